@@ -1,0 +1,191 @@
+"""Finds the command that was asked for, in the command's process, and says every error as one sentence.
+
+Owns the list of commands. Must not import a command that is not run, so that --help and --version answer at once.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NoReturn, Protocol
+
+from supervisor.config import SETTINGS, ConfigError, Exit, Setting
+
+#: command -> the line about it in --help. Its module in supervisor.cli has the same name.
+COMMANDS = {
+    "run": "lease jobs and run them in a pool of child processes",
+    "put": "put a job into a queue",
+    "queues": "what waits, runs and stalls in each queue",
+    "job": "everything about one job",
+    "failed": "the groups of failed jobs, or the jobs of one group",
+    "demo": "see it work: a real pool on a real server, with jobs that crash on purpose",
+}
+
+EXAMPLES = """\
+examples:
+  leasehold demo
+  leasehold run --handlers handlers --queue high --queue default --processes 4
+  leasehold put email.send '{"to": "ada@example.org"}' --queue high
+  leasehold queues
+
+Every flag of `leasehold run` is also an environment variable: --job-timeout 5m is LEASEHOLD_JOB_TIMEOUT=5m.
+Exit codes: 1 refused, 2 usage, 69 Redis unreachable, 70 internal error, 71 handlers do not boot,
+75 could not hand back, 78 bad configuration."""
+
+
+class Subparsers(Protocol):
+    """What a command adds itself to."""
+
+    def add_parser(self, name: str, **kwargs: Any) -> argparse.ArgumentParser:
+        """A parser for the command `name`."""
+
+
+class Command(Protocol):
+    """What each command's module offers."""
+
+    def add(self, subparsers: Subparsers) -> None:
+        """Declare the flags."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do it; answers the exit code."""
+
+
+class UsageError(Exception):
+    """The command line is wrong, in one sentence. Exit code 2."""
+
+
+class Refusal(Exception):
+    """The command cannot do what was asked, in one sentence, with the exit code."""
+
+    def __init__(self, message: str, code: Exit = Exit.REFUSED) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises what argparse would print: one sentence is enough, and one place writes it."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(allow_abbrev=False, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        """Called by argparse for every wrong use."""
+        raise UsageError(message)
+
+
+def dispatch(argv: Sequence[str]) -> int:
+    """Run the command of `argv` (without the program's name). Answers the exit code; raises KeyboardInterrupt only."""
+    try:
+        try:
+            code = _run(argv)
+        except SystemExit as end:  # argparse after --help and --version; what it wrote is still to be flushed
+            code = end.code if isinstance(end.code, int) else Exit.OK
+        sys.stdout.flush()
+        return code
+    except UsageError as error:
+        command = f" {argv[0]}" if argv and argv[0] in COMMANDS else ""
+        _complain([f"{error}; see `leasehold{command} --help`"])
+        return Exit.USAGE
+    except ConfigError as error:
+        _complain(error.problems)
+        return Exit.CONFIG
+    except Refusal as error:
+        _complain([str(error)])
+        return error.code
+    except BrokenPipeError:  # `leasehold failed | head`: the reader has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return Exit.OK
+    except Exception as error:  # noqa: BLE001 -- the boundary: a bug is said in one sentence too, with its place
+        _complain([f"internal error: {type(error).__name__}: {error} ({_place(error)})"])
+        return Exit.INTERNAL
+
+
+def _run(argv: Sequence[str]) -> int:
+    command = argv[0] if argv and argv[0] in COMMANDS else None
+    if argv and not command and not argv[0].startswith("-"):
+        raise UsageError(f"there is no command {argv[0]!r}{_near(argv[0], COMMANDS)}")
+    parser, module = build(command)
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        raise UsageError(_about_unknown(unknown[0], argv))
+    if module is None:
+        parser.print_help()
+        return Exit.USAGE
+    return module.run(args)
+
+
+def build(command: str | None) -> tuple[Parser, Command | None]:
+    """The parser with the flags of `command` only, and its module. None: names and summaries of all."""
+    parser = Parser(
+        prog="leasehold",
+        description="Runs background jobs from Redis in a supervised pool of forked processes.",
+        epilog=EXAMPLES,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="say the version and exit")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    if command is None:
+        for name, summary in COMMANDS.items():
+            subparsers.add_parser(name, help=summary)
+        return parser, None
+    module: Any = import_module(f"supervisor.cli.{command}")
+    module.add(subparsers)
+    return parser, module
+
+
+def add_settings(parser: argparse.ArgumentParser, settings: Sequence[Setting]) -> None:
+    """Declare flags from the table of settings. Their values stay text: supervisor.config reads them."""
+    for setting in settings:
+        default = f" (default: {setting.default})" if setting.default is not None else ""
+        parser.add_argument(
+            f"--{setting.flag}",
+            dest=setting.flag,
+            action="append" if setting.repeatable else "store",
+            metavar=setting.metavar,
+            help=f"{setting.help}{default}".replace("%", "%%"),
+        )
+
+
+def given(args: argparse.Namespace) -> dict[str, Any]:
+    """The settings given as flags, by flag name, for supervisor.config."""
+    return {setting.flag: getattr(args, setting.flag, None) for setting in SETTINGS}
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            number = version("leasehold")
+        except PackageNotFoundError:
+            number = "(not installed: run from its source)"
+        sys.stdout.write(f"leasehold {number}\n")
+        parser.exit()
+
+
+def _about_unknown(word: str, argv: Sequence[str]) -> str:
+    if not word.startswith("-"):
+        return f"there is one argument too many: {word!r}"
+    flag = word.split("=", 1)[0]
+    known = [f"--{setting.flag}" for setting in SETTINGS] if argv[0] == "run" else []
+    return f"there is no flag {flag}{_near(flag, known)}"
+
+
+def _near(word: str, known: Sequence[str] | dict[str, str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(word, known, 1)
+    return f", did you mean {near[0]}?" if near else ""
+
+
+def _place(error: BaseException) -> str:
+    trace = error.__traceback__
+    while trace and trace.tb_next:
+        trace = trace.tb_next
+    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else "nowhere"
+
+
+def _complain(sentences: Sequence[str]) -> None:
+    for sentence in sentences:
+        sys.stderr.write(f"leasehold: {' '.join(sentence.split())}\n")

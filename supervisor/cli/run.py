@@ -1,0 +1,43 @@
+"""`leasehold run`: turns itself into the master. Owns the settings and the embedded server until the master returns.
+
+Must not import the public client: the master has its own link to Redis.
+"""
+
+import argparse
+import dataclasses
+import os
+import sys
+
+from supervisor.cli.connection import server_url
+from supervisor.cli.parser import Refusal, Subparsers, add_settings, given
+from supervisor.config import SETTINGS, Config, Exit
+
+EXAMPLES = """\
+examples:
+  leasehold run
+  leasehold run --redis-url redis://localhost:6379/0 --queue high --queue default --processes 4
+  LEASEHOLD_PROCESSES=auto LEASEHOLD_QUEUE=high,default leasehold run
+
+Durations: 30, 30s, 500ms, 5m, 2h. Every flag is also a variable: --job-timeout 5m is LEASEHOLD_JOB_TIMEOUT=5m.
+Signals: TERM, INT drain; QUIT hands everything back at once."""
+
+
+def add(subparsers: Subparsers) -> None:
+    """Declare the flags: all from the table of settings."""
+    parser = subparsers.add_parser("run", description="Lease jobs and run them in child processes.", epilog=EXAMPLES)
+    add_settings(parser, SETTINGS)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Be the master until it has drained. Answers its exit code."""
+    config = Config.load(given(args), os.environ, terminal=sys.stderr.isatty())
+    if config.redis_url is None and os.getpid() == 1:
+        raise Refusal(
+            "there is no LEASEHOLD_REDIS_URL, and a container's own server would lose its jobs with it;"
+            " set the variable, or ask for it with --redis-url embedded:",
+            Exit.CONFIG,
+        )
+    with server_url(config.redis_url) as url:
+        from supervisor.pool import master
+
+        return master.run(dataclasses.replace(config, redis_url=url))

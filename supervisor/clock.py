@@ -1,0 +1,26 @@
+"""The one module that tells time. Runs in every process. `_at` values are monotonic, `_unix` values wall time."""
+
+import time
+
+
+def monotonic() -> float:
+    """Seconds on the clock that deadlines are counted on; means nothing to another machine."""
+    return time.monotonic()
+
+
+def unix() -> float:
+    """Wall time in seconds since the epoch, for people and logs. Never decides about a lease: the server's clock does."""
+    return time.time()
+
+
+_second = 0
+_time_of_day = ""
+
+
+def time_of_day() -> str:
+    """Local wall time as HH:MM:SS, for titles and logs; formatted at most once a second."""
+    global _second, _time_of_day
+    second = int(time.time())
+    if second != _second:
+        _second, _time_of_day = second, time.strftime("%H:%M:%S", time.localtime(second))
+    return _time_of_day

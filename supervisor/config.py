@@ -1,0 +1,426 @@
+"""The settings of `run`, read in the command's process before the master starts, then only looked at.
+
+Owns the table of settings, the exit codes, and how durations and sizes are written. Must not talk to Redis, nor import
+what a child must not carry: handlers' options are parsed with the same functions.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+
+class Exit(IntEnum):
+    """What every command's exit code means. The numbers are part of the interface."""
+
+    OK = 0
+    REFUSED = 1  # the engine answered no
+    USAGE = 2  # unknown command or flag, missing or malformed argument
+    UNREACHABLE = 69  # no Redis at start
+    INTERNAL = 70  # a bug of ours
+    HANDLERS = 71  # the handlers do not boot
+    NOT_HANDED_BACK = 75  # drained without Redis: the leases will expire
+    CONFIG = 78  # a setting has a bad value
+    INTERRUPTED = 130  # Ctrl-C in a command that has nothing to drain
+
+
+class ConfigError(Exception):
+    """Everything that is wrong with the settings, one sentence each, in `problems`."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+
+DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", re.ASCII)
+DURATION_UNITS_S = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
+SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGT]?)", re.ASCII)
+SIZE_UNITS_BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+#: Control characters, and what Python makes of bytes that are not UTF-8.
+NOT_TEXT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+
+#: Ten years: what is longer was meant as 0 (none), or is a mistake in the unit.
+LONGEST_S = 10 * 365 * 86400.0
+MOST_PROCESSES = 4096
+#: What Docker Compose (10 s) aside, Kubernetes and systemd's templates give between TERM and KILL.
+CONTAINER_GRACE_S = 30.0
+#: What the last exchange with Redis gets after the drain.
+LAST_EXCHANGE_S = 1.0
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of `30`, `30s`, `500ms`, `5m`, `2h`. Raises ValueError saying what is expected."""
+    match = DURATION.fullmatch(text)
+    if not match:
+        raise ValueError("is not a duration; write it like 30, 30s, 500ms, 5m or 2h")
+    seconds = float(match[1]) * DURATION_UNITS_S[match[2]]
+    if seconds > LONGEST_S:
+        raise ValueError("is longer than ten years; check the unit")
+    return seconds
+
+
+def parse_size(text: str) -> int:
+    """Bytes of `4096`, `64K`, `256M`, `1G`, `1.5G` (powers of 1024). Raises ValueError saying what is expected."""
+    match = SIZE.fullmatch(text)
+    if not match:
+        raise ValueError("is not a size; write it like 4096, 64K, 256M or 1G")
+    size_bytes = float(match[1]) * SIZE_UNITS_BYTES[match[2]]
+    if size_bytes >= 2**63:
+        raise ValueError("is more than any machine has; check the unit")
+    return int(size_bytes)
+
+
+def _positive_duration(text: str) -> float:
+    seconds = parse_duration(text)
+    if seconds == 0:
+        raise ValueError("must be more than 0")
+    return seconds
+
+
+def _lease_ttl(text: str) -> float:
+    seconds = parse_duration(text)
+    if not 1 <= seconds <= 86400:
+        raise ValueError("must be between 1s and 24h: it is how long a lost host's jobs wait")
+    return seconds
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
+        raise ValueError("is not a whole number of 0 or more")
+    return int(text)
+
+
+def _processes(text: str) -> int | None:
+    if text == "auto":
+        return None
+    if not re.fullmatch(r"\d{1,9}", text, re.ASCII) or not 1 <= int(text) <= MOST_PROCESSES:
+        raise ValueError(f"must be auto or a whole number from 1 to {MOST_PROCESSES}")
+    return int(text)
+
+
+def _one_of(*allowed: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in allowed:
+            raise ValueError(f"must be {', '.join(allowed[:-1])} or {allowed[-1]}")
+        return text
+
+    return parse
+
+
+def _redis_url(text: str) -> str:
+    if text == "embedded:":
+        return text
+    try:
+        parts = urlsplit(text)
+        good = (parts.scheme in {"redis", "rediss"} and bool(parts.hostname)) or (
+            parts.scheme == "unix" and bool(parts.path)
+        )
+        parts.port  # noqa: B018 -- reading it is the check: it raises ValueError
+    except ValueError:
+        good = False
+    if not good:
+        raise ValueError("must be redis://host:port/db, rediss://…, unix:///path/to/socket or embedded:")
+    return text
+
+
+def _namespace(text: str) -> str:
+    if len(text.encode()) > 64 or set(text) & set("{}*?[]\\"):
+        raise ValueError("must be at most 64 bytes with none of {}*?[]\\ in it")
+    return text
+
+
+def _module(text: str) -> str:
+    dotted = text.removeprefix("./").rstrip("/").removesuffix(".py").replace("/", ".")
+    if not all(part.isidentifier() for part in dotted.split(".")):
+        raise ValueError("must be the import path of a package, like handlers or app.handlers")
+    return dotted
+
+
+def _queue(text: str) -> str:
+    if len(text.encode()) > 64:
+        raise ValueError("must be at most 64 bytes")
+    if text.startswith("!") or any(mark in text for mark in "*?["):
+        raise ValueError("must be a queue's full name: patterns are not served by this version")
+    return text
+
+
+def _directory(text: str) -> Path:
+    path = Path(text).absolute()
+    if not path.is_dir():
+        raise ValueError("must be an existing directory")
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise ValueError("must be a directory that this user may write to")
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting of `run`: the flag, the variable, the parser and the words for it."""
+
+    flag: str
+    #: The attribute of Config.
+    field: str
+    parse: Callable[[str], Any]
+    #: As a user would write it; None: decided elsewhere, as the help says.
+    default: str | None
+    metavar: str
+    help: str
+    #: Given once per value as a flag, separated by commas in the environment.
+    repeatable: bool = False
+    #: The value may hold a password.
+    secret: bool = False
+
+    @property
+    def variable(self) -> str:
+        """The environment variable of the same meaning."""
+        return "LEASEHOLD_" + self.flag.upper().replace("-", "_")
+
+    def shown(self, text: str) -> str:
+        """The value for an error message, quoted, without a password."""
+        return repr(redacted(text) if self.secret else text)
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        "redis-url", "redis_url", _redis_url, None, "URL",
+        "redis://…, rediss://…, unix:///… or embedded: (default: a private server under .leasehold/)", secret=True,
+    ),
+    Setting("namespace", "namespace", _namespace, "leasehold", "NAME", "prefix of every key in Redis"),
+    Setting("handlers", "handlers", _module, "handlers", "PACKAGE", "package whose modules hold the handlers"),
+    Setting(
+        "queue", "queue", _queue, "default", "NAME",
+        "queue to serve; repeat it for several, served in this order", repeatable=True,
+    ),
+    Setting(
+        "processes", "processes", _processes, "auto", "N",
+        "jobs at the same time; auto: the CPUs this process may use (cgroup quota, affinity)",
+    ),
+    Setting(
+        "jobs-per-child", "jobs_per_child", _count, "1", "N",
+        "jobs a child runs before it is replaced; 0: no limit",
+    ),
+    Setting(
+        "job-timeout", "job_timeout_s", parse_duration, "30m", "DURATION",
+        "time limit of a job that has none of its own; 0: none",
+    ),
+    Setting(
+        "on-error", "on_error", _one_of("retry", "fail"), "retry", "WHAT",
+        "what an exception in a handler does: retry or fail",
+    ),
+    Setting(
+        "lease-ttl", "lease_ttl_s", _lease_ttl, None, "DURATION",
+        "how long a lease lasts without renewal (default: heartbeat of the config in Redis)",
+    ),
+    Setting(
+        "drain-timeout", "drain_timeout_s", parse_duration, "25s", "DURATION",
+        "how long running jobs may go on after SIGTERM",
+    ),
+    Setting(
+        "term-grace", "term_grace_s", parse_duration, "3s", "DURATION",
+        "how long an interrupted handler may clean up before it is killed",
+    ),
+    Setting(
+        "max-deaths", "max_deaths", _count, None, "N",
+        "deaths of its child that bury a job; 0: no limit (default: max-deaths of the config in Redis)",
+    ),
+    Setting(
+        "workdir", "workdir", _directory, None, "DIRECTORY",
+        "where the children's working directories are made (default: a temporary directory)",
+    ),
+    Setting("log", "log", _one_of("json", "text"), None, "FORMAT", "json or text (default: text on a terminal)"),
+    Setting(
+        "log-level", "log_level", _one_of("debug", "info", "warning", "error"), "info", "LEVEL",
+        "debug, info, warning or error; info is one line per job",
+    ),
+    Setting(
+        "dispatch-ahead", "dispatch_ahead_s", parse_duration, "20ms", "DURATION",
+        "how much work is sent to a busy child ahead of time; 0: none",
+    ),
+    Setting(
+        "boot-timeout", "boot_timeout_s", _positive_duration, "60s", "DURATION",
+        "how long the import of the handlers may take",
+    ),
+)  # fmt: skip
+
+#: What the commands that only talk to Redis take.
+CONNECTION: tuple[Setting, ...] = tuple(s for s in SETTINGS if s.flag in {"redis-url", "namespace"})
+
+VARIABLES = frozenset(setting.variable for setting in SETTINGS)
+#: Kubernetes puts these into every pod for a service called leasehold or leasehold-anything.
+FROM_KUBERNETES = re.compile(r"LEASEHOLD(_\w+)?_(SERVICE_\w+|PORT\w*)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Everything `run` was told, checked. Durations in seconds; None where the words after it say who decides."""
+
+    redis_url: str | None = field(repr=False)  # None: the embedded server
+    namespace: str
+    handlers: str
+    queue: tuple[str, ...]
+    processes: int
+    processes_reason: str
+    jobs_per_child: int  # 0: no limit
+    job_timeout_s: float  # 0: none
+    on_error: str
+    lease_ttl_s: float | None  # None: the config in Redis
+    drain_timeout_s: float
+    term_grace_s: float
+    max_deaths: int | None  # None: the config in Redis; 0: no limit
+    workdir: Path | None  # None: a temporary directory
+    log: str
+    log_level: str
+    dispatch_ahead_s: float
+    boot_timeout_s: float
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def load(
+        cls, flags: Mapping[str, str | Sequence[str] | None], environ: Mapping[str, str], *, terminal: bool
+    ) -> "Config":
+        """The settings of `run`: a flag beats the environment, the environment beats the default.
+
+        `flags` is by flag name without the dashes, None where not given; `terminal`: the log goes to one.
+        Raises ConfigError with everything that is wrong.
+        """
+        values = read(SETTINGS, flags, environ)
+        values["log"] = values["log"] or ("text" if terminal else "json")
+        if values["processes"] is None:
+            values["processes"], values["processes_reason"] = usable_cpus()
+        else:
+            values["processes_reason"] = "as given"
+        return cls(**values, warnings=tuple(_warnings(values, flags)))
+
+
+def read(
+    settings: Iterable[Setting], flags: Mapping[str, str | Sequence[str] | None], environ: Mapping[str, str]
+) -> dict[str, Any]:
+    """The values of `settings` by field name. Raises ConfigError with all that is wrong, unknown variables too."""
+    problems = list(_unknown_variables(environ))
+    values: dict[str, Any] = {}
+    for setting in settings:
+        name, texts = _given(setting, flags.get(setting.flag), environ)
+        parsed = []
+        for text in texts:
+            try:
+                parsed.append(setting.parse(_sound(text)))
+            except ValueError as error:
+                problems.append(f"{name} {setting.shown(text)} {error}.")
+        if setting.repeatable:
+            problems += [f"{name} names {text!r} twice; once is enough." for text in _repeated(texts)]
+            values[setting.field] = tuple(parsed)
+        else:
+            values[setting.field] = parsed[0] if parsed else None
+    if problems:
+        raise ConfigError(problems)
+    return values
+
+
+def _given(setting: Setting, flag: str | Sequence[str] | None, environ: Mapping[str, str]) -> tuple[str, list[str]]:
+    """Who gives the value (for the error message), and the texts it gives."""
+    if flag is not None:
+        name, texts = f"--{setting.flag}", [flag] if isinstance(flag, str) else list(flag)
+    elif setting.variable in environ:
+        name, texts = setting.variable, [environ[setting.variable]]
+    else:
+        return f"--{setting.flag}", [] if setting.default is None else [setting.default]
+    if setting.repeatable:
+        texts = [part.strip() for text in texts for part in text.split(",")]
+    return name, texts
+
+
+def _sound(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is empty; give it a value or leave it out")
+    if NOT_TEXT.search(text):
+        raise ValueError("has a control character or a byte that is not UTF-8")
+    return text
+
+
+def _repeated(texts: Sequence[str]) -> list[str]:
+    return sorted({text for text in texts if text and texts.count(text) > 1})
+
+
+def _unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
+    for name in sorted(environ):
+        if name.startswith("LEASEHOLD_") and name not in VARIABLES and not FROM_KUBERNETES.fullmatch(name):
+            import difflib
+
+            near = difflib.get_close_matches(name, VARIABLES, 1)
+            advice = f"did you mean {near[0]}?" if near else "unset it; `leasehold run --help` lists what there is."
+            yield f"{name} is not a setting of this version; {advice}"
+
+
+def _warnings(values: Mapping[str, Any], flags: Mapping[str, object]) -> Iterator[str]:
+    ladder_s = values["drain_timeout_s"] + values["term_grace_s"] + LAST_EXCHANGE_S
+    if ladder_s > CONTAINER_GRACE_S:
+        yield (
+            f"drain-timeout {values['drain_timeout_s']:g} s, term-grace {values['term_grace_s']:g} s and"
+            f" {LAST_EXCHANGE_S:g} s to hand back make {ladder_s:g} s, more than the {CONTAINER_GRACE_S:g} s that a"
+            " container gets by default before it is killed; give it more, or lower drain-timeout."
+        )
+    if flags.get("redis-url") and redacted(values["redis_url"]) != values["redis_url"]:
+        yield "--redis-url holds a password that everybody on this machine can read; use LEASEHOLD_REDIS_URL instead."
+
+
+def redacted(url: str) -> str:
+    """The URL without its password, for messages and logs."""
+    # Up to the last @: an unescaped slash in a password must not save it from being hidden.
+    url = re.sub(r"//([^:/@]*):?.*@", r"//\1:***@", url)
+    return re.sub(r"([?&]password=)[^&#]*", r"\1***", url)
+
+
+def usable_cpus(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> tuple[int, str]:
+    """The CPUs this process may use, and why in words: its affinity, or the cgroup's quota if that is less."""
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = cpu_quota(proc, cgroups)
+    if quota is None or quota > affinity:
+        return affinity, f"auto: {affinity} CPU{'s' if affinity > 1 else ''} in the affinity mask"
+    return max(1, -int(-quota // 1)), f"auto: the cgroup's quota is {quota:g} CPUs"
+
+
+def cpu_quota(proc: Path, cgroups: Path) -> float | None:
+    """The smallest CPU quota, in CPUs, of this process's cgroup (v1 or v2) and those above it; None: no limit."""
+    try:
+        lines = (proc / "self" / "cgroup").read_text().splitlines()
+    except OSError:  # no cgroups in this kernel, or /proc is hidden: then nothing limits us that we could know
+        return None
+    quotas = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            quotas += [_quota_v2(each) for each in _upwards(cgroups, path)]
+        elif "cpu" in controllers.split(","):
+            quotas += [_quota_v1(each) for each in _upwards(cgroups / controllers, path)]
+            quotas += [_quota_v1(each) for each in _upwards(cgroups / "cpu", path)]
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def _upwards(root: Path, path: str) -> list[Path]:
+    """The cgroup's directory and all above it. In a container the path may be the host's: only the root exists."""
+    here = root / path.strip("/")
+    return [each for each in (here, *here.parents) if each.is_relative_to(root)]
+
+
+def _quota_v2(directory: Path) -> float | None:
+    try:
+        quota, period = (directory / "cpu.max").read_text().split()
+        return None if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError, ZeroDivisionError):  # not there at the root, and not in every layout
+        return None
+
+
+def _quota_v1(directory: Path) -> float | None:
+    try:
+        quota = int((directory / "cpu.cfs_quota_us").read_text())
+        return quota / int((directory / "cpu.cfs_period_us").read_text()) if quota > 0 else None
+    except (OSError, ValueError, ZeroDivisionError):  # not there in every layout
+        return None
+
+
+_FIELDS = {each.name for each in fields(Config)} - {"processes_reason", "warnings"}
+assert {setting.field for setting in SETTINGS} == _FIELDS, "the table of settings and Config name the same things"

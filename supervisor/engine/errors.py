@@ -1,0 +1,21 @@
+"""Runs in every process. Owns: the refusals that callers can catch. Must not: import anything of ours."""
+
+
+class LeaseholdError(Exception):
+    """Whatever Leasehold refuses or cannot do."""
+
+
+class LeaseLost(LeaseholdError):
+    """The lease is not this worker's any more: it ran out and the job was taken, moved or settled already."""
+
+
+class StoreUnavailable(LeaseholdError):
+    """Redis cannot be reached, or would not carry the call out. Nothing has changed."""
+
+
+class OutcomeUnknown(LeaseholdError):
+    """The connection ended between a call and its answer: it was carried out as a whole, or not at all."""
+
+
+class JobNotFound(LeaseholdError):
+    """There is no job of this jid."""

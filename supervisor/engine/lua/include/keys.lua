@@ -1,0 +1,6 @@
+-- keys.lua: the names of the keys. Every one begins with KEYS[1], the namespace's prefix with its hash tag, so that all
+-- keys of one call lie in one slot.
+local P = KEYS[1]
+
+local function job_key(jid) return P .. "job:" .. jid end
+local function queue_key(queue, part) return P .. "queue:" .. queue .. ":" .. part end

@@ -1,0 +1,20 @@
+#!lua flags=no-writes
+-- job.lua — everything about some jobs.
+--
+-- Called by: commands.jobs (supervisor/engine/commands.py)
+-- Holds:     nothing is written
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   now, unix ms; "" = the server's clock
+-- ARGV[2..] jids
+--
+-- Returns   array, one per jid: nil if there is no such job, else an array: jid, state as of now (waiting, scheduled,
+--           running, stalled, failed, complete), expiry in ms | 0, due time in ms | 0, data, failure, result, then the
+--           record's fields and values.
+-- Errors    WRONGTYPE for a foreign key of ours.
+
+--- @include clock
+--- @include view
+local found = {}
+for i = 2, #ARGV do found[#found + 1] = view(ARGV[i]) end
+return found

@@ -1,0 +1,43 @@
+#!lua flags=allow-oom
+-- renew.lua — lengthen leases; say which started; store new data of their jobs.
+--
+-- Called by: commands.renew (supervisor/engine/commands.py)
+-- Holds:     INV-5 a late renew succeeds as long as nobody has taken the job
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   now, unix ms; "" = the server's clock
+-- ARGV[2]   worker
+-- ARGV[3]   ttl in ms; "" = the heartbeat of the job's queue
+-- ARGV[4..] per lease: jid, token, "1" if the job is known to have started else "", kind of new data: "" none | "json" |
+--           "bytes", the data | ""
+--
+-- Returns   array of the new expiry in ms, or 0 for a lease that is lost, one per lease.
+-- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
+
+--- @include clock
+--- @include config
+--- @include plan
+local worker, ttl, answers = ARGV[2], tonumber(ARGV[3]), {}
+
+local function replace_data(jid, kind, data)
+  local key = job_key(jid)
+  if kind == "bytes" then set_fields({ key, "bytes", "1" }) else del_fields({ key, "bytes" }) end
+  if #data > 1024 then set_fields({ key, "size", #data }) else del_fields({ key, "size" }) end
+  store(P .. "data:" .. jid, data)
+end
+
+for at = 4, #ARGV, 5 do
+  local jid, token, started, kind, data = unpack(ARGV, at, at + 4)
+  local job = redis.call("HMGET", job_key(jid), "owner", "queue", "started")
+  local expiry = 0
+  if job[1] == token .. ":" .. worker then
+    expiry = now + (ttl or setting_ms("heartbeat", job[2]))
+    place(queue_key(job[2], "running"), jid, expiry)
+    if started == "1" and not job[3] then set_fields({ job_key(jid), "started", "1" }) end
+    if kind ~= "" then replace_data(jid, kind, data) end
+  end
+  answers[#answers + 1] = expiry
+end
+place(P .. "workers", worker, now)
+commit()
+return answers

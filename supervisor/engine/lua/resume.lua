@@ -1,0 +1,50 @@
+#!lua flags=allow-oom
+-- resume.lua — after an exchange without an answer: renew what the worker knows, hand back what it never heard of.
+--
+-- Called by: commands.resume (supervisor/engine/commands.py)
+-- Holds:     INV-6 what was leased but never started goes to the front uncounted
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   now, unix ms; "" = the server's clock
+-- ARGV[2]   worker
+-- ARGV[3]   number, above every earlier one of this worker; what was sent before under a smaller one is refused from now on
+-- ARGV[4]   ttl in ms; "" = the heartbeat of the job's queue
+-- ARGV[5..] per known lease: jid, token
+--
+-- Returns   array: how many jobs were handed back, then per known lease its new expiry in ms, or 0 if it is lost.
+-- Errors    SUPERSEDED if the number is not above the last one: the call comes from a dead connection.
+--           WRONGTYPE for a foreign key of ours; nothing has changed in either case.
+
+--- @include clock
+--- @include config
+--- @include moves
+local worker, number, ttl = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local exchange, held = P .. "worker:" .. worker, P .. "held:" .. worker
+
+local last_number = tonumber(redis.call("HGET", exchange, "number"))
+if last_number and number <= last_number then
+  return redis.error_reply("SUPERSEDED number " .. number .. " is not above the worker's last one, " .. last_number)
+end
+
+local known, answers = {}, { 0 }
+for at = 5, #ARGV, 2 do
+  local jid, token = ARGV[at], ARGV[at + 1]
+  local job = redis.call("HMGET", job_key(jid), "owner", "queue")
+  local expiry = 0
+  if job[1] == token .. ":" .. worker then
+    known[jid] = true
+    expiry = now + (ttl or setting_ms("heartbeat", job[2]))
+    place(queue_key(job[2], "running"), jid, expiry)
+  end
+  answers[#answers + 1] = expiry
+end
+
+for _, jid in ipairs(redis.call("ZRANGE", held, 0, -1)) do
+  if not known[jid] and hand_back(jid, worker) then answers[1] = answers[1] + 1 end
+end
+
+set_fields({ exchange, "number", number })
+write("PEXPIRE", exchange, setting_ms("max-worker-age"))
+place(P .. "workers", worker, now)
+commit()
+return answers

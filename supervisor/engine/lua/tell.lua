@@ -1,0 +1,19 @@
+#!lua
+-- tell.lua — leave a message in a worker's mailbox. A hint: it may be lost.
+--
+-- Called by: commands.tell (supervisor/engine/commands.py)
+-- Holds:     INV-12 the 100 newest messages, for an hour
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   worker
+-- ARGV[2]   message, any bytes
+--
+-- Returns   how many messages lie in the mailbox now.
+-- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
+
+--- @include keys
+local mail = P .. "mail:" .. ARGV[1]
+local n = redis.call("RPUSH", mail, ARGV[2])
+redis.call("LTRIM", mail, -100, -1)
+redis.call("PEXPIRE", mail, 3600000)
+return math.min(n, 100)

@@ -1,0 +1,290 @@
+"""What the master says, one line per event, written by the master itself to its stderr.
+
+Owns the table of events (their names and fields are part of the interface), the buffer and a descriptor of its own.
+Must not block, whoever reads the other end or does not, and must not change the flags of the stderr it shares.
+"""
+
+import errno
+import json
+import os
+import select
+import socket
+import stat
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final
+
+import orjson
+
+from supervisor import clock
+
+LEVELS: Final = ("debug", "info", "warning", "error")
+
+#: name -> (level, fields). Said in the order of a worker's life.
+EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "master.started": ("info", ("worker", "pid", "queues", "processes", "processes_reason", "redis", "server")),
+    "master.warned": ("warning", ("message",)),
+    "master.draining": ("info", ("signal", "sender_pid", "budget_s", "running")),
+    "master.hurried": ("warning", ("signal", "sender_pid")),
+    "master.stopped": (
+        "info", ("exit_code", "completed", "retried", "failed", "died", "released", "uptime_s"),
+    ),
+    "zygote.spawned": ("debug", ("zygote", "pid")),
+    "zygote.ready": ("info", ("zygote", "pid", "handlers", "boot_ms", "threads")),
+    "zygote.failed": ("error", ("zygote", "message", "traceback")),
+    "zygote.lost": ("error", ("zygote", "status", "running")),
+    "zygote.retired": ("warning", ("zygote", "reason")),
+    "child.spawned": ("debug", ("child", "pid")),
+    "child.ready": ("debug", ("child", "pid")),
+    "child.killed": ("warning", ("child", "pid", "reason", "jid")),
+    "child.reaped": ("debug", ("child", "pid", "status", "cpu_ms", "max_rss_bytes")),
+    "lease.granted": ("debug", ("count",)),
+    "lease.lost": ("warning", ("jid", "klass", "child")),
+    "lease.returned": ("debug", ("count",)),
+    "job.started": ("debug", ("jid", "klass", "queue", "child", "attempt")),
+    "job.completed": ("info", ("jid", "klass", "queue", "attempt", "wait_ms", "run_ms", "child")),
+    "job.retried": (
+        "warning", ("jid", "klass", "queue", "attempt", "run_ms", "group", "message", "remaining", "delay_s"),
+    ),
+    "job.failed": ("error", ("jid", "klass", "queue", "attempt", "run_ms", "group", "message")),
+    "job.died": (
+        "error",
+        (
+            "jid", "klass", "queue", "attempt", "reason", "deaths", "state", "message",
+            "cpu_ms", "max_rss_bytes", "output",
+        ),
+    ),
+    "job.released": ("info", ("jid", "klass", "queue", "reason")),
+    "job.stale": ("warning", ("jid", "klass", "verb")),
+    "job.unknown": ("warning", ("jid", "klass", "queue")),
+    "job.printed": ("info", ("jid", "klass", "child", "line")),
+    "redis.lost": ("error", ("message", "retry_in_s")),
+    "redis.connected": ("info", ("url", "server")),
+    "redis.failed": ("error", ("message",)),
+    "log.dropped": ("warning", ("count", "bytes")),
+}  # fmt: skip
+
+#: What may wait for a slow reader. What comes then is counted, until all of it has gone out: few gaps, each said once.
+BUFFER_BYTES: Final = 2**20
+#: Buffered lines are written from here on, even when nobody asks.
+WRITE_BYTES: Final = 2**16
+#: A pipe takes up to PIPE_BUF whole or not at all: lines are then never torn, nor mixed with another writer's.
+PIPE_BYTES: Final = select.PIPE_BUF
+#: A line above LINE_BYTES is said again with each of its values cut to VALUE_CHARS.
+LINE_BYTES: Final = 2**18
+VALUE_CHARS: Final = 2**14
+
+
+class Events:
+    """The event log of one process. Not for several threads."""
+
+    def __init__(self, fd: int, format: str, level: str) -> None:
+        """Write to where `fd` leads; it stays open and as it is. `format`: json or text; `level`: the least to say.
+
+        Never raises for a bad descriptor: what cannot be written is counted as dropped.
+        """
+        self._sink = _open(fd)
+        self._encode = _text_line if format == "text" else _json_line
+        least = LEVELS.index(level)
+        self._said = {name: each for name, (each, _) in EVENTS.items() if LEVELS.index(each) >= least}
+        self._lines: deque[bytes] = deque()
+        self._bytes = 0
+        self._write_at_bytes = WRITE_BYTES
+        self._dropped_count = 0
+        self._dropped_bytes = 0
+
+    def emit(self, name: str, /, **fields: object) -> None:
+        """Say one event. Fields that are None are left out. Never blocks; what the buffer has no room for is counted.
+
+        The line goes out with the next flush(), or by itself when 64 KiB wait. KeyError for an undeclared event.
+        """
+        level = self._said.get(name)
+        if level is None:
+            EVENTS[name]  # a wrong name is a bug, whatever the level
+            return
+        if self._dropped_count:
+            self.flush()
+        line = self._encode(clock.unix(), name, level, fields)
+        if self._dropped_count or self._bytes + len(line) > BUFFER_BYTES:
+            self._dropped_count += 1
+            self._dropped_bytes += len(line)
+            return
+        self._lines.append(line)
+        self._bytes += len(line)
+        if self._bytes >= self._write_at_bytes:
+            self.flush()
+
+    @property
+    def pending(self) -> bool:
+        """Whether something waits to be written: flush() when fileno() is writable."""
+        return bool(self._lines)
+
+    def fileno(self) -> int:
+        """The descriptor to await while `pending`. A regular file cannot be awaited and keeps nothing pending."""
+        return self._sink.fd
+
+    def flush(self) -> None:
+        """Write what the other end takes now. Never blocks; what is left stays `pending`."""
+        try:
+            while self._lines:
+                self._forget(self._sink.write(self._chunk()))
+            if self._dropped_count:
+                self._say_dropped()
+        except BlockingIOError:
+            pass
+        except OSError:  # EPIPE, EIO, ENOSPC …: nobody gets these lines, and there is nobody else to tell
+            self._dropped_count += len(self._lines)
+            self._dropped_bytes += self._bytes
+            self._lines.clear()
+            self._bytes = 0
+        self._write_at_bytes = self._bytes + WRITE_BYTES
+
+    def close(self, timeout_s: float) -> None:
+        """Write what is left, for at most `timeout_s` seconds, and let go of the descriptor. Idempotent."""
+        deadline_at = clock.monotonic() + timeout_s
+        self.flush()
+        while self._lines and (left_s := deadline_at - clock.monotonic()) > 0:
+            select.select([], [self._sink.fd], [], left_s)
+            self.flush()
+        self._sink.close()
+        self._sink = _nowhere()
+
+    def _chunk(self) -> bytes:
+        """The first lines that fit into one write; a line that does not fit goes alone."""
+        size_bytes, taken = 0, 0
+        for line in self._lines:
+            size_bytes += len(line)
+            if taken and size_bytes > self._sink.chunk_bytes:
+                break
+            taken += 1
+        return b"".join([self._lines[i] for i in range(taken)])
+
+    def _forget(self, written: int) -> None:
+        """Take what was written out of the buffer. Of a line cut in the middle the rest stays, to be written first."""
+        self._bytes -= written
+        while written:
+            line = self._lines.popleft()
+            if len(line) > written:
+                self._lines.appendleft(line[written:])
+                return
+            written -= len(line)
+
+    def _say_dropped(self) -> None:
+        """Called with an empty buffer, so that the line stands where the gap is. The count is kept until it is said."""
+        dropped = {"count": self._dropped_count, "bytes": self._dropped_bytes}
+        line = self._encode(clock.unix(), "log.dropped", "warning", dropped)
+        rest = line[self._sink.write(line) :]
+        self._dropped_count = self._dropped_bytes = 0
+        if rest:
+            self._lines.append(rest)
+            self._bytes += len(rest)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sink:
+    """Where lines go: `write` takes bytes, answers how many it took, or raises BlockingIOError at once."""
+
+    fd: int
+    write: Callable[[bytes], int]
+    chunk_bytes: int
+    close: Callable[[], None]
+
+
+def _open(fd: int) -> _Sink:
+    """A way to write to `fd` that never waits and leaves the flags alone that `fd` shares with other processes."""
+    try:
+        mode = os.fstat(fd).st_mode
+    except OSError:  # EBADF: started with its stderr closed
+        return _nowhere()
+    if stat.S_ISREG(mode):
+        return _Sink(fd, lambda chunk: os.write(fd, chunk), WRITE_BYTES, lambda: None)
+    if stat.S_ISSOCK(mode):
+        peer = socket.socket(fileno=os.dup(fd))
+        flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+        return _Sink(peer.fileno(), lambda chunk: peer.send(chunk, flags), PIPE_BYTES, peer.close)
+    try:
+        own = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_APPEND | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:  # EACCES: another user's terminal; ENOENT: no /proc; ENXIO: a pipe that nobody reads
+        return _Sink(fd, lambda chunk: _write_if_ready(fd, chunk), PIPE_BYTES, lambda: None)
+    return _Sink(own, lambda chunk: os.write(own, chunk), PIPE_BYTES, lambda: os.close(own))
+
+
+def _nowhere() -> _Sink:
+    def refuse(chunk: bytes) -> int:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    return _Sink(-1, refuse, PIPE_BYTES, lambda: None)
+
+
+def _write_if_ready(fd: int, chunk: bytes) -> int:
+    """For a descriptor that blocks: a pipe that is ready takes PIPE_BUF bytes without waiting."""
+    waiter = select.poll()
+    waiter.register(fd, select.POLLOUT)
+    if not waiter.poll(0):
+        raise BlockingIOError
+    return os.write(fd, chunk[:PIPE_BYTES])
+
+
+def _json_line(time_unix: float, name: str, level: str, fields: dict[str, Any]) -> bytes:
+    if None in fields.values():
+        fields = _without_none(fields)
+    record = {"time": time_unix, "event": name, "level": level, **fields}
+    try:
+        line = orjson.dumps(record, _plain, orjson.OPT_APPEND_NEWLINE)
+    except TypeError:  # lone surrogates, an int above 64 bits, nesting: whatever it is, the event is said
+        line = json.dumps(record, default=_plain).encode() + b"\n"
+    return line if len(line) <= LINE_BYTES else _json_line(time_unix, name, level, _shortened(fields))
+
+
+def _plain(value: object) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes | bytearray) else str(value)
+
+
+def _without_none(fields: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if value is not None}
+
+
+def _shortened(fields: dict[str, Any]) -> dict[str, Any]:
+    """Every value short enough, so that the whole line is; said with its end, where a traceback says what happened."""
+    short = {}
+    for key, value in fields.items():
+        text = value if isinstance(value, str) else _plain(value)
+        short[key] = value if len(text) <= VALUE_CHARS else f"… {text[-VALUE_CHARS:]}"
+    return short
+
+
+def _text_line(time_unix: float, name: str, level: str, fields: dict[str, Any]) -> bytes:
+    """`14:03:12.345 job.completed  email.send jid=… run_ms=12  message`, further lines of a value indented below."""
+    words, last, blocks = [], "", ""
+    for key, value in _without_none(_shortened(fields)).items():
+        text = _shown(value)
+        if "\n" in text:
+            blocks += f"\n  {key}:" + "".join(f"\n    {line}" for line in text.splitlines())
+        elif key in {"message", "line"}:
+            last = f"  {text}"
+        elif key == "klass":
+            words.insert(0, text)
+        else:
+            words.append(f"{key}={text}")
+    head = f"{_clock_time(int(time_unix))}.{int(time_unix % 1 * 1000):03d} {name}"
+    return f"{head}  {' '.join(words)}{last}{blocks}\n".encode("utf-8", "backslashreplace")
+
+
+@lru_cache(maxsize=2)
+def _clock_time(second_unix: int) -> str:
+    return datetime.fromtimestamp(second_unix).strftime("%H:%M:%S")
+
+
+def _shown(value: object) -> str:
+    """For a person's terminal: nothing that would move its cursor or change its colours."""
+    if isinstance(value, float):
+        return f"{value:.1f}" if value >= 100 else f"{value:.3g}"
+    if isinstance(value, list | tuple):
+        return ",".join(map(_shown, value))
+    text = _plain(value).rstrip("\n")
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
+    return text

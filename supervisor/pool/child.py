@@ -1,0 +1,211 @@
+"""The child: runs jobs one at a time and says how they ended. Runs in a fork of the zygote.
+
+Owns its ends of `jobs` and `talk` and its working directory. Must not speak to Redis, nor settle anything: the master
+decides what an outcome means.
+"""
+
+import asyncio
+import faulthandler
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import orjson
+from setproctitle import setproctitle
+
+from supervisor import clock
+from supervisor.pool import kernel, messages, sandbox
+from supervisor.pool.handlers import Fail, Handler, Interrupted, Retry
+from supervisor.pool.job import Job
+from supervisor.pool.messages import JobMessage, Trouble, Verb
+
+#: Ends what one job printed in the output of a child that runs several. A record separator, the token, a newline.
+OUTPUT_MARK: Final = b"\x1e%d\n"
+
+
+def run(
+    number: int,
+    jobs: socket.socket,
+    talk: socket.socket,
+    workdir: Path,
+    handlers: Mapping[str, Handler],
+    boot: messages.Boot,
+) -> NoReturn:
+    """Live as child `number`: serve up to `boot.jobs_per_child` jobs, then exit. Never returns, never unwinds."""
+    status = 70
+    try:
+        sandbox.reset_signals()
+        sandbox.enter(workdir)
+        status = Child(number, jobs, talk, workdir, handlers, boot).serve()
+    except SystemExit as leaving:
+        status = _exit_status(leaving)
+    except BaseException:  # noqa: BLE001  the child's boundary: whatever it is, it ends here and is told
+        traceback.print_exc()
+    finally:
+        _flush()
+        os._exit(status)
+
+
+def _exit_status(leaving: SystemExit) -> int:
+    if leaving.code is None or isinstance(leaving.code, int):
+        return (leaving.code or 0) & 0xFF
+    sys.stderr.write(f"{leaving.code}\n")
+    return 1
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            continue  # a handler has closed it: nothing is left to flush
+
+
+class Child:
+    def __init__(
+        self,
+        number: int,
+        jobs: socket.socket,
+        talk: socket.socket,
+        workdir: Path,
+        handlers: Mapping[str, Handler],
+        boot: messages.Boot,
+    ) -> None:
+        self._number = number
+        self._jobs = jobs
+        self._talk = talk
+        self._workdir = workdir
+        self._handlers = handlers
+        self._jobs_per_child = boot.jobs_per_child
+        self._on_error = boot.on_error
+        self._pid = os.getpid()
+        self._running_token = 0  # of the job whose handler may be interrupted; 0: none
+        self._runner: asyncio.Runner | None = None
+
+    def serve(self) -> int:
+        self._listen_to_notices()
+        faulthandler.enable(file=2)
+        faulthandler.register(kernel.STACKS_SIGNAL, file=2, all_threads=True)
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # text streams on descriptors 1 and 2
+        setproctitle(f"leasehold: child {self._number} idle")
+        self._talk.send(messages.READY)
+        served = 0
+        while not self._jobs_per_child or served < self._jobs_per_child:
+            packet, fds = kernel.receive(self._jobs, messages.MAX_PACKET_BYTES, 1)
+            if not packet:
+                break
+            self._serve_one(messages.unpack_job(packet), fds)
+            served += 1
+        return 0
+
+    def _listen_to_notices(self) -> None:
+        signal.signal(kernel.NOTICE_SIGNAL, self._on_notice)
+        signal.siginterrupt(kernel.NOTICE_SIGNAL, False)
+
+    def _on_notice(self, _signo: int, _frame: Any) -> None:
+        try:
+            packet = self._talk.recv(messages.MAX_PACKET_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return  # the signal came twice for one notice
+        if not packet:
+            return
+        notice = messages.unpack_notice(packet)
+        if notice.token == self._running_token:
+            self._running_token = 0
+            raise Interrupted(notice.reason)
+
+    def _serve_one(self, message: JobMessage, fds: list[int]) -> None:
+        payload = kernel.read_memfd(fds[0]) if message.payload is None else message.payload
+        setproctitle(f"leasehold: child {self._number} {message.klass} {message.jid[:4]}… since {clock.time_of_day()}")
+        started_at = clock.monotonic()
+        verb, body = self._perform(Job(message, payload, self._workdir))
+        run_s = clock.monotonic() - started_at
+        if os.getpid() != self._pid:
+            os._exit(0)  # a fork that the handler made has returned from it: it must not answer in our name
+        _flush()
+        if self._jobs_per_child != 1:
+            sandbox.end_leftovers()
+            self._mark_output(message.token)
+        os.chdir(self._workdir)
+        sandbox.clean(self._workdir)
+        setproctitle(f"leasehold: child {self._number} idle")
+        self._talk.send(messages.pack_outcome(verb, message.token, run_s, body))
+
+    def _mark_output(self, token: int) -> None:
+        if kernel.unread_bytes(1):
+            os.write(1, OUTPUT_MARK % token)
+
+    def _perform(self, job: Job) -> tuple[Verb, bytes]:
+        """The handler's outcome in our words. A notice may arrive at any instruction until `_run` has returned."""
+        try:
+            return self._run(job)
+        except Interrupted as interrupted:
+            return Verb.INTERRUPTED, messages.pack_trouble(Trouble(None, interrupted.reason))
+        finally:
+            self._running_token = 0
+
+    def _run(self, job: Job) -> tuple[Verb, bytes]:
+        handler = self._handlers[job.klass]
+        try:
+            job.data  # noqa: B018  a payload that cannot be decoded must not look like the handler's own mistake
+        except ValueError as error:
+            return Verb.FAILED, messages.pack_trouble(Trouble("broken", f"the payload is not JSON: {error}"))
+        try:
+            self._running_token = job.token
+            result = self._call(handler, job)
+            self._running_token = 0
+        except (Interrupted, SystemExit):
+            raise
+        except Retry as retry:
+            return Verb.RETRIED, messages.pack_trouble(Trouble(None, str(retry), None, retry.delay))
+        except Fail as fail:
+            return Verb.FAILED, messages.pack_trouble(Trouble(fail.group, str(fail)))
+        except BaseException as error:  # noqa: BLE001  the child's boundary: a handler may raise anything
+            self._running_token = 0
+            verb = Verb.FAILED if (handler.settings.on_error or self._on_error) == "fail" else Verb.RETRIED
+            return verb, messages.pack_trouble(_describe(error))
+        return Verb.COMPLETED, _encode_result(result)
+
+    def _call(self, handler: Handler, job: Job) -> Any:
+        if not handler.is_async:
+            return handler.function(job)
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+        return self._runner.run(handler.function(job))
+
+
+def _describe(error: BaseException) -> Trouble:
+    """An exception as a failure: its class is the group; our own frames are left out of the traceback."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+        frames = frames.tb_next
+    text = "".join(traceback.format_exception(type(error), error, frames))
+    return Trouble(type(error).__name__, _message_of(error), text)
+
+
+def _message_of(error: BaseException) -> str:
+    try:
+        return str(error) or type(error).__name__
+    except Exception as second:  # noqa: BLE001  foreign __str__ may raise anything
+        return f"{type(error).__name__}, whose text cannot be had ({type(second).__name__})"
+
+
+def _encode_result(result: Any) -> bytes:
+    """The result as JSON; nothing, with a line in the job's output, for what cannot be kept: the work is done anyway."""
+    if result is None:
+        return b""
+    try:
+        body = orjson.dumps(result)
+    except TypeError as error:
+        sys.stderr.write(f"leasehold: the result is not kept: {error}\n")
+        return b""
+    if len(body) > messages.MAX_RESULT_BYTES:
+        sys.stderr.write(f"leasehold: the result is not kept: {len(body)} bytes, the limit is {messages.MAX_RESULT_BYTES}\n")
+        return b""
+    return body

@@ -1,0 +1,206 @@
+"""Children as the master sees them: their sockets, and the jobs in their hands. Runs in master. Must not settle anything."""
+
+import os
+import signal
+import socket
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from supervisor import clock
+from supervisor.engine.jobs import LeaseRecord
+from supervisor.pool import kernel, messages
+from supervisor.pool.messages import Notice, Outcome
+from supervisor.pool.output import Output
+from supervisor.pool.states import CHILD_MOVES, ChildState, move
+
+#: Unread at one child; a default socket buffer takes this for sure, and beyond it a send would have to wait.
+MAX_SENT: Final = 128
+MAX_SENT_BYTES: Final = 128 * 1024
+
+
+class Held:
+    """A lease in the master's hands."""
+
+    __slots__ = ("estimate_s", "lease", "lost", "size_bytes", "started_at", "told_started")
+
+    def __init__(self, lease: LeaseRecord, told_started: bool, estimate_s: float | None) -> None:
+        self.lease = lease
+        self.estimate_s = estimate_s  # of its run time; None: nobody knows
+        self.told_started = told_started  # the engine knows that it has started
+        self.lost = False  # the engine has given it to somebody else
+        self.started_at = 0.0  # when it became the first of its child
+        self.size_bytes = 0
+
+
+class Child:
+    """One forked child. `sent` is what it has not answered yet; it runs the first of them."""
+
+    def __init__(self, number: int, zygote: int, on_line: Callable[[int, bytes], None]) -> None:
+        """Opens our ends and the child's (`theirs`), which go to the zygote and are then closed here."""
+        self.number = number
+        self.zygote = zygote
+        self.state = ChildState.SPAWNING
+        self.pid = 0
+        self.served = 0
+        self.sent: deque[Held] = deque()
+        self.sent_s = 0.0  # estimated run time of all that is sent
+        self.sent_bytes = 0
+        self.at_end = False  # it has closed its end of `talk`
+        self.overran = False  # its first job runs longer than it was expected to: nothing is sent ahead
+        self.asked_at = clock.monotonic()
+        self.report_by_at: float | None = None  # it has ended: when its zygote must have said so
+        self.why_killed: str | None = None
+        self.kill_at: float | None = None  # a kill that is already decided
+        self._pidfd: int | None = None
+        # We keep the child's receiving end of `jobs`: the kernel gives each packet to one reader, so what we take back
+        # the child has not seen.
+        self._jobs, self._jobs_back = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.talk, talk = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.talk.setblocking(False)
+        printed, prints = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(printed, False)
+        self.output = Output(printed, on_line)
+        self._theirs = (talk, prints)
+
+    @property
+    def pidfd(self) -> int | None:
+        """Readable once it has ended."""
+        return self._pidfd
+
+    @property
+    def theirs(self) -> tuple[int, int, int]:
+        """The child's ends of `jobs`, `talk` and its output."""
+        talk, prints = self._theirs
+        return self._jobs_back.fileno(), talk.fileno(), prints
+
+    def close_theirs(self) -> None:
+        talk, prints = self._theirs
+        talk.close()
+        os.close(prints)
+
+    def become(self, state: ChildState) -> None:
+        self.state = move(CHILD_MOVES, self.state, state)
+
+    def spawned(self, pid: int, pidfd: int) -> None:
+        self.pid, self._pidfd = pid, pidfd
+        if self.state is ChildState.DOOMED:
+            self._signal(signal.SIGKILL)
+
+    # its jobs
+
+    @property
+    def head(self) -> Held | None:
+        """The job that it runs."""
+        return self.sent[0] if self.sent else None
+
+    def send(self, held: Held) -> None:
+        """Send a job. Never blocks: the caller stays within MAX_SENT and MAX_SENT_BYTES."""
+        lease = held.lease
+        meta = (lease.jid, lease.klass, lease.queue, lease.priority, lease.failures, lease.deaths, lease.interruptions)
+        if len(lease.raw) <= messages.INLINE_PAYLOAD_BYTES:
+            packet = messages.pack_job(lease.token, meta, lease.raw, lease.is_bytes)
+            self._jobs.send(packet, socket.MSG_DONTWAIT)
+        else:
+            packet = messages.pack_job(lease.token, meta, None, lease.is_bytes)
+            memfd = kernel.sealed_memfd((lease.raw,))
+            try:
+                kernel.send(self._jobs, packet, (memfd,), socket.MSG_DONTWAIT)
+            finally:
+                os.close(memfd)
+        if not self.sent:
+            held.started_at = clock.monotonic()
+            self.become(ChildState.BUSY)
+        held.size_bytes = len(packet)
+        self.sent.append(held)
+        self.sent_s += held.estimate_s or 0.0
+        self.sent_bytes += held.size_bytes
+
+    def read_talk(self) -> Iterator[Outcome]:
+        """What it has said since the last call. Ends quietly where the child is gone: its end is told by the zygote."""
+        while True:
+            try:
+                packet = self.talk.recv(messages.MAX_PACKET_BYTES)
+            except BlockingIOError:
+                return
+            except ConnectionResetError:
+                packet = b""
+            if not packet:
+                self.at_end = True
+                return
+            yield messages.unpack_outcome(packet)
+
+    def answered(self) -> Held:
+        """Its first job has been answered: it is no longer in its hands."""
+        held = self.sent.popleft()
+        self._forget(held)
+        self.served += 1
+        self.overran = False
+        if self.sent:
+            self.sent[0].started_at = clock.monotonic()
+        return held
+
+    def take_back(self) -> list[Held]:
+        """The jobs that were sent and that it has not received, oldest first. The kernel decides which."""
+        tokens: set[int] = set()
+        while True:
+            try:
+                packet, fds = kernel.receive(self._jobs_back, messages.MAX_PACKET_BYTES, 1, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                break
+            if not packet:
+                break
+            for fd in fds:
+                os.close(fd)
+            tokens.add(messages.token_of(packet))
+        taken = [held for held in self.sent if held.lease.token in tokens]
+        for held in taken:
+            self.sent.remove(held)
+            self._forget(held)
+        if taken and not self.sent and self.state is ChildState.BUSY:
+            self.become(ChildState.IDLE)
+        return taken
+
+    def _forget(self, held: Held) -> None:
+        self.sent_s -= held.estimate_s or 0.0
+        self.sent_bytes -= held.size_bytes
+        self.output.forget(held.lease.token)
+
+    # its end
+
+    def notify(self, notice: Notice) -> None:
+        """Have `Interrupted` raised in the handler of the job with the notice's token, if it still runs."""
+        try:
+            self.talk.send(messages.pack_notice(notice))
+        except (BlockingIOError, BrokenPipeError, ConnectionResetError):
+            return  # it reads no notices, or is gone: what comes after the notice ends it
+        self._signal(kernel.NOTICE_SIGNAL)
+
+    def write_stacks(self) -> None:
+        """Have the Python stacks of all its threads written to its output, even in the midst of C code."""
+        self._signal(kernel.STACKS_SIGNAL)
+
+    def kill(self, why: str) -> None:
+        """SIGKILL; the zygote ends what is below it and reports. Idempotent: the first reason stays."""
+        if self.state in (ChildState.DOOMED, ChildState.GONE):
+            return
+        self.why_killed = self.why_killed or why
+        self.become(ChildState.DOOMED)
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, signo: int) -> None:
+        if self._pidfd is None:
+            return  # not forked yet: `spawned` comes first, and the kill is sent then
+        try:
+            signal.pidfd_send_signal(self._pidfd, signo)
+        except ProcessLookupError:
+            return  # it has ended; the zygote's report is under way
+
+    def close(self) -> None:
+        self.become(ChildState.GONE)
+        self._jobs.close()
+        self._jobs_back.close()
+        self.talk.close()
+        self.output.close()
+        if self._pidfd is not None:
+            os.close(self._pidfd)

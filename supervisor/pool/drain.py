@@ -1,0 +1,45 @@
+"""The ladder down: patience, interruption, kill, last exchange. Runs in master. Holds deadlines only."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from supervisor.pool.states import Phase
+
+#: What a killed process tree gets to end, and what the last exchange gets at the least.
+REAP_S: Final = 1.0
+LAST_EXCHANGE_S: Final = 1.0
+
+
+@dataclass(slots=True)
+class Ladder:
+    """When each step of a drain is due (monotonic s)."""
+
+    began_at: float
+    interrupt_at: float
+    kill_at: float
+    hand_back_at: float  # jobs of what has not ended by then are handed back all the same
+    leave_by_at: float  # without an answer by then we go, and the leases expire
+
+    @classmethod
+    def of(cls, now_at: float, patience_s: float, grace_s: float) -> "Ladder":
+        kill_at = now_at + patience_s + grace_s
+        return cls(now_at, now_at + patience_s, kill_at, kill_at + REAP_S, kill_at + REAP_S + LAST_EXCHANGE_S)
+
+    def hurry(self, now_at: float) -> None:
+        """Patience is over: kill now."""
+        self.interrupt_at = min(self.interrupt_at, now_at)
+        self.kill_at = min(self.kill_at, now_at)
+        self.hand_back_at = min(self.hand_back_at, now_at + REAP_S)
+
+    def arrived(self, now_at: float) -> None:
+        """All that is left is the last exchange: it gets the rest of the time, at least LAST_EXCHANGE_S."""
+        self.leave_by_at = max(self.leave_by_at, now_at + LAST_EXCHANGE_S)
+
+    def next_at(self, phase: Phase) -> float:
+        """When the next step is due."""
+        steps = {
+            Phase.DRAINING: self.interrupt_at,
+            Phase.INTERRUPTING: self.kill_at,
+            Phase.KILLING: self.hand_back_at,
+        }
+        return min(steps.get(phase, self.leave_by_at), self.leave_by_at)

@@ -1,0 +1,108 @@
+"""What the end of a job or of a child means, as an outcome for the engine and a sentence for people. Runs in master.
+
+Pure: no I/O, no clock but for the time of a failure.
+"""
+
+import os
+import random
+import signal
+from typing import Any, Final
+
+from supervisor import clock
+import orjson
+
+from supervisor.engine.jobs import Completed, Died, Failed, LeaseRecord, Outcome, Released, Retried
+from supervisor.engine.keys import NAME_BYTES
+from supervisor.pool.messages import HandlerSettings, Reaped, Trouble, Verb, unpack_trouble
+
+_LONGEST_BACKOFF_S: Final = 600.0
+#: Our own kills that are reasons of a death; every other one shows as its signal.
+_REASONS: Final = frozenset({"timeout"})
+
+#: Why the master kills, where that ends the job as an interruption: it goes to the front and nothing is spent.
+INTERRUPTIONS: Final = frozenset({"drain", "reload", "scaled", "zygote-lost"})
+
+
+def of_outcome(lease: LeaseRecord, verb: int, body: bytes, settings: HandlerSettings, output: str) -> Outcome:
+    """What a child has said of its job."""
+    if verb == Verb.COMPLETED:
+        return Completed(lease, orjson.Fragment(body) if body else None)
+    trouble = unpack_trouble(body)
+    if verb == Verb.INTERRUPTED:
+        return Released(lease, started=True)
+    details = _details(traceback=trouble.traceback, output=output)
+    if verb == Verb.FAILED:
+        return Failed(lease, _group(trouble) or "failed", trouble.message, details)
+    return Retried(
+        lease,
+        delay=_delay_s(trouble, lease.failures),
+        group=_group(trouble),
+        message=trouble.message,
+        default_retries=settings.retries,
+        details=details,
+    )
+
+
+def _group(trouble: Trouble) -> str | None:
+    """The failure group, cut to what can name one: an exception's class may be called anything."""
+    if trouble.group is None:
+        return None
+    printable = "".join(char if char.isprintable() else "?" for char in trouble.group)
+    return printable.encode()[:NAME_BYTES].decode(errors="ignore") or None
+
+
+def _delay_s(trouble: Trouble, failures: int) -> float:
+    """As the handler asked; else exponential with full jitter, so that what failed together does not come together."""
+    if trouble.delay_s is not None:
+        return trouble.delay_s
+    return random.uniform(0, min(_LONGEST_BACKOFF_S, 2.0 ** min(failures, 30)))
+
+
+def of_death(
+    lease: LeaseRecord, reaped: Reaped | None, why_killed: str | None, settings: HandlerSettings, output: str,
+    max_deaths: int | None,
+) -> Outcome:  # fmt: skip
+    """What the end of a child means for the job in its hands. `reaped` None: its zygote is gone and cannot tell."""
+    if why_killed in INTERRUPTIONS:
+        return Released(lease, started=True)
+    reason = why_killed if why_killed in _REASONS else death_reason(reaped.status) if reaped else "lost"
+    allowed = 1 if settings.on_death == "fail" else settings.max_deaths if settings.max_deaths is not None else max_deaths
+    usage: dict[str, Any] = {}
+    if reaped is not None:
+        usage = {"cpu_s": round(reaped.cpu_s, 3), "max_rss_bytes": reaped.max_rss_bytes}
+    return Died(
+        lease,
+        reason,
+        message=death_sentence(reason, lease, why_killed),
+        default_max_deaths=allowed,
+        details=_details(output=output, klass=lease.klass, **usage),
+    )
+
+
+def death_reason(status: int) -> str:
+    """A wait status in the words of the closed list: SIGxxx or exit-N."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        try:
+            return signal.Signals(number).name
+        except ValueError:
+            return f"SIGRT{number - signal.SIGRTMIN:+d}"
+    return f"exit-{os.waitstatus_to_exitcode(status)}"
+
+
+def death_sentence(reason: str, lease: LeaseRecord, why_killed: str | None) -> str:
+    who = f"the child running {lease.klass}"
+    if reason == "timeout":
+        return f"{who} was killed by us: the job passed its time limit"
+    if reason == "lost":
+        return f"{who} ended with its zygote, which was lost for the third time while this job ran alone"
+    if reason.startswith("exit-"):
+        return f"{who} exited with status {reason.removeprefix('exit-')} in the middle of the job"
+    if why_killed:
+        return f"{who} was killed by us: {why_killed}"
+    return f"{who} was killed by {reason}, which we did not send"
+
+
+
+def _details(**given: Any) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value}

@@ -1,0 +1,33 @@
+"""What handlers see of the master's environment. Runs in master, before it execs a zygote. Must not change its own."""
+
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+#: Addresses of the master's own talks with its init: a child that used them would speak in its name.
+_OF_THE_MASTER: Final = ("LEASEHOLD_", "NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_")
+#: A shorter password is looked for as a whole value or inside a URL only: it may be part of any word.
+_LONG_PASSWORD_CHARS: Final = 6
+
+
+def for_handlers(environ: Mapping[str, str], redis_url: str) -> tuple[dict[str, str], list[str]]:
+    """The environment of the zygote, and the names of foreign variables held back because they tell the Redis secret."""
+    password = unquote(urlsplit(redis_url).password or "")
+    kept: dict[str, str] = {}
+    held_back: list[str] = []
+    for name, value in environ.items():
+        if name.startswith(_OF_THE_MASTER):
+            continue
+        if redis_url in value or _tells(value, password):
+            held_back.append(name)
+        else:
+            kept[name] = value
+    return kept, held_back
+
+
+def _tells(value: str, password: str) -> bool:
+    if not password:
+        return False
+    if len(password) >= _LONG_PASSWORD_CHARS:
+        return password in unquote(value)
+    return value == password or f":{password}@" in unquote(value)

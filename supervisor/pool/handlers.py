@@ -1,0 +1,192 @@
+"""Handlers: how application code names them, ends a job in its own words, and how the zygote loads them.
+
+Runs in zygote and children. Owns the registry. Must not import redis: every child would carry it.
+"""
+
+import importlib
+import inspect
+import pkgutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar, overload
+
+from supervisor.config import parse_duration
+from supervisor.pool.messages import HandlerSettings
+
+Function = Callable[..., Any]
+F = TypeVar("F", bound=Function)
+
+
+class Retry(Exception):  # an order to the supervisor, not an error
+    """Raise it in a handler: run this job again, `delay` seconds from now (None: the usual back-off). Spends a retry."""
+
+    def __init__(self, delay: float | None = None, message: str = "") -> None:
+        super().__init__(message or "the handler asked for a retry")
+        if delay is not None and not (isinstance(delay, (int, float)) and 0 <= delay < float("inf")):
+            raise ValueError(f"Retry(delay={delay!r}): give seconds, 0 or more")
+        self.delay = delay
+
+
+class Fail(Exception):
+    """Raise it in a handler: this job has failed for good, in failure group `group`."""
+
+    def __init__(self, group: str, message: str = "") -> None:
+        super().__init__(message or group)
+        if not isinstance(group, str) or not group:
+            raise ValueError(f"Fail(group={group!r}): give the name of a failure group")
+        self.group = group
+
+
+class Interrupted(BaseException):  # not an Exception: `except Exception` in a handler must not swallow it
+    """Raised inside a handler that has to stop; the job goes back to the front of its queue, its retries unspent.
+
+    `reason`: drain, reload, cancelled, lease-lost or scaled.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """One registered handler."""
+
+    function: Function
+    name: str | None
+    settings: HandlerSettings
+    is_async: bool
+
+
+class HandlersError(Exception):
+    """The handlers cannot be used; the message says which and why."""
+
+
+_registered: list[Handler] = []
+
+
+@overload
+def handler(function: F, /) -> F: ...
+@overload
+def handler(
+    *,
+    name: str | None = None,
+    timeout: float | str | None = None,
+    retries: int | None = None,
+    on_error: str | None = None,
+    on_death: str | None = None,
+    max_deaths: int | None = None,
+) -> Callable[[F], F]: ...
+
+
+def handler(
+    function: Function | None = None,
+    /,
+    *,
+    name: str | None = None,
+    timeout: float | str | None = None,
+    retries: int | None = None,
+    on_error: str | None = None,
+    on_death: str | None = None,
+    max_deaths: int | None = None,
+) -> Any:
+    """Register a function, or coroutine function, that takes one `job`, under its module path and name (or `name`).
+
+    `timeout`: seconds or "30s", after which the job's process tree is killed; 0 for none. `retries`: how often an
+    exception is forgiven. `on_error`, `on_death`: "retry" or "fail". `max_deaths`: how many deaths of its child a job
+    survives, 0 for any number. None leaves the choice to the `run` flag or the default. Raises ValueError or TypeError.
+    """
+    settings = HandlerSettings(
+        timeout_s=None if timeout is None else _seconds("timeout", timeout),
+        retries=_count("retries", retries),
+        on_error=_choice("on_error", on_error),
+        on_death=_choice("on_death", on_death),
+        max_deaths=_count("max_deaths", max_deaths),
+    )
+
+    def register(function: F) -> F:
+        if not callable(function):
+            raise TypeError(f"@handler takes a function, not {function!r}")
+        _registered.append(Handler(function, name, settings, inspect.iscoroutinefunction(function)))
+        return function
+
+    return register if function is None else register(function)
+
+
+def _seconds(option: str, value: float | str) -> float:
+    try:
+        return parse_duration(value) if isinstance(value, str) else _not_negative(float(value))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"@handler({option}={value!r}): {error}; write seconds, or a duration like '30s'") from error
+
+
+def _not_negative(value: float) -> float:
+    if not 0 <= value < float("inf"):
+        raise ValueError("not a number of seconds, 0 or more")
+    return value
+
+
+def _count(option: str, value: int | None) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise ValueError(f"@handler({option}={value!r}): write a whole number, 0 or more")
+    return value
+
+
+def _choice(option: str, value: str | None) -> str | None:
+    if value not in (None, "retry", "fail"):
+        raise ValueError(f"@handler({option}={value!r}): write 'retry' or 'fail'")
+    return value
+
+
+def load(root: str) -> dict[str, Handler]:
+    """Import module or package `root` (dotted, or a path below the working directory) and all modules below it.
+
+    Answers the handlers by klass: the module's path inside `root`, and the function's name. Runs foreign code, which
+    may raise anything. Raises HandlersError where there is no such module, no handler, or one name twice.
+    """
+    working_directory = str(Path.cwd())
+    if working_directory not in sys.path:
+        sys.path.insert(0, working_directory)
+    root = root.strip("/").removeprefix("./").removesuffix(".py").replace("/", ".")
+    _import_all(root)
+    found: dict[str, Handler] = {}
+    for registered in _registered:
+        klass = registered.name or _klass(root, registered.function)
+        if klass in found and found[klass].function is not registered.function:
+            raise HandlersError(f"two handlers are named {klass!r}: give one of them another name=")
+        found[klass] = registered
+    if not found:
+        raise HandlersError(f"no @handler in {root!r}: decorate at least one function below it")
+    return found
+
+
+def _import_all(root: str) -> None:
+    try:
+        package = importlib.import_module(root)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (root == error.name or root.startswith(error.name + ".")):
+            raise
+        raise HandlersError(
+            f"there is no module {root!r} below {Path.cwd()} or on the import path: name it with --handlers"
+        ) from error
+    for name in _modules_below(package):
+        importlib.import_module(name)
+
+
+def _modules_below(package: ModuleType) -> list[str]:
+    if not hasattr(package, "__path__"):
+        return []
+    found: list[str] = []
+    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        found.append(module.name)
+        if module.ispkg:
+            found += _modules_below(importlib.import_module(module.name))
+    return [name for name in found if not name.endswith(".__main__")]
+
+
+def _klass(root: str, function: Function) -> str:
+    module = function.__module__.removeprefix(root).removeprefix(".")
+    return f"{module}.{function.__name__}" if module else function.__name__

@@ -1,0 +1,187 @@
+"""Linux calls that Python lacks. Runs in master, zygote and child. Owns no state; must not decide anything."""
+
+import ctypes
+import errno
+import fcntl
+import os
+import select
+import signal
+import socket
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from supervisor import clock
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_PR_SET_NO_NEW_PRIVS: Final = 38
+_SFD_NONBLOCK: Final = os.O_NONBLOCK
+_SFD_CLOEXEC: Final = os.O_CLOEXEC
+_SIGINFO_BYTES: Final = 128  # sizeof(struct signalfd_siginfo)
+_FIONREAD: Final = 0x541B
+
+#: Reserved for the supervisor in every child: "read the reason on `talk`" and "write all Python stacks to stderr".
+NOTICE_SIGNAL: Final = signal.SIGRTMIN + 5
+STACKS_SIGNAL: Final = signal.SIGRTMIN + 6
+
+#: Every signal that has a meaning for the master (DESIGN 6.4), and SIGCHLD.
+HANDLED_SIGNALS: Final = frozenset(
+    {
+        signal.SIGTERM,
+        signal.SIGINT,
+        signal.SIGQUIT,
+        signal.SIGHUP,
+        signal.SIGTTIN,
+        signal.SIGTTOU,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+        signal.SIGCONT,
+        signal.SIGCHLD,
+    }
+)
+
+
+class Received(NamedTuple):
+    """One signal, read as a value."""
+
+    signo: signal.Signals
+    sender_pid: int  # 0: the kernel, or a sender outside our PID namespace
+
+
+def _prctl(option: int, argument: int) -> None:
+    if _libc.prctl(option, argument, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"prctl({option}): {os.strerror(number)}")
+
+
+def set_parent_death_signal(signo: int) -> None:
+    """Have the kernel send `signo` when the thread that forked us ends; 0 clears it. Lost by setuid and setgid."""
+    _prctl(_PR_SET_PDEATHSIG, signo)
+
+
+def become_subreaper() -> None:
+    """Orphans below this process become its children instead of PID 1's."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def forbid_new_privileges() -> None:
+    """No later exec gains privileges by setuid bits or file capabilities. Cannot be undone; inherited."""
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+class SignalFd:
+    """Blocked signals as a readable descriptor. Non-blocking, closed on exec."""
+
+    def __init__(self, signals: Iterable[int]) -> None:
+        mask = ctypes.create_string_buffer(128)
+        _libc.sigemptyset(mask)
+        for signo in signals:
+            _libc.sigaddset(mask, int(signo))
+        self._fd: int = _libc.signalfd(-1, mask, _SFD_NONBLOCK | _SFD_CLOEXEC)
+        if self._fd < 0:
+            number = ctypes.get_errno()
+            raise OSError(number, f"signalfd: {os.strerror(number)}")
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def read(self) -> list[Received]:
+        """What has arrived since the last call, oldest first; never blocks."""
+        try:
+            raw = os.read(self._fd, _SIGINFO_BYTES * 16)
+        except BlockingIOError:
+            return []
+        received = []
+        for offset in range(0, len(raw), _SIGINFO_BYTES):
+            signo, _errno, _code, pid = struct.unpack_from("=IiiI", raw, offset)
+            received.append(Received(signal.Signals(signo), pid))
+        return received
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+def children_of_self() -> set[int]:
+    """Pids of the direct children of this process, zombies included (about 20 µs)."""
+    found: set[int] = set()
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            found.update(int(pid) for pid in (task / "children").read_text().split())
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # the thread has ended meanwhile: its children moved to another thread of ours
+    return found
+
+
+def unread_bytes(fd: int) -> int:
+    """How many bytes of the pipe `fd` nobody has read yet; works on either end."""
+    buffer = bytearray(4)
+    fcntl.ioctl(fd, _FIONREAD, buffer)
+    return int.from_bytes(buffer, "little")
+
+
+def sealed_memfd(parts: Iterable[bytes]) -> int:
+    """An anonymous file holding `parts`, which nobody can change any more. The caller closes it."""
+    fd = os.memfd_create("leasehold-payload", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        for part in parts:
+            view = memoryview(part)
+            while view:
+                view = view[os.write(fd, view) :]
+        seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def read_memfd(fd: int) -> bytes:
+    """The whole content of a memfd; closes it."""
+    with os.fdopen(fd, "rb") as file:
+        file.seek(0)
+        return file.read()
+
+
+def receive(sock: socket.socket, size: int, max_fds: int, flags: int = 0) -> tuple[bytes, list[int]]:
+    """One packet and the descriptors that came with it, closed on exec (`socket.recv_fds` loses that flag).
+
+    Blocks unless `flags` says MSG_DONTWAIT. An empty packet means that the other end is gone.
+    """
+    try:
+        data, ancillary, message_flags, _address = sock.recvmsg(
+            size, socket.CMSG_LEN(max_fds * 4), flags | socket.MSG_CMSG_CLOEXEC
+        )
+    except ConnectionResetError:
+        return b"", []  # gone without having read all that we said
+    if message_flags & socket.MSG_TRUNC:
+        raise OSError(errno.EMSGSIZE, f"packet longer than {size} bytes")
+    fds: list[int] = []
+    for level, kind, payload in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.extend(struct.unpack(f"={len(payload) // 4}i", payload[: len(payload) // 4 * 4]))
+    return data, fds
+
+
+def send(sock: socket.socket, data: bytes, fds: Iterable[int] = (), flags: int = 0) -> None:
+    """One packet with descriptors."""
+    rights = struct.pack(f"={len(packed)}i", *packed) if (packed := tuple(fds)) else b""
+    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if rights else []
+    sock.sendmsg([data], ancillary, flags)
+
+
+def await_ends(pidfds: Iterable[int], timeout_s: float) -> bool:
+    """Wait until all these processes have ended, for at most `timeout_s`; whether they have."""
+    waiting = set(pidfds)
+    deadline_at = clock.monotonic() + timeout_s
+    poll = select.poll()
+    for pidfd in waiting:
+        poll.register(pidfd, select.POLLIN)
+    while waiting and (left_s := deadline_at - clock.monotonic()) > 0:
+        for pidfd, _events in poll.poll(left_s * 1000):
+            poll.unregister(pidfd)
+            waiting.discard(pidfd)
+    return not waiting

@@ -1,0 +1,242 @@
+"""What master, zygote and children say to each other. Runs in all three; owns the wire formats, does no I/O.
+
+control  master <-> zygote    one JSON array per packet, its first element the message's name, descriptors beside it
+jobs     master  -> child     one job per packet (`pack_job`); the master keeps a duplicate of the receiving end
+talk     master <-> child     outcomes, readiness and notices (`pack_outcome`, `READY`, `pack_notice`)
+"""
+
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+#: Where exec hands the zygote its control socket.
+CONTROL_FD: Final = 3
+#: Larger packets are refused by a default socket buffer; larger payloads travel as a sealed memfd.
+MAX_PACKET_BYTES: Final = 200_000
+INLINE_PAYLOAD_BYTES: Final = 16 * 1024
+MAX_RESULT_BYTES: Final = 64 * 1024
+MAX_MESSAGE_CHARS: Final = 4 * 1024
+MAX_TRACEBACK_CHARS: Final = 16 * 1024
+
+
+# control: master -> zygote -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """The first message: what to import and how children run."""
+
+    handlers: str
+    workdir: str
+    jobs_per_child: int
+    on_error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn:
+    """Fork child number `child`. With it: its ends of `jobs` and `talk`, and the pipe for its output."""
+
+    child: int
+
+
+# control: zygote -> master -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Handlers are imported. `handlers`: name -> settings (`HandlerSettings` as a dict)."""
+
+    handlers: dict[str, dict[str, Any]]
+    threads: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class BootFailed:
+    """The handlers cannot be imported; the zygote exits."""
+
+    message: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spawned:
+    """With it: the child's pidfd, opened right after the fork."""
+
+    child: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpawnFailed:
+    """The kernel refused the fork."""
+
+    child: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reaped:
+    """A child has ended and nothing of its process tree is left. `status` is wait(2)'s."""
+
+    child: int
+    pid: int
+    status: int
+    cpu_s: float
+    max_rss_bytes: int
+    leftovers: int
+
+
+Control = Boot | Spawn | Ready | BootFailed | Spawned | SpawnFailed | Reaped
+_CONTROL: Final[dict[str, type[Any]]] = {
+    kind.__name__: kind for kind in (Boot, Spawn, Ready, BootFailed, Spawned, SpawnFailed, Reaped)
+}
+
+
+def pack_control(message: Control) -> bytes:
+    return orjson.dumps([type(message).__name__, *(getattr(message, field.name) for field in fields(message))])
+
+
+def unpack_control(packet: bytes) -> Control:
+    name, *values = orjson.loads(packet)
+    message: Control = _CONTROL[name](*values)
+    return message
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerSettings:
+    """What the master knows of a handler; None: the `run` flag, the config or the default decides."""
+
+    timeout_s: float | None = None
+    retries: int | None = None
+    on_error: str | None = None
+    on_death: str | None = None
+    max_deaths: int | None = None
+
+
+# jobs: master -> child -----------------------------------------------------------------------------------------------
+
+_JOB_HEAD: Final = Struct("<QIB")  # token, length of the meta part, flags
+_IN_MEMFD: Final = 1
+_IS_BYTES: Final = 2
+
+
+class JobMessage(NamedTuple):
+    """A job as a child receives it. `payload` is None while it waits in the memfd that came with the packet."""
+
+    token: int
+    jid: str
+    klass: str
+    queue: str
+    priority: int
+    failures: int
+    deaths: int
+    interruptions: int
+    is_bytes: bool
+    payload: bytes | None
+
+
+def pack_job(
+    token: int, meta: tuple[str, str, str, int, int, int, int], payload: bytes | None, is_bytes: bool
+) -> bytes:
+    """`meta`: jid, klass, queue, priority, failures, deaths, interruptions. `payload` None: it is in a memfd."""
+    head = orjson.dumps(meta)
+    flags = (_IS_BYTES if is_bytes else 0) | (_IN_MEMFD if payload is None else 0)
+    return _JOB_HEAD.pack(token, len(head), flags) + head + (payload or b"")
+
+
+def unpack_job(packet: bytes) -> JobMessage:
+    token, length, flags = _JOB_HEAD.unpack_from(packet)
+    start = _JOB_HEAD.size
+    jid, klass, queue, priority, failures, deaths, interruptions = orjson.loads(packet[start : start + length])
+    payload = None if flags & _IN_MEMFD else packet[start + length :]
+    return JobMessage(
+        token, jid, klass, queue, priority, failures, deaths, interruptions, bool(flags & _IS_BYTES), payload
+    )
+
+
+def token_of(packet: bytes) -> int:
+    """The token of a packed job, for what was taken back."""
+    token: int = _JOB_HEAD.unpack_from(packet)[0]
+    return token
+
+
+# talk: child -> master -----------------------------------------------------------------------------------------------
+
+
+class Verb(IntEnum):
+    """What a child says on `talk`, as the packet's first byte."""
+
+    READY = 0
+    COMPLETED = 1  # body: the result as JSON, or nothing
+    RETRIED = 2  # body: Trouble as JSON
+    FAILED = 3  # body: Trouble as JSON
+    INTERRUPTED = 4  # the notice left the handler
+
+
+_OUTCOME_HEAD: Final = Struct("<BQI")  # verb, token, run time in µs (saturated)
+_MAX_RUN_US: Final = 2**32 - 1
+
+READY: Final = _OUTCOME_HEAD.pack(Verb.READY, 0, 0)
+
+
+class Outcome(NamedTuple):
+    """How a job ended, in its child's words."""
+
+    verb: int
+    token: int
+    run_s: float
+    body: bytes
+
+
+class Trouble(NamedTuple):
+    """Why a handler did not complete, as it travels in an outcome's body."""
+
+    group: str | None
+    message: str
+    traceback: str | None = None
+    delay_s: float | None = None
+
+
+def pack_outcome(verb: int, token: int, run_s: float, body: bytes = b"") -> bytes:
+    return _OUTCOME_HEAD.pack(verb, token, min(int(run_s * 1e6), _MAX_RUN_US)) + body
+
+
+def unpack_outcome(packet: bytes) -> Outcome:
+    verb, token, run_us = _OUTCOME_HEAD.unpack_from(packet)
+    return Outcome(verb, token, run_us / 1e6, packet[_OUTCOME_HEAD.size :])
+
+
+def pack_trouble(trouble: Trouble) -> bytes:
+    traceback = trouble.traceback and _sayable(trouble.traceback[-MAX_TRACEBACK_CHARS:])
+    group = trouble.group and _sayable(trouble.group)
+    return orjson.dumps((group, _sayable(trouble.message[:MAX_MESSAGE_CHARS]), traceback, trouble.delay_s))
+
+
+def _sayable(text: str) -> str:
+    """Text that UTF-8 can carry: an exception may hold lone surrogates, as file names do."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def unpack_trouble(body: bytes) -> Trouble:
+    return Trouble(*orjson.loads(body))
+
+
+# talk: master -> child -----------------------------------------------------------------------------------------------
+
+
+class Notice(NamedTuple):
+    """The job with this token is to stop; `reason` is `Interrupted.reason`."""
+
+    token: int
+    reason: str
+
+
+def pack_notice(notice: Notice) -> bytes:
+    return orjson.dumps(notice)
+
+
+def unpack_notice(packet: bytes) -> Notice:
+    return Notice(*orjson.loads(packet))

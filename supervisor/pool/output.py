@@ -1,0 +1,92 @@
+"""What children print, line by line and with a memory of the last lines. Runs in master. Must not block."""
+
+import os
+from collections.abc import Callable
+from typing import Final
+
+from supervisor import clock
+
+#: How much of a job's output stays with it when it fails.
+KEPT_BYTES: Final = 16 * 1024
+#: Lines of one child that go to the log in one second; the rest is counted.
+LINES_PER_S: Final = 200
+_LONGEST_LINE_BYTES: Final = 8 * 1024
+_READ_BYTES: Final = 64 * 1024
+_MARK: Final = b"\x1e"
+
+
+class Output:
+    """The reading end of one child's stdout and stderr.
+
+    Between two jobs of one child its stream carries a mark, `\\x1e<token>\\n`, so that what was printed is never taken for
+    another job's, however late it is read.
+    """
+
+    def __init__(self, fd: int, on_line: Callable[[int, bytes], None]) -> None:
+        """`fd`: non-blocking, owned from now on. `on_line(token, line)`; token 0: no mark has come yet, it is the job in hand."""
+        self.fd = fd
+        self._on_line = on_line
+        self._open_line = b""
+        self._unmarked = bytearray()  # printed since the last mark
+        self._marked: dict[int, bytes] = {}  # token -> what that job printed, until `forget`
+        self._window_at = 0.0
+        self._lines_left = LINES_PER_S
+        self.lines_dropped = 0
+
+    def read(self) -> bool:
+        """Take what is there, at most 64 KiB; True where there may be more."""
+        try:
+            chunk = os.read(self.fd, _READ_BYTES)
+        except BlockingIOError:
+            return False
+        *lines, self._open_line = (self._open_line + chunk).split(b"\n")
+        if len(self._open_line) > _LONGEST_LINE_BYTES:
+            lines.append(self._open_line)
+            self._open_line = b""
+        self._take(lines)
+        return len(chunk) == _READ_BYTES
+
+    def read_to_end(self) -> None:
+        """Take everything printed so far; bounded, as a descendant may go on printing."""
+        for _ in range(64):
+            if not self.read():
+                break
+
+    def last_of(self, token: int) -> str:
+        """The last 16 KiB that the job with this token has printed."""
+        self.read_to_end()
+        printed = self._marked.get(token)
+        if printed is None:
+            printed = bytes(self._unmarked) + self._open_line
+        return printed[-KEPT_BYTES:].decode(errors="replace")
+
+    def forget(self, token: int) -> None:
+        """The job with this token has been settled: its output is needed no more."""
+        self._marked.pop(token, None)
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+    def _take(self, lines: list[bytes]) -> None:
+        start = 0
+        for index, line in enumerate(lines):
+            unended, mark, token = line.rpartition(_MARK)
+            if mark and token.isdigit():
+                self._take_lines(int(token), lines[start:index] + ([unended] if unended else []))
+                self._marked[int(token)] = bytes(self._unmarked)
+                self._unmarked.clear()
+                start = index + 1
+        self._take_lines(0, lines[start:])
+
+    def _take_lines(self, token: int, lines: list[bytes]) -> None:
+        now_at = clock.monotonic()
+        if now_at - self._window_at >= 1.0:
+            self._window_at, self._lines_left = now_at, LINES_PER_S
+        for line in lines:
+            self._unmarked += line + b"\n"
+        if len(self._unmarked) > 2 * KEPT_BYTES:
+            del self._unmarked[:-KEPT_BYTES]
+        for line in lines[: self._lines_left]:
+            self._on_line(token, line[:_LONGEST_LINE_BYTES])
+        self.lines_dropped += max(0, len(lines) - self._lines_left)
+        self._lines_left -= min(len(lines), self._lines_left)

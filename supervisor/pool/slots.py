@@ -1,0 +1,132 @@
+"""Which children there are, how many more are needed, and which of them gets a job. Runs in master. No I/O of its own."""
+
+from collections.abc import Iterator
+
+from supervisor.pool.children import MAX_SENT, MAX_SENT_BYTES, Child, Held
+from supervisor.pool.messages import INLINE_PAYLOAD_BYTES
+from supervisor.pool.pace import Pace
+from supervisor.pool.states import ChildState
+
+#: What a packet may have beside its payload.
+_HEAD_BYTES = 1024
+
+
+class Slots:
+    """At most `processes` jobs run at once. Children that may not take another job after theirs have a successor forked
+    ahead, so that no job waits for a fork."""
+
+    def __init__(self, processes: int, jobs_per_child: int, ahead_s: float, pace: Pace) -> None:
+        """`jobs_per_child` 0: no limit. `ahead_s`: how much estimated work one child may have in its hands."""
+        self.processes = processes
+        self._jobs_per_child = jobs_per_child
+        self._ahead_s = ahead_s
+        self._pace = pace
+        self._children: dict[int, Child] = {}
+
+    def __iter__(self) -> Iterator[Child]:
+        return iter(tuple(self._children.values()))
+
+    def __len__(self) -> int:
+        return len(self._children)
+
+    def get(self, number: int) -> Child | None:
+        return self._children.get(number)
+
+    def add(self, child: Child) -> None:
+        self._children[child.number] = child
+
+    def remove(self, child: Child) -> None:
+        del self._children[child.number]
+
+    def free_number(self) -> int:
+        number = 1
+        while number in self._children:
+            number += 1
+        return number
+
+    # how many
+
+    @property
+    def busy(self) -> int:
+        """How many run a job, killed ones included until their end is known."""
+        return sum(1 for child in self._children.values() if child.sent)
+
+    def idle(self) -> list[Child]:
+        """Those that may start a job at this instant."""
+        room = self.processes - self.busy
+        if room <= 0:
+            return []
+        return [child for child in self._children.values() if child.state is ChildState.IDLE][:room]
+
+    def missing(self) -> int:
+        """How many children to fork now."""
+        lasting = fresh = 0
+        for child in self._children.values():
+            if child.state in (ChildState.IDLE, ChildState.SPAWNING):
+                fresh += 1
+            elif child.state is ChildState.BUSY and not self.is_done(child):
+                lasting += 1
+        return max(0, self.processes - lasting - fresh)
+
+    def _jobs_left(self, child: Child) -> int:
+        """How many more jobs may be sent to it."""
+        if not self._jobs_per_child:
+            return MAX_SENT
+        return self._jobs_per_child - child.served - len(child.sent)
+
+    def is_done(self, child: Child) -> bool:
+        """Whether no more jobs may be sent to it."""
+        return self._jobs_left(child) <= 0
+
+    # how many jobs
+
+    def capacity(self) -> tuple[int, int]:
+        """How many jobs to lease now, and how many of them would start at once."""
+        idle = len(self.idle())
+        recent_s = self._pace.recent_s
+        if recent_s is None or recent_s > self._ahead_s:
+            return idle, idle
+        ahead = 0
+        free = idle
+        for child in self._children.values():
+            if child.state is ChildState.IDLE and free:
+                free -= 1
+            elif not child.sent or not self._may_queue(child):
+                continue
+            fits = int((self._ahead_s - child.sent_s) / recent_s)
+            ahead += max(0, min(fits, MAX_SENT - len(child.sent), self._jobs_left(child)))
+        return max(idle, ahead), idle
+
+    # which child
+
+    def choose(self, held: Held) -> Child | None:
+        """The child that may have a job now: an idle one, else the busy one that is free soonest; None: nobody."""
+        busy = 0
+        idle: Child | None = None
+        soonest: Child | None = None
+        for child in self._children.values():
+            if child.sent:
+                busy += 1
+                if self._may_queue(child) and (soonest is None or child.sent_s < soonest.sent_s):
+                    soonest = child
+            elif child.state is ChildState.IDLE and idle is None:
+                idle = child
+        if idle is not None and busy < self.processes:
+            return idle
+        return soonest if soonest is not None and self._fits(held, soonest) else None
+
+    def _may_queue(self, child: Child) -> bool:
+        """Whether any job may be sent to it while it is busy."""
+        return (
+            child.state is ChildState.BUSY
+            and not child.overran
+            and child.sent[0].estimate_s is not None
+            and len(child.sent) < MAX_SENT
+            and self._jobs_left(child) > 0
+        )
+
+    def _fits(self, held: Held, child: Child) -> bool:
+        """Whether the job will start within the time that jobs may be sent ahead; after a death it never is."""
+        if held.estimate_s is None or held.lease.deaths or child.sent_s + held.estimate_s > self._ahead_s:
+            return False
+        return child.sent_bytes + min(len(held.lease.raw), INLINE_PAYLOAD_BYTES) + _HEAD_BYTES <= MAX_SENT_BYTES

@@ -1,0 +1,290 @@
+"""The settings of `run`: who beats whom, what is refused, and in which words."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from supervisor import config
+from supervisor.config import SETTINGS, Config, ConfigError, parse_duration, parse_size
+
+
+def load(flags=None, environ=None, terminal=False):
+    return Config.load(flags or {}, environ or {}, terminal=terminal)
+
+
+def problems(flags=None, environ=None):
+    with pytest.raises(ConfigError) as caught:
+        load(flags, environ)
+    return list(caught.value.problems)
+
+
+def test_without_anything_the_defaults_hold():
+    told = load({"processes": "3"})
+    assert told == Config(
+        redis_url=None,
+        namespace="leasehold",
+        handlers="handlers",
+        queue=("default",),
+        processes=3,
+        processes_reason="as given",
+        jobs_per_child=1,
+        job_timeout_s=1800.0,
+        on_error="retry",
+        lease_ttl_s=None,
+        drain_timeout_s=25.0,
+        term_grace_s=3.0,
+        max_deaths=None,
+        workdir=None,
+        log="json",
+        log_level="info",
+        dispatch_ahead_s=0.020,
+        boot_timeout_s=60.0,
+        warnings=(),
+    )
+
+
+def test_a_flag_beats_the_environment_and_the_environment_beats_the_default():
+    environ = {"LEASEHOLD_JOB_TIMEOUT": "5m", "LEASEHOLD_NAMESPACE": "other"}
+    told = load({"job-timeout": "90s"}, environ)
+    assert (told.job_timeout_s, told.namespace, told.on_error) == (90.0, "other", "retry")
+
+
+def test_queues_are_repeated_as_flags_and_separated_by_commas_in_the_environment():
+    assert load({"queue": ["a", "b"]}).queue == ("a", "b")
+    assert load({}, {"LEASEHOLD_QUEUE": "a, b,c"}).queue == ("a", "b", "c")
+    assert load({"queue": ["x"]}, {"LEASEHOLD_QUEUE": "a,b"}).queue == ("x",)
+
+
+def test_the_log_is_text_on_a_terminal_and_json_elsewhere_unless_said_otherwise():
+    assert load(terminal=True).log == "text"
+    assert load(terminal=False).log == "json"
+    assert load({"log": "json"}, terminal=True).log == "json"
+
+
+def test_zero_means_none_where_there_may_be_none():
+    told = load({"job-timeout": "0", "jobs-per-child": "0", "max-deaths": "0", "dispatch-ahead": "0"})
+    assert (told.job_timeout_s, told.jobs_per_child, told.max_deaths, told.dispatch_ahead_s) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("30", 30), ("30s", 30), ("500ms", 0.5), ("5m", 300), ("2h", 7200), ("1.5s", 1.5), ("0", 0), ("20ms", 0.02)],
+)
+def test_durations(text, seconds):
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-1", "1d", "5 m", "m", "1e3", "nan", "inf", "1.", ".5s", "1h30m", "٣s", "9" * 400]
+)
+def test_what_is_no_duration_is_refused(text):
+    with pytest.raises(ValueError, match=r"write it like|longer than"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("4096", 4096), ("64K", 65536), ("256M", 2**28), ("1G", 2**30), ("1.5G", 3 * 2**29), ("0", 0)]
+)
+def test_sizes(text, size):
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1MB", "M", "1 G", "1e9", "nan", "9" * 400 + "T"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(ValueError, match=r"write it like|more than any"):
+        parse_size(text)
+
+
+BAD = [
+    ("redis-url", "http://localhost"),
+    ("redis-url", "redis://"),
+    ("redis-url", "redis://host:port"),
+    ("redis-url", "unix:"),
+    ("redis-url", "localhost:6379"),
+    ("redis-url", ""),
+    ("namespace", "a{b}"),
+    ("namespace", "x" * 65),
+    ("namespace", ""),
+    ("namespace", "a\nb"),
+    ("handlers", "/app/handlers"),
+    ("handlers", "../handlers"),
+    ("handlers", "hand lers"),
+    ("handlers", "a..b"),
+    ("handlers", ""),
+    ("queue", ["a", ""]),
+    ("queue", ["x" * 65]),
+    ("queue", ["email-*"]),
+    ("queue", ["!email"]),
+    ("queue", ["a\x1bb"]),
+    ("queue", ["a\udcff"]),
+    ("queue", ["a", "b", "a"]),
+    ("processes", "0"),
+    ("processes", "-1"),
+    ("processes", "many"),
+    ("processes", "1.5"),
+    ("processes", "1:4"),
+    ("processes", "99999"),
+    ("jobs-per-child", "-1"),
+    ("jobs-per-child", "x"),
+    ("job-timeout", "5x"),
+    ("job-timeout", "-5"),
+    ("on-error", "ignore"),
+    ("lease-ttl", "0"),
+    ("lease-ttl", "500ms"),
+    ("lease-ttl", "25h"),
+    ("drain-timeout", "soon"),
+    ("term-grace", "-1s"),
+    ("max-deaths", "-1"),
+    ("max-deaths", "1.0"),
+    ("workdir", "/nonexistent/directory"),
+    ("workdir", "/dev/null"),
+    ("log", "xml"),
+    ("log-level", "INFO"),
+    ("log-level", "trace"),
+    ("dispatch-ahead", "20 ms"),
+    ("boot-timeout", "0"),
+    ("boot-timeout", "x"),
+]
+
+
+@pytest.mark.parametrize(("flag", "value"), BAD, ids=lambda value: str(value)[:20].encode("unicode_escape").decode())
+def test_a_bad_value_is_refused_by_flag_and_by_variable_in_one_sentence_that_names_both(flag, value):
+    (said,) = problems({flag: value})
+    assert said.startswith(f"--{flag} ") and said.endswith(".") and "\n" not in said
+
+    variable = "LEASEHOLD_" + flag.upper().replace("-", "_")
+    (said,) = problems({}, {variable: value if isinstance(value, str) else ",".join(value)})
+    assert said.startswith(f"{variable} ")
+
+
+def test_every_setting_that_can_be_wrong_is_in_the_table_of_bad_values():
+    assert {flag for flag, _ in BAD} == {setting.flag for setting in SETTINGS}
+
+
+def test_all_problems_are_reported_together():
+    said = problems(
+        {"processes": "x", "queue": ["a", "a", "b*"]},
+        {"LEASEHOLD_LOG": "xml", "LEASEHOLD_PROCESES": "3", "LEASEHOLD_PROCESSES": "ignored: the flag is given"},
+    )
+    assert len(said) == 5
+    assert "did you mean LEASEHOLD_PROCESSES?" in said[0]
+
+
+def test_unknown_variables_are_refused_but_not_those_that_kubernetes_injects():
+    assert "LEASEHOLD_BOGUS" in problems({}, {"LEASEHOLD_BOGUS": "1"})[0]
+    load(
+        {},
+        {
+            "LEASEHOLD_SERVICE_HOST": "10.0.0.1",
+            "LEASEHOLD_SERVICE_PORT_HTTP": "80",
+            "LEASEHOLD_PORT": "tcp://10.0.0.1:80",
+            "LEASEHOLD_PORT_80_TCP_ADDR": "10.0.0.1",
+            "LEASEHOLD_REDIS_SERVICE_HOST": "10.0.0.2",
+            "LEASEHOLD_REDIS_PORT": "tcp://10.0.0.2:6379",
+            "LEASEHOLD_REDIS_PORT_6379_TCP": "tcp://10.0.0.2:6379",
+            "OTHER_BOGUS": "1",
+        },
+    )
+
+
+def test_a_ladder_longer_than_a_containers_grace_is_a_warning_and_no_error():
+    assert load({"drain-timeout": "26s"}).warnings == ()
+    (said,) = load({"drain-timeout": "26s", "term-grace": "3500ms"}).warnings
+    assert "30.5 s" in said and "30 s" in said
+
+
+def test_a_password_on_the_command_line_is_a_warning_but_not_in_the_environment():
+    (said,) = load({"redis-url": "redis://:geheim@host/0"}).warnings
+    assert "LEASEHOLD_REDIS_URL" in said and "geheim" not in said
+    assert load({}, {"LEASEHOLD_REDIS_URL": "redis://:geheim@host/0"}).warnings == ()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://u:geheim@",
+        "redis://:gehe/im@host",
+        "http://:geheim@host",
+        "unix:?password=geheim",
+        "redis://:p@geheim@:x",
+    ],
+)
+def test_no_message_shows_a_password(url):
+    said = problems({"redis-url": url})
+    assert "geheim" not in said[0] and "gehe/im" not in said[0]
+    assert "geheim" not in repr(load({"redis-url": "redis://:geheim@host"}))
+
+
+@pytest.mark.parametrize(
+    "url", ["embedded:", "redis://h", "rediss://u:p@h:1/0", "unix:///run/x?db=1", "unix://:p@/run/x"]
+)
+def test_good_urls_are_taken_as_they_are(url):
+    assert load({"redis-url": url}).redis_url == url
+
+
+@pytest.mark.parametrize(
+    ("text", "module"),
+    [
+        ("handlers", "handlers"),
+        ("./app/handlers/", "app.handlers"),
+        ("app.jobs", "app.jobs"),
+        ("jobs/email.py", "jobs.email"),
+    ],
+)
+def test_handlers_may_be_given_as_a_path_below_the_working_directory(text, module):
+    assert load({"handlers": text}).handlers == module
+
+
+def test_a_workdir_may_be_relative(tmp_path, monkeypatch):
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert load({"workdir": "work"}).workdir == tmp_path / "work"
+
+
+def cgroup(tmp_path: Path, lines: str, files: dict[str, str]) -> tuple[Path, Path]:
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(lines)
+    for name, text in files.items():
+        path = tmp_path / "cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path / "proc", tmp_path / "cgroup"
+
+
+@pytest.mark.parametrize(
+    ("lines", "files", "quota"),
+    [
+        ("0::/\n", {"cpu.max": "150000 100000\n"}, 1.5),
+        ("0::/\n", {"cpu.max": "max 100000\n"}, None),
+        ("0::/a/b\n", {"a/b/cpu.max": "max 100000\n", "a/cpu.max": "50000 100000\n"}, 0.5),
+        ("0::/the/hosts/path\n", {"cpu.max": "250000 100000\n"}, 2.5),
+        (
+            "4:cpu,cpuacct:/x\n",
+            {"cpu,cpuacct/x/cpu.cfs_quota_us": "200000", "cpu,cpuacct/x/cpu.cfs_period_us": "100000"},
+            2,
+        ),
+        ("4:cpu:/x\n", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
+        ("4:cpuset:/\n0::/\n", {}, None),
+        ("", {}, None),
+    ],
+)
+def test_the_cpu_quota_is_read_from_both_kinds_of_cgroup_and_from_all_above(tmp_path, lines, files, quota):
+    assert config.cpu_quota(*cgroup(tmp_path, lines, files)) == quota
+
+
+def test_auto_is_the_smaller_of_affinity_and_quota_rounded_up_and_says_which(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)))
+    where = cgroup(tmp_path, "0::/\n", {"cpu.max": "250000 100000\n"})
+    assert config.usable_cpus(*where) == (3, "auto: the cgroup's quota is 2.5 CPUs")
+    (tmp_path / "cgroup/cpu.max").write_text("max 100000\n")
+    assert config.usable_cpus(*where) == (8, "auto: 8 CPUs in the affinity mask")
+    (tmp_path / "cgroup/cpu.max").write_text("1000 100000\n")
+    assert config.usable_cpus(*where)[0] == 1
+
+
+def test_the_module_is_light_enough_for_children():
+    tree = ast.parse(Path(config.__file__).read_text())
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert not {name for name in imported if name.split(".")[0] in {"redis", "psutil", "supervisor", "argparse"}}
