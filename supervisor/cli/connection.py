@@ -46,7 +46,6 @@ def connect(args: argparse.Namespace) -> Iterator["Client"]:
     values = read(CONNECTION, given(args), os.environ)
     with server_url(values["redis_url"]) as url:
         from supervisor.engine.client import Client
-
         from supervisor.engine.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 
         try:

@@ -28,7 +28,6 @@ from supervisor.config import Exit
 
 if TYPE_CHECKING:
     from supervisor.engine.client import Client, Queue
-
     from supervisor.engine.embedded import Embedded
 
 MOST_JOBS, LEAST_JOBS = 3_000, 1_000

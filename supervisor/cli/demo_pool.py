@@ -35,8 +35,8 @@ class Log:
         self.ended_unix = 0.0
         #: What went wrong with the pool itself, in its own words.
         self.complaints: list[str] = []
-        self._child_of: dict[str, int] = {}
-        self._ended_unix: dict[int, float] = {}  # by child: when the kernel's report of its death came
+        self._start_of: dict[str, tuple[int, float]] = {}  # by jid: the child's number and when
+        self._reaped_unix: dict[int, float] = {}  # by child's number: when the kernel's report of its end came
         self._died_unix: dict[str, float] = {}
 
     @property
@@ -63,7 +63,7 @@ class Log:
             case "job.started":
                 self._started(event, time_unix)
             case "child.reaped":
-                self._ended_unix[event["child"]] = time_unix
+                self._reaped_unix[event["child"]] = time_unix
             case "job.completed":
                 self.completed += 1
                 self.ended_unix = time_unix
@@ -81,7 +81,7 @@ class Log:
 
     def _started(self, event: Mapping[str, Any], time_unix: float) -> None:
         jid = event["jid"]
-        self._child_of[jid] = event["child"]
+        self._start_of[jid] = event["child"], time_unix
         if self.began_unix is None:
             self.began_unix = time_unix
         if jid in self._died_unix:
@@ -89,8 +89,10 @@ class Log:
 
     def _died(self, event: Mapping[str, Any], time_unix: float) -> None:
         self.deaths[event["reason"]] += 1
-        child = self._child_of.get(event["jid"], -1)
-        self._died_unix[event["jid"]] = self._ended_unix.get(child, time_unix)
+        child, started_unix = self._start_of.get(event["jid"], (-1, time_unix))
+        reaped_unix = self._reaped_unix.get(child, 0.0)
+        # Numbers are given again: a report from before the start was about the child that had it then.
+        self._died_unix[event["jid"]] = reaped_unix if reaped_unix >= started_unix else time_unix
         if event.get("state") == "failed":
             self.failed += 1
             self.ended_unix = time_unix

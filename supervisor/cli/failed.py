@@ -40,7 +40,8 @@ def _groups(args: argparse.Namespace) -> int:
     if args.json:
         say_json(groups)
     elif groups:
-        table(("group", "jobs"), sorted(groups.items(), key=lambda item: (-item[1], item[0])))
+        largest_first = sorted(groups, key=lambda group: (-groups[group], group))
+        table(("group", "jobs"), [(group, groups[group]) for group in largest_first])
     else:
         note("nothing has failed")
     return 0

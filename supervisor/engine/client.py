@@ -78,7 +78,7 @@ def find_server(url: str | None) -> Address:
 def redacted(url: str) -> str:
     """The url without its user and password."""
     parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def find_namespace(namespace: str | None) -> Namespace:

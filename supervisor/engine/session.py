@@ -4,6 +4,7 @@ Runs in master. Owns both connections. Must not block, must not decide what is l
 forget an outcome: what was sent and not answered is sent again under the same number, which changes nothing twice.
 """
 
+import math
 import random
 from collections import deque
 from collections.abc import Sequence
@@ -137,7 +138,7 @@ class Session:
         self._grace_s = 5.0
         self.ttl_s = ttl_s or 30.0
         self.server = ""
-        self.reconnect_at: float | None = None
+        self._reconnect_at: float | None = None
         self.mail: list[bytes] = []
         self.waits_for_queues = False
         self.rang = False  # a bell has been taken, or waited for in vain, and no lease was tried since
@@ -146,17 +147,13 @@ class Session:
     # connecting
 
     @property
-    def connected(self) -> bool:
-        return self._link is not None
-
-    @property
     def idle(self) -> bool:
         """Whether an exchange may be started."""
         return self._resumed and not self._parts
 
     def connect(self) -> None:
         """Start to connect; `ConnectionMade` comes when it has succeeded or failed."""
-        self.reconnect_at = None
+        self._reconnect_at = None
         greeting: list[tuple[Any, ...]] = [("SCRIPT", "LOAD", script.text) for script in scripts.ALL]
         greeting += [commands.timing(self._queues).wire(self._namespace.prefix), ("INFO", "server")]
         self._connector = Connector(self._url, 2, greeting, _CONNECT_S)
@@ -194,13 +191,8 @@ class Session:
         self._resumed, self._waiting_since_at, self._waking = False, None, False
         self.close()
         wait_s = random.uniform(0.1, 1.0) * self._grace_s / 2
-        self.reconnect_at = clock.monotonic() + wait_s
+        self._reconnect_at = clock.monotonic() + wait_s
         return wait_s
-
-    @property
-    def unsettled(self) -> bool:
-        """Whether outcomes wait for an answer."""
-        return self._unsettled is not None or any(part.kind is Settled for part in self._parts)
 
     # exchanges
 
@@ -334,12 +326,26 @@ class Session:
         self._waiting_since_at, self._waking = None, False
         return True
 
+    # time
+
     @property
     def deadline_at(self) -> float:
-        """When the server's silence means that the connection is lost (monotonic s)."""
-        exchange_at = self._exchange_deadline_at or float("inf")
-        wait_at = float("inf") if self._waiting_since_at is None else self._waiting_since_at + WAIT_S + _SLACK_S
+        """When something of the session is due (monotonic s)."""
+        return min(self._silence_at, math.inf if self._reconnect_at is None else self._reconnect_at)
+
+    @property
+    def _silence_at(self) -> float:
+        """When the server's silence means that the connection is lost."""
+        exchange_at = math.inf if self._exchange_deadline_at is None else self._exchange_deadline_at
+        wait_at = math.inf if self._waiting_since_at is None else self._waiting_since_at + WAIT_S + _SLACK_S
         return min(exchange_at, wait_at)
+
+    def keep_time(self, now_at: float) -> None:
+        """Connect again when it is time. Raises LinkLost where the server has been silent for too long."""
+        if self._reconnect_at is not None and now_at >= self._reconnect_at:
+            self.connect()
+        if now_at >= self._silence_at:
+            raise LinkLost("Redis has not answered in time")
 
     def close(self) -> None:
         for link in (self._link, self._bells):
@@ -352,5 +358,4 @@ class Session:
 def _server(info: bytes) -> str:
     """Name and version of the server, from INFO. Raises LinkLost where it is too old for our scripts."""
     fields = dict(line.split(":", 1) for line in info.decode().splitlines() if ":" in line)
-    name, version = ("valkey", fields["valkey_version"]) if "valkey_version" in fields else ("redis", fields["redis_version"])
-    return f"{name} {version}"
+    return f"valkey {fields['valkey_version']}" if "valkey_version" in fields else f"redis {fields['redis_version']}"

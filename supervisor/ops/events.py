@@ -258,7 +258,8 @@ def _shortened(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _text_line(time_unix: float, name: str, level: str, fields: dict[str, Any]) -> bytes:
     """`14:03:12.345 job.completed  email.send jid=… run_ms=12  message`, further lines of a value indented below."""
-    words, last, blocks = [], "", ""
+    words: list[str] = []
+    last = blocks = ""
     for key, value in _without_none(_shortened(fields)).items():
         text = _shown(value)
         if "\n" in text:

@@ -197,7 +197,7 @@ def _message_of(error: BaseException) -> str:
 
 
 def _encode_result(result: Any) -> bytes:
-    """The result as JSON; nothing, with a line in the job's output, for what cannot be kept: the work is done anyway."""
+    """The result as JSON; nothing, and a line in the job's output, where it cannot be kept: the work is done anyway."""
     if result is None:
         return b""
     try:
@@ -206,6 +206,7 @@ def _encode_result(result: Any) -> bytes:
         sys.stderr.write(f"leasehold: the result is not kept: {error}\n")
         return b""
     if len(body) > messages.MAX_RESULT_BYTES:
-        sys.stderr.write(f"leasehold: the result is not kept: {len(body)} bytes, the limit is {messages.MAX_RESULT_BYTES}\n")
+        most = messages.MAX_RESULT_BYTES
+        sys.stderr.write(f"leasehold: the result is not kept: {len(body)} bytes, the limit is {most}\n")
         return b""
     return body

@@ -1,5 +1,6 @@
-"""Children as the master sees them: their sockets, and the jobs in their hands. Runs in master. Must not settle anything."""
+"""Children as the master sees them: their sockets, and the jobs that they have. Runs in master. Must not settle any."""
 
+import functools
 import os
 import signal
 import socket
@@ -8,8 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from supervisor import clock
-from supervisor.engine.jobs import LeaseRecord
 from supervisor.pool import kernel, messages
+from supervisor.pool.ledger import Held
 from supervisor.pool.messages import Notice, Outcome
 from supervisor.pool.output import Output
 from supervisor.pool.states import CHILD_MOVES, ChildState, move
@@ -19,25 +20,14 @@ MAX_SENT: Final = 128
 MAX_SENT_BYTES: Final = 128 * 1024
 
 
-class Held:
-    """A lease in the master's hands."""
-
-    __slots__ = ("estimate_s", "lease", "lost", "size_bytes", "started_at", "told_started")
-
-    def __init__(self, lease: LeaseRecord, told_started: bool, estimate_s: float | None) -> None:
-        self.lease = lease
-        self.estimate_s = estimate_s  # of its run time; None: nobody knows
-        self.told_started = told_started  # the engine knows that it has started
-        self.lost = False  # the engine has given it to somebody else
-        self.started_at = 0.0  # when it became the first of its child
-        self.size_bytes = 0
-
-
 class Child:
     """One forked child. `sent` is what it has not answered yet; it runs the first of them."""
 
-    def __init__(self, number: int, zygote: int, on_line: Callable[[int, bytes], None]) -> None:
-        """Opens our ends and the child's (`theirs`), which go to the zygote and are then closed here."""
+    def __init__(self, number: int, zygote: int, on_line: Callable[["Child", int, bytes], None]) -> None:
+        """Opens our ends and the child's (`theirs`), which go to the zygote and are then closed here.
+
+        `on_line(child, token, line)` is told what it prints; token 0: it is the job in its hands.
+        """
         self.number = number
         self.zygote = zygote
         self.state = ChildState.SPAWNING
@@ -60,7 +50,7 @@ class Child:
         self.talk.setblocking(False)
         printed, prints = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(printed, False)
-        self.output = Output(printed, on_line)
+        self.output = Output(printed, functools.partial(on_line, self))
         self._theirs = (talk, prints)
 
     @property
@@ -111,7 +101,7 @@ class Child:
         if not self.sent:
             held.started_at = clock.monotonic()
             self.become(ChildState.BUSY)
-        held.size_bytes = len(packet)
+        held.child, held.size_bytes = self.number, len(packet)
         self.sent.append(held)
         self.sent_s += held.estimate_s or 0.0
         self.sent_bytes += held.size_bytes

@@ -8,7 +8,6 @@ import random
 import signal
 from typing import Any, Final
 
-from supervisor import clock
 import orjson
 
 from supervisor.engine.jobs import Completed, Died, Failed, LeaseRecord, Outcome, Released, Retried
@@ -66,7 +65,9 @@ def of_death(
     if why_killed in INTERRUPTIONS:
         return Released(lease, started=True)
     reason = why_killed if why_killed in _REASONS else death_reason(reaped.status) if reaped else "lost"
-    allowed = 1 if settings.on_death == "fail" else settings.max_deaths if settings.max_deaths is not None else max_deaths
+    allowed = max_deaths if settings.max_deaths is None else settings.max_deaths
+    if settings.on_death == "fail":
+        allowed = 1
     usage: dict[str, Any] = {}
     if reaped is not None:
         usage = {"cpu_s": round(reaped.cpu_s, 3), "max_rss_bytes": reaped.max_rss_bytes}
@@ -101,7 +102,6 @@ def death_sentence(reason: str, lease: LeaseRecord, why_killed: str | None) -> s
     if why_killed:
         return f"{who} was killed by us: {why_killed}"
     return f"{who} was killed by {reason}, which we did not send"
-
 
 
 def _details(**given: Any) -> dict[str, Any]:

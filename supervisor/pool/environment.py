@@ -11,7 +11,7 @@ _LONG_PASSWORD_CHARS: Final = 6
 
 
 def for_handlers(environ: Mapping[str, str], redis_url: str) -> tuple[dict[str, str], list[str]]:
-    """The environment of the zygote, and the names of foreign variables held back because they tell the Redis secret."""
+    """The environment of the zygote, and the names of the variables held back because they tell the Redis secret."""
     password = unquote(urlsplit(redis_url).password or "")
     kept: dict[str, str] = {}
     held_back: list[str] = []

@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Function)
 
 
 class Retry(Exception):  # an order to the supervisor, not an error
-    """Raise it in a handler: run this job again, `delay` seconds from now (None: the usual back-off). Spends a retry."""
+    """Raise it in a handler: run this job again, in `delay` seconds (None: the usual back-off). Spends a retry."""
 
     def __init__(self, delay: float | None = None, message: str = "") -> None:
         super().__init__(message or "the handler asked for a retry")

@@ -1,4 +1,4 @@
-"""The master's one inbox: everything that can happen to it becomes an event here. Runs in master. Must not decide anything."""
+"""The master's one inbox: whatever can happen becomes an event here. Runs in master. Must not decide anything."""
 
 import select
 from collections.abc import Iterator

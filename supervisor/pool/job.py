@@ -13,7 +13,7 @@ class Job:
     """One start of one job.
 
     `jid klass queue priority` as put; `token` of this lease; `failures deaths interruptions`: how earlier starts ended;
-    `attempt`: 1 at the first start; `raw`: the payload's bytes; `workdir`: an empty directory of its own, the current one.
+    `attempt`: 1 at the first start; `raw`: the payload's bytes; `workdir`: the current directory, its own and empty.
     """
 
     def __init__(self, message: JobMessage, raw: bytes, workdir: Path) -> None:

@@ -235,7 +235,7 @@ class Notice(NamedTuple):
 
 
 def pack_notice(notice: Notice) -> bytes:
-    return orjson.dumps(notice)
+    return orjson.dumps(tuple(notice))  # orjson knows tuples, not their subclasses
 
 
 def unpack_notice(packet: bytes) -> Notice:

@@ -18,12 +18,12 @@ _MARK: Final = b"\x1e"
 class Output:
     """The reading end of one child's stdout and stderr.
 
-    Between two jobs of one child its stream carries a mark, `\\x1e<token>\\n`, so that what was printed is never taken for
-    another job's, however late it is read.
+    Between two jobs of one child its stream carries a mark, `\\x1e<token>\\n`, so that what was printed is never taken
+    for another job's, however late it is read.
     """
 
     def __init__(self, fd: int, on_line: Callable[[int, bytes], None]) -> None:
-        """`fd`: non-blocking, owned from now on. `on_line(token, line)`; token 0: no mark has come yet, it is the job in hand."""
+        """`fd`: non-blocking, owned from now on. `on_line(token, line)`; token 0: no mark yet, so the job that runs."""
         self.fd = fd
         self._on_line = on_line
         self._open_line = b""

@@ -1,22 +1,10 @@
 """What the log and the tally say of a job's end, once Redis has accepted it or not. Runs in master. Decides nothing."""
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-from supervisor.engine.jobs import Answer, Completed, Died, Failed, LeaseRecord, Outcome, Released, Retried
+from supervisor.engine.jobs import Answer, Completed, Died, Failed, LeaseRecord, Released, Retried
 from supervisor.ops.events import Events
-from supervisor.pool.children import Held
-
-
-@dataclass(slots=True)
-class Ended:
-    """A job's end on its way to Redis, and what the log will say of it."""
-
-    outcome: Outcome
-    held: Held
-    child: int = 0
-    run_s: float = 0.0
-    said: dict[str, Any] = field(default_factory=dict)
+from supervisor.pool.ledger import Held
 
 
 @dataclass(slots=True)
@@ -35,17 +23,17 @@ def attempt_of(lease: LeaseRecord) -> int:
     return 1 + lease.failures + lease.deaths + lease.interruptions
 
 
-def say(events: Events, tally: Tally, ended: Ended, verdict: Answer) -> None:
-    outcome, lease = ended.outcome, ended.held.lease
+def say(events: Events, tally: Tally, held: Held, verdict: Answer) -> None:
+    outcome, lease = held.outcome, held.lease
     what = {"jid": lease.jid, "klass": lease.klass, "queue": lease.queue}
     if verdict is None or verdict is False:
         events.emit("job.stale", jid=lease.jid, klass=lease.klass, verb=type(outcome).__name__.lower())
         return
-    run = {"attempt": attempt_of(lease), "run_ms": round(ended.run_s * 1000, 3)}
+    run = {"attempt": attempt_of(lease), "run_ms": round(held.run_s * 1000, 3)}
     match outcome:
         case Completed():
             tally.completed += 1
-            events.emit("job.completed", **what, **run, child=ended.child)
+            events.emit("job.completed", **what, **run, child=held.child)
         case Retried() if isinstance(verdict, int) and verdict >= 0:
             tally.retried += 1
             events.emit(
@@ -59,11 +47,11 @@ def say(events: Events, tally: Tally, ended: Ended, verdict: Answer) -> None:
             tally.died += 1
             events.emit(
                 "job.died", **what, **run, deaths=lease.deaths + 1, state=verdict, message=outcome.message,
-                **{**ended.said, "reason": outcome.reason}, output=outcome.details.get("output"),
+                **{**held.said, "reason": outcome.reason}, output=outcome.details.get("output"),
             )  # fmt: skip
         case Released(started=True):
             tally.released += 1
-            events.emit("job.released", **what, reason=ended.said.get("reason"))
+            events.emit("job.released", **what, reason=held.said.get("reason"))
         case Released():
             events.emit("lease.returned", count=1)
         case _:

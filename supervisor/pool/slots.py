@@ -1,8 +1,9 @@
-"""Which children there are, how many more are needed, and which of them gets a job. Runs in master. No I/O of its own."""
+"""Which children there are, how many are needed, and which of them gets a job. Runs in master. No I/O of its own."""
 
 from collections.abc import Iterator
 
-from supervisor.pool.children import MAX_SENT, MAX_SENT_BYTES, Child, Held
+from supervisor.pool.children import MAX_SENT, MAX_SENT_BYTES, Child
+from supervisor.pool.ledger import Held
 from supervisor.pool.messages import INLINE_PAYLOAD_BYTES
 from supervisor.pool.pace import Pace
 from supervisor.pool.states import ChildState

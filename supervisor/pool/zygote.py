@@ -144,16 +144,14 @@ class Zygote:
         )
 
     def _bury(self, pidfd: int) -> None:
-        """A child has ended: end what it left running, and only then reap it, so that its pid and group stay its own."""
+        """A child has ended: end what it left running, and only then reap it: so long its pid and group are its own."""
         pid, number = self._children.pop(pidfd)
         self._poll.unregister(pidfd)
         os.close(pidfd)
         _kill_group(pid)
         leftovers = self._end_strangers(spare={pid})
         _pid, status, usage = os.wait4(pid, 0)
-        self._say(
-            Reaped(number, pid, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, leftovers)
-        )
+        self._say(Reaped(number, pid, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, leftovers))
 
     def _end_strangers(self, spare: set[int]) -> int:
         """Kill what has become our child without being one: the leftovers of dead children. Answers how many."""

@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Iterator, Mapping
 
+from supervisor import clock
 from supervisor.pool import kernel, messages
 from supervisor.pool.messages import Boot, Control, Spawn
 
@@ -24,6 +25,8 @@ class Zygote:
         self.number = number
         self.workdir = boot.workdir
         self.ready = False
+        self.retired = False  # it forks no more, and ends with its last child
+        self.started_at = clock.monotonic()
         self.deadline_at: float | None = deadline_at
         self.strangers = kernel.children_of_self()  # adopted before it came: not its children's leftovers
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -58,6 +61,10 @@ class Zygote:
                 yield None, []
                 return
             yield messages.unpack_control(packet), fds
+
+    def finish(self) -> None:
+        """Tell it that there will be no more requests: it ends what is below it and exits."""
+        self.control.shutdown(socket.SHUT_WR)
 
     def let_go(self) -> None:
         """End of its control socket: it kills its children, ends what is left below it, and exits."""

@@ -180,7 +180,7 @@ def test_every_command_of_the_list_is_a_module_that_declares_itself():
 
 
 def test_run_blocks_its_signals_before_it_imports_anything(tmp_path):
-    """A PID 1 without handler or block loses a signal; here the block is seen from outside, while parser.py is imported."""
+    """A PID 1 with neither handler nor block loses a signal; the block is looked at when the first import comes."""
     script = (
         "import signal, sys\n"
         "sys.argv = ['leasehold', sys.argv[1], '--help']\n"

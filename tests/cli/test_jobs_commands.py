@@ -81,8 +81,9 @@ def test_without_data_it_is_null(cli, client):
 
 
 def test_every_option_arrives(cli, client):
-    words = "--jid mine --priority -3 --delay 2h --retries 7 --timeout 90s --max-deaths 0".split()
-    assert cli.good("put", "a.b", "1", *words) == "mine\n"
+    times = ["--delay", "2h", "--timeout", "90s"]
+    numbers = ["--priority", "-3", "--retries", "7", "--max-deaths", "0"]
+    assert cli.good("put", "a.b", "1", "--jid", "mine", *times, *numbers) == "mine\n"
     job = client.job("mine")
     assert (job.state, job.priority, job.retries, job.timeout_s, job.max_deaths) == ("scheduled", -3, 7, 90.0, 0)
     assert job.due_unix - job.put_unix == pytest.approx(7200, abs=5)
@@ -162,7 +163,18 @@ def test_a_payload_of_600_mb_is_refused_before_it_is_read_and_before_anything_is
     assert "600 MB" in cli.refused(1, "put", "a.b", "--file", str(path))
     with open(path, "rb") as file:
         done = subprocess.run(
-            [sys.executable, "-m", "supervisor", "put", "a.b", "-", "--redis-url", cli.url, "--namespace", cli.namespace],
+            [
+                sys.executable,
+                "-m",
+                "supervisor",
+                "put",
+                "a.b",
+                "-",
+                "--redis-url",
+                cli.url,
+                "--namespace",
+                cli.namespace,
+            ],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdin=file,
             capture_output=True,
@@ -210,7 +222,12 @@ def test_job_shows_everything_and_a_failure_with_its_reason(cli, client):
         assert expected in text
     assert "\x1b" not in text
     seen = json.loads(cli.good("job", "broken", "--json"))
-    assert (seen["state"], seen["data"], seen["data_is"], seen["failure"]["group"]) == ("failed", {"n": 1}, "json", "ValueError")
+    assert (seen["state"], seen["data"], seen["data_is"], seen["failure"]["group"]) == (
+        "failed",
+        {"n": 1},
+        "json",
+        "ValueError",
+    )
 
 
 def test_job_shows_a_running_a_scheduled_and_a_complete_one(cli, client):

@@ -10,7 +10,13 @@ def test_a_put_job_waits_with_what_it_was_given(client):
     job = client.job(jid)
     assert (job.state, job.queue, job.klass, job.data) == ("waiting", "q", "email.send", {"to": ["a"]})
     assert (job.priority, job.retries, job.timeout_s, job.max_deaths) == (-3, 2, 1.5, 0)
-    assert (job.put_unix, job.worker, job.expires_unix, job.failure, job.result) == (1_000_000.0, None, None, None, None)
+    assert (job.put_unix, job.worker, job.expires_unix, job.failure, job.result) == (
+        1_000_000.0,
+        None,
+        None,
+        None,
+        None,
+    )
 
 
 def test_a_jid_is_22_characters_unless_given(client):

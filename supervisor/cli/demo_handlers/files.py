@@ -30,7 +30,8 @@ def tokens(job: Any) -> dict[str, int]:
 def count(path: Path) -> dict[str, int]:
     """Counts of one file. A file that is no valid Python still has its lines, and the tokens up to its error."""
     content = path.read_bytes()
-    found, code_lines = 0, set()
+    found = 0
+    code_lines: set[int] = set()
     try:
         for token in tokenize.tokenize(io.BytesIO(content).readline):
             found += 1

@@ -8,7 +8,7 @@
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2..] queues; none = all that are known, in the order in which they were first put to
 --
--- Returns   array, one array per queue: queue, waiting (the front and what is due included), running, stalled, scheduled.
+-- Returns   array, one array per queue: queue, waiting (with the front and what is due), running, stalled, scheduled.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include clock

@@ -10,7 +10,8 @@
 -- ARGV[3]   start, how many jobs to pass over
 -- ARGV[4]   limit, most jobs to answer
 --
--- Returns   all groups: array of group, count, group, count …; one group: array of its count, then a job each as job.lua.
+-- Returns   all groups: array of group, count, group, count …; one group: array of its count, then its jobs, each an
+--           array as in job.lua.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include clock

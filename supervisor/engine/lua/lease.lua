@@ -2,7 +2,7 @@
 -- lease.lua — give a worker the next jobs of its queues, in strict order of the queues.
 --
 -- Called by: commands.lease (supervisor/engine/commands.py)
--- Holds:     INV-3 tokens only grow; INV-4 and INV-6 who takes over a lost worker's job counts a death if it had started
+-- Holds:     INV-3 tokens only grow; INV-4 and INV-6 taking over a lost worker's job counts a death if it had started
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
@@ -12,7 +12,7 @@
 -- ARGV[5]   starting, how many of them, from the first on, start at once
 -- ARGV[6]   ttl of the leases, ms; "" = the queue's heartbeat
 -- ARGV[7]   "1" if jobs of lost workers may be taken over
--- ARGV[8..] queues
+-- ARGV[8..] queues, each once
 --
 -- Returns   array: now in ms; the time in ms to ask again, 0 = none known (or there may be more at once); token of the
 --           first job, the next ones follow it by one each; then per job the array klass, queue, priority, retries,
@@ -39,8 +39,8 @@ local function room() return #taken < count and not capped end
 
 -- Adds a job to the answer: "taken", "full" if its payload does not fit, "phantom" if it is not what its place says.
 local function offer(queue, jid, rec)
-  local job = redis.call("HMGET", job_key(jid), "klass", "queue", "priority", "retries", "timeout", "max_deaths", "bytes",
-    "failures", "deaths", "interruptions", "state", "size")
+  local job = redis.call("HMGET", job_key(jid), "klass", "queue", "priority", "retries", "timeout", "max_deaths",
+    "bytes", "failures", "deaths", "interruptions", "state", "size")
   if not rec and (not job[1] or job[11] or job[2] ~= queue) then return "phantom" end
   local size = tonumber(job[12]) or UNSIZED_BYTES
   if #taken > 0 and bytes + size > ANSWER_BYTES then
@@ -61,11 +61,16 @@ end
 local function walk(queue, key, skip, first, last)
   local members, missed = redis.call("ZRANGE", key, first, last), 0
   for _, member in ipairs(members) do
-    if not room() then left[queue] = true return end
+    if not room() then
+      left[queue] = true
+      return
+    end
     local jid = string.sub(member, skip)
     local verdict = offer(queue, jid)
-    if verdict == "full" then left[queue] = true return end
-    if verdict == "taken" then
+    if verdict == "full" then
+      left[queue] = true
+      return
+    elseif verdict == "taken" then
       place(key, member, false)
     else
       phantom(key, member, jid)
@@ -73,8 +78,11 @@ local function walk(queue, key, skip, first, last)
     end
   end
   if missed == 0 or #members <= last - first then return end
-  if first > 0 then more_to_look_at = true return end
-  walk(queue, key, skip, last + 1, last + SPARE)
+  if first > 0 then
+    more_to_look_at = true
+  else
+    walk(queue, key, skip, last + 1, last + SPARE)
+  end
 end
 
 local function in_order(a, b)
@@ -185,7 +193,7 @@ end
 
 local first_token = 0
 local function give(i, job, data)
-  local queue, jid, token = job[2], job[11], draw("token")
+  local queue, jid, token = job[2], job[11], raise("token", 1)
   if i == 1 then first_token = token end
   local owner, expiry, rec = token .. ":" .. worker, expiry_of(queue), promoted[jid]
   if rec then

@@ -2,7 +2,7 @@
 -- put.lua — create jobs, or move known ones, wherever they are; all of the batch or nothing.
 --
 -- Called by: commands.put (supervisor/engine/commands.py)
--- Holds:     INV-1 a job lies in exactly one place; INV-3 a put begins a new stage, whoever ran the job has lost its lease
+-- Holds:     INV-1 a job lies in exactly one place; INV-3 a put begins a new stage, and whoever ran the job has lost it
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
@@ -19,7 +19,7 @@ local known, answers, at = {}, {}, 2
 
 -- The job's new stage: what put gave, and the options that it kept silent about.
 local function new_stage(old, queue, jid, klass, bytes, data, options)
-  local rec = { jid = jid, queue = queue, klass = klass, seq = draw_seq(), put = now }
+  local rec = { jid = jid, queue = queue, klass = klass, seq = next_seq(), put = now }
   for _, option in ipairs(OPTIONS) do rec[option] = options[option] or old[option] end
   if rec.priority == "0" then rec.priority = nil end
   if bytes == "1" then rec.bytes = "1" end
@@ -37,7 +37,7 @@ local function lay_down(rec, due)
   if due and due > now then
     schedule(rec, due)
   else
-    place(queue_key(rec.queue, "waiting"), rec.seq .. rec.jid, rec.priority or 0)
+    place(queue_key(rec.queue, "waiting"), member_of(rec), rec.priority or 0)
     ring(rec.queue)
   end
 end

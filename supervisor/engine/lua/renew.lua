@@ -8,8 +8,8 @@
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   worker
 -- ARGV[3]   ttl in ms; "" = the heartbeat of the job's queue
--- ARGV[4..] per lease: jid, token, "1" if the job is known to have started else "", kind of new data: "" none | "json" |
---           "bytes", the data | ""
+-- ARGV[4..] per lease: jid, token, "1" if the job is known to have started else "", kind of new data ("", "json" or
+--           "bytes"), the data | ""
 --
 -- Returns   array of the new expiry in ms, or 0 for a lease that is lost, one per lease.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.

@@ -7,7 +7,7 @@
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   worker
--- ARGV[3]   number, above every earlier one of this worker; what was sent before under a smaller one is refused from now on
+-- ARGV[3]   number, above every earlier one of this worker; what was sent under a smaller one is refused from now on
 -- ARGV[4]   ttl in ms; "" = the heartbeat of the job's queue
 -- ARGV[5..] per known lease: jid, token
 --

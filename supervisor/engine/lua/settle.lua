@@ -100,7 +100,8 @@ function verbs.unknown(rec, at)
     return "scheduled"
   end
   fail_in(rec, "unknown-handler", cjson.encode({
-    group = "unknown-handler", message = "no worker has a handler named " .. rec.klass, when = now / 1000, worker = worker,
+    group = "unknown-handler", message = "no worker has a handler named " .. rec.klass,
+    when = now / 1000, worker = worker,
   }))
   return "failed"
 end
@@ -141,7 +142,7 @@ local function prune_failed()
       phantom(P .. "failed", jid, jid)
     end
   end
-  if #old > 0 then write("INCRBY", P .. "failed-dropped", #old) end
+  if #old > 0 then raise("failed-dropped", #old) end
 end
 
 local exchange = P .. "worker:" .. worker

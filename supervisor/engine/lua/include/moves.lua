@@ -51,7 +51,7 @@ local function leave(rec)
     place(queue_key(rec.queue, "running"), rec.jid, false)
     place(P .. "held:" .. worker, rec.jid, false)
   elseif rec.state == "scheduled" then
-    place(queue_key(rec.queue, "scheduled"), rec.seq .. rec.jid, false)
+    place(queue_key(rec.queue, "scheduled"), member_of(rec), false)
   elseif rec.state == "failed" then
     place(P .. "failed", rec.jid, false)
     place(P .. "failed:" .. rec.group, rec.jid, false)
@@ -61,7 +61,7 @@ local function leave(rec)
   elseif rec.turn then
     place(queue_key(rec.queue, "front"), rec.jid, false)
   else
-    place(queue_key(rec.queue, "waiting"), rec.seq .. rec.jid, false)
+    place(queue_key(rec.queue, "waiting"), member_of(rec), false)
   end
   rec.state, rec.owner, rec.started, rec.group = nil, nil, nil, nil
 end
@@ -75,8 +75,8 @@ end
 
 -- To the back of its priority: its turn is over.
 local function to_waiting(rec)
-  rec.turn, rec.seq = nil, draw_seq()
-  place(queue_key(rec.queue, "waiting"), rec.seq .. rec.jid, rec.priority or 0)
+  rec.turn, rec.seq = nil, next_seq()
+  place(queue_key(rec.queue, "waiting"), member_of(rec), rec.priority or 0)
   ring(rec.queue)
   save(rec)
 end
@@ -92,7 +92,7 @@ local function schedule(rec, due)
     ring(queue)
   end
   rec.state = "scheduled"
-  place(key, rec.seq .. rec.jid, due)
+  place(key, member_of(rec), due)
 end
 
 local function to_scheduled(rec, due)

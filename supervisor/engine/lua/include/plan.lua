@@ -30,18 +30,21 @@ local function write(...) others[#others + 1] = { ... } end
 local function ring(queue) bells[queue] = true end
 local function silence(queue) bells[queue] = bells[queue] or false end
 
--- The next number of a counter.
-local function draw(counter)
+-- Raises a counter and answers its new value.
+local function raise(counter, by)
   local state = counters[counter]
   if not state then
-    state = { last = tonumber(redis.call("GET", P .. counter) or 0), drawn = 0 }
+    state = { last = tonumber(redis.call("GET", P .. counter) or 0), raised = 0 }
     counters[counter] = state
   end
-  state.drawn = state.drawn + 1
-  return state.last + state.drawn
+  state.raised = state.raised + by
+  return state.last + state.raised
 end
 
-local function draw_seq() return string.format("%013x", draw("seq")) end
+local function next_seq() return raise("seq", 1) end
+
+-- Beside a score, what jobs of the same score are ordered by: as text, hence of one length.
+local function member_of(rec) return string.format("%013x", rec.seq) .. rec.jid end
 
 local function bells_to_push()
   local push = {}
@@ -84,7 +87,7 @@ local function commit()
   for key in pairs(zsets) do redis.call("ZCARD", key) end -- a key of a wrong type must raise here, not half-way
   local push = bells_to_push()
   -- From here on nothing is read.
-  for counter, state in pairs(counters) do redis.call("INCRBY", P .. counter, state.drawn) end
+  for counter, state in pairs(counters) do redis.call("INCRBY", P .. counter, state.raised) end
   in_chunks("UNLINK", dropped)
   in_chunks("MSET", strings)
   for _, fields in ipairs(gone) do redis.call("HDEL", unpack(fields)) end

@@ -1,0 +1,168 @@
+"""When the master speaks to Redis, and about what. Runs in master. Owns the timing of exchanges, renewals and waits.
+
+One exchange at a time: what settles meanwhile goes into the next, so batches are as large as the load makes them.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from supervisor import clock
+from supervisor.engine.commands import MOST
+from supervisor.engine.jobs import Answer, LeaseRecord
+from supervisor.engine.session import Granted, Left, Refused, Renewed, Resumed, Session, Settled, Wanted
+from supervisor.ops.events import Events
+from supervisor.pool import settlements
+from supervisor.pool.dispatcher import Dispatcher
+from supervisor.pool.forks import Forks
+from supervisor.pool.ledger import Ledger
+from supervisor.pool.settlements import Tally
+from supervisor.pool.slots import Slots
+
+#: How long every child has been busy before we wait for mail alone: shorter jobs never pay for it.
+_MAIL_AFTER_S: Final = 0.05
+#: When a lease that was refused is tried again.
+_REFUSED_S: Final = 1.0
+
+
+class Conversation:
+    def __init__(
+        self, session: Session, ledger: Ledger, slots: Slots, forks: Forks, dispatcher: Dispatcher, events: Events
+    ) -> None:
+        self._session = session
+        self._ledger = ledger
+        self._slots = slots
+        self._forks = forks
+        self._dispatcher = dispatcher
+        self._events = events
+        self.tally = Tally()
+        self.over = False  # the last exchange has been answered
+        self._leasing = True
+        self._wanted = Wanted(0, 0)  # of the exchange under way
+        self._ask = True  # there may be something to lease
+        self._ask_at = math.inf  # when there will be
+        self._renew_at = math.inf
+        self._full_since_at: float | None = None
+
+    def stop_leasing(self) -> None:
+        """From now on only settle and renew. Raises LinkLost."""
+        self._leasing = False
+        if self._session.waiting:
+            self._session.stop_waiting()
+
+    def connected(self) -> None:
+        """The session has begun, or begun again."""
+        self._ask = True
+        self._renew_at = clock.monotonic() + self._session.ttl_s / 3
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is in our hands any more, by Redis's own word."""
+        return not self._ledger
+
+    # what comes
+
+    def on_replies(self) -> None:
+        for answer in self._session.read():
+            match answer:
+                case Settled(_, answers):
+                    self._on_settled(answers)
+                case Granted():
+                    self._on_granted(answer)
+                case Renewed(leases, expires_unix) | Resumed(leases, expires_unix):
+                    self._on_renewed(leases, expires_unix)
+                case Refused(message):
+                    self._events.emit("redis.failed", message=f"Redis refused a lease: {message}")
+                    self._ask_at = clock.monotonic() + _REFUSED_S
+                case Left():
+                    self.over = True
+
+    def _on_settled(self, answers: Sequence[Answer]) -> None:
+        for held, verdict in zip(self._ledger.settled(), answers, strict=True):
+            settlements.say(self._events, self.tally, held, verdict)
+
+    def _on_renewed(self, leases: Sequence[LeaseRecord], expires_unix: Sequence[float]) -> None:
+        for lease, expires in zip(leases, expires_unix, strict=True):
+            held = self._ledger.find(lease.token) if expires == 0.0 else None
+            if held is not None:
+                self._dispatcher.on_lost(held)
+
+    def _on_granted(self, granted: Granted) -> None:
+        grant = granted.grant
+        self._ask = self._ask or 0 < self._wanted.count <= len(grant.leases)
+        if grant.next_at_unix is not None:
+            wait_s = max(0.0, grant.next_at_unix - grant.now_unix)
+            self._ask_at = clock.monotonic() + wait_s
+            if not self._session.may_take_over:
+                # What has expired is not ours to take yet; what was put off may come before that.
+                self._ask_at = max(self._ask_at, min(self._ask_at + 0.5, self._session.takeover_at))
+        if grant.leases:
+            self._events.emit("lease.granted", count=len(grant.leases))
+            self._dispatcher.take_on(grant.leases, self._wanted.starting, self._forks.handlers)
+
+    def on_bell(self) -> None:
+        if self._session.read_bell():
+            self._session.mail.clear()
+            self._ask = self._ask or self._session.rang
+
+    # what goes
+
+    def converse(self, now_at: float) -> None:
+        """Start the next exchange if there is a reason for one; wait for bells if there is none. Raises LinkLost."""
+        if not self._session.idle:
+            return
+        wanted = self._due_lease(now_at)
+        renewals = self._due_renewals(now_at)
+        if wanted is not None or renewals or self._ledger.has_ended:
+            if wanted is not None:
+                self._wanted, self._ask, self._ask_at = wanted, False, math.inf
+            self._session.exchange(self._ledger.settle_next(MOST), renewals, wanted)
+        elif self._leasing:
+            self._wait(now_at)
+
+    def leave(self) -> None:
+        """Say good-bye, if nothing else is under way. Raises LinkLost."""
+        if self._session.idle:
+            self._session.leave()
+
+    def _due_lease(self, now_at: float) -> Wanted | None:
+        if not self._leasing or not self._forks.ready:
+            return None
+        self._ask = self._ask or now_at >= self._ask_at
+        if not self._ask:
+            return None
+        count, starting = self._slots.capacity()
+        if not count and not self._session.rang:
+            return None
+        self._session.rang = False  # with a count of 0 the lease passes the bell on
+        return Wanted(min(count, MOST), starting)
+
+    def _due_renewals(self, now_at: float) -> list[tuple[LeaseRecord, bool]]:
+        started = [(lease, True) for lease in self._ledger.take_started()]
+        if now_at < self._renew_at:
+            return started
+        self._renew_at = now_at + self._session.ttl_s / 3
+        return started + [(lease, False) for lease in self._ledger.leases]
+
+    def _wait(self, now_at: float) -> None:
+        """Wait for work where a child could take it; with all of them busy for a while, for mail alone."""
+        session = self._session
+        if self._slots.idle():
+            self._full_since_at = None
+            if not session.waiting:
+                session.wait_for_bells(queues=True)
+            elif not session.waits_for_queues:
+                session.stop_waiting()
+        elif self._slots.busy and not session.waiting:
+            self._full_since_at = self._full_since_at or now_at
+            if now_at >= self._full_since_at + _MAIL_AFTER_S:
+                session.wait_for_bells(queues=False)
+
+    def deadline_at(self) -> float:
+        if not self._session.idle:
+            return math.inf
+        ask_at = self._ask_at if self._leasing else math.inf
+        mail_at = math.inf
+        if self._full_since_at is not None and not self._session.waiting:
+            mail_at = self._full_since_at + _MAIL_AFTER_S
+        return min(ask_at, mail_at, self._renew_at)

@@ -1,0 +1,236 @@
+"""A job's way through the master: from its grant to a child, and from the child's word or death to its outcome.
+
+Runs in master. Owns the decisions about jobs in our hands; must not speak to Redis: what has ended waits in the ledger.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from supervisor import clock
+from supervisor.config import Config
+from supervisor.engine.jobs import LeaseRecord, Released, Unknown
+from supervisor.ops.events import Events
+from supervisor.pool import endings
+from supervisor.pool.children import Child
+from supervisor.pool.ledger import Held, Ledger
+from supervisor.pool.messages import HandlerSettings, Notice, Outcome, Reaped, Verb
+from supervisor.pool.pace import Pace
+from supervisor.pool.settlements import attempt_of
+from supervisor.pool.slots import Slots
+from supervisor.pool.states import ChildState
+
+#: Between the signal that writes a child's Python stacks and its kill.
+_STACKS_S: Final = 0.1
+#: A child that has answered its last job must have exited by then.
+_EXIT_S: Final = 10.0
+#: When a job whose klass no handler of ours has is offered again.
+_UNKNOWN_S: Final = 10.0
+
+
+class Dispatcher:
+    def __init__(self, config: Config, slots: Slots, ledger: Ledger, pace: Pace, events: Events) -> None:
+        self._config = config
+        self._slots = slots
+        self._ledger = ledger
+        self._pace = pace
+        self._events = events
+        self._open = True
+
+    # to a child
+
+    def take_on(self, leases: Sequence[LeaseRecord], starting: int, handlers: Mapping[str, HandlerSettings]) -> None:
+        """Leases that were granted, of which the engine takes the first `starting` to start at once."""
+        for index, lease in enumerate(leases):
+            settings = handlers.get(lease.klass)
+            held = Held(
+                lease,
+                settings or HandlerSettings(),
+                self._limit_s(lease, settings),
+                self._pace.of(lease.klass),
+                index < starting,
+            )
+            self._ledger.add(held)
+            if settings is None and self._open:
+                self._ledger.end(held, Unknown(lease, _UNKNOWN_S))
+            else:
+                self._ledger.ready.append(held)
+        self.place()
+
+    def _limit_s(self, lease: LeaseRecord, settings: HandlerSettings | None) -> float:
+        if lease.timeout_s is not None:
+            return lease.timeout_s
+        if settings is not None and settings.timeout_s is not None:
+            return settings.timeout_s
+        return self._config.job_timeout_s
+
+    def place(self) -> None:
+        """Send what is ready to the children that may have it; what nobody may have now goes back uncounted."""
+        ready = self._ledger.ready
+        while ready and self._open:
+            child = self._slots.choose(ready[0])
+            if child is None:
+                break
+            held = ready.popleft()
+            child.send(held)
+            if len(child.sent) == 1:
+                self._say_started(held)
+        while ready:
+            held = ready.popleft()
+            self._ledger.end(held, Released(held.lease, started=False))
+
+    def _say_started(self, held: Held) -> None:
+        lease = held.lease
+        self._events.emit(
+            "job.started", jid=lease.jid, klass=lease.klass, queue=lease.queue, child=held.child,
+            attempt=attempt_of(lease),
+        )  # fmt: skip
+
+    def take_back(self, child: Child) -> None:
+        """What it has not received goes to another child, or back to the front of its queue."""
+        for held in reversed(child.take_back()):
+            if not held.lost:
+                self._ledger.ready.appendleft(held)
+        self.place()
+
+    def close(self) -> None:
+        """Nothing starts any more: hand back what has not."""
+        self._open = False
+        for child in self._slots:
+            self.take_back(child)
+
+    # from a child
+
+    def on_spoke(self, child: Child) -> None:
+        """Read what it says. It may run hostile code: nothing that it says becomes an exception of ours."""
+        try:
+            for outcome in child.read_talk():
+                if outcome.verb == Verb.READY:
+                    self._on_ready(child)
+                elif child.head is None or outcome.token != child.head.lease.token:
+                    raise ValueError("an outcome for a job that is not in its hands")
+                else:
+                    self._on_outcome(child, child.head, outcome)
+        except (ValueError, TypeError, KeyError) as error:
+            self._kill(child, f"it spoke nonsense on its socket ({error})")
+
+    def _on_ready(self, child: Child) -> None:
+        if child.state is ChildState.SPAWNING:
+            child.become(ChildState.IDLE)
+            self._events.emit("child.ready", child=child.number, pid=child.pid)
+
+    def _on_outcome(self, child: Child, head: Held, said: Outcome) -> None:
+        lease = head.lease
+        output = "" if said.verb == Verb.COMPLETED else child.output.last_of(lease.token)
+        outcome = endings.of_outcome(lease, said.verb, said.body, head.settings, output)
+        child.answered()
+        head.run_s = said.run_s
+        self._pace.learn(lease.klass, said.run_s)
+        self._ledger.end(head, outcome)
+        if child.state is not ChildState.BUSY:
+            return
+        child.kill_at = child.why_killed = None
+        if child.sent:
+            self._say_started(child.sent[0])
+        elif self._slots.is_done(child):
+            child.become(ChildState.LEAVING)
+            child.kill_at, child.why_killed = clock.monotonic() + _EXIT_S, "it did not exit after its last job"
+        else:
+            child.become(ChildState.IDLE)
+
+    def on_gone(self, child: Child, reaped: Reaped | None, why: str | None) -> None:
+        """It has ended: read what it said, take back what it never received; what remains was in its hands."""
+        self.on_spoke(child)
+        self.take_back(child)
+        while child.sent:
+            held = child.answered()
+            held.run_s = clock.monotonic() - held.started_at
+            if not held.lost:
+                self._on_death(child, held, reaped, why)
+
+    def _on_death(self, child: Child, held: Held, reaped: Reaped | None, why: str | None) -> None:
+        output = child.output.last_of(held.lease.token)
+        outcome = endings.of_death(held.lease, reaped, why, held.settings, output, self._config.max_deaths)
+        held.said = _usage(reaped) | {"reason": why}
+        self._ledger.end(held, outcome)
+
+    # against a child
+
+    def on_lost(self, held: Held) -> None:
+        """The engine has given the job to somebody else."""
+        self._ledger.lose(held)
+        child = self._slots.get(held.child)
+        if child is None or held not in child.sent:
+            return
+        self._events.emit("lease.lost", jid=held.lease.jid, klass=held.lease.klass, child=child.number)
+        if held is not child.head:
+            self.take_back(child)
+        if held is child.head:
+            self._stop(child, "lease-lost")
+
+    def interrupt_all(self, why: str) -> None:
+        """Have `Interrupted` raised in every running handler."""
+        for child in self._slots:
+            if child.head is not None:
+                child.notify(Notice(child.head.lease.token, why))
+
+    def kill_all(self, why: str) -> None:
+        """Kill the process tree of every running job."""
+        for child in self._slots:
+            if child.sent:
+                self._kill(child, why)
+
+    def _stop(self, child: Child, why: str) -> None:
+        head = child.head
+        if head is not None and child.kill_at is None:
+            child.notify(Notice(head.lease.token, why))
+            child.kill_at, child.why_killed = clock.monotonic() + self._config.term_grace_s, why
+
+    def _kill(self, child: Child, why: str) -> None:
+        head = child.head
+        if child.state is not ChildState.DOOMED:
+            self._events.emit(
+                "child.killed", child=child.number, pid=child.pid, reason=why, jid=head.lease.jid if head else None
+            )
+        child.kill_at = None
+        child.kill(why)
+
+    # time
+
+    def deadline_at(self) -> float:
+        return min(map(self._child_deadline_at, self._slots), default=math.inf)
+
+    def _child_deadline_at(self, child: Child) -> float:
+        if child.kill_at is not None:
+            return child.kill_at
+        head = child.head
+        if head is None or child.state is not ChildState.BUSY:
+            return math.inf
+        limit_at = head.started_at + (head.limit_s or math.inf)
+        return limit_at if child.overran else min(limit_at, head.started_at + self._config.dispatch_ahead_s)
+
+    def keep_time(self, now_at: float) -> None:
+        for child in self._slots:
+            if now_at < self._child_deadline_at(child):
+                continue
+            if child.kill_at is not None:
+                self._kill(child, child.why_killed or "it was due")
+            elif child.head is not None:
+                self._on_long_run(child, child.head, now_at)
+
+    def _on_long_run(self, child: Child, head: Held, now_at: float) -> None:
+        if head.limit_s and now_at >= head.started_at + head.limit_s:
+            child.write_stacks()
+            child.kill_at, child.why_killed = now_at + _STACKS_S, "timeout"
+            return
+        child.overran = True
+        if not head.told_started:
+            self._ledger.has_started(head)
+        if len(child.sent) > 1:
+            self.take_back(child)
+
+
+def _usage(reaped: Reaped | None) -> dict[str, Any]:
+    if reaped is None:
+        return {}
+    return {"cpu_ms": round(reaped.cpu_s * 1000), "max_rss_bytes": reaped.max_rss_bytes}

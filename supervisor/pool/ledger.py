@@ -1,0 +1,103 @@
+"""Every lease in the master's hands, from its grant until Redis has accepted its end. Runs in master. No I/O.
+
+A lease is in one of these states: ready (no child has it), sent (in a child's `sent`), ended (its outcome waits for the
+next exchange), settling (the exchange with its outcome is under way).
+"""
+
+from collections import deque
+from typing import Any
+
+from supervisor.engine.jobs import LeaseRecord, Outcome
+from supervisor.pool.messages import HandlerSettings
+
+
+class Held:
+    """One lease in the master's hands."""
+
+    __slots__ = (
+        "child", "estimate_s", "lease", "limit_s", "lost", "outcome", "run_s", "said", "settings", "size_bytes",
+        "started_at", "told_started",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        lease: LeaseRecord,
+        settings: HandlerSettings,
+        limit_s: float,
+        estimate_s: float | None,
+        told_started: bool,
+    ) -> None:
+        self.lease = lease
+        self.settings = settings  # its handler's, as they were at the grant
+        self.limit_s = limit_s  # how long its run may take; 0: as long as it likes
+        self.estimate_s = estimate_s  # of its run time; None: nobody knows
+        self.told_started = told_started  # the engine knows that it has started
+        self.lost = False  # the engine has given it to somebody else
+        self.size_bytes = 0  # of its packet, while a child has it
+        self.started_at = 0.0  # when it became the first of its child
+        self.child = 0  # the number of the child that has or had it
+        self.run_s = 0.0
+        self.outcome: Outcome | None = None
+        self.said: dict[str, Any] = {}  # what the log is to say of its end, beside the outcome
+
+
+class Ledger:
+    def __init__(self) -> None:
+        self.ready: deque[Held] = deque()
+        self._held: dict[int, Held] = {}  # by token: all but those that are settling
+        self._ended: deque[Held] = deque()
+        self._settling: list[Held] = []
+        self._started: list[Held] = []
+
+    def __len__(self) -> int:
+        """How many leases have no accepted end yet."""
+        return len(self._held) + len(self._settling)
+
+    def add(self, held: Held) -> None:
+        self._held[held.lease.token] = held
+
+    def find(self, token: int) -> Held | None:
+        return self._held.get(token)
+
+    @property
+    def leases(self) -> list[LeaseRecord]:
+        """All that must be renewed, and claimed after an outage."""
+        return [held.lease for held in self._held.values()]
+
+    def end(self, held: Held, outcome: Outcome) -> None:
+        """Its outcome goes with the next exchange."""
+        held.outcome = outcome
+        self._ended.append(held)
+
+    def lose(self, held: Held) -> None:
+        """It is somebody else's: nothing that we do with it counts any more."""
+        held.lost = True
+        self._held.pop(held.lease.token, None)
+        if held in self.ready:
+            self.ready.remove(held)
+
+    def has_started(self, held: Held) -> None:
+        """It was sent ahead, and is running: the engine must know, for a death counts from now on."""
+        held.told_started = True
+        self._started.append(held)
+
+    def take_started(self) -> list[LeaseRecord]:
+        started, self._started = self._started, []
+        return [held.lease for held in started if held.lease.token in self._held]
+
+    @property
+    def has_ended(self) -> bool:
+        return bool(self._ended)
+
+    def settle_next(self, most: int) -> list[Outcome]:
+        """The outcomes of the next exchange; they are settling until `settled`, also across an outage."""
+        assert not self._settling
+        self._settling = [self._ended.popleft() for _ in range(min(most, len(self._ended)))]
+        for held in self._settling:
+            self._held.pop(held.lease.token, None)
+        return [held.outcome for held in self._settling if held.outcome is not None]
+
+    def settled(self) -> list[Held]:
+        """The exchange has been answered: those whose outcomes it had, in their order."""
+        settled, self._settling = self._settling, []
+        return settled

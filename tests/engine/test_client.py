@@ -1,0 +1,428 @@
+"""What both clients promise beyond the verbs: bad input is named before anything is sent, and nothing is sent twice."""
+
+import asyncio
+import inspect
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+import redis.asyncio
+
+from supervisor.engine import client as client_module
+from supervisor.engine.aio import AsyncClient, AsyncQueue
+from supervisor.engine.client import Client, Queue, redacted
+from supervisor.engine.errors import LeaseholdError, LeaseLost, OutcomeUnknown, StoreUnavailable
+from supervisor.engine.jobs import AsyncLease, Completed, Died, Failed, Lease, Released, Retried
+from supervisor.engine.scripts import check_server
+
+NAN, INF = float("nan"), float("inf")
+LONG = "x" * 65
+
+
+def bad_names(argument, call):
+    for value in (None, 7, b"bytes", True):
+        yield argument, TypeError, call, value
+    for value in ("", LONG, "é" * 33, "a\x00b", "a\nb", "\x7f", "\x85", "\ud800"):
+        yield argument, ValueError, call, value
+
+
+def bad_seconds(argument, call, least=0):
+    for value in ("1", None, True, b"1", [1]):
+        yield argument, TypeError, call, value
+    for value in (NAN, INF, -INF, 1e300, 10**400, *([-0.001, -1] if least == 0 else [])):
+        yield argument, ValueError, call, value
+
+
+def bad_ints(argument, call, least=None):
+    for value in ("1", None, True, 1.0, NAN, b"1"):
+        yield argument, TypeError, call, value
+    for value in (2**60, -(2**60), *([least - 1] if least is not None else [])):
+        yield argument, ValueError, call, value
+
+
+def table():
+    """argument, error, call(client, its lease, value), value"""
+    yield from bad_names("klass", lambda c, _, v: c.queue("q").put(v))
+    yield from bad_names("klass", lambda c, _, v: c.queue("q").add(v))
+    yield from bad_names("queue", lambda c, _, v: c.queue(v))
+    yield from bad_names("jid", lambda c, _, v: c.queue("q").put("k", jid=v))
+    yield from bad_names("jid", lambda c, _, v: c.job(v))
+    yield from bad_names("jid", lambda c, _, v: c.jobs("x", v))
+    yield from bad_names("worker", lambda c, _, v: c.queue("q").lease(v))
+    yield from bad_names("worker", lambda c, _, v: c.deregister(v))
+    yield from bad_names("queues", lambda c, _, v: c.lease("w", ["q", v]))
+    yield from (row for row in bad_names("group", lambda c, _, v: c.failed(v)) if row[3] is not None)
+    yield from bad_names("group", lambda c, lease, v: lease.fail(v, "m"))
+    yield from (row for row in bad_names("group", lambda c, lease, v: lease.retry(group=v)) if row[3] is not None)
+    yield from bad_seconds("delay", lambda c, _, v: c.queue("q").put("k", delay=v))
+    yield from bad_seconds("at", lambda c, _, v: c.queue("q").put("k", at=v))
+    yield from bad_seconds("timeout", lambda c, _, v: c.queue("q").put("k", timeout=v))
+    yield from bad_seconds("block", lambda c, _, v: c.queue("q").lease("w", block=v))
+    yield from (
+        row
+        for row in bad_seconds("ttl", lambda c, _, v: c.queue("q").lease("w", ttl=v), least=None)
+        if row[3] is not None
+    )
+    yield from (row for row in bad_seconds("delay", lambda c, lease, v: lease.retry(delay=v)) if row[3] is not None)
+    yield from bad_ints("priority", lambda c, _, v: c.queue("q").put("k", priority=v))
+    yield from bad_ints("retries", lambda c, _, v: c.queue("q").put("k", retries=v), least=0)
+    yield from bad_ints("max_deaths", lambda c, _, v: c.queue("q").put("k", max_deaths=v), least=0)
+    yield from bad_ints("count", lambda c, _, v: c.queue("q").lease("w", v), least=0)
+    yield from bad_ints("count", lambda c, _, v: c.sweep(v), least=1)
+    yield from bad_ints("start", lambda c, _, v: c.failed("g", start=v), least=0)
+    yield from bad_ints("limit", lambda c, _, v: c.failed("g", limit=v), least=0)
+    for data in (object(), {1, 2}, {1: 2}, 1j, lambda: 0, [b"nested"], "\ud800", 2**70):
+        yield "data", TypeError, lambda c, _, v: c.queue("q").put("k", v), data
+        yield "data", TypeError, lambda c, lease, v: lease.renew(v), data
+        yield "result", TypeError, lambda c, lease, v: lease.complete(v), data
+    yield "result", ValueError, lambda c, lease, v: lease.complete(v), "x" * 65_536
+    for option in ("prio", "ttl", "tags"):
+        yield option, TypeError, lambda c, _, v: c.queue("q").put("k", **{v: 1}), option
+        yield option, TypeError, lambda c, _, v: c.queue("q").put_many([{"klass": "k", v: 1}]), option
+    yield "delay", ValueError, lambda c, _, v: c.queue("q").put("k", delay=1, at=v), 5
+    for job in (7, "k", None, [("klass", "k")]):
+        yield "jobs", TypeError, lambda c, _, v: c.queue("q").put_many([{"klass": "k"}, v]), job
+    yield "klass", TypeError, lambda c, _, v: c.queue("q").put_many([v]), {"data": 1}
+    for queues in ("q", b"q"):
+        yield "queues", TypeError, lambda c, _, v: c.lease("w", v), queues
+    yield "queues", ValueError, lambda c, _, v: c.lease("w", v), []
+    for message in (None, 7, b"m"):
+        yield "message", TypeError, lambda c, lease, v: lease.fail("g", v), message
+    yield "message", ValueError, lambda c, lease, v: lease.fail("g", v), "\ud800"
+    for reason in ("", "killed", "sigkill", "exit", "exit-1234", "SIGKILL\n", "timeout "):
+        yield "reason", ValueError, lambda c, lease, v: lease.died(v), reason
+    yield "reason", TypeError, lambda c, lease, v: lease.died(v), None
+    for started in (None, 1, "yes"):
+        yield "started", TypeError, lambda c, lease, v: lease.release(v), started
+    for outcome in (None, "complete", ("complete", "x")):
+        yield "outcomes", TypeError, lambda c, _, v: c.settle([v]), outcome
+    yield "outcomes", ValueError, lambda c, lease, v: c.settle([Completed(lease)] * v), 1_001
+    yield "jids", ValueError, lambda c, _, v: c.jobs(*["x"] * v), 1_001
+
+
+TABLE = list(table())
+
+
+def name_of(row):
+    return f"{row[0]}={row[3]!r:.20}".encode("ascii", "replace").decode()
+
+
+@pytest.fixture(scope="module")
+def bench(server) -> Iterator[tuple[Client, Lease, str]]:
+    namespace = "bad-input"
+    with Client(server.url, namespace, lambda: 1_000.0) as client:
+        client.queue("q").put("k", jid="x")
+        client.queue("q").put("k", jid="y")
+        yield client, client.queue("q").lease("w")[0], namespace
+    server.redis.delete(*server.dump(namespace))
+
+
+@pytest.mark.parametrize("row", TABLE, ids=map(name_of, TABLE))
+def test_bad_input_is_named_and_changes_nothing(server, bench, row):
+    argument, error, call, value = row
+    client, lease, namespace = bench
+    before = server.dump(namespace)
+    with pytest.raises(error, match=argument):
+        call(client, lease, value)
+    assert server.dump(namespace) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "name"),
+    [
+        ({"url": 7}, TypeError, "url"),
+        ({"url": "http://x"}, ValueError, "url"),
+        ({"url": "redis://localhost", "namespace": ""}, ValueError, "namespace"),
+        ({"url": "redis://localhost", "namespace": "a{b}"}, ValueError, "namespace"),
+        ({"url": "redis://localhost", "namespace": 3}, TypeError, "namespace"),
+        ({"url": "redis://localhost", "clock": 3}, TypeError, "clock"),
+        ({"redis": 3}, TypeError, "redis"),
+    ],
+)
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_a_client_names_what_it_cannot_be_made_of(kind, arguments, error, name):
+    with pytest.raises(error, match=name):
+        kind(**arguments)
+
+
+def test_more_than_256_mb_of_data_are_refused(bench):
+    client, _, _ = bench
+    too_much = memoryview(bytearray(1)).cast("B")
+    too_much = memoryview(bytearray(256 * 1024 * 1024 + 1))
+    with pytest.raises(ValueError, match="data must have at most 268435456 bytes"):
+        client.queue("q").put("k", too_much)
+
+
+def test_fifty_megabytes_work(live):
+    data = b"\x00\xff" * 25_000_000
+    live.queue("q").put("k", data)
+    assert live.queue("q").lease("w")[0].raw == data
+
+
+def test_put_many_splits_what_is_too_much_for_one_call(live, monkeypatch):
+    monkeypatch.setattr(client_module, "DATA_BYTES", 1_000)
+    live.queue("q").put_many({"klass": "k", "data": b"x" * 400, "jid": str(i)} for i in range(7))
+    assert [lease.jid for lease in live.queue("q").lease("w", 10)] == list("0123456")
+
+
+# The connection.
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://:secret@host:1/2", "redis://host:1/2"),
+        ("rediss://user:sec@ret@host/0?password=secret", "rediss://host/0"),
+        ("unix://:secret@/tmp/socket?db=1", "unix:///tmp/socket"),
+    ],
+)
+def test_a_shown_url_has_no_password(url, shown):
+    assert redacted(url) == shown
+
+
+def test_an_unreachable_server_is_said_in_one_sentence_without_the_password():
+    with Client("redis://:secret@127.0.0.1:1/0") as client, pytest.raises(StoreUnavailable) as caught:
+        client.queue("q").put("k")
+    assert "redis://127.0.0.1:1/0" in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert isinstance(caught.value, LeaseholdError)
+
+
+@pytest.mark.parametrize(
+    ("info", "name"),
+    [
+        (b"# Server\r\nredis_version:7.0.15\r\n", "redis 7.0.15"),
+        (b"redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\n", "valkey 9.1.2"),
+    ],
+)
+def test_a_server_new_enough_is_named(info, name):
+    assert check_server(info) == name
+
+
+def test_a_server_too_old_is_refused_in_one_sentence():
+    with pytest.raises(StoreUnavailable, match=r"redis 6\.2\.14; Leasehold needs Redis >= 7\.0 or Valkey >= 7\.2$"):
+        check_server(b"redis_version:6.2.14\r\n")
+
+
+def test_what_redis_refuses_is_an_error_of_ours(live, server, namespace):
+    server.redis.set(f"{{{namespace}}}:queue:q:waiting", "not ours")
+    with pytest.raises(StoreUnavailable, match="refused put: WRONGTYPE"):
+        live.queue("q").put("k")
+    server.redis.delete(f"{{{namespace}}}:queue:q:waiting")
+
+
+def test_scripts_that_the_server_has_forgotten_are_loaded_again(live, server):
+    live.queue("q").put("k", jid="a")
+    server.redis.script_flush()
+    live.queue("q").put("k", jid="b")
+    server.redis.script_flush()
+    assert [lease.complete() for lease in live.queue("q").lease("w", 2)] == [True, True]
+
+
+def test_scripts_that_the_server_has_forgotten_are_loaded_again_by_the_async_client(server, namespace):
+    async def main():
+        async with AsyncClient(server.url, namespace) as client:
+            await client.queue("q").put("k", jid="a")
+            server.redis.script_flush()
+            await client.queue("q").put("k", jid="b")
+            return [await lease.complete() for lease in await client.queue("q").lease("w", 2)]
+
+    assert asyncio.run(main()) == [True, True]
+
+
+def test_a_given_connection_is_used_without_its_retries_and_never_closed(server, namespace):
+    with redis.Redis(unix_socket_path=str(server.socket), decode_responses=True) as given:
+        given.ping()
+        with Client(namespace=namespace, redis=given) as client:
+            client.queue("q").put("k", b"\xff", jid="x")
+            assert client.queue("q").lease("w")[0].data == b"\xff"
+            arguments = client._store._pool.connection_kwargs
+            assert (arguments["retry"]._retries, arguments["protocol"]) == (0, 2)
+        assert given.ping() is True
+        assert given.connection_pool.connection_kwargs["decode_responses"] is True
+
+
+def test_a_given_async_connection_is_used_and_never_closed(server, namespace):
+    async def main():
+        async with redis.asyncio.Redis(unix_socket_path=str(server.socket), decode_responses=True) as given:
+            async with AsyncClient(namespace=namespace, redis=given) as client:
+                await client.queue("q").put("k", b"\xff")
+                assert (await client.queue("q").lease("w"))[0].data == b"\xff"
+            assert await given.ping() is True
+
+    asyncio.run(main())
+
+
+def test_the_environment_names_server_and_namespace(server, namespace, monkeypatch):
+    monkeypatch.setenv("LEASEHOLD_REDIS_URL", server.url)
+    monkeypatch.setenv("LEASEHOLD_NAMESPACE", namespace)
+    with Client() as client:
+        client.queue("q").put("k")
+    assert server.dump(namespace)
+
+
+class Dropping:
+    """A proxy that forwards everything, but instead of the next reply to an EVALSHA, when armed, it hangs up."""
+
+    def __init__(self, upstream: Path, directory: Path) -> None:
+        self.path = directory / "proxy"
+        self.armed = False
+        self.evalshas = 0
+        self._upstream = upstream
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self.path))
+        self._listener.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return  # closed
+            far = socket.socket(socket.AF_UNIX)
+            far.connect(str(self._upstream))
+            threading.Thread(target=self._up, args=(near, far), daemon=True).start()
+            threading.Thread(target=self._down, args=(far, near), daemon=True).start()
+
+    def _up(self, near: socket.socket, far: socket.socket) -> None:
+        while data := near.recv(65536):
+            self.evalshas += data.count(b"EVALSHA")
+            far.sendall(data)
+        far.close()
+
+    def _down(self, far: socket.socket, near: socket.socket) -> None:
+        while data := far.recv(65536):
+            if self.armed:
+                self.armed = False
+                break
+            near.sendall(data)
+        near.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.fixture
+def proxy(server, tmp_path_factory) -> Iterator[Dropping]:
+    dropping = Dropping(server.socket, tmp_path_factory.mktemp("p"))
+    yield dropping
+    dropping.close()
+
+
+LOSSES = {
+    "put": lambda q, lease: q.put("k"),
+    "lease": lambda q, lease: q.lease("w"),
+    "complete": lambda q, lease: lease.complete(),
+    "renew": lambda q, lease: lease.renew(),
+}
+
+
+@pytest.mark.parametrize("verb", LOSSES)
+def test_a_lost_answer_is_an_unknown_outcome_and_is_never_sent_again(server, namespace, proxy, verb):
+    with Client(f"unix://{proxy.path}", namespace) as client:
+        client.queue("q").put_many({"klass": "k"} for _ in range(5))
+        (lease,) = client.queue("q").lease("w")
+        client.queue("q").lease("w", 0)  # all scripts are loaded
+        lease.renew()
+        server.redis.script_load(client_module.commands.scripts.SETTLE.text)
+        sent = proxy.evalshas
+        proxy.armed = True
+        with pytest.raises(OutcomeUnknown, match="unknown"):
+            LOSSES[verb](client.queue("q"), lease)
+        assert proxy.evalshas == sent + 1
+        counts = client.queue("q").counts()
+        done = {"put": (5, 1), "lease": (3, 2), "complete": (4, 0), "renew": (4, 1)}
+        assert (counts.waiting, counts.running) == done[verb]
+
+
+@pytest.mark.parametrize("verb", LOSSES)
+def test_a_lost_answer_is_an_unknown_outcome_for_the_async_client_too(server, namespace, proxy, verb):
+    async def main():
+        async with AsyncClient(f"unix://{proxy.path}", namespace) as client:
+            await client.queue("q").put_many({"klass": "k"} for _ in range(5))
+            (lease,) = await client.queue("q").lease("w")
+            await lease.renew()
+            server.redis.script_load(client_module.commands.scripts.SETTLE.text)
+            sent = proxy.evalshas
+            proxy.armed = True
+            with pytest.raises(OutcomeUnknown, match="unknown"):
+                await LOSSES[verb](client.queue("q"), lease)
+            assert proxy.evalshas == sent + 1
+
+    asyncio.run(main())
+
+
+def test_a_lost_answer_of_a_look_is_only_an_unavailable_store(server, namespace, proxy):
+    with Client(f"unix://{proxy.path}", namespace) as client:
+        client.queues()
+        proxy.armed = True
+        with pytest.raises(StoreUnavailable, match="try again"):
+            client.queues()
+        assert client.queues() == {}
+
+
+# Both clients alike.
+
+
+@pytest.mark.parametrize(("sync", "other"), [(Client, AsyncClient), (Queue, AsyncQueue), (Lease, AsyncLease)])
+def test_the_async_classes_have_the_same_names_and_arguments(sync, other):
+    def public(cls):
+        found = {name: member for name, member in inspect.getmembers(cls) if not name.startswith("_")}
+        return {name: member for name, member in found.items() if callable(member)}
+
+    assert public(sync).keys() == public(other).keys()
+    for name, method in public(sync).items():
+        twin = public(other)[name]
+        assert list(inspect.signature(method).parameters.values()) == list(inspect.signature(twin).parameters.values())
+        assert inspect.iscoroutinefunction(twin) or name == "queue"
+
+
+def test_the_async_client_does_what_the_sync_one_does(server, namespace, clock):
+    async def main():
+        async with AsyncClient(server.url, namespace, clock) as client:
+            q = client.queue("q")
+            assert await q.add("k", 1, jid="a") is True
+            assert await q.add("k", 1, jid="a") is False
+            await q.put("k", {"n": 2}, jid="b")
+            assert await q.put_many([{"klass": "k", "jid": c} for c in "cde"]) == ["c", "d", "e"]
+            assert await q.length() == 5
+            a, b, c, d, e = await q.lease("w", 5)
+            assert (b.data, await b.renew({"n": 3})) == ({"n": 2}, clock.now + 30)
+            assert await a.complete({"r": 1}) is True
+            assert await b.retry() == 4
+            assert await c.fail("g", "m") is True
+            assert await d.release() is True
+            assert await e.died("SIGKILL") == "waiting"
+            with pytest.raises(LeaseLost):
+                await e.renew()
+            assert (await client.job("a")).result == {"r": 1}
+            assert [job.jid for job in (await client.failed("g"))[1]] == ["c"]
+            assert await client.failed() == {"g": 1}
+            leases = await client.lease("w", ["p", "q"], 3)
+            outcomes = [Completed(leases[0]), Retried(leases[1]), Failed(leases[2], "h", "m")]
+            assert await client.settle(outcomes) == [True, 4, True]
+            assert await client.settle([Released(leases[0]), Died(leases[1], "oom")]) == [False, None]
+            assert await client.sweep() == 0
+            await q.lease("w")
+            assert await client.deregister("w") == 1
+            assert list(await client.queues()) == ["q"]
+            assert (await q.counts()).waiting == 1
+            assert await client.queue("empty").lease("w", block=0.02) == []
+
+    asyncio.run(main())
+
+
+def test_an_async_blocking_lease_wakes_for_a_put(server, namespace):
+    async def main():
+        async with AsyncClient(server.url, namespace) as client:
+            waiter = asyncio.create_task(client.queue("q").lease("w", block=20))
+            while not any(b"blpop" in line for line in server.redis.execute_command("CLIENT", "LIST").split(b"\n")):
+                await asyncio.sleep(0)
+            await client.queue("q").put("k", jid="x")
+            return [lease.jid for lease in await waiter]
+
+    assert asyncio.run(main()) == ["x"]

@@ -1,0 +1,76 @@
+"""Handlers that behave."""
+
+import hashlib
+import os
+import time
+
+import menu
+from supervisor import handler
+
+
+@handler
+def noop(job):
+    menu.enter(job)
+
+
+@handler
+def echo(job):
+    menu.enter(job)
+    return job.data
+
+
+@handler
+def nap(job):
+    """Works for a while, as a job does that waits for something outside. data: seconds."""
+    menu.enter(job)
+    time.sleep(job.data)
+
+
+@handler
+def hold(job):
+    """Works until the test opens the gate. data: its name."""
+    menu.enter(job)
+    menu.wait_at(job.data)
+
+
+@handler
+def short_or_long(job):
+    """Takes as long as the job says: the master cannot know which."""
+    menu.enter(job)
+    if job.data:
+        menu.wait_at(job.data)
+
+
+@handler
+def digest(job):
+    menu.enter(job)
+    return {"bytes": len(job.raw), "sha256": hashlib.sha256(job.raw).hexdigest(), "kind": type(job.data).__name__}
+
+
+@handler
+def count_interrupted(job):
+    """Waits until it is interrupted, and cleans up in its own time. data: gate."""
+    menu.enter(job)
+    try:
+        menu.wait_at(job.data)
+    except BaseException as reason:
+        print("cleaning up after", type(reason).__name__, reason)
+        raise
+
+
+@handler
+def big_result(job):
+    menu.enter(job)
+    return "x" * job.data
+
+
+@handler
+def bad_result(job):
+    menu.enter(job)
+    return object()
+
+
+@handler
+async def asynchronous(job):
+    menu.enter(job)
+    return os.getpid()

@@ -1,0 +1,444 @@
+"""Real supervisors under test: started as a user starts them, watched through their log, the ledger and Redis.
+
+A Stage is one test's world: a directory, a namespace, a ledger, gates, and the pools it starts.
+"""
+
+import contextlib
+import errno
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+#: For what should come at once. Long, as a loaded machine is slow; what is fast is asserted by its own figure.
+SOON_S = 20.0
+#: Keys that a namespace may keep for good, by the part after its prefix.
+_KEPT = ("job:", "data:", "failure:", "result:", "failed:")
+_KEPT_WHOLE = {"complete", "failed", "groups", "queues", "seq", "token", "config", "failed-dropped"}
+
+
+@dataclass(frozen=True)
+class Start:
+    """One line of the ledger: a job has started."""
+
+    jid: str
+    attempt: int
+    pid: int
+    unix: float
+
+
+class Ledger:
+    """What the handlers say of their starts, through a named pipe: each line whole, in the order of the writes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        os.mkfifo(path)
+        self.fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._rest = b""
+        self._starts: list[Start] = []
+        self._left: list[tuple[str, int]] = []
+        self._lock = threading.Lock()
+
+    def read(self) -> None:
+        """Take what is there. From any thread."""
+        with self._lock:
+            while True:
+                try:
+                    chunk = os.read(self.fd, 65536)
+                except BlockingIOError:
+                    return
+                *lines, self._rest = (self._rest + chunk).split(b"\n")
+                for line in lines:
+                    jid, attempt, pid, unix, _klass = line.decode().split(" ", 4)
+                    if attempt == "left":
+                        self._left.append((jid, int(pid)))
+                    else:
+                        self._starts.append(Start(jid, int(attempt), int(pid), float(unix)))
+
+    def starts(self, *jids: str) -> list[Start]:
+        """All starts, or those of these jobs, in their order."""
+        self.read()
+        with self._lock:
+            return [start for start in self._starts if not jids or start.jid in jids]
+
+    def order(self) -> list[str]:
+        """The jids in the order of their starts."""
+        return [start.jid for start in self.starts()]
+
+    def left_behind(self, jid: str) -> list[int]:
+        """The pids of what the job has left running."""
+        self.read()
+        with self._lock:
+            return [pid for owner, pid in self._left if owner == jid]
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+class Pool:
+    """One `python -m supervisor run`."""
+
+    def __init__(self, stage: "Stage", number: int, arguments: list[str], environment: dict[str, str],
+                 prefix: Iterable[str], **popen: Any) -> None:  # fmt: skip
+        self.stage = stage
+        self.number = number
+        self.said: list[str] = []  # lines that are not events
+        self.events: list[dict[str, Any]] = []
+        self.process = subprocess.Popen(
+            [*prefix, sys.executable, "-m", "supervisor", "run", *arguments],
+            cwd=stage.directory, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, start_new_session=True, **popen,
+        )  # fmt: skip
+        self.pid = self.process.pid
+        self.pidfd = os.pidfd_open(self.pid)
+        assert self.process.stderr is not None
+        self._pipe = self.process.stderr
+        self._reader = threading.Thread(target=self._read_log, name=f"log-{number}", daemon=True)
+        self._reader.start()
+
+    def _read_log(self) -> None:
+        for line in self._pipe:
+            with self.stage.news:
+                try:
+                    event = json.loads(line)
+                    self.events.append(event)
+                    self.stage.note(self, event)
+                except ValueError:
+                    self.said.append(line.decode(errors="replace"))
+                self.stage.news.notify_all()
+
+    # what it says
+
+    def find(self, event: str, **fields: Any) -> list[dict[str, Any]]:
+        """All events of this name, with these fields, so far."""
+        return [e for e in list(self.events) if e["event"] == event and _has(e, fields)]
+
+    def wait_for(self, event: str, *, nth: int = 1, timeout_s: float = SOON_S, **fields: Any) -> dict[str, Any]:
+        """The nth event of this name and with these fields; the deadline is an assertion."""
+        self.stage.wait_until(
+            lambda: len(self.find(event, **fields)) >= nth, f"{event} {fields} number {nth} from {self}", timeout_s
+        )
+        return self.find(event, **fields)[nth - 1]
+
+    def wait_ready(self) -> "Pool":
+        """Until it has connected and its children are ready."""
+        self.wait_for("master.started")
+        self.wait_for("child.ready")
+        return self
+
+    # what it does
+
+    @property
+    def zygote_pid(self) -> int:
+        """Of the last zygote."""
+        return int(self.find("zygote.spawned")[-1]["pid"])
+
+    @property
+    def worker(self) -> str:
+        return str(self.find("master.started")[0]["worker"])
+
+    def child_pids(self) -> list[int]:
+        """Of children that are spawned and not reaped, by its log."""
+        reaped = {e["pid"] for e in self.find("child.reaped")}
+        return [e["pid"] for e in self.find("child.spawned") if e["pid"] not in reaped]
+
+    def send(self, signo: int) -> float:
+        """Send the master a signal. Answers when (monotonic s)."""
+        now_at = time.monotonic()
+        signal.pidfd_send_signal(self.pidfd, signo)
+        return now_at
+
+    def send_group(self, signo: int) -> None:
+        """Send a signal to the master, the zygote and every child's group, as `kill -- -pgid` or a service manager does."""
+        os.killpg(self.pid, signo)
+        for pid in self.child_pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signo)
+
+    def wait(self, timeout_s: float = 40.0) -> int:
+        """Its exit code."""
+        code = self.process.wait(timeout_s)
+        self._reader.join(5.0)
+        return code
+
+    def drain(self, timeout_s: float = 40.0) -> int:
+        """SIGTERM, and its exit code."""
+        if self.process.poll() is None:
+            self.send(signal.SIGTERM)
+        return self.wait(timeout_s)
+
+    def close(self) -> None:
+        """End it by all means."""
+        if self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        self.process.wait()
+        self._reader.join(1.0)
+        os.close(self.pidfd)
+
+    def __repr__(self) -> str:
+        return f"pool {self.number}"
+
+
+class Stage:
+    def __init__(self, directory: Path, server: Any, namespace: str, client: Any) -> None:
+        self.directory = directory
+        self.server = server
+        self.namespace = namespace
+        self.prefix = f"{{{namespace}}}:"
+        self.client = client
+        self.queue = client.queue("default")
+        self.news = threading.Condition()
+        self.pools: list[Pool] = []
+        self.mark = f"menu-{uuid.uuid4().hex}"
+        self._seen: dict[int, float] = {}  # pid -> create time
+        self._gates: list[int] = []
+        (directory / "tmp").mkdir()
+        (directory / "gates").mkdir()
+        (directory / "menu").symlink_to(HERE / "menu")
+        self.ledger = Ledger(directory / "ledger")
+        self._closing, closed = os.pipe2(os.O_CLOEXEC)
+        self._close_pipe = closed
+        self._ledger_reader = threading.Thread(target=self._read_ledger, name="ledger", daemon=True)
+        self._ledger_reader.start()
+
+    def _read_ledger(self) -> None:
+        poll = select.poll()
+        poll.register(self.ledger.fd, select.POLLIN)
+        poll.register(self._closing, select.POLLIN | select.POLLHUP)
+        while not any(fd == self._closing for fd, _ in poll.poll()):
+            self.ledger.read()
+            with self.news:
+                self.news.notify_all()
+
+    def note(self, _pool: Pool, event: dict[str, Any]) -> None:
+        """Remember every process that a log names, with its time of creation: a pid alone may come again."""
+        pid = event.get("pid")
+        if pid and pid not in self._seen:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self._seen[pid] = psutil.Process(pid).create_time()
+
+    # beginning
+
+    def start(self, *, environment: dict[str, str] | None = None, prefix: Iterable[str] = (), redis_url: str | None = None,
+              popen: dict[str, Any] | None = None, **flags: Any) -> Pool:  # fmt: skip
+        """Start a supervisor: `jobs_per_child=0` is `--jobs-per-child 0`, a list is the flag several times."""
+        given: dict[str, Any] = {
+            "redis_url": redis_url or self.server.url, "namespace": self.namespace, "handlers": "menu", "processes": 1,
+            "log": "json", "log_level": "debug", **flags,
+        }  # fmt: skip
+        arguments: list[str] = []
+        for name, value in given.items():
+            for one in value if isinstance(value, list) else [value]:
+                arguments += ["--" + name.replace("_", "-"), str(one)]
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
+        full = {
+            **clean, "PYTHONPATH": f"{ROOT}:{HERE}", "TMPDIR": str(self.directory / "tmp"),
+            "MENU_LEDGER": str(self.ledger.path), "MENU_GATES": str(self.directory / "gates"), "MENU_MARK": self.mark,
+            **(environment or {}),
+        }  # fmt: skip
+        pool = Pool(self, len(self.pools) + 1, arguments, full, prefix, **(popen or {}))
+        self.pools.append(pool)
+        return pool
+
+    def config(self, **options: float) -> None:
+        """Set options of the configuration in Redis."""
+        self.server.redis.hset(f"{self.prefix}config", mapping={k.replace("_", "-"): v for k, v in options.items()})
+
+    def gate(self, name: str) -> str:
+        """Make a gate, closed. Answers its name."""
+        os.mkfifo(self.directory / "gates" / name)
+        return name
+
+    def open_gate(self, name: str) -> None:
+        """Open it, for those who wait and all who come."""
+        self._gates.append(os.open(self.directory / "gates" / name, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
+
+    # waiting
+
+    def wait_until(self, holds: Callable[[], bool], what: str, timeout_s: float = SOON_S) -> None:
+        """Until something holds that a log or the ledger brings about; looks again at each line of them."""
+        deadline_at = time.monotonic() + timeout_s
+        with self.news:
+            while not holds():
+                left_s = deadline_at - time.monotonic()
+                if left_s <= 0 or not self.news.wait(left_s):
+                    assert holds(), f"not within {timeout_s:g} s: {what}\n{self.last_words()}"
+                    return
+
+    def wait_for_starts(self, jid: str, count: int = 1, timeout_s: float = SOON_S) -> list[Start]:
+        """Until the job has started so many times."""
+        self.wait_until(lambda: len(self.ledger.starts(jid)) >= count, f"start {count} of {jid}", timeout_s)
+        return self.ledger.starts(jid)
+
+    def ended(self) -> dict[str, str]:
+        """How jobs came to their end, by the logs of all pools: jid -> completed or failed."""
+        ends: dict[str, str] = {}
+        for pool in self.pools:
+            for event in list(pool.events):
+                if event["event"] in ("job.completed", "job.failed"):
+                    ends[event["jid"]] = event["event"].removeprefix("job.")
+                elif event["event"] == "job.died" and event["state"] == "failed":
+                    ends[event["jid"]] = "failed"
+        return ends
+
+    def wait_until_ended(self, jids: Iterable[str], timeout_s: float = 30.0) -> None:
+        """Until every one of these jobs is completed or failed, by the logs."""
+        wanted = set(jids)
+        self.wait_until(lambda: wanted <= self.ended().keys(), f"the end of {len(wanted)} jobs", timeout_s)
+
+    def find(self, event: str, **fields: Any) -> list[dict[str, Any]]:
+        """The same over all pools."""
+        return [found for pool in self.pools for found in pool.find(event, **fields)]
+
+    # looking
+
+    def states(self, jids: Iterable[str]) -> list[str]:
+        wanted = list(jids)
+        found: list[str] = []
+        for first in range(0, len(wanted), 1000):
+            jobs = self.client.jobs(*wanted[first : first + 1000])
+            found += ["lost" if job is None else job.state for job in jobs]
+        return found
+
+    def last_words(self) -> str:
+        lines = []
+        for pool in self.pools:
+            lines.append(f"-- {pool}, pid {pool.pid}, exit code {pool.process.poll()}")
+            lines += pool.said[-10:]
+            lines += [json.dumps(event)[:400] for event in pool.events[-40:]]
+        return "\n".join(lines)
+
+    def relatives(self) -> dict[int, str]:
+        """Every living process that came from our pools: by pid and time of birth, session, group, directory, mark."""
+        own = {pool.pid for pool in self.pools}
+        ours = {**self._seen}
+        found: dict[int, str] = {}
+        me = os.getpid()
+        for process in psutil.process_iter():
+            pid = process.pid
+            try:
+                if pid == me or process.status() == psutil.STATUS_ZOMBIE:
+                    continue
+                if pid in own or ours.get(pid) == process.create_time():
+                    found[pid] = _describe(process)
+                    continue
+                line = {os.getsid(pid), os.getpgid(pid)}
+                if line & ours.keys() or line & own or self._is_here(pid):
+                    found[pid] = _describe(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied, ProcessLookupError, FileNotFoundError, PermissionError):
+                continue
+        return found
+
+    def _is_here(self, pid: int) -> bool:
+        cwd = os.readlink(f"/proc/{pid}/cwd").removesuffix(" (deleted)")
+        if Path(cwd).is_relative_to(self.directory):
+            return True
+        return self.mark.encode() in Path(f"/proc/{pid}/environ").read_bytes()
+
+    def files(self) -> list[str]:
+        """What lies in the place where working directories are made."""
+        return sorted(str(path.relative_to(self.directory)) for path in (self.directory / "tmp").rglob("*"))
+
+    def keys(self) -> dict[str, int]:
+        """The namespace's keys, without the prefix, that are not kept for good, and how much is in each."""
+        left: dict[str, int] = {}
+        redis = self.server.redis
+        for raw in redis.scan_iter(f"{self.prefix}*", count=1000):
+            key = raw.decode().removeprefix(self.prefix)
+            if key in _KEPT_WHOLE or key.startswith(_KEPT):
+                continue
+            kind = redis.type(raw)
+            left[key] = redis.llen(raw) if kind == b"list" else redis.zcard(raw) if kind == b"zset" else 1
+        return left
+
+    def assert_nothing_left(self, *, waiting: Iterable[str] = ()) -> None:
+        """After the last pool has ended: no process, no file, and in Redis no lease, worker, mail or bell.
+
+        `waiting`: queues in which jobs lie by intention; these and their bells may remain.
+        """
+        for pool in self.pools:
+            assert pool.process.poll() is not None, f"{pool} runs"
+        deadline_at = time.monotonic() + 2.0  # what was killed needs a moment to be gone
+        while (left := self.relatives()) and time.monotonic() < deadline_at:
+            await_ends(left, deadline_at - time.monotonic())
+        assert left == {}, f"processes are left: {left}"
+        assert self.files() == []
+        for queue in waiting:
+            kept = {f"queue:{queue}:{part}" for part in ("waiting", "front", "scheduled")} | {f"bell:{queue}"}
+            assert {k: v for k, v in self.keys().items() if k not in kept} == {}
+        if not waiting:
+            assert self.keys() == {}
+
+    def close(self) -> None:
+        for pool in self.pools:
+            pool.close()
+        deadline_at = time.monotonic() + 5.0
+        while (left := self.relatives()) and time.monotonic() < deadline_at:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            await_ends(left, 1.0)
+        for gate in self._gates:
+            os.close(gate)
+        os.close(self._close_pipe)
+        self._ledger_reader.join(5.0)
+        os.close(self._closing)
+        self.ledger.close()
+        for path in (self.directory / "tmp").rglob("*"):
+            if path.is_dir() and not path.is_symlink():
+                path.chmod(0o700)
+        shutil.rmtree(self.directory / "tmp", ignore_errors=True)
+
+
+def await_ends(pids: Iterable[int], timeout_s: float) -> list[int]:
+    """Wait until these processes have ended (zombies have). Answers those that have not."""
+    poll = select.poll()
+    waiting: dict[int, int] = {}
+    for pid in pids:
+        try:
+            waiting[os.pidfd_open(pid)] = pid
+        except ProcessLookupError:
+            continue
+        except OSError as error:
+            assert error.errno == errno.EINVAL, error  # not a thread group's leader: nobody of ours
+    for pidfd in waiting:
+        poll.register(pidfd, select.POLLIN)
+    deadline_at = time.monotonic() + timeout_s
+    left = dict(waiting)
+    while left and (left_s := deadline_at - time.monotonic()) > 0:
+        for pidfd, _ in poll.poll(left_s * 1000):
+            poll.unregister(pidfd)
+            del left[pidfd]
+    for pidfd in waiting:
+        os.close(pidfd)
+    return list(left.values())
+
+
+def quantiles(seconds: Iterable[float]) -> str:
+    """p50, p99 and the largest, in ms, for the record."""
+    ms = sorted(1000 * s for s in seconds)
+    p99 = ms[min(len(ms) - 1, int(len(ms) * 0.99))]
+    return f"n={len(ms)} p50={ms[len(ms) // 2]:.1f} p99={p99:.1f} max={ms[-1]:.1f} ms"
+
+
+def _has(event: dict[str, Any], fields: dict[str, Any]) -> bool:
+    return all(event.get(name) == value for name, value in fields.items())
+
+
+def _describe(process: psutil.Process) -> str:
+    return f"{process.status()}, parent {process.ppid()}: {' '.join(process.cmdline())[:200]}"
