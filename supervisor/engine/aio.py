@@ -35,7 +35,6 @@ from supervisor.engine.client import (
     worker_of,
 )
 from supervisor.engine.commands import Command, Counts
-from supervisor.engine.errors import StoreUnavailable
 from supervisor.engine.jobs import UNSET, Answer, AsyncLease, Job, LeaseRecord, NewJob, Outcome, PutOptions, new_job
 from supervisor.engine.keys import checked_name
 from supervisor.engine.scripts import check_server
@@ -58,6 +57,7 @@ class _Store:
         """One round trip. Raises StoreUnavailable (nothing changed) or OutcomeUnknown."""
         connection = await self._connect()
         try:
+            await self._check_server(connection)
             return command.parse(await self._answered(connection, command))
         except redis_py.ResponseError as error:
             raise refused(self._shown, command, error) from error
@@ -80,25 +80,20 @@ class _Store:
 
     async def _connect(self) -> Any:
         try:
-            connection = await self._pool.get_connection()
+            return await self._pool.get_connection()
         except (*_LOST, redis_py.ResponseError) as error:
             raise unreachable(self._shown, error) from error
-        if not self._checked:
-            await self._check_server(connection)
-        return connection
 
     async def _check_server(self, connection: Any) -> None:
+        if self._checked:
+            return
         try:
             await connection.send_command("INFO", "server")
             check_server(await connection.read_response())
         except redis_py.exceptions.NoPermissionError:
-            pass  # an ACL without INFO: the scripts' own flags refuse an old server
+            pass  # an ACL without INFO: the scripts' first lines refuse a server that is too old
         except _LOST as error:
-            await self._pool.release(connection)
             raise unreachable(self._shown, error) from error
-        except (StoreUnavailable, redis_py.ResponseError):
-            await self._pool.release(connection)
-            raise
         self._checked = True
 
     async def _answered(self, connection: Any, command: Command[Any]) -> Any:

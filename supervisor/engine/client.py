@@ -201,6 +201,7 @@ class _Store:
         """Blocks for one round trip. Raises StoreUnavailable (nothing changed) or OutcomeUnknown."""
         connection = self._connect()
         try:
+            self._check_server(connection)
             return command.parse(self._answered(connection, command))
         except redis_py.ResponseError as error:
             raise refused(self._shown, command, error) from error
@@ -223,25 +224,20 @@ class _Store:
 
     def _connect(self) -> Any:
         try:
-            connection = self._pool.get_connection()
+            return self._pool.get_connection()
         except (*_LOST, redis_py.ResponseError) as error:
             raise unreachable(self._shown, error) from error
-        if not self._checked:
-            self._check_server(connection)
-        return connection
 
     def _check_server(self, connection: Any) -> None:
+        if self._checked:
+            return
         try:
             connection.send_command("INFO", "server")
             check_server(connection.read_response())
         except redis_py.exceptions.NoPermissionError:
-            pass  # an ACL without INFO: the scripts' own flags refuse an old server
+            pass  # an ACL without INFO: the scripts' first lines refuse a server that is too old
         except _LOST as error:
-            self._pool.release(connection)
             raise unreachable(self._shown, error) from error
-        except (StoreUnavailable, redis_py.ResponseError):
-            self._pool.release(connection)
-            raise
         self._checked = True
 
     def _answered(self, connection: Any, command: Command[Any]) -> Any:

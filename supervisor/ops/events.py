@@ -147,7 +147,9 @@ class Events:
         deadline_at = clock.monotonic() + timeout_s
         self.flush()
         while self._lines and (left_s := deadline_at - clock.monotonic()) > 0:
-            select.select([], [self._sink.fd], [], left_s)
+            waiter = select.poll()  # select() takes no descriptor above 1023
+            waiter.register(self._sink.fd, select.POLLOUT)
+            waiter.poll(left_s * 1000)
             self.flush()
         self._sink.close()
         self._sink = _nowhere()

@@ -5,14 +5,12 @@ decides what an outcome means.
 """
 
 import asyncio
-import faulthandler
 import os
 import signal
 import socket
 import sys
 import traceback
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import orjson
@@ -32,14 +30,13 @@ def run(
     number: int,
     jobs: socket.socket,
     talk: socket.socket,
-    workdir: Path,
+    workdir: str,
     handlers: Mapping[str, Handler],
     boot: messages.Boot,
 ) -> NoReturn:
     """Live as child `number`: serve up to `boot.jobs_per_child` jobs, then exit. Never returns, never unwinds."""
     status = 70
     try:
-        sandbox.reset_signals()
         sandbox.enter(workdir)
         status = Child(number, jobs, talk, workdir, handlers, boot).serve()
     except SystemExit as leaving:
@@ -72,7 +69,7 @@ class Child:
         number: int,
         jobs: socket.socket,
         talk: socket.socket,
-        workdir: Path,
+        workdir: str,
         handlers: Mapping[str, Handler],
         boot: messages.Boot,
     ) -> None:
@@ -89,8 +86,6 @@ class Child:
 
     def serve(self) -> int:
         self._listen_to_notices()
-        faulthandler.enable(file=2)
-        faulthandler.register(kernel.STACKS_SIGNAL, file=2, all_threads=True)
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # text streams on descriptors 1 and 2
         setproctitle(f"leasehold: child {self._number} idle")
@@ -106,7 +101,6 @@ class Child:
 
     def _listen_to_notices(self) -> None:
         signal.signal(kernel.NOTICE_SIGNAL, self._on_notice)
-        signal.siginterrupt(kernel.NOTICE_SIGNAL, False)
 
     def _on_notice(self, _signo: int, _frame: Any) -> None:
         try:

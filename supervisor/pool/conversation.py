@@ -45,10 +45,8 @@ class Conversation:
         self._full_since_at: float | None = None
 
     def stop_leasing(self) -> None:
-        """From now on only settle and renew. Raises LinkLost."""
+        """From now on only settle and renew."""
         self._leasing = False
-        if self._session.waiting:
-            self._session.stop_waiting()
 
     def connected(self) -> None:
         """The session has begun, or begun again."""
@@ -111,6 +109,8 @@ class Conversation:
         """Start the next exchange if there is a reason for one; wait for bells if there is none. Raises LinkLost."""
         if not self._session.idle:
             return
+        if not self._leasing and self._session.waiting:
+            self._session.stop_waiting()  # else our own wait would take the bells that our hand-backs ring
         wanted = self._due_lease(now_at)
         renewals = self._due_renewals(now_at)
         if wanted is not None or renewals or self._ledger.has_ended:

@@ -14,7 +14,7 @@ from supervisor.ops.events import Events
 from supervisor.pool import endings
 from supervisor.pool.children import Child
 from supervisor.pool.ledger import Held, Ledger
-from supervisor.pool.messages import HandlerSettings, Notice, Outcome, Reaped, Verb
+from supervisor.pool.messages import HandlerSettings, Notice, Outcome, Reaped, Verb, unpack_trouble
 from supervisor.pool.pace import Pace
 from supervisor.pool.settlements import attempt_of
 from supervisor.pool.slots import Slots
@@ -123,6 +123,8 @@ class Dispatcher:
         lease = head.lease
         output = "" if said.verb == Verb.COMPLETED else child.output.last_of(lease.token)
         outcome = endings.of_outcome(lease, said.verb, said.body, head.settings, output)
+        if said.verb == Verb.INTERRUPTED:
+            head.said = {"reason": unpack_trouble(said.body).message}
         child.answered()
         head.run_s = said.run_s
         self._pace.learn(lease.klass, said.run_s)
@@ -141,6 +143,8 @@ class Dispatcher:
     def on_gone(self, child: Child, reaped: Reaped | None, why: str | None) -> None:
         """It has ended: read what it said, take back what it never received; what remains was in its hands."""
         self.on_spoke(child)
+        if child.state in (ChildState.IDLE, ChildState.BUSY):
+            child.become(ChildState.DOOMED)  # what is taken back now must not be sent to it again
         self.take_back(child)
         while child.sent:
             held = child.answered()

@@ -12,7 +12,7 @@ import orjson
 
 from supervisor.engine.jobs import Completed, Died, Failed, LeaseRecord, Outcome, Released, Retried
 from supervisor.engine.keys import NAME_BYTES
-from supervisor.pool.messages import HandlerSettings, Reaped, Trouble, Verb, unpack_trouble
+from supervisor.pool.messages import MAX_RESULT_BYTES, HandlerSettings, Reaped, Trouble, Verb, unpack_trouble
 
 _LONGEST_BACKOFF_S: Final = 600.0
 #: Our own kills that are reasons of a death; every other one shows as its signal.
@@ -23,9 +23,9 @@ INTERRUPTIONS: Final = frozenset({"drain", "reload", "scaled", "zygote-lost"})
 
 
 def of_outcome(lease: LeaseRecord, verb: int, body: bytes, settings: HandlerSettings, output: str) -> Outcome:
-    """What a child has said of its job."""
+    """What a child has said of its job. Raises ValueError or TypeError where it has said nonsense."""
     if verb == Verb.COMPLETED:
-        return Completed(lease, orjson.Fragment(body) if body else None)
+        return Completed(lease, _result(body)) if body else Completed(lease)
     trouble = unpack_trouble(body)
     if verb == Verb.INTERRUPTED:
         return Released(lease, started=True)
@@ -40,6 +40,13 @@ def of_outcome(lease: LeaseRecord, verb: int, body: bytes, settings: HandlerSett
         default_retries=settings.retries,
         details=details,
     )
+
+
+def _result(body: bytes) -> orjson.Fragment:
+    if len(body) > MAX_RESULT_BYTES:
+        raise ValueError(f"a result of {len(body)} bytes")
+    orjson.loads(body)
+    return orjson.Fragment(body)
 
 
 def _group(trouble: Trouble) -> str | None:

@@ -1,7 +1,7 @@
 """Zygotes and children coming and going: as many as are needed, replaced as they end. Runs in master.
 
-Owns the zygotes' lives and the watching of their and the children's sockets. What a child's end means for its jobs is not
-decided here: `on_gone` is told.
+Owns the zygotes' lives and the watching of their and the children's sockets. What a child's end means for its jobs is
+decided by `on_gone`.
 """
 
 import math

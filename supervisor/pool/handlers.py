@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, TypeVar, overload
 
 from supervisor.config import parse_duration
-from supervisor.pool.messages import HandlerSettings
+from supervisor.pool.messages import MAX_DELAY_S, HandlerSettings
 
 Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
@@ -25,7 +25,7 @@ class Retry(Exception):  # an order to the supervisor, not an error
 
     def __init__(self, delay: float | None = None, message: str = "") -> None:
         super().__init__(message or "the handler asked for a retry")
-        if delay is not None and not (isinstance(delay, (int, float)) and 0 <= delay < float("inf")):
+        if delay is not None and not (isinstance(delay, int | float) and 0 <= delay <= MAX_DELAY_S):
             raise ValueError(f"Retry(delay={delay!r}): give seconds, 0 or more")
         self.delay = delay
 

@@ -16,7 +16,7 @@ class Job:
     `attempt`: 1 at the first start; `raw`: the payload's bytes; `workdir`: the current directory, its own and empty.
     """
 
-    def __init__(self, message: JobMessage, raw: bytes, workdir: Path) -> None:
+    def __init__(self, message: JobMessage, raw: bytes, workdir: str) -> None:
         self.jid = message.jid
         self.klass = message.klass
         self.queue = message.queue
@@ -26,12 +26,16 @@ class Job:
         self.deaths = message.deaths
         self.interruptions = message.interruptions
         self.raw = raw
-        self.workdir = workdir
+        self._workdir = workdir
         self._is_bytes = message.is_bytes
 
     @property
     def attempt(self) -> int:
         return 1 + self.failures + self.deaths + self.interruptions
+
+    @property
+    def workdir(self) -> Path:
+        return Path(self._workdir)
 
     @cached_property
     def data(self) -> Any:

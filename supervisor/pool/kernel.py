@@ -9,7 +9,6 @@ import signal
 import socket
 import struct
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from supervisor import clock
@@ -23,6 +22,7 @@ _SFD_NONBLOCK: Final = os.O_NONBLOCK
 _SFD_CLOEXEC: Final = os.O_CLOEXEC
 _SIGINFO_BYTES: Final = 128  # sizeof(struct signalfd_siginfo)
 _FIONREAD: Final = 0x541B
+_CHILDREN_BYTES: Final = 2**20  # the kernel fills a read with whole pids
 
 #: Reserved for the supervisor in every child: "read the reason on `talk`" and "write all Python stacks to stderr".
 NOTICE_SIGNAL: Final = signal.SIGRTMIN + 5
@@ -108,11 +108,16 @@ class SignalFd:
 def children_of_self() -> set[int]:
     """Pids of the direct children of this process, zombies included (about 20 µs)."""
     found: set[int] = set()
-    for task in Path("/proc/self/task").iterdir():
+    for task in os.listdir("/proc/self/task"):
         try:
-            found.update(int(pid) for pid in (task / "children").read_text().split())
+            fd = os.open(f"/proc/self/task/{task}/children", os.O_RDONLY | os.O_CLOEXEC)
         except (FileNotFoundError, ProcessLookupError):
-            continue  # the thread has ended meanwhile: its children moved to another thread of ours
+            continue  # the thread has ended meanwhile: its children are another thread's now
+        try:
+            while chunk := os.read(fd, _CHILDREN_BYTES):
+                found.update(map(int, chunk.split()))
+        finally:
+            os.close(fd)
     return found
 
 

@@ -3,6 +3,7 @@
 Owns the loop, the signals and the way down. Must not import handlers, nor block longer than its inbox lets it.
 """
 
+import math
 import os
 import secrets
 import shutil
@@ -35,8 +36,9 @@ from supervisor.pool.states import PHASE_MOVES, Phase, move
 
 #: A repeated TERM or INT within this is the same request: inits and shells double it.
 _SAME_SIGNAL_S: Final = 1.0
-_TITLE_S: Final = 0.2
-_LOG_S: Final = 1.0
+#: How soon what is shown follows what is, where that costs something.
+_SHOW_S: Final = 0.2
+_LAST_LINES_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ def run(config: Config) -> int:
     try:
         return Master(config, events).run()
     finally:
-        events.close(_LOG_S)
+        events.close(_LAST_LINES_S)
 
 
 class Master:
@@ -65,7 +67,7 @@ class Master:
         self._exit = Exit.OK
         self._ladder: Ladder | None = None
         self._served = False  # Redis has been there
-        self._title, self._title_at = "", 0.0
+        self._title, self._title_shown, self._title_at = "", "", 0.0
 
         for_handlers, self._held_back = environment.for_handlers(os.environ, config.redis_url)
         self._workdir = (config.workdir or Path(tempfile.gettempdir())) / f"leasehold-{self._worker}"
@@ -140,7 +142,8 @@ class Master:
             self._conversation.deadline_at(),
             self._session.deadline_at,
             self._forks.deadline_at(),
-            self._ladder.next_at(self._phase) if self._ladder else clock.monotonic() + _LOG_S,
+            self._ladder.next_at(self._phase) if self._ladder else math.inf,
+            clock.monotonic() + _SHOW_S if self._events.pending or self._title != self._title_shown else math.inf,
         )
 
     # beginning
@@ -184,8 +187,6 @@ class Master:
         self._events.emit("redis.failed", message=message)
         self._exit = Exit.UNREACHABLE
         self._begin_drain(None)
-        self._become(Phase.LEAVING)
-        self._become(Phase.STOPPED)
 
     def _on_link_lost(self, lost: LinkLost) -> None:
         retry_in_s = self._session.lose()
@@ -203,16 +204,13 @@ class Master:
 
     def _show(self, now_at: float) -> None:
         self._events.flush()
-        if now_at < self._title_at:
-            return
-        self._title_at = now_at + _TITLE_S
         state = f"{self._slots.busy}/{self._slots.processes} busy"
         if self._ladder is not None:
             state += f", {self._phase.value}, {max(0.0, self._ladder.kill_at - now_at):.0f} s left"
-        title = f"leasehold: master {','.join(self._config.queue)}  {state}"
-        if title != self._title:
-            self._title = title
-            setproctitle(title)
+        self._title = f"leasehold: master {','.join(self._config.queue)}  {state}"
+        if self._title != self._title_shown and now_at >= self._title_at:
+            self._title_shown, self._title_at = self._title, now_at + _SHOW_S
+            setproctitle(self._title)
 
     # the way down
 

@@ -17,6 +17,7 @@ CONTROL_FD: Final = 3
 #: Larger packets are refused by a default socket buffer; larger payloads travel as a sealed memfd.
 MAX_PACKET_BYTES: Final = 200_000
 INLINE_PAYLOAD_BYTES: Final = 16 * 1024
+MAX_DELAY_S: Final = 1e9
 MAX_RESULT_BYTES: Final = 64 * 1024
 MAX_MESSAGE_CHARS: Final = 4 * 1024
 MAX_TRACEBACK_CHARS: Final = 16 * 1024
@@ -221,7 +222,13 @@ def _sayable(text: str) -> str:
 
 
 def unpack_trouble(body: bytes) -> Trouble:
-    return Trouble(*orjson.loads(body))
+    """Raises ValueError or TypeError for what `pack_trouble` does not make: children may run hostile code."""
+    trouble = Trouble(*orjson.loads(body))
+    texts = (trouble.group or "", trouble.message, trouble.traceback or "")
+    delay_s = trouble.delay_s or 0.0
+    if not all(isinstance(text, str) for text in texts) or not 0 <= delay_s <= MAX_DELAY_S:
+        raise ValueError(f"not the description of a failure: {body[:100]!r}")
+    return trouble
 
 
 # talk: master -> child -----------------------------------------------------------------------------------------------

@@ -1,17 +1,21 @@
-"""What a child may touch. Runs in zygote and children, before any handler does. Owns the child's surroundings."""
+"""What a child may touch. Runs in zygote and children, before any handler does. Owns the child's surroundings.
 
+It runs once per fork, where each page that is touched costs more than the call: strings here, no Paths.
+"""
+
+import faulthandler
 import os
 import resource
 import shutil
 import signal
-from pathlib import Path
 from typing import Final
 
 from supervisor.pool import kernel
 
 #: A signal to the whole group must not kill a process that the master is draining. Not SIG_IGN: the programs that
 #: handlers start would inherit it and become deaf to their own `terminate()`.
-_GROUP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+GROUP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_PYTHON_IGNORES: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class Guard:
@@ -41,47 +45,57 @@ class Guard:
 
 
 def ignore_group_signals() -> None:
-    for signo in _GROUP_SIGNALS:
+    for signo in GROUP_SIGNALS:
         signal.signal(signo, lambda _signo, _frame: None)
 
 
-def reset_signals() -> None:
-    """Default dispositions and an empty mask, as a program started from a shell has them, but for the group signals."""
-    for signo in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+def prepare() -> None:
+    """In the zygote, once foreign code has been imported: all that children inherit, so that no fork pays for it.
+
+    Signals have their default dispositions, but for the group signals, and what Python ignores so that it becomes an
+    exception. A crash writes its Python stack to stderr.
+    """
+    for signo in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, *GROUP_SIGNALS, *_PYTHON_IGNORES}:
         if signal.getsignal(signo) not in (signal.SIG_DFL, None):
             signal.signal(signo, signal.SIG_DFL)
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as Python sets it, so that a closed pipe is an exception
-    ignore_group_signals()
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-
-def enter(workdir: Path) -> None:
-    """Close the world around the calling child; what is given up here cannot be had back."""
-    os.setsid()
-    kernel.become_subreaper()
+    faulthandler.enable(file=2)
+    faulthandler.register(kernel.STACKS_SIGNAL, file=2, all_threads=True)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     kernel.forbid_new_privileges()
     os.umask(0o077)
+
+
+def enter(workdir: str) -> None:
+    """Close the world around the calling child; what is given up here cannot be had back."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.setsid()
+    kernel.become_subreaper()
     claim(workdir)
 
 
-def claim(workdir: Path) -> None:
+def claim(workdir: str) -> None:
     """Make `workdir` an empty directory of ours, whatever an earlier child has left in its place, and go there."""
-    if workdir.is_symlink() or not workdir.is_dir():
-        workdir.unlink(missing_ok=True)
-        workdir.mkdir(mode=0o700)
+    try:
+        fd = os.open(workdir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        os.mkdir(workdir, 0o700)
+    except NotADirectoryError:
+        os.unlink(workdir)
+        os.mkdir(workdir, 0o700)
+    else:
+        os.close(fd)
     os.chdir(workdir)
     clean(workdir)
 
 
-def clean(workdir: Path) -> None:
-    """Empty the directory and come back to it. Follows no link out of it."""
-    for name in os.listdir(workdir):  # noqa: PTH208  once per job, and usually empty: no Path is made for nothing
-        path = workdir / name
-        if path.is_dir() and not path.is_symlink():
+def clean(workdir: str) -> None:
+    """Empty the directory. Follows no link out of it."""
+    for name in os.listdir(workdir):
+        path = os.path.join(workdir, name)
+        if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path, ignore_errors=True)
         else:
-            path.unlink(missing_ok=True)
+            os.unlink(path)
 
 
 def end_leftovers() -> None:

@@ -35,9 +35,9 @@ def main() -> NoReturn:
     kernel.set_parent_death_signal(signal.SIGKILL)
     if os.getppid() != master_pid:
         os._exit(1)
-    for signo in kernel.HANDLED_SIGNALS - {signal.SIGCHLD, signal.SIGCONT}:
-        signal.signal(signo, lambda _signo, _frame: None)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    sandbox.ignore_group_signals()
+    # The others that the master handles stay blocked: sent to the whole group, they must not end us.
+    signal.pthread_sigmask(signal.SIG_SETMASK, kernel.HANDLED_SIGNALS - set(sandbox.GROUP_SIGNALS))
     kernel.become_subreaper()
     control = socket.socket(fileno=messages.CONTROL_FD)
     control.set_inheritable(False)
@@ -52,6 +52,7 @@ def main() -> NoReturn:
     kernel.set_parent_death_signal(0)
     if os.getppid() != master_pid:
         os._exit(1)
+    sandbox.prepare()
     gc.collect()
     gc.freeze()
     Zygote(control, boot, loaded, guard).serve()
@@ -64,12 +65,20 @@ def _load(control: socket.socket, boot: Boot) -> dict[str, handlers.Handler]:
     except BaseException as error:  # noqa: BLE001  foreign code: whatever it raises is reported, then this process ends
         message = str(error) if isinstance(error, handlers.HandlersError) else f"{type(error).__name__}: {error}"
         text = "".join(traceback.format_exception(error))[-messages.MAX_TRACEBACK_CHARS :]
-        kernel.send(control, messages.pack_control(BootFailed(message[: messages.MAX_MESSAGE_CHARS], text)))
+        _say(control, BootFailed(message[: messages.MAX_MESSAGE_CHARS], text))
         os._exit(1)
     threads = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
     settings = {name: asdict(loaded_handler.settings) for name, loaded_handler in loaded.items()}
-    kernel.send(control, messages.pack_control(Ready(settings, threads)))
+    _say(control, Ready(settings, threads))
     return loaded
+
+
+def _say(control: socket.socket, message: messages.Control) -> None:
+    """While nothing is below us: if the master is gone, so are we."""
+    try:
+        kernel.send(control, messages.pack_control(message))
+    except (BrokenPipeError, ConnectionResetError):
+        os._exit(0)
 
 
 class Zygote:
@@ -84,7 +93,6 @@ class Zygote:
         self._boot = boot
         self._loaded = loaded
         self._guard = guard
-        self._workdirs = Path(boot.workdir)
         self._children: dict[int, tuple[int, int]] = {}  # pidfd -> (pid, child's number)
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
@@ -136,9 +144,9 @@ class Zygote:
         os.close(output_fd)
         child.run(
             number,
-            socket.socket(fileno=jobs_fd),
-            socket.socket(fileno=talk_fd),
-            self._workdirs / f"child-{number}",
+            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, jobs_fd),
+            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, talk_fd),
+            f"{self._boot.workdir}/child-{number}",
             self._loaded,
             self._boot,
         )
@@ -181,9 +189,9 @@ class Zygote:
             _kill_group(pid)
         self._children.clear()
         self._end_strangers(spare=set())
-        shutil.rmtree(self._workdirs, ignore_errors=True)
+        shutil.rmtree(self._boot.workdir, ignore_errors=True)
         try:
-            self._workdirs.parent.rmdir()
+            Path(self._boot.workdir).parent.rmdir()
         except OSError as error:
             # There: another zygote's, or the master lives and sees to it. Gone: the master was quicker.
             assert error.errno in (errno.ENOTEMPTY, errno.ENOENT)

@@ -40,14 +40,14 @@ def test_as_pid_1_the_embedded_server_is_refused_unless_asked_for(as_pid_1, tmp_
 
 
 def test_as_pid_1_the_embedded_server_is_started_when_asked_for(as_pid_1, tmp_path):
-    done = run("--redis-url", "embedded:", before=as_pid_1, cwd=tmp_path)
+    done = run("--redis-url", "embedded:", "--handlers", "nowhere", before=as_pid_1, cwd=tmp_path)
     assert done.returncode == 71, "it came as far as to the handlers, of which there are none"
     assert (tmp_path / ".leasehold").is_dir()
 
 
 def test_an_unreachable_redis_is_69_and_the_log_says_where_without_the_password(tmp_path):
-    (tmp_path / "handlers.py").write_text("from supervisor import handler\n@handler\ndef a(job): ...\n")
-    done = run(cwd=tmp_path, LEASEHOLD_REDIS_URL="redis://:geheim@127.0.0.1:1/0")
+    (tmp_path / "work.py").write_text("from supervisor import handler\n@handler\ndef a(job): ...\n")
+    done = run("--handlers", "work", cwd=tmp_path, LEASEHOLD_REDIS_URL="redis://:geheim@127.0.0.1:1/0")
     assert done.returncode == 69 and b"geheim" not in done.stderr
     said = [orjson.loads(line) for line in done.stderr.splitlines() if line.startswith(b"{")]
     assert any(each["event"] == "redis.failed" and "127.0.0.1:1" in each["message"] for each in said)
@@ -55,7 +55,7 @@ def test_an_unreachable_redis_is_69_and_the_log_says_where_without_the_password(
 
 
 def test_without_a_url_one_line_says_which_server_it_is(tmp_path):
-    done = run(cwd=tmp_path)
+    done = run("--handlers", "nowhere", cwd=tmp_path)
     assert done.returncode == 71
     assert done.stderr.splitlines()[0].startswith(b"leasehold: no LEASEHOLD_REDIS_URL: using the embedded server (")
 

@@ -1,4 +1,4 @@
-"""What the engine's tests share: a clock that moves when told, clients on it, and a look at every place after a test."""
+"""What the engine's tests share: a clock that moves when told, clients on it, and a look at each place after a test."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator

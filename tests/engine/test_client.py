@@ -256,6 +256,21 @@ def test_a_given_async_connection_is_used_and_never_closed(server, namespace):
     asyncio.run(main())
 
 
+def test_an_acl_needs_only_the_keys_of_the_namespace_and_not_info(server, namespace):
+    server.redis.execute_command(
+        "ACL", "SETUSER", "app", "on", ">secret", f"~{{{namespace}}}:*", "+@all", "-@dangerous"
+    )
+    try:
+        with Client(f"unix://app:secret@{server.socket}", namespace) as client:
+            client.queue("q").put("k")
+            assert client.queue("q").lease("w", 2)[0].retry(delay=0.01) == 4
+            assert client.queue("q").lease("w", block=5)[0].complete("r")
+        with Client(f"unix://app:secret@{server.socket}", "another") as client, pytest.raises(StoreUnavailable):
+            client.queue("q").put("k")
+    finally:
+        server.redis.acl_deluser("app")
+
+
 def test_the_environment_names_server_and_namespace(server, namespace, monkeypatch):
     monkeypatch.setenv("LEASEHOLD_REDIS_URL", server.url)
     monkeypatch.setenv("LEASEHOLD_NAMESPACE", namespace)

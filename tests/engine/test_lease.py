@@ -255,6 +255,19 @@ def test_no_lease_looks_at_more_than_its_count_and_sixteen(client, clock):
     assert grant.next_at_unix == clock.now  # there are more to look at
 
 
+def test_a_delayed_death_met_beside_a_due_job_is_the_next_time_and_rings(client, clock, server, namespace):
+    q = client.queue("q")
+    put(client, "a")
+    q.lease("w")[0].died("oom")
+    q.lease("w")
+    put(client, "due", delay=30)
+    clock.tick(35)
+    server.redis.delete(f"{{{namespace}}}:bell:q")
+    grant = run(client, commands.lease("v", ["q"], 5, now=clock.now))
+    assert (jids(grant.leases), grant.next_at_unix) == (["due"], clock.now + 1)
+    assert server.redis.llen(f"{{{namespace}}}:bell:q") == 1
+
+
 def test_a_sweep_takes_lost_workers_jobs_without_leasing_them(client, clock):
     put(client, *"abc")
     put(client, "d", queue="other", max_deaths=1)

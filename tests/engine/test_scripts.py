@@ -12,6 +12,7 @@ import redis
 from supervisor.engine import commands, scripts
 from supervisor.engine.client import Client
 from supervisor.engine.commands import Command
+from supervisor.engine.errors import StoreUnavailable
 from supervisor.engine.jobs import Completed, Died, Failed, Released, Retried, Unknown, new_job
 
 LUA = Path(scripts.__file__).parent / "lua"
@@ -138,7 +139,8 @@ def set_up(server: Any, namespace: str) -> Stage:
     leases = {lease.jid: lease for lease in client._store.run(
         commands.lease("w", ["q"], 8, takeover=False, now=time[0])).leases}  # fmt: skip
     q.put_many({"klass": "k", "jid": f"other-{i}"} for i in range(4))
-    front, failed, complete, dead = q.lease("w2", 4, ttl=1000)[-4:]
+    grant = client._store.run(commands.lease("w2", ["q"], 4, ttl_s=1_000, takeover=False, now=time[0]))
+    front, failed, complete, dead = grant.leases
     client.settle([Failed(failed, "g", "m"), Completed(complete, 1), Died(dead, "oom"), Released(front)])
     q.put("k", "d", jid="due", delay=1, priority=2)
     q.put("k", "d", jid="not-due", delay=1000)
@@ -163,10 +165,16 @@ def puts() -> list[Any]:
 def outcomes(stage: Stage) -> list[Any]:
     held = stage.held
     return [
-        Completed(held["held-0"], "r"), Retried(held["held-1"]), Retried(held["held-2"]), Failed(held["held-3"], "g", "m"),
-        Released(held["held-4"]), Died(held["held-5"], "SIGKILL"), Unknown(held["held-6"], 5), Retried(held["held-7"], delay=1),
+        Completed(held["held-0"], "r"),
+        Retried(held["held-1"]),
+        Retried(held["held-2"]),
+        Failed(held["held-3"], "g", "m"),
+        Released(held["held-4"]),
+        Died(held["held-5"], "SIGKILL"),
+        Unknown(held["held-6"], 5),
+        Retried(held["held-7"], delay=1),
         Completed(held["held-0"]),
-    ]  # fmt: skip
+    ]
 
 
 def known(stage: Stage) -> list[tuple[str, int]]:
@@ -255,3 +263,21 @@ def test_a_thousand_jobs_keep_within_a_thousand_values_a_call(server, namespace,
     evaluate(server, namespace, batch[verb], 0)
     assert sum((counts := client.queues()["q"]) and (counts.waiting, counts.running)) == 1_000
     client.close()
+
+
+def test_when_redis_is_full_leases_still_end_and_nothing_new_comes_in(live, server, namespace):
+    live.queue("q").put_many({"klass": "k", "jid": jid} for jid in "abcd")
+    done, failed, renewed = live.queue("q").lease("w", 3)
+    server.redis.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(StoreUnavailable, match="refused put: OOM"):
+            live.queue("q").put("k", jid="e")
+        with pytest.raises(StoreUnavailable, match="refused lease: OOM"):
+            live.queue("q").lease("w")
+        assert (done.complete({"r": 1}), failed.fail("g", "m")) == (True, True)
+        assert renewed.renew() > 0
+        live._store.run(commands.resume("w", 1, []))
+        assert live.deregister("w") == 0
+    finally:
+        server.redis.config_set("maxmemory", 0)
+    assert [job and job.state for job in live.jobs(*"abcde")] == ["complete", "failed", "waiting", "waiting", None]

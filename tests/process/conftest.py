@@ -10,7 +10,9 @@ from supervisor.engine.client import Client
 
 sys.path.insert(0, str(Path(__file__).parent))  # the tests' own module is found, whatever the import mode
 
-from supervised import Stage
+pytest.register_assert_rewrite("supervised")
+
+from supervised import Stage  # noqa: E402  found by the line above
 
 _figures: list[str] = []
 

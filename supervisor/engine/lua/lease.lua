@@ -81,7 +81,7 @@ local function walk(queue, key, skip, first, last)
   if first > 0 then
     more_to_look_at = true
   else
-    walk(queue, key, skip, last + 1, last + SPARE)
+    walk(queue, key, skip, last + 1, last + SPARE - 1)
   end
 end
 
@@ -174,7 +174,7 @@ local function serve(queue)
     serve_late(queue, expired, is_due)
     if expired then expiry = first_score(queue, "running", "(" .. now - grace) end
     if is_due then due = first_score(queue, "scheduled", "(" .. now) end
-    due = math.min(due, earliest[queue] or math.huge)
+    due = math.min(due, nearest[queue] or math.huge)
   else
     walk(queue, queue_key(queue, "front"), 1, 0, count - #taken)
     if not left[queue] then walk(queue, queue_key(queue, "waiting"), 14, 0, count - #taken) end

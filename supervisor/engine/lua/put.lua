@@ -37,7 +37,7 @@ local function lay_down(rec, due)
   if due and due > now then
     schedule(rec, due)
   else
-    place(queue_key(rec.queue, "waiting"), member_of(rec), rec.priority or 0)
+    place(queue_key(rec.queue, "waiting"), member_of(rec.jid, rec.seq), rec.priority or 0)
     ring(rec.queue)
   end
 end

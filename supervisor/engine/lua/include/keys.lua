@@ -4,3 +4,6 @@ local P = KEYS[1]
 
 local function job_key(jid) return P .. "job:" .. jid end
 local function queue_key(queue, part) return P .. "queue:" .. queue .. ":" .. part end
+
+-- A job in waiting or scheduled. Members of one score lie in the order of their text, so all numbers have one length.
+local function member_of(jid, seq) return string.format("%013x", seq) .. jid end

@@ -51,7 +51,7 @@ local function leave(rec)
     place(queue_key(rec.queue, "running"), rec.jid, false)
     place(P .. "held:" .. worker, rec.jid, false)
   elseif rec.state == "scheduled" then
-    place(queue_key(rec.queue, "scheduled"), member_of(rec), false)
+    place(queue_key(rec.queue, "scheduled"), member_of(rec.jid, rec.seq), false)
   elseif rec.state == "failed" then
     place(P .. "failed", rec.jid, false)
     place(P .. "failed:" .. rec.group, rec.jid, false)
@@ -61,7 +61,7 @@ local function leave(rec)
   elseif rec.turn then
     place(queue_key(rec.queue, "front"), rec.jid, false)
   else
-    place(queue_key(rec.queue, "waiting"), member_of(rec), false)
+    place(queue_key(rec.queue, "waiting"), member_of(rec.jid, rec.seq), false)
   end
   rec.state, rec.owner, rec.started, rec.group = nil, nil, nil, nil
 end
@@ -76,23 +76,26 @@ end
 -- To the back of its priority: its turn is over.
 local function to_waiting(rec)
   rec.turn, rec.seq = nil, next_seq()
-  place(queue_key(rec.queue, "waiting"), member_of(rec), rec.priority or 0)
+  place(queue_key(rec.queue, "waiting"), member_of(rec.jid, rec.seq), rec.priority or 0)
   ring(rec.queue)
   save(rec)
 end
 
-local earliest = {}
+local nearest = {}
 
--- Rings only if the new time comes before all others: the waiting workers know those.
+-- Rings only if the new time comes before all others to come: the waiting workers know those.
 local function schedule(rec, due)
   local key, queue = queue_key(rec.queue, "scheduled"), rec.queue
-  earliest[queue] = earliest[queue] or tonumber(redis.call("ZRANGE", key, 0, 0, "WITHSCORES")[2]) or math.huge
-  if due < earliest[queue] then
-    earliest[queue] = due
+  if not nearest[queue] then
+    local found = redis.call("ZRANGEBYSCORE", key, "(" .. now, "+inf", "LIMIT", 0, 1, "WITHSCORES")
+    nearest[queue] = tonumber(found[2]) or math.huge
+  end
+  if due < nearest[queue] then
+    nearest[queue] = due
     ring(queue)
   end
   rec.state = "scheduled"
-  place(key, member_of(rec), due)
+  place(key, member_of(rec.jid, rec.seq), due)
 end
 
 local function to_scheduled(rec, due)

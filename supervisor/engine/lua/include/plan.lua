@@ -43,9 +43,6 @@ end
 
 local function next_seq() return raise("seq", 1) end
 
--- Beside a score, what jobs of the same score are ordered by: as text, hence of one length.
-local function member_of(rec) return string.format("%013x", rec.seq) .. rec.jid end
-
 local function bells_to_push()
   local push = {}
   for queue, wanted in pairs(bells) do

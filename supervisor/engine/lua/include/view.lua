@@ -15,7 +15,7 @@ local function view(jid)
   for i = 1, #flat, 2 do rec[flat[i]] = flat[i + 1] end
   local running, scheduled = rec.state == "running", rec.state == "scheduled"
   local expiry = running and tonumber(redis.call("ZSCORE", queue_key(rec.queue, "running"), jid))
-  local due = scheduled and tonumber(redis.call("ZSCORE", queue_key(rec.queue, "scheduled"), string.format("%013x", rec.seq) .. jid))
+  local due = scheduled and tonumber(redis.call("ZSCORE", queue_key(rec.queue, "scheduled"), member_of(jid, rec.seq)))
   local texts = redis.call("MGET", P .. "data:" .. jid, P .. "failure:" .. jid, P .. "result:" .. jid)
   return { jid, seen_state(rec.state, expiry, due), expiry or 0, due or 0, texts[1], texts[2], texts[3], unpack(flat) }
 end

@@ -1,0 +1,67 @@
+"""A proxy between a master and Redis that carries out every tenth exchange and keeps the reply to itself.
+
+Runs as a process of its own: `python dropping.py LISTEN REDIS EVERY`, both unix sockets. Says one line per dropped reply,
+and the counts of what was forwarded when its stdin ends.
+"""
+
+import asyncio
+import sys
+
+
+class Proxy:
+    def __init__(self, upstream: str, every: int) -> None:
+        self.upstream = upstream
+        self.every = every
+        self.exchanges = 0
+        self.dropped = 0
+        self.batches = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        redis_reader, redis_writer = await asyncio.open_unix_connection(self.upstream)
+        drop = asyncio.Event()
+
+        async def requests() -> None:
+            while chunk := await reader.read(1 << 20):
+                self.batches += 1
+                if b"EVALSHA" in chunk:
+                    self.exchanges += 1
+                    if self.every and self.exchanges % self.every == 0:
+                        drop.set()
+                redis_writer.write(chunk)
+                await redis_writer.drain()
+
+        async def replies() -> None:
+            while chunk := await redis_reader.read(1 << 20):
+                if drop.is_set():
+                    self.dropped += 1
+                    sys.stdout.write(f"dropped {self.dropped}\n")
+                    sys.stdout.flush()
+                    return
+                writer.write(chunk)
+                await writer.drain()
+
+        tasks = [asyncio.create_task(requests()), asyncio.create_task(replies())]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        for end in (writer, redis_writer):
+            end.close()
+
+
+async def main() -> None:
+    listen, upstream, every = sys.argv[1:4]
+    proxy = Proxy(upstream, int(every))
+    server = await asyncio.start_unix_server(proxy.serve, listen)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+    loop.add_reader(sys.stdin.fileno(), lambda: ended.done() or ended.set_result(None))
+    await ended
+    server.close()
+    sys.stdout.write(f"exchanges {proxy.exchanges} dropped {proxy.dropped} batches {proxy.batches}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,224 @@
+"""A master that stands still, and a Redis that is away: nobody is robbed too early, nothing is done twice, nothing lost."""
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+import redis
+from supervised import await_ends
+
+from supervisor.engine.client import Client
+
+
+def test_a_master_stopped_past_its_ttl_settles_nothing_after_a_peer_has_taken_over(stage):
+    """Its job has ended in the meantime: the outcome comes late and is refused."""
+    stage.config(grace=0.3)
+    first = stage.start(processes=1, lease_ttl="1s").wait_ready()
+    gate = stage.gate("gate")
+    jid = stage.queue.put("good.hold", gate)
+    stage.wait_for_starts(jid)
+    first.send(signal.SIGSTOP)
+    second = stage.start(processes=1, lease_ttl="1s").wait_ready()
+    assert stage.wait_for_starts(jid, 2)[1].attempt == 2
+    stage.open_gate(gate)
+    second.wait_for("job.completed", jid=jid)
+    first.send(signal.SIGCONT)
+    first.wait_for("job.stale", jid=jid)
+    job = stage.client.job(jid)
+    assert (job.state, job.deaths, job.interruptions) == ("complete", 1, 0)
+    assert len(stage.find("job.completed", jid=jid)) == 1
+    after = stage.queue.put_many([{"klass": "good.noop"} for _ in range(10)])
+    stage.wait_until_ended(after)
+    assert [pool.drain() for pool in (first, second)] == [0, 0]
+    stage.assert_nothing_left()
+
+
+def test_a_stale_child_is_stopped_when_its_master_learns_that_the_lease_is_lost(stage):
+    stage.config(grace=0.3)
+    first = stage.start(processes=1, lease_ttl="1s", term_grace="0.3s").wait_ready()
+    jid = stage.queue.put("good.short_or_long", stage.gate("gate"))
+    (start,) = stage.wait_for_starts(jid)
+    first.send(signal.SIGSTOP)
+    second = stage.start(processes=1, lease_ttl="30s").wait_ready()
+    stage.wait_for_starts(jid, 2)
+    first.send(signal.SIGCONT)
+    first.wait_for("lease.lost", jid=jid)
+    assert await_ends([start.pid], 5.0) == []
+    stage.open_gate("gate")
+    second.wait_for("job.completed", jid=jid)
+    assert len(stage.ledger.starts(jid)) == 2
+    assert len(stage.find("job.completed", jid=jid)) == 1
+    assert not first.find("job.died")
+    assert [pool.drain() for pool in (first, second)] == [0, 0]
+    stage.assert_nothing_left()
+
+
+def test_a_short_stop_costs_nothing(stage):
+    """Suspended for longer than a job's limit but within its lease: the child's answer is read before the deadline is."""
+    pool = stage.start(processes=1).wait_ready()
+    gate = stage.gate("gate")
+    jid = stage.queue.put("good.hold", gate, timeout=1.0)
+    (start,) = stage.wait_for_starts(jid)
+    pool.send(signal.SIGSTOP)
+    stage.open_gate(gate)
+    assert await_ends([start.pid], 5.0) == []  # it has answered, and left after its last job
+    signal.sigtimedwait([], 1.2)  # the limit passes; no event tells of it
+    pool.send(signal.SIGCONT)
+    pool.wait_for("job.completed", jid=jid)
+    job = stage.client.job(jid)
+    assert (job.state, job.deaths) == ("complete", 0)
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+# A Redis that goes away and comes back: one of our own.
+
+
+class OwnServer:
+    """A server with an append-only file, that can be killed and started again."""
+
+    def __init__(self, directory, binary):
+        self.directory = directory
+        self.binary = binary
+        self.socket = directory / "s"
+        self.url = f"unix://{self.socket}"
+        self.redis = redis.Redis(unix_socket_path=str(self.socket), protocol=2)
+        self.process = None
+
+    def start(self):
+        self.process = subprocess.Popen(
+            [self.binary, "--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.directory),
+             "--save", "", "--appendonly", "yes", "--appendfsync", "always"],
+            stdout=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        deadline_at = time.monotonic() + 10
+        while time.monotonic() < deadline_at:
+            try:
+                if self.redis.ping():
+                    return
+            except (redis.ConnectionError, redis.BusyLoadingError):
+                time.sleep(0.01)  # no event tells that a server has begun to listen
+        pytest.fail("the server does not answer")
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def close(self):
+        self.redis.close()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.kill()
+
+
+@pytest.fixture
+def own_server(server, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("s")
+    own = OwnServer(directory, os.readlink(f"/proc/{_pid_of(server)}/exe"))
+    own.start()
+    yield own
+    own.close()
+
+
+def _pid_of(server):
+    return server.redis.info("server")["process_id"]
+
+
+@pytest.fixture
+def own_stage(stage, own_server):
+    """The stage with the server of its own."""
+    with Client(own_server.url, stage.namespace) as client:
+        shared = stage.server, stage.client, stage.queue
+        stage.server, stage.client, stage.queue = own_server, client, client.queue("default")
+        yield stage
+        stage.server, stage.client, stage.queue = shared
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_redis_away_for_seconds_costs_nothing(own_stage, own_server, how):
+    stage = own_stage
+    stage.config(grace=1)
+    pools = [stage.start(processes=2, lease_ttl="3s").wait_ready() for _ in range(2)]
+    gate = stage.gate("gate")
+    held = [stage.queue.put("good.hold", gate) for _ in range(3)]
+    for jid in held:
+        stage.wait_for_starts(jid)
+    rest = stage.queue.put_many([{"klass": "good.nap", "data": 0.01} for _ in range(100)])
+    if how == "stopped":
+        own_server.process.send_signal(signal.SIGSTOP)
+    else:
+        own_server.kill()
+    stage.open_gate(gate)  # outcomes come while nobody can be told of them
+    for pool in pools:
+        pool.wait_for("redis.lost")
+    signal.sigtimedwait([], 2.0)  # the outage
+    if how == "stopped":
+        own_server.process.send_signal(signal.SIGCONT)
+    else:
+        own_server.start()
+    for pool in pools:
+        pool.wait_for("redis.connected")
+    stage.wait_until_ended([*held, *rest])
+    assert set(stage.states([*held, *rest])) == {"complete"}
+    assert [len(stage.ledger.starts(jid)) for jid in (*held, *rest)] == [1] * 103
+    assert not stage.find("job.stale")
+    assert not stage.find("job.died")
+    assert [pool.drain() for pool in pools] == [0, 0]
+    stage.assert_nothing_left()
+
+
+def test_a_long_job_outlives_an_outage_longer_than_its_lease(own_stage, own_server):
+    """INV-5: its child runs all the while, and nobody else may have it: whoever comes back renews first."""
+    stage = own_stage
+    stage.config(grace=1)
+    pools = [stage.start(processes=1, lease_ttl="1s").wait_ready() for _ in range(2)]
+    gate = stage.gate("gate")
+    jid = stage.queue.put("good.hold", gate)
+    stage.wait_for_starts(jid)
+    own_server.kill()
+    for pool in pools:
+        pool.wait_for("redis.lost")
+    signal.sigtimedwait([], 3.0)  # longer than TTL and grace
+    own_server.start()
+    for pool in pools:
+        pool.wait_for("redis.connected")
+    signal.sigtimedwait([], 1.5)  # a peer that would rob it would do so now
+    stage.open_gate(gate)
+    stage.wait_until_ended([jid])
+    assert len(stage.ledger.starts(jid)) == 1
+    job = stage.client.job(jid)
+    assert (job.state, job.deaths, job.interruptions) == ("complete", 0, 0)
+    assert [pool.drain() for pool in pools] == [0, 0]
+    stage.assert_nothing_left()
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_a_drain_while_redis_is_away_exits_75_within_the_budget_and_loses_nothing(own_stage, own_server, how, measured):
+    stage = own_stage
+    stage.config(grace=0.3)
+    pool = stage.start(processes=1, lease_ttl="2s", drain_timeout="1s", term_grace="0.5s").wait_ready()
+    gate = stage.gate("gate")
+    jid = stage.queue.put("good.hold", gate)
+    rest = stage.queue.put_many([{"klass": "good.noop"} for _ in range(3)])
+    stage.wait_for_starts(jid)
+    if how == "stopped":
+        own_server.process.send_signal(signal.SIGSTOP)
+    else:
+        own_server.kill()
+        pool.wait_for("redis.lost")
+    began_at = pool.send(signal.SIGTERM)
+    assert pool.wait() == 75
+    took_s = time.monotonic() - began_at
+    measured(f"drain while Redis is {how}, budget 1.5 s + 2 s: {took_s:.2f} s")
+    assert took_s <= 1.5 + 2 + 1
+    if how == "stopped":
+        own_server.process.send_signal(signal.SIGCONT)
+    else:
+        own_server.start()
+    stage.open_gate(gate)
+    second = stage.start(processes=1, lease_ttl="2s")
+    stage.wait_until_ended([jid, *rest])
+    assert set(stage.states([jid, *rest])) == {"complete"}
+    assert second.drain() == 0
