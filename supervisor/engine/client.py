@@ -117,10 +117,15 @@ def longest_wait_s(arguments: Mapping[str, Any]) -> float:
     return _LONGEST_WAIT_S if timeout_s is None else min(_LONGEST_WAIT_S, timeout_s / 2)
 
 
+def _clause(error: Exception) -> str:
+    return str(error).rstrip(".")
+
+
 def unreachable(shown: str, error: Exception) -> StoreUnavailable:
     """Nothing was carried out: there was no connection to send it on."""
     return StoreUnavailable(
-        f"cannot reach Redis at {shown}: {error}. Nothing was sent; is it running, and is LEASEHOLD_REDIS_URL right?"
+        f"cannot reach Redis at {shown}: {_clause(error)}. Nothing was sent;"
+        " is it running, and is LEASEHOLD_REDIS_URL right?"
     )
 
 
@@ -128,16 +133,18 @@ def unanswered(shown: str, command: Command[Any], error: Exception) -> StoreUnav
     """The connection ended between a call and its answer."""
     name = command.script.name
     if command.script.reads_only or isinstance(error, redis_py.BusyLoadingError):
-        return StoreUnavailable(f"Redis at {shown} did not answer {name}: {error}. Nothing has changed; try again.")
+        return StoreUnavailable(
+            f"Redis at {shown} did not answer {name}: {_clause(error)}. Nothing has changed; try again."
+        )
     return OutcomeUnknown(
-        f"Redis at {shown} did not answer {name}: {error}. The outcome is unknown: all of it was carried out, or none."
-        " Look before you call again."
+        f"Redis at {shown} did not answer {name}: {_clause(error)}. The outcome is unknown:"
+        " all of it was carried out, or none. Look before you call again."
     )
 
 
 def refused(shown: str, command: Command[Any], error: Exception) -> StoreUnavailable:
     """The server answered with an error. Our scripts raise none after their first write."""
-    return StoreUnavailable(f"Redis at {shown} refused {command.script.name}: {error}. Nothing has changed.")
+    return StoreUnavailable(f"Redis at {shown} refused {command.script.name}: {_clause(error)}. Nothing has changed.")
 
 
 def checked_block_s(block: float) -> float:

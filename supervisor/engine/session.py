@@ -16,6 +16,7 @@ import hiredis
 from supervisor import clock
 from supervisor.engine import commands, scripts
 from supervisor.engine.commands import Command, Grant, Renewal
+from supervisor.engine.errors import StoreUnavailable
 from supervisor.engine.jobs import LeaseRecord, Outcome
 from supervisor.engine.keys import Namespace
 from supervisor.engine.link import Connector, Link, LinkLost
@@ -133,7 +134,7 @@ class Session:
         self._exchange_deadline_at: float | None = None
         self._unsettled: _Part | None = None  # sent on a connection that was lost before the answer
         self._resumed = False
-        self._waiting_since_at: float | None = None
+        self._silent_at: float | None = None  # while we wait for bells: when that must have ended
         self._takeover_at = 0.0
         self._grace_s = 5.0
         self.ttl_s = ttl_s or 30.0
@@ -167,7 +168,7 @@ class Session:
         (self._link, self._bells), replies = connector.finish()
         self._watcher.watch(self._link, RepliesCame())
         self._watcher.watch(self._bells, BellRang())
-        self.server = _server(replies[-1])
+        self.server = _checked_server(replies[-1])
         timing = commands.timing(self._queues).parse(replies[-2])
         self.ttl_s, self._grace_s = self._own_ttl_s or timing.heartbeat_s, timing.grace_s
         # Nobody is robbed after an outage: the other workers, too, need a moment to renew what is theirs.
@@ -188,7 +189,7 @@ class Session:
                 self._unsettled = part
         self._parts, self._exchange_deadline_at = [], None
         self._awaited.clear()
-        self._resumed, self._waiting_since_at, self._waking = False, None, False
+        self._resumed, self._silent_at, self._waking = False, None, False
         self.close()
         wait_s = random.uniform(0.1, 1.0) * self._grace_s / 2
         self._reconnect_at = clock.monotonic() + wait_s
@@ -291,14 +292,16 @@ class Session:
 
     @property
     def waiting(self) -> bool:
-        return self._waiting_since_at is not None
+        return self._silent_at is not None
 
     def wait_for_bells(self, queues: bool) -> None:
         """Begin to wait for mail, and with `queues` for their bells; `BellRang` ends it. Raises LinkLost."""
         assert self._bells is not None and not self.waiting
         bells = [self._namespace.bell(queue) for queue in self._queues] if queues else []
-        self._bells.send([("BLPOP", self._namespace.mail(self._worker), *bells, int(WAIT_S))])
-        self._waiting_since_at = clock.monotonic()
+        # Not beyond a TTL: what others have leased since we asked is in no time that we know of.
+        wait_s = min(WAIT_S, self.ttl_s)
+        self._bells.send([("BLPOP", self._namespace.mail(self._worker), *bells, f"{wait_s:.3f}")])
+        self._silent_at = clock.monotonic() + wait_s + _SLACK_S
         self.waits_for_queues = queues
 
     def stop_waiting(self) -> None:
@@ -323,7 +326,7 @@ class Session:
                 self.rang = True  # or the time is over: wake-ups that a dying connection took are lost
         if not replies:
             return False
-        self._waiting_since_at, self._waking = None, False
+        self._silent_at, self._waking = None, False
         return True
 
     # time
@@ -337,8 +340,7 @@ class Session:
     def _silence_at(self) -> float:
         """When the server's silence means that the connection is lost."""
         exchange_at = math.inf if self._exchange_deadline_at is None else self._exchange_deadline_at
-        wait_at = math.inf if self._waiting_since_at is None else self._waiting_since_at + WAIT_S + _SLACK_S
-        return min(exchange_at, wait_at)
+        return min(exchange_at, math.inf if self._silent_at is None else self._silent_at)
 
     def keep_time(self, now_at: float) -> None:
         """Connect again when it is time. Raises LinkLost where the server has been silent for too long."""
@@ -355,7 +357,9 @@ class Session:
         self._link = self._bells = None
 
 
-def _server(info: bytes) -> str:
-    """Name and version of the server, from INFO. Raises LinkLost where it is too old for our scripts."""
-    fields = dict(line.split(":", 1) for line in info.decode().splitlines() if ":" in line)
-    return f"valkey {fields['valkey_version']}" if "valkey_version" in fields else f"redis {fields['redis_version']}"
+def _checked_server(info: bytes) -> str:
+    """Name and version of the server. Raises LinkLost where it is too old for our scripts."""
+    try:
+        return scripts.check_server(info)
+    except StoreUnavailable as error:
+        raise LinkLost(str(error)) from error

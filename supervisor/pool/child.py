@@ -18,7 +18,7 @@ from setproctitle import setproctitle
 
 from supervisor import clock
 from supervisor.pool import kernel, messages, sandbox
-from supervisor.pool.handlers import Fail, Handler, Interrupted, Retry
+from supervisor.pool.handlers import Fail, Handler, Interrupted, Retry, foreign_part
 from supervisor.pool.job import Job
 from supervisor.pool.messages import JobMessage, Trouble, Verb
 
@@ -176,10 +176,7 @@ class Child:
 
 def _describe(error: BaseException) -> Trouble:
     """An exception as a failure: its class is the group; our own frames are left out of the traceback."""
-    frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
-        frames = frames.tb_next
-    text = "".join(traceback.format_exception(type(error), error, frames))
+    text = "".join(traceback.format_exception(type(error), error, foreign_part(error.__traceback__)))
     return Trouble(type(error).__name__, _message_of(error), text)
 
 

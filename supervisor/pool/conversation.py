@@ -92,8 +92,8 @@ class Conversation:
             wait_s = max(0.0, grant.next_at_unix - grant.now_unix)
             self._ask_at = clock.monotonic() + wait_s
             if not self._session.may_take_over:
-                # What has expired is not ours to take yet; what was put off may come before that.
-                self._ask_at = max(self._ask_at, min(self._ask_at + 0.5, self._session.takeover_at))
+                # Until then the engine says nothing of what has expired; what was put off keeps its time.
+                self._ask_at = min(self._ask_at, self._session.takeover_at)
         if grant.leases:
             self._events.emit("lease.granted", count=len(grant.leases))
             self._dispatcher.take_on(grant.leases, self._wanted.starting, self._forks.handlers)

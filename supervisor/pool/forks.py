@@ -258,6 +258,10 @@ class Forks:
             self._inbox.forget(child.pidfd)
         child.report_by_at = clock.monotonic() + _REPORT_S
 
+    def on_mute(self, child: Child) -> None:
+        """It has closed its output."""
+        self._inbox.forget(child.output.fd)
+
     def on_silent(self, child: Child) -> None:
         """It has closed its end of `talk`, which stays readable for ever."""
         self._inbox.forget(child.talk)

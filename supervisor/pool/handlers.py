@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Any, TypeVar, overload
 
 from supervisor.config import parse_duration
@@ -64,6 +64,8 @@ class Handler:
 class HandlersError(Exception):
     """The handlers cannot be used; the message says which and why."""
 
+
+_NOT_FOREIGN = (str(Path(__file__).parent), str(Path(importlib.__file__).parent), "<frozen importlib")
 
 _registered: list[Handler] = []
 
@@ -174,6 +176,13 @@ def _import_all(root: str) -> None:
         ) from error
     for name in _modules_below(package):
         importlib.import_module(name)
+
+
+def foreign_part(frames: TracebackType | None) -> TracebackType | None:
+    """A traceback without the frames of ours and of the import system that come before foreign code."""
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_NOT_FOREIGN):
+        frames = frames.tb_next
+    return frames
 
 
 def _modules_below(package: ModuleType) -> list[str]:

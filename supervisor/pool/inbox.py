@@ -9,6 +9,8 @@ from supervisor import clock
 #: A pause of the loop longer than this was not ours (SIGSTOP, suspend, a starved machine).
 GAP_S: Final = 1.0
 
+_LONGEST_WAIT_S: Final = 60.0
+
 Event = TypeVar("Event")
 
 
@@ -46,15 +48,16 @@ class Inbox(Generic[Event]):
         while the message that makes it void is still unread.
         """
         since_at = clock.monotonic()
-        yield from self._ready(max(0.0, deadline_at - since_at))
+        yield from self._ready(min(max(0.0, deadline_at - since_at), _LONGEST_WAIT_S))
         while clock.monotonic() - max(since_at, deadline_at) > GAP_S:
             since_at = deadline_at = clock.monotonic()
             yield from self._ready(0.0)
 
     def _ready(self, timeout_s: float) -> Iterator[Event]:
-        for fd, _readiness in self._epoll.poll(timeout_s):
-            event = self._events.get(fd)
-            if event is not None:  # None: an earlier event of this turn has closed it
+        ready = [(fd, self._events.get(fd)) for fd, _readiness in self._epoll.poll(timeout_s)]
+        for fd, event in ready:
+            # Else an earlier event of this turn has closed it, and its number may be another's by now.
+            if event is not None and self._events.get(fd) is event:
                 yield event
 
     def close(self) -> None:

@@ -125,6 +125,8 @@ class Master:
                 self._forks.on_zygote_spoke(zygote)
             case ChildPrinted(child):
                 child.output.read()
+                if child.output.at_end:
+                    self._forks.on_mute(child)
             case ChildEnded(child):
                 self._forks.on_ended(child)
             case BellRang():

@@ -32,6 +32,7 @@ class Output:
         self._window_at = 0.0
         self._lines_left = LINES_PER_S
         self.lines_dropped = 0
+        self.at_end = False  # nobody can print any more: it stays readable for ever
 
     def read(self) -> bool:
         """Take what is there, at most 64 KiB; True where there may be more."""
@@ -39,6 +40,7 @@ class Output:
             chunk = os.read(self.fd, _READ_BYTES)
         except BlockingIOError:
             return False
+        self.at_end = not chunk
         *lines, self._open_line = (self._open_line + chunk).split(b"\n")
         if len(self._open_line) > _LONGEST_LINE_BYTES:
             lines.append(self._open_line)

@@ -63,14 +63,20 @@ def _load(control: socket.socket, boot: Boot) -> dict[str, handlers.Handler]:
     try:
         loaded = handlers.load(boot.handlers)
     except BaseException as error:  # noqa: BLE001  foreign code: whatever it raises is reported, then this process ends
-        message = str(error) if isinstance(error, handlers.HandlersError) else f"{type(error).__name__}: {error}"
-        text = "".join(traceback.format_exception(error))[-messages.MAX_TRACEBACK_CHARS :]
-        _say(control, BootFailed(message[: messages.MAX_MESSAGE_CHARS], text))
+        _say(control, _describe(error))
         os._exit(1)
     threads = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
     settings = {name: asdict(loaded_handler.settings) for name, loaded_handler in loaded.items()}
     _say(control, Ready(settings, threads))
     return loaded
+
+
+def _describe(error: BaseException) -> BootFailed:
+    if isinstance(error, handlers.HandlersError):
+        return BootFailed(str(error), "")
+    text = "".join(traceback.format_exception(type(error), error, handlers.foreign_part(error.__traceback__)))
+    message = f"the handlers cannot be imported: {type(error).__name__}: {error}"
+    return BootFailed(message[: messages.MAX_MESSAGE_CHARS], text[-messages.MAX_TRACEBACK_CHARS :])
 
 
 def _say(control: socket.socket, message: messages.Control) -> None:

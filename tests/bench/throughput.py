@@ -132,10 +132,10 @@ def bench() -> Iterator[Bench]:
 
 
 def line(name: str, rates: list[float], against: str = "", limit: list[float] | None = None) -> str:
-    text = f"{name:<28} {statistics.median(rates):>9,.0f}/s   {min(rates):>9,.0f} – {max(rates):,.0f}"
+    text = f"{name:<28} {statistics.median(rates):>9,.0f}/s   {min(rates):>9,.0f} - {max(rates):,.0f}"
     if limit is not None:
         ratios = [rate / other for rate, other in zip(rates, limit, strict=True)]
-        text += f"   {statistics.median(ratios):.2f}x {against}  ({min(ratios):.2f} – {max(ratios):.2f})"
+        text += f"   {statistics.median(ratios):.2f}x {against}  ({min(ratios):.2f} - {max(ratios):.2f})"
     return text + "\n"
 
 
@@ -156,7 +156,7 @@ def main() -> None:
         for _ in range(args.rounds):
             for name, measure in measured.items():
                 rates[name].append(measure())
-    sys.stdout.write(f"{args.rounds} rounds; median, least – most; ratios round by round\n")
+    sys.stdout.write(f"{args.rounds} rounds; median, least - most; ratios round by round\n")
     sys.stdout.write(line("engine alone, batch 64", rates["engine"]))
     sys.stdout.write(line("2 children, reused", rates["reuse"], "the engine alone", rates["engine"]))
     sys.stdout.write(line("bare fork + exit + wait", rates["bare forks"]))

@@ -270,9 +270,9 @@ def test_when_redis_is_full_leases_still_end_and_nothing_new_comes_in(live, serv
     done, failed, renewed = live.queue("q").lease("w", 3)
     server.redis.config_set("maxmemory", 1)
     try:
-        with pytest.raises(StoreUnavailable, match="refused put: OOM"):
+        with pytest.raises(StoreUnavailable, match=r"refused put: .*maxmemory'\. Nothing has changed"):
             live.queue("q").put("k", jid="e")
-        with pytest.raises(StoreUnavailable, match="refused lease: OOM"):
+        with pytest.raises(StoreUnavailable, match=r"refused lease: .*maxmemory'\. Nothing has changed"):
             live.queue("q").lease("w")
         assert (done.complete({"r": 1}), failed.fail("g", "m")) == (True, True)
         assert renewed.renew() > 0

@@ -1,5 +1,6 @@
 """What the process tests share: a stage for real supervisors, and figures that are printed at the end of the session."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # the tests' own module is found
 
 pytest.register_assert_rewrite("supervised")
 
+from servers import OwnServer, Proxy  # noqa: E402
 from supervised import Stage  # noqa: E402  found by the line above
 
 _figures: list[str] = []
@@ -51,3 +53,37 @@ def stage(server, namespace, tmp_path) -> Iterator[Stage]:
 def measured(request) -> Callable[[str], None]:
     """Says a measured figure in the summary of the session."""
     return lambda text: _figures.append(f"{request.node.name}: {text}")
+
+
+@pytest.fixture
+def own_server(server, tmp_path_factory) -> Iterator[OwnServer]:
+    """A server of the test's own, of the same make as the shared one, that keeps what it acknowledged."""
+    pid = server.redis.info("server")["process_id"]
+    own = OwnServer(tmp_path_factory.mktemp("s"), os.readlink(f"/proc/{pid}/exe"))
+    own.start()
+    yield own
+    own.close()
+
+
+@pytest.fixture
+def own_stage(stage, own_server) -> Iterator[Stage]:
+    """The stage, with that server."""
+    with Client(own_server.url, stage.namespace) as client:
+        shared = stage.server, stage.client, stage.queue
+        stage.server, stage.client, stage.queue = own_server, client, client.queue("default")
+        yield stage
+        stage.server, stage.client, stage.queue = shared
+
+
+@pytest.fixture
+def proxies(server, tmp_path) -> Iterator[Callable[[int], Proxy]]:
+    """Starts a proxy before the shared server that loses every nth reply; 0: none."""
+    started: list[Proxy] = []
+
+    def start(every: int) -> Proxy:
+        started.append(Proxy(tmp_path / f"proxy-{len(started)}", server.socket, every))
+        return started[-1]
+
+    yield start
+    for proxy in started:
+        proxy.close()

@@ -1,7 +1,7 @@
 """A proxy between a master and Redis that carries out every tenth exchange and keeps the reply to itself.
 
-Runs as a process of its own: `python dropping.py LISTEN REDIS EVERY`, both unix sockets. Says one line per dropped reply,
-and the counts of what was forwarded when its stdin ends.
+Runs as a process of its own: `python dropping.py LISTEN REDIS EVERY`, both unix sockets; EVERY 0: none. For each line on
+its stdin it says what it has counted so far: exchanges, dropped replies, and batches of requests, which are round trips.
 """
 
 import asyncio
@@ -34,8 +34,6 @@ class Proxy:
             while chunk := await redis_reader.read(1 << 20):
                 if drop.is_set():
                     self.dropped += 1
-                    sys.stdout.write(f"dropped {self.dropped}\n")
-                    sys.stdout.flush()
                     return
                 writer.write(chunk)
                 await writer.drain()
@@ -55,12 +53,10 @@ async def main() -> None:
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     loop = asyncio.get_running_loop()
-    ended = loop.create_future()
-    loop.add_reader(sys.stdin.fileno(), lambda: ended.done() or ended.set_result(None))
-    await ended
+    while await loop.run_in_executor(None, sys.stdin.readline):
+        sys.stdout.write(f"exchanges {proxy.exchanges} dropped {proxy.dropped} batches {proxy.batches}\n")
+        sys.stdout.flush()
     server.close()
-    sys.stdout.write(f"exchanges {proxy.exchanges} dropped {proxy.dropped} batches {proxy.batches}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

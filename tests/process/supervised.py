@@ -305,6 +305,13 @@ class Stage:
         """The same over all pools."""
         return [found for pool in self.pools for found in pool.find(event, **fields)]
 
+    def wait_until_idle(self, count: int) -> None:
+        """Until so many masters wait for bells."""
+        deadline_at = time.monotonic() + SOON_S
+        while sum(client["cmd"] == "blpop" for client in self.server.redis.client_list()) < count:
+            assert time.monotonic() < deadline_at, f"not {count} idle masters\n{self.last_words()}"
+            time.sleep(0.005)  # the server does not say when a client begins to wait
+
     # looking
 
     def states(self, jids: Iterable[str]) -> list[str]:

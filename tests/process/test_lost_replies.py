@@ -1,49 +1,17 @@
 """A Redis that does what it is told and does not say so: every tenth exchange loses its reply, and the connection."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-
-
-@pytest.fixture
-def dropping(server, tmp_path):
-    """A function that starts a proxy which drops every nth reply; it answers the proxy's url and process."""
-    started = []
-
-    def start(every):
-        listen = tmp_path / f"proxy-{len(started)}"
-        process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).parent / "dropping.py"), str(listen), str(server.socket), str(every)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        started.append(process)
-        assert process.stdout.readline() == "ready\n"
-        return f"unix://{listen}", process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-def _close(process):
-    """Its last line: exchanges n dropped n batches n."""
-    out, _ = process.communicate("", timeout=10)
-    words = out.split()[-6:]
-    return {words[n]: int(words[n + 1]) for n in (0, 2, 4)}
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("jobs_per_child", [1, 0])
-def test_lost_replies_lose_no_job_count_no_death_and_refuse_no_outcome(stage, dropping, jobs_per_child, measured):
+def test_lost_replies_lose_no_job_count_no_death_and_refuse_no_outcome(stage, proxies, jobs_per_child, measured):
     stage.config(grace=0.2)
-    url, proxy = dropping(10)
-    pool = stage.start(redis_url=url, processes=2, jobs_per_child=jobs_per_child)
+    proxy = proxies(10)
+    pool = stage.start(redis_url=proxy.url, processes=2, jobs_per_child=jobs_per_child)
     kinds = [{"klass": "good.noop"}] * 19 + [{"klass": "bad.leave", "data": {"status": 3, "times": 1}}]
     jids = stage.queue.put_many([kinds[n % 20] for n in range(600)])
-    # Delays of a millisecond break the work up into many exchanges.
+    # Times of their own break the work up into many exchanges.
     jids += stage.queue.put_many([{"klass": "good.nap", "data": 0.001, "delay": 0.01 * n} for n in range(300)])
     stage.wait_until_ended(jids, 90)
     assert set(stage.states(jids)) == {"complete"}
@@ -65,7 +33,7 @@ def test_lost_replies_lose_no_job_count_no_death_and_refuse_no_outcome(stage, dr
     assert redis.zcard(f"{stage.prefix}queue:default:running") == 0
     assert redis.zcard(f"{stage.prefix}held:{pool.worker}") == 0
     assert pool.drain() == 0
-    counts = _close(proxy)
+    counts = proxy.counts()
     measured(f"{counts['dropped']} replies dropped of {counts['exchanges']} exchanges; {len(jids)} jobs, {len(mortal)} deaths")
     assert counts["dropped"] >= 5
     stage.assert_nothing_left()

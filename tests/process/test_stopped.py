@@ -1,15 +1,10 @@
 """A master that stands still, and a Redis that is away: nobody is robbed too early, nothing is done twice, nothing lost."""
 
-import os
 import signal
-import subprocess
 import time
 
 import pytest
-import redis
 from supervised import await_ends
-
-from supervisor.engine.client import Client
 
 
 def test_a_master_stopped_past_its_ttl_settles_nothing_after_a_peer_has_taken_over(stage):
@@ -71,69 +66,6 @@ def test_a_short_stop_costs_nothing(stage):
     assert (job.state, job.deaths) == ("complete", 0)
     assert pool.drain() == 0
     stage.assert_nothing_left()
-
-
-# A Redis that goes away and comes back: one of our own.
-
-
-class OwnServer:
-    """A server with an append-only file, that can be killed and started again."""
-
-    def __init__(self, directory, binary):
-        self.directory = directory
-        self.binary = binary
-        self.socket = directory / "s"
-        self.url = f"unix://{self.socket}"
-        self.redis = redis.Redis(unix_socket_path=str(self.socket), protocol=2)
-        self.process = None
-
-    def start(self):
-        self.process = subprocess.Popen(
-            [self.binary, "--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.directory),
-             "--save", "", "--appendonly", "yes", "--appendfsync", "always"],
-            stdout=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
-        deadline_at = time.monotonic() + 10
-        while time.monotonic() < deadline_at:
-            try:
-                if self.redis.ping():
-                    return
-            except (redis.ConnectionError, redis.BusyLoadingError):
-                time.sleep(0.01)  # no event tells that a server has begun to listen
-        pytest.fail("the server does not answer")
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-
-    def close(self):
-        self.redis.close()
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGCONT)
-            self.kill()
-
-
-@pytest.fixture
-def own_server(server, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("s")
-    own = OwnServer(directory, os.readlink(f"/proc/{_pid_of(server)}/exe"))
-    own.start()
-    yield own
-    own.close()
-
-
-def _pid_of(server):
-    return server.redis.info("server")["process_id"]
-
-
-@pytest.fixture
-def own_stage(stage, own_server):
-    """The stage with the server of its own."""
-    with Client(own_server.url, stage.namespace) as client:
-        shared = stage.server, stage.client, stage.queue
-        stage.server, stage.client, stage.queue = own_server, client, client.queue("default")
-        yield stage
-        stage.server, stage.client, stage.queue = shared
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])

@@ -74,3 +74,14 @@ def bad_result(job):
 async def asynchronous(job):
     menu.enter(job)
     return os.getpid()
+
+
+@handler
+def as_told(job):
+    """Returns at once, unless told to wait at a gate or to die: the master cannot know beforehand."""
+    menu.enter(job)
+    told = job.data or {}
+    if "gate" in told:
+        menu.wait_at(told["gate"])
+    if "die" in told and job.attempt == 1:
+        os._exit(told["die"])

@@ -1,0 +1,70 @@
+"""Servers between or beside: a Redis that can be killed and comes back, and a proxy that loses replies or counts."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import redis
+
+
+class OwnServer:
+    """A server with an append-only file, that can be killed and started again."""
+
+    def __init__(self, directory, binary):
+        self.directory = directory
+        self.binary = binary
+        self.socket = directory / "s"
+        self.url = f"unix://{self.socket}"
+        self.redis = redis.Redis(unix_socket_path=str(self.socket), protocol=2)
+        self.process = None
+
+    def start(self):
+        self.process = subprocess.Popen(
+            [self.binary, "--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.directory),
+             "--save", "", "--appendonly", "yes", "--appendfsync", "always"],
+            stdout=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        deadline_at = time.monotonic() + 10
+        while time.monotonic() < deadline_at:
+            try:
+                if self.redis.ping():
+                    return
+            except (redis.ConnectionError, redis.BusyLoadingError):
+                time.sleep(0.01)  # no event tells that a server has begun to listen
+        pytest.fail("the server does not answer")
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def close(self):
+        self.redis.close()
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.kill()
+
+
+class Proxy:
+    """`dropping.py` in front of a server."""
+
+    def __init__(self, listen, upstream, every):
+        self.url = f"unix://{listen}"
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).parent / "dropping.py"), str(listen), str(upstream), str(every)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self._process.stdout.readline() == "ready\n"
+
+    def counts(self):
+        """What it has counted so far: exchanges, dropped, batches."""
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        words = self._process.stdout.readline().split()
+        return {words[n]: int(words[n + 1]) for n in (0, 2, 4)}
+
+    def close(self):
+        self._process.kill()
+        self._process.communicate()

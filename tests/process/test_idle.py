@@ -1,0 +1,125 @@
+"""A pool that has nothing to do is there at once when there is something, and asks for nothing meanwhile."""
+
+import os
+import signal
+import time
+
+import pytest
+from supervised import quantiles
+
+
+def test_a_delayed_job_starts_at_its_time_on_an_idle_pool(stage, measured):
+    pool = stage.start(processes=2).wait_ready()
+    stage.wait_until_idle(1)
+    before_unix = time.time()
+    jid = stage.queue.put("good.noop", delay=2)
+    after_unix = time.time()
+    (start,) = stage.wait_for_starts(jid)
+    measured(f"delay=2: started {1000 * (start.unix - after_unix - 2):.1f} ms after its time")
+    assert before_unix + 2 - 0.002 <= start.unix <= after_unix + 2 + 0.25
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_a_sooner_time_wakes_a_pool_that_waits_for_a_later_one(stage):
+    pool = stage.start(processes=1).wait_ready()
+    stage.queue.put("good.noop", delay=60)
+    stage.wait_until_idle(1)
+    after_unix = time.time()
+    jid = stage.queue.put("good.noop", delay=0.5)
+    (start,) = stage.wait_for_starts(jid)
+    assert start.unix <= after_unix + 0.5 + 0.25
+    assert pool.drain() == 0
+    stage.assert_nothing_left(waiting=["default"])
+
+
+def test_a_put_starts_at_once_on_an_idle_pool(stage, measured):
+    pool = stage.start(processes=2, jobs_per_child=0).wait_ready()
+    waits_s = []
+    for _ in range(50):
+        stage.wait_until_idle(1)
+        put_unix = time.time()
+        jid = stage.queue.put("good.noop")
+        (start,) = stage.wait_for_starts(jid)
+        waits_s.append(start.unix - put_unix)
+        pool.wait_for("job.completed", jid=jid)
+    measured(f"put -> the handler's first line, idle pool: {quantiles(waits_s)}")
+    assert sorted(waits_s)[len(waits_s) // 2] <= 0.05
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_what_a_draining_peer_hands_back_starts_at_once_on_the_idle_one(stage, measured):
+    waits_s = []
+    idle = stage.start(processes=1, queue=["none", "default"])
+    idle.wait_ready()
+    idle.send(signal.SIGSTOP)  # so that the other one gets the job
+    gate = stage.gate("gate")
+    jid = stage.queue.put("good.hold", gate)
+    busy = stage.start(processes=1).wait_ready()
+    stage.wait_for_starts(jid)
+    idle.send(signal.SIGCONT)
+    stage.wait_until_idle(1)
+    busy.send(signal.SIGQUIT)
+    again = stage.wait_for_starts(jid, 2)[1]
+    handed_back_unix = busy.wait_for("job.released", jid=jid)["time"]
+    waits_s.append(again.unix - handed_back_unix)
+    measured(f"handed back by a draining peer -> started on the idle one: {1000 * waits_s[0]:.1f} ms")
+    assert waits_s[0] <= 0.5
+    assert busy.wait() == 0
+    stage.open_gate(gate)
+    idle.wait_for("job.completed", jid=jid)
+    assert stage.client.job(jid).interruptions == 1
+    assert idle.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_a_put_wakes_only_the_supervisor_that_serves_its_queue(stage, proxies):
+    front = [proxies(0), proxies(0)]
+    for number, proxy in enumerate(front):
+        stage.start(redis_url=proxy.url, queue=f"q{number}").wait_ready()
+    stage.wait_until_idle(2)
+    asked = front[0].counts()["batches"]
+    jid = stage.client.queue("q1").put("good.noop")
+    stage.pools[1].wait_for("job.completed", jid=jid)
+    stage.wait_until_idle(2)
+    assert front[0].counts()["batches"] == asked
+    assert [pool.drain() for pool in stage.pools] == [0, 0]
+    stage.assert_nothing_left()
+
+
+def test_one_put_wakes_one_of_two_idle_supervisors(stage, proxies):
+    front = [proxies(0), proxies(0)]
+    for proxy in front:
+        stage.start(redis_url=proxy.url).wait_ready()
+    stage.wait_until_idle(2)
+    asked = [proxy.counts()["batches"] for proxy in front]
+    jid = stage.queue.put("good.noop")
+    stage.wait_until_ended([jid])
+    stage.wait_until_idle(2)
+    woken = [proxy.counts()["batches"] > before for proxy, before in zip(front, asked, strict=True)]
+    assert sorted(woken) == [False, True]
+    assert [pool.drain() for pool in stage.pools] == [0, 0]
+    stage.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_an_idle_pool_makes_at_most_one_round_trip_in_five_seconds(stage, proxies, measured):
+    proxy = proxies(0)
+    pool = stage.start(redis_url=proxy.url, processes=2).wait_ready()
+    stage.wait_until_idle(1)
+    began = proxy.counts()["batches"]
+    cpu_s = _cpu_s(pool.pid)
+    signal.sigtimedwait([], 31.0)  # longer than one wait for bells
+    trips = proxy.counts()["batches"] - began
+    measured(f"idle for 31 s: {trips} round trips, {1000 * (_cpu_s(pool.pid) - cpu_s):.0f} ms of the master's time")
+    assert trips <= 6
+    assert _cpu_s(pool.pid) - cpu_s < 0.5
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def _cpu_s(pid):
+    with open(f"/proc/{pid}/stat") as stat:
+        fields = stat.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,361 @@
+"""What the documents say is so: their commands run, and every name in them is one that the code has."""
+
+import argparse
+import ast
+import gzip
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import supervisor
+from handlers import files, text
+from supervisor.cli import parser
+from supervisor.config import FROM_KUBERNETES, SETTINGS, VARIABLES, Exit
+from supervisor.ops.events import EVENTS
+from supervisor.pool.handlers import Fail
+from supervisor.pool.kernel import HANDLED_SIGNALS
+
+ROOT = Path(__file__).parents[1]
+README, OPERATIONS = ROOT / "README.md", ROOT / "deploy/README.md"
+CONTRACT, ARCHITECTURE = ROOT / "handlers/README.md", ROOT / "supervisor/ARCHITECTURE.md"
+PAGES = [README, OPERATIONS, CONTRACT, ARCHITECTURE, ROOT / "deploy/CHANGELOG.md"]
+RECIPES = [ROOT / "deploy/Dockerfile", ROOT / "deploy/compose.yaml"]
+
+#: Flags of other programs that the pages show.
+FOREIGN_FLAGS = {
+    *("--quiet", "--no-cache-dir", "--file", "--tag", "--rm", "--stop-timeout", "--env", "--build", "--init"),
+    *("--appendonly", "--appendfsync", "--maxmemory-policy"),
+    *("--system", "--uid", "--no-create-home", "--home-dir", "--from"),
+}
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    return [body for language, body in FENCE.findall(page.read_text()) if not languages or language in languages]
+
+
+def section(page: Path, title: str) -> str:
+    """From a heading to the next one of its level or above."""
+    match = re.search(rf"^(#+) {re.escape(title)}\n(.*?)(?=^#{{1,2}} |\Z)", page.read_text(), re.DOTALL | re.MULTILINE)
+    assert match, f"{page.name} has no section {title!r}"
+    return match[2]
+
+
+def rows(page: Path, title: str) -> list[list[str]]:
+    """The cells of the first table of a section, without its heading."""
+    first = re.search(r"^(?:\|.*\n)+", section(page, title), re.MULTILINE)
+    assert first, f"{page.name}, {title}: no table"
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in first[0].splitlines()[2:]]
+
+
+# the two commands
+
+
+@pytest.mark.parametrize(
+    ("title", "extra", "end"), [("Run it", "all", "leasehold demo"), ("Test it", "test", "python -m pytest")]
+)
+def test_the_first_block_is_one_line_for_a_fresh_clone(title, extra, end):
+    first = FENCE.search(section(README, title))
+    assert first and first[1], "the block must name its language: CI's extraction stops at a bare fence"
+    (command,) = first[2].splitlines()
+    make, install, use = command.split(" && ")
+    assert make == "python3 -m venv .venv"
+    assert install.startswith(".venv/bin/pip install ") and install.endswith(f" '.[{extra}]'")
+    assert use == f".venv/bin/{end}"
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert extra in extras
+
+
+def test_ci_finds_the_test_command_in_the_readme():
+    line = next(line for line in (ROOT / ".ci/run").read_text().splitlines() if line.startswith("test_command="))
+    found = subprocess.run(["bash", "-c", f'{line}; echo "$test_command"'], cwd=ROOT, capture_output=True, text=True)
+    assert [found.stdout.strip()] == [FENCE.search(section(README, "Test it"))[2].strip()]
+
+
+def test_the_wheel_holds_every_file_that_is_not_python():
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    held = {
+        path
+        for package, patterns in setuptools["package-data"].items()
+        for pattern in patterns
+        for path in ROOT.joinpath(*package.split(".")).glob(pattern)
+    }
+    files = {path for path in (ROOT / "supervisor").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    assert {path for path in files - held if path.suffix != ".py"} == set()
+    packages = {".".join(path.parent.relative_to(ROOT).parts) for path in files if path.suffix == ".py"}
+    assert packages == set(setuptools["packages"])
+
+
+# commands, flags, variables
+
+
+def shown_commands() -> list[str]:
+    lines = [line for page in PAGES for block in blocks(page, "sh") for line in block.splitlines()]
+    return [line for line in lines if line.startswith("leasehold ")]
+
+
+@pytest.mark.parametrize("command", shown_commands())
+def test_every_command_shown_is_one_that_the_command_line_takes(command):
+    words = shlex.split(command, comments=True)[1:]
+    built, module = parser.build(words[0] if words[0] in parser.COMMANDS else None)
+    assert module is not None, words
+    _, unknown = built.parse_known_args(words)
+    assert unknown == []
+
+
+def all_flags() -> set[str]:
+    found = {"--version", "--help"}
+    for command in parser.COMMANDS:
+        built, _ = parser.build(command)
+        commands = next(a for a in built._actions if isinstance(a, argparse._SubParsersAction))
+        found.update(commands.choices[command]._option_string_actions)
+    return found
+
+
+@pytest.mark.parametrize("page", [*PAGES, *RECIPES], ids=lambda page: page.name)
+def test_every_flag_exists(page):
+    flags = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text()))
+    assert flags - all_flags() - FOREIGN_FLAGS == set()
+
+
+@pytest.mark.parametrize("page", [*PAGES, *RECIPES], ids=lambda page: page.name)
+def test_every_variable_exists(page):
+    names = set(re.findall(r"LEASEHOLD_[A-Z_]+[A-Z]", page.read_text()))
+    assert {name for name in names - VARIABLES if not FROM_KUBERNETES.fullmatch(name)} == set()
+
+
+def test_the_settings_of_operations_are_those_of_the_code():
+    table = {row[0]: (row[1], row[2]) for row in rows(OPERATIONS, "Settings")}
+    assert list(table) == [f"`--{setting.flag}`" for setting in SETTINGS]
+    for setting in SETTINGS:
+        variable, default = table[f"`--{setting.flag}`"]
+        assert variable == f"`{setting.variable}`"
+        if setting.default is not None:
+            assert default == f"`{setting.default}`"
+
+
+def test_the_options_in_redis_are_those_of_the_scripts():
+    source = (ROOT / "supervisor/engine/lua/include/config.lua").read_text()
+    defaults = dict(re.findall(r'\["([\w-]+)"\] = (\d+)', source))
+    shown = {}
+    for names, values, _ in rows(OPERATIONS, "The config in Redis"):
+        shown |= dict(zip(re.findall(r"`([\w-]+)`", names), values.split(", "), strict=True))
+    assert shown == defaults
+
+
+def test_the_exit_codes_are_those_of_the_code():
+    table = [(int(code), name.strip("`")) for code, name, _ in rows(OPERATIONS, "Exit codes")]
+    assert table == [(each.value, each.name) for each in Exit]
+
+
+def test_every_signal_that_the_master_reads_is_in_the_table():
+    named = {word for row in rows(OPERATIONS, "Signals") for word in re.findall(r"[A-Z0-9]{2,}", row[0])}
+    assert named == {each.name.removeprefix("SIG") for each in HANDLED_SIGNALS - {signal.SIGCHLD}} | {"KILL"}
+
+
+# events and references
+
+
+def job_attributes() -> set[str]:
+    """What a handler's `job` has: assigned in `__init__`, or a property."""
+    tree = ast.parse((ROOT / "supervisor/pool/job.py").read_text())
+    (job,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Job")
+    assigned = {
+        node.attr
+        for node in ast.walk(job)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+    }
+    return {name for name in assigned | {n.name for n in job.body if isinstance(n, ast.FunctionDef)} if name[0] != "_"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_event_and_every_attribute_of_a_job_exists(page):
+    nouns = {name.partition(".")[0] for name in EVENTS}
+    for noun, word in re.findall(r"`(\w+)\.(\w+)`", page.read_text()):
+        if noun in nouns and word not in {"py", "lua", "md"}:
+            known = f"{noun}.{word}" in EVENTS or (noun == "job" and word in job_attributes())
+            assert known, f"{page.name} names {noun}.{word}"
+
+
+def test_the_contract_lists_what_a_job_has():
+    (line,) = (line for line in CONTRACT.read_text().splitlines() if line.startswith("- `job.jid "))
+    listed = set(re.search(r"`job\.([\w ]+)`", line)[1].split())
+    assert listed == job_attributes()
+
+
+def test_operations_explain_every_event_that_is_said_by_default():
+    table = section(OPERATIONS, "The log")
+    said = {name for name, (level, _) in EVENTS.items() if level != "debug"}
+    missing = {name for name in said if f"`{name}`" not in table}
+    assert missing == set()
+
+
+def definitions(path: Path) -> set[str]:
+    """Functions, classes and their methods, dotted."""
+    found = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            methods = (n for n in node.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+            found.update(f"{node.name}.{method.name}" for method in methods)
+    return found
+
+
+REFERENCES = sorted(set(re.findall(r"`([\w/]+\.(?:py|lua))(?:::([\w.]+))?`", ARCHITECTURE.read_text())))
+
+
+@pytest.mark.parametrize(("path", "name"), REFERENCES)
+def test_every_reference_of_the_architecture_resolves(path, name):
+    file = next((base / path for base in (ROOT / "supervisor", ROOT) if (base / path).is_file()), None)
+    assert file, path
+    if name:
+        assert name in definitions(file)
+
+
+def test_each_of_the_ten_steps_names_a_function():
+    steps = re.split(r"^\d+\. ", section(ARCHITECTURE, "The life of a job"), flags=re.MULTILINE)[1:]
+    assert len(steps) == 10
+    assert all(re.search(r"`[\w/]+\.(py::[\w.]+|lua)`", step) for step in steps)
+
+
+def test_the_architecture_is_short_enough_to_be_read():
+    assert len(ARCHITECTURE.read_text().splitlines()) <= 250
+
+
+def test_every_invariant_names_its_test_or_says_that_it_has_none():
+    table = rows(ARCHITECTURE, "Invariants")
+    assert [row[0] for row in table] == [f"INV-{number}" for number in range(1, 13)]
+    assert all("`tests/" in row[2] or "none yet" in row[2] for row in table)
+    assert section(README, "What is promised").count("\n- ") == len(table)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere_and_no_path_is_of_one_machine(page):
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        assert target.startswith("https://") or (page.parent / target).exists(), target
+    assert not re.search(r"(?<![\w.])/(root|home|work|tmp)/", page.read_text())
+
+
+# Python in the pages
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_is_imported_from_supervisor_is_public(page):
+    for block in blocks(page, "python"):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and node.module == "supervisor":
+                assert {alias.name for alias in node.names} <= set(supervisor.__all__)
+
+
+@pytest.mark.parametrize("page", [README, CONTRACT], ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_handlers_in_the_pages_load_under_the_name_they_are_said_to_have(page, tmp_path):
+    (block,) = (block for block in blocks(page, "python") if "@handler" in block)
+    name = re.match(r"# handlers/(\w+)\.py", block)[1]
+    (tmp_path / "handlers").mkdir()
+    (tmp_path / "handlers/__init__.py").touch()
+    (tmp_path / "handlers" / f"{name}.py").write_text(block)
+    code = "from supervisor.pool import handlers; print(*handlers.load('handlers'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (klass,) = done.stdout.split()
+    assert klass.startswith(f"{name}.") and f"`{klass}`" in page.read_text().replace('"', "`")
+
+
+@pytest.mark.parametrize("page", [README, CONTRACT], ids=lambda page: str(page.relative_to(ROOT)))
+def test_putting_jobs_works_as_shown(page, server, namespace):
+    (block,) = (block for block in blocks(page, "python") if "with Client()" in block)
+    environment = {**os.environ, "LEASEHOLD_REDIS_URL": server.url, "LEASEHOLD_NAMESPACE": namespace}
+    done = subprocess.run(
+        [sys.executable, "-c", block], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=30
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    with supervisor.Client(server.url, namespace) as client:
+        assert client.queue("default").counts().waiting == 2
+
+
+def test_the_first_minute_goes_as_shown(server, namespace):
+    lines = [
+        shlex.split(line, comments=True) for line in FENCE.search(section(README, "The first minute"))[2].splitlines()
+    ]
+    _, put, run, show = lines
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
+    environment |= {"LEASEHOLD_REDIS_URL": server.url, "LEASEHOLD_NAMESPACE": namespace}
+
+    def command(words: list[str]) -> list[str]:
+        assert words[0] == "leasehold"
+        return [sys.executable, "-m", "supervisor", *words[1:]]
+
+    jid = subprocess.run(command(put), cwd=ROOT, env=environment, capture_output=True, text=True, timeout=30).stdout
+    assert jid.strip() == show[-1]
+    with subprocess.Popen(command(run), cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as master:
+        try:
+            assert any(json.loads(line)["event"] == "job.completed" for line in master.stderr)
+            master.send_signal(signal.SIGINT)
+            assert master.wait(30) == 0
+        finally:
+            master.kill()
+    shown = subprocess.run(command(show), cwd=ROOT, env=environment, capture_output=True, text=True, timeout=30)
+    assert re.search(r"^state +complete$", shown.stdout, re.MULTILINE)
+    assert '"words":6' in shown.stdout
+
+
+# the handlers
+
+
+def test_words_are_counted():
+    found = text.words(SimpleNamespace(data={"text": "To be,\nor not to be. Isn't it?"}))
+    assert (found["lines"], found["words"], found["characters"]) == (2, 8, 30)
+    assert found["most_common"][:2] == [("to", 2), ("be", 2)]
+    assert text.words(SimpleNamespace(data=b"two words \xff"))["words"] == 2
+    with pytest.raises(Fail):
+        text.words(SimpleNamespace(data=[1]))
+
+
+def compress(path: Path, token: int = 1, **data: object) -> dict:
+    return files.compress(SimpleNamespace(data={"path": str(path), **data}, token=token))
+
+
+def test_a_file_is_compressed_in_one_step_and_a_second_start_does_no_harm(tmp_path):
+    plain = tmp_path / "a[1].txt"
+    plain.write_bytes(b"hello\n" * 1000)
+    plain.chmod(0o640)
+    left_by_an_earlier_start = tmp_path / ".a[1].txt.gz.3.part"
+    of_a_later_start = tmp_path / ".a[1].txt.gz.9.part"
+    for part in (left_by_an_earlier_start, of_a_later_start):
+        part.touch()
+    first = compress(plain, token=5)
+    packed = tmp_path / "a[1].txt.gz"
+    content = packed.read_bytes()
+    assert gzip.decompress(content) == plain.read_bytes()
+    assert packed.stat().st_mode == plain.stat().st_mode
+    assert first == {"path": str(packed), "from_bytes": 6000, "to_bytes": len(content)}
+    assert not left_by_an_earlier_start.exists() and of_a_later_start.exists()
+    assert compress(plain, token=6) == first and packed.read_bytes() == content
+
+
+def test_a_file_that_an_earlier_start_has_compressed_and_removed_is_done(tmp_path):
+    plain = tmp_path / "a.txt"
+    plain.write_text("hello")
+    first = compress(plain, remove=True)
+    assert not plain.exists()
+    assert compress(plain, token=2, remove=True) == {**first, "from_bytes": None}
+    with pytest.raises(FileNotFoundError):
+        compress(plain, token=3)
+
+
+def test_a_relative_path_is_refused_for_good():
+    with pytest.raises(Fail, match="absolute"):
+        files.compress(SimpleNamespace(data={"path": "a.txt"}, token=1))

