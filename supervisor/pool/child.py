@@ -126,8 +126,7 @@ class Child:
         if self._jobs_per_child != 1:
             sandbox.end_leftovers()
             self._mark_output(message.token)
-        os.chdir(self._workdir)
-        sandbox.clean(self._workdir)
+        sandbox.claim(self._workdir)  # the handler may even have removed it
         setproctitle(f"leasehold: child {self._number} idle")
         self._talk.send(messages.pack_outcome(verb, message.token, run_s, body))
 

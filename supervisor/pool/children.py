@@ -17,7 +17,12 @@ from supervisor.pool.states import CHILD_MOVES, ChildState, move
 
 #: Unread at one child; a default socket buffer takes this for sure, and beyond it a send would have to wait.
 MAX_SENT: Final = 128
-MAX_SENT_BYTES: Final = 128 * 1024
+MAX_SENT_BYTES: Final = 200 * 1024  # as `charge` counts
+
+
+def charge(packet_bytes: int) -> int:
+    """What a packet takes of the socket buffer at the most: the kernel rounds up to powers of two, and adds its own."""
+    return 2 * packet_bytes + 1024
 
 
 class Child:
@@ -50,7 +55,7 @@ class Child:
         self.talk.setblocking(False)
         printed, prints = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(printed, False)
-        self.output = Output(printed, functools.partial(on_line, self))
+        self.output = Output(printed, functools.partial(on_line, self), self._has)
         self._theirs = (talk, prints)
 
     @property
@@ -85,14 +90,19 @@ class Child:
         return self.sent[0] if self.sent else None
 
     def send(self, held: Held) -> None:
-        """Send a job. Never blocks: the caller stays within MAX_SENT and MAX_SENT_BYTES."""
+        """Send a job. Never blocks: the caller stays within MAX_SENT and MAX_SENT_BYTES.
+
+        Raises BrokenPipeError where the child has shut down our common end.
+        """
         lease = held.lease
         meta = (lease.jid, lease.klass, lease.queue, lease.priority, lease.failures, lease.deaths, lease.interruptions)
         if len(lease.raw) <= messages.INLINE_PAYLOAD_BYTES:
             packet = messages.pack_job(lease.token, meta, lease.raw, lease.is_bytes)
             self._jobs.send(packet, socket.MSG_DONTWAIT)
+            size_bytes = len(packet)
         else:
             packet = messages.pack_job(lease.token, meta, None, lease.is_bytes)
+            size_bytes = len(packet) + messages.INLINE_PAYLOAD_BYTES  # few memfds at a time: they count as open files
             memfd = kernel.sealed_memfd((lease.raw,))
             try:
                 kernel.send(self._jobs, packet, (memfd,), socket.MSG_DONTWAIT)
@@ -101,7 +111,7 @@ class Child:
         if not self.sent:
             held.started_at = clock.monotonic()
             self.become(ChildState.BUSY)
-        held.child, held.size_bytes = self.number, len(packet)
+        held.child, held.size_bytes = self.number, charge(size_bytes)
         self.sent.append(held)
         self.sent_s += held.estimate_s or 0.0
         self.sent_bytes += held.size_bytes
@@ -124,6 +134,7 @@ class Child:
         """Its first job has been answered: it is no longer in its hands."""
         held = self.sent.popleft()
         self._forget(held)
+        self.output.forget(held.lease.token)
         self.served += 1
         self.overran = False
         if self.sent:
@@ -143,18 +154,25 @@ class Child:
             for fd in fds:
                 os.close(fd)
             tokens.add(messages.token_of(packet))
+        head = self.head
         taken = [held for held in self.sent if held.lease.token in tokens]
         for held in taken:
             self.sent.remove(held)
             self._forget(held)
+        if head is not self.head:  # what was decided about it does not hold for another
+            self.kill_at = self.why_killed = None
+        if head is not self.head is not None:
+            self.sent[0].started_at = clock.monotonic()  # it was quicker than we were
         if taken and not self.sent and self.state is ChildState.BUSY:
             self.become(ChildState.IDLE)
         return taken
 
+    def _has(self, token: int) -> bool:
+        return any(held.lease.token == token for held in self.sent)
+
     def _forget(self, held: Held) -> None:
         self.sent_s -= held.estimate_s or 0.0
         self.sent_bytes -= held.size_bytes
-        self.output.forget(held.lease.token)
 
     # its end
 

@@ -71,8 +71,12 @@ class Dispatcher:
             child = self._slots.choose(ready[0])
             if child is None:
                 break
+            try:
+                child.send(ready[0])
+            except BrokenPipeError:
+                self._kill(child, "it has shut down the socket that its jobs come by")
+                continue
             held = ready.popleft()
-            child.send(held)
             if len(child.sent) == 1:
                 self._say_started(held)
         while ready:
@@ -118,6 +122,8 @@ class Dispatcher:
         if child.state is ChildState.SPAWNING:
             child.become(ChildState.IDLE)
             self._events.emit("child.ready", child=child.number, pid=child.pid)
+        elif child.state is not ChildState.DOOMED:
+            raise ValueError("it is ready once only")
 
     def _on_outcome(self, child: Child, head: Held, said: Outcome) -> None:
         lease = head.lease
@@ -146,14 +152,14 @@ class Dispatcher:
         if child.state in (ChildState.IDLE, ChildState.BUSY):
             child.become(ChildState.DOOMED)  # what is taken back now must not be sent to it again
         self.take_back(child)
-        while child.sent:
+        while child.head is not None:
+            output = child.output.last_of(child.head.lease.token)  # while it counts as the one that printed
             held = child.answered()
             held.run_s = clock.monotonic() - held.started_at
             if not held.lost:
-                self._on_death(child, held, reaped, why)
+                self._on_death(held, output, reaped, why)
 
-    def _on_death(self, child: Child, held: Held, reaped: Reaped | None, why: str | None) -> None:
-        output = child.output.last_of(held.lease.token)
+    def _on_death(self, held: Held, output: str, reaped: Reaped | None, why: str | None) -> None:
         outcome = endings.of_death(held.lease, reaped, why, held.settings, output, self._config.max_deaths)
         held.said = _usage(reaped) | {"reason": why}
         self._ledger.end(held, outcome)

@@ -32,6 +32,8 @@ def of_outcome(lease: LeaseRecord, verb: int, body: bytes, settings: HandlerSett
     details = _details(traceback=trouble.traceback, output=output)
     if verb == Verb.FAILED:
         return Failed(lease, _group(trouble) or "failed", trouble.message, details)
+    if verb != Verb.RETRIED:
+        raise ValueError(f"no outcome has the number {verb}")
     return Retried(
         lease,
         delay=_delay_s(trouble, lease.failures),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 #: Addresses of the master's own talks with its init: a child that used them would speak in its name.
 _OF_THE_MASTER: Final = ("LEASEHOLD_", "NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_")
@@ -12,7 +12,8 @@ _LONG_PASSWORD_CHARS: Final = 6
 
 def for_handlers(environ: Mapping[str, str], redis_url: str) -> tuple[dict[str, str], list[str]]:
     """The environment of the zygote, and the names of the variables held back because they tell the Redis secret."""
-    password = unquote(urlsplit(redis_url).password or "")
+    parts = urlsplit(redis_url)
+    password = unquote(parts.password or "") or parse_qs(parts.query).get("password", [""])[0]
     kept: dict[str, str] = {}
     held_back: list[str] = []
     for name, value in environ.items():
@@ -29,5 +30,5 @@ def _tells(value: str, password: str) -> bool:
     if not password:
         return False
     if len(password) >= _LONG_PASSWORD_CHARS:
-        return password in unquote(value)
+        return password in value or password in unquote(value)
     return value == password or f":{password}@" in unquote(value)

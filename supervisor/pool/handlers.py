@@ -67,6 +67,8 @@ class HandlersError(Exception):
 
 _NOT_FOREIGN = (str(Path(__file__).parent), str(Path(importlib.__file__).parent), "<frozen importlib")
 
+_LARGEST = 2**53  # whole numbers above it do not survive Redis
+
 _registered: list[Handler] = []
 
 
@@ -101,6 +103,7 @@ def handler(
     exception is forgiven. `on_error`, `on_death`: "retry" or "fail". `max_deaths`: how many deaths of its child a job
     survives, 0 for any number. None leaves the choice to the `run` flag or the default. Raises ValueError or TypeError.
     """
+    _check_name(name)
     settings = HandlerSettings(
         timeout_s=None if timeout is None else _seconds("timeout", timeout),
         retries=_count("retries", retries),
@@ -112,14 +115,25 @@ def handler(
     def register(function: F) -> F:
         if not callable(function):
             raise TypeError(f"@handler takes a function, not {function!r}")
+        if name is None and not hasattr(function, "__name__"):
+            raise TypeError(f"@handler: {function!r} has no name of its own; give it one with name=")
         _registered.append(Handler(function, name, settings, inspect.iscoroutinefunction(function)))
         return function
 
     return register if function is None else register(function)
 
 
+def _check_name(value: object) -> None:
+    if value is None:
+        return
+    if not isinstance(value, str) or not value.isprintable() or not 1 <= len(value.encode()) <= 64:
+        raise ValueError(f"@handler(name={value!r}): write 1 to 64 bytes of printable text")
+
+
 def _seconds(option: str, value: float | str) -> float:
     try:
+        if isinstance(value, bool):
+            raise TypeError("not a number")
         return parse_duration(value) if isinstance(value, str) else _not_negative(float(value))
     except (TypeError, ValueError) as error:
         raise ValueError(f"@handler({option}={value!r}): {error}; write seconds, or a duration like '30s'") from error
@@ -132,7 +146,7 @@ def _not_negative(value: float) -> float:
 
 
 def _count(option: str, value: int | None) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST):
         raise ValueError(f"@handler({option}={value!r}): write a whole number, 0 or more")
     return value
 
@@ -197,5 +211,5 @@ def _modules_below(package: ModuleType) -> list[str]:
 
 
 def _klass(root: str, function: Function) -> str:
-    module = function.__module__.removeprefix(root).removeprefix(".")
-    return f"{module}.{function.__name__}" if module else function.__name__
+    module = f"{function.__module__}.".removeprefix(f"{root}.")
+    return f"{module}{function.__name__}"

@@ -162,12 +162,14 @@ def receive(sock: socket.socket, size: int, max_fds: int, flags: int = 0) -> tup
         )
     except ConnectionResetError:
         return b"", []  # gone without having read all that we said
-    if message_flags & socket.MSG_TRUNC:
-        raise OSError(errno.EMSGSIZE, f"packet longer than {size} bytes")
     fds: list[int] = []
     for level, kind, payload in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             fds.extend(struct.unpack(f"={len(payload) // 4}i", payload[: len(payload) // 4 * 4]))
+    if message_flags & socket.MSG_TRUNC:
+        for fd in fds:
+            os.close(fd)
+        raise OSError(errno.EMSGSIZE, f"packet longer than {size} bytes")
     return data, fds
 
 

@@ -124,6 +124,7 @@ class Master:
             case ZygoteSpoke(zygote):
                 self._forks.on_zygote_spoke(zygote)
             case ChildPrinted(child):
+                self._dispatcher.on_spoke(child)  # what was answered before this was printed
                 child.output.read()
                 if child.output.at_end:
                     self._forks.on_mute(child)

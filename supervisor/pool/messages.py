@@ -101,7 +101,10 @@ def pack_control(message: Control) -> bytes:
 
 
 def unpack_control(packet: bytes) -> Control:
+    """Raises ValueError or TypeError for what is no message."""
     name, *values = orjson.loads(packet)
+    if name not in _CONTROL:
+        raise ValueError(f"no message of the control socket: {name!r:.100}")
     message: Control = _CONTROL[name](*values)
     return message
 
@@ -206,6 +209,9 @@ def pack_outcome(verb: int, token: int, run_s: float, body: bytes = b"") -> byte
 
 
 def unpack_outcome(packet: bytes) -> Outcome:
+    """Raises ValueError for what is too short to be one; the body is judged by who reads it."""
+    if len(packet) < _OUTCOME_HEAD.size:
+        raise ValueError(f"not an outcome: {packet!r}")
     verb, token, run_us = _OUTCOME_HEAD.unpack_from(packet)
     return Outcome(verb, token, run_us / 1e6, packet[_OUTCOME_HEAD.size :])
 
@@ -223,12 +229,11 @@ def _sayable(text: str) -> str:
 
 def unpack_trouble(body: bytes) -> Trouble:
     """Raises ValueError or TypeError for what `pack_trouble` does not make: children may run hostile code."""
-    trouble = Trouble(*orjson.loads(body))
-    texts = (trouble.group or "", trouble.message, trouble.traceback or "")
-    delay_s = trouble.delay_s or 0.0
-    if not all(isinstance(text, str) for text in texts) or not 0 <= delay_s <= MAX_DELAY_S:
+    group, message, traceback, delay_s = orjson.loads(body)
+    said = all(text is None or type(text) is str for text in (group, traceback)) and type(message) is str
+    if not said or (delay_s is not None and (type(delay_s) not in (int, float) or not 0 <= delay_s <= MAX_DELAY_S)):
         raise ValueError(f"not the description of a failure: {body[:100]!r}")
-    return trouble
+    return Trouble(group, message, traceback, delay_s)
 
 
 # talk: master -> child -----------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ LINES_PER_S: Final = 200
 _LONGEST_LINE_BYTES: Final = 8 * 1024
 _READ_BYTES: Final = 64 * 1024
 _MARK: Final = b"\x1e"
+_LONGEST_TOKEN: Final = 20  # digits
 
 
 class Output:
@@ -22,10 +23,15 @@ class Output:
     for another job's, however late it is read.
     """
 
-    def __init__(self, fd: int, on_line: Callable[[int, bytes], None]) -> None:
-        """`fd`: non-blocking, owned from now on. `on_line(token, line)`; token 0: no mark yet, so the job that runs."""
+    def __init__(self, fd: int, on_line: Callable[[int, bytes], None], is_open: Callable[[int], bool]) -> None:
+        """`fd`: non-blocking, owned from now on. `on_line(token, line)`; token 0: no mark yet, so the job that runs.
+
+        `is_open(token)`: whether what that job printed may still be asked for.
+        """
         self.fd = fd
+        self.at_end = False  # nobody has the other end any more
         self._on_line = on_line
+        self._is_open = is_open
         self._open_line = b""
         self._unmarked = bytearray()  # printed since the last mark
         self._marked: dict[int, bytes] = {}  # token -> what that job printed, until `forget`
@@ -42,9 +48,10 @@ class Output:
             return False
         self.at_end = not chunk
         *lines, self._open_line = (self._open_line + chunk).split(b"\n")
-        if len(self._open_line) > _LONGEST_LINE_BYTES:
-            lines.append(self._open_line)
-            self._open_line = b""
+        if self.at_end:
+            lines, self._open_line = [self._open_line] if self._open_line else [], b""
+        elif len(self._open_line) > _LONGEST_LINE_BYTES:
+            lines.append(self._end_open_line())
         self._take(lines)
         return len(chunk) == _READ_BYTES
 
@@ -63,19 +70,31 @@ class Output:
         return printed[-KEPT_BYTES:].decode(errors="replace")
 
     def forget(self, token: int) -> None:
-        """The job with this token has been settled: its output is needed no more."""
-        self._marked.pop(token, None)
+        """The job that ran has been answered: its output is needed no more, and must not become the next one's."""
+        if self._marked.pop(token, None) is None:
+            if line := self._end_open_line():
+                self._take_lines(token, [line])
+            self._unmarked.clear()
 
     def close(self) -> None:
         os.close(self.fd)
+
+    def _end_open_line(self) -> bytes:
+        """What there is of a line whose end has not come. The beginning of a mark stays."""
+        line, mark, start = self._open_line.rpartition(_MARK)
+        if not mark or (start and not _is_token(start)):
+            line, mark, start = self._open_line, b"", b""
+        self._open_line = mark + start
+        return line
 
     def _take(self, lines: list[bytes]) -> None:
         start = 0
         for index, line in enumerate(lines):
             unended, mark, token = line.rpartition(_MARK)
-            if mark and token.isdigit():
+            if mark and _is_token(token):
                 self._take_lines(int(token), lines[start:index] + ([unended] if unended else []))
-                self._marked[int(token)] = bytes(self._unmarked)
+                if self._is_open(int(token)):
+                    self._marked[int(token)] = bytes(self._unmarked)
                 self._unmarked.clear()
                 start = index + 1
         self._take_lines(0, lines[start:])
@@ -92,3 +111,7 @@ class Output:
             self._on_line(token, line[:_LONGEST_LINE_BYTES])
         self.lines_dropped += max(0, len(lines) - self._lines_left)
         self._lines_left -= min(len(lines), self._lines_left)
+
+
+def _is_token(text: bytes) -> bool:
+    return text.isdigit() and len(text) <= _LONGEST_TOKEN

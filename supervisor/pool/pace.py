@@ -17,9 +17,10 @@ class Pace:
         self.recent_s: float | None = None  # the same over all klasses; None: nothing has run yet
 
     def learn(self, klass: str, run_s: float) -> None:
-        if klass not in self._estimate_s and len(self._estimate_s) >= self._capacity:
+        known_s = self._estimate_s.pop(klass, None)  # put in again at the end: who was seen last is forgotten last
+        if len(self._estimate_s) >= self._capacity:
             del self._estimate_s[next(iter(self._estimate_s))]
-        self._estimate_s[klass] = _follow(self._estimate_s.get(klass), run_s)
+        self._estimate_s[klass] = _follow(known_s, run_s)
         self.recent_s = _follow(self.recent_s, run_s)
 
     def of(self, klass: str) -> float | None:

@@ -82,6 +82,8 @@ def claim(workdir: str) -> None:
     except NotADirectoryError:
         os.unlink(workdir)
         os.mkdir(workdir, 0o700)
+    except PermissionError:
+        os.chmod(workdir, 0o700)  # a directory, and no link: those are refused before
     else:
         os.close(fd)
     os.chdir(workdir)
@@ -95,7 +97,10 @@ def clean(workdir: str) -> None:
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path, ignore_errors=True)
         else:
-            os.unlink(path)
+            try:
+                os.unlink(path)
+            except FileNotFoundError:
+                continue  # something that the job has left running was quicker
 
 
 def end_leftovers() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from supervisor.pool.children import MAX_SENT, MAX_SENT_BYTES, Child
+from supervisor.pool.children import MAX_SENT, MAX_SENT_BYTES, Child, charge
 from supervisor.pool.ledger import Held
 from supervisor.pool.messages import INLINE_PAYLOAD_BYTES
 from supervisor.pool.pace import Pace
@@ -130,4 +130,4 @@ class Slots:
         """Whether the job will start within the time that jobs may be sent ahead; after a death it never is."""
         if held.estimate_s is None or held.lease.deaths or child.sent_s + held.estimate_s > self._ahead_s:
             return False
-        return child.sent_bytes + min(len(held.lease.raw), INLINE_PAYLOAD_BYTES) + _HEAD_BYTES <= MAX_SENT_BYTES
+        return child.sent_bytes + charge(min(len(held.lease.raw), INLINE_PAYLOAD_BYTES) + _HEAD_BYTES) <= MAX_SENT_BYTES

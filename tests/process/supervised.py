@@ -98,6 +98,7 @@ class Pool:
         self.number = number
         self.said: list[str] = []  # lines that are not events
         self.events: list[dict[str, Any]] = []
+        self.closed = False
         self.process = subprocess.Popen(
             [*prefix, sys.executable, "-m", "supervisor", "run", *arguments],
             cwd=stage.directory, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -182,7 +183,10 @@ class Pool:
         return self.wait(timeout_s)
 
     def close(self) -> None:
-        """End it by all means."""
+        """End it by all means. Idempotent."""
+        if self.closed:
+            return
+        self.closed = True
         if self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)

@@ -162,9 +162,10 @@ def test_a_result_that_cannot_be_kept_completes_the_job_all_the_same(stage, klas
     stage.assert_nothing_left()
 
 
-def test_a_handler_that_closes_its_output_is_not_the_masters_trouble(stage):
+@pytest.mark.parametrize("jobs_per_child", [1, 0])
+def test_a_handler_that_closes_its_output_is_not_the_masters_trouble(stage, jobs_per_child):
     """Its pipe then reads as ended for as long as it lives."""
-    pool = stage.start(processes=1).wait_ready()
+    pool = stage.start(processes=1, jobs_per_child=jobs_per_child).wait_ready()
     gate = stage.gate("gate")
     jid = stage.queue.put("bad.close_output", gate)
     stage.wait_for_starts(jid)
@@ -179,6 +180,9 @@ def test_a_handler_that_closes_its_output_is_not_the_masters_trouble(stage):
     assert cpu_s() - began_s < 0.3
     stage.open_gate(gate)
     pool.wait_for("job.completed", jid=jid)
+    assert not pool.find("job.died")
+    after = stage.queue.put("good.noop")
+    pool.wait_for("job.completed", jid=after)
     assert pool.drain() == 0
     stage.assert_nothing_left()
 

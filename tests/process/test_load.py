@@ -1,0 +1,20 @@
+"""Thousands of short jobs, so that every order in which messages, deaths and forks can meet is met."""
+
+import pytest
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("jobs_per_child", "count"), [(1, 1500), (0, 10_000), (7, 3000)])
+def test_a_flood_of_short_jobs_runs_each_once_and_loses_no_child(stage, jobs_per_child, count, measured):
+    pool = stage.start(processes=3, jobs_per_child=jobs_per_child).wait_ready()
+    jids = stage.queue.put_many([{"klass": "good.noop"} for _ in range(count)])
+    stage.wait_until(lambda: len(pool.find("job.completed")) >= count, "all jobs", 90)
+    order = stage.ledger.order()
+    assert len(order) == count
+    assert set(order) == set(jids)
+    for bad in ("job.died", "job.stale", "child.killed", "zygote.retired", "zygote.lost", "redis.lost"):
+        assert not pool.find(bad), bad
+    first, last = stage.ledger.starts()[0].unix, stage.ledger.starts()[-1].unix
+    measured(f"{count} jobs, {jobs_per_child} per child, 3 children: {count / (last - first):.0f} jobs/s (debug log, ledger)")
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
