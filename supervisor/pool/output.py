@@ -29,7 +29,6 @@ class Output:
         `is_open(token)`: whether what that job printed may still be asked for.
         """
         self.fd = fd
-        self.at_end = False  # nobody has the other end any more
         self._on_line = on_line
         self._is_open = is_open
         self._open_line = b""

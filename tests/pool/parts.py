@@ -1,0 +1,255 @@
+"""What the pool's tests are made of: leases without an engine, processes that end with the test, a master's half."""
+
+import json
+import os
+import select
+import signal
+import socket
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from supervisor.config import Config
+from supervisor.engine.jobs import LeaseRecord
+from supervisor.ops.events import Events
+from supervisor.pool import kernel, messages
+from supervisor.pool.children import Child
+from supervisor.pool.dispatcher import Dispatcher
+from supervisor.pool.ledger import Held, Ledger
+from supervisor.pool.messages import HandlerSettings, Verb
+from supervisor.pool.pace import Pace
+from supervisor.pool.slots import Slots
+from supervisor.pool.states import ChildState
+
+#: For what should come at once. Long, as a loaded machine is slow.
+SOON_S = 10.0
+
+
+def lease_of(
+    token: int, klass: str = "k", raw: bytes = b"1", *, is_bytes: bool = False, failures: int = 0, deaths: int = 0,
+    interruptions: int = 0, timeout_ms: int | None = None,
+) -> LeaseRecord:  # fmt: skip
+    """A lease as the engine's answer makes it."""
+    timeout = None if timeout_ms is None else str(timeout_ms).encode()
+    counts = [str(count).encode() if count else None for count in (failures, deaths, interruptions)]
+    own = b"1" if is_bytes else None
+    row = [klass.encode(), b"q", None, None, timeout, None, own, *counts, f"j{token}".encode(), 0, raw]
+    return LeaseRecord("w", token, row)
+
+
+def held_of(token: int, estimate_s: float | None = None, **lease: Any) -> Held:
+    return Held(lease_of(token, **lease), HandlerSettings(), 60.0, estimate_s, True)
+
+
+def open_fds() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def until(happened: Callable[[], Any], timeout_s: float = SOON_S) -> None:
+    """For what the kernel sends no event for: look again and again."""
+    deadline_at = time.monotonic() + timeout_s
+    while not happened():
+        assert time.monotonic() < deadline_at, "it has not come about in time"
+        os.sched_yield()
+
+
+def await_readable(source: Any, timeout_s: float = SOON_S) -> None:
+    poll = select.poll()
+    poll.register(source, select.POLLIN)
+    assert poll.poll(timeout_s * 1000), "nothing came in time"
+
+
+def state_of(pid: int) -> str:
+    """The process's state as one letter: R, S, T, Z …"""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+class Process:
+    """A fork of the test that runs one function and ends; killed and reaped by `end`."""
+
+    def __init__(self, run: Callable[[], Any]) -> None:
+        self.pid = os.fork()
+        if self.pid == 0:
+            _run(run)
+        self.pidfd = os.pidfd_open(self.pid)
+        self.status: int | None = None
+
+    def await_end(self, timeout_s: float = SOON_S) -> int:
+        """Its wait status."""
+        assert kernel.await_ends([self.pidfd], timeout_s), "it has not ended in time"
+        return self.end()
+
+    def end(self) -> int:
+        if self.status is None:
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+            self.status = os.waitpid(self.pid, 0)[1]
+            os.close(self.pidfd)
+        return self.status
+
+
+def _run(run: Callable[[], Any]) -> NoReturn:
+    status = 99
+    try:
+        run()
+        status = 0
+    except BaseException:  # noqa: BLE001  the process's boundary
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def in_fork(run: Callable[[], Any], timeout_s: float = SOON_S) -> None:
+    """Run in a process of its own what would change this one; whatever it raises is the test's failure."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+    def tell() -> None:
+        said = b"done"
+        try:
+            run()
+        except BaseException:  # noqa: BLE001  told to the test
+            said = traceback.format_exc().encode()
+        theirs.send(said[-100_000:])
+
+    process = Process(tell)
+    theirs.close()
+    try:
+        await_readable(ours, timeout_s)
+        said = ours.recv(100_000).decode()
+        assert said == "done", said
+    finally:
+        process.end()
+        ours.close()
+
+
+def close_all_but(*kept: int) -> None:
+    """Let a fork hold nothing of its test's but these descriptors and the standard ones."""
+    low = 3
+    for fd in sorted(kept):
+        os.closerange(low, fd)
+        low = fd + 1
+    os.closerange(low, 4096)
+
+
+class Ends:
+    """A child's ends of its sockets and output, in a process that stands in for one."""
+
+    def __init__(self, child: Child) -> None:
+        jobs_fd, talk_fd, self.out = child.theirs
+        close_all_but(jobs_fd, talk_fd, self.out)
+        self.jobs = socket.socket(fileno=jobs_fd)
+        self.talk = socket.socket(fileno=talk_fd)
+
+    def say(self, verb: int, token: int, body: bytes = b"", run_s: float = 0.001) -> None:
+        self.talk.send(messages.pack_outcome(verb, token, run_s, body))
+
+    def next_job(self) -> messages.JobMessage:
+        packet, fds = kernel.receive(self.jobs, messages.MAX_PACKET_BYTES, 1)
+        for fd in fds:
+            os.close(fd)
+        return messages.unpack_job(packet)
+
+
+Behaviour = Callable[[Ends], Any]
+
+
+def honest(ends: Ends) -> NoReturn:
+    """Completes whatever it gets."""
+    ends.talk.send(messages.READY)
+    while True:
+        ends.say(Verb.COMPLETED, ends.next_job().token)
+
+
+def never_reading(ends: Ends) -> NoReturn:
+    """Says that it is ready, and takes no job."""
+    ends.talk.send(messages.READY)
+    while True:
+        signal.pause()
+
+
+def holding(ends: Ends) -> NoReturn:
+    """Takes one job and keeps it."""
+    ends.talk.send(messages.READY)
+    ends.next_job()
+    while True:
+        signal.pause()
+
+
+class Desk:
+    """The deciding half of a master: dispatcher, ledger, slots; no Redis, no zygote."""
+
+    def __init__(self, log: Path, flags: dict[str, str]) -> None:
+        given = {"redis-url": "redis://localhost", "jobs-per-child": "0", "processes": "2", "dispatch-ahead": "1s"}
+        names = {name.replace("_", "-"): value for name, value in flags.items()}
+        self.config = Config.load({**given, **names}, {}, terminal=False)
+        self._log = log
+        self._log_fd = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self.log = Events(self._log_fd, "json", "debug")
+        self.pace = Pace()
+        self.ledger = Ledger()
+        config = self.config
+        self.slots = Slots(config.processes, config.jobs_per_child, config.dispatch_ahead_s, self.pace)
+        self.dispatcher = Dispatcher(config, self.slots, self.ledger, self.pace, self.log)
+        self.processes: dict[int, Process] = {}
+        self.printed: list[tuple[int, int, bytes]] = []
+
+    def child(self, behave: Behaviour, ready: bool = True) -> Child:
+        """A child whose process does what `behave` says."""
+        child = Child(self.slots.free_number(), 1, lambda *said: self.printed.append((said[0].number, *said[1:])))
+        process = Process(lambda: behave(Ends(child)))
+        child.close_theirs()
+        child.spawned(process.pid, os.dup(process.pidfd))
+        self.processes[child.number] = process
+        self.slots.add(child)
+        if ready:
+            self.turn(lambda: child.state is not ChildState.SPAWNING)
+        return child
+
+    def give(self, *leases: LeaseRecord, starting: int | None = None, **settings: Any) -> list[Held]:
+        """Leases come from the engine; answers those that are held now."""
+        known = {lease.klass: HandlerSettings(**settings) for lease in leases if lease.klass != "unknown"}
+        self.dispatcher.take_on(leases, len(leases) if starting is None else starting, known)
+        held = [self.ledger.find(lease.token) for lease in leases]
+        return [each for each in held if each is not None]
+
+    def turn(self, happened: Callable[[], Any], timeout_s: float = SOON_S) -> None:
+        """Read what children say until it has happened."""
+        deadline_at = time.monotonic() + timeout_s
+        while not happened():
+            poll = select.poll()
+            by_fd = {child.talk.fileno(): child for child in self.slots if not child.at_end}
+            for fd in by_fd:
+                poll.register(fd, select.POLLIN)
+            ready = poll.poll(max(0.0, deadline_at - time.monotonic()) * 1000)
+            assert ready, "nothing came in time"
+            for fd, _events in ready:
+                self.dispatcher.on_spoke(by_fd[fd])
+
+    def reap(self, child: Child, why: str | None = None) -> int:
+        """The child's process has ended, by itself or killed: settle it as the zygote's report would."""
+        status = self.processes[child.number].await_end()
+        reaped = messages.Reaped(child.number, child.pid, status, 0.5, 4096, 0)
+        self.dispatcher.on_gone(child, reaped, why or child.why_killed)
+        self.slots.remove(child)
+        child.close()
+        return status
+
+    def outcomes(self) -> list[Any]:
+        """What goes with the next exchange."""
+        outcomes = self.ledger.settle_next(1000)
+        self.ledger.settled()
+        return outcomes
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        self.log.flush()
+        said = [json.loads(line) for line in self._log.read_text().splitlines()]
+        return [event for event in said if event["event"] == name]
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.end()
+        for child in self.slots:
+            child.close()
+        self.log.close(1.0)
+        os.close(self._log_fd)

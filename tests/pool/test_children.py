@@ -1,0 +1,246 @@
+"""Sockets between master and child: each job is in exactly one place, whoever is quicker."""
+
+import os
+import random
+import signal
+import socket
+
+import pytest
+from parts import Ends, Process, await_readable, held_of, open_fds
+
+from supervisor.pool import kernel, messages
+from supervisor.pool.children import MAX_SENT, Child
+from supervisor.pool.messages import INLINE_PAYLOAD_BYTES, Notice, Verb
+from supervisor.pool.states import ChildState, IllegalMove
+
+
+@pytest.fixture
+def process():
+    """Makes processes at the other ends of a child's sockets; killed at the end."""
+    made = []
+
+    def make(child, behave):
+        made.append(Process(lambda: behave(Ends(child))))
+        child.close_theirs()
+        child.spawned(made[-1].pid, os.dup(made[-1].pidfd))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.end()
+
+
+@pytest.fixture
+def child():
+    child = Child(1, 1, lambda *_said: None)
+    child.become(ChildState.IDLE)
+    yield child
+    if child.state is not ChildState.GONE:
+        child.close()
+
+
+def answer_all(ends):
+    while True:
+        ends.say(Verb.COMPLETED, ends.next_job().token)
+
+
+def test_of_20000_messages_a_racing_reader_and_take_back_get_each_exactly_once_and_in_order(child, process):
+    process(child, answer_all)
+    draw = random.Random(1)
+    received, taken = [], []
+
+    def read():
+        for outcome in child.read_talk():
+            assert outcome.token == child.head.lease.token
+            received.append(outcome.token)
+            child.answered()
+            if not child.sent:
+                child.become(ChildState.IDLE)
+
+    token = 0
+    while token < 20_000:
+        for _ in range(draw.randint(1, 60)):
+            if token < 20_000 and len(child.sent) < MAX_SENT:
+                token += 1
+                child.send(held_of(token, 0.001))
+        if draw.random() < 0.6:
+            batch = [held.lease.token for held in child.take_back()]
+            assert batch == sorted(batch)
+            taken += batch
+        read()
+    while child.sent:
+        await_readable(child.talk)
+        read()
+    assert received == sorted(received)
+    assert sorted(received + taken) == list(range(1, 20_001))
+    assert min(len(received), len(taken)) > 100
+    assert (child.sent_bytes, round(child.sent_s, 6)) == (0, 0.0)
+
+
+def test_what_was_taken_back_can_be_sent_again(child):
+    child.send(held_of(1))
+    (held,) = child.take_back()
+    assert child.state is ChildState.IDLE
+    child.send(held)
+    assert child.take_back() == [held]
+    child.close_theirs()
+
+
+@pytest.mark.parametrize("size", [0, 1, INLINE_PAYLOAD_BYTES, INLINE_PAYLOAD_BYTES + 1, 5_000_000])
+@pytest.mark.parametrize("is_bytes", [False, True])
+def test_payloads_of_any_size_arrive_as_they_are_and_large_ones_in_a_sealed_memfd(child, size, is_bytes):
+    raw = random.Random(size).randbytes(size)
+    child.send(held_of(7, raw=raw, is_bytes=is_bytes, failures=1, deaths=2, interruptions=3))
+    with socket.socket(fileno=os.dup(child.theirs[0])) as jobs:
+        packet, fds = kernel.receive(jobs, messages.MAX_PACKET_BYTES, 1)
+    job = messages.unpack_job(packet)
+    assert (len(fds), job.payload is None) == ((1, True) if size > INLINE_PAYLOAD_BYTES else (0, False))
+    if fds:
+        with pytest.raises(PermissionError):
+            os.write(fds[0], b"x")
+        assert kernel.read_memfd(fds[0]) == raw
+    else:
+        assert job.payload == raw
+    assert (job.token, job.jid, job.klass, job.queue, job.is_bytes) == (7, "j7", "k", "q", is_bytes)
+    assert (job.failures, job.deaths, job.interruptions) == (1, 2, 3)
+    child.close_theirs()
+
+
+def test_taking_memfds_back_leaks_no_descriptor(child):
+    before = open_fds()
+    for _ in range(50):
+        for token in range(1, 6):
+            child.send(held_of(token, raw=b"x" * 20_000))
+        assert len(child.take_back()) == 5
+    assert open_fds() == before
+    child.close_theirs()
+
+
+def test_sending_memfds_that_nobody_receives_leaks_none_either():
+    before = open_fds()
+    child = Child(1, 1, lambda *_said: None)
+    child.become(ChildState.IDLE)
+    for token in range(1, 6):
+        child.send(held_of(token, raw=b"x" * 20_000))
+    child.close_theirs()
+    child.close()
+    assert open_fds() == before
+
+
+def test_outcomes_are_read_in_the_order_of_the_jobs_and_the_next_one_begins_with_the_answer(child, process):
+    process(child, answer_all)
+    for token in (3, 1, 2):
+        child.send(held_of(token))
+    assert [held.started_at > 0 for held in child.sent] == [True, False, False]
+    answered = []
+    while child.sent:
+        await_readable(child.talk)
+        for outcome in child.read_talk():
+            assert outcome.token == child.head.lease.token
+            answered.append(child.answered().lease.token)
+            assert child.head is None or child.head.started_at > 0
+    assert answered == [3, 1, 2]
+    assert child.served == 3
+
+
+def test_when_the_child_takes_a_job_from_among_those_taken_back_its_time_begins_now(child):
+    """Else it would be past every limit at once: its start would never have been noted."""
+    for token in (1, 2):
+        child.send(held_of(token))
+    child.kill_at, child.why_killed = 1.0, "timeout"
+    first, _second = [kernel.receive(child._jobs_back, messages.MAX_PACKET_BYTES, 1)[0] for _ in range(2)]
+    child._jobs.send(first)  # the second is as good as received by the child, between two of our looks
+    assert [held.lease.token for held in child.take_back()] == [1]
+    assert child.head.lease.token == 2
+    assert child.head.started_at > 0
+    assert (child.kill_at, child.why_killed) == (None, None)
+    assert child.state is ChildState.BUSY
+    child.close_theirs()
+
+
+def test_the_childs_end_is_the_end_of_its_talk_after_its_last_words(child, process):
+    def say_and_die(ends):
+        ends.say(Verb.COMPLETED, ends.next_job().token)
+
+    child.send(held_of(1))
+    assert process(child, say_and_die).await_end() == 0
+    assert [outcome.token for outcome in child.read_talk()] == [1]
+    assert child.at_end
+
+
+def test_a_child_that_died_with_words_of_ours_unread_is_at_its_end_too(child, process):
+    def wait_and_die(ends):
+        await_readable(ends.talk)
+
+    running = process(child, wait_and_die)
+    child.notify(Notice(1, "drain"))
+    running.await_end()
+    assert list(child.read_talk()) == []
+    assert child.at_end
+
+
+def test_what_a_dead_child_did_not_receive_is_taken_back_and_one_job_remains(child, process):
+    def take_one(ends):
+        ends.next_job()
+
+    for token in range(1, 6):
+        child.send(held_of(token))
+    process(child, take_one).await_end()
+    assert [held.lease.token for held in child.take_back()] == [2, 3, 4, 5]
+    assert [held.lease.token for held in child.sent] == [1]
+
+
+def test_a_child_that_shuts_down_the_common_end_is_a_broken_pipe_and_nothing_is_sent(child, process):
+    def shut(ends):
+        ends.jobs.shutdown(socket.SHUT_RDWR)
+
+    process(child, shut).await_end()
+    with pytest.raises(BrokenPipeError):
+        child.send(held_of(1))
+    assert (len(child.sent), child.state) == (0, ChildState.IDLE)
+
+
+def test_a_child_that_makes_the_common_end_non_blocking_changes_nothing_for_us(child, process):
+    def unblock(ends):
+        ends.jobs.setblocking(False)
+
+    process(child, unblock).await_end()
+    child.send(held_of(1))
+    assert len(child.take_back()) == 1
+
+
+def test_notices_to_a_child_that_reads_none_are_given_up_not_waited_for(child, process):
+    def pause(ends):
+        signal.pause()
+
+    running = process(child, pause)
+    os.kill(running.pid, signal.SIGSTOP)
+    for _ in range(1000):
+        child.notify(Notice(1, "drain"))
+
+
+def test_a_kill_before_the_pid_is_known_is_carried_out_when_it_is(child):
+    child.kill("a test")
+    child.kill("a second reason")
+    assert child.why_killed == "a test"
+    running = Process(signal.pause)
+    child.spawned(running.pid, os.dup(running.pidfd))
+    assert running.await_end() == signal.SIGKILL
+    child.close_theirs()
+
+
+def test_signals_to_a_child_that_has_ended_hit_nobody(child, process):
+    process(child, lambda ends: None).await_end()
+    child.write_stacks()
+    child.notify(Notice(1, "drain"))
+    child.kill("a test")
+
+
+def test_closing_a_child_leaves_no_descriptor_and_is_done_once():
+    before = open_fds()
+    child = Child(1, 1, lambda *_said: None)
+    child.close_theirs()
+    child.close()
+    assert open_fds() == before
+    with pytest.raises(IllegalMove):
+        child.close()

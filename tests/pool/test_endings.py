@@ -1,0 +1,225 @@
+"""What the end of a job or of a child means: for the engine, and in a sentence."""
+
+import os
+import signal
+
+import orjson
+import pytest
+from parts import Process, lease_of
+
+from supervisor.engine.jobs import Completed, Died, Failed, Released, Retried
+from supervisor.pool import endings
+from supervisor.pool.messages import MAX_RESULT_BYTES, HandlerSettings, Reaped, Trouble, Verb, pack_trouble
+
+NO_SETTINGS = HandlerSettings()
+
+
+def outcome_of(verb, body=b"", settings=NO_SETTINGS, output="", **lease):
+    return endings.of_outcome(lease_of(1, **lease), verb, body, settings, output)
+
+
+def death_of(status=9, why=None, settings=NO_SETTINGS, max_deaths=None, output=""):
+    reaped = None if status is None else Reaped(1, 2, status, 0.12345, 4096, 0)
+    return endings.of_death(lease_of(1), reaped, why, settings, output, max_deaths)
+
+
+def accepted(outcome):
+    """It goes through the checks that stand before the engine."""
+    return outcome.arguments("w", 0.0)
+
+
+# wait statuses
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (0, "exit-0"),
+        (1 << 8, "exit-1"),
+        (255 << 8, "exit-255"),
+        (signal.SIGKILL, "SIGKILL"),
+        (signal.SIGSEGV, "SIGSEGV"),
+        (signal.SIGSEGV | 0x80, "SIGSEGV"),  # it left a core
+        (signal.SIGABRT | 0x80, "SIGABRT"),
+        (signal.SIGRTMIN, "SIGRTMIN"),
+        (signal.SIGRTMAX, "SIGRTMAX"),
+        (signal.SIGRTMIN + 5, "SIGRT+5"),
+    ],
+)
+def test_a_wait_status_is_a_signal_or_an_exit_code(status, reason):
+    assert endings.death_reason(status) == reason
+    accepted(Died(lease_of(1), reason))
+
+
+@pytest.mark.parametrize("signo", sorted(signal.valid_signals() | {32, 33}))
+def test_every_signal_has_a_name_that_the_engine_accepts(signo):
+    accepted(death_of(signo))
+    accepted(death_of(signo | 0x80))
+
+
+def test_real_ends_have_these_statuses():
+    assert endings.death_reason(Process(lambda: os._exit(3)).await_end()) == "exit-3"
+    killed = Process(signal.pause)
+    assert endings.death_reason(killed.end()) == "SIGKILL"
+    own = Process(lambda: signal.raise_signal(signal.SIGRTMIN + 7))
+    assert endings.death_reason(own.await_end()) == "SIGRT+7"
+
+
+def test_the_end_in_mid_job_with_status_0_is_a_death_too():
+    outcome = death_of(0)
+    assert (type(outcome), outcome.reason) == (Died, "exit-0")
+    assert "exited with status 0 in the middle of the job" in outcome.message
+
+
+# deaths
+
+
+@pytest.mark.parametrize("why", sorted(endings.INTERRUPTIONS))
+def test_our_own_kills_on_the_way_down_are_interruptions_whatever_the_status(why):
+    for status in (9, 0, None):
+        outcome = death_of(status, why)
+        assert (type(outcome), outcome.started) == (Released, True)
+
+
+def test_past_its_time_limit_the_reason_is_timeout_and_not_the_signal():
+    outcome = death_of(9, "timeout")
+    assert outcome.reason == "timeout"
+    assert "killed by us: the job passed its time limit" in outcome.message
+
+
+def test_other_kills_of_ours_show_as_their_signal_and_say_that_it_was_us():
+    outcome = death_of(9, "it spoke nonsense on its socket")
+    assert outcome.reason == "SIGKILL"
+    assert "killed by us: it spoke nonsense on its socket" in outcome.message
+
+
+def test_a_kill_from_outside_is_said_to_be_none_of_ours():
+    assert "killed by SIGKILL, which we did not send" in death_of(9).message
+
+
+def test_without_a_report_the_child_is_lost():
+    outcome = death_of(None, "lost")
+    assert outcome.reason == "lost"
+    assert "zygote" in outcome.message
+    assert "cpu_s" not in outcome.details
+
+
+def test_a_death_carries_what_it_cost_what_it_printed_and_its_klass():
+    assert death_of(9, output="last words").details == {
+        "output": "last words", "klass": "k", "cpu_s": 0.123, "max_rss_bytes": 4096,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("handler", "on_death", "run", "sent"),
+    [
+        (None, None, None, None),  # the config in Redis decides
+        (None, None, 5, 5),
+        (7, None, 5, 7),
+        (0, None, 5, 0),
+        (None, None, 0, 0),
+        (7, "retry", 5, 7),
+        (7, "fail", 5, 1),
+        (0, "fail", None, 1),
+    ],
+)
+def test_deaths_allowed_are_the_handlers_else_the_flags_and_one_with_on_death_fail(handler, on_death, run, sent):
+    outcome = death_of(9, settings=HandlerSettings(max_deaths=handler, on_death=on_death), max_deaths=run)
+    assert outcome.default_max_deaths == sent
+    accepted(outcome)
+
+
+# outcomes
+
+
+def test_completion_without_a_body_has_no_result():
+    assert outcome_of(Verb.COMPLETED) == outcome_of(Verb.COMPLETED)
+    assert outcome_of(Verb.COMPLETED).result is None
+
+
+@pytest.mark.parametrize("result", [None, 0, False, "", [], {"a": [1.5, None, "ä"]}, "x" * (MAX_RESULT_BYTES - 2)])
+def test_a_result_goes_to_the_engine_byte_for_byte(result):
+    body = orjson.dumps(result)
+    assert accepted(outcome_of(Verb.COMPLETED, body))[-1] == body
+
+
+@pytest.mark.parametrize(
+    "body", [b'"' + b"x" * (MAX_RESULT_BYTES - 1) + b'"', b"{", b"\xff", b"nope", b"1 2", b"[" * 3000]
+)
+def test_an_oversized_or_undecodable_result_is_refused(body):
+    with pytest.raises(ValueError):
+        outcome_of(Verb.COMPLETED, body)
+
+
+@pytest.mark.parametrize("verb", [Verb.RETRIED, Verb.FAILED, Verb.INTERRUPTED])
+@pytest.mark.parametrize("body", [b"", b"null", b"{}", b'["g"]', b'[null,"m",null,true]', b'[null,"m",null,-1]'])
+def test_nonsense_about_a_failure_is_refused(verb, body):
+    with pytest.raises((ValueError, TypeError)):
+        outcome_of(verb, body)
+
+
+@pytest.mark.parametrize("verb", [Verb.READY, 5, 77, 255])
+def test_a_verb_that_does_not_exist_is_refused(verb):
+    with pytest.raises(ValueError):
+        outcome_of(verb, pack_trouble(Trouble("g", "m")))
+
+
+def test_an_interruption_is_a_release_after_its_start():
+    outcome = outcome_of(Verb.INTERRUPTED, pack_trouble(Trouble(None, "drain")))
+    assert (type(outcome), outcome.started) == (Released, True)
+
+
+def test_a_failure_carries_group_message_traceback_and_output():
+    outcome = outcome_of(Verb.FAILED, pack_trouble(Trouble("broken", "no JSON", "Traceback …")), output="said")
+    assert (type(outcome), outcome.group, outcome.message) == (Failed, "broken", "no JSON")
+    assert outcome.details == {"traceback": "Traceback …", "output": "said"}
+    accepted(outcome)
+
+
+def test_a_retry_carries_the_handlers_number_of_retries_and_the_delay_asked_for():
+    outcome = outcome_of(Verb.RETRIED, pack_trouble(Trouble(None, "m", None, 2.5)), HandlerSettings(retries=7))
+    assert (type(outcome), outcome.delay, outcome.default_retries, outcome.group) == (Retried, 2.5, 7, None)
+    assert outcome.details == {}
+    accepted(outcome)
+
+
+def test_a_delay_of_nothing_is_at_once_and_not_the_usual_back_off():
+    assert outcome_of(Verb.RETRIED, pack_trouble(Trouble(None, "m", None, 0)), failures=9).delay == 0
+
+
+@pytest.mark.parametrize(("failures", "most_s"), [(0, 1), (1, 2), (5, 32), (9, 512), (10, 600), (10**6, 600)])
+def test_the_back_off_doubles_with_each_failure_up_to_ten_minutes_with_full_jitter(failures, most_s):
+    body = pack_trouble(Trouble("E", "m"))
+    delays = [outcome_of(Verb.RETRIED, body, failures=failures).delay for _ in range(300)]
+    assert all(0 <= delay <= most_s for delay in delays)
+    assert max(delays) > 0.8 * most_s
+    assert min(delays) < 0.2 * most_s
+
+
+@pytest.mark.parametrize(
+    ("group", "kept"),
+    [
+        ("ValueError", "ValueError"),
+        ("a\x00b\nc\x1b[31m", "a?b?c?[31m"),
+        ("\udcff", "\\udcff"),
+        ("x" * 100, "x" * 64),
+        ("ä" * 100, "ä" * 32),
+        ("x" + "😀" * 100, "x" + "😀" * 15),
+    ],
+)
+def test_a_group_is_cut_and_cleaned_to_what_can_name_one(group, kept):
+    body = pack_trouble(Trouble(group, "m"))
+    for outcome in (outcome_of(Verb.FAILED, body), outcome_of(Verb.RETRIED, body)):
+        assert outcome.group == kept
+        accepted(outcome)
+
+
+def test_a_group_of_nothing_is_failed_for_a_failure_and_the_queues_for_a_retry():
+    body = pack_trouble(Trouble("", "m"))
+    assert outcome_of(Verb.FAILED, body).group == "failed"
+    assert outcome_of(Verb.RETRIED, body).group is None
+
+
+def test_any_character_at_all_makes_a_group_that_the_engine_accepts():
+    for code in [*range(0x250), 0x200B, 0x2028, 0x202E, 0xE000, 0xFEFF, 0xFFFF, 0x10FFFF]:
+        accepted(outcome_of(Verb.FAILED, pack_trouble(Trouble(chr(code), "m"))))

@@ -1,0 +1,156 @@
+"""What is packed comes back the same, and what a hostile child sends is a ValueError or a TypeError, never more."""
+
+import os
+import random
+from dataclasses import fields
+
+import orjson
+import pytest
+
+from supervisor.pool import messages
+from supervisor.pool.messages import (
+    Boot,
+    BootFailed,
+    Notice,
+    Ready,
+    Reaped,
+    Spawn,
+    Spawned,
+    SpawnFailed,
+    Trouble,
+    Verb,
+)
+
+CONTROL = [
+    Boot("handlers", "/tmp/w", 1, "retry"),
+    Spawn(3),
+    Ready({"a.b": {"timeout_s": 1.5, "retries": None}}, ["Thread-1"]),
+    BootFailed("no", "Traceback\n"),
+    Spawned(3, 4711),
+    SpawnFailed(3, "fork: no memory"),
+    Reaped(3, 4711, 139, 0.25, 4096, 2),
+]
+HOSTILE = [
+    b"", b"\xff\xfe", b"\x00" * 40, b"1", b"null", b"true", b"[]", b"{}", b'"abcd"', b"[1,2,3,4,5]", b"[null,1,null,null]",
+    b'["a"]', b'["a","b"]', b'["a","b","c"]', b'["a","b","c","d"]', b'["a","b","c",true]', b'["a","b","c",false]',
+    b'["a","b","c",[]]', b'["a","b","c",{}]', b'["a","b","c",""]', b'["a","b","c",-1]', b'["a","b","c",1e10]',
+    b'["a","b","c",1e400]', b'["a","b","c",NaN]', b'["a","b","c",1' + b"0" * 400 + b"]", b'[0,"b",null,null]',
+    b'[false,"b",null,null]', b'[[],"b",null,null]', b'[{},"b",null,null]', b'[null,null,null,null]',
+    b'[null,"b",0,null]', b'[null,"b",{},null]', b'["a","\\ud800",null,null]', b"[" * 100_000,
+    b'{"group":1,"message":2,"traceback":3,"delay_s":4}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("message", CONTROL, ids=lambda message: type(message).__name__)
+def test_every_message_of_the_control_socket_comes_back_the_same(message):
+    assert messages.unpack_control(messages.pack_control(message)) == message
+
+
+def test_the_list_above_has_every_message_of_the_control_socket():
+    assert {type(message) for message in CONTROL} == set(messages._CONTROL.values())
+
+
+@pytest.mark.parametrize("packet", [*HOSTILE, b'["Exit"]', b'["Spawn"]', b'["Spawn",1,2]', b"[[],1]", b"[{}]"])
+def test_no_other_packet_is_a_message_of_the_control_socket(packet):
+    with pytest.raises((ValueError, TypeError)):
+        messages.unpack_control(packet)
+
+
+@pytest.mark.parametrize("is_bytes", [True, False])
+@pytest.mark.parametrize("payload", [b"", b"{}", os.urandom(1000), None])
+def test_a_job_comes_back_the_same(payload, is_bytes):
+    meta = ("jid-ä", "email.send", 'q"\\', -5, 1, 2, 3)
+    packet = messages.pack_job(2**53, meta, payload, is_bytes)
+    assert messages.token_of(packet) == 2**53
+    assert messages.unpack_job(packet) == (2**53, *meta, is_bytes, payload)
+
+
+@pytest.mark.parametrize("verb", Verb)
+def test_an_outcome_comes_back_the_same(verb):
+    outcome = messages.unpack_outcome(messages.pack_outcome(verb, 2**64 - 1, 1.5, b"body"))
+    assert outcome == (verb, 2**64 - 1, 1.5, b"body")
+
+
+def test_a_run_of_more_than_an_hour_saturates_and_one_of_no_time_is_none():
+    assert messages.unpack_outcome(messages.pack_outcome(Verb.COMPLETED, 1, 1e9)).run_s == pytest.approx(4294.967295)
+    assert messages.unpack_outcome(messages.pack_outcome(Verb.COMPLETED, 1, 0.0)).run_s == 0.0
+
+
+def test_readiness_is_an_outcome_of_no_job():
+    assert messages.unpack_outcome(messages.READY) == (Verb.READY, 0, 0.0, b"")
+
+
+@pytest.mark.parametrize("size", range(13))
+def test_a_packet_too_short_for_an_outcome_is_a_value_error(size):
+    with pytest.raises(ValueError, match="not an outcome"):
+        messages.unpack_outcome(b"\x01" * size)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        Trouble(None, ""),
+        Trouble("ValueError", "no", "Traceback …\n", None),
+        Trouble(None, "later", None, 0),
+        Trouble("g", "m", None, 1e9),
+        Trouble("g", "m", None, 0.125),
+    ],
+)
+def test_a_trouble_comes_back_the_same(trouble):
+    assert messages.unpack_trouble(messages.pack_trouble(trouble)) == trouble
+
+
+@pytest.mark.parametrize("body", HOSTILE, ids=lambda body: repr(body[:40]))
+def test_a_hostile_body_is_a_value_error_or_a_type_error(body):
+    with pytest.raises((ValueError, TypeError)):
+        messages.unpack_trouble(body)
+
+
+def test_of_10000_random_bodies_each_is_a_sound_trouble_or_a_value_or_type_error():
+    draw = random.Random(2)
+    values = [None, True, False, 0, -1, 1.5, 1e308, 2**63, "", "text", "\x00", [], ["a"], {}, {"a": None}]
+    sound = 0
+    for _ in range(10_000):
+        body = orjson.dumps([draw.choice(values) for _ in range(draw.choice((3, 4, 4, 4, 5)))])
+        if draw.random() < 0.2:
+            at = draw.randrange(len(body))
+            body = body[:at] + draw.randbytes(1) + body[at + 1 :]
+        try:
+            group, message, traceback, delay_s = messages.unpack_trouble(body)
+        except (ValueError, TypeError):
+            continue
+        sound += 1
+        assert isinstance(message, str)
+        assert all(text is None or isinstance(text, str) for text in (group, traceback))
+        assert delay_s is None or (not isinstance(delay_s, bool) and 0 <= delay_s <= messages.MAX_DELAY_S)
+    assert sound > 50
+
+
+def test_long_texts_are_cut_the_message_at_its_end_and_the_traceback_at_its_beginning():
+    trouble = messages.unpack_trouble(messages.pack_trouble(Trouble("g", "m" * 10**6 + "!", "t" * 10**6 + "!")))
+    assert trouble.message == "m" * messages.MAX_MESSAGE_CHARS
+    assert trouble.traceback == "t" * (messages.MAX_TRACEBACK_CHARS - 1) + "!"
+
+
+def test_the_largest_trouble_fits_into_a_packet():
+    packet = messages.pack_outcome(
+        Verb.FAILED, 1, 1.0, messages.pack_trouble(Trouble("g", "\x00" * 10**5, "😀" * 10**5))
+    )
+    assert len(packet) <= messages.MAX_PACKET_BYTES
+
+
+def test_texts_that_utf_8_cannot_carry_are_said_with_escapes():
+    assert messages.unpack_trouble(messages.pack_trouble(Trouble("\udcff", "a\udc80b", "\ud800"))) == (
+        "\\udcff", "a\\udc80b", "\\ud800", None,
+    )  # fmt: skip
+
+
+def test_a_notice_comes_back_the_same():
+    assert messages.unpack_notice(messages.pack_notice(Notice(2**53, "drain"))) == Notice(2**53, "drain")
+
+
+def test_what_the_master_knows_of_a_handler_can_be_sent_and_comes_back():
+    settings = messages.HandlerSettings(timeout_s=1.5, retries=0, on_error="fail", on_death="retry", max_deaths=3)
+    sent = {field.name: getattr(settings, field.name) for field in fields(settings)}
+    back = messages.unpack_control(messages.pack_control(Ready({"k": sent}, [])))
+    assert messages.HandlerSettings(**back.handlers["k"]) == settings

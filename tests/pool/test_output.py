@@ -1,0 +1,226 @@
+"""What children print: line by line, never taken for another job's, remembered up to a limit, whatever it is."""
+
+import os
+
+import pytest
+from parts import open_fds
+
+from supervisor.pool.output import KEPT_BYTES, LINES_PER_S, Output
+
+
+class Tape:
+    """An output with its writing end, and what it told."""
+
+    def __init__(self):
+        reading, self.writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self.open = set()  # tokens of jobs that are not answered yet
+        self.said = []
+        self.output = Output(reading, lambda token, line: self.said.append((token, line)), self.open.__contains__)
+
+    def run(self, *tokens):
+        self.open |= set(tokens)
+
+    def answer(self, token):
+        self.open.discard(token)
+        self.output.forget(token)
+
+    def prints(self, data, read=True):
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self.writing, view[:60_000]) :]
+            if read:
+                self.output.read()
+
+    def lines(self, token):
+        return [line for whose, line in self.said if whose == token]
+
+    def hang_up(self):
+        if self.writing is not None:
+            os.close(self.writing)
+            self.writing = None
+
+
+@pytest.fixture
+def tape():
+    before = open_fds()
+    tape = Tape()
+    yield tape
+    tape.hang_up()
+    tape.output.close()
+    assert open_fds() == before
+
+
+def test_it_is_told_line_by_line_and_an_open_line_when_it_ends(tape):
+    tape.prints(b"one\ntwo\nthr")
+    assert tape.said == [(0, b"one"), (0, b"two")]
+    tape.prints(b"ee\n\n")
+    assert tape.said[2:] == [(0, b"three"), (0, b"")]
+
+
+def test_nothing_printed_is_no_line_and_does_not_block(tape):
+    assert tape.output.read() is False
+    assert (tape.said, tape.output.last_of(1), tape.output.at_end) == ([], "", False)
+
+
+def test_the_last_open_line_is_told_when_nobody_can_print_any_more(tape):
+    tape.run(1)
+    tape.prints(b"one\nlast words")
+    tape.hang_up()
+    tape.output.read_to_end()
+    assert tape.output.at_end
+    assert tape.lines(0) == [b"one", b"last words"]
+    tape.output.read_to_end()
+    assert tape.output.last_of(1) == "one\nlast words\n"
+
+
+def test_what_three_jobs_printed_in_one_chunk_is_each_ones_own(tape):
+    tape.run(11, 12, 13)
+    tape.prints(b"a1\na2\n\x1e11\nb1\n\x1e12\nc1\nc2")
+    assert tape.lines(11) == [b"a1", b"a2"]
+    assert tape.lines(12) == [b"b1"]
+    assert tape.lines(0) == [b"c1"]
+    assert [tape.output.last_of(token) for token in (11, 12, 13)] == ["a1\na2\n", "b1\n", "c1\nc2"]
+
+
+def test_an_open_line_before_a_mark_is_its_jobs(tape):
+    tape.run(11, 12)
+    tape.prints(b"a1\nopen\x1e11\nb1\n")
+    assert tape.lines(11) == [b"a1", b"open"]
+    assert [tape.output.last_of(token) for token in (11, 12)] == ["a1\nopen\n", "b1\n"]
+
+
+STREAM = b"a1\nopen\x1e11\nb1\n\x1e12\n\x1e13\nc1\n"
+
+
+@pytest.mark.parametrize("cut", range(1, len(STREAM)))
+def test_a_stream_cut_anywhere_is_told_the_same(tape, cut):
+    tape.run(11, 12, 13, 14)
+    tape.prints(STREAM[:cut])
+    tape.prints(STREAM[cut:])
+    assert [tape.output.last_of(token) for token in (11, 12, 13, 14)] == ["a1\nopen\n", "b1\n", "", "c1\n"]
+
+
+@pytest.mark.parametrize("cut", range(1, 5))
+def test_a_mark_behind_a_huge_open_line_is_found_where_the_read_cuts_it(tape, cut):
+    tape.run(11, 12)
+    tape.prints(b"x" * 9000 + b"\x1e11\n"[:cut])
+    tape.prints(b"\x1e11\n"[cut:] + b"b1\n")
+    assert tape.output.last_of(11).replace("\n", "") == "x" * 9000
+    assert tape.output.last_of(12) == "b1\n"
+    assert b"b1" in tape.lines(0)
+
+
+def test_with_all_of_it_read_before_its_end_a_job_writes_no_mark_and_the_next_one_inherits_nothing(tape):
+    tape.run(11, 12)
+    tape.prints(b"secret of 11\nand its open line")
+    tape.answer(11)
+    assert tape.lines(11) == [b"and its open line"]
+    tape.prints(b"b1\n")
+    assert tape.output.last_of(12) == "b1\n"
+
+
+def test_the_rest_of_a_job_that_is_read_after_its_answer_is_not_the_next_ones(tape):
+    tape.run(11, 12)
+    tape.prints(b"a1\n")
+    tape.answer(11)
+    tape.prints(b"a2\n\x1e11\nb1\n")
+    assert tape.lines(11) == [b"a2"]
+    assert tape.output.last_of(12) == "b1\n"
+
+
+def test_the_beginning_of_a_mark_survives_the_answer(tape):
+    tape.run(11, 12)
+    tape.prints(b"a1\n\x1e1")
+    tape.answer(11)
+    tape.prints(b"1\nb1\n")
+    assert tape.lines(0) == [b"a1", b"b1"]
+    assert tape.output.last_of(12) == "b1\n"
+
+
+def test_output_that_comes_with_the_question_is_in_the_answer(tape):
+    tape.run(11)
+    tape.prints(b"x" * 50_000 + b"\nend\n", read=False)
+    assert tape.output.last_of(11).endswith("xxx\nend\n")
+
+
+def test_no_memory_stays_of_jobs_that_are_answered_before_their_mark_is_read(tape):
+    for token in range(1, 500):
+        tape.run(token)
+        tape.prints(b"x" * 100 + b"\n\x1e%d\n" % token, read=False)
+        tape.answer(token)
+        tape.output.read()
+    assert tape.output._marked == {}
+    assert len(tape.output._unmarked) == 0
+
+
+def test_marks_that_a_job_forges_take_no_memory_and_break_nothing(tape):
+    tape.run(11)
+    tape.prints(b"".join(b"\x1e%d\n" % number for number in range(10_000)))
+    assert set(tape.output._marked) <= {11}
+    tape.prints(b"\x1e11\n")
+    assert tape.output._marked.keys() == {11}
+
+
+@pytest.mark.parametrize("digits", [21, 4300, 5000, 50_000])
+def test_a_mark_with_too_many_digits_is_a_line_like_others(tape, digits):
+    tape.run(11)
+    tape.prints(b"\x1e" + b"9" * digits + b"\n\x1e\n\x1ex\n\x1e-1\n\x1e1.5\n")
+    assert [line[:3] for line in tape.lines(0)[-5:]] == [b"\x1e99" if digits < 9000 else tape.lines(0)[-5][:3], b"\x1e",
+                                                         b"\x1ex", b"\x1e-1", b"\x1e1."]  # fmt: skip
+
+
+def test_the_last_16_kib_stay(tape):
+    tape.run(11)
+    for number in range(5000):
+        tape.prints(b"line %06d of many\n" % number)
+    kept = tape.output.last_of(11)
+    assert len(kept) == KEPT_BYTES
+    assert kept.endswith("line 004999 of many\n")
+    tape.prints(b"\x1e11\n")
+    assert tape.output.last_of(11) == kept
+    tape.answer(11)
+    assert tape.output._marked == {}
+
+
+def test_a_line_without_an_end_is_told_in_pieces_and_takes_no_memory(tape):
+    tape.run(11)
+    for _ in range(50):
+        tape.prints(b"x" * 60_000)
+    assert all(set(line) == {ord("x")} and len(line) <= 8192 for line in tape.lines(0))
+    assert len(tape.said) >= 50
+    assert len(tape.output._open_line) <= 8192
+    assert len(tape.output._unmarked) <= 2 * KEPT_BYTES + 1
+    assert len(tape.output.last_of(11)) == KEPT_BYTES
+
+
+def test_beyond_its_rate_lines_are_counted_and_still_kept_for_the_failure(tape, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("supervisor.clock.monotonic", lambda: now[0])
+    tape.run(11)
+    tape.prints(b"".join(b"%d\n" % number for number in range(LINES_PER_S + 300)))
+    tape.prints(b"late\n")
+    assert len(tape.said) == LINES_PER_S
+    assert tape.output.lines_dropped == 301
+    assert tape.output.last_of(11).endswith("498\n499\nlate\n")
+    now[0] += 1.0
+    tape.prints(b"again\n")
+    assert tape.said[-1] == (0, b"again")
+    assert tape.output.lines_dropped == 301
+
+
+def test_bytes_that_are_no_text_are_kept_as_replacement_characters(tape):
+    tape.run(11)
+    garbage = bytes(range(256)) * 4
+    tape.prints(garbage)
+    tape.hang_up()
+    text = tape.output.last_of(11)
+    assert "\ufffd" in text
+    text.encode()
+    assert b"".join(line + b"\n" for line in tape.lines(0))[:-1] == garbage
+
+
+def test_of_a_descendant_that_never_stops_printing_a_bounded_amount_is_read(tape, monkeypatch):
+    read = []
+    monkeypatch.setattr("os.read", lambda fd, size: read.append(size) or b"y\n" * (size // 2))
+    tape.output.read_to_end()
+    assert sum(read) <= 64 * 65536

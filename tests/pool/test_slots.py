@@ -1,0 +1,262 @@
+"""How many children are forked, how many jobs are leased, and which child gets one."""
+
+import pytest
+from parts import held_of
+
+from supervisor.pool.children import MAX_SENT, MAX_SENT_BYTES
+from supervisor.pool.pace import Pace
+from supervisor.pool.slots import Slots
+from supervisor.pool.states import ChildState
+
+AHEAD_S = 0.02
+QUICK_S = 0.0001
+
+
+@pytest.fixture
+def pool(new_child):
+    """Makes slots with some idle children, numbered from 1."""
+
+    def make(processes=2, jobs_per_child=0, children=None, ahead_s=AHEAD_S):
+        slots = Slots(processes, jobs_per_child, ahead_s, Pace())
+        for number in range(1, 1 + (processes if children is None else children)):
+            slots.add(new_child(number))
+        return slots
+
+    return make
+
+
+def send(slots, held):
+    child = slots.choose(held)
+    if child is not None:
+        child.send(held)
+    return child and child.number
+
+
+def end(child, state):
+    """Its first job has been answered, and it goes on as `state`."""
+    child.answered()
+    child.become(state)
+
+
+# how many to fork
+
+
+def test_an_empty_pool_misses_all_its_processes(pool):
+    assert pool(processes=3, children=0).missing() == 3
+
+
+def test_idle_children_and_those_asked_for_are_enough(pool, new_child):
+    slots = pool(processes=2)
+    assert slots.missing() == 0
+    slots.get(1).send(held_of(1))
+    assert slots.missing() == 0
+
+
+def test_a_child_on_its_last_job_has_a_successor_forked_ahead(pool):
+    slots = pool(processes=2, jobs_per_child=1)
+    send(slots, held_of(1))
+    assert slots.missing() == 1
+    send(slots, held_of(2))
+    assert slots.missing() == 2
+
+
+def test_a_child_with_jobs_left_has_none(pool):
+    slots = pool(processes=1, jobs_per_child=2)
+    send(slots, held_of(1))
+    assert slots.missing() == 0
+    end(slots.get(1), ChildState.IDLE)
+    send(slots, held_of(2))
+    assert slots.missing() == 1
+
+
+def test_who_leaves_or_is_killed_is_replaced_at_once(pool):
+    slots = pool(processes=2, jobs_per_child=1)
+    send(slots, held_of(1))
+    end(slots.get(1), ChildState.LEAVING)
+    slots.get(2).kill("a test")
+    assert slots.missing() == 2
+
+
+def test_more_children_than_wanted_are_never_a_negative_number(pool):
+    assert pool(processes=1, children=3).missing() == 0
+
+
+def test_a_number_that_is_free_again_is_used_again(pool):
+    slots = pool(processes=3)
+    slots.remove(slots.get(2))
+    assert slots.free_number() == 2
+
+
+# how many run
+
+
+def test_no_more_jobs_run_than_there_are_processes_however_many_children_are_idle(pool):
+    slots = pool(processes=1, children=3)
+    assert len(slots.idle()) == 1
+    assert send(slots, held_of(1)) == 1
+    assert slots.idle() == []
+    assert slots.choose(held_of(2)) is None
+
+
+def test_a_killed_child_counts_as_busy_until_its_end_is_known(pool):
+    slots = pool(processes=1, children=2)
+    send(slots, held_of(1))
+    slots.get(1).kill("a test")
+    assert slots.busy == 1
+    assert slots.choose(held_of(2)) is None
+    slots.get(1).answered()
+    assert slots.choose(held_of(2)).number == 2
+
+
+# who gets a job
+
+
+def test_an_idle_child_gets_the_job_before_one_that_would_be_free_soon(pool):
+    slots = pool(processes=2)
+    assert [send(slots, held_of(token, QUICK_S)) for token in (1, 2)] == [1, 2]
+
+
+def test_the_child_that_is_free_soonest_gets_what_is_sent_ahead(pool):
+    slots = pool(processes=2)
+    send(slots, held_of(1, 0.004))
+    send(slots, held_of(2, 0.001))
+    assert [send(slots, held_of(token, 0.002)) for token in (3, 4, 5)] == [2, 2, 1]
+
+
+def test_nothing_is_sent_ahead_of_which_nobody_knows_how_long_it_takes(pool):
+    slots = pool(processes=1)
+    send(slots, held_of(1, QUICK_S))
+    assert slots.choose(held_of(2, None)) is None
+
+
+def test_nothing_is_sent_behind_a_job_of_which_nobody_knows_how_long_it_takes(pool):
+    slots = pool(processes=1)
+    send(slots, held_of(1, None))
+    assert slots.choose(held_of(2, QUICK_S)) is None
+
+
+def test_nothing_is_sent_behind_a_slow_job_nor_a_slow_one_behind_others(pool):
+    slots = pool(processes=2)
+    send(slots, held_of(1, 60.0))
+    send(slots, held_of(2, QUICK_S))
+    assert slots.choose(held_of(3, 60.0)) is None
+    assert send(slots, held_of(4, QUICK_S)) == 2
+
+
+def test_a_child_gets_as_much_as_it_will_do_within_the_time_to_be_sent_ahead(pool):
+    slots = pool(processes=1)
+    sent = 0
+    while send(slots, held_of(sent + 1, 0.0045)):
+        sent += 1
+    assert sent == 4
+
+
+def test_with_no_time_to_be_sent_ahead_nothing_is(pool):
+    slots = pool(processes=1, ahead_s=0.0)
+    send(slots, held_of(1, QUICK_S))
+    assert slots.choose(held_of(2, QUICK_S)) is None
+
+
+def test_after_a_death_a_job_is_never_sent_ahead_but_goes_to_an_idle_child(pool):
+    slots = pool(processes=2)
+    send(slots, held_of(1, QUICK_S))
+    assert send(slots, held_of(2, QUICK_S, deaths=1)) == 2
+    assert slots.choose(held_of(3, QUICK_S, deaths=1)) is None
+    assert slots.choose(held_of(4, QUICK_S)) is not None
+
+
+def test_a_child_is_full_with_128_messages(pool):
+    slots = pool(processes=1)
+    sent = 0
+    while send(slots, held_of(sent + 1, 1e-9)):
+        sent += 1
+    assert sent == MAX_SENT
+
+
+@pytest.mark.parametrize(
+    "size", [100, 700, 850, 950, 1700, 1900, 3700, 3900, 7800, 8000, 16_000, 16_384, 16_385, 10**6]
+)
+def test_a_full_child_never_makes_a_send_wait(pool, size):
+    """The kernel charges more than a packet's length, most of all just above a power of two."""
+    slots = pool(processes=1)
+    sent = 0
+    while send(slots, held_of(sent + 1, 1e-9, raw=b"x" * size)):
+        sent += 1
+    child = slots.get(1)
+    assert 5 <= sent == len(child.sent) <= MAX_SENT
+    assert child.sent_bytes <= MAX_SENT_BYTES
+    assert [held.lease.token for held in child.take_back()] == list(range(1, sent + 1))
+    assert (child.sent_bytes, round(child.sent_s, 9)) == (0, 0.0)
+
+
+def test_a_child_on_its_last_job_is_sent_nothing_ahead(pool):
+    slots = pool(processes=1, jobs_per_child=3)
+    assert [send(slots, held_of(token, QUICK_S)) for token in (1, 2, 3, 4)] == [1, 1, 1, None]
+    assert slots.is_done(slots.get(1))
+    slots.get(1).answered()
+    assert slots.choose(held_of(5, QUICK_S)) is None
+
+
+def test_with_one_job_per_child_nothing_is_ever_sent_ahead(pool):
+    slots = pool(processes=1, jobs_per_child=1)
+    send(slots, held_of(1, QUICK_S))
+    assert slots.choose(held_of(2, QUICK_S)) is None
+
+
+def test_a_child_that_overran_gets_nothing_more_until_it_answers(pool):
+    slots = pool(processes=1)
+    send(slots, held_of(1, QUICK_S))
+    child = slots.get(1)
+    child.overran = True
+    assert slots.choose(held_of(2, QUICK_S)) is None
+    end(child, ChildState.IDLE)
+    send(slots, held_of(3, QUICK_S))
+    assert slots.choose(held_of(4, QUICK_S)) is child
+
+
+def test_nobody_gets_a_job_who_leaves_or_is_to_die(pool):
+    slots = pool(processes=2, jobs_per_child=1, children=2)
+    send(slots, held_of(1))
+    end(slots.get(1), ChildState.LEAVING)
+    slots.get(2).kill("a test")
+    assert slots.choose(held_of(2)) is None
+
+
+# how many to lease
+
+
+def test_as_many_are_leased_as_there_are_idle_children_while_nothing_has_run(pool):
+    assert pool(processes=3).capacity() == (3, 3)
+
+
+def test_slow_handlers_are_leased_one_job_per_idle_child(pool):
+    slots = pool(processes=2)
+    slots._pace.learn("k", 1.0)
+    assert slots.capacity() == (2, 2)
+    send(slots, held_of(1, 1.0))
+    assert slots.capacity() == (1, 1)
+
+
+def test_quick_handlers_are_leased_as_many_as_will_start_in_time(pool):
+    slots = pool(processes=2)
+    slots._pace.learn("k", 0.002)
+    assert slots.capacity() == (20, 2)
+    send(slots, held_of(1, 0.002))
+    assert slots.capacity() == (19, 1)
+
+
+def test_no_more_are_leased_than_children_take(pool):
+    slots = pool(processes=2)
+    slots._pace.learn("k", 1e-9)
+    assert slots.capacity() == (2 * MAX_SENT, 2)
+    few = pool(processes=2, jobs_per_child=5)
+    few._pace.learn("k", 1e-9)
+    assert few.capacity() == (10, 2)
+
+
+def test_idle_children_beyond_the_processes_are_leased_nothing(pool):
+    slots = pool(processes=1, jobs_per_child=1, children=2)
+    slots._pace.learn("k", 0.001)
+    assert slots.capacity() == (1, 1)
+    send(slots, held_of(1, 0.001))
+    assert slots.capacity() == (0, 0)
