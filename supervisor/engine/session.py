@@ -142,10 +142,16 @@ class Session:
         self._reconnect_at: float | None = None
         self.mail: list[bytes] = []
         self.waits_for_queues = False
+        self.may_hold_more = False  # a lease was not answered: jobs may be held in our name that we do not know of
         self.rang = False  # a bell has been taken, or waited for in vain, and no lease was tried since
         self._waking = False
 
     # connecting
+
+    @property
+    def connected(self) -> bool:
+        """Whether Redis was there at its last word."""
+        return self._resumed
 
     @property
     def idle(self) -> bool:
@@ -187,6 +193,7 @@ class Session:
         for part in self._parts:
             if part.kind is Settled:
                 self._unsettled = part
+            self.may_hold_more = self.may_hold_more or part.kind is Granted
         self._parts, self._exchange_deadline_at = [], None
         self._awaited.clear()
         self._resumed, self._silent_at, self._waking = False, None, False
@@ -284,7 +291,7 @@ class Session:
         if part.kind is Renewed:
             return Renewed(part.subject, value)
         if part.kind is Resumed:
-            self._resumed = True
+            self._resumed, self.may_hold_more = True, False
             return Resumed(part.subject, value.expires, value.handed_back)
         return Left()
 

@@ -53,8 +53,8 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "job.died": (
         "error",
         (
-            "jid", "klass", "queue", "attempt", "reason", "deaths", "state", "message",
-            "cpu_ms", "max_rss_bytes", "output",
+            "jid", "klass", "queue", "attempt", "run_ms", "reason", "deaths", "state", "message",
+            "cpu_ms", "output",
         ),
     ),
     "job.released": ("info", ("jid", "klass", "queue", "reason")),

@@ -123,16 +123,19 @@ class Child:
         if os.getpid() != self._pid:
             os._exit(0)  # a fork that the handler made has returned from it: it must not answer in our name
         _flush()
+        sandbox.end_leftovers()
         if self._jobs_per_child != 1:
-            sandbox.end_leftovers()
             self._mark_output(message.token)
         sandbox.claim(self._workdir)  # the handler may even have removed it
         setproctitle(f"leasehold: child {self._number} idle")
         self._talk.send(messages.pack_outcome(verb, message.token, run_s, body))
 
     def _mark_output(self, token: int) -> None:
-        if kernel.unread_bytes(1):
-            os.write(1, OUTPUT_MARK % token)
+        try:
+            if kernel.unread_bytes(1):
+                os.write(1, OUTPUT_MARK % token)
+        except OSError:
+            return  # a handler has closed its output: there is none to be told apart
 
     def _perform(self, job: Job) -> tuple[Verb, bytes]:
         """The handler's outcome in our words. A notice may arrive at any instruction until `_run` has returned."""
@@ -170,7 +173,13 @@ class Child:
             return handler.function(job)
         if self._runner is None:
             self._runner = asyncio.Runner()
-        return self._runner.run(handler.function(job))
+        try:
+            return self._runner.run(handler.function(job))
+        except Interrupted:
+            # It may have been raised in the loop, not in the coroutine: that is cancelled now, and ends before the job.
+            self._runner.close()
+            self._runner = None
+            raise
 
 
 def _describe(error: BaseException) -> Trouble:
@@ -193,10 +202,18 @@ def _encode_result(result: Any) -> bytes:
     try:
         body = orjson.dumps(result)
     except TypeError as error:
-        sys.stderr.write(f"leasehold: the result is not kept: {error}\n")
+        _note(f"the result is not kept: {error}")
         return b""
     if len(body) > messages.MAX_RESULT_BYTES:
         most = messages.MAX_RESULT_BYTES
-        sys.stderr.write(f"leasehold: the result is not kept: {len(body)} bytes, the limit is {most}\n")
+        _note(f"the result is not kept: {len(body)} bytes, the limit is {most}")
         return b""
     return body
+
+
+def _note(text: str) -> None:
+    """A line of ours in the job's output."""
+    try:
+        sys.stderr.write(f"leasehold: {text}\n")
+    except (OSError, ValueError):
+        return  # a handler has closed it

@@ -39,6 +39,7 @@ class Child:
         self.pid = 0
         self.served = 0
         self.sent: deque[Held] = deque()
+        self.last: Held | None = None  # what it answered last: whose words may come after the answer
         self.sent_s = 0.0  # estimated run time of all that is sent
         self.sent_bytes = 0
         self.at_end = False  # it has closed its end of `talk`
@@ -124,7 +125,7 @@ class Child:
             except BlockingIOError:
                 return
             except ConnectionResetError:
-                packet = b""
+                continue  # told once: it is gone without having read all that we said; its own last words come now
             if not packet:
                 self.at_end = True
                 return
@@ -132,7 +133,7 @@ class Child:
 
     def answered(self) -> Held:
         """Its first job has been answered: it is no longer in its hands."""
-        held = self.sent.popleft()
+        held = self.last = self.sent.popleft()
         self._forget(held)
         self.output.forget(held.lease.token)
         self.served += 1

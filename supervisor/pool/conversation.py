@@ -115,7 +115,8 @@ class Conversation:
         renewals = self._due_renewals(now_at)
         if wanted is not None or renewals or self._ledger.has_ended:
             if wanted is not None:
-                self._wanted, self._ask, self._ask_at = wanted, False, math.inf
+                # A lease of none only passes a bell on: what there is, or when, is asked once a child can take it.
+                self._wanted, self._ask, self._ask_at = wanted, not wanted.count, math.inf
             self._session.exchange(self._ledger.settle_next(MOST), renewals, wanted)
         elif self._leasing:
             self._wait(now_at)

@@ -5,7 +5,7 @@ Runs in master. Owns the decisions about jobs in our hands; must not speak to Re
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from supervisor import clock
 from supervisor.config import Config
@@ -121,7 +121,7 @@ class Dispatcher:
     def _on_ready(self, child: Child) -> None:
         if child.state is ChildState.SPAWNING:
             child.become(ChildState.IDLE)
-            self._events.emit("child.ready", child=child.number, pid=child.pid)
+            self._events.emit("child.ready", child=child.number, pid=child.pid or None)
         elif child.state is not ChildState.DOOMED:
             raise ValueError("it is ready once only")
 
@@ -161,7 +161,7 @@ class Dispatcher:
 
     def _on_death(self, held: Held, output: str, reaped: Reaped | None, why: str | None) -> None:
         outcome = endings.of_death(held.lease, reaped, why, held.settings, output, self._config.max_deaths)
-        held.said = _usage(reaped) | {"reason": why}
+        held.said = {"reason": why, "cpu_ms": reaped and round(reaped.cpu_s * 1000)}
         self._ledger.end(held, outcome)
 
     # against a child
@@ -238,9 +238,3 @@ class Dispatcher:
             self._ledger.has_started(head)
         if len(child.sent) > 1:
             self.take_back(child)
-
-
-def _usage(reaped: Reaped | None) -> dict[str, Any]:
-    if reaped is None:
-        return {}
-    return {"cpu_ms": round(reaped.cpu_s * 1000), "max_rss_bytes": reaped.max_rss_bytes}

@@ -31,9 +31,13 @@ class Ladder:
         self.kill_at = min(self.kill_at, now_at)
         self.hand_back_at = min(self.hand_back_at, now_at + REAP_S)
 
-    def arrived(self, now_at: float) -> None:
-        """All that is left is the last exchange: it gets the rest of the time, at least LAST_EXCHANGE_S."""
-        self.leave_by_at = max(self.leave_by_at, now_at + LAST_EXCHANGE_S)
+    def arrived(self, now_at: float, in_vain: bool) -> None:
+        """Only the last exchange is left: it gets the rest of the time, at least LAST_EXCHANGE_S.
+
+        `in_vain`: it would hand nothing back, and Redis is away: it gets no more than that.
+        """
+        last_at = now_at + LAST_EXCHANGE_S
+        self.leave_by_at = last_at if in_vain else max(self.leave_by_at, last_at)
 
     def next_at(self, phase: Phase) -> float:
         """When the next step is due."""

@@ -77,15 +77,13 @@ def of_death(
     allowed = max_deaths if settings.max_deaths is None else settings.max_deaths
     if settings.on_death == "fail":
         allowed = 1
-    usage: dict[str, Any] = {}
-    if reaped is not None:
-        usage = {"cpu_s": round(reaped.cpu_s, 3), "max_rss_bytes": reaped.max_rss_bytes}
     return Died(
         lease,
         reason,
         message=death_sentence(reason, lease, why_killed),
         default_max_deaths=allowed,
-        details=_details(output=output, klass=lease.klass, **usage),
+        # Not wait4's max RSS: it counts the pages that the child has inherited.
+        details=_details(output=output, klass=lease.klass, cpu_s=reaped and round(reaped.cpu_s, 3)),
     )
 
 
@@ -96,7 +94,8 @@ def death_reason(status: int) -> str:
         try:
             return signal.Signals(number).name
         except ValueError:
-            return f"SIGRT{number - signal.SIGRTMIN:+d}"
+            # Below SIGRTMIN are two that the C library keeps to itself.
+            return f"SIGRT+{number - signal.SIGRTMIN}" if number > signal.SIGRTMIN else f"SIG{number}"
     return f"exit-{os.waitstatus_to_exitcode(status)}"
 
 

@@ -347,6 +347,8 @@ class Forks:
             zygote.let_go()
         for zygote in self._zygotes.values():
             zygote.await_end(_REPORT_S)
+        for zygote in self._zygotes.values():
+            self._end_strangers(zygote)  # of one that was still importing, or was killed
 
 
 def _backoff_s(times: int) -> float:

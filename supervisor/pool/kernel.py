@@ -161,7 +161,8 @@ def receive(sock: socket.socket, size: int, max_fds: int, flags: int = 0) -> tup
             size, socket.CMSG_LEN(max_fds * 4), flags | socket.MSG_CMSG_CLOEXEC
         )
     except ConnectionResetError:
-        return b"", []  # gone without having read all that we said
+        # Told once: it is gone without having read all that we said. Its own last words come now.
+        return receive(sock, size, max_fds, flags)
     fds: list[int] = []
     for level, kind, payload in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:

@@ -198,7 +198,7 @@ class Master:
     # what people see
 
     def _on_line(self, child: Child, token: int, line: bytes) -> None:
-        held = self._ledger.find(token) or child.head
+        held = self._ledger.find(token) or child.head or child.last
         lease = held.lease if held is not None else None
         self._events.emit(
             "job.printed", jid=lease and lease.jid, klass=lease and lease.klass, child=child.number,
@@ -273,7 +273,7 @@ class Master:
     def _leave(self, ladder: Ladder, now_at: float) -> None:
         if self._phase is not Phase.LEAVING and self._conversation.settled and not self._slots.busy:
             self._become(Phase.LEAVING)
-            ladder.arrived(now_at)
+            ladder.arrived(now_at, in_vain=not self._session.connected and not self._session.may_hold_more)
         if self._phase is Phase.LEAVING:
             self._conversation.leave()
             if self._conversation.over or not self._served:
@@ -284,8 +284,10 @@ class Master:
     def _give_up(self) -> None:
         """Redis does not answer: what we could not say, the expiry of our leases will."""
         if self._phase is not Phase.LEAVING:
-            self._exit = Exit.NOT_HANDED_BACK
             self._become(Phase.LEAVING)
+            self._exit = Exit.NOT_HANDED_BACK
+        elif self._session.may_hold_more:
+            self._exit = Exit.NOT_HANDED_BACK
         self._become(Phase.STOPPED)
 
     def _close(self) -> int:

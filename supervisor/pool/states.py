@@ -19,8 +19,8 @@ class Phase(Enum):
 
 
 PHASE_MOVES: Final = {
-    Phase.SERVING: {Phase.DRAINING, Phase.KILLING},
-    Phase.DRAINING: {Phase.INTERRUPTING, Phase.KILLING, Phase.LEAVING},
+    Phase.SERVING: {Phase.DRAINING},
+    Phase.DRAINING: {Phase.INTERRUPTING, Phase.LEAVING},
     Phase.INTERRUPTING: {Phase.KILLING, Phase.LEAVING},
     Phase.KILLING: {Phase.LEAVING},
     Phase.LEAVING: {Phase.STOPPED},

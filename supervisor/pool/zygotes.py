@@ -83,5 +83,6 @@ class Zygote:
         try:
             if not kernel.await_ends([pidfd], timeout_s):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                kernel.await_ends([pidfd], timeout_s)
         finally:
             os.close(pidfd)

@@ -66,6 +66,13 @@ def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
+def rest() -> NoReturn:
+    """Wait to be killed; half a minute at the most, so that a test that fails leaves nothing behind."""
+    signal.setitimer(signal.ITIMER_REAL, 30.0)
+    while True:
+        signal.pause()
+
+
 class Process:
     """A fork of the test that runs one function and ends; killed and reaped by `end`."""
 
@@ -164,16 +171,14 @@ def honest(ends: Ends) -> NoReturn:
 def never_reading(ends: Ends) -> NoReturn:
     """Says that it is ready, and takes no job."""
     ends.talk.send(messages.READY)
-    while True:
-        signal.pause()
+    rest()
 
 
 def holding(ends: Ends) -> NoReturn:
     """Takes one job and keeps it."""
     ends.talk.send(messages.READY)
     ends.next_job()
-    while True:
-        signal.pause()
+    rest()
 
 
 class Desk:

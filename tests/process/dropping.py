@@ -1,7 +1,7 @@
-"""A proxy between a master and Redis that carries out every tenth exchange and keeps the reply to itself.
+"""A proxy between a master and Redis that has every nth exchange carried out, and keeps the reply to itself.
 
-Runs as a process of its own: `python dropping.py LISTEN REDIS EVERY`, both unix sockets; EVERY 0: none. For each line on
-its stdin it says what it has counted so far: exchanges, dropped replies, and batches of requests, which are round trips.
+Runs as a process of its own: `python dropping.py LISTEN REDIS EVERY`, both unix sockets; EVERY 0: none. For each line
+on its stdin it says what it has counted so far: exchanges, dropped replies, and batches of requests (round trips).
 """
 
 import asyncio

@@ -93,7 +93,7 @@ class Pool:
     """One `python -m supervisor run`."""
 
     def __init__(self, stage: "Stage", number: int, arguments: list[str], environment: dict[str, str],
-                 prefix: Iterable[str], **popen: Any) -> None:  # fmt: skip
+                 prefix: Iterable[str]) -> None:  # fmt: skip
         self.stage = stage
         self.number = number
         self.said: list[str] = []  # lines that are not events
@@ -102,7 +102,7 @@ class Pool:
         self.process = subprocess.Popen(
             [*prefix, sys.executable, "-m", "supervisor", "run", *arguments],
             cwd=stage.directory, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE, start_new_session=True, **popen,
+            stderr=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
         self.pid = self.process.pid
         self.pidfd = os.pidfd_open(self.pid)
@@ -164,7 +164,7 @@ class Pool:
         return now_at
 
     def send_group(self, signo: int) -> None:
-        """Send a signal to the master, the zygote and every child's group, as `kill -- -pgid` or a service manager does."""
+        """Send a signal to the master's group and every child, as a terminal or a service manager does."""
         os.killpg(self.pid, signo)
         for pid in self.child_pids():
             with contextlib.suppress(ProcessLookupError):
@@ -238,8 +238,14 @@ class Stage:
 
     # beginning
 
-    def start(self, *, environment: dict[str, str] | None = None, prefix: Iterable[str] = (), redis_url: str | None = None,
-              popen: dict[str, Any] | None = None, **flags: Any) -> Pool:  # fmt: skip
+    def start(
+        self,
+        *,
+        environment: dict[str, str] | None = None,
+        prefix: Iterable[str] = (),
+        redis_url: str | None = None,
+        **flags: Any,
+    ) -> Pool:
         """Start a supervisor: `jobs_per_child=0` is `--jobs-per-child 0`, a list is the flag several times."""
         given: dict[str, Any] = {
             "redis_url": redis_url or self.server.url, "namespace": self.namespace, "handlers": "menu", "processes": 1,
@@ -255,7 +261,7 @@ class Stage:
             "MENU_LEDGER": str(self.ledger.path), "MENU_GATES": str(self.directory / "gates"), "MENU_MARK": self.mark,
             **(environment or {}),
         }  # fmt: skip
-        pool = Pool(self, len(self.pools) + 1, arguments, full, prefix, **(popen or {}))
+        pool = Pool(self, len(self.pools) + 1, arguments, full, prefix)
         self.pools.append(pool)
         return pool
 
@@ -308,6 +314,10 @@ class Stage:
     def find(self, event: str, **fields: Any) -> list[dict[str, Any]]:
         """The same over all pools."""
         return [found for pool in self.pools for found in pool.find(event, **fields)]
+
+    def let_time_pass(self, seconds: float) -> None:
+        """For what only time brings about: a limit that runs out, an outage, an idle minute."""
+        time.sleep(seconds)
 
     def wait_until_idle(self, count: int) -> None:
         """Until so many masters wait for bells."""

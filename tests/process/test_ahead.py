@@ -16,7 +16,9 @@ def test_short_jobs_behind_an_unforeseen_long_one_run_elsewhere(stage, measured)
     _warm(stage, pools)
     gate = stage.gate("gate")
     began_unix = time.time()
-    long, *short = stage.queue.put_many([{"klass": "good.as_told", "data": {"gate": gate}}] + [{"klass": "good.as_told"}] * 10)
+    long, *short = stage.queue.put_many(
+        [{"klass": "good.as_told", "data": {"gate": gate}}] + [{"klass": "good.as_told"}] * 10
+    )
     stage.wait_until_ended(short)  # while the long one runs
     assert stage.client.job(long).state == "running"
     took_s = max(start.unix for jid in short for start in stage.ledger.starts(jid)) - began_unix

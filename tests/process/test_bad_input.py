@@ -73,14 +73,20 @@ BROKEN = {
     "exits": ("import sys\nsys.exit(4)", "SystemExit"),
     "segfaults": ("import ctypes\nctypes.string_at(0)", "SIGSEGV"),
     "hangs": ("import time\ntime.sleep(1000)", "1.5 s"),
-    "hangs_deaf": ("import signal, ctypes\nfor s in (1, 2, 15): signal.signal(s, 1)\nctypes.CDLL(None).sleep(1000)", "1.5 s"),
+    "hangs_deaf": (
+        "import signal, ctypes\nfor s in (1, 2, 15): signal.signal(s, 1)\nctypes.CDLL(None).sleep(1000)",
+        "1.5 s",
+    ),
     "empty": ("", "no @handler"),
     "twice": (
-        "from supervisor import handler\n@handler(name='one')\ndef a(job): ...\n@handler(name='one')\ndef b(job): ...\n",
+        "from supervisor import handler as h\n@h(name='one')\ndef a(job): ...\n@h(name='one')\ndef b(job): ...\n",
         "two handlers are named 'one'",
     ),
     "bad_setting": ("from supervisor import handler\n@handler(timeout='soon')\ndef a(job): ...\n", "soon"),
-    "leaves_processes": ("import subprocess\nsubprocess.Popen(['sleep', '1000'])\nraise LookupError('after it')", "after it"),
+    "leaves_processes": (
+        "import subprocess\nsubprocess.Popen(['sleep', '1000'])\nraise LookupError('after it')",
+        "after it",
+    ),
 }
 
 
@@ -113,7 +119,9 @@ def test_no_handlers_package_is_71(stage):
 
 def test_a_term_while_handlers_hang_in_their_import_drains(stage):
     (stage.directory / "broken").mkdir()
-    (stage.directory / "broken" / "__init__.py").write_text("import time\ntime.sleep(1000)")
+    (stage.directory / "broken" / "__init__.py").write_text(
+        "import subprocess, time\nsubprocess.Popen(['sleep', '1000'])\ntime.sleep(1000)"
+    )
     pool = stage.start(handlers="broken")
     pool.wait_for("master.started")
     began_at = pool.send(signal.SIGTERM)
@@ -157,7 +165,7 @@ def test_a_result_that_cannot_be_kept_completes_the_job_all_the_same(stage, klas
     stage.wait_until_ended([jid])
     job = stage.client.job(jid)
     assert (job.state, job.result) == ("complete", None)
-    assert "not kept" in pool.find("job.printed", jid=jid)[0]["line"]
+    assert "not kept" in pool.wait_for("job.printed", jid=jid)["line"]
     assert pool.drain() == 0
     stage.assert_nothing_left()
 
@@ -176,7 +184,7 @@ def test_a_handler_that_closes_its_output_is_not_the_masters_trouble(stage, jobs
             return sum(map(int, stat.read().rpartition(")")[2].split()[11:13])) / ticks
 
     began_s = cpu_s()
-    signal.sigtimedwait([], 1.0)
+    stage.let_time_pass(1.0)
     assert cpu_s() - began_s < 0.3
     stage.open_gate(gate)
     pool.wait_for("job.completed", jid=jid)

@@ -99,7 +99,9 @@ def test_after_the_masters_death_no_child_lives_and_a_peer_finishes_every_job_on
     stage.open_gate(gate)
     second = stage.start(processes=2, lease_ttl="1s")
     stage.wait_until_ended([*held, *behind])
-    took_over_s = max(start.unix for jid in held for start in stage.ledger.starts(jid)) - stage.find("master.started")[1]["time"]
+    took_over_s = (
+        max(start.unix for jid in held for start in stage.ledger.starts(jid)) - stage.find("master.started")[1]["time"]
+    )
     measured(f"a peer starts -> the lost jobs have started again (TTL 1 s, grace 0.3 s): {took_over_s:.2f} s")
     assert set(stage.states([*held, *behind])) == {"complete"}
     for jid in held:
@@ -149,6 +151,19 @@ def test_a_killed_zygote_costs_an_interruption_and_work_goes_on(stage, measured)
     stage.assert_nothing_left()
 
 
+def test_a_job_that_alone_sees_zygote_after_zygote_die_is_buried_in_the_end(stage):
+    pool = stage.start(processes=2).wait_ready()
+    jid = stage.queue.put("bad.kill_zygote", stage.gate("never"))
+    stage.wait_until_ended([jid])
+    job = stage.client.job(jid)
+    assert (job.state, job.interruptions, job.deaths, job.failures) == ("failed", 2, 3, 0)
+    assert stage.client.failed() == {"died:lost": 1}
+    after = stage.queue.put("good.noop")
+    stage.wait_until_ended([after])
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
 def test_mixed_work_under_random_kills_completes_every_job_once(stage, measured):
     """300 jobs of many kinds, a child killed every few starts: what ran more often than once had died."""
     stage.config(max_deaths=0)
@@ -167,7 +182,9 @@ def test_mixed_work_under_random_kills_completes_every_job_once(stage, measured)
     killed = 0
     while killed < 40 and len(stage.ended()) < 290:
         seen = len(stage.ledger.starts())
-        stage.wait_until(lambda: len(stage.ledger.starts()) > seen + 2 or len(stage.ended()) >= 290, "more starts", 20)
+        stage.wait_until(
+            lambda seen=seen: len(stage.ledger.starts()) > seen + 2 or len(stage.ended()) >= 290, "more starts"
+        )
         victim = pools[killed % 2].child_pids()
         if victim:
             killed += 1

@@ -95,7 +95,9 @@ def test_jobs_sent_ahead_are_taken_back_by_a_drain_in_their_order(stage, way):
 
 @pytest.mark.parametrize("jobs_per_child", [1, 0])
 @pytest.mark.parametrize("way", [_term, _term_group], ids=lambda way: way.__name__[1:])
-def test_a_handler_deaf_to_all_is_killed_within_the_budget_and_its_job_is_at_the_front(stage, way, jobs_per_child, measured):
+def test_a_handler_deaf_to_all_is_killed_within_the_budget_and_its_job_is_at_the_front(
+    stage, way, jobs_per_child, measured
+):
     pool = stage.start(processes=1, jobs_per_child=jobs_per_child, drain_timeout="1s", term_grace="0.5s").wait_ready()
     deaf = stage.queue.put("bad.c_sleep", 600)
     rest = stage.queue.put_many([{"klass": "good.noop"} for _ in range(5)])
@@ -105,7 +107,9 @@ def test_a_handler_deaf_to_all_is_killed_within_the_budget_and_its_job_is_at_the
     assert pool.wait() == 0
     took_s = time.monotonic() - began_at
     measured(f"drain of a deaf handler, budget 1.5 s: {took_s:.2f} s")
-    assert 1.4 <= took_s <= 2.5
+    drained_s = pool.find("master.stopped")[0]["time"] - pool.find("master.draining")[0]["time"]
+    assert 1.4 <= drained_s <= 2.5
+    assert took_s <= 5.0  # with the interpreter's own way down, which a loaded machine makes long
     job = stage.client.job(deaf)
     assert (job.state, job.interruptions, job.deaths, job.failures) == ("waiting", 1, 0, 0)
     assert _leased_order(stage, 10) == [deaf, *rest]
@@ -166,7 +170,7 @@ def test_a_later_second_term_means_hurry(stage):
     stage.wait_for_starts(jid)
     pool.send(signal.SIGTERM)
     pool.wait_for("master.draining")
-    signal.sigtimedwait([], 1.1)  # a repeat within a second would be the same request
+    stage.let_time_pass(1.1)  # a repeat within a second would be the same request
     began_at = pool.send(signal.SIGTERM)
     assert pool.wait() == 0
     assert time.monotonic() - began_at < 2

@@ -15,6 +15,8 @@ def test_a_flood_of_short_jobs_runs_each_once_and_loses_no_child(stage, jobs_per
     for bad in ("job.died", "job.stale", "child.killed", "zygote.retired", "zygote.lost", "redis.lost"):
         assert not pool.find(bad), bad
     first, last = stage.ledger.starts()[0].unix, stage.ledger.starts()[-1].unix
-    measured(f"{count} jobs, {jobs_per_child} per child, 3 children: {count / (last - first):.0f} jobs/s (debug log, ledger)")
+    measured(
+        f"{count} jobs, {jobs_per_child} per child, 3 children: {count / (last - first):.0f} jobs/s (debug log, ledger)"
+    )
     assert pool.drain() == 0
     stage.assert_nothing_left()

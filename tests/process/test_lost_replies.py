@@ -34,6 +34,9 @@ def test_lost_replies_lose_no_job_count_no_death_and_refuse_no_outcome(stage, pr
     assert redis.zcard(f"{stage.prefix}held:{pool.worker}") == 0
     assert pool.drain() == 0
     counts = proxy.counts()
-    measured(f"{counts['dropped']} replies dropped of {counts['exchanges']} exchanges; {len(jids)} jobs, {len(mortal)} deaths")
+    measured(
+        f"{counts['dropped']} replies dropped of {counts['exchanges']} exchanges;"
+        f" {len(jids)} jobs, {len(mortal)} deaths"
+    )
     assert counts["dropped"] >= 5
     stage.assert_nothing_left()

@@ -61,7 +61,8 @@ def test_as_pid_1_it_reaps_orphans_and_finds_the_leftovers_of_dead_children(stag
     stage.wait_until_ended(jids)
     # As `docker exec sh -c 'sleep 0.1 &'` does: a process that is left to PID 1.
     subprocess.run(
-        ["nsenter", "--target", str(_pid_1(pool)), "--pid", "--mount", "sh", "-c", "sleep 0.1 & sleep 0.2 &"], check=True
+        ["nsenter", "--target", str(_pid_1(pool)), "--pid", "--mount", "sh", "-c", "sleep 0.1 & sleep 0.2 &"],
+        check=True,
     )
     deadline_at = time.monotonic() + 5
     while time.monotonic() < deadline_at:

@@ -20,7 +20,13 @@ def _look(stage, **flags):
 
 def test_a_handler_runs_in_an_empty_directory_of_its_own_without_our_secrets_and_descriptors(stage):
     url = stage.server.url
-    secrets = {"REDIS_URL": url, "CELERY_BROKER": f"x {url}/0", "NOTIFY_SOCKET": "@n", "LISTEN_FDS": "1", "WATCHDOG_USEC": "9"}
+    secrets = {
+        "REDIS_URL": url,
+        "CELERY_BROKER": f"x {url}/0",
+        "NOTIFY_SOCKET": "@n",
+        "LISTEN_FDS": "1",
+        "WATCHDOG_USEC": "9",
+    }
     pool, seen = _look(stage, environment={**secrets, "LEASEHOLD_TERM_GRACE": "2s", "HARMLESS": "yes"})
     assert seen["cwd"] == seen["workdir"]
     assert Path(seen["cwd"]).is_relative_to(stage.directory / "tmp")
@@ -57,7 +63,9 @@ def test_a_program_that_a_handler_starts_inherits_none_of_our_descriptors(stage)
 
 def test_a_password_in_the_url_reaches_no_handler(stage):
     redis = stage.server.redis
-    redis.acl_setuser("sandboxed", enabled=True, passwords=["+sesame-77"], keys=["*"], channels=["*"], categories=["+@all"])
+    redis.acl_setuser(
+        "sandboxed", enabled=True, passwords=["+sesame-77"], keys=["*"], channels=["*"], categories=["+@all"]
+    )
     try:
         url = stage.server.url.replace("unix://", "unix://sandboxed:sesame-77@")
         pool, seen = _look(stage, redis_url=url, environment={"OTHER": "abc sesame-77 def", "PW": "sesame-77"})

@@ -1,5 +1,6 @@
-"""A master that stands still, and a Redis that is away: nobody is robbed too early, nothing is done twice, nothing lost."""
+"""A master that stands still, a Redis that is away: nobody is robbed too early, nothing done twice, nothing lost."""
 
+import os
 import signal
 import time
 
@@ -51,7 +52,7 @@ def test_a_stale_child_is_stopped_when_its_master_learns_that_the_lease_is_lost(
 
 
 def test_a_short_stop_costs_nothing(stage):
-    """Suspended for longer than a job's limit but within its lease: the child's answer is read before the deadline is."""
+    """Suspended past a job's limit but within its lease: the child's answer is read before the deadline is acted on."""
     pool = stage.start(processes=1).wait_ready()
     gate = stage.gate("gate")
     jid = stage.queue.put("good.hold", gate, timeout=1.0)
@@ -59,11 +60,33 @@ def test_a_short_stop_costs_nothing(stage):
     pool.send(signal.SIGSTOP)
     stage.open_gate(gate)
     assert await_ends([start.pid], 5.0) == []  # it has answered, and left after its last job
-    signal.sigtimedwait([], 1.2)  # the limit passes; no event tells of it
+    stage.let_time_pass(1.2)  # the limit passes; no event tells of it
     pool.send(signal.SIGCONT)
     pool.wait_for("job.completed", jid=jid)
     job = stage.client.job(jid)
     assert (job.state, job.deaths) == ("complete", 0)
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_a_zygote_that_hangs_is_replaced_and_its_children_finish(stage):
+    pool = stage.start(processes=2).wait_ready()
+    gate = stage.gate("gate")
+    held = stage.queue.put("good.hold", gate)
+    stage.wait_for_starts(held)
+    hung = pool.zygote_pid
+    os.kill(hung, signal.SIGSTOP)
+    jids = stage.queue.put_many([{"klass": "good.noop"} for _ in range(10)])
+    stage.wait_until_ended(jids)
+    assert pool.find("zygote.retired")
+    assert pool.zygote_pid != hung
+    assert stage.client.job(held).state == "running"
+    stage.open_gate(gate)
+    stage.wait_until_ended([held])
+    assert set(stage.states([held, *jids])) == {"complete"}
+    assert [len(stage.ledger.starts(jid)) for jid in (held, *jids)] == [1] * 11
+    assert not pool.find("job.died")
     assert pool.drain() == 0
     stage.assert_nothing_left()
 
@@ -85,7 +108,7 @@ def test_redis_away_for_seconds_costs_nothing(own_stage, own_server, how):
     stage.open_gate(gate)  # outcomes come while nobody can be told of them
     for pool in pools:
         pool.wait_for("redis.lost")
-    signal.sigtimedwait([], 2.0)  # the outage
+    stage.let_time_pass(2.0)  # the outage
     if how == "stopped":
         own_server.process.send_signal(signal.SIGCONT)
     else:
@@ -112,11 +135,11 @@ def test_a_long_job_outlives_an_outage_longer_than_its_lease(own_stage, own_serv
     own_server.kill()
     for pool in pools:
         pool.wait_for("redis.lost")
-    signal.sigtimedwait([], 3.0)  # longer than TTL and grace
+    stage.let_time_pass(3.0)  # longer than TTL and grace
     own_server.start()
     for pool in pools:
         pool.wait_for("redis.connected")
-    signal.sigtimedwait([], 1.5)  # a peer that would rob it would do so now
+    stage.let_time_pass(1.5)  # a peer that would rob it would do so now
     stage.open_gate(gate)
     stage.wait_until_ended([jid])
     assert len(stage.ledger.starts(jid)) == 1
@@ -144,7 +167,9 @@ def test_a_drain_while_redis_is_away_exits_75_within_the_budget_and_loses_nothin
     assert pool.wait() == 75
     took_s = time.monotonic() - began_at
     measured(f"drain while Redis is {how}, budget 1.5 s + 2 s: {took_s:.2f} s")
-    assert took_s <= 1.5 + 2 + 1
+    drained_s = pool.find("master.stopped")[0]["time"] - pool.find("master.draining")[0]["time"]
+    assert drained_s <= 1.5 + 2 + 0.5
+    assert took_s <= 7.0  # with the interpreter's own way down, which a loaded machine makes long
     if how == "stopped":
         own_server.process.send_signal(signal.SIGCONT)
     else:

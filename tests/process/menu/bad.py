@@ -157,3 +157,11 @@ def fork_returns_twice(job):
     """Forks, and lets the other process return from the handler too."""
     menu.enter(job)
     os.fork()
+
+
+@handler
+def kill_zygote(job):
+    """Kills what all children come from."""
+    menu.enter(job)
+    os.kill(os.getppid(), signal.SIGKILL)
+    menu.wait_at(job.data)

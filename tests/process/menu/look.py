@@ -24,7 +24,6 @@ def _descriptors(pid):
 def around(job):
     menu.enter(job)
     status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
-    looker = "import os; print([(fd, os.readlink('/proc/self/fd/' + fd)) for fd in os.listdir('/proc/self/fd')][:-1])"
     return {
         "pid": os.getpid(),
         "ppid": os.getppid(),
@@ -39,14 +38,19 @@ def around(job):
         "read": os.read(0, 10).decode(),
         "descriptors": _descriptors("self"),
         "heirs": subprocess.run(
-            ["sh", "-c", "for f in /proc/self/fd/*; do readlink $f; done"], capture_output=True, text=True, close_fds=False
+            ["sh", "-c", "for f in /proc/self/fd/*; do readlink $f; done"],
+            capture_output=True,
+            text=True,
+            close_fds=False,
         ).stdout.split(),
         "no_new_privs": status["NoNewPrivs"].strip(),
         "blocked": status["SigBlk"].strip(),
         "ignored": status["SigIgn"].strip(),
         "core": resource.getrlimit(resource.RLIMIT_CORE),
         "term": str(signal.getsignal(signal.SIGTERM)),
-        "modules": [name for name in ("redis", "hiredis", "supervisor.pool.master") if name in __import__("sys").modules],
+        "modules": [
+            name for name in ("redis", "hiredis", "supervisor.pool.master") if name in __import__("sys").modules
+        ],
     }
 
 

@@ -1,0 +1,471 @@
+"""A job's way through the master, with real processes at the other end that speak the wire protocol, well or badly."""
+
+import os
+import signal
+import socket
+
+import pytest
+from parts import Ends, await_readable, holding, honest, lease_of, never_reading, rest
+
+from supervisor import clock
+from supervisor.engine.jobs import Completed, Died, Failed, Released, Retried, Unknown
+from supervisor.pool import kernel, messages
+from supervisor.pool.child import OUTPUT_MARK
+from supervisor.pool.messages import Trouble, Verb, pack_trouble
+from supervisor.pool.states import ChildState
+
+QUICK_S = 0.0001
+
+
+def summary(outcomes):
+    """(kind, token) of each."""
+    return [(type(outcome), outcome.lease.token) for outcome in outcomes]
+
+
+# a job's way
+
+
+def test_jobs_are_completed_in_the_order_in_which_they_were_sent(desk):
+    desk = desk(processes="1")
+    desk.pace.learn("k", QUICK_S)
+    child = desk.child(honest)
+    desk.give(*(lease_of(token) for token in range(1, 51)), starting=1)
+    assert len(child.sent) == 50
+    desk.turn(lambda: child.state is ChildState.IDLE)
+    assert summary(desk.outcomes()) == [(Completed, token) for token in range(1, 51)]
+    assert len(desk.ledger) == 0
+    assert [event["jid"] for event in desk.events("job.started")] == [f"j{token}" for token in range(1, 51)]
+    assert child.served == 50
+
+
+def test_what_nobody_may_have_now_goes_back_uncounted_in_order(desk):
+    desk = desk(processes="1")
+    desk.child(holding)
+    desk.give(*(lease_of(token) for token in range(1, 5)))
+    outcomes = desk.outcomes()
+    assert summary(outcomes) == [(Released, token) for token in (2, 3, 4)]
+    assert not any(outcome.started for outcome in outcomes)
+    assert [lease.token for lease in desk.ledger.leases] == [1]
+
+
+def test_a_klass_that_no_handler_has_goes_back_with_a_delay(desk):
+    desk = desk()
+    desk.child(honest)
+    desk.give(lease_of(1, "unknown"))
+    assert summary(desk.outcomes()) == [(Unknown, 1)]
+
+
+def test_a_child_leaves_after_its_last_job_and_is_killed_if_it_does_not_go(desk):
+    desk = desk(jobs_per_child="1")
+    child = desk.child(honest)
+    desk.give(lease_of(1))
+    desk.turn(lambda: child.state is ChildState.LEAVING)
+    desk.dispatcher.keep_time(clock.monotonic())
+    assert child.state is ChildState.LEAVING
+    desk.dispatcher.keep_time(child.kill_at)
+    assert desk.reap(child) == signal.SIGKILL
+    assert summary(desk.outcomes()) == [(Completed, 1)]
+    assert desk.events("child.killed")[0]["reason"] == "it did not exit after its last job"
+
+
+def test_every_word_of_a_child_becomes_its_outcome(desk):
+    words = [
+        (Verb.COMPLETED, b'{"a":1}', Completed),
+        (Verb.RETRIED, pack_trouble(Trouble("E", "m", None, 1.0)), Retried),
+        (Verb.FAILED, pack_trouble(Trouble("g", "m")), Failed),
+        (Verb.INTERRUPTED, pack_trouble(Trouble(None, "drain")), Released),
+    ]
+
+    def behave(ends):
+        ends.talk.send(messages.READY)
+        for verb, body, _kind in words:
+            token = ends.next_job().token
+            os.write(ends.out, b"a word\n" + OUTPUT_MARK % token)
+            ends.say(verb, token, body, 0.25)
+        rest()
+
+    desk = desk(processes="1")
+    child = desk.child(behave)
+    outcomes = []
+    for token, (_verb, _body, kind) in enumerate(words, 1):
+        (held,) = desk.give(lease_of(token))
+        desk.turn(lambda: child.state is ChildState.IDLE)
+        outcomes += desk.outcomes()
+        assert (type(outcomes[-1]), outcomes[-1].lease.token) == (kind, token)
+        assert held.run_s == 0.25
+    assert [outcome.details.get("output") for outcome in outcomes[1:3]] == ["a word\n", "a word\n"]
+    assert held.said == {"reason": "drain"}
+    assert desk.pace.of("k") == 0.25
+
+
+# hostile children
+
+
+def forged(ends: Ends):
+    ends.say(Verb.COMPLETED, ends.next_job().token + 1)
+
+
+def twice(ends: Ends):
+    token = ends.next_job().token
+    ends.say(Verb.COMPLETED, token)
+    ends.say(Verb.COMPLETED, token)
+
+
+def ready_again(ends: Ends):
+    ends.next_job()
+    while True:
+        ends.talk.send(messages.READY)
+
+
+def says(packet):
+    def behave(ends: Ends):
+        ends.next_job()
+        ends.talk.send(packet)
+
+    return behave
+
+
+def answers(verb, body):
+    def behave(ends: Ends):
+        ends.say(verb, ends.next_job().token, body)
+
+    return behave
+
+
+def oversized(ends: Ends):
+    ends.talk.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**21)
+    ends.say(Verb.COMPLETED, ends.next_job().token, b'"' + b"x" * 70_000 + b'"')
+
+
+HOSTILE = {
+    "an outcome for a token that is not its": forged,
+    "the same outcome twice": twice,
+    "ready for ever": ready_again,
+    "one byte": says(b"\x01"),
+    "a verb without a body's length": says(b"\x01" * 12),
+    "noise": says(os.urandom(2000)),
+    "a verb that does not exist": answers(77, pack_trouble(Trouble("g", "m"))),
+    "a result that is no JSON": answers(Verb.COMPLETED, b"{"),
+    "a result that is too large": oversized,
+    "a failure without a body": answers(Verb.FAILED, b""),
+    "a failure that is a number": answers(Verb.RETRIED, b"5"),
+    "a delay that is true": answers(Verb.RETRIED, b'[null,"m",null,true]'),
+    "a delay that is a list": answers(Verb.RETRIED, b'[null,"m",null,[]]'),
+    "a group that is 0": answers(Verb.FAILED, b'[0,"m",null,null]'),
+    "an interruption with nonsense": answers(Verb.INTERRUPTED, b"[1]"),
+}
+
+
+@pytest.mark.parametrize("behave", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_child_that_speaks_nonsense_is_killed_and_nothing_is_raised(desk, behave):
+    def run(ends):
+        ends.talk.send(messages.READY)
+        behave(ends)
+        rest()
+
+    desk = desk(processes="1")
+    child = desk.child(run)
+    desk.give(lease_of(1))
+    desk.turn(lambda: child.state is ChildState.DOOMED)
+    assert "nonsense" in desk.events("child.killed")[0]["reason"]
+    desk.dispatcher.on_spoke(child)
+    assert desk.reap(child) == signal.SIGKILL
+    kinds = [kind for kind, _token in summary(desk.outcomes())]
+    assert kinds == ([Completed] if behave is twice else [Died])
+    assert len(desk.events("child.killed")) == 1
+    assert len(desk.ledger) == 0
+
+
+def test_a_child_that_answers_before_it_has_a_job_is_killed(desk):
+    desk = desk()
+    child = desk.child(lambda ends: (ends.say(Verb.COMPLETED, 1), rest()), ready=False)
+    desk.turn(lambda: child.state is ChildState.DOOMED)
+    desk.reap(child)
+    assert desk.outcomes() == []
+
+
+def test_a_child_that_shuts_down_the_socket_of_its_jobs_is_killed_and_another_gets_the_job(desk):
+    def shut(ends):
+        ends.jobs.shutdown(socket.SHUT_RD)
+        never_reading(ends)
+
+    desk = desk()
+    first, second = desk.child(shut), desk.child(holding)
+    desk.give(lease_of(1))
+    assert (first.state, second.head.lease.token) == (ChildState.DOOMED, 1)
+    desk.reap(first)
+    assert desk.outcomes() == []
+
+
+def test_garbage_after_the_outcome_does_not_undo_it(desk):
+    def behave(ends):
+        ends.talk.send(messages.READY)
+        ends.say(Verb.COMPLETED, ends.next_job().token)
+        ends.talk.send(b"x")
+
+    desk = desk()
+    child = desk.child(behave)
+    desk.give(lease_of(1))
+    desk.reap(child)
+    assert summary(desk.outcomes()) == [(Completed, 1)]
+
+
+# deaths
+
+
+def test_a_death_is_settled_by_its_last_words_then_what_it_never_received_then_the_job_in_its_hands(desk):
+    def behave(ends):
+        ends.talk.send(messages.READY)
+        ends.say(Verb.COMPLETED, ends.next_job().token)
+        ends.next_job()
+        os.write(ends.out, b"a line\nlast words")
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    desk = desk(processes="1")
+    desk.pace.learn("k", QUICK_S)
+    child = desk.child(behave)
+    desk.give(*(lease_of(token) for token in range(1, 6)))
+    assert len(child.sent) == 5
+    assert os.WTERMSIG(desk.reap(child)) == signal.SIGSEGV
+    outcomes = desk.outcomes()
+    assert sorted(summary(outcomes), key=lambda each: each[1]) == [
+        (Completed, 1), (Died, 2), (Released, 3), (Released, 4), (Released, 5),
+    ]  # fmt: skip
+    assert [outcome.started for outcome in outcomes if isinstance(outcome, Released)] == [False] * 3
+    (died,) = [outcome for outcome in outcomes if isinstance(outcome, Died)]
+    assert died.reason == "SIGSEGV"
+    assert died.details["output"].startswith("a line\nlast words")
+    assert died.details["cpu_s"] == 0.5
+
+
+def test_what_a_dying_child_printed_last_is_told_as_its_jobs(desk):
+    def behave(ends):
+        ends.talk.send(messages.READY)
+        ends.next_job()
+        os.write(ends.out, b"last words\n")
+
+    desk = desk()
+    child = desk.child(behave)
+    heads = []
+    child.output._on_line = lambda token, line: heads.append((child.head and child.head.lease.token, line))
+    desk.give(lease_of(7))
+    desk.reap(child)
+    assert heads == [(7, b"last words")]
+
+
+def test_jobs_taken_back_from_the_dead_go_to_another_child_that_may_have_them(desk):
+    desk = desk(processes="2")
+    first, _held = busy_with_five(desk)
+    second = desk.child(never_reading)
+    desk.processes[first.number].end()
+    desk.dispatcher.on_gone(first, None, "lost")
+    assert [held.lease.token for held in second.sent] == [2, 3, 4, 5]
+    assert [(type(outcome), outcome.reason) for outcome in desk.outcomes()] == [(Died, "lost")]
+
+
+def test_the_head_of_a_child_that_is_killed_on_the_way_down_is_an_interruption(desk):
+    def behave(ends):
+        ends.talk.send(messages.READY)
+        ends.next_job()
+        ends.talk.send(b"")
+        rest()
+
+    desk = desk(processes="1")
+    child = desk.child(behave)
+    desk.give(lease_of(1))
+    desk.turn(lambda: child.at_end)  # it has the job: an empty packet is the only thing it says
+    desk.dispatcher.kill_all("drain")
+    desk.reap(child)
+    (outcome,) = desk.outcomes()
+    assert (type(outcome), outcome.started) == (Released, True)
+
+
+# lost leases
+
+
+def test_a_lost_lease_has_its_handler_stopped_and_then_killed_and_nothing_is_settled(desk):
+    def behave(ends):
+        signal.signal(kernel.NOTICE_SIGNAL, lambda *_: None)
+        ends.talk.send(messages.READY)
+        ends.next_job()
+        rest()
+
+    desk = desk(processes="1", term_grace="1s")
+    child = desk.child(behave)
+    (held,) = desk.give(lease_of(1))
+    desk.dispatcher.on_lost(held)
+    assert desk.events("lease.lost")[0]["jid"] == "j1"
+    desk.dispatcher.keep_time(clock.monotonic())
+    assert child.state is ChildState.BUSY
+    desk.dispatcher.keep_time(child.kill_at)
+    desk.reap(child)
+    assert desk.outcomes() == []
+    assert len(desk.ledger) == 0
+
+
+def test_the_outcome_of_a_lost_lease_is_sent_and_the_child_goes_on(desk):
+    def behave(ends):
+        signal.signal(kernel.NOTICE_SIGNAL, signal.SIG_IGN)
+        ends.talk.send(messages.READY)
+        token = ends.next_job().token
+        await_readable(ends.talk)
+        ends.say(Verb.COMPLETED, token)
+        rest()
+
+    desk = desk(processes="1")
+    child = desk.child(behave)
+    (held,) = desk.give(lease_of(1))
+    desk.dispatcher.on_lost(held)
+    desk.turn(lambda: child.state is ChildState.IDLE)
+    assert (child.kill_at, child.why_killed) == (None, None)
+    assert summary(desk.outcomes()) == [(Completed, 1)]
+    assert len(desk.ledger) == 0
+
+
+def test_a_lost_lease_that_was_sent_ahead_is_taken_back_and_dropped_and_the_others_stay_in_order(desk):
+    desk = desk(processes="1")
+    desk.pace.learn("k", QUICK_S)
+    child = desk.child(never_reading)
+    held = desk.give(*(lease_of(token) for token in range(1, 6)))
+    desk.dispatcher.on_lost(held[2])
+    assert [each.lease.token for each in child.sent] == [1, 2, 4, 5]
+    assert [lease.token for lease in desk.ledger.leases] == [1, 2, 4, 5]
+    assert child.kill_at is None
+    assert desk.outcomes() == []
+
+
+def test_a_lost_lease_that_no_child_has_is_simply_gone(desk):
+    desk = desk(processes="1")
+    held = desk.ledger
+    desk.child(never_reading)
+    (first,) = desk.give(lease_of(1))
+    child = desk.slots.get(1)
+    child.take_back()
+    held.ready.append(first)
+    desk.dispatcher.on_lost(first)
+    assert (list(held.ready), len(held)) == ([], 0)
+
+
+# time
+
+
+def busy_with_five(desk):
+    """A child that holds the first of five jobs, of which all were thought to be quick."""
+    desk.pace.learn("k", QUICK_S)
+
+    def behave(ends):
+        ends.talk.send(messages.READY)
+        ends.next_job()
+        os.write(ends.out, b"has it\n")
+        rest()
+
+    child = desk.child(behave)
+    held = desk.give(*(lease_of(token) for token in range(1, 6)), starting=0)
+    await_readable(child.output.fd)
+    return child, held
+
+
+def test_a_child_that_overruns_has_what_it_did_not_receive_taken_back_and_its_start_told(desk):
+    desk = desk(processes="1", dispatch_ahead="20ms")
+    child, held = busy_with_five(desk)
+    desk.dispatcher.keep_time(held[0].started_at + 0.019)
+    assert (child.overran, len(child.sent)) == (False, 5)
+    assert desk.dispatcher.deadline_at() == pytest.approx(held[0].started_at + 0.02)
+    desk.dispatcher.keep_time(held[0].started_at + 0.021)
+    assert [each.lease.token for each in child.sent] == [1]
+    assert summary(desk.outcomes()) == [(Released, token) for token in (2, 3, 4, 5)]
+    assert desk.ledger.take_started() == [held[0].lease]
+    assert desk.dispatcher.deadline_at() == pytest.approx(held[0].started_at + desk.config.job_timeout_s)
+
+
+def test_what_is_taken_back_from_a_child_that_overran_goes_to_an_idle_one(desk):
+    desk = desk(processes="2", dispatch_ahead="20ms")
+    child, held = busy_with_five(desk)
+    other = desk.child(never_reading)
+    desk.dispatcher.keep_time(held[0].started_at + 0.021)
+    assert [each.lease.token for each in other.sent] == [2, 3, 4, 5]
+    assert [each.lease.token for each in child.sent] == [1]
+    assert desk.outcomes() == []
+
+
+@pytest.mark.parametrize(("own_ms", "handler_s", "limit_s"), [(2000, 5.0, 2.0), (None, 5.0, 5.0), (None, None, 7.0)])
+def test_past_its_time_limit_a_job_says_where_it_is_and_is_killed(desk, own_ms, handler_s, limit_s):
+    def behave(ends):
+        signal.signal(kernel.STACKS_SIGNAL, lambda *_: os.write(ends.out, b"stacks\n"))
+        ends.talk.send(messages.READY)
+        ends.next_job()
+        os.write(ends.out, b"has it\n")
+        rest()
+
+    desk = desk(processes="1", job_timeout="7s")
+    child = desk.child(behave)
+    (held,) = desk.give(lease_of(1, timeout_ms=own_ms), timeout_s=handler_s)
+    await_readable(child.output.fd)
+    child.output.read()
+    desk.dispatcher.keep_time(held.started_at + limit_s - 0.01)
+    assert child.kill_at is None
+    desk.dispatcher.keep_time(held.started_at + limit_s)
+    await_readable(child.output.fd)
+    desk.dispatcher.keep_time(child.kill_at)
+    desk.reap(child)
+    (outcome,) = desk.outcomes()
+    assert (type(outcome), outcome.reason) == (Died, "timeout")
+    assert "stacks" in outcome.details["output"]
+
+
+def test_a_limit_of_0_is_none(desk):
+    desk = desk(processes="1", job_timeout="7s")
+    child = desk.child(never_reading)
+    (held,) = desk.give(lease_of(1, timeout_ms=0))
+    desk.dispatcher.keep_time(held.started_at + 10**8)
+    assert (child.kill_at, child.overran) == (None, True)
+
+
+def test_a_job_that_ends_in_the_last_instant_is_not_killed(desk):
+    def behave(ends):
+        signal.signal(kernel.STACKS_SIGNAL, signal.SIG_IGN)
+        ends.talk.send(messages.READY)
+        ends.say(Verb.COMPLETED, ends.next_job().token)
+        rest()
+
+    desk = desk(processes="1", job_timeout="7s")
+    child = desk.child(behave)
+    (held,) = desk.give(lease_of(1))
+    desk.dispatcher.keep_time(held.started_at + 7)
+    assert child.kill_at is not None
+    desk.turn(lambda: child.state is ChildState.IDLE)
+    desk.dispatcher.keep_time(held.started_at + 100)
+    assert (child.state, child.kill_at) == (ChildState.IDLE, None)
+
+
+# the way down
+
+
+def test_when_it_closes_what_has_not_started_goes_back_and_nothing_starts_any_more(desk):
+    desk = desk(processes="1")
+    child, _held = busy_with_five(desk)
+    desk.dispatcher.close()
+    assert [each.lease.token for each in child.sent] == [1]
+    desk.give(lease_of(9), lease_of(10, "unknown"))
+    outcomes = desk.outcomes()
+    assert summary(outcomes) == [(Released, token) for token in (2, 3, 4, 5, 9, 10)]
+    assert not any(outcome.started for outcome in outcomes)
+
+
+def test_every_running_handler_is_interrupted_with_the_reason_and_the_token_of_its_job(desk):
+    def behave(ends):
+        signal.signal(kernel.NOTICE_SIGNAL, signal.SIG_IGN)
+        ends.talk.send(messages.READY)
+        token = ends.next_job().token
+        await_readable(ends.talk)
+        notice = messages.unpack_notice(ends.talk.recv(1000))
+        assert notice.token == token
+        ends.say(Verb.INTERRUPTED, token, pack_trouble(Trouble(None, notice.reason)))
+        rest()
+
+    desk = desk(processes="2")
+    children = [desk.child(behave) for _ in range(2)]
+    desk.give(lease_of(1), lease_of(2))
+    desk.dispatcher.interrupt_all("drain")
+    desk.turn(lambda: all(child.state is ChildState.IDLE for child in children))
+    assert sorted(summary(desk.outcomes()), key=lambda each: each[1]) == [(Released, 1), (Released, 2)]

@@ -1,0 +1,90 @@
+"""Every lease is in the ledger from its grant until its end is accepted, or until it is lost."""
+
+import pytest
+from parts import held_of
+
+from supervisor.engine.jobs import Completed, Released
+from supervisor.pool.ledger import Ledger
+
+
+@pytest.fixture
+def ledger():
+    return Ledger()
+
+
+def add(ledger, *tokens):
+    made = [held_of(token) for token in tokens]
+    for held in made:
+        ledger.add(held)
+    return made
+
+
+def test_a_lease_counts_until_its_end_is_accepted(ledger):
+    (held,) = add(ledger, 1)
+    assert (len(ledger), ledger.leases, ledger.find(1)) == (1, [held.lease], held)
+    ledger.end(held, Completed(held.lease))
+    assert (len(ledger), ledger.leases, ledger.has_ended) == (1, [held.lease], True)
+    assert ledger.settle_next(10) == [held.outcome]
+    assert (len(ledger), ledger.leases, ledger.find(1), ledger.has_ended) == (1, [], None, False)
+    assert ledger.settled() == [held]
+    assert len(ledger) == 0
+
+
+def test_outcomes_go_in_the_order_of_the_ends_and_no_more_than_fit_into_an_exchange(ledger):
+    held = add(ledger, 1, 2, 3, 4, 5)
+    for each in reversed(held):
+        ledger.end(each, Released(each.lease))
+    assert [outcome.lease.token for outcome in ledger.settle_next(2)] == [5, 4]
+    assert [each.lease.token for each in ledger.settled()] == [5, 4]
+    assert [outcome.lease.token for outcome in ledger.settle_next(1000)] == [3, 2, 1]
+
+
+def test_nothing_has_ended_where_nothing_has(ledger):
+    add(ledger, 1)
+    assert (ledger.settle_next(10), ledger.settled(), len(ledger)) == ([], [], 1)
+
+
+def test_there_is_one_exchange_at_a_time(ledger):
+    for held in add(ledger, 1, 2):
+        ledger.end(held, Completed(held.lease))
+    ledger.settle_next(1)
+    with pytest.raises(AssertionError):
+        ledger.settle_next(1)
+
+
+def test_what_ends_while_others_are_settling_waits_for_the_next_exchange(ledger):
+    first, second = add(ledger, 1, 2)
+    ledger.end(first, Completed(first.lease))
+    ledger.settle_next(10)
+    ledger.end(second, Completed(second.lease))
+    assert (ledger.has_ended, ledger.leases, len(ledger)) == (True, [second.lease], 2)
+    assert ledger.settled() == [first]
+    assert [outcome.lease for outcome in ledger.settle_next(10)] == [second.lease]
+
+
+def test_a_lost_lease_is_neither_renewed_nor_sent_nor_counted(ledger):
+    lost, kept = add(ledger, 1, 2)
+    ledger.ready.extend([lost, kept])
+    ledger.lose(lost)
+    ledger.lose(lost)
+    assert (lost.lost, list(ledger.ready), ledger.leases, len(ledger)) == (True, [kept], [kept.lease], 1)
+
+
+def test_the_outcome_of_a_lost_lease_is_sent_all_the_same_to_be_refused(ledger):
+    (held,) = add(ledger, 1)
+    ledger.lose(held)
+    ledger.end(held, Completed(held.lease))
+    assert ledger.settle_next(10) == [held.outcome]
+    assert ledger.settled() == [held]
+
+
+def test_what_has_started_is_told_once_and_only_while_it_is_held(ledger):
+    first, lost, ended = add(ledger, 1, 2, 3)
+    for held in (first, lost, ended):
+        ledger.has_started(held)
+    ledger.lose(lost)
+    ledger.end(ended, Completed(ended.lease))
+    ledger.settle_next(10)
+    assert ledger.take_started() == [first.lease]
+    assert ledger.take_started() == []
+    assert first.told_started

@@ -1,0 +1,288 @@
+"""A child's surroundings: it does not outlive its zygote, and touches nothing outside its directory."""
+
+import os
+import resource
+import signal
+import time
+
+import pytest
+from parts import Process, await_readable, in_fork, rest
+
+from supervisor.pool import kernel, sandbox
+
+TRIES = 30
+
+
+class Family:
+    """A zygote, and a pipe that all of it hold open: its end is the end of the last of them."""
+
+    def __init__(self, zygote):
+        self.ended, self.lives = os.pipe()
+        self.go, self.goes = os.pipe()
+        self.zygote = Process(lambda: (os.close(self.ended), os.close(self.goes), zygote(self)))
+        os.close(self.lives)
+        os.close(self.go)
+
+    def await_word(self):
+        await_readable(self.ended)
+        return os.read(self.ended, 100)
+
+    def await_all_ends(self):
+        await_readable(self.ended)
+        while os.read(self.ended, 100):
+            await_readable(self.ended)
+
+    def close(self):
+        self.zygote.end()
+        os.close(self.goes)
+        os.close(self.ended)
+
+
+def test_a_child_whose_zygote_dies_between_the_fork_and_its_first_step_ends_itself():
+    """The hook that comes first holds it up until the zygote is gone: too late for any parent-death signal."""
+
+    def zygote(family):
+        def hold_up():
+            os.write(family.lives, b"f")
+            os.read(family.go, 1)
+
+        os.register_at_fork(after_in_child=hold_up)
+        guard = sandbox.Guard()
+        if guard.fork() == 0:
+            os.write(family.lives, b"lives on")
+        rest()
+
+    for _ in range(TRIES):
+        family = Family(zygote)
+        assert family.await_word() == b"f"
+        family.zygote.end()
+        os.write(family.goes, b"g")
+        await_readable(family.ended)
+        assert os.read(family.ended, 100) == b""
+        family.close()
+
+
+def test_no_child_outlives_a_zygote_that_is_killed_at_any_instant_of_its_forking():
+    def zygote(family):
+        guard = sandbox.Guard()
+        os.write(family.lives, b"g")
+        for _ in range(100):
+            if guard.fork() == 0:
+                rest()
+        rest()
+
+    for attempt in range(TRIES):
+        family = Family(zygote)
+        assert family.await_word() == b"g"
+        kill_at = time.monotonic() + attempt * 0.0002
+        while time.monotonic() < kill_at:
+            os.sched_yield()
+        family.zygote.end()
+        family.await_all_ends()
+        family.close()
+
+
+def test_no_hook_of_the_handlers_comes_before_the_guard():
+    """Their hook never returns; the child ends with its zygote all the same."""
+
+    def zygote(family):
+        guard = sandbox.Guard()
+        os.register_at_fork(after_in_child=lambda: (os.write(family.lives, b"h"), rest()))
+        guard.fork()
+        rest()
+
+    for _ in range(5):
+        family = Family(zygote)
+        assert family.await_word() == b"h"
+        family.zygote.end()
+        family.await_all_ends()
+        family.close()
+
+
+def test_forks_that_handlers_make_are_none_of_the_guards_business():
+    def run():
+        sandbox.Guard()
+        ours, theirs = os.pipe()
+
+        def parent():
+            pid = os.fork()
+            if pid == 0:
+                rest()
+            os.write(theirs, b"%d" % pid)
+
+        Process(parent).await_end()
+        daemon = int(os.read(ours, 20))
+        os.kill(daemon, 0)
+        os.kill(daemon, signal.SIGKILL)
+
+    in_fork(run)
+
+
+# what it inherits
+
+
+def test_group_signals_do_not_end_a_child_and_are_default_again_in_what_it_executes():
+    def run():
+        sandbox.ignore_group_signals()
+        for signo in sandbox.GROUP_SIGNALS:
+            os.kill(os.getpid(), signo)
+        assert signal.SIG_IGN not in [signal.getsignal(signo) for signo in sandbox.GROUP_SIGNALS]
+        pid = os.posix_spawn("/bin/sleep", ["sleep", "60"], {})
+        os.kill(pid, signal.SIGTERM)
+        assert os.waitpid(pid, 0)[1] == signal.SIGTERM
+
+    in_fork(run)
+
+
+def test_dispositions_that_handlers_set_while_they_were_imported_are_taken_back():
+    def run():
+        sandbox.ignore_group_signals()
+        for signo in (signal.SIGUSR1, signal.SIGCHLD, signal.SIGALRM, signal.SIGQUIT):
+            signal.signal(signo, signal.SIG_IGN)
+        sandbox.prepare()
+        changed = {signo for signo in signal.valid_signals() if signal.getsignal(signo) not in (signal.SIG_DFL, None)}
+        assert changed == {*sandbox.GROUP_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ}
+        assert resource.getrlimit(resource.RLIMIT_CORE) == (0, 0)
+
+    in_fork(run)
+
+
+def test_a_child_has_a_session_an_empty_mask_and_a_directory_of_its_own(tmp_path):
+    def run():
+        signal.pthread_sigmask(signal.SIG_BLOCK, kernel.HANDLED_SIGNALS)
+        sandbox.enter(str(tmp_path / "w"))
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
+        assert os.getsid(0) == os.getpgid(0) == os.getpid()
+        assert os.getcwd() == str(tmp_path / "w")
+
+    in_fork(run)
+
+
+# its directory
+
+
+@pytest.fixture
+def outside(tmp_path):
+    """A directory that nothing here may touch, and its content."""
+    outside = tmp_path / "outside"
+    (outside / "sub").mkdir(parents=True)
+    (outside / "precious").write_text("x")
+    (outside / "sub" / "precious").write_text("x")
+    yield outside
+    assert sorted(str(path.relative_to(outside)) for path in outside.rglob("*")) == ["precious", "sub", "sub/precious"]
+
+
+def test_cleaning_removes_whatever_there_is_and_follows_no_link(tmp_path, outside):
+    workdir = tmp_path / "w"
+    (workdir / "deep" / "er").mkdir(parents=True)
+    (workdir / "deep" / "er" / "file").write_text("x")
+    (workdir / "deep" / "link").symlink_to(outside)
+    (workdir / ".hidden").write_text("x")
+    (workdir / "to-directory").symlink_to(outside)
+    (workdir / "to-file").symlink_to(outside / "precious")
+    (workdir / "to-nothing").symlink_to("nowhere")
+    (workdir / "hard").hardlink_to(outside / "precious")
+    (workdir / "read-only").mkdir()
+    (workdir / "read-only" / "file").write_text("x")
+    (workdir / "read-only").chmod(0o500)
+    os.mkfifo(workdir / "fifo")
+    sandbox.clean(str(workdir))
+    assert list(workdir.iterdir()) == []
+
+
+def test_a_file_that_somebody_else_removes_meanwhile_is_no_error(tmp_path, monkeypatch):
+    (tmp_path / "real").write_text("x")
+    monkeypatch.setattr("os.listdir", lambda path: ["gone", "real"])
+    sandbox.clean(str(tmp_path))
+    assert not (tmp_path / "real").exists()
+
+
+def claimed(workdir):
+    def run():
+        sandbox.claim(str(workdir))
+        assert os.getcwd() == str(workdir)
+        assert os.listdir(".") == []
+
+    in_fork(run)
+    assert workdir.is_dir()
+    assert not workdir.is_symlink()
+    assert list(workdir.iterdir()) == []
+
+
+def test_claiming_makes_the_directory_where_there_is_none(tmp_path):
+    claimed(tmp_path / "w")
+    assert (tmp_path / "w").stat().st_mode & 0o777 == 0o700
+
+
+def test_claiming_empties_what_an_earlier_child_left(tmp_path):
+    (tmp_path / "w" / "sub").mkdir(parents=True)
+    (tmp_path / "w" / "file").write_text("x")
+    claimed(tmp_path / "w")
+
+
+@pytest.mark.parametrize("what", ["link to a directory", "link to nothing", "file", "fifo"])
+def test_claiming_replaces_whatever_stands_in_its_place_and_follows_no_link(tmp_path, outside, what):
+    workdir = tmp_path / "w"
+    match what:
+        case "link to a directory":
+            workdir.symlink_to(outside)
+        case "link to nothing":
+            workdir.symlink_to("nowhere")
+        case "file":
+            workdir.write_text("x")
+        case "fifo":
+            os.mkfifo(workdir)
+    claimed(workdir)
+
+
+def test_an_ordinary_user_can_claim_a_directory_that_was_made_unreadable(tmp_path):
+    for directory in (tmp_path, *tmp_path.parents[:2]):
+        directory.chmod(0o777)
+    workdir = tmp_path / "w"
+
+    def run():
+        if os.getuid() == 0:
+            os.setgid(65534)
+            os.setuid(65534)
+        workdir.mkdir()
+        (workdir / "file").write_text("x")
+        workdir.chmod(0)
+        sandbox.claim(str(workdir))
+        assert os.listdir(".") == []
+
+    in_fork(run)
+
+
+# what it leaves
+
+
+def test_leftovers_end_also_when_they_forked_twice_into_sessions_of_their_own():
+    ended, lives = os.pipe()
+
+    def run():
+        os.close(ended)
+        kernel.become_subreaper()
+        sandbox.end_leftovers()
+        for _ in range(5):
+            first = os.fork()
+            if first == 0:
+                os.setsid()
+                if os.fork() == 0:
+                    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - {signal.SIGALRM})
+                    os.setsid()
+                    os.write(lives, b"x")
+                    rest()
+                os._exit(0)
+            os.waitpid(first, 0)
+        Process(lambda: None)  # one that nobody has waited for
+        Process(lambda: (Process(rest), rest()))  # one with a child of its own
+        sandbox.end_leftovers()
+        assert kernel.children_of_self() == set()
+
+    in_fork(run)
+    os.close(lives)
+    await_readable(ended)
+    os.read(ended, 100)
+    await_readable(ended)
+    assert os.read(ended, 100) == b""
+    os.close(ended)

@@ -1,0 +1,103 @@
+"""What the log and the tally say of a job's end, for every outcome and every answer of the engine."""
+
+import dataclasses
+
+import pytest
+from parts import held_of
+
+from supervisor.engine.jobs import Completed, Died, Failed, Released, Retried, Unknown
+from supervisor.ops.events import EVENTS
+from supervisor.pool.settlements import Tally, attempt_of, say
+
+
+class Listener:
+    """Keeps the events that are said, and refuses those whose fields are not declared."""
+
+    def __init__(self):
+        self.said = []
+
+    def emit(self, name, /, **fields):
+        given = {key: value for key, value in fields.items() if value is not None}
+        assert set(given) <= set(EVENTS[name][1])
+        self.said.append((name, given))
+
+
+def said_of(make, verdict, said=None, **lease):
+    held = held_of(1, klass="email.send", **lease)
+    held.child, held.run_s = 3, 0.0015
+    held.said = said or {}
+    held.outcome = make(held.lease)
+    listener, tally = Listener(), Tally()
+    say(listener, tally, held, verdict)
+    ((name, fields),) = listener.said
+    counted = {key: value for key, value in dataclasses.asdict(tally).items() if value}
+    return name, fields, counted
+
+
+JOB = {"jid": "j1", "klass": "email.send", "queue": "q"}
+RUN = {**JOB, "attempt": 1, "run_ms": 1.5}
+MAKE = {
+    "completed": lambda lease: Completed(lease),
+    "retried": lambda lease: Retried(lease, 2.5, "E", "m"),
+    "failed": lambda lease: Failed(lease, "g", "m"),
+    "died": lambda lease: Died(lease, "SIGSEGV", "the child …", None, {"output": "last", "klass": "k"}),
+    "released": lambda lease: Released(lease, started=True),
+    "returned": lambda lease: Released(lease, started=False),
+    "unknown": lambda lease: Unknown(lease, 10.0),
+}
+
+
+def test_a_completion():
+    assert said_of(MAKE["completed"], True) == ("job.completed", {**RUN, "child": 3}, {"completed": 1})
+
+
+@pytest.mark.parametrize("remaining", [0, 1, 4])
+def test_a_retry_with_retries_remaining(remaining):
+    fields = {**RUN, "group": "E", "message": "m", "remaining": remaining, "delay_s": 2.5}
+    assert said_of(MAKE["retried"], remaining) == ("job.retried", fields, {"retried": 1})
+
+
+def test_a_retry_with_none_left_is_a_failure():
+    assert said_of(MAKE["retried"], -1) == ("job.failed", {**RUN, "group": "E", "message": "m"}, {"failed": 1})
+
+
+def test_a_failure():
+    assert said_of(MAKE["failed"], True) == ("job.failed", {**RUN, "group": "g", "message": "m"}, {"failed": 1})
+
+
+@pytest.mark.parametrize("state", ["waiting", "scheduled", "failed"])
+def test_a_death_says_its_reason_its_count_and_where_the_job_is_now(state):
+    said = {"reason": "it spoke nonsense", "cpu_ms": 5}
+    name, fields, counted = said_of(MAKE["died"], state, said, deaths=1)
+    assert (name, counted) == ("job.died", {"died": 1})
+    assert fields == {
+        **RUN, "attempt": 2, "reason": "SIGSEGV", "deaths": 2, "state": state, "message": "the child …", "cpu_ms": 5,
+        "output": "last",
+    }  # fmt: skip
+
+
+def test_an_interruption_says_why():
+    assert said_of(MAKE["released"], True, {"reason": "drain"}) == (
+        "job.released", {**JOB, "reason": "drain"}, {"released": 1},
+    )  # fmt: skip
+
+
+def test_what_never_started_is_returned_and_counted_nowhere():
+    assert said_of(MAKE["returned"], True) == ("lease.returned", {"count": 1}, {})
+
+
+@pytest.mark.parametrize("state", ["scheduled", "failed"])
+def test_an_unknown_klass(state):
+    assert said_of(MAKE["unknown"], state) == ("job.unknown", JOB, {})
+
+
+@pytest.mark.parametrize("verdict", [False, None])
+@pytest.mark.parametrize("outcome", MAKE)
+def test_what_the_engine_refuses_is_stale_and_counted_nowhere(outcome, verdict):
+    verb = "released" if outcome == "returned" else outcome
+    assert said_of(MAKE[outcome], verdict) == ("job.stale", {"jid": "j1", "klass": "email.send", "verb": verb}, {})
+
+
+def test_attempts_count_every_earlier_start():
+    assert attempt_of(held_of(1).lease) == 1
+    assert attempt_of(held_of(1, failures=1, deaths=2, interruptions=3).lease) == 7
