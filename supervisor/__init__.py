@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from supervisor.engine.aio import AsyncClient
     from supervisor.engine.client import Client
-    from supervisor.engine.errors import LeaseholdError, LeaseLost
+    from supervisor.engine.errors import LeaseholdError, LeaseLost, OutcomeUnknown, StoreUnavailable
     from supervisor.engine.jobs import Completed, Died, Failed, Job, Lease, Released, Retried
     from supervisor.pool.handlers import Fail, Interrupted, Retry, handler
 
@@ -24,9 +24,11 @@ _HOMES = {
     "Lease": "engine.jobs",
     "LeaseLost": "engine.errors",
     "LeaseholdError": "engine.errors",
+    "OutcomeUnknown": "engine.errors",
     "Released": "engine.jobs",
     "Retried": "engine.jobs",
     "Retry": "pool.handlers",
+    "StoreUnavailable": "engine.errors",
     "handler": "pool.handlers",
 }
 
@@ -42,9 +44,11 @@ __all__ = [
     "Lease",
     "LeaseLost",
     "LeaseholdError",
+    "OutcomeUnknown",
     "Released",
     "Retried",
     "Retry",
+    "StoreUnavailable",
     "handler",
 ]
 

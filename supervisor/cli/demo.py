@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from supervisor.engine.client import Client, Queue
     from supervisor.engine.embedded import Embedded
 
+#: Of the temporary directory: what lies below it adds some forty bytes to the path of the server's socket.
+LONGEST_BASE_BYTES = 50
 MOST_JOBS, LEAST_JOBS = 3_000, 1_000
 LARGEST_FILE_BYTES = 10**6
 #: What goes wrong, and how often: a dozen in all, each at its first attempt only.
@@ -241,7 +243,10 @@ def _signals() -> Iterator[int]:
 
 @contextmanager
 def _directory() -> Iterator[Path]:
-    directory = Path(tempfile.mkdtemp(prefix="leasehold-demo-"))
+    # `run` is told the path of the server's socket, which may have about a hundred bytes.
+    base = tempfile.gettempdir()
+    fits = len(os.fsencode(base)) <= LONGEST_BASE_BYTES
+    directory = Path(tempfile.mkdtemp(prefix="leasehold-demo-", dir=base if fits else "/tmp"))
     try:
         yield directory
     finally:

@@ -15,7 +15,3 @@ class StoreUnavailable(LeaseholdError):
 
 class OutcomeUnknown(LeaseholdError):
     """The connection ended between a call and its answer: it was carried out as a whole, or not at all."""
-
-
-class JobNotFound(LeaseholdError):
-    """There is no job of this jid."""

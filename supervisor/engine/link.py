@@ -30,7 +30,7 @@ class Link:
         self._socket: Any = connection._sock  # redis-py has no public name for it
         self._socket.setblocking(False)
         self._reader = hiredis.Reader()
-        self._unsent = b""
+        self._unsent = bytearray()
 
     def fileno(self) -> int:
         number: int = self._socket.fileno()
@@ -49,7 +49,7 @@ class Link:
     def flush(self) -> None:
         while self._unsent:
             try:
-                self._unsent = self._unsent[self._socket.send(self._unsent) :]
+                del self._unsent[: self._socket.send(self._unsent)]
             except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
                 return
             except OSError as error:
@@ -70,8 +70,11 @@ class Link:
             if len(chunk) < _CHUNK_BYTES and not isinstance(self._socket, ssl.SSLSocket):
                 break  # TLS may still hold decrypted bytes that no poll would tell of
         replies = []
-        while (reply := self._reader.gets()) is not False:
-            replies.append(reply)
+        try:
+            while (reply := self._reader.gets()) is not False:
+                replies.append(reply)
+        except hiredis.ProtocolError as error:
+            raise LinkLost(f"what answers there is not Redis: {error}") from error
         return replies
 
     def close(self) -> None:
@@ -82,7 +85,9 @@ class Connector:
     """Makes links in a thread of its own, and makes its descriptor readable when it has made them or failed."""
 
     def __init__(self, url: str, count: int, greeting: Sequence[tuple[Any, ...]], timeout_s: float) -> None:
-        """`greeting`: commands sent on the first connection, their replies in `finish`. `timeout_s`: of each step."""
+        """`greeting`: commands sent on the first connection, their replies, or the errors, in `finish`. `timeout_s`: of
+        each step.
+        """
         self._pool = redis.ConnectionPool.from_url(
             url,
             protocol=2,
@@ -111,7 +116,7 @@ class Connector:
                 connections.append(connection)
             for command in self._greeting:
                 connections[0].send_command(*command)
-                self._replies.append(connections[0].read_response())
+                self._replies.append(_reply_of(connections[0]))
             self._links = [Link(connection) for connection in connections]
         except (redis.RedisError, OSError) as error:
             for connection in connections:
@@ -126,3 +131,10 @@ class Connector:
         if self._error is not None:
             raise self._error
         return self._links, self._replies
+
+
+def _reply_of(connection: Any) -> Any:
+    try:
+        return connection.read_response()
+    except redis.ResponseError as error:
+        return error

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import hiredis
+import redis
 
 from supervisor import clock
 from supervisor.engine import commands, scripts
@@ -23,7 +24,7 @@ from supervisor.engine.link import Connector, Link, LinkLost
 
 #: A wait for bells ends after this and asks once without being told to: wake-ups that a dying connection took are lost.
 WAIT_S: Final = 30.0
-_LONGEST_EXCHANGE_S: Final = 5.0
+_LONGEST_SILENCE_S: Final = 5.0
 _CONNECT_S: Final = 5.0
 #: Beyond the end of a wait, before the server's silence means that the connection is gone.
 _SLACK_S: Final = 5.0
@@ -42,7 +43,7 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionMade:
-    """Call `connected`."""
+    """Call `finish_connecting`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,7 @@ class Session:
         """Start to connect; `ConnectionMade` comes when it has succeeded or failed."""
         self._reconnect_at = None
         greeting: list[tuple[Any, ...]] = [("SCRIPT", "LOAD", script.text) for script in scripts.ALL]
-        greeting += [commands.timing(self._queues).wire(self._namespace.prefix), ("INFO", "server")]
+        greeting += [("INFO", "server"), commands.timing(self._queues).wire(self._namespace.prefix)]
         self._connector = Connector(self._url, 2, greeting, _CONNECT_S)
         self._watcher.watch(self._connector, ConnectionMade())
 
@@ -174,8 +175,12 @@ class Session:
         (self._link, self._bells), replies = connector.finish()
         self._watcher.watch(self._link, RepliesCame())
         self._watcher.watch(self._bells, BellRang())
-        self.server = _checked_server(replies[-1])
-        timing = commands.timing(self._queues).parse(replies[-2])
+        *loaded, info, timings = replies
+        for reply in (*loaded, timings):
+            if isinstance(reply, redis.ResponseError):
+                raise LinkLost(f"Redis refused what every worker must do: {reply}")
+        self.server = _checked_server(info)
+        timing = commands.timing(self._queues).parse(timings)
         self.ttl_s, self._grace_s = self._own_ttl_s or timing.heartbeat_s, timing.grace_s
         # Nobody is robbed after an outage: the other workers, too, need a moment to renew what is theirs.
         self._takeover_at = clock.monotonic() + self._grace_s
@@ -243,8 +248,12 @@ class Session:
     def _start(self, parts: list[_Part]) -> None:
         assert not self._parts
         self._parts = parts
-        self._exchange_deadline_at = clock.monotonic() + min(_LONGEST_EXCHANGE_S, self.ttl_s / 3)
+        self._be_patient()
         self._send([(part, part.command.wire(self._namespace.prefix)) for part in parts])
+
+    def _be_patient(self) -> None:
+        """The deadline is on silence: a large payload may be under way for long."""
+        self._exchange_deadline_at = clock.monotonic() + min(_LONGEST_SILENCE_S, self.ttl_s / 3)
 
     def _send(self, wires: list[tuple[_Part | None, tuple[Any, ...]]]) -> None:
         """Send commands; None: nobody waits for the reply."""
@@ -257,6 +266,8 @@ class Session:
     def read(self) -> list[Answer]:
         """On `RepliesCame`: the answers of the exchange, once all are here. Raises LinkLost."""
         assert self._link is not None
+        if self._parts:
+            self._be_patient()
         if self._link.wants_write:
             self._link.flush()
             self._watcher.want_write(self._link, self._link.wants_write)
@@ -269,8 +280,10 @@ class Session:
                 self._send_with_script(part)
         if not self._parts or any(self._awaited):
             return []
-        parts, self._parts, self._exchange_deadline_at = self._parts, [], None
-        return [self._answer(part) for part in parts]
+        # If one is refused, the parts stay: what was settled beside it is said again, and answered as now.
+        answers = [self._answer(part) for part in self._parts]
+        self._parts, self._exchange_deadline_at = [], None
+        return answers
 
     def _send_with_script(self, part: _Part) -> None:
         """The server has lost its scripts (restart, failover, SCRIPT FLUSH); the command was not carried out."""
@@ -364,8 +377,10 @@ class Session:
         self._link = self._bells = None
 
 
-def _checked_server(info: bytes) -> str:
+def _checked_server(info: bytes | redis.ResponseError) -> str:
     """Name and version of the server. Raises LinkLost where it is too old for our scripts."""
+    if isinstance(info, redis.ResponseError):
+        return "unknown"  # an ACL may forbid INFO; that the scripts were loaded says enough
     try:
         return scripts.check_server(info)
     except StoreUnavailable as error:

@@ -32,6 +32,7 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "master.stopped": (
         "info", ("exit_code", "completed", "retried", "failed", "died", "released", "uptime_s"),
     ),
+    "master.crashed": ("error", ("message", "traceback")),
     "zygote.spawned": ("debug", ("zygote", "pid")),
     "zygote.ready": ("info", ("zygote", "pid", "handlers", "boot_ms", "threads")),
     "zygote.failed": ("error", ("zygote", "message", "traceback")),
@@ -45,7 +46,7 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "lease.lost": ("warning", ("jid", "klass", "child")),
     "lease.returned": ("debug", ("count",)),
     "job.started": ("debug", ("jid", "klass", "queue", "child", "attempt")),
-    "job.completed": ("info", ("jid", "klass", "queue", "attempt", "wait_ms", "run_ms", "child")),
+    "job.completed": ("info", ("jid", "klass", "queue", "attempt", "run_ms", "child")),
     "job.retried": (
         "warning", ("jid", "klass", "queue", "attempt", "run_ms", "group", "message", "remaining", "delay_s"),
     ),

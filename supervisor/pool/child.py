@@ -82,7 +82,6 @@ class Child:
         self._on_error = boot.on_error
         self._pid = os.getpid()
         self._running_token = 0  # of the job whose handler may be interrupted; 0: none
-        self._runner: asyncio.Runner | None = None
 
     def serve(self) -> int:
         self._listen_to_notices()
@@ -125,14 +124,15 @@ class Child:
         _flush()
         sandbox.end_leftovers()
         if self._jobs_per_child != 1:
-            self._mark_output(message.token)
+            self._mark_output(message.token, verb)
         sandbox.claim(self._workdir)  # the handler may even have removed it
         setproctitle(f"leasehold: child {self._number} idle")
         self._talk.send(messages.pack_outcome(verb, message.token, run_s, body))
 
-    def _mark_output(self, token: int) -> None:
+    def _mark_output(self, token: int, verb: Verb) -> None:
+        """Say where this job's output ends: a failure keeps its last lines, whoever has read them."""
         try:
-            if kernel.unread_bytes(1):
+            if verb != Verb.COMPLETED or kernel.unread_bytes(1):
                 os.write(1, OUTPUT_MARK % token)
         except OSError:
             return  # a handler has closed its output: there is none to be told apart
@@ -171,15 +171,8 @@ class Child:
     def _call(self, handler: Handler, job: Job) -> Any:
         if not handler.is_async:
             return handler.function(job)
-        if self._runner is None:
-            self._runner = asyncio.Runner()
-        try:
-            return self._runner.run(handler.function(job))
-        except Interrupted:
-            # It may have been raised in the loop, not in the coroutine: that is cancelled now, and ends before the job.
-            self._runner.close()
-            self._runner = None
-            raise
+        with asyncio.Runner() as runner:  # its end cancels what the handler has left running, also when interrupted
+            return runner.run(handler.function(job))
 
 
 def _describe(error: BaseException) -> Trouble:

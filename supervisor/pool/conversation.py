@@ -47,6 +47,7 @@ class Conversation:
     def stop_leasing(self) -> None:
         """From now on only settle and renew."""
         self._leasing = False
+        self._full_since_at = None
 
     def connected(self) -> None:
         """The session has begun, or begun again."""
@@ -109,8 +110,8 @@ class Conversation:
         """Start the next exchange if there is a reason for one; wait for bells if there is none. Raises LinkLost."""
         if not self._session.idle:
             return
-        if not self._leasing and self._session.waiting:
-            self._session.stop_waiting()  # else our own wait would take the bells that our hand-backs ring
+        if self._session.waiting and not self._may_wait:
+            self._session.stop_waiting()  # else our wait would take bells that others could answer
         wanted = self._due_lease(now_at)
         renewals = self._due_renewals(now_at)
         if wanted is not None or renewals or self._ledger.has_ended:
@@ -126,13 +127,17 @@ class Conversation:
         if self._session.idle:
             self._session.leave()
 
+    @property
+    def _may_wait(self) -> bool:
+        """Whether a wait for bells that was begun may go on."""
+        return self._leasing and (self._forks.ready or not self._session.waits_for_queues)
+
     def _due_lease(self, now_at: float) -> Wanted | None:
-        if not self._leasing or not self._forks.ready:
+        if now_at >= self._ask_at:
+            self._ask, self._ask_at = True, math.inf
+        if not self._leasing or not self._ask:
             return None
-        self._ask = self._ask or now_at >= self._ask_at
-        if not self._ask:
-            return None
-        count, starting = self._slots.capacity()
+        count, starting = self._slots.capacity() if self._forks.ready and not self._ledger.ready else (0, 0)
         if not count and not self._session.rang:
             return None
         self._session.rang = False  # with a count of 0 the lease passes the bell on
@@ -154,7 +159,9 @@ class Conversation:
                 session.wait_for_bells(queues=True)
             elif not session.waits_for_queues:
                 session.stop_waiting()
-        elif self._slots.busy and not session.waiting:
+        elif not self._slots.busy or session.waiting:
+            self._full_since_at = None
+        else:
             self._full_since_at = self._full_since_at or now_at
             if now_at >= self._full_since_at + _MAIL_AFTER_S:
                 session.wait_for_bells(queues=False)
@@ -163,7 +170,5 @@ class Conversation:
         if not self._session.idle:
             return math.inf
         ask_at = self._ask_at if self._leasing else math.inf
-        mail_at = math.inf
-        if self._full_since_at is not None and not self._session.waiting:
-            mail_at = self._full_since_at + _MAIL_AFTER_S
+        mail_at = math.inf if self._full_since_at is None else self._full_since_at + _MAIL_AFTER_S
         return min(ask_at, mail_at, self._renew_at)

@@ -36,6 +36,7 @@ class Dispatcher:
         self._pace = pace
         self._events = events
         self._open = True
+        self._hand_back_at = math.inf  # when what is ready, and nobody may have, goes back
 
     # to a child
 
@@ -65,7 +66,7 @@ class Dispatcher:
         return self._config.job_timeout_s
 
     def place(self) -> None:
-        """Send what is ready to the children that may have it; what nobody may have now goes back uncounted."""
+        """Send what is ready to the children that may have it. What nobody may have soon goes back, uncounted."""
         ready = self._ledger.ready
         while ready and self._open:
             child = self._slots.choose(ready[0])
@@ -76,11 +77,24 @@ class Dispatcher:
             except BrokenPipeError:
                 self._kill(child, "it has shut down the socket that its jobs come by")
                 continue
+            except OSError as error:  # our open files, or the kernel's memory, are used up
+                self._events.emit("master.warned", message=f"a job cannot be sent to a child ({error})")
+                break
             held = ready.popleft()
+            self._hand_back_at = math.inf
             if len(child.sent) == 1:
                 self._say_started(held)
-        while ready:
-            held = ready.popleft()
+        if not ready:
+            self._hand_back_at = math.inf
+        elif not self._open:
+            self._hand_back()
+        elif self._hand_back_at == math.inf:
+            self._hand_back_at = clock.monotonic() + self._config.dispatch_ahead_s
+
+    def _hand_back(self) -> None:
+        self._hand_back_at = math.inf
+        while self._ledger.ready:
+            held = self._ledger.ready.popleft()
             self._ledger.end(held, Released(held.lease, started=False))
 
     def _say_started(self, held: Held) -> None:
@@ -102,6 +116,7 @@ class Dispatcher:
         self._open = False
         for child in self._slots:
             self.take_back(child)
+        self.place()
 
     # from a child
 
@@ -133,6 +148,7 @@ class Dispatcher:
             head.said = {"reason": unpack_trouble(said.body).message}
         child.answered()
         head.run_s = said.run_s
+        self._slots.count_answer()
         self._pace.learn(lease.klass, said.run_s)
         self._ledger.end(head, outcome)
         if child.state is not ChildState.BUSY:
@@ -208,7 +224,7 @@ class Dispatcher:
     # time
 
     def deadline_at(self) -> float:
-        return min(map(self._child_deadline_at, self._slots), default=math.inf)
+        return min(self._hand_back_at, min(map(self._child_deadline_at, self._slots), default=math.inf))
 
     def _child_deadline_at(self, child: Child) -> float:
         if child.kill_at is not None:
@@ -220,6 +236,8 @@ class Dispatcher:
         return limit_at if child.overran else min(limit_at, head.started_at + self._config.dispatch_ahead_s)
 
     def keep_time(self, now_at: float) -> None:
+        if now_at >= self._hand_back_at:
+            self._hand_back()
         for child in self._slots:
             if now_at < self._child_deadline_at(child):
                 continue
@@ -238,3 +256,4 @@ class Dispatcher:
             self._ledger.has_started(head)
         if len(child.sent) > 1:
             self.take_back(child)
+            self._hand_back()  # they have waited already

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Final
 
+from supervisor.config import LAST_EXCHANGE_S
 from supervisor.pool.states import Phase
 
-#: What a killed process tree gets to end, and what the last exchange gets at the least.
+#: What a killed process tree gets to end.
 REAP_S: Final = 1.0
-LAST_EXCHANGE_S: Final = 1.0
 
 
 @dataclass(slots=True)

@@ -103,8 +103,10 @@ def death_sentence(reason: str, lease: LeaseRecord, why_killed: str | None) -> s
     who = f"the child running {lease.klass}"
     if reason == "timeout":
         return f"{who} was killed by us: the job passed its time limit"
-    if reason == "lost":
+    if why_killed == "lost":
         return f"{who} ended with its zygote, which was lost for the third time while this job ran alone"
+    if reason == "lost":
+        return f"{who} is gone, and its zygote has not said how it ended"
     if reason.startswith("exit-"):
         return f"{who} exited with status {reason.removeprefix('exit-')} in the middle of the job"
     if why_killed:

@@ -29,6 +29,8 @@ _SPAWN_S: Final = 10.0
 #: A child is dead: its zygote must have ended its leftovers and said so by then.
 _REPORT_S: Final = 2.0
 _LONGEST_BACKOFF_S: Final = 10.0
+#: When what the kernel has refused is tried again.
+_AGAIN_S: Final = 1.0
 #: From this loss of a zygote on in a row, each while one and the same job ran alone, the job counts a death.
 _SUSPICIOUS_LOSSES: Final = 3
 
@@ -83,11 +85,14 @@ class Forks:
         self._start_at: float | None = None
         self._spawn_after_at = 0.0
         self._stillborn = 0  # children in a row that ended before they were ready
+        self._losses = 0  # of zygotes in a row, with no job ended between
+        self._answered = 0  # how many had been, at the last one
         self._alone = ("", 0)  # the job that ran alone at the last losses of a zygote, and how many those were
         self._exits: dict[int, int] = {}  # wait statuses of zygotes, by pid
         self.handlers: dict[str, HandlerSettings] = {}
         self.boot_failure: BootFailed | None = None
         self._closing = False
+        self._open_files = kernel.allow_open_files()
 
     # zygotes
 
@@ -99,19 +104,37 @@ class Forks:
     def start_zygote(self) -> None:
         self._start_at = None
         self._started += 1
-        workdir = self._workdir / f"zygote-{self._started}"
-        workdir.mkdir(mode=0o700)
-        boot = Boot(self._config.handlers, str(workdir), self._config.jobs_per_child, self._config.on_error)
-        zygote = Zygote(self._started, boot, self._environment, clock.monotonic() + self._config.boot_timeout_s)
+        try:
+            zygote = self._exec_zygote()
+        except OSError as error:
+            if self._started == 1:
+                raise
+            self._try_again(f"no zygote can be started ({error})")
+            return
         self._zygotes[zygote.number] = self._current = zygote
         self._inbox.watch(zygote.control, ZygoteSpoke(zygote))
         self._events.emit("zygote.spawned", zygote=zygote.number, pid=zygote.pid)
 
+    def _exec_zygote(self) -> Zygote:
+        workdir = self._workdir / f"zygote-{self._started}"
+        workdir.mkdir(mode=0o700, parents=True)
+        config = self._config
+        boot = Boot(config.handlers, str(workdir), config.jobs_per_child, config.on_error, self._open_files)
+        return Zygote(self._started, boot, self._environment, clock.monotonic() + config.boot_timeout_s)
+
+    def _try_again(self, why: str) -> None:
+        self._start_at = clock.monotonic() + _AGAIN_S
+        self._events.emit("master.warned", message=f"{why}; trying again in {_AGAIN_S:g} s")
+
     def on_zygote_spoke(self, zygote: Zygote) -> None:
         for report, fds in zygote.read():
             match report:
-                case Spawned(number, pid):
+                case Spawned(number, pid) if fds:
                     self._on_spawned(zygote, number, pid, fds[0])
+                case Spawned():
+                    # No room for its pidfd: a child that we cannot kill must not get a job.
+                    self._retire(zygote.number, "the descriptor of a child was lost: too many open files")
+                    zygote.kill()
                 case Reaped():
                     self._on_reaped(zygote, report)
                 case Ready(handlers, threads):
@@ -146,7 +169,11 @@ class Forks:
             self._current = None
         status = self._status_of(zygote)
         children = [child for child in self._slots if child.zygote == zygote.number]
-        losses = self._count_alone([child for child in children if child.sent])
+        alone = self._count_alone([child for child in children if child.sent])
+        self._losses = self._losses + 1 if self._slots.answered == self._answered else 1
+        self._answered = self._slots.answered
+        if self._losses > 1:
+            self._slots.beware()
         for child in children:
             child.kill("zygote-lost")
         kernel.await_ends([child.pidfd for child in children if child.pidfd is not None], _REPORT_S)
@@ -160,9 +187,9 @@ class Forks:
             reason = endings.death_reason(status)
             self._events.emit("zygote.lost", zygote=zygote.number, status=reason, running=running)
         for child in children:
-            self._bury(child, None, "lost" if losses >= _SUSPICIOUS_LOSSES else "zygote-lost")
+            self._bury(child, None, "lost" if alone >= _SUSPICIOUS_LOSSES else "zygote-lost")
         if self._current is None and self._start_at is None:
-            self._start_at = clock.monotonic() + (_backoff_s(losses) if losses > 1 else 0.0)
+            self._start_at = clock.monotonic() + (_backoff_s(self._losses) if self._losses > 1 else 0.0)
 
     def _on_boot_failed(self, status: int) -> None:
         if self.boot_failure is None:
@@ -204,6 +231,14 @@ class Forks:
         zygote.retired = True
         self._current = None
         self._start_at = clock.monotonic()
+        for child in self._slots:
+            if child.zygote == number and child.pidfd is None:
+                self._forget(child)  # if it is forked after all, it finds its sockets closed and exits
+        self._finish_if_done(zygote)
+
+    def _finish_if_done(self, zygote: Zygote) -> None:
+        if zygote.retired and not any(child.zygote == zygote.number for child in self._slots):
+            zygote.finish()
 
     def reap_own_children(self) -> None:
         """On SIGCHLD: zygotes, and whatever orphans are left to us as PID 1 or subreaper."""
@@ -225,16 +260,27 @@ class Forks:
         if self._closing or zygote is None or not zygote.ready or now_at < self._spawn_after_at:
             return
         for _ in range(self._slots.missing()):
-            child = Child(self._slots.free_number(), zygote.number, self._on_line)
-            asked = zygote.spawn(child.number, child.theirs)
-            child.close_theirs()
-            if not asked:
-                child.close()
-                self._retire(zygote.number, "it does not read what it is asked")
+            try:
+                self._ask_for_child(zygote)
+            except OSError as error:
+                # Our descriptors or the room in its socket are used up. If it is its end, we shall be told.
+                self._spawn_after_at = now_at + _AGAIN_S
+                message = f"no child can be asked for ({error}); trying again in {_AGAIN_S:g} s"
+                self._events.emit("master.warned", message=message)
                 return
-            self._slots.add(child)
-            self._inbox.watch(child.talk, ChildSpoke(child))
-            self._inbox.watch(child.output.fd, ChildPrinted(child))
+
+    def _ask_for_child(self, zygote: Zygote) -> None:
+        child = Child(self._slots.free_number(), zygote.number, self._on_line)
+        try:
+            zygote.spawn(child.number, child.theirs)
+        except OSError:
+            child.close()
+            raise
+        finally:
+            child.close_theirs()
+        self._slots.add(child)
+        self._inbox.watch(child.talk, ChildSpoke(child))
+        self._inbox.watch(child.output.fd, ChildPrinted(child))
 
     def _on_spawned(self, zygote: Zygote, number: int, pid: int, pidfd: int) -> None:
         child = self._slots.get(number)
@@ -246,8 +292,10 @@ class Forks:
         self._events.emit("child.spawned", child=number, pid=pid)
 
     def _on_spawn_failed(self, number: int, message: str) -> None:
-        self._events.emit("master.warned", message=f"no child can be forked ({message}); trying again in a second")
-        self._spawn_after_at = clock.monotonic() + 1.0
+        self._events.emit(
+            "master.warned", message=f"no child can be forked ({message}); trying again in {_AGAIN_S:g} s"
+        )
+        self._spawn_after_at = clock.monotonic() + _AGAIN_S
         child = self._slots.get(number)
         if child is not None:
             self._forget(child)
@@ -274,16 +322,26 @@ class Forks:
         child = self._slots.get(reaped.child)
         if child is not None and child.pid == reaped.pid and child.zygote == zygote.number:
             self._bury(child, reaped, child.why_killed)
-        if zygote is not self._current and not any(other.zygote == zygote.number for other in self._slots):
-            zygote.finish()
 
     def _bury(self, child: Child, reaped: Reaped | None, why_killed: str | None) -> None:
         self._on_gone(child, reaped, why_killed)
         child.output.read_to_end()
-        self._stillborn = self._stillborn + 1 if child.state is ChildState.SPAWNING else 0
-        if self._stillborn:
-            self._spawn_after_at = clock.monotonic() + _backoff_s(self._stillborn)
+        if child.state is ChildState.SPAWNING:
+            self._on_stillborn(child, reaped)
+        else:
+            self._stillborn = 0
         self._forget(child)
+
+    def _on_stillborn(self, child: Child, reaped: Reaped | None) -> None:
+        self._stillborn += 1
+        wait_s = _backoff_s(self._stillborn)
+        self._spawn_after_at = clock.monotonic() + wait_s
+        how = endings.death_reason(reaped.status) if reaped else "its zygote was lost"
+        self._events.emit(
+            "master.warned",
+            message=f"a child ended before it was ready ({how}), {self._stillborn} in a row; the next one is forked in"
+            f" {wait_s:g} s. It said: {child.output.last_of(0) or 'nothing'}",
+        )
 
     def _forget(self, child: Child) -> None:
         self._inbox.forget(child.talk)
@@ -292,6 +350,9 @@ class Forks:
             self._inbox.forget(child.pidfd)
         self._slots.remove(child)
         child.close()
+        zygote = self._zygotes.get(child.zygote)
+        if zygote is not None:
+            self._finish_if_done(zygote)
 
     def fork_no_more(self) -> None:
         """Who ends from now on has no successor."""
@@ -328,7 +389,7 @@ class Forks:
                 self._retire(child.zygote, "it does not report the end of a child")
                 self._bury(child, None, child.why_killed)
             elif child.state is ChildState.SPAWNING and now_at >= child.asked_at + _SPAWN_S:
-                self._retire(child.zygote, "it does not fork")
+                self._retire(child.zygote, "it does not fork, or a child of it does not get ready")
                 child.kill("it was not ready in time")
 
     def _on_boot_overdue(self, zygote: Zygote) -> None:

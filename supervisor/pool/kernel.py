@@ -4,6 +4,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import resource
 import select
 import signal
 import socket
@@ -119,6 +120,13 @@ def children_of_self() -> set[int]:
         finally:
             os.close(fd)
     return found
+
+
+def allow_open_files() -> int:
+    """Raise our soft limit of open files to the hard one. Answers what it was."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return soft
 
 
 def unread_bytes(fd: int) -> int:

@@ -72,7 +72,7 @@ class Ledger:
     def lose(self, held: Held) -> None:
         """It is somebody else's: nothing that we do with it counts any more."""
         held.lost = True
-        self._held.pop(held.lease.token, None)
+        self._drop(held)
         if held in self.ready:
             self.ready.remove(held)
 
@@ -94,8 +94,13 @@ class Ledger:
         assert not self._settling
         self._settling = [self._ended.popleft() for _ in range(min(most, len(self._ended)))]
         for held in self._settling:
-            self._held.pop(held.lease.token, None)
+            self._drop(held)
         return [held.outcome for held in self._settling if held.outcome is not None]
+
+    def _drop(self, held: Held) -> None:
+        # A server that has lost its last writes draws the same tokens again: another lease may have this one.
+        if self._held.get(held.lease.token) is held:
+            del self._held[held.lease.token]
 
     def settled(self) -> list[Held]:
         """The exchange has been answered: those whose outcomes it had, in their order."""

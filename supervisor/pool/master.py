@@ -10,6 +10,7 @@ import shutil
 import signal
 import socket
 import tempfile
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -98,6 +99,9 @@ class Master:
                 except LinkLost as lost:
                     self._on_link_lost(lost)
             return self._close()
+        except Exception as error:
+            self._events.emit("master.crashed", message=f"{error!r}", traceback=traceback.format_exc())
+            raise
         finally:
             shutil.rmtree(self._workdir, ignore_errors=True)
 
@@ -108,6 +112,7 @@ class Master:
         self._dispatcher.keep_time(now_at)
         self._forks.keep_time(now_at)
         self._forks.fill(now_at)
+        self._dispatcher.place()
         self._session.keep_time(now_at)
         self._conversation.converse(now_at)
         self._climb_down(now_at)
@@ -267,6 +272,7 @@ class Master:
             self._become(Phase.KILLING)
             self._dispatcher.kill_all("drain")
         if self._phase is Phase.KILLING and now_at >= ladder.hand_back_at:
+            ladder.hand_back_at = math.inf
             self._forks.abandon("drain")
         self._leave(ladder, now_at)
 
@@ -285,9 +291,9 @@ class Master:
         """Redis does not answer: what we could not say, the expiry of our leases will."""
         if self._phase is not Phase.LEAVING:
             self._become(Phase.LEAVING)
-            self._exit = Exit.NOT_HANDED_BACK
+            self._exit = self._exit or Exit.NOT_HANDED_BACK
         elif self._session.may_hold_more:
-            self._exit = Exit.NOT_HANDED_BACK
+            self._exit = self._exit or Exit.NOT_HANDED_BACK
         self._become(Phase.STOPPED)
 
     def _close(self) -> int:

@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+#: In place of a control message that is too long for a packet: it is in the memfd beside it.
+IN_MEMFD: Final = b"memfd"
 #: Where exec hands the zygote its control socket.
 CONTROL_FD: Final = 3
 #: Larger packets are refused by a default socket buffer; larger payloads travel as a sealed memfd.
@@ -34,6 +36,7 @@ class Boot:
     workdir: str
     jobs_per_child: int
     on_error: str
+    open_files: int  # the soft limit that children have; the master's own may be higher
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,15 @@ class Output:
             self._unmarked.clear()
 
     def close(self) -> None:
+        self._say_dropped(0)
         os.close(self.fd)
+
+    def _say_dropped(self, token: int) -> None:
+        if self.lines_dropped:
+            self._on_line(
+                token, b"leasehold: %d lines are left out: more than %d/s" % (self.lines_dropped, LINES_PER_S)
+            )
+            self.lines_dropped = 0
 
     def _end_open_line(self) -> bytes:
         """What there is of a line whose end has not come. The beginning of a mark stays."""
@@ -101,6 +109,7 @@ class Output:
     def _take_lines(self, token: int, lines: list[bytes]) -> None:
         now_at = clock.monotonic()
         if now_at - self._window_at >= 1.0:
+            self._say_dropped(token)
             self._window_at, self._lines_left = now_at, LINES_PER_S
         for line in lines:
             self._unmarked += line + b"\n"

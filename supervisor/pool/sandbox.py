@@ -49,11 +49,11 @@ def ignore_group_signals() -> None:
         signal.signal(signo, lambda _signo, _frame: None)
 
 
-def prepare() -> None:
+def prepare(open_files: int) -> None:
     """In the zygote, once foreign code has been imported: all that children inherit, so that no fork pays for it.
 
     Signals have their default dispositions, but for the group signals, and what Python ignores so that it becomes an
-    exception. A crash writes its Python stack to stderr.
+    exception. A crash writes its Python stack to stderr. `open_files`: the soft limit that the master was given.
     """
     for signo in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, *GROUP_SIGNALS, *_PYTHON_IGNORES}:
         if signal.getsignal(signo) not in (signal.SIG_DFL, None):
@@ -62,7 +62,7 @@ def prepare() -> None:
     faulthandler.register(kernel.STACKS_SIGNAL, file=2, all_threads=True)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     kernel.forbid_new_privileges()
-    os.umask(0o077)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 
 def enter(workdir: str) -> None:

@@ -8,6 +8,8 @@ from supervisor.pool.messages import INLINE_PAYLOAD_BYTES
 from supervisor.pool.pace import Pace
 from supervisor.pool.states import ChildState
 
+#: Asked of the zygote at a time: its socket takes a few hundred requests, and a non-root user's open files count.
+_MOST_SPAWNING = 32
 #: What a packet may have beside its payload.
 _HEAD_BYTES = 1024
 
@@ -23,6 +25,8 @@ class Slots:
         self._ahead_s = ahead_s
         self._pace = pace
         self._children: dict[int, Child] = {}
+        self.answered = 0  # jobs, so far
+        self._cautious = 0  # so many jobs must have ended before more than one runs at once
 
     def __iter__(self) -> Iterator[Child]:
         return iter(tuple(self._children.values()))
@@ -47,6 +51,20 @@ class Slots:
 
     # how many
 
+    def beware(self) -> None:
+        """One of the jobs that ran may end its zygote: they run one at a time, until each has had its turn."""
+        self._cautious = self.processes + 1
+
+    def count_answer(self) -> None:
+        """A job has ended."""
+        self.answered += 1
+        self._cautious = max(0, self._cautious - 1)
+
+    @property
+    def at_once(self) -> int:
+        """How many jobs may run at once now."""
+        return 1 if self._cautious else self.processes
+
     @property
     def busy(self) -> int:
         """How many run a job, killed ones included until their end is known."""
@@ -54,20 +72,22 @@ class Slots:
 
     def idle(self) -> list[Child]:
         """Those that may start a job at this instant."""
-        room = self.processes - self.busy
+        room = self.at_once - self.busy
         if room <= 0:
             return []
         return [child for child in self._children.values() if child.state is ChildState.IDLE][:room]
 
     def missing(self) -> int:
         """How many children to fork now."""
-        lasting = fresh = 0
+        lasting = idle = spawning = 0
         for child in self._children.values():
-            if child.state in (ChildState.IDLE, ChildState.SPAWNING):
-                fresh += 1
+            if child.state is ChildState.SPAWNING:
+                spawning += 1
+            elif child.state is ChildState.IDLE:
+                idle += 1
             elif child.state is ChildState.BUSY and not self.is_done(child):
                 lasting += 1
-        return max(0, self.processes - lasting - fresh)
+        return max(0, min(self.processes - lasting - idle - spawning, _MOST_SPAWNING - spawning))
 
     def _jobs_left(self, child: Child) -> int:
         """How many more jobs may be sent to it."""
@@ -85,7 +105,7 @@ class Slots:
         """How many jobs to lease now, and how many of them would start at once."""
         idle = len(self.idle())
         recent_s = self._pace.recent_s
-        if recent_s is None or recent_s > self._ahead_s:
+        if recent_s is None or recent_s > self._ahead_s or self._cautious:
             return idle, idle
         ahead = 0
         free = idle
@@ -112,8 +132,10 @@ class Slots:
                     soonest = child
             elif child.state is ChildState.IDLE and idle is None:
                 idle = child
-        if idle is not None and busy < self.processes:
+        if idle is not None and busy < self.at_once:
             return idle
+        if self._cautious:
+            return None
         return soonest if soonest is not None and self._fits(held, soonest) else None
 
     def _may_queue(self, child: Child) -> bool:

@@ -29,7 +29,7 @@ _LEFTOVERS_S: Final = 1.0
 
 
 def main() -> NoReturn:
-    """`python -m supervisor.pool.zygote MASTER_PID NUMBER`, with the control socket on messages.CONTROL_FD."""
+    """Started by `zygotes.Zygote`: MASTER_PID NUMBER as arguments, the control socket on messages.CONTROL_FD."""
     master_pid, number = int(sys.argv[1]), sys.argv[2]
     # Foreign code is about to run: until the loop turns, only the kernel can tell us of the master's death.
     kernel.set_parent_death_signal(signal.SIGKILL)
@@ -52,7 +52,7 @@ def main() -> NoReturn:
     kernel.set_parent_death_signal(0)
     if os.getppid() != master_pid:
         os._exit(1)
-    sandbox.prepare()
+    sandbox.prepare(boot.open_files)
     gc.collect()
     gc.freeze()
     Zygote(control, boot, loaded, guard).serve()
@@ -81,8 +81,9 @@ def _describe(error: BaseException) -> BootFailed:
 
 def _say(control: socket.socket, message: messages.Control) -> None:
     """While nothing is below us: if the master is gone, so are we."""
+    memfd = kernel.sealed_memfd((messages.pack_control(message),))  # the names of all handlers may not fit a packet
     try:
-        kernel.send(control, messages.pack_control(message))
+        kernel.send(control, messages.IN_MEMFD, (memfd,))
     except (BrokenPipeError, ConnectionResetError):
         os._exit(0)
 
@@ -223,7 +224,3 @@ def _reap_by(pid: int, deadline_at: float) -> bool:
         return True
     finally:
         os.close(pidfd)
-
-
-if __name__ == "__main__":
-    main()

@@ -8,10 +8,18 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
 
 from supervisor import clock
 from supervisor.pool import kernel, messages
 from supervisor.pool.messages import Boot, Control, Spawn
+
+#: Our own modules come from where the master's came from, whatever lies in the working directory.
+_START: Final = (
+    "import sys; sys.path.insert(0, sys.argv[3]); from supervisor.pool.zygote import main; del sys.path[0]; main()"
+)
+_ROOT: Final = str(Path(__file__).parents[2])
 
 
 class Zygote:
@@ -30,7 +38,7 @@ class Zygote:
         self.deadline_at: float | None = deadline_at
         self.strangers = kernel.children_of_self()  # adopted before it came: not its children's leftovers
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        arguments = [sys.executable, "-m", "supervisor.pool.zygote", str(os.getpid()), str(number)]
+        arguments = [sys.executable, "-P", "-c", _START, str(os.getpid()), str(number), _ROOT]
         actions = [
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_DUP2, 2, 1),
@@ -42,13 +50,9 @@ class Zygote:
         kernel.send(self.control, messages.pack_control(boot))
         self.control.setblocking(False)
 
-    def spawn(self, child: int, fds: tuple[int, int, int]) -> bool:
-        """Ask for a child. False: it does not read its requests any more."""
-        try:
-            kernel.send(self.control, messages.pack_control(Spawn(child)), fds)
-        except (BlockingIOError, BrokenPipeError, ConnectionResetError):
-            return False
-        return True
+    def spawn(self, child: int, fds: tuple[int, int, int]) -> None:
+        """Ask for a child. Raises OSError where the request cannot be passed on now."""
+        kernel.send(self.control, messages.pack_control(Spawn(child)), fds)
 
     def read(self) -> Iterator[tuple[Control | None, list[int]]]:
         """Its reports since the last call; None at last where it is gone."""
@@ -60,6 +64,8 @@ class Zygote:
             if not packet:
                 yield None, []
                 return
+            if packet == messages.IN_MEMFD and fds:
+                packet = kernel.read_memfd(fds.pop())
             yield messages.unpack_control(packet), fds
 
     def finish(self) -> None:

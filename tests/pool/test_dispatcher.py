@@ -38,10 +38,13 @@ def test_jobs_are_completed_in_the_order_in_which_they_were_sent(desk):
     assert child.served == 50
 
 
-def test_what_nobody_may_have_now_goes_back_uncounted_in_order(desk):
-    desk = desk(processes="1")
+def test_what_nobody_may_have_soon_goes_back_uncounted_in_order(desk):
+    desk = desk(processes="1", dispatch_ahead="20ms")
     desk.child(holding)
     desk.give(*(lease_of(token) for token in range(1, 5)))
+    due_at = desk.dispatcher.deadline_at()
+    assert desk.outcomes() == []
+    desk.dispatcher.keep_time(due_at + 0.01)
     outcomes = desk.outcomes()
     assert summary(outcomes) == [(Released, token) for token in (2, 3, 4)]
     assert not any(outcome.started for outcome in outcomes)
@@ -227,6 +230,7 @@ def test_a_death_is_settled_by_its_last_words_then_what_it_never_received_then_t
     desk.give(*(lease_of(token) for token in range(1, 6)))
     assert len(child.sent) == 5
     assert os.WTERMSIG(desk.reap(child)) == signal.SIGSEGV
+    desk.dispatcher.close()  # no other child comes
     outcomes = desk.outcomes()
     assert sorted(summary(outcomes), key=lambda each: each[1]) == [
         (Completed, 1), (Died, 2), (Released, 3), (Released, 4), (Released, 5),

@@ -22,7 +22,7 @@ from supervisor.pool.messages import (
 )
 
 CONTROL = [
-    Boot("handlers", "/tmp/w", 1, "retry"),
+    Boot("handlers", "/tmp/w", 1, "retry", 1024),
     Spawn(3),
     Ready({"a.b": {"timeout_s": 1.5, "retries": None}}, ["Thread-1"]),
     BootFailed("no", "Traceback\n"),

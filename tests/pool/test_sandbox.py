@@ -139,10 +139,11 @@ def test_dispositions_that_handlers_set_while_they_were_imported_are_taken_back(
         sandbox.ignore_group_signals()
         for signo in (signal.SIGUSR1, signal.SIGCHLD, signal.SIGALRM, signal.SIGQUIT):
             signal.signal(signo, signal.SIG_IGN)
-        sandbox.prepare()
+        sandbox.prepare(open_files=100)
         changed = {signo for signo in signal.valid_signals() if signal.getsignal(signo) not in (signal.SIG_DFL, None)}
         assert changed == {*sandbox.GROUP_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ}
         assert resource.getrlimit(resource.RLIMIT_CORE) == (0, 0)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 100
 
     in_fork(run)
 

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- lease.lua — give a worker the next jobs of its queues, in strict order of the queues.
 --
 -- Called by: commands.lease (supervisor/engine/commands.py)

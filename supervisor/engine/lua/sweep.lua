@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- sweep.lua — take the jobs of lost workers from them, over all queues, without leasing any.
 --
 -- Called by: commands.sweep (supervisor/engine/commands.py)

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- tell.lua — leave a message in a worker's mailbox. A hint: it may be lost.
 --
 -- Called by: commands.tell (supervisor/engine/commands.py)
