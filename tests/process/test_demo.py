@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -69,11 +70,18 @@ class Demo:
 
 
 @pytest.fixture
-def demo(tmp_path):
+def directory():
+    """A temporary directory with a short path: in one with a long path the demo makes its own elsewhere."""
+    with tempfile.TemporaryDirectory(prefix="lh-", dir="/tmp") as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+def demo(directory):
     started = []
 
     def start(*words):
-        started.append(Demo(tmp_path, *words))
+        started.append(Demo(directory, *words))
         return started[-1]
 
     yield start
@@ -136,8 +144,8 @@ def test_the_demo_killed_leaves_no_process(demo):
     assert running.relatives() == []
 
 
-def test_handlers_that_do_not_boot_are_said_and_nothing_is_left(tmp_path):
-    broken = tmp_path / "import"
+def test_handlers_that_do_not_boot_are_said_and_nothing_is_left(directory):
+    broken = directory / "import"
     broken.mkdir()
     (broken / "sitecustomize.py").write_text(
         "import sys\n"
@@ -150,11 +158,11 @@ def test_handlers_that_do_not_boot_are_said_and_nothing_is_left(tmp_path):
     clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
     done = subprocess.run(
         [sys.executable, "-m", "supervisor", "demo", "--jobs", "100"],
-        env={**clean, "PYTHONPATH": f"{broken}{os.pathsep}{ROOT}", "TMPDIR": str(tmp_path)},
+        env={**clean, "PYTHONPATH": f"{broken}{os.pathsep}{ROOT}", "TMPDIR": str(directory)},
         capture_output=True,
         timeout=50,
     )
     assert done.returncode == 1 and b"these handlers are broken" in done.stderr, done
     assert b"run ended with exit code 71" in done.stderr
     assert b"100 put = 0 completed + 0 failed + 100 waiting" in done.stdout
-    assert [path.name for path in tmp_path.iterdir()] == ["import"]
+    assert [path.name for path in directory.iterdir()] == ["import"]
