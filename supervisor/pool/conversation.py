@@ -153,7 +153,7 @@ class Conversation:
     def _wait(self, now_at: float) -> None:
         """Wait for work where a child could take it; with all of them busy for a while, for mail alone."""
         session = self._session
-        if self._slots.idle():
+        if self._forks.ready and self._slots.idle():
             self._full_since_at = None
             if not session.waiting:
                 session.wait_for_bells(queues=True)
