@@ -90,6 +90,14 @@ class Child:
         """The job that it runs."""
         return self.sent[0] if self.sent else None
 
+    @property
+    def printing(self) -> Held | None:
+        """The job whose words come without a mark: the first whose end has not been marked, else the last one."""
+        for held in self.sent:
+            if held.lease.token != self.output.ended:
+                return held
+        return self.last
+
     def send(self, held: Held) -> None:
         """Send a job. Never blocks: the caller stays within MAX_SENT and MAX_SENT_BYTES.
 

@@ -37,6 +37,7 @@ class Output:
         self._window_at = 0.0
         self._lines_left = LINES_PER_S
         self.lines_dropped = 0
+        self.ended = 0  # the token of the last mark
         self.at_end = False  # nobody can print any more: it stays readable for ever
 
     def read(self) -> bool:
@@ -100,6 +101,7 @@ class Output:
             unended, mark, token = line.rpartition(_MARK)
             if mark and _is_token(token):
                 self._take_lines(int(token), lines[start:index] + ([unended] if unended else []))
+                self.ended = int(token)
                 if self._is_open(int(token)):
                     self._marked[int(token)] = bytes(self._unmarked)
                 self._unmarked.clear()

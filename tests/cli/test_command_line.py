@@ -78,7 +78,7 @@ WRONG_USE = [
     (["put", "a.b", "{", "--nope"], "--nope"),
     (["put", "a.b", "1", "2"], "'2'"),
     (["put", "a.b", "{nope}"], "column 2"),
-    (["put", "a.b", '{"a": 1,\n}'], "line 2 column 1"),
+    (["put", "a.b", '{"a": 1,\n"b" 2}'], "line 2 column 5"),
     (["put", "a.b", "NaN"], "NaN"),
     (["put", "a.b", "[1, -Infinity]"], "-Infinity"),
     (["put", "a.b", "1e999"], "1e999"),
