@@ -118,7 +118,7 @@ class Connector:
                 connections[0].send_command(*command)
                 self._replies.append(_reply_of(connections[0]))
             self._links = [Link(connection) for connection in connections]
-        except (redis.RedisError, OSError) as error:
+        except (redis.RedisError, OSError, ValueError) as error:  # ValueError: a host name that cannot be one
             for connection in connections:
                 connection.disconnect()
             self._error = LinkLost(f"{error}")

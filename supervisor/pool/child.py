@@ -37,7 +37,7 @@ def run(
     """Live as child `number`: serve up to `boot.jobs_per_child` jobs, then exit. Never returns, never unwinds."""
     status = 70
     try:
-        sandbox.enter(workdir)
+        sandbox.enter(workdir, boot.open_files)
         status = Child(number, jobs, talk, workdir, handlers, boot).serve()
     except SystemExit as leaving:
         status = _exit_status(leaving)

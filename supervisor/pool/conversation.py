@@ -123,8 +123,8 @@ class Conversation:
             self._wait(now_at)
 
     def leave(self) -> None:
-        """Say good-bye, if nothing else is under way. Raises LinkLost."""
-        if self._session.idle:
+        """Say good-bye, if nothing else is under way: no bell either, which would be lost with us. Raises LinkLost."""
+        if self._session.idle and not self._session.waiting and not self._session.rang:
             self._session.leave()
 
     @property
@@ -135,9 +135,10 @@ class Conversation:
     def _due_lease(self, now_at: float) -> Wanted | None:
         if now_at >= self._ask_at:
             self._ask, self._ask_at = True, math.inf
-        if not self._leasing or not self._ask:
+        if not self._ask:
             return None
-        count, starting = self._slots.capacity() if self._forks.ready and not self._ledger.ready else (0, 0)
+        able = self._leasing and self._forks.ready and not self._ledger.ready
+        count, starting = self._slots.capacity() if able else (0, 0)
         if not count and not self._session.rang:
             return None
         self._session.rang = False  # with a count of 0 the lease passes the bell on
@@ -153,7 +154,7 @@ class Conversation:
     def _wait(self, now_at: float) -> None:
         """Wait for work where a child could take it; with all of them busy for a while, for mail alone."""
         session = self._session
-        if self._forks.ready and self._slots.idle():
+        if self._forks.ready and self._slots.idle() and not self._ledger.ready:
             self._full_since_at = None
             if not session.waiting:
                 session.wait_for_bells(queues=True)

@@ -174,6 +174,8 @@ class Dispatcher:
             held.run_s = clock.monotonic() - held.started_at
             if not held.lost:
                 self._on_death(held, output, reaped, why)
+            if reaped is not None:
+                self._slots.count_answer()  # its zygote has survived it
 
     def _on_death(self, held: Held, output: str, reaped: Reaped | None, why: str | None) -> None:
         outcome = endings.of_death(held.lease, reaped, why, held.settings, output, self._config.max_deaths)

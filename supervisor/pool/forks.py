@@ -31,6 +31,9 @@ _REPORT_S: Final = 2.0
 _LONGEST_BACKOFF_S: Final = 10.0
 #: When what the kernel has refused is tried again.
 _AGAIN_S: Final = 1.0
+#: How long jobs run one at a time after losses in a row, at the most; doubled with each.
+_CAUTION_S: Final = 15.0
+_LONGEST_CAUTION_S: Final = 600.0
 #: From this loss of a zygote on in a row, each while one and the same job ran alone, the job counts a death.
 _SUSPICIOUS_LOSSES: Final = 3
 
@@ -85,8 +88,9 @@ class Forks:
         self._start_at: float | None = None
         self._spawn_after_at = 0.0
         self._stillborn = 0  # children in a row that ended before they were ready
-        self._losses = 0  # of zygotes in a row, with no job ended between
-        self._answered = 0  # how many had been, at the last one
+        self._losses = 0  # of zygotes in a row, with no job ended between, or with one that ran at each
+        self._answered = 0  # how many jobs had ended at the last one
+        self._suspects: set[str] = set()  # the jobs that ran at the last one
         self._alone = ("", 0)  # the job that ran alone at the last losses of a zygote, and how many those were
         self._exits: dict[int, int] = {}  # wait statuses of zygotes, by pid
         self.handlers: dict[str, HandlerSettings] = {}
@@ -148,6 +152,7 @@ class Forks:
 
     def _on_ready(self, zygote: Zygote, handlers: dict[str, dict[str, Any]], threads: list[str]) -> None:
         boot_s, zygote.ready, zygote.deadline_at = clock.monotonic() - zygote.started_at, True, None
+        self._spawn_after_at = 0.0
         self.handlers = {name: HandlerSettings(**settings) for name, settings in handlers.items()}
         self._events.emit(
             "zygote.ready", zygote=zygote.number, pid=zygote.pid, handlers=sorted(self.handlers),
@@ -169,11 +174,7 @@ class Forks:
             self._current = None
         status = self._status_of(zygote)
         children = [child for child in self._slots if child.zygote == zygote.number]
-        alone = self._count_alone([child for child in children if child.sent])
-        self._losses = self._losses + 1 if self._slots.answered == self._answered else 1
-        self._answered = self._slots.answered
-        if self._losses > 1:
-            self._slots.beware()
+        alone = 0 if zygote.retired else self._suspect(children)
         for child in children:
             child.kill("zygote-lost")
         kernel.await_ends([child.pidfd for child in children if child.pidfd is not None], _REPORT_S)
@@ -205,6 +206,17 @@ class Forks:
             zygote.kill()
             self._exits[zygote.pid] = os.waitpid(zygote.pid, 0)[1]
         return self._exits.pop(zygote.pid)
+
+    def _suspect(self, children: list[Child]) -> int:
+        """Whether one of the jobs that ran ends zygotes: if losses come in a row, or with the same job again, let jobs
+        run one at a time. Answers as `_count_alone`."""
+        running = {child.head.lease.jid for child in children if child.head is not None}
+        again = self._slots.answered == self._answered or not running.isdisjoint(self._suspects)
+        self._losses = self._losses + 1 if again else 1
+        self._answered, self._suspects = self._slots.answered, running
+        if self._losses > 1:
+            self._slots.beware(clock.monotonic() + min(_LONGEST_CAUTION_S, _CAUTION_S * 2.0 ** min(self._losses, 10)))
+        return self._count_alone([child for child in children if child.sent])
 
     def _count_alone(self, running: list[Child]) -> int:
         """How many losses in a row the one running job has seen alone; 0: it was not alone."""
@@ -336,7 +348,7 @@ class Forks:
         self._stillborn += 1
         wait_s = _backoff_s(self._stillborn)
         self._spawn_after_at = clock.monotonic() + wait_s
-        how = endings.death_reason(reaped.status) if reaped else "its zygote was lost"
+        how = endings.death_reason(reaped.status) if reaped else "its end was not reported"
         self._events.emit(
             "master.warned",
             message=f"a child ended before it was ready ({how}), {self._stillborn} in a row; the next one is forked in"

@@ -1,5 +1,6 @@
 """Linux calls that Python lacks. Runs in master, zygote and child. Owns no state; must not decide anything."""
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -125,7 +126,8 @@ def children_of_self() -> set[int]:
 def allow_open_files() -> int:
     """Raise our soft limit of open files to the hard one. Answers what it was."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with contextlib.suppress(OSError, ValueError):  # fs.nr_open may be below the hard limit
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return soft
 
 

@@ -49,11 +49,11 @@ def ignore_group_signals() -> None:
         signal.signal(signo, lambda _signo, _frame: None)
 
 
-def prepare(open_files: int) -> None:
+def prepare() -> None:
     """In the zygote, once foreign code has been imported: all that children inherit, so that no fork pays for it.
 
     Signals have their default dispositions, but for the group signals, and what Python ignores so that it becomes an
-    exception. A crash writes its Python stack to stderr. `open_files`: the soft limit that the master was given.
+    exception. A crash writes its Python stack to stderr.
     """
     for signo in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, *GROUP_SIGNALS, *_PYTHON_IGNORES}:
         if signal.getsignal(signo) not in (signal.SIG_DFL, None):
@@ -62,14 +62,17 @@ def prepare(open_files: int) -> None:
     faulthandler.register(kernel.STACKS_SIGNAL, file=2, all_threads=True)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     kernel.forbid_new_privileges()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 
-def enter(workdir: str) -> None:
-    """Close the world around the calling child; what is given up here cannot be had back."""
+def enter(workdir: str, open_files: int) -> None:
+    """Close the world around the calling child; what is given up here cannot be had back.
+
+    `open_files`: the soft limit that the master was given. The zygote keeps the hard one: a descriptor per child.
+    """
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.setsid()
     kernel.become_subreaper()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     claim(workdir)
 
 
@@ -85,6 +88,7 @@ def claim(workdir: str) -> None:
     except PermissionError:
         os.chmod(workdir, 0o700)  # a directory, and no link: those are refused before
     else:
+        os.fchmod(fd, 0o700)  # a handler may have made it read-only
         os.close(fd)
     os.chdir(workdir)
     clean(workdir)
@@ -95,12 +99,27 @@ def clean(workdir: str) -> None:
     for name in os.listdir(workdir):
         path = os.path.join(workdir, name)
         if os.path.isdir(path) and not os.path.islink(path):
-            shutil.rmtree(path, ignore_errors=True)
+            _remove_tree(path)
         else:
             try:
                 os.unlink(path)
             except FileNotFoundError:
                 continue  # something that the job has left running was quicker
+
+
+def _remove_tree(path: str) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    if os.path.lexists(path):
+        _open_up(path)
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _open_up(directory: str) -> None:
+    """Let directories that a handler has closed to itself be emptied."""
+    os.chmod(directory, 0o700)
+    for entry in os.scandir(directory):
+        if entry.is_dir(follow_symlinks=False):
+            _open_up(entry.path)
 
 
 def end_leftovers() -> None:

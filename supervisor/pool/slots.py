@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from supervisor import clock
 from supervisor.pool.children import MAX_SENT, MAX_SENT_BYTES, Child, charge
 from supervisor.pool.ledger import Held
 from supervisor.pool.messages import INLINE_PAYLOAD_BYTES
@@ -26,6 +27,7 @@ class Slots:
         self._pace = pace
         self._children: dict[int, Child] = {}
         self.answered = 0  # jobs, so far
+        self._cautious_until_at = 0.0
         self._cautious = 0  # so many jobs must have ended before more than one runs at once
 
     def __iter__(self) -> Iterator[Child]:
@@ -51,9 +53,10 @@ class Slots:
 
     # how many
 
-    def beware(self) -> None:
-        """One of the jobs that ran may end its zygote: they run one at a time, until each has had its turn."""
-        self._cautious = self.processes + 1
+    def beware(self, until_at: float) -> None:
+        """One of the jobs that ran may end its zygote: they run one at a time, until each has had its turn, or time is
+        up."""
+        self._cautious, self._cautious_until_at = self.processes + 1, until_at
 
     def count_answer(self) -> None:
         """A job has ended."""
@@ -61,9 +64,15 @@ class Slots:
         self._cautious = max(0, self._cautious - 1)
 
     @property
+    def cautious(self) -> bool:
+        if self._cautious and clock.monotonic() >= self._cautious_until_at:
+            self._cautious = 0
+        return self._cautious > 0
+
+    @property
     def at_once(self) -> int:
         """How many jobs may run at once now."""
-        return 1 if self._cautious else self.processes
+        return 1 if self.cautious else self.processes
 
     @property
     def busy(self) -> int:
@@ -105,7 +114,7 @@ class Slots:
         """How many jobs to lease now, and how many of them would start at once."""
         idle = len(self.idle())
         recent_s = self._pace.recent_s
-        if recent_s is None or recent_s > self._ahead_s or self._cautious:
+        if recent_s is None or recent_s > self._ahead_s or self.cautious:
             return idle, idle
         ahead = 0
         free = idle
@@ -134,7 +143,7 @@ class Slots:
                 idle = child
         if idle is not None and busy < self.at_once:
             return idle
-        if self._cautious:
+        if self.cautious:
             return None
         return soonest if soonest is not None and self._fits(held, soonest) else None
 

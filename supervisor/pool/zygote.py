@@ -52,7 +52,7 @@ def main() -> NoReturn:
     kernel.set_parent_death_signal(0)
     if os.getppid() != master_pid:
         os._exit(1)
-    sandbox.prepare(boot.open_files)
+    sandbox.prepare()
     gc.collect()
     gc.freeze()
     Zygote(control, boot, loaded, guard).serve()
@@ -126,6 +126,8 @@ class Zygote:
 
     def _spawn(self, number: int, fds: list[int]) -> None:
         try:
+            if len(fds) != 3:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # the kernel had no room for them
             pid = self._guard.fork()
         except OSError as error:
             self._say(SpawnFailed(number, f"fork: {error.strerror}"))

@@ -17,7 +17,8 @@ from supervisor.pool.messages import Boot, Control, Spawn
 
 #: Our own modules come from where the master's came from, whatever lies in the working directory.
 _START: Final = (
-    "import sys; sys.path.insert(0, sys.argv[3]); from supervisor.pool.zygote import main; del sys.path[0]; main()"
+    "import sys; sys.path.insert(0, sys.argv[3]); import supervisor; del sys.path[0];"
+    " from supervisor.pool.zygote import main; main()"
 )
 _ROOT: Final = str(Path(__file__).parents[2])
 
@@ -66,7 +67,13 @@ class Zygote:
                 return
             if packet == messages.IN_MEMFD and fds:
                 packet = kernel.read_memfd(fds.pop())
-            yield messages.unpack_control(packet), fds
+            try:
+                report = messages.unpack_control(packet)
+            except (ValueError, TypeError):
+                report = None  # foreign code has written to its socket: it cannot be trusted any more
+            yield report, fds
+            if report is None:
+                return
 
     def finish(self) -> None:
         """Tell it that there will be no more requests: it ends what is below it and exits."""

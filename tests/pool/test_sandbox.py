@@ -139,11 +139,10 @@ def test_dispositions_that_handlers_set_while_they_were_imported_are_taken_back(
         sandbox.ignore_group_signals()
         for signo in (signal.SIGUSR1, signal.SIGCHLD, signal.SIGALRM, signal.SIGQUIT):
             signal.signal(signo, signal.SIG_IGN)
-        sandbox.prepare(open_files=100)
+        sandbox.prepare()
         changed = {signo for signo in signal.valid_signals() if signal.getsignal(signo) not in (signal.SIG_DFL, None)}
         assert changed == {*sandbox.GROUP_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ}
         assert resource.getrlimit(resource.RLIMIT_CORE) == (0, 0)
-        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 100
 
     in_fork(run)
 
@@ -151,7 +150,8 @@ def test_dispositions_that_handlers_set_while_they_were_imported_are_taken_back(
 def test_a_child_has_a_session_an_empty_mask_and_a_directory_of_its_own(tmp_path):
     def run():
         signal.pthread_sigmask(signal.SIG_BLOCK, kernel.HANDLED_SIGNALS)
-        sandbox.enter(str(tmp_path / "w"))
+        sandbox.enter(str(tmp_path / "w"), open_files=100)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 100
         assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
         assert os.getsid(0) == os.getpgid(0) == os.getpid()
         assert os.getcwd() == str(tmp_path / "w")

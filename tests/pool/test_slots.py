@@ -3,6 +3,7 @@
 import pytest
 from parts import held_of
 
+from supervisor import clock
 from supervisor.pool.children import MAX_SENT, MAX_SENT_BYTES
 from supervisor.pool.pace import Pace
 from supervisor.pool.slots import Slots
@@ -36,6 +37,26 @@ def end(child, state):
     """Its first job has been answered, and it goes on as `state`."""
     child.answered()
     child.become(state)
+
+
+# one at a time
+
+
+def test_under_suspicion_jobs_run_one_at_a_time_until_each_has_had_its_turn(pool):
+    slots = pool(processes=2)
+    slots.beware(clock.monotonic() + 60)
+    assert slots.capacity() == (1, 1)
+    assert send(slots, held_of(1)) == 1
+    assert send(slots, held_of(2)) is None
+    for _ in range(3):
+        slots.count_answer()
+    assert send(slots, held_of(2)) == 2
+
+
+def test_suspicion_ends_with_its_time(pool):
+    slots = pool(processes=2)
+    slots.beware(clock.monotonic())
+    assert slots.at_once == 2
 
 
 # how many to fork

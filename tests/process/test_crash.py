@@ -164,6 +164,20 @@ def test_a_job_that_alone_sees_zygote_after_zygote_die_is_buried_in_the_end(stag
     stage.assert_nothing_left()
 
 
+@pytest.mark.timeout(120)
+def test_a_job_that_ends_zygotes_beside_others_is_found_and_buried_and_the_others_complete(stage):
+    pool = stage.start(processes=2).wait_ready()
+    poison = stage.queue.put("bad.nap_then_kill_zygote", 0.3)
+    others = stage.queue.put_many([{"klass": "good.nap", "data": 0.1} for _ in range(150)])
+    stage.wait_until_ended([poison, *others], 60)
+    assert stage.client.job(poison).state == "failed"
+    assert set(stage.states(others)) == {"complete"}
+    assert stage.client.failed() == {"died:lost": 1}
+    assert all(stage.client.job(jid).deaths == 0 for jid in others)
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
 def test_mixed_work_under_random_kills_completes_every_job_once(stage, measured):
     """300 jobs of many kinds, a child killed every few starts: what ran more often than once had died."""
     stage.config(max_deaths=0)

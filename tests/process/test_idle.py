@@ -103,6 +103,20 @@ def test_one_put_wakes_one_of_two_idle_supervisors(stage, proxies):
     stage.assert_nothing_left()
 
 
+def test_a_bell_that_a_draining_supervisor_takes_is_passed_on_to_the_idle_one(stage):
+    first = stage.start().wait_ready()
+    stage.wait_until_idle(1)
+    stage.start().wait_ready()
+    stage.wait_until_idle(2)
+    first.send(signal.SIGSTOP)
+    jid = stage.queue.put("good.noop")  # the longest waiting connection is the stopped one's
+    first.send(signal.SIGTERM)
+    first.send(signal.SIGCONT)
+    stage.wait_until_ended([jid], 10)  # without it: half a minute
+    assert [pool.drain() for pool in stage.pools] == [0, 0]
+    stage.assert_nothing_left()
+
+
 @pytest.mark.slow
 def test_an_idle_pool_makes_at_most_one_round_trip_in_five_seconds(stage, proxies, measured):
     proxy = proxies(0)

@@ -160,6 +160,15 @@ def fork_returns_twice(job):
 
 
 @handler
+def nap_then_kill_zygote(job):
+    """Data: seconds. Others have run beside it when it ends them all."""
+    menu.enter(job)
+    time.sleep(job.data)
+    os.kill(os.getppid(), signal.SIGKILL)
+    signal.pause()
+
+
+@handler
 def kill_zygote(job):
     """Kills what all children come from."""
     menu.enter(job)
