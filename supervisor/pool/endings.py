@@ -1,6 +1,6 @@
 """What the end of a job or of a child means, as an outcome for the engine and a sentence for people. Runs in master.
 
-Pure: no I/O, no clock but for the time of a failure.
+Pure: no I/O and no clock; the back-off is drawn by chance.
 """
 
 import os

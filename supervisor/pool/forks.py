@@ -113,7 +113,7 @@ class Forks:
         except OSError as error:
             if self._started == 1:
                 raise
-            self._try_again(f"no zygote can be started ({error})")
+            self._start_at = self._try_again(f"no zygote can be started ({error})")
             return
         self._zygotes[zygote.number] = self._current = zygote
         self._inbox.watch(zygote.control, ZygoteSpoke(zygote))
@@ -126,9 +126,10 @@ class Forks:
         boot = Boot(config.handlers, str(workdir), config.jobs_per_child, config.on_error, self._open_files)
         return Zygote(self._started, boot, self._environment, clock.monotonic() + config.boot_timeout_s)
 
-    def _try_again(self, why: str) -> None:
-        self._start_at = clock.monotonic() + _AGAIN_S
+    def _try_again(self, why: str) -> float:
+        """Warn of what the kernel refuses; answers when it is tried again."""
         self._events.emit("master.warned", message=f"{why}; trying again in {_AGAIN_S:g} s")
+        return clock.monotonic() + _AGAIN_S
 
     def on_zygote_spoke(self, zygote: Zygote) -> None:
         for report, fds in zygote.read():
@@ -276,9 +277,7 @@ class Forks:
                 self._ask_for_child(zygote)
             except OSError as error:
                 # Our descriptors or the room in its socket are used up. If it is its end, we shall be told.
-                self._spawn_after_at = now_at + _AGAIN_S
-                message = f"no child can be asked for ({error}); trying again in {_AGAIN_S:g} s"
-                self._events.emit("master.warned", message=message)
+                self._spawn_after_at = self._try_again(f"no child can be asked for ({error})")
                 return
 
     def _ask_for_child(self, zygote: Zygote) -> None:
@@ -304,10 +303,7 @@ class Forks:
         self._events.emit("child.spawned", child=number, pid=pid)
 
     def _on_spawn_failed(self, number: int, message: str) -> None:
-        self._events.emit(
-            "master.warned", message=f"no child can be forked ({message}); trying again in {_AGAIN_S:g} s"
-        )
-        self._spawn_after_at = clock.monotonic() + _AGAIN_S
+        self._spawn_after_at = self._try_again(f"no child can be forked ({message})")
         child = self._slots.get(number)
         if child is not None:
             self._forget(child)

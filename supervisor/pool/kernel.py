@@ -192,14 +192,17 @@ def send(sock: socket.socket, data: bytes, fds: Iterable[int] = (), flags: int =
 
 
 def await_ends(pidfds: Iterable[int], timeout_s: float) -> bool:
-    """Wait until all these processes have ended, for at most `timeout_s`; whether they have."""
+    """Wait until all these processes have ended, for at most `timeout_s`; whether they have. Looks once in any case."""
     waiting = set(pidfds)
     deadline_at = clock.monotonic() + timeout_s
     poll = select.poll()
     for pidfd in waiting:
         poll.register(pidfd, select.POLLIN)
-    while waiting and (left_s := deadline_at - clock.monotonic()) > 0:
-        for pidfd, _events in poll.poll(left_s * 1000):
+    while waiting:
+        left_s = deadline_at - clock.monotonic()
+        for pidfd, _events in poll.poll(max(0.0, left_s) * 1000):
             poll.unregister(pidfd)
             waiting.discard(pidfd)
+        if left_s <= 0:
+            break
     return not waiting

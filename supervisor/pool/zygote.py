@@ -218,9 +218,7 @@ def _reap_by(pid: int, deadline_at: float) -> bool:
     """Wait for a killed process; False where the kernel does not let go of it in time."""
     pidfd = os.pidfd_open(pid)
     try:
-        poll = select.poll()
-        poll.register(pidfd, select.POLLIN)
-        if not poll.poll(max(0.0, deadline_at - clock.monotonic()) * 1000):
+        if not kernel.await_ends([pidfd], deadline_at - clock.monotonic()):
             return False
         os.waitpid(pid, 0)
         return True
