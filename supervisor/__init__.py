@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from supervisor.engine.aio import AsyncClient
     from supervisor.engine.client import Client
-    from supervisor.engine.errors import LeaseholdError, LeaseLost, OutcomeUnknown, StoreUnavailable
-    from supervisor.engine.jobs import Completed, Died, Failed, Job, Lease, Released, Retried
+    from supervisor.engine.errors import (
+        DependencyError,
+        JobNotFound,
+        LeaseholdError,
+        LeaseLost,
+        OutcomeUnknown,
+        StoreUnavailable,
+    )
+    from supervisor.engine.handles import Job, Lease
+    from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retried
     from supervisor.pool.handlers import Fail, Interrupted, Retry, handler
 
 #: Where each name lives. Loaded on first use: what speaks to Redis must not get into the children, and the command must
@@ -15,18 +23,20 @@ if TYPE_CHECKING:
 _HOMES = {
     "AsyncClient": "engine.aio",
     "Client": "engine.client",
-    "Completed": "engine.jobs",
-    "Died": "engine.jobs",
+    "Completed": "engine.outcomes",
+    "DependencyError": "engine.errors",
+    "Died": "engine.outcomes",
     "Fail": "pool.handlers",
-    "Failed": "engine.jobs",
+    "Failed": "engine.outcomes",
     "Interrupted": "pool.handlers",
-    "Job": "engine.jobs",
-    "Lease": "engine.jobs",
+    "Job": "engine.handles",
+    "JobNotFound": "engine.errors",
+    "Lease": "engine.handles",
     "LeaseLost": "engine.errors",
     "LeaseholdError": "engine.errors",
     "OutcomeUnknown": "engine.errors",
-    "Released": "engine.jobs",
-    "Retried": "engine.jobs",
+    "Released": "engine.outcomes",
+    "Retried": "engine.outcomes",
     "Retry": "pool.handlers",
     "StoreUnavailable": "engine.errors",
     "handler": "pool.handlers",
@@ -36,11 +46,13 @@ __all__ = [
     "AsyncClient",
     "Client",
     "Completed",
+    "DependencyError",
     "Died",
     "Fail",
     "Failed",
     "Interrupted",
     "Job",
+    "JobNotFound",
     "Lease",
     "LeaseLost",
     "LeaseholdError",

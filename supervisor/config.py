@@ -42,6 +42,8 @@ SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGT]?)", re.ASCII)
 SIZE_UNITS_BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 #: Control characters, and what Python makes of bytes that are not UTF-8.
 NOT_TEXT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+#: In a weighted order, that is. A name may end so too.
+LIKE_A_WEIGHT = re.compile(r":\d+$", re.ASCII)
 
 #: Ten years: what is longer was meant as 0 (none), or is a mistake in the unit.
 LONGEST_S = 10 * 365 * 86400.0
@@ -141,11 +143,8 @@ def _module(text: str) -> str:
 
 
 def _queue(text: str) -> str:
-    if len(text.encode()) > 64:
-        raise ValueError("must be at most 64 bytes")
-    if text.startswith("!") or any(mark in text for mark in "*?["):
-        raise ValueError("must be a queue's full name: patterns are not served by this version")
-    return text
+    # What a list of them means in which order is the engine's to say: `run` asks it.
+    return text.strip()
 
 
 def _directory(text: str) -> Path:
@@ -193,7 +192,11 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("handlers", "handlers", _module, "handlers", "PACKAGE", "package whose modules hold the handlers"),
     Setting(
         "queue", "queue", _queue, "default", "NAME",
-        "queue to serve; repeat it for several, served in this order", repeatable=True,
+        "queue to serve, or a glob like email-*, or !name to leave out; repeat it for several", repeatable=True,
+    ),
+    Setting(
+        "order", "order", _one_of("strict", "round-robin", "random", "weighted"), "strict", "ORDER",
+        "how several queues are served: strict (as listed), round-robin, random or weighted (--queue high:3)",
     ),
     Setting(
         "processes", "processes", _processes, "auto", "N",
@@ -262,6 +265,7 @@ class Config:
     namespace: str
     handlers: str
     queue: tuple[str, ...]
+    order: str
     processes: int
     processes_reason: str
     jobs_per_child: int  # 0: no limit
@@ -363,6 +367,9 @@ def _warnings(values: Mapping[str, Any], flags: Mapping[str, object]) -> Iterato
             f" {LAST_EXCHANGE_S:g} s to hand back make {ladder_s:g} s, more than the {CONTAINER_GRACE_S:g} s that a"
             " container gets by default before it is killed; give it more, or lower drain-timeout."
         )
+    for name in values["queue"]:
+        if values["order"] != "weighted" and LIKE_A_WEIGHT.search(name):
+            yield f"--queue {name!r} is the queue of that name: only --order weighted reads a weight off its end."
     if flags.get("redis-url") and redacted(values["redis_url"]) != values["redis_url"]:
         yield "--redis-url holds a password that everybody on this machine can read; use LEASEHOLD_REDIS_URL instead."
 

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from supervisor import config
+from supervisor.cli.parser import dispatch
 from supervisor.config import SETTINGS, Config, ConfigError, parse_duration, parse_size
+from supervisor.engine.orders import ORDERS
 
 
 def load(flags=None, environ=None, terminal=False):
@@ -26,6 +28,7 @@ def test_without_anything_the_defaults_hold():
         namespace="leasehold",
         handlers="handlers",
         queue=("default",),
+        order="strict",
         processes=3,
         processes_reason="as given",
         jobs_per_child=1,
@@ -54,6 +57,42 @@ def test_queues_are_repeated_as_flags_and_separated_by_commas_in_the_environment
     assert load({"queue": ["a", "b"]}).queue == ("a", "b")
     assert load({}, {"LEASEHOLD_QUEUE": "a, b,c"}).queue == ("a", "b", "c")
     assert load({"queue": ["x"]}, {"LEASEHOLD_QUEUE": "a,b"}).queue == ("x",)
+
+
+def test_globs_exclusions_and_weights_are_taken_as_they_are():
+    told = load({"queue": ["high:3", " email-* ", "!email-bulk"], "order": "weighted"})
+    assert (told.queue, told.order, told.warnings) == (("high:3", "email-*", "!email-bulk"), "weighted", ())
+
+
+def test_the_orders_are_those_of_the_engine():
+    assert [load({"order": order}).order for order in ORDERS] == list(ORDERS)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--queue", "!a"], "--queue: queues only excludes: !a"),
+        (["--queue", "a", "--queue", "!*"], "--queue: queues excludes all it names"),
+        (["--queue", "x" * 65], "--queue: queues must have 1 to 64 bytes in UTF-8, not 65"),
+        (["--queue", "a:0", "--order", "weighted"], "--queue: queues must have weights from 1 to 1000"),
+        (["--order", "fifo"], "--order 'fifo' must be strict, round-robin, random or weighted"),
+    ],
+)
+def test_queues_that_make_no_sense_in_their_order_are_bad_configuration(capsys, words, said):
+    assert dispatch(["run", *words]) == 78
+    told = capsys.readouterr().err
+    assert told.startswith(f"leasehold: {said}") and told.count("\n") == 1
+
+
+def test_it_is_said_which_variable_names_queues_that_make_no_sense(capsys, monkeypatch):
+    monkeypatch.setenv("LEASEHOLD_QUEUE", "!a,!b")
+    assert dispatch(["run"]) == 78
+    assert capsys.readouterr().err.startswith("leasehold: LEASEHOLD_QUEUE: queues only excludes: !a, !b")
+
+
+def test_a_name_that_looks_weighted_in_an_order_without_weights_is_a_warning():
+    (said,) = load({"queue": ["high:3", "low"]}).warnings
+    assert "'high:3'" in said and "--order weighted" in said
 
 
 def test_the_log_is_text_on_a_terminal_and_json_elsewhere_unless_said_otherwise():
@@ -113,12 +152,12 @@ BAD = [
     ("handlers", "a..b"),
     ("handlers", ""),
     ("queue", ["a", ""]),
-    ("queue", ["x" * 65]),
-    ("queue", ["email-*"]),
-    ("queue", ["!email"]),
     ("queue", ["a\x1bb"]),
     ("queue", ["a\udcff"]),
     ("queue", ["a", "b", "a"]),
+    ("order", "fifo"),
+    ("order", "Strict"),
+    ("order", ""),
     ("processes", "0"),
     ("processes", "-1"),
     ("processes", "many"),
@@ -164,7 +203,7 @@ def test_every_setting_that_can_be_wrong_is_in_the_table_of_bad_values():
 
 def test_all_problems_are_reported_together():
     said = problems(
-        {"processes": "x", "queue": ["a", "a", "b*"]},
+        {"processes": "x", "queue": ["a", "a", "b*"], "order": "fifo"},
         {"LEASEHOLD_LOG": "xml", "LEASEHOLD_PROCESES": "3", "LEASEHOLD_PROCESSES": "ignored: the flag is given"},
     )
     assert len(said) == 5

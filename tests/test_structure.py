@@ -264,6 +264,15 @@ class Engine:
     def put(self, **options: Any) -> None:
         self.queue.put("k", jid="j", **options)
 
+    def put_below_a_parent(self, **options: Any) -> None:
+        self.queue.put("k", jid="parent")
+        self.put(depends=["parent"], **options)
+
+    def take_parent(self) -> Any:
+        (lease,) = self.queue.lease("w")
+        assert lease.jid == "parent"
+        return lease
+
     def take(self) -> None:
         (self.lease,) = self.queue.lease("w")
 
@@ -273,6 +282,8 @@ class Engine:
     def bring_to(self, state: str) -> None:
         if state == "scheduled":
             self.put(delay=10)
+        elif state == "depends":
+            self.put_below_a_parent()
         elif state != "[*]":
             self.put()
         if state in ("running", "stalled", "complete", "failed"):
@@ -289,6 +300,12 @@ class Engine:
 MOVES: dict[tuple[str, str], list[Any]] = {
     ("[*]", "waiting"): [lambda e: e.put()],
     ("[*]", "scheduled"): [lambda e: e.put(delay=10)],
+    ("[*]", "depends"): [lambda e: e.put_below_a_parent()],
+    ("depends", "waiting"): [lambda e: e.take_parent().complete(), lambda e: e.client.job("j").undepend("parent")],
+    ("depends", "scheduled"): [lambda e: (e.put_below_a_parent(delay=9), e.take_parent().complete())],
+    ("depends", "failed"): [
+        lambda e: (e.put_below_a_parent(on_parent_failure="fail"), e.take_parent().fail("g", "m")),
+    ],
     ("scheduled", "waiting"): [lambda e: e.pass_time(11)],
     ("waiting", "running"): [lambda e: e.take()],
     ("running", "complete"): [lambda e: e.lease.complete()],
@@ -297,7 +314,12 @@ MOVES: dict[tuple[str, str], list[Any]] = {
         lambda e: (e.put(retries=0), e.take(), e.lease.retry()),
         lambda e: (e.put(max_deaths=1), e.take(), e.lease.died("SIGKILL")),
     ],
-    ("running", "waiting"): [lambda e: e.lease.release(), lambda e: e.lease.retry(), lambda e: e.lease.died("SIGKILL")],
+    ("running", "waiting"): [
+        lambda e: e.lease.release(),
+        lambda e: e.lease.retry(),
+        lambda e: e.lease.died("SIGKILL"),
+        lambda e: e.lease.complete(next="other"),
+    ],
     ("running", "scheduled"): [
         lambda e: e.lease.retry(delay=5),
         lambda e: (e.lease.died("SIGKILL"), e.take(), e.lease.died("SIGKILL")),
@@ -311,7 +333,7 @@ MOVES: dict[tuple[str, str], list[Any]] = {
     ],
     ("stalled", "failed"): [lambda e: (e.put(max_deaths=1), e.take(), e.pass_time(35), e.client.sweep())],
     ("complete", "waiting"): [lambda e: e.put()],
-    ("failed", "waiting"): [lambda e: e.put()],
+    ("failed", "waiting"): [lambda e: e.put(), lambda e: e.client.unfail("g")],
 }
 
 

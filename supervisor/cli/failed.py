@@ -1,13 +1,17 @@
-"""`leasehold failed`: the groups of failed jobs, or the jobs of one. Reads only; must not change anything."""
+"""`leasehold failed` and `leasehold unfail`: failed jobs by group, and their way back, from the command's process.
+
+`failed` reads only. `unfail` must not put anything back that was not named by its group.
+"""
 
 import argparse
 
 from supervisor.cli.connection import add_connection, arguments, connect
-from supervisor.cli.job import as_dict
-from supervisor.cli.parser import Subparsers, UsageError
-from supervisor.cli.terminal import local_time, note, say_json, table
+from supervisor.cli.options import MOST, add_json, within
+from supervisor.cli.parser import Subparsers, UsageError, near
+from supervisor.cli.shown import as_dict
+from supervisor.cli.terminal import counted, local_time, note, say, say_json, table
 
-EXAMPLES = """\
+FAILED_EXAMPLES = """\
 examples:
   leasehold failed
   leasehold failed ValueError --limit 100
@@ -15,23 +19,37 @@ examples:
 
 A group is the kind of failure: an exception's class, died:<reason>, failed-retries-<queue>, or a handler's own word."""
 
-MOST = 1000
+UNFAIL_EXAMPLES = """\
+examples:
+  leasehold unfail ValueError
+  leasehold unfail died:SIGKILL --queue slow --count 1000
+
+The oldest failures first. Each job goes back to its own queue, or to that of --queue, with all its retries."""
 
 
 def add(subparsers: Subparsers) -> None:
-    """Declare the flags."""
-    parser = subparsers.add_parser("failed", description="What has failed, by kind of failure.", epilog=EXAMPLES)
+    """Declare the flags of both."""
+    parser = subparsers.add_parser("failed", description="What has failed, by kind of failure.", epilog=FAILED_EXAMPLES)
     parser.add_argument("group", metavar="GROUP", nargs="?", help="show the jobs of this group, newest first")
+    parser.add_argument("--offset", metavar="N", default="0", help="leave out so many of them (default: 0)")
     parser.add_argument("--limit", metavar="N", default="25", help=f"at most so many, up to {MOST} (default: 25)")
-    parser.add_argument("--json", action="store_true", help="one line of JSON: counts by group, or total and jobs")
+    add_json(parser, "counts by group, or total and jobs")
+    add_connection(parser)
+    parser = subparsers.add_parser("unfail", description="Put failed jobs back into a queue.", epilog=UNFAIL_EXAMPLES)
+    parser.add_argument("group", metavar="GROUP", help="the group, as `leasehold failed` shows it")
+    parser.add_argument("--queue", metavar="NAME", help="put them all here (default: each into its own)")
+    parser.add_argument("--count", metavar="N", default="25", help=f"at most so many, up to {MOST} (default: 25)")
     add_connection(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Say the groups, or one group's jobs."""
-    if not args.limit.isdecimal() or not 1 <= int(args.limit) <= MOST:
-        raise UsageError(f"--limit {args.limit!r} must be a whole number from 1 to {MOST}")
-    return _groups(args) if args.group is None else _jobs(args)
+    """Say the groups, or one group's jobs; or put them back."""
+    if args.command == "unfail":
+        return _unfail(args)
+    limit, offset = within("--limit", args.limit, 1, MOST), within("--offset", args.offset, 0, 2**53)
+    if args.group is None and offset:
+        raise UsageError("--offset needs GROUP")
+    return _groups(args) if args.group is None else _jobs(args, offset, limit)
 
 
 def _groups(args: argparse.Namespace) -> int:
@@ -47,9 +65,10 @@ def _groups(args: argparse.Namespace) -> int:
     return 0
 
 
-def _jobs(args: argparse.Namespace) -> int:
+def _jobs(args: argparse.Namespace, offset: int, limit: int) -> int:
     with connect(args) as client, arguments():
-        total, jobs = client.failed(args.group, limit=int(args.limit))
+        total, jobs = client.failed(args.group, offset, limit)
+        meant = "" if total else near(args.group, client.failed())
     if args.json:
         say_json({"group": args.group, "total": total, "jobs": [as_dict(job) for job in jobs]})
         return 0
@@ -61,5 +80,19 @@ def _jobs(args: argparse.Namespace) -> int:
         ]
         table(("jid", "klass", "queue", "when", "message"), rows)
     if total > len(jobs) or not jobs:
-        note(f"{len(jobs):,} of {total:,} failed jobs in group {args.group}")
+        note(f"{len(jobs):,} of {total:,} failed jobs in group {args.group}{meant}")
+    return 0
+
+
+def _unfail(args: argparse.Namespace) -> int:
+    count = within("--count", args.count, 1, MOST)
+    with connect(args) as client, arguments():
+        moved = client.unfail(args.group, args.queue, count)
+        groups = client.failed()
+    if not moved:
+        note(f"no job has failed in group {args.group}{near(args.group, groups)}")
+        return 0
+    where = f"into queue {args.queue}" if args.queue else "into its queue" if moved == 1 else "into their queues"
+    left = groups.get(args.group, 0)
+    say(f"put {counted(moved, 'failed job')} of group {args.group} back {where}; {left:,} left in the group")
     return 0

@@ -6,20 +6,41 @@ Owns the list of commands. Must not import a command that is not run, so that --
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any, NoReturn, Protocol
 
 from supervisor.config import SETTINGS, ConfigError, Exit, Setting
 
-#: command -> the line about it in --help. Its module in supervisor.cli has the same name.
+#: command -> its module in supervisor.cli, and the line about it in --help.
 COMMANDS = {
-    "run": "lease jobs and run them in a pool of child processes",
-    "put": "put a job into a queue",
-    "queues": "what waits, runs and stalls in each queue",
-    "job": "everything about one job",
-    "failed": "the groups of failed jobs, or the jobs of one group",
-    "demo": "see it work: a real pool on a real server, with jobs that crash on purpose",
+    "run": ("run", "lease jobs and run them in a pool of child processes"),
+    "put": ("put", "put a job into a queue"),
+    "recur": ("recur", "put a job again and again, by an interval or cron"),
+    "queues": ("queues", "what waits, runs and stalls in each queue"),
+    "jobs": ("jobs", "the jobs in one state"),
+    "peek": ("jobs", "the jobs that a queue would give next"),
+    "job": ("job", "everything about one job"),
+    "failed": ("failed", "the groups of failed jobs, or the jobs of one group"),
+    "unfail": ("failed", "put the jobs of a group back into a queue"),
+    "cancel": ("steer", "take jobs away, whatever their state"),
+    "fail": ("steer", "fail a job by hand"),
+    "release": ("steer", "take running jobs from their workers, to the front of the queue"),
+    "move": ("steer", "put a job into another queue"),
+    "priority": ("steer", "let a job run sooner or later than others"),
+    "depend": ("depend", "let a job wait for others, or no longer"),
+    "tag": ("tag", "tags of a job, the jobs of a tag, the most used tags"),
+    "track": ("track", "mark jobs to keep an eye on, and list them"),
+    "log": ("log", "write a line into a job's history"),
+    "workers": ("workers", "who works, and on what"),
+    "stats": ("stats", "how long the jobs of a queue waited and ran on a day"),
+    "config": ("config", "the options in Redis: look, set, unset"),
+    "pause": ("pause", "let nothing new start from a queue"),
+    "unpause": ("pause", "let a paused queue go on"),
+    "events": ("events", "follow what happens, as it happens"),
+    "check": ("check", "look for inconsistencies, and mend them"),
+    "sweep": ("check", "take jobs from workers that are lost, now"),
+    "demo": ("demo", "see it work: a real pool on a real server, with jobs that crash on purpose"),
 }
 
 EXAMPLES = """\
@@ -42,10 +63,10 @@ class Subparsers(Protocol):
 
 
 class Command(Protocol):
-    """What each command's module offers."""
+    """What the module of a command offers, or of several; then `args.command` says which."""
 
     def add(self, subparsers: Subparsers) -> None:
-        """Declare the flags."""
+        """Declare the flags, of each command of the module."""
 
     def run(self, args: argparse.Namespace) -> int:
         """Do it; answers the exit code."""
@@ -73,6 +94,13 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Called by argparse for every wrong use."""
         raise UsageError(message)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's, but what is unknown is refused here, where the flags are known that it may have meant."""
+        values, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            raise UsageError(_about_unknown(unknown[0], self._option_string_actions))
+        return values, unknown
 
 
 def dispatch(argv: Sequence[str]) -> int:
@@ -105,11 +133,9 @@ def dispatch(argv: Sequence[str]) -> int:
 def _run(argv: Sequence[str]) -> int:
     command = argv[0] if argv and argv[0] in COMMANDS else None
     if argv and not command and not argv[0].startswith("-"):
-        raise UsageError(f"there is no command {argv[0]!r}{_near(argv[0], COMMANDS)}")
+        raise UsageError(f"there is no command {argv[0]!r}{near(argv[0], COMMANDS)}")
     parser, module = build(command)
-    args, unknown = parser.parse_known_args(argv)
-    if unknown:
-        raise UsageError(_about_unknown(unknown[0], argv))
+    args = parser.parse_args(argv)
     if module is None:
         parser.print_help()
         return Exit.USAGE
@@ -126,10 +152,10 @@ def build(command: str | None) -> tuple[Parser, Command | None]:
     parser.add_argument("--version", action=_Version, nargs=0, help="say the version and exit")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     if command is None:
-        for name, summary in COMMANDS.items():
+        for name, (_, summary) in COMMANDS.items():
             subparsers.add_parser(name, help=summary)
         return parser, None
-    module: Any = import_module(f"supervisor.cli.{command}")
+    module: Any = import_module(f"supervisor.cli.{COMMANDS[command][0]}")
     module.add(subparsers)
     return parser, module
 
@@ -164,19 +190,19 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _about_unknown(word: str, argv: Sequence[str]) -> str:
+def near(word: str, known: Iterable[str]) -> str:
+    """`, did you mean …?` if something known is written much like the word, else nothing."""
+    import difflib
+
+    close = difflib.get_close_matches(word, list(known), 1)
+    return f", did you mean {close[0]}?" if close else ""
+
+
+def _about_unknown(word: str, flags: Iterable[str]) -> str:
     if not word.startswith("-"):
         return f"there is one argument too many: {word!r}"
     flag = word.split("=", 1)[0]
-    known = [f"--{setting.flag}" for setting in SETTINGS] if argv[0] == "run" else []
-    return f"there is no flag {flag}{_near(flag, known)}"
-
-
-def _near(word: str, known: Sequence[str] | dict[str, str]) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(word, known, 1)
-    return f", did you mean {near[0]}?" if near else ""
+    return f"there is no flag {flag}{near(flag, flags)}"
 
 
 def _place(error: BaseException) -> str:

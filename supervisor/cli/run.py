@@ -10,12 +10,13 @@ import sys
 
 from supervisor.cli.connection import server_url
 from supervisor.cli.parser import Refusal, Subparsers, add_settings, given
-from supervisor.config import SETTINGS, Config, Exit
+from supervisor.config import SETTINGS, Config, ConfigError, Exit
 
 EXAMPLES = """\
 examples:
   leasehold run
   leasehold run --redis-url redis://localhost:6379/0 --queue high --queue default --processes 4
+  leasehold run --order weighted --queue high:3 --queue 'email-*' --queue '!email-bulk'
   LEASEHOLD_PROCESSES=auto LEASEHOLD_QUEUE=high,default leasehold run
 
 Durations: 30, 30s, 500ms, 5m, 2h. Every flag is also a variable: --job-timeout 5m is LEASEHOLD_JOB_TIMEOUT=5m.
@@ -30,7 +31,9 @@ def add(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Be the master until it has drained. Answers its exit code."""
-    config = Config.load(given(args), os.environ, terminal=sys.stderr.isatty())
+    flags = given(args)
+    config = Config.load(flags, os.environ, terminal=sys.stderr.isatty())
+    check_queues(config, "--queue" if flags["queue"] or "LEASEHOLD_QUEUE" not in os.environ else "LEASEHOLD_QUEUE")
     if config.redis_url is None and os.getpid() == 1:
         raise Refusal(
             "there is no LEASEHOLD_REDIS_URL, and a container's own server would lose its jobs with it;"
@@ -41,3 +44,13 @@ def run(args: argparse.Namespace) -> int:
         from supervisor.pool import master
 
         return master.run(dataclasses.replace(config, redis_url=url))
+
+
+def check_queues(config: Config, name: str) -> None:
+    """Raises ConfigError where the queues make no sense in their order. `name`: of what gave them."""
+    from supervisor.engine.orders import Queues
+
+    try:
+        Queues(config.queue, config.order)
+    except ValueError as error:
+        raise ConfigError([f"{name}: {error}."]) from error

@@ -47,6 +47,11 @@ def local_time(unix: float | None) -> str:
     return datetime.fromtimestamp(unix).astimezone().strftime("%Y-%m-%d %H:%M:%S") if unix else "-"
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def _rich_table(columns: Sequence[str], cells: list[list[str]], numeric: list[bool]) -> None:
     from rich import box
     from rich.console import Console

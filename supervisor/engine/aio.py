@@ -2,9 +2,10 @@
 Must not: send anything twice, or block the event loop (only making an AsyncClient of the embedded server may block).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import Any, Self, Unpack, overload
 
 import redis as redis_py
 import redis.asyncio as redis_aio
@@ -13,13 +14,18 @@ from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.backoff import NoBackoff
 
 from supervisor import clock as times
-from supervisor.engine import commands
-from supervisor.engine.client import (
+from supervisor.engine import commands, looks, options
+from supervisor.engine.check import Check, Violation
+from supervisor.engine.checks import checked_each
+from supervisor.engine.commands import Command
+from supervisor.engine.connection import (
     EMBEDDED_URL,
+    NOTHING,
     SOCKET_TIMEOUT_S,
     Address,
     Clock,
     Share,
+    T,
     borrowed_arguments,
     checked_block_s,
     checked_clock,
@@ -34,12 +40,15 @@ from supervisor.engine.client import (
     unreachable,
     worker_of,
 )
-from supervisor.engine.commands import Command, Counts
-from supervisor.engine.jobs import UNSET, Answer, AsyncLease, Job, LeaseRecord, NewJob, Outcome, PutOptions, new_job
+from supervisor.engine.handles import AsyncJob, AsyncLease, AsyncRecurringJob, found
+from supervisor.engine.jobs import JobRecord, NewJob, PutOptions, new_job
 from supervisor.engine.keys import checked_name
+from supervisor.engine.looks import Counts, Stats, Tracked, Worker, WorkerJobs
+from supervisor.engine.orders import Queues
+from supervisor.engine.outcomes import Answer, Outcome
+from supervisor.engine.recurring import CronMissing, DueCron, RecurOptions, following
 from supervisor.engine.scripts import check_server
-
-T = TypeVar("T")
+from supervisor.engine.stream import AsyncEventStream, Filter
 
 _LOST = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
 
@@ -74,6 +83,9 @@ class _Store:
             raise unreachable(self._shown, error) from error
         finally:
             await self._pool.release(connection)
+
+    def events(self, wanted: Filter) -> AsyncEventStream:
+        return AsyncEventStream(self._pool, self._shown, wanted)
 
     async def close(self) -> None:
         await self._pool.disconnect()
@@ -166,6 +178,8 @@ class AsyncClient:
         else:
             pool = _pool_like(redis)
             shown = shown_address(pool.connection_kwargs)
+        #: As Client.config, awaited.
+        self.config = AsyncConfig(self)
         self._longest_wait_s = longest_wait_s(pool.connection_kwargs)
         self._store = _Store(pool, shown, self._namespace.prefix)
 
@@ -184,76 +198,214 @@ class AsyncClient:
         if share is not None:
             share.release()
 
-    def queue(self, name: str) -> "AsyncQueue":
-        """As Client.queue; not awaited."""
-        return AsyncQueue(self, name)
+    async def ask(self, build: Callable[..., Command[T]], *args: Any, **kwargs: Any) -> T:
+        """As Client.ask."""
+        return await self.run(build(*args, now=self._now(), **kwargs))
+
+    async def run(self, command: Command[T]) -> T:
+        """As Client.run."""
+        return await self._store.run(command)
+
+    # leasing
 
     async def put_jobs(self, jobs: Sequence[NewJob]) -> list[bool]:
         """As Client.put_jobs."""
-        return await self._store.run(commands.put(jobs, now=self._now()))
+        return await self.ask(commands.put, jobs)
 
     async def lease(
-        self, worker: str, queues: Sequence[str], count: int = 1, ttl: float | None = None, block: float = 0
+        self,
+        worker: str,
+        queues: Sequence[str],
+        count: int = 1,
+        ttl: float | None = None,
+        order: str = "strict",
+        block: float = 0,
     ) -> list[AsyncLease]:
         """As Client.lease."""
+        wanted = Queues(queues, order)
         deadline_at = times.monotonic() + checked_block_s(block)
         while True:
-            command = commands.lease(worker, queues, count, ttl_s=ttl, now=self._now())
-            grant = await self._store.run(command)
+            names = await self._resolve(wanted)
+            grant = NOTHING
+            if names:
+                weights = wanted.weights(names)
+                grant = await self.ask(commands.lease, worker, names, count, ttl_s=ttl, order=order, weights=weights)
             left_s = deadline_at - times.monotonic()
+            if await self._spawn(grant.due, grant.now_unix) and not grant.leases:
+                continue
             if grant.leases or left_s <= 0 or count == 0:
                 return [AsyncLease(record, self) for record in grant.leases]
-            wait_s = pause_s(grant, left_s, self._longest_wait_s)
+            wait_s = pause_s(grant, left_s, self._longest_wait_s, wanted)
             if wait_s > 0:
-                await self._store.wait([self._namespace.bell(queue) for queue in queues], wait_s)
+                # Nobody rings for a pattern; it stands for the queues that are not there yet.
+                bells = [self._namespace.bell(queue) for queue in names or wanted.patterns]
+                await self._store.wait(bells, wait_s)
+
+    async def _resolve(self, wanted: Queues) -> tuple[str, ...]:
+        return wanted.resolve(await self.run(looks.names()) if wanted.has_globs else ())
+
+    async def _spawn(self, due: Sequence[DueCron], now_unix: float) -> bool:
+        """As Client._spawn."""
+        spawned = False
+        for one in due:
+            try:
+                run_at, next_unix = following(one, now_unix)
+            except CronMissing:
+                continue  # whoever has what it takes will do so; here it is no reason not to lease
+            taken = await self.ask(commands.spawn, one, run_at, next_unix)
+            spawned = spawned or (taken and bool(run_at))
+        return spawned
 
     async def settle(self, outcomes: Sequence[Outcome]) -> list[Answer]:
         """As Client.settle."""
-        outcomes = list(outcomes)
-        if not outcomes:
-            return []
-        return await self._store.run(commands.settle(worker_of(outcomes), outcomes, now=self._now()))
-
-    async def renew_lease(self, lease: LeaseRecord, data: Any = UNSET) -> float:
-        """What AsyncLease.renew does."""
-        entry = commands.Renewal(lease.jid, lease.token, data=data)
-        return (await self._store.run(commands.renew(lease.worker, [entry], now=self._now())))[0]
+        outcomes = list(checked_each("outcomes", outcomes, "outcomes"))
+        return await self.ask(commands.settle, worker_of(outcomes), outcomes) if outcomes else []
 
     async def sweep(self, count: int = 100) -> int:
         """As Client.sweep."""
-        return await self._store.run(commands.sweep(count, now=self._now()))
+        swept = await self.ask(commands.sweep, count)
+        await self._spawn(swept.due, swept.now_unix)
+        return swept.taken
 
-    async def job(self, jid: str) -> Job | None:
+    # jobs
+
+    async def job(self, jid: str) -> AsyncJob | None:
         """As Client.job."""
         return (await self.jobs(jid))[0]
 
-    async def jobs(self, *jids: str) -> list[Job | None]:
+    async def jobs(self, *jids: str) -> list[AsyncJob | None]:
         """As Client.jobs."""
-        return await self._store.run(commands.jobs(jids, now=self._now()))
+        return [AsyncJob(record, self) if record else None for record in await self.ask(looks.jobs, jids)]
+
+    async def cancel(self, *jids: str) -> list[str]:
+        """As Client.cancel."""
+        return await self.ask(commands.cancel, jids)
+
+    async def completed(self, offset: int = 0, count: int = 25) -> list[AsyncJob]:
+        """As Client.completed."""
+        return self._acting(await self.ask(looks.listed, "complete", None, offset, count))
 
     @overload
     async def failed(self) -> dict[str, int]: ...
     @overload
-    async def failed(self, group: str, start: int = 0, limit: int = 25) -> tuple[int, list[Job]]: ...
+    async def failed(self, group: str, start: int = 0, limit: int = 25) -> tuple[int, list[AsyncJob]]: ...
     async def failed(
         self, group: str | None = None, start: int = 0, limit: int = 25
-    ) -> dict[str, int] | tuple[int, list[Job]]:
+    ) -> dict[str, int] | tuple[int, list[AsyncJob]]:
         """As Client.failed."""
         if group is None:
-            return await self._store.run(commands.failed_groups(now=self._now()))
-        return await self._store.run(commands.failed_jobs(group, start, limit, now=self._now()))
+            return await self.ask(looks.failed_groups)
+        total, records = await self.ask(looks.failed_jobs, group, start, limit)
+        return total, self._acting(records)
+
+    async def unfail(self, group: str, queue: str | None = None, count: int = 25) -> int:
+        """As Client.unfail."""
+        return await self.ask(commands.unfail, group, queue, count)
+
+    async def log(self, jid: str, message: str, data: Any = None) -> None:
+        """As Client.log."""
+        found(jid, await self.ask(commands.log, jid, message, data))
+
+    async def track(self, jid: str) -> bool:
+        """As Client.track."""
+        answer = await self.ask(commands.track, jid)
+        return found(jid, None if answer is None else (answer,))[0]
+
+    async def untrack(self, jid: str) -> bool:
+        """As Client.untrack."""
+        return await self.ask(commands.untrack, jid)
+
+    async def tracked(self) -> Tracked[AsyncJob]:
+        """As Client.tracked."""
+        tracked = await self.ask(looks.tracked)
+        return Tracked(self._acting(tracked.jobs), tracked.expired)
+
+    async def tagged(self, tag: str, offset: int = 0, count: int = 25) -> tuple[int, list[AsyncJob]]:
+        """As Client.tagged."""
+        total, records = await self.ask(looks.tagged, tag, offset, count)
+        return total, self._acting(records)
+
+    async def tags(self, offset: int = 0, count: int = 25) -> dict[str, int]:
+        """As Client.tags."""
+        return await self.run(looks.tags(offset, count))
+
+    def _acting(self, records: Sequence[JobRecord]) -> list[AsyncJob]:
+        return [AsyncJob(record, self) for record in records]
+
+    # queues and workers
+
+    def queue(self, name: str) -> "AsyncQueue":
+        """As Client.queue; not awaited."""
+        return AsyncQueue(self, name)
 
     async def queues(self) -> dict[str, Counts]:
         """As Client.queues."""
-        return await self._store.run(commands.counts(now=self._now()))
+        found: dict[str, Counts] = {}
+        while page := await self.ask(looks.counts, (), len(found)):
+            found |= page
+            if len(page) < commands.MOST:
+                break
+        return found
 
-    async def counts(self, queue: str) -> Counts:
-        """As Client.counts."""
-        return (await self._store.run(commands.counts([queue], now=self._now())))[queue]
+    async def recurring(self, jid: str) -> AsyncRecurringJob | None:
+        """As Client.recurring."""
+        record = await self.run(looks.recurring(jid))
+        return AsyncRecurringJob(record, self) if record else None
+
+    async def unrecur(self, jid: str) -> bool:
+        """As Client.unrecur."""
+        return await self.ask(commands.unrecur, jid)
+
+    async def workers(self) -> list[Worker]:
+        """As Client.workers."""
+        return await self.ask(looks.workers)
+
+    async def worker(self, name: str) -> WorkerJobs:
+        """As Client.worker."""
+        return await self.ask(looks.worker, name)
 
     async def deregister(self, worker: str) -> int:
         """As Client.deregister."""
-        return await self._store.run(commands.deregister(worker, now=self._now()))
+        return await self.ask(commands.deregister, worker)
+
+    async def check(self, repair: bool = False) -> list[Violation]:
+        """As Client.check."""
+        walk = Check(self._namespace.prefix, repair, self._now)
+        for step in walk.steps():
+            walk.answered(await self.run(step))
+        return walk.violations
+
+    def events(
+        self, queue: str | None = None, jid: str | None = None, worker: str | None = None, tracked: bool = False
+    ) -> AsyncEventStream:
+        """As Client.events; not awaited."""
+        return self._store.events(Filter(self._namespace, queue, jid, worker, tracked))
+
+
+class AsyncConfig:
+    """The configuration of an AsyncClient's namespace: as Config, awaited."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    async def get(self, option: str) -> options.Value:
+        """As Config.get."""
+        options.checked_option(option)
+        return options.value_in(await self._client.run(looks.settings()), option)
+
+    async def set(self, option: str, value: options.Value) -> None:
+        """As Config.set."""
+        known, queue = options.checked_option(option)
+        await self._client.ask(commands.configure, known.name, queue, options.checked_value(known, value))
+
+    async def unset(self, option: str) -> None:
+        """As Config.unset."""
+        known, queue = options.checked_option(option)
+        await self._client.ask(commands.configure, known.name, queue, None)
+
+    async def all(self) -> dict[str, options.Value]:
+        """As Config.all."""
+        return options.values_in(await self._client.run(looks.settings()))
 
 
 class AsyncQueue:
@@ -282,15 +434,49 @@ class AsyncQueue:
             await self._client.put_jobs(batch)
         return [job.jid for batch in batches for job in batch]
 
+    async def recur(self, klass: str, data: Any = None, **options: Unpack[RecurOptions]) -> str:
+        """As Queue.recur."""
+        return await self._client.ask(commands.recur, self.name, klass, data, options)
+
     async def lease(self, worker: str, count: int = 1, ttl: float | None = None, block: float = 0) -> list[AsyncLease]:
         """As Queue.lease."""
-        return await self._client.lease(worker, [self.name], count, ttl, block)
+        return await self._client.lease(worker, [self.name], count, ttl, block=block)
+
+    async def jobs(self, state: str, offset: int = 0, count: int = 25) -> Sequence[AsyncJob | AsyncRecurringJob]:
+        """As Queue.jobs."""
+        if state == "recurring":
+            found = await self._client.run(looks.recurring_in(self.name, offset, count))
+            return [AsyncRecurringJob(record, self._client) for record in found]
+        return [
+            AsyncJob(record, self._client)
+            for record in await self._client.ask(looks.listed, state, self.name, offset, count)
+        ]
+
+    async def peek(self, n: int = 1) -> list[AsyncJob]:
+        """As Queue.peek."""
+        return [AsyncJob(record, self._client) for record in await self._client.ask(looks.peek, self.name, n)]
 
     async def counts(self) -> Counts:
         """As Queue.counts."""
-        return await self._client.counts(self.name)
+        return (await self._client.ask(looks.counts, [self.name]))[self.name]
 
     async def length(self) -> int:
         """As Queue.length."""
         counts = await self.counts()
         return counts.waiting + counts.stalled
+
+    async def stats(self, date: datetime.date | str | float | None = None) -> Stats:
+        """As Queue.stats."""
+        return await self._client.ask(looks.stats, self.name, date)
+
+    async def pause(self) -> None:
+        """As Queue.pause."""
+        await self._client.config.set(f"paused-{self.name}", True)
+
+    async def unpause(self) -> None:
+        """As Queue.unpause."""
+        await self._client.config.unset(f"paused-{self.name}")
+
+    async def forget(self) -> bool:
+        """As Queue.forget."""
+        return await self._client.ask(commands.forget, self.name)

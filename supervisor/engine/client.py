@@ -2,12 +2,10 @@
 Must not: send anything twice. A call whose answer was lost raises OutcomeUnknown; its caller knows what to do then.
 """
 
-import os
+import datetime
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar, Unpack, overload
-from urllib.parse import urlsplit
+from typing import Any, Self, Unpack, overload
 
 import redis as redis_py
 from redis.backoff import NoBackoff
@@ -15,182 +13,41 @@ from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
 from supervisor import clock as times
-from supervisor.engine import commands
-from supervisor.engine.commands import MOST, Command, Counts, Grant
-from supervisor.engine.errors import OutcomeUnknown, StoreUnavailable
-from supervisor.engine.jobs import (
-    DATA_BYTES,
-    UNSET,
-    Answer,
-    Job,
-    Lease,
-    LeaseRecord,
-    NewJob,
-    Outcome,
-    PutOptions,
-    checked_number,
-    new_job,
+from supervisor.engine import commands, looks, options
+from supervisor.engine.check import Check, Violation
+from supervisor.engine.checks import checked_each
+from supervisor.engine.commands import Command
+from supervisor.engine.connection import (
+    EMBEDDED_URL,
+    NOTHING,
+    SOCKET_TIMEOUT_S,
+    Address,
+    Clock,
+    Share,
+    T,
+    borrowed_arguments,
+    checked_block_s,
+    checked_clock,
+    checked_many,
+    find_namespace,
+    find_server,
+    longest_wait_s,
+    pause_s,
+    refused,
+    shown_address,
+    unanswered,
+    unreachable,
+    worker_of,
 )
-from supervisor.engine.keys import Namespace, checked_name
+from supervisor.engine.handles import Job, Lease, RecurringJob, found
+from supervisor.engine.jobs import JobRecord, NewJob, PutOptions, new_job
+from supervisor.engine.keys import checked_name
+from supervisor.engine.looks import Counts, Stats, Tracked, Worker, WorkerJobs
+from supervisor.engine.orders import Queues
+from supervisor.engine.outcomes import Answer, Outcome
+from supervisor.engine.recurring import CronMissing, DueCron, RecurOptions, following
 from supervisor.engine.scripts import check_server
-
-T = TypeVar("T")
-Clock = Callable[[], float]
-
-SOCKET_TIMEOUT_S = 10.0
-_LONGEST_WAIT_S = 5.0
-EMBEDDED_URL = "embedded:"
-
-
-# What both clients share.
-
-
-class Share(Protocol):
-    """A share in the embedded server."""
-
-    @property
-    def url(self) -> str: ...
-    def release(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where the server is: `shown` is fit for messages, `share` what must be released."""
-
-    url: str
-    shown: str
-    share: Share | None
-
-
-def find_server(url: str | None) -> Address:
-    """The server of an url; if None, of LEASEHOLD_REDIS_URL; else the embedded one, started if need be (blocks)."""
-    if url is not None and not isinstance(url, str):
-        raise TypeError(f"url must be a str, not {type(url).__name__}: {url!r:.100}")
-    url = url or os.environ.get("LEASEHOLD_REDIS_URL") or EMBEDDED_URL
-    if url == EMBEDDED_URL:
-        from supervisor.engine import embedded  # only those who want a server of their own load what starts one
-
-        share = embedded.acquire()
-        return Address(share.url, "the embedded server", share)
-    return Address(url, redacted(url), None)
-
-
-def redacted(url: str) -> str:
-    """The url without its user and password."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
-def find_namespace(namespace: str | None) -> Namespace:
-    """The namespace of a name; of LEASEHOLD_NAMESPACE, if None; else leasehold."""
-    return Namespace(os.environ.get("LEASEHOLD_NAMESPACE") or "leasehold" if namespace is None else namespace)
-
-
-def checked_clock(clock: Clock | None) -> Clock:
-    """A clock to call; one that says None (the server's) if none was injected."""
-    if clock is None:
-        return lambda: None  # type: ignore[return-value]  # commands take None as the server's clock
-    if not callable(clock):
-        raise TypeError(f"clock must be callable, not {type(clock).__name__}: {clock!r:.100}")
-    return clock
-
-
-# Of a given connection's arguments, what redis-py has added for the pool they are from.
-_OF_THE_POOL = ("maint_notif", "oss_cluster", "orig_", "himport_registry", "event_dispatcher", "connection_pool")
-
-
-def borrowed_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a given pool, to make one of our own: nothing is sent twice, and replies are bytes."""
-    kept = {name: value for name, value in given.items() if not name.startswith(_OF_THE_POOL)}
-    own = {"retry_on_error": [], "retry_on_timeout": False, "decode_responses": False, "protocol": 2}
-    return {**kept, **own}
-
-
-def shown_address(given: Mapping[str, Any]) -> str:
-    """A given connection's server, fit for messages."""
-    return str(given.get("path") or f"{given.get('host', 'localhost')}:{given.get('port', 6379)}")
-
-
-def longest_wait_s(arguments: Mapping[str, Any]) -> float:
-    """How long one wait for bells may be: a socket that times out first would look like a lost server."""
-    timeout_s: float | None = arguments.get("socket_timeout", SOCKET_TIMEOUT_S)
-    return _LONGEST_WAIT_S if timeout_s is None else min(_LONGEST_WAIT_S, timeout_s / 2)
-
-
-def _clause(error: Exception) -> str:
-    return str(error).rstrip(".")
-
-
-def unreachable(shown: str, error: Exception) -> StoreUnavailable:
-    """Nothing was carried out: there was no connection to send it on."""
-    return StoreUnavailable(
-        f"cannot reach Redis at {shown}: {_clause(error)}. Nothing was sent;"
-        " is it running, and is LEASEHOLD_REDIS_URL right?"
-    )
-
-
-def unanswered(shown: str, command: Command[Any], error: Exception) -> StoreUnavailable | OutcomeUnknown:
-    """The connection ended between a call and its answer."""
-    name = command.script.name
-    if command.script.reads_only or isinstance(error, redis_py.BusyLoadingError):
-        return StoreUnavailable(
-            f"Redis at {shown} did not answer {name}: {_clause(error)}. Nothing has changed; try again."
-        )
-    return OutcomeUnknown(
-        f"Redis at {shown} did not answer {name}: {_clause(error)}. The outcome is unknown:"
-        " all of it was carried out, or none. Look before you call again."
-    )
-
-
-def refused(shown: str, command: Command[Any], error: Exception) -> StoreUnavailable:
-    """The server answered with an error. Our scripts raise none after their first write."""
-    return StoreUnavailable(f"Redis at {shown} refused {command.script.name}: {_clause(error)}. Nothing has changed.")
-
-
-def checked_block_s(block: float) -> float:
-    """Seconds to wait for a job at most. Raises TypeError or ValueError naming the argument."""
-    if checked_number("block", block) < 0:
-        raise ValueError(f"block must be 0 or more seconds: {block!r}")
-    return block
-
-
-def checked_many(queue: str, given: Iterable[Mapping[str, Any]]) -> list[list[NewJob]]:
-    """put_many's jobs, all checked before the first is sent, in batches of at most 1,000 jobs and 256 MB of data."""
-    batches: list[list[NewJob]] = []
-    room_bytes = 0
-    for one in given:
-        if not isinstance(one, Mapping):
-            raise TypeError(f"jobs must be dicts of put's arguments, not {type(one).__name__}: {one!r:.100}")
-        arguments = dict(one)
-        if "klass" not in arguments:
-            raise TypeError(f"jobs must each have a klass: {one!r:.100}")
-        job = new_job("put", queue, arguments.pop("klass"), arguments.pop("data", None), arguments)
-        if not batches or len(batches[-1]) == MOST or room_bytes < job.size_bytes:
-            batches.append([])
-            room_bytes = DATA_BYTES
-        batches[-1].append(job)
-        room_bytes -= job.size_bytes
-    return batches
-
-
-def worker_of(outcomes: Sequence[Outcome]) -> str:
-    """The one worker whose leases these outcomes end. Raises TypeError or ValueError naming the argument."""
-    for outcome in outcomes:
-        if not isinstance(outcome, Outcome):
-            raise TypeError(f"outcomes must be Completed, Retried, Failed, Released or Died: {outcome!r:.100}")
-    workers = {outcome.lease.worker for outcome in outcomes}
-    if len(workers) > 1:
-        raise ValueError(f"outcomes must all be of one worker's leases, not of {', '.join(sorted(workers))}")
-    return workers.pop()
-
-
-def pause_s(grant: Grant, left_s: float, longest_s: float) -> float:
-    """How long to wait for a bell before the next lease, if none rings."""
-    pause = min(left_s, longest_s)
-    return pause if grant.next_at_unix is None else min(pause, grant.next_at_unix - grant.now_unix)
-
-
-# The sync client.
+from supervisor.engine.stream import EventStream, Filter
 
 _LOST = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
 
@@ -225,6 +82,9 @@ class _Store:
             raise unreachable(self._shown, error) from error
         finally:
             self._pool.release(connection)
+
+    def events(self, wanted: Filter) -> EventStream:
+        return EventStream(self._pool, self._shown, wanted)
 
     def close(self) -> None:
         self._pool.disconnect()
@@ -297,9 +157,9 @@ def _pool_like(given: redis_py.Redis) -> Any:
 class Client:
     """The queue, for programs that block. Safe to share between threads; use it as a context manager, or close it.
 
-    Every method but a blocking lease is one round trip. Arguments are checked before anything is sent: TypeError and
-    ValueError name the argument. StoreUnavailable: nothing has changed. OutcomeUnknown: the answer was lost; nothing is
-    ever sent a second time.
+    Every method but a lease that blocks or serves globs, and check, is one round trip. Arguments are checked before
+    anything is sent: TypeError and ValueError name the argument. StoreUnavailable: nothing has changed. OutcomeUnknown:
+    the answer was lost; nothing is ever sent a second time.
     """
 
     def __init__(
@@ -325,6 +185,8 @@ class Client:
         else:
             pool = _pool_like(redis)
             shown = shown_address(pool.connection_kwargs)
+        #: The configuration of the namespace, in Redis.
+        self.config = Config(self)
         self._longest_wait_s = longest_wait_s(pool.connection_kwargs)
         self._store = _Store(pool, shown, self._namespace.prefix)
 
@@ -343,50 +205,85 @@ class Client:
         if share is not None:
             share.release()
 
-    def queue(self, name: str) -> "Queue":
-        """A queue by its name. No round trip; a queue comes into being with its first put."""
-        return Queue(self, name)
+    def ask(self, build: Callable[..., Command[T]], *args: Any, **kwargs: Any) -> T:
+        """Runs the command that `build`, one of engine/commands.py or looks.py, makes of the arguments at this time."""
+        return self.run(build(*args, now=self._now(), **kwargs))
+
+    def run(self, command: Command[T]) -> T:
+        """Runs a command of engine/commands.py or looks.py."""
+        return self._store.run(command)
+
+    # leasing
 
     def put_jobs(self, jobs: Sequence[NewJob]) -> list[bool]:
         """Puts jobs that were checked before, in one batch; Queue.put is what applications call."""
-        return self._store.run(commands.put(jobs, now=self._now()))
+        return self.ask(commands.put, jobs)
 
     def lease(
-        self, worker: str, queues: Sequence[str], count: int = 1, ttl: float | None = None, block: float = 0
+        self,
+        worker: str,
+        queues: Sequence[str],
+        count: int = 1,
+        ttl: float | None = None,
+        order: str = "strict",
+        block: float = 0,
     ) -> list[Lease]:
-        """Leases up to `count` (at most 1,000) jobs of the queues, in their order, for `ttl` seconds (default: the
-        queue's heartbeat). With `block`, waits up to so many seconds for the first one.
+        """Leases up to `count` (at most 1,000) jobs for `ttl` seconds (default: the queue's heartbeat). `queues` may be
+        globs (`email-*`) and exclusions (`!email-bulk`); `order` is strict (as listed), round-robin (going on where the
+        worker's last lease stopped), random or weighted (`high:3`). With `block`, waits up to so many seconds for the
+        first job.
         """
+        wanted = Queues(queues, order)
         deadline_at = times.monotonic() + checked_block_s(block)
         while True:
-            command = commands.lease(worker, queues, count, ttl_s=ttl, now=self._now())
-            grant = self._store.run(command)
+            names = self._resolve(wanted)
+            grant = NOTHING
+            if names:
+                weights = wanted.weights(names)
+                grant = self.ask(commands.lease, worker, names, count, ttl_s=ttl, order=order, weights=weights)
             left_s = deadline_at - times.monotonic()
+            if self._spawn(grant.due, grant.now_unix) and not grant.leases:
+                continue
             if grant.leases or left_s <= 0 or count == 0:
                 return [Lease(record, self) for record in grant.leases]
-            wait_s = pause_s(grant, left_s, self._longest_wait_s)
+            wait_s = pause_s(grant, left_s, self._longest_wait_s, wanted)
             if wait_s > 0:
-                self._store.wait([self._namespace.bell(queue) for queue in queues], wait_s)
+                # Nobody rings for a pattern; it stands for the queues that are not there yet.
+                bells = [self._namespace.bell(queue) for queue in names or wanted.patterns]
+                self._store.wait(bells, wait_s)
+
+    def _resolve(self, wanted: Queues) -> tuple[str, ...]:
+        return wanted.resolve(self.run(looks.names()) if wanted.has_globs else ())
+
+    def _spawn(self, due: Sequence[DueCron], now_unix: float) -> bool:
+        """Whether jobs came of the cron recurrences that are due."""
+        spawned = False
+        for one in due:
+            try:
+                run_at, next_unix = following(one, now_unix)
+            except CronMissing:
+                continue  # whoever has what it takes will do so; here it is no reason not to lease
+            taken = self.ask(commands.spawn, one, run_at, next_unix)
+            spawned = spawned or (taken and bool(run_at))
+        return spawned
 
     def settle(self, outcomes: Sequence[Outcome]) -> list[Answer]:
         """Ends up to 1,000 leases of one worker in one step. One answer each: Completed, Failed, Released: True, or
         False if the lease is lost; Retried: the retries remaining; Died: the new state; the last two None if lost.
         """
-        outcomes = list(outcomes)
-        if not outcomes:
-            return []
-        return self._store.run(commands.settle(worker_of(outcomes), outcomes, now=self._now()))
-
-    def renew_lease(self, lease: LeaseRecord, data: Any = UNSET) -> float:
-        """What Lease.renew does."""
-        entry = commands.Renewal(lease.jid, lease.token, data=data)
-        return self._store.run(commands.renew(lease.worker, [entry], now=self._now()))[0]
+        outcomes = list(checked_each("outcomes", outcomes, "outcomes"))
+        return self.ask(commands.settle, worker_of(outcomes), outcomes) if outcomes else []
 
     def sweep(self, count: int = 100) -> int:
-        """Takes up to `count` (at most 1,000) jobs from workers that are lost for longer than the grace; masters do so
-        by themselves. Answers how many.
+        """The light clean: takes up to `count` (at most 1,000) jobs from workers that are lost for longer than the
+        grace, and answers how many; lets come again what is due; drops what is kept too long. Masters do so by
+        themselves.
         """
-        return self._store.run(commands.sweep(count, now=self._now()))
+        swept = self.ask(commands.sweep, count)
+        self._spawn(swept.due, swept.now_unix)
+        return swept.taken
+
+    # jobs
 
     def job(self, jid: str) -> Job | None:
         """A job as it is now; None if there is none."""
@@ -394,7 +291,18 @@ class Client:
 
     def jobs(self, *jids: str) -> list[Job | None]:
         """Up to 1,000 jobs as they are now; None for each that there is none of."""
-        return self._store.run(commands.jobs(jids, now=self._now()))
+        return [Job(record, self) if record else None for record in self.ask(looks.jobs, jids)]
+
+    def cancel(self, *jids: str) -> list[str]:
+        """Deletes up to 1,000 jobs in whatever state, all or none, and answers those that there were; completed ones
+        are left alone. Who runs one has lost it. Raises DependencyError if a job that is not listed waits for one of
+        them; those whose policy is to fail or run do so.
+        """
+        return self.ask(commands.cancel, jids)
+
+    def completed(self, offset: int = 0, count: int = 25) -> list[Job]:
+        """Completed jobs, newest first."""
+        return self._acting(self.ask(looks.listed, "complete", None, offset, count))
 
     @overload
     def failed(self) -> dict[str, int]: ...
@@ -405,20 +313,126 @@ class Client:
     ) -> dict[str, int] | tuple[int, list[Job]]:
         """How many failed jobs each group has; or, of one group, its size and some of its jobs, newest first."""
         if group is None:
-            return self._store.run(commands.failed_groups(now=self._now()))
-        return self._store.run(commands.failed_jobs(group, start, limit, now=self._now()))
+            return self.ask(looks.failed_groups)
+        total, records = self.ask(looks.failed_jobs, group, start, limit)
+        return total, self._acting(records)
+
+    def unfail(self, group: str, queue: str | None = None, count: int = 25) -> int:
+        """Puts up to `count` (at most 1,000) failed jobs of a group back, oldest first, into a queue or each into its
+        own, and answers how many. Each begins anew.
+        """
+        return self.ask(commands.unfail, group, queue, count)
+
+    def log(self, jid: str, message: str, data: Any = None) -> None:
+        """Writes a line into a job's history. Raises JobNotFound."""
+        found(jid, self.ask(commands.log, jid, message, data))
+
+    def track(self, jid: str) -> bool:
+        """Follows a job. False if it was tracked already. Raises JobNotFound."""
+        answer = self.ask(commands.track, jid)
+        return found(jid, None if answer is None else (answer,))[0]
+
+    def untrack(self, jid: str) -> bool:
+        """Follows a job no longer, also one that is gone. False if it was not tracked."""
+        return self.ask(commands.untrack, jid)
+
+    def tracked(self) -> Tracked[Job]:
+        """The tracked jobs, and the jids of those that are gone: the 1,000 that were tracked last."""
+        tracked = self.ask(looks.tracked)
+        return Tracked(self._acting(tracked.jobs), tracked.expired)
+
+    def tagged(self, tag: str, offset: int = 0, count: int = 25) -> tuple[int, list[Job]]:
+        """How many jobs have a tag, and some of them, oldest tagged first."""
+        total, records = self.ask(looks.tagged, tag, offset, count)
+        return total, self._acting(records)
+
+    def tags(self, offset: int = 0, count: int = 25) -> dict[str, int]:
+        """The tags, most used first, with how many jobs have each."""
+        return self.run(looks.tags(offset, count))
+
+    def _acting(self, records: Sequence[JobRecord]) -> list[Job]:
+        return [Job(record, self) for record in records]
+
+    # queues and workers
+
+    def queue(self, name: str) -> "Queue":
+        """A queue by its name. No round trip; a queue comes into being with its first put."""
+        return Queue(self, name)
 
     def queues(self) -> dict[str, Counts]:
-        """All queues that were ever put to, in the order of their first put, with their counts."""
-        return self._store.run(commands.counts(now=self._now()))
+        """All known queues, in the order of their first put, with their counts."""
+        found: dict[str, Counts] = {}
+        while page := self.ask(looks.counts, (), len(found)):
+            found |= page
+            if len(page) < commands.MOST:
+                break
+        return found
 
-    def counts(self, queue: str) -> Counts:
-        """The counts of one queue."""
-        return self._store.run(commands.counts([queue], now=self._now()))[queue]
+    def recurring(self, jid: str) -> RecurringJob | None:
+        """What comes again under a jid; None if nothing does."""
+        record = self.run(looks.recurring(jid))
+        return RecurringJob(record, self) if record else None
+
+    def unrecur(self, jid: str) -> bool:
+        """It comes no more; the jobs that it has put stay. False if it did not."""
+        return self.ask(commands.unrecur, jid)
+
+    def workers(self) -> list[Worker]:
+        """The workers that are known, most recently active first; at most 1,000."""
+        return self.ask(looks.workers)
+
+    def worker(self, name: str) -> WorkerJobs:
+        """The jids that a worker holds."""
+        return self.ask(looks.worker, name)
 
     def deregister(self, worker: str) -> int:
-        """Forgets a worker: what it holds goes to the front, uncounted, its tokens are void. Answers how many jobs."""
-        return self._store.run(commands.deregister(worker, now=self._now()))
+        """Forgets a worker: what it holds goes to the front, uncounted, its tokens are void. Answers how many jobs. A
+        master that lives stops those jobs and goes on under a new name.
+        """
+        return self.ask(commands.deregister, worker)
+
+    def check(self, repair: bool = False) -> list[Violation]:
+        """Looks through the whole namespace for what cannot be, in slices, while jobs run; with `repair` mends what it
+        finds and says what it did. A round trip for every hundred keys. Broken off, it has mended what it has mended.
+        """
+        walk = Check(self._namespace.prefix, repair, self._now)
+        for step in walk.steps():
+            walk.answered(self.run(step))
+        return walk.violations
+
+    def events(
+        self, queue: str | None = None, jid: str | None = None, worker: str | None = None, tracked: bool = False
+    ) -> EventStream:
+        """What happens from now on, to queues, jobs and workers, or only to what is given; `tracked`: to tracked jobs.
+        No round trip; the stream has a connection of its own.
+        """
+        return self._store.events(Filter(self._namespace, queue, jid, worker, tracked))
+
+
+class Config:
+    """The configuration of a Client's namespace. Options of a queue are also written `<option>-<queue>`."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def get(self, option: str) -> options.Value:
+        """What an option is: as set, else its default. Raises ValueError for one that there is not."""
+        options.checked_option(option)
+        return options.value_in(self._client.run(looks.settings()), option)
+
+    def set(self, option: str, value: options.Value) -> None:
+        """Sets an option. Raises ValueError for one that there is not, or a value that it cannot have."""
+        known, queue = options.checked_option(option)
+        self._client.ask(commands.configure, known.name, queue, options.checked_value(known, value))
+
+    def unset(self, option: str) -> None:
+        """Back to the default; an option of a queue to that of all."""
+        known, queue = options.checked_option(option)
+        self._client.ask(commands.configure, known.name, queue, None)
+
+    def all(self) -> dict[str, options.Value]:
+        """Every option's value, then those that are set for queues."""
+        return options.values_in(self._client.run(looks.settings()))
 
 
 class Queue:
@@ -432,7 +446,7 @@ class Queue:
 
     def put(self, klass: str, data: Any = None, **options: Unpack[PutOptions]) -> str:
         """Creates a job and answers its jid. A known jid is moved, from whatever state, and begins anew; who runs it
-        loses its lease; options not given keep what the job has.
+        loses its lease; options not given keep what the job has. Raises DependencyError if it would wait for itself.
         """
         job = new_job("put", self.name, klass, data, options)
         self._client.put_jobs([job])
@@ -444,25 +458,60 @@ class Queue:
 
     def put_many(self, jobs: Iterable[Mapping[str, Any]]) -> list[str]:
         """Puts jobs, each a dict of put's arguments, and answers their jids. All are checked before the first is sent;
-        each 1,000 (or 256 MB of data) are put as one.
+        each 1,000 (or 256 MB of data) are put as one. A job may depend on those before it.
         """
         batches = checked_many(self.name, jobs)
         for batch in batches:
             self._client.put_jobs(batch)
         return [job.jid for batch in batches for job in batch]
 
+    def recur(self, klass: str, data: Any = None, **options: Unpack[RecurOptions]) -> str:
+        """Has a job come again, `every` so many seconds or by a `cron` expression, and answers the jid of the recurring
+        job; its jobs are <jid>-1, <jid>-2 … A known jid is replaced, and its count goes on.
+        """
+        return self._client.ask(commands.recur, self.name, klass, data, options)
+
     def lease(self, worker: str, count: int = 1, ttl: float | None = None, block: float = 0) -> list[Lease]:
         """Client.lease of this queue."""
-        return self._client.lease(worker, [self.name], count, ttl, block)
+        return self._client.lease(worker, [self.name], count, ttl, block=block)
+
+    def jobs(self, state: str, offset: int = 0, count: int = 25) -> Sequence[Job | RecurringJob]:
+        """The jobs in a state (waiting, running, stalled, scheduled, depends, complete, failed), or what comes again
+        (recurring): up to `count`, at most 1,000, from `offset` on.
+        """
+        if state == "recurring":
+            found = self._client.run(looks.recurring_in(self.name, offset, count))
+            return [RecurringJob(record, self._client) for record in found]
+        return [Job(record, self._client) for record in self._client.ask(looks.listed, state, self.name, offset, count)]
+
+    def peek(self, n: int = 1) -> list[Job]:
+        """The next `n` jobs to be leased, as they are."""
+        return [Job(record, self._client) for record in self._client.ask(looks.peek, self.name, n)]
 
     def counts(self) -> Counts:
-        """How many jobs are waiting, running, stalled, scheduled."""
-        return self._client.counts(self.name)
+        """How many jobs are in each state, and whether the queue is paused."""
+        return self._client.ask(looks.counts, [self.name])[self.name]
 
     def length(self) -> int:
         """How many jobs there are to lease: waiting (the front and what is due included) and stalled."""
         counts = self.counts()
         return counts.waiting + counts.stalled
+
+    def stats(self, date: datetime.date | str | float | None = None) -> Stats:
+        """How long jobs waited and ran on a UTC day (default: today), and what became of them."""
+        return self._client.ask(looks.stats, self.name, date)
+
+    def pause(self) -> None:
+        """Nothing new is leased from the queue; what runs goes on, and is looked after."""
+        self._client.config.set(f"paused-{self.name}", True)
+
+    def unpause(self) -> None:
+        """Ends a pause."""
+        self._client.config.unset(f"paused-{self.name}")
+
+    def forget(self) -> bool:
+        """Takes the queue out of the list of queues. False if it was not there; LeaseholdError if it is not empty."""
+        return self._client.ask(commands.forget, self.name)
 
     def __len__(self) -> int:
         return self.length()

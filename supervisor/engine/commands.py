@@ -1,36 +1,33 @@
-"""Runs in every process that speaks to Redis. Owns: how a call becomes a script with arguments, and its reply a value.
-Must not: do I/O. The sync client, the async client and the master each run these in their own way.
+"""Runs in every process that speaks to Redis. Owns: how a call that changes something becomes a script with arguments,
+and its reply a value (looks.py: those that only look). Must not: do I/O. The sync client, the async client and the
+master each run these in their own way.
 
 Every builder checks what it is given and raises TypeError or ValueError naming the argument, before anything is sent.
 `now` is an injected clock's time in unix seconds; None = the server's clock.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
-
-import orjson
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from supervisor import clock
 from supervisor.engine import scripts
-from supervisor.engine.jobs import (
-    DEFAULT_RETRIES,
-    UNSET,
-    Answer,
-    Job,
-    LeaseRecord,
-    NewJob,
-    Outcome,
-    checked_int,
-    milliseconds,
-    to_data,
-)
-from supervisor.engine.keys import checked_name
+from supervisor.engine.checks import EXACT_INT, UNSET, checked_int, checked_text, milliseconds, to_data, to_json
+from supervisor.engine.jobs import MOST_TAGS, LeaseRecord, NewJob
+from supervisor.engine.keys import GROUP_BYTES, checked_name
+from supervisor.engine.orders import checked_order
+from supervisor.engine.outcomes import REFUSED, Answer, Outcome, failure_json
+from supervisor.engine.recurring import DueCron, Recurring, changes_of, new_recurrence, parse_due
 from supervisor.engine.scripts import Script
 
-T = TypeVar("T")
+T = TypeVar("T", covariant=True)
 Argument = str | bytes | int
 
+#: What renew answers for a lease that somebody else has, and for one whose job was cancelled.
+LOST: Final = 0.0
+GONE: Final = -1.0
+LOG_BYTES: Final = 4096
 MOST = 1000  # of anything in one batch: Redis does nothing else meanwhile, and Lua's stack has an end
 
 
@@ -50,12 +47,25 @@ class Command(Generic[T]):
 @dataclass(frozen=True, slots=True)
 class Grant:
     """What a lease gave. `next_at_unix`: when to ask again; None = no time is known, or all asked for was given.
-    `now_unix` is the time of the answer by the same clock, so that differences need no clock of one's own.
+    `now_unix` is the time of the answer by the same clock, so that differences need no clock of one's own. `due`: cron
+    recurrences whose time has come, to `spawn`.
     """
 
     now_unix: float
     next_at_unix: float | None
     leases: list[LeaseRecord]
+    due: list[DueCron]
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep found: how many jobs were taken from lost workers, and the cron recurrences that are due. `now_unix`
+    is the time of the answer.
+    """
+
+    now_unix: float
+    taken: int
+    due: list[DueCron]
 
 
 class Renewal(NamedTuple):
@@ -77,33 +87,10 @@ class Resumed:
     handed_back: int
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """How many jobs of a queue are in each state. `waiting` counts the front and what is due; `stalled` leases have run
-    out and were not taken over yet.
-    """
-
-    waiting: int
-    running: int
-    stalled: int
-    scheduled: int
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """The shortest heartbeat and the longest grace of some queues, in seconds."""
-
-    heartbeat_s: float
-    grace_s: float
-
-
-# Verbs that move jobs.
-
-
 def put(jobs: Sequence[NewJob], *, now: float | None = None) -> Command[list[bool]]:
     """Creates or moves up to 1,000 jobs, all or none. Answers per job if anything was done (add of a known jid: no)."""
-    _checked_batch("jobs", jobs)
-    return Command(scripts.PUT, (_ms(now), *(a for job in jobs for a in job.arguments)), _parse_bools)
+    checked_batch("jobs", jobs)
+    return Command(scripts.PUT, (now_ms(now), *(a for job in jobs for a in job.arguments)), _parse_bools)
 
 
 def lease(
@@ -115,33 +102,39 @@ def lease(
     starting: int | None = None,
     number: int | None = None,
     takeover: bool = True,
+    order: str = "strict",
+    weights: Mapping[str, int] | None = None,
     now: float | None = None,
 ) -> Command[Grant]:
-    """Leases up to `count` (0 to 1,000) jobs of the queues, in their order. The first `starting` of them (default: all)
-    start at once. A `number` below the worker's last one gives nothing. `takeover`: if lost workers' jobs may be had.
+    """Leases up to `count` (0 to 1,000) jobs of the queues, in one of orders.ORDERS. The first `starting` of them
+    (default: all) start at once. A `number` below the worker's last one gives nothing; one of a worker that is not
+    known any more is answered by an error beginning with DEREGISTERED. `takeover`: if lost workers' jobs may be had.
+    `weights`: of the queues, 1 where not given.
     """
     checked_int("count", count, 0, MOST)
     starts = count if starting is None else checked_int("starting", starting, 0)
-    args = (
-        _ms(now), checked_name("worker", worker), _number(number), count, starts, _ttl(ttl_s), "1" if takeover else "",
-        *_checked_queues(queues),
-    )  # fmt: skip
-    return Command(scripts.LEASE, args, lambda reply: _parse_grant(worker, reply))
+    args: list[Argument] = [
+        now_ms(now), checked_name("worker", worker), _number(number), count, starts, _ttl(ttl_s),
+        "1" if takeover else "", checked_order(order), 0 if order == "strict" else random.getrandbits(31),
+    ]  # fmt: skip
+    for queue in checked_queues(queues):
+        args += (queue, weights.get(queue, 1) if weights else 1)
+    return Command(scripts.LEASE, tuple(args), lambda reply: _parse_grant(worker, reply))
 
 
 def renew(
     worker: str, entries: Sequence[Renewal], *, ttl_s: float | None = None, now: float | None = None
 ) -> Command[list[float]]:
-    """Renews up to 1,000 leases. Answers each one's new end in unix seconds, 0.0 = lost."""
-    _checked_batch("entries", entries)
-    args: list[Argument] = [_ms(now), checked_name("worker", worker), _ttl(ttl_s)]
+    """Renews up to 1,000 leases. Answers each one's new end in unix seconds, LOST, or GONE: the job was cancelled."""
+    checked_batch("entries", entries)
+    args: list[Argument] = [now_ms(now), checked_name("worker", worker), _ttl(ttl_s)]
     for jid, token, started, data in entries:
         kind, raw = "", b""
         if data is not UNSET:
             raw, own = to_data("data", data)
             kind = "bytes" if own else "json"
         args += (jid, token, "1" if started else "", kind, raw)
-    return Command(scripts.RENEW, tuple(args), _parse_times)
+    return Command(scripts.RENEW, tuple(args), _parse_renewals)
 
 
 def settle(
@@ -150,9 +143,9 @@ def settle(
     """Ends up to 1,000 leases. Sent again under the same `number` it changes nothing and is answered as before; under a
     smaller one than the worker's last, every outcome is stale.
     """
-    _checked_batch("outcomes", outcomes)
+    checked_batch("outcomes", outcomes)
     when_unix = clock.unix() if now is None else now
-    args: list[Argument] = [_ms(now), checked_name("worker", worker), _number(number)]
+    args: list[Argument] = [now_ms(now), checked_name("worker", worker), _number(number)]
     for outcome in outcomes:
         if not isinstance(outcome, Outcome):
             raise TypeError(f"outcomes must be Completed, Retried, Failed, Released, Died or Unknown: {outcome!r:.100}")
@@ -168,20 +161,152 @@ def resume(
     worker's name, and refuses from now on what was sent before. `number` must be above every earlier one, also that of
     an earlier resume; else Redis answers an error beginning with SUPERSEDED.
     """
-    args: list[Argument] = [_ms(now), checked_name("worker", worker), _number(number), _ttl(ttl_s)]
+    args: list[Argument] = [now_ms(now), checked_name("worker", worker), _number(number), _ttl(ttl_s)]
     for jid, token in known:
         args += (jid, token)
     return Command(scripts.RESUME, tuple(args), _parse_resumed)
 
 
-def sweep(count: int = 100, *, now: float | None = None) -> Command[int]:
-    """Takes up to `count` (1 to 1,000) jobs from workers lost for longer than the grace. Answers how many."""
-    return Command(scripts.SWEEP, (_ms(now), checked_int("count", count, 1, MOST)), int)
+def sweep(count: int = 100, *, takeover: bool = True, now: float | None = None) -> Command[Swept]:
+    """The light clean of all queues: takes up to `count` (1 to 1,000) jobs from workers lost for longer than the grace
+    (if `takeover`), lets come again what is due, and drops what is kept for too long.
+    """
+    args = now_ms(now), checked_int("count", count, 1, MOST), "1" if takeover else ""
+    return Command(scripts.SWEEP, args, lambda reply: Swept(reply[0] / 1000, reply[1], _parse_due(reply[2])))
 
 
-def deregister(worker: str, *, now: float | None = None) -> Command[int]:
-    """Forgets a worker; what it holds goes to the front, uncounted. Answers how many jobs."""
-    return Command(scripts.DEREGISTER, (_ms(now), checked_name("worker", worker)), int)
+def deregister(worker: str, *, own: bool = False, now: float | None = None) -> Command[int]:
+    """Forgets a worker; what it holds goes to the front, uncounted. Answers how many jobs. `own`: it leaves by itself;
+    else it is told.
+    """
+    return Command(scripts.DEREGISTER, (now_ms(now), checked_name("worker", worker), "1" if own else ""), int)
+
+
+def move(jid: str, queue: str, delay: float = 0, *, now: float | None = None) -> Command[list[bool]]:
+    """Moves a job as it is, from whatever state. Answers False if there is none."""
+    delay_ms = milliseconds("delay", delay, least=0)
+    args = "move", checked_name("queue", queue), checked_name("jid", jid), "", "", "", delay_ms, "", 0
+    return Command(scripts.PUT, (now_ms(now), *args), _parse_bools)
+
+
+def cancel(jids: Sequence[str], *, now: float | None = None) -> Command[list[str]]:
+    """Deletes up to 1,000 jobs, all or none. Answers those that there were; completed ones are left alone. Redis
+    answers an error beginning with DEPENDENCY if a job that is not listed waits for one of them.
+    """
+    return Command(scripts.CANCEL, (now_ms(now), *checked_jids("jids", jids)), _parse_names)
+
+
+def fail(jid: str, group: str, message: str, *, now: float | None = None) -> Command[bool]:
+    """Fails a job by hand, whatever state it is in. Answers False if there is none."""
+    failure = failure_json(checked_name("group", group), message, None, clock.unix() if now is None else now, {})
+    return Command(scripts.FAIL, (now_ms(now), checked_name("jid", jid), group, failure), bool)
+
+
+def unfail(group: str, queue: str | None = None, count: int = 25, *, now: float | None = None) -> Command[int]:
+    """Puts up to `count` (1 to 1,000) failed jobs of a group back, oldest first; without a queue each into its own.
+    Answers how many.
+    """
+    into = "" if queue is None else checked_name("queue", queue)
+    args = now_ms(now), checked_name("group", group, GROUP_BYTES), into, checked_int("count", count, 1, MOST)
+    return Command(scripts.UNFAIL, args, int)
+
+
+def release(jids: Sequence[str], *, now: float | None = None) -> Command[list[bool]]:
+    """Takes up to 1,000 running jobs from their workers, to the front. Answers False for each that does not run."""
+    return Command(scripts.RELEASE, (now_ms(now), *checked_jids("jids", jids)), _parse_bools)
+
+
+def set_priority(jid: str, priority: int, *, now: float | None = None) -> Command[bool]:
+    """Changes a job's priority. Answers False if there is none."""
+    args = now_ms(now), checked_name("jid", jid), checked_int("priority", priority, -EXACT_INT)
+    return Command(scripts.PRIORITY, args, bool)
+
+
+def tag(jid: str, tags: Sequence[str], *, now: float | None = None) -> Command[list[str] | None]:
+    """Adds tags to a job. Answers all that it has then; None if there is no such job."""
+    args = now_ms(now), "add", checked_name("jid", jid), *checked_names("tags", tags, MOST_TAGS)
+    return Command(scripts.TAG, args, _parse_names_or_none)
+
+
+def untag(jid: str, tags: Sequence[str], *, now: float | None = None) -> Command[list[str] | None]:
+    """Removes tags from a job. Answers those that it keeps; None if there is no such job."""
+    args = now_ms(now), "remove", checked_name("jid", jid), *checked_names("tags", tags, MOST_TAGS)
+    return Command(scripts.TAG, args, _parse_names_or_none)
+
+
+def track(jid: str, *, now: float | None = None) -> Command[bool | None]:
+    """Follows a job. Answers False if it was so already, None if there is no such job."""
+    args = now_ms(now), "track", checked_name("jid", jid)
+    return Command(scripts.TRACK, args, lambda reply: None if reply is None else bool(reply))
+
+
+def untrack(jid: str, *, now: float | None = None) -> Command[bool]:
+    """Follows a job no longer, also one that is gone. Answers False if it was not tracked."""
+    return Command(scripts.TRACK, (now_ms(now), "untrack", checked_name("jid", jid)), bool)
+
+
+def log(jid: str, message: str, data: object = None, *, now: float | None = None) -> Command[bool]:
+    """Writes a line into a job's history. Answers False if there is no such job."""
+    line = {"what": "log", "message": checked_text("message", message)}
+    if data is not None:
+        line["data"] = data  # type: ignore[assignment]  # JSON: to_json says so if it is not
+    text = to_json("data", line)
+    if len(text) > LOG_BYTES:
+        raise ValueError(f"message and data must have at most {LOG_BYTES} bytes as JSON, not {len(text)}")
+    return Command(scripts.LOG, (now_ms(now), checked_name("jid", jid), text), bool)
+
+
+def depend(jid: str, parents: Sequence[str], *, now: float | None = None) -> Command[bool]:
+    """Has a job in state depends wait for these, too. Answers False if there is none. Redis answers an error beginning
+    with DEPENDENCY if it is in another state, or would wait for itself.
+    """
+    args = now_ms(now), checked_name("jid", jid), "on", *checked_jids("jids", parents)
+    return Command(scripts.DEPEND, args, bool)
+
+
+def undepend(jid: str, parents: Sequence[str] | None, *, now: float | None = None) -> Command[bool]:
+    """Has a job in state depends wait for these no longer; None: for nothing. As `depend`."""
+    jids = () if parents is None else checked_jids("jids", parents)
+    args = now_ms(now), checked_name("jid", jid), "all" if parents is None else "off", *jids
+    return Command(scripts.DEPEND, args, bool)
+
+
+def forget(queue: str, *, now: float | None = None) -> Command[bool]:
+    """Takes a queue out of the list of queues. Answers False if it was not there. Redis answers an error beginning with
+    REFUSED if something lies in it.
+    """
+    return Command(scripts.FORGET, (now_ms(now), checked_name("queue", queue)), bool)
+
+
+def recur(
+    queue: str, klass: str, data: object, options: Mapping[str, Any], *, now: float | None = None
+) -> Command[str]:
+    """Has a job come again, instead of as it did if its jid is known. Answers the jid. The first time of a cron is
+    computed here, by this machine's clock if none is injected.
+    """
+    new = new_recurrence(queue, klass, data, options, clock.unix() if now is None else now)
+    return Command(scripts.RECUR, (now_ms(now), "recur", *new.arguments), lambda _reply: new.jid)
+
+
+def update_recurring(known: Recurring, changes: Mapping[str, Any], *, now: float | None = None) -> Command[bool]:
+    """Changes what is given of how a job comes again. Answers False if it does not come any more."""
+    new = changes_of(known, changes, clock.unix() if now is None else now)
+    return Command(scripts.RECUR, (now_ms(now), "update", *new.arguments), bool)
+
+
+def unrecur(jid: str, *, now: float | None = None) -> Command[bool]:
+    """Has a job come no more. Answers False if it did not."""
+    return Command(scripts.UNRECUR, (now_ms(now), checked_name("jid", jid)), bool)
+
+
+def spawn(due: DueCron, times: Sequence[float], next_unix: float | None, *, now: float | None = None) -> Command[bool]:
+    """Puts the jobs of a due cron recurrence for these times (at most 1,000) and sets its next one; without one it
+    ends. Answers False if somebody else has done so.
+    """
+    checked_batch("times", times)
+    at_ms = [milliseconds("times", time) for time in times]
+    args = now_ms(now), due.jid, due.due_ms, milliseconds("next_unix", next_unix) if next_unix else "", *at_ms
+    return Command(scripts.SPAWN, args, bool)
 
 
 def tell(worker: str, message: str | bytes) -> Command[int]:
@@ -191,43 +316,18 @@ def tell(worker: str, message: str | bytes) -> Command[int]:
     return Command(scripts.TELL, (checked_name("worker", worker), message), int)
 
 
-# Verbs that only look.
-
-
-def jobs(jids: Sequence[str], *, now: float | None = None) -> Command[list[Job | None]]:
-    """Up to 1,000 jobs as they are; None where there is none."""
-    _checked_batch("jids", jids)
-    return Command(scripts.JOB, (_ms(now), *(checked_name("jid", jid) for jid in jids)), _parse_jobs)
-
-
-def failed_groups(*, now: float | None = None) -> Command[dict[str, int]]:
-    """How many failed jobs each group has."""
-    return Command(scripts.FAILED, (_ms(now), "", 0, 0), _parse_groups)
-
-
-def failed_jobs(
-    group: str, start: int = 0, limit: int = 25, *, now: float | None = None
-) -> Command[tuple[int, list[Job]]]:
-    """The size of a group of failed jobs, and up to `limit` (0 to 1,000) of them, newest first, from `start` on."""
-    page = checked_int("start", start, 0), checked_int("limit", limit, 0, MOST)
-    return Command(scripts.FAILED, (_ms(now), checked_name("group", group), *page), _parse_failed)
-
-
-def counts(queues: Sequence[str] = (), *, now: float | None = None) -> Command[dict[str, Counts]]:
-    """The counts of some queues, or of all that were ever put to, in the order of their first put."""
-    names = _checked_queues(queues) if queues else ()
-    return Command(scripts.COUNTS, (_ms(now), *names), _parse_counts)
-
-
-def timing(queues: Sequence[str]) -> Command[Timing]:
-    """How a worker of these queues is to time itself, by their configuration."""
-    return Command(scripts.TIMING, _checked_queues(queues), lambda reply: Timing(reply[0] / 1000, reply[1] / 1000))
+def configure(option: str, queue: str | None, value: str | None, *, now: float | None = None) -> Command[bool]:
+    """Sets an option, for one queue or for all, to what options.py made of its value; None unsets it. Answers whether
+    that changed anything.
+    """
+    name = "" if queue is None else checked_name("queue", queue)
+    return Command(scripts.CONFIGURE, (now_ms(now), option, name, value or ""), bool)
 
 
 # Arguments.
 
 
-def _ms(now: float | None) -> int | str:
+def now_ms(now: float | None) -> int | str:
     return "" if now is None else milliseconds("now", now)
 
 
@@ -239,12 +339,26 @@ def _number(number: int | None) -> int | str:
     return "" if number is None else checked_int("number", number, 0)
 
 
-def _checked_batch(argument: str, values: Sequence[object]) -> None:
+def checked_batch(argument: str, values: Sequence[object]) -> None:
     if len(values) > MOST:
         raise ValueError(f"{argument} must be at most {MOST} at a time, not {len(values)}")
 
 
-def _checked_queues(queues: Sequence[str]) -> tuple[str, ...]:
+def checked_names(argument: str, names: Sequence[str], most: int) -> tuple[str, ...]:
+    """1 to `most` names, each once, in their order. Raises TypeError or ValueError naming the argument."""
+    if isinstance(names, str | bytes):
+        raise TypeError(f"{argument} must be a list of names, not {type(names).__name__}: {names!r:.100}")
+    unique = dict.fromkeys(checked_name(argument, name) for name in names)
+    if not 1 <= len(unique) <= most:
+        raise ValueError(f"{argument} must be 1 to {most} names, not {len(unique)}")
+    return tuple(unique)
+
+
+def checked_jids(argument: str, jids: Sequence[str]) -> tuple[str, ...]:
+    return checked_names(argument, jids, MOST)
+
+
+def checked_queues(queues: Sequence[str]) -> tuple[str, ...]:
     if isinstance(queues, str | bytes):
         raise TypeError(f"queues must be a list of names, not {type(queues).__name__}: {queues!r:.100}")
     names = dict.fromkeys(checked_name("queues", queue) for queue in queues)
@@ -259,14 +373,26 @@ def _parse_bools(reply: list[int]) -> list[bool]:
     return [answer == 1 for answer in reply]
 
 
-def _parse_times(reply: list[int]) -> list[float]:
-    return [ms / 1000 for ms in reply]
+def _parse_renewals(reply: list[Any]) -> list[float]:
+    return [ms / 1000 if isinstance(ms, int) else GONE if ms else LOST for ms in reply]
+
+
+def _parse_names(reply: list[bytes]) -> list[str]:
+    return [name.decode() for name in reply]
+
+
+def _parse_names_or_none(reply: list[bytes] | None) -> list[str] | None:
+    return None if reply is None else _parse_names(reply)
+
+
+def _parse_due(rows: list[Any]) -> list[DueCron]:
+    return [parse_due(row) for row in rows]
 
 
 def _parse_grant(worker: str, reply: list[Any]) -> Grant:
-    now_ms, next_ms, token = reply[0], reply[1], reply[2]
-    leases = [LeaseRecord(worker, token + i, row) for i, row in enumerate(reply[3:])]
-    return Grant(now_ms / 1000, next_ms / 1000 if next_ms else None, leases)
+    now_ms, next_ms, token, due = reply[:4]
+    leases = [LeaseRecord(worker, token + i, row) for i, row in enumerate(reply[4:])]
+    return Grant(now_ms / 1000, next_ms / 1000 if next_ms else None, leases, _parse_due(due))
 
 
 _ANSWERS: dict[bytes, Answer] = {
@@ -276,6 +402,7 @@ _ANSWERS: dict[bytes, Answer] = {
     b"waiting": "waiting",
     b"scheduled": "scheduled",
     b"failed": "failed",
+    b"!": REFUSED,
 }
 
 
@@ -287,48 +414,3 @@ def _parse_answers(n: int, reply: bytes) -> list[Answer]:
 
 def _parse_resumed(reply: list[int]) -> Resumed:
     return Resumed([ms / 1000 for ms in reply[1:]], reply[0])
-
-
-def _parse_job(row: list[Any]) -> Job:
-    jid, state, expires_ms, due_ms, data, failure, result = row[:7]
-    fields = {row[i].decode(): row[i + 1].decode() for i in range(7, len(row), 2)}
-    token, _, worker = fields.get("owner", "").partition(":")
-    return Job(
-        jid=jid.decode(),
-        state=state.decode(),
-        queue=fields["queue"],
-        klass=fields["klass"],
-        raw=data or b"",
-        is_bytes="bytes" in fields,
-        priority=int(fields.get("priority", 0)),
-        retries=int(fields.get("retries", DEFAULT_RETRIES)),
-        timeout_s=int(fields["timeout"]) / 1000 if "timeout" in fields else None,
-        max_deaths=int(fields["max_deaths"]) if "max_deaths" in fields else None,
-        failures=int(fields.get("failures", 0)),
-        deaths=int(fields.get("deaths", 0)),
-        interruptions=int(fields.get("interruptions", 0)),
-        put_unix=int(fields["put"]) / 1000,
-        due_unix=due_ms / 1000 if due_ms else None,
-        expires_unix=expires_ms / 1000 if expires_ms else None,
-        worker=worker or None,
-        token=int(token) if token else None,
-        started="started" in fields,
-        failure=orjson.loads(failure) if failure else None,
-        result=orjson.loads(result) if result else None,
-    )
-
-
-def _parse_jobs(reply: list[Any]) -> list[Job | None]:
-    return [_parse_job(row) if row else None for row in reply]
-
-
-def _parse_groups(reply: list[Any]) -> dict[str, int]:
-    return {reply[i].decode(): reply[i + 1] for i in range(0, len(reply), 2)}
-
-
-def _parse_failed(reply: list[Any]) -> tuple[int, list[Job]]:
-    return reply[0], [_parse_job(row) for row in reply[1:]]
-
-
-def _parse_counts(reply: list[Any]) -> dict[str, Counts]:
-    return {row[0].decode(): Counts(*row[1:]) for row in reply}

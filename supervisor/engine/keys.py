@@ -9,7 +9,11 @@ from dataclasses import dataclass
 NAME_BYTES = 64
 
 
-def checked_name(argument: str, value: object) -> str:
+#: A group that was made of a queue's name (failed-retries-<queue>) is longer than a given one may be.
+GROUP_BYTES = 80
+
+
+def checked_name(argument: str, value: object, most_bytes: int = NAME_BYTES) -> str:
     """The value, if it can name a queue, klass, worker, jid or group: 1 to 64 bytes of UTF-8, no control characters.
 
     Raises TypeError or ValueError naming the argument.
@@ -20,8 +24,8 @@ def checked_name(argument: str, value: object) -> str:
         size = len(value.encode())
     except UnicodeEncodeError:
         raise ValueError(f"{argument} must be valid Unicode: {value!r:.100}") from None
-    if not 1 <= size <= NAME_BYTES:
-        raise ValueError(f"{argument} must have 1 to {NAME_BYTES} bytes in UTF-8, not {size}: {value!r:.100}")
+    if not 1 <= size <= most_bytes:
+        raise ValueError(f"{argument} must have 1 to {most_bytes} bytes in UTF-8, not {size}: {value!r:.100}")
     if not value.isprintable() and any(unicodedata.category(c) == "Cc" for c in value):
         raise ValueError(f"{argument} must not contain control characters: {value!r}")
     return value

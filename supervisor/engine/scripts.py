@@ -1,16 +1,19 @@
 """Runs in every process that speaks to Redis. Owns: the texts of the Lua scripts, and what they need of a
 server. Must not: do I/O beyond reading them.
 
-A line `--- @include name` stands for lua/include/name.lua; each is put in once, where it is first asked for.
+A line `--- @include name` stands for lua/include/name.lua; each is put in once, where it is first asked for. One with
+the line `--- @module` becomes a table of its functions, which are defined when the first of them is called.
 """
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
 from supervisor.engine.errors import StoreUnavailable
 
+_MODULE = "--- @module\n"
 _INCLUDE = re.compile(r"^--- @include (\w+)\n", re.MULTILINE)
 _LUA = files("supervisor.engine.lua")
 
@@ -34,20 +37,43 @@ def source(name: str) -> str:
     return (_LUA / f"{name}.lua").read_text(encoding="utf-8")
 
 
-def _resolve(text: str, seen: set[str]) -> str:
+def _resolve(text: str, seen: set[str], modules: dict[str, str]) -> str:
     def included(found: re.Match[str]) -> str:
         name = found[1]
         if name in seen:
             return ""
         seen.add(name)
-        return _resolve((_LUA / "include" / f"{name}.lua").read_text(encoding="utf-8"), seen)
+        body = (_LUA / "include" / f"{name}.lua").read_text(encoding="utf-8")
+        if _MODULE not in body:
+            return _resolve(body, seen, modules)
+        modules[name] = _INCLUDE.sub("", body).replace(_MODULE, "")
+        return _resolve("".join(needed[0] for needed in _INCLUDE.finditer(body)), seen, modules)
 
     return _INCLUDE.sub(included, text)
 
 
+def _definitions(modules: Mapping[str, str]) -> str:
+    """The modules of a script, which may all call each other, as tables that are filled when first looked into:
+    defining a function costs as much as a call of Redis, and most calls of a script need few of them.
+    """
+    if not modules:
+        return ""
+    bodies = "".join(f"[{name}] = function({name})\n{body}end,\n" for name, body in modules.items())
+    return (
+        _resolve("--- @include modules\n", set(), {})
+        + f"local {', '.join(modules)} = {', '.join('{}' for _ in modules)}\n"
+        f"modules(function() return {{\n{bodies}}} end, {', '.join(modules)})\n"
+    )
+
+
 def load(name: str) -> Script:
     """One verb with its includes put in."""
-    text = _resolve(source(name), set())
+    seen: set[str] = set()
+    modules: dict[str, str] = {}
+    text = source(name)
+    end = max((found.end() for found in _INCLUDE.finditer(text)), default=0)
+    head, rest = _resolve(text[:end], seen, modules), text[end:]
+    text = head + _definitions(modules) + rest
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
@@ -59,12 +85,38 @@ RESUME = load("resume")
 SWEEP = load("sweep")
 DEREGISTER = load("deregister")
 TELL = load("tell")
+CANCEL = load("cancel")
+FAIL = load("fail")
+UNFAIL = load("unfail")
+RELEASE = load("release")
+PRIORITY = load("priority")
+TAG = load("tag")
+TRACK = load("track")
+LOG = load("log")
+DEPEND = load("depend")
+FORGET = load("forget")
+RECUR = load("recur")
+UNRECUR = load("unrecur")
+SPAWN = load("spawn")
 JOB = load("job")
 FAILED = load("failed")
 COUNTS = load("counts")
 TIMING = load("timing")
+NAMES = load("names")
+LIST = load("list")
+PEEK = load("peek")
+TAGGED = load("tagged")
+TAGS = load("tags")
+TRACKED = load("tracked")
+WORKERS = load("workers")
+WORKER = load("worker")
+STATS = load("stats")
+RECURRING = load("recurring")
+SETTINGS = load("settings")
+CONFIGURE = load("configure")
+CHECK = load("check")
 
-ALL = (PUT, LEASE, SETTLE, RENEW, RESUME, SWEEP, DEREGISTER, TELL, JOB, FAILED, COUNTS, TIMING)
+ALL = tuple(script for script in globals().values() if isinstance(script, Script))
 
 
 def check_server(info: bytes) -> str:

@@ -1,33 +1,45 @@
 """One worker's session with Redis: its numbered exchanges, its wait for bells, its way back after an outage.
 
-Runs in master. Owns both connections. Must not block, must not decide what is leased or how a job ended, and must not
-forget an outcome: what was sent and not answered is sent again under the same number, which changes nothing twice.
+Runs in master. Owns both connections, the worker's name, and which queues its globs stand for. Must not block, must not
+decide what is leased or how a job ended, and must not forget an outcome: what was sent and not answered is sent again
+under the same number, which changes nothing twice.
 """
 
 import math
+import os
 import random
+import secrets
+import socket
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import hiredis
 import redis
 
 from supervisor import clock
-from supervisor.engine import commands, scripts
+from supervisor.engine import commands, looks, scripts
 from supervisor.engine.commands import Command, Grant, Renewal
 from supervisor.engine.errors import StoreUnavailable
-from supervisor.engine.jobs import LeaseRecord, Outcome
+from supervisor.engine.jobs import LeaseRecord
 from supervisor.engine.keys import Namespace
 from supervisor.engine.link import Connector, Link, LinkLost
+from supervisor.engine.orders import Queues
+from supervisor.engine.outcomes import Outcome
+from supervisor.engine.recurring import DueCron
 
 #: A wait for bells ends after this and asks once without being told to: wake-ups that a dying connection took are lost.
 WAIT_S: Final = 30.0
 _LONGEST_SILENCE_S: Final = 5.0
+_SHORTEST_SILENCE_S: Final = 0.3
 _CONNECT_S: Final = 5.0
 #: Beyond the end of a wait, before the server's silence means that the connection is gone.
 _SLACK_S: Final = 5.0
+#: A worker with globs asks so often, while it leases, which queues there are; mail tells an idle one.
+_NAMES_S: Final = 2.0
+#: What one sweep takes at the most; the next one follows at once if it has.
+SWEEP_COUNT: Final = 100
 
 
 class Watcher(Protocol):
@@ -68,7 +80,7 @@ class Settled:
 @dataclass(slots=True)
 class Renewed:
     leases: Sequence[LeaseRecord]
-    expires_unix: list[float]  # 0.0: lost
+    expires_unix: list[float]  # or commands.LOST, commands.GONE
 
 
 @dataclass(slots=True)
@@ -78,16 +90,43 @@ class Granted:
 
 @dataclass(slots=True)
 class Refused:
-    """A lease was answered with an error; nothing was leased."""
+    """A lease, or what is done beside it, was answered with an error; nothing was done."""
 
+    what: str
     message: str
 
 
 @dataclass(slots=True)
 class Resumed:
     leases: Sequence[LeaseRecord]
-    expires_unix: list[float]  # 0.0: lost
+    expires_unix: list[float]  # or commands.LOST, commands.GONE
     handed_back: int
+
+
+@dataclass(slots=True)
+class Found:
+    """The globs stand for other queues than before."""
+
+    added: list[str]
+    removed: list[str]
+    left_out: int  # more than one worker can lease from
+
+
+@dataclass(slots=True)
+class Timed:
+    """How the worker is to time itself, as it is configured now, is known: see `ttl_s`."""
+
+
+@dataclass(slots=True)
+class Tidied:
+    """A sweep has been made."""
+
+    swept: commands.Swept
+
+
+@dataclass(slots=True)
+class Deregistered:
+    """Somebody has forgotten this worker: its leases are void, others have its jobs. Go on after `rename`."""
 
 
 @dataclass(slots=True)
@@ -95,7 +134,7 @@ class Left:
     """The worker is forgotten."""
 
 
-Answer = Left | Settled | Renewed | Granted | Refused | Resumed
+Answer = Left | Settled | Renewed | Granted | Refused | Resumed | Found | Timed | Tidied | Deregistered
 
 
 @dataclass(slots=True)
@@ -116,14 +155,40 @@ class Wanted:
     starting: int
 
 
+class Spawn(NamedTuple):
+    """A cron recurrence whose time has come, the times that jobs are to be put for, and the next one; None: there is
+    none.
+    """
+
+    due: DueCron
+    times_unix: Sequence[float]
+    next_unix: float | None
+
+
+class Chores(NamedTuple):
+    """What the next exchange is to do for the namespace as a whole."""
+
+    sweep: bool = False
+    spawns: Sequence[Spawn] = ()
+
+
+def worker_name() -> str:
+    """The name of a worker: host, pid, and what no other start on this host has."""
+    return f"{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
 class Session:
-    def __init__(self, url: str, namespace: Namespace, worker: str, queues: Sequence[str], ttl_s: float | None,
-                 watcher: Watcher) -> None:  # fmt: skip
+    def __init__(self, url: str, namespace: Namespace, queues: Queues, ttl_s: float | None, watcher: Watcher) -> None:
         """`ttl_s`: of the leases; None: each queue's heartbeat in Redis."""
         self._url = url
         self._namespace = namespace
-        self._worker = worker
-        self._queues = tuple(queues)
+        self.worker = worker_name()
+        self._queues = queues
+        self.names = queues.resolve(())  # those that are leased from
+        self._names_due = queues.has_globs
+        self._names_at = 0.0  # when an exchange that leases asks for them anyway
+        self._time_due = False
+        self._time_at = 0.0  # when an exchange that renews asks how to time ourselves
         self._own_ttl_s = ttl_s
         self._watcher = watcher
         self._connector: Connector | None = None
@@ -143,6 +208,8 @@ class Session:
         self._reconnect_at: float | None = None
         self.mail: list[bytes] = []
         self.waits_for_queues = False
+        self._waits_for: tuple[str, ...] = ()  # the names whose bells we wait for
+        self._mailbox = ""  # that we wait for
         self.may_hold_more = False  # a lease was not answered: jobs may be held in our name that we do not know of
         self.rang = False  # a bell has been taken, or waited for in vain, and no lease was tried since
         self._waking = False
@@ -163,9 +230,13 @@ class Session:
         """Start to connect; `ConnectionMade` comes when it has succeeded or failed."""
         self._reconnect_at = None
         greeting: list[tuple[Any, ...]] = [("SCRIPT", "LOAD", script.text) for script in scripts.ALL]
-        greeting += [("INFO", "server"), commands.timing(self._queues).wire(self._namespace.prefix)]
+        greeting += [("INFO", "server"), self._timing().wire(self._namespace.prefix)]
         self._connector = Connector(self._url, 2, greeting, _CONNECT_S)
         self._watcher.watch(self._connector, ConnectionMade())
+
+    def _timing(self) -> Command[looks.Timing]:
+        # Globs that match nothing yet: no queue has this name, so what is found are the settings of all.
+        return looks.timing(self.names or ("*",))
 
     def finish_connecting(self, known: Sequence[LeaseRecord]) -> None:
         """On `ConnectionMade`: begin the session, or begin it again, with what this worker holds. Raises LinkLost."""
@@ -180,8 +251,8 @@ class Session:
             if isinstance(reply, redis.ResponseError):
                 raise LinkLost(f"Redis refused what every worker must do: {reply}")
         self.server = _checked_server(info)
-        timing = commands.timing(self._queues).parse(timings)
-        self.ttl_s, self._grace_s = self._own_ttl_s or timing.heartbeat_s, timing.grace_s
+        self._keep_timing(self._timing().parse(timings))
+        self._names_due = self._queues.has_globs
         # Nobody is robbed after an outage: the other workers, too, need a moment to renew what is theirs.
         self._takeover_at = clock.monotonic() + self._grace_s
         self._resume(known)
@@ -190,8 +261,23 @@ class Session:
         parts = [] if self._unsettled is None else [self._unsettled]
         self._number += 1
         known_ids = [(lease.jid, lease.token) for lease in known]
-        resume = commands.resume(self._worker, self._number, known_ids, ttl_s=self._own_ttl_s)
+        resume = commands.resume(self.worker, self._number, known_ids, ttl_s=self._own_ttl_s)
         self._start([*parts, _Part(resume, known, Resumed)])
+
+    def _keep_timing(self, timing: looks.Timing) -> None:
+        self.ttl_s, self._grace_s = self._own_ttl_s or timing.heartbeat_s, timing.grace_s
+        self._time_due, self._time_at = False, clock.monotonic() + self.ttl_s / 4
+
+    def rename(self) -> None:
+        """On `Deregistered`: begin anew, under another name and with nothing held. Raises LinkLost."""
+        if self.waiting:
+            self.stop_waiting()
+        # What we have left under the old name since: a renewal, mail to end a wait that was over already.
+        self._send([(None, commands.deregister(self.worker, own=True).wire(self._namespace.prefix))])
+        self.worker = worker_name()
+        self._number, self._unsettled = 0, None
+        self._resumed, self.may_hold_more = False, False
+        self._resume(())
 
     def lose(self) -> float:
         """The connection is lost: keep what must be said again. Answers in how many seconds to connect anew."""
@@ -218,32 +304,69 @@ class Session:
         """From when on other workers' expired leases may be taken over."""
         return self._takeover_at
 
+    @property
+    def names_due(self) -> bool:
+        """Whether the next exchange asks which queues there are."""
+        return self._names_due
+
+    def look_for_queues(self) -> None:
+        """There may be others than before."""
+        self._names_due = self._queues.has_globs
+
+    def drop_mail(self) -> None:
+        """Forget the hints that have not been read: the next exchange, with all it renews, does what they ask for."""
+        self._send([(None, ("UNLINK", self._namespace.mail(self.worker)))])
+        self.look_for_queues()
+
     def exchange(
-        self, outcomes: Sequence[Outcome], renewals: Sequence[tuple[LeaseRecord, bool]], wanted: Wanted | None
+        self,
+        outcomes: Sequence[Outcome],
+        renewals: Sequence[tuple[LeaseRecord, bool]],
+        wanted: Wanted | None,
+        chores: Chores | None = None,
     ) -> None:
         """Start one exchange: settle at most 1,000 outcomes, renew leases (True: its job is known to have started by
-        now), lease. Raises LinkLost."""
+        now), do the chores, lease. Raises LinkLost."""
         self._number += 1
+        now_at = clock.monotonic()
         parts = []
         if outcomes:
-            settle = commands.settle(self._worker, outcomes, number=self._number)
+            settle = commands.settle(self.worker, outcomes, number=self._number)
             parts.append(_Part(settle, outcomes, Settled))
         for first in range(0, len(renewals), commands.MOST):
             some = renewals[first : first + commands.MOST]
             entries = [Renewal(lease.jid, lease.token, started) for lease, started in some]
-            renew = commands.renew(self._worker, entries, ttl_s=self._own_ttl_s)
+            renew = commands.renew(self.worker, entries, ttl_s=self._own_ttl_s)
             parts.append(_Part(renew, [lease for lease, _started in some], Renewed))
+        if self._time_due or (renewals and now_at >= self._time_at):
+            parts.append(_Part(self._timing(), None, Timed))
+        if self._names_due or (wanted is not None and self._queues.has_globs and now_at >= self._names_at):
+            self._names_due, self._names_at = False, now_at + _NAMES_S
+            parts.append(_Part(looks.names(), None, Found))
+        parts += self._chores(chores or Chores())
         if wanted is not None:
-            lease = commands.lease(
-                self._worker, self._queues, wanted.count, starting=wanted.starting, ttl_s=self._own_ttl_s,
-                number=self._number, takeover=self.may_take_over,
-            )  # fmt: skip
-            parts.append(_Part(lease, None, Granted))
+            parts.append(_Part(self._lease(wanted), None, Granted))
         self._start(parts)
+
+    def _chores(self, chores: Chores) -> list[_Part]:
+        parts = []
+        if chores.sweep:
+            parts.append(_Part(commands.sweep(SWEEP_COUNT, takeover=self.may_take_over), None, Tidied))
+        for due, times_unix, next_unix in chores.spawns:
+            parts.append(_Part(commands.spawn(due, times_unix, next_unix), None, Spawn))
+        return parts
+
+    def _lease(self, wanted: Wanted) -> Command[Grant]:
+        weighted = self._queues.order == "weighted"
+        return commands.lease(
+            self.worker, self.names, wanted.count, starting=wanted.starting, ttl_s=self._own_ttl_s,
+            number=self._number, takeover=self.may_take_over, order=self._queues.order,
+            weights={name: self._queues.weight(name) for name in self.names} if weighted else None,
+        )  # fmt: skip
 
     def leave(self) -> None:
         """The last exchange: nothing is held any more, and the worker is forgotten. Raises LinkLost."""
-        self._start([_Part(commands.deregister(self._worker), None, Left)])
+        self._start([_Part(commands.deregister(self.worker, own=True), None, Left)])
 
     def _start(self, parts: list[_Part]) -> None:
         assert not self._parts
@@ -253,7 +376,9 @@ class Session:
 
     def _be_patient(self) -> None:
         """The deadline is on silence: a large payload may be under way for long."""
-        self._exchange_deadline_at = clock.monotonic() + min(_LONGEST_SILENCE_S, self.ttl_s / 3)
+        self._exchange_deadline_at = clock.monotonic() + max(
+            _SHORTEST_SILENCE_S, min(_LONGEST_SILENCE_S, self.ttl_s / 3)
+        )
 
     def _send(self, wires: list[tuple[_Part | None, tuple[Any, ...]]]) -> None:
         """Send commands; None: nobody waits for the reply."""
@@ -283,18 +408,17 @@ class Session:
         # If one is refused, the parts stay: what was settled beside it is said again, and answered as now.
         answers = [self._answer(part) for part in self._parts]
         self._parts, self._exchange_deadline_at = [], None
-        return answers
+        return [answer for answer in answers if answer is not None]
 
     def _send_with_script(self, part: _Part) -> None:
         """The server has lost its scripts (restart, failover, SCRIPT FLUSH); the command was not carried out."""
         load = ("SCRIPT", "LOAD", part.command.script.text)
         self._send([(None, load), (part, part.command.wire(self._namespace.prefix))])
 
-    def _answer(self, part: _Part) -> Answer:
+    def _answer(self, part: _Part) -> Answer | None:
+        """None: nothing has changed."""
         if isinstance(part.reply, hiredis.ReplyError):
-            if part.kind is not Granted:
-                raise LinkLost(f"Redis refused {part.command.script.name}: {part.reply}")
-            return Refused(str(part.reply))
+            return self._answer_error(part, str(part.reply))
         value = part.command.parse(part.reply)
         if part.kind is Settled:
             self._unsettled = None
@@ -306,7 +430,31 @@ class Session:
         if part.kind is Resumed:
             self._resumed, self.may_hold_more = True, False
             return Resumed(part.subject, value.expires, value.handed_back)
-        return Left()
+        if part.kind is Found:
+            return self._take_names(value)
+        if part.kind is Timed:
+            self._keep_timing(value)
+            return Timed()
+        if part.kind is Tidied:
+            return Tidied(value)
+        return None if part.kind is Spawn else Left()
+
+    def _answer_error(self, part: _Part, message: str) -> Answer:
+        if message.startswith("DEREGISTERED") and part.kind in (Granted, Resumed):
+            return Deregistered()
+        if part.kind not in (Granted, Found, Timed, Tidied, Spawn):
+            raise LinkLost(f"Redis refused {part.command.script.name}: {message}")
+        return Refused(part.command.script.name, message)
+
+    def _take_names(self, known: Sequence[str]) -> Found | None:
+        resolved = self._queues.resolve(known)
+        before, self.names = self.names, resolved[: commands.MOST]
+        if before == self.names:
+            return None
+        self._time_due = True
+        old, new = set(before), set(self.names)
+        added, removed = [n for n in self.names if n not in old], [n for n in before if n not in new]
+        return Found(added, removed, len(resolved) - len(self.names))
 
     # waiting
 
@@ -317,12 +465,18 @@ class Session:
     def wait_for_bells(self, queues: bool) -> None:
         """Begin to wait for mail, and with `queues` for their bells; `BellRang` ends it. Raises LinkLost."""
         assert self._bells is not None and not self.waiting
-        bells = [self._namespace.bell(queue) for queue in self._queues] if queues else []
+        self._waits_for = self.names if queues else ()
+        self._mailbox = self._namespace.mail(self.worker)
         # Not beyond a TTL: what others have leased since we asked is in no time that we know of.
         wait_s = min(WAIT_S, self.ttl_s)
-        self._bells.send([("BLPOP", self._namespace.mail(self._worker), *bells, f"{wait_s:.3f}")])
+        self._bells.send([("BLPOP", self._mailbox, *map(self._namespace.bell, self._waits_for), f"{wait_s:.3f}")])
         self._silent_at = clock.monotonic() + wait_s + _SLACK_S
         self.waits_for_queues = queues
+
+    @property
+    def waits_for_others(self) -> bool:
+        """Whether the bells that we wait for are not those of the queues that we lease from now."""
+        return self.waits_for_queues and self._waits_for != self.names
 
     def stop_waiting(self) -> None:
         """Have the wait end before anything that is sent from now on is carried out. Raises LinkLost.
@@ -331,7 +485,7 @@ class Session:
         """
         if not self._waking:
             self._waking = True
-            self._send([(None, commands.tell(self._worker, b"wake").wire(self._namespace.prefix))])
+            self._send([(None, commands.tell(self.worker, b"wake").wire(self._namespace.prefix))])
 
     def read_bell(self) -> bool:
         """On `BellRang`: whether the wait has ended. What came by mail is in `mail`. Raises LinkLost."""
@@ -340,10 +494,12 @@ class Session:
         for reply in replies:
             if isinstance(reply, hiredis.ReplyError):
                 raise LinkLost(f"Redis refused to wait: {reply}")
-            if reply is not None and reply[0] == self._namespace.mail(self._worker).encode():
+            if reply is not None and reply[0] == self._mailbox.encode():
                 self.mail.append(reply[1])
             else:
                 self.rang = True  # or the time is over: wake-ups that a dying connection took are lost
+            if reply is None:
+                self.look_for_queues()  # and so are hints
         if not replies:
             return False
         self._silent_at, self._waking = None, False

@@ -25,7 +25,10 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 
 #: name -> (level, fields). Said in the order of a worker's life.
 EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
-    "master.started": ("info", ("worker", "pid", "queues", "processes", "processes_reason", "redis", "server")),
+    "master.started": (
+        "info", ("worker", "pid", "queues", "order", "processes", "processes_reason", "redis", "server"),
+    ),
+    "queues.resolved": ("info", ("added", "removed", "count")),
     "master.warned": ("warning", ("message",)),
     "master.draining": ("info", ("signal", "sender_pid", "budget_s", "running")),
     "master.hurried": ("warning", ("signal", "sender_pid")),
@@ -43,7 +46,7 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "child.killed": ("warning", ("child", "pid", "reason", "jid")),
     "child.reaped": ("debug", ("child", "pid", "status", "cpu_ms", "max_rss_bytes")),
     "lease.granted": ("debug", ("count",)),
-    "lease.lost": ("warning", ("jid", "klass", "child")),
+    "lease.lost": ("warning", ("jid", "klass", "child", "reason")),
     "lease.returned": ("debug", ("count",)),
     "job.started": ("debug", ("jid", "klass", "queue", "child", "attempt")),
     "job.completed": ("info", ("jid", "klass", "queue", "attempt", "run_ms", "child")),
@@ -62,6 +65,7 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "job.stale": ("warning", ("jid", "klass", "verb")),
     "job.unknown": ("warning", ("jid", "klass", "queue")),
     "job.printed": ("info", ("jid", "klass", "child", "line")),
+    "worker.deregistered": ("warning", ("old", "new")),
     "redis.lost": ("error", ("message", "retry_in_s")),
     "redis.connected": ("info", ("url", "server")),
     "redis.failed": ("error", ("message",)),

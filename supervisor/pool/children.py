@@ -104,7 +104,8 @@ class Child:
         Raises BrokenPipeError where the child has shut down our common end.
         """
         lease = held.lease
-        meta = (lease.jid, lease.klass, lease.queue, lease.priority, lease.failures, lease.deaths, lease.interruptions)
+        counts = lease.failures, lease.deaths, lease.interruptions
+        meta = (lease.jid, lease.klass, lease.queue, lease.priority, *counts, lease.tags)
         if len(lease.raw) <= messages.INLINE_PAYLOAD_BYTES:
             packet = messages.pack_job(lease.token, meta, lease.raw, lease.is_bytes)
             self._jobs.send(packet, socket.MSG_DONTWAIT)

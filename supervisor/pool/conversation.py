@@ -8,9 +8,23 @@ from collections.abc import Sequence
 from typing import Final
 
 from supervisor import clock
-from supervisor.engine.commands import MOST
-from supervisor.engine.jobs import Answer, LeaseRecord
-from supervisor.engine.session import Granted, Left, Refused, Renewed, Resumed, Session, Settled, Wanted
+from supervisor.engine.commands import GONE, LOST, MOST
+from supervisor.engine.jobs import LeaseRecord
+from supervisor.engine.outcomes import Answer
+from supervisor.engine.session import (
+    Deregistered,
+    Found,
+    Granted,
+    Left,
+    Refused,
+    Renewed,
+    Resumed,
+    Session,
+    Settled,
+    Tidied,
+    Timed,
+    Wanted,
+)
 from supervisor.ops.events import Events
 from supervisor.pool import settlements
 from supervisor.pool.dispatcher import Dispatcher
@@ -18,6 +32,7 @@ from supervisor.pool.forks import Forks
 from supervisor.pool.ledger import Ledger
 from supervisor.pool.settlements import Tally
 from supervisor.pool.slots import Slots
+from supervisor.pool.upkeep import Upkeep
 
 #: How long every child has been busy before we wait for mail alone: shorter jobs never pay for it.
 _MAIL_AFTER_S: Final = 0.05
@@ -35,6 +50,7 @@ class Conversation:
         self._forks = forks
         self._dispatcher = dispatcher
         self._events = events
+        self._upkeep = Upkeep(events)
         self.tally = Tally()
         self.over = False  # the last exchange has been answered
         self._leasing = True
@@ -51,8 +67,10 @@ class Conversation:
 
     def connected(self) -> None:
         """The session has begun, or begun again."""
+        now_at = clock.monotonic()
         self._ask = True
-        self._renew_at = clock.monotonic() + self._session.ttl_s / 3
+        self._renew_at = now_at + self._session.ttl_s / 3
+        self._upkeep.begin(now_at)
 
     @property
     def settled(self) -> bool:
@@ -70,9 +88,17 @@ class Conversation:
                     self._on_granted(answer)
                 case Renewed(leases, expires_unix) | Resumed(leases, expires_unix):
                     self._on_renewed(leases, expires_unix)
-                case Refused(message):
-                    self._events.emit("redis.failed", message=f"Redis refused a lease: {message}")
+                case Refused(what, message):
+                    self._events.emit("redis.failed", message=f"Redis refused {what}: {message}")
                     self._ask_at = clock.monotonic() + _REFUSED_S
+                case Found():
+                    self._on_found(answer)
+                case Timed():
+                    self._renew_at = min(self._renew_at, clock.monotonic() + self._session.ttl_s / 3)
+                case Tidied(swept):
+                    self._upkeep.on_swept(swept)
+                case Deregistered():
+                    self._on_deregistered()
                 case Left():
                     self.over = True
 
@@ -81,13 +107,37 @@ class Conversation:
             settlements.say(self._events, self.tally, held, verdict)
 
     def _on_renewed(self, leases: Sequence[LeaseRecord], expires_unix: Sequence[float]) -> None:
+        lost = []
         for lease, expires in zip(leases, expires_unix, strict=True):
-            held = self._ledger.find(lease.token) if expires == 0.0 else None
+            held = self._ledger.find(lease.token) if expires in (LOST, GONE) else None
             if held is not None:
-                self._dispatcher.on_lost(held)
+                lost.append((held, "cancelled" if expires == GONE else "lease-lost"))
+        if lost:
+            self._dispatcher.on_lost(lost)
+
+    def _on_found(self, found: Found) -> None:
+        """The globs stand for other queues: there may be something in those, and their bells are to be waited for."""
+        self._ask = True
+        self._events.emit("queues.resolved", added=found.added, removed=found.removed, count=len(self._session.names))
+        if found.left_out:
+            self._events.emit(
+                "master.warned",
+                message=f"{found.left_out} queues that the globs match are not served: one supervisor serves at most"
+                f" {MOST}; use narrower globs, and more supervisors",
+            )
+
+    def _on_deregistered(self) -> None:
+        """All that we hold is void. What has ended and was not settled will be answered as stale."""
+        old = self._session.worker
+        self._dispatcher.on_lost([(held, "lease-lost") for held in self._ledger.held])
+        self._session.rename()
+        self._events.emit("worker.deregistered", old=old, new=self._session.worker)
+        self._ask = True
 
     def _on_granted(self, granted: Granted) -> None:
         grant = granted.grant
+        if self._upkeep.on_granted(grant):
+            self._ask = True  # what is spawned may be for us
         self._ask = self._ask or 0 < self._wanted.count <= len(grant.leases)
         if grant.next_at_unix is not None:
             wait_s = max(0.0, grant.next_at_unix - grant.now_unix)
@@ -96,13 +146,31 @@ class Conversation:
                 # Until then the engine says nothing of what has expired; what was put off keeps its time.
                 self._ask_at = min(self._ask_at, self._session.takeover_at)
         if grant.leases:
+            self._keep_time_to_live(min(lease.expires_unix for lease in grant.leases) - grant.now_unix)
             self._events.emit("lease.granted", count=len(grant.leases))
             self._dispatcher.take_on(grant.leases, self._wanted.starting, self._forks.handlers)
 
+    def _keep_time_to_live(self, ttl_s: float) -> None:
+        """The heartbeat of a queue may have been made shorter since it was asked for."""
+        if ttl_s < self._session.ttl_s:
+            self._session.ttl_s = max(ttl_s, 0.0)
+            self._renew_at = min(self._renew_at, clock.monotonic() + ttl_s / 3)
+
     def on_bell(self) -> None:
-        if self._session.read_bell():
-            self._session.mail.clear()
-            self._ask = self._ask or self._session.rang
+        if not self._session.read_bell():
+            return
+        for hint in self._session.mail:
+            if hint == b"queues":
+                self._session.look_for_queues()
+            elif hint == b"lost":
+                self._on_hint_of_loss()
+        self._session.mail.clear()
+        self._ask = self._ask or self._session.rang
+
+    def _on_hint_of_loss(self) -> None:
+        """Something that we hold was taken away, or we are unknown: renewing says what, and a lease if the latter."""
+        self._renew_at = -math.inf
+        self._ask = True
 
     # what goes
 
@@ -114,12 +182,14 @@ class Conversation:
             self._session.stop_waiting()  # else our wait would take bells that others could answer
         wanted = self._due_lease(now_at)
         renewals = self._due_renewals(now_at)
-        if wanted is not None or renewals or self._ledger.has_ended:
+        chores = self._upkeep.due(now_at) if self._leasing else None
+        looks = self._leasing and self._session.names_due
+        if wanted is not None or renewals or self._ledger.has_ended or chores or looks:
             if wanted is not None:
                 # A lease of none only passes a bell on: what there is, or when, is asked once a child can take it.
                 self._wanted, self._ask, self._ask_at = wanted, not wanted.count, math.inf
-            self._session.exchange(self._ledger.settle_next(MOST), renewals, wanted)
-        elif self._leasing:
+            self._session.exchange(self._ledger.settle_next(MOST), renewals, wanted, chores)
+        elif self._leasing or not self.settled:
             self._wait(now_at)
 
     def leave(self) -> None:
@@ -129,13 +199,18 @@ class Conversation:
 
     @property
     def _may_wait(self) -> bool:
-        """Whether a wait for bells that was begun may go on."""
-        return self._leasing and (self._forks.ready or not self._session.waits_for_queues)
+        """Whether a wait that was begun may go on."""
+        if not self._session.waits_for_queues:
+            return self._leasing or not self.settled
+        return self._leasing and self._forks.ready and not self._session.waits_for_others
 
     def _due_lease(self, now_at: float) -> Wanted | None:
         if now_at >= self._ask_at:
             self._ask, self._ask_at = True, math.inf
         if not self._ask:
+            return None
+        if not self._session.names:
+            self._session.rang = False  # there was no bell: the wait for mail is over
             return None
         able = self._leasing and self._forks.ready and not self._ledger.ready
         count, starting = self._slots.capacity() if able else (0, 0)
@@ -148,13 +223,16 @@ class Conversation:
         started = [(lease, True) for lease in self._ledger.take_started()]
         if now_at < self._renew_at:
             return started
+        if self._renew_at == -math.inf:
+            self._session.drop_mail()  # one renewal answers all hints that came until now
         self._renew_at = now_at + self._session.ttl_s / 3
         return started + [(lease, False) for lease in self._ledger.leases]
 
     def _wait(self, now_at: float) -> None:
-        """Wait for work where a child could take it; with all of them busy for a while, for mail alone."""
+        """Wait for work where a child could take it; with all of them busy for a while, or none to be had any more, for
+        mail alone."""
         session = self._session
-        if self._forks.ready and self._slots.idle() and not self._ledger.ready:
+        if self._leasing and self._forks.ready and self._slots.idle() and not self._ledger.ready:
             self._full_since_at = None
             if not session.waiting:
                 session.wait_for_bells(queues=True)
@@ -172,4 +250,5 @@ class Conversation:
             return math.inf
         ask_at = self._ask_at if self._leasing else math.inf
         mail_at = math.inf if self._full_since_at is None else self._full_since_at + _MAIL_AFTER_S
-        return min(ask_at, mail_at, self._renew_at)
+        chores_at = self._upkeep.due_at if self._leasing else math.inf
+        return min(ask_at, mail_at, self._renew_at, chores_at)

@@ -9,7 +9,8 @@ from typing import Final
 
 from supervisor import clock
 from supervisor.config import Config
-from supervisor.engine.jobs import LeaseRecord, Released, Unknown
+from supervisor.engine.jobs import LeaseRecord
+from supervisor.engine.outcomes import Released, Unknown
 from supervisor.ops.events import Events
 from supervisor.pool import endings
 from supervisor.pool.children import Child
@@ -184,17 +185,22 @@ class Dispatcher:
 
     # against a child
 
-    def on_lost(self, held: Held) -> None:
-        """The engine has given the job to somebody else."""
-        self._ledger.lose(held)
+    def on_lost(self, lost: Sequence[tuple[Held, str]]) -> None:
+        """These leases are void, each for a reason in the words of `Interrupted.reason`: cancelled, lease-lost."""
+        for held, _why in lost:
+            self._ledger.lose(held)  # all of them first: what is taken back must not be sent on to another child
+        for held, why in lost:
+            self._stop_lost(held, why)
+
+    def _stop_lost(self, held: Held, why: str) -> None:
         child = self._slots.get(held.child)
         if child is None or held not in child.sent:
             return
-        self._events.emit("lease.lost", jid=held.lease.jid, klass=held.lease.klass, child=child.number)
+        self._events.emit("lease.lost", jid=held.lease.jid, klass=held.lease.klass, child=child.number, reason=why)
         if held is not child.head:
             self.take_back(child)
         if held is child.head:
-            self._stop(child, "lease-lost")
+            self._stop(child, why)
 
     def interrupt_all(self, why: str) -> None:
         """Have `Interrupted` raised in every running handler."""

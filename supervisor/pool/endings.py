@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import orjson
 
-from supervisor.engine.jobs import Completed, Died, Failed, LeaseRecord, Outcome, Released, Retried
+from supervisor.engine.jobs import LeaseRecord
 from supervisor.engine.keys import NAME_BYTES
+from supervisor.engine.outcomes import Completed, Died, Failed, Outcome, Released, Retried
 from supervisor.pool.messages import MAX_RESULT_BYTES, HandlerSettings, Reaped, Trouble, Verb, unpack_trouble
 
 _LONGEST_BACKOFF_S: Final = 600.0

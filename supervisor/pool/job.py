@@ -12,8 +12,9 @@ from supervisor.pool.messages import JobMessage
 class Job:
     """One start of one job.
 
-    `jid klass queue priority` as put; `token` of this lease; `failures deaths interruptions`: how earlier starts ended;
-    `attempt`: 1 at the first start; `raw`: the payload's bytes; `workdir`: the current directory, its own and empty.
+    `jid klass queue priority tags` as put; `token` of this lease; `failures deaths interruptions`: how earlier starts
+    ended; `attempt`: 1 at the first start; `raw`: the payload's bytes; `workdir`: the current directory, its own and
+    empty.
     """
 
     def __init__(self, message: JobMessage, raw: bytes, workdir: str) -> None:
@@ -25,6 +26,7 @@ class Job:
         self.failures = message.failures
         self.deaths = message.deaths
         self.interruptions = message.interruptions
+        self.tags = message.tags
         self.raw = raw
         self._workdir = workdir
         self._is_bytes = message.is_bytes

@@ -7,7 +7,8 @@ next exchange), settling (the exchange with its outcome is under way).
 from collections import deque
 from typing import Any
 
-from supervisor.engine.jobs import LeaseRecord, Outcome
+from supervisor.engine.jobs import LeaseRecord
+from supervisor.engine.outcomes import Outcome
 from supervisor.pool.messages import HandlerSettings
 
 
@@ -58,6 +59,11 @@ class Ledger:
 
     def find(self, token: int) -> Held | None:
         return self._held.get(token)
+
+    @property
+    def held(self) -> list[Held]:
+        """All but those that are settling."""
+        return list(self._held.values())
 
     @property
     def leases(self) -> list[LeaseRecord]:

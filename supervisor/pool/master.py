@@ -5,10 +5,8 @@ Owns the loop, the signals and the way down. Must not import handlers, nor block
 
 import math
 import os
-import secrets
 import shutil
 import signal
-import socket
 import tempfile
 import traceback
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from supervisor import clock
 from supervisor.config import Config, Exit, redacted
 from supervisor.engine.keys import Namespace
 from supervisor.engine.link import LinkLost
+from supervisor.engine.orders import Queues
 from supervisor.engine.session import BellRang, ConnectionMade, RepliesCame, Session
 from supervisor.ops.events import Events
 from supervisor.pool import environment, kernel
@@ -62,7 +61,6 @@ class Master:
         self._config = config
         self._url = config.redis_url
         self._events = events
-        self._worker = f"{socket.gethostname()[:32]}-{os.getpid()}-{secrets.token_hex(3)}"
         self._began_at = clock.monotonic()
         self._phase = Phase.SERVING
         self._exit = Exit.OK
@@ -70,9 +68,11 @@ class Master:
         self._served = False  # Redis has been there
         self._title, self._title_shown, self._title_at = "", "", 0.0
 
-        for_handlers, self._held_back = environment.for_handlers(os.environ, config.redis_url)
-        self._workdir = (config.workdir or Path(tempfile.gettempdir())) / f"leasehold-{self._worker}"
         self._inbox: Inbox[Any] = Inbox()
+        queues = Queues(config.queue, config.order)
+        self._session = Session(self._url, Namespace(config.namespace), queues, config.lease_ttl_s, self._inbox)
+        for_handlers, self._held_back = environment.for_handlers(os.environ, config.redis_url)
+        self._workdir = (config.workdir or Path(tempfile.gettempdir())) / f"leasehold-{self._session.worker}"
         self._signals = kernel.SignalFd(kernel.HANDLED_SIGNALS)
         self._ledger = Ledger()
         pace = Pace()
@@ -82,8 +82,6 @@ class Master:
             config, self._slots, self._inbox, events, self._workdir, for_handlers,
             self._dispatcher.on_gone, self._on_line,
         )  # fmt: skip
-        namespace = Namespace(config.namespace)
-        self._session = Session(self._url, namespace, self._worker, config.queue, config.lease_ttl_s, self._inbox)
         self._conversation = Conversation(
             self._session, self._ledger, self._slots, self._forks, self._dispatcher, events
         )
@@ -184,9 +182,9 @@ class Master:
         self._served = True
         config = self._config
         self._events.emit(
-            "master.started", worker=self._worker, pid=os.getpid(), queues=list(config.queue),
-            processes=config.processes, processes_reason=config.processes_reason,
-            redis=redacted(self._url), server=self._session.server,
+            "master.started", worker=self._session.worker, pid=os.getpid(),
+            queues=list(config.queue), order=config.order, processes=config.processes,
+            processes_reason=config.processes_reason, redis=redacted(self._url), server=self._session.server,
         )  # fmt: skip
 
     def _fail_to_start(self, lost: LinkLost) -> None:

@@ -141,14 +141,15 @@ class JobMessage(NamedTuple):
     failures: int
     deaths: int
     interruptions: int
+    tags: list[str]
     is_bytes: bool
     payload: bytes | None
 
 
 def pack_job(
-    token: int, meta: tuple[str, str, str, int, int, int, int], payload: bytes | None, is_bytes: bool
+    token: int, meta: tuple[str, str, str, int, int, int, int, list[str]], payload: bytes | None, is_bytes: bool
 ) -> bytes:
-    """`meta`: jid, klass, queue, priority, failures, deaths, interruptions. `payload` None: it is in a memfd."""
+    """`meta`: jid, klass, queue, priority, failures, deaths, interruptions, tags. `payload` None: it is in a memfd."""
     head = orjson.dumps(meta)
     flags = (_IS_BYTES if is_bytes else 0) | (_IN_MEMFD if payload is None else 0)
     return _JOB_HEAD.pack(token, len(head), flags) + head + (payload or b"")
@@ -157,11 +158,10 @@ def pack_job(
 def unpack_job(packet: bytes) -> JobMessage:
     token, length, flags = _JOB_HEAD.unpack_from(packet)
     start = _JOB_HEAD.size
-    jid, klass, queue, priority, failures, deaths, interruptions = orjson.loads(packet[start : start + length])
+    jid, klass, queue, priority, failures, deaths, interruptions, tags = orjson.loads(packet[start : start + length])
     payload = None if flags & _IN_MEMFD else packet[start + length :]
-    return JobMessage(
-        token, jid, klass, queue, priority, failures, deaths, interruptions, bool(flags & _IS_BYTES), payload
-    )
+    own = bool(flags & _IS_BYTES)
+    return JobMessage(token, jid, klass, queue, priority, failures, deaths, interruptions, tags, own, payload)
 
 
 def token_of(packet: bytes) -> int:

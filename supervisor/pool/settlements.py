@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from supervisor.engine.jobs import Answer, Completed, Died, Failed, LeaseRecord, Released, Retried
+from supervisor.engine.jobs import LeaseRecord
+from supervisor.engine.outcomes import Answer, Completed, Died, Failed, Released, Retried
 from supervisor.ops.events import Events
 from supervisor.pool.ledger import Held
 

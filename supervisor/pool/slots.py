@@ -13,6 +13,7 @@ from supervisor.pool.states import ChildState
 _MOST_SPAWNING = 32
 #: What a packet may have beside its payload.
 _HEAD_BYTES = 1024
+_TAG_BYTES = 2 * 64 + 3  # at the most: quoted, in JSON
 
 
 class Slots:
@@ -161,4 +162,5 @@ class Slots:
         """Whether the job will start within the time that jobs may be sent ahead; after a death it never is."""
         if held.estimate_s is None or held.lease.deaths or child.sent_s + held.estimate_s > self._ahead_s:
             return False
-        return child.sent_bytes + charge(min(len(held.lease.raw), INLINE_PAYLOAD_BYTES) + _HEAD_BYTES) <= MAX_SENT_BYTES
+        head_bytes = _HEAD_BYTES + _TAG_BYTES * len(held.lease.tags)
+        return child.sent_bytes + charge(min(len(held.lease.raw), INLINE_PAYLOAD_BYTES) + head_bytes) <= MAX_SENT_BYTES

@@ -159,7 +159,7 @@ def test_help_and_version_import_neither_redis_nor_rich_nor_any_other_command(wo
     modules = imported_by(*words)
     assert "supervisor.cli.parser" in modules
     assert not {name for name in modules if name.split(".")[0] in {"redis", "rich", "psutil", "asyncio"}}
-    others = {f"supervisor.cli.{command}" for command in COMMANDS if command not in words}
+    others = {f"supervisor.cli.{module}" for command, (module, _) in COMMANDS.items() if command not in words}
     assert not modules & others
 
 
@@ -172,11 +172,11 @@ def test_help_takes_no_longer_than_an_eye_blink():
     assert best < 0.3, "measured: 45 ms; the bar forgives a busy machine"
 
 
-def test_every_command_of_the_list_is_a_module_that_declares_itself():
+def test_every_command_of_the_list_is_in_the_module_that_says_so():
     for command in COMMANDS:
         _, module = build(command)
         assert module is not None and module.__doc__ is not None
-        assert module.__doc__.startswith(f"`leasehold {command}`: ")
+        assert f"`leasehold {command}`" in module.__doc__.partition(": ")[0]
 
 
 def test_run_blocks_its_signals_before_it_imports_anything(tmp_path):

@@ -199,14 +199,15 @@ def test_queues_shows_every_state(cli, client):
     high.put("a.b", delay=60)
     high.lease("worker", 2, ttl=60)
     client.queue("low").put("a.b")
+    none = {"stalled": 0, "depends": 0, "recurring": 0, "paused": False}
     assert json.loads(cli.good("queues", "--json")) == [
-        {"queue": "high", "waiting": 1232, "running": 2, "stalled": 0, "scheduled": 1},
-        {"queue": "low", "waiting": 1, "running": 0, "stalled": 0, "scheduled": 0},
+        {"queue": "high", "waiting": 1232, "running": 2, "scheduled": 1, **none},
+        {"queue": "low", "waiting": 1, "running": 0, "scheduled": 0, **none},
     ]
     head, *_, high_row, low_row = [line for line in cli.good("queues").splitlines() if line.strip()]
-    assert head.split() == ["queue", "waiting", "running", "stalled", "scheduled"]
-    assert high_row.split() == ["high", "1,232", "2", "0", "1"]
-    assert low_row.split() == ["low", "1", "0", "0", "0"]
+    assert head.split()[:5] == ["queue", "waiting", "running", "stalled", "scheduled"]
+    assert high_row.split() == ["high", "1,232", "2", "0", "1", "0", "0", "-"]
+    assert low_row.split() == ["low", "1", "0", "0", "0", "0", "0", "-"]
 
 
 def fail(client, jid, message="boom", group="ValueError"):
@@ -232,7 +233,7 @@ def test_job_shows_everything_and_a_failure_with_its_reason(cli, client):
 
 def test_job_shows_a_running_a_scheduled_and_a_complete_one(cli, client):
     queue = client.queue("q")
-    jid = queue.put("a.b", b"\x00\xff\x1b")
+    jid = queue.put("a.b", b"\x00\xff\x1b", jid="mine")
     (lease,) = queue.lease("worker-1", ttl=60)
     text = cli.good("job", jid)
     assert "running at worker-1" in text and "3 bytes" in text and "\\x00\\xff\\x1b" in text
@@ -240,7 +241,13 @@ def test_job_shows_a_running_a_scheduled_and_a_complete_one(cli, client):
     lease.complete({"answer": 42})
     text = cli.good("job", jid)
     assert "complete" in text and '{"answer":42}' in text
-    assert "scheduled for 2031-" in cli.good("job", queue.put("a.b", at=1940666400))
+    assert "scheduled for 2031-" in cli.good("job", queue.put("a.b", jid="later", at=1940666400))
+
+
+def test_a_jid_that_begins_with_a_dash_is_written_after_two_dashes(cli, client):
+    client.queue("q").put("a.b", jid="-mine")
+    assert "job        -mine" in cli.good("job", "--", "-mine")
+    assert cli.good("cancel", "--", "-mine") == "cancelled -mine\n"
 
 
 def test_failed_shows_the_groups_and_the_jobs_of_one_newest_first(cli, client):

@@ -4,7 +4,7 @@ import pytest
 
 from supervisor.engine import commands
 from supervisor.engine.errors import StoreUnavailable
-from supervisor.engine.jobs import Completed, Died, Released, Retried, Unknown
+from supervisor.engine.outcomes import Completed, Died, Released, Retried, Unknown
 
 
 @pytest.fixture
@@ -34,6 +34,7 @@ def put(client, *jids, queue="q", **options):
 
 
 def test_a_settle_sent_again_under_its_number_changes_nothing_and_is_answered_as_before(client, run, server, namespace):
+    run(commands.resume("w", 1, []))
     put(client, *"abcdef")
     held = client.queue("q").lease("w", 5)
     outcomes = [Completed(held[0]), Retried(held[1], message="m"), Released(held[2]), Died(held[3], "oom")]
@@ -50,6 +51,7 @@ def test_an_empty_settle_takes_its_number_too(run):
 
 
 def test_a_settle_below_the_last_number_is_stale(client, run):
+    run(commands.resume("w", 1, []))
     put(client, "a", "b")
     a, b = client.queue("q").lease("w", 2)
     assert run(commands.settle("w", [Completed(a)], number=7)) == [True]
@@ -67,6 +69,7 @@ def test_numbers_of_one_worker_mean_nothing_to_another(client, run):
 
 
 def test_a_lease_below_the_last_number_gives_nothing(client, run):
+    run(commands.resume("w", 1, []))
     put(client, "a")
     run(commands.settle("w", [], number=5))
     assert run(commands.lease("w", ["q"], 1, number=4)).leases == []
@@ -76,6 +79,7 @@ def test_a_lease_below_the_last_number_gives_nothing(client, run):
 
 def test_the_record_of_a_worker_ends_by_itself(client, run, server, namespace, config):
     config(**{"max-worker-age": 50})
+    run(commands.resume("w", 1, []))
     run(commands.settle("w", [], number=5))
     assert 49_000 < server.redis.pttl(f"{{{namespace}}}:worker:w") <= 50_000
 
@@ -84,7 +88,19 @@ def test_workers_not_seen_for_long_are_forgotten(client, clock, server, namespac
     client.queue("q").lease("old")
     clock.tick(86_401)
     client.queue("q").lease("new")
+    client.sweep()
     assert server.redis.zrange(f"{{{namespace}}}:workers", 0, -1) == [b"new"]
+    assert [worker.name for worker in client.workers()] == ["new"]
+
+
+def test_a_numbered_call_of_a_worker_that_was_deregistered_is_refused(client, run):
+    put(client, "a")
+    run(commands.resume("w", 1, []))
+    client.deregister("w")
+    for call in (commands.lease("w", ["q"], 1, number=2), commands.resume("w", 2, [])):
+        with pytest.raises(StoreUnavailable, match="DEREGISTERED"):
+            run(call)
+    assert client.job("a").state == "waiting"
 
 
 # Resume.
@@ -105,6 +121,7 @@ def test_a_resume_renews_what_is_known_tells_what_is_lost_and_hands_back_the_res
 
 
 def test_after_a_resume_what_was_sent_before_is_refused(client, run):
+    run(commands.resume("w", 1, []))
     put(client, "a", "b")
     (held,) = client.queue("q").lease("w")
     run(commands.resume("w", 5, [(held.jid, held.token)]))
@@ -117,6 +134,7 @@ def test_after_a_resume_what_was_sent_before_is_refused(client, run):
 
 
 def test_a_settle_is_still_answered_as_before_after_a_resume(client, run):
+    run(commands.resume("w", 1, []))
     put(client, "a")
     (held,) = client.queue("q").lease("w")
     settle = commands.settle("w", [Completed(held)], number=4)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.engine.jobs import Completed
+from supervisor.engine.outcomes import Completed
 
 
 def test_a_put_job_waits_with_what_it_was_given(client):

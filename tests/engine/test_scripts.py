@@ -1,22 +1,29 @@
 """The Lua scripts as texts and as transactions: their headers tell the truth, and their two halves stay apart."""
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
-from supervisor.engine import commands, scripts
+from supervisor.engine import check, commands, looks, scripts
+from supervisor.engine.checks import UNSET
 from supervisor.engine.client import Client
 from supervisor.engine.commands import Command
 from supervisor.engine.errors import StoreUnavailable
-from supervisor.engine.jobs import Completed, Died, Failed, Released, Retried, Unknown, new_job
+from supervisor.engine.jobs import LeaseRecord, new_job
+from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retried, Unknown
+from supervisor.engine.recurring import DueCron
+from tests.engine.invariants import look, misplaced
 
 LUA = Path(scripts.__file__).parent / "lua"
-NOW = 1_000_000.0
+NOW = 100_000_000.0
+CRON_MS = 99_999_960_000  # a full minute before that
+DAY = 86_400
 VERBS = [script.name for script in scripts.ALL]
 REFERENCE = re.compile(r"\b(KEYS|ARGV)\[(\d+)\]")
 RANGE = re.compile(r"\bARGV\[(\d+)\.\.\]")
@@ -29,11 +36,23 @@ def header_and_body(name: str) -> tuple[str, str]:
 
 
 def whole_body(name: str) -> str:
-    """The body with its includes, without comments."""
-    _, body = header_and_body(name)
-    text = scripts.load(name).text
-    code = text[text.index(body.splitlines()[-1]) :] if not body else text
-    return re.sub(r"--.*", "", code)
+    """The script as Redis gets it, includes and all, without comments."""
+    return re.sub(r"--.*", "", scripts.load(name).text)
+
+
+def walks(code: str) -> set[int]:
+    """Where the code begins to walk through the rest of its arguments."""
+    starts = [
+        int(n)
+        for n in re.findall(r"= (\d+), #ARGV|unpack\(ARGV, (\d+)\)|= (\d+), \d+ \+ 2 \* ARGV", code)
+        for n in n
+        if n
+    ]
+    for names, values in re.findall(r"^local ([\w, ]+) = (.*)$", code, re.M):
+        named = names.split(", ")
+        if "at" in named:
+            starts += [int(value) for value in values.split(", ")[named.index("at") :][:1] if value.isdigit()]
+    return set(starts)
 
 
 # As texts.
@@ -49,10 +68,12 @@ def test_a_header_says_what_it_is_who_calls_it_and_what_it_answers(name):
     assert re.match(r"#!lua( flags=[a-z-]+)?\n-- " + name + r"\.lua — \S", header)
     for heading in ("Called by: ", "Holds: ", "Returns ", "Errors "):
         assert f"\n-- {heading}" in header
-    caller = re.search(r"Called by: (.+) \(supervisor/engine/commands\.py\)", header)
+    caller = re.search(r"Called by: (.+) \(supervisor/engine/(check|commands|looks)\.py\)", header)
     assert caller
+    module = {"check": check, "commands": commands, "looks": looks}[caller[2]]
     for function in caller[1].split(", "):
-        assert callable(getattr(commands, function.removeprefix("commands.")))
+        assert function.startswith(f"{caller[2]}.")
+        assert callable(getattr(module, function.partition(".")[2]))
 
 
 @pytest.mark.parametrize("name", VERBS)
@@ -61,9 +82,7 @@ def test_a_header_names_every_key_and_argument_that_the_body_uses(name):
     named, used = set(REFERENCE.findall(header)), set(REFERENCE.findall(body))
     assert named == used
     rest = RANGE.search(header)
-    starts = re.findall(r"= (\d+), #ARGV|unpack\(ARGV, (\d+)\)|\bat = (?:.*, )?(\d)$", body, re.M)
-    walked = {int(n) for start in starts for n in start if n}
-    assert walked == ({int(rest[1])} if rest else set()), "a loop walks through the rest of the arguments"
+    assert walks(body) == ({int(rest[1])} if rest else set()), "a loop walks through the rest of the arguments"
     if rest:
         assert max((int(n) for kind, n in named if kind == "ARGV"), default=0) == int(rest[1]) - 1
 
@@ -82,9 +101,13 @@ def test_lines_fit_the_page(path):
 
 def test_what_must_get_in_when_redis_is_full_says_so_and_what_only_looks_says_that():
     flags = {script.name: script.text.split("\n")[0] for script in scripts.ALL}
-    full = {name for name, line in flags.items() if "allow-oom" in line}
-    assert full == {"lease", "settle", "renew", "resume", "sweep", "deregister", "tell"}
-    assert {s.name for s in scripts.ALL if s.reads_only} == {"job", "failed", "counts", "timing"}
+    assert {name for name, line in flags.items() if line == "#!lua"} == {
+        "put", "depend", "log", "recur", "tag", "track",
+    }  # fmt: skip
+    assert {s.name for s in scripts.ALL if s.reads_only} == {
+        "job", "failed", "counts", "timing", "names", "list", "peek", "tagged", "tags", "tracked", "workers", "worker",
+        "stats", "recurring", "settings",
+    }  # fmt: skip
 
 
 def test_an_include_is_put_in_once():
@@ -98,17 +121,21 @@ def test_an_include_is_put_in_once():
 WRAPPED = """
 local redis = (function(real)
   local WRITES = { SET = 1, MSET = 1, HSET = 1, HDEL = 1, ZADD = 1, ZREM = 1, UNLINK = 1, INCRBY = 1, RPUSH = 1,
-    LTRIM = 1, PEXPIRE = 1, ZREMRANGEBYSCORE = 1 }
+    LTRIM = 1, PEXPIRE = 1, ZREMRANGEBYSCORE = 1, ZREMRANGEBYRANK = 1, PUBLISH = 1, RENAME = 1 }
   local calls, writing = 0, false
   local function call(command, ...)
     calls = calls + 1
     if WRITES[command] then
+      if %(fail_at)d < 0 and not writing then error("INJECTED at " .. calls) end
       writing = true
     elseif writing then
       error("READ AFTER WRITE: " .. command)
     end
-    if calls == %d and not writing then error("INJECTED before " .. command) end
+    if calls == %(fail_at)d and not writing then error("INJECTED before " .. command) end
     if select("#", ...) > 1001 then error("MORE THAN 1000 VALUES: " .. command) end
+    for _, argument in ipairs(%(noting)s and { ... } or {}) do
+      if string.sub(argument, 1, #KEYS[1]) == KEYS[1] then real.call("SADD", KEYS[2], argument) end
+    end
     return real.call(command, ...)
   end
   return setmetatable({ call = call }, { __index = real })
@@ -117,152 +144,475 @@ end)(redis)
 
 
 @dataclass
+class World:
+    """What is configured, and whether anybody listens to the events, while a script runs."""
+
+    options: dict[str, Any] = field(default_factory=dict)
+    is_heard: bool = False
+
+
+KEPT_SHORT = {
+    "grace": 7,
+    "jobs-history-count": 1,
+    "failed-history-count": 1,
+    "failed-history": 3600,
+    "stats-history": 2,
+}
+WORLDS = {
+    "heard": World(KEPT_SHORT, True),
+    "paused": World({**KEPT_SHORT, "paused-q": 1}),
+    "limited": World(
+        {"grace": 7, "max-concurrency": 14, "jobs-history": 0, "stats-history": 0, "unknown-for": 0, "max-deaths": 1},
+        True,
+    ),
+}
+
+
+@dataclass
 class Stage:
-    """A namespace in a rich state: jobs in every place, phantoms, expired leases, bells rung, due schedules."""
+    """A namespace in a rich state: jobs in every place, of every kind, some with tags, tracked, waited for; phantoms,
+    expired leases, due schedules, what comes again; old statistics, workers and ended jobs.
+    """
 
     client: Client
-    held: dict[str, Any]
-
-    def command(self, verb: str) -> Command[Any]:
-        return SCENES[verb](self)
+    held: dict[str, LeaseRecord]
 
 
-def set_up(server: Any, namespace: str) -> Stage:
-    time = [NOW - 100]
+def set_up(server: Any, namespace: str, world: str = "heard") -> Stage:
+    time = [NOW - 3 * DAY]
     client = Client(server.url, namespace, lambda: time[0])
+    run = client._store.run
     q = client.queue("q")
+    for jid in ("old-done", "old-failed"):
+        q.put("k", jid=jid, tags=["t", jid])
+    done, failed = run(commands.lease("old", ["q"], 2, number=1, now=time[0])).leases
+    client.settle([Completed(done, 1), Failed(failed, "g", "m")])
+    q.put_many({"klass": "k", "jid": f"kin-{policy}", "depends": ["old-failed"], "on_parent_failure": policy}
+               for policy in ("wait",))  # fmt: skip
+    time[0] = NOW - 100
+    q.recur("k", every=7, jid="came-again", tags=["t"], backlog=2)
+    q.recur("k", every=1000, offset=1000, jid="comes-again")
+    q.recur("k", cron="* * * * *", jid="cron")
     q.put_many({"klass": "k", "data": i, "jid": f"lost-{i}"} for i in range(4))
-    q.lease("gone", 3)
-    client._store.run(commands.lease("gone", ["q"], 1, starting=0, now=time[0]))
-    q.put_many({"klass": "k", "data": i, "jid": f"held-{i}", "retries": 0 if i == 2 else 3} for i in range(8))
+    run(commands.lease("gone", ["q"], 2, ttl_s=10, takeover=False, now=time[0]))
+    run(commands.lease("gone", ["q"], 1, ttl_s=98, takeover=False, now=time[0]))
+    run(commands.lease("gone", ["q"], 1, ttl_s=10, starting=0, takeover=False, now=time[0]))
     time[0] = NOW - 20
-    leases = {lease.jid: lease for lease in client._store.run(
-        commands.lease("w", ["q"], 8, takeover=False, now=time[0])).leases}  # fmt: skip
+    client.queue("r").put_many(
+        {"klass": "k", "data": i, "jid": f"held-{i}", "retries": 0 if i == 2 else 3, "tags": ["t", f"t{i}"]}
+        for i in range(12)
+    )
+    grant = run(commands.lease("w", ["r"], 12, number=1, now=time[0]))
+    for i in range(0, 12, 2):
+        client.track(f"held-{i}")
+    for policy in ("wait", "fail", "run"):
+        client.queue("p").put_many(
+            {
+                "klass": "k",
+                "jid": f"{policy}-{i}",
+                "depends": [f"held-{i}", "waiting-9"],
+                "on_parent_failure": policy,
+                "delay": i % 2,
+            }
+            for i in range(0, 12, 3)
+        )
     q.put_many({"klass": "k", "jid": f"other-{i}"} for i in range(4))
-    grant = client._store.run(commands.lease("w2", ["q"], 4, ttl_s=1_000, takeover=False, now=time[0]))
-    front, failed, complete, dead = grant.leases
-    client.settle([Failed(failed, "g", "m"), Completed(complete, 1), Died(dead, "oom"), Released(front)])
+    ended = run(commands.lease("w2", ["q"], 30, ttl_s=1_000, takeover=False, now=time[0])).leases
+    ways = [lambda it: Failed(it, "g", "m"), lambda it: Completed(it, 1), lambda it: Died(it, "oom"), Released]
+    client.settle([ways[i % 4](lease) for i, lease in enumerate(ended)])
     q.put("k", "d", jid="due", delay=1, priority=2)
     q.put("k", "d", jid="not-due", delay=1000)
-    q.put_many({"klass": "k", "jid": f"waiting-{i}", "priority": i} for i in range(3))
-    client.queue("p").put("k", jid="elsewhere")
+    q.put_many({"klass": "k", "jid": f"waiting-{i}", "priority": i} for i in range(10))
+    client.queue("p").put("k", jid="elsewhere", tags=["t"])
+    q.put("k", jid="child", depends=["waiting-8"], delay=500)
+    q.put("k", jid="grandchild", depends=["child"], on_parent_failure="fail")
+    client.track("waiting-1")
+    client.log("waiting-1", "a line")
+    prefix = f"{{{namespace}}}:"
+    server.redis.zadd(f"{prefix}queues", {"empty": 1})
+    server.redis.hset(f"{prefix}announced", "empty", 1)
     for place in ("waiting", "front", "running", "scheduled"):
-        server.redis.zadd(f"{{{namespace}}}:queue:q:{place}", {f"{0:013x}ghost-{place}": 0})
-    client._store.run(commands.tell("w", "hint"))
-    client._store.run(commands.settle("w", [], number=1, now=time[0]))
-    server.redis.hset(f"{{{namespace}}}:config", mapping={"jobs-history-count": 1, "failed-history-count": 1})
-    server.redis.delete(f"{{{namespace}}}:bell:q")
+        server.redis.zadd(f"{prefix}queue:q:{place}", {f"{0:013x}ghost-{place}": 0})
+    server.redis.zadd(f"{prefix}failed:g", {"ghost-failed": 0})
+    server.redis.zadd(f"{prefix}failed", {"ghost-failed": 0})
+    run(commands.tell("w", "hint"))
+    run(commands.settle("w", [], number=1, now=time[0]))
+    server.redis.hset(f"{prefix}config", mapping=WORLDS[world].options)
+    server.redis.delete(f"{prefix}bell:q", f"{prefix}bell:r")
     client.close()
-    return Stage(client, leases)
+    return Stage(client, {lease.jid: lease for lease in grant.leases})
 
 
-def puts() -> list[Any]:
-    known = ["lost-0", "held-0", "due", "waiting-0", "elsewhere", *(f"other-{i}" for i in range(4))]
-    jobs = [new_job("put", "q", "k", {"n": 1}, {"jid": jid, "delay": n % 2 * 5}) for n, jid in enumerate(known)]
-    return [*jobs, new_job("add", "q", "k", None, {"jid": "lost-1"}), new_job("put", "fresh", "k", b"x" * 2000, {})]
+def puts(_: Stage) -> Command[Any]:
+    known = ["lost-0", "held-0", "due", "waiting-0", "elsewhere", "child", *(f"other-{i}" for i in range(4))]
+    moved = [new_job("put", "q", "k", {"n": 1}, {"jid": jid, "delay": n % 2 * 5}) for n, jid in enumerate(known)]
+    waiting = [
+        new_job(
+            "put", "q", "k", None, {"depends": ["held-1", "gone", parent], "on_parent_failure": policy, "at": NOW + 9}
+        )
+        for parent in ("waiting-1", "other-1", "old-failed")
+        for policy in ("wait", "fail", "run")
+    ]
+    added = new_job("add", "q", "k", None, {"jid": "lost-1"})
+    tagged = new_job(
+        "put", "fresh", "k", b"x" * 2000, {"tags": ["t", "new"], "priority": 3, "timeout": 1, "jid": "came-again-1"}
+    )
+    retagged = new_job("put", "fresh", "k", None, {"jid": "held-2", "tags": [], "max_deaths": 1, "retries": 1})
+    return commands.put([*moved, *waiting, added, tagged, retagged], now=NOW)
 
 
-def outcomes(stage: Stage) -> list[Any]:
+def outcomes(stage: Stage) -> Command[Any]:
     held = stage.held
-    return [
-        Completed(held["held-0"], "r"),
+    then = [{"queue": "p", "klass": "k", "jid": "follower"}, {"queue": "fresh", "klass": "k", "depends": ["held-1"]}]
+    ended = [
+        Completed(held["held-0"], "r", then=then),
         Retried(held["held-1"]),
         Retried(held["held-2"]),
-        Failed(held["held-3"], "g", "m"),
+        Failed(held["held-3"], "g", "m", data=b"x" * 2000),
         Released(held["held-4"]),
         Died(held["held-5"], "SIGKILL"),
         Unknown(held["held-6"], 5),
         Retried(held["held-7"], delay=1),
-        Completed(held["held-0"]),
+        Completed(held["held-8"], next="p", data={"n": 2}, delay=1, depends=["waiting-1"], then=then),
+        Completed(held["held-9"], data=1),
+        Completed(held["held-10"], next="q", depends=["child", "held-10"]),
+        Completed(held["held-11"]),
+        Completed(held["held-0"], then=then),
     ]
+    return commands.settle("w", ended, number=2, now=NOW)
 
 
 def known(stage: Stage) -> list[tuple[str, int]]:
     return [(lease.jid, lease.token) for lease in stage.held.values()][:3]
 
 
+def renewals(stage: Stage) -> Command[Any]:
+    entries = [
+        commands.Renewal(*one, True, data) for one, data in zip(known(stage), (b"x" * 2000, 1, UNSET), strict=True)
+    ]
+    return commands.renew("w", [*entries, commands.Renewal("nobody", 1), commands.Renewal("lost-0", 1)], now=NOW)
+
+
+def updates(stage: Stage) -> Command[Any]:
+    known = stage.client.recurring("came-again")
+    stage.client.close()
+    return commands.update_recurring(known, {"every": 9, "queue": "fresh", "tags": [], "data": b"x"}, now=NOW)
+
+
+CRON = DueCron("cron", "* * * * *", None, CRON_MS, None)
+EVERYONE = [
+    *(f"held-{i}" for i in range(12)),
+    "lost-0",
+    "due",
+    "not-due",
+    "waiting-0",
+    "waiting-9",
+    "old-done",
+    "nobody",
+]
+WAITING = [f"wait-{i}" for i in range(0, 12, 3)]
+PLACES = [
+    b"queue:q:waiting",
+    b"queue:q:front",
+    b"queue:q:running",
+    b"queue:q:scheduled",
+    b"job:lost-0",
+    b"data:none",
+    b"tags",
+]
+GHOST = [b"0" * 13 + b"ghost-waiting"]
+
+# What is run of each script. The names begin with the script's.
 SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
-    "put": lambda stage: commands.put(puts(), now=NOW),
-    "lease": lambda stage: commands.lease("w", ["q", "p"], 7, number=2, now=NOW),
-    "settle": lambda stage: commands.settle("w", outcomes(stage), number=2, now=NOW),
-    "renew": lambda stage: commands.renew(
-        "w", [commands.Renewal(*k, True, b"x" * 2000) for k in known(stage)], now=NOW
-    ),
+    "put": puts,
+    "put: move": lambda _: commands.move("held-0", "fresh", 5, now=NOW),
+    "put: move what waits": lambda _: commands.move("child", "p", now=NOW),
+    "lease": lambda _: commands.lease("w", ["q", "p"], 7, number=2, now=NOW),
+    "lease: all": lambda _: commands.lease("new", ["p", "empty", "q", "r"], 100, now=NOW),
+    "lease: none": lambda _: commands.lease("new", ["q", "p"], 0, now=NOW),
+    "lease: in turns": lambda _: commands.lease("w", ["q", "p"], 9, number=2, order="round-robin", now=NOW),
+    "lease: drawn": lambda _: commands.lease("w", ["q", "p"], 9, order="weighted", weights={"p": 3}, now=NOW),
+    "lease: no takeover": lambda _: commands.lease("w", ["q"], 50, takeover=False, now=NOW),
+    "settle": outcomes,
+    "settle: of others": lambda stage: commands.settle("w2", [Retried(stage.held["held-0"])], number=1, now=NOW),
+    "renew": renewals,
     "resume": lambda stage: commands.resume("w", 2, known(stage), now=NOW),
-    "sweep": lambda stage: commands.sweep(now=NOW),
-    "deregister": lambda stage: commands.deregister("w", now=NOW),
-    "tell": lambda stage: commands.tell("w", "hint"),
-    "job": lambda stage: commands.jobs(["lost-0", "held-0", "due", "nobody"], now=NOW),
-    "failed": lambda stage: commands.failed_jobs("g", now=NOW),
-    "counts": lambda stage: commands.counts(now=NOW),
-    "timing": lambda stage: commands.timing(["q"]),
-}
+    "sweep": lambda _: commands.sweep(now=NOW),
+    "sweep: days later": lambda _: commands.sweep(20, now=NOW + 9 * DAY),
+    "deregister": lambda _: commands.deregister("w", now=NOW),
+    "deregister: itself": lambda _: commands.deregister("w", own=True, now=NOW),
+    "tell": lambda _: commands.tell("w", "hint"),
+    "cancel": lambda _: commands.cancel([*EVERYONE, *WAITING], now=NOW),
+    "fail": lambda _: commands.fail("held-0", "g", "m", now=NOW),
+    "fail: what waits": lambda _: commands.fail("child", "fresh", "m", now=NOW),
+    "unfail": lambda _: commands.unfail("g", "fresh", now=NOW),
+    "release": lambda _: commands.release(EVERYONE, now=NOW),
+    "priority": lambda _: commands.set_priority("waiting-1", 9, now=NOW),
+    "tag": lambda _: commands.tag("held-3", ["t", "u"], now=NOW),
+    "tag: off": lambda _: commands.untag("held-3", ["t", "t3", "u"], now=NOW),
+    "track": lambda _: commands.track("held-3", now=NOW),
+    "track: off": lambda _: commands.untrack("held-2", now=NOW),
+    "log": lambda _: commands.log("held-3", "half done", {"n": 1}, now=NOW),
+    "depend": lambda _: commands.depend("child", ["held-1", "waiting-1"], now=NOW),
+    "depend: on what failed": lambda _: commands.depend("grandchild", ["old-failed"], now=NOW),
+    "depend: off": lambda _: commands.undepend("child", None, now=NOW),
+    "forget": lambda _: commands.forget("empty", now=NOW),
+    "recur": lambda _: commands.recur("fresh", "k", {"n": 1}, {"every": 5, "jid": "came-again"}, now=NOW),
+    "recur: update": updates,
+    "unrecur": lambda _: commands.unrecur("came-again", now=NOW),
+    "spawn": lambda _: commands.spawn(CRON, [CRON_MS / 1000], NOW + 20, now=NOW),
+    "spawn: for the last time": lambda _: commands.spawn(CRON, [NOW - 60, NOW], None, now=NOW),
+    "configure": lambda _: commands.configure("max-concurrency", None, "7", now=NOW),
+    "configure: pause": lambda _: commands.configure("paused", "p", "1", now=NOW),
+    "configure: unset": lambda _: commands.configure("grace", None, None, now=NOW),
+    "check": lambda _: check.of_keys(PLACES, repair=True, now=NOW),
+    "check: members": lambda _: check.of_members(b"queue:q:waiting", GHOST, repair=True, now=NOW),
+    "job": lambda _: looks.jobs(EVERYONE, now=NOW),
+    "failed": lambda _: looks.failed_jobs("g", now=NOW),
+    "failed: groups": lambda _: looks.failed_groups(now=NOW),
+    "counts": lambda _: looks.counts(now=NOW),
+    "timing": lambda _: looks.timing(["q"]),
+    "names": lambda _: looks.names(),
+    **{f"list: {state}": lambda _, state=state: looks.listed(state, "q", 1, 100, now=NOW) for state in looks.STATES},
+    "list: of all queues": lambda _: looks.listed("failed", None, now=NOW),
+    "peek": lambda _: looks.peek("q", 100, now=NOW),
+    "tagged": lambda _: looks.tagged("t", now=NOW),
+    "tags": lambda _: looks.tags(),
+    "tracked": lambda _: looks.tracked(now=NOW),
+    "workers": lambda _: looks.workers(now=NOW),
+    "worker": lambda _: looks.worker("w", now=NOW),
+    "stats": lambda _: looks.stats("q", now=NOW),
+    "recurring": lambda _: looks.recurring_in("q"),
+    "settings": lambda _: looks.settings(),
+}  # fmt: skip
+READING = {script.name for script in scripts.ALL if script.reads_only}
+WRITING = [name for name in SCENES if name.partition(":")[0] not in READING]
 
 
-def evaluate(server: Any, namespace: str, command: Command[Any], fail_at: int) -> Any:
-    """Runs a command with its redis.call looked over; `fail_at` is the call at which an error is injected."""
+def test_there_is_a_scene_of_every_script():
+    assert {name.partition(":")[0] for name in SCENES} == set(VERBS)
+
+
+FIRST_WRITE = -1
+
+
+def evaluate(
+    server: Any, namespace: str, command: Command[Any], fail_at: int = 0, note_in: str = "", through: Any = None
+) -> Any:
+    """Runs a command with its redis.call looked over; `fail_at` is the call at which an error is injected, `note_in` a
+    set for the names of the keys that it uses, `through` a pipeline to send it by.
+    """
     shebang, _, rest = command.script.text.partition("\n")
-    return server.redis.eval(f"{shebang}\n{WRAPPED % fail_at}{rest}", 1, f"{{{namespace}}}:", *command.args)
+    wrapped = WRAPPED % {"fail_at": fail_at, "noting": "true" if note_in else "false"}
+    keys = [f"{{{namespace}}}:", note_in] if note_in else [f"{{{namespace}}}:"]
+    return (through or server.redis).eval(f"{shebang}\n{wrapped}{rest}", len(keys), *keys, *command.args)
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_an_error_at_any_call_before_the_first_write_changes_nothing(server, namespace, verb):
-    command = set_up(server, namespace).command(verb)
-    before = server.dump(namespace)
-    for call in range(1, 1_000):
-        try:
-            evaluate(server, namespace, command, call)
-        except redis.ResponseError as error:
-            assert "INJECTED" in str(error)
-            assert server.dump(namespace) == before
-        else:
-            break
-    else:
-        pytest.fail("the script never came to its first write")
+@contextmanager
+def listener(server: Any, namespace: str, world: str) -> Iterator[Any]:
+    """Who hears the events of a world, if anybody does."""
+    with server.redis.pubsub(ignore_subscribe_messages=True) as heard:
+        if WORLDS[world].is_heard:
+            heard.subscribe(f"{{{namespace}}}:events", f"{{{namespace}}}:tracked")
+            for _ in range(2):
+                heard.parse_response(timeout=10)
+        yield heard
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_nothing_is_read_after_the_first_write_and_no_call_has_more_than_a_thousand_values(server, namespace, verb):
-    evaluate(server, namespace, set_up(server, namespace).command(verb), 0)
+def snapshot(server: Any, namespace: str) -> dict[bytes, bytes]:
+    """All of a namespace, byte for byte, in two round trips."""
+    names = list(server.redis.scan_iter(f"{{{namespace}}}:*", count=10_000))
+    with server.redis.pipeline(transaction=False) as pipeline:
+        for name in names:
+            pipeline.dump(name)
+        return {name: value for name, value in zip(names, pipeline.execute(), strict=True) if value is not None}
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_shared_key_of_a_wrong_type_is_an_error_before_the_first_write(server, namespace, verb):
-    prefix = f"{{{namespace}}}:"
-    evaluate(server, namespace, set_up(server, namespace).command(verb), 0)
-    touched = {key.decode() for key in server.dump(namespace)}
-    shared = sorted(key for key in touched if not re.match(re.escape(prefix) + r"(job|data|failure|result):", key))
-    raised = 0
-    for key in shared:
-        server.redis.delete(*server.dump(namespace))
-        command = set_up(server, namespace).command(verb)
-        server.redis.delete(key)
-        server.redis.xadd(key, {"of a type": "that we never use"})
-        before = server.dump(namespace)
-        try:
-            evaluate(server, namespace, command, 0)
-        except redis.ResponseError as error:
-            assert "WRONGTYPE" in str(error)
-            assert server.dump(namespace) == before, key
-            raised += 1
+def restore(server: Any, namespace: str, state: dict[bytes, bytes]) -> None:
+    names = list(server.redis.scan_iter(f"{{{namespace}}}:*", count=10_000))
+    with server.redis.pipeline(transaction=False) as pipeline:
+        if names:
+            pipeline.delete(*names)
+        for name, value in state.items():
+            pipeline.restore(name, 0, value)
+        pipeline.execute()
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("scene", WRITING)
+def test_an_error_at_any_call_before_the_first_write_changes_nothing_and_says_nothing(server, namespace, scene, world):
+    command = SCENES[scene](set_up(server, namespace, world))
+    before = snapshot(server, namespace)
+    with listener(server, namespace, world) as heard:
+        with pytest.raises(redis.ResponseError, match="INJECTED at") as first_write:
+            evaluate(server, namespace, command, FIRST_WRITE)
+        calls = range(1, int(re.search(r"INJECTED at (\d+)", str(first_write.value))[1]))
+        with server.redis.pipeline(transaction=False) as pipeline:
+            for call in calls:
+                evaluate(server, namespace, command, call, through=pipeline)
+            answers = pipeline.execute(raise_on_error=False)
+        assert [str(answer).partition("INJECTED")[1] for answer in answers] == ["INJECTED" for _ in calls]
+        assert snapshot(server, namespace) == before
+        assert heard.connection is None or not heard.connection.can_read(0)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("scene", SCENES)
+def test_nothing_is_read_after_the_first_write_and_no_call_has_more_than_a_thousand_values(
+    server, namespace, scene, world
+):
+    command = SCENES[scene](set_up(server, namespace, world))
+    with listener(server, namespace, world):
+        evaluate(server, namespace, command)
+
+
+@pytest.mark.parametrize("scene", [scene for scene in WRITING if not scene.startswith("check")])
+def test_a_key_of_a_wrong_type_is_an_error_before_the_first_write_or_does_not_matter(server, namespace, scene):
+    """To a check it is what it looks for: those are in test_check.py."""
+    command = SCENES[scene](set_up(server, namespace))
+    before = snapshot(server, namespace)
+    with listener(server, namespace, "heard"):
+        evaluate(server, namespace, command, note_in=f"used-{namespace}")
+        used = sorted(server.redis.smembers(f"used-{namespace}"))
+        server.redis.delete(f"used-{namespace}")
+        restore(server, namespace, before)
+        raised = 0
+        for key in used:
+            server.redis.delete(key)
+            server.redis.xadd(key, {"of a type": "that we never use"}, id="1-1")
+            try:
+                evaluate(server, namespace, command)
+            except redis.ResponseError as error:
+                assert "WRONGTYPE" in str(error), key
+                foreign = server.redis.dump(key)
+                assert snapshot(server, namespace) == {**before, key: foreign}, key
+                raised += 1
+                server.redis.delete(key)
+                if key in before:
+                    server.redis.restore(key, 0, before[key])
+            else:
+                restore(server, namespace, before)
     assert raised > 0
 
 
-@pytest.mark.parametrize("verb", ["put", "lease", "settle"])
-def test_a_thousand_jobs_keep_within_a_thousand_values_a_call(server, namespace, verb):
-    client = Client(server.url, namespace, lambda: NOW)
-    jobs = [new_job("put", "q", "k", None, {"jid": str(i)}) for i in range(1_000)]
-    batch = {"put": commands.put(jobs, now=NOW), "lease": commands.lease("w", ["q"], 1_000, now=NOW)}
-    for name in ("put", "lease")[: 1 + (verb != "put")]:
-        if name == verb:
-            break
-        client._store.run(batch[name])
-    if verb == "settle":
-        leases = client._store.run(batch["lease"]).leases if not client.queues()["q"].running else []
-        batch["settle"] = commands.settle("w", [Retried(lease) for lease in leases], now=NOW)
-    evaluate(server, namespace, batch[verb], 0)
-    assert sum((counts := client.queues()["q"]) and (counts.waiting, counts.running)) == 1_000
-    client.close()
+# As many as there may be.
+
+JIDS = [str(i) for i in range(1_000)]
+
+
+def thousand(client: Client, **options: Any) -> list[LeaseRecord]:
+    """A thousand jobs with tags, leased."""
+    client.queue("q").put_many({"klass": "k", "jid": jid, "tags": ["t", "u"], **options} for jid in JIDS)
+    return client._store.run(commands.lease("w", ["q"], 1_000, now=NOW)).leases
+
+
+def failed(client: Client) -> None:
+    client.settle([Failed(lease, "g", "m") for lease in thousand(client)])
+
+
+def put_thousand(client: Client) -> Command[Any]:
+    client.queue("q").put("k", jid="parent")
+    return commands.put(
+        [new_job("put", "q", "k", None, {"jid": j, "depends": ["parent"], "tags": ["t"]}) for j in JIDS], now=NOW
+    )
+
+
+def fan_in(client: Client) -> Command[Any]:
+    client.queue("q").put_many({"klass": "k", "jid": jid} for jid in JIDS)
+    return commands.put([new_job("put", "q", "k", None, {"depends": JIDS})], now=NOW)
+
+
+def fan_out(client: Client) -> Command[Any]:
+    (lease,) = client.queue("q").lease("w") or thousand(client)[:1]
+    client.queue("q").put_many({"klass": "k", "depends": ["parent"]} for _ in JIDS)
+    return commands.settle("w", [Completed(lease)], now=NOW)
+
+
+def completed_parent(client: Client) -> Command[Any]:
+    client.queue("q").put("k", jid="parent")
+    return fan_out(client)
+
+
+def swept(client: Client) -> Command[Any]:
+    thousand(client)
+    return commands.sweep(1_000, now=NOW + 1_000)
+
+
+def taken_over(client: Client) -> Command[Any]:
+    thousand(client)
+    return commands.lease("w2", ["q"], 1_000, now=NOW + 1_000)
+
+
+def unfailed(client: Client) -> Command[Any]:
+    failed(client)
+    return commands.unfail("g", "p", 1_000, now=NOW)
+
+
+def pruned(client: Client) -> Command[Any]:
+    failed(client)
+    client.config.set("failed-history", 1)
+    return commands.sweep(1_000, now=NOW + 1_000)
+
+
+def cancelled(client: Client) -> Command[Any]:
+    thousand(client)
+    return commands.cancel(JIDS, now=NOW)
+
+
+def spawned(client: Client) -> Command[Any]:
+    client.queue("q").recur("k", every=0.001, offset=0, tags=["t", "u"], jid="r")
+    return commands.lease("w", ["q"], 1_000, now=NOW + 10)
+
+
+def crons(client: Client) -> Command[Any]:
+    client.queue("q").recur("k", cron="* * * * *", tags=["t"], jid="cron")
+    next_unix = client.recurring("cron").next_unix
+    due = DueCron("cron", "* * * * *", None, round(next_unix * 1000), None)
+    return commands.spawn(due, [next_unix + 60 * i for i in range(1_000)], next_unix + 60_000, now=NOW + 60_000)
+
+
+def ending(way: Callable[[LeaseRecord], Any]) -> Callable[[Client], Command[Any]]:
+    return lambda client: commands.settle("w", [way(lease) for lease in thousand(client)], now=NOW)
+
+
+THOUSANDS: dict[str, Callable[[Client], Command[Any]]] = {
+    "put": put_thousand,
+    "put for a thousand parents": fan_in,
+    "lease": lambda client: (
+        client.queue("q").put_many({"klass": "k"} for _ in JIDS),
+        commands.lease("w", ["q"], 1_000, now=NOW),
+    )[1],
+    "lease of lost ones": taken_over,
+    "lease of what comes again": spawned,
+    "complete": ending(Completed),
+    "complete with a thousand children": completed_parent,
+    "advance": ending(lambda lease: Completed(lease, next="p", data=1)),
+    "retry": ending(lambda lease: Retried(lease, delay=1)),
+    "fail": ending(lambda lease: Failed(lease, "g", "m")),
+    "release": ending(Released),
+    "died": ending(lambda lease: Died(lease, "oom")),
+    "sweep of lost ones": swept,
+    "sweep of failed ones": pruned,
+    "unfail": unfailed,
+    "cancel": cancelled,
+    "release by hand": lambda client: (thousand(client), commands.release(JIDS, now=NOW))[1],
+    "deregister": lambda client: (thousand(client), commands.deregister("w", now=NOW))[1],
+    "renew": lambda client: commands.renew(
+        "w", [commands.Renewal(it.jid, it.token, True, 1) for it in thousand(client)], now=NOW
+    ),
+    "resume": lambda client: (thousand(client), commands.resume("w", 1, [], now=NOW))[1],
+    "spawn": crons,
+}
+
+
+@pytest.mark.parametrize("name", THOUSANDS)
+def test_a_thousand_at_once_keep_within_a_thousand_values_a_call(server, namespace, name):
+    with Client(server.url, namespace, lambda: NOW) as client, listener(server, namespace, "heard"):
+        command = THOUSANDS[name](client)
+        before = snapshot(server, namespace)
+        evaluate(server, namespace, command)
+    assert snapshot(server, namespace) != before
+    assert misplaced(look(server.redis, namespace)) == []
 
 
 def test_when_redis_is_full_leases_still_end_and_nothing_new_comes_in(live, server, namespace):

@@ -4,7 +4,7 @@ import pytest
 
 from supervisor.engine import commands
 from supervisor.engine.errors import LeaseLost
-from supervisor.engine.jobs import Completed, Died, Failed, Released, Retried, Unknown
+from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retried, Unknown
 
 
 @pytest.fixture
@@ -342,3 +342,12 @@ def test_deregistering_hands_everything_back_uncounted_and_voids_the_tokens(clie
     ] * 2
     assert not {key for key in keys() if key.endswith(":w")}
     assert client.deregister("w") == 0
+
+
+def test_the_group_of_a_long_queues_name_can_be_looked_at_and_put_back(client):
+    queue = client.queue("q" * 64)
+    queue.put("k", jid="x", retries=0)
+    queue.lease("w")[0].retry()
+    assert client.failed("failed-retries-" + "q" * 64)[0] == 1
+    assert client.unfail("failed-retries-" + "q" * 64) == 1
+    assert client.job("x").state == "waiting"

@@ -36,7 +36,7 @@ def lease_of(
     timeout = None if timeout_ms is None else str(timeout_ms).encode()
     counts = [str(count).encode() if count else None for count in (failures, deaths, interruptions)]
     own = b"1" if is_bytes else None
-    row = [klass.encode(), b"q", None, None, timeout, None, own, *counts, f"j{token}".encode(), 0, raw]
+    row = [klass.encode(), b"q", None, None, timeout, None, own, *counts, f"j{token}".encode(), 0, raw, None]
     return LeaseRecord("w", token, row)
 
 

@@ -8,7 +8,7 @@ import pytest
 from parts import Ends, await_readable, holding, honest, lease_of, never_reading, rest
 
 from supervisor import clock
-from supervisor.engine.jobs import Completed, Died, Failed, Released, Retried, Unknown
+from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retried, Unknown
 from supervisor.pool import kernel, messages
 from supervisor.pool.child import OUTPUT_MARK
 from supervisor.pool.messages import Trouble, Verb, pack_trouble
@@ -297,8 +297,8 @@ def test_a_lost_lease_has_its_handler_stopped_and_then_killed_and_nothing_is_set
     desk = desk(processes="1", term_grace="1s")
     child = desk.child(behave)
     (held,) = desk.give(lease_of(1))
-    desk.dispatcher.on_lost(held)
-    assert desk.events("lease.lost")[0]["jid"] == "j1"
+    desk.dispatcher.on_lost([(held, "cancelled")])
+    assert [(said["jid"], said["reason"]) for said in desk.events("lease.lost")] == [("j1", "cancelled")]
     desk.dispatcher.keep_time(clock.monotonic())
     assert child.state is ChildState.BUSY
     desk.dispatcher.keep_time(child.kill_at)
@@ -313,13 +313,14 @@ def test_the_outcome_of_a_lost_lease_is_sent_and_the_child_goes_on(desk):
         ends.talk.send(messages.READY)
         token = ends.next_job().token
         await_readable(ends.talk)
+        assert messages.unpack_notice(ends.talk.recv(1000)) == messages.Notice(token, "cancelled")
         ends.say(Verb.COMPLETED, token)
         rest()
 
     desk = desk(processes="1")
     child = desk.child(behave)
     (held,) = desk.give(lease_of(1))
-    desk.dispatcher.on_lost(held)
+    desk.dispatcher.on_lost([(held, "cancelled")])
     desk.turn(lambda: child.state is ChildState.IDLE)
     assert (child.kill_at, child.why_killed) == (None, None)
     assert summary(desk.outcomes()) == [(Completed, 1)]
@@ -331,10 +332,22 @@ def test_a_lost_lease_that_was_sent_ahead_is_taken_back_and_dropped_and_the_othe
     desk.pace.learn("k", QUICK_S)
     child = desk.child(never_reading)
     held = desk.give(*(lease_of(token) for token in range(1, 6)))
-    desk.dispatcher.on_lost(held[2])
+    desk.dispatcher.on_lost([(held[2], "lease-lost")])
     assert [each.lease.token for each in child.sent] == [1, 2, 4, 5]
     assert [lease.token for lease in desk.ledger.leases] == [1, 2, 4, 5]
     assert child.kill_at is None
+    assert desk.outcomes() == []
+
+
+def test_when_all_leases_are_lost_at_once_none_of_their_jobs_starts_anywhere(desk):
+    desk = desk(processes="2")
+    child, held = busy_with_five(desk)
+    other = desk.child(never_reading)
+    desk.dispatcher.on_lost([(each, "lease-lost") for each in held])
+    assert [each.lease.token for each in child.sent] == [1]
+    assert (other.state, list(other.sent)) == (ChildState.IDLE, [])
+    assert child.kill_at is not None
+    assert len(desk.ledger) == 0
     assert desk.outcomes() == []
 
 
@@ -346,7 +359,7 @@ def test_a_lost_lease_that_no_child_has_is_simply_gone(desk):
     child = desk.slots.get(1)
     child.take_back()
     held.ready.append(first)
-    desk.dispatcher.on_lost(first)
+    desk.dispatcher.on_lost([(first, "lease-lost")])
     assert (list(held.ready), len(held)) == ([], 0)
 
 

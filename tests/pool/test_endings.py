@@ -7,7 +7,7 @@ import orjson
 import pytest
 from parts import Process, lease_of, rest
 
-from supervisor.engine.jobs import Completed, Died, Failed, Released, Retried
+from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retried
 from supervisor.pool import endings
 from supervisor.pool.messages import MAX_RESULT_BYTES, HandlerSettings, Reaped, Trouble, Verb, pack_trouble
 

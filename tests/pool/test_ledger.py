@@ -3,7 +3,7 @@
 import pytest
 from parts import held_of
 
-from supervisor.engine.jobs import Completed, Released
+from supervisor.engine.outcomes import Completed, Released
 from supervisor.pool.ledger import Ledger
 
 

@@ -60,7 +60,7 @@ def test_no_other_packet_is_a_message_of_the_control_socket(packet):
 @pytest.mark.parametrize("is_bytes", [True, False])
 @pytest.mark.parametrize("payload", [b"", b"{}", os.urandom(1000), None])
 def test_a_job_comes_back_the_same(payload, is_bytes):
-    meta = ("jid-ä", "email.send", 'q"\\', -5, 1, 2, 3)
+    meta = ("jid-ä", "email.send", 'q"\\', -5, 1, 2, 3, ["a tag", "ä"])
     packet = messages.pack_job(2**53, meta, payload, is_bytes)
     assert messages.token_of(packet) == 2**53
     assert messages.unpack_job(packet) == (2**53, *meta, is_bytes, payload)

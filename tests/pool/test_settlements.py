@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from parts import held_of
 
-from supervisor.engine.jobs import Completed, Died, Failed, Released, Retried, Unknown
+from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retried, Unknown
 from supervisor.ops.events import EVENTS
 from supervisor.pool.settlements import Tally, attempt_of, say
 

@@ -27,8 +27,20 @@ ROOT = HERE.parents[1]
 #: For what should come at once. Long, as a loaded machine is slow; what is fast is asserted by its own figure.
 SOON_S = 20.0
 #: Keys that a namespace may keep for good, by the part after its prefix.
-_KEPT = ("job:", "data:", "failure:", "result:", "failed:")
-_KEPT_WHOLE = {"complete", "failed", "groups", "queues", "seq", "token", "config", "failed-dropped"}
+_KEPT = ("job:", "data:", "failure:", "result:", "history:", "tags:", "tag:", "failed:", "stats:", "histogram:")
+_KEPT_WHOLE = {
+    "complete",
+    "failed",
+    "groups",
+    "queues",
+    "seq",
+    "token",
+    "config",
+    "failed-dropped",
+    "days",
+    "histograms",
+    "tags",
+}
 
 
 @dataclass(frozen=True)
@@ -311,6 +323,18 @@ class Stage:
         wanted = set(jids)
         self.wait_until(lambda: wanted <= self.ended().keys(), f"the end of {len(wanted)} jobs", timeout_s)
 
+    def wait_until_settled(self, jids: Iterable[str], timeout_s: float = 30.0) -> None:
+        """The same by Redis's word: a supervisor that was killed may not have come to write its last lines."""
+        wanted = sorted(jids)
+        self.wait_until_counted(lambda: set(self.states(wanted)) <= {"complete", "failed"}, timeout_s)
+
+    def wait_until_counted(self, holds: Callable[[], bool], timeout_s: float = SOON_S) -> None:
+        """Until something holds that only a look into Redis shows."""
+        deadline_at = time.monotonic() + timeout_s
+        while not holds():
+            assert time.monotonic() < deadline_at, f"not within {timeout_s:g} s\n{self.last_words()}"
+            time.sleep(0.01)  # no log line tells of it
+
     def find(self, event: str, **fields: Any) -> list[dict[str, Any]]:
         """The same over all pools."""
         return [found for pool in self.pools for found in pool.find(event, **fields)]
@@ -322,7 +346,7 @@ class Stage:
     def wait_until_idle(self, count: int) -> None:
         """Until so many masters wait for bells."""
         deadline_at = time.monotonic() + SOON_S
-        while sum(client["cmd"] == "blpop" for client in self.server.redis.client_list()) < count:
+        while sum("b" in client["flags"] for client in self.server.redis.client_list()) < count:
             assert time.monotonic() < deadline_at, f"not {count} idle masters\n{self.last_words()}"
             time.sleep(0.005)  # the server does not say when a client begins to wait
 

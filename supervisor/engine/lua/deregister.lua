@@ -7,6 +7,7 @@
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   worker
+-- ARGV[3]   "1" if it is the worker itself that leaves; else it is told
 --
 -- Returns   how many jobs were handed back.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
@@ -14,11 +15,17 @@
 --- @include clock
 --- @include moves
 local worker, handed_back = ARGV[2], 0
-for _, jid in ipairs(redis.call("ZRANGE", P .. "held:" .. worker, 0, -1)) do
-  if hand_back(jid, worker) then handed_back = handed_back + 1 end
+local held = redis.call("ZRANGE", P .. "held:" .. worker, 0, -1, "WITHSCORES")
+for i = 1, #held, 2 do
+  if moves.hand_back(held[i], worker) then
+    handed_back = handed_back + 1
+    tell_of("lease.lost", read_job(held[i]), { worker = worker, token = tonumber(held[i + 1]) })
+  end
 end
 place(P .. "workers", worker, false)
 drop(P .. "worker:" .. worker)
 drop(P .. "mail:" .. worker)
+if ARGV[3] ~= "1" then hint(worker, "lost") end
+announce("worker.deregistered", { worker = worker, handed_back = handed_back })
 commit()
 return handed_back

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- job.lua — everything about some jobs.
 --
--- Called by: commands.jobs (supervisor/engine/commands.py)
+-- Called by: looks.jobs (supervisor/engine/looks.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace
@@ -9,8 +9,9 @@
 -- ARGV[2..] jids
 --
 -- Returns   array, one per jid: nil if there is no such job, else an array: jid, state as of now (waiting, scheduled,
---           running, stalled, failed, complete), expiry in ms | 0, due time in ms | 0, data, failure, result, then the
---           record's fields and values.
+--           depends, running, stalled, failed, complete), expiry in ms | 0, due time in ms | 0, completed in ms | 0,
+--           data, failure, result, tags joined by "\n" | nil, array of history as JSON, array of dependencies, array of
+--           dependents (at most 1,000 of each), then the record's fields and values.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include clock

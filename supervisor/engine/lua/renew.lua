@@ -11,13 +11,13 @@
 -- ARGV[4..] per lease: jid, token, "1" if the job is known to have started else "", kind of new data ("", "json" or
 --           "bytes"), the data | ""
 --
--- Returns   array of the new expiry in ms, or 0 for a lease that is lost, one per lease.
+-- Returns   array, one per lease: its new expiry in ms, "" if it is lost, or "gone" if there is no such job any more.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock
 --- @include config
 --- @include plan
-local worker, ttl, answers = ARGV[2], tonumber(ARGV[3]), {}
+local worker, ttl, answers, holds = ARGV[2], tonumber(ARGV[3]), {}, false
 
 local function replace_data(jid, kind, data)
   local key = job_key(jid)
@@ -28,16 +28,17 @@ end
 
 for at = 4, #ARGV, 5 do
   local jid, token, started, kind, data = unpack(ARGV, at, at + 4)
-  local job = redis.call("HMGET", job_key(jid), "owner", "queue", "started")
-  local expiry = 0
-  if job[1] == token .. ":" .. worker then
-    expiry = now + (ttl or setting_ms("heartbeat", job[2]))
-    place(queue_key(job[2], "running"), jid, expiry)
-    if started == "1" and not job[3] then set_fields({ job_key(jid), "started", "1" }) end
+  local job = redis.call("HMGET", job_key(jid), "owner", "state", "queue", "started")
+  if job[1] == token .. ":" .. worker and job[2] == "running" then
+    local expiry = now + (ttl or setting_ms("heartbeat", job[3]))
+    place(queue_key(job[3], "running"), jid, expiry)
+    if started == "1" and not job[4] then set_fields({ job_key(jid), "started", "1" }) end
     if kind ~= "" then replace_data(jid, kind, data) end
+    answers[#answers + 1], holds = expiry, true
+  else
+    answers[#answers + 1] = job[3] and "" or "gone"
   end
-  answers[#answers + 1] = expiry
 end
-place(P .. "workers", worker, now)
+if holds then place(P .. "workers", worker, now) end -- who was deregistered does not come back by this
 commit()
 return answers

@@ -12,8 +12,9 @@
 -- ARGV[5..] per known lease: jid, token
 --
 -- Returns   array: how many jobs were handed back, then per known lease its new expiry in ms, or 0 if it is lost.
--- Errors    SUPERSEDED if the number is not above the last one: the call comes from a dead connection.
---           WRONGTYPE for a foreign key of ours; nothing has changed in either case.
+-- Errors    SUPERSEDED if the number is not above the last one: the call comes from a dead connection. DEREGISTERED if
+--           a worker that had a number is not known any more. WRONGTYPE for a foreign key of ours. Nothing has changed
+--           then.
 
 --- @include clock
 --- @include config
@@ -23,15 +24,16 @@ local exchange, held = P .. "worker:" .. worker, P .. "held:" .. worker
 
 local last_number = tonumber(redis.call("HGET", exchange, "number"))
 if last_number and number <= last_number then
-  return redis.error_reply("SUPERSEDED number " .. number .. " is not above the worker's last one, " .. last_number)
+  refuse("SUPERSEDED", "number " .. number .. " is not above the worker's last one, " .. last_number)
 end
+if not last_number and number > 1 then refuse("DEREGISTERED", "worker " .. worker .. " is not known") end
 
 local known, answers = {}, { 0 }
 for at = 5, #ARGV, 2 do
   local jid, token = ARGV[at], ARGV[at + 1]
-  local job = redis.call("HMGET", job_key(jid), "owner", "queue")
+  local job = redis.call("HMGET", job_key(jid), "owner", "queue", "state")
   local expiry = 0
-  if job[1] == token .. ":" .. worker then
+  if job[1] == token .. ":" .. worker and job[3] == "running" then
     known[jid] = true
     expiry = now + (ttl or setting_ms("heartbeat", job[2]))
     place(queue_key(job[2], "running"), jid, expiry)
@@ -40,11 +42,11 @@ for at = 5, #ARGV, 2 do
 end
 
 for _, jid in ipairs(redis.call("ZRANGE", held, 0, -1)) do
-  if not known[jid] and hand_back(jid, worker) then answers[1] = answers[1] + 1 end
+  if not known[jid] and moves.hand_back(jid, worker) then answers[1] = answers[1] + 1 end
 end
 
 set_fields({ exchange, "number", number })
-write("PEXPIRE", exchange, setting_ms("max-worker-age"))
+expire(exchange, setting_ms("max-worker-age"))
 place(P .. "workers", worker, now)
 commit()
 return answers

@@ -11,54 +11,84 @@
 --           one is late: all its outcomes are stale.
 -- ARGV[4..] per outcome: verb, jid, token, and the verb's own
 --           complete   result as JSON | ""
+--           advance    next queue | "" = none, kind of new data ("", "json", "bytes"), the data | "", delay in ms,
+--                      jids to depend on, one a line, result as JSON | ""
 --           retry      delay in ms | "", group | "", default retries | "", failure as JSON
---           fail       group, failure as JSON
+--           fail       group, failure as JSON, kind of new data, the data | ""
 --           release    "1" if the job had started else ""
 --           died       reason, default deaths allowed | "", failure as JSON
 --           unknown    delay in ms
+--           or "follow" and the arguments of one put (put.lua): carried out if the outcome before it was accepted
 --
--- Returns   one string, the answers joined by commas: complete, fail, release "1" or "0" (stale); retry "=" and the
---           retries remaining; died, unknown the new state; nothing for a stale retry, died, unknown.
--- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
+-- Returns   one string, the answers joined by commas: complete, advance, fail, release "1" or "0" (stale); an advance
+--           that would wait for itself "!", and nothing has changed for it; retry "=" and the retries remaining; died,
+--           unknown the new state; nothing for a stale retry, died, unknown.
+-- Errors    DEPENDENCY if a follow-up would wait for itself. WRONGTYPE for a foreign key of ours. Nothing has changed
+--           then.
 
 --- @include clock
 --- @include death
+--- @include stage
+--- @include retention
 local worker, number = ARGV[2], tonumber(ARGV[3])
-local ARGUMENTS = { complete = 1, retry = 4, fail = 2, release = 1, died = 3, unknown = 1 }
-local STALE = { complete = "0", fail = "0", release = "0", retry = "", died = "", unknown = "" }
+local ARGUMENTS = { complete = 1, advance = 6, retry = 4, fail = 4, release = 1, died = 3, unknown = 1 }
+local STALE = { complete = "0", advance = "0", fail = "0", release = "0", retry = "", died = "", unknown = "" }
 local DEFAULT_RETRIES = 5
+local KEEP = keeps_completed()
+local COMPLETE = { state = "complete" }
 
-local answers, settled, completed, failed = {}, {}, {}, 0
-local history_s, history_count = setting("jobs-history"), setting("jobs-history-count")
-local keep = history_s > 0 and history_count > 0
+local answers, completed, failed = {}, 0, 0
 
 local function fail_in(rec, group, failure)
-  to_failed(rec, group, failure)
+  moves.to_failed(rec, group, failure)
   failed = failed + 1
+end
+
+-- The one outcome that comes by the ten thousand: it needs but a few fields of the record, and writes one.
+local function finish(jid, queue, popped, special, result)
+  place(queue_key(queue, "running"), jid, false)
+  place(P .. "held:" .. worker, jid, false)
+  if setting("max-concurrency", queue) > 0 then ring(queue) end
+  spread(queue, "run", now - (popped or now))
+  local rec = (special or heard()) and read_job(jid)
+  if rec then tell_of("job.completed", rec, { worker = worker }) end
+  if KEEP then
+    patch(jid, COMPLETE)
+    place(P .. "complete", jid, (rec or result ~= "") and special_score(now) or now)
+    if result ~= "" then store(P .. "result:" .. jid, result) end
+    completed = completed + 1
+  elseif rec then
+    retention.erase_all({ jid })
+  else
+    erase_plain(jid)
+  end
+  if rec and rec.kin then kin.parent_done(jid) end
+  return "1"
 end
 
 local verbs = {}
 
--- The one outcome that comes by the ten thousand: it reads two fields and touches the record once.
-function verbs.complete(jid, queue, at)
-  place(queue_key(queue, "running"), jid, false)
-  place(P .. "held:" .. worker, jid, false)
-  if not keep then
-    drop(job_key(jid))
-    drop(P .. "data:" .. jid)
-    drop(P .. "failure:" .. jid)
-    return "1"
-  end
-  set_fields({ job_key(jid), "state", "complete" })
-  del_fields({ job_key(jid), "owner", "started", "turn" })
-  place(P .. "complete", jid, now)
-  completed[#completed + 1] = jid
-  if ARGV[at] ~= "" then store(P .. "result:" .. jid, ARGV[at]) end
+function verbs.complete(rec, at) return finish(rec.jid, rec.queue, rec.popped, true, ARGV[at]) end
+
+function verbs.advance(rec, at)
+  local queue, kind, data, delay, depends, result = unpack(ARGV, at, at + 5)
+  local parents = lines_of(depends)
+  if stage.cycle_with(rec, parents) then return "!" end
+  if kind ~= "" then stage.set_data(rec, kind, data) end
+  if queue == "" then return finish(rec.jid, rec.queue, rec.popped, true, result) end
+  spread(rec.queue, "run", now - (rec.popped or now))
+  moves.leave(rec)
+  note(rec, "advanced", { to = queue })
+  tell_of("job.advanced", rec, { to = queue, worker = worker })
+  drop(P .. "failure:" .. rec.jid)
+  stage.begin(rec, queue)
+  stage.lay_down(rec, now + delay, parents)
   return "1"
 end
 
 function verbs.retry(rec, at)
   local delay, group, retries, failure = unpack(ARGV, at, at + 3)
+  moves.leave(rec)
   rec.failures, rec.unknown, rec.turn = (tonumber(rec.failures) or 0) + 1, nil, nil
   local remaining = (tonumber(rec.retries) or tonumber(retries) or DEFAULT_RETRIES) - rec.failures
   delay = tonumber(delay) or 0
@@ -67,82 +97,65 @@ function verbs.retry(rec, at)
     return "=" .. remaining
   end
   store(P .. "failure:" .. rec.jid, failure)
-  if delay > 0 then to_scheduled(rec, now + delay) else to_waiting(rec) end
+  tally(rec.queue, "retries", 1)
+  note(rec, "retried", { worker = worker, group = group ~= "" and group or nil })
+  tell_of("job.retried", rec, { worker = worker, remaining = remaining })
+  if delay > 0 then moves.to_scheduled(rec, now + delay) else moves.to_waiting(rec) end
   return "=" .. remaining
 end
 
 function verbs.fail(rec, at)
-  fail_in(rec, ARGV[at], ARGV[at + 1])
+  local group, failure, kind, data = unpack(ARGV, at, at + 3)
+  moves.leave(rec)
+  if kind ~= "" then stage.set_data(rec, kind, data) end
+  fail_in(rec, group, failure)
   return "1"
 end
 
 function verbs.release(rec, at)
+  moves.leave(rec)
   if ARGV[at] == "1" then
     rec.interruptions, rec.unknown = (tonumber(rec.interruptions) or 0) + 1, nil
+    tally(rec.queue, "interruptions", 1)
+    note(rec, "released", { worker = worker })
+    tell_of("job.released", rec, { worker = worker })
   end
-  to_front(rec)
+  moves.to_front(rec)
   return "1"
 end
 
 function verbs.died(rec, at)
-  local state = die(rec, ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2])
-  if state == "waiting" then to_front(rec) end
+  moves.leave(rec)
+  local state = death.die(rec, ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2])
+  if state == "waiting" then moves.to_front(rec) end
   if state == "failed" then failed = failed + 1 end
   return state
 end
 
 -- No worker here knows the job's klass: a newer one may, so it waits and comes back, up to a limit.
 function verbs.unknown(rec, at)
+  moves.leave(rec)
   rec.unknown = tonumber(rec.unknown) or now
   if now - rec.unknown < setting_ms("unknown-for", rec.queue) then
     rec.turn = nil
-    to_scheduled(rec, now + ARGV[at])
+    moves.to_scheduled(rec, now + ARGV[at])
     return "scheduled"
   end
-  fail_in(rec, "unknown-handler", cjson.encode({
-    group = "unknown-handler", message = "no worker has a handler named " .. rec.klass,
-    when = now / 1000, worker = worker,
-  }))
+  local message = "no worker has a handler named " .. rec.klass
+  fail_in(rec, "unknown-handler", failure_of("unknown-handler", message, worker))
   return "failed"
 end
 
 local function settle(verb, jid, token, at)
-  local lease = redis.call("HMGET", job_key(jid), "owner", "queue")
-  if lease[1] ~= token .. ":" .. worker or settled[jid] then return STALE[verb] end
-  settled[jid] = true
-  if verb == "complete" then return verbs.complete(jid, lease[2], at) end
+  local owner = token .. ":" .. worker
+  if verb == "complete" and records[jid] == nil and not patches[jid] then
+    local job = redis.call("HMGET", job_key(jid), "owner", "state", "queue", "popped", "special")
+    if job[1] ~= owner or job[2] ~= "running" then return "0" end
+    return finish(jid, job[3], job[4], job[5], ARGV[at])
+  end
   local rec = read_job(jid)
-  leave(rec)
+  if not rec or rec.owner ~= owner or rec.state ~= "running" then return STALE[verb] end
   return verbs[verb](rec, at)
-end
-
--- Ids beyond a set's limits of age and number, oldest first; at most so many that no settle takes long.
-local function surplus(key, added, age_s, most)
-  local aged = age_s > 0 and redis.call("ZCOUNT", key, "-inf", now - age_s * 1000) or 0
-  local surplus_count = redis.call("ZCARD", key) + added - most
-  local n = math.min(math.max(aged, surplus_count), 2 * #answers + 16)
-  return n > 0 and redis.call("ZRANGE", key, 0, n - 1) or {}
-end
-
-local function prune_completed()
-  for _, jid in ipairs(surplus(P .. "complete", #completed, history_s, history_count)) do
-    place(P .. "complete", jid, false)
-    forget(jid)
-  end
-end
-
-local function prune_failed()
-  local old = surplus(P .. "failed", failed, setting("failed-history"), setting("failed-history-count"))
-  for _, jid in ipairs(old) do
-    local rec = read_job(jid)
-    if rec and rec.state == "failed" then
-      leave(rec)
-      forget(jid)
-    else
-      phantom(P .. "failed", jid, jid)
-    end
-  end
-  if #old > 0 then raise("failed-dropped", #old) end
 end
 
 local exchange = P .. "worker:" .. worker
@@ -150,20 +163,28 @@ local stored = number and redis.call("HMGET", exchange, "number", "settled", "an
 if stored and tonumber(stored[2]) == number then return stored[3] end
 local late = stored and number <= (tonumber(stored[1]) or -1)
 
-local at = 4
+local at, accepted = 4, false
 while at <= #ARGV do
   local verb = ARGV[at]
-  answers[#answers + 1] = late and STALE[verb] or settle(verb, ARGV[at + 1], ARGV[at + 2], at + 3)
-  at = at + 3 + ARGUMENTS[verb]
+  if verb ~= "follow" then
+    local answer = late and STALE[verb] or settle(verb, ARGV[at + 1], ARGV[at + 2], at + 3)
+    answers[#answers + 1], accepted = answer, answer ~= STALE[verb] and answer ~= "!"
+    at = at + 3 + ARGUMENTS[verb]
+  elseif accepted then
+    at = select(2, stage.put_one(at + 1))
+  else
+    at = at + 10 + 2 * ARGV[at + 9]
+  end
 end
 local reply = table.concat(answers, ",")
 if late then return reply end
 
-if #completed > 0 then prune_completed() end
-if failed > 0 then prune_failed() end
-if number then
+local most = math.min(2 * #answers + 16, 1000)
+if completed > 0 then retention.prune_completed(completed, most) end
+if failed > 0 then retention.prune_failed(failed, most) end
+if stored and (stored[1] or number <= 1) then -- else the worker was deregistered
   set_fields({ exchange, "number", number, "settled", number, "answers", reply })
-  write("PEXPIRE", exchange, setting_ms("max-worker-age"))
+  expire(exchange, setting_ms("max-worker-age"))
 end
 commit()
 return reply

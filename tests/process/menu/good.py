@@ -20,6 +20,12 @@ def echo(job):
 
 
 @handler
+def tags(job):
+    menu.enter(job)
+    return list(job.tags)
+
+
+@handler
 def nap(job):
     """Works for a while, as a job does that waits for something outside. data: seconds."""
     menu.enter(job)

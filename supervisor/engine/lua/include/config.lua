@@ -1,20 +1,36 @@
--- config.lua: an option of a queue: `<option>-<queue>`, else `<option>`, else the default. Seconds, or counts.
+-- config.lua: the configuration. Options of a queue: `<option>-<queue>`, else `<option>`, else the default; the others
+-- are of the whole namespace. Seconds, days or counts. All of a kind are read at once.
 --- @include keys
-local DEFAULTS = {
-  ["heartbeat"] = 30, ["grace"] = 5, ["max-worker-age"] = 86400, ["max-deaths"] = 3, ["unknown-for"] = 3600,
-  ["jobs-history"] = 604800, ["jobs-history-count"] = 50000, ["failed-history"] = 0, ["failed-history-count"] = 50000,
+local OF_A_QUEUE = {
+  "heartbeat", 30, "grace", 5, "max-deaths", 3, "unknown-for", 3600, "max-concurrency", 0, "paused", 0,
+}
+local OF_ALL = {
+  "max-worker-age", 86400, "jobs-history", 604800, "jobs-history-count", 50000, "failed-history", 0,
+  "failed-history-count", 50000, "stats-history", 30, "histogram-history", 7,
 }
 local settings = {}
 
-local function setting(option, queue)
-  local name = queue and option .. "-" .. queue or option
-  local value = settings[name]
-  if not value then
-    local found = redis.call("HMGET", P .. "config", name, option)
-    value = tonumber(found[1] or found[2]) or DEFAULTS[option]
-    settings[name] = value
+local function read_settings(defaults, queue)
+  local names, found = {}, {}
+  for i = 1, #defaults, 2 do
+    if queue then names[#names + 1] = defaults[i] .. "-" .. queue end
+    names[#names + 1] = defaults[i]
   end
-  return value
+  local values, width = redis.call("HMGET", P .. "config", unpack(names)), queue and 2 or 1
+  for i = 1, #defaults, 2 do
+    local at = (i - 1) / 2 * width + 1
+    found[defaults[i]] = tonumber(values[at]) or queue and tonumber(values[at + 1]) or defaults[i + 1]
+  end
+  return found
 end
+
+-- An option; without a queue one of the namespace's.
+local function setting(option, queue)
+  local key = queue or ""
+  if not settings[key] then settings[key] = read_settings(queue and OF_A_QUEUE or OF_ALL, queue) end
+  return settings[key][option]
+end
+
+local function keeps_completed() return setting("jobs-history") > 0 and setting("jobs-history-count") > 0 end
 
 local function setting_ms(option, queue) return math.floor(setting(option, queue) * 1000) end

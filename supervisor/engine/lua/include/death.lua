@@ -1,51 +1,65 @@
 -- death.lua: the rules of a job whose child died or whose worker was lost while it ran.
---- @include config
+--- @module
 --- @include moves
 -- The new state after so many deaths, and the delay in ms: the first goes ahead at once, later ones back off.
-local function after_death(deaths, limit)
+function death.after_death(deaths, limit)
   if limit > 0 and deaths >= limit then return "failed", 0 end
   if deaths == 1 then return "waiting", 0 end
   return "scheduled", math.min(1000 * 4 ^ (deaths - 2), 60000)
 end
 
 -- Counts a death of a job that has left its place. Answers its state; "waiting" means that the caller puts it in front.
-local function die(rec, reason, default_limit, failure)
+function death.die(rec, reason, default_limit, failure)
   rec.deaths, rec.unknown = (tonumber(rec.deaths) or 0) + 1, nil
   local limit = tonumber(rec.max_deaths) or default_limit or setting("max-deaths", rec.queue)
-  local state, delay = after_death(rec.deaths, limit)
+  local state, delay = death.after_death(rec.deaths, limit)
+  tally(rec.queue, "deaths", 1)
+  note(rec, "died", { reason = reason, worker = holders[rec.jid] })
+  tell_of("job.died", rec, { reason = reason, state = state, deaths = rec.deaths, worker = holders[rec.jid] })
   if state == "failed" then
-    to_failed(rec, "died:" .. reason, failure)
+    moves.to_failed(rec, "died:" .. reason, failure)
   else
     store(P .. "failure:" .. rec.jid, failure)
-    if state == "scheduled" then to_scheduled(rec, now + delay) end
+    if state == "scheduled" then moves.to_scheduled(rec, now + delay) end
   end
   return state
 end
 
 -- A job whose lease ended with its worker: a death if it had started, else nothing. Answers as die() does.
-local function lose(rec)
+function death.lose(rec)
   local _, worker = owner_of(rec)
   local started = rec.started
-  leave(rec)
+  moves.take_away(rec)
   if not started then return "waiting" end
-  return die(rec, "lost", nil, cjson.encode({
-    group = "died:lost", message = "worker " .. worker .. " was lost while it ran this job",
-    when = now / 1000, worker = worker,
-  }))
+  local message = "worker " .. worker .. " was lost while it ran this job"
+  return death.die(rec, "lost", nil, failure_of("died:lost", message, worker))
 end
 
 -- Up to `limit` jobs of a queue whose leases ended more than a grace ago, and how many ids were looked at.
-local function expired_jobs(queue, limit)
+function death.expired_jobs(queue, limit)
   local key = queue_key(queue, "running")
   local ids = redis.call("ZRANGEBYSCORE", key, "-inf", now - setting_ms("grace", queue), "LIMIT", 0, limit)
   local found = {}
   for _, jid in ipairs(ids) do
     local rec = read_job(jid)
-    if rec and rec.state == "running" and rec.queue == queue then
+    if rec and rec.state == "running" and rec.queue == queue and owner_of(rec) then
       found[#found + 1] = rec
     else
-      phantom(key, jid, jid)
+      moves.phantom(key, jid, jid)
     end
   end
   return found, #ids
+end
+
+-- Says which leases have run out since it was last said: nothing else happens at that moment.
+function death.announce_stalled(queue)
+  if not heard() then return end
+  local since = redis.call("HGET", P .. "announced", queue) or "-inf"
+  local ids = redis.call("ZRANGEBYSCORE", queue_key(queue, "running"), "(" .. since, now, "LIMIT", 0, 100)
+  for _, jid in ipairs(ids) do
+    local rec = read_job(jid)
+    local _, worker = owner_of(rec or {})
+    if worker then tell_of("job.stalled", rec, { worker = worker }) end
+  end
+  if #ids > 0 then set_fields({ P .. "announced", queue, now }) end
 end

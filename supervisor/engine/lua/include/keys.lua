@@ -7,3 +7,10 @@ local function queue_key(queue, part) return P .. "queue:" .. queue .. ":" .. pa
 
 -- A job in waiting or scheduled. Members of one score lie in the order of their text, so all numbers have one length.
 local function member_of(jid, seq) return string.format("%013x", seq) .. jid end
+
+-- Names lie in one value a line each: no name has a control character.
+local function lines_of(text)
+  local lines = {}
+  for line in string.gmatch(text or "", "[^\n]+") do lines[#lines + 1] = line end
+  return lines
+end

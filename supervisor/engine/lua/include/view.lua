@@ -1,5 +1,7 @@
 -- view.lua: a job as a reader sees it.
 --- @include keys
+local VIEWED_KIN = 1000 -- of a job's dependencies and dependents
+
 -- What the clock makes of a stored state: a lease that ran out, a time that has come.
 local function seen_state(state, expiry, due)
   if state == "running" and expiry and expiry <= now then return "stalled" end
@@ -7,15 +9,32 @@ local function seen_state(state, expiry, due)
   return state or "waiting"
 end
 
--- Array jid, state, expiry in ms | 0, due in ms | 0, data, failure, result, then the record's fields and values.
+local function kin_of(kind, jid) return redis.call("ZRANGE", P .. kind .. ":" .. jid, 0, VIEWED_KIN - 1) end
+
+-- Array jid, state, expiry in ms | 0, due in ms | 0, completed in ms | 0, data, failure, result, tags ("\n" between) |
+-- nil, array of history, array of dependencies, array of dependents, then the record's fields and values.
 local function view(jid)
   local flat = redis.call("HGETALL", job_key(jid))
   if #flat == 0 then return false end
-  local rec = {}
+  local rec, expiry, due, completed = {}, 0, 0, 0
   for i = 1, #flat, 2 do rec[flat[i]] = flat[i + 1] end
-  local running, scheduled = rec.state == "running", rec.state == "scheduled"
-  local expiry = running and tonumber(redis.call("ZSCORE", queue_key(rec.queue, "running"), jid))
-  local due = scheduled and tonumber(redis.call("ZSCORE", queue_key(rec.queue, "scheduled"), member_of(jid, rec.seq)))
-  local texts = redis.call("MGET", P .. "data:" .. jid, P .. "failure:" .. jid, P .. "result:" .. jid)
-  return { jid, seen_state(rec.state, expiry, due), expiry or 0, due or 0, texts[1], texts[2], texts[3], unpack(flat) }
+  local state = rec.state
+  if state == "running" then
+    expiry = tonumber(redis.call("ZSCORE", queue_key(rec.queue, "running"), jid) or 0)
+  elseif state == "scheduled" then
+    due = tonumber(redis.call("ZSCORE", queue_key(rec.queue, "scheduled"), member_of(jid, rec.seq)) or 0)
+  elseif state == "depends" then
+    due = tonumber(rec.due or 0)
+  elseif state == "complete" then
+    completed = tonumber(redis.call("ZSCORE", P .. "complete", jid) or 0)
+  end
+  local texts = redis.call("MGET", P .. "data:" .. jid, P .. "failure:" .. jid, P .. "result:" .. jid,
+    P .. "tags:" .. jid)
+  return {
+    jid, seen_state(state, expiry, due), expiry, due, completed, texts[1], texts[2], texts[3], texts[4],
+    redis.call("LRANGE", P .. "history:" .. jid, 0, -1),
+    state == "depends" and kin_of("dependencies", jid) or {},
+    rec.kin and kin_of("dependents", jid) or {},
+    unpack(flat),
+  }
 end

@@ -1,0 +1,30 @@
+"""What a name on the command line stands for, in the command's process. Reads only; must not change anything."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from supervisor.cli.parser import Refusal, near
+
+if TYPE_CHECKING:
+    from supervisor.engine.client import Client
+    from supervisor.engine.handles import Job
+
+
+def job_of(client: "Client", jid: str) -> "Job":
+    """The job of a jid; refuses if there is none."""
+    return jobs_of(client, [jid])[0]
+
+
+def jobs_of(client: "Client", jids: Sequence[str]) -> list["Job"]:
+    """The jobs of some jids, up to 1,000; refuses if there is none of one of them."""
+    jobs = client.jobs(*jids)
+    missing = [jid for jid, job in zip(jids, jobs, strict=True) if job is None]
+    if missing:
+        raise Refusal(f"there is no job {' '.join(missing)}")
+    return [job for job in jobs if job is not None]
+
+
+def no_queue(client: "Client", name: str) -> str | None:
+    """A sentence if no job was ever put into a queue of this name, else None."""
+    known = client.queues()
+    return None if name in known else f"no job was ever put into queue {name}{near(name, known)}"

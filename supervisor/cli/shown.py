@@ -1,0 +1,159 @@
+"""How jobs are shown, in the command's process: to programs as dicts for --json, to people as words and tables.
+
+Must not ask the engine: what it shows has been read.
+"""
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from supervisor.cli.terminal import counted, local_time, note, say_json, table
+
+if TYPE_CHECKING:
+    from supervisor.engine.jobs import JobRecord
+    from supervisor.engine.recurring import Recurring
+
+#: Of a long payload or result this much is shown; --json has all of it.
+SHOWN_CHARS = 2000
+
+
+def as_dict(job: "JobRecord") -> dict[str, Any]:
+    """The job for --json. `data` is decoded, but null where `data_is` is bytes or broken: then see `data_hex`."""
+    return {
+        "jid": job.jid,
+        "state": job.state,
+        "queue": job.queue,
+        "klass": job.klass,
+        **_payload_dict(job),
+        "priority": job.priority,
+        "retries": job.retries,
+        "timeout_s": job.timeout_s,
+        "max_deaths": job.max_deaths,
+        "failures": job.failures,
+        "deaths": job.deaths,
+        "interruptions": job.interruptions,
+        "put_unix": job.put_unix,
+        "due_unix": job.due_unix,
+        "expires_unix": job.expires_unix,
+        "worker": job.worker,
+        "token": job.token,
+        "started": job.started,
+        "failure": job.failure,
+        "result": job.result,
+        "tags": job.tags,
+        "tracked": job.tracked,
+        "dependencies": job.dependencies,
+        "dependents": job.dependents,
+        "on_parent_failure": job.on_parent_failure,
+        "spawned_from": job.spawned_from,
+        "history": job.history,
+    }
+
+
+def recurring_dict(job: "Recurring") -> dict[str, Any]:
+    """The recurring job for --json; its payload as a job's."""
+    return {
+        "jid": job.jid,
+        "state": "recurring",
+        "queue": job.queue,
+        "klass": job.klass,
+        **_payload_dict(job),
+        "every_s": job.every_s,
+        "cron": job.cron,
+        "tz": job.tz,
+        "next_unix": job.next_unix,
+        "count": job.count,
+        "missed": job.missed,
+        "backlog": job.backlog,
+        "priority": job.priority,
+        "retries": job.retries,
+        "timeout_s": job.timeout_s,
+        "max_deaths": job.max_deaths,
+        "tags": job.tags,
+    }
+
+
+def _payload_dict(job: "JobRecord | Recurring") -> dict[str, Any]:
+    data_is, data = _data(job)
+    return {
+        "data": None if data_is == "bytes" else data,
+        "data_is": data_is,
+        "data_hex": None if data_is == "json" else job.raw.hex(),
+    }
+
+
+def _data(job: "JobRecord | Recurring") -> tuple[str, Any]:
+    """What the payload is: json, bytes, or broken (put by another program as JSON, which it is not)."""
+    if job.is_bytes:
+        return "bytes", job.raw
+    try:
+        return "json", job.data
+    except ValueError:
+        return "broken", None
+
+
+def payload_words(job: "JobRecord | Recurring") -> str:
+    """The payload on a line: JSON as it is, bytes with what cannot be shown escaped."""
+    data_is, _ = _data(job)
+    if data_is == "json":
+        return shortened(job.raw.decode())
+    words = f"{len(job.raw):,} bytes" + ("" if data_is == "bytes" else " that are not JSON")
+    return f"{words}: {shortened(repr(job.raw[:SHOWN_CHARS])[2:-1])}"
+
+
+def shortened(text: str) -> str:
+    """The text up to a length, and how long it is."""
+    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}… ({len(text):,} characters, --json has all)"
+
+
+def state_words(job: "JobRecord") -> str:
+    """The state, and what is to know about it."""
+    match job.state:
+        case "running" | "stalled":
+            return f"{job.state} at {job.worker}, its lease ends {local_time(job.expires_unix)}"
+        case "scheduled":
+            return f"scheduled for {local_time(job.due_unix)}"
+        case "depends":
+            return f"depends on {counted(len(job.dependencies), 'job')}"
+        case "failed" if job.failure:
+            return f"failed: {job.failure.get('group')}: {job.failure.get('message')}"
+        case state:
+            return state
+
+
+def rhythm_words(job: "Recurring") -> str:
+    """When it comes: every so often, or by cron."""
+    if job.every_s is not None:
+        return f"every {job.every_s:g} s"
+    return f"cron {job.cron}" + (f" ({job.tz})" if job.tz else "")
+
+
+def missed_words(job: "Recurring") -> str:
+    """What is put for times at which nobody was there."""
+    return f"at most {job.backlog + 1}" if job.missed == "all" and job.backlog is not None else job.missed
+
+
+def say_jobs(args: argparse.Namespace, jobs: Sequence["JobRecord"], head: dict[str, Any], none: str) -> None:
+    """Jobs as a table, or for --json in a dict with `head`; where there are none, a sentence."""
+    if args.json:
+        say_json({**head, "jobs": [as_dict(job) for job in jobs]})
+    elif jobs:
+        rows = [
+            (job.jid, job.klass, job.queue, job.priority, local_time(job.put_unix), state_words(job)) for job in jobs
+        ]
+        table(("jid", "klass", "queue", "priority", "put", "state"), rows)
+    else:
+        note(none)
+
+
+def say_recurring(args: argparse.Namespace, jobs: Sequence["Recurring"], head: dict[str, Any], none: str) -> None:
+    """The same of recurring jobs."""
+    if args.json:
+        say_json({**head, "jobs": [recurring_dict(job) for job in jobs]})
+    elif jobs:
+        rows = [
+            (job.jid, job.klass, job.queue, rhythm_words(job), local_time(job.next_unix), job.count) for job in jobs
+        ]
+        table(("jid", "klass", "queue", "when", "next", "spawned"), rows)
+    else:
+        note(none)

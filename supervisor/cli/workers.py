@@ -1,0 +1,83 @@
+"""`leasehold workers`: who works, and on what. Runs in the command's process; must not signal any worker."""
+
+import argparse
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from supervisor.cli.connection import add_connection, arguments, connect
+from supervisor.cli.options import add_json
+from supervisor.cli.parser import Refusal, Subparsers, UsageError, near
+from supervisor.cli.terminal import counted, local_time, note, say, say_json, table
+
+if TYPE_CHECKING:
+    from supervisor.engine.client import Client
+    from supervisor.engine.looks import WorkerJobs
+
+EXAMPLES = """\
+examples:
+  leasehold workers
+  leasehold workers web-1-4711-3f2a --json
+  leasehold workers --deregister web-1-4711-3f2a
+
+A worker is one running `leasehold run`. --deregister: what it holds goes to the front of its queues at once; if it is
+alive after all it stops those jobs and goes on under a new name."""
+
+
+def add(subparsers: Subparsers) -> None:
+    """Declare the flags."""
+    parser = subparsers.add_parser("workers", description="Who works, and on what.", epilog=EXAMPLES)
+    parser.add_argument("name", metavar="NAME", nargs="?", help="the jobs of this worker")
+    parser.add_argument("--deregister", metavar="NAME", help="forget this worker, and take its jobs from it")
+    add_json(parser, "a list of workers, most recently seen first; or one with its jobs")
+    add_connection(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """List them, or show or forget one."""
+    if args.deregister is not None:
+        if args.name is not None or args.json:
+            raise UsageError("--deregister stands alone")
+        return _deregister(args)
+    return _list(args) if args.name is None else _one(args)
+
+
+def _list(args: argparse.Namespace) -> int:
+    with connect(args) as client:
+        workers = client.workers()
+    if args.json:
+        say_json([asdict(worker) for worker in workers])
+    elif workers:
+        rows = [(each.name, each.running, each.stalled, local_time(each.seen_unix)) for each in workers]
+        table(("worker", "running", "stalled", "last seen"), rows)
+    else:
+        note("no worker has been here")
+    return 0
+
+
+def _one(args: argparse.Namespace) -> int:
+    with connect(args) as client, arguments():
+        found = _found(client, args.name)
+    if args.json:
+        say_json(asdict(found))
+        return 0
+    say(f"worker     {found.name}")
+    say(f"last seen  {local_time(found.seen_unix)}")
+    say(f"running    {' '.join(found.running) or '-'}")
+    if found.stalled:
+        say(f"stalled    {' '.join(found.stalled)}")
+    return 0
+
+
+def _deregister(args: argparse.Namespace) -> int:
+    with connect(args) as client, arguments():
+        _found(client, args.deregister)
+        handed_back = client.deregister(args.deregister)
+    say(f"deregistered {args.deregister}; {counted(handed_back, 'job')} handed back")
+    return 0
+
+
+def _found(client: "Client", name: str) -> "WorkerJobs":
+    found = client.worker(name)
+    if found.seen_unix is None and not found.running and not found.stalled:
+        raise Refusal(f"there is no worker {name}{near(name, [each.name for each in client.workers()])}")
+    return found

@@ -1,0 +1,103 @@
+"""Runs in every process that speaks to Redis. Owns: what values callers may give, whatever they are for.
+Must not: do I/O. Each raises TypeError or ValueError naming the argument, with the value.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import orjson
+
+from supervisor.engine.keys import checked_name
+
+DATA_BYTES = 256 * 1024 * 1024
+EXACT_INT = 2**53  # Redis keeps scores, and Lua all numbers, as doubles
+# orjson would write these in forms of its own, and they would not come back as what they were.
+_ONLY_JSON = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+
+
+class Unset:
+    """The type of UNSET: an argument that was not given, where None is a value."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Final = Unset()
+
+
+def checked_int(argument: str, value: object, least: int, most: int = EXACT_INT) -> int:
+    """The value, if it is an int (no bool) from least to most. Raises TypeError or ValueError naming the argument."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{argument} must be an int, not {type(value).__name__}: {value!r:.100}")
+    if not least <= value <= most:
+        raise ValueError(f"{argument} must be from {least} to {most}: {value!r:.100}")
+    return value
+
+
+def milliseconds(argument: str, seconds: object, least: float = -math.inf) -> int:
+    """Seconds as whole milliseconds. Raises TypeError or ValueError naming the argument."""
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool):
+        raise TypeError(f"{argument} must be a number of seconds, not {type(seconds).__name__}: {seconds!r:.100}")
+    if not (-EXACT_INT / 1000 <= seconds <= EXACT_INT / 1000):  # NaN too is not within
+        raise ValueError(f"{argument} must be a finite number of seconds: {seconds!r:.100}")
+    if seconds < least:
+        raise ValueError(f"{argument} must be {least} or more: {seconds!r}")
+    return round(seconds * 1000)
+
+
+def checked_number(argument: str, value: object) -> float:
+    """The value, if it is a finite number. Raises TypeError or ValueError naming the argument."""
+    milliseconds(argument, value)
+    return value  # type: ignore[return-value]  # just checked
+
+
+def checked_each(argument: str, values: object, each: str) -> Iterable[Any]:
+    """The values, if they are a list or the like of `each`. Raises TypeError naming the argument."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise TypeError(f"{argument} must be a list of {each}, not {type(values).__name__}: {values!r:.100}")
+    return values
+
+
+def checked_text(argument: str, value: object) -> str:
+    """The value, if it is a str that UTF-8 can carry. Raises TypeError or ValueError naming the argument."""
+    if not isinstance(value, str):
+        raise TypeError(f"{argument} must be a str, not {type(value).__name__}: {value!r:.100}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{argument} must be valid Unicode: {value!r:.100}") from None
+    return value
+
+
+def to_json(argument: str, value: object) -> bytes:
+    """The value as JSON. Raises TypeError naming the argument if it is not JSON."""
+    try:
+        return orjson.dumps(value, option=_ONLY_JSON)
+    except TypeError as error:
+        raise TypeError(f"{argument} must be JSON or bytes: {error}") from None
+
+
+def to_data(argument: str, value: object) -> tuple[bytes, bool]:
+    """The bytes to store, and whether they are the caller's own: those are kept as they are, all else becomes JSON."""
+    own = isinstance(value, bytes | bytearray | memoryview)
+    if isinstance(value, memoryview):
+        size = value.nbytes  # refused before it is copied
+    elif isinstance(value, bytes | bytearray):
+        size = len(value)
+    else:
+        value = to_json(argument, value)
+        size = len(value)
+    if size > DATA_BYTES:
+        raise ValueError(f"{argument} must have at most {DATA_BYTES} bytes, not {size}")
+    return bytes(value), own
+
+
+def checked_lines(argument: str, names: object, most: int) -> str:
+    """Names, each once, a line each. Raises TypeError or ValueError naming the argument."""
+    if isinstance(names, str | bytes) or not isinstance(names, Iterable):
+        raise TypeError(f"{argument} must be a list of names, not {type(names).__name__}: {names!r:.100}")
+    unique = dict.fromkeys(checked_name(argument, name) for name in names)
+    if len(unique) > most:
+        raise ValueError(f"{argument} must be at most {most} names, not {len(unique)}")
+    return "\n".join(unique)

@@ -1,0 +1,180 @@
+"""Runs in applications and commands (never in zygote or child). Owns: what both clients share: where the server
+is, what an existing connection lends, and what its errors mean. Must not: send anything.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+import redis as redis_py
+
+from supervisor.engine.checks import DATA_BYTES, checked_each, checked_number
+from supervisor.engine.commands import MOST, Command, Grant
+from supervisor.engine.errors import DependencyError, LeaseholdError, OutcomeUnknown, StoreUnavailable
+from supervisor.engine.jobs import NewJob, new_job
+from supervisor.engine.keys import Namespace
+from supervisor.engine.orders import Queues
+from supervisor.engine.outcomes import Outcome
+
+T = TypeVar("T")
+Clock = Callable[[], float]
+
+SOCKET_TIMEOUT_S = 10.0
+_LONGEST_WAIT_S = 5.0
+_GLOBS_S = 1.0
+#: What a lease of no queue gives.
+NOTHING = Grant(0.0, None, [], [])
+EMBEDDED_URL = "embedded:"
+
+
+class Share(Protocol):
+    """A share in the embedded server."""
+
+    @property
+    def url(self) -> str: ...
+    def release(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the server is: `shown` is fit for messages, `share` what must be released."""
+
+    url: str
+    shown: str
+    share: Share | None
+
+
+def find_server(url: str | None) -> Address:
+    """The server of an url; if None, of LEASEHOLD_REDIS_URL; else the embedded one, started if need be (blocks)."""
+    if url is not None and not isinstance(url, str):
+        raise TypeError(f"url must be a str, not {type(url).__name__}: {url!r:.100}")
+    url = url or os.environ.get("LEASEHOLD_REDIS_URL") or EMBEDDED_URL
+    if url == EMBEDDED_URL:
+        from supervisor.engine import embedded  # only those who want a server of their own load what starts one
+
+        share = embedded.acquire()
+        return Address(share.url, "the embedded server", share)
+    return Address(url, redacted(url), None)
+
+
+def redacted(url: str) -> str:
+    """The url without its user and password."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def find_namespace(namespace: str | None) -> Namespace:
+    """The namespace of a name; of LEASEHOLD_NAMESPACE, if None; else leasehold."""
+    return Namespace(os.environ.get("LEASEHOLD_NAMESPACE") or "leasehold" if namespace is None else namespace)
+
+
+def checked_clock(clock: Clock | None) -> Clock:
+    """A clock to call; one that says None (the server's) if none was injected."""
+    if clock is None:
+        return lambda: None  # type: ignore[return-value]  # commands take None as the server's clock
+    if not callable(clock):
+        raise TypeError(f"clock must be callable, not {type(clock).__name__}: {clock!r:.100}")
+    return clock
+
+
+# Of a given connection's arguments, what redis-py has added for the pool they are from.
+_OF_THE_POOL = ("maint_notif", "oss_cluster", "orig_", "himport_registry", "event_dispatcher", "connection_pool")
+
+
+def borrowed_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a given pool, to make one of our own: nothing is sent twice, and replies are bytes."""
+    kept = {name: value for name, value in given.items() if not name.startswith(_OF_THE_POOL)}
+    own = {"retry_on_error": [], "retry_on_timeout": False, "decode_responses": False, "protocol": 2}
+    return {**kept, **own}
+
+
+def shown_address(given: Mapping[str, Any]) -> str:
+    """A given connection's server, fit for messages."""
+    return str(given.get("path") or f"{given.get('host', 'localhost')}:{given.get('port', 6379)}")
+
+
+def longest_wait_s(arguments: Mapping[str, Any]) -> float:
+    """How long one wait for bells may be: a socket that times out first would look like a lost server."""
+    timeout_s: float | None = arguments.get("socket_timeout", SOCKET_TIMEOUT_S)
+    return _LONGEST_WAIT_S if timeout_s is None else min(_LONGEST_WAIT_S, timeout_s / 2)
+
+
+def _clause(error: Exception) -> str:
+    return str(error).rstrip(".")
+
+
+def unreachable(shown: str, error: Exception) -> StoreUnavailable:
+    """Nothing was carried out: there was no connection to send it on."""
+    return StoreUnavailable(
+        f"cannot reach Redis at {shown}: {_clause(error)}. Nothing was sent;"
+        " is it running, and is LEASEHOLD_REDIS_URL right?"
+    )
+
+
+def unanswered(shown: str, command: Command[Any], error: Exception) -> StoreUnavailable | OutcomeUnknown:
+    """The connection ended between a call and its answer."""
+    name = command.script.name
+    if command.script.reads_only or isinstance(error, redis_py.BusyLoadingError):
+        return StoreUnavailable(
+            f"Redis at {shown} did not answer {name}: {_clause(error)}. Nothing has changed; try again."
+        )
+    return OutcomeUnknown(
+        f"Redis at {shown} did not answer {name}: {_clause(error)}. The outcome is unknown:"
+        " all of it was carried out, or none. Look before you call again."
+    )
+
+
+def refused(shown: str, command: Command[Any], error: Exception) -> LeaseholdError:
+    """The server answered with an error: a script's own refusal, or the server's. None comes after a first write."""
+    code, _, why = str(error).partition(" ")
+    if code in _REFUSALS:
+        return _REFUSALS[code](why.partition(" script: ")[0])
+    return StoreUnavailable(f"Redis at {shown} refused {command.script.name}: {_clause(error)}. Nothing has changed.")
+
+
+_REFUSALS: dict[str, type[LeaseholdError]] = {"DEPENDENCY": DependencyError, "REFUSED": LeaseholdError}
+
+
+def checked_block_s(block: float) -> float:
+    """Seconds to wait for a job at most. Raises TypeError or ValueError naming the argument."""
+    if checked_number("block", block) < 0:
+        raise ValueError(f"block must be 0 or more seconds: {block!r}")
+    return block
+
+
+def checked_many(queue: str, given: Iterable[Mapping[str, Any]]) -> list[list[NewJob]]:
+    """put_many's jobs, all checked before the first is sent, in batches of at most 1,000 jobs and 256 MB of data."""
+    batches: list[list[NewJob]] = []
+    room_bytes = 0
+    for one in checked_each("jobs", given, "dicts of put's arguments"):
+        if not isinstance(one, Mapping):
+            raise TypeError(f"jobs must be dicts of put's arguments, not {type(one).__name__}: {one!r:.100}")
+        arguments = dict(one)
+        if "klass" not in arguments:
+            raise TypeError(f"jobs must each have a klass: {one!r:.100}")
+        job = new_job("put", queue, arguments.pop("klass"), arguments.pop("data", None), arguments)
+        if not batches or len(batches[-1]) == MOST or room_bytes < job.size_bytes:
+            batches.append([])
+            room_bytes = DATA_BYTES
+        batches[-1].append(job)
+        room_bytes -= job.size_bytes
+    return batches
+
+
+def worker_of(outcomes: Sequence[Outcome]) -> str:
+    """The one worker whose leases these outcomes end. Raises TypeError or ValueError naming the argument."""
+    for outcome in outcomes:
+        if not isinstance(outcome, Outcome):
+            raise TypeError(f"outcomes must be Completed, Retried, Failed, Released or Died: {outcome!r:.100}")
+    workers = {outcome.lease.worker for outcome in outcomes}
+    if len(workers) > 1:
+        raise ValueError(f"outcomes must all be of one worker's leases, not of {', '.join(sorted(workers))}")
+    return workers.pop()
+
+
+def pause_s(grant: Grant, left_s: float, longest_s: float, wanted: Queues) -> float:
+    """How long to wait for a bell before the next lease, if none rings. New queues may match a glob meanwhile."""
+    pause = min(left_s, longest_s, _GLOBS_S if wanted.has_globs else longest_s)
+    return pause if grant.next_at_unix is None else min(pause, grant.next_at_unix - grant.now_unix)

@@ -1,0 +1,393 @@
+"""Runs in every process that speaks to Redis. Owns: how a call that only looks becomes a script with arguments, and its
+reply a value (commands.py: those that change something). Must not: do I/O.
+
+Every builder checks what it is given and raises TypeError or ValueError naming the argument, before anything is sent.
+`now` is an injected clock's time in unix seconds; None = the server's clock.
+"""
+
+import datetime
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+import orjson
+
+from supervisor.engine import scripts
+from supervisor.engine.checks import checked_int, milliseconds
+from supervisor.engine.commands import MOST, Command, checked_batch, checked_queues, now_ms
+from supervisor.engine.jobs import DEFAULT_RETRIES, JobRecord
+from supervisor.engine.keys import GROUP_BYTES, checked_name
+from supervisor.engine.recurring import Recurring, parse_recurring
+
+#: The states by which the jobs of a queue are listed.
+STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "complete", "failed")
+_SHOWN_HISTORY = 100  # entries of a job's history, the first one among them
+_CELLS = 287  # of a histogram: 60 of seconds, 59 of minutes, 92 of quarters, 48 of hours, 28 of days
+_DAY_S = 86400
+_COUNTED = ("failures", "failed", "retries", "deaths", "interruptions")
+_LAST_DAY_S = 253402300799  # the last second that a date can name
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many jobs of a queue are in each state. `waiting` counts the front and what is due; `stalled` leases have run
+    out and were not taken over yet. `paused`: nothing new is leased from it.
+    """
+
+    waiting: int
+    running: int
+    stalled: int
+    scheduled: int
+    depends: int
+    recurring: int
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The shortest heartbeat and the longest grace of some queues, in seconds."""
+
+    heartbeat_s: float
+    grace_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker, when it last leased or renewed, and how many of its leases run, and have run out."""
+
+    name: str
+    running: int
+    stalled: int
+    seen_unix: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerJobs:
+    """The jobs (jids) that a worker holds, in the order in which it leased them. `seen_unix` None: nobody knows it."""
+
+    name: str
+    seen_unix: float | None
+    running: list[str]
+    stalled: list[str]
+
+
+J = TypeVar("J", covariant=True)
+
+
+@dataclass(frozen=True)
+class Tracked(Generic[J]):
+    """The jobs that are tracked, and the jids of those that are gone; tracked last first."""
+
+    jobs: Sequence[J]
+    expired: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How long something took, in seconds: `variance` and `std` are the sample's. The cells of the histogram: seconds
+    to a minute (0 to 59), minutes to an hour (60 to 118), quarters of an hour to a day (119 to 210), hours to three
+    days (211 to 258), days (259 to 286: 30 days and more). Older days have no histogram: all cells are 0.
+    """
+
+    count: int
+    mean: float
+    variance: float
+    std: float
+    histogram: list[int]
+
+    @property
+    def total(self) -> int:
+        """How many there were; qless's name of the count."""
+        return self.count
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """A queue's UTC day. `wait`: from when a job was put, or came back, to its lease; `run`: from its lease to its
+    completion. `failures` counts each fail, `failed` those of them that are still failed, `retries` the failures that
+    were tried again.
+    """
+
+    queue: str
+    date: datetime.date
+    wait: Spread
+    run: Spread
+    failures: int
+    failed: int
+    retries: int
+    deaths: int
+    interruptions: int
+
+
+# Jobs.
+
+
+def jobs(jids: Sequence[str], *, now: float | None = None) -> Command[list[JobRecord | None]]:
+    """Up to 1,000 jobs as they are; None where there is none."""
+    checked_batch("jids", jids)
+    return Command(scripts.JOB, (now_ms(now), *(checked_name("jid", jid) for jid in jids)), _parse_jobs)
+
+
+def failed_groups(*, now: float | None = None) -> Command[dict[str, int]]:
+    """How many failed jobs each group has."""
+    return Command(scripts.FAILED, (now_ms(now), "", 0, 0), _parse_numbers)
+
+
+def failed_jobs(
+    group: str, start: int = 0, limit: int = 25, *, now: float | None = None
+) -> Command[tuple[int, list[JobRecord]]]:
+    """The size of a group of failed jobs, and up to `limit` (0 to 1,000) of them, newest first, from `start` on."""
+    page = checked_int("start", start, 0), checked_int("limit", limit, 0, MOST)
+    return Command(scripts.FAILED, (now_ms(now), checked_name("group", group, GROUP_BYTES), *page), _parse_page)
+
+
+def listed(
+    state: str, queue: str | None = None, offset: int = 0, count: int = 25, *, now: float | None = None
+) -> Command[list[JobRecord]]:
+    """Up to `count` (0 to 1,000) jobs of a queue in a state. Waiting, running, stalled, scheduled and depends in the
+    order in which they will be leased, end, may run, were put; complete and failed newest first, of those 10,000 that
+    ended last. Without a queue: of all queues, complete or failed only.
+    """
+    if state not in STATES:
+        raise ValueError(f"state must be one of {', '.join(STATES)}, recurring: {state!r:.100}")
+    if queue is None and state not in ("complete", "failed"):
+        raise ValueError(f"state must be complete or failed without a queue: {state!r}")
+    name = "" if queue is None else checked_name("queue", queue)
+    return Command(scripts.LIST, (now_ms(now), state, name, *_page(offset, count)), _parse_list)
+
+
+def peek(queue: str, count: int = 1, *, now: float | None = None) -> Command[list[JobRecord]]:
+    """The `count` (to 1,000) jobs that the next leases of the queue would give, in order; they stay where they are."""
+    return Command(
+        scripts.PEEK, (now_ms(now), checked_name("queue", queue), checked_int("n", count, 0, MOST)), _parse_list
+    )
+
+
+def tagged(
+    tag: str, offset: int = 0, count: int = 25, *, now: float | None = None
+) -> Command[tuple[int, list[JobRecord]]]:
+    """How many jobs have a tag, and up to `count` (0 to 1,000) of them, oldest tagged first."""
+    return Command(scripts.TAGGED, (now_ms(now), checked_name("tag", tag), *_page(offset, count)), _parse_page)
+
+
+def tags(offset: int = 0, count: int = 25) -> Command[dict[str, int]]:
+    """Up to `count` (0 to 1,000) tags and how many jobs each has, most used first."""
+    return Command(scripts.TAGS, _page(offset, count), _parse_numbers)
+
+
+def tracked(offset: int = 0, count: int = MOST, *, now: float | None = None) -> Command[Tracked[JobRecord]]:
+    """Up to `count` (0 to 1,000) of the tracked jobs, those tracked last first."""
+    return Command(scripts.TRACKED, (now_ms(now), *_page(offset, count)), _parse_tracked)
+
+
+# Queues.
+
+
+def recurring(jid: str) -> Command[Recurring | None]:
+    """What comes again under this jid; None if nothing does."""
+    args = "", checked_name("jid", jid), 0, 1
+    return Command(scripts.RECURRING, args, lambda reply: parse_recurring(reply[0]) if reply else None)
+
+
+def recurring_in(queue: str, offset: int = 0, count: int = 25) -> Command[list[Recurring]]:
+    """What comes again in a queue, the next first: up to `count` (0 to 1,000), from `offset` on."""
+    args = checked_name("queue", queue), "", *_page(offset, count)
+    return Command(scripts.RECURRING, args, _parse_recurring)
+
+
+def names() -> Command[list[str]]:
+    """The queues that were ever put to and not forgotten, in the order of their first put."""
+    return Command(scripts.NAMES, (), _parse_names)
+
+
+def counts(queues: Sequence[str] = (), offset: int = 0, *, now: float | None = None) -> Command[dict[str, Counts]]:
+    """The counts of some queues; or, in their order, of 1,000 of those that `names` has, from `offset` on."""
+    wanted = checked_queues(queues) if queues else ()
+    return Command(scripts.COUNTS, (now_ms(now), checked_int("offset", offset, 0), *wanted), _parse_counts)
+
+
+def timing(queues: Sequence[str]) -> Command[Timing]:
+    """How a worker of these queues is to time itself, by their configuration."""
+    return Command(scripts.TIMING, checked_queues(queues), lambda reply: Timing(reply[0] / 1000, reply[1] / 1000))
+
+
+def stats(queue: str, date: object = None, *, now: float | None = None) -> Command[Stats]:
+    """A queue's figures of one UTC day: a date, "YYYY-MM-DD" or unix seconds; None = today."""
+    day = "" if date is None else _day_s(date)
+    name = checked_name("queue", queue)
+    return Command(scripts.STATS, (now_ms(now), name, day), lambda reply: _parse_stats(name, reply))
+
+
+# Workers.
+
+
+def workers(offset: int = 0, count: int = MOST, *, now: float | None = None) -> Command[list[Worker]]:
+    """Up to `count` (0 to 1,000) workers, the most recently seen first."""
+    return Command(scripts.WORKERS, (now_ms(now), *_page(offset, count)), _parse_workers)
+
+
+def worker(name: str, *, now: float | None = None) -> Command[WorkerJobs]:
+    """What one worker holds."""
+    checked_name("name", name)
+    return Command(scripts.WORKER, (now_ms(now), name), lambda reply: _parse_worker(name, reply))
+
+
+# Configuration.
+
+
+def settings() -> Command[dict[str, str]]:
+    """What is set, as it is stored: `<option>` and `<option>-<queue>`."""
+    return Command(scripts.SETTINGS, (), _fields)
+
+
+# Arguments.
+
+
+def _page(offset: int, count: int) -> tuple[int, int]:
+    return checked_int("offset", offset, 0), checked_int("count", count, 0, MOST)
+
+
+def _day_s(date: object) -> int:
+    """Midnight UTC of the day, in unix seconds."""
+    if isinstance(date, str):
+        try:
+            date = datetime.date.fromisoformat(date)
+        except ValueError:
+            raise ValueError(f"date must be YYYY-MM-DD: {date!r:.100}") from None
+    if isinstance(date, datetime.datetime):
+        raise TypeError(f"date must be a date, YYYY-MM-DD or unix seconds, not a datetime: {date!r}")
+    if isinstance(date, datetime.date):
+        return (date - datetime.date(1970, 1, 1)).days * _DAY_S
+    if not isinstance(date, int | float):
+        raise TypeError(f"date must be a date, YYYY-MM-DD or unix seconds, not {type(date).__name__}: {date!r:.100}")
+    second = milliseconds("date", date, least=0) // 1000
+    if second > _LAST_DAY_S:
+        raise ValueError(f"date must be before the year 10000: {date!r}")
+    return second - second % _DAY_S
+
+
+# Replies.
+
+
+def _parse_numbers(reply: list[Any]) -> dict[str, int]:
+    return {reply[i].decode(): int(reply[i + 1]) for i in range(0, len(reply), 2)}
+
+
+def _fields(flat: Sequence[bytes]) -> dict[str, str]:
+    return {flat[i].decode(): flat[i + 1].decode() for i in range(0, len(flat), 2)}
+
+
+def _unix(ms: int | str | None) -> float | None:
+    return int(ms) / 1000 if ms else None
+
+
+def _parse_job(row: list[Any]) -> JobRecord:
+    jid, state, expires_ms, due_ms, finished_ms, data, failure, result, tags, entries, parents, children = row[:12]
+    fields = _fields(row[12:])
+    token, _, worker = fields.get("owner", "").partition(":")
+    held = fields.get("state") == "running"
+    return JobRecord(
+        jid=jid.decode(),
+        state=state.decode(),
+        queue=fields["queue"],
+        klass=fields["klass"],
+        raw=data or b"",
+        is_bytes="bytes" in fields,
+        priority=int(fields.get("priority", 0)),
+        retries=int(fields.get("retries", DEFAULT_RETRIES)),
+        timeout_s=int(fields["timeout"]) / 1000 if "timeout" in fields else None,
+        max_deaths=int(fields["max_deaths"]) if "max_deaths" in fields else None,
+        failures=int(fields.get("failures", 0)),
+        deaths=int(fields.get("deaths", 0)),
+        interruptions=int(fields.get("interruptions", 0)),
+        put_unix=int(fields["put"]) / 1000,
+        due_unix=_unix(due_ms),
+        expires_unix=_unix(expires_ms),
+        worker=worker if held else None,
+        token=int(token) if held else None,
+        started=held and "started" in fields,
+        failure=orjson.loads(failure) if failure else None,
+        result=orjson.loads(result) if result else None,
+        tags=tags.decode().split("\n") if tags else [],
+        tracked="tracked" in fields,
+        dependencies=[parent.decode() for parent in parents],
+        dependents=[child.decode() for child in children],
+        on_parent_failure=fields.get("policy", "wait"),
+        history=_history(fields, entries, finished_ms),
+        spawned_from=fields.get("spawned"),
+    )
+
+
+def _history(fields: dict[str, str], entries: list[bytes], finished_ms: int) -> list[dict[str, Any]]:
+    """The first entry and the last ones are what the record says; the list has what lies between."""
+    born_ms, _, queue = fields.get("born", f"{fields['put']}:{fields['queue']}").partition(":")
+    history: list[dict[str, Any]] = [{"what": "put", "when": int(born_ms) / 1000, "queue": queue}]
+    history += map(orjson.loads, entries)
+    told = fields.get("told")
+    if "popped" in fields and fields.get("state") in ("running", "complete") and not told:
+        worker = fields.get("owner", "").partition(":")[2]
+        history.append({"what": "popped", "when": int(fields["popped"]) / 1000, "worker": worker})
+    if finished_ms and fields.get("state") == "complete" and told != "completed":
+        history.append({"what": "completed", "when": finished_ms / 1000})
+    return history[:1] + history[1:][1 - _SHOWN_HISTORY :]
+
+
+def _parse_jobs(reply: list[Any]) -> list[JobRecord | None]:
+    return [_parse_job(row) if row else None for row in reply]
+
+
+def _parse_list(reply: list[Any]) -> list[JobRecord]:
+    return [_parse_job(row) for row in reply]
+
+
+def _parse_page(reply: list[Any]) -> tuple[int, list[JobRecord]]:
+    return reply[0], _parse_list(reply[1:])
+
+
+def _parse_tracked(reply: list[Any]) -> Tracked[JobRecord]:
+    return Tracked(_parse_list(reply[0]), _parse_names(reply[1]))
+
+
+def _parse_names(reply: list[bytes]) -> list[str]:
+    return [name.decode() for name in reply]
+
+
+def _parse_recurring(reply: list[Any]) -> list[Recurring]:
+    return [parse_recurring(row) for row in reply]
+
+
+def _parse_counts(reply: list[Any]) -> dict[str, Counts]:
+    return {row[0].decode(): Counts(*(*row[1:7], row[7] == 1)) for row in reply}
+
+
+def _parse_workers(reply: list[Any]) -> list[Worker]:
+    return [Worker(name.decode(), running, stalled, seen_ms / 1000) for name, seen_ms, running, stalled in reply]
+
+
+def _parse_worker(name: str, reply: list[Any]) -> WorkerJobs:
+    seen_ms, running, stalled = reply
+    return WorkerJobs(name, _unix(seen_ms), _parse_names(running), _parse_names(stalled))
+
+
+def _parse_stats(queue: str, reply: list[Any]) -> Stats:
+    day_s, figures, cells = reply[0], _fields(reply[1]), _parse_numbers(reply[2])
+    return Stats(
+        queue=queue,
+        date=datetime.date(1970, 1, 1) + datetime.timedelta(seconds=day_s),
+        wait=_spread("wait", figures, cells),
+        run=_spread("run", figures, cells),
+        **{count: int(figures.get(count, 0)) for count in _COUNTED},
+    )
+
+
+def _spread(kind: str, figures: dict[str, str], cells: dict[str, int]) -> Spread:
+    n = int(figures.get(f"{kind}.n", 0))
+    variance = float(figures.get(f"{kind}.m2", 0)) / 1e6 / (n - 1) if n > 1 else 0.0
+    return Spread(
+        count=n,
+        mean=float(figures.get(f"{kind}.mean", 0)) / 1000,
+        variance=variance,
+        std=math.sqrt(variance),
+        histogram=[cells.get(f"{kind[0]}{cell}", 0) for cell in range(_CELLS)],
+    )

@@ -1,0 +1,40 @@
+#!lua flags=allow-oom
+-- configure.lua — set an option of the configuration, or unset it.
+--
+-- Called by: commands.configure (supervisor/engine/commands.py)
+-- Holds:     nobody waits for a bell when a queue has been freed
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   now, unix ms; "" = the server's clock
+-- ARGV[2]   option
+-- ARGV[3]   queue; "" = of the whole namespace, or of the queues that have none of their own
+-- ARGV[4]   value; "" = unset it
+--
+-- Returns   1, or 0 if that is what it was.
+-- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
+
+--- @include clock
+--- @include plan
+--- @include events
+local option, queue, value = ARGV[2], ARGV[3], ARGV[4]
+local FREEING = { paused = true, ["max-concurrency"] = true, grace = true }
+
+local key, field = P .. "config", queue == "" and option or option .. "-" .. queue
+local had = redis.call("HGET", key, field) or ""
+if had == value then return 0 end
+if value == "" then del_fields({ key, field }) else set_fields({ key, field, value }) end
+
+if option == "paused" then
+  announce(value == "1" and "queue.paused" or "queue.unpaused", { queue = queue ~= "" and queue or nil })
+else
+  announce("config.changed", { option = field, value = value ~= "" and value or nil })
+end
+
+if FREEING[option] and not (option == "paused" and value == "1") then
+  local freed = queue == "" and redis.call("ZRANGE", P .. "queues", 0, -1) or { queue }
+  for _, one in ipairs(freed) do
+    if queue == "" or redis.call("ZSCORE", P .. "queues", one) then ring(one) end
+  end
+end
+commit()
+return 1

@@ -1,0 +1,41 @@
+#!lua
+-- depend.lua — change what a job waits for. Without anything left it goes where it would have gone.
+--
+-- Called by: commands.depend, commands.undepend (supervisor/engine/commands.py)
+-- Holds:     INV-1 a job lies in exactly one place
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   now, unix ms; "" = the server's clock
+-- ARGV[2]   jid
+-- ARGV[3]   "on" (these too), "off" (these no longer) or "all" (none any longer)
+-- ARGV[4..] jids
+--
+-- Returns   1, or 0 if there is no such job.
+-- Errors    DEPENDENCY if the job is not in state depends, or would wait for itself. WRONGTYPE for a foreign key of
+--           ours. Nothing has changed then.
+
+--- @include clock
+--- @include stage
+local rec, how, given = read_job(ARGV[2]), ARGV[3], {}
+if not rec then return 0 end
+if rec.state ~= "depends" then
+  refuse("DEPENDENCY", "job " .. rec.jid .. " is not in state depends but " .. (rec.state or "waiting"))
+end
+for i = 4, #ARGV do given[#given + 1] = ARGV[i] end
+
+if how == "on" then
+  local cycle = stage.cycle_with(rec, given)
+  if cycle then refuse("DEPENDENCY", cycle) end
+  local unmet, fatal = stage.unmet_parents(rec, given)
+  if fatal then kin.fail_with_parent(rec, fatal, "has failed") end
+  for _, parent in ipairs(fatal and {} or unmet) do edges.bind(rec, parent) end
+else
+  local mine = {}
+  for _, parent in ipairs(edges.parents_of(rec.jid)) do mine[parent] = true end
+  for _, parent in ipairs(how == "all" and edges.parents_of(rec.jid) or given) do
+    if mine[parent] and rec.state == "depends" then kin.satisfy(rec, parent) end
+    mine[parent] = nil
+  end
+end
+commit()
+return 1

@@ -1,0 +1,24 @@
+#!lua flags=allow-oom
+-- fail.lua — fail a job by hand, whatever state it is in.
+--
+-- Called by: commands.fail (supervisor/engine/commands.py)
+-- Holds:     INV-3 whoever ran it has lost it
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   now, unix ms; "" = the server's clock
+-- ARGV[2]   jid
+-- ARGV[3]   group
+-- ARGV[4]   failure as JSON
+--
+-- Returns   1, or 0 if there is no such job.
+-- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
+
+--- @include clock
+--- @include moves
+local rec = read_job(ARGV[2])
+if not rec then return 0 end
+moves.take_away(rec)
+drop(P .. "result:" .. rec.jid)
+moves.to_failed(rec, ARGV[3], ARGV[4])
+commit()
+return 1

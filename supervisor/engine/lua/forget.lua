@@ -1,0 +1,26 @@
+#!lua flags=allow-oom
+-- forget.lua — take a queue out of the list of queues, if nothing lies in it.
+--
+-- Called by: commands.forget (supervisor/engine/commands.py)
+-- Holds:     INV-2 no job is out of sight
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   now, unix ms; "" = the server's clock
+-- ARGV[2]   queue
+--
+-- Returns   1, or 0 if it is not known.
+-- Errors    REFUSED if jobs or recurrences lie in it. WRONGTYPE for a foreign key of ours. Nothing has changed then.
+
+--- @include clock
+--- @include plan
+local queue = ARGV[2]
+for _, part in ipairs({ "waiting", "front", "running", "scheduled", "depends", "recurring" }) do
+  local n = redis.call("ZCARD", queue_key(queue, part))
+  if n > 0 then refuse("REFUSED", "queue " .. queue .. " is not empty: " .. part .. " has " .. n) end
+end
+local known = redis.call("ZSCORE", P .. "queues", queue)
+place(P .. "queues", queue, false)
+if redis.call("HEXISTS", P .. "announced", queue) == 1 then del_fields({ P .. "announced", queue }) end
+drop(P .. "bell:" .. queue)
+commit()
+return known and 1 or 0

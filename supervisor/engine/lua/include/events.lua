@@ -1,0 +1,36 @@
+-- events.lua: what happens, said to whoever listens; while nobody does it costs one look per script.
+--- @include clock
+--- @include plan
+local listened
+
+local function heard()
+  if listened == nil then
+    local found = redis.pcall("PUBSUB", "NUMSUB", P .. "events") -- an account that may not ask is not heard
+    listened = (found[2] or 0) > 0
+  end
+  return listened
+end
+
+-- Says that something happened to a job; `job` needs jid, queue and klass. Tracked ones have a channel of their own.
+local function tell_of(event, job, more)
+  if not job.tracked and not heard() then return end
+  local said = more or {}
+  said.event, said.when, said.jid, said.queue, said.klass = event, now / 1000, job.jid, job.queue, job.klass
+  if job.tracked then said.tracked = true end
+  local message = cjson.encode(said)
+  if heard() then publish("events", message) end
+  if job.tracked then publish("tracked", message) end
+end
+
+-- Says something that is about no job.
+local function announce(event, said)
+  if not heard() then return end
+  said.event, said.when = event, now / 1000
+  publish("events", cjson.encode(said))
+end
+
+-- A hint in a worker's mailbox: it holds less than it believes, or knows fewer queues than there are. Only those that
+-- number their exchanges read it.
+local function hint(worker, message)
+  if redis.call("EXISTS", P .. "worker:" .. worker) == 1 then push(P .. "mail:" .. worker, message, 100, 3600000) end
+end

@@ -1,0 +1,105 @@
+-- evidence.lua: what a check finds, and what it reads with. Nothing that it reads is trusted: a key may be of any type,
+-- a field may be any text. What would mend a violation is planned as it is found, and sets are read as the plan leaves
+-- them; a check that only looks does not commit.
+--- @include clock
+--- @include plan
+local reports, urgent, floors, types = {}, {}, {}, {}
+local records, judged, hashes, changes, sizes = {}, {}, {}, {}, {}
+
+-- One violation, and what is done about it if the check mends.
+local function report(kind, subject, detail, done)
+  for _, text in ipairs({ kind, subject, detail, done }) do reports[#reports + 1] = text end
+end
+
+-- Whether there is a key of the type that its name promises. One of another type stands in the way of whatever is to be
+-- written there, so it must go before anything else is mended.
+local function is_there(name, expected)
+  local found = types[name]
+  if not found then
+    found = redis.call("TYPE", P .. name).ok
+    types[name] = found
+    if found ~= "none" and found ~= expected then
+      urgent[#urgent + 1] = {
+        kind = "foreign-type", subject = name, detail = "is a " .. found .. " where a " .. expected .. " belongs",
+        aside = { name },
+      }
+    end
+  end
+  return found == expected
+end
+
+-- Asks for a type only if there is one to be reported: records come by the hundred thousand.
+local function read_hash(name)
+  local fields = redis.pcall("HGETALL", P .. name)
+  if fields.err then is_there(name, "hash") end
+  if #fields == 0 then return false end
+  local rec = {}
+  for i = 1, #fields, 2 do rec[fields[i]] = fields[i + 1] end
+  hashes[rec] = name
+  return rec
+end
+
+local function change(rec, field, value)
+  if rec[field] == value then return end
+  rec[field] = value
+  changes[rec] = changes[rec] or {}
+  changes[rec][field] = true
+end
+
+local function score_in(name, member)
+  local planned = zsets[P .. name] and zsets[P .. name][member]
+  if planned ~= nil then return planned or nil end
+  return is_there(name, "zset") and tonumber(redis.call("ZSCORE", P .. name, member) or nil) or nil
+end
+
+-- A whole number as scores, sequences, tokens and times are, or nil. Half of what a sequence has room for: a counter
+-- that is raised to a damaged one must have somewhere to go.
+local function whole(text)
+  local n = tonumber(text)
+  return n and math.abs(n) <= 2 ^ 51 and n == math.floor(n) and n or nil
+end
+
+local function says(text) return text and text ~= "" end
+
+local function text_of(number) return string.format("%.0f", number) end
+
+-- The size of a set that an index speaks of: "tags" says how many jobs have a tag, "groups" only that some failed so.
+local function size_of(index, set, name)
+  local id = set .. name
+  if sizes[id] then return sizes[id] end
+  local n, listed = is_there(id, "zset") and redis.call("ZCARD", P .. id) or 0, score_in(index, name)
+  local size = { index = index, name = name, n = n, dirty = false }
+  if (n > 0) ~= (listed ~= nil) or index == "tags" and listed and listed ~= n then
+    local told = not listed and "none" or index == "tags" and text_of(listed) or "some"
+    report("wrong-count", id, "has " .. n .. " jobs, but " .. index .. " says " .. told, "set " .. index .. " right")
+    size.dirty = true
+  end
+  sizes[id] = size
+  return size
+end
+
+-- Into a set, or out of it (score nil), with the index that goes by it.
+local function move_in(name, member, score)
+  if (score ~= nil) == (score_in(name, member) ~= nil) then return end
+  local tag, group = string.match(name, "^tag:(.*)$"), string.match(name, "^failed:(.*)$")
+  local size = tag and size_of("tags", "tag:", tag) or group and size_of("groups", "failed:", group)
+  if size then size.n, size.dirty = size.n + (score and 1 or -1), true end
+  place(P .. name, member, score or false)
+end
+
+-- Whatever a plan writes to must have been looked at, or the plan would fail half-way.
+local function wake(queue)
+  is_there("bell:" .. queue, "list")
+  ring(queue)
+end
+
+local function list_queue(queue)
+  if score_in("queues", queue) then return end
+  report("unlisted-queue", queue, "has jobs, but is not among the known queues", "listed it")
+  place(P .. "queues", queue, now)
+end
+
+-- A number that was drawn from a counter: below it, the counter would give it a second time.
+local function drawn(counter, number)
+  if number and number > (floors[counter] or -1) then floors[counter] = number end
+end

@@ -1,0 +1,16 @@
+-- held.lua: what a worker holds, as a reader sees it.
+--- @include config
+-- A worker that was not seen since is forgotten.
+local function last_seen_least() return now - setting_ms("max-worker-age") end
+
+-- The jids whose leases run, and those whose leases have run out; of the first `last` + 1 leases, or of all (-1).
+local function held_by(worker, last)
+  local running, stalled = {}, {}
+  for _, jid in ipairs(redis.call("ZRANGE", P .. "held:" .. worker, 0, last)) do
+    local queue = redis.call("HGET", job_key(jid), "queue")
+    local expiry = queue and tonumber(redis.call("ZSCORE", queue_key(queue, "running"), jid))
+    local line = expiry and expiry <= now and stalled or running
+    line[#line + 1] = jid
+  end
+  return running, stalled
+end

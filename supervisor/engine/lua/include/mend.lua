@@ -1,0 +1,49 @@
+-- mend.lua: carries out what a check has found to be done.
+--- @include judge
+local ASIDE_MS = 2592000000 -- for how long that is kept which stood in the way
+
+local function judge_counters()
+  for counter, floor in pairs(floors) do
+    local value = is_there(counter, "string") and redis.call("GET", P .. counter) or "0"
+    if (whole(value) or -1) < floor then
+      local detail = "is " .. value .. ", but " .. text_of(floor) .. " was given out"
+      urgent[#urgent + 1] = { kind = "counter-behind", subject = counter, detail = detail, floor = text_of(floor) }
+    end
+  end
+end
+
+local function mend_first(one)
+  if one.floor then
+    redis.call("SET", P .. one.subject, one.floor)
+    return "raised it to " .. one.floor
+  end
+  for _, name in ipairs(one.aside) do
+    if types[name] ~= "none" then
+      local aside = P .. "aside:" .. text_of(now) .. ":" .. name
+      redis.call("RENAME", P .. name, aside)
+      redis.call("PEXPIRE", aside, ASIDE_MS)
+      types[name] = "none"
+    end
+  end
+  return "moved it aside, where it stays for 30 days"
+end
+
+local function plan_changes()
+  for rec, fields in pairs(changes) do
+    local is_more = rec.kin or rec.noted or rec.tagged or rec.tracked
+    if records[rec.jid] == rec and is_more then change(rec, "special", "1") end
+    local key = P .. hashes[rec]
+    local set_of, unset = { key }, { key }
+    for field in pairs(fields) do
+      local value = rec[field]
+      if value == nil then unset[#unset + 1] = field else set_of[#set_of + 1], set_of[#set_of + 2] = field, value end
+    end
+    if #set_of > 1 then set_fields(set_of) end
+    if #unset > 1 then del_fields(unset) end
+  end
+  for _, size in pairs(sizes) do
+    if size.dirty then
+      place(P .. size.index, size.name, size.n > 0 and (size.index == "tags" and size.n or now))
+    end
+  end
+end

@@ -1,0 +1,146 @@
+-- record.lua: the records of jobs: tables of their fields and their jid. Each is read once, changed in place, and what
+-- differs is written once, by commit().
+--- @include clock
+--- @include plan
+local records, patches = {}, {}
+local UNWRITTEN = {}
+local holders = {} -- jid -> the worker that this script has taken it from
+
+local function read_fields(key)
+  local flat_fields = redis.call("HGETALL", key)
+  if #flat_fields == 0 then return nil end
+  local fields = {}
+  for i = 1, #flat_fields, 2 do fields[flat_fields[i]] = flat_fields[i + 1] end
+  return fields
+end
+
+local function adopt(jid, fields)
+  local rec = { jid = jid, was = fields or UNWRITTEN }
+  for field, value in pairs(rec.was) do rec[field] = value end
+  for field, value in pairs(patches[jid] or {}) do rec[field] = value end
+  patches[jid], records[jid] = nil, rec
+  return rec
+end
+
+-- The record of a job, with whatever this script has done to it; nil if there is none.
+local function read_job(jid)
+  if records[jid] == nil then
+    local fields = read_fields(job_key(jid))
+    if fields then return adopt(jid, fields) end
+    records[jid] = false
+  end
+  return records[jid] or nil
+end
+
+local tracks
+
+-- A tracked jid stays tracked when its job is put anew.
+local function create_job(jid)
+  local rec = adopt(jid)
+  if tracks == nil then tracks = redis.call("EXISTS", P .. "tracked") == 1 end
+  rec.tracked = tracks and redis.call("ZSCORE", P .. "tracked", jid) and 1 or nil
+  return rec
+end
+
+-- Changes some fields of a record that need not be read whole for that.
+local function patch(jid, fields)
+  local known = records[jid] or patches[jid]
+  if not known then
+    patches[jid] = fields
+    return
+  end
+  for field, value in pairs(fields) do known[field] = value end
+end
+
+-- A hash that was empty is written as it is.
+local function plan_new(key, fields)
+  local set = { key }
+  for field, value in pairs(fields) do
+    if field ~= "jid" and field ~= "was" then
+      set[#set + 1] = field
+      set[#set + 1] = value
+    end
+  end
+  set_fields(set)
+end
+
+local function plan_fields(key, fields, was)
+  local set, unset = { key }, { key }
+  for field, value in pairs(fields) do
+    if field ~= "jid" and field ~= "was" and tostring(value) ~= was[field] then
+      set[#set + 1] = field
+      set[#set + 1] = value
+    end
+  end
+  for field in pairs(was) do
+    if fields[field] == nil then unset[#unset + 1] = field end
+  end
+  if #set > 1 then set_fields(set) end
+  if #unset > 1 then del_fields(unset) end
+end
+
+-- Retention deletes a completed job without reading it: its score says whether there is more than record and data.
+local function special_score(when) return math.floor(when) + 0.5 end
+
+local function mark_special(jid)
+  local when = (zsets[P .. "complete"] or {})[jid] or redis.call("ZSCORE", P .. "complete", jid)
+  if when then place(P .. "complete", jid, special_score(when)) end
+end
+
+finish_with(function()
+  for jid, fields in pairs(patches) do plan_new(job_key(jid), fields) end
+  for jid, rec in pairs(records) do
+    if rec then
+      -- Whoever completes a job without reading it whole must see that there is more than its record and its data.
+      rec.special = (rec.kin or rec.noted or rec.tagged or rec.tracked) and 1 or nil
+      if rec.was == UNWRITTEN then plan_new(job_key(jid), rec) else plan_fields(job_key(jid), rec, rec.was) end
+      if rec.state == "complete" and rec.special and not rec.was.special then mark_special(jid) end
+    end
+  end
+end)
+
+-- Nothing of a job remains that is nothing but its record and its data, and of which nothing was planned.
+local function erase_plain(jid)
+  records[jid] = false
+  dropped[#dropped + 1] = job_key(jid)
+  dropped[#dropped + 1] = P .. "data:" .. jid
+end
+
+-- Nothing of a job remains; it must have left its place, its tags and its kin.
+local function erase(jid)
+  records[jid], patches[jid] = false, nil
+  drop(job_key(jid))
+  drop(P .. "data:" .. jid)
+  drop(P .. "failure:" .. jid)
+  drop(P .. "result:" .. jid)
+  drop(P .. "history:" .. jid)
+end
+
+-- A line of the job's history. The first one, and those that the record still says, are not written down.
+local function note(rec, what, fields, when)
+  rec.noted = 1
+  fields.what, fields.when = what, (when or now) / 1000
+  push(P .. "history:" .. rec.jid, cjson.encode(fields), 99)
+end
+
+local function owner_of(rec) return string.match(rec.owner or "", "^(%d+):(.*)$") end
+
+-- Writes down what the record says of its last lease and completion, before it is lost or something else is noted.
+local function note_present(rec)
+  local _, worker = owner_of(rec)
+  if not worker then return end
+  if not rec.told then note(rec, "popped", { worker = worker }, rec.popped) end
+  rec.told = rec.told or "popped"
+  if rec.state == "complete" and rec.told == "popped" then
+    local when = redis.call("ZSCORE", P .. "complete", rec.jid)
+    note(rec, "completed", {}, when and math.floor(when))
+    rec.told = "completed"
+  end
+end
+
+-- What is kept of a failure beside the record.
+local function failure_of(group, message, worker, more)
+  local failure = more or {}
+  failure.group, failure.message, failure.worker, failure.when = group, message, worker, now / 1000
+  return cjson.encode(failure)
+end

@@ -1,0 +1,88 @@
+-- recurrence.lua: jobs that come again: recur:<jid> is the pattern of which each due time makes one job.
+--- @module
+--- @include stage
+local PROMPT = 60000 -- what is not more than this late has not been missed
+
+function recurrence.key(queue) return queue_key(queue, "recurring") end
+
+function recurrence.read(jid)
+  local pattern = read_fields(P .. "recur:" .. jid)
+  if pattern then pattern.jid = jid end
+  return pattern
+end
+
+local function fresh_jid(pattern)
+  pattern.count = (tonumber(pattern.count) or 0) + 1
+  local jid = pattern.jid .. "-" .. pattern.count
+  if not read_job(jid) then return jid end
+  pattern.count = math.max(pattern.count, next_seq()) -- an earlier recurrence of this jid has used the number
+  return fresh_jid(pattern)
+end
+
+-- One job of a recurrence, as if it had been put at its time. It lies nowhere yet.
+function recurrence.spawn(pattern, when)
+  local rec = create_job(fresh_jid(pattern))
+  for _, option in ipairs(stage.OPTIONS) do rec[option] = pattern[option] end
+  rec.klass, rec.spawned = pattern.klass, pattern.jid
+  stage.begin(rec, pattern.queue, when)
+  rec.seq = next_seq()
+  pattern.data = pattern.data or redis.call("GET", P .. "recurdata:" .. pattern.jid) or ""
+  stage.set_data(rec, pattern.bytes and "bytes" or "json", pattern.data)
+  if pattern.tagged then
+    pattern.tags = pattern.tags or redis.call("GET", P .. "recurtags:" .. pattern.jid)
+    tagging.set(rec, lines_of(pattern.tags))
+  end
+  tell_of("job.put", rec)
+  return rec
+end
+
+function recurrence.set_next(pattern, at)
+  pattern.next = at
+  set_fields({ P .. "recur:" .. pattern.jid, "next", at, "count", tonumber(pattern.count) or 0 })
+  place(recurrence.key(pattern.queue), pattern.jid, at)
+end
+
+function recurrence.finish(pattern)
+  place(recurrence.key(pattern.queue), pattern.jid, false)
+  drop(P .. "recur:" .. pattern.jid)
+  drop(P .. "recurdata:" .. pattern.jid)
+  drop(P .. "recurtags:" .. pattern.jid)
+end
+
+-- The first of the due times that its policy lets run, and how many run from there on.
+local function times_to_run(pattern, every)
+  local first = tonumber(pattern.next)
+  local n = math.floor((now - first) / every) + 1
+  local last, backlog = first + (n - 1) * every, tonumber(pattern.backlog)
+  if not backlog then return first, n end
+  if backlog < 0 then return last, now - last <= math.min(PROMPT, every) and 1 or 0 end
+  return math.max(first, last - backlog * every), math.min(n, backlog + 1)
+end
+
+local function spawn_interval(pattern, limit, found)
+  local every = tonumber(pattern.every)
+  local first, n = times_to_run(pattern, every)
+  local taken = math.min(n, limit - #found)
+  for i = 0, taken - 1 do found[#found + 1] = recurrence.spawn(pattern, first + i * every) end
+  local following = tonumber(pattern.next) + (math.floor((now - tonumber(pattern.next)) / every) + 1) * every
+  recurrence.set_next(pattern, taken < n and first + taken * every or following)
+  return taken == n
+end
+
+-- Up to `limit` jobs of the due recurrences of a queue, and whether that was all. Cron patterns are only added
+-- to `due_crons`: their times are computed by workers.
+function recurrence.spawn_due(queue, limit, due_crons)
+  local key, found, all = recurrence.key(queue), {}, true
+  local ids = redis.call("ZRANGEBYSCORE", key, "-inf", now, "LIMIT", 0, 100)
+  for _, jid in ipairs(ids) do
+    local pattern = recurrence.read(jid)
+    if not pattern or pattern.queue ~= queue then
+      moves.phantom(key, jid, jid)
+    elseif pattern.cron then
+      due_crons[#due_crons + 1] = { jid, pattern.cron, pattern.tz or "", tonumber(pattern.next), pattern.backlog or "" }
+    elseif #found >= limit or not spawn_interval(pattern, limit, found) then
+      all = false
+    end
+  end
+  return found, all and #ids < 100
+end

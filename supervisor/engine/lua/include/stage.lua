@@ -1,0 +1,117 @@
+-- stage.lua: how a job comes into a queue: created, moved or advanced. Each time a new stage of its life begins.
+--- @module
+--- @include moves
+--- @include tagging
+stage.OPTIONS = { "priority", "retries", "timeout", "max_deaths", "policy" }
+local known_queues, NONE = {}, {}
+
+-- Workers that serve queues by pattern are told of a new one.
+function stage.know_queue(queue)
+  if known_queues[queue] then return end
+  known_queues[queue] = true
+  if redis.call("ZSCORE", P .. "queues", queue) then return end
+  place(P .. "queues", queue, now)
+  for _, worker in ipairs(redis.call("ZRANGE", P .. "workers", 0, 999)) do hint(worker, "queues") end
+end
+
+-- Begins a stage of a job that lies nowhere: its retries and counts start anew.
+function stage.begin(rec, queue, since)
+  if rec.put then
+    rec.born = rec.born or rec.put .. ":" .. rec.queue
+    note(rec, "put", { queue = queue })
+  end
+  rec.queue, rec.put, rec.seq = queue, since or now, nil
+  rec.turn, rec.since, rec.unknown, rec.failures, rec.deaths, rec.interruptions = nil, nil, nil, nil, nil, nil
+  stage.know_queue(queue)
+end
+
+function stage.set_data(rec, kind, data)
+  rec.bytes, rec.size = kind == "bytes" and 1 or nil, #data > 1024 and #data or nil
+  store(P .. "data:" .. rec.jid, data)
+end
+
+-- Why a job cannot wait for these parents; nil if it can.
+function stage.cycle_with(rec, parents)
+  for _, parent in ipairs(parents) do
+    if parent == rec.jid then return "job " .. rec.jid .. " cannot depend on itself" end
+    if rec.kin and edges.waits_for(parent, rec.jid) then
+      return "job " .. rec.jid .. " cannot depend on " .. parent .. ", which waits for it"
+    end
+  end
+end
+
+-- Which of these jobs have not ended, and one whose failure is the job's own. Unknown ones count as complete.
+function stage.unmet_parents(rec, parents)
+  local unmet, fatal = {}, nil
+  for _, jid in ipairs(parents) do
+    local parent = read_job(jid)
+    if parent and parent.state == "failed" and rec.policy then
+      fatal = fatal or rec.policy == "fail" and jid
+    elseif parent and parent.state ~= "complete" then
+      unmet[#unmet + 1] = parent
+    end
+  end
+  return unmet, fatal
+end
+
+-- Puts a job into the place where its new stage begins.
+function stage.lay_down(rec, due, parents)
+  local unmet, fatal = NONE, nil
+  if #parents > 0 then unmet, fatal = stage.unmet_parents(rec, parents) end
+  local waits = due and due > now
+  if fatal or #unmet > 0 or waits then rec.seq = next_seq() end
+  if fatal then
+    local message = "job " .. fatal .. ", on which it depends, has failed"
+    moves.to_failed(rec, "parent-failed", failure_of("parent-failed", message, nil, { parent = fatal }))
+  elseif #unmet > 0 then
+    rec.state, rec.due = "depends", waits and due or nil
+    place(queue_key(rec.queue, "depends"), rec.jid, now)
+    for _, parent in ipairs(unmet) do edges.bind(rec, parent) end
+  elseif waits then
+    moves.to_scheduled(rec, due)
+  else
+    moves.to_waiting(rec)
+  end
+end
+
+local function read_options(first, n)
+  if n == "0" then return NONE end
+  local options = {}
+  for i = first, first + 2 * n - 1, 2 do options[ARGV[i]] = ARGV[i + 1] end
+  return options
+end
+
+-- Options not given stay as they are; what is the default is not written down.
+local function choose(rec, options)
+  for _, option in ipairs(stage.OPTIONS) do rec[option] = options[option] or rec[option] end
+  if rec.priority == "0" then rec.priority = nil end
+  if rec.policy == "wait" then rec.policy = nil end
+end
+
+-- Carries out one put, add or move of the arguments. Answers 1 (done) or 0, and where the next one begins.
+function stage.put_one(at)
+  local verb, queue, jid, klass, kind, data, delay, time, n = unpack(ARGV, at, at + 8)
+  local rec, options, after = read_job(jid), read_options(at + 9, n), at + 9 + 2 * n
+  if verb == (rec and "add" or "move") then return 0, after end
+  local waits = rec and rec.state == "depends" and not options.depends and edges.parents_of(jid)
+  if rec then
+    moves.take_away(rec)
+    drop(P .. "failure:" .. jid)
+    drop(P .. "result:" .. jid)
+  else
+    rec = create_job(jid)
+  end
+  local parents = waits or options.depends and lines_of(options.depends) or NONE
+  local cycle = stage.cycle_with(rec, parents)
+  if cycle then refuse("DEPENDENCY", cycle) end
+  if options ~= NONE then choose(rec, options) end
+  stage.begin(rec, queue)
+  if verb ~= "move" then
+    rec.klass = klass
+    stage.set_data(rec, kind, data)
+  end
+  if options.tags then tagging.set(rec, lines_of(options.tags)) end
+  if rec.tracked or heard() then tell_of("job.put", rec) end
+  stage.lay_down(rec, tonumber(time) or tonumber(delay) and now + delay, parents)
+  return 1, after
+end

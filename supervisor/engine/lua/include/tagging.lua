@@ -1,0 +1,46 @@
+-- tagging.lua: the tags of a job and the index of jobs by tag.
+--- @module
+--- @include clock
+--- @include plan
+local tag_sizes = {}
+
+local function resize_tag(tag, by)
+  local size = (tag_sizes[tag] or redis.call("ZCARD", P .. "tag:" .. tag)) + by
+  tag_sizes[tag] = size
+  place(P .. "tags", tag, size > 0 and size)
+end
+
+function tagging.unindex(jid, tags)
+  for _, tag in ipairs(tags) do
+    place(P .. "tag:" .. tag, jid, false)
+    resize_tag(tag, -1)
+  end
+end
+
+function tagging.of(rec)
+  local key = P .. "tags:" .. rec.jid
+  return rec.tagged and lines_of(strings[key] or redis.call("GET", key) or "") or {}
+end
+
+-- Gives a job these tags instead of those that it had. Each keeps the time when it was first given.
+function tagging.set(rec, tags)
+  local before, after, key = {}, {}, P .. "tags:" .. rec.jid
+  for _, tag in ipairs(tagging.of(rec)) do before[tag] = true end
+  for _, tag in ipairs(tags) do
+    after[tag] = true
+    if not before[tag] then
+      place(P .. "tag:" .. tag, rec.jid, now)
+      resize_tag(tag, 1)
+    end
+  end
+  for tag in pairs(before) do
+    if not after[tag] then tagging.unindex(rec.jid, { tag }) end
+  end
+  if #tags == 0 then
+    rec.tagged = nil
+    drop(key)
+  else
+    rec.tagged = 1
+    store(key, table.concat(tags, "\n"))
+  end
+end

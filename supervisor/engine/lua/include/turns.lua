@@ -1,0 +1,45 @@
+-- turns.lua: the order in which several queues are served by one lease.
+--- @include limits
+--- @module
+-- How many jobs of a queue can be had now.
+function turns.available(queue, takeover)
+  local long_ago = now - setting_ms("grace", queue)
+  local expired = takeover and redis.call("ZCOUNT", queue_key(queue, "running"), "-inf", long_ago) or 0
+  local due = redis.call("ZCOUNT", queue_key(queue, "scheduled"), "-inf", now)
+  local spawns = redis.call("ZCOUNT", queue_key(queue, "recurring"), "-inf", now)
+  local lying = redis.call("ZCARD", queue_key(queue, "front")) + redis.call("ZCARD", queue_key(queue, "waiting"))
+  return allowed(queue, lying + due + expired + spawns, expired)
+end
+
+local function next_with_work(queues, available, from)
+  for step = 0, #queues - 1 do
+    local i = (from - 1 + step) % #queues + 1
+    if available[i] > 0 then return i end
+  end
+end
+
+local function drawn(queues, available, weights)
+  local sum = 0
+  for i = 1, #queues do sum = sum + (available[i] > 0 and weights[i] or 0) end
+  local left = math.random() * sum
+  for i = 1, #queues do
+    if available[i] > 0 then
+      left = left - weights[i]
+      if left < 0 then return i end
+    end
+  end
+  return next_with_work(queues, available, 1)
+end
+
+-- Up to `count` turns: indexes of queues, where available[i] jobs can be had of queue i (it is used up). Round-robin
+-- goes on behind queue `last`; else each turn is drawn, by weight.
+function turns.take(order, queues, available, weights, count, last)
+  local found, total, i = {}, 0, last
+  for _, n in ipairs(available) do total = total + n end
+  for turn = 1, math.min(count, total) do
+    i = order == "round-robin" and next_with_work(queues, available, i + 1) or drawn(queues, available, weights)
+    available[i] = available[i] - 1
+    found[turn] = i
+  end
+  return found
+end

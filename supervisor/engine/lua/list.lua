@@ -1,0 +1,80 @@
+#!lua flags=no-writes
+-- list.lua — a page of the jobs of a queue that are in one state.
+--
+-- Called by: looks.listed (supervisor/engine/looks.py)
+-- Holds:     nothing is written
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   now, unix ms; "" = the server's clock
+-- ARGV[2]   state: waiting, running, stalled, scheduled, depends, complete, failed
+-- ARGV[3]   queue; "" = all of them, for complete and failed
+-- ARGV[4]   offset, how many jobs to pass over
+-- ARGV[5]   count, most jobs to answer
+--
+-- Returns   array of jobs, each an array as in job.lua: waiting in the order front, waiting, due; running and stalled
+--           by the end of their lease, scheduled by their time, depends by their put; complete and failed newest first,
+--           of one queue among the 10,000 that ended last.
+-- Errors    WRONGTYPE for a foreign key of ours.
+
+--- @include clock
+--- @include view
+local state, queue, offset, count = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local LOOKED_AT = 10000
+local jids = {}
+
+local function room() return count - #jids end
+
+-- What lies in one place comes after what lay in the ones before it.
+local function add(members, size, skip)
+  for _, member in ipairs(members) do jids[#jids + 1] = string.sub(member, skip) end
+  offset = math.max(offset - size, 0)
+end
+
+local function add_all(part, skip)
+  local key = queue_key(queue, part)
+  add(redis.call("ZRANGE", key, offset, offset + room() - 1), redis.call("ZCARD", key), skip)
+end
+
+local function add_between(part, skip, from, to)
+  local key = queue_key(queue, part)
+  local found = redis.call("ZRANGEBYSCORE", key, from, to, "LIMIT", offset, room())
+  add(found, redis.call("ZCOUNT", key, from, to), skip)
+end
+
+local function add_newest(key)
+  if queue == "" then
+    add(redis.call("ZREVRANGE", key, offset, offset + count - 1), 0, 1)
+    return
+  end
+  for first = 0, LOOKED_AT - 1, 1000 do
+    local found = redis.call("ZREVRANGE", key, first, first + 999)
+    for _, jid in ipairs(found) do
+      if redis.call("HGET", job_key(jid), "queue") == queue then
+        if offset > 0 then offset = offset - 1 else jids[#jids + 1] = jid end
+        if room() == 0 then return end
+      end
+    end
+    if #found < 1000 then return end
+  end
+end
+
+local lists = {}
+function lists.waiting()
+  add_all("front", 1)
+  if room() > 0 then add_all("waiting", 14) end
+  if room() > 0 then add_between("scheduled", 14, "-inf", now) end
+end
+function lists.running() add_between("running", 1, "(" .. now, "+inf") end
+function lists.stalled() add_between("running", 1, "-inf", now) end
+function lists.scheduled() add_between("scheduled", 14, "(" .. now, "+inf") end
+function lists.depends() add_all("depends", 1) end
+function lists.complete() add_newest(P .. "complete") end
+function lists.failed() add_newest(P .. "failed") end
+
+if count > 0 then lists[state]() end
+local answer = {}
+for _, jid in ipairs(jids) do
+  local job = view(jid)
+  if job and job[2] == state then answer[#answer + 1] = job end
+end
+return answer

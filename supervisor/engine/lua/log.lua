@@ -1,0 +1,23 @@
+#!lua
+-- log.lua — write a line into a job's history.
+--
+-- Called by: commands.log (supervisor/engine/commands.py)
+-- Holds:     INV-12 the first and the last 99 entries
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   now, unix ms; "" = the server's clock
+-- ARGV[2]   jid
+-- ARGV[3]   JSON of an object with what the line says, without its end: "when" is added
+--
+-- Returns   1, or 0 if there is no such job.
+-- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
+
+--- @include clock
+--- @include record
+local rec = read_job(ARGV[2])
+if not rec then return 0 end
+note_present(rec)
+rec.noted = 1
+push(P .. "history:" .. ARGV[2], string.sub(ARGV[3], 1, -2) .. string.format(',"when":%.3f}', now / 1000), 99)
+commit()
+return 1

@@ -1,0 +1,24 @@
+#!lua flags=allow-oom
+-- priority.lua — change a job's priority; a waiting one changes its place in the line, keeping its age.
+--
+-- Called by: commands.set_priority (supervisor/engine/commands.py)
+-- Holds:     INV-1 a job lies in exactly one place
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   now, unix ms; "" = the server's clock
+-- ARGV[2]   jid
+-- ARGV[3]   priority
+--
+-- Returns   1, or 0 if there is no such job.
+-- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
+
+--- @include clock
+--- @include moves
+local rec = read_job(ARGV[2])
+if not rec then return 0 end
+rec.priority = ARGV[3] ~= "0" and ARGV[3] or nil
+if not rec.state and not rec.turn then
+  place(queue_key(rec.queue, "waiting"), member_of(rec.jid, rec.seq), ARGV[3])
+end
+commit()
+return 1

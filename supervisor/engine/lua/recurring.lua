@@ -1,0 +1,32 @@
+#!lua flags=no-writes
+-- recurring.lua — one recurring job, or a page of those of a queue.
+--
+-- Called by: looks.recurring, looks.recurring_in (supervisor/engine/looks.py)
+-- Holds:     nothing is written
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   queue; "" = the one of the jid
+-- ARGV[2]   jid | ""
+-- ARGV[3]   offset, how many of the queue's to pass over
+-- ARGV[4]   count, most of the queue's to answer
+--
+-- Returns   array of recurring jobs, the next to come first, each an array: jid, next time in ms, data, tags joined by
+--           "\n" | nil, then the record's fields and values.
+-- Errors    WRONGTYPE for a foreign key of ours.
+
+--- @include keys
+local queue, offset, count, answer = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), {}
+local jids = { ARGV[2] }
+if queue ~= "" then
+  jids = count > 0 and redis.call("ZRANGE", queue_key(queue, "recurring"), offset, offset + count - 1) or {}
+end
+for _, jid in ipairs(jids) do
+  local key = P .. "recur:" .. jid
+  local flat = redis.call("HGETALL", key)
+  if #flat > 0 then
+    local texts = redis.call("MGET", P .. "recurdata:" .. jid, P .. "recurtags:" .. jid)
+    local at = tonumber(redis.call("HGET", key, "next") or 0)
+    answer[#answer + 1] = { jid, at, texts[1], texts[2], unpack(flat) }
+  end
+end
+return answer

@@ -1,0 +1,34 @@
+#!lua flags=allow-oom
+-- release.lua — take running jobs from their workers and put them in front: an interruption each if they had started.
+--
+-- Called by: commands.release (supervisor/engine/commands.py)
+-- Holds:     INV-3 whoever ran one has lost it
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   now, unix ms; "" = the server's clock
+-- ARGV[2..] jids
+--
+-- Returns   array of 1 (released) and 0 (it does not run), one per job.
+-- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
+
+--- @include clock
+--- @include moves
+local answers = {}
+for i = 2, #ARGV do
+  local rec = read_job(ARGV[i])
+  local runs = rec and rec.state == "running"
+  if runs then
+    local started = rec.started
+    moves.take_away(rec)
+    if started then
+      rec.interruptions = (tonumber(rec.interruptions) or 0) + 1
+      tally(rec.queue, "interruptions", 1)
+    end
+    note(rec, "released", {})
+    tell_of("job.released", rec)
+    moves.to_front(rec)
+  end
+  answers[#answers + 1] = runs and 1 or 0
+end
+commit()
+return answers

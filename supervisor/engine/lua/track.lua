@@ -1,0 +1,29 @@
+#!lua
+-- track.lua — follow a job, or follow it no longer. One that is gone can be forgotten, too.
+--
+-- Called by: commands.track, commands.untrack (supervisor/engine/commands.py)
+-- Holds:     nothing moves
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   now, unix ms; "" = the server's clock
+-- ARGV[2]   "track" or "untrack"
+-- ARGV[3]   jid
+--
+-- Returns   1 if that changed anything, 0 if it was so already, nil if there is no such job to track.
+-- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
+
+--- @include clock
+--- @include record
+--- @include events
+local rec, tracked = read_job(ARGV[3]), redis.call("ZSCORE", P .. "tracked", ARGV[3])
+local wanted = ARGV[2] == "track"
+if wanted and not rec then return false end
+if wanted == (tracked and true or false) then return 0 end
+place(P .. "tracked", ARGV[3], wanted and now)
+if rec then
+  rec.tracked = 1
+  tell_of(wanted and "job.tracked" or "job.untracked", rec)
+  rec.tracked = wanted and 1 or nil
+end
+commit()
+return 1

@@ -1,0 +1,20 @@
+#!lua flags=allow-oom
+-- unrecur.lua — have a job come no more. What it has put stays.
+--
+-- Called by: commands.unrecur (supervisor/engine/commands.py)
+-- Holds:     nothing of the recurrence remains
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   now, unix ms; "" = the server's clock
+-- ARGV[2]   jid of the recurrence
+--
+-- Returns   1, or 0 if there is none.
+-- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
+
+--- @include clock
+--- @include recurrence
+local pattern = recurrence.read(ARGV[2])
+if not pattern then return 0 end
+recurrence.finish(pattern)
+commit()
+return 1

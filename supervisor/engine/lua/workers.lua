@@ -1,0 +1,27 @@
+#!lua flags=no-writes
+-- workers.lua — the workers, and how much they hold.
+--
+-- Called by: looks.workers (supervisor/engine/looks.py)
+-- Holds:     nothing is written
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   now, unix ms; "" = the server's clock
+-- ARGV[2]   offset, how many workers to pass over
+-- ARGV[3]   count, most workers to answer
+--
+-- Returns   array, one array per worker, the most recently seen first: name, seen in ms, how many of its leases run,
+--           how many have run out. At most 10,000 leases are looked at; what lies beyond counts as running.
+-- Errors    WRONGTYPE for a foreign key of ours.
+
+--- @include clock
+--- @include held
+local offset, count, room, answer = tonumber(ARGV[2]), tonumber(ARGV[3]), 10000, {}
+local least = "(" .. string.format("%d", last_seen_least())
+local seen = redis.call("ZREVRANGEBYSCORE", P .. "workers", "+inf", least, "WITHSCORES", "LIMIT", offset, count)
+for i = 1, #seen, 2 do
+  local running, stalled = held_by(seen[i], room - 1)
+  room = math.max(room - #running - #stalled, 1)
+  local total = redis.call("ZCARD", P .. "held:" .. seen[i])
+  answer[#answer + 1] = { seen[i], tonumber(seen[i + 1]), total - #stalled, #stalled }
+end
+return answer

@@ -1,0 +1,207 @@
+"""Runs in every process that speaks to Redis. Owns: the ways in which a lease ends, and what settle.lua takes of each.
+Must not: do I/O.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from supervisor.engine.checks import (
+    UNSET,
+    checked_each,
+    checked_int,
+    checked_lines,
+    checked_text,
+    milliseconds,
+    to_data,
+    to_json,
+)
+from supervisor.engine.jobs import MOST_PARENTS, NewJob, new_job
+from supervisor.engine.keys import checked_name
+
+RESULT_BYTES = 64 * 1024
+_DEATH_REASON = re.compile(r"SIG[A-Z0-9+]{1,12}|exit-\d{1,3}|timeout|memory|oom|lost|boot")
+
+
+class Leased(Protocol):
+    """What an outcome must know of the lease that it ends."""
+
+    @property
+    def jid(self) -> str: ...
+    @property
+    def token(self) -> int: ...
+    @property
+    def queue(self) -> str: ...
+    @property
+    def worker(self) -> str: ...
+
+
+# The ways in which a lease ends. `arguments` is what settle.lua takes per outcome.
+
+Arguments = tuple[str | bytes | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The job is done. The result, JSON of at most 64 KiB, is kept as long as the completed job, `data` replaces the
+    job's. With `next` it goes on in that queue instead, after `delay` seconds and the jobs of `depends`; `then` are
+    jobs to put in the same step: dicts of put's arguments and a queue. Answer: bool, or REFUSED if it would wait for
+    itself.
+    """
+
+    lease: Leased
+    result: Any = None
+    data: Any = UNSET
+    next: str | None = None
+    delay: float = 0
+    depends: Sequence[str] = ()
+    then: Iterable[Mapping[str, Any]] = ()
+
+    def arguments(self, worker: str, when_unix: float) -> Arguments:
+        """Raises TypeError or ValueError naming the argument."""
+        result = b"" if self.result is None else to_json("result", self.result)
+        if len(result) > RESULT_BYTES:
+            raise ValueError(f"result must have at most {RESULT_BYTES} bytes as JSON, not {len(result)}")
+        lease = self.lease.jid, self.lease.token
+        followers = [
+            argument
+            for one in checked_each("then", self.then, "dicts of put's arguments")
+            for argument in ("follow", *_follower(one).arguments)
+        ]
+        if self.next is None and self.data is UNSET:
+            self._check_no_next()
+            return "complete", *lease, result, *followers
+        if self.next is None:
+            self._check_no_next()
+        queue = "" if self.next is None else checked_name("next", self.next)
+        delay = milliseconds("delay", self.delay, least=0)
+        depends = checked_lines("depends", self.depends, MOST_PARENTS)
+        return "advance", *lease, queue, *_new_data(self.data), delay, depends, result, *followers
+
+    def _check_no_next(self) -> None:
+        if self.delay != 0 or tuple(self.depends):
+            name = "delay" if self.delay != 0 else "depends"
+            raise ValueError(f"{name} must not be given without next: {getattr(self, name)!r:.100}")
+
+
+def _follower(arguments: object) -> NewJob:
+    if not isinstance(arguments, Mapping):
+        raise TypeError(f"then must be dicts of put's arguments, not {type(arguments).__name__}: {arguments!r:.100}")
+    given = dict(arguments)
+    for needed in ("queue", "klass"):
+        if needed not in given:
+            raise TypeError(f"then must each have a {needed}: {arguments!r:.100}")
+    return new_job("put", given.pop("queue"), given.pop("klass"), given.pop("data", None), given)
+
+
+def _new_data(data: object) -> tuple[str, bytes]:
+    if data is UNSET:
+        return "", b""
+    raw, own = to_data("data", data)
+    return "bytes" if own else "json", raw
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """The job failed and is to be tried again, after `delay` seconds. Answer: retries remaining, negative = it failed
+    for good, in `group` (default failed-retries-<queue>). `default_retries` counts where the job has none of its own;
+    `details` are kept with the failure.
+    """
+
+    lease: Leased
+    delay: float | None = None
+    group: str | None = None
+    message: str | None = None
+    default_retries: int | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def arguments(self, worker: str, when_unix: float) -> Arguments:
+        """Raises TypeError or ValueError naming the argument."""
+        delay = "" if self.delay is None else milliseconds("delay", self.delay, least=0)
+        group = "" if self.group is None else checked_name("group", self.group)
+        budget = "" if self.default_retries is None else checked_int("default_retries", self.default_retries, 0)
+        shown = group or f"failed-retries-{self.lease.queue}"
+        failure = failure_json(shown, self.message or "", worker, when_unix, self.details)
+        return "retry", self.lease.jid, self.lease.token, delay, group, budget, failure
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The job failed for good; `data` replaces the job's. Answer: bool."""
+
+    lease: Leased
+    group: str
+    message: str
+    details: Mapping[str, Any] = field(default_factory=dict)
+    data: Any = UNSET
+
+    def arguments(self, worker: str, when_unix: float) -> Arguments:
+        """Raises TypeError or ValueError naming the argument."""
+        group = checked_name("group", self.group)
+        failure = failure_json(group, self.message, worker, when_unix, self.details)
+        return "fail", self.lease.jid, self.lease.token, group, failure, *_new_data(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The job goes back to the front: an interruption, or uncounted if it had not started. Answer: bool."""
+
+    lease: Leased
+    started: bool = True
+
+    def arguments(self, worker: str, when_unix: float) -> Arguments:
+        """Raises TypeError naming the argument."""
+        if not isinstance(self.started, bool):
+            raise TypeError(f"started must be a bool, not {type(self.started).__name__}: {self.started!r:.100}")
+        return "release", self.lease.jid, self.lease.token, "1" if self.started else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """The process that ran the job died; `reason` is SIG…, exit-N, timeout, memory, oom, lost or boot. Answer: the new
+    state (waiting, scheduled, failed). `default_max_deaths` counts where the job has none of its own.
+    """
+
+    lease: Leased
+    reason: str
+    message: str | None = None
+    default_max_deaths: int | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def arguments(self, worker: str, when_unix: float) -> Arguments:
+        """Raises TypeError or ValueError naming the argument."""
+        if not _DEATH_REASON.fullmatch(checked_text("reason", self.reason)):
+            raise ValueError(f"reason must be SIG…, exit-N, timeout, memory, oom, lost or boot: {self.reason!r:.100}")
+        default = self.default_max_deaths
+        limit = "" if default is None else checked_int("default_max_deaths", default, 0)
+        details = {"reason": self.reason, **self.details}
+        failure = failure_json(f"died:{self.reason}", self.message or "", worker, when_unix, details)
+        return "died", self.lease.jid, self.lease.token, self.reason, limit, failure
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """No handler of this worker has the job's klass: it comes back after `delay` seconds, for a newer worker; after
+    config unknown-for it fails in group unknown-handler. Answer: the new state (scheduled, failed).
+    """
+
+    lease: Leased
+    delay: float
+
+    def arguments(self, worker: str, when_unix: float) -> Arguments:
+        """Raises TypeError or ValueError naming the argument."""
+        return "unknown", self.lease.jid, self.lease.token, milliseconds("delay", self.delay, least=0)
+
+
+Outcome = Completed | Retried | Failed | Released | Died | Unknown
+REFUSED: Final = "refused"
+# True or False: complete, fail, release; an int: retry; a state: died, unknown; None: a stale retry, died or unknown;
+# REFUSED: a complete whose next stage would wait for itself, and nothing has changed.
+Answer = bool | int | str | None
+
+
+def failure_json(group: str, message: str, worker: str | None, when_unix: float, details: Mapping[str, Any]) -> bytes:
+    """What is kept of a failure beside the job. Raises TypeError or ValueError naming the argument."""
+    common = {"group": group, "message": checked_text("message", message), "when": when_unix, "worker": worker}
+    return to_json("details", {**details, **common})

@@ -1,0 +1,90 @@
+"""What the tests of the commands share: a namespace, a client in it, and the command line in this process."""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+
+from supervisor.cli.parser import dispatch
+from supervisor.engine.client import Client
+
+
+def with_sorted_keys(pairs):
+    """An object of JSON, whose keys must come in order."""
+    assert [key for key, _ in pairs] == sorted(key for key, _ in pairs)
+    return dict(pairs)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command answered, and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Shell:
+    """The command line, told by its environment where the server is. Runs in this process: some ms each."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *words: str) -> Said:
+        self._capsys.readouterr()
+        code = dispatch(words)
+        said = self._capsys.readouterr()
+        assert "internal error" not in said.err, said.err
+        return Said(code, said.out, said.err)
+
+    def good(self, *words: str) -> str:
+        """The result, where there is nothing to note."""
+        said = self(*words)
+        assert (said.code, said.err) == (0, ""), said
+        return said.out
+
+    def line(self, *words: str) -> str:
+        """The result, which is one line."""
+        out = self.good(*words)
+        assert out.endswith("\n") and out.count("\n") == 1, out
+        return out.removesuffix("\n")
+
+    def json(self, *words: str):
+        """The value of the result, which is one line of JSON with sorted keys."""
+        return json.loads(self.line(*words, "--json"), object_pairs_hook=with_sorted_keys)
+
+    def rows(self, *words: str) -> list[list[str]]:
+        """The cells of a table's rows, heading first, cut at blanks."""
+        lines = self.good(*words).splitlines()
+        return [line.split() for line in lines if line.strip(" ─")]
+
+    def noted(self, *words: str) -> str:
+        """The one sentence beside an empty result."""
+        said = self(*words)
+        assert (said.code, said.out) == (0, ""), said
+        return self._sentence(said.err)
+
+    def refused(self, code: int, *words: str) -> str:
+        """The one sentence of a refusal; stdout is empty."""
+        said = self(*words)
+        assert (said.code, said.out) == (code, ""), said
+        return self._sentence(said.err)
+
+    @staticmethod
+    def _sentence(text: str) -> str:
+        assert text.startswith("leasehold: ") and text.count("\n") == 1 and text.endswith("\n"), text
+        return text.removeprefix("leasehold: ").removesuffix("\n")
+
+
+@pytest.fixture
+def shell(server, namespace, monkeypatch, capsys):
+    monkeypatch.setenv("LEASEHOLD_REDIS_URL", server.url)
+    monkeypatch.setenv("LEASEHOLD_NAMESPACE", namespace)
+    return Shell(capsys)
+
+
+@pytest.fixture
+def jobs(server, namespace):
+    """A client of the namespace that the commands look at."""
+    with Client(server.url, namespace) as client:
+        yield client

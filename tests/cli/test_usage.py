@@ -1,0 +1,213 @@
+"""Every command alike: its examples are valid, wrong use is one sentence that changes nothing, no server is 69."""
+
+import argparse
+import shlex
+
+import pytest
+
+from supervisor.cli.jobs import STATES
+from supervisor.cli.parser import COMMANDS, build
+from supervisor.engine import looks
+
+#: The shortest right use of each command that talks to Redis and ends by itself.
+SHORTEST = {
+    "put": ["a.b"],
+    "recur": [],
+    "queues": [],
+    "jobs": ["complete"],
+    "peek": ["q"],
+    "job": ["j"],
+    "failed": [],
+    "unfail": ["g"],
+    "cancel": ["j"],
+    "fail": ["j"],
+    "release": ["j"],
+    "move": ["j", "q"],
+    "priority": ["j", "1"],
+    "depend": ["j", "--on", "k"],
+    "tag": [],
+    "track": [],
+    "log": ["j", "m"],
+    "workers": [],
+    "stats": ["q"],
+    "config": [],
+    "pause": ["q"],
+    "unpause": ["q"],
+    "events": [],
+    "check": [],
+    "sweep": [],
+}
+READING = ("recur", "queues", "jobs", "peek", "job", "failed", "tag", "track", "workers", "stats", "config", "events")
+
+
+def parser_of(command: str) -> argparse.ArgumentParser:
+    built, _ = build(command)
+    commands = next(action for action in built._actions if isinstance(action, argparse._SubParsersAction))
+    return commands.choices[command]
+
+
+def examples_of(command: str) -> list[list[str]]:
+    lines = [line.partition(" | ")[0] for line in parser_of(command).format_help().splitlines()]
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("  leasehold ")]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_example_of_the_help_is_one_that_is_taken(command):
+    examples = examples_of(command)
+    assert any(words[0] == command for words in examples)
+    for words in examples:
+        build(words[0])[0].parse_args(words)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_flag_has_words_for_it_and_the_help_fits_a_wide_terminal(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    parser = parser_of(command)
+    assert [action.dest for action in parser._actions if action.option_strings and not action.help] == []
+    assert max(len(line) for line in parser.format_help().splitlines()) <= 120
+
+
+@pytest.mark.parametrize("command", (*READING, "check"))
+def test_what_reads_takes_json(command):
+    assert "--json" in parser_of(command).format_help()
+
+
+def test_all_commands_are_looked_at_here():
+    assert set(SHORTEST) == set(COMMANDS) - {"run", "demo"}
+    assert set(STATES) == {*looks.STATES, "recurring"}
+
+
+@pytest.mark.parametrize("command", SHORTEST)
+def test_no_server_is_69_and_one_sentence_without_the_password(shell, monkeypatch, command):
+    monkeypatch.setenv("LEASEHOLD_REDIS_URL", "redis://:geheim@127.0.0.1:1/0")
+    said = shell.refused(69, command, *SHORTEST[command])
+    assert "127.0.0.1:1" in said and "geheim" not in said
+
+
+BAD_NAME = "x" * 65
+WRONG = [
+    (["qeues"], "did you mean queues?"),
+    (["put", "a.b", "--priorty", "1"], "did you mean --priority?"),
+    (["put", "a.b", "--on-parent-failure", "waite"], "did you mean wait?"),
+    (["put", "a.b", "--tag", ""], "tags"),
+    (["put", "a.b", "--depends", BAD_NAME], "depends"),
+    (["recur", "a.b"], "--every or --cron"),
+    (["recur", "a.b", "--every", "5m", "--cron", "* * * * *"], "--every or --cron"),
+    (["recur", "--every", "5m"], "KLASS"),
+    (["recur", "a.b", "--every", "soon"], "--every 'soon'"),
+    (["recur", "a.b", "--every", "0"], "every"),
+    (["recur", "a.b", "--every", "5", "--missed", "onse"], "did you mean once?"),
+    (["recur", "a.b", "--every", "5", "--backlog", "-1"], "backlog"),
+    (["recur", "a.b", "--every", "5", "--missed", "once", "--backlog", "1"], "backlog"),
+    (["recur", "a.b", "--every", "5", "--tz", "UTC"], "tz"),
+    (["recur", "a.b", "--cron", "* * * * *", "--offset", "5"], "offset"),
+    (["recur", "a.b", "{", "--every", "5"], "DATA is not JSON"),
+    (["recur", "a.b", "--every", "5", "--json"], "--json"),
+    (["recur", "--update", "j"], "--update needs"),
+    (["recur", "--update", "j", "--jid", "k"], "--jid"),
+    (["recur", "--update", "j", "--cancel", "j"], "not both"),
+    (["recur", "--cancel", "j", "--every", "5"], "stands alone"),
+    (["recur", "--cancel", BAD_NAME], "jid"),
+    (["queues", "--forget", ""], "queue"),
+    (["jobs"], "STATE"),
+    (["jobs", "wating", "--queue", "q"], "did you mean waiting?"),
+    (["jobs", "waiting"], "needs --queue"),
+    (["jobs", "waiting", "--queue", BAD_NAME], "queue"),
+    (["jobs", "complete", "--count", "0"], "--count '0'"),
+    (["jobs", "complete", "--count", "1001"], "--count '1001'"),
+    (["jobs", "complete", "--offset", "-1"], "--offset '-1'"),
+    (["jobs", "complete", "--offset", "²"], "--offset '²'"),
+    (["peek"], "QUEUE"),
+    (["peek", "q", "0"], "N '0'"),
+    (["peek", "q", "many"], "N 'many'"),
+    (["failed", "--offset", "1"], "--offset needs GROUP"),
+    (["failed", "g", "--offset", "x"], "--offset 'x'"),
+    (["unfail"], "GROUP"),
+    (["unfail", ""], "group"),
+    (["unfail", "g", "--count", "0"], "--count '0'"),
+    (["unfail", "g", "--queue", BAD_NAME], "queue"),
+    (["cancel"], "JID"),
+    (["cancel", BAD_NAME], "jid"),
+    (["fail", BAD_NAME], "jid"),
+    (["release", BAD_NAME], "jid"),
+    (["move", "j"], "QUEUE"),
+    (["move", "j", "q", "--delay", "soon"], "--delay 'soon'"),
+    (["priority", "j"], "N"),
+    (["priority", "j", "high"], "N 'high'"),
+    (["depend", "j"], "--on or --off"),
+    (["depend", "j", "--on", "k", "--off", "l"], "--on or --off"),
+    (["depend", "j", "--off", "all", "k"], "stands alone"),
+    (["depend", "j", "--on"], "--on"),
+    (["tag", "--remove"], "--remove needs"),
+    (["tag", "j", "--remove"], "--remove needs"),
+    (["tag", "j", "--get", "t"], "not both"),
+    (["tag", "--get", BAD_NAME], "tag"),
+    (["tag", "--count", "x"], "--count 'x'"),
+    (["track", "--off"], "--off needs"),
+    (["track", "j", "--json"], "--json"),
+    (["track", BAD_NAME], "jid"),
+    (["log", "j"], "MESSAGE"),
+    (["log", "j", "m", "--data", "{"], "--data is not JSON"),
+    (["log", BAD_NAME, "m"], "jid"),
+    (["workers", "w", "--deregister", "w"], "stands alone"),
+    (["workers", "--deregister", ""], "name"),
+    (["workers", BAD_NAME], "name"),
+    (["stats"], "QUEUE"),
+    (["stats", "q", "--date", "yesterday"], "date"),
+    (["stats", "q", "--date", "2031-02-30"], "date"),
+    (["stats", BAD_NAME], "queue"),
+    (["config", "hartbeat"], "did you mean heartbeat?"),
+    (["config", "hartbeat-emails", "5"], "did you mean heartbeat-emails?"),
+    (["config", "jobs-history-emails", "5"], "all queues"),
+    (["config", "heartbeat", "-1"], "heartbeat"),
+    (["config", "heartbeat", "0"], "heartbeat"),
+    (["config", "heartbeat", "nan"], "heartbeat"),
+    (["config", "grace", "soon"], "'soon'"),
+    (["config", "max-deaths", "1.5"], "max-deaths"),
+    (["config", "--unset"], "--unset needs"),
+    (["config", "heartbeat", "5", "--unset"], "--unset needs"),
+    (["config", "heartbeat", "5", "--json"], "--json"),
+    (["pause"], "QUEUE"),
+    (["pause", "q", BAD_NAME], "queue"),
+    (["unpause", ""], "queue"),
+    (["events", "--queue", ""], "queue"),
+    (["events", "--jid", BAD_NAME], "jid"),
+    (["check", "everything"], "'everything'"),
+    (["check", "--repare"], "did you mean --repair?"),
+    (["sweep", "--json"], "--json"),
+]
+
+
+@pytest.mark.parametrize(("words", "about"), WRONG, ids=lambda value: repr(value)[:60])
+def test_wrong_use_is_2_and_one_sentence_and_changes_nothing(shell, server, namespace, words, about):
+    assert about in shell.refused(2, *words)
+    assert server.dump(namespace) == {}
+
+
+REFUSED = [
+    ["job", "nobody"],
+    ["fail", "nobody"],
+    ["release", "nobody"],
+    ["move", "nobody", "q"],
+    ["priority", "nobody", "1"],
+    ["depend", "nobody", "--on", "k"],
+    ["tag", "nobody"],
+    ["tag", "nobody", "t"],
+    ["tag", "nobody", "t", "--remove"],
+    ["track", "nobody"],
+    ["track", "nobody", "--off"],
+    ["log", "nobody", "m"],
+    ["cancel", "nobody"],
+    ["recur", "--update", "nobody", "--every", "5"],
+    ["recur", "--cancel", "nobody"],
+    ["queues", "--forget", "nobody"],
+    ["workers", "nobody"],
+    ["workers", "--deregister", "nobody"],
+    ["put", "a.b", "--jid", "nobody", "--depends", "nobody"],
+]
+
+
+@pytest.mark.parametrize("words", REFUSED, ids=" ".join)
+def test_what_the_engine_refuses_is_1_and_one_sentence_and_changes_nothing(shell, server, namespace, words):
+    assert "nobody" in shell.refused(1, *words)
+    assert server.dump(namespace) == {}

@@ -1,0 +1,154 @@
+"""lease of several queues: in which order they are served, and which queues a list of globs means."""
+
+from collections import Counter
+
+import pytest
+
+
+@pytest.fixture
+def cba(client):
+    """Five jobs in A, two in B, three in C; leases them C, B, A and answers the queues of the jobs in their order."""
+    for queue, n in (("A", 5), ("B", 2), ("C", 3)):
+        fill(client, queue, n)
+
+    def served(order, batch, queues=("C", "B", "A")):
+        found = ""
+        while leases := client.lease("w", queues, batch, order=order):
+            found += "".join(lease.queue for lease in leases)
+        return found
+
+    return served
+
+
+def fill(client, queue, n):
+    client.queue(queue).put_many({"klass": "k", "jid": f"{queue}{i}"} for i in range(n))
+
+
+def jids(leases):
+    return [lease.jid for lease in leases]
+
+
+BATCHES = pytest.mark.parametrize("batch", [1, 2, 3, 4, 10])
+
+
+# Strict and round-robin.
+
+
+@BATCHES
+def test_strict_empties_the_queues_as_they_are_listed(cba, batch):
+    assert cba("strict", batch) == "CCCBBAAAAA"
+
+
+@BATCHES
+def test_round_robin_takes_one_of_each_in_turn(cba, batch):
+    assert cba("round-robin", batch) == "CBACBACAAA"
+
+
+@BATCHES
+def test_within_a_queue_the_order_stays_whatever_the_order_of_the_queues(client, cba, batch):
+    taken = []
+    while leases := client.lease("w", ["C", "B", "A"], batch, order="round-robin"):
+        taken += jids(leases)
+    assert [jid for jid in taken if jid[0] == "A"] == ["A0", "A1", "A2", "A3", "A4"]
+
+
+def test_round_robin_goes_on_where_the_workers_own_last_lease_stopped(client, cba):
+    assert jids(client.lease("w", ["C", "B", "A"], 2, order="round-robin")) == ["C0", "B0"]
+    assert jids(client.lease("v", ["C", "B", "A"], 1, order="round-robin")) == ["C1"]
+    assert jids(client.lease("w", ["C", "B", "A"], 2, order="round-robin")) == ["A0", "C2"]
+    assert jids(client.lease("v", ["C", "B", "A"], 1, order="round-robin")) == ["B1"]
+
+
+def test_an_empty_lease_does_not_move_the_turn_on(client):
+    fill(client, "A", 1)
+    assert jids(client.lease("w", ["A", "B"], order="round-robin")) == ["A0"]
+    assert client.lease("w", ["A", "B"], order="round-robin") == []
+    fill(client, "A", 2)
+    fill(client, "B", 1)
+    assert jids(client.lease("w", ["A", "B"], order="round-robin")) == ["B0"]
+
+
+def test_a_queue_that_is_served_no_more_leaves_the_turn_at_the_beginning(client, cba):
+    client.lease("w", ["C", "B", "A"], 1, order="round-robin")
+    assert jids(client.lease("w", ["B", "A"], 2, order="round-robin")) == ["B0", "A0"]
+
+
+def test_a_paused_or_full_queue_costs_no_turn(client, cba):
+    client.queue("B").pause()
+    client.config.set("max-concurrency-A", 1)
+    assert cba("round-robin", 3) == "CACC"
+
+
+def test_round_robin_takes_what_is_due_and_what_comes_again_into_its_turns(client, clock):
+    client.queue("A").put("k", jid="due", delay=5)
+    client.queue("B").recur("k", every=60, offset=5, jid="again")
+    client.queue("C").put("k", jid="there")
+    clock.tick(5)
+    assert jids(client.lease("w", ["A", "B", "C"], 9, order="round-robin")) == ["due", "again-1", "there"]
+
+
+@pytest.mark.parametrize("order", ["strict", "round-robin", "random", "weighted"])
+def test_the_front_comes_first_within_its_queue_in_every_order(client, cba, order):
+    (held,) = client.lease("w", ["A"])
+    client.queue("A").put("k", jid="urgent", priority=-9)
+    held.release()
+    taken = jids(client.lease("w", ["C", "B", "A"], 20, order=order))
+    assert [jid for jid in taken if jid not in ("B0", "B1", "C0", "C1", "C2")][:2] == ["A0", "urgent"]
+    assert len(taken) == 11
+
+
+@pytest.mark.parametrize("order", ["strict", "round-robin", "random", "weighted"])
+def test_every_order_gives_all_there_is_and_nothing_twice(cba, order):
+    assert Counter(cba(order, 4)) == {"A": 5, "B": 2, "C": 3}
+
+
+# By chance. The draws are the script's own; the bounds are six standard deviations wide.
+
+
+def test_random_gives_each_queue_with_work_the_same_chance(client):
+    for queue in "AB":
+        fill(client, queue, 1000)
+    counts = Counter(lease.queue for lease in client.lease("w", ["A", "B"], 1000, order="random"))
+    assert 405 < counts["A"] < 595
+
+
+def test_weighted_gives_each_queue_its_share(client):
+    for queue in "AB":
+        fill(client, queue, 1000)
+    counts = Counter(lease.queue for lease in client.lease("w", ["A:3", "B"], 1000, order="weighted"))
+    assert 668 < counts["A"] < 832
+
+
+def test_an_empty_queue_has_no_share_however_heavy(client):
+    fill(client, "B", 3)
+    assert jids(client.lease("w", ["A:1000", "B"], 3, order="weighted")) == ["B0", "B1", "B2"]
+
+
+# Globs.
+
+
+def test_a_glob_is_served_in_alphabetical_order_without_what_is_excluded(client):
+    for queue in ("email-b", "email-bulk", "other", "email-a"):
+        fill(client, queue, 1)
+    assert jids(client.lease("w", ["email-*", "!email-bulk"], 9)) == ["email-a0", "email-b0"]
+
+
+def test_a_glob_goes_in_turns_and_by_weight_too(client):
+    for queue in ("email-a", "email-b"):
+        fill(client, queue, 2)
+    taken = jids(client.lease("w", ["email-*"], 3, order="round-robin"))
+    assert taken == ["email-a0", "email-b0", "email-a1"]
+    assert jids(client.lease("w", ["email-*:7"], 9, order="weighted")) == ["email-b1"]
+
+
+def test_a_queue_that_comes_later_is_served_by_the_next_lease(client):
+    fill(client, "email-a", 1)
+    client.lease("w", ["email-*"], 9)
+    fill(client, "email-new", 1)
+    assert jids(client.lease("w", ["email-*"], 9)) == ["email-new0"]
+
+
+def test_a_glob_that_matches_no_queue_gives_nothing(client):
+    assert client.lease("w", ["email-*"]) == []
+    fill(client, "other", 1)
+    assert client.lease("w", ["email-*"]) == []

@@ -1,0 +1,152 @@
+"""What is kept of jobs that have ended, by age and number; and that what goes does so for real, and without waiting for
+the next one to end. Tags, dependents and history of what goes are in their own tests.
+"""
+
+import pytest
+
+
+@pytest.fixture
+def q(client):
+    return client.queue("q")
+
+
+@pytest.fixture
+def ended(q, clock):
+    """Ends so many jobs, one each second, j0 first; `end` is what becomes of each."""
+
+    def end_all(n, end):
+        for i in range(n):
+            q.put("k", b"x" * 2000, jid=f"j{i}", tags=["t"])
+            end(q.lease("w")[0])
+            clock.tick(1)
+
+    return end_all
+
+
+def complete(held):
+    held.complete({"r": 1})
+
+
+def fail(held):
+    held.fail("g", "m")
+
+
+def left(client):
+    return [int(jid[1:]) for jid in (f"j{i}" for i in range(300)) if client.job(jid)]
+
+
+def keys_of_jobs(keys):
+    return {key for key in keys() if key.partition(":")[0] in ("job", "data", "result", "failure", "history", "tags")}
+
+
+# By age.
+
+
+@pytest.mark.parametrize(
+    ("option", "end", "place"), [("jobs-history", complete, "complete"), ("failed-history", fail, "failed")]
+)
+def test_what_is_too_old_goes_with_the_next_sweep(client, ended, clock, keys, option, end, place):
+    client.config.set(option, 60)
+    ended(3, end)
+    clock.tick(56)
+    client.sweep()
+    assert left(client) == [0, 1, 2]
+    clock.tick(2)
+    client.sweep()
+    assert left(client) == [2]
+    clock.tick(60)
+    client.sweep()
+    assert not keys_of_jobs(keys)
+    assert place not in keys()
+    assert (client.completed(), client.failed(), client.tags()) == ([], {}, {})
+
+
+def test_failed_jobs_are_kept_for_ever_and_completed_ones_for_a_week_by_default(client, q, clock):
+    for jid in "ab":
+        q.put("k", jid=jid)
+    a, b = q.lease("w", 2)
+    a.complete()
+    b.fail("g", "m")
+    clock.tick(604_799)
+    client.sweep()
+    assert client.job("a")
+    clock.tick(1)
+    client.sweep()
+    assert (client.job("a"), client.job("b").state) == (None, "failed")
+    clock.tick(10 * 365 * 86_400)
+    client.sweep()
+    assert client.job("b").state == "failed"
+
+
+# By number.
+
+
+@pytest.mark.parametrize(("option", "end"), [("jobs-history-count", complete), ("failed-history-count", fail)])
+def test_no_more_are_kept_than_the_number_says_the_newest(client, ended, option, end):
+    client.config.set(option, 2)
+    ended(5, end)
+    client.sweep()
+    assert left(client) == [3, 4]
+
+
+@pytest.mark.parametrize(("option", "end"), [("jobs-history-count", complete), ("failed-history-count", fail)])
+def test_a_number_that_is_lowered_holds_from_the_next_sweep_on(client, ended, option, end):
+    ended(5, end)
+    client.config.set(option, 1)
+    client.sweep()
+    assert left(client) == [4]
+
+
+@pytest.mark.parametrize("option", ["jobs-history", "jobs-history-count"])
+def test_a_history_of_none_keeps_no_completed_job_and_drops_those_there_are(client, ended, option, keys):
+    ended(2, complete)
+    client.config.set(option, 0)
+    client.sweep()
+    ended(2, complete)
+    assert left(client) == []
+    assert not keys_of_jobs(keys)
+
+
+def test_one_sweep_drops_no_more_than_it_was_asked_to_look_at_and_the_next_ones_the_rest(client, ended):
+    ended(25, complete)
+    client.config.set("jobs-history-count", 0)
+    client.sweep(10)
+    assert left(client) == list(range(10, 25))
+    client.sweep(10)
+    client.sweep(10)
+    assert left(client) == []
+
+
+# What must not go.
+
+
+@pytest.mark.parametrize("end", [complete, fail])
+def test_a_job_that_was_put_again_is_not_dropped(client, q, ended, clock, end):
+    client.config.set("jobs-history", 60)
+    client.config.set("failed-history", 60)
+    ended(2, end)
+    q.put("k", jid="j0")
+    clock.tick(100)
+    client.sweep()
+    assert left(client) == [0]
+    assert [lease.jid for lease in q.lease("w", 9)] == ["j0"]
+
+
+def test_a_completed_job_that_is_put_again_with_the_completion_of_another_is_not_dropped(client, q, ended):
+    client.config.set("jobs-history-count", 1)
+    ended(1, complete)
+    q.put("k", jid="other")
+    q.lease("w")[0].complete(then=[{"queue": "q", "klass": "k", "jid": "j0"}])
+    assert [lease.jid for lease in q.lease("w", 9)] == ["j0"]
+    assert client.job("other").state == "complete"
+
+
+def test_what_waits_for_a_failed_job_that_is_dropped_does_not_wait_for_ever(client, q, clock):
+    client.config.set("failed-history", 60)
+    q.put("k", jid="parent")
+    q.put("k", jid="x", depends=["parent"])
+    q.lease("w")[0].fail("g", "m")
+    clock.tick(60)
+    client.sweep()
+    assert client.job("parent") is None
+    assert (client.job("x").state, client.job("x").failure["group"]) == ("failed", "parent-failed")

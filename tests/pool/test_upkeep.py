@@ -1,0 +1,109 @@
+"""What a master does for the namespace as a whole, and when: without a server, on the real clock's numbers."""
+
+import json
+import math
+
+import pytest
+
+from supervisor import clock
+from supervisor.engine.commands import Grant, Swept
+from supervisor.engine.recurring import CronMissing, DueCron
+from supervisor.engine.session import SWEEP_COUNT, Chores
+from supervisor.ops.events import Events
+from supervisor.pool import upkeep as module
+from supervisor.pool.upkeep import SWEEP_S, Upkeep
+
+NOW_UNIX = 1_700_000_000.0
+MINUTE_UNIX = NOW_UNIX - NOW_UNIX % 60
+
+
+@pytest.fixture
+def log(tmp_path):
+    with (tmp_path / "events").open("wb") as file:
+        events = Events(file.fileno(), "json", "debug")
+        yield events
+        events.close(1.0)
+
+
+def said(log, tmp_path):
+    log.flush()
+    return [json.loads(line) for line in (tmp_path / "events").read_text().splitlines()]
+
+
+def cron(jid="r", due_unix=MINUTE_UNIX, backlog=None, tz=None):
+    return DueCron(jid, "* * * * *", tz, round(due_unix * 1000), backlog)
+
+
+def grant(*due, now_unix=NOW_UNIX):
+    return Grant(now_unix, None, [], list(due))
+
+
+def test_it_sweeps_about_every_fifteen_seconds_and_no_two_masters_at_once(log):
+    firsts, gaps_s = set(), set()
+    for _ in range(50):
+        upkeep = Upkeep(log)
+        assert upkeep.due(clock.monotonic()) is None
+        assert upkeep.due_at == math.inf
+        upkeep.begin(1000.0)
+        firsts.add(upkeep.due_at)
+        assert 1000.0 + SWEEP_S / 2 <= upkeep.due_at <= 1000.0 + SWEEP_S
+        assert upkeep.due(999.0) is None
+        assert upkeep.due(1020.0) == Chores(True, ())
+        gaps_s.add(upkeep.due_at - 1020.0)
+        assert upkeep.due(1020.0) is None
+    assert len(firsts) > 40 and len(gaps_s) > 40
+    assert all(0.8 * SWEEP_S <= gap_s <= 1.2 * SWEEP_S for gap_s in gaps_s)
+
+
+def test_a_sweep_that_took_all_it_may_is_followed_by_another_at_once(log):
+    upkeep = Upkeep(log)
+    before_at = clock.monotonic()
+    upkeep.begin(before_at)
+    upkeep.on_swept(Swept(0.0, SWEEP_COUNT - 1, []))
+    assert upkeep.due_at > before_at + 1
+    upkeep.on_swept(Swept(0.0, SWEEP_COUNT, []))
+    assert before_at <= upkeep.due_at <= clock.monotonic()
+
+
+def test_what_a_lease_reports_is_spawned_once_with_its_times_and_the_next_one(log):
+    upkeep = Upkeep(log)
+    assert upkeep.on_granted(grant()) is False
+    assert upkeep.on_granted(grant(cron(due_unix=MINUTE_UNIX - 60))) is True
+    assert upkeep.on_granted(grant(cron(due_unix=MINUTE_UNIX - 60))) is True
+    assert upkeep.due_at == -math.inf
+    chores = upkeep.due(clock.monotonic())
+    assert chores is not None and not chores.sweep
+    ((due, times_unix, next_unix),) = chores.spawns
+    assert (due.jid, list(times_unix), next_unix) == ("r", [MINUTE_UNIX - 60, MINUTE_UNIX], MINUTE_UNIX + 60)
+    assert upkeep.due(clock.monotonic()) is None
+
+
+def test_what_a_sweep_reports_is_timed_by_the_servers_clock_too(log):
+    upkeep = Upkeep(log)
+    upkeep.on_swept(Swept(NOW_UNIX + 3600, 0, [cron(backlog=0)]))
+    chores = upkeep.due(clock.monotonic())
+    assert chores is not None
+    ((_due, times_unix, next_unix),) = chores.spawns
+    assert (list(times_unix), next_unix) == ([MINUTE_UNIX + 3600], MINUTE_UNIX + 3660)
+
+
+def test_what_cannot_be_computed_here_is_warned_of_once_and_keeps_nothing_else_up(log, tmp_path):
+    upkeep = Upkeep(log)
+    for _ in range(3):
+        assert upkeep.on_granted(grant(cron("bad", tz="Mars/Olympus"))) is False
+    assert upkeep.on_granted(grant(cron("bad", tz="Mars/Olympus"), cron("good"))) is True
+    chores = upkeep.due(clock.monotonic())
+    assert chores is not None and [spawn.due.jid for spawn in chores.spawns] == ["good"]
+    (warning,) = said(log, tmp_path)
+    assert warning["event"] == "master.warned"
+    assert "Mars/Olympus" in warning["message"] and "bad" in warning["message"]
+
+
+def test_warnings_are_few_however_many_recurrences_there_are(log, tmp_path, monkeypatch):
+    def missing(_due, _now_unix):
+        raise CronMissing("cron needs a package")
+
+    monkeypatch.setattr(module.recurring, "following", missing)
+    upkeep = Upkeep(log)
+    upkeep.on_granted(grant(*(cron(f"r{number}") for number in range(500))))
+    assert len(said(log, tmp_path)) == module.MOST_WARNINGS

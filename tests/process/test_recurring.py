@@ -1,0 +1,117 @@
+"""Jobs that come again: each time exactly once, however many supervisors there are and whichever of them dies."""
+
+import itertools
+import signal
+import time
+
+import pytest
+
+from supervisor.engine.client import Client
+
+
+def jobs_of(stage, jid):
+    """All that a recurring job has put so far, by number."""
+    count = stage.client.recurring(jid).count
+    return stage.client.jobs(*(f"{jid}-{number}" for number in range(1, count + 1)))
+
+
+def start_two(stage):
+    pools = [stage.start(processes=1, lease_ttl="1s") for _ in range(2)]
+    for pool in pools:
+        pool.wait_ready()
+    stage.wait_until_idle(2)
+    return pools
+
+
+def forget(stage, pool):
+    """A killed worker's record lives until max-worker-age."""
+    stage.client.deregister(pool.worker)
+    stage.server.redis.delete(f"{stage.prefix}mail:{pool.worker}")
+
+
+def test_an_interval_comes_exactly_once_each_time_with_two_supervisors_of_which_one_is_killed(stage):
+    stage.config(grace=0.3)
+    first, second = start_two(stage)
+    every_s = 0.25
+    stage.queue.recur("good.noop", every=every_s, jid="r")
+    stage.wait_until(lambda: len(stage.ledger.starts()) >= 4, "four of them")
+    first.send(signal.SIGKILL)
+    first.wait()
+    seen = len(stage.ledger.starts())
+    stage.wait_until(lambda: len(stage.ledger.starts()) >= seen + 10, "ten more")
+    assert stage.client.unrecur("r") is True
+    recurring = stage.client.recurring("r")
+    assert recurring is None
+    jids = sorted({start.jid for start in stage.ledger.starts()}, key=lambda jid: int(jid.removeprefix("r-")))
+    assert jids[:-1] == [f"r-{number}" for number in range(1, len(jids))]
+    stage.wait_until_settled(jids)
+    jobs = stage.client.jobs(*jids)
+    assert {job.state for job in jobs} == {"complete"}
+    assert {job.spawned_from for job in jobs} == {"r"}
+    puts_unix = [job.put_unix for job in jobs]
+    assert [later - sooner for sooner, later in itertools.pairwise(puts_unix)] == pytest.approx(
+        [every_s] * (len(jobs) - 1)
+    )
+    assert all(1 <= len(stage.ledger.starts(job.jid)) <= 1 + job.deaths for job in jobs)
+    assert sum(job.deaths for job in jobs) <= 1
+    forget(stage, first)
+    assert second.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_missed_times_of_crons_are_put_exactly_once_with_two_supervisors_of_which_one_is_killed(stage):
+    """Twenty recurrences that were made an hour ago, with a job each ten minutes: all are due when two pools start."""
+    stage.config(grace=0.3)
+    hour_ago_unix = time.time() - 3600
+    with Client(stage.server.url, stage.namespace, clock=lambda: hour_ago_unix) as then:
+        for number in range(20):
+            then.queue("default").recur("good.nap", 0.005, cron="*/10 * * * *", jid=f"r{number}")
+    pools = [stage.start(processes=1, lease_ttl="1s") for _ in range(2)]
+    stage.wait_until(lambda: len(stage.ledger.starts()) >= 30, "thirty of them")
+    pools[0].send(signal.SIGKILL)
+    pools[0].wait()
+    tens = range(int(hour_ago_unix // 600 + 1) * 600, int(time.time()) + 1, 600)
+    expected = {f"r{number}-{nth}" for number in range(20) for nth in range(1, len(tens) + 1)}
+    stage.wait_until_settled(expected)
+    for number in range(20):
+        jobs = jobs_of(stage, f"r{number}")
+        assert [round(job.put_unix) for job in jobs] == list(tens)
+        assert stage.client.recurring(f"r{number}").next_unix == tens[-1] + 600
+        assert all(1 <= len(stage.ledger.starts(job.jid)) <= 1 + job.deaths for job in jobs)
+        stage.client.unrecur(f"r{number}")
+    assert {start.jid for start in stage.ledger.starts()} == expected
+    forget(stage, pools[0])
+    assert pools[1].drain() == 0
+    stage.assert_nothing_left()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_a_cron_job_comes_at_its_minute_on_idle_supervisors_and_once(stage, measured):
+    pools = [stage.start(processes=1, queue=queue).wait_ready() for queue in ("default", "default", "other")]
+    stage.wait_until_idle(3)
+    stage.queue.recur("good.noop", cron="* * * * *", jid="r")
+    due_unix = stage.client.recurring("r").next_unix
+    (start,) = stage.wait_for_starts("r-1", timeout_s=90)
+    measured(f"cron: started {1000 * (start.unix - due_unix):.0f} ms after its minute")
+    assert 0 <= start.unix - due_unix <= 1.0
+    stage.let_time_pass(2.0)
+    assert stage.ledger.order() == ["r-1"]
+    assert stage.client.recurring("r").next_unix == due_unix + 60
+    stage.client.unrecur("r")
+    assert [pool.drain() for pool in pools] == [0, 0, 0]
+    stage.assert_nothing_left()
+
+
+def test_a_recurring_job_of_a_queue_that_nobody_serves_is_put_by_whoever_sweeps(stage):
+    stage.start(processes=1, queue="other").wait_ready()
+    stage.queue.recur("good.noop", every=1, jid="r")
+    hour_ago_unix = time.time() - 3600
+    with Client(stage.server.url, stage.namespace, clock=lambda: hour_ago_unix) as then:
+        then.queue("default").recur("good.noop", cron="0 * * * *", jid="c")
+    stage.wait_until_counted(lambda: stage.queue.counts().waiting >= 2 and stage.client.job("c-1") is not None, 40)
+    stage.client.unrecur("r")
+    stage.client.unrecur("c")
+    assert stage.pools[0].drain() == 0
+    assert stage.ledger.starts() == []
+    stage.assert_nothing_left(waiting=["default"])
