@@ -13,7 +13,7 @@ import socket
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 import hiredis
 import redis
@@ -22,12 +22,28 @@ from supervisor import clock
 from supervisor.engine import commands, looks, scripts
 from supervisor.engine.commands import Command, Grant, Renewal
 from supervisor.engine.errors import StoreUnavailable
+from supervisor.engine.exchange import (
+    SWEEP_COUNT,
+    Answer,
+    Chores,
+    Deregistered,
+    Found,
+    Granted,
+    Left,
+    Refused,
+    Renewed,
+    Resumed,
+    Settled,
+    Spawn,
+    Tidied,
+    Timed,
+    Wanted,
+)
 from supervisor.engine.jobs import LeaseRecord
 from supervisor.engine.keys import Namespace
 from supervisor.engine.link import Connector, Link, LinkLost
 from supervisor.engine.orders import Queues
 from supervisor.engine.outcomes import Outcome
-from supervisor.engine.recurring import DueCron
 
 #: A wait for bells ends after this and asks once without being told to: wake-ups that a dying connection took are lost.
 WAIT_S: Final = 30.0
@@ -38,8 +54,6 @@ _CONNECT_S: Final = 5.0
 _SLACK_S: Final = 5.0
 #: A worker with globs asks so often, while it leases, which queues there are; mail tells an idle one.
 _NAMES_S: Final = 2.0
-#: What one sweep takes at the most; the next one follows at once if it has.
-SWEEP_COUNT: Final = 100
 
 
 class Watcher(Protocol):
@@ -68,75 +82,6 @@ class BellRang:
     """Call `read_bell`."""
 
 
-# What an exchange answers.
-
-
-@dataclass(slots=True)
-class Settled:
-    outcomes: Sequence[Outcome]
-    answers: list[Any]
-
-
-@dataclass(slots=True)
-class Renewed:
-    leases: Sequence[LeaseRecord]
-    expires_unix: list[float]  # or commands.LOST, commands.GONE
-
-
-@dataclass(slots=True)
-class Granted:
-    grant: Grant
-
-
-@dataclass(slots=True)
-class Refused:
-    """A lease, or what is done beside it, was answered with an error; nothing was done."""
-
-    what: str
-    message: str
-
-
-@dataclass(slots=True)
-class Resumed:
-    leases: Sequence[LeaseRecord]
-    expires_unix: list[float]  # or commands.LOST, commands.GONE
-    handed_back: int
-
-
-@dataclass(slots=True)
-class Found:
-    """The globs stand for other queues than before."""
-
-    added: list[str]
-    removed: list[str]
-    left_out: int  # more than one worker can lease from
-
-
-@dataclass(slots=True)
-class Timed:
-    """How the worker is to time itself, as it is configured now, is known: see `ttl_s`."""
-
-
-@dataclass(slots=True)
-class Tidied:
-    """A sweep has been made."""
-
-    swept: commands.Swept
-
-
-@dataclass(slots=True)
-class Deregistered:
-    """Somebody has forgotten this worker: its leases are void, others have its jobs. Go on after `rename`."""
-
-
-@dataclass(slots=True)
-class Left:
-    """The worker is forgotten."""
-
-
-Answer = Left | Settled | Renewed | Granted | Refused | Resumed | Found | Timed | Tidied | Deregistered
-
-
 @dataclass(slots=True)
 class _Part:
     """One command of an exchange, what it is about, and its reply."""
@@ -145,31 +90,6 @@ class _Part:
     subject: Any
     kind: type[Any]
     reply: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What the next exchange is to lease: at most `count`, of which the first `starting` will start at once."""
-
-    count: int
-    starting: int
-
-
-class Spawn(NamedTuple):
-    """A cron recurrence whose time has come, the times that jobs are to be put for, and the next one; None: there is
-    none.
-    """
-
-    due: DueCron
-    times_unix: Sequence[float]
-    next_unix: float | None
-
-
-class Chores(NamedTuple):
-    """What the next exchange is to do for the namespace as a whole."""
-
-    sweep: bool = False
-    spawns: Sequence[Spawn] = ()
 
 
 def worker_name() -> str:

@@ -9,9 +9,7 @@ from typing import Final
 
 from supervisor import clock
 from supervisor.engine.commands import GONE, LOST, MOST
-from supervisor.engine.jobs import LeaseRecord
-from supervisor.engine.outcomes import Answer
-from supervisor.engine.session import (
+from supervisor.engine.exchange import (
     Deregistered,
     Found,
     Granted,
@@ -19,12 +17,14 @@ from supervisor.engine.session import (
     Refused,
     Renewed,
     Resumed,
-    Session,
     Settled,
     Tidied,
     Timed,
     Wanted,
 )
+from supervisor.engine.jobs import LeaseRecord
+from supervisor.engine.outcomes import Answer
+from supervisor.engine.session import Session
 from supervisor.ops.events import Events
 from supervisor.pool import settlements
 from supervisor.pool.dispatcher import Dispatcher

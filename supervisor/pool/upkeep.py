@@ -11,8 +11,8 @@ from typing import Final
 from supervisor import clock
 from supervisor.engine import recurring
 from supervisor.engine.commands import Grant, Swept
+from supervisor.engine.exchange import SWEEP_COUNT, Chores, Spawn
 from supervisor.engine.recurring import DueCron
-from supervisor.engine.session import SWEEP_COUNT, Chores, Spawn
 from supervisor.ops.events import Events
 
 #: Between two sweeps of one master, on the average.

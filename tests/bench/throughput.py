@@ -21,7 +21,7 @@ import redis
 
 from supervisor.engine import commands
 from supervisor.engine.client import Client
-from supervisor.engine.jobs import Completed
+from supervisor.engine.outcomes import Completed
 from tests import servers
 
 HANDLERS = """

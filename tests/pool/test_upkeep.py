@@ -7,8 +7,8 @@ import pytest
 
 from supervisor import clock
 from supervisor.engine.commands import Grant, Swept
+from supervisor.engine.exchange import SWEEP_COUNT, Chores
 from supervisor.engine.recurring import CronMissing, DueCron
-from supervisor.engine.session import SWEEP_COUNT, Chores
 from supervisor.ops.events import Events
 from supervisor.pool import upkeep as module
 from supervisor.pool.upkeep import SWEEP_S, Upkeep
