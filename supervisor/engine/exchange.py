@@ -1,0 +1,111 @@
+"""What the master's exchanges with Redis are to do, and what they answer. Runs in master. Values only; no I/O."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from supervisor.engine import commands
+from supervisor.engine.commands import Grant
+from supervisor.engine.jobs import LeaseRecord
+from supervisor.engine.outcomes import Outcome
+from supervisor.engine.recurring import DueCron
+
+#: What one sweep takes at the most; the next one follows at once if it has.
+SWEEP_COUNT: Final = 100
+
+
+# What the next exchange is to do, beside settling and renewing.
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the next exchange is to lease: at most `count`, of which the first `starting` will start at once."""
+
+    count: int
+    starting: int
+
+
+class Spawn(NamedTuple):
+    """A cron recurrence whose time has come, the times that jobs are to be put for, and the next one; None: there is
+    none.
+    """
+
+    due: DueCron
+    times_unix: Sequence[float]
+    next_unix: float | None
+
+
+class Chores(NamedTuple):
+    """What the next exchange is to do for the namespace as a whole."""
+
+    sweep: bool = False
+    spawns: Sequence[Spawn] = ()
+
+
+# What it answers.
+
+
+@dataclass(slots=True)
+class Settled:
+    outcomes: Sequence[Outcome]
+    answers: list[Any]
+
+
+@dataclass(slots=True)
+class Renewed:
+    leases: Sequence[LeaseRecord]
+    expires_unix: list[float]  # or commands.LOST, commands.GONE
+
+
+@dataclass(slots=True)
+class Granted:
+    grant: Grant
+
+
+@dataclass(slots=True)
+class Refused:
+    """A lease, or what is done beside it, was answered with an error; nothing was done."""
+
+    what: str
+    message: str
+
+
+@dataclass(slots=True)
+class Resumed:
+    leases: Sequence[LeaseRecord]
+    expires_unix: list[float]  # or commands.LOST, commands.GONE
+    handed_back: int
+
+
+@dataclass(slots=True)
+class Found:
+    """The globs stand for other queues than before."""
+
+    added: list[str]
+    removed: list[str]
+    left_out: int  # more than one worker can lease from
+
+
+@dataclass(slots=True)
+class Timed:
+    """How the worker is to time itself, as it is configured now, is known: see `ttl_s`."""
+
+
+@dataclass(slots=True)
+class Tidied:
+    """A sweep has been made."""
+
+    swept: commands.Swept
+
+
+@dataclass(slots=True)
+class Deregistered:
+    """Somebody has forgotten this worker: its leases are void, others have its jobs. Go on after `rename`."""
+
+
+@dataclass(slots=True)
+class Left:
+    """The worker is forgotten."""
+
+
+Answer = Left | Settled | Renewed | Granted | Refused | Resumed | Found | Timed | Tidied | Deregistered
