@@ -27,6 +27,7 @@ STREAM_EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "job.completed": ("worker",),
     "job.advanced": ("worker", "to"),
     "job.failed": ("worker", "group"),
+    "job.dropped": ("group",),
     "job.retried": ("worker", "remaining"),
     "job.released": ("worker",),
     "job.died": ("worker", "reason", "state", "deaths"),

@@ -322,3 +322,22 @@ def test_a_dependent_that_is_cancelled_frees_its_parent(client, family):
     client.cancel("wait")
     assert client.job("parent").dependents == ["fail", "run"]
     assert client.job("parent").cancel() is True
+
+
+def test_as_many_jobs_as_may_wait_for_one_can_be_moved_and_no_more_can_wait(client, q):
+    q.put("k", jid="parent")
+    q.put_many({"klass": "k", "jid": f"c{i}", "depends": ["parent"]} for i in range(1000))
+    q.put("k", jid="c7", depends=["parent"])
+    client.job("c8").move("r")
+    with pytest.raises(DependencyError, match="as 1000 jobs do"):
+        q.put("k", jid="one-more", depends=["parent"])
+    q.put("k", jid="other", priority=-1)
+    lease = q.lease("w")[0]
+    with pytest.raises(DependencyError):
+        lease.complete(next="q", depends=["parent"])
+    assert lease.complete() is True
+    q.put("k", jid="c9")
+    assert client.job("c9").dependencies == ["parent"], "what is not given is kept"
+    q.put("k", jid="c9", depends=[])
+    q.put("k", jid="one-more", depends=["parent"])
+    assert len(client.job("parent").dependents) == 1000

@@ -150,3 +150,12 @@ def test_what_waits_for_a_failed_job_that_is_dropped_does_not_wait_for_ever(clie
     client.sweep()
     assert client.job("parent") is None
     assert (client.job("x").state, client.job("x").failure["group"]) == ("failed", "parent-failed")
+
+
+def test_a_failed_job_that_is_dropped_is_told_of(client, ended, clock):
+    client.config.set("failed-history", 60)
+    ended(1, fail)
+    clock.tick(61)
+    with client.events() as stream:
+        client.sweep()
+        assert stream.get(5).name == "job.dropped"

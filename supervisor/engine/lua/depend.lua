@@ -24,8 +24,8 @@ end
 for i = 4, #ARGV do given[#given + 1] = ARGV[i] end
 
 if how == "on" then
-  local cycle = stage.cycle_with(rec, given)
-  if cycle then refuse("DEPENDENCY", cycle) end
+  local why = stage.why_not(rec, given)
+  if why then refuse("DEPENDENCY", why) end
   local unmet, fatal = stage.unmet_parents(rec, given)
   if fatal then kin.fail_with_parent(rec, fatal, "has failed") end
   for _, parent in ipairs(fatal and {} or unmet) do edges.bind(rec, parent) end

@@ -73,7 +73,7 @@ function verbs.complete(rec, at) return finish(rec.jid, rec.queue, rec.popped, t
 function verbs.advance(rec, at)
   local queue, kind, data, delay, depends, result = unpack(ARGV, at, at + 5)
   local parents = lines_of(depends)
-  if stage.cycle_with(rec, parents) then return "!" end
+  if stage.why_not(rec, parents) then return "!" end
   if kind ~= "" then stage.set_data(rec, kind, data) end
   if queue == "" then return finish(rec.jid, rec.queue, rec.popped, true, result) end
   spread(rec.queue, "run", now - (rec.popped or now))

@@ -30,13 +30,26 @@ local function unmet_count(jid)
   return unmet_counts[jid]
 end
 
+local function child_count(parent_jid)
+  child_counts[parent_jid] = child_counts[parent_jid] or redis.call("ZCARD", P .. "dependents:" .. parent_jid)
+  return child_counts[parent_jid]
+end
+
+local function is_child(jid, parent_jid)
+  local key = P .. "dependents:" .. parent_jid
+  local planned = (zsets[key] or {})[jid]
+  if planned ~= nil then return planned end
+  return redis.call("ZSCORE", key, jid)
+end
+
+-- Whether one more job may wait for this one.
+function edges.has_room(jid, parent_jid)
+  return child_count(parent_jid) < MOST_CHILDREN or is_child(jid, parent_jid)
+end
+
 function edges.bind(child, parent)
-  local key = P .. "dependents:" .. parent.jid
-  child_counts[parent.jid] = (child_counts[parent.jid] or redis.call("ZCARD", key)) + 1
-  if child_counts[parent.jid] > MOST_CHILDREN then
-    local why = "job " .. child.jid .. " cannot wait for job " .. parent.jid .. ": " .. MOST_CHILDREN .. " jobs do; "
-    refuse("DEPENDENCY", why .. "have it wait for one of them, or for a job that waits for all")
-  end
+  local key, count = P .. "dependents:" .. parent.jid, child_count(parent.jid)
+  if not is_child(child.jid, parent.jid) then child_counts[parent.jid] = count + 1 end
   unmet_counts[child.jid] = nil
   place(P .. "dependencies:" .. child.jid, parent.jid, now)
   place(key, child.jid, now)
@@ -46,6 +59,7 @@ end
 -- Answers how many parents the child still waits for.
 function edges.unbind(child_jid, parent_jid)
   unmet_counts[child_jid] = unmet_count(child_jid) - 1
+  child_counts[parent_jid] = child_count(parent_jid) - 1
   place(P .. "dependencies:" .. child_jid, parent_jid, false)
   place(P .. "dependents:" .. parent_jid, child_jid, false)
   return unmet_counts[child_jid]

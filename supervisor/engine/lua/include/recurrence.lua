@@ -73,7 +73,7 @@ end
 -- to `due_crons`: their times are computed by workers.
 function recurrence.spawn_due(queue, limit, due_crons)
   local key, found, all = recurrence.key(queue), {}, true
-  local ids = redis.call("ZRANGEBYSCORE", key, "-inf", now, "LIMIT", 0, 100)
+  local ids = redis.call("ZRANGEBYSCORE", key, "-inf", now, "LIMIT", 0, 1000)
   for _, jid in ipairs(ids) do
     local pattern = recurrence.read(jid)
     if not pattern or pattern.queue ~= queue then
@@ -84,5 +84,5 @@ function recurrence.spawn_due(queue, limit, due_crons)
       all = false
     end
   end
-  return found, all and #ids < 100
+  return found, all
 end

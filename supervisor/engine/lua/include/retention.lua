@@ -50,6 +50,7 @@ function retention.prune_failed(added, most)
       -- this script has put it anew
     elseif rec and rec.state == "failed" then
       dropped_count = dropped_count + 1
+      tell_of("job.dropped", rec, { group = rec.group })
       moves.leave(rec)
       if rec.kin then kin.parent_gone(jid, "was dropped by the failed-history") end
       retention.erase_all({ jid })

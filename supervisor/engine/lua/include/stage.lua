@@ -11,7 +11,7 @@ function stage.know_queue(queue)
   known_queues[queue] = true
   if redis.call("ZSCORE", P .. "queues", queue) then return end
   place(P .. "queues", queue, now)
-  for _, worker in ipairs(redis.call("ZRANGE", P .. "workers", 0, 999)) do hint(worker, "queues") end
+  for _, worker in ipairs(redis.call("ZREVRANGE", P .. "workers", 0, 999)) do hint(worker, "queues") end
 end
 
 -- Begins a stage of a job that lies nowhere: its retries and counts start anew.
@@ -31,11 +31,14 @@ function stage.set_data(rec, kind, data)
 end
 
 -- Why a job cannot wait for these parents; nil if it can.
-function stage.cycle_with(rec, parents)
+function stage.why_not(rec, parents)
   for _, parent in ipairs(parents) do
     if parent == rec.jid then return "job " .. rec.jid .. " cannot depend on itself" end
     if rec.kin and edges.waits_for(parent, rec.jid) then
       return "job " .. rec.jid .. " cannot depend on " .. parent .. ", which waits for it"
+    end
+    if not edges.has_room(rec.jid, parent) then
+      return "job " .. rec.jid .. " cannot depend on " .. parent .. ", as 1000 jobs do: let it depend on one of them"
     end
   end
 end
@@ -102,8 +105,8 @@ function stage.put_one(at)
     rec = create_job(jid)
   end
   local parents = waits or options.depends and lines_of(options.depends) or NONE
-  local cycle = stage.cycle_with(rec, parents)
-  if cycle then refuse("DEPENDENCY", cycle) end
+  local why = stage.why_not(rec, parents)
+  if why then refuse("DEPENDENCY", why) end
   if options ~= NONE then choose(rec, options) end
   stage.begin(rec, queue)
   if verb ~= "move" then
