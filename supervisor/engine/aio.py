@@ -26,6 +26,7 @@ from supervisor.engine.connection import (
     Clock,
     Share,
     T,
+    at_most,
     borrowed_arguments,
     checked_block_s,
     checked_clock,
@@ -73,12 +74,12 @@ class _Store:
         finally:
             await self._pool.release(connection)
 
-    async def wait(self, bells: Sequence[str], seconds: float) -> None:
-        """Returns when one of the bells rings, at the latest after so long. Raises StoreUnavailable."""
+    async def wait(self, bells: Sequence[str], seconds: float) -> bool:
+        """Returns when a bell rings, at the latest after so long; whether one did. Raises StoreUnavailable."""
         connection = await self._connect()
         try:
             await connection.send_command("BLPOP", *bells, f"{max(seconds, 0.001):.3f}")  # 0 would be for ever
-            await connection.read_response()
+            return (await connection.read_response()) is not None
         except (*_LOST, redis_py.ResponseError) as error:
             raise unreachable(self._shown, error) from error
         finally:
@@ -223,13 +224,15 @@ class AsyncClient:
     ) -> list[AsyncLease]:
         """As Client.lease."""
         wanted = Queues(queues, order)
-        deadline_at = times.monotonic() + checked_block_s(block)
+        deadline_at, woken = times.monotonic() + checked_block_s(block), False
         while True:
             names = await self._resolve(wanted)
             grant = NOTHING
             if names:
                 weights = wanted.weights(names)
-                grant = await self.ask(commands.lease, worker, names, count, ttl_s=ttl, order=order, weights=weights)
+                grant = await self.ask(
+                    commands.lease, worker, names, count, ttl_s=ttl, order=order, weights=weights, woken=woken
+                )
             left_s = deadline_at - times.monotonic()
             if await self._spawn(grant.due, grant.now_unix) and not grant.leases:
                 continue
@@ -239,10 +242,10 @@ class AsyncClient:
             if wait_s > 0:
                 # Nobody rings for a pattern; it stands for the queues that are not there yet.
                 bells = [self._namespace.bell(queue) for queue in names or wanted.patterns]
-                await self._store.wait(bells, wait_s)
+                woken = await self._store.wait(bells, wait_s)
 
     async def _resolve(self, wanted: Queues) -> tuple[str, ...]:
-        return wanted.resolve(await self.run(looks.names()) if wanted.has_globs else ())
+        return at_most(wanted, await self.run(looks.names()) if wanted.has_globs else ())
 
     async def _spawn(self, due: Sequence[DueCron], now_unix: float) -> bool:
         """As Client._spawn."""
@@ -263,9 +266,13 @@ class AsyncClient:
 
     async def sweep(self, count: int = 100) -> int:
         """As Client.sweep."""
-        swept = await self.ask(commands.sweep, count)
-        await self._spawn(swept.due, swept.now_unix)
-        return swept.taken
+        taken, offset = 0, 0
+        while True:
+            swept = await self.ask(commands.sweep, count if not taken else count - taken, offset=offset)
+            await self._spawn(swept.due, swept.now_unix)
+            taken, offset = taken + swept.taken, swept.next_offset
+            if not offset or taken >= count:
+                return taken
 
     # jobs
 

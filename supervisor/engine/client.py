@@ -25,6 +25,7 @@ from supervisor.engine.connection import (
     Clock,
     Share,
     T,
+    at_most,
     borrowed_arguments,
     checked_block_s,
     checked_clock,
@@ -72,12 +73,12 @@ class _Store:
         finally:
             self._pool.release(connection)
 
-    def wait(self, bells: Sequence[str], seconds: float) -> None:
-        """Blocks until one of the bells rings, at most so long. Raises StoreUnavailable."""
+    def wait(self, bells: Sequence[str], seconds: float) -> bool:
+        """Blocks until one of the bells rings, at most so long; whether one did. Raises StoreUnavailable."""
         connection = self._connect()
         try:
             connection.send_command("BLPOP", *bells, f"{max(seconds, 0.001):.3f}")  # 0 would be for ever
-            connection.read_response()
+            return connection.read_response() is not None
         except (*_LOST, redis_py.ResponseError) as error:
             raise unreachable(self._shown, error) from error
         finally:
@@ -157,7 +158,8 @@ def _pool_like(given: redis_py.Redis) -> Any:
 class Client:
     """The queue, for programs that block. Safe to share between threads; use it as a context manager, or close it.
 
-    Every method but a lease that blocks or serves globs, and check, is one round trip. Arguments are checked before
+    Nearly every method is one round trip; a lease that blocks or serves globs, check, sweep, queues and put_many may be
+    more. Arguments are checked before
     anything is sent: TypeError and ValueError name the argument. StoreUnavailable: nothing has changed. OutcomeUnknown:
     the answer was lost; nothing is ever sent a second time.
     """
@@ -229,18 +231,20 @@ class Client:
         block: float = 0,
     ) -> list[Lease]:
         """Leases up to `count` (at most 1,000) jobs for `ttl` seconds (default: the queue's heartbeat). `queues` may be
-        globs (`email-*`) and exclusions (`!email-bulk`); `order` is strict (as listed), round-robin (going on where the
-        worker's last lease stopped), random or weighted (`high:3`). With `block`, waits up to so many seconds for the
-        first job.
+        globs (`email-*`) and exclusions (`!email-bulk`), of which 1,000 queues are served at a time; `order` is strict
+        (as listed), round-robin (going on where the worker's last lease stopped), random or weighted (`high:3`). With
+        `block`, waits up to so many seconds for the first job.
         """
         wanted = Queues(queues, order)
-        deadline_at = times.monotonic() + checked_block_s(block)
+        deadline_at, woken = times.monotonic() + checked_block_s(block), False
         while True:
             names = self._resolve(wanted)
             grant = NOTHING
             if names:
                 weights = wanted.weights(names)
-                grant = self.ask(commands.lease, worker, names, count, ttl_s=ttl, order=order, weights=weights)
+                grant = self.ask(
+                    commands.lease, worker, names, count, ttl_s=ttl, order=order, weights=weights, woken=woken
+                )
             left_s = deadline_at - times.monotonic()
             if self._spawn(grant.due, grant.now_unix) and not grant.leases:
                 continue
@@ -250,10 +254,10 @@ class Client:
             if wait_s > 0:
                 # Nobody rings for a pattern; it stands for the queues that are not there yet.
                 bells = [self._namespace.bell(queue) for queue in names or wanted.patterns]
-                self._store.wait(bells, wait_s)
+                woken = self._store.wait(bells, wait_s)
 
     def _resolve(self, wanted: Queues) -> tuple[str, ...]:
-        return wanted.resolve(self.run(looks.names()) if wanted.has_globs else ())
+        return at_most(wanted, self.run(looks.names()) if wanted.has_globs else ())
 
     def _spawn(self, due: Sequence[DueCron], now_unix: float) -> bool:
         """Whether jobs came of the cron recurrences that are due."""
@@ -279,9 +283,13 @@ class Client:
         grace, and answers how many; lets come again what is due; drops what is kept too long. Masters do so by
         themselves.
         """
-        swept = self.ask(commands.sweep, count)
-        self._spawn(swept.due, swept.now_unix)
-        return swept.taken
+        taken, offset = 0, 0
+        while True:
+            swept = self.ask(commands.sweep, count if not taken else count - taken, offset=offset)
+            self._spawn(swept.due, swept.now_unix)
+            taken, offset = taken + swept.taken, swept.next_offset
+            if not offset or taken >= count:
+                return taken
 
     # jobs
 

@@ -48,23 +48,26 @@ class Command(Generic[T]):
 class Grant:
     """What a lease gave. `next_at_unix`: when to ask again; None = no time is known, or all asked for was given.
     `now_unix` is the time of the answer by the same clock, so that differences need no clock of one's own. `due`: cron
-    recurrences whose time has come, to `spawn`.
+    recurrences whose time has come, to `spawn`. `unreadable`: jids of records that somebody has damaged; nobody renews
+    their leases, so that they are lost, and in the end fail.
     """
 
     now_unix: float
     next_at_unix: float | None
     leases: list[LeaseRecord]
     due: list[DueCron]
+    unreadable: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
     """What a sweep found: how many jobs were taken from lost workers, and the cron recurrences that are due. `now_unix`
-    is the time of the answer.
+    is the time of the answer, `next_offset` where to go on; 0 = that was all.
     """
 
     now_unix: float
     taken: int
+    next_offset: int
     due: list[DueCron]
 
 
@@ -104,18 +107,20 @@ def lease(
     takeover: bool = True,
     order: str = "strict",
     weights: Mapping[str, int] | None = None,
+    woken: bool = False,
     now: float | None = None,
 ) -> Command[Grant]:
     """Leases up to `count` (0 to 1,000) jobs of the queues, in one of orders.ORDERS. The first `starting` of them
     (default: all) start at once. A `number` below the worker's last one gives nothing; one of a worker that is not
     known any more is answered by an error beginning with DEREGISTERED. `takeover`: if lost workers' jobs may be had.
-    `weights`: of the queues, 1 where not given.
+    `weights`: of the queues, 1 where not given. `woken`: if a bell has called for it.
     """
     checked_int("count", count, 0, MOST)
     starts = count if starting is None else checked_int("starting", starting, 0)
     args: list[Argument] = [
         now_ms(now), checked_name("worker", worker), _number(number), count, starts, _ttl(ttl_s),
         "1" if takeover else "", checked_order(order), 0 if order == "strict" else random.getrandbits(31),
+        "1" if woken else "",
     ]  # fmt: skip
     for queue in checked_queues(queues):
         args += (queue, weights.get(queue, 1) if weights else 1)
@@ -167,12 +172,20 @@ def resume(
     return Command(scripts.RESUME, tuple(args), _parse_resumed)
 
 
-def sweep(count: int = 100, *, takeover: bool = True, now: float | None = None) -> Command[Swept]:
-    """The light clean of all queues: takes up to `count` (1 to 1,000) jobs from workers lost for longer than the grace
-    (if `takeover`), lets come again what is due, and drops what is kept for too long.
+def sweep(
+    count: int = 100,
+    *,
+    takeover: bool = True,
+    offset: int = 0,
+    worker: str | None = None,
+    now: float | None = None,
+) -> Command[Swept]:
+    """The light clean of 200 queues, from `offset` on: takes up to `count` (1 to 1,000) jobs from workers lost for
+    longer than the grace (if `takeover`), lets come again what is due, and drops what is kept for too long. A `worker`
+    that sweeps is seen.
     """
-    args = now_ms(now), checked_int("count", count, 1, MOST), "1" if takeover else ""
-    return Command(scripts.SWEEP, args, lambda reply: Swept(reply[0] / 1000, reply[1], _parse_due(reply[2])))
+    args = now_ms(now), checked_int("count", count, 1, MOST), "1" if takeover else "", offset, worker or ""
+    return Command(scripts.SWEEP, args, _parse_swept)
 
 
 def deregister(worker: str, *, own: bool = False, now: float | None = None) -> Command[int]:
@@ -193,7 +206,7 @@ def cancel(jids: Sequence[str], *, now: float | None = None) -> Command[list[str
     """Deletes up to 1,000 jobs, all or none. Answers those that there were; completed ones are left alone. Redis
     answers an error beginning with DEPENDENCY if a job that is not listed waits for one of them.
     """
-    return Command(scripts.CANCEL, (now_ms(now), *checked_jids("jids", jids)), _parse_names)
+    return Command(scripts.CANCEL, (now_ms(now), *checked_jids("jids", jids)), parse_names)
 
 
 def fail(jid: str, group: str, message: str, *, now: float | None = None) -> Command[bool]:
@@ -377,22 +390,32 @@ def _parse_renewals(reply: list[Any]) -> list[float]:
     return [ms / 1000 if isinstance(ms, int) else GONE if ms else LOST for ms in reply]
 
 
-def _parse_names(reply: list[bytes]) -> list[str]:
+def parse_names(reply: list[bytes]) -> list[str]:
     return [name.decode() for name in reply]
 
 
 def _parse_names_or_none(reply: list[bytes] | None) -> list[str] | None:
-    return None if reply is None else _parse_names(reply)
+    return None if reply is None else parse_names(reply)
 
 
 def _parse_due(rows: list[Any]) -> list[DueCron]:
     return [parse_due(row) for row in rows]
 
 
+def _parse_swept(reply: list[Any]) -> Swept:
+    now_ms, taken, next_offset, due = reply
+    return Swept(now_ms / 1000, taken, next_offset, _parse_due(due))
+
+
 def _parse_grant(worker: str, reply: list[Any]) -> Grant:
     now_ms, next_ms, token, due = reply[:4]
-    leases = [LeaseRecord(worker, token + i, row) for i, row in enumerate(reply[4:])]
-    return Grant(now_ms / 1000, next_ms / 1000 if next_ms else None, leases, _parse_due(due))
+    leases, unreadable = [], []
+    for i, row in enumerate(reply[4:]):
+        try:
+            leases.append(LeaseRecord(worker, token + i, row))
+        except ValueError:  # damaged in Redis, by whatever hand: the others must not suffer from it
+            unreadable.append(row[10].decode("utf-8", "replace"))
+    return Grant(now_ms / 1000, next_ms / 1000 if next_ms else None, leases, _parse_due(due), unreadable)
 
 
 _ANSWERS: dict[bytes, Answer] = {

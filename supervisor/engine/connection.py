@@ -3,6 +3,7 @@ is, what an existing connection lends, and what its errors mean. Must not: send 
 """
 
 import os
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -172,6 +173,14 @@ def worker_of(outcomes: Sequence[Outcome]) -> str:
     if len(workers) > 1:
         raise ValueError(f"outcomes must all be of one worker's leases, not of {', '.join(sorted(workers))}")
     return workers.pop()
+
+
+def at_most(wanted: Queues, known: Sequence[str]) -> tuple[str, ...]:
+    """The queues that one lease serves: all, or 1,000 of them, the first in strict order, else drawn anew each time."""
+    names = wanted.resolve(known)
+    if len(names) <= MOST:
+        return names
+    return names[:MOST] if wanted.order == "strict" else tuple(random.sample(names, MOST))
 
 
 def pause_s(grant: Grant, left_s: float, longest_s: float, wanted: Queues) -> float:

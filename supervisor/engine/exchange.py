@@ -7,7 +7,6 @@ from typing import Any, Final, NamedTuple
 from supervisor.engine import commands
 from supervisor.engine.commands import Grant
 from supervisor.engine.jobs import LeaseRecord
-from supervisor.engine.outcomes import Outcome
 from supervisor.engine.recurring import DueCron
 
 #: What one sweep takes at the most; the next one follows at once if it has.
@@ -19,10 +18,13 @@ SWEEP_COUNT: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the next exchange is to lease: at most `count`, of which the first `starting` will start at once."""
+    """What the next exchange is to lease: at most `count`, of which the first `starting` will start at once. `woken`:
+    if a bell has called for it.
+    """
 
     count: int
     starting: int
+    woken: bool = False
 
 
 class Spawn(NamedTuple):
@@ -36,10 +38,11 @@ class Spawn(NamedTuple):
 
 
 class Chores(NamedTuple):
-    """What the next exchange is to do for the namespace as a whole."""
+    """What the next exchange is to do for the namespace as a whole. A sweep goes on at `offset`."""
 
     sweep: bool = False
     spawns: Sequence[Spawn] = ()
+    offset: int = 0
 
 
 # What it answers.
@@ -47,7 +50,6 @@ class Chores(NamedTuple):
 
 @dataclass(slots=True)
 class Settled:
-    outcomes: Sequence[Outcome]
     answers: list[Any]
 
 
@@ -88,7 +90,7 @@ class Found:
 
 @dataclass(slots=True)
 class Timed:
-    """How the worker is to time itself, as it is configured now, is known: see `ttl_s`."""
+    """The configured times were read: `ttl_s` is what it is now."""
 
 
 @dataclass(slots=True)

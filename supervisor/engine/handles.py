@@ -57,7 +57,10 @@ def _held(lease: LeaseRecord, answer: Answer) -> Any:
 
 def _completed(lease: LeaseRecord, answer: Answer) -> bool:
     if answer == REFUSED:
-        raise DependencyError(f"job {lease.jid} cannot go on and depend on itself; its lease goes on")
+        raise DependencyError(
+            f"job {lease.jid} cannot go on so: it would wait for itself, or for a job for which 1,000 wait;"
+            " its lease goes on"
+        )
     return answer is True
 
 

@@ -15,7 +15,7 @@ import orjson
 
 from supervisor.engine import scripts
 from supervisor.engine.checks import checked_int, milliseconds
-from supervisor.engine.commands import MOST, Command, checked_batch, checked_queues, now_ms
+from supervisor.engine.commands import MOST, Command, checked_batch, checked_queues, now_ms, parse_names
 from supervisor.engine.jobs import DEFAULT_RETRIES, JobRecord
 from supervisor.engine.keys import GROUP_BYTES, checked_name
 from supervisor.engine.recurring import Recurring, parse_recurring
@@ -198,7 +198,7 @@ def recurring_in(queue: str, offset: int = 0, count: int = 25) -> Command[list[R
 
 def names() -> Command[list[str]]:
     """The queues that were ever put to and not forgotten, in the order of their first put."""
-    return Command(scripts.NAMES, (), _parse_names)
+    return Command(scripts.NAMES, (), _parse_queues)
 
 
 def counts(queues: Sequence[str] = (), offset: int = 0, *, now: float | None = None) -> Command[dict[str, Counts]]:
@@ -307,8 +307,8 @@ def _parse_job(row: list[Any]) -> JobRecord:
         worker=worker if held else None,
         token=int(token) if held else None,
         started=held and "started" in fields,
-        failure=orjson.loads(failure) if failure else None,
-        result=orjson.loads(result) if result else None,
+        failure=_object(failure) if failure else None,
+        result=_decoded(result) if result else None,
         tags=tags.decode().split("\n") if tags else [],
         tracked="tracked" in fields,
         dependencies=[parent.decode() for parent in parents],
@@ -319,11 +319,37 @@ def _parse_job(row: list[Any]) -> JobRecord:
     )
 
 
+def _parse_queues(reply: list[bytes]) -> list[str]:
+    """Those that can be named: a damaged one must not hide the others."""
+    names = []
+    for raw in reply:
+        try:
+            names.append(checked_name("queue", raw.decode()))
+        except ValueError:
+            continue
+    return names
+
+
+def _decoded(text: bytes) -> Any:
+    """What was written as JSON; the text itself if somebody has written something else: one damaged value must not hide
+    all that it is listed with.
+    """
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text.decode("utf-8", "replace")
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    found = _decoded(text)
+    return found if isinstance(found, dict) else {"message": found}
+
+
 def _history(fields: dict[str, str], entries: list[bytes], finished_ms: int) -> list[dict[str, Any]]:
     """The first entry and the last ones are what the record says; the list has what lies between."""
     born_ms, _, queue = fields.get("born", f"{fields['put']}:{fields['queue']}").partition(":")
     history: list[dict[str, Any]] = [{"what": "put", "when": int(born_ms) / 1000, "queue": queue}]
-    history += map(orjson.loads, entries)
+    history += ({"what": "?", "when": 0.0, **_object(entry)} for entry in entries)
     told = fields.get("told")
     if "popped" in fields and fields.get("state") in ("running", "complete") and not told:
         worker = fields.get("owner", "").partition(":")[2]
@@ -346,11 +372,7 @@ def _parse_page(reply: list[Any]) -> tuple[int, list[JobRecord]]:
 
 
 def _parse_tracked(reply: list[Any]) -> Tracked[JobRecord]:
-    return Tracked(_parse_list(reply[0]), _parse_names(reply[1]))
-
-
-def _parse_names(reply: list[bytes]) -> list[str]:
-    return [name.decode() for name in reply]
+    return Tracked(_parse_list(reply[0]), parse_names(reply[1]))
 
 
 def _parse_recurring(reply: list[Any]) -> list[Recurring]:
@@ -367,7 +389,7 @@ def _parse_workers(reply: list[Any]) -> list[Worker]:
 
 def _parse_worker(name: str, reply: list[Any]) -> WorkerJobs:
     seen_ms, running, stalled = reply
-    return WorkerJobs(name, _unix(seen_ms), _parse_names(running), _parse_names(stalled))
+    return WorkerJobs(name, _unix(seen_ms), parse_names(running), parse_names(stalled))
 
 
 def _parse_stats(queue: str, reply: list[Any]) -> Stats:

@@ -197,7 +197,7 @@ class Unknown:
 Outcome = Completed | Retried | Failed | Released | Died | Unknown
 REFUSED: Final = "refused"
 # True or False: complete, fail, release; an int: retry; a state: died, unknown; None: a stale retry, died or unknown;
-# REFUSED: a complete whose next stage would wait for itself, and nothing has changed.
+# REFUSED: a complete whose next stage would wait for itself, or for what 1,000 wait for, and nothing has changed.
 Answer = bool | int | str | None
 
 

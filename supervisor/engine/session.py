@@ -47,6 +47,7 @@ from supervisor.engine.outcomes import Outcome
 
 #: A wait for bells ends after this and asks once without being told to: wake-ups that a dying connection took are lost.
 WAIT_S: Final = 30.0
+_SHORTEST_WAIT_S: Final = 1.0
 _LONGEST_SILENCE_S: Final = 5.0
 _SHORTEST_SILENCE_S: Final = 0.3
 _CONNECT_S: Final = 5.0
@@ -258,12 +259,13 @@ class Session:
             entries = [Renewal(lease.jid, lease.token, started) for lease, started in some]
             renew = commands.renew(self.worker, entries, ttl_s=self._own_ttl_s)
             parts.append(_Part(renew, [lease for lease, _started in some], Renewed))
-        if self._time_due or (renewals and now_at >= self._time_at):
+        chores = chores or Chores()
+        if self._time_due or chores.sweep or (renewals and now_at >= self._time_at):
             parts.append(_Part(self._timing(), None, Timed))
         if self._names_due or (wanted is not None and self._queues.has_globs and now_at >= self._names_at):
             self._names_due, self._names_at = False, now_at + _NAMES_S
             parts.append(_Part(looks.names(), None, Found))
-        parts += self._chores(chores or Chores())
+        parts += self._chores(chores)
         if wanted is not None:
             parts.append(_Part(self._lease(wanted), None, Granted))
         self._start(parts)
@@ -271,17 +273,19 @@ class Session:
     def _chores(self, chores: Chores) -> list[_Part]:
         parts = []
         if chores.sweep:
-            parts.append(_Part(commands.sweep(SWEEP_COUNT, takeover=self.may_take_over), None, Tidied))
+            sweep = commands.sweep(
+                SWEEP_COUNT, takeover=self.may_take_over, offset=chores.offset, worker=self.worker
+            )  # fmt: skip
+            parts.append(_Part(sweep, None, Tidied))
         for due, times_unix, next_unix in chores.spawns:
             parts.append(_Part(commands.spawn(due, times_unix, next_unix), None, Spawn))
         return parts
 
     def _lease(self, wanted: Wanted) -> Command[Grant]:
-        weighted = self._queues.order == "weighted"
         return commands.lease(
             self.worker, self.names, wanted.count, starting=wanted.starting, ttl_s=self._own_ttl_s,
             number=self._number, takeover=self.may_take_over, order=self._queues.order,
-            weights={name: self._queues.weight(name) for name in self.names} if weighted else None,
+            woken=wanted.woken, weights=self._queues.weights(self.names),
         )  # fmt: skip
 
     def leave(self) -> None:
@@ -342,7 +346,7 @@ class Session:
         value = part.command.parse(part.reply)
         if part.kind is Settled:
             self._unsettled = None
-            return Settled(part.subject, value)
+            return Settled(value)
         if part.kind is Granted:
             return Granted(value)
         if part.kind is Renewed:
@@ -388,7 +392,7 @@ class Session:
         self._waits_for = self.names if queues else ()
         self._mailbox = self._namespace.mail(self.worker)
         # Not beyond a TTL: what others have leased since we asked is in no time that we know of.
-        wait_s = min(WAIT_S, self.ttl_s)
+        wait_s = min(WAIT_S, max(self.ttl_s, _SHORTEST_WAIT_S))
         self._bells.send([("BLPOP", self._mailbox, *map(self._namespace.bell, self._waits_for), f"{wait_s:.3f}")])
         self._silent_at = clock.monotonic() + wait_s + _SLACK_S
         self.waits_for_queues = queues

@@ -82,6 +82,7 @@ class Child:
         self._on_error = boot.on_error
         self._pid = os.getpid()
         self._running_token = 0  # of the job whose handler may be interrupted; 0: none
+        self._notice: messages.Notice | None = None  # the last one; it may come before its job is being run
 
     def serve(self) -> int:
         self._listen_to_notices()
@@ -108,7 +109,7 @@ class Child:
             return  # the signal came twice for one notice
         if not packet:
             return
-        notice = messages.unpack_notice(packet)
+        self._notice = notice = messages.unpack_notice(packet)
         if notice.token == self._running_token:
             self._running_token = 0
             raise Interrupted(notice.reason)
@@ -154,6 +155,8 @@ class Child:
             return Verb.FAILED, messages.pack_trouble(Trouble("broken", f"the payload is not JSON: {error}"))
         try:
             self._running_token = job.token
+            if self._notice is not None and self._notice.token == job.token:
+                raise Interrupted(self._notice.reason)
             result = self._call(handler, job)
             self._running_token = 0
         except (Interrupted, SystemExit):

@@ -82,12 +82,16 @@ class Conversation:
     def on_replies(self) -> None:
         for answer in self._session.read():
             match answer:
-                case Settled(_, answers):
+                case Settled(answers):
                     self._on_settled(answers)
                 case Granted():
                     self._on_granted(answer)
-                case Renewed(leases, expires_unix) | Resumed(leases, expires_unix):
+                case Renewed(leases, expires_unix):
                     self._on_renewed(leases, expires_unix)
+                case Resumed(leases, expires_unix, handed_back):
+                    self._on_renewed(leases, expires_unix)
+                    if handed_back:
+                        self._events.emit("lease.returned", count=handed_back)
                 case Refused(what, message):
                     self._events.emit("redis.failed", message=f"Redis refused {what}: {message}")
                     self._ask_at = clock.monotonic() + _REFUSED_S
@@ -145,6 +149,9 @@ class Conversation:
             if not self._session.may_take_over:
                 # Until then the engine says nothing of what has expired; what was put off keeps its time.
                 self._ask_at = min(self._ask_at, self._session.takeover_at)
+        if grant.unreadable:
+            jids = ", ".join(grant.unreadable)
+            self._events.emit("master.warned", message=f"records that cannot be read: {jids}; see `leasehold check`")
         if grant.leases:
             self._keep_time_to_live(min(lease.expires_unix for lease in grant.leases) - grant.now_unix)
             self._events.emit("lease.granted", count=len(grant.leases))
@@ -216,8 +223,8 @@ class Conversation:
         count, starting = self._slots.capacity() if able else (0, 0)
         if not count and not self._session.rang:
             return None
-        self._session.rang = False  # with a count of 0 the lease passes the bell on
-        return Wanted(min(count, MOST), starting)
+        woken, self._session.rang = self._session.rang, False  # with a count of 0 the lease passes the bell on
+        return Wanted(min(count, MOST), starting, woken)
 
     def _due_renewals(self, now_at: float) -> list[tuple[LeaseRecord, bool]]:
         started = [(lease, True) for lease in self._ledger.take_started()]

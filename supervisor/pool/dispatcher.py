@@ -151,7 +151,10 @@ class Dispatcher:
         head.run_s = said.run_s
         self._slots.count_answer()
         self._pace.learn(lease.klass, said.run_s)
-        self._ledger.end(head, outcome)
+        if head.lost:
+            self._events.emit("job.stale", jid=lease.jid, klass=lease.klass, verb=type(outcome).__name__.lower())
+        else:
+            self._ledger.end(head, outcome)
         if child.state is not ChildState.BUSY:
             return
         child.kill_at = child.why_killed = None
@@ -197,8 +200,7 @@ class Dispatcher:
         if child is None or held not in child.sent:
             return
         self._events.emit("lease.lost", jid=held.lease.jid, klass=held.lease.klass, child=child.number, reason=why)
-        if held is not child.head:
-            self.take_back(child)
+        self.take_back(child)  # the kernel knows whether it has begun
         if held is child.head:
             self._stop(child, why)
 

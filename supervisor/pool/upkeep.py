@@ -24,6 +24,7 @@ class Upkeep:
     def __init__(self, events: Events) -> None:
         self._events = events
         self._sweep_at = math.inf
+        self._offset = 0  # where the next sweep goes on
         self._spawns: dict[str, Spawn] = {}  # by the jid of the recurring job
         self._warned: set[str] = set()
 
@@ -44,11 +45,12 @@ class Upkeep:
         if sweep:
             self._sweep_at = now_at + SWEEP_S * random.uniform(0.8, 1.2)
         spawns, self._spawns = tuple(self._spawns.values()), {}
-        return Chores(sweep, spawns)
+        return Chores(sweep, spawns, self._offset)
 
     def on_swept(self, swept: Swept) -> None:
-        if swept.taken >= SWEEP_COUNT:
+        if swept.taken >= SWEEP_COUNT or swept.next_offset:
             self._sweep_at = clock.monotonic()  # there is more
+        self._offset = swept.next_offset
         self._prepare(swept.due, swept.now_unix)
 
     def on_granted(self, grant: Grant) -> bool:

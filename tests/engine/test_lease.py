@@ -381,3 +381,20 @@ def test_a_blocking_lease_wakes_for_a_put(live, server, namespace):
 def test_a_blocking_lease_wakes_when_a_schedule_comes(live):
     live.queue("q").put("k", jid="x", delay=0.2)
     assert jids(live.queue("q").lease("w", block=20)) == ["x"]
+
+
+def test_a_record_that_cannot_be_read_does_not_keep_the_others_from_being_leased(client, clock, server, namespace):
+    queue = client.queue("q")
+    for jid in ("good", "bad", "fine"):
+        queue.put("k", jid=jid)
+    server.redis.hset(f"{{{namespace}}}:job:bad", "priority", "often")
+    grant = run(client, commands.lease("w", ["q"], 3, now=clock.now))
+    assert ([lease.jid for lease in grant.leases], grant.unreadable) == (["good", "fine"], ["bad"])
+    server.redis.hdel(f"{{{namespace}}}:job:bad", "priority")
+
+
+def test_a_queue_whose_name_is_damaged_hides_no_other(client, server, namespace):
+    client.queue("q").put("k", jid="a")
+    server.redis.zadd(f"{{{namespace}}}:queues", {b"\xff\xfe": 1, "": 2, "x" * 65: 3})
+    assert [lease.jid for lease in client.lease("w", ["*"])] == ["a"]
+    server.redis.zrem(f"{{{namespace}}}:queues", b"\xff\xfe", "", "x" * 65)

@@ -1,6 +1,7 @@
 """A job's way through the master, with real processes at the other end that speak the wire protocol, well or badly."""
 
 import os
+import select
 import signal
 import socket
 
@@ -287,6 +288,14 @@ def test_the_head_of_a_child_that_is_killed_on_the_way_down_is_an_interruption(d
 # lost leases
 
 
+def await_receipt(child):
+    """Until it has taken what was sent to it: no event tells."""
+    deadline_at = clock.monotonic() + 10
+    while kernel.unread_bytes(child._jobs_back.fileno()):
+        assert clock.monotonic() < deadline_at
+        select.select([], [], [], 0.001)
+
+
 def test_a_lost_lease_has_its_handler_stopped_and_then_killed_and_nothing_is_settled(desk):
     def behave(ends):
         signal.signal(kernel.NOTICE_SIGNAL, lambda *_: None)
@@ -297,6 +306,7 @@ def test_a_lost_lease_has_its_handler_stopped_and_then_killed_and_nothing_is_set
     desk = desk(processes="1", term_grace="1s")
     child = desk.child(behave)
     (held,) = desk.give(lease_of(1))
+    await_receipt(child)
     desk.dispatcher.on_lost([(held, "cancelled")])
     assert [(said["jid"], said["reason"]) for said in desk.events("lease.lost")] == [("j1", "cancelled")]
     desk.dispatcher.keep_time(clock.monotonic())
@@ -307,7 +317,7 @@ def test_a_lost_lease_has_its_handler_stopped_and_then_killed_and_nothing_is_set
     assert len(desk.ledger) == 0
 
 
-def test_the_outcome_of_a_lost_lease_is_sent_and_the_child_goes_on(desk):
+def test_the_outcome_of_a_lost_lease_is_not_sent_and_the_child_goes_on(desk):
     def behave(ends):
         signal.signal(kernel.NOTICE_SIGNAL, signal.SIG_IGN)
         ends.talk.send(messages.READY)
@@ -320,10 +330,24 @@ def test_the_outcome_of_a_lost_lease_is_sent_and_the_child_goes_on(desk):
     desk = desk(processes="1")
     child = desk.child(behave)
     (held,) = desk.give(lease_of(1))
+    await_receipt(child)
     desk.dispatcher.on_lost([(held, "cancelled")])
     desk.turn(lambda: child.state is ChildState.IDLE)
-    assert (child.kill_at, child.why_killed) == (None, None)
-    assert summary(desk.outcomes()) == [(Completed, 1)]
+    assert desk.outcomes() == []
+    assert [said["verb"] for said in desk.events("job.stale")] == ["completed"]
+
+
+def test_a_lost_job_that_no_child_has_begun_never_begins(desk):
+    def behave(ends):
+        ends.talk.send(messages.READY)
+        rest()
+
+    desk = desk(processes="1")
+    child = desk.child(behave)
+    (held,) = desk.give(lease_of(1))
+    desk.dispatcher.on_lost([(held, "cancelled")])
+    assert child.state is ChildState.IDLE
+    assert desk.outcomes() == []
     assert len(desk.ledger) == 0
 
 

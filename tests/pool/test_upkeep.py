@@ -59,10 +59,21 @@ def test_a_sweep_that_took_all_it_may_is_followed_by_another_at_once(log):
     upkeep = Upkeep(log)
     before_at = clock.monotonic()
     upkeep.begin(before_at)
-    upkeep.on_swept(Swept(0.0, SWEEP_COUNT - 1, []))
+    upkeep.on_swept(Swept(0.0, SWEEP_COUNT - 1, 0, []))
     assert upkeep.due_at > before_at + 1
-    upkeep.on_swept(Swept(0.0, SWEEP_COUNT, []))
+    upkeep.on_swept(Swept(0.0, SWEEP_COUNT, 0, []))
     assert before_at <= upkeep.due_at <= clock.monotonic()
+
+
+def test_a_sweep_goes_on_at_once_until_all_queues_were_swept(log):
+    upkeep = Upkeep(log)
+    upkeep.begin(0.0)
+    assert upkeep.due(1000.0) == Chores(True, (), 0)
+    upkeep.on_swept(Swept(NOW_UNIX, 0, 200, []))
+    assert upkeep.due(clock.monotonic()) == Chores(True, (), 200)
+    upkeep.on_swept(Swept(NOW_UNIX, 0, 0, []))
+    assert upkeep.due(clock.monotonic()) is None
+    assert upkeep.due(clock.monotonic() + 60) == Chores(True, (), 0)
 
 
 def test_what_a_lease_reports_is_spawned_once_with_its_times_and_the_next_one(log):
@@ -80,7 +91,7 @@ def test_what_a_lease_reports_is_spawned_once_with_its_times_and_the_next_one(lo
 
 def test_what_a_sweep_reports_is_timed_by_the_servers_clock_too(log):
     upkeep = Upkeep(log)
-    upkeep.on_swept(Swept(NOW_UNIX + 3600, 0, [cron(backlog=0)]))
+    upkeep.on_swept(Swept(NOW_UNIX + 3600, 0, 0, [cron(backlog=0)]))
     chores = upkeep.due(clock.monotonic())
     assert chores is not None
     ((_due, times_unix, next_unix),) = chores.spawns

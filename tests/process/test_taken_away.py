@@ -279,3 +279,18 @@ def test_jobs_that_run_for_longer_than_a_worker_is_remembered_are_not_taken_from
     assert pool.find("worker.deregistered") == []
     assert pool.drain() == 0
     stage.assert_nothing_left()
+
+
+def test_jobs_that_are_cancelled_as_they_start_are_interrupted_and_nobody_is_killed(stage):
+    pool = stage.start(processes=2).wait_ready()
+    gate, left = stage.gate("closed"), 40
+    with stage.client.events() as stream:
+        stage.queue.put_many({"klass": "good.count_interrupted", "data": gate} for _ in range(left))
+        while left:
+            event = stream.get(30)
+            assert event is not None
+            if event.name == "lease.granted":
+                left -= len(stage.client.cancel(event.jid))
+    assert pool.drain() == 0
+    assert pool.find("child.killed") == []
+    stage.assert_nothing_left()

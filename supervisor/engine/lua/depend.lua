@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- depend.lua — change what a job waits for. Without anything left it goes where it would have gone.
 --
 -- Called by: commands.depend, commands.undepend (supervisor/engine/commands.py)

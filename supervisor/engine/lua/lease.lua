@@ -14,7 +14,8 @@
 -- ARGV[7]   "1" if jobs of lost workers may be taken over
 -- ARGV[8]   order: strict, round-robin, random or weighted
 -- ARGV[9]   seed of what is drawn, 0 to 2^31
--- ARGV[10..] queue, weight; each queue once
+-- ARGV[10]  "1" if a bell has called for this lease
+-- ARGV[11..] queue, weight; each queue once
 --
 -- Returns   array: now in ms; the time in ms to ask again, 0 = none known (or there may be more at once); token of the
 --           first job, the next ones follow it by one each; due cron recurrences, each an array jid, cron, tz, time in
@@ -34,6 +35,7 @@ local order, exchange = ARGV[8], P .. "worker:" .. worker
 
 local SPARE = 16           -- ids looked at beyond what is wanted
 local ANSWER_BYTES = 1048576
+local LONGEST_WAIT = 30000 -- of a worker for a bell, before it asks by itself
 local UNSIZED_BYTES = 1024 -- a record names its size only above this
 
 local taken, bytes, capped, more_to_look_at = {}, 0, false, false
@@ -174,7 +176,7 @@ local function serve(queue, most)
 end
 
 local queues, weights = {}, {}
-for i = 10, #ARGV, 2 do
+for i = 11, #ARGV, 2 do
   queues[#queues + 1] = ARGV[i]
   weights[#weights + 1] = tonumber(ARGV[i + 1])
 end
@@ -252,8 +254,19 @@ if #taken > 0 then
 end
 
 local full = #taken >= count or capped
+
+-- Who was called and is full now may be the only one that knows when there will be more: others wait, but not for ever.
+local function is_near(queue)
+  local first = math.min(first_score(queue, "scheduled", now), first_score(queue, "recurring", now))
+  return first <= now + LONGEST_WAIT
+end
+
 for _, queue in ipairs(queues) do
-  if left[queue] then ring(queue) elseif not full and not more_to_look_at then silence(queue) end
+  if left[queue] or full and ARGV[10] == "1" and is_near(queue) then
+    ring(queue)
+  elseif not full and not more_to_look_at then
+    silence(queue)
+  end
 end
 if full or soonest == math.huge then soonest = 0 end
 if more_to_look_at and not full then soonest = now end

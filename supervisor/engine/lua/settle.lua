@@ -83,6 +83,7 @@ function verbs.advance(rec, at)
   drop(P .. "failure:" .. rec.jid)
   stage.begin(rec, queue)
   stage.lay_down(rec, now + delay, parents)
+  if rec.state == "failed" then failed = failed + 1 end
   return "1"
 end
 
@@ -118,8 +119,8 @@ function verbs.release(rec, at)
     rec.interruptions, rec.unknown = (tonumber(rec.interruptions) or 0) + 1, nil
     tally(rec.queue, "interruptions", 1)
     note(rec, "released", { worker = worker })
-    tell_of("job.released", rec, { worker = worker })
   end
+  tell_of("job.released", rec, { worker = worker })
   moves.to_front(rec)
   return "1"
 end

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- sweep.lua — the light clean, over all queues: jobs of lost workers, what comes again, what is kept too long.
+-- sweep.lua — the light clean: jobs of lost workers, what comes again, what is kept too long. 200 queues a call.
 --
 -- Called by: commands.sweep (supervisor/engine/commands.py)
 -- Holds:     INV-4 no job stays with a lost worker; INV-6 a death only if it had started; INV-12 what is old goes
@@ -8,15 +8,19 @@
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   count, most leases to look at, 1 to 1000; as many ended jobs may go
 -- ARGV[3]   "1" if jobs of lost workers may be taken
+-- ARGV[4]   offset, how many of the queues to pass over: 0, or what the last call answered
+-- ARGV[5]   worker that sweeps, which is seen by that, if it numbers its exchanges; "" = none
 --
--- Returns   array: now in ms, how many jobs were taken from their workers, due cron recurrences as in lease.lua.
+-- Returns   array: now in ms, how many jobs were taken from their workers, the offset to go on with (0 = that was all),
+--           due cron recurrences as in lease.lua.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock
 --- @include death
 --- @include recurrence
 --- @include retention
-local count, takeover = tonumber(ARGV[2]), ARGV[3] == "1"
+local count, takeover, offset, worker = tonumber(ARGV[2]), ARGV[3] == "1", tonumber(ARGV[4]), ARGV[5]
+local QUEUES = 200 -- 10 ms, in which Redis does nothing else
 local room, swept, due_crons = count, 0, {}
 
 local function take_expired(queue)
@@ -30,10 +34,12 @@ end
 
 local function forget_workers()
   local old = now - setting_ms("max-worker-age")
-  for _, worker in ipairs(redis.call("ZRANGEBYSCORE", P .. "workers", "-inf", old, "LIMIT", 0, count)) do
-    place(P .. "workers", worker, false)
-    drop(P .. "worker:" .. worker)
-    drop(P .. "mail:" .. worker)
+  for _, name in ipairs(redis.call("ZRANGEBYSCORE", P .. "workers", "-inf", old, "LIMIT", 0, count)) do
+    if name ~= worker then
+      place(P .. "workers", name, false)
+      drop(P .. "worker:" .. name)
+      drop(P .. "mail:" .. name)
+    end
   end
 end
 
@@ -45,12 +51,17 @@ local function forget_days(index, kind, days)
   end
 end
 
-for _, queue in ipairs(redis.call("ZRANGE", P .. "queues", 0, -1)) do
+local queues = redis.call("ZRANGE", P .. "queues", offset, offset + QUEUES - 1)
+for _, queue in ipairs(queues) do
   death.announce_stalled(queue)
   if takeover and room > 0 then take_expired(queue) end
   if setting("paused", queue) <= 0 then
     for _, rec in ipairs((recurrence.spawn_due(queue, count, due_crons))) do moves.to_waiting(rec) end
   end
+end
+if worker ~= "" and redis.call("HEXISTS", P .. "worker:" .. worker, "number") == 1 then
+  place(P .. "workers", worker, now)
+  expire(P .. "worker:" .. worker, setting_ms("max-worker-age"))
 end
 retention.prune_completed(0, count)
 retention.prune_failed(0, count)
@@ -58,4 +69,4 @@ forget_workers()
 forget_days("days", "stats", setting("stats-history"))
 forget_days("histograms", "histogram", setting("histogram-history"))
 commit()
-return { now, swept, due_crons }
+return { now, swept, #queues == QUEUES and offset + QUEUES or 0, due_crons }

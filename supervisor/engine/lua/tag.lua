@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- tag.lua — add tags to a job, or remove them.
 --
 -- Called by: commands.tag, commands.untag (supervisor/engine/commands.py)

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- track.lua — follow a job, or follow it no longer. One that is gone can be forgotten, too.
 --
 -- Called by: commands.track, commands.untrack (supervisor/engine/commands.py)

@@ -54,12 +54,14 @@ end
 -- Says which leases have run out since it was last said: nothing else happens at that moment.
 function death.announce_stalled(queue)
   if not heard() then return end
-  local since = redis.call("HGET", P .. "announced", queue) or "-inf"
-  local ids = redis.call("ZRANGEBYSCORE", queue_key(queue, "running"), "(" .. since, now, "LIMIT", 0, 100)
-  for _, jid in ipairs(ids) do
-    local rec = read_job(jid)
+  local since = tonumber(redis.call("HGET", P .. "announced", queue))
+  if not since or since > now then since = "-inf" end -- a clock may go backwards
+  local key = queue_key(queue, "running")
+  local ended = redis.call("ZRANGEBYSCORE", key, "(" .. since, now, "WITHSCORES", "LIMIT", 0, 1000)
+  for i = 1, #ended, 2 do
+    local rec = read_job(ended[i])
     local _, worker = owner_of(rec or {})
     if worker then tell_of("job.stalled", rec, { worker = worker }) end
   end
-  if #ids > 0 then set_fields({ P .. "announced", queue, now }) end
+  if #ended > 0 then set_fields({ P .. "announced", queue, ended[#ended] }) end
 end

@@ -30,7 +30,13 @@ local function announce(event, said)
 end
 
 -- A hint in a worker's mailbox: it holds less than it believes, or knows fewer queues than there are. Only those that
--- number their exchanges read it.
+-- number their exchanges read it, and one unread hint of a kind says it all.
 local function hint(worker, message)
-  if redis.call("EXISTS", P .. "worker:" .. worker) == 1 then push(P .. "mail:" .. worker, message, 100, 3600000) end
+  local mail = P .. "mail:" .. worker
+  for _, planned in ipairs(lists[mail] or {}) do
+    if planned == message then return end
+  end
+  if redis.call("HEXISTS", P .. "worker:" .. worker, "number") == 1 and not redis.call("LPOS", mail, message) then
+    push(mail, message, 100, 3600000)
+  end
 end

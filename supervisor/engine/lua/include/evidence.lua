@@ -55,7 +55,7 @@ end
 -- A whole number as scores, sequences, tokens and times are, or nil. Half of what a sequence has room for: a counter
 -- that is raised to a damaged one must have somewhere to go.
 local function whole(text)
-  local n = tonumber(text)
+  local n = string.match(text or "", "^-?%d+$") and tonumber(text)
   return n and math.abs(n) <= 2 ^ 51 and n == math.floor(n) and n or nil
 end
 

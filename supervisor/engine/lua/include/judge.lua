@@ -224,6 +224,7 @@ local function judge_tags(rec)
     report("unsaid-rest", jid, #tags > 0 and "has tags, but its record does not say so"
       or "has no tags, but its record says that it has", "set its record right")
     change(rec, "tagged", #tags > 0 and "1" or nil)
+    if #tags == 0 then drop(P .. "tags:" .. jid) end
   end
   for _, tag in ipairs(tags) do
     if not score_in("tag:" .. tag, jid) then

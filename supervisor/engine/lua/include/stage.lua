@@ -20,7 +20,7 @@ function stage.begin(rec, queue, since)
     rec.born = rec.born or rec.put .. ":" .. rec.queue
     note(rec, "put", { queue = queue })
   end
-  rec.queue, rec.put, rec.seq = queue, since or now, nil
+  rec.queue, rec.put, rec.seq, holders[rec.jid] = queue, since or now, nil, nil
   rec.turn, rec.since, rec.unknown, rec.failures, rec.deaths, rec.interruptions = nil, nil, nil, nil, nil, nil
   stage.know_queue(queue)
 end
