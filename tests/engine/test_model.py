@@ -27,7 +27,6 @@ ROUNDS = 23  # each of a seed and a few examples: of many examples hypothesis ma
 EXAMPLES = 9
 STEPS = 100
 LEAST_STEPS = 20_000
-STEPS_PER_CHECK = 5
 
 JIDS = tuple("abcdefgh")
 PATTERNS = ("r", "s")
@@ -546,8 +545,7 @@ class Machine(RuleBasedStateMachine):
         self.compare_jobs()
         self.compare_queues(found)
         self.compare_completed(found)
-        if len(self.program) % STEPS_PER_CHECK == 0:
-            assert self.client.check() == []
+        assert self.client.check() == []
 
     def compare_jobs(self):
         known = sorted({*JIDS, *self.model.jobs})
