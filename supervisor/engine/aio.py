@@ -266,13 +266,13 @@ class AsyncClient:
 
     async def sweep(self, count: int = 100) -> int:
         """As Client.sweep."""
-        taken, offset = 0, 0
+        left, offset = count, 0
         while True:
-            swept = await self.ask(commands.sweep, count if not taken else count - taken, offset=offset)
+            swept = await self.ask(commands.sweep, left, offset=offset)
             await self._spawn(swept.due, swept.now_unix)
-            taken, offset = taken + swept.taken, swept.next_offset
-            if not offset or taken >= count:
-                return taken
+            left, offset = left - swept.taken, swept.next_offset
+            if not offset or left <= 0:
+                return count - left
 
     # jobs
 

@@ -78,8 +78,8 @@ def to_json(argument: str, value: object) -> bytes:
         raise TypeError(f"{argument} must be JSON or bytes: {error}") from None
 
 
-def to_data(argument: str, value: object) -> tuple[bytes, bool]:
-    """The bytes to store, and whether they are the caller's own: those are kept as they are, all else becomes JSON."""
+def to_data(argument: str, value: object) -> tuple[str, bytes]:
+    """The kind and the bytes to store: a caller's own ("bytes") are kept as they are, all else becomes "json"."""
     own = isinstance(value, bytes | bytearray | memoryview)
     if isinstance(value, memoryview):
         size = value.nbytes  # refused before it is copied
@@ -90,7 +90,12 @@ def to_data(argument: str, value: object) -> tuple[bytes, bool]:
         size = len(value)
     if size > DATA_BYTES:
         raise ValueError(f"{argument} must have at most {DATA_BYTES} bytes, not {size}")
-    return bytes(value), own
+    return "bytes" if own else "json", bytes(value)
+
+
+def to_new_data(argument: str, value: object) -> tuple[str, bytes]:
+    """The same where data may be left as it is: kind "" and no bytes for UNSET."""
+    return ("", b"") if value is UNSET else to_data(argument, value)
 
 
 def checked_lines(argument: str, names: object, most: int) -> str:

@@ -283,13 +283,13 @@ class Client:
         grace, and answers how many; lets come again what is due; drops what is kept too long. Masters do so by
         themselves.
         """
-        taken, offset = 0, 0
+        left, offset = count, 0
         while True:
-            swept = self.ask(commands.sweep, count if not taken else count - taken, offset=offset)
+            swept = self.ask(commands.sweep, left, offset=offset)
             self._spawn(swept.due, swept.now_unix)
-            taken, offset = taken + swept.taken, swept.next_offset
-            if not offset or taken >= count:
-                return taken
+            left, offset = left - swept.taken, swept.next_offset
+            if not offset or left <= 0:
+                return count - left
 
     # jobs
 

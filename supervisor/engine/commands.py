@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from supervisor import clock
 from supervisor.engine import scripts
-from supervisor.engine.checks import EXACT_INT, UNSET, checked_int, checked_text, milliseconds, to_data, to_json
+from supervisor.engine.checks import EXACT_INT, UNSET, checked_int, checked_text, milliseconds, to_json, to_new_data
 from supervisor.engine.jobs import MOST_TAGS, LeaseRecord, NewJob
 from supervisor.engine.keys import GROUP_BYTES, checked_name
 from supervisor.engine.orders import checked_order
@@ -134,11 +134,7 @@ def renew(
     checked_batch("entries", entries)
     args: list[Argument] = [now_ms(now), checked_name("worker", worker), _ttl(ttl_s)]
     for jid, token, started, data in entries:
-        kind, raw = "", b""
-        if data is not UNSET:
-            raw, own = to_data("data", data)
-            kind = "bytes" if own else "json"
-        args += (jid, token, "1" if started else "", kind, raw)
+        args += (jid, token, "1" if started else "", *to_new_data("data", data))
     return Command(scripts.RENEW, tuple(args), _parse_renewals)
 
 

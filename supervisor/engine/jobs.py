@@ -71,11 +71,10 @@ def new_job(verb: Literal["put", "add"], queue: str, klass: str, data: object, o
             raise TypeError(f"{verb} has no option {option!r}; it has {', '.join(sorted(_OPTIONS))}")
     jid = checked_name("jid", options["jid"]) if "jid" in options else new_jid()
     delay, at = _checked_times(options)
-    kept = _checked_options(options)
-    raw, own = to_data("data", data)
-    kind = "bytes" if own else "json"
+    kept = checked_options(options)
+    kind, raw = to_data("data", data)
     head = (verb, checked_name("queue", queue), jid, checked_name("klass", klass), kind, raw, delay, at)
-    return NewJob(jid, len(raw), (*head, len(kept) // 2, *kept))
+    return NewJob(jid, len(raw), (*head, len(kept), *(part for pair in kept.items() for part in pair)))
 
 
 def _checked_times(options: Mapping[str, Any]) -> tuple[int | str, int | str]:
@@ -86,23 +85,26 @@ def _checked_times(options: Mapping[str, Any]) -> tuple[int | str, int | str]:
     return delay, at
 
 
-def _checked_options(options: Mapping[str, Any]) -> list[str | int]:
-    kept: list[str | int] = []
+def checked_options(options: Mapping[str, Any]) -> dict[str, str | int]:
+    """The fields that options give the record of a job, or of a recurring one. Raises TypeError or ValueError naming
+    the option.
+    """
+    fields: dict[str, str | int] = {}
     if "priority" in options:
-        kept += ("priority", checked_int("priority", options["priority"], -EXACT_INT))
+        fields["priority"] = checked_int("priority", options["priority"], -EXACT_INT)
     if "retries" in options:
-        kept += ("retries", checked_int("retries", options["retries"], 0))
+        fields["retries"] = checked_int("retries", options["retries"], 0)
     if "timeout" in options:
-        kept += ("timeout", milliseconds("timeout", options["timeout"], least=0))
+        fields["timeout"] = milliseconds("timeout", options["timeout"], least=0)
     if "max_deaths" in options:
-        kept += ("max_deaths", checked_int("max_deaths", options["max_deaths"], 0))
+        fields["max_deaths"] = checked_int("max_deaths", options["max_deaths"], 0)
     if "tags" in options:
-        kept += ("tags", checked_lines("tags", options["tags"], MOST_TAGS))
+        fields["tags"] = checked_lines("tags", options["tags"], MOST_TAGS)
     if "depends" in options:
-        kept += ("depends", checked_lines("depends", options["depends"], MOST_PARENTS))
+        fields["depends"] = checked_lines("depends", options["depends"], MOST_PARENTS)
     if "on_parent_failure" in options:
-        kept += ("policy", _checked_policy(options["on_parent_failure"]))
-    return kept
+        fields["policy"] = _checked_policy(options["on_parent_failure"])
+    return fields
 
 
 def _checked_policy(policy: object) -> str:

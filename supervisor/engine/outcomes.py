@@ -14,8 +14,8 @@ from supervisor.engine.checks import (
     checked_lines,
     checked_text,
     milliseconds,
-    to_data,
     to_json,
+    to_new_data,
 )
 from supervisor.engine.jobs import MOST_PARENTS, NewJob, new_job
 from supervisor.engine.keys import checked_name
@@ -77,7 +77,7 @@ class Completed:
         queue = "" if self.next is None else checked_name("next", self.next)
         delay = milliseconds("delay", self.delay, least=0)
         depends = checked_lines("depends", self.depends, MOST_PARENTS)
-        return "advance", *lease, queue, *_new_data(self.data), delay, depends, result, *followers
+        return "advance", *lease, queue, *to_new_data("data", self.data), delay, depends, result, *followers
 
     def _check_no_next(self) -> None:
         if self.delay != 0 or tuple(self.depends):
@@ -93,13 +93,6 @@ def _follower(arguments: object) -> NewJob:
         if needed not in given:
             raise TypeError(f"then must each have a {needed}: {arguments!r:.100}")
     return new_job("put", given.pop("queue"), given.pop("klass"), given.pop("data", None), given)
-
-
-def _new_data(data: object) -> tuple[str, bytes]:
-    if data is UNSET:
-        return "", b""
-    raw, own = to_data("data", data)
-    return "bytes" if own else "json", raw
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +133,7 @@ class Failed:
         """Raises TypeError or ValueError naming the argument."""
         group = checked_name("group", self.group)
         failure = failure_json(group, self.message, worker, when_unix, self.details)
-        return "fail", self.lease.jid, self.lease.token, group, failure, *_new_data(self.data)
+        return "fail", self.lease.jid, self.lease.token, group, failure, *to_new_data("data", self.data)
 
 
 @dataclass(frozen=True, slots=True)

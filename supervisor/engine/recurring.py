@@ -13,9 +13,9 @@ from typing import Any, Final, Literal, TypedDict
 
 import orjson
 
-from supervisor.engine.checks import EXACT_INT, checked_int, checked_lines, checked_text, milliseconds, to_data
+from supervisor.engine.checks import UNSET, checked_int, checked_text, milliseconds, to_data, to_new_data
 from supervisor.engine.errors import LeaseholdError
-from supervisor.engine.jobs import DEFAULT_RETRIES, MOST_TAGS, new_jid
+from supervisor.engine.jobs import DEFAULT_RETRIES, checked_options, new_jid
 from supervisor.engine.keys import NAME_BYTES, checked_name
 
 MISSED: Final = ("all", "once", "skip")
@@ -167,13 +167,13 @@ def new_recurrence(queue: str, klass: str, data: object, options: Mapping[str, A
     _checked_known("recur", options, RecurOptions.__annotations__)
     if ("every" in options) == ("cron" in options):
         raise ValueError("every and cron: give one of them")
-    raw, own = to_data("data", data)
+    kind, raw = to_data("data", data)
     delay, first, rhythm = _checked_rhythm(options, None, now_unix)
     return NewRecurrence(
         jid=checked_name("jid", options["jid"], _JID_BYTES) if "jid" in options else new_jid(),
         queue=checked_name("queue", queue),
         klass=checked_name("klass", klass),
-        kind="bytes" if own else "json",
+        kind=kind,
         raw=raw,
         delay_ms=delay if first else delay or 0,
         first_ms=first,
@@ -188,10 +188,7 @@ def changes_of(known: Recurring, changes: Mapping[str, Any], now_unix: float) ->
         raise ValueError("changes must be given: nothing is to be changed")
     if "every" in changes and "cron" in changes:
         raise ValueError("every and cron: give one of them")
-    kind, raw = "", b""
-    if "data" in changes:
-        raw, own = to_data("data", changes["data"])
-        kind = "bytes" if own else "json"
+    kind, raw = to_new_data("data", changes.get("data", UNSET))
     delay, first, rhythm = _checked_rhythm(changes, known, now_unix)
     return NewRecurrence(
         jid=known.jid,
@@ -236,19 +233,11 @@ def _checked_rhythm(
 
 
 def _checked_fields(options: Mapping[str, Any]) -> dict[str, str | int]:
-    fields: dict[str, str | int] = {}
+    fields = checked_options(options)
+    if fields.get("priority") == 0:
+        fields["priority"] = ""  # the default is not written down
     if "missed" in options or "backlog" in options:
         fields["backlog"] = _checked_backlog(options)
-    if "priority" in options:
-        fields["priority"] = checked_int("priority", options["priority"], -EXACT_INT) or ""
-    if "retries" in options:
-        fields["retries"] = checked_int("retries", options["retries"], 0)
-    if "timeout" in options:
-        fields["timeout"] = milliseconds("timeout", options["timeout"], least=0)
-    if "max_deaths" in options:
-        fields["max_deaths"] = checked_int("max_deaths", options["max_deaths"], 0)
-    if "tags" in options:
-        fields["tags"] = checked_lines("tags", options["tags"], MOST_TAGS)
     return fields
 
 

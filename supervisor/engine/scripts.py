@@ -9,6 +9,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 
 from supervisor.engine.errors import StoreUnavailable
@@ -37,13 +38,18 @@ def source(name: str) -> str:
     return (_LUA / f"{name}.lua").read_text(encoding="utf-8")
 
 
+@cache
+def _include(name: str) -> str:
+    return (_LUA / "include" / f"{name}.lua").read_text(encoding="utf-8")
+
+
 def _resolve(text: str, seen: set[str], modules: dict[str, str]) -> str:
     def included(found: re.Match[str]) -> str:
         name = found[1]
         if name in seen:
             return ""
         seen.add(name)
-        body = (_LUA / "include" / f"{name}.lua").read_text(encoding="utf-8")
+        body = _include(name)
         if _MODULE not in body:
             return _resolve(body, seen, modules)
         modules[name] = _INCLUDE.sub("", body).replace(_MODULE, "")
@@ -117,6 +123,8 @@ CONFIGURE = load("configure")
 CHECK = load("check")
 
 ALL = tuple(script for script in globals().values() if isinstance(script, Script))
+#: What a master calls. It has these loaded at each connecting, in which Redis does nothing else for as long.
+OF_A_WORKER = (LEASE, SETTLE, RENEW, RESUME, SWEEP, SPAWN, DEREGISTER, TELL, TIMING, NAMES)
 
 
 def check_server(info: bytes) -> str:

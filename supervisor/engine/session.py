@@ -150,7 +150,7 @@ class Session:
     def connect(self) -> None:
         """Start to connect; `ConnectionMade` comes when it has succeeded or failed."""
         self._reconnect_at = None
-        greeting: list[tuple[Any, ...]] = [("SCRIPT", "LOAD", script.text) for script in scripts.ALL]
+        greeting: list[tuple[Any, ...]] = [("SCRIPT", "LOAD", script.text) for script in scripts.OF_A_WORKER]
         greeting += [("INFO", "server"), self._timing().wire(self._namespace.prefix)]
         self._connector = Connector(self._url, 2, greeting, _CONNECT_S)
         self._watcher.watch(self._connector, ConnectionMade())

@@ -86,7 +86,7 @@ def measure(connection: "redis.Redis", url: str, jobs: int, way: Callable[[Clien
     empty = used_bytes(connection)
     with Client(url, "bench") as client:
         way(client, jobs)
-    payload = sum(len(to_data("data", {"n": n})[0]) for n in range(jobs))
+    payload = sum(len(to_data("data", {"n": n})[1]) for n in range(jobs))
     return (used_bytes(connection) - empty - payload) / jobs
 
 

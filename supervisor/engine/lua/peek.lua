@@ -14,15 +14,10 @@
 
 --- @include clock
 --- @include view
---- @include death
+--- @include late
 local SPARE = 16 -- late ones looked at beyond what is wanted, as a lease does
 local queue, count, answer = ARGV[2], tonumber(ARGV[3]), {}
 if count == 0 then return answer end
-
-local function in_order(a, b)
-  if a.rank ~= b.rank then return a.rank < b.rank end
-  return a.place < b.place
-end
 
 -- What lies in a place, each with its score as its rank.
 local function line_of(part, skip)
@@ -34,7 +29,7 @@ local function line_of(part, skip)
 end
 
 local function add_up(line)
-  table.sort(line, in_order)
+  table.sort(line, late.in_order)
   for _, one in ipairs(line) do
     if #answer == count then return end
     local job = view(one.jid)

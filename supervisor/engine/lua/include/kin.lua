@@ -23,10 +23,15 @@ function kin.waiting_children(jid)
   return found
 end
 
+-- Fails a job that lies nowhere; `what` says how it depends, or depended, and what became of its parent.
+function kin.fail_for(child, parent_jid, what)
+  local message = "job " .. parent_jid .. ", on which it " .. what
+  moves.to_failed(child, "parent-failed", failure_of("parent-failed", message, nil, { parent = parent_jid }))
+end
+
 function kin.fail_with_parent(child, parent_jid, what)
   moves.leave(child)
-  local message = "job " .. parent_jid .. ", on which it depended, " .. what
-  moves.to_failed(child, "parent-failed", failure_of("parent-failed", message, nil, { parent = parent_jid }))
+  kin.fail_for(child, parent_jid, "depended, " .. what)
 end
 
 function kin.parent_done(jid)

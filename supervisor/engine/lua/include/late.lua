@@ -47,7 +47,8 @@ function late.collect(queue, most, expired, due, spawns, due_crons)
   return found
 end
 
-local function in_order(a, b)
+-- How lines are sorted.
+function late.in_order(a, b)
   if a.rank ~= b.rank then return a.rank < b.rank end
   return a.place < b.place
 end
@@ -58,6 +59,6 @@ function late.merged(key, n, line)
   for i = 1, #found, 2 do
     line[#line + 1] = { member = found[i], rank = tonumber(found[i + 1]), place = i }
   end
-  table.sort(line, in_order)
+  table.sort(line, late.in_order)
   return line, #found > 2 * n
 end

@@ -64,8 +64,7 @@ function stage.lay_down(rec, due, parents)
   local waits = due and due > now
   if fatal or #unmet > 0 or waits then rec.seq = next_seq() end
   if fatal then
-    local message = "job " .. fatal .. ", on which it depends, has failed"
-    moves.to_failed(rec, "parent-failed", failure_of("parent-failed", message, nil, { parent = fatal }))
+    kin.fail_for(rec, fatal, "depends, has failed")
   elseif #unmet > 0 then
     rec.state, rec.due = "depends", waits and due or nil
     place(queue_key(rec.queue, "depends"), rec.jid, now)
