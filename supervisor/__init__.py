@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from supervisor.engine.client import Client
     from supervisor.engine.errors import (
         DependencyError,
+        JobFailed,
         JobNotFound,
         LeaseholdError,
         LeaseLost,
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
         StoreUnavailable,
     )
     from supervisor.engine.handles import Job, Lease
+    from supervisor.engine.jobs import Progress
+    from supervisor.engine.lanes import Deleted, LaneCounts
+    from supervisor.engine.limits import Limit
+    from supervisor.engine.looks import Wish
     from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retried
     from supervisor.pool.handlers import Fail, Interrupted, Retry, handler
 
@@ -24,21 +29,27 @@ _HOMES = {
     "AsyncClient": "engine.aio",
     "Client": "engine.client",
     "Completed": "engine.outcomes",
+    "Deleted": "engine.lanes",
     "DependencyError": "engine.errors",
     "Died": "engine.outcomes",
     "Fail": "pool.handlers",
     "Failed": "engine.outcomes",
     "Interrupted": "pool.handlers",
     "Job": "engine.handles",
+    "JobFailed": "engine.errors",
     "JobNotFound": "engine.errors",
+    "LaneCounts": "engine.lanes",
     "Lease": "engine.handles",
     "LeaseLost": "engine.errors",
     "LeaseholdError": "engine.errors",
+    "Limit": "engine.limits",
     "OutcomeUnknown": "engine.errors",
+    "Progress": "engine.jobs",
     "Released": "engine.outcomes",
     "Retried": "engine.outcomes",
     "Retry": "pool.handlers",
     "StoreUnavailable": "engine.errors",
+    "Wish": "engine.looks",
     "handler": "pool.handlers",
 }
 
@@ -46,21 +57,27 @@ __all__ = [
     "AsyncClient",
     "Client",
     "Completed",
+    "Deleted",
     "DependencyError",
     "Died",
     "Fail",
     "Failed",
     "Interrupted",
     "Job",
+    "JobFailed",
     "JobNotFound",
+    "LaneCounts",
     "Lease",
     "LeaseLost",
     "LeaseholdError",
+    "Limit",
     "OutcomeUnknown",
+    "Progress",
     "Released",
     "Retried",
     "Retry",
     "StoreUnavailable",
+    "Wish",
     "handler",
 ]
 

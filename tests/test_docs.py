@@ -15,20 +15,25 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import redis
 
 import supervisor
 from handlers import files, text
 from supervisor.cli import parser
 from supervisor.config import FROM_KUBERNETES, SETTINGS, VARIABLES, Exit
 from supervisor.engine.options import OPTIONS
+from supervisor.engine.stream import STREAM_EVENTS
 from supervisor.ops.events import EVENTS
 from supervisor.pool.handlers import Fail
 from supervisor.pool.kernel import HANDLED_SIGNALS
+from tests.engine.invariants import look, misplaced
 
 ROOT = Path(__file__).parents[1]
 README, OPERATIONS = ROOT / "README.md", ROOT / "deploy/README.md"
 CONTRACT, ARCHITECTURE = ROOT / "handlers/README.md", ROOT / "supervisor/ARCHITECTURE.md"
-PAGES = [README, OPERATIONS, CONTRACT, ARCHITECTURE, ROOT / "deploy/CHANGELOG.md"]
+GUIDE = ROOT / "supervisor/engine/README.md"
+PAGES = [README, OPERATIONS, CONTRACT, ARCHITECTURE, GUIDE, ROOT / "deploy/CHANGELOG.md"]
+ENTRIES = ROOT / "supervisor/engine/lua/include/entries.lua"
 RECIPES = [ROOT / "deploy/Dockerfile", ROOT / "deploy/compose.yaml"]
 
 #: Flags of other programs that the pages show.
@@ -37,7 +42,13 @@ FOREIGN_FLAGS = {
     *("--appendonly", "--appendfsync", "--maxmemory-policy"),
     *("--system", "--uid", "--no-create-home", "--home-dir", "--from"),
 }
+#: What `job` has for its child, and not for the handler.
+NOT_FOR_HANDLERS = {"completion", "report_progress", "tell_to_stop"}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def path_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
 def blocks(page: Path, *languages: str) -> list[str]:
@@ -122,13 +133,13 @@ def all_flags() -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("page", [*PAGES, *RECIPES], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *RECIPES], ids=path_of)
 def test_every_flag_exists(page):
     flags = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text()))
     assert flags - all_flags() - FOREIGN_FLAGS == set()
 
 
-@pytest.mark.parametrize("page", [*PAGES, *RECIPES], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *RECIPES], ids=path_of)
 def test_every_variable_exists(page):
     names = set(re.findall(r"LEASEHOLD_[A-Z_]+[A-Z]", page.read_text()))
     assert {name for name in names - VARIABLES if not FROM_KUBERNETES.fullmatch(name)} == set()
@@ -166,7 +177,7 @@ def test_every_signal_that_the_master_reads_is_in_the_table():
 
 
 def job_attributes() -> set[str]:
-    """What a handler's `job` has: assigned in `__init__`, or a property."""
+    """What a handler's `job` has: assigned in `__init__`, a property or a method."""
     tree = ast.parse((ROOT / "supervisor/pool/job.py").read_text())
     (job,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Job")
     assigned = {
@@ -174,15 +185,17 @@ def job_attributes() -> set[str]:
         for node in ast.walk(job)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
     }
-    return {name for name in assigned | {n.name for n in job.body if isinstance(n, ast.FunctionDef)} if name[0] != "_"}
+    defined = {node.name for node in job.body if isinstance(node, ast.FunctionDef)}
+    return {name for name in assigned | defined if name[0] != "_"} - NOT_FOR_HANDLERS
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=path_of)
 def test_every_event_and_every_attribute_of_a_job_exists(page):
     nouns = {name.partition(".")[0] for name in EVENTS}
     for noun, word in re.findall(r"`(\w+)\.(\w+)`", page.read_text()):
         if noun in nouns and word not in {"py", "lua", "md"}:
-            known = f"{noun}.{word}" in EVENTS or (noun == "job" and word in job_attributes())
+            said = EVENTS.keys() | STREAM_EVENTS.keys()
+            known = f"{noun}.{word}" in said or (noun == "job" and word in job_attributes())
             assert known, f"{page.name} names {noun}.{word}"
 
 
@@ -239,7 +252,7 @@ def test_every_invariant_names_its_test_or_says_that_it_has_none():
     assert section(README, "What is promised").count("\n- ") == len(table)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=path_of)
 def test_links_lead_somewhere_and_no_path_is_of_one_machine(page):
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
         assert target.startswith("https://") or (page.parent / target).exists(), target
@@ -249,7 +262,7 @@ def test_links_lead_somewhere_and_no_path_is_of_one_machine(page):
 # Python in the pages
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=path_of)
 def test_what_is_imported_from_supervisor_is_public(page):
     for block in blocks(page, "python"):
         for node in ast.walk(ast.parse(block)):
@@ -257,7 +270,7 @@ def test_what_is_imported_from_supervisor_is_public(page):
                 assert {alias.name for alias in node.names} <= set(supervisor.__all__)
 
 
-@pytest.mark.parametrize("page", [README, CONTRACT], ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", [README, CONTRACT, GUIDE], ids=path_of)
 def test_the_handlers_in_the_pages_load_under_the_name_they_are_said_to_have(page, tmp_path):
     (block,) = (block for block in blocks(page, "python") if "@handler" in block)
     name = re.match(r"# handlers/(\w+)\.py", block)[1]
@@ -274,7 +287,7 @@ def test_the_handlers_in_the_pages_load_under_the_name_they_are_said_to_have(pag
     assert klass.startswith(f"{name}.") and f"`{klass}`" in page.read_text().replace('"', "`")
 
 
-@pytest.mark.parametrize(("page", "waiting"), [(README, 3), (CONTRACT, 2)], ids=["README.md", "handlers/README.md"])
+@pytest.mark.parametrize(("page", "waiting"), [(README, 5), (CONTRACT, 2)], ids=["README.md", "handlers/README.md"])
 def test_putting_jobs_works_as_shown(page, waiting, server, namespace):
     first, *more = (block for block in blocks(page, "python") if "with Client()" in block)
     block = "\n".join([first, *more])
@@ -311,6 +324,84 @@ def test_the_first_minute_goes_as_shown(server, namespace):
     shown = subprocess.run(command(show), cwd=ROOT, env=environment, capture_output=True, text=True, timeout=30)
     assert re.search(r"^state +complete$", shown.stdout, re.MULTILINE)
     assert '"words":6' in shown.stdout
+
+
+# the guide
+
+
+def carry_out(block: str, names: dict[str, object]) -> None:
+    """Runs a block. Each statement that ends with `# -> value` must answer that value, or assign it."""
+    lines, checked = block.splitlines(), 0
+    for node in ast.parse(block).body:
+        code, _, answer = "\n".join(lines[node.lineno - 1 : node.end_lineno]).partition("  # -> ")
+        if not answer:
+            exec(code, names)
+            continue
+        if isinstance(node, ast.Assign):
+            exec(code, names)
+            code = ast.unparse(node.targets[0])
+        public = {name: getattr(supervisor, name) for name in supervisor.__all__}
+        assert eval(code, names) == eval(answer, public), code
+        checked += 1
+    assert checked == block.count("# -> "), "only what is not indented is checked"
+
+
+FIRST, *EXAMPLES = (block for block in blocks(GUIDE, "python") if "@handler" not in block)
+
+
+@pytest.mark.parametrize("block", EXAMPLES, ids=range(1, len(EXAMPLES) + 1))
+def test_the_examples_of_the_guide_answer_what_they_say(block, server, namespace, monkeypatch):
+    monkeypatch.setenv("LEASEHOLD_REDIS_URL", server.url)
+    monkeypatch.setenv("LEASEHOLD_NAMESPACE", namespace)
+    names: dict[str, object] = {}
+    carry_out(FIRST, names)
+    carry_out(block.replace("{leasehold}", f"{{{namespace}}}"), names)
+    names["client"].close()
+    assert misplaced(look(server.redis, namespace)) == []
+
+
+def test_the_accounts_can_do_what_they_are_for_and_no_more(server, namespace):
+    lines = [line for block in blocks(OPERATIONS, "") for line in block.splitlines() if line.startswith("ACL SETUSER")]
+    everything, pushing = (line.replace("{leasehold}", f"{{{namespace}}}").split() for line in lines)
+    key = f"{{{namespace}}}:in:emails"
+    try:
+        for command in (everything, pushing):
+            server.redis.execute_command(*command)
+        with redis.Redis(unix_socket_path=str(server.socket), username="producer", password="PASSWORD") as producer:
+            producer.lpush(key, '{"klass": "email.send"}')
+            for refused in (["LRANGE", key, 0, -1], ["LPUSH", f"{key}-2", "x"], ["HGETALL", f"{{{namespace}}}:config"]):
+                with pytest.raises(redis.exceptions.NoPermissionError):
+                    producer.execute_command(*refused)
+        url = server.url.replace("unix://", "unix://leasehold:PASSWORD@")
+        with supervisor.Client(url, namespace) as client, client.events() as events:
+            queue = client.queue("emails")
+            client.limit("smtp", running=1)
+            queue.put("email.send", limit="smtp", unique=True)
+            assert [lease.complete("sent") for lease in queue.lease("worker", count=2, block=5)] == [True, True]
+            assert client.sweep() == 0 and client.check(repair=True) == []
+            assert events.get(timeout=5) is not None
+        with redis.Redis(unix_socket_path=str(server.socket), username="leasehold", password="PASSWORD") as door:
+            assert door.execute_command("BLMOVE", key, key, "RIGHT", "RIGHT", "0.001") is None
+            assert door.llen(key) == 0
+    finally:
+        server.redis.acl_deluser("leasehold", "producer")
+
+
+def test_a_job_is_pushed_by_one_command_in_five_languages(server, namespace):
+    pushes = [block for block in FENCE.findall(section(GUIDE, "Jobs from any language")) if "LPUSH" in block[1].upper()]
+    assert [language for language, _ in pushes][:5] == ["sh", "python", "js", "go", "ruby"]
+    assert all('"{leasehold}:in:emails"' in body.replace("'", '"') for _, body in pushes)
+    program, *command = shlex.split(pushes[0][1].replace("{leasehold}", f"{{{namespace}}}"))
+    assert program == "redis-cli"
+    server.redis.execute_command(*command)
+    with supervisor.Client(server.url, namespace) as client:
+        (lease,) = client.lease("worker", ["emails"])
+        assert (lease.klass, lease.data, lease.priority) == ("email.send", {"to": "ada@example.org"}, -1)
+
+
+def test_the_keys_of_an_entry_are_those_that_the_script_knows():
+    table = {row[0].strip("`") for row in rows(GUIDE, "Jobs from any language")}
+    assert table == set(re.findall(r"\bchecks\.(\w+)", ENTRIES.read_text()))
 
 
 # the handlers

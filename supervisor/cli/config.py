@@ -3,21 +3,26 @@ engine's table of options does.
 """
 
 import argparse
+from typing import TYPE_CHECKING
 
 from supervisor.cli.connection import add_connection, arguments, connect
 from supervisor.cli.options import add_json
 from supervisor.cli.parser import Subparsers, UsageError
 from supervisor.cli.terminal import say, say_json, table
+from supervisor.config import parse_duration
+
+if TYPE_CHECKING:
+    from supervisor.engine.options import Option
 
 EXAMPLES = """\
 examples:
   leasehold config                             # everything
   leasehold config heartbeat                   # one option
   leasehold config heartbeat 60
-  leasehold config heartbeat-emails 300        # of queue emails alone
+  leasehold config heartbeat-emails 5m         # of queue emails alone
   leasehold config heartbeat-emails --unset    # back to the default
 
-They hold for all supervisors of the namespace, from the next lease on. Seconds are plain numbers."""
+They hold for all supervisors of the namespace, from the next lease on. Times are seconds, or like 30s, 5m, 2h."""
 
 
 def add(subparsers: Subparsers) -> None:
@@ -73,7 +78,7 @@ def _change(args: argparse.Namespace) -> int:
 
     with arguments():
         option, _ = checked_option(args.option)
-        value = None if args.unset else value_of_text(option, args.value)
+        value = None if args.unset else value_of_text(option, _seconds(option, args.value))
     with connect(args) as client:
         if args.unset:
             client.config.unset(args.option)
@@ -82,6 +87,16 @@ def _change(args: argparse.Namespace) -> int:
         now = client.config.get(args.option)
     say(f"{args.option} is {_words(now)}{' again' if args.unset else ''}")
     return 0
+
+
+def _seconds(option: "Option", text: str) -> str:
+    """A duration as a number of seconds, where that is what the option takes."""
+    if option.kind != "seconds":
+        return text
+    try:
+        return str(parse_duration(text))
+    except ValueError:
+        return text  # refused where it is read, in the option's own words
 
 
 def _words(value: object) -> str:

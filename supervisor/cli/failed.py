@@ -4,10 +4,12 @@
 """
 
 import argparse
+from typing import Any
 
 from supervisor.cli.connection import add_connection, arguments, connect
 from supervisor.cli.options import MOST, add_json, within
 from supervisor.cli.parser import Subparsers, UsageError, near
+from supervisor.cli.payload import add_data_flag, is_given, read_payload
 from supervisor.cli.shown import as_dict
 from supervisor.cli.terminal import counted, local_time, note, say, say_json, table
 
@@ -23,8 +25,10 @@ UNFAIL_EXAMPLES = """\
 examples:
   leasehold unfail ValueError
   leasehold unfail died:SIGKILL --queue slow --count 1000
+  leasehold unfail broken --klass email.send --data '{"to": "ada@example.org"}'
 
-The oldest failures first. Each job goes back to its own queue, or to that of --queue, with all its retries."""
+The oldest failures first. Each job goes back to its own queue, or to that of --queue, with all its retries.
+What another program has pushed and nobody could read is read again; what still cannot be read stays failed."""
 
 
 def add(subparsers: Subparsers) -> None:
@@ -39,6 +43,8 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("group", metavar="GROUP", help="the group, as `leasehold failed` shows it")
     parser.add_argument("--queue", metavar="NAME", help="put them all here (default: each into its own)")
     parser.add_argument("--count", metavar="N", default="25", help=f"at most so many, up to {MOST} (default: 25)")
+    parser.add_argument("--klass", metavar="KLASS", help="the handler that each is for from now on")
+    add_data_flag(parser, "the payload that each has from now on")
     add_connection(parser)
 
 
@@ -86,9 +92,15 @@ def _jobs(args: argparse.Namespace, offset: int, limit: int) -> int:
 
 def _unfail(args: argparse.Namespace) -> int:
     count = within("--count", args.count, 1, MOST)
+    changes: dict[str, Any] = {} if args.klass is None else {"klass": args.klass}
+    if is_given(args):
+        changes["data"] = read_payload(args, "--data")
     with connect(args) as client, arguments():
-        moved = client.unfail(args.group, args.queue, count)
+        moved = client.unfail(args.group, args.queue, count, **changes)
         groups = client.failed()
+    if not moved and groups.get(args.group):
+        note(f"none of the {counted(groups[args.group], 'failed job')} of group {args.group} can be put back as it is")
+        return 0
     if not moved:
         note(f"no job has failed in group {args.group}{near(args.group, groups)}")
         return 0

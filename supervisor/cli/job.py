@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from supervisor.cli.connection import add_connection, arguments, connect
-from supervisor.cli.options import add_json
+from supervisor.cli.options import add_json, read_options
 from supervisor.cli.parser import Refusal, Subparsers
 from supervisor.cli.shown import (
     as_dict,
@@ -19,8 +19,10 @@ from supervisor.cli.shown import (
     state_words,
 )
 from supervisor.cli.terminal import counted, local_time, say, say_json
+from supervisor.config import parse_duration
 
 if TYPE_CHECKING:
+    from supervisor.engine.client import Client
     from supervisor.engine.jobs import JobRecord
     from supervisor.engine.recurring import Recurring
 
@@ -28,7 +30,9 @@ EXAMPLES = """\
 examples:
   leasehold job fJ3vO0TvQ2-FbM3kzqYx0w
   leasehold job invoice-2031-07 --json | jq .failure.traceback
+  leasehold job invoice-2031-07 --wait 30s --json | jq .result
 
+--wait: until it has ended. Exit code 1: it has failed, or has not ended within that time.
 JID may be that of a recurring job too. One that begins with - is written after --."""
 
 
@@ -36,13 +40,16 @@ def add(subparsers: Subparsers) -> None:
     """Declare the flags."""
     parser = subparsers.add_parser("job", description="Everything about one job.", epilog=EXAMPLES)
     parser.add_argument("jid", metavar="JID", help="the id that put gave")
+    parser.add_argument("--wait", metavar="DURATION", help="wait so long for its end, then show it")
     add_json(parser, "the whole job, its payload and its history")
     add_connection(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Say it, or refuse when there is no such job."""
+    wait_s = read_options(args, {"wait": parse_duration}).get("wait")
     with connect(args) as client, arguments():
+        ended = None if wait_s is None else _waited(client, args.jid, wait_s)
         job = client.job(args.jid)
         recurring = client.recurring(args.jid) if job is None else None
     if job is not None:
@@ -56,20 +63,39 @@ def run(args: argparse.Namespace) -> int:
     else:
         for line in lines:
             say(line)
+    if ended:
+        raise Refusal(ended)
     return 0
+
+
+def _waited(client: "Client", jid: str, seconds: float) -> str | None:
+    """None when it is complete, else why it is not."""
+    from supervisor.engine.errors import JobFailed
+
+    try:
+        client.wait(jid, seconds)
+    except (JobFailed, TimeoutError) as error:
+        return str(error)
+    return None
 
 
 def _readable(job: "JobRecord") -> Iterator[str]:
     yield f"job        {job.jid}"
     yield f"klass      {job.klass}"
     yield f"state      {job.state if job.state == 'failed' else state_words(job)}"
-    yield f"queue      {job.queue}, priority {job.priority}"
+    yield f"queue      {job.queue}, {_place(job)}priority {job.priority}"
     yield f"put        {local_time(job.put_unix)}"
     yield (
         f"counts     {job.failures} failures ({job.retries} retries allowed), {job.deaths} deaths,"
         f" {job.interruptions} interruptions"
     )
+    if job.progress:
+        yield f"progress   {job.progress.fraction:.0%} {job.progress.text}".rstrip()
     yield from _limits(job)
+    if job.start_by_unix is not None:
+        yield f"start by   {local_time(job.start_by_unix)}, else it fails"
+    if job.persistent:
+        yield "persistent yes: it has no end"
     yield from _relations(job)
     yield f"data       {payload_words(job)}"
     if job.state == "complete":
@@ -86,13 +112,19 @@ def _readable_recurring(job: "Recurring") -> Iterator[str]:
     yield f"job        {job.jid}"
     yield f"klass      {job.klass}"
     yield f"state      recurring, {rhythm_words(job)}"
-    yield f"queue      {job.queue}, priority {job.priority}"
+    yield f"queue      {job.queue}, {_place(job)}priority {job.priority}"
     yield f"next       {local_time(job.next_unix)}"
     yield f"spawned    {counted(job.count, 'job')}; missed ones: {missed_words(job)}"
     yield from _limits(job)
+    if job.expires_s is not None:
+        yield f"start by   {job.expires_s:g} s after each put, else it fails"
     if job.tags:
         yield f"tags       {', '.join(job.tags)}"
     yield f"data       {payload_words(job)}"
+
+
+def _place(job: "JobRecord | Recurring") -> str:
+    return "" if job.lane is None else f"lane {job.lane}, "
 
 
 def _limits(job: "JobRecord | Recurring") -> Iterator[str]:
@@ -100,6 +132,12 @@ def _limits(job: "JobRecord | Recurring") -> Iterator[str]:
         yield f"timeout    {f'{job.timeout_s:g} s' if job.timeout_s else 'none'}"
     if job.max_deaths is not None:
         yield f"max deaths {job.max_deaths or 'none'}"
+    if job.limit is not None:
+        yield f"limit      {job.limit}"
+    if job.unique is not None:
+        yield f"unique     {'by klass and data' if job.unique is True else job.unique}"
+    if job.at_most_once:
+        yield "once       at most: it never starts twice"
 
 
 def _relations(job: "JobRecord") -> Iterator[str]:

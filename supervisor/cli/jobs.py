@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from supervisor.engine.jobs import JobRecord
     from supervisor.engine.recurring import Recurring
 
-STATES = ("waiting", "running", "stalled", "scheduled", "depends", "recurring", "complete", "failed")
+STATES = ("waiting", "running", "stalled", "scheduled", "depends", "parked", "recurring", "complete", "failed")
 
 JOBS_EXAMPLES = f"""\
 examples:
@@ -24,6 +24,7 @@ examples:
   leasehold jobs complete --json | jq -r '.jobs[].jid'
 
 STATE is {", ".join(STATES)}.
+parked: their limit is used up, they start when it lets them.
 complete without --queue: of all queues, newest first. What has failed in all queues: leasehold failed."""
 
 PEEK_EXAMPLES = """\

@@ -24,6 +24,19 @@ def jobs_of(client: "Client", jids: Sequence[str]) -> list["Job"]:
     return [job for job in jobs if job is not None]
 
 
+def queues_of(client: "Client", patterns: Sequence[str]) -> list[str]:
+    """The queues that names, globs and exclusions stand for; refuses a list of globs that match none. ValueError: one
+    of them is no name.
+    """
+    from supervisor.engine.orders import Queues
+
+    wanted = Queues(patterns)
+    found = wanted.resolve(list(client.queues()) if wanted.has_globs else ())
+    if not found:
+        raise Refusal(f"no queue matches {' '.join(patterns)}")
+    return list(found)
+
+
 def no_queue(client: "Client", name: str) -> str | None:
     """A sentence if no job was ever put into a queue of this name, else None."""
     known = client.queues()

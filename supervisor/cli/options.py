@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from supervisor.cli.parser import UsageError, near
+from supervisor.cli.parser import OptionalValue, UsageError, near
 from supervisor.config import parse_duration
 
 Reader = Callable[[str], Any]
@@ -46,6 +46,16 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", metavar="DURATION", help="its time limit")
     parser.add_argument("--max-deaths", metavar="N", help="deaths of its child that bury it; 0: no limit")
     parser.add_argument("--tag", metavar="TAG", action="append", help="a word to find it by; repeat it for several")
+    parser.add_argument("--lane", metavar="NAME", help="its lane: lanes of a queue take turns ('': none)")
+    parser.add_argument("--limit", metavar="KEY", help="the limit that holds for it, see `leasehold limit` ('': none)")
+    parser.add_argument(
+        "--unique",
+        metavar="[=KEY]",
+        action=OptionalValue,
+        help="only if no other job of the queue has this key, or without KEY the same klass and data",
+    )
+    parser.add_argument("--expires", metavar="DURATION", help="fail it if it has not started by then ('': never)")
+    parser.add_argument("--at-most-once", action="store_true", help="once started it never runs again, come what may")
 
 
 def whole(text: str) -> int:
@@ -79,6 +89,11 @@ def one_of(*allowed: str) -> Reader:
     return read
 
 
+def or_none(reader: Reader) -> Reader:
+    """None of an empty text: what a known job has is taken off."""
+    return lambda text: reader(text) if text else None
+
+
 #: What add_job_options declares, by the client's names for it.
 JOB_OPTIONS: Mapping[str, Reader] = {
     "jid": str,
@@ -86,6 +101,10 @@ JOB_OPTIONS: Mapping[str, Reader] = {
     "retries": whole,
     "timeout": parse_duration,
     "max_deaths": whole,
+    "lane": or_none(str),
+    "limit": or_none(str),
+    "unique": lambda key: key or True,
+    "expires": or_none(parse_duration),
 }
 
 
@@ -101,4 +120,5 @@ def read_options(args: argparse.Namespace, readers: Mapping[str, Reader]) -> dic
                 raise UsageError(f"--{name.replace('_', '-')} {text!r} {error}") from error
     if getattr(args, "tag", None) is not None:
         options["tags"] = args.tag
+    options |= {name: True for name in ("persistent", "at_most_once") if getattr(args, name, False)}
     return options

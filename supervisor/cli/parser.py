@@ -17,7 +17,9 @@ COMMANDS = {
     "run": ("run", "lease jobs and run them in a pool of child processes"),
     "put": ("put", "put a job into a queue"),
     "recur": ("recur", "put a job again and again, by an interval or cron"),
-    "queues": ("queues", "what waits, runs and stalls in each queue"),
+    "queues": ("queues", "what waits, runs and stalls in each queue; delete one"),
+    "lane": ("lane", "the lanes of a queue: look, weigh, pause, delete"),
+    "limit": ("limit", "how many jobs of a key may run, or start in a time"),
     "jobs": ("jobs", "the jobs in one state"),
     "peek": ("jobs", "the jobs that a queue would give next"),
     "job": ("job", "everything about one job"),
@@ -33,6 +35,7 @@ COMMANDS = {
     "track": ("track", "mark jobs to keep an eye on, and list them"),
     "log": ("log", "write a line into a job's history"),
     "workers": ("workers", "who works, and on what"),
+    "serve": ("serve", "have a running supervisor serve other queues"),
     "stats": ("stats", "how long the jobs of a queue waited and ran on a day"),
     "config": ("config", "the options in Redis: look, set, unset"),
     "pause": ("pause", "let nothing new start from a queue"),
@@ -84,6 +87,14 @@ class Refusal(Exception):
         super().__init__(message)
 
 
+class OptionalValue(argparse.Action):
+    """A flag with or without `=VALUE`: "" stands for without. argparse's own would take the next word for the value."""
+
+    def __call__(self, _parser: Any, namespace: argparse.Namespace, values: Any, _flag: str | None = None) -> None:
+        """Keeps the value."""
+        setattr(namespace, self.dest, values)
+
+
 class Parser(argparse.ArgumentParser):
     """Raises what argparse would print: one sentence is enough, and one place writes it."""
 
@@ -97,7 +108,13 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse's, but what is unknown is refused here, where the flags are known that it may have meant."""
-        values, unknown = super().parse_known_args(args, namespace)
+        alone = {
+            flag for action in self._actions if isinstance(action, OptionalValue) for flag in action.option_strings
+        }
+        words = list(args)
+        end = words.index("--") if "--" in words else len(words)
+        words[:end] = [f"{word}=" if word in alone else word for word in words[:end]]
+        values, unknown = super().parse_known_args(words, namespace)
         if unknown:
             raise UsageError(_about_unknown(unknown[0], self._option_string_actions))
         return values, unknown

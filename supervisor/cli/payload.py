@@ -24,15 +24,22 @@ def add_payload(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--file", metavar="PATH", help="read the payload from a file; - is stdin")
 
 
+def add_data_flag(parser: argparse.ArgumentParser, what: str) -> None:
+    """Declare --data, --raw and --file, of a command whose words are something else. `what` the payload is for."""
+    parser.add_argument("--data", metavar="DATA", help=f"{what}, as JSON; - reads it from stdin")
+    parser.add_argument("--raw", action="store_true", help="that payload is bytes, not JSON")
+    parser.add_argument("--file", metavar="PATH", help="read that payload from a file; - is stdin")
+
+
 def is_given(args: argparse.Namespace) -> bool:
     """Whether there is a payload at all; --raw alone is an empty one."""
     return args.data is not None or args.file is not None or args.raw
 
 
-def read_payload(args: argparse.Namespace) -> Any:
-    """What the flags say: a JSON value, bytes with --raw, None for nothing."""
+def read_payload(args: argparse.Namespace, name: str = "DATA") -> Any:
+    """What the flags say: a JSON value, bytes with --raw, None for nothing. `name`: what messages call DATA."""
     if args.file is not None and args.data is not None:
-        raise UsageError("give DATA or --file, not both")
+        raise UsageError(f"give {name} or --file, not both")
     source = args.file if args.file is not None else "-" if args.data == "-" else None
     if source is None:
         raw = None if args.data is None else os.fsencode(args.data)
@@ -46,7 +53,7 @@ def read_payload(args: argparse.Namespace) -> Any:
             raise UsageError(f"cannot read {source}: {error.strerror}") from error
     if args.raw:
         return raw or b""
-    return None if raw is None else read_json(raw, source or "DATA")
+    return None if raw is None else read_json(raw, source or name)
 
 
 def _read(file: BinaryIO, name: str) -> bytes:

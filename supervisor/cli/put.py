@@ -6,7 +6,7 @@ from supervisor.cli.connection import add_connection, arguments, connect
 from supervisor.cli.options import JOB_OPTIONS, add_job_options, moment, one_of, read_options
 from supervisor.cli.parser import Refusal, Subparsers, UsageError
 from supervisor.cli.payload import add_payload, read_payload
-from supervisor.cli.terminal import say
+from supervisor.cli.terminal import note, say
 from supervisor.config import parse_duration
 
 EXAMPLES = """\
@@ -17,10 +17,15 @@ examples:
   leasehold put image.resize --raw --file photo.jpg
   psql -Atc 'select …' | leasehold put import.rows -
   leasehold put billing.invoice '{"month": 7}' --add --jid invoice-2031-07
+  leasehold put email.send '{"to": 7}' --lane customer-7 --limit smtp --expires 1h
+  leasehold put cache.warm --unique            # not while the same waits or runs; --unique=KEY: by a key
+  leasehold put ticker.follow '"EUR"' --persistent
 
 DATA is JSON (nothing: null). The jid goes to stdout. A jid that is already known is moved and put anew; options that
 are not given stay as they are. With --add it is left alone, and the exit code is 1.
---depends: it waits until those jobs are complete. Those that are, or that there are none of, are not waited for."""
+--depends: it waits until those jobs are complete. Those that are, or that there are none of, are not waited for.
+--unique: if another job that has not ended holds it, nothing is put, and the jid is that one's.
+--persistent: a job without an end; when its handler returns or dies it is handed on at once, until it is cancelled."""
 
 
 def add(subparsers: Subparsers) -> None:
@@ -36,6 +41,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--on-parent-failure", metavar="WHAT", help="if one of them fails: wait, fail or run (default: wait)"
     )
+    parser.add_argument("--persistent", action="store_true", help="it has no end: whoever is there runs it")
     parser.add_argument("--add", action="store_true", help="only if the jid is new; needs --jid")
     add_connection(parser)
 
@@ -49,12 +55,20 @@ def run(args: argparse.Namespace) -> int:
     if args.depends is not None:
         options["depends"] = args.depends
     data = read_payload(args)
+    from supervisor.engine.jobs import new_jid
+
     with connect(args) as client, arguments():
         queue = client.queue(args.queue)
         if not args.add:
-            say(queue.put(args.klass, data, **options))
+            jid = options.setdefault("jid", new_jid())
+            holder = queue.put(args.klass, data, **options)
+            say(holder)
+            if holder != jid:
+                note(f"nothing was put: job {holder} holds what is to be unique")
         elif queue.add(args.klass, data, **options):
             say(args.jid)
+        elif "unique" in options and client.job(args.jid) is None:
+            raise Refusal("another job holds what is to be unique; nothing was changed")
         else:
             raise Refusal(f"job {args.jid} exists; nothing was changed")
     return 0

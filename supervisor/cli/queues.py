@@ -1,48 +1,108 @@
-"""`leasehold queues`: what lies in each queue. Runs in the command's process; must not change anything but the list."""
+"""`leasehold queues`: what lies in each queue. Runs in the command's process.
+
+Must not delete anything but what was named, and agreed to.
+"""
 
 import argparse
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from supervisor.cli.connection import add_connection, arguments, connect
+from supervisor.cli.consent import add_delete, agreed, check_delete, of_running
+from supervisor.cli.lookup import no_queue, queues_of
 from supervisor.cli.options import add_json
-from supervisor.cli.parser import Refusal, Subparsers, near
-from supervisor.cli.terminal import note, say, say_json, table
+from supervisor.cli.parser import Refusal, Subparsers, UsageError, near
+from supervisor.cli.terminal import counted, note, say, say_json, table
+
+if TYPE_CHECKING:
+    from supervisor.engine.client import Client
+    from supervisor.engine.looks import Counts
 
 EXAMPLES = """\
 examples:
   leasehold queues
+  leasehold queues emails 'report-*'
   leasehold queues --json | jq '.[] | select(.waiting > 1000) | .queue'
+  leasehold queues emails --delete             # says how many, and asks
+  leasehold queues emails --delete --stop --yes
   leasehold queues --forget old-reports
 
-waiting: could start now. stalled: the lease ran out and nobody has taken the job over yet. scheduled: waits for its
-time. depends: waits for other jobs. recurring: puts jobs here again and again. paused: nothing new starts."""
+waiting: could start now, what other programs have pushed included. stalled: the lease ran out and nobody has taken the
+job over yet. scheduled: waits for its time. depends: waits for other jobs. parked: its limit is used up. recurring:
+puts jobs here again and again. paused: nothing new starts. --delete leaves complete and failed jobs; without --stop
+what runs ends in peace."""
 
 
 def add(subparsers: Subparsers) -> None:
     """Declare the flags."""
     parser = subparsers.add_parser("queues", description="What waits, runs and stalls in each queue.", epilog=EXAMPLES)
+    parser.add_argument("queues", metavar="QUEUE", nargs="*", help="names or patterns; none: all")
+    add_delete(parser, "these queues")
     parser.add_argument("--forget", metavar="NAME", help="take an empty queue off the list")
     add_json(parser, "a list of queues with their counts")
     add_connection(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Say the counts of every queue that a job was ever put into; or forget one."""
+    """Say the counts of the queues; or delete some, or forget one."""
+    check_delete(args)
     if args.forget is not None:
+        if args.queues or args.delete or args.json:
+            raise UsageError("--forget stands alone")
         return _forget(args)
-    with connect(args) as client:
-        rows = [{"queue": name, **asdict(counts)} for name, counts in client.queues().items()]
+    if args.delete:
+        if not args.queues or args.json:
+            raise UsageError("--delete needs QUEUE, and no --json")
+        return _delete(args)
+    return _list(args)
+
+
+def _list(args: argparse.Namespace) -> int:
+    with connect(args) as client, arguments():
+        found = _counts(client, args.queues) if args.queues else client.queues()
+        unknown = [no_queue(client, name) for name in found] if args.queues else []
+    rows = [{"queue": name, **asdict(counts)} for name, counts in found.items()]
     if args.json:
         say_json(rows)
-    elif rows:
+        return 0
+    if rows:
         table(list(rows[0]), [[_cell(value) for value in row.values()] for row in rows])
     else:
         note("no job was ever put here")
+    for sentence in filter(None, unknown):
+        note(sentence)
     return 0
+
+
+def _counts(client: "Client", patterns: list[str]) -> "dict[str, Counts]":
+    return {name: client.queue(name).counts() for name in queues_of(client, patterns)}
 
 
 def _cell(value: object) -> object:
     return ("yes" if value else None) if isinstance(value, bool) else value
+
+
+def _delete(args: argparse.Namespace) -> int:
+    with connect(args) as client, arguments():
+        found = _counts(client, args.queues)
+        known = client.queues()
+        for name, counts in found.items():
+            if name not in known and not counts.total:
+                raise Refusal(f"there is no queue {name}{near(name, known)}")
+        total, running = (sum(each.total for each in found.values()), sum(map(_running, found.values())))
+        agreed(args, f"Delete {' '.join(found)}: drop {counted(total - running, 'job')}{of_running(args, running)}?")
+        for name in found:
+            deleted = client.queue(name).delete("stop" if args.stop else "finish")
+            say(f"deleted {name}: {counted(deleted.dropped, 'job')} dropped, {_done(args, deleted.running)}")
+    return 0
+
+
+def _running(counts: "Counts") -> int:
+    return counts.running + counts.stalled
+
+
+def _done(args: argparse.Namespace, running: int) -> str:
+    return f"{running:,} stopped" if args.stop else f"{running:,} still running"
 
 
 def _forget(args: argparse.Namespace) -> int:

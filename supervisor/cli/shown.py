@@ -45,6 +45,14 @@ def as_dict(job: "JobRecord") -> dict[str, Any]:
         "dependencies": job.dependencies,
         "dependents": job.dependents,
         "on_parent_failure": job.on_parent_failure,
+        "lane": job.lane,
+        "limit": job.limit,
+        "unique": job.unique,
+        "start_by_unix": job.start_by_unix,
+        "persistent": job.persistent,
+        "at_most_once": job.at_most_once,
+        "parked": job.parked,
+        "progress": job.progress._asdict() if job.progress else None,
         "spawned_from": job.spawned_from,
         "history": job.history,
     }
@@ -70,6 +78,11 @@ def recurring_dict(job: "Recurring") -> dict[str, Any]:
         "timeout_s": job.timeout_s,
         "max_deaths": job.max_deaths,
         "tags": job.tags,
+        "lane": job.lane,
+        "limit": job.limit,
+        "unique": job.unique,
+        "expires_s": job.expires_s,
+        "at_most_once": job.at_most_once,
     }
 
 
@@ -111,6 +124,8 @@ def state_words(job: "JobRecord") -> str:
     match job.state:
         case "running" | "stalled":
             return f"{job.state} at {job.worker}, its lease ends {local_time(job.expires_unix)}"
+        case "waiting" if job.parked:
+            return f"waiting, parked until limit {job.limit} lets it start"
         case "scheduled":
             return f"scheduled for {local_time(job.due_unix)}"
         case "depends":

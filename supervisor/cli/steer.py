@@ -9,6 +9,7 @@ from supervisor.cli.connection import add_connection, arguments, connect
 from supervisor.cli.lookup import job_of, jobs_of, no_queue
 from supervisor.cli.options import read_options, whole
 from supervisor.cli.parser import Refusal, Subparsers, UsageError
+from supervisor.cli.payload import add_data_flag, is_given, read_payload
 from supervisor.cli.terminal import note, say
 from supervisor.config import parse_duration
 
@@ -19,9 +20,12 @@ CANCEL_EXAMPLES = """\
 examples:
   leasehold cancel fJ3vO0TvQ2-FbM3kzqYx0w
   leasehold failed ValueError --limit 1000 --json | jq -r '.jobs[].jid' | xargs leasehold cancel
+  leasehold cancel --queue emails --data '{"to": "ada@example.org"}'
+  leasehold cancel --queue lines --raw --data 'as it was pushed'
 
 The jobs are gone then, and who runs one stops. Complete ones are left alone. A job that another one waits for is
-cancelled only together with it, or if that one said --on-parent-failure fail or run. Exit code 1 if any was left."""
+cancelled only together with it, or if that one said --on-parent-failure fail or run. Exit code 1 if any was left.
+--data: every job of the queue that has this data and has not ended. JSON may have its keys in any order."""
 
 FAIL_EXAMPLES = """\
 examples:
@@ -53,7 +57,9 @@ Lower runs sooner; the default is 0."""
 def add(subparsers: Subparsers) -> None:
     """Declare the flags of each."""
     parser = subparsers.add_parser("cancel", description="Take jobs away.", epilog=CANCEL_EXAMPLES)
-    parser.add_argument("jids", metavar="JID", nargs="+")
+    parser.add_argument("jids", metavar="JID", nargs="*", help="the jobs; or by their data:")
+    parser.add_argument("--queue", metavar="NAME", help="of this queue; needs --data or --file")
+    add_data_flag(parser, "take away what has this payload")
     add_connection(parser)
     parser = subparsers.add_parser("fail", description="Fail a job by hand.", epilog=FAIL_EXAMPLES)
     parser.add_argument("jid", metavar="JID")
@@ -81,6 +87,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _cancel(args: argparse.Namespace) -> None:
+    if bool(args.jids) == is_given(args):
+        raise UsageError("give JID, or --queue with --data or --file, one of the two")
+    if is_given(args) != (args.queue is not None):
+        raise UsageError("--queue goes with --data or --file, and they with it")
+    if args.queue is not None:
+        _cancel_equal(args)
+    else:
+        _cancel_named(args)
+
+
+def _cancel_named(args: argparse.Namespace) -> None:
     with connect(args) as client, arguments():
         cancelled = client.cancel(*args.jids)
         if cancelled:
@@ -88,6 +105,17 @@ def _cancel(args: argparse.Namespace) -> None:
         left = [jid for jid in args.jids if jid not in set(cancelled)]
         if left:
             raise Refusal(f"not cancelled: {_why_left(client, left)}")
+
+
+def _cancel_equal(args: argparse.Namespace) -> None:
+    data = read_payload(args, "--data")
+    with connect(args) as client, arguments():
+        cancelled = client.queue(args.queue).cancel(data)
+        unknown = None if cancelled else no_queue(client, args.queue)
+    if cancelled:
+        say(f"cancelled {' '.join(cancelled)}")
+    else:
+        note(unknown or f"no job of queue {args.queue} that has not ended has this data")
 
 
 def _why_left(client: "Client", jids: list[str]) -> str:

@@ -3,9 +3,10 @@ Must not: send anything twice, or block the event loop (only making an AsyncClie
 """
 
 import datetime
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, Unpack, overload
+from typing import Any, Literal, Self, Unpack, overload
 
 import redis as redis_py
 import redis.asyncio as redis_aio
@@ -14,12 +15,13 @@ from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.backoff import NoBackoff
 
 from supervisor import clock as times
-from supervisor.engine import commands, looks, options
+from supervisor.engine import commands, lanes, limits, looks, options, steps
 from supervisor.engine.check import Check, Violation
-from supervisor.engine.checks import checked_each
+from supervisor.engine.checks import UNSET, checked_each
 from supervisor.engine.commands import Command
 from supervisor.engine.connection import (
     EMBEDDED_URL,
+    ENDED,
     NOTHING,
     SOCKET_TIMEOUT_S,
     Address,
@@ -28,27 +30,34 @@ from supervisor.engine.connection import (
     T,
     at_most,
     borrowed_arguments,
-    checked_block_s,
     checked_clock,
     checked_many,
+    checked_wait_s,
     find_namespace,
     find_server,
+    jid_of,
     longest_wait_s,
     pause_s,
     refused,
+    result_of,
+    served,
     shown_address,
     unanswered,
     unreachable,
     worker_of,
 )
+from supervisor.engine.errors import LeaseholdError
 from supervisor.engine.handles import AsyncJob, AsyncLease, AsyncRecurringJob, found
 from supervisor.engine.jobs import JobRecord, NewJob, PutOptions, new_job
 from supervisor.engine.keys import checked_name
+from supervisor.engine.lanes import Deleted, LaneCounts, in_lane
+from supervisor.engine.limits import Limit
 from supervisor.engine.looks import Counts, Stats, Tracked, Worker, WorkerJobs
 from supervisor.engine.orders import Queues
 from supervisor.engine.outcomes import Answer, Outcome
 from supervisor.engine.recurring import CronMissing, DueCron, RecurOptions, following
 from supervisor.engine.scripts import check_server
+from supervisor.engine.steps import Steps
 from supervisor.engine.stream import AsyncEventStream, Filter
 
 _LOST = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
@@ -168,7 +177,8 @@ class AsyncClient:
     ) -> None:
         """As Client; `redis` is a redis.asyncio.Redis."""
         self._namespace = find_namespace(namespace)
-        self._now = checked_clock(clock)
+        #: Unix seconds of an injected clock; None: the server's.
+        self.clock = checked_clock(clock)
         self._share: Share | None = None
         if redis is None:
             address = find_server(url)
@@ -201,15 +211,29 @@ class AsyncClient:
 
     async def ask(self, build: Callable[..., Command[T]], *args: Any, **kwargs: Any) -> T:
         """As Client.ask."""
-        return await self.run(build(*args, now=self._now(), **kwargs))
+        return await self.run(build(*args, now=self.clock(), **kwargs))
 
     async def run(self, command: Command[T]) -> T:
         """As Client.run."""
         return await self._store.run(command)
 
+    async def follow(self, call: Steps[T]) -> T:
+        """As Client.follow."""
+        answer: Any = None
+        refusal: LeaseholdError | None = None
+        try:
+            while True:
+                command = call.throw(refusal) if refusal else call.send(answer)
+                try:
+                    answer, refusal = await self.run(command), None
+                except LeaseholdError as error:
+                    refusal = error
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]  # what a generator returns is Any to typeshed
+
     # leasing
 
-    async def put_jobs(self, jobs: Sequence[NewJob]) -> list[bool]:
+    async def put_jobs(self, jobs: Sequence[NewJob]) -> list[bool | str]:
         """As Client.put_jobs."""
         return await self.ask(commands.put, jobs)
 
@@ -224,7 +248,7 @@ class AsyncClient:
     ) -> list[AsyncLease]:
         """As Client.lease."""
         wanted = Queues(queues, order)
-        deadline_at, woken = times.monotonic() + checked_block_s(block), False
+        deadline_at, woken = times.monotonic() + checked_wait_s("block", block), False
         while True:
             names = await self._resolve(wanted)
             grant = NOTHING
@@ -238,7 +262,7 @@ class AsyncClient:
                 continue
             if grant.leases or left_s <= 0 or count == 0:
                 return [AsyncLease(record, self) for record in grant.leases]
-            wait_s = pause_s(grant, left_s, self._longest_wait_s, wanted)
+            wait_s = pause_s(grant, left_s, self._longest_wait_s)
             if wait_s > 0:
                 # Nobody rings for a pattern; it stands for the queues that are not there yet.
                 bells = [self._namespace.bell(queue) for queue in names or wanted.patterns]
@@ -288,6 +312,20 @@ class AsyncClient:
         """As Client.cancel."""
         return await self.ask(commands.cancel, jids)
 
+    async def wait(self, jid: str, timeout: float) -> Any:
+        """As Client.wait."""
+        deadline_at = times.monotonic() + checked_wait_s("timeout", timeout)
+        while True:
+            state = await self.ask(commands.wait_for, jid)
+            if state in ENDED:
+                result = result_of(jid, await self.job(jid))
+                if result is not UNSET:
+                    return result
+            left_s = deadline_at - times.monotonic()
+            if left_s <= 0:
+                raise TimeoutError(f"job {jid} has not ended within {timeout:g} s")
+            await self._store.wait([self._namespace.ended(jid)], min(left_s, self._longest_wait_s))
+
     async def completed(self, offset: int = 0, count: int = 25) -> list[AsyncJob]:
         """As Client.completed."""
         return self._acting(await self.ask(looks.listed, "complete", None, offset, count))
@@ -305,9 +343,11 @@ class AsyncClient:
         total, records = await self.ask(looks.failed_jobs, group, start, limit)
         return total, self._acting(records)
 
-    async def unfail(self, group: str, queue: str | None = None, count: int = 25) -> int:
+    async def unfail(
+        self, group: str, queue: str | None = None, count: int = 25, *, klass: str | None = None, data: Any = UNSET
+    ) -> int:
         """As Client.unfail."""
-        return await self.ask(commands.unfail, group, queue, count)
+        return await self.ask(commands.unfail, group, queue, count, klass=klass, data=data)
 
     async def log(self, jid: str, message: str, data: Any = None) -> None:
         """As Client.log."""
@@ -347,12 +387,7 @@ class AsyncClient:
 
     async def queues(self) -> dict[str, Counts]:
         """As Client.queues."""
-        found: dict[str, Counts] = {}
-        while page := await self.ask(looks.counts, (), len(found)):
-            found |= page
-            if len(page) < commands.MOST:
-                break
-        return found
+        return await self.follow(steps.all_pages(lambda offset: looks.counts((), offset, now=self.clock())))
 
     async def recurring(self, jid: str) -> AsyncRecurringJob | None:
         """As Client.recurring."""
@@ -362,6 +397,20 @@ class AsyncClient:
     async def unrecur(self, jid: str) -> bool:
         """As Client.unrecur."""
         return await self.ask(commands.unrecur, jid)
+
+    async def limit(self, key: str, running: int | None = None, rate: str | None = None) -> Limit:
+        """As Client.limit."""
+        if running is not None or rate is not None:
+            await self.ask(limits.limit, key, running, rate)
+        return (await self.run(limits.read(key)))[key]
+
+    async def unlimit(self, key: str) -> bool:
+        """As Client.unlimit."""
+        return await self.ask(limits.unlimit, key)
+
+    async def limits(self) -> dict[str, Limit]:
+        """As Client.limits."""
+        return await self.follow(steps.all_pages(lambda offset: limits.read(None, offset)))
 
     async def workers(self) -> list[Worker]:
         """As Client.workers."""
@@ -375,9 +424,13 @@ class AsyncClient:
         """As Client.deregister."""
         return await self.ask(commands.deregister, worker)
 
+    async def serve(self, worker: str, queues: Sequence[str], order: str | None = None) -> None:
+        """As Client.serve."""
+        served(worker, await self.ask(commands.serve, worker, queues, order))
+
     async def check(self, repair: bool = False) -> list[Violation]:
         """As Client.check."""
-        walk = Check(self._namespace.prefix, repair, self._now)
+        walk = Check(self._namespace.prefix, repair, self.clock)
         for step in walk.steps():
             walk.answered(await self.run(step))
         return walk.violations
@@ -427,19 +480,17 @@ class AsyncQueue:
     async def put(self, klass: str, data: Any = None, **options: Unpack[PutOptions]) -> str:
         """As Queue.put."""
         job = new_job("put", self.name, klass, data, options)
-        await self._client.put_jobs([job])
-        return job.jid
+        return jid_of(job, (await self._client.put_jobs([job]))[0])
 
     async def add(self, klass: str, data: Any = None, **options: Unpack[PutOptions]) -> bool:
         """As Queue.add."""
-        return (await self._client.put_jobs([new_job("add", self.name, klass, data, options)]))[0]
+        return (await self._client.put_jobs([new_job("add", self.name, klass, data, options)]))[0] is True
 
     async def put_many(self, jobs: Iterable[Mapping[str, Any]]) -> list[str]:
         """As Queue.put_many."""
         batches = checked_many(self.name, jobs)
-        for batch in batches:
-            await self._client.put_jobs(batch)
-        return [job.jid for batch in batches for job in batch]
+        answers = [answer for batch in batches for answer in await self._client.put_jobs(batch)]
+        return [jid_of(job, answer) for job, answer in zip(itertools.chain(*batches), answers, strict=True)]
 
     async def recur(self, klass: str, data: Any = None, **options: Unpack[RecurOptions]) -> str:
         """As Queue.recur."""
@@ -472,6 +523,24 @@ class AsyncQueue:
         counts = await self.counts()
         return counts.waiting + counts.stalled
 
+    async def cancel(self, data: Any) -> list[str]:
+        """As Queue.cancel."""
+        return await self._client.follow(steps.cancel_equal(self.name, data, self._client.clock))
+
+    async def delete(self, running: Literal["finish", "stop"] = "finish") -> Deleted:
+        """As Queue.delete."""
+        return await self._client.follow(steps.delete(self.name, None, running, self._client.clock))
+
+    def lane(self, name: str) -> "AsyncLane":
+        """As Queue.lane; not awaited."""
+        return AsyncLane(self._client, self, name)
+
+    async def lanes(self) -> dict[str, LaneCounts]:
+        """As Queue.lanes."""
+        return await self._client.follow(
+            steps.all_pages(lambda offset: lanes.read(self.name, None, offset, now=self._client.clock()))
+        )
+
     async def stats(self, date: datetime.date | str | float | None = None) -> Stats:
         """As Queue.stats."""
         return await self._client.ask(looks.stats, self.name, date)
@@ -487,3 +556,52 @@ class AsyncQueue:
     async def forget(self) -> bool:
         """As Queue.forget."""
         return await self._client.ask(commands.forget, self.name)
+
+
+class AsyncLane:
+    """One lane of an AsyncQueue: as Lane, awaited."""
+
+    __slots__ = ("_client", "_queue", "name")
+
+    def __init__(self, client: AsyncClient, queue: AsyncQueue, name: str) -> None:
+        self._client = client
+        self._queue = queue
+        self.name = checked_name("lane", name)
+
+    async def put(self, klass: str, data: Any = None, **options: Unpack[PutOptions]) -> str:
+        """As Lane.put."""
+        return await self._queue.put(klass, data, **in_lane(self.name, options))
+
+    async def add(self, klass: str, data: Any = None, **options: Unpack[PutOptions]) -> bool:
+        """As Lane.add."""
+        return await self._queue.add(klass, data, **in_lane(self.name, options))
+
+    async def put_many(self, jobs: Iterable[Mapping[str, Any]]) -> list[str]:
+        """As Lane.put_many."""
+        each = checked_each("jobs", jobs, "dicts of put's arguments")
+        return await self._queue.put_many(in_lane(self.name, job) for job in each)
+
+    async def counts(self) -> LaneCounts:
+        """As Lane.counts."""
+        return (await self._client.ask(lanes.read, self._queue.name, self.name))[self.name]
+
+    async def length(self) -> int:
+        """As Lane.length."""
+        counts = await self.counts()
+        return counts.waiting + counts.stalled
+
+    async def pause(self) -> None:
+        """As Lane.pause."""
+        await self._client.ask(lanes.pause, self._queue.name, self.name)
+
+    async def unpause(self) -> None:
+        """As Lane.unpause."""
+        await self._client.ask(lanes.unpause, self._queue.name, self.name)
+
+    async def weight(self, n: int) -> None:
+        """As Lane.weight."""
+        await self._client.ask(lanes.weigh, self._queue.name, self.name, n)
+
+    async def delete(self, running: Literal["finish", "stop"] = "finish") -> Deleted:
+        """As Lane.delete."""
+        return await self._client.follow(steps.delete(self._queue.name, self.name, running, self._client.clock))

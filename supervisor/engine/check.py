@@ -9,7 +9,7 @@ A client runs the steps of a Check, one after the other, and tells it each answe
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +20,7 @@ from supervisor.engine.scripts import Script
 
 SLICE = 100  # keys, or members of one set, in one call: a millisecond or two in which Redis does nothing else
 _SCANNED = 500  # keys that one SCAN looks at, those of other namespaces included
+MOST_LANES = 1000  # of one queue whose jobs are counted
 _PASSES = 5  # what one repair uncovers, the next pass mends; damage is never as deep as that
 
 #: What can be wrong. The subject of a violation is a jid, or the name of a key without the namespace's prefix.
@@ -39,7 +40,15 @@ KINDS: Final = {
     "untagged-job": "a job has a tag that does not list it",
     "unsaid-rest": "a job is more than record and data, and what must say so does not: retention would leave the rest",
     "untracked-job": "a job is tracked by its record, or by the list of tracked jobs, and not by the other",
-    "wrong-count": "an index of tags or groups is not what there is of them",
+    "leaked-slot": "a slot of a limit is held by what does not run under it",
+    "unlisted-limit": "a limit, or what is parked under it, is not where leases and people look",
+    "unlisted-lane": "a lane has jobs, and no lease comes to it",
+    "stray-lane": "a lane is paused, and leases come to it",
+    "lost-key": "a job that is unique does not hold its key, or another one is unique by the same",
+    "stray-key": "a unique key is held by what has no claim to it, so that nothing else can have it",
+    "wrong-deadline": "the time by which a job must have started is not where it is looked for, or not its own",
+    "wrong-count": "an index of tags or groups, or the counter of jobs in lanes, is not what there is of them",
+    "foreign-value": "a setting, a figure or the like has a value that it cannot have",
     "unlisted-queue": "a queue with jobs is not among the known queues",
     "unlisted-day": "figures of a day are not in the list by which old days are deleted",
     "half-written-recurrence": "a recurrence does not tell all that it needs",
@@ -63,12 +72,19 @@ class Violation:
 
 class Found(NamedTuple):
     """What one slice answered. `again`: something that stood in the way is mended, the slice is to be asked again.
-    `too_large`: sets whose members are to be asked for bit by bit.
+    `too_large`: what is to be asked for bit by bit.
     """
 
     again: bool
-    too_large: list[bytes]
+    too_large: list["Large"]
     violations: list[Violation]
+
+
+class Large(NamedTuple):
+    """A sorted set or hash with more members, or fields, than one call looks at."""
+
+    name: bytes
+    is_hash: bool
 
 
 class Page(NamedTuple):
@@ -92,7 +108,7 @@ _SCAN = Script("scan", "#!lua flags=no-writes\n", "")  # for messages: it is no 
 
 
 class _Walk(Command[Page]):
-    """A SCAN of the namespace's keys, or a ZSCAN of one set: what a script must not do."""
+    """A SCAN of the namespace's keys, or a ZSCAN or HSCAN of one of them: what a script must not do."""
 
     def wire(self, prefix: str) -> tuple[Argument, ...]:
         verb, cursor, name, count = self.args
@@ -106,9 +122,10 @@ def next_keys(cursor: int) -> Command[Page]:
     return _Walk(_SCAN, ("SCAN", cursor, b"", _SCANNED), lambda reply: Page(int(reply[0]), reply[1]))
 
 
-def next_members(name: bytes, cursor: int) -> Command[Page]:
-    """The next members of a sorted set, in the same way."""
-    return _Walk(_SCAN, ("ZSCAN", cursor, name, SLICE), lambda reply: Page(int(reply[0]), reply[1][::2]))
+def next_members(name: bytes, cursor: int, *, is_hash: bool = False) -> Command[Page]:
+    """The next members of a sorted set, or fields of a hash, in the same way."""
+    verb = "HSCAN" if is_hash else "ZSCAN"
+    return _Walk(_SCAN, (verb, cursor, name, SLICE), lambda reply: Page(int(reply[0]), reply[1][::2]))
 
 
 def of_keys(names: Sequence[bytes], *, repair: bool = False, now: float | None = None) -> Command[Found]:
@@ -119,8 +136,13 @@ def of_keys(names: Sequence[bytes], *, repair: bool = False, now: float | None =
 def of_members(
     name: bytes, members: Sequence[bytes], *, repair: bool = False, now: float | None = None
 ) -> Command[Found]:
-    """Judges up to 100 members of one sorted set."""
+    """Judges up to 100 members of one sorted set, or fields of one hash."""
     return _judge(name, members, repair, now)
+
+
+def of_lanes(queue: bytes, seen: Iterable[bytes], *, repair: bool = False, now: float | None = None) -> Command[Found]:
+    """Judges the count of a queue's jobs in lanes. `seen`: lanes that a walk has met, whatever their index says."""
+    return _judge(b"laned:" + queue, list(seen), repair, now)
 
 
 def _judge(name: bytes, subjects: Sequence[bytes], repair: bool, now: float | None) -> Command[Found]:
@@ -130,12 +152,13 @@ def _judge(name: bytes, subjects: Sequence[bytes], repair: bool, now: float | No
 
 
 def _parse_found(reply: list[Any]) -> Found:
-    again, too_large, texts = reply
+    again, sets, hashes, texts = reply
     shown = [text.decode(errors="backslashreplace") for text in texts]
     violations = [
         Violation(kind, subject, detail, repaired or None)
         for kind, subject, detail, repaired in zip(*(iter(shown),) * 4, strict=True)
     ]
+    too_large = [Large(name, False) for name in sets] + [Large(name, True) for name in hashes]
     return Found(again == 1, too_large, violations)
 
 
@@ -155,6 +178,7 @@ class Check:
         self._clock = clock
         self._answer: Any = None
         self._found: dict[tuple[str, str, str], Violation] = {}  # a SCAN may give a key more than once
+        self._lanes: dict[bytes, set[bytes]] = {}  # by queue, those that the walk has met
 
     @property
     def violations(self) -> list[Violation]:
@@ -176,6 +200,7 @@ class Check:
     def _walk(self) -> Iterator[Command[Any]]:
         waiting: list[bytes] = []
         cursor, left = 0, True
+        self._lanes.clear()
         while left or waiting:
             while left and len(waiting) < SLICE:
                 yield next_keys(cursor)
@@ -183,32 +208,44 @@ class Check:
                 waiting += [key[self._prefix_bytes :] for key in found]
                 left = cursor != 0
             names, waiting = waiting[:SLICE], waiting[SLICE:]
-            too_large: list[bytes] = []
-            yield from self._judge_keys(names, too_large)
-            for name in too_large:
-                yield from self._walk_members(name)
+            self._meet_lanes(names)
+            for large in (yield from self._ask(of_keys, names)) if names else ():
+                yield from self._walk_members(large)
+        for queue, lanes in self._lanes.items():
+            yield from self._ask(of_lanes, queue, lanes)
 
-    def _judge_keys(self, names: Sequence[bytes], too_large: list[bytes]) -> Iterator[Command[Any]]:
-        again = True
-        while again and names:
-            yield of_keys(names, repair=self._repair, now=self._clock())
-            again = self._answer.again
-            too_large += self._answer.too_large
-            self._note(self._answer.violations)
+    def _meet_lanes(self, names: Iterable[bytes]) -> None:
+        """Remembers lanes: what they count up to can be said only when all are known."""
+        for name in names:
+            kind, _, rest = name.partition(b":")
+            queue, _, lane = rest.partition(b"\n")
+            if kind not in (b"lane", b"laned"):
+                continue
+            lanes = self._lanes.setdefault(queue, set())
+            if kind == b"lane" and len(lanes) <= MOST_LANES:
+                lanes.add(lane)
 
-    def _walk_members(self, name: bytes) -> Iterator[Command[Any]]:
+    def _walk_members(self, large: Large) -> Iterator[Command[Any]]:
         cursor, left = 0, True
         while left:
-            yield next_members(name, cursor)
+            yield next_members(large.name, cursor, is_hash=large.is_hash)
             cursor, found = self._answer
             left = cursor != 0
             for first in range(0, len(found), SLICE):
-                again = True
-                while again:
-                    members = found[first : first + SLICE]
-                    yield of_members(name, members, repair=self._repair, now=self._clock())
-                    again = self._answer.again
-                    self._note(self._answer.violations)
+                yield from self._ask(of_members, large.name, found[first : first + SLICE])
+
+    def _ask(
+        self, judge: Callable[..., Command[Found]], *subjects: object
+    ) -> Generator[Command[Any], None, list[Large]]:
+        """Asks until nothing stands in the way. Answers what is too large for one call."""
+        too_large: list[Large] = []
+        again = True
+        while again:
+            yield judge(*subjects, repair=self._repair, now=self._clock())
+            again = self._answer.again
+            too_large += self._answer.too_large
+            self._note(self._answer.violations)
+        return too_large
 
     def _note(self, violations: Iterable[Violation]) -> None:
         for found in violations:

@@ -3,9 +3,10 @@ Must not: send anything twice. A call whose answer was lost raises OutcomeUnknow
 """
 
 import datetime
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, Unpack, overload
+from typing import Any, Literal, Self, Unpack, overload
 
 import redis as redis_py
 from redis.backoff import NoBackoff
@@ -13,12 +14,13 @@ from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
 from supervisor import clock as times
-from supervisor.engine import commands, looks, options
+from supervisor.engine import commands, lanes, limits, looks, options, steps
 from supervisor.engine.check import Check, Violation
-from supervisor.engine.checks import checked_each
+from supervisor.engine.checks import UNSET, checked_each
 from supervisor.engine.commands import Command
 from supervisor.engine.connection import (
     EMBEDDED_URL,
+    ENDED,
     NOTHING,
     SOCKET_TIMEOUT_S,
     Address,
@@ -27,27 +29,34 @@ from supervisor.engine.connection import (
     T,
     at_most,
     borrowed_arguments,
-    checked_block_s,
     checked_clock,
     checked_many,
+    checked_wait_s,
     find_namespace,
     find_server,
+    jid_of,
     longest_wait_s,
     pause_s,
     refused,
+    result_of,
+    served,
     shown_address,
     unanswered,
     unreachable,
     worker_of,
 )
+from supervisor.engine.errors import LeaseholdError
 from supervisor.engine.handles import Job, Lease, RecurringJob, found
 from supervisor.engine.jobs import JobRecord, NewJob, PutOptions, new_job
 from supervisor.engine.keys import checked_name
+from supervisor.engine.lanes import Deleted, LaneCounts, in_lane
+from supervisor.engine.limits import Limit
 from supervisor.engine.looks import Counts, Stats, Tracked, Worker, WorkerJobs
 from supervisor.engine.orders import Queues
 from supervisor.engine.outcomes import Answer, Outcome
 from supervisor.engine.recurring import CronMissing, DueCron, RecurOptions, following
 from supervisor.engine.scripts import check_server
+from supervisor.engine.steps import Steps
 from supervisor.engine.stream import EventStream, Filter
 
 _LOST = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
@@ -158,10 +167,10 @@ def _pool_like(given: redis_py.Redis) -> Any:
 class Client:
     """The queue, for programs that block. Safe to share between threads; use it as a context manager, or close it.
 
-    Nearly every method is one round trip; a lease that blocks or serves globs, check, sweep, queues and put_many may be
-    more. Arguments are checked before
-    anything is sent: TypeError and ValueError name the argument. StoreUnavailable: nothing has changed. OutcomeUnknown:
-    the answer was lost; nothing is ever sent a second time.
+    Nearly every method is one round trip. More may be: a lease that blocks or serves globs, wait, limit, check, sweep,
+    put_many, what lists all queues, lanes or limits, and what deletes or cancels by content. Arguments are checked
+    before anything is sent: TypeError and ValueError name the argument. StoreUnavailable: nothing has changed.
+    OutcomeUnknown: the answer was lost; nothing is ever sent a second time.
     """
 
     def __init__(
@@ -176,7 +185,8 @@ class Client:
         existing connection whose address and credentials are used; it is never closed.
         """
         self._namespace = find_namespace(namespace)
-        self._now = checked_clock(clock)
+        #: Unix seconds of an injected clock; None: the server's.
+        self.clock = checked_clock(clock)
         self._share: Share | None = None
         if redis is None:
             address = find_server(url)
@@ -209,16 +219,32 @@ class Client:
 
     def ask(self, build: Callable[..., Command[T]], *args: Any, **kwargs: Any) -> T:
         """Runs the command that `build`, one of engine/commands.py or looks.py, makes of the arguments at this time."""
-        return self.run(build(*args, now=self._now(), **kwargs))
+        return self.run(build(*args, now=self.clock(), **kwargs))
 
     def run(self, command: Command[T]) -> T:
         """Runs a command of engine/commands.py or looks.py."""
         return self._store.run(command)
 
+    def follow(self, call: Steps[T]) -> T:
+        """Runs a call of several commands, of engine/steps.py."""
+        answer: Any = None
+        refusal: LeaseholdError | None = None
+        try:
+            while True:
+                command = call.throw(refusal) if refusal else call.send(answer)
+                try:
+                    answer, refusal = self.run(command), None
+                except LeaseholdError as error:
+                    refusal = error
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]  # what a generator returns is Any to typeshed
+
     # leasing
 
-    def put_jobs(self, jobs: Sequence[NewJob]) -> list[bool]:
-        """Puts jobs that were checked before, in one batch; Queue.put is what applications call."""
+    def put_jobs(self, jobs: Sequence[NewJob]) -> list[bool | str]:
+        """Puts jobs that were checked before, in one batch; Queue.put is what applications call. Answers of each
+        whether anything was done, or the jid of another job that holds what was to be unique.
+        """
         return self.ask(commands.put, jobs)
 
     def lease(
@@ -236,7 +262,7 @@ class Client:
         `block`, waits up to so many seconds for the first job.
         """
         wanted = Queues(queues, order)
-        deadline_at, woken = times.monotonic() + checked_block_s(block), False
+        deadline_at, woken = times.monotonic() + checked_wait_s("block", block), False
         while True:
             names = self._resolve(wanted)
             grant = NOTHING
@@ -250,7 +276,7 @@ class Client:
                 continue
             if grant.leases or left_s <= 0 or count == 0:
                 return [Lease(record, self) for record in grant.leases]
-            wait_s = pause_s(grant, left_s, self._longest_wait_s, wanted)
+            wait_s = pause_s(grant, left_s, self._longest_wait_s)
             if wait_s > 0:
                 # Nobody rings for a pattern; it stands for the queues that are not there yet.
                 bells = [self._namespace.bell(queue) for queue in names or wanted.patterns]
@@ -308,6 +334,23 @@ class Client:
         """
         return self.ask(commands.cancel, jids)
 
+    def wait(self, jid: str, timeout: float) -> Any:
+        """Blocks until a job has ended, at most `timeout` seconds, and answers its result. Raises JobFailed if it
+        fails, TimeoutError, and JobNotFound if there is no such job, it is cancelled, or nothing is kept of completed
+        jobs.
+        """
+        deadline_at = times.monotonic() + checked_wait_s("timeout", timeout)
+        while True:
+            state = self.ask(commands.wait_for, jid)
+            if state in ENDED:
+                result = result_of(jid, self.job(jid))
+                if result is not UNSET:
+                    return result
+            left_s = deadline_at - times.monotonic()
+            if left_s <= 0:
+                raise TimeoutError(f"job {jid} has not ended within {timeout:g} s")
+            self._store.wait([self._namespace.ended(jid)], min(left_s, self._longest_wait_s))
+
     def completed(self, offset: int = 0, count: int = 25) -> list[Job]:
         """Completed jobs, newest first."""
         return self._acting(self.ask(looks.listed, "complete", None, offset, count))
@@ -325,11 +368,14 @@ class Client:
         total, records = self.ask(looks.failed_jobs, group, start, limit)
         return total, self._acting(records)
 
-    def unfail(self, group: str, queue: str | None = None, count: int = 25) -> int:
+    def unfail(
+        self, group: str, queue: str | None = None, count: int = 25, *, klass: str | None = None, data: Any = UNSET
+    ) -> int:
         """Puts up to `count` (at most 1,000) failed jobs of a group back, oldest first, into a queue or each into its
-        own, and answers how many. Each begins anew.
+        own, with new data or klass if given, and answers how many. Each begins anew. A broken entry of another program
+        is read again; what is still broken stays failed.
         """
-        return self.ask(commands.unfail, group, queue, count)
+        return self.ask(commands.unfail, group, queue, count, klass=klass, data=data)
 
     def log(self, jid: str, message: str, data: Any = None) -> None:
         """Writes a line into a job's history. Raises JobNotFound."""
@@ -369,12 +415,7 @@ class Client:
 
     def queues(self) -> dict[str, Counts]:
         """All known queues, in the order of their first put, with their counts."""
-        found: dict[str, Counts] = {}
-        while page := self.ask(looks.counts, (), len(found)):
-            found |= page
-            if len(page) < commands.MOST:
-                break
-        return found
+        return self.follow(steps.all_pages(lambda offset: looks.counts((), offset, now=self.clock())))
 
     def recurring(self, jid: str) -> RecurringJob | None:
         """What comes again under a jid; None if nothing does."""
@@ -384,6 +425,23 @@ class Client:
     def unrecur(self, jid: str) -> bool:
         """It comes no more; the jobs that it has put stay. False if it did not."""
         return self.ask(commands.unrecur, jid)
+
+    def limit(self, key: str, running: int | None = None, rate: str | None = None) -> Limit:
+        """Limits the jobs put with `limit=key`, over all queues and workers, and answers how it stands: `running` of
+        them at once (0: none starts), and `rate` starts in a time, like "10/s", "100/m", "5/h", "3/10s". What is not
+        given stays as it is; with neither it only answers.
+        """
+        if running is not None or rate is not None:
+            self.ask(limits.limit, key, running, rate)
+        return (self.run(limits.read(key)))[key]
+
+    def unlimit(self, key: str) -> bool:
+        """Takes a limit off: what it has held up starts. False if there was none."""
+        return self.ask(limits.unlimit, key)
+
+    def limits(self) -> dict[str, Limit]:
+        """All limits that are set, in the order in which they were set first."""
+        return self.follow(steps.all_pages(lambda offset: limits.read(None, offset)))
 
     def workers(self) -> list[Worker]:
         """The workers that are known, most recently active first; at most 1,000."""
@@ -399,11 +457,17 @@ class Client:
         """
         return self.ask(commands.deregister, worker)
 
+    def serve(self, worker: str, queues: Sequence[str], order: str | None = None) -> None:
+        """Has a running supervisor serve these queues (names, globs, exclusions) from now on, in this order; None: in
+        the one that it has. What it runs goes on. Raises LeaseholdError if there is no such worker.
+        """
+        served(worker, self.ask(commands.serve, worker, queues, order))
+
     def check(self, repair: bool = False) -> list[Violation]:
         """Looks through the whole namespace for what cannot be, in slices, while jobs run; with `repair` mends what it
         finds and says what it did. A round trip for every hundred keys. Broken off, it has mended what it has mended.
         """
-        walk = Check(self._namespace.prefix, repair, self._now)
+        walk = Check(self._namespace.prefix, repair, self.clock)
         for step in walk.steps():
             walk.answered(self.run(step))
         return walk.violations
@@ -454,24 +518,23 @@ class Queue:
 
     def put(self, klass: str, data: Any = None, **options: Unpack[PutOptions]) -> str:
         """Creates a job and answers its jid. A known jid is moved, from whatever state, and begins anew; who runs it
-        loses its lease; options not given keep what the job has. Raises DependencyError if it would wait for itself.
+        loses its lease; options not given keep what the job has. If another job that has not ended holds what `unique`
+        names, nothing changes, and its jid is the answer. Raises DependencyError if it would wait for itself.
         """
         job = new_job("put", self.name, klass, data, options)
-        self._client.put_jobs([job])
-        return job.jid
+        return jid_of(job, self._client.put_jobs([job])[0])
 
     def add(self, klass: str, data: Any = None, **options: Unpack[PutOptions]) -> bool:
-        """Creates a job; False, and no change, if there is one of this jid."""
-        return self._client.put_jobs([new_job("add", self.name, klass, data, options)])[0]
+        """Creates a job; False, and no change, if there is one of this jid, or `unique` is held by another."""
+        return self._client.put_jobs([new_job("add", self.name, klass, data, options)])[0] is True
 
     def put_many(self, jobs: Iterable[Mapping[str, Any]]) -> list[str]:
-        """Puts jobs, each a dict of put's arguments, and answers their jids. All are checked before the first is sent;
-        each 1,000 (or 256 MB of data) are put as one. A job may depend on those before it.
+        """Puts jobs, each a dict of put's arguments, and answers what put does of each. All are checked before the
+        first is sent; each 1,000 (or 256 MB of data) are put as one. A job may depend on those before it.
         """
         batches = checked_many(self.name, jobs)
-        for batch in batches:
-            self._client.put_jobs(batch)
-        return [job.jid for batch in batches for job in batch]
+        answers = [answer for batch in batches for answer in self._client.put_jobs(batch)]
+        return [jid_of(job, answer) for job, answer in zip(itertools.chain(*batches), answers, strict=True)]
 
     def recur(self, klass: str, data: Any = None, **options: Unpack[RecurOptions]) -> str:
         """Has a job come again, `every` so many seconds or by a `cron` expression, and answers the jid of the recurring
@@ -505,6 +568,32 @@ class Queue:
         counts = self.counts()
         return counts.waiting + counts.stalled
 
+    def cancel(self, data: Any) -> list[str]:
+        """Cancels every job of the queue with this data, but for those that are complete or failed, and answers their
+        jids: who runs one has lost it. JSON is equal in whatever order its keys are. Several round trips; what is put
+        meanwhile may be left.
+        """
+        return self._client.follow(steps.cancel_equal(self.name, data, self._client.clock))
+
+    def delete(self, running: Literal["finish", "stop"] = "finish") -> Deleted:
+        """Drops everything in the queue that does not run, what recurs included; what runs ends in peace, or is
+        cancelled ("stop"). Complete and failed jobs stay. A queue in which nothing is left is forgotten. Several round
+        trips; what is put meanwhile may be left.
+        """
+        return self._client.follow(steps.delete(self.name, None, running, self._client.clock))
+
+    def lane(self, name: str) -> "Lane":
+        """A lane by its name. No round trip; a lane is there while a job is in it."""
+        return Lane(self._client, self, name)
+
+    def lanes(self) -> dict[str, LaneCounts]:
+        """The lanes in which something lies, or that were weighed or paused, by name; "" is that of the jobs without
+        one.
+        """
+        return self._client.follow(
+            steps.all_pages(lambda offset: lanes.read(self.name, None, offset, now=self._client.clock()))
+        )
+
     def stats(self, date: datetime.date | str | float | None = None) -> Stats:
         """How long jobs waited and ran on a UTC day (default: today), and what became of them."""
         return self._client.ask(looks.stats, self.name, date)
@@ -526,3 +615,54 @@ class Queue:
 
     def __bool__(self) -> bool:
         return True  # a queue without jobs is a queue
+
+
+class Lane:
+    """One lane of a Queue: the jobs of one client, or tenant. Lanes take turns by their weights, whatever lies in
+    them.
+    """
+
+    __slots__ = ("_client", "_queue", "name")
+
+    def __init__(self, client: Client, queue: Queue, name: str) -> None:
+        self._client = client
+        self._queue = queue
+        self.name = checked_name("lane", name)
+
+    def put(self, klass: str, data: Any = None, **options: Unpack[PutOptions]) -> str:
+        """Queue.put into this lane."""
+        return self._queue.put(klass, data, **in_lane(self.name, options))
+
+    def add(self, klass: str, data: Any = None, **options: Unpack[PutOptions]) -> bool:
+        """Queue.add into this lane."""
+        return self._queue.add(klass, data, **in_lane(self.name, options))
+
+    def put_many(self, jobs: Iterable[Mapping[str, Any]]) -> list[str]:
+        """Queue.put_many into this lane."""
+        each = checked_each("jobs", jobs, "dicts of put's arguments")
+        return self._queue.put_many(in_lane(self.name, job) for job in each)
+
+    def counts(self) -> LaneCounts:
+        """How many jobs are in each state, its weight, and whether it is paused."""
+        return (self._client.ask(lanes.read, self._queue.name, self.name))[self.name]
+
+    def length(self) -> int:
+        """How many jobs there are to lease: waiting and stalled."""
+        counts = self.counts()
+        return counts.waiting + counts.stalled
+
+    def pause(self) -> None:
+        """Nothing new starts from the lane; what runs goes on, and other lanes have its turns."""
+        self._client.ask(lanes.pause, self._queue.name, self.name)
+
+    def unpause(self) -> None:
+        """Ends a pause."""
+        self._client.ask(lanes.unpause, self._queue.name, self.name)
+
+    def weight(self, n: int) -> None:
+        """Gives the lane so many starts (1 to 1,000) for each one of a lane of weight 1."""
+        self._client.ask(lanes.weigh, self._queue.name, self.name, n)
+
+    def delete(self, running: Literal["finish", "stop"] = "finish") -> Deleted:
+        """Queue.delete of this lane: its jobs go, its weight and its pause stay."""
+        return self._client.follow(steps.delete(self._queue.name, self.name, running, self._client.clock))

@@ -16,8 +16,8 @@ from supervisor.engine import scripts
 from supervisor.engine.checks import EXACT_INT, UNSET, checked_int, checked_text, milliseconds, to_json, to_new_data
 from supervisor.engine.jobs import MOST_TAGS, LeaseRecord, NewJob
 from supervisor.engine.keys import GROUP_BYTES, checked_name
-from supervisor.engine.orders import checked_order
-from supervisor.engine.outcomes import REFUSED, Answer, Outcome, failure_json
+from supervisor.engine.orders import Queues, checked_order
+from supervisor.engine.outcomes import ENDLESS, REFUSED, Answer, Outcome, failure_json
 from supervisor.engine.recurring import DueCron, Recurring, changes_of, new_recurrence, parse_due
 from supervisor.engine.scripts import Script
 
@@ -49,7 +49,8 @@ class Grant:
     """What a lease gave. `next_at_unix`: when to ask again; None = no time is known, or all asked for was given.
     `now_unix` is the time of the answer by the same clock, so that differences need no clock of one's own. `due`: cron
     recurrences whose time has come, to `spawn`. `unreadable`: jids of records that somebody has damaged; nobody renews
-    their leases, so that they are lost, and in the end fail.
+    their leases, so that they are lost, and in the end fail. `wish`: the number of the last wish that this worker
+    serves other queues; 0 = there is none.
     """
 
     now_unix: float
@@ -57,6 +58,7 @@ class Grant:
     leases: list[LeaseRecord]
     due: list[DueCron]
     unreadable: Sequence[str] = ()
+    wish: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +74,15 @@ class Swept:
 
 
 class Renewal(NamedTuple):
-    """One lease to renew: `started` if the job is known to have begun, `data` to replace the job's."""
+    """One lease to renew: `started` if the job is known to have begun, `data` to replace the job's, `progress`: how far
+    it is, a fraction and a text.
+    """
 
     jid: str
     token: int
     started: bool = False
     data: Any = UNSET
+    progress: tuple[float, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +95,12 @@ class Resumed:
     handed_back: int
 
 
-def put(jobs: Sequence[NewJob], *, now: float | None = None) -> Command[list[bool]]:
-    """Creates or moves up to 1,000 jobs, all or none. Answers per job if anything was done (add of a known jid: no)."""
+def put(jobs: Sequence[NewJob], *, now: float | None = None) -> Command[list[bool | str]]:
+    """Creates or moves up to 1,000 jobs, all or none. Answers per job if anything was done (add of a known jid: no), or
+    the jid of another job, which holds the claim that this one would have.
+    """
     checked_batch("jobs", jobs)
-    return Command(scripts.PUT, (now_ms(now), *(a for job in jobs for a in job.arguments)), _parse_bools)
+    return Command(scripts.PUT, (now_ms(now), *(a for job in jobs for a in job.arguments)), _parse_puts)
 
 
 def lease(
@@ -108,19 +115,21 @@ def lease(
     order: str = "strict",
     weights: Mapping[str, int] | None = None,
     woken: bool = False,
+    once: Sequence[str] = (),
     now: float | None = None,
 ) -> Command[Grant]:
     """Leases up to `count` (0 to 1,000) jobs of the queues, in one of orders.ORDERS. The first `starting` of them
     (default: all) start at once. A `number` below the worker's last one gives nothing; one of a worker that is not
     known any more is answered by an error beginning with DEREGISTERED. `takeover`: if lost workers' jobs may be had.
-    `weights`: of the queues, 1 where not given. `woken`: if a bell has called for it.
+    `weights`: of the queues, 1 where not given. `woken`: if a bell has called for it. `once`: klasses that this worker
+    must never start twice; a job of theirs is at-most-once from its lease on, if it was not put to be none.
     """
     checked_int("count", count, 0, MOST)
     starts = count if starting is None else checked_int("starting", starting, 0)
     args: list[Argument] = [
         now_ms(now), checked_name("worker", worker), _number(number), count, starts, _ttl(ttl_s),
         "1" if takeover else "", checked_order(order), 0 if order == "strict" else random.getrandbits(31),
-        "1" if woken else "",
+        "1" if woken else "", "\n".join(once),
     ]  # fmt: skip
     for queue in checked_queues(queues):
         args += (queue, weights.get(queue, 1) if weights else 1)
@@ -133,8 +142,9 @@ def renew(
     """Renews up to 1,000 leases. Answers each one's new end in unix seconds, LOST, or GONE: the job was cancelled."""
     checked_batch("entries", entries)
     args: list[Argument] = [now_ms(now), checked_name("worker", worker), _ttl(ttl_s)]
-    for jid, token, started, data in entries:
-        args += (jid, token, "1" if started else "", *to_new_data("data", data))
+    for jid, token, started, data, progress in entries:
+        fraction, text = ("", "") if progress is None else (repr(progress[0]), progress[1])
+        args += (jid, token, "1" if started else "", *to_new_data("data", data), fraction, text)
     return Command(scripts.RENEW, tuple(args), _parse_renewals)
 
 
@@ -149,7 +159,7 @@ def settle(
     args: list[Argument] = [now_ms(now), checked_name("worker", worker), _number(number)]
     for outcome in outcomes:
         if not isinstance(outcome, Outcome):
-            raise TypeError(f"outcomes must be Completed, Retried, Failed, Released, Died or Unknown: {outcome!r:.100}")
+            raise TypeError(f"outcomes must be Completed, Retried, Failed, Released or Died: {outcome!r:.100}")
         args += outcome.arguments(worker, when_unix)
     n = len(outcomes)
     return Command(scripts.SETTLE, tuple(args), lambda reply: _parse_answers(n, reply))
@@ -191,11 +201,11 @@ def deregister(worker: str, *, own: bool = False, now: float | None = None) -> C
     return Command(scripts.DEREGISTER, (now_ms(now), checked_name("worker", worker), "1" if own else ""), int)
 
 
-def move(jid: str, queue: str, delay: float = 0, *, now: float | None = None) -> Command[list[bool]]:
+def move(jid: str, queue: str, delay: float = 0, *, now: float | None = None) -> Command[list[bool | str]]:
     """Moves a job as it is, from whatever state. Answers False if there is none."""
     delay_ms = milliseconds("delay", delay, least=0)
     args = "move", checked_name("queue", queue), checked_name("jid", jid), "", "", "", delay_ms, "", 0
-    return Command(scripts.PUT, (now_ms(now), *args), _parse_bools)
+    return Command(scripts.PUT, (now_ms(now), *args), _parse_puts)
 
 
 def cancel(jids: Sequence[str], *, now: float | None = None) -> Command[list[str]]:
@@ -211,13 +221,32 @@ def fail(jid: str, group: str, message: str, *, now: float | None = None) -> Com
     return Command(scripts.FAIL, (now_ms(now), checked_name("jid", jid), group, failure), bool)
 
 
-def unfail(group: str, queue: str | None = None, count: int = 25, *, now: float | None = None) -> Command[int]:
-    """Puts up to `count` (1 to 1,000) failed jobs of a group back, oldest first; without a queue each into its own.
-    Answers how many.
+def unfail(
+    group: str,
+    queue: str | None = None,
+    count: int = 25,
+    *,
+    klass: str | None = None,
+    data: object = UNSET,
+    now: float | None = None,
+) -> Command[int]:
+    """Puts up to `count` (1 to 1,000) failed jobs of a group back, oldest first; without a queue each into its own, and
+    with a new klass or new data if given. Answers how many. An entry that is still no job stays where it is.
     """
+    name, most = checked_name("group", group, GROUP_BYTES), checked_int("count", count, 1, MOST)
+    return Command(scripts.UNFAIL, (now_ms(now), name, *_back(queue, most, klass, data), ""), int)
+
+
+def unfail_job(
+    jid: str, queue: str | None = None, *, klass: str | None = None, data: object = UNSET, now: float | None = None
+) -> Command[int]:
+    """Puts one failed job back, as `unfail`. Answers 0 if it is not failed, or is still no job."""
+    return Command(scripts.UNFAIL, (now_ms(now), "", *_back(queue, 1, klass, data), checked_name("jid", jid)), int)
+
+
+def _back(queue: str | None, count: int, klass: str | None, data: object) -> tuple[Argument, ...]:
     into = "" if queue is None else checked_name("queue", queue)
-    args = now_ms(now), checked_name("group", group, GROUP_BYTES), into, checked_int("count", count, 1, MOST)
-    return Command(scripts.UNFAIL, args, int)
+    return into, count, "" if klass is None else checked_name("klass", klass), *to_new_data("data", data)
 
 
 def release(jids: Sequence[str], *, now: float | None = None) -> Command[list[bool]]:
@@ -325,6 +354,22 @@ def tell(worker: str, message: str | bytes) -> Command[int]:
     return Command(scripts.TELL, (checked_name("worker", worker), message), int)
 
 
+def serve(worker: str, queues: Sequence[str], order: str | None = None, *, now: float | None = None) -> Command[int]:
+    """Leaves the wish that a running worker serves these queues from now on, in this order; None: as it did. Answers
+    the wish's number; 0: nobody knows such a worker.
+    """
+    patterns = Queues(queues, "strict" if order is None else order).patterns
+    return Command(scripts.SERVE, (now_ms(now), checked_name("worker", worker), order or "", *patterns), int)
+
+
+def wait_for(jid: str, *, now: float | None = None) -> Command[str | None]:
+    """Counts one more who waits for a job: so many tokens are put when it ends. Answers its state; None if there is no
+    such job.
+    """
+    args = now_ms(now), checked_name("jid", jid)
+    return Command(scripts.AWAIT, args, lambda reply: None if reply is None else reply.decode())
+
+
 def configure(option: str, queue: str | None, value: str | None, *, now: float | None = None) -> Command[bool]:
     """Sets an option, for one queue or for all, to what options.py made of its value; None unsets it. Answers whether
     that changed anything.
@@ -382,6 +427,10 @@ def _parse_bools(reply: list[int]) -> list[bool]:
     return [answer == 1 for answer in reply]
 
 
+def _parse_puts(reply: list[int | bytes]) -> list[bool | str]:
+    return [answer.decode() if isinstance(answer, bytes) else answer == 1 for answer in reply]
+
+
 def _parse_renewals(reply: list[Any]) -> list[float]:
     return [ms / 1000 if isinstance(ms, int) else GONE if ms else LOST for ms in reply]
 
@@ -404,14 +453,14 @@ def _parse_swept(reply: list[Any]) -> Swept:
 
 
 def _parse_grant(worker: str, reply: list[Any]) -> Grant:
-    now_ms, next_ms, token, due = reply[:4]
+    now_ms, next_ms, token, due, wish = reply[:5]
     leases, unreadable = [], []
-    for i, row in enumerate(reply[4:]):
+    for i, row in enumerate(reply[5:]):
         try:
             leases.append(LeaseRecord(worker, token + i, row))
         except ValueError:  # damaged in Redis, by whatever hand: the others must not suffer from it
             unreadable.append(row[10].decode("utf-8", "replace"))
-    return Grant(now_ms / 1000, next_ms / 1000 if next_ms else None, leases, _parse_due(due), unreadable)
+    return Grant(now_ms / 1000, next_ms / 1000 if next_ms else None, leases, _parse_due(due), unreadable, wish)
 
 
 _ANSWERS: dict[bytes, Answer] = {
@@ -422,6 +471,7 @@ _ANSWERS: dict[bytes, Answer] = {
     b"scheduled": "scheduled",
     b"failed": "failed",
     b"!": REFUSED,
+    b"~": ENDLESS,
 }
 
 

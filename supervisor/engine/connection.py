@@ -6,15 +6,22 @@ import os
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 import redis as redis_py
 
-from supervisor.engine.checks import DATA_BYTES, checked_each, checked_number
+from supervisor.engine.checks import DATA_BYTES, UNSET, checked_each, checked_number
 from supervisor.engine.commands import MOST, Command, Grant
-from supervisor.engine.errors import DependencyError, LeaseholdError, OutcomeUnknown, StoreUnavailable
-from supervisor.engine.jobs import NewJob, new_job
+from supervisor.engine.errors import (
+    DependencyError,
+    JobFailed,
+    JobNotFound,
+    LeaseholdError,
+    OutcomeUnknown,
+    StoreUnavailable,
+)
+from supervisor.engine.jobs import JobRecord, NewJob, new_job
 from supervisor.engine.keys import Namespace
 from supervisor.engine.orders import Queues
 from supervisor.engine.outcomes import Outcome
@@ -24,7 +31,9 @@ Clock = Callable[[], float]
 
 SOCKET_TIMEOUT_S = 10.0
 _LONGEST_WAIT_S = 5.0
-_GLOBS_S = 1.0
+_BELLS_S = 1.0  # nobody rings for what other programs push, nor for a new queue that a glob stands for
+#: The states of which nothing more will come; None: there is no such job.
+ENDED: Final = (None, "complete", "failed")
 #: What a lease of no queue gives.
 NOTHING = Grant(0.0, None, [], [])
 EMBEDDED_URL = "embedded:"
@@ -138,11 +147,11 @@ def refused(shown: str, command: Command[Any], error: Exception) -> LeaseholdErr
 _REFUSALS: dict[str, type[LeaseholdError]] = {"DEPENDENCY": DependencyError, "REFUSED": LeaseholdError}
 
 
-def checked_block_s(block: float) -> float:
-    """Seconds to wait for a job at most. Raises TypeError or ValueError naming the argument."""
-    if checked_number("block", block) < 0:
-        raise ValueError(f"block must be 0 or more seconds: {block!r}")
-    return block
+def checked_wait_s(argument: str, seconds: float) -> float:
+    """Seconds to wait at most. Raises TypeError or ValueError naming the argument."""
+    if checked_number(argument, seconds) < 0:
+        raise ValueError(f"{argument} must be 0 or more seconds: {seconds!r}")
+    return seconds
 
 
 def checked_many(queue: str, given: Iterable[Mapping[str, Any]]) -> list[list[NewJob]]:
@@ -183,7 +192,33 @@ def at_most(wanted: Queues, known: Sequence[str]) -> tuple[str, ...]:
     return names[:MOST] if wanted.order == "strict" else tuple(random.sample(names, MOST))
 
 
-def pause_s(grant: Grant, left_s: float, longest_s: float, wanted: Queues) -> float:
-    """How long to wait for a bell before the next lease, if none rings. New queues may match a glob meanwhile."""
-    pause = min(left_s, longest_s, _GLOBS_S if wanted.has_globs else longest_s)
+def pause_s(grant: Grant, left_s: float, longest_s: float) -> float:
+    """How long to wait for a bell before the next lease, if none rings."""
+    pause = min(left_s, longest_s, _BELLS_S)
     return pause if grant.next_at_unix is None else min(pause, grant.next_at_unix - grant.now_unix)
+
+
+# What answers mean.
+
+
+def jid_of(job: NewJob, answer: bool | str) -> str:
+    """What a put answers: the job's jid, or that of the holder of its unique key."""
+    return answer if isinstance(answer, str) else job.jid
+
+
+def result_of(jid: str, record: JobRecord | None) -> Any:
+    """The result of a job that is complete; UNSET while it has not ended. Raises JobFailed or JobNotFound."""
+    if record is None:
+        raise JobNotFound(
+            f"there is no job {jid} (any more): it never was, was cancelled, or completed and was not kept"
+        )
+    if record.state == "failed":
+        failure = record.failure or {}
+        raise JobFailed(jid, str(failure.get("group", "")), str(failure.get("message", "")))
+    return record.result if record.state == "complete" else UNSET
+
+
+def served(worker: str, number: int) -> None:
+    """Of a wish. Raises LeaseholdError if nobody was there to have it."""
+    if not number:
+        raise LeaseholdError(f"there is no worker {worker} (any more); client.workers() lists those that there are")

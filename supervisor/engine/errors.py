@@ -13,6 +13,16 @@ class JobNotFound(LeaseholdError):
     """There is no job of this jid: it never was, was cancelled, or its retention is over."""
 
 
+class JobFailed(LeaseholdError):
+    """The job that was waited for has failed: `group` is the kind of failure, `message` what was said about it."""
+
+    def __init__(self, jid: str, group: str, message: str) -> None:
+        super().__init__(f"job {jid} failed in group {group}: {message}")
+        self.jid = jid
+        self.group = group
+        self.message = message
+
+
 class DependencyError(LeaseholdError):
     """A job would wait for itself, is not waiting for others, or others wait for it."""
 

@@ -19,12 +19,21 @@ SWEEP_COUNT: Final = 100
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What the next exchange is to lease: at most `count`, of which the first `starting` will start at once. `woken`:
-    if a bell has called for it.
+    if a bell has called for it. `once`: klasses whose jobs are never to start twice.
     """
 
     count: int
     starting: int
     woken: bool = False
+    once: Sequence[str] = ()
+
+
+class Due(NamedTuple):
+    """A lease to renew; `started`: its job is known to have begun by now; `progress`: what its handler says of it."""
+
+    lease: LeaseRecord
+    started: bool = False
+    progress: tuple[float, str] | None = None
 
 
 class Spawn(NamedTuple):
@@ -89,6 +98,16 @@ class Found:
 
 
 @dataclass(slots=True)
+class Changed:
+    """Somebody has wished that we serve these queues, and from now on we do; or why we do not."""
+
+    patterns: Sequence[str]
+    order: str
+    count: int  # of those that are known by name
+    problem: str = ""
+
+
+@dataclass(slots=True)
 class Timed:
     """The configured times were read: `ttl_s` is what it is now."""
 
@@ -110,4 +129,4 @@ class Left:
     """The worker is forgotten."""
 
 
-Answer = Left | Settled | Renewed | Granted | Refused | Resumed | Found | Timed | Tidied | Deregistered
+Answer = Left | Settled | Renewed | Granted | Refused | Resumed | Found | Changed | Timed | Tidied | Deregistered

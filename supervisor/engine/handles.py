@@ -12,7 +12,7 @@ from supervisor.engine.checks import UNSET
 from supervisor.engine.commands import GONE, LOST, Command, Renewal
 from supervisor.engine.errors import DependencyError, JobNotFound, LeaseholdError, LeaseLost
 from supervisor.engine.jobs import JobRecord, LeaseRecord
-from supervisor.engine.outcomes import REFUSED, Answer, Completed, Died, Failed, Outcome, Released, Retried
+from supervisor.engine.outcomes import ENDLESS, REFUSED, Answer, Completed, Died, Failed, Outcome, Released, Retried
 from supervisor.engine.recurring import RecurChanges, Recurring
 
 T = TypeVar("T")
@@ -58,8 +58,12 @@ def _held(lease: LeaseRecord, answer: Answer) -> Any:
 def _completed(lease: LeaseRecord, answer: Answer) -> bool:
     if answer == REFUSED:
         raise DependencyError(
-            f"job {lease.jid} cannot go on so: it would wait for itself, or for a job for which 1,000 wait;"
-            " its lease goes on"
+            f"job {lease.jid} cannot go on so: it, or one of those to put, would wait for itself, or for a job for"
+            " which 1,000 wait; its lease goes on"
+        )
+    if answer == ENDLESS:
+        raise LeaseholdError(
+            f"job {lease.jid} is persistent and has no end: hand it back, fail it, or cancel it; its lease goes on"
         )
     return answer is True
 
@@ -212,6 +216,12 @@ class Job(JobRecord):
         """Moves the job as it is into a queue, where it begins anew, after `delay` seconds."""
         found(self.jid, self._client.ask(commands.move, self.jid, queue, delay)[0])
 
+    def unfail(self, queue: str | None = None, *, klass: str | None = None, data: Any = UNSET) -> bool:
+        """Puts the job back, into a queue or its own, with new data or klass if given; it begins anew. A broken entry
+        of another program is read again. False if it has not failed (any more), or is as broken as before.
+        """
+        return bool(self._client.ask(commands.unfail_job, self.jid, queue, klass=klass, data=data))
+
     def set_priority(self, priority: int) -> int:
         """Changes the priority (lower runs sooner), which it answers; a waiting job keeps its age within it."""
         found(self.jid, self._client.ask(commands.set_priority, self.jid, priority))
@@ -272,6 +282,10 @@ class AsyncJob(JobRecord):
     async def move(self, queue: str, delay: float = 0) -> None:
         """As Job.move."""
         found(self.jid, (await self._client.ask(commands.move, self.jid, queue, delay))[0])
+
+    async def unfail(self, queue: str | None = None, *, klass: str | None = None, data: Any = UNSET) -> bool:
+        """As Job.unfail."""
+        return bool(await self._client.ask(commands.unfail_job, self.jid, queue, klass=klass, data=data))
 
     async def set_priority(self, priority: int) -> int:
         """As Job.set_priority."""

@@ -6,18 +6,20 @@ import base64
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import orjson
 
 from supervisor.engine.checks import (
     EXACT_INT,
     UNSET,
+    checked_flag,
     checked_int,
     checked_lines,
     milliseconds,
     to_data,
 )
+from supervisor.engine.entries import payload_of
 from supervisor.engine.keys import checked_name
 
 DEFAULT_RETRIES = 5
@@ -42,6 +44,14 @@ class PutOptions(TypedDict, total=False):
     tags: Sequence[str]  # at most 100; given ones replace those that it has
     depends: Sequence[str]  # jids that must complete first; unknown ones count as complete
     on_parent_failure: str  # what a failure or cancellation of one of those means: wait (default), fail or run
+    lane: str | None  # whose share of the queue it is of: lanes with work have their turns, by weight
+    limit: str | None  # it starts only where this limit has room
+    unique: (
+        bool | str | None
+    )  # while a job of this key (True: of the same klass and data) has not ended, no other is put
+    expires: float | None  # seconds from now within which it must have started, else it fails in group expired
+    persistent: bool | None  # it has no end: whatever ends a run of it, another worker gets it
+    at_most_once: bool | None  # it is never started twice: whatever else than its own end ends it fails it
 
 
 _OPTIONS = frozenset(PutOptions.__annotations__)
@@ -71,8 +81,8 @@ def new_job(verb: Literal["put", "add"], queue: str, klass: str, data: object, o
             raise TypeError(f"{verb} has no option {option!r}; it has {', '.join(sorted(_OPTIONS))}")
     jid = checked_name("jid", options["jid"]) if "jid" in options else new_jid()
     delay, at = _checked_times(options)
-    kept = checked_options(options)
     kind, raw = to_data("data", data)
+    kept = claim_on(checked_options(options), klass, kind, raw)
     head = (verb, checked_name("queue", queue), jid, checked_name("klass", klass), kind, raw, delay, at)
     return NewJob(jid, len(raw), (*head, len(kept), *(part for pair in kept.items() for part in pair)))
 
@@ -87,7 +97,7 @@ def _checked_times(options: Mapping[str, Any]) -> tuple[int | str, int | str]:
 
 def checked_options(options: Mapping[str, Any]) -> dict[str, str | int]:
     """The fields that options give the record of a job, or of a recurring one. Raises TypeError or ValueError naming
-    the option.
+    the option. A claim by content is said as "1", for `claim_on` to complete.
     """
     fields: dict[str, str | int] = {}
     if "priority" in options:
@@ -104,6 +114,37 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, str | int]:
         fields["depends"] = checked_lines("depends", options["depends"], MOST_PARENTS)
     if "on_parent_failure" in options:
         fields["policy"] = _checked_policy(options["on_parent_failure"])
+    for name in ("lane", "limit"):
+        if name in options:
+            fields[name] = "" if options[name] is None else checked_name(name, options[name])
+    if "unique" in options:
+        fields["unique"] = _checked_claim(options["unique"])
+    if "expires" in options:
+        fields["expires"] = "" if options["expires"] is None else milliseconds("expires", options["expires"], least=0)
+    if "persistent" in options:
+        fields["persistent"] = "1" if checked_flag("persistent", options["persistent"]) else "0"
+    if "at_most_once" in options:
+        fields["once"] = "1" if checked_flag("at_most_once", options["at_most_once"]) else "0"
+    if fields.get("persistent") == fields.get("once") == "1":
+        raise ValueError("persistent and at_most_once exclude each other: True")
+    return fields
+
+
+def _checked_claim(unique: object) -> str:
+    """What the scripts take: ":" and a key, "" none; and "1" by content, which they take as "=" and a digest."""
+    if unique is None or isinstance(unique, bool):
+        return "1" if unique else ""
+    return ":" + checked_name("unique", unique)
+
+
+def claim_on(fields: dict[str, str | int], klass: str, kind: str, raw: bytes) -> dict[str, str | int]:
+    """The fields with the claim by content completed: objects are equal in whatever order their keys are."""
+    if fields.get("unique") == "1":
+        import hashlib  # here, for children import this module, and would all carry OpenSSL
+
+        content = orjson.dumps(orjson.loads(raw), option=orjson.OPT_SORT_KEYS) if kind == "json" else raw
+        digest = hashlib.sha1(f"{klass}\n{kind}\n".encode() + content, usedforsecurity=False).hexdigest()
+        fields["unique"] = "=" + digest
     return fields
 
 
@@ -120,12 +161,13 @@ class LeaseRecord:
     """One leased job, as the lease answered it. It holds values only; `.data` is decoded when first asked for."""
 
     __slots__ = (
-        "_data", "deaths", "expires_unix", "failures", "interruptions", "is_bytes", "jid", "klass", "max_deaths",
-        "priority", "queue", "raw", "retries", "tags", "timeout_s", "token", "worker",
+        "_data", "at_most_once", "deaths", "expires_unix", "failures", "interruptions", "is_bytes", "jid", "klass",
+        "lane", "max_deaths", "persistent", "priority", "queue", "raw", "retries", "tags", "timeout_s", "token",
+        "worker",
     )  # fmt: skip
 
     def __init__(self, worker: str, token: int, row: Sequence[Any]) -> None:
-        klass, queue, priority, retries, timeout, max_deaths, own, failures, deaths, interrupted, jid, expiry, raw = (
+        klass, queue, priority, retries, timeout, max_deaths, kind, failures, deaths, interrupted, jid, expiry, raw = (
             row[:13]
         )
         self.worker = worker
@@ -133,8 +175,9 @@ class LeaseRecord:
         self.jid: str = jid.decode()
         self.klass: str = klass.decode()
         self.queue: str = queue.decode()
-        self.raw: bytes = raw or b""
-        self.is_bytes: bool = own is not None
+        self.raw: bytes
+        self.is_bytes: bool
+        self.raw, self.is_bytes = payload_of(kind, raw or b"") if kind else (raw or b"", False)
         self.priority: int = int(priority) if priority else 0
         self.expires_unix: float = expiry / 1000
         self.failures: int = int(failures) if failures else 0
@@ -144,6 +187,10 @@ class LeaseRecord:
         self.timeout_s: float | None = int(timeout) / 1000 if timeout else None
         self.max_deaths: int | None = int(max_deaths) if max_deaths else None
         self.tags: list[str] = row[13].decode().split("\n") if row[13] else []
+        lane, marks = row[14:16] if len(row) > 14 else (None, None)
+        self.lane: str | None = lane.decode() if lane else None
+        self.persistent: bool = b"p" in (marks or b"")
+        self.at_most_once: bool = b"o" in (marks or b"")
         self._data: Any = UNSET
 
     @property
@@ -163,6 +210,14 @@ class LeaseRecord:
 
 
 # What a reader sees.
+
+
+class Progress(NamedTuple):
+    """How far a job says it is: a fraction from 0 to 1, a text, and when it said so."""
+
+    fraction: float
+    text: str
+    when_unix: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +252,14 @@ class JobRecord:
     on_parent_failure: str  # wait, fail or run
     history: list[dict[str, Any]]  # what (put, popped, failed, …) and when, oldest first: the first and the last 99
     spawned_from: str | None  # the recurring job whose job it is
+    lane: str | None
+    limit: str | None
+    parked: bool  # its limit is used up: it waits for room, and for nobody else
+    unique: str | bool | None  # the key that it claims until it ends; True: by content
+    start_by_unix: float | None  # when it expires, while it has not been started
+    persistent: bool
+    at_most_once: bool
+    progress: Progress | None  # the last one that it has said
 
     @property
     def data(self) -> Any:

@@ -51,6 +51,14 @@ class Namespace:
         """The list that a worker without work waits on; one token lies in it when there is something to lease."""
         return f"{self.prefix}bell:{queue}"
 
+    def incoming(self, queue: str) -> str:
+        """The list that any program may push jobs to; the next lease of the queue takes them, oldest first."""
+        return f"{self.prefix}in:{queue}"
+
     def mail(self, worker: str) -> str:
         """The list of hints for one worker, oldest first."""
         return f"{self.prefix}mail:{worker}"
+
+    def ended(self, jid: str) -> str:
+        """The list in which whoever waits for a job finds a token when it has ended."""
+        return f"{self.prefix}ended:{jid}"

@@ -7,6 +7,7 @@ then on nothing here waits, sends anything twice or connects by itself: what a l
 import os
 import ssl
 import threading
+from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 _CHUNK_BYTES: Final = 256 * 1024
+_JOINED_BYTES: Final = 2**20
 
 
 class LinkLost(Exception):
@@ -30,7 +32,7 @@ class Link:
         self._socket: Any = connection._sock  # redis-py has no public name for it
         self._socket.setblocking(False)
         self._reader = hiredis.Reader()
-        self._unsent = bytearray()
+        self._unsent: deque[memoryview] = deque()
 
     def fileno(self) -> int:
         number: int = self._socket.fileno()
@@ -43,13 +45,21 @@ class Link:
 
     def send(self, commands: Sequence[tuple[Any, ...]]) -> None:
         """Queue commands as one pipeline and write what the socket takes. Raises LinkLost."""
-        self._unsent += b"".join(map(hiredis.pack_command, commands))
+        packed = [hiredis.pack_command(command) for command in commands]
+        if len(packed) > 1 and sum(map(len, packed)) <= _JOINED_BYTES:
+            packed = [b"".join(packed)]  # one write; what is large is not copied once more
+        self._unsent.extend(map(memoryview, packed))
         self.flush()
 
     def flush(self) -> None:
         while self._unsent:
             try:
-                del self._unsent[: self._socket.send(self._unsent)]
+                view = self._unsent[0]
+                sent = self._socket.send(view)
+                if sent < len(view):
+                    self._unsent[0] = view[sent:]
+                else:
+                    self._unsent.popleft()
             except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
                 return
             except OSError as error:

@@ -16,12 +16,13 @@ import orjson
 from supervisor.engine import scripts
 from supervisor.engine.checks import checked_int, milliseconds
 from supervisor.engine.commands import MOST, Command, checked_batch, checked_queues, now_ms, parse_names
-from supervisor.engine.jobs import DEFAULT_RETRIES, JobRecord
+from supervisor.engine.entries import payload_of
+from supervisor.engine.jobs import DEFAULT_RETRIES, JobRecord, Progress
 from supervisor.engine.keys import GROUP_BYTES, checked_name
 from supervisor.engine.recurring import Recurring, parse_recurring
 
-#: The states by which the jobs of a queue are listed.
-STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "complete", "failed")
+#: The states by which the jobs of a queue are listed; parked: waiting, and their limit is used up.
+STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "parked", "complete", "failed")
 _SHOWN_HISTORY = 100  # entries of a job's history, the first one among them
 _CELLS = 287  # of a histogram: 60 of seconds, 59 of minutes, 92 of quarters, 48 of hours, 28 of days
 _DAY_S = 86400
@@ -31,8 +32,9 @@ _LAST_DAY_S = 253402300799  # the last second that a date can name
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many jobs of a queue are in each state. `waiting` counts the front and what is due; `stalled` leases have run
-    out and were not taken over yet. `paused`: nothing new is leased from it.
+    """How many jobs of a queue are in each state. `waiting` counts the front, what is due, all lanes, and the entries
+    that other programs have pushed; `stalled` leases have run out and were not taken over yet; `parked` jobs wait until
+    their limit lets them start. `paused`: nothing new is leased from it.
     """
 
     waiting: int
@@ -40,8 +42,14 @@ class Counts:
     stalled: int
     scheduled: int
     depends: int
+    parked: int
     recurring: int
     paused: bool
+
+    @property
+    def total(self) -> int:
+        """How many there are, whatever their state."""
+        return self.waiting + self.running + self.stalled + self.scheduled + self.depends + self.parked + self.recurring
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +78,15 @@ class WorkerJobs:
     seen_unix: float | None
     running: list[str]
     stalled: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a running supervisor was last asked to serve, and how; `number` 0: nothing. `order` None: as it did."""
+
+    number: int
+    queues: list[str]
+    order: str | None
 
 
 J = TypeVar("J", covariant=True)
@@ -145,9 +162,9 @@ def failed_jobs(
 def listed(
     state: str, queue: str | None = None, offset: int = 0, count: int = 25, *, now: float | None = None
 ) -> Command[list[JobRecord]]:
-    """Up to `count` (0 to 1,000) jobs of a queue in a state. Waiting, running, stalled, scheduled and depends in the
-    order in which they will be leased, end, may run, were put; complete and failed newest first, of those 10,000 that
-    ended last. Without a queue: of all queues, complete or failed only.
+    """Up to `count` (0 to 1,000) jobs of a queue in a state. Waiting, running, stalled, scheduled, depends and parked
+    in the order in which they will be leased, end, may run, were put, were parked; complete and failed newest first,
+    of those 10,000 that ended last. Without a queue: of all queues, complete or failed only.
     """
     if state not in STATES:
         raise ValueError(f"state must be one of {', '.join(STATES)}, recurring: {state!r:.100}")
@@ -233,6 +250,11 @@ def worker(name: str, *, now: float | None = None) -> Command[WorkerJobs]:
     return Command(scripts.WORKER, (now_ms(now), name), lambda reply: _parse_worker(name, reply))
 
 
+def wish(worker: str) -> Command[Wish]:
+    """What a worker was last asked to serve."""
+    return Command(scripts.WISH, (checked_name("worker", worker),), _parse_wish)
+
+
 # Configuration.
 
 
@@ -284,7 +306,9 @@ def _unix(ms: int | str | None) -> float | None:
 
 def _parse_job(row: list[Any]) -> JobRecord:
     jid, state, expires_ms, due_ms, finished_ms, data, failure, result, tags, entries, parents, children = row[:12]
-    fields = _fields(row[12:])
+    progress, start_by_ms = row[12:14]
+    fields = _fields(row[14:])
+    raw, is_bytes = payload_of(fields["bytes"].encode(), data or b"") if "bytes" in fields else (data or b"", False)
     token, _, worker = fields.get("owner", "").partition(":")
     held = fields.get("state") == "running"
     return JobRecord(
@@ -292,8 +316,8 @@ def _parse_job(row: list[Any]) -> JobRecord:
         state=state.decode(),
         queue=fields["queue"],
         klass=fields["klass"],
-        raw=data or b"",
-        is_bytes="bytes" in fields,
+        raw=raw,
+        is_bytes=is_bytes,
         priority=int(fields.get("priority", 0)),
         retries=int(fields.get("retries", DEFAULT_RETRIES)),
         timeout_s=int(fields["timeout"]) / 1000 if "timeout" in fields else None,
@@ -316,7 +340,27 @@ def _parse_job(row: list[Any]) -> JobRecord:
         on_parent_failure=fields.get("policy", "wait"),
         history=_history(fields, entries, finished_ms),
         spawned_from=fields.get("spawned"),
+        lane=fields.get("lane"),
+        limit=fields.get("limit"),
+        parked="parked" in fields,
+        unique=_claim(fields.get("unique")),
+        start_by_unix=_unix(start_by_ms),
+        persistent="persistent" in fields,
+        at_most_once=fields.get("once") == "1",
+        progress=_progress(progress) if progress else None,
     )
+
+
+def _claim(key: str | None) -> str | bool | None:
+    """One by content begins with a control character, as no key does."""
+    return True if key and key[0] == "\1" else key
+
+
+def _progress(text: bytes) -> Progress | None:
+    match _decoded(text):
+        case [int() | float() as fraction, str() as said, int() | float() as when_unix]:
+            return Progress(fraction, said, when_unix)
+    return None  # somebody has written something else
 
 
 def _parse_queues(reply: list[bytes]) -> list[str]:
@@ -380,7 +424,7 @@ def _parse_recurring(reply: list[Any]) -> list[Recurring]:
 
 
 def _parse_counts(reply: list[Any]) -> dict[str, Counts]:
-    return {row[0].decode(): Counts(*(*row[1:7], row[7] == 1)) for row in reply}
+    return {row[0].decode(): Counts(*(*row[1:8], row[8] == 1)) for row in reply}
 
 
 def _parse_workers(reply: list[Any]) -> list[Worker]:
@@ -390,6 +434,11 @@ def _parse_workers(reply: list[Any]) -> list[Worker]:
 def _parse_worker(name: str, reply: list[Any]) -> WorkerJobs:
     seen_ms, running, stalled = reply
     return WorkerJobs(name, _unix(seen_ms), parse_names(running), parse_names(stalled))
+
+
+def _parse_wish(reply: list[Any]) -> Wish:
+    number, order, *queues = reply
+    return Wish(number, parse_names(queues), order.decode() or None)
 
 
 def _parse_stats(queue: str, reply: list[Any]) -> Stats:

@@ -46,8 +46,8 @@ Arguments = tuple[str | bytes | int, ...]
 class Completed:
     """The job is done. The result, JSON of at most 64 KiB, is kept as long as the completed job, `data` replaces the
     job's. With `next` it goes on in that queue instead, after `delay` seconds and the jobs of `depends`; `then` are
-    jobs to put in the same step: dicts of put's arguments and a queue. Answer: bool, or REFUSED if it would wait for
-    itself.
+    jobs to put in the same step: dicts of put's arguments and a queue. Answer: bool; REFUSED if it or one of those
+    would wait for itself; ENDLESS for a persistent job.
     """
 
     lease: Leased
@@ -187,10 +187,24 @@ class Unknown:
         return "unknown", self.lease.jid, self.lease.token, milliseconds("delay", self.delay, least=0)
 
 
-Outcome = Completed | Retried | Failed | Released | Died | Unknown
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The handler of a persistent job has returned: it goes to the front, for another worker if there is one; after a
+    while if it was held for less than 10 s. Of any other job this is its completion. Answer: bool.
+    """
+
+    lease: Leased
+
+    def arguments(self, worker: str, when_unix: float) -> Arguments:
+        return "return", self.lease.jid, self.lease.token
+
+
+Outcome = Completed | Retried | Failed | Released | Died | Unknown | Returned
 REFUSED: Final = "refused"
-# True or False: complete, fail, release; an int: retry; a state: died, unknown; None: a stale retry, died or unknown;
-# REFUSED: a complete whose next stage would wait for itself, or for what 1,000 wait for, and nothing has changed.
+ENDLESS: Final = "endless"
+# True or False: complete, fail, release, return; an int: retry; a state: died, unknown; None: a stale retry, died or
+# unknown. REFUSED: a complete whose next stage or follow-ups would wait for themselves, or for what 1,000 wait for;
+# ENDLESS: one of a persistent job. Nothing has changed then.
 Answer = bool | int | str | None
 
 

@@ -15,7 +15,7 @@ import orjson
 
 from supervisor.engine.checks import UNSET, checked_int, checked_text, milliseconds, to_data, to_new_data
 from supervisor.engine.errors import LeaseholdError
-from supervisor.engine.jobs import DEFAULT_RETRIES, checked_options, new_jid
+from supervisor.engine.jobs import DEFAULT_RETRIES, checked_options, claim_on, new_jid
 from supervisor.engine.keys import NAME_BYTES, checked_name
 
 MISSED: Final = ("all", "once", "skip")
@@ -48,6 +48,11 @@ class RecurOptions(TypedDict, total=False):
     timeout: float
     max_deaths: int
     tags: Sequence[str]
+    lane: str | None
+    limit: str | None
+    unique: bool | str | None
+    expires: float | None
+    at_most_once: bool | None
 
 
 class RecurChanges(RecurOptions, total=False):
@@ -79,6 +84,11 @@ class Recurring:
     timeout_s: float | None
     max_deaths: int | None
     tags: list[str]
+    lane: str | None = None
+    limit: str | None = None
+    unique: str | bool | None = None  # a key, or True: by content
+    expires_s: float | None = None  # each of its jobs must have started so many seconds after its put
+    at_most_once: bool = False
 
     @property
     def data(self) -> Any:
@@ -131,7 +141,19 @@ def parse_recurring(row: Sequence[Any]) -> Recurring:
         timeout_s=int(fields["timeout"]) / 1000 if "timeout" in fields else None,
         max_deaths=int(fields["max_deaths"]) if "max_deaths" in fields else None,
         tags=tags.decode().split("\n") if tags else [],
+        lane=fields.get("lane"),
+        limit=fields.get("limit"),
+        unique=_unique(fields.get("unique")),
+        expires_s=int(fields["expires"]) / 1000 if "expires" in fields else None,
+        at_most_once=fields.get("once") == "1",
     )
+
+
+def _unique(stored: str | None) -> str | bool | None:
+    """A key is stored behind a colon, all else means by content."""
+    if stored is None:
+        return None
+    return stored[1:] if stored.startswith(":") else True
 
 
 # What callers give, checked before anything is written.
@@ -177,7 +199,7 @@ def new_recurrence(queue: str, klass: str, data: object, options: Mapping[str, A
         raw=raw,
         delay_ms=delay if first else delay or 0,
         first_ms=first,
-        fields={**rhythm, **_checked_fields(options)},
+        fields=claim_on({**rhythm, **_checked_fields(options)}, klass, kind, raw),
     )
 
 
@@ -198,7 +220,21 @@ def changes_of(known: Recurring, changes: Mapping[str, Any], now_unix: float) ->
         raw=raw,
         delay_ms=delay,
         first_ms=first,
-        fields={**rhythm, **_checked_fields(changes)},
+        fields=_claimed({**rhythm, **_checked_fields(changes)}, known, changes, kind, raw),
+    )
+
+
+def _claimed(
+    fields: dict[str, str | int], known: Recurring, changes: Mapping[str, Any], kind: str, raw: bytes
+) -> dict[str, str | int]:
+    """The fields, with the claim that new content makes where it is by content."""
+    if "unique" not in changes and known.unique is True:
+        fields["unique"] = "1"
+    klass = changes.get("klass", known.klass)
+    return (
+        claim_on(fields, klass, kind, raw)
+        if kind
+        else claim_on(fields, klass, "bytes" if known.is_bytes else "json", known.raw)
     )
 
 

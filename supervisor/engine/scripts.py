@@ -7,7 +7,7 @@ the line `--- @module` becomes a table of its functions, which are defined when 
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -15,6 +15,7 @@ from importlib.resources import files
 from supervisor.engine.errors import StoreUnavailable
 
 _MODULE = "--- @module\n"
+_GROUP = 5  # modules that are defined at once: a Lua function can know of 60 names outside it
 _INCLUDE = re.compile(r"^--- @include (\w+)\n", re.MULTILINE)
 _LUA = files("supervisor.engine.lua")
 
@@ -64,12 +65,17 @@ def _definitions(modules: Mapping[str, str]) -> str:
     """
     if not modules:
         return ""
-    bodies = "".join(f"[{name}] = function({name})\n{body}end,\n" for name, body in modules.items())
-    return (
-        _resolve("--- @include modules\n", set(), {})
-        + f"local {', '.join(modules)} = {', '.join('{}' for _ in modules)}\n"
-        f"modules(function() return {{\n{bodies}}} end, {', '.join(modules)})\n"
-    )
+    text = _resolve("--- @include modules\n", set(), {})
+    text += f"local {', '.join(modules)} = {', '.join('{}' for _ in modules)}\n"
+    for group in _batches(list(modules), _GROUP):
+        bodies = "".join(f"[{name}] = function({name})\n{modules[name]}end,\n" for name in group)
+        text += f"modules(function() return {{\n{bodies}}} end, {', '.join(group)})\n"
+    return text
+
+
+def _batches(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    for first in range(0, len(names), size):
+        yield names[first : first + size]
 
 
 def load(name: str) -> Script:
@@ -121,10 +127,19 @@ RECURRING = load("recurring")
 SETTINGS = load("settings")
 CONFIGURE = load("configure")
 CHECK = load("check")
+LIMIT = load("limit")
+UNLIMIT = load("unlimit")
+LIMITS = load("limits")
+LANE = load("lane")
+LANES = load("lanes")
+DROP = load("drop")
+AWAIT = load("await")
+SERVE = load("serve")
+WISH = load("wish")
 
 ALL = tuple(script for script in globals().values() if isinstance(script, Script))
 #: What a master calls. It has these loaded at each connecting, in which Redis does nothing else for as long.
-OF_A_WORKER = (LEASE, SETTLE, RENEW, RESUME, SWEEP, SPAWN, DEREGISTER, TELL, TIMING, NAMES)
+OF_A_WORKER = (LEASE, SETTLE, RENEW, RESUME, SWEEP, SPAWN, DEREGISTER, TELL, TIMING, NAMES, WISH)
 
 
 def check_server(info: bytes) -> str:

@@ -1,8 +1,8 @@
-"""One worker's session with Redis: its numbered exchanges, its wait for bells, its way back after an outage.
+"""One worker's session with Redis: its numbered exchanges, and its way back after an outage.
 
-Runs in master. Owns both connections, the worker's name, and which queues its globs stand for. Must not block, must not
-decide what is leased or how a job ended, and must not forget an outcome: what was sent and not answered is sent again
-under the same number, which changes nothing twice.
+Runs in master. Owns the connections and the worker's name. Must not block, must not decide what is leased or how a job
+ended, and must not forget an outcome: what was sent and not answered is sent again under the same number, which changes
+nothing twice.
 """
 
 import math
@@ -13,20 +13,23 @@ import socket
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import hiredis
 import redis
 
 from supervisor import clock
 from supervisor.engine import commands, looks, scripts
+from supervisor.engine.bells import Bells, Doors, Watcher
 from supervisor.engine.commands import Command, Grant, Renewal
 from supervisor.engine.errors import StoreUnavailable
 from supervisor.engine.exchange import (
     SWEEP_COUNT,
     Answer,
+    Changed,
     Chores,
     Deregistered,
+    Due,
     Found,
     Granted,
     Left,
@@ -44,25 +47,11 @@ from supervisor.engine.keys import Namespace
 from supervisor.engine.link import Connector, Link, LinkLost
 from supervisor.engine.orders import Queues
 from supervisor.engine.outcomes import Outcome
+from supervisor.engine.serving import Serving
 
-#: A wait for bells ends after this and asks once without being told to: wake-ups that a dying connection took are lost.
-WAIT_S: Final = 30.0
-_SHORTEST_WAIT_S: Final = 1.0
 _LONGEST_SILENCE_S: Final = 5.0
 _SHORTEST_SILENCE_S: Final = 0.3
 _CONNECT_S: Final = 5.0
-#: Beyond the end of a wait, before the server's silence means that the connection is gone.
-_SLACK_S: Final = 5.0
-#: A worker with globs asks so often, while it leases, which queues there are; mail tells an idle one.
-_NAMES_S: Final = 2.0
-
-
-class Watcher(Protocol):
-    """What the session asks of the master's inbox."""
-
-    def watch(self, source: Any, event: Any) -> None: ...
-    def forget(self, source: Any) -> None: ...
-    def want_write(self, source: Any, wanted: bool) -> None: ...
 
 
 # What becomes readable, as events of the inbox.
@@ -76,11 +65,6 @@ class ConnectionMade:
 @dataclass(frozen=True, slots=True)
 class RepliesCame:
     """Call `read`."""
-
-
-@dataclass(frozen=True, slots=True)
-class BellRang:
-    """Call `read_bell`."""
 
 
 @dataclass(slots=True)
@@ -104,36 +88,27 @@ class Session:
         self._url = url
         self._namespace = namespace
         self.worker = worker_name()
-        self._queues = queues
-        self.names = queues.resolve(())  # those that are leased from
-        self._names_due = queues.has_globs
-        self._names_at = 0.0  # when an exchange that leases asks for them anyway
+        self.serving = Serving(queues)
         self._time_due = False
         self._time_at = 0.0  # when an exchange that renews asks how to time ourselves
         self._own_ttl_s = ttl_s
         self._watcher = watcher
         self._connector: Connector | None = None
         self._link: Link | None = None
-        self._bells: Link | None = None
         self._number = 0
         self._parts: list[_Part] = []  # of the exchange under way
         self._awaited: deque[_Part | None] = deque()  # whose replies are to come; None: nobody's
         self._exchange_deadline_at: float | None = None
         self._unsettled: _Part | None = None  # sent on a connection that was lost before the answer
         self._resumed = False
-        self._silent_at: float | None = None  # while we wait for bells: when that must have ended
         self._takeover_at = 0.0
         self._grace_s = 5.0
         self.ttl_s = ttl_s or 30.0
         self.server = ""
         self._reconnect_at: float | None = None
-        self.mail: list[bytes] = []
-        self.waits_for_queues = False
-        self._waits_for: tuple[str, ...] = ()  # the names whose bells we wait for
-        self._mailbox = ""  # that we wait for
         self.may_hold_more = False  # a lease was not answered: jobs may be held in our name that we do not know of
-        self.rang = False  # a bell has been taken, or waited for in vain, and no lease was tried since
-        self._waking = False
+        self.bells = Bells(namespace, watcher)
+        self.doors = Doors(url, namespace, watcher)
 
     # connecting
 
@@ -157,23 +132,23 @@ class Session:
 
     def _timing(self) -> Command[looks.Timing]:
         # Globs that match nothing yet: no queue has this name, so what is found are the settings of all.
-        return looks.timing(self.names or ("*",))
+        return looks.timing(self.serving.names or ("*",))
 
     def finish_connecting(self, known: Sequence[LeaseRecord]) -> None:
         """On `ConnectionMade`: begin the session, or begin it again, with what this worker holds. Raises LinkLost."""
         connector, self._connector = self._connector, None
         assert connector is not None
         self._watcher.forget(connector)
-        (self._link, self._bells), replies = connector.finish()
+        (self._link, bells), replies = connector.finish()
         self._watcher.watch(self._link, RepliesCame())
-        self._watcher.watch(self._bells, BellRang())
+        self.bells.open(bells)
         *loaded, info, timings = replies
         for reply in (*loaded, timings):
             if isinstance(reply, redis.ResponseError):
                 raise LinkLost(f"Redis refused what every worker must do: {reply}")
         self.server = _checked_server(info)
         self._keep_timing(self._timing().parse(timings))
-        self._names_due = self._queues.has_globs
+        self.serving.look_for_queues()
         # Nobody is robbed after an outage: the other workers, too, need a moment to renew what is theirs.
         self._takeover_at = clock.monotonic() + self._grace_s
         self._resume(known)
@@ -191,12 +166,13 @@ class Session:
 
     def rename(self) -> None:
         """On `Deregistered`: begin anew, under another name and with nothing held. Raises LinkLost."""
-        if self.waiting:
+        if self.bells.waiting:
             self.stop_waiting()
         # What we have left under the old name since: a renewal, mail to end a wait that was over already.
         self._send([(None, commands.deregister(self.worker, own=True).wire(self._namespace.prefix))])
         self.worker = worker_name()
         self._number, self._unsettled = 0, None
+        self.serving.forget_wish()
         self._resumed, self.may_hold_more = False, False
         self._resume(())
 
@@ -208,7 +184,7 @@ class Session:
             self.may_hold_more = self.may_hold_more or part.kind is Granted
         self._parts, self._exchange_deadline_at = [], None
         self._awaited.clear()
-        self._resumed, self._silent_at, self._waking = False, None, False
+        self._resumed = False
         self.close()
         wait_s = random.uniform(0.1, 1.0) * self._grace_s / 2
         self._reconnect_at = clock.monotonic() + wait_s
@@ -225,46 +201,39 @@ class Session:
         """From when on other workers' expired leases may be taken over."""
         return self._takeover_at
 
-    @property
-    def names_due(self) -> bool:
-        """Whether the next exchange asks which queues there are."""
-        return self._names_due
-
-    def look_for_queues(self) -> None:
-        """There may be others than before."""
-        self._names_due = self._queues.has_globs
-
     def drop_mail(self) -> None:
         """Forget the hints that have not been read: the next exchange, with all it renews, does what they ask for."""
         self._send([(None, ("UNLINK", self._namespace.mail(self.worker)))])
-        self.look_for_queues()
+        self.serving.look_for_queues()
+        self.serving.look_for_wish()
 
     def exchange(
         self,
         outcomes: Sequence[Outcome],
-        renewals: Sequence[tuple[LeaseRecord, bool]],
+        renewals: Sequence[Due],
         wanted: Wanted | None,
         chores: Chores | None = None,
     ) -> None:
-        """Start one exchange: settle at most 1,000 outcomes, renew leases (True: its job is known to have started by
-        now), do the chores, lease. Raises LinkLost."""
+        """Start one exchange: renew leases, settle at most 1,000 outcomes, do the chores, lease. Raises LinkLost."""
         self._number += 1
         now_at = clock.monotonic()
         parts = []
+        for first in range(0, len(renewals), commands.MOST):
+            # Before they are settled: how far a job was is kept with it.
+            some = renewals[first : first + commands.MOST]
+            entries = [Renewal(due.lease.jid, due.lease.token, due.started, progress=due.progress) for due in some]
+            renew = commands.renew(self.worker, entries, ttl_s=self._own_ttl_s)
+            parts.append(_Part(renew, [due.lease for due in some], Renewed))
         if outcomes:
             settle = commands.settle(self.worker, outcomes, number=self._number)
             parts.append(_Part(settle, outcomes, Settled))
-        for first in range(0, len(renewals), commands.MOST):
-            some = renewals[first : first + commands.MOST]
-            entries = [Renewal(lease.jid, lease.token, started) for lease, started in some]
-            renew = commands.renew(self.worker, entries, ttl_s=self._own_ttl_s)
-            parts.append(_Part(renew, [lease for lease, _started in some], Renewed))
         chores = chores or Chores()
         if self._time_due or chores.sweep or (renewals and now_at >= self._time_at):
             parts.append(_Part(self._timing(), None, Timed))
-        if self._names_due or (wanted is not None and self._queues.has_globs and now_at >= self._names_at):
-            self._names_due, self._names_at = False, now_at + _NAMES_S
+        if self.serving.asks_for_names(wanted is not None, now_at):
             parts.append(_Part(looks.names(), None, Found))
+        if self.serving.asks_for_wish():
+            parts.append(_Part(looks.wish(self.worker), None, Changed))
         parts += self._chores(chores)
         if wanted is not None:
             parts.append(_Part(self._lease(wanted), None, Granted))
@@ -283,9 +252,9 @@ class Session:
 
     def _lease(self, wanted: Wanted) -> Command[Grant]:
         return commands.lease(
-            self.worker, self.names, wanted.count, starting=wanted.starting, ttl_s=self._own_ttl_s,
-            number=self._number, takeover=self.may_take_over, order=self._queues.order,
-            woken=wanted.woken, weights=self._queues.weights(self.names),
+            self.worker, self.serving.names, wanted.count, starting=wanted.starting, ttl_s=self._own_ttl_s,
+            number=self._number, takeover=self.may_take_over, order=self.serving.order,
+            woken=wanted.woken, weights=self.serving.weights, once=wanted.once,
         )  # fmt: skip
 
     def leave(self) -> None:
@@ -348,6 +317,7 @@ class Session:
             self._unsettled = None
             return Settled(value)
         if part.kind is Granted:
+            self.serving.heard_of_wish(value.wish)
             return Granted(value)
         if part.kind is Renewed:
             return Renewed(part.subject, value)
@@ -355,7 +325,9 @@ class Session:
             self._resumed, self.may_hold_more = True, False
             return Resumed(part.subject, value.expires, value.handed_back)
         if part.kind is Found:
-            return self._take_names(value)
+            return self._with_time_due(self.serving.take_names(value))
+        if part.kind is Changed:
+            return self._with_time_due(self.serving.take_wish(value))
         if part.kind is Timed:
             self._keep_timing(value)
             return Timed()
@@ -363,84 +335,50 @@ class Session:
             return Tidied(value)
         return None if part.kind is Spawn else Left()
 
+    def _with_time_due(self, change: Found | Changed | None) -> Found | Changed | None:
+        """Other queues may have another heartbeat."""
+        self._time_due = self._time_due or change is not None
+        return change
+
     def _answer_error(self, part: _Part, message: str) -> Answer:
         if message.startswith("DEREGISTERED") and part.kind in (Granted, Resumed):
             return Deregistered()
-        if part.kind not in (Granted, Found, Timed, Tidied, Spawn):
+        if part.kind not in (Granted, Found, Changed, Timed, Tidied, Spawn):
             raise LinkLost(f"Redis refused {part.command.script.name}: {message}")
         return Refused(part.command.script.name, message)
 
-    def _take_names(self, known: Sequence[str]) -> Found | None:
-        resolved = self._queues.resolve(known)
-        before, self.names = self.names, resolved[: commands.MOST]
-        if before == self.names:
-            return None
-        self._time_due = True
-        old, new = set(before), set(self.names)
-        added, removed = [n for n in self.names if n not in old], [n for n in before if n not in new]
-        return Found(added, removed, len(resolved) - len(self.names))
-
     # waiting
-
-    @property
-    def waiting(self) -> bool:
-        return self._silent_at is not None
 
     def wait_for_bells(self, queues: bool) -> None:
         """Begin to wait for mail, and with `queues` for their bells; `BellRang` ends it. Raises LinkLost."""
-        assert self._bells is not None and not self.waiting
-        self._waits_for = self.names if queues else ()
-        self._mailbox = self._namespace.mail(self.worker)
-        # Not beyond a TTL: what others have leased since we asked is in no time that we know of.
-        wait_s = min(WAIT_S, max(self.ttl_s, _SHORTEST_WAIT_S))
-        self._bells.send([("BLPOP", self._mailbox, *map(self._namespace.bell, self._waits_for), f"{wait_s:.3f}")])
-        self._silent_at = clock.monotonic() + wait_s + _SLACK_S
-        self.waits_for_queues = queues
+        self.bells.wait(self.worker, self.serving.names if queues else None, self.ttl_s)
 
     @property
     def waits_for_others(self) -> bool:
         """Whether the bells that we wait for are not those of the queues that we lease from now."""
-        return self.waits_for_queues and self._waits_for != self.names
+        return self.bells.waits_for_queues and self.bells.names != self.serving.names
 
     def stop_waiting(self) -> None:
         """Have the wait end before anything that is sent from now on is carried out. Raises LinkLost.
 
         By mail to ourselves: a bell that we ring would else be taken by our own waiting connection.
         """
-        if not self._waking:
-            self._waking = True
+        if self.bells.must_be_woken():
             self._send([(None, commands.tell(self.worker, b"wake").wire(self._namespace.prefix))])
-
-    def read_bell(self) -> bool:
-        """On `BellRang`: whether the wait has ended. What came by mail is in `mail`. Raises LinkLost."""
-        assert self._bells is not None
-        replies = self._bells.receive()
-        for reply in replies:
-            if isinstance(reply, hiredis.ReplyError):
-                raise LinkLost(f"Redis refused to wait: {reply}")
-            if reply is not None and reply[0] == self._mailbox.encode():
-                self.mail.append(reply[1])
-            else:
-                self.rang = True  # or the time is over: wake-ups that a dying connection took are lost
-            if reply is None:
-                self.look_for_queues()  # and so are hints
-        if not replies:
-            return False
-        self._silent_at, self._waking = None, False
-        return True
 
     # time
 
     @property
     def deadline_at(self) -> float:
         """When something of the session is due (monotonic s)."""
-        return min(self._silence_at, math.inf if self._reconnect_at is None else self._reconnect_at)
+        reconnect_at = math.inf if self._reconnect_at is None else self._reconnect_at
+        return min(self._silence_at, reconnect_at, self.doors.deadline_at)
 
     @property
     def _silence_at(self) -> float:
         """When the server's silence means that the connection is lost."""
         exchange_at = math.inf if self._exchange_deadline_at is None else self._exchange_deadline_at
-        return min(exchange_at, math.inf if self._silent_at is None else self._silent_at)
+        return min(exchange_at, math.inf if self.bells.silent_at is None else self.bells.silent_at)
 
     def keep_time(self, now_at: float) -> None:
         """Connect again when it is time. Raises LinkLost where the server has been silent for too long."""
@@ -448,13 +386,15 @@ class Session:
             self.connect()
         if now_at >= self._silence_at:
             raise LinkLost("Redis has not answered in time")
+        self.doors.keep_time(now_at)
 
     def close(self) -> None:
-        for link in (self._link, self._bells):
-            if link is not None:
-                self._watcher.forget(link)
-                link.close()
-        self._link = self._bells = None
+        if self._link is not None:
+            self._watcher.forget(self._link)
+            self._link.close()
+        self._link = None
+        self.bells.close()
+        self.doors.close()
 
 
 def _checked_server(info: bytes | redis.ResponseError) -> str:

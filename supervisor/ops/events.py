@@ -28,12 +28,13 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "master.started": (
         "info", ("worker", "pid", "queues", "order", "processes", "processes_reason", "redis", "server"),
     ),
+    "queues.changed": ("info", ("queues", "order", "count")),
     "queues.resolved": ("info", ("added", "removed", "count")),
     "master.warned": ("warning", ("message",)),
     "master.draining": ("info", ("signal", "sender_pid", "budget_s", "running")),
     "master.hurried": ("warning", ("signal", "sender_pid")),
     "master.stopped": (
-        "info", ("exit_code", "completed", "retried", "failed", "died", "released", "uptime_s"),
+        "info", ("exit_code", "completed", "retried", "failed", "died", "released", "returned", "uptime_s"),
     ),
     "master.crashed": ("error", ("message", "traceback")),
     "zygote.spawned": ("debug", ("zygote", "pid")),
@@ -50,6 +51,7 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "lease.returned": ("debug", ("count",)),
     "job.started": ("debug", ("jid", "klass", "queue", "child", "attempt")),
     "job.completed": ("info", ("jid", "klass", "queue", "attempt", "run_ms", "child")),
+    "job.returned": ("info", ("jid", "klass", "queue", "attempt", "run_ms", "child")),
     "job.retried": (
         "warning", ("jid", "klass", "queue", "attempt", "run_ms", "group", "message", "remaining", "delay_s"),
     ),

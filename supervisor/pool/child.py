@@ -5,6 +5,7 @@ decides what an outcome means.
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -20,7 +21,7 @@ from supervisor import clock
 from supervisor.pool import kernel, messages, sandbox
 from supervisor.pool.handlers import Fail, Handler, Interrupted, Retry, foreign_part
 from supervisor.pool.job import Job
-from supervisor.pool.messages import JobMessage, Trouble, Verb
+from supervisor.pool.messages import INLINE_COMPLETION_BYTES, JobMessage, Progress, Trouble, Verb
 
 #: Ends what one job printed in the output of a child that runs several. A record separator, the token, a newline.
 OUTPUT_MARK: Final = b"\x1e%d\n"
@@ -81,6 +82,7 @@ class Child:
         self._jobs_per_child = boot.jobs_per_child
         self._on_error = boot.on_error
         self._pid = os.getpid()
+        self._job: Job | None = None
         self._running_token = 0  # of the job whose handler may be interrupted; 0: none
         self._notice: messages.Notice | None = None  # the last one; it may come before its job is being run
 
@@ -110,6 +112,8 @@ class Child:
         if not packet:
             return
         self._notice = notice = messages.unpack_notice(packet)
+        if self._job is not None and notice.token == self._job.token:
+            self._job.tell_to_stop()
         if notice.token == self._running_token:
             self._running_token = 0
             raise Interrupted(notice.reason)
@@ -118,7 +122,10 @@ class Child:
         payload = kernel.read_memfd(fds[0]) if message.payload is None else message.payload
         setproctitle(f"leasehold: child {self._number} {message.klass} {message.jid[:4]}… since {clock.time_of_day()}")
         started_at = clock.monotonic()
-        verb, body = self._perform(Job(message, payload, self._workdir))
+        self._job = job = Job(message, payload, self._workdir, self._report)
+        if self._notice is not None and self._notice.token == job.token:
+            job.tell_to_stop()
+        verb, parts = self._perform(job)
         run_s = clock.monotonic() - started_at
         if os.getpid() != self._pid:
             os._exit(0)  # a fork that the handler made has returned from it: it must not answer in our name
@@ -128,7 +135,26 @@ class Child:
             self._mark_output(message.token, verb)
         sandbox.claim(self._workdir)  # the handler may even have removed it
         setproctitle(f"leasehold: child {self._number} idle")
-        self._talk.send(messages.pack_outcome(verb, message.token, run_s, body))
+        job.report_progress()
+        self._job = None
+        self._answer(verb, message.token, run_s, parts)
+
+    def _report(self, progress: Progress) -> None:
+        """Tell how far the job is. What the master has no room for is dropped: a handler must not wait for it."""
+        job = self._job
+        if job is not None:  # else a thread that the handler has left running tells of it
+            with contextlib.suppress(BlockingIOError):
+                self._talk.send(messages.pack_progress(job.token, progress), socket.MSG_DONTWAIT)
+
+    def _answer(self, verb: Verb, token: int, run_s: float, parts: list[bytes]) -> None:
+        if verb != Verb.FOLLOWED or sum(map(len, parts)) <= INLINE_COMPLETION_BYTES:
+            self._talk.send(messages.pack_outcome(verb, token, run_s, b"".join(parts)))
+            return
+        memfd = kernel.sealed_memfd(parts)
+        try:
+            kernel.send(self._talk, messages.pack_outcome(verb, token, run_s), (memfd,))
+        finally:
+            os.close(memfd)
 
     def _mark_output(self, token: int, verb: Verb) -> None:
         """Say where this job's output ends: a failure keeps its last lines, whoever has read them."""
@@ -138,21 +164,21 @@ class Child:
         except OSError:
             return  # a handler has closed its output: there is none to be told apart
 
-    def _perform(self, job: Job) -> tuple[Verb, bytes]:
+    def _perform(self, job: Job) -> tuple[Verb, list[bytes]]:
         """The handler's outcome in our words. A notice may arrive at any instruction until `_run` has returned."""
         try:
             return self._run(job)
         except Interrupted as interrupted:
-            return Verb.INTERRUPTED, messages.pack_trouble(Trouble(None, interrupted.reason))
+            return Verb.INTERRUPTED, [messages.pack_trouble(Trouble(None, interrupted.reason))]
         finally:
             self._running_token = 0
 
-    def _run(self, job: Job) -> tuple[Verb, bytes]:
+    def _run(self, job: Job) -> tuple[Verb, list[bytes]]:
         handler = self._handlers[job.klass]
         try:
             job.data  # noqa: B018  a payload that cannot be decoded must not look like the handler's own mistake
         except ValueError as error:
-            return Verb.FAILED, messages.pack_trouble(Trouble("broken", f"the payload is not JSON: {error}"))
+            return Verb.FAILED, [messages.pack_trouble(Trouble("broken", f"the payload is not JSON: {error}"))]
         try:
             self._running_token = job.token
             if self._notice is not None and self._notice.token == job.token:
@@ -162,14 +188,21 @@ class Child:
         except (Interrupted, SystemExit):
             raise
         except Retry as retry:
-            return Verb.RETRIED, messages.pack_trouble(Trouble(None, str(retry), None, retry.delay))
+            self._running_token = 0
+            delay_s = _backoff_s(handler, job) if retry.delay is None else retry.delay
+            return Verb.RETRIED, [messages.pack_trouble(Trouble(None, str(retry), None, delay_s))]
         except Fail as fail:
-            return Verb.FAILED, messages.pack_trouble(Trouble(fail.group, str(fail)))
+            return Verb.FAILED, [messages.pack_trouble(Trouble(fail.group, str(fail)))]
         except BaseException as error:  # noqa: BLE001  the child's boundary: a handler may raise anything
             self._running_token = 0
-            verb = Verb.FAILED if (handler.settings.on_error or self._on_error) == "fail" else Verb.RETRIED
-            return verb, messages.pack_trouble(_describe(error))
-        return Verb.COMPLETED, _encode_result(result)
+            if (handler.settings.on_error or self._on_error) == "fail":
+                return Verb.FAILED, [messages.pack_trouble(_describe(error))]
+            return Verb.RETRIED, [messages.pack_trouble(_describe(error)._replace(delay_s=_backoff_s(handler, job)))]
+        encoded = _encode_result(result)
+        completion = job.completion(encoded)
+        if completion is None:
+            return Verb.COMPLETED, [encoded]
+        return Verb.FOLLOWED, messages.pack_completion(completion)
 
     def _call(self, handler: Handler, job: Job) -> Any:
         if not handler.is_async:
@@ -189,6 +222,15 @@ def _message_of(error: BaseException) -> str:
         return str(error) or type(error).__name__
     except Exception as second:  # noqa: BLE001  foreign __str__ may raise anything
         return f"{type(error).__name__}, whose text cannot be had ({type(second).__name__})"
+
+
+def _backoff_s(handler: Handler, job: Job) -> float | None:
+    """The handler's own; None: the usual one."""
+    try:
+        return handler.backoff_s(job.failures)
+    except BaseException as error:  # noqa: BLE001  a foreign function may raise anything
+        _note(f"backoff= of {job.klass} is not used: {type(error).__name__}: {_message_of(error)}")
+        return None
 
 
 def _encode_result(result: Any) -> bytes:

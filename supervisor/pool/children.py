@@ -11,7 +11,7 @@ from typing import Final
 from supervisor import clock
 from supervisor.pool import kernel, messages
 from supervisor.pool.ledger import Held
-from supervisor.pool.messages import Notice, Outcome
+from supervisor.pool.messages import Notice, Outcome, Verb
 from supervisor.pool.output import Output
 from supervisor.pool.states import CHILD_MOVES, ChildState, move
 
@@ -105,7 +105,9 @@ class Child:
         """
         lease = held.lease
         counts = lease.failures, lease.deaths, lease.interruptions
-        meta = (lease.jid, lease.klass, lease.queue, lease.priority, *counts, lease.tags)
+        meta = (
+            lease.jid, lease.klass, lease.queue, lease.priority, *counts, lease.tags, lease.lane, lease.persistent
+        )  # fmt: skip
         if len(lease.raw) <= messages.INLINE_PAYLOAD_BYTES:
             packet = messages.pack_job(lease.token, meta, lease.raw, lease.is_bytes)
             self._jobs.send(packet, socket.MSG_DONTWAIT)
@@ -127,18 +129,20 @@ class Child:
         self.sent_bytes += held.size_bytes
 
     def read_talk(self) -> Iterator[Outcome]:
-        """What it has said since the last call. Ends quietly where the child is gone: its end is told by the zygote."""
+        """What it has said since the last call. Ends quietly where the child is gone: its end is told by the zygote.
+        Raises ValueError for nonsense.
+        """
         while True:
             try:
-                packet = self.talk.recv(messages.MAX_PACKET_BYTES)
+                packet, fds = kernel.receive(self.talk, messages.MAX_PACKET_BYTES, 1, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return
-            except ConnectionResetError:
-                continue  # told once: it is gone without having read all that we said; its own last words come now
+            except OSError as error:  # EMSGSIZE: longer than anything that we know
+                raise ValueError(str(error)) from error
             if not packet:
                 self.at_end = True
                 return
-            yield messages.unpack_outcome(packet)
+            yield _outcome(packet, fds)
 
     def answered(self) -> Held:
         """Its first job has been answered: it is no longer in its hands."""
@@ -222,3 +226,14 @@ class Child:
         self.output.close()
         if self._pidfd is not None:
             os.close(self._pidfd)
+
+
+def _outcome(packet: bytes, fds: list[int]) -> Outcome:
+    """Raises ValueError for what is none."""
+    if not fds:
+        return messages.unpack_outcome(packet)
+    body = kernel.read_sealed(fds[0], messages.MAX_COMPLETION_BYTES)
+    outcome = messages.unpack_outcome(packet)
+    if outcome.verb != Verb.FOLLOWED or outcome.body:
+        raise ValueError("a descriptor that nobody asked for")
+    return outcome._replace(body=body)

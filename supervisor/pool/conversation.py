@@ -8,9 +8,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from supervisor import clock
+from supervisor.engine.bells import Door
 from supervisor.engine.commands import GONE, LOST, MOST
 from supervisor.engine.exchange import (
+    Changed,
     Deregistered,
+    Due,
     Found,
     Granted,
     Left,
@@ -23,10 +26,10 @@ from supervisor.engine.exchange import (
     Wanted,
 )
 from supervisor.engine.jobs import LeaseRecord
-from supervisor.engine.outcomes import Answer
+from supervisor.engine.outcomes import ENDLESS, REFUSED, Answer, Returned
 from supervisor.engine.session import Session
 from supervisor.ops.events import Events
-from supervisor.pool import settlements
+from supervisor.pool import endings, settlements
 from supervisor.pool.dispatcher import Dispatcher
 from supervisor.pool.forks import Forks
 from supervisor.pool.ledger import Ledger
@@ -97,6 +100,8 @@ class Conversation:
                     self._ask_at = clock.monotonic() + _REFUSED_S
                 case Found():
                     self._on_found(answer)
+                case Changed():
+                    self._on_changed(answer)
                 case Timed():
                     self._renew_at = min(self._renew_at, clock.monotonic() + self._session.ttl_s / 3)
                 case Tidied(swept):
@@ -108,7 +113,13 @@ class Conversation:
 
     def _on_settled(self, answers: Sequence[Answer]) -> None:
         for held, verdict in zip(self._ledger.settled(), answers, strict=True):
-            settlements.say(self._events, self.tally, held, verdict)
+            if verdict == REFUSED:
+                self._ledger.end_again(held, endings.of_refusal(held.lease))
+            elif verdict == ENDLESS:
+                self._ledger.end_again(held, Returned(held.lease))
+            else:
+                settlements.say(self._events, self.tally, held, verdict)
+                held.outcome = None  # its child is remembered with it, and it may hold what followed
 
     def _on_renewed(self, leases: Sequence[LeaseRecord], expires_unix: Sequence[float]) -> None:
         lost = []
@@ -119,10 +130,25 @@ class Conversation:
         if lost:
             self._dispatcher.on_lost(lost)
 
+    def _on_changed(self, changed: Changed) -> None:
+        """Somebody wishes that we serve other queues."""
+        if changed.problem:
+            self._events.emit(
+                "master.warned",
+                message=f"the wish to serve {list(changed.patterns)} is not followed: {changed.problem}",
+            )
+            return
+        self._events.emit(
+            "queues.changed", queues=list(changed.patterns), order=changed.order, count=changed.count
+        )  # fmt: skip
+        self._ask = True
+
     def _on_found(self, found: Found) -> None:
         """The globs stand for other queues: there may be something in those, and their bells are to be waited for."""
         self._ask = True
-        self._events.emit("queues.resolved", added=found.added, removed=found.removed, count=len(self._session.names))
+        self._events.emit(
+            "queues.resolved", added=found.added, removed=found.removed, count=len(self._session.serving.names)
+        )
         if found.left_out:
             self._events.emit(
                 "master.warned",
@@ -164,15 +190,23 @@ class Conversation:
             self._renew_at = min(self._renew_at, clock.monotonic() + ttl_s / 3)
 
     def on_bell(self) -> None:
-        if not self._session.read_bell():
+        bells = self._session.bells
+        if not bells.read():
             return
-        for hint in self._session.mail:
+        for hint in bells.mail:
             if hint == b"queues":
-                self._session.look_for_queues()
+                self._session.serving.look_for_queues()
+            elif hint == b"serve":
+                self._session.serving.look_for_wish()
             elif hint == b"lost":
                 self._on_hint_of_loss()
-        self._session.mail.clear()
-        self._ask = self._ask or self._session.rang
+        bells.mail.clear()
+        if bells.timed_out:
+            self._session.serving.look_for_queues()  # hints may be lost, too
+        self._ask = self._ask or bells.rang
+
+    def on_door(self, door: Door) -> None:
+        self._session.doors.read(door)
 
     def _on_hint_of_loss(self) -> None:
         """Something that we hold was taken away, or we are unknown: renewing says what, and a lease if the latter."""
@@ -185,12 +219,13 @@ class Conversation:
         """Start the next exchange if there is a reason for one; wait for bells if there is none. Raises LinkLost."""
         if not self._session.idle:
             return
-        if self._session.waiting and not self._may_wait:
+        if self._session.bells.waiting and not self._may_wait:
             self._session.stop_waiting()  # else our wait would take bells that others could answer
+        self._ask = self._session.doors.take_knock(now_at) or self._ask
         wanted = self._due_lease(now_at)
         renewals = self._due_renewals(now_at)
         chores = self._upkeep.due(now_at) if self._leasing else None
-        looks = self._leasing and self._session.names_due
+        looks = self._leasing and self._session.serving.looks_due
         if wanted is not None or renewals or self._ledger.has_ended or chores or looks:
             if wanted is not None:
                 # A lease of none only passes a bell on: what there is, or when, is asked once a child can take it.
@@ -201,13 +236,13 @@ class Conversation:
 
     def leave(self) -> None:
         """Say good-bye, if nothing else is under way: no bell either, which would be lost with us. Raises LinkLost."""
-        if self._session.idle and not self._session.waiting and not self._session.rang:
+        if self._session.idle and not self._session.bells.waiting and not self._session.bells.rang:
             self._session.leave()
 
     @property
     def _may_wait(self) -> bool:
         """Whether a wait that was begun may go on."""
-        if not self._session.waits_for_queues:
+        if not self._session.bells.waits_for_queues:
             return self._leasing or not self.settled
         return self._leasing and self._forks.ready and not self._session.waits_for_others
 
@@ -216,24 +251,26 @@ class Conversation:
             self._ask, self._ask_at = True, math.inf
         if not self._ask:
             return None
-        if not self._session.names:
-            self._session.rang = False  # there was no bell: the wait for mail is over
+        if not self._session.serving.names:
+            self._session.bells.rang = False  # there was none: the wait for mail is over
             return None
         able = self._leasing and self._forks.ready and not self._ledger.ready
         count, starting = self._slots.capacity() if able else (0, 0)
-        if not count and not self._session.rang:
+        bells = self._session.bells
+        if not count and not bells.rang:
             return None
-        woken, self._session.rang = self._session.rang, False  # with a count of 0 the lease passes the bell on
-        return Wanted(min(count, MOST), starting, woken)
+        woken, bells.rang = bells.rang, False  # with a count of 0 the lease passes the bell on
+        return Wanted(min(count, MOST), starting, woken, self._forks.once)
 
-    def _due_renewals(self, now_at: float) -> list[tuple[LeaseRecord, bool]]:
-        started = [(lease, True) for lease in self._ledger.take_started()]
+    def _due_renewals(self, now_at: float) -> list[Due]:
+        started = [Due(lease, True) for lease in self._ledger.take_started()]
+        started += [Due(lease, True, (fraction, text)) for lease, (fraction, text) in self._ledger.take_progress()]
         if now_at < self._renew_at:
             return started
         if self._renew_at == -math.inf:
             self._session.drop_mail()  # one renewal answers all hints that came until now
         self._renew_at = now_at + self._session.ttl_s / 3
-        return started + [(lease, False) for lease in self._ledger.leases]
+        return started + [Due(lease) for lease in self._ledger.leases]
 
     def _wait(self, now_at: float) -> None:
         """Wait for work where a child could take it; with all of them busy for a while, or none to be had any more, for
@@ -241,11 +278,12 @@ class Conversation:
         session = self._session
         if self._leasing and self._forks.ready and self._slots.idle() and not self._ledger.ready:
             self._full_since_at = None
-            if not session.waiting:
+            session.doors.attend(session.serving.names)
+            if not session.bells.waiting:
                 session.wait_for_bells(queues=True)
-            elif not session.waits_for_queues:
+            elif not session.bells.waits_for_queues:
                 session.stop_waiting()
-        elif not self._slots.busy or session.waiting:
+        elif not self._slots.busy or session.bells.waiting:
             self._full_since_at = None
         else:
             self._full_since_at = self._full_since_at or now_at

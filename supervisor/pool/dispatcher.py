@@ -10,21 +10,32 @@ from typing import Final
 from supervisor import clock
 from supervisor.config import Config
 from supervisor.engine.jobs import LeaseRecord
-from supervisor.engine.outcomes import Released, Unknown
+from supervisor.engine.outcomes import Completed, Released, Unknown
 from supervisor.ops.events import Events
 from supervisor.pool import endings
 from supervisor.pool.children import Child
 from supervisor.pool.ledger import Held, Ledger
-from supervisor.pool.messages import HandlerSettings, Notice, Outcome, Reaped, Verb, unpack_trouble
+from supervisor.pool.messages import (
+    HandlerSettings,
+    Notice,
+    Outcome,
+    Reaped,
+    Verb,
+    unpack_progress,
+    unpack_trouble,
+)
 from supervisor.pool.pace import Pace
 from supervisor.pool.settlements import attempt_of
-from supervisor.pool.slots import Slots
+from supervisor.pool.slots import Slots, may_go_ahead
 from supervisor.pool.states import ChildState
 
 #: Between the signal that writes a child's Python stacks and its kill.
 _STACKS_S: Final = 0.1
 #: A child that has answered its last job must have exited by then.
 _EXIT_S: Final = 10.0
+#: More reports of progress than a child makes that was stopped, or we were, for long: twice a second and a reserve.
+_REPORTS: Final = 1000
+_REPORTS_PER_S: Final = 4
 #: When a job whose klass no handler of ours has is offered again.
 _UNKNOWN_S: Final = 10.0
 
@@ -43,13 +54,14 @@ class Dispatcher:
 
     def take_on(self, leases: Sequence[LeaseRecord], starting: int, handlers: Mapping[str, HandlerSettings]) -> None:
         """Leases that were granted, of which the engine takes the first `starting` to start at once."""
+        self._slots.only_idle = not all(map(may_go_ahead, leases))
         for index, lease in enumerate(leases):
             settings = handlers.get(lease.klass)
             held = Held(
                 lease,
                 settings or HandlerSettings(),
                 self._limit_s(lease, settings),
-                self._pace.of(lease.klass),
+                None if lease.persistent else self._pace.of(lease.klass),
                 index < starting,
             )
             self._ledger.add(held)
@@ -64,7 +76,7 @@ class Dispatcher:
             return lease.timeout_s
         if settings is not None and settings.timeout_s is not None:
             return settings.timeout_s
-        return self._config.job_timeout_s
+        return 0.0 if lease.persistent else self._config.job_timeout_s
 
     def place(self) -> None:
         """Send what is ready to the children that may have it. What nobody may have soon goes back, uncounted."""
@@ -113,10 +125,12 @@ class Dispatcher:
         self.place()
 
     def close(self) -> None:
-        """Nothing starts any more: hand back what has not."""
+        """Nothing starts any more: hand back what has not. What never ends by itself is to stop now."""
         self._open = False
         for child in self._slots:
             self.take_back(child)
+            if child.head is not None and child.head.lease.persistent:
+                self._stop(child, "drain")
         self.place()
 
     # from a child
@@ -129,6 +143,8 @@ class Dispatcher:
                     self._on_ready(child)
                 elif child.head is None or outcome.token != child.head.lease.token:
                     raise ValueError("an outcome for a job that is not in its hands")
+                elif outcome.verb == Verb.PROGRESS:
+                    self._on_progress(child.head, outcome)
                 else:
                     self._on_outcome(child, child.head, outcome)
         except (ValueError, TypeError, KeyError) as error:
@@ -141,6 +157,14 @@ class Dispatcher:
         elif child.state is not ChildState.DOOMED:
             raise ValueError("it is ready once only")
 
+    def _on_progress(self, head: Held, said: Outcome) -> None:
+        head.reports += 1
+        if head.reports > _REPORTS + _REPORTS_PER_S * (clock.monotonic() - head.started_at):
+            raise ValueError("its progress is told too often")
+        progress = unpack_progress(said.body)
+        if not head.lost:
+            self._ledger.has_progressed(head, progress)
+
     def _on_outcome(self, child: Child, head: Held, said: Outcome) -> None:
         lease = head.lease
         output = "" if said.verb == Verb.COMPLETED else child.output.last_of(lease.token)
@@ -150,7 +174,10 @@ class Dispatcher:
         child.answered()
         head.run_s = said.run_s
         self._slots.count_answer()
-        self._pace.learn(lease.klass, said.run_s)
+        if not lease.persistent:
+            self._pace.learn(lease.klass, said.run_s)
+        if said.verb == Verb.FOLLOWED and isinstance(outcome, Completed):
+            head.weight, head.weight_bytes = 1 + len(tuple(outcome.then)), len(said.body)
         if head.lost:
             self._events.emit("job.stale", jid=lease.jid, klass=lease.klass, verb=type(outcome).__name__.lower())
         else:

@@ -10,10 +10,21 @@ from typing import Any, Final
 
 import orjson
 
-from supervisor.engine.jobs import LeaseRecord
-from supervisor.engine.keys import NAME_BYTES
-from supervisor.engine.outcomes import Completed, Died, Failed, Outcome, Released, Retried
-from supervisor.pool.messages import MAX_RESULT_BYTES, HandlerSettings, Reaped, Trouble, Verb, unpack_trouble
+from supervisor.engine.checks import DATA_BYTES, UNSET
+from supervisor.engine.jobs import LeaseRecord, new_job
+from supervisor.engine.keys import NAME_BYTES, checked_name
+from supervisor.engine.outcomes import Completed, Died, Failed, Outcome, Released, Retried, Returned
+from supervisor.pool.messages import (
+    MAX_RESULT_BYTES,
+    Blob,
+    Completion,
+    HandlerSettings,
+    Reaped,
+    Trouble,
+    Verb,
+    unpack_completion,
+    unpack_trouble,
+)
 
 _LONGEST_BACKOFF_S: Final = 600.0
 #: Our own kills that are reasons of a death; every other one shows as its signal.
@@ -26,7 +37,10 @@ INTERRUPTIONS: Final = frozenset({"drain", "reload", "scaled", "zygote-lost"})
 def of_outcome(lease: LeaseRecord, verb: int, body: bytes, settings: HandlerSettings, output: str) -> Outcome:
     """What a child has said of its job. Raises ValueError or TypeError where it has said nonsense."""
     if verb == Verb.COMPLETED:
-        return Completed(lease, _result(body)) if body else Completed(lease)
+        result = _result(body)
+        return Returned(lease) if lease.persistent else Completed(lease, result)
+    if verb == Verb.FOLLOWED:
+        return _followed(lease, unpack_completion(body))
     trouble = unpack_trouble(body)
     if verb == Verb.INTERRUPTED:
         return Released(lease, started=True)
@@ -37,7 +51,7 @@ def of_outcome(lease: LeaseRecord, verb: int, body: bytes, settings: HandlerSett
         raise ValueError(f"no outcome has the number {verb}")
     return Retried(
         lease,
-        delay=_delay_s(trouble, lease.failures),
+        delay=_delay_s(trouble, lease),
         group=_group(trouble),
         message=trouble.message,
         default_retries=settings.retries,
@@ -45,7 +59,43 @@ def of_outcome(lease: LeaseRecord, verb: int, body: bytes, settings: HandlerSett
     )
 
 
-def _result(body: bytes) -> orjson.Fragment:
+def _followed(lease: LeaseRecord, said: Completion) -> Completed:
+    """All but the data is checked as if it came from a stranger. Data that is no JSON would be nobody's harm but its
+    own job's, which fails as broken; to read 256 MB of it here would be everybody's.
+    """
+    if lease.persistent:
+        raise ValueError("a persistent job does not complete")
+    then: list[dict[str, Any]] = []
+    for queue, klass, options, data in said.then:
+        new_job("put", queue, klass, None, options)
+        then.append({"queue": queue, "klass": klass, "data": _data(data), **options})
+    if said.next is None:
+        return Completed(lease, _result(said.result), then=then)
+    queue, delay_s, depends, data = said.next
+    Completed(lease, next=checked_name("next", queue), delay=delay_s, depends=depends).arguments(lease.worker, 0.0)
+    return Completed(
+        lease, _result(said.result), data=_data(data), next=queue, delay=delay_s, depends=depends, then=then
+    )  # fmt: skip
+
+
+def _data(blob: Blob) -> Any:
+    if len(blob.raw) > DATA_BYTES:
+        raise ValueError(f"data of {len(blob.raw)} bytes")
+    return UNSET if not blob.kind else blob.raw if blob.kind == "bytes" else orjson.Fragment(blob.raw)
+
+
+def of_refusal(lease: LeaseRecord) -> Failed:
+    """The job is done, but it cannot complete: the engine refuses what is to follow, and has done nothing of it."""
+    return Failed(
+        lease, "DependencyError",
+        "what is to follow its completion was refused: a job would wait for itself, or for one that too many wait for;"
+        " nothing of it was put",
+    )  # fmt: skip
+
+
+def _result(body: bytes) -> orjson.Fragment | None:
+    if not body:
+        return None
     if len(body) > MAX_RESULT_BYTES:
         raise ValueError(f"a result of {len(body)} bytes")
     orjson.loads(body)
@@ -60,11 +110,15 @@ def _group(trouble: Trouble) -> str | None:
     return printable.encode()[:NAME_BYTES].decode(errors="ignore") or None
 
 
-def _delay_s(trouble: Trouble, failures: int) -> float:
-    """As the handler asked; else exponential with full jitter, so that what failed together does not come together."""
+def _delay_s(trouble: Trouble, lease: LeaseRecord) -> float:
+    """As the handler asked; else exponential with full jitter, so that what failed together does not come together. A
+    persistent job comes back at once: the engine puts it off if it was held for a short time only.
+    """
     if trouble.delay_s is not None:
         return trouble.delay_s
-    return random.uniform(0, min(_LONGEST_BACKOFF_S, 2.0 ** min(failures, 30)))
+    if lease.persistent:
+        return 0.0
+    return random.uniform(0, min(_LONGEST_BACKOFF_S, 2.0 ** min(lease.failures, 30)))
 
 
 def of_death(

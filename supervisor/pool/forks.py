@@ -94,6 +94,7 @@ class Forks:
         self._alone = ("", 0)  # the job that ran alone at the last losses of a zygote, and how many those were
         self._exits: dict[int, int] = {}  # wait statuses of zygotes, by pid
         self.handlers: dict[str, HandlerSettings] = {}
+        self.once: tuple[str, ...] = ()  # those of them whose jobs never start twice
         self.boot_failure: BootFailed | None = None
         self._closing = False
         self._open_files = kernel.allow_open_files()
@@ -155,6 +156,7 @@ class Forks:
         boot_s, zygote.ready, zygote.deadline_at = clock.monotonic() - zygote.started_at, True, None
         self._spawn_after_at = 0.0
         self.handlers = {name: HandlerSettings(**settings) for name, settings in handlers.items()}
+        self.once = tuple(name for name, settings in self.handlers.items() if settings.at_most_once)
         self._events.emit(
             "zygote.ready", zygote=zygote.number, pid=zygote.pid, handlers=sorted(self.handlers),
             boot_ms=round(boot_s * 1000), threads=threads or None,

@@ -5,9 +5,10 @@ Runs in zygote and children. Owns the registry. Must not import redis: every chi
 
 import importlib
 import inspect
+import math
 import pkgutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -17,6 +18,8 @@ from supervisor.config import parse_duration
 from supervisor.pool.messages import MAX_DELAY_S, HandlerSettings
 
 Function = Callable[..., Any]
+#: Seconds until the next try; of a list one by one, the last one repeats; a function is given the failures so far.
+Backoff = float | str | Sequence[float | str] | Callable[[int], float]
 F = TypeVar("F", bound=Function)
 
 
@@ -59,6 +62,20 @@ class Handler:
     name: str | None
     settings: HandlerSettings
     is_async: bool
+    backoff: tuple[float, ...] | Callable[[int], object] | None = None
+
+    def backoff_s(self, failures: int) -> float | None:
+        """How long to wait before the next try, by its own `backoff`; None: it has none. `failures`: before this one.
+        Raises whatever a foreign function raises, and ValueError for nonsense that it answers.
+        """
+        if self.backoff is None:
+            return None
+        if isinstance(self.backoff, tuple):
+            return self.backoff[min(failures, len(self.backoff) - 1)]
+        answer = self.backoff(failures)
+        if isinstance(answer, bool) or not isinstance(answer, int | float) or not 0 <= answer <= MAX_DELAY_S:
+            raise ValueError(f"it answers {answer!r:.100} for {failures} failures; give seconds, 0 or more")
+        return float(answer)
 
 
 class HandlersError(Exception):
@@ -83,6 +100,8 @@ def handler(
     on_error: str | None = None,
     on_death: str | None = None,
     max_deaths: int | None = None,
+    backoff: Backoff | None = None,
+    at_most_once: bool = False,
 ) -> Callable[[F], F]: ...
 
 
@@ -96,12 +115,16 @@ def handler(
     on_error: str | None = None,
     on_death: str | None = None,
     max_deaths: int | None = None,
+    backoff: Backoff | None = None,
+    at_most_once: bool = False,
 ) -> Any:
     """Register a function, or coroutine function, that takes one `job`, under its module path and name (or `name`).
 
     `timeout`: seconds or "30s", after which the job's process tree is killed; 0 for none. `retries`: how often an
     exception is forgiven. `on_error`, `on_death`: "retry" or "fail". `max_deaths`: how many deaths of its child a job
-    survives, 0 for any number. None leaves the choice to the `run` flag or the default. Raises ValueError or TypeError.
+    survives, 0 for any number. `backoff`: how long an exception puts it off: seconds, a list of them (the last one
+    repeats), or a function of the failures before this one. `at_most_once`: what has started once never starts again.
+    None leaves the choice to the `run` flag or the default. Raises ValueError or TypeError.
     """
     _check_name(name)
     settings = HandlerSettings(
@@ -110,14 +133,16 @@ def handler(
         on_error=_choice("on_error", on_error),
         on_death=_choice("on_death", on_death),
         max_deaths=_count("max_deaths", max_deaths),
+        at_most_once=_truth("at_most_once", at_most_once),
     )
+    steps = _backoff(backoff)
 
     def register(function: F) -> F:
         if not callable(function):
             raise TypeError(f"@handler takes a function, not {function!r}")
         if name is None and not hasattr(function, "__name__"):
             raise TypeError(f"@handler: {function!r} has no name of its own; give it one with name=")
-        _registered.append(Handler(function, name, settings, inspect.iscoroutinefunction(function)))
+        _registered.append(Handler(function, name, settings, inspect.iscoroutinefunction(function), steps))
         return function
 
     return register if function is None else register(function)
@@ -155,6 +180,31 @@ def _choice(option: str, value: str | None) -> str | None:
     if value not in (None, "retry", "fail"):
         raise ValueError(f"@handler({option}={value!r}): write 'retry' or 'fail'")
     return value
+
+
+def _truth(option: str, value: bool) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"@handler({option}={value!r}): write True or False")
+    return value
+
+
+def _backoff(value: Backoff | None) -> tuple[float, ...] | Callable[[int], object] | None:
+    if value is None or callable(value):
+        return value
+    if isinstance(value, int | float | str):
+        return (_delay(value),)
+    if not isinstance(value, list | tuple) or not value:
+        raise ValueError(
+            f"@handler(backoff={value!r}): write seconds, a list of seconds, or a function of the failures"
+        )
+    return tuple(_delay(each) for each in value)
+
+
+def _delay(value: float | str) -> float:
+    delay_s = _seconds("backoff", value)
+    if not math.isfinite(delay_s) or delay_s > MAX_DELAY_S:
+        raise ValueError(f"@handler(backoff={value!r}): at most {MAX_DELAY_S:g} seconds")
+    return delay_s
 
 
 def load(root: str) -> dict[str, Handler]:

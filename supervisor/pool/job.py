@@ -1,26 +1,59 @@
-"""The job as its handler sees it. Runs in children. Holds data only; must not import redis."""
+"""The job as its handler sees it. Runs in children. Holds what the handler says until the job ends; must not import
+redis, nor send anything but progress.
+"""
 
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
-from supervisor.pool.messages import JobMessage
+from supervisor import clock
+from supervisor.engine.checks import (
+    DATA_BYTES,
+    UNSET,
+    checked_lines,
+    checked_number,
+    checked_text,
+    milliseconds,
+    to_data,
+    to_new_data,
+)
+from supervisor.engine.jobs import MOST_PARENTS, new_job
+from supervisor.engine.keys import checked_name
+from supervisor.pool.messages import (
+    MAX_FOLLOWERS,
+    MAX_PROGRESS_CHARS,
+    Blob,
+    Completion,
+    Follower,
+    JobMessage,
+    Progress,
+    Stage,
+)
+
+#: For what follows one completion: the data of one job of the largest size, and a little for all that is said of it.
+ROOM_BYTES: Final = DATA_BYTES + 512 * 1024
+_HEAD_BYTES: Final = 256  # a queue, a klass and sizes
+#: Between two reports of progress. The first is sent at once, and the last one when the job ends.
+PROGRESS_S: Final = 0.5
 
 
 class Job:
     """One start of one job.
 
-    `jid klass queue priority tags` as put; `token` of this lease; `failures deaths interruptions`: how earlier starts
-    ended; `attempt`: 1 at the first start; `raw`: the payload's bytes; `workdir`: the current directory, its own and
-    empty.
+    `jid klass queue lane priority tags` as put; `token` of this lease; `failures deaths interruptions`: how earlier
+    starts ended; `attempt`: 1 at the first start; `raw`: the payload's bytes; `workdir`: the current directory, its own
+    and empty.
     """
 
-    def __init__(self, message: JobMessage, raw: bytes, workdir: str) -> None:
+    def __init__(self, message: JobMessage, raw: bytes, workdir: str, report: Callable[[Progress], None]) -> None:
+        """`report` takes progress, at most every PROGRESS_S."""
         self.jid = message.jid
         self.klass = message.klass
         self.queue = message.queue
+        self.lane = message.lane
         self.priority = message.priority
         self.token = message.token
         self.failures = message.failures
@@ -30,6 +63,14 @@ class Job:
         self.raw = raw
         self._workdir = workdir
         self._is_bytes = message.is_bytes
+        self._persistent = message.persistent
+        self._next: Stage | None = None
+        self._then: list[Follower] = []
+        self._room_bytes = ROOM_BYTES
+        self._report = report
+        self._unreported: Progress | None = None
+        self._report_at = 0.0
+        self._told_to_stop = False
 
     @property
     def attempt(self) -> int:
@@ -46,3 +87,83 @@ class Job:
 
     def __repr__(self) -> str:
         return f"<Job {self.klass} {self.jid} attempt {self.attempt}>"
+
+    # what follows
+
+    def put(self, queue: str, klass: str, data: Any = None, **options: Any) -> str:
+        """Put a job in the same step in which this one completes: if it does not complete, nothing is put. The options
+        are those of `Queue.put`. Answers the jid. At most 1,000 jobs and 256 MB. Raises TypeError or ValueError.
+        """
+        self._check_completes("put")
+        if len(self._then) >= MAX_FOLLOWERS:
+            raise ValueError(f"job.put: at most {MAX_FOLLOWERS} jobs can be put with one completion")
+        given = {name: _listed(value) for name, value in options.items()}
+        kind, raw = to_data("data", data)
+        job = new_job("put", queue, klass, raw if kind == "bytes" else orjson.Fragment(raw), given)
+        self._take_room("put", len(raw) + len(orjson.dumps(given)) + _HEAD_BYTES)
+        self._then.append(Follower(queue, klass, {**given, "jid": job.jid}, Blob(kind, raw)))
+        return job.jid
+
+    def next(self, queue: str, data: Any = UNSET, delay: float = 0, depends: Iterable[str] = ()) -> None:
+        """Have this job go on in that queue once the handler has returned, with new data if given, after `delay`
+        seconds and the jobs of `depends`. Once per run. Raises TypeError or ValueError.
+        """
+        self._check_completes("next")
+        if self._next is not None:
+            raise ValueError(f"job.next: this job goes on in {self._next.queue!r} already; call it once")
+        parents = checked_lines("depends", depends, MOST_PARENTS).split("\n")
+        delay_s = milliseconds("delay", delay, least=0) / 1000
+        kind, raw = to_new_data("data", data)
+        stage = Stage(checked_name("queue", queue), delay_s, [jid for jid in parents if jid], Blob(kind, raw))
+        self._take_room("next", len(raw) + sum(map(len, stage.depends)) * 4 + _HEAD_BYTES)
+        self._next = stage
+
+    def _check_completes(self, call: str) -> None:
+        if self._persistent:
+            raise ValueError(f"job.{call}: a persistent job never completes, so nothing can follow its completion")
+
+    def _take_room(self, call: str, size_bytes: int) -> None:
+        if size_bytes > self._room_bytes:
+            raise ValueError(f"job.{call}: at most {DATA_BYTES >> 20} MB of all together can follow one completion")
+        self._room_bytes -= size_bytes
+
+    def completion(self, result: bytes) -> Completion | None:
+        """The completion with what follows; None if nothing does."""
+        return Completion(result, self._next, self._then) if self._next or self._then else None
+
+    # meanwhile
+
+    def progress(self, fraction: float, text: str = "") -> None:
+        """Tell how far it is: a fraction from 0 to 1, and a word about it of at most 1,000 characters. Never waits.
+        What comes within half a second of the last report is told with the next one, or when the job ends. Raises
+        TypeError or ValueError.
+        """
+        if not 0 <= checked_number("fraction", fraction) <= 1:
+            raise ValueError(f"fraction must be from 0 to 1: {fraction!r}")
+        if len(checked_text("text", text)) > MAX_PROGRESS_CHARS:
+            raise ValueError(f"text must have at most {MAX_PROGRESS_CHARS} characters, not {len(text)}")
+        self._unreported = Progress(float(fraction), text)
+        if clock.monotonic() >= self._report_at:
+            self.report_progress()
+
+    def report_progress(self) -> None:
+        """What has been told last, if it was not reported yet."""
+        if self._unreported is not None:
+            self._report_at = clock.monotonic() + PROGRESS_S
+            self._report(self._unreported)
+            self._unreported = None
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether the handler has been asked to stop; it stays so, also where it has caught Interrupted."""
+        return self._told_to_stop
+
+    def tell_to_stop(self) -> None:
+        self._told_to_stop = True
+
+
+def _listed(value: Any) -> Any:
+    """An option that can be read twice, and sent: tags and jids may come from a generator."""
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping):
+        return list(value)
+    return value

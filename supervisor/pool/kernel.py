@@ -25,6 +25,10 @@ _SFD_CLOEXEC: Final = os.O_CLOEXEC
 _SIGINFO_BYTES: Final = 128  # sizeof(struct signalfd_siginfo)
 _FIONREAD: Final = 0x541B
 _CHILDREN_BYTES: Final = 2**20  # the kernel fills a read with whole pids
+_SEALED: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+
+#: What `receive` reads into: a new buffer for each packet would cost ten times the call.
+_packet = bytearray()
 
 #: Reserved for the supervisor in every child: "read the reason on `talk`" and "write all Python stacks to stderr".
 NOTICE_SIGNAL: Final = signal.SIGRTMIN + 5
@@ -146,8 +150,7 @@ def sealed_memfd(parts: Iterable[bytes]) -> int:
             view = memoryview(part)
             while view:
                 view = view[os.write(fd, view) :]
-        seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALED | fcntl.F_SEAL_SEAL)
     except BaseException:
         os.close(fd)
         raise
@@ -161,14 +164,34 @@ def read_memfd(fd: int) -> bytes:
         return file.read()
 
 
+def read_sealed(fd: int, most_bytes: int) -> bytes:
+    """The whole content of a memfd from somebody who is not trusted; closes it. Raises ValueError if reading it could
+    block, or it could change or be cut meanwhile, or it is larger.
+    """
+    try:
+        if fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALED != _SEALED:
+            raise ValueError("a descriptor that is not sealed")
+        size_bytes = os.fstat(fd).st_size
+        if size_bytes > most_bytes:
+            raise ValueError(f"{size_bytes} bytes in a memfd, the limit is {most_bytes}")
+        return os.pread(fd, size_bytes, 0)
+    except OSError as error:  # EINVAL: nothing that can be sealed
+        raise ValueError(f"a descriptor of something else than a memfd ({error})") from error
+    finally:
+        os.close(fd)
+
+
 def receive(sock: socket.socket, size: int, max_fds: int, flags: int = 0) -> tuple[bytes, list[int]]:
     """One packet and the descriptors that came with it, closed on exec (`socket.recv_fds` loses that flag).
 
-    Blocks unless `flags` says MSG_DONTWAIT. An empty packet means that the other end is gone.
+    Blocks unless `flags` says MSG_DONTWAIT. An empty packet means that the other end is gone. For one thread at a time.
     """
+    if len(_packet) < size:
+        _packet.extend(bytes(size - len(_packet)))
+    room = memoryview(_packet)[:size]
     try:
-        data, ancillary, message_flags, _address = sock.recvmsg(
-            size, socket.CMSG_LEN(max_fds * 4), flags | socket.MSG_CMSG_CLOEXEC
+        got, ancillary, message_flags, _address = sock.recvmsg_into(
+            (room,), socket.CMSG_LEN(max_fds * 4), flags | socket.MSG_CMSG_CLOEXEC
         )
     except ConnectionResetError:
         # Told once: it is gone without having read all that we said. Its own last words come now.
@@ -181,7 +204,7 @@ def receive(sock: socket.socket, size: int, max_fds: int, flags: int = 0) -> tup
         for fd in fds:
             os.close(fd)
         raise OSError(errno.EMSGSIZE, f"packet longer than {size} bytes")
-    return data, fds
+    return bytes(room[:got]), fds
 
 
 def send(sock: socket.socket, data: bytes, fds: Iterable[int] = (), flags: int = 0) -> None:

@@ -5,19 +5,22 @@ next exchange), settling (the exchange with its outcome is under way).
 """
 
 from collections import deque
-from typing import Any
+from typing import Any, Final
 
 from supervisor.engine.jobs import LeaseRecord
 from supervisor.engine.outcomes import Outcome
-from supervisor.pool.messages import HandlerSettings
+from supervisor.pool.messages import HandlerSettings, Progress
+
+#: Of data in one exchange, unless one outcome alone has more: the server drops a connection that sends 1 GB at once.
+MOST_BYTES: Final = 64 * 2**20
 
 
 class Held:
     """One lease in the master's hands."""
 
     __slots__ = (
-        "child", "estimate_s", "lease", "limit_s", "lost", "outcome", "run_s", "said", "settings", "size_bytes",
-        "started_at", "told_started",
+        "child", "estimate_s", "lease", "limit_s", "lost", "outcome", "progress", "reports", "run_s", "said",
+        "settings", "size_bytes", "started_at", "told_started", "weight", "weight_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -39,6 +42,9 @@ class Held:
         self.child = 0  # the number of the child that has or had it
         self.run_s = 0.0
         self.outcome: Outcome | None = None
+        self.weight, self.weight_bytes = 1, 0  # of the outcome: how many jobs it concerns, and their data
+        self.progress: Progress | None = None  # the last one, until it goes with an exchange
+        self.reports = 0  # how often the child has told of it
         self.said: dict[str, Any] = {}  # what the log is to say of its end, beside the outcome
 
 
@@ -49,6 +55,7 @@ class Ledger:
         self._ended: deque[Held] = deque()
         self._settling: list[Held] = []
         self._started: list[Held] = []
+        self._progressed: dict[int, Held] = {}
 
     def __len__(self) -> int:
         """How many leases have no accepted end yet."""
@@ -91,14 +98,32 @@ class Ledger:
         started, self._started = self._started, []
         return [held.lease for held in started if held.lease.token in self._held]
 
+    def has_progressed(self, held: Held, progress: Progress) -> None:
+        """What was told before, and has not gone with an exchange, nobody needs any more."""
+        held.progress = progress
+        self._progressed[held.lease.token] = held
+
+    def take_progress(self) -> list[tuple[LeaseRecord, Progress]]:
+        """Also of jobs that have ended since; not of those that are settled."""
+        told, self._progressed = self._progressed, {}
+        return [(held.lease, held.progress) for held in told.values() if held.progress is not None and not held.lost]
+
     @property
     def has_ended(self) -> bool:
         return bool(self._ended)
 
     def settle_next(self, most: int) -> list[Outcome]:
-        """The outcomes of the next exchange; they are settling until `settled`, also across an outage."""
+        """The outcomes of the next exchange, of at most so many jobs and MOST_BYTES of data, or one; they are settling
+        until `settled`, also across an outage.
+        """
         assert not self._settling
-        self._settling = [self._ended.popleft() for _ in range(min(most, len(self._ended)))]
+        weight = weight_bytes = 0
+        while self._ended:
+            weight += self._ended[0].weight
+            weight_bytes += self._ended[0].weight_bytes
+            if self._settling and (weight > most or weight_bytes > MOST_BYTES):
+                break
+            self._settling.append(self._ended.popleft())
         for held in self._settling:
             self._drop(held)
         return [held.outcome for held in self._settling if held.outcome is not None]
@@ -107,6 +132,12 @@ class Ledger:
         # A server that has lost its last writes draws the same tokens again: another lease may have this one.
         if self._held.get(held.lease.token) is held:
             del self._held[held.lease.token]
+
+    def end_again(self, held: Held, outcome: Outcome) -> None:
+        """Its outcome was refused, and the lease goes on: it ends in another way."""
+        held.weight, held.weight_bytes = 1, 0
+        self.add(held)
+        self.end(held, outcome)
 
     def settled(self) -> list[Held]:
         """The exchange has been answered: those whose outcomes it had, in their order."""

@@ -17,10 +17,11 @@ from setproctitle import setproctitle
 
 from supervisor import clock
 from supervisor.config import Config, Exit, redacted
+from supervisor.engine.bells import BellRang, DoorsMade, DoorSpoke
 from supervisor.engine.keys import Namespace
 from supervisor.engine.link import LinkLost
 from supervisor.engine.orders import Queues
-from supervisor.engine.session import BellRang, ConnectionMade, RepliesCame, Session
+from supervisor.engine.session import ConnectionMade, RepliesCame, Session
 from supervisor.ops.events import Events
 from supervisor.pool import environment, kernel
 from supervisor.pool.children import Child
@@ -135,6 +136,10 @@ class Master:
                 self._forks.on_ended(child)
             case BellRang():
                 self._conversation.on_bell()
+            case DoorSpoke(door):
+                self._conversation.on_door(door)
+            case DoorsMade():
+                self._session.doors.finish_making()
             case SignalCame():
                 for received in self._signals.read():
                     self._on_signal(received)
@@ -213,7 +218,7 @@ class Master:
         state = f"{self._slots.busy}/{self._slots.processes} busy"
         if self._ladder is not None:
             state += f", {self._phase.value}, {max(0.0, self._ladder.kill_at - now_at):.0f} s left"
-        self._title = f"leasehold: master {','.join(self._config.queue)}  {state}"
+        self._title = f"leasehold: master {','.join(self._session.serving.patterns)}  {state}"
         if self._title != self._title_shown and now_at >= self._title_at:
             self._title_shown, self._title_at = self._title, now_at + _SHOW_S
             setproctitle(self._title)
@@ -301,7 +306,7 @@ class Master:
         tally = self._conversation.tally
         self._events.emit(
             "master.stopped", exit_code=int(self._exit), completed=tally.completed, retried=tally.retried,
-            failed=tally.failed, died=tally.died, released=tally.released,
+            failed=tally.failed, died=tally.died, released=tally.released, returned=tally.returned,
             uptime_s=round(clock.monotonic() - self._began_at, 3),
         )  # fmt: skip
         failure = self._forks.boot_failure

@@ -2,7 +2,8 @@
 
 control  master <-> zygote    one JSON array per packet, its first element the message's name, descriptors beside it
 jobs     master  -> child     one job per packet (`pack_job`); the master keeps a duplicate of the receiving end
-talk     master <-> child     outcomes, readiness and notices (`pack_outcome`, `READY`, `pack_notice`)
+talk     master <-> child     outcomes, readiness, progress and notices (`pack_outcome`, `READY`, `pack_progress`,
+                              `pack_notice`); what follows a completion is packed by `pack_completion`
 """
 
 from dataclasses import dataclass, fields
@@ -20,9 +21,14 @@ CONTROL_FD: Final = 3
 MAX_PACKET_BYTES: Final = 200_000
 INLINE_PAYLOAD_BYTES: Final = 16 * 1024
 MAX_DELAY_S: Final = 1e9
+INLINE_COMPLETION_BYTES: Final = 128 * 1024
 MAX_RESULT_BYTES: Final = 64 * 1024
 MAX_MESSAGE_CHARS: Final = 4 * 1024
 MAX_TRACEBACK_CHARS: Final = 16 * 1024
+MAX_PROGRESS_CHARS: Final = 1000
+#: What one completion may bring along: that many jobs to put, and that much of all together.
+MAX_FOLLOWERS: Final = 1000
+MAX_COMPLETION_BYTES: Final = 257 * 1024 * 1024
 
 
 # control: master -> zygote -------------------------------------------------------------------------------------------
@@ -121,6 +127,7 @@ class HandlerSettings:
     on_error: str | None = None
     on_death: str | None = None
     max_deaths: int | None = None
+    at_most_once: bool = False
 
 
 # jobs: master -> child -----------------------------------------------------------------------------------------------
@@ -142,14 +149,17 @@ class JobMessage(NamedTuple):
     deaths: int
     interruptions: int
     tags: list[str]
+    lane: str | None
+    persistent: bool
     is_bytes: bool
     payload: bytes | None
 
 
-def pack_job(
-    token: int, meta: tuple[str, str, str, int, int, int, int, list[str]], payload: bytes | None, is_bytes: bool
-) -> bytes:
-    """`meta`: jid, klass, queue, priority, failures, deaths, interruptions, tags. `payload` None: it is in a memfd."""
+Meta = tuple[str, str, str, int, int, int, int, list[str], str | None, bool]
+
+
+def pack_job(token: int, meta: Meta, payload: bytes | None, is_bytes: bool) -> bytes:
+    """`meta`: the fields of JobMessage from jid to persistent. `payload` None: it is in a memfd."""
     head = orjson.dumps(meta)
     flags = (_IS_BYTES if is_bytes else 0) | (_IN_MEMFD if payload is None else 0)
     return _JOB_HEAD.pack(token, len(head), flags) + head + (payload or b"")
@@ -158,10 +168,9 @@ def pack_job(
 def unpack_job(packet: bytes) -> JobMessage:
     token, length, flags = _JOB_HEAD.unpack_from(packet)
     start = _JOB_HEAD.size
-    jid, klass, queue, priority, failures, deaths, interruptions, tags = orjson.loads(packet[start : start + length])
+    meta = orjson.loads(packet[start : start + length])
     payload = None if flags & _IN_MEMFD else packet[start + length :]
-    own = bool(flags & _IS_BYTES)
-    return JobMessage(token, jid, klass, queue, priority, failures, deaths, interruptions, tags, own, payload)
+    return JobMessage._make((token, *meta, bool(flags & _IS_BYTES), payload))
 
 
 def token_of(packet: bytes) -> int:
@@ -181,6 +190,8 @@ class Verb(IntEnum):
     RETRIED = 2  # body: Trouble as JSON
     FAILED = 3  # body: Trouble as JSON
     INTERRUPTED = 4  # the notice left the handler
+    FOLLOWED = 5  # completed, and something follows; body: a Completion, here or in the memfd that came with the packet
+    PROGRESS = 6  # no outcome: how far the job is; body: Progress as JSON
 
 
 _OUTCOME_HEAD: Final = Struct("<BQI")  # verb, token, run time in µs (saturated)
@@ -237,6 +248,123 @@ def unpack_trouble(body: bytes) -> Trouble:
     if not said or (delay_s is not None and (type(delay_s) not in (int, float) or not 0 <= delay_s <= MAX_DELAY_S)):
         raise ValueError(f"not the description of a failure: {body[:100]!r}")
     return Trouble(group, message, traceback, delay_s)
+
+
+class Blob(NamedTuple):
+    """The data of a job to be. `kind`: json, bytes, or nothing where it stays as it is."""
+
+    kind: str
+    raw: bytes
+
+
+class Stage(NamedTuple):
+    """Where a completed job goes on."""
+
+    queue: str
+    delay_s: float
+    depends: list[str]
+    data: Blob
+
+
+class Follower(NamedTuple):
+    """A job to put in the same step."""
+
+    queue: str
+    klass: str
+    options: dict[str, Any]
+    data: Blob
+
+
+class Completion(NamedTuple):
+    """A completed job's result as JSON, or nothing, and what follows."""
+
+    result: bytes
+    next: Stage | None
+    then: list[Follower]
+
+
+_COMPLETION_HEAD: Final = Struct("<I")  # length of the head; behind it lie the result and all data, one after another
+
+
+def pack_completion(completion: Completion) -> list[bytes]:
+    """Its parts, to be sent one after another."""
+    blobs = [each.data for each in completion.then]
+    following = None
+    if completion.next is not None:
+        queue, delay_s, depends, data = completion.next
+        following = (queue, delay_s, depends, data.kind, len(data.raw))
+        blobs.insert(0, data)
+    then = [(one.queue, one.klass, one.options, one.data.kind, len(one.data.raw)) for one in completion.then]
+    head = orjson.dumps((len(completion.result), following, then))
+    return [_COMPLETION_HEAD.pack(len(head)), head, completion.result, *(blob.raw for blob in blobs)]
+
+
+def unpack_completion(body: bytes) -> Completion:
+    """Raises ValueError or TypeError for what `pack_completion` does not make; what is said of jobs is not judged."""
+    if len(body) < _COMPLETION_HEAD.size:
+        raise ValueError(f"not a completion: {body!r}")
+    start = _COMPLETION_HEAD.size + _COMPLETION_HEAD.unpack_from(body)[0]
+    result_bytes, following, then = orjson.loads(body[_COMPLETION_HEAD.size : start])
+    rest = _Rest(body, start)
+    result = rest.take(result_bytes)
+    stage = None
+    if following is not None:
+        queue, delay_s, depends, kind, size_bytes = following
+        stage = Stage(queue, delay_s, depends, Blob(_kind(kind, "", "json", "bytes"), rest.take(size_bytes)))
+    if type(then) is not list or len(then) > MAX_FOLLOWERS:
+        raise ValueError("not a list of jobs to put")
+    followers = []
+    for queue, klass, options, kind, size_bytes in then:
+        if type(options) is not dict:
+            raise ValueError(f"not the options of a job: {options!r:.100}")
+        followers.append(Follower(queue, klass, options, Blob(_kind(kind, "json", "bytes"), rest.take(size_bytes))))
+    rest.check_end()
+    return Completion(result, stage, followers)
+
+
+class _Rest:
+    """What is left of a body."""
+
+    def __init__(self, body: bytes, start: int) -> None:
+        self._body = body
+        self._at = start
+
+    def take(self, size_bytes: object) -> bytes:
+        if type(size_bytes) is not int or not 0 <= size_bytes <= len(self._body) - self._at:
+            raise ValueError(f"not a size: {size_bytes!r:.100}")
+        self._at += size_bytes
+        return self._body[self._at - size_bytes : self._at]
+
+    def check_end(self) -> None:
+        if self._at != len(self._body):
+            raise ValueError(f"{len(self._body) - self._at} bytes too many")
+
+
+def _kind(kind: object, *known: str) -> str:
+    if type(kind) is not str or kind not in known:
+        raise ValueError(f"no kind of data: {kind!r:.100}")
+    return kind
+
+
+class Progress(NamedTuple):
+    """How far a job is, from 0 to 1, and a word about it."""
+
+    fraction: float
+    text: str
+
+
+def pack_progress(token: int, progress: Progress) -> bytes:
+    return pack_outcome(Verb.PROGRESS, token, 0.0, orjson.dumps(tuple(progress)))
+
+
+def unpack_progress(body: bytes) -> Progress:
+    """Raises ValueError or TypeError for what `pack_progress` does not make."""
+    fraction, text = orjson.loads(body)
+    if type(fraction) not in (int, float) or not 0 <= fraction <= 1:
+        raise ValueError(f"not a fraction: {fraction!r:.100}")
+    if type(text) is not str or len(text) > MAX_PROGRESS_CHARS:
+        raise ValueError(f"not a word about it: {text!r:.100}")
+    return Progress(fraction, text)
 
 
 # talk: master -> child -----------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from supervisor.engine.jobs import LeaseRecord
-from supervisor.engine.outcomes import Answer, Completed, Died, Failed, Released, Retried
+from supervisor.engine.outcomes import Answer, Completed, Died, Failed, Released, Retried, Returned
 from supervisor.ops.events import Events
 from supervisor.pool.ledger import Held
 
@@ -17,6 +17,7 @@ class Tally:
     failed: int = 0
     died: int = 0
     released: int = 0
+    returned: int = 0
 
 
 def attempt_of(lease: LeaseRecord) -> int:
@@ -35,6 +36,9 @@ def say(events: Events, tally: Tally, held: Held, verdict: Answer) -> None:
         case Completed():
             tally.completed += 1
             events.emit("job.completed", **what, **run, child=held.child)
+        case Returned():
+            tally.returned += 1
+            events.emit("job.returned", **what, **run, child=held.child)
         case Retried() if isinstance(verdict, int) and verdict >= 0:
             tally.retried += 1
             events.emit(

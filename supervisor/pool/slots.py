@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from supervisor import clock
+from supervisor.engine.jobs import LeaseRecord
 from supervisor.pool.children import MAX_SENT, MAX_SENT_BYTES, Child, charge
 from supervisor.pool.ledger import Held
 from supervisor.pool.messages import INLINE_PAYLOAD_BYTES
@@ -14,6 +15,13 @@ _MOST_SPAWNING = 32
 #: What a packet may have beside its payload.
 _HEAD_BYTES = 1024
 _TAG_BYTES = 2 * 64 + 3  # at the most: quoted, in JSON
+
+
+def may_go_ahead(lease: LeaseRecord) -> bool:
+    """Whether a job may wait at a child that is busy. One without an end, or without a second try, waits for an idle
+    one; one whose child has died may end this one's, too.
+    """
+    return not (lease.persistent or lease.at_most_once or lease.deaths)
 
 
 class Slots:
@@ -28,6 +36,7 @@ class Slots:
         self._pace = pace
         self._children: dict[int, Child] = {}
         self.answered = 0  # jobs, so far
+        self.only_idle = False  # what is there to lease may not be sent ahead
         self._cautious_until_at = 0.0
         self._cautious = 0  # so many jobs must have ended before more than one runs at once
 
@@ -115,7 +124,7 @@ class Slots:
         """How many jobs to lease now, and how many of them would start at once."""
         idle = len(self.idle())
         recent_s = self._pace.recent_s
-        if recent_s is None or recent_s > self._ahead_s or self.cautious:
+        if recent_s is None or recent_s > self._ahead_s or self.cautious or self.only_idle:
             return idle, idle
         ahead = 0
         free = idle
@@ -159,8 +168,8 @@ class Slots:
         )
 
     def _fits(self, held: Held, child: Child) -> bool:
-        """Whether the job will start within the time that jobs may be sent ahead; after a death it never is."""
-        if held.estimate_s is None or held.lease.deaths or child.sent_s + held.estimate_s > self._ahead_s:
+        """Whether the job will start within the time that jobs may be sent ahead, if it may be sent ahead at all."""
+        if held.estimate_s is None or not may_go_ahead(held.lease) or child.sent_s + held.estimate_s > self._ahead_s:
             return False
         head_bytes = _HEAD_BYTES + _TAG_BYTES * len(held.lease.tags)
         return child.sent_bytes + charge(min(len(held.lease.raw), INLINE_PAYLOAD_BYTES) + head_bytes) <= MAX_SENT_BYTES

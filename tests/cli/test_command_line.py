@@ -100,7 +100,7 @@ WRONG_USE = [
     (["failed", "--limit", "0"], "--limit '0'"),
     (["failed", "--limit", "x"], "--limit 'x'"),
     (["failed", "a", "b"], "'b'"),
-    (["queues", "emails"], "'emails'"),
+    (["sweep", "emails"], "'emails'"),
     (["demo", "--jobs", "3"], "--jobs '3'"),
     (["demo", "now"], "'now'"),
 ]

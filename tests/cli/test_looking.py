@@ -14,6 +14,9 @@ def queue(jobs):
 
 def put_in_every_state(jobs, queue):
     """One job in each state, named after it."""
+    jobs.limit("used-up", running=0)
+    queue.put("k", jid="parked", limit="used-up")
+    assert queue.lease("w") == []
     for state in ("running", "complete", "failed"):
         queue.put("k", jid=state)
         (lease,) = queue.lease("w", ttl=3600)
@@ -29,7 +32,7 @@ def put_in_every_state(jobs, queue):
     queue.recur("k", jid="recurring", every=3600, offset=3600)
 
 
-STATES = ["waiting", "running", "stalled", "scheduled", "depends", "recurring", "complete", "failed"]
+STATES = ["waiting", "running", "stalled", "scheduled", "depends", "parked", "recurring", "complete", "failed"]
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -37,7 +40,8 @@ def test_jobs_lists_those_of_a_state_and_no_other(shell, jobs, queue, state):
     put_in_every_state(jobs, queue)
     seen = shell.json("jobs", state, "--queue", "q")
     assert (seen["state"], seen["queue"], seen["offset"]) == (state, "q", 0)
-    assert [(job["jid"], job["state"]) for job in seen["jobs"]] == [(state, state)]
+    shown = "waiting" if state == "parked" else state
+    assert [(job["jid"], job["state"]) for job in seen["jobs"]] == [(state, shown)]
     head, row = shell.rows("jobs", state, "--queue", "q")
     assert head[0] == "jid" and row[0] == state
 
@@ -49,6 +53,7 @@ def test_jobs_says_of_each_what_is_to_know_of_its_state(shell, jobs, queue):
         "stalled": "stalled at lost, its lease ends 20",
         "scheduled": "scheduled for 2031-",
         "depends": "depends on 1 job",
+        "parked": "waiting, parked until limit used-up lets it start",
         "failed": "failed: Broken: boom",
         "recurring": "every 3600 s",
     }.items():
@@ -142,13 +147,14 @@ def test_queues_counts_every_state(shell, jobs, queue):
     put_in_every_state(jobs, queue)
     jobs.queue("empty").put("k", jid="x")
     jobs.cancel("x")
-    first = {"queue": "q", "waiting": 1, "running": 1, "stalled": 1, "scheduled": 1, "depends": 1, "recurring": 1}
+    states = ("waiting", "running", "stalled", "scheduled", "depends", "parked", "recurring")
+    first = {"queue": "q", **dict.fromkeys(states, 1)}
     empty = dict.fromkeys(first, 0) | {"queue": "empty"}
     assert shell.json("queues") == [{**first, "paused": False}, {**empty, "paused": False}]
     queue.pause()
     head, row, _ = shell.rows("queues")
-    assert head == ["queue", "waiting", "running", "stalled", "scheduled", "depends", "recurring", "paused"]
-    assert row == ["q", "1", "1", "1", "1", "1", "1", "yes"]
+    assert head == ["queue", *states, "paused"]
+    assert row == ["q", *["1"] * 7, "yes"]
 
 
 def test_an_empty_queue_is_forgotten_and_one_with_jobs_is_not(shell, jobs, queue):

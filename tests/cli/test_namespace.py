@@ -33,6 +33,8 @@ def test_config_sets_shows_and_unsets_one_option(shell, jobs):
     assert shell.line("config", "heartbeat-emails") == "60"
     assert shell.line("config", "heartbeat-emails", "7.5") == "heartbeat-emails is 7.5"
     assert jobs.config.get("heartbeat-emails") == 7.5
+    assert shell.line("config", "heartbeat-emails", "2m") == "heartbeat-emails is 120"
+    assert shell.line("config", "grace", "500ms") == "grace is 0.5"
     assert shell.line("config", "heartbeat-emails", "--unset") == "heartbeat-emails is 60 again"
     assert shell.line("config", "heartbeat", "--unset") == "heartbeat is 30 again"
 

@@ -163,11 +163,59 @@ def test_pause_and_unpause_are_said_and_seen(shell, jobs, queue):
     assert len(queue.lease("w")) == 1
 
 
+def test_a_pattern_pauses_each_queue_that_it_matches_and_says_which(shell, jobs, queue):
+    for name in ("email-eu", "email-us", "email-bulk", "reports"):
+        jobs.queue(name).put("k")
+    assert shell.line("pause", "email-*", "!email-bulk", "reports") == "paused email-eu email-us reports"
+    paused = {row["queue"] for row in shell.json("queues") if row["paused"]}
+    assert paused == {"email-eu", "email-us", "reports"}
+    assert shell.line("unpause", "*") == "unpaused email-bulk email-eu email-us reports"
+    assert not any(row["paused"] for row in shell.json("queues"))
+
+
 def test_a_queue_without_jobs_may_be_paused_and_a_misspelt_one_is_noticed(shell, jobs):
     jobs.queue("emails").put("k")
     said = shell("pause", "emials")
     assert (said.code, said.out) == (0, "paused emials\n") and "did you mean emails?" in said.err
     assert jobs.queue("emials").counts().paused
+
+
+def test_jobs_are_cancelled_by_their_data(shell, jobs, queue):
+    queue.put("k", {"to": "ada"}, jid="a")
+    queue.put("k", {"to": "eve"}, jid="b")
+    queue.put("k", b"as it was pushed", jid="c")
+    queue.put("k", {"to": "ada"}, jid="running", priority=-1)
+    (lease,) = queue.lease("w")
+    assert sorted(shell.line("cancel", "--queue", "q", "--data", '{"to": "ada"}').split()) == [
+        "a",
+        "cancelled",
+        "running",
+    ]
+    assert lease.complete() is False
+    assert shell.line("cancel", "--queue", "q", "--raw", "--data", "as it was pushed") == "cancelled c"
+    said = shell.noted("cancel", "--queue", "q", "--data", '{"to": "ada"}')
+    assert said == "no job of queue q that has not ended has this data"
+    assert "did you mean q?" in shell.noted("cancel", "--queue", "qq", "--data", "1")
+    assert state_of(jobs, "b") == "waiting"
+
+
+def test_unfail_gives_other_data_and_another_klass(shell, jobs, queue):
+    failures(queue, 2)
+    shell.line("unfail", "Broken", "--count", "1", "--klass", "other", "--data", '{"n": 2}')
+    job = jobs.job("f0")
+    assert (job.state, job.klass, job.data) == ("waiting", "other", {"n": 2})
+    shell.line("unfail", "Broken", "--raw", "--data", "bytes")
+    job = jobs.job("f1")
+    assert (job.state, job.klass, job.data) == ("waiting", "k", b"bytes")
+
+
+def test_what_is_still_broken_is_not_put_back_and_that_is_said(shell, jobs, queue, server, namespace):
+    server.redis.lpush(f"{{{namespace}}}:in:q", "nonsense")
+    assert queue.lease("w") == []
+    said = shell.noted("unfail", "broken")
+    assert said == "none of the 1 failed job of group broken can be put back as it is"
+    assert shell.line("unfail", "broken", "--klass", "k", "--data", "1").startswith("put 1 failed job")
+    assert queue.lease("w")[0].data == 1
 
 
 def test_nothing_is_paused_if_one_of_the_names_is_wrong(shell, jobs, queue):

@@ -6,6 +6,11 @@ It reads the keys of lua/README.md by itself, so that it can disagree with the e
 from collections.abc import Iterator
 from typing import Any
 
+SPECIAL = {
+    "kin", "noted", "tagged", "tracked", "limit", "unique", "expires", "once", "persistent", "awaited", "progress",
+}  # fmt: skip
+AHEAD = float(-(2**53))  # the score of a job that has had a turn, in the line of a lane
+
 # One call for a whole namespace. KEYS is fine here: the tests' server holds little else.
 _DUMP = """
 local found = {}
@@ -16,77 +21,117 @@ for i, key in ipairs(redis.call("KEYS", ARGV[1] .. "*")) do
   elseif kind == "zset" then value = redis.call("ZRANGE", key, 0, -1, "WITHSCORES")
   elseif kind == "list" then value = redis.call("LRANGE", key, 0, -1)
   elseif kind == "string" then value = redis.call("GET", key) end
-  found[i] = { string.sub(key, #ARGV[1] + 1), kind, value }
+  found[i] = { string.sub(key, #ARGV[1] + 1), kind, value, redis.call("PTTL", key) }
 end
 return found
 """
 
-Look = dict[str, Any]
+
+class Look(dict[str, Any]):
+    """The values by key, and which keys end by themselves."""
+
+    ending: set[str]
 
 
 def look(redis: Any, namespace: str) -> Look:
     """Every key without its prefix: hashes and sorted sets as dicts (these in their order), lists and strings."""
-    prefix = f"{{{namespace}}}:"
-    return {key.decode(): _value(kind, value) for key, kind, value in redis.eval(_DUMP, 0, prefix)}
+    dump = redis.eval(_DUMP, 0, f"{{{namespace}}}:")
+    found = Look({key.decode(): _value(kind, value) for key, kind, value, _ in dump})
+    found.ending = {key.decode() for key, _, _, ttl in dump if ttl != -1}
+    return found
 
 
 def _value(kind: bytes, value: Any) -> Any:
     if isinstance(value, bytes):
         return value
-    texts = [text.decode() for text in value]
+    texts = [text.decode(errors="surrogateescape") for text in value]  # an entry may be any bytes
     if kind == b"list":
         return texts
     pairs = zip(texts[::2], texts[1::2], strict=True)
     return {name: float(score) for name, score in pairs} if kind == b"zset" else dict(pairs)
 
 
-def misplaced(found: Look) -> list[str]:
-    """What is not in exactly the place, or places, that its record says."""
+def misplaced(found: Look, now_ms: float | None = None) -> list[str]:
+    """What is not in exactly the place, or places, that its record says. With the time, also which jobs nobody would
+    miss that have not started when they must have.
+    """
     records = {key[4:]: record for key, record in found.items() if key.startswith("job:")}
-    expected = {place for jid, record in records.items() for place in _places(jid, record, found)}
-    there = {(key, member) for key, members in found.items() if _holds_jobs(key) for member in members}
-    wrong = [f"{member} lies in {key}" for key, member in sorted(there - expected)]
-    wrong += [f"{member} is missing from {key}" for key, member in sorted(expected - there)]
+    expected = {(key, member): score for jid, one in records.items() for key, member, score in _places(jid, one, found)}
+    there = {
+        (key, member): score for key, set_of in found.items() if _holds_jobs(key) for member, score in set_of.items()
+    }
+    wrong = [f"{member} lies in {key!r}" for key, member in sorted(there.keys() - expected.keys())]
+    wrong += [f"{member} is missing from {key!r}" for key, member in sorted(expected.keys() - there.keys())]
+    wrong += [
+        f"{place[1]} lies in {place[0]!r} at {there[place]:.0f}, not {score:.0f}"
+        for place, score in expected.items()
+        if score is not None and place in there and there[place] != score
+    ]
     for jid, record in records.items():
         wrong += _contradictions(jid, record, found)
     wrong += [f"recurring {jid} has no data" for jid, _ in _named(found, "recur:") if f"recurdata:{jid}" not in found]
-    return [*wrong, *_wrong_sizes(found)]
+    return [*wrong, *_wrong_sizes(found), *_wrong_lanes(found), *_wrong_limits(found), *_wrong_claims(found, now_ms)]
 
 
-def _places(jid: str, record: dict[str, str], found: Look) -> Iterator[tuple[str, str]]:
-    """The keys in which a job of this record must lie, and as what."""
+def _places(jid: str, record: dict[str, str], found: Look) -> Iterator[tuple[str, str, float | None]]:
+    """The keys in which a job of this record must lie, as what, and at which score if that follows from it."""
     state, queue = record.get("state", "waiting"), record["queue"]
     if state == "running":
-        yield f"queue:{queue}:running", jid
-        yield f"held:{record['owner'].partition(':')[2]}", jid
+        token, _, worker = record["owner"].partition(":")
+        yield f"queue:{queue}:running", jid, None
+        yield f"held:{worker}", jid, float(token)
+        if "limit" in record:
+            yield f"holders:{record['limit']}", jid, float(token)
     elif state == "failed":
-        yield "failed", jid
-        yield f"failed:{record['group']}", jid
+        yield "failed", jid, None
+        yield f"failed:{record['group']}", jid, None
     elif state == "complete":
-        yield "complete", jid
-    elif state == "waiting" and "turn" in record:
-        yield f"queue:{queue}:front", jid
-    elif state in ("waiting", "scheduled"):
-        yield f"queue:{queue}:{state}", f"{int(record['seq']):013x}{jid}"
+        yield "complete", jid, None
+    elif state == "waiting":
+        yield from _waiting_places(jid, record)
+    elif state == "scheduled":
+        yield f"queue:{queue}:scheduled", f"{int(record['seq']):013x}{jid}", None
     else:
-        yield f"queue:{queue}:{state}", jid
+        yield f"queue:{queue}:{state}", jid, None
     if state == "depends":
         for parent in found.get(f"dependencies:{jid}", ()):
-            yield f"dependents:{parent}", jid
+            yield f"dependents:{parent}", jid, None
     if "tagged" in record:
         for tag in found.get(f"tags:{jid}", b"").decode().split("\n"):
-            yield f"tag:{tag}", jid
+            yield f"tag:{tag}", jid, None
+
+
+def _waiting_places(jid: str, record: dict[str, str]) -> Iterator[tuple[str, str, float | None]]:
+    """In front, in the line of its lane, or parked in such a line under its limit."""
+    queue, lane, turn = record["queue"], record.get("lane"), record.get("turn")
+    member = f"{int(turn or record['seq']):013x}{jid}"
+    score = AHEAD if turn else float(record.get("priority", 0))
+    if "parked" in record:
+        yield f"queue:{queue}:parked", jid, None
+        yield f"limited:{record['limit']}\n{queue}\n{lane or ''}", member, score
+    elif turn and "aside" not in record:
+        yield f"queue:{queue}:front", jid, float(turn)
+    else:
+        yield f"lane:{queue}\n{lane}" if lane else f"queue:{queue}:waiting", member, score
 
 
 def _holds_jobs(key: str) -> bool:
-    kind = key.partition(":")[0]
+    kind, _, rest = key.partition(":")
     if kind == "queue":
-        return not key.endswith(":recurring")
-    return kind in ("failed", "complete", "held", "dependents", "tag")
+        return not key.endswith((":recurring", ":lanes", ":limits"))
+    if kind == "limited":
+        return rest.count("\n") == 2
+    return kind in ("failed", "complete", "held", "dependents", "tag", "lane", "holders")
 
 
 def _contradictions(jid: str, record: dict[str, str], found: Look) -> Iterator[str]:
     state = record.get("state", "waiting")
+    if not (record.get("klass") and record.get("queue") and record["seq"].isdigit() and "put" in record):
+        yield f"{jid} is half written: {record}"
+    if state not in ("failed", "complete") and record["queue"] not in found.get("queues", ()):
+        yield f"{jid} lies in queue {record['queue']}, which is not known"
+    if ("tracked" in record) != (jid in found.get("tracked", ())):
+        yield f"{jid} is tracked by its record or by the list of tracked jobs only"
     if ("owner" in record) != (state in ("running", "complete")):
         yield f"{jid} is {state} with owner {record.get('owner')}"
     if f"data:{jid}" not in found:
@@ -99,6 +144,18 @@ def _contradictions(jid: str, record: dict[str, str], found: Look) -> Iterator[s
     for parent in parents:
         if found.get(f"job:{parent}", {"state": "gone"}).get("state") in ("complete", "gone"):
             yield f"{jid} depends on {parent}, which is complete or gone"
+    if "parked" in record and (state != "waiting" or "limit" not in record):
+        yield f"{jid} is parked, but {state} under the limit {record.get('limit')}"
+    if "aside" in record and (state != "waiting" or "parked" in record or not {"turn", "lane"} <= record.keys()):
+        yield f"{jid} is aside, but {state} with {record}"
+    if ("progress" in record) != (f"progress:{jid}" in found):
+        yield f"{jid} has progress in its record or beside it only"
+    if {"persistent"} <= record.keys() and record.get("once") == "1":
+        yield f"{jid} is persistent, and at most once"
+    if set(record) & SPECIAL and "special" not in record:
+        yield f"{jid} does not say that it is more than record and data"
+    if state == "complete" and "special" in record and found.get("complete", {}).get(jid, 0.5) % 1 == 0:
+        yield f"{jid} is complete, and its score does not say that it is more than record and data"
 
 
 def _wrong_sizes(found: Look) -> Iterator[str]:
@@ -109,9 +166,85 @@ def _wrong_sizes(found: Look) -> Iterator[str]:
     sizes = {tag: len(jids) for tag, jids in _named(found, "tag:")}
     if sizes != found.get("tags", {}):
         yield f"tags are {found.get('tags')}, not {sizes}"
+    for index, figures in (("days", "stats:"), ("histograms", "histogram:")):
+        if set(found.get(index, ())) != {day for day, _ in _named(found, figures)}:
+            yield f"{index} are {sorted(found.get(index, ()))}, not all there are"
+    for counter, drawn in _drawn(found):
+        if int(found.get(counter, 0)) < drawn:
+            yield f"{counter} is {found.get(counter)}, but {drawn} was given out"
     recurring = {(queue, jid) for queue, jids in _recurring(found) for jid in jids}
     if recurring != {(record["queue"], jid) for jid, record in _named(found, "recur:")}:
         yield f"recurring lie as {sorted(recurring)}"
+
+
+def _drawn(found: Look) -> Iterator[tuple[str, int]]:
+    """What was drawn from the counters."""
+    for _, record in _named(found, "job:"):
+        yield "seq", int(record["seq"])
+        yield "token", int(record.get("owner", record.get("turn", "0")).partition(":")[0])
+
+
+def _wrong_lanes(found: Look) -> Iterator[str]:
+    """Lanes with jobs are where leases look, unless they are paused; and all their jobs are counted."""
+    sizes: dict[str, int] = {}
+    for line, members in _named(found, "lane:"):
+        queue, _, lane = line.partition("\n")
+        sizes[queue] = sizes.get(queue, 0) + len(members)
+        if lane not in found.get(f"queue:{queue}:lanes", ()) and f"paused:{lane}" not in found.get(
+            f"lanes:{queue}", ()
+        ):
+            yield f"lane {lane} of {queue} has {len(members)} jobs, and no lease comes to it"
+    for queue, settings in _named(found, "lanes:"):
+        for field in settings:
+            if field.startswith("paused:") and field[7:] in found.get(f"queue:{queue}:lanes", ()):
+                yield f"lane {field[7:]} of {queue} is paused, and leases come to it"
+    for index, times in found.items():
+        if index.endswith(":lanes") or (index.startswith("limited:") and index.count("\n") == 1):
+            yield from (f"{line!r} is at {time} in {index!r}" for line, time in times.items() if abs(time) >= 2**53)
+    counts = {queue: int(count) for queue, count in _named(found, "laned:")}
+    for queue in counts.keys() | sizes.keys():
+        if counts.get(queue, 0) != sizes.get(queue, 0):
+            yield f"laned:{queue} is {counts.get(queue)}, not {sizes.get(queue, 0)}"
+
+
+def _wrong_limits(found: Look) -> Iterator[str]:
+    """Jobs are parked where leases look; and a limit that is set is listed, with what belongs together."""
+    for line, _ in _named(found, "limited:"):
+        if line.count("\n") == 2:
+            limit, queue, lane = line.split("\n")
+            indexes = {f"limited:{limit}\n{queue}": lane, f"limited:{limit}": queue, f"queue:{queue}:limits": limit}
+            for index, name in indexes.items():
+                if name not in found.get(index, ()):
+                    yield f"jobs are parked in {line!r}, but {name!r} is not in {index!r}"
+    bounds = dict(_named(found, "limit:"))
+    if bounds.keys() != set(found.get("limits", ())):
+        yield f"limits are {sorted(found.get('limits', ()))}, not {sorted(bounds)}"
+    for limit, fields in bounds.items():
+        if ("starts" in fields) != ("per" in fields) or not set(fields) <= {"running", "starts", "per"}:
+            yield f"limit {limit} is {fields}"
+
+
+def _wrong_claims(found: Look, now_ms: float | None) -> Iterator[str]:
+    """A unique key is held by the job that is unique by it, and only as long as that has not ended. A time by which a
+    job must have started is its own.
+    """
+    claims, times = {}, {}
+    for jid, record in _named(found, "job:"):
+        if record.get("state") in ("failed", "complete"):
+            continue
+        if "unique" in record:
+            claims.setdefault((record["queue"], record["unique"]), []).append(jid)
+        if "expires" in record:
+            times[jid] = float(record["put"]) + float(record["expires"])
+    held = {(queue, key): [jid] for queue, keys in _named(found, "unique:") for key, jid in keys.items()}
+    if claims != held:
+        yield f"unique are {claims}, but held is {held}"
+    listed = found.get("expiring", {})
+    if any(times.get(jid) != time for jid, time in listed.items()):
+        yield f"expiring is {listed}, but jobs say {times}"
+    for jid, time in times.items():
+        if now_ms is not None and now_ms < time and jid not in listed:
+            yield f"{jid} must start by {time:.0f}, but nobody would look"
 
 
 def _recurring(found: Look) -> Iterator[tuple[str, dict[str, float]]]:
@@ -126,10 +259,16 @@ def left_over(found: Look) -> list[str]:
 
 
 def _orphans(found: Look) -> Iterator[str]:
-    for kind in ("data", "failure", "result", "tags", "history", "dependencies", "dependents"):
+    for kind in ("data", "failure", "result", "tags", "history", "dependencies", "dependents", "progress"):
         for jid, _ in _named(found, f"{kind}:"):
             if f"job:{jid}" not in found:
                 yield f"{kind}:{jid} is left of a job that is gone"
+    for kind in ("starts", "ended", "worker", "mail"):
+        yield from (
+            f"{kind}:{name} would stay for ever"
+            for name, _ in _named(found, f"{kind}:")
+            if f"{kind}:{name}" not in found.ending
+        )
     for kind in ("recurdata", "recurtags"):
         for jid, _ in _named(found, f"{kind}:"):
             if f"recur:{jid}" not in found:

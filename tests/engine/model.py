@@ -5,96 +5,20 @@ A refusal is raised, as in the engine, before anything has changed; Lost is what
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from tests.engine import model_entries
+from tests.engine.model_jobs import UNSET, Endless, Hold, Job, Lost, Missing, Recurring, Refused
+from tests.engine.model_lanes import Lanes
+from tests.engine.model_limits import WHEN_FREE, Limit
 
 DEFAULTS = {
     "heartbeat": 30, "grace": 5, "max-deaths": 3, "max-concurrency": 0, "paused": 0,
-    "jobs-history": 604800, "jobs-history-count": 50000,
+    "jobs-history": 604800, "jobs-history-count": 50000, "klass": None,
 }  # fmt: skip
-KEPT_AT_A_MOVE = ("priority", "retries", "max_deaths", "policy", "tags")
 SPARE = 16  # what has come in time is fetched into the line beyond what a lease wants
-UNSET: Any = object()
-
-
-class Refused(Exception):
-    """A dependency is in the way."""
-
-
-class Missing(Exception):
-    """There is no such job."""
-
-
-class Lost(Exception):
-    """The lease is not the worker's any more."""
-
-
-@dataclass(frozen=True)
-class Hold:
-    """A lease."""
-
-    jid: str
-    token: int
-    worker: str
-
-
-@dataclass
-class Job:
-    """A job. Where it lies follows from `state`; waiting with a turn is in front."""
-
-    jid: str
-    queue: str
-    klass: str
-    data: Any
-    put_at: int
-    priority: int = 0
-    retries: int = 5
-    max_deaths: int | None = None
-    policy: str = "wait"  # what becomes of it when a parent fails or is cancelled
-    tags: list[str] = field(default_factory=list)
-    spawned_from: str | None = None
-    state: str = "waiting"
-    failures: int = 0
-    deaths: int = 0
-    interruptions: int = 0
-    seq: int = 0  # its place in the line of its priority
-    turn: int | None = None  # the token of its first lease since it last went to the back
-    hold: Hold | None = None
-    started: bool = False
-    expires_at: int = 0
-    due_at: int | None = None
-    parents: dict[str, int] = field(default_factory=dict)  # those that it still waits for, and since when
-    group: str | None = None
-    ended_at: int = 0
-    tie: int = 0  # the order of what was completed in the same millisecond is the engine's
-
-
-@dataclass
-class Recurring:
-    """A pattern that makes a job at each of its times."""
-
-    jid: str
-    queue: str
-    klass: str
-    data: Any
-    every: int
-    next_at: int
-    missed: str = "all"
-    backlog: int | None = None
-    count: int = 0
-    options: dict[str, Any] = field(default_factory=dict)
-
-    def times(self, now: int) -> list[int]:
-        """The due times that are to run: all, the last few, only the last, or only one that has just come."""
-        due = list(range(self.next_at, now + 1, self.every))
-        if self.missed == "skip":
-            return [at for at in due[-1:] if now - at <= min(60_000, self.every)]
-        if self.missed == "once":
-            return due[-1:]
-        return due if self.backlog is None else due[-self.backlog - 1 :]
-
-    def following(self, now: int) -> int:
-        return self.next_at + ((now - self.next_at) // self.every + 1) * self.every
+LONG_HOLD = 10_000
+APART = 25  # for so long a persistent job that came back is not given to the same worker, if there is another
 
 
 class Model:
@@ -110,6 +34,14 @@ class Model:
         self.tagged: dict[str, dict[str, int]] = {}  # per tag its jids, and since when
         self.tracked: dict[str, int] = {}
         self.recurring: dict[str, Recurring] = {}
+        self.pushed: dict[str, list[bytes]] = {}  # per queue what other programs have pushed, oldest first
+        self.lanes: dict[str, Lanes] = {}
+        self.limits: dict[str, Limit] = {}
+        self.looks: dict[str, dict[str, int]] = {}  # per queue when a lease is to look at what is parked under a limit
+        self.claims: dict[tuple[str, Any], str] = {}  # by queue and claim the job that has it
+        self.starting: list[str] = []  # the limits whose jobs are just being leased
+        self.passed: set[str] = set()  # what stays where it is in this lease
+        self.freed: Sequence[str] | None = None
         self.completions = 0
         self.tokens = 0
         self.seqs = 0
@@ -131,7 +63,7 @@ class Model:
             return "stalled"
         if job.state == "scheduled" and job.due_at <= self.now:
             return "waiting"
-        return job.state
+        return "parked" if job.parked else job.state
 
     @property
     def queues(self) -> list[str]:
@@ -140,8 +72,9 @@ class Model:
 
     def counts(self, queue: str) -> dict[str, int]:
         """How many jobs of a queue are in each state."""
-        counts = dict.fromkeys(("waiting", "running", "stalled", "scheduled", "depends"), 0)
+        counts = dict.fromkeys(("waiting", "running", "stalled", "scheduled", "depends", "parked"), 0)
         counts["recurring"] = sum(pattern.queue == queue for pattern in self.recurring.values())
+        counts["waiting"] = len(self.pushed.get(queue, ()))
         for job in self.jobs.values():
             if job.queue == queue and self.state(job) in counts:
                 counts[self.state(job)] += 1
@@ -149,13 +82,46 @@ class Model:
 
     def front(self, queue: str) -> list[Job]:
         """What was handed back or lost, in the order of the first leases."""
-        there = [job for job in self._in(queue, "waiting") if job.turn is not None]
+        there = [job for job in self._in(queue, "waiting") if job.in_front]
         return sorted(there, key=lambda job: (job.turn, job.jid))
 
-    def line(self, queue: str) -> list[Job]:
-        """What waits behind the front."""
-        there = [job for job in self._in(queue, "waiting") if job.turn is None]
-        return sorted(there, key=lambda job: (job.priority, job.seq))
+    def line(self, queue: str, lane: str = "") -> list[Job]:
+        """What waits in a lane, behind the front; "": without one."""
+        there = [job for job in self._in(queue, "waiting") if job.in_line and job.lane == lane]
+        return sorted(there, key=lambda job: job.place)
+
+    def lines(self, queue: str) -> dict[str, list[Job]]:
+        """All of them in which something lies."""
+        return {
+            lane: self.line(queue, lane) for lane in {job.lane for job in self._in(queue, "waiting") if job.in_line}
+        }
+
+    def parked_line(self, key: str, queue: str, lane: str) -> list[Job]:
+        """What is parked under a limit, of one queue and lane."""
+        there = [job for job in self._in(queue, "waiting") if job.parked and (job.limit, job.lane) == (key, lane)]
+        return sorted(there, key=lambda job: job.place)
+
+    def in_use(self, key: str) -> int:
+        """How many slots of a limit are taken."""
+        return sum(job.limit == key for job in self.jobs.values() if job.hold) + self.starting.count(key)
+
+    def lane_counts(self, queue: str) -> dict[str, tuple[int, int, int, int, int, bool]]:
+        """Waiting, running, stalled, parked, weight, paused, of each lane of which there is anything to say. What is
+        due lies in none yet.
+        """
+        lanes = self.lanes_of(queue)
+        there = [job for job in self.jobs.values() if job.queue == queue and job.state != "scheduled"]
+        states = [(job.lane, self.state(job)) for job in there]
+        states = [(lane, state) for lane, state in states if state in ("waiting", "running", "stalled", "parked")]
+        names = {"", *(lane for lane, _ in states), *lanes.turns.times, *lanes.weights, *lanes.paused}
+        return {
+            lane: (
+                *(states.count((lane, state)) for state in ("waiting", "running", "stalled", "parked")),
+                lanes.weight(lane),
+                lane in lanes.paused,
+            )
+            for lane in sorted(names)
+        }
 
     def failed(self, group: str) -> list[Job]:
         """A group's jobs, oldest first."""
@@ -176,13 +142,16 @@ class Model:
         """What leases would give next, were the queue neither paused nor full."""
         ahead = copy.deepcopy(self)
         ahead.config |= {f"paused-{queue}": 0, f"max-concurrency-{queue}": 0}
-        ahead.recurring = {}
+        ahead.recurring, ahead.pushed = {}, {}
         return [hold.jid for hold in ahead.lease("peek", [queue], n)]
 
     def times(self) -> set[int]:
         """When something begins or ends by itself."""
         times = {pattern.next_at for pattern in self.recurring.values()}
+        times |= {when for looks in self.looks.values() for when in looks.values() if 0 < when < WHEN_FREE}
         for job in self.jobs.values():
+            if job.watched and job.state != "running":
+                times.add(job.put_at + job.expires)
             if job.state == "running":
                 times |= {job.expires_at, job.expires_at + self.option_ms("grace", job.queue)}
             elif job.due_at is not None:
@@ -191,7 +160,27 @@ class Model:
 
     def at_hand(self, queue: str) -> list[Any]:
         """What a lease would look at now."""
-        return [*self.front(queue), *self.line(queue), *self._due(queue), *self.expired(queue), *self._coming(queue)]
+        lying = [job for job in self._in(queue, "waiting") if not job.parked]
+        come = [*self._due(queue), *self.expired(queue), *self._coming(queue), *self.pushed.get(queue, ())]
+        looks_now = any(when <= self.now for when in self.looks.get(queue, {}).values())
+        return [*lying, *come, *(job for job in self._in(queue, "waiting") if job.parked and looks_now)]
+
+    def is_held_up(self, job: Job) -> bool:
+        """A parked one, by what runs, starts, or came back into its place to start."""
+        there = [one for one in self.jobs.values() if one.limit == job.limit and one.state == "waiting"]
+        came_back = [one for one in there if not one.parked and one.lane not in self.lanes_of(one.queue).paused]
+        return self._full_until(job.limit, len(came_back)) > 0
+
+    def is_ready(self, queue: str) -> bool:
+        """Whether there is a job that could start, and of which no time has told: who waits must be woken for it."""
+        concurrency = self.option("max-concurrency", queue)
+        if self.option("paused", queue) or (concurrency and len(list(self._in(queue, "running"))) >= concurrency):
+            return False
+        there = [job for job in self._in(queue, "waiting") if job.lane not in self.lanes_of(queue).paused]
+        return any(self._is_free(job) for job in there if not self.is_overdue(job) and job.left is None)
+
+    def _is_free(self, job: Job) -> bool:
+        return job.limit is None or (self._limit(job.limit).starts is None and not self._full_until(job.limit))
 
     def held_by(self, worker: str) -> list[Job]:
         """What a worker holds, in the order of its leases."""
@@ -229,41 +218,90 @@ class Model:
         data: Any,
         delay: int = 0,
         depends: Iterable[str] | None = None,
+        content: Any = None,
         **options: Any,
-    ) -> None:
-        """Creates a job, or moves a known one: what is not given it keeps, but its counts begin anew."""
+    ) -> str:
+        """Creates a job, or moves a known one: what is not given it keeps, but its counts begin anew. Answers its jid,
+        or that of another which has the claim that it would have; nothing has changed then.
+        """
         old = self.jobs.get(jid)
+        claim = old.claim if old else None
+        if "unique" in options:
+            claim = self._claim(options["unique"], (klass, repr(data)) if content is None else content)
+        holder = self.claims.get((queue, claim), jid)
+        if claim and holder != jid:
+            return holder
         parents = list(old.parents if old and not depends else depends or ())
         self._refuse_circle(jid, parents)
-        kept = {name: getattr(old, name) for name in KEPT_AT_A_MOVE} if old else {}
-        job = Job(jid, queue, klass, data, self.now, **{**kept, **options})
-        if old:
-            job.spawned_from = old.spawned_from
-        self.jobs[jid] = job
-        self.seqs += 1
-        job.seq = self.seqs
-        self.first_put.setdefault(queue, self.now)
-        self._index_tags(jid, old.tags if old else [], job.tags)
+        job = self._taken_away(old) if old else self._new(jid, queue, klass)
+        if claim != job.claim:
+            self._release_claim(job)
+        before, job.claim = job.tags, claim
+        for name, value in options.items():
+            if name != "unique":
+                setattr(job, name, value)
+        if options.get("persistent") and job.once:
+            job.once = None
+        job.persistent = job.persistent and not options.get("once")
+        job.klass, job.data, job.entry, job.progress = klass, data, None, None
+        self._index_tags(jid, before if old else [], job.tags)
+        self._begin_stage(job, queue)
         self._lay_down(job, self.now + delay, parents)
+        return jid
 
     def add(self, queue: str, jid: str, klass: str, data: Any, **options: Any) -> bool:
         """Puts a job that is not there yet."""
-        if jid in self.jobs:
-            return False
-        self.put(queue, jid, klass, data, **options)
-        return True
+        return jid not in self.jobs and self.put(queue, jid, klass, data, **options) == jid
 
     def move(self, jid: str, queue: str, delay: int = 0) -> None:
+        """A claim goes along, or is lost if another job there has it."""
         job = self._job(jid)
-        self.put(queue, jid, job.klass, job.data, delay)
+        parents = list(job.parents)
+        self._refuse_circle(jid, parents)
+        self._taken_away(job).progress = None
+        self._begin_stage(job, queue)
+        self._lay_down(job, self.now + delay, parents)
 
-    def _refuse_circle(self, jid: str, parents: list[str]) -> None:
+    def _new(self, jid: str, queue: str, klass: str, data: Any = None) -> Job:
+        self.jobs[jid] = Job(jid, queue, klass, data, self.now)
+        return self.jobs[jid]
+
+    def _taken_away(self, job: Job) -> Job:
+        self._leave(job)
+        return job
+
+    def _begin_stage(self, job: Job, queue: str, put_at: int | None = None) -> None:
+        if queue != job.queue:
+            self._release_claim(job)
+        job.queue, job.put_at = queue, self.now if put_at is None else put_at
+        job.failures = job.deaths = job.interruptions = job.short = 0
+        job.turn = job.left = None
+        self._take_claim(job)
+        self.seqs += 1
+        job.seq = self.seqs
+        job.watched = job.expires is not None
+        self.first_put.setdefault(queue, self.now)
+
+    def _claim(self, unique: str | bool | None, content: Any) -> Any:
+        return ("content", content) if unique is True else ("key", unique) if unique else None
+
+    def _take_claim(self, job: Job) -> None:
+        if job.claim and self.claims.setdefault((job.queue, job.claim), job.jid) != job.jid:
+            job.claim = None
+
+    def _release_claim(self, job: Job) -> None:
+        if self.claims.get((job.queue, job.claim)) == job.jid:
+            del self.claims[job.queue, job.claim]
+
+    def _refuse_circle(self, jid: str, parents: Sequence[str], all_parents: dict[str, list[str]] | None = None) -> None:
+        if all_parents is None:
+            all_parents = {job.jid: list(job.parents) for job in self.jobs.values()}
         above: set[str] = set()
         todo = list(parents)
         while todo:
             parent = todo.pop()
-            if parent in self.jobs and parent not in above:
-                todo += self.jobs[parent].parents
+            if parent not in above:
+                todo += all_parents.get(parent, ())
             above.add(parent)
         if jid in above:
             raise Refused
@@ -296,12 +334,30 @@ class Model:
     # The places. Whoever held the job has lost it.
 
     def _leave(self, job: Job) -> None:
+        """What had a slot, or was put back for one, leaves it to others."""
+        frees = job.hold is not None or (job.state == "waiting" and not job.parked)
+        if job.hold:
+            job.since, job.held_ms = self.now, self.now - job.popped_at
+            job.left = job.hold.worker if job.persistent else None
+        elif job.state == "depends":
+            job.since = self.now
+        if job.parked:
+            self.looks[job.queue][job.limit] = 0
+        job.state, job.parked, job.aside = "nowhere", False, False
         job.hold, job.started, job.due_at, job.group, job.parents = None, False, None, None, {}
+        if frees and job.limit:
+            self._look_again(job.limit)
 
     def _to_back(self, job: Job) -> None:
         self._leave(job)
         self.seqs += 1
-        job.state, job.turn, job.seq = "waiting", None, self.seqs
+        job.turn, job.seq = None, self.seqs
+        self._line_up(job)
+
+    def _line_up(self, job: Job) -> None:
+        job.state = "waiting"
+        if job.lane:
+            self.lanes_of(job.queue).join(job.lane)
 
     def _to_front(self, job: Job) -> None:
         self._leave(job)
@@ -313,12 +369,14 @@ class Model:
 
     def _fail(self, job: Job, group: str) -> None:
         self._leave(job)
-        job.state, job.group, job.ended_at = "failed", group, self.now
+        self._release_claim(job)
+        job.state, job.group, job.ended_at, job.watched = "failed", group, self.now, False
         self._fail_children(job, ("fail",))
 
     def _complete(self, job: Job) -> None:
         self._leave(job)
-        job.state, job.turn, job.ended_at = "complete", None, self.now
+        self._release_claim(job)
+        job.state, job.turn, job.ended_at, job.watched = "complete", None, self.now, False
         for child in self.children(job.jid):
             self._free(child, job.jid)
         if self._most_kept() > 0:
@@ -343,9 +401,109 @@ class Model:
 
     def _delete(self, job: Job) -> None:
         """Nobody can wait any longer for what is gone."""
+        self._leave(job)
+        self._release_claim(job)
         self._index_tags(job.jid, job.tags, [])
-        self._fail_children(job, ("fail", "wait"))
         del self.jobs[job.jid]
+        self._fail_children(job, ("fail", "wait"))
+
+    # Limits: what finds no room is parked, and put back by a lease when there may be some.
+
+    @property
+    def limits_set(self) -> list[str]:
+        """In the order in which they were set first."""
+        there = [key for key, limit in self.limits.items() if limit.is_set]
+        return sorted(there, key=lambda key: (self.limits[key].set_at, key))
+
+    def _limit(self, key: str) -> Limit:
+        return self.limits.setdefault(key, Limit())
+
+    def _full_until(self, key: str, more: int = 0) -> int:
+        """0: one more may start, beside `more` that will."""
+        starting = self.starting.count(key) + more
+        return self._limit(key).full_until(self.in_use(key) + more, starting, self.now)
+
+    def _look_again(self, key: str) -> None:
+        for queue in self._limit(key).lines:
+            self.looks[queue][key] = self._full_until(key)
+
+    def _park(self, job: Job, until: int) -> None:
+        job.parked, job.aside = True, False
+        self._limit(job.limit).line(job.queue).join(job.lane)
+        self.looks.setdefault(job.queue, {})[job.limit] = until
+
+    def _bring_back(self, queue: str, most: int) -> None:
+        """Parked jobs go back into their places, as many as there is room for."""
+        looks = self.looks.get(queue, {})
+        for when, key in sorted((when, key) for key, when in looks.items()):
+            if not self._is_due(key, when):
+                break
+            most -= self._bring_back_under(key, queue, most)
+
+    def _is_due(self, key: str, when: int) -> bool:
+        """A time that the clock has left behind, by going back, is none."""
+        return when <= self.now or self.now + (self._limit(key).per or 0) < when < WHEN_FREE
+
+    def _bring_back_under(self, key: str, queue: str, most: int) -> int:
+        turns, lanes, back, wanted = self._limit(key).line(queue), self.lanes_of(queue), 0, most
+        self.looks[queue][key] = 0
+        while wanted > 0 and (lane := turns.next()) is not None:
+            until = self._full_until(key, back)
+            if until:
+                self.looks[queue][key] = until
+                break
+            line = self.parked_line(key, queue, lane)
+            if not line:
+                turns.leave(lane)
+                continue
+            line[0].parked = False
+            if line[0].turn is None:
+                self._line_up(line[0])
+            turns.took(lane, lanes.weight(lane))
+            back += lane not in lanes.paused  # from a paused lane nothing can start: others must not wait for it
+            wanted -= 1
+        if not turns.times:
+            del self.looks[queue][key], self._limit(key).lines[queue]
+        return back
+
+    def limit(self, key: str, running: int | None = None, rate: tuple[int, int] | None = None) -> None:
+        """Sets what is given."""
+        limit = self._limit(key)
+        limit.set_at = self.now if limit.set_at is None else limit.set_at
+        limit.running = limit.running if running is None else running
+        if rate is not None:
+            limit.starts, limit.per = rate
+        self._look_again(key)
+
+    def unlimit(self, key: str) -> bool:
+        limit = self._limit(key)
+        was_set = limit.set_at is not None
+        limit.running = limit.starts = limit.per = limit.set_at = None
+        limit.begun = []
+        self._look_again(key)
+        return was_set
+
+    # Lanes.
+
+    def lanes_of(self, queue: str) -> Lanes:
+        return self.lanes.setdefault(queue, Lanes())
+
+    def weigh_lane(self, queue: str, lane: str, weight: int) -> None:
+        self.lanes_of(queue).weights.pop(lane, None)
+        if weight != 1:
+            self.lanes_of(queue).weights[lane] = weight
+
+    def pause_lane(self, queue: str, lane: str) -> None:
+        """What came back into it has the slots that others wait for."""
+        if lane not in self.lanes_of(queue).paused:
+            self.lanes_of(queue).paused.add(lane)
+            self.lanes_of(queue).turns.leave(lane)
+            self.looks[queue] = dict.fromkeys(self.looks.get(queue, {}), 0)
+
+    def unpause_lane(self, queue: str, lane: str) -> None:
+        self.lanes_of(queue).paused.discard(lane)
+        if self.line(queue, lane):
+            self.lanes_of(queue).join(lane)
 
     # Leasing.
 
@@ -357,37 +515,114 @@ class Model:
         ttl: int | None = None,
         order: str = "strict",
         starting: int = 1000,
+        once: Sequence[str] = (),
+        freed: Sequence[str] | None = None,
     ) -> list[Hold]:
-        """The next jobs of some queues: the front first, then by priority, then as they were put."""
+        """The next jobs of some queues: the front first, then the lanes by turns, each by priority, then as they were
+        put. What is freed while it picks, for another has come too late, is given only if it is of `freed`.
+        """
+        self.freed = freed
         self.seen[worker] = self.now
-        asleep = {
-            job.jid for job in self.jobs.values() if job.state == "depends"
-        }  # freed meanwhile, they come next time
         given: list[Job] = []
         if order == "strict" or len(queues) == 1:
             for queue in queues:
-                given += self._serve(queue, count - len(given), asleep)
+                given += self._serve(queue, count - len(given), worker)
         else:
             turns = self._turns(queues, count, self.cursors.get(worker))
-            served = {queue: self._serve(queue, turns.count(queue), asleep) for queue in queues}
+            served = {queue: self._serve(queue, turns.count(queue), worker) for queue in queues}
             given = [served[queue].pop(0) for queue in turns if served[queue]]
             if given:
                 self.cursors[worker] = given[-1].queue
-        return [self._give(job, worker, ttl, i < starting) for i, job in enumerate(given)]
+        self.starting, self.passed = [], set()
+        return [self._give(job, worker, ttl, i < starting, once) for i, job in enumerate(given)]
 
-    def _serve(self, queue: str, most: int, asleep: set[str]) -> list[Job]:
+    def _serve(self, queue: str, most: int, worker: str) -> list[Job]:
         """What a queue gives. A paused or full one gives nothing new, but what lost workers held is looked after."""
-        paused = self.option("paused", queue)
-        if most <= 0 and not paused:
-            return []
-        expired, may_start = self.expired(queue), self._allowed(queue, most)
-        for job in expired:
-            self._lose(job)
-        if not paused:
-            fresh = self._promote(queue) + self._spawn(queue, most + SPARE)
-            for job in sorted(fresh, key=lambda job: job.priority):
-                self._to_back(job)
-        return [job for job in [*self.front(queue), *self.line(queue)] if job.jid not in asleep][:may_start]
+        paused, expired = self.option("paused", queue), self.expired(queue)
+        first = min(((when, key) for key, when in self.looks.get(queue, {}).items()), default=None)
+        freed = first is not None and self._is_due(first[1], first[0])
+        if most > 0 or (paused and expired):
+            may_start = self._allowed(queue, most)
+            for job in expired:
+                self._lose(job)
+            if not paused:
+                self._promote(queue)
+                self._spawn(queue, most + SPARE)
+                self._take_in(queue, most + SPARE)
+            if expired or (freed and not paused):
+                self._bring_back(queue, most + SPARE)
+            return self._pick(queue, may_start, worker)
+        come = expired or self._due(queue) or self._coming(queue) or self.pushed.get(queue) or freed
+        return self._pick(queue, 0, worker) if paused or not come else []
+
+    def _pick(self, queue: str, most: int, worker: str) -> list[Job]:
+        """Takes jobs out of the front, then out of the lanes by turns. What may not start is put where it waits."""
+        given: list[Job] = []
+        for job in self.front(queue):
+            if len(given) == most:
+                return given
+            if self._may_start(job, worker):
+                given.append(self._take(job))
+        lanes = self.lanes_of(queue)
+        if lanes.turns.times and list(lanes.turns.times) != [""]:
+            if self.line(queue):
+                lanes.join("")
+        else:
+            lanes.turns.leave("")
+        while len(given) < most and (lane := self._next_lane(queue)) is not None:
+            job = self._open_line(queue, lane)[0]
+            if self._may_start(job, worker):
+                given.append(self._take(job))
+                if lane in lanes.turns.times:
+                    lanes.turns.took(lane, lanes.weight(lane))
+        return given
+
+    def _next_lane(self, queue: str) -> str | None:
+        turns = self.lanes_of(queue).turns
+        for lane in turns.in_order() or [""]:
+            if self._open_line(queue, lane):
+                return lane
+            if not self.line(queue, lane):
+                turns.leave(lane)
+        return None
+
+    def _open_line(self, queue: str, lane: str) -> list[Job]:
+        return [job for job in self.line(queue, lane) if job.jid not in self.passed]
+
+    def _may_start(self, job: Job, worker: str) -> bool:
+        """Else it goes to where it has to wait, or has come too late."""
+        if job.in_front and job.lane in self.lanes_of(job.queue).paused:
+            job.aside = True
+            return False
+        if self.is_overdue(job):
+            asleep = {one.jid for one in self.jobs.values() if one.state == "depends"}
+            self._fail(job, "expired")
+            awake = {jid for jid in asleep if self.jobs[jid].state == "waiting"}
+            self.passed |= awake.difference(awake if self.freed is None else self.freed)
+            return False
+        if job.left == worker and self.now < job.since + APART and set(self.seen) - {worker}:
+            self.passed.add(job.jid)
+            return False
+        until = self._full_until(job.limit) if job.limit else 0
+        if until:
+            self._park(job, until)
+        return not until
+
+    def _take(self, job: Job) -> Job:
+        job.state = "taken"
+        if job.limit:
+            self.starting.append(job.limit)
+        return job
+
+    def start_by(self, job: Job) -> int | None:
+        """By when it must have started, while it has not."""
+        begun = job.failures or job.deaths or job.interruptions or job.left or job.hold or job.ended
+        return job.put_at + job.expires if job.expires is not None and not begun else None
+
+    def is_overdue(self, job: Job) -> bool:
+        """It has not started in time."""
+        start_by = self.start_by(job)
+        return start_by is not None and start_by <= self.now
 
     def _allowed(self, queue: str, most: int) -> int:
         if self.option("paused", queue):
@@ -407,6 +642,47 @@ class Model:
                 turns.append(queues[at])
         return turns
 
+    def _take_in(self, queue: str, most: int) -> None:
+        """Entries of other programs become jobs, or broken ones; up to one that names a job which is just given."""
+        entries = self.pushed.get(queue, [])
+        given = {job.jid for job in self.jobs.values() if job.state == "taken"}
+        for entry in entries[:most]:
+            found = model_entries.read(entry, self.option("klass", queue))
+            if found and found.jid in given:
+                break
+            self._take_in_one(queue, entries.pop(0))
+
+    def _take_in_one(self, queue: str, entry: bytes) -> None:
+        found = model_entries.read(entry, self.option("klass", queue))
+        try:
+            if found is None:
+                raise Refused
+            jid = found.jid or self._unknown_jid()
+            if self.put(queue, jid, found.klass, found.data, content=entry, **found.options) == jid:
+                self.jobs[jid].stored = entry
+        except Refused:
+            job = self._new(self._unknown_jid(), queue, model_entries.klass_of(entry) or "broken", entry)
+            job.entry = job.stored = entry
+            self._begin_stage(job, queue)
+            self._fail(job, "broken")
+
+    def _unknown_jid(self) -> str:
+        """Until it is learnt from the engine, by what the job has."""
+        self.seqs += 1
+        return f"?{self.seqs}"
+
+    def learn(self, unknown: str, jid: str) -> None:
+        """What jid the engine has given to a job of an entry without one."""
+        job = self.jobs.pop(unknown)
+        self.jobs[jid] = job
+        job.jid = jid
+        if job.hold:
+            job.hold = Hold(jid, job.hold.token, job.hold.worker)
+        self.claims = {claim: jid if holder == unknown else holder for claim, holder in self.claims.items()}
+        for jids in self.tagged.values():
+            if unknown in jids:
+                jids[jid] = jids.pop(unknown)
+
     def _coming(self, queue: str) -> list[Recurring]:
         found = [one for one in self.recurring.values() if one.queue == queue and one.next_at <= self.now]
         return sorted(found, key=lambda pattern: (pattern.next_at, pattern.jid))
@@ -415,36 +691,47 @@ class Model:
         found = [job for job in self._in(queue, "scheduled") if job.due_at <= self.now]
         return sorted(found, key=lambda job: (job.due_at, job.seq))
 
-    def _promote(self, queue: str) -> list[Job]:
-        """What is due goes to the front if it has a turn; the others, which this answers, go to the back."""
-        due = self._due(queue)
-        for job in due:
+    def _promote(self, queue: str) -> None:
+        """What is due goes to the front if it has a turn; else to the back."""
+        for job in self._due(queue):
             if job.turn is not None:
                 self._to_front(job)
-        return [job for job in due if job.turn is None]
+            else:
+                self._to_back(job)
 
-    def _spawn(self, queue: str, most: int) -> list[Job]:
-        """The jobs of due recurrences, as if put at their times; where they lie is still to be said."""
-        spawned: list[Job] = []
+    def _spawn(self, queue: str, most: int) -> None:
+        """The jobs of due recurrences, as if put at their times; none whose claim another has."""
+        spawned = 0
         for pattern in self._coming(queue):
-            left, times = most - len(spawned), pattern.times(self.now)
+            left, times = most - spawned, pattern.times(self.now)
             if left <= 0:
                 break
             for at in times[:left]:
+                options = dict(pattern.options)
+                claim = self._claim(options.pop("unique", None), (pattern.klass, repr(pattern.data)))
+                if claim and (queue, claim) in self.claims:
+                    continue
                 pattern.count += 1
                 jid = f"{pattern.jid}-{pattern.count}"
-                job = Job(jid, queue, pattern.klass, pattern.data, at, spawned_from=pattern.jid, **pattern.options)
-                self.jobs[jid] = job
+                job = Job(jid, queue, pattern.klass, pattern.data, at, spawned_from=pattern.jid, **options)
+                self.jobs[jid], job.claim = job, claim
                 self._index_tags(jid, [], job.tags)
-                spawned.append(job)
+                self._begin_stage(job, queue, at)
+                self._to_back(job)
+                spawned += 1
             pattern.next_at = times[left] if left < len(times) else pattern.following(self.now)
-        return spawned
 
-    def _give(self, job: Job, worker: str, ttl: int | None, started: bool) -> Hold:
+    def _give(self, job: Job, worker: str, ttl: int | None, started: bool, once: Sequence[str]) -> Hold:
         self.tokens += 1
         job.state, job.hold, job.started = "running", Hold(job.jid, self.tokens, worker), started
+        job.aside = False
         job.turn = job.turn or self.tokens
+        job.popped_at = self.now
         job.expires_at = self.now + (self.option_ms("heartbeat", job.queue) if ttl is None else ttl)
+        if job.once is None and job.klass in once and not job.persistent:
+            job.once = True
+        if job.limit:
+            self._limit(job.limit).start(self.now)
         return job.hold
 
     def expired(self, queue: str) -> list[Job]:
@@ -454,7 +741,8 @@ class Model:
         return sorted(found, key=lambda job: (job.expires_at, job.jid))
 
     def _lose(self, job: Job) -> None:
-        if job.started:
+        """A death, if it had started, or that is not certain of one that must not start twice."""
+        if job.started or job.once:
             self._die(job, "lost")
         else:
             self._to_front(job)
@@ -463,7 +751,9 @@ class Model:
         """A death: to the front at once, later with a delay, at last among the failed."""
         job.deaths += 1
         most = self.option("max-deaths", job.queue) if job.max_deaths is None else job.max_deaths
-        if 0 < most <= job.deaths:
+        if job.persistent:
+            self._come_back(job)
+        elif job.once or 0 < most <= job.deaths:
             self._fail(job, f"died:{reason}")
         elif job.deaths == 1:
             self._to_front(job)
@@ -471,19 +761,38 @@ class Model:
             self._schedule(job, self.now + min(1000 * 4 ** (job.deaths - 2), 60_000))
         return job.state
 
+    def _come_back(self, job: Job) -> None:
+        """A persistent job: to the front at once; later, if it was held for so short that it would only go round."""
+        self._leave(job)
+        if job.held_ms >= LONG_HOLD:
+            job.short = 0
+            self._to_front(job)
+        else:
+            job.short += 1
+            self._schedule(job, self.now + min(1000 * 2 ** (job.short - 1), 60_000))
+
     def sweep(self) -> int:
-        """Takes from lost workers what they hold, in every queue; and has come again, and go, what is due for it."""
-        swept = 0
+        """Takes from lost workers what they hold, in every queue; has come again, and go, what is due for it; and fails
+        what has not started in time.
+        """
+        swept, watched = 0, [job for job in self.jobs.values() if job.watched]  # what comes again now has its time yet
         for queue in self.queues:
             expired = self.expired(queue)
             swept += len(expired)
             for job in expired:
                 self._lose(job)
             if not self.option("paused", queue):
-                for job in self._spawn(queue, 100):
-                    self._to_back(job)
+                self._spawn(queue, 100)
+        self._expire(watched)
         self._prune(self.completed(), 0)
         return swept
+
+    def _expire(self, watched: list[Job]) -> None:
+        over = [job for job in watched if job.watched and job.put_at + job.expires <= self.now]
+        for job in sorted(over, key=lambda job: (job.put_at + job.expires, job.jid)):
+            job.watched = False
+            if self.is_overdue(job) and job.state != "running" and not job.ended:
+                self._fail(job, "expired")
 
     def _prune(self, kept: list[Job], added: int) -> None:
         """Completed jobs beyond the limits of age and number, oldest first; but for those that have just been added."""
@@ -497,21 +806,29 @@ class Model:
         return int(self.option("jobs-history-count")) if self.option("jobs-history") > 0 else 0
 
     def deregister(self, worker: str) -> int:
-        """Forgets a worker; what it held goes to the front, uncounted."""
+        """Forgets a worker; what it held goes to the front, uncounted, but for what must not start twice."""
         held = self.held_by(worker)
         for job in held:
-            self._to_front(job)
+            if job.once:
+                self._fail(job, "interrupted")
+            else:
+                self._to_front(job)
         self.cursors.pop(worker, None)
         self.seen.pop(worker, None)
         return len(held)
 
     # What a holder may do, as long as nobody has taken the job.
 
-    def renew(self, hold: Hold, data: Any = UNSET) -> int:
+    def renew(
+        self, hold: Hold, data: Any = UNSET, started: bool = False, progress: tuple[float, str] | None = None
+    ) -> int:
         job = self._held(hold)
+        job.started = job.started or started
         self.seen[hold.worker] = self.now
         if data is not UNSET:
             job.data = data
+        if progress is not None:
+            job.progress = (*progress, self.now)
         job.expires_at = self.now + self.option_ms("heartbeat", job.queue)
         return job.expires_at
 
@@ -525,27 +842,64 @@ class Model:
 
     def complete(self, hold: Hold, data: Any = UNSET) -> bool:
         job = self._held(hold)
+        if job.persistent:
+            raise Endless
         if data is not UNSET:
             job.data = data
         self._complete(job)
         return True
 
+    def complete_then(self, hold: Hold, followers: Sequence[dict[str, Any]]) -> bool:
+        """Completes, and puts others; refused if one of these would wait for itself, by way of the others as well."""
+        self._held(hold)
+        parents = {job.jid: list(job.parents) for job in self.jobs.values()}
+        for one in followers:
+            if one["depends"]:
+                self._refuse_circle(one["jid"], one["depends"], parents)
+                parents[one["jid"]] = one["depends"]
+        self.complete(hold)
+        for one in followers:
+            self.put(**one)
+        return True
+
+    def come_back(self, hold: Hold) -> bool:
+        """A persistent job has come back by itself; of another it is the completion."""
+        job = self._held(hold)
+        if not job.persistent:
+            return self.complete(hold)
+        self._come_back(job)
+        return True
+
     def advance(self, hold: Hold, queue: str, data: Any = UNSET, delay: int = 0, depends: Iterable[str] = ()) -> bool:
         """Completes a stage: the job goes on in another queue."""
         job = self._held(hold)
-        self.put(queue, job.jid, job.klass, job.data if data is UNSET else data, delay, depends)
+        if job.persistent:
+            raise Endless
+        self._refuse_circle(job.jid, list(depends))
+        if data is not UNSET:
+            job.data = data
+        job.progress = None
+        self._leave(job)
+        self._begin_stage(job, queue)
+        self._lay_down(job, self.now + delay, depends)
         return True
 
     def retry(self, hold: Hold, delay: int = 0, group: str | None = None) -> int:
         """Spends a retry, and waits at the back for the next run, or until its time."""
         job = self._held(hold)
         job.failures += 1
-        job.turn = None
-        remaining = job.retries - job.failures
-        if remaining < 0:
+        remaining = -1 if job.once else job.retries - job.failures
+        if job.persistent:
+            remaining = max(remaining, 0)
+            if delay:
+                self._schedule(job, self.now + delay)
+            else:
+                self._come_back(job)
+        elif remaining < 0:
             self._fail(job, group or f"failed-retries-{job.queue}")
         else:
             self._set_out(job, self.now + delay)
+            job.turn = None
         return remaining
 
     def fail(self, hold: Hold, group: str, data: Any = UNSET) -> bool:
@@ -556,10 +910,15 @@ class Model:
         return True
 
     def release(self, hold: Hold, started: bool = True) -> bool:
-        job = self._held(hold)
-        job.interruptions += started
-        self._to_front(job)
+        self._interrupt(self._held(hold), started)
         return True
+
+    def _interrupt(self, job: Job, started: bool) -> None:
+        job.interruptions += started
+        if job.once and started:
+            self._fail(job, "interrupted")
+        else:
+            self._to_front(job)
 
     def died(self, hold: Hold, reason: str) -> str:
         return self._die(self._held(hold), reason)
@@ -573,8 +932,7 @@ class Model:
         job = self.jobs.get(jid)
         if job is None or job.state != "running":
             return False
-        job.interruptions += job.started
-        self._to_front(job)
+        self._interrupt(job, job.started or bool(job.once))
         return True
 
     def set_priority(self, jid: str, priority: int) -> int:
@@ -593,12 +951,48 @@ class Model:
             self._delete(self.jobs[jid])
         return going
 
-    def unfail(self, group: str, queue: str | None = None, count: int = 25) -> int:
-        """The oldest of a group begin anew."""
-        jobs = self.failed(group)[:count]
-        for job in jobs:
-            self.move(job.jid, queue or job.queue)
-        return len(jobs)
+    def unfail(
+        self, group: str, queue: str | None = None, count: int = 25, klass: str | None = None, data: Any = UNSET
+    ) -> int:
+        """The oldest of a group begin anew, as they are or with what is given."""
+        moved = 0
+        for job in self.failed(group):
+            if moved < count:
+                moved += self.unfail_job(job.jid, queue, klass, data)
+        return moved
+
+    def unfail_job(self, jid: str, queue: str | None = None, klass: str | None = None, data: Any = UNSET) -> bool:
+        """What is broken is read again, or gets a klass or data. What is still broken stays, and so does what another
+        job has the claim of.
+        """
+        job = self.jobs.get(jid)
+        queue = queue or job.queue if job else queue
+        if job is None or job.state != "failed":
+            return False
+        if job.entry is not None and klass is None and (data is UNSET or job.klass == "broken"):
+            return data is UNSET and self._read_again(job, queue)
+        if job.claim and self.claims.get((queue, job.claim), jid) != jid:
+            return False
+        self._leave(job)
+        job.entry, job.klass = None, klass or job.klass
+        if data is not UNSET:
+            job.data = data
+        self._begin_stage(job, queue)
+        self._to_back(job)
+        return True
+
+    def _read_again(self, job: Job, queue: str) -> bool:
+        """Under the jid that the entry names, if it names one."""
+        found, entry = model_entries.read(job.entry, self.option("klass", queue)), job.entry
+        jid = found.jid or job.jid if found else None
+        try:
+            if not found or self.put(queue, jid, found.klass, found.data, content=entry, **found.options) != jid:
+                return False
+        except Refused:
+            return False
+        if jid != job.jid:
+            self._delete(job)
+        return True
 
     def depend(self, jid: str, *parents: str) -> None:
         """More to wait for, for a job that waits for others already."""
@@ -663,9 +1057,61 @@ class Model:
     def unrecur(self, jid: str) -> bool:
         return self.recurring.pop(jid, None) is not None
 
-    def configure(self, option: str, value: float | None) -> None:
+    def configure(self, option: str, value: Any) -> None:
         """Sets an option, or with None unsets it."""
         if value is None:
             self.config.pop(option, None)
         else:
             self.config[option] = value
+
+    # A whole queue, or a lane of it.
+
+    def push(self, queue: str, entry: bytes) -> None:
+        """As another program does."""
+        self.pushed.setdefault(queue, []).append(entry)
+
+    def cancel_equal(self, queue: str, data: Any) -> list[str]:
+        """All that have not ended and have this data."""
+        self._take_in(queue, 1000)
+        there = [job for job in self._not_ended(queue) if _equal(job.data, data)]
+        self._drop(there)
+        return [job.jid for job in there]
+
+    def delete(self, queue: str, lane: str | None, running: str) -> tuple[int, int]:
+        """Drops what does not run, of a queue or a lane; with "stop" what runs, too. Answers how many of each."""
+        dropped = 0
+        if lane is None:
+            patterns = [pattern.jid for pattern in self.recurring.values() if pattern.queue == queue]
+            dropped = len(self.pushed.pop(queue, ())) + len(patterns)
+            for jid in patterns:
+                del self.recurring[jid]
+        else:
+            self._take_in(queue, 1000)
+        while there := [job for job in self._not_ended(queue) if lane in (None, job.lane) and job.state != "running"]:
+            self._drop(there)
+            dropped += len(there)
+        there = [job for job in self._not_ended(queue) if lane in (None, job.lane)]
+        if running == "stop":
+            self._drop(there)
+        empty = not self._not_ended(queue) and not any(one.queue == queue for one in self.recurring.values())
+        if lane is None and empty and not self.pushed.get(queue):
+            self.first_put.pop(queue, None)
+            self.lanes.pop(queue, None)
+            self.looks.pop(queue, None)
+            for limit in self.limits.values():
+                limit.lines.pop(queue, None)
+        return dropped, len(there)
+
+    def _not_ended(self, queue: str) -> list[Job]:
+        return [job for job in self.jobs.values() if job.queue == queue and not job.ended]
+
+    def _drop(self, jobs: list[Job]) -> None:
+        """What waits for others first: then it is not told that those are gone."""
+        for job in jobs:
+            job.parents = {}
+        for job in jobs:
+            self._delete(job)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return isinstance(one, bytes) == isinstance(other, bytes) and one == other

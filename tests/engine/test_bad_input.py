@@ -80,13 +80,24 @@ QUEUES = [
 ]  # fmt: skip
 GROUPS = names(most_bytes=GROUP_BYTES)
 PAGE = {"offset": ints(0), "count": ints(0, 1000)}
+BOTH = {
+    "lane": names(None), "limit": names(None), "unique": names(None, True), "expires": SECONDS,
+    "at_most_once": [0, 1, "yes", [True]],
+}  # fmt: skip
 NEW_JOB = {
     "jid": names(), "priority": ints(-(2**53)), "delay": [None, *SECONDS], "at": [None, *SECONDS], "retries": ints(0),
     "timeout": [None, *SECONDS], "max_deaths": ints(0), "tags": TAGS, "depends": PARENTS, "on_parent_failure": POLICIES,
+    "persistent": [0, 1, "yes", [True]], **BOTH,
 }  # fmt: skip
 OF_COMING_JOBS = {
     "priority": ints(-(2**53)), "retries": ints(0), "timeout": [None, *SECONDS], "max_deaths": ints(0), "tags": TAGS,
+    **BOTH,
 }  # fmt: skip
+RATES = [
+    5, True, b"1/s", ["1/s"], "", "10", "10/", "/s", "ten/s", "10 / s", "10/S", "10/sec", "-1/s", "1.5/s", "0/s",
+    "10001/s", "1/0s", "1/31d", "1/1.5s", "1/s\n", "\u0661/s", "1/2592000001ms", "9" * 200 + "/s",
+]  # fmt: skip
+ENDINGS = [None, 5, True, "", "kill", "STOP", ["stop"], "\ud800"]
 CRONS = [None, 5, "", "* * * *", "* * * * * *", "61 * * * *", "a b c d e", "* " * 300, "\ud800 * * * *", "0 0 30 2 *"]
 ZONES = [5, True, "", "Nowhere/Land", "../etc/passwd", "\ud800", "n" * 65]
 RHYTHM = {
@@ -94,7 +105,7 @@ RHYTHM = {
     "backlog": [value for value in ints(0, 999) if value is not None],
 }  # fmt: skip
 JOBS = [
-    None, 5, Bad(["k"], "'k'"), Bad([None], "None"), Bad([{}], "{}"), Bad([{"klass": "k"}, {"klass": 5}], "5", "klass"),
+    None, 5, Bad(["k"], "'k'"), Bad([None], "None"), Bad([{}], "{"), Bad([{"klass": "k"}, {"klass": 5}], "5", "klass"),
     Bad([{"klass": "k"}, {"klass": "k", "delay": -1}], "-1", "delay"),
     Bad([{"klass": "k", "colour": 1}], "'colour'", "option"),
 ]  # fmt: skip
@@ -134,7 +145,21 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "Client.cancel": ({}, {"jids": JIDS}),
     "Client.completed": ({}, PAGE),
     "Client.failed": ({"group": "g"}, {"group": GROUPS[1:], "start": ints(0), "limit": ints(0, 1000)}),
-    "Client.unfail": ({"group": "g"}, {"group": GROUPS, "queue": names(None), "count": ints(1, 1000)}),
+    "Client.wait": ({"jid": "waiting", "timeout": 0}, {"jid": names(), "timeout": [None, *SECONDS]}),
+    "Client.unfail": (
+        {"group": "g"},
+        {"group": GROUPS, "queue": names(None), "count": ints(1, 1000), "klass": names(None), "data": DATA},
+    ),
+    "Client.limit": (
+        {"key": "k", "running": 1},
+        {"key": names(), "running": [value for value in ints(0) if value is not None], "rate": RATES},
+    ),
+    "Client.unlimit": ({}, {"key": names()}),
+    "Client.limits": ({}, {}),
+    "Client.serve": (
+        {"worker": "w", "queues": ["q"]},
+        {"worker": names(), "queues": QUEUES, "order": [5, "", "fifo", ["strict"], "\ud800"]},
+    ),
     "Client.log": (
         {"jid": "waiting", "message": "m"},
         {"jid": names(), "message": [*TEXTS, Bad("m" * 4097, "4096")], "data": [*JSON, Bad("d" * 4097, "4096")]},
@@ -178,6 +203,19 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "Queue.pause": ({}, {}),
     "Queue.unpause": ({}, {}),
     "Queue.forget": ({}, {}),
+    "Queue.cancel": ({}, {"data": DATA}),
+    "Queue.delete": ({}, {"running": ENDINGS}),
+    "Queue.lane": ({}, {"name": names()}),
+    "Queue.lanes": ({}, {}),
+    "Lane.put": ({"klass": "k"}, {"klass": names(), "data": DATA, **NEW_JOB, "lane": [*names(), "another"]}),
+    "Lane.add": ({"klass": "k"}, {"klass": names(), "data": DATA, **NEW_JOB, "lane": [*names(), "another"]}),
+    "Lane.put_many": ({}, {"jobs": [*JOBS, Bad([{"klass": "k", "lane": "another"}], "'another'", "lane")]}),
+    "Lane.length": ({}, {}),
+    "Lane.counts": ({}, {}),
+    "Lane.pause": ({}, {}),
+    "Lane.unpause": ({}, {}),
+    "Lane.weight": ({}, {"n": ints(1, 1000)}),
+    "Lane.delete": ({}, {"running": ENDINGS}),
     "Config.get": ({}, {"option": BAD_OPTIONS}),
     "Config.set": (
         {"option": "grace", "value": 1},
@@ -202,6 +240,7 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "Lease.died": ({}, {"reason": REASONS}),
     "Job.cancel": ({}, {}),
     "Job.fail": ({"group": "g", "message": "m"}, {"group": names(), "message": TEXTS}),
+    "Job.unfail": ({}, {"queue": names(None), "klass": names(None), "data": DATA}),
     "Job.move": ({"queue": "q"}, {"queue": names(), "delay": [None, *SECONDS]}),
     "Job.set_priority": ({}, {"priority": ints(-(2**53))}),
     "Job.release": ({}, {}),
@@ -222,7 +261,13 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
 }  # fmt: skip
 
 #: What the message calls an argument, where that says more.
-CALLED = {("Client.queue", "name"): "queue", ("Config.set", "value"): "grace", ("Client.jobs", "jids"): "jids?"}
+CALLED = {
+    ("Lane.weight", "n"): "weight",
+    ("Queue.lane", "name"): "lane",
+    ("Client.queue", "name"): "queue",
+    ("Config.set", "value"): "grace",
+    ("Client.jobs", "jids"): "jids?",
+}
 
 #: Arguments that need or exclude others, for the values of one to be reached.
 BESIDE = {
@@ -236,6 +281,9 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "delay and at": ("Queue.put", {"delay": 1, "at": 2}, "at and delay exclude each other"),
     "delay and at of add": ("Queue.add", {"delay": 1, "at": 2}, "at and delay exclude each other"),
     "delay and at of many": ("Queue.put_many", {"jobs": [{"klass": "k", "delay": 1, "at": 2}]}, "at and delay"),
+    "persistent and at_most_once": ("Queue.put", {"persistent": True, "at_most_once": True}, "persistent"),
+    "persistent recurring": ("Queue.recur", {"persistent": True}, "recur has no option 'persistent'"),
+    "no lane in a lane": ("Lane.put", {"lane": None}, "lane must be 'l', or not be given: None"),
     "an unknown option": ("Queue.put", {"colour": "red"}, "put has no option 'colour'"),
     "an unknown option of add": ("Queue.add", {"colour": "red"}, "add has no option 'colour'"),
     "an unknown option of recur": ("Queue.recur", {"colour": "red"}, "recur has no option 'colour'"),
@@ -276,17 +324,19 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
 }  # fmt: skip
 
 #: Not for applications: they take what was checked before.
-WITHIN = {"Client.ask", "Client.run", "Client.put_jobs"}
+WITHIN = {"Client.ask", "Client.run", "Client.follow", "Client.put_jobs"}
 CLASSES = {
     "Client": (client.Client, aio.AsyncClient),
     "Queue": (client.Queue, aio.AsyncQueue),
+    "Lane": (client.Lane, aio.AsyncLane),
     "Config": (client.Config, aio.AsyncConfig),
     "Lease": (handles.Lease, handles.AsyncLease),
     "Job": (handles.Job, handles.AsyncJob),
     "RecurringJob": (handles.RecurringJob, handles.AsyncRecurringJob),
 }
 OPTIONS_OF = {
-    "Queue.put": PutOptions, "Queue.add": PutOptions, "Queue.recur": RecurOptions, "RecurringJob.update": RecurChanges,
+    "Queue.put": PutOptions, "Queue.add": PutOptions, "Lane.put": PutOptions, "Lane.add": PutOptions,
+    "Queue.recur": RecurOptions, "RecurringJob.update": RecurChanges,
 }  # fmt: skip
 
 
@@ -355,6 +405,7 @@ def caller(request: Any, server: Any, namespace: str) -> Iterator[Caller]:
     it.targets = {
         "Client": it.client,
         "Queue": queue,
+        "Lane": queue.lane("l"),
         "Config": it.client.config,
         "Lease": lease,
         "Job": it.do(it.client.job, "depends"),

@@ -5,6 +5,7 @@ import inspect
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,13 +13,13 @@ import pytest
 import redis
 import redis.asyncio
 
-from supervisor.engine import connection, scripts
-from supervisor.engine.aio import AsyncClient, AsyncQueue
-from supervisor.engine.client import Client, Queue
+from supervisor.engine import commands, connection, looks, scripts
+from supervisor.engine.aio import AsyncClient, AsyncLane, AsyncQueue
+from supervisor.engine.client import Client, Lane, Queue
 from supervisor.engine.connection import redacted
 from supervisor.engine.errors import LeaseholdError, LeaseLost, OutcomeUnknown, StoreUnavailable
-from supervisor.engine.handles import AsyncLease, Lease
-from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retried
+from supervisor.engine.handles import AsyncJob, AsyncLease, Job, Lease
+from supervisor.engine.outcomes import ENDLESS, Completed, Died, Failed, Released, Retried, Returned
 from supervisor.engine.scripts import check_server
 
 NAN, INF = float("nan"), float("inf")
@@ -384,10 +385,89 @@ def test_a_lost_answer_of_a_look_is_only_an_unavailable_store(server, namespace,
         assert client.queues() == {}
 
 
+# What answers mean.
+
+
+def test_a_put_of_what_is_unique_answers_its_holder(client):
+    q = client.queue("q")
+    assert q.put("k", {"n": 1}, jid="a", unique=True) == "a"
+    assert q.put("k", {"n": 1}, jid="b", unique=True) == "a"
+    assert q.add("k", {"n": 1}, jid="c", unique=True) is False
+    assert q.put_many([
+        {"klass": "k", "data": {"n": 1}, "unique": True, "jid": "d"},
+        {"klass": "k", "data": {"n": 2}, "unique": True, "jid": "e"},
+        {"klass": "k", "unique": "night", "jid": "f"},
+        {"klass": "other", "unique": "night", "jid": "g"},
+    ]) == ["a", "e", "f", "f"]  # fmt: skip
+    assert [job is None for job in client.jobs("a", "b", "c", "d", "e", "f", "g")] == [
+        False, True, True, True, False, False, True,
+    ]  # fmt: skip
+
+
+def test_a_persistent_job_is_not_completed_and_its_lease_goes_on(client):
+    q = client.queue("q")
+    q.put("k", jid="a", persistent=True)
+    (lease,) = q.lease("w")
+    for arguments in ({}, {"next": "other"}, {"data": 1}):
+        with pytest.raises(LeaseholdError, match="job a is persistent and has no end"):
+            lease.complete(**arguments)
+    assert lease.renew() > 0
+    assert client.settle([Completed(lease), Returned(lease), Returned(lease)]) == [ENDLESS, True, False]
+    with pytest.raises(LeaseLost):
+        lease.renew()
+
+
+def test_a_job_is_unfailed_with_other_data_or_another_klass(client):
+    q = client.queue("q")
+    for jid in "abcd":
+        q.put("k", {"n": 1}, jid=jid, retries=0)
+        q.lease("w")[0].fail("g", "m")
+    assert client.job("a").unfail() is True
+    assert client.job("b").unfail("other", klass="new", data=b"\0") is True
+    assert client.unfail("g", count=1, data={"n": 2}) == 1
+    assert client.unfail("g", "other", klass="newer") == 1
+    found = client.jobs("a", "b", "c", "d")
+    assert [(job.state, job.queue, job.klass, job.data) for job in found] == [
+        ("waiting", "q", "k", {"n": 1}), ("waiting", "other", "new", b"\0"),
+        ("waiting", "q", "k", {"n": 2}), ("waiting", "other", "newer", {"n": 1}),
+    ]  # fmt: skip
+    assert client.job("a").unfail() is False
+    assert client.failed() == {}
+
+
+def test_a_wish_to_serve_other_queues_lies_there_and_its_worker_is_told(client, server, namespace):
+    client.ask(commands.resume, "w", 1, [])
+    assert client.run(looks.wish("w")) == looks.Wish(0, [], None)
+    client.serve("w", ["high", " email-* ", "!email-bulk"])
+    assert client.run(looks.wish("w")) == looks.Wish(1, ["high", "email-*", "!email-bulk"], None)
+    client.serve("w", ["high:3", "low"], order="weighted")
+    assert client.run(looks.wish("w")) == looks.Wish(2, ["high:3", "low"], "weighted")
+    assert server.redis.lrange(f"{{{namespace}}}:mail:w", 0, -1) == [b"serve"]
+
+
+def test_nobody_can_be_asked_to_serve_who_is_not_there(client, server, namespace):
+    with pytest.raises(LeaseholdError, match="there is no worker w"):
+        client.serve("w", ["q"])
+    assert server.dump(namespace) == {}
+
+
+def test_a_blocking_lease_sees_within_a_second_what_another_program_pushes(live, server, namespace):
+    with ThreadPoolExecutor() as pool:
+        waiter = pool.submit(live.queue("q").lease, "w", block=30)
+        while not any(b"cmd=blpop" in line for line in server.redis.execute_command("CLIENT", "LIST").split(b"\n")):
+            pass
+        server.redis.lpush(f"{{{namespace}}}:in:q", '{"klass": "k", "data": [1]}')
+        (lease,) = waiter.result(2)
+    assert lease.data == [1]
+
+
 # Both clients alike.
 
 
-@pytest.mark.parametrize(("sync", "other"), [(Client, AsyncClient), (Queue, AsyncQueue), (Lease, AsyncLease)])
+TWINS = [(Client, AsyncClient), (Queue, AsyncQueue), (Lane, AsyncLane), (Lease, AsyncLease), (Job, AsyncJob)]
+
+
+@pytest.mark.parametrize(("sync", "other"), TWINS)
 def test_the_async_classes_have_the_same_names_and_arguments(sync, other):
     def public(cls):
         found = {name: member for name, member in inspect.getmembers(cls) if not name.startswith("_")}
@@ -397,7 +477,7 @@ def test_the_async_classes_have_the_same_names_and_arguments(sync, other):
     for name, method in public(sync).items():
         twin = public(other)[name]
         assert list(inspect.signature(method).parameters.values()) == list(inspect.signature(twin).parameters.values())
-        assert inspect.iscoroutinefunction(twin) or name in ("queue", "events")
+        assert inspect.iscoroutinefunction(twin) or name in ("queue", "lane", "events")
 
 
 def test_the_async_client_does_what_the_sync_one_does(server, namespace, clock):
@@ -431,6 +511,12 @@ def test_the_async_client_does_what_the_sync_one_does(server, namespace, clock):
             assert list(await client.queues()) == ["q"]
             assert (await q.counts()).waiting == 1
             assert await client.queue("empty").lease("w", block=0.02) == []
+            assert await q.put("k", jid="u", unique="key") == await q.put("k", jid="v", unique="key") == "u"
+            await client.ask(commands.resume, "master", 1, [])
+            await client.serve("master", ["q"])
+            assert (await client.run(looks.wish("master"))).queues == ["q"]
+            assert await (await client.job("c")).unfail(data=5) is True
+            assert (await client.job("c")).data == 5
 
     asyncio.run(main())
 

@@ -9,9 +9,10 @@ import pytest
 from supervisor.engine import commands, looks
 from supervisor.engine.aio import AsyncClient
 from supervisor.engine.errors import JobNotFound
+from supervisor.engine.lanes import LaneCounts
 from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retried
 
-EVERYTHING = {"waiting", "running", "stalled", "scheduled", "depends", "complete", "failed"}
+EVERYTHING = {"waiting", "running", "stalled", "scheduled", "depends", "parked", "complete", "failed"}
 
 
 def jids(jobs):
@@ -174,19 +175,25 @@ def test_a_paused_queue_still_shows_what_it_holds_back(client):
 # Counts and names.
 
 
-def test_counts_are_of_every_state_and_say_if_the_queue_is_paused(client, clock):
+def test_counts_are_of_every_state_and_say_if_the_queue_is_paused(client, clock, server, namespace):
     q = client.queue("q")
     put(q, "due", delay=10)
     put(q, "later", delay=100)
     put(q, *"abcd")
     put(q, "child", depends=["d"])
     q.recur("k", every=60, jid="r", offset=60)
-    q.lease("w", 1, ttl=1000)
+    client.limit("used-up", running=0)
+    put(q, "parked", limit="used-up", priority=-1)
+    q.lease("w", 1, ttl=1000)  # and the other one is parked
     q.lease("w", 1, ttl=10)
+    put(q, "x", "y", lane="l")
+    server.redis.lpush(f"{{{namespace}}}:in:q", '{"klass": "k"}')
     clock.tick(10)
     counts = q.counts()
-    assert counts == looks.Counts(waiting=3, running=1, stalled=1, scheduled=1, depends=1, recurring=1, paused=False)
-    assert q.length() == 4
+    assert counts == looks.Counts(
+        waiting=6, running=1, stalled=1, scheduled=1, depends=1, parked=1, recurring=1, paused=False
+    )
+    assert (counts.total, q.length()) == (12, 7)
     q.pause()
     assert q.counts().paused
     q.unpause()
@@ -208,7 +215,7 @@ def test_more_queues_than_one_call_looks_at_are_all_listed(client, server, names
 
 
 def test_an_unknown_queue_has_nothing(client):
-    assert client.queue("nobody").counts() == looks.Counts(0, 0, 0, 0, 0, 0, False)
+    assert client.queue("nobody").counts() == looks.Counts(0, 0, 0, 0, 0, 0, 0, False)
 
 
 # Workers.
@@ -252,7 +259,7 @@ def test_workers_come_in_pages_and_only_so_many_leases_are_looked_at(client):
     put(q, *(str(i) for i in range(20)))
     for i in range(4):
         q.lease(f"w{i}", 5)
-    assert [worker.name for worker in client._store.run(looks.workers(1, 2, now=client._now()))] == ["w2", "w1"]
+    assert [worker.name for worker in client._store.run(looks.workers(1, 2, now=client.clock()))] == ["w2", "w1"]
 
 
 # Tags and tracking.
@@ -345,6 +352,109 @@ def test_what_a_new_job_has_not_is_empty(client):
     job = client.job("a")
     assert (job.tags, job.tracked, job.dependencies, job.dependents, job.log) == ([], False, [], [], [])
     assert (job.on_parent_failure, job.spawned_from, job.worker, job.due_unix) == ("wait", None, None, None)
+    assert (job.lane, job.limit, job.unique, job.start_by_unix, job.progress) == (None, None, None, None, None)
+    assert (job.persistent, job.at_most_once, job.parked) == (False, False, False)
+
+
+def test_a_job_shows_what_it_was_put_with(client, clock):
+    q = client.queue("q")
+    put(q, "a", lane="l", limit="api", unique="night", expires=60, at_most_once=True)
+    put(q, "b", unique=True, persistent=True)
+    a, b = client.jobs("a", "b")
+    assert (a.lane, a.limit, a.unique, a.start_by_unix, a.at_most_once) == ("l", "api", "night", clock.now + 60, True)
+    assert (a.persistent, b.unique, b.persistent, b.at_most_once) == (False, True, True, False)
+    started = next(lease for lease in q.lease("w", 2) if lease.jid == "a")
+    assert client.job("a").start_by_unix is None
+    assert (started.lane, started.at_most_once, started.persistent) == ("l", True, False)
+
+
+def test_parked_jobs_are_listed_in_the_order_in_which_they_were_met(client, clock):
+    q = client.queue("q")
+    client.limit("api", running=1)
+    for jid in ("a", "b", "c"):
+        put(q, jid, limit="api")
+    (lease,) = q.lease("w", 3)
+    assert [(job.jid, job.state, job.parked) for job in q.jobs("parked")] == [
+        ("b", "waiting", True), ("c", "waiting", True),
+    ]  # fmt: skip
+    assert (jids(q.jobs("waiting")), jids(q.jobs("parked", 1, 5))) == ([], ["c"])
+    lease.complete()
+    assert jids(q.lease("w", 3)) == ["b"]
+    assert jids(q.jobs("parked")) == ["c"]
+
+
+def test_a_running_job_shows_how_far_it_is(client, clock):
+    q = client.queue("q")
+    put(q, "a")
+    (lease,) = q.lease("w")
+    client.ask(commands.renew, "w", [commands.Renewal("a", lease.token, progress=(0.4, "two of five"))])
+    assert client.job("a").progress == (0.4, "two of five", clock.now)
+    lease.complete()
+    assert client.job("a").progress == (0.4, "two of five", clock.now)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "[1, 2, 3]", '["x", "y", 1]', "null", "\xff"])
+def test_a_damaged_progress_is_none(client, server, namespace, text):
+    put(client.queue("q"), "a")
+    server.redis.set(f"{{{namespace}}}:progress:a", text)
+    try:
+        assert client.job("a").progress is None
+    finally:
+        server.redis.delete(f"{{{namespace}}}:progress:a")
+
+
+def test_a_job_that_was_pushed_shows_what_its_entry_has(client, server, namespace):
+    q = client.queue("q")
+    entries = [
+        b'{"klass": "k", "jid": "a", "data" : {"n": 9007199254740993, "empty": [] } }',
+        b'{"klass": "k", "jid": "b", "data_b64": "/wD+"}',
+        b'{"klass": "k", "jid": "c"}',
+    ]
+    server.redis.lpush(f"{{{namespace}}}:in:q", *entries)
+    q.lease("w", 3)
+    a, b, c = client.jobs("a", "b", "c")
+    assert (a.raw, a.is_bytes) == (b'{"n": 9007199254740993, "empty": [] }', False)
+    assert a.data == {"n": 9007199254740993, "empty": []}
+    assert (b.raw, b.is_bytes, b.data) == (b"\xff\0\xfe", True, b"\xff\0\xfe")
+    assert (c.raw, c.is_bytes, c.data) == (b"null", False, None)
+
+
+# Lanes.
+
+
+def test_lanes_are_listed_by_name_with_what_is_in_them(client, clock):
+    q = client.queue("q")
+    client.limit("used-up", running=0)
+    put(q, "none")
+    put(q, "z1", "z2", lane="z")
+    put(q, "parked", lane="z", limit="used-up", priority=-1)
+    put(q, "gone", lane="gone", priority=-2)
+    (gone,) = [lease for lease in q.lease("w", 3, ttl=10) if lease.jid == "gone"]
+    q.lane("empty").weight(5)
+    q.lane("still").pause()
+    clock.tick(10)
+    gone.renew()
+    put(q, "more", lane="z")
+    assert q.lanes() == {
+        "": looks_like(stalled=1),
+        "empty": looks_like(weight=5),
+        "gone": looks_like(running=1),
+        "still": looks_like(paused=True),
+        "z": looks_like(waiting=2, stalled=1, parked=1),
+    }
+    assert q.lane("z").counts() == q.lanes()["z"]
+    assert q.lane("nobody").counts() == looks_like()
+
+
+def looks_like(waiting=0, running=0, stalled=0, parked=0, weight=1, paused=False):
+    return LaneCounts(waiting, running, stalled, parked, weight, paused)
+
+
+def test_more_lanes_than_one_page_has_are_all_listed(client):
+    q = client.queue("q")
+    q.put_many({"klass": "k", "lane": f"lane-{i:04}"} for i in range(2003))
+    assert list(q.lanes()) == ["", *(f"lane-{i:04}" for i in range(2003))]
+    assert q.length() == 2003
 
 
 def test_a_job_that_depends_shows_the_time_that_it_was_put_with(client, clock):
@@ -375,6 +485,20 @@ def test_a_recurring_job_is_shown_as_it_was_asked_for(client, clock):
     assert (found.missed, found.backlog, found.priority, found.retries) == ("once", 0, 2, 1)
     assert (found.timeout_s, found.max_deaths, found.tags) == (9, None, ["t", "u"])
     assert client.recurring("nobody") is None
+
+
+def test_the_jobs_of_a_recurring_one_have_its_lane_limit_claim_and_date(client, clock):
+    q = client.queue("q")
+    q.recur("k", every=60, jid="r", lane="l", limit="api", unique="night", expires=30, at_most_once=True)
+    job = client.recurring("r")
+    assert (job.lane, job.limit, job.unique, job.expires_s, job.at_most_once) == ("l", "api", "night", 30.0, True)
+    (lease,) = q.lease("w")
+    assert (lease.lane, lease.at_most_once) == ("l", True)
+    one = client.job(lease.jid)
+    assert (one.lane, one.limit, one.unique, one.at_most_once, one.spawned_from) == ("l", "api", "night", True, "r")
+    job.update(lane=None, limit=None, unique=True, expires=None, at_most_once=None)
+    job = client.recurring("r")
+    assert (job.lane, job.limit, job.unique, job.expires_s, job.at_most_once) == (None, None, True, None, False)
 
 
 def test_recurring_jobs_of_a_queue_come_by_their_next_time(client, clock):

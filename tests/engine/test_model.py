@@ -3,7 +3,9 @@
 A failing example is printed as a program of steps; its round has a seed, so it comes again at every run.
 """
 
+import base64
 import functools
+import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,12 +18,15 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from supervisor.engine import commands
 from supervisor.engine.client import Client
-from supervisor.engine.errors import DependencyError, JobNotFound, LeaseLost
+from supervisor.engine.errors import DependencyError, JobNotFound, LeaseholdError, LeaseLost
 from supervisor.engine.handles import Lease
-from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retried
+from supervisor.engine.limits import Limit
+from supervisor.engine.outcomes import ENDLESS, Completed, Died, Failed, Released, Retried, Returned
 from tests.engine.conftest import Clock
 from tests.engine.invariants import Look, left_over, look, misplaced
-from tests.engine.model import Hold, Lost, Missing, Model, Refused
+from tests.engine.model import Model
+from tests.engine.model_jobs import Endless, Hold, Lost, Missing, Refused
+from tests.engine.model_limits import WHEN_FREE
 
 ROUNDS = 23  # each of a seed and a few examples: of many examples hypothesis makes most by varying few
 EXAMPLES = 9
@@ -31,10 +36,12 @@ LEAST_STEPS = 20_000
 JIDS = tuple("abcdefgh")
 PATTERNS = ("r", "s")
 QUEUES = ("A", "B", "C")
+LANES = ("x", "y")
+LIMITS = ("K", "L")
 WORKERS = ("v", "w")
 TAGS = ("t", "u")
 
-REFUSALS = {Missing: JobNotFound, Refused: DependencyError}
+REFUSALS = {Missing: JobNotFound, Refused: DependencyError, Endless: LeaseholdError}
 
 # What is drawn. The first of each is the simplest.
 
@@ -59,6 +66,18 @@ job_options = {
     "max_deaths": st.sampled_from([0, 1, 2]),
     "tags": tags,
 }
+lane = st.sampled_from(LANES)
+limit = st.sampled_from(LIMITS)
+terms = {
+    "lane": st.sampled_from([*LANES, *LANES, None]),
+    "limit": st.sampled_from([*LIMITS, *LIMITS, None]),
+    "unique": st.sampled_from([True, "u", None]),
+    "expires": st.sampled_from([2, 40, None]),
+}
+kinds = st.sampled_from(
+    [{}, {}, {"persistent": True}, {"persistent": False}, {"at_most_once": True}, {"at_most_once": False}]
+)
+much = st.fixed_dictionaries({}, optional={**job_options, "delay": st.sampled_from([0.5, 2, 40]), **terms})
 later = {"delay": st.sampled_from([0.5, 2, 40])}
 after = {"depends": jids, "on_parent_failure": policy}
 put_options = st.one_of(
@@ -66,11 +85,22 @@ put_options = st.one_of(
     st.fixed_dictionaries({}, optional=job_options),
     st.fixed_dictionaries(later),
     st.fixed_dictionaries(after),
-    st.fixed_dictionaries({}, optional={**job_options, **later, **after}),
+    st.fixed_dictionaries({"lane": lane}),
+    st.fixed_dictionaries({"limit": limit}, optional={key: value for key, value in terms.items() if key != "limit"}),
+    st.fixed_dictionaries({}, optional=terms),
+    st.builds(lambda options, kind: options | kind, much, kinds),
+    st.fixed_dictionaries({}, optional={**job_options, **later, **after, **terms}),
 )
-verb = st.sampled_from(["retry", "died", "release", "hand back", "fail", "complete"])
+verb = st.sampled_from(["retry", "died", "release", "hand back", "fail", "complete", "return"])
 outcome = st.tuples(pick, verb, seconds, group)
-recur_options = st.fixed_dictionaries({}, optional={**job_options, "missed": st.sampled_from(["all", "once", "skip"])})
+recur_options = st.fixed_dictionaries(
+    {},
+    optional={
+        **job_options, "missed": st.sampled_from(["all", "once", "skip"]), "lane": lane, "limit": limit,
+        "unique": st.sampled_from([True, "u"]), "expires": st.sampled_from([2, 40]), "at_most_once": st.booleans(),
+    },
+)  # fmt: skip
+new_content = st.one_of(st.just({}), st.fixed_dictionaries({"data": data}, optional={"klass": st.just("n")}))
 new_job = st.fixed_dictionaries({"jid": jid, "data": data, "options": put_options})
 
 
@@ -81,11 +111,21 @@ def ms(seconds: float) -> int:
 def for_model(options: dict[str, Any]) -> dict[str, Any]:
     """Options of put as the model has them."""
     plain = dict(options)
-    if "delay" in plain:
+    if plain.get("delay") is not None:
         plain["delay"] = ms(plain["delay"])
-    if "on_parent_failure" in plain:
-        plain["policy"] = plain.pop("on_parent_failure")
+    if plain.get("expires") is not None:
+        plain["expires"] = ms(plain["expires"])
+    if "lane" in plain:
+        plain["lane"] = plain["lane"] or ""
+    for here, there in (("on_parent_failure", "policy"), ("at_most_once", "once")):
+        if here in plain:
+            plain[there] = plain.pop(here)
     return plain
+
+
+def vars_of(record: Any) -> tuple[Any, ...]:
+    """The values of a record, in their order."""
+    return tuple(getattr(record, name) for name in record.__dataclass_fields__)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,12 +172,19 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         Machine.runs += 1
         self.namespace = f"model-{Machine.runs}"
+        self.prefix = f"{{{self.namespace}}}:"
         self.clock = Clock()
         self.client = Client(self.server.url, self.namespace, self.clock)
         self.model = Model(ms(self.clock.now))
         self.leases: list[tuple[Lease, Hold]] = []
         self.handles: dict[str, Any] = {}  # each job as it was seen last, also when it is gone
         self.last_token = 0
+        self.passed: dict[tuple[str, str], int] = {}  # by queue and lane how many starts of others it has waited
+        self.weighed: set[str] = set()  # the queues of which lanes had weights
+        self.went_back = False  # the clock has: what is to be done later than needed is done then
+        self.learnt: dict[str, str] = {}  # what the model called a job that got its jid from the engine
+        self.serial = 0
+        self.starts: dict[str, list[int]] = {}  # of each limit the times since it was set, or the clock went back
         self.program: list[str] = []
 
     @rule(data=st.data())
@@ -156,17 +203,18 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.client.close()
         for key in look(self.server.redis, self.namespace):
-            self.server.redis.unlink(f"{{{self.namespace}}}:{key}")
+            self.server.redis.unlink(self.prefix + key)
 
     def agree(self, ask, expect):
         """Both answer alike, or refuse alike."""
         try:
             expected = expect(self.model)
-        except (Missing, Refused) as refusal:
+        except (Missing, Refused, Endless) as refusal:
             with pytest.raises(REFUSALS[type(refusal)]):
                 ask()
         else:
-            assert ask() == expected
+            answer = ask()
+            assert answer == expected, f"{answer!r}, not {expected!r}"
 
     @property
     def held(self):
@@ -203,6 +251,18 @@ class Machine(RuleBasedStateMachine):
         return self.model.recurring
 
     @property
+    def limited(self):
+        return [key for key, limit in self.model.limits.items() if limit.is_set]
+
+    @property
+    def paused_lanes(self):
+        return [(queue, lane) for queue, lanes in self.model.lanes.items() for lane in sorted(lanes.paused)]
+
+    @property
+    def waiting_data(self):
+        return [job for job in self.model.jobs.values() if not job.ended]
+
+    @property
     def times(self):
         return sorted(self.model.times())
 
@@ -223,12 +283,16 @@ class Machine(RuleBasedStateMachine):
     def tick(self, by):
         self.clock.tick(by)
         self.model.now = ms(self.clock.now)
+        if by < 0:
+            self.went_back, self.starts = True, {}
 
     @operation(weight=2, when="times", pick=pick, by=st.sampled_from([0, 0, -0.001, 0.001]))
     def tick_to_what_comes(self, pick, by):
         """To the time at which something happens by itself, or just before."""
-        self.clock.now = round(self.times[pick % len(self.times)] / 1000 + by, 3)
+        before, self.clock.now = self.clock.now, round(self.times[pick % len(self.times)] / 1000 + by, 3)
         self.model.now = ms(self.clock.now)
+        if self.clock.now < before:
+            self.went_back, self.starts = True, {}
 
     @operation(
         option=st.sampled_from(["heartbeat", "grace", "max-deaths", "max-concurrency"]),
@@ -249,6 +313,10 @@ class Machine(RuleBasedStateMachine):
         else:
             self.client.config.set(option, value)
         self.model.configure(option, value)
+
+    @operation(queue=queue, klass=st.sampled_from([None, "bare"]))
+    def name_klass_of_bare_entries(self, queue, klass):
+        self.set_option(f"klass-{queue}", klass)
 
     @operation(when="unpaused", queue=st.sampled_from([*QUEUES, None]))
     def pause(self, queue):
@@ -274,7 +342,7 @@ class Machine(RuleBasedStateMachine):
     def put(self, queue, jid, data, options):
         self.agree(
             lambda: self.client.queue(queue).put("k", data, jid=jid, **options),
-            lambda model: model.put(queue, jid, "k", data, **for_model(options)) or jid,
+            lambda model: model.put(queue, jid, "k", data, **for_model(options)),
         )
 
     @operation(queue=queue, jid=jid, data=data, options=put_options)
@@ -293,7 +361,7 @@ class Machine(RuleBasedStateMachine):
         ]
         self.agree(
             lambda: self.client.queue(queue).put_many(jobs),
-            lambda model: model.all_or_nothing(verbs) and [one["jid"] for one in new],
+            lambda model: model.all_or_nothing(verbs),
         )
 
     @operation(
@@ -310,7 +378,7 @@ class Machine(RuleBasedStateMachine):
                 options = {**options, "backlog": backlog}
             self.agree(
                 lambda: self.client.queue(queue).recur("r", [jid], every=every, jid=jid, offset=offset, **options),
-                lambda model: model.recur(queue, jid, "r", [jid], ms(every), ms(offset), **options) or jid,
+                lambda model: model.recur(queue, jid, "r", [jid], ms(every), ms(offset), **for_model(options)) or jid,
             )
 
     @operation(when="recurring", jid=st.sampled_from(PATTERNS))
@@ -322,18 +390,27 @@ class Machine(RuleBasedStateMachine):
     @operation(weight=5, when="at_hand", worker=worker, queues=queues, count=st.integers(0, 5), ttl=ttl, order=order)
     def lease(self, worker, queues, count, ttl, order):
         given = self.client.lease(worker, queues, count, ttl, order)
-        self.compare(given, self.model.lease(worker, queues, count, None if ttl is None else ms(ttl), order))
+        self.compare(given, worker, queues, count, None if ttl is None else ms(ttl), order)
 
     @operation(
-        weight=2, when="at_hand", worker=worker, queues=queues, count=st.integers(1, 3), starting=st.integers(0, 2)
+        weight=2,
+        when="at_hand",
+        worker=worker,
+        queues=queues,
+        count=st.integers(1, 3),
+        starting=st.integers(0, 2),
+        once=st.lists(st.sampled_from("klm"), max_size=2, unique=True),
     )
-    def lease_ahead(self, worker, queues, count, starting):
-        """As a master does, which knows that not all of them start at once."""
-        command = commands.lease(worker, queues, count, starting=starting, now=self.clock.now)
+    def lease_ahead(self, worker, queues, count, starting, once):
+        """As a master does, which knows that not all of them start at once, and which must not start twice."""
+        command = commands.lease(worker, queues, count, starting=starting, once=once, now=self.clock.now)
         given = [Lease(record, self.client) for record in self.client._store.run(command).leases]
-        self.compare(given, self.model.lease(worker, queues, count, starting=starting))
+        self.compare(given, worker, queues, count, starting=starting, once=once)
 
-    def compare(self, given, holds):
+    def compare(self, given, *arguments, **how):
+        holds = self.model.lease(*arguments, **how, freed=[lease.jid for lease in given])
+        self.learn()
+        holds = [self.model.jobs[self.learnt.get(hold.jid, hold.jid)].hold for hold in holds]
         assert [lease.jid for lease in given] == [hold.jid for hold in holds]
         for lease, hold in zip(given, holds, strict=True):
             job = self.model.jobs[hold.jid]
@@ -343,10 +420,134 @@ class Machine(RuleBasedStateMachine):
             seen = (lease.queue, lease.klass, lease.data, lease.priority, list(lease.tags), ms(lease.expires_unix))
             assert seen == (job.queue, job.klass, job.data, job.priority, job.tags, job.expires_at)
             assert (lease.failures, lease.deaths, lease.interruptions) == (job.failures, job.deaths, job.interruptions)
+            assert (lease.lane or "", lease.persistent, lease.at_most_once) == (
+                job.lane,
+                job.persistent,
+                bool(job.once),
+            )
+            if job.limit:
+                self.check_start(job.limit)
+        for queue in QUEUES:
+            self.check_fairness(queue, [self.model.jobs[hold.jid] for hold in holds])
+
+    def learn(self):
+        """Which jids the engine has given to the jobs of entries that named none."""
+        unknown = [jid for jid in self.model.jobs if jid[0] == "?"]
+        if not unknown:
+            return
+        found = look(self.server.redis, self.namespace)
+        new = [key[5:] for key in found if key.startswith("data:") and key[5:] not in self.model.jobs]
+        for jid in unknown:
+            wanted = self.model.jobs[jid].stored
+            same = [one for one in new if found[f"data:{one}"] == wanted]
+            assert len(same) == 1, (jid, wanted, new)
+            self.model.learn(jid, same[0])
+            self.learnt[jid] = same[0]
+
+    def check_fairness(self, queue, given):
+        """A lane with jobs has its turn within as many starts of others as there are lanes, and one; by weight more."""
+        lanes = self.model.lanes_of(queue)
+        waiting = set(self.model.lines(queue)) - lanes.paused
+        passed = {lane: n for (of, lane), n in self.passed.items() if of == queue and lane in waiting}
+        for job in given:
+            if job.queue == queue and job.turn == job.hold.token:
+                passed = {lane: passed.get(lane, 0) + 1 for lane in waiting} | {job.lane: 0}
+        if lanes.weights:
+            self.weighed.add(queue)
+        most = (len(LANES) + 1) * (4 if queue in self.weighed else 1) + 1
+        assert max(passed.values(), default=0) <= most
+        self.passed = {key: n for key, n in self.passed.items() if key[0] != queue}
+        self.passed |= {(queue, lane): n for lane, n in passed.items() if lane in waiting}
+
+    def check_start(self, key):
+        """Of a limit there are never more that run, nor more starts within its time."""
+        limit = self.model.limits[key]
+        if limit.running is not None:
+            assert self.model.in_use(key) <= limit.running
+        if limit.starts is not None:
+            self.starts.setdefault(key, []).append(self.model.now)
+            assert sum(at > self.model.now - limit.per for at in self.starts[key]) <= limit.starts
 
     @operation(when="at_hand")
     def sweep(self):
         self.agree(lambda: self.client.sweep(), lambda model: model.sweep())
+
+    # Lanes, limits, and what other programs push.
+
+    @operation(queue=queue, lane=lane, n=st.sampled_from([1, 2, 3]))
+    def weigh_lane(self, queue, lane, n):
+        self.agree(
+            lambda: self.client.queue(queue).lane(lane).weight(n), lambda model: model.weigh_lane(queue, lane, n)
+        )
+
+    @operation(queue=queue, lane=lane)
+    def pause_lane(self, queue, lane):
+        self.agree(lambda: self.client.queue(queue).lane(lane).pause(), lambda model: model.pause_lane(queue, lane))
+
+    @operation(weight=3, when="paused_lanes", pick=pick)
+    def unpause_lane(self, pick):
+        queue, lane = self.paused_lanes[pick % len(self.paused_lanes)]
+        self.agree(lambda: self.client.queue(queue).lane(lane).unpause(), lambda model: model.unpause_lane(queue, lane))
+
+    @operation(
+        weight=2,
+        key=limit,
+        running=st.sampled_from([1, 1, 2, 0, None]),
+        rate=st.sampled_from([None, (2, 40), (1, 60), (3, 40)]),
+    )
+    def set_limit(self, key, running, rate):
+        """Its time is long: what the server's own clock ends of it must not have ended within a test."""
+        given = None if rate is None else f"{rate[0]}/{rate[1]}s"
+        found = self.client.limit(key, running, given)
+        if running is not None or rate is not None:
+            self.model.limit(key, running, rate and (rate[0], ms(rate[1])))
+        if rate is not None:
+            self.starts.pop(key, None)
+        assert found == self.limit_in_model(key)
+
+    @operation(when="limited", key=limit)
+    def unlimit(self, key):
+        self.agree(lambda: self.client.unlimit(key), lambda model: model.unlimit(key))
+        self.starts.pop(key, None)
+
+    @operation(
+        weight=2,
+        queue=queue,
+        jid=st.one_of(st.none(), jid),
+        options=st.fixed_dictionaries(
+            {},
+            optional={
+                **job_options, **later, **after, **terms, "persistent": st.booleans(), "data": st.booleans(),
+                "delay": st.sampled_from([0, 2]),
+            },
+        ),
+        broken=st.sampled_from(["", "", "", "bare", "json", "key", "klass", "value"]),
+    )  # fmt: skip
+    def push(self, queue, jid, options, broken):
+        entry = self.entry(jid, options, broken)
+        self.server.redis.lpush(f"{self.prefix}in:{queue}", entry)
+        self.model.push(queue, entry)
+
+    def entry(self, jid, options, broken):
+        """No two have the same bytes: by these is found what the engine calls a job without a jid."""
+        self.serial += 1
+        if broken == "bare":
+            return b"\xff\x00 %d" % self.serial
+        entry = {"klass": "e", **options, "data": [self.serial, 2**60]}
+        if options.get("data"):
+            del entry["data"]
+            entry["data_b64"] = base64.b64encode(b"\x00%d" % self.serial).decode()
+        if jid is not None:
+            entry["jid"] = jid
+        match broken:
+            case "key":
+                entry["colour"] = "red"
+            case "klass":
+                del entry["klass"]
+            case "value":
+                entry["priority"] = "high"
+        text = json.dumps(entry).encode()
+        return text[:-1] if broken == "json" else text
 
     @operation(when="held", worker=worker)
     def deregister(self, worker):
@@ -359,6 +560,16 @@ class Machine(RuleBasedStateMachine):
         lease, hold = self.held[pick % len(self.held)]
         given = {} if data is None else {"data": data}
         self.agree(lambda: ms(lease.renew(**given)), lambda model: model.renew(hold, **given))
+
+    @operation(when="held", pick=pick, started=st.booleans(), progress=st.sampled_from([None, (0.5, "half"), (1, "")]))
+    def renew_as_a_master(self, pick, started, progress):
+        lease, hold = self.held[pick % len(self.held)]
+        entry = commands.Renewal(hold.jid, lease.token, started, progress=progress)
+        command = commands.renew(hold.worker, [entry], now=self.clock.now)
+        self.agree(
+            lambda: [ms(when) for when in self.client._store.run(command)],
+            lambda model: [model.renew(hold, started=started, progress=progress)],
+        )
 
     @operation(weight=2, when="held", pick=pick, data=st.one_of(st.none(), data))
     def complete(self, pick, data):
@@ -381,12 +592,14 @@ class Machine(RuleBasedStateMachine):
     def complete_then(self, pick, queue, new):
         lease, hold = self.held[pick % len(self.held)]
         then = [{"queue": queue, "klass": "n", "jid": one["jid"], "data": one["data"], **one["options"]} for one in new]
-        verbs = [lambda model: model.complete(hold)]
-        verbs += [
-            lambda model, one=one: model.put(queue, one["jid"], "n", one["data"], **for_model(one["options"]))
-            for one in new
-        ]
-        self.agree(lambda: lease.complete(then=then), lambda model: model.settle(verbs)[0])
+        followers = []
+        for one in new:
+            plain = {"queue": queue, "klass": "n", "jid": one["jid"], "data": one["data"], "depends": ()}
+            followers.append(plain | for_model(one["options"]))
+        self.agree(
+            lambda: lease.complete(then=then),
+            lambda model: model.settle([lambda model: model.complete_then(hold, followers)])[0],
+        )
 
     @operation(weight=5, when="held", outcomes=st.lists(outcome, min_size=1, max_size=4))
     def settle(self, outcomes):
@@ -417,6 +630,8 @@ class Machine(RuleBasedStateMachine):
         match verb:
             case "complete":
                 return Completed(lease)
+            case "return":
+                return Returned(lease)
             case "retry":
                 return Retried(lease, delay, group, "m")
             case "fail":
@@ -431,6 +646,8 @@ class Machine(RuleBasedStateMachine):
                 match verb:
                     case "complete":
                         return model.complete(hold)
+                    case "return":
+                        return model.come_back(hold)
                     case "retry":
                         return model.retry(hold, ms(delay), group)
                     case "fail":
@@ -440,6 +657,8 @@ class Machine(RuleBasedStateMachine):
                 return model.release(hold, started=verb == "release")
             except Lost:
                 return None if verb in ("retry", "died") else False
+            except Endless:
+                return ENDLESS
 
         return run
 
@@ -505,16 +724,44 @@ class Machine(RuleBasedStateMachine):
         group = groups[pick % len(groups)]
         self.agree(lambda: self.client.unfail(group, queue, count), lambda model: model.unfail(group, queue, count))
 
+    @operation(when="failed", pick=pick, queue=st.one_of(st.none(), queue), given=new_content)
+    def unfail_one(self, pick, queue, given):
+        """As it is, or with new data, and klass."""
+        jid = self.failed[pick % len(self.failed)]
+        self.on_job(jid, lambda job: job.unfail(queue, **given), lambda model: model.unfail_job(jid, queue, **given))
+
+    @operation(when="waiting_data", pick=pick)
+    def cancel_equal(self, pick):
+        job = self.waiting_data[pick % len(self.waiting_data)]
+        queue, data = job.queue, job.data  # before an entry changes it
+        if any(child.policy == "wait" for one in self.model.jobs.values() for child in self.model.children(one.jid)):
+            return  # what came as an entry is refused then
+        expected = self.model.cancel_equal(queue, data)
+        answer = self.client.queue(queue).cancel(data)
+        self.learn()
+        assert sorted(answer) == sorted(expected)
+
+    @operation(queue=queue, lane=st.one_of(st.none(), st.none(), lane), running=st.sampled_from(["finish", "stop"]))
+    def delete(self, queue, lane, running):
+        whole = self.client.queue(queue)
+        self.agree(
+            lambda: tuple(vars_of((whole if lane is None else whole.lane(lane)).delete(running))),
+            lambda model: model.delete(queue, lane, running),
+        )
+
     # What onlookers see.
 
     @operation(queue=queue, n=st.integers(1, 6))
     def look_around(self, queue, n):
         model, client = self.model, self.client
         assert [job.jid for job in client.queue(queue).peek(n)] == model.peek(queue, n)
-        for state in ("waiting", "running", "stalled", "scheduled", "depends"):
+        for state in ("waiting", "running", "stalled", "scheduled", "depends", "parked"):
             there = {job.jid for job in model.jobs.values() if job.queue == queue and model.state(job) == state}
             listed = [job.jid for job in client.queue(queue).jobs(state, count=100)]
             assert (set(listed), len(listed)) == (there, len(there))
+        lanes = client.queue(queue).lanes()
+        assert {lane: vars_of(counts) for lane, counts in lanes.items()} == model.lane_counts(queue)
+        assert list(client.limits().values()) == [self.limit_in_model(key) for key in model.limits_set]
         groups = {job.group for job in model.jobs.values() if job.state == "failed"}
         assert client.failed() == {group: len(model.failed(group)) for group in groups}
         for group in groups:
@@ -540,12 +787,18 @@ class Machine(RuleBasedStateMachine):
     # What must hold after every step.
 
     def all_is_as_in_the_model(self):
+        self.learn()
         found = look(self.server.redis, self.namespace)
         assert misplaced(found) + left_over(found) == []
         self.compare_jobs()
         self.compare_queues(found)
         self.compare_completed(found)
-        assert self.client.check() == []
+        self.compare_limits(found)
+        for queue in QUEUES:
+            if self.model.is_ready(queue):
+                assert f"bell:{queue}" in found, f"nobody is woken for what {queue} has"
+        wrong = [one for one in self.client.check() if one.kind != "wrong-deadline" or not self.went_back]
+        assert wrong == []
 
     def compare_jobs(self):
         known = sorted({*JIDS, *self.model.jobs})
@@ -554,7 +807,8 @@ class Machine(RuleBasedStateMachine):
         assert set(jobs) ^ set(self.model.jobs) == set()
         for jid, job in jobs.items():
             seen, expected = self.seen(job), self.expected(self.model.jobs[jid])
-            assert {name: (seen[name], value) for name, value in expected.items() if seen[name] != value} == {}, jid
+            differs = {name: (seen[name], value) for name, value in expected.items() if seen[name] != value}
+            assert not differs, f"{jid}: {differs}"
 
     def seen(self, job):
         runs = job.state in ("running", "stalled")
@@ -567,17 +821,26 @@ class Machine(RuleBasedStateMachine):
             "group": job.failure["group"] if job.state == "failed" else None,
             "tags": job.tags, "tracked": job.tracked, "policy": job.on_parent_failure,
             "dependencies": job.dependencies, "dependents": job.dependents, "spawned_from": job.spawned_from,
+            "lane": job.lane or "", "limit": job.limit, "unique": job.unique, "parked": job.parked,
+            "persistent": job.persistent, "at_most_once": job.at_most_once,
+            "start_by": ms(job.start_by_unix) if job.start_by_unix is not None else None,
+            "progress": job.progress and (job.progress.fraction, job.progress.text, ms(job.progress.when_unix)),
         }  # fmt: skip
 
     def expected(self, job):
         holder = job.hold and (job.hold.worker, job.started, job.expires_at)
         return {
-            "state": self.model.state(job), "queue": job.queue, "klass": job.klass, "data": job.data,
-            "put": job.put_at, "priority": job.priority, "retries": job.retries, "max_deaths": job.max_deaths,
+            "state": "waiting" if job.parked else self.model.state(job),
+            "queue": job.queue, "klass": job.klass, "data": job.data, "put": job.put_at, "priority": job.priority,
+            "retries": job.retries, "max_deaths": job.max_deaths, "policy": job.policy, "tags": job.tags,
             "counts": (job.failures, job.deaths, job.interruptions), "holder": holder, "due": job.due_at,
-            "group": job.group, "tags": job.tags, "tracked": job.jid in self.model.tracked, "policy": job.policy,
+            "group": job.group, "tracked": job.jid in self.model.tracked,
             "dependencies": sorted(job.parents, key=lambda jid: (job.parents[jid], jid)),
             "dependents": [child.jid for child in self.model.children(job.jid)], "spawned_from": job.spawned_from,
+            "lane": job.lane, "limit": job.limit, "parked": job.parked,
+            "unique": job.claim and (True if job.claim[0] == "content" else job.claim[1]),
+            "persistent": job.persistent, "at_most_once": bool(job.once), "progress": job.progress,
+            "start_by": self.model.start_by(job),
         }  # fmt: skip
 
     def compare_queues(self, found: Look):
@@ -589,8 +852,32 @@ class Machine(RuleBasedStateMachine):
             assert counted.paused == bool(self.model.option("paused", name))
             front = list(found.get(f"queue:{name}:front", ()))
             assert front == [job.jid for job in self.model.front(name)]
-            line = [member[13:] for member in found.get(f"queue:{name}:waiting", ())]
-            assert line == [job.jid for job in self.model.line(name)]
+            for lane in ("", *LANES):
+                there = found.get(f"lane:{name}\n{lane}" if lane else f"queue:{name}:waiting", ())
+                assert [member[13:] for member in there] == [job.jid for job in self.model.line(name, lane)], lane
+            assert found.get(f"queue:{name}:lanes", {}) == self.model.lanes_of(name).turns.times
+
+    def compare_limits(self, found: Look):
+        for key in LIMITS:
+            slots = set(found.get(f"holders:{key}", ()))
+            assert slots == {job.jid for job in self.model.jobs.values() if job.hold and job.limit == key}
+        for job in self.model.jobs.values():
+            if job.parked and not self.model.is_held_up(job):
+                look_at = found[f"queue:{job.queue}:limits"][job.limit]
+                assert look_at <= self.model.now or (look_at < WHEN_FREE and self.went_back), (
+                    f"nobody looks at {job.jid}"
+                )
+        for queue in QUEUES:
+            claims = {jid for claim, jid in self.model.claims.items() if claim[0] == queue}
+            assert set(found.get(f"unique:{queue}", {}).values()) == claims
+
+    def limit_in_model(self, key):
+        limit = self.model.limits.get(key)
+        rate = f"{limit.starts}/{limit.per // 1000}s" if limit and limit.starts else None
+        parked = sum(job.parked and job.limit == key for job in self.model.jobs.values())
+        return Limit(
+            key, limit and limit.running, rate.replace("/60s", "/m") if rate else None, self.model.in_use(key), parked
+        )
 
     def compare_completed(self, found: Look):
         complete = found.get("complete", {})

@@ -204,7 +204,7 @@ def test_the_policy_for_missed_times_is_one_number(options, backlog):
         ({"every": 60, "tags": "urgent"}, TypeError, "tags must be a list"),
         ({"every": 60, "tags": [""]}, ValueError, "tags must have 1 to 64 bytes"),
         ({"every": 60, "jid": ""}, ValueError, "jid must have 1 to 48 bytes"),
-        ({"every": 60, "delay": 5}, TypeError, "recur has no option 'delay'; it has backlog, cron"),
+        ({"every": 60, "delay": 5}, TypeError, "recur has no option 'delay'; it has at_most_once, backlog"),
         ({"cron": "* * * *"}, ValueError, r"cron must have five fields, .*: '\* \* \* \*'"),
         ({"cron": "0 * * * * *"}, ValueError, "cron must have five fields"),
         ({"cron": "60 * * * *"}, ValueError, r"cron must be minute hour .* \(Bad minute\): '60 "),

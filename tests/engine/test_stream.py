@@ -8,8 +8,9 @@ import pytest
 from supervisor.engine import commands
 from supervisor.engine.aio import AsyncClient
 from supervisor.engine.client import Client
+from supervisor.engine.commands import Renewal
 from supervisor.engine.errors import StoreUnavailable
-from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retried
+from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retried, Returned
 from supervisor.engine.stream import STREAM_EVENTS, Event, Filter, _Patience
 
 
@@ -68,6 +69,16 @@ def test_an_event_has_the_fields_that_the_table_lists(client, clock):
         q.pause()
         q.unpause()
         client.config.set("grace", 9)
+        q.lane("l").pause()
+        q.lane("l").unpause()
+        client.limit("k", running=1)
+        client.ask(commands.resume, "w", 1, [])
+        client.serve("w", ["q", "r"])
+        client.queue("r").put("k", jid="h", persistent=True)
+        (held,) = client.queue("r").lease("w")
+        client.ask(commands.renew, "w", [Renewal(held.jid, held.token, progress=(0.5, "half"))])
+        client.settle([Returned(held)])
+        client.cancel("h")
         q.lease("x", 1, ttl=1)
         clock.tick(2)
         q.lease("y", 1)
@@ -309,9 +320,9 @@ def test_without_a_server_an_async_stream_cannot_be_entered():
 def test_an_event_of_no_job_has_none(client):
     with client.events() as stream:
         client.config.set("grace", 9)
-        assert stream.get(5) == Event("config.changed", client._now(), fields={"option": "grace", "value": "9"})
-        client._store.run(commands.configure("grace", None, None, now=client._now()))
-        assert stream.get(5) == Event("config.changed", client._now(), fields={"option": "grace"})
+        assert stream.get(5) == Event("config.changed", client.clock(), fields={"option": "grace", "value": "9"})
+        client._store.run(commands.configure("grace", None, None, now=client.clock()))
+        assert stream.get(5) == Event("config.changed", client.clock(), fields={"option": "grace"})
 
 
 def test_an_answer_that_is_no_message_is_no_event(client):

@@ -30,13 +30,15 @@ SOON_S = 10.0
 
 def lease_of(
     token: int, klass: str = "k", raw: bytes = b"1", *, is_bytes: bool = False, failures: int = 0, deaths: int = 0,
-    interruptions: int = 0, timeout_ms: int | None = None,
+    interruptions: int = 0, timeout_ms: int | None = None, lane: str | None = None, persistent: bool = False,
+    at_most_once: bool = False,
 ) -> LeaseRecord:  # fmt: skip
     """A lease as the engine's answer makes it."""
     timeout = None if timeout_ms is None else str(timeout_ms).encode()
     counts = [str(count).encode() if count else None for count in (failures, deaths, interruptions)]
     own = b"1" if is_bytes else None
     row = [klass.encode(), b"q", None, None, timeout, None, own, *counts, f"j{token}".encode(), 0, raw, None]
+    row += [lane and lane.encode(), (b"p" if persistent else b"") + (b"o" if at_most_once else b"") or None]
     return LeaseRecord("w", token, row)
 
 
@@ -152,6 +154,9 @@ class Ends:
 
     def say(self, verb: int, token: int, body: bytes = b"", run_s: float = 0.001) -> None:
         self.talk.send(messages.pack_outcome(verb, token, run_s, body))
+
+    def say_with(self, fd: int, verb: int, token: int, body: bytes = b"") -> None:
+        kernel.send(self.talk, messages.pack_outcome(verb, token, 0.001, body), (fd,))
 
     def next_job(self) -> messages.JobMessage:
         packet, fds = kernel.receive(self.jobs, messages.MAX_PACKET_BYTES, 1)

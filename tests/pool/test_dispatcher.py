@@ -1,5 +1,6 @@
 """A job's way through the master, with real processes at the other end that speak the wire protocol, well or badly."""
 
+import fcntl
 import os
 import select
 import signal
@@ -9,10 +10,20 @@ import pytest
 from parts import Ends, await_readable, holding, honest, lease_of, never_reading, rest
 
 from supervisor import clock
-from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retried, Unknown
+from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retried, Returned, Unknown
 from supervisor.pool import kernel, messages
 from supervisor.pool.child import OUTPUT_MARK
-from supervisor.pool.messages import Trouble, Verb, pack_trouble
+from supervisor.pool.messages import (
+    Blob,
+    Completion,
+    Follower,
+    Progress,
+    Trouble,
+    Verb,
+    pack_completion,
+    pack_progress,
+    pack_trouble,
+)
 from supervisor.pool.states import ChildState
 
 QUICK_S = 0.0001
@@ -102,6 +113,143 @@ def test_every_word_of_a_child_becomes_its_outcome(desk):
     assert desk.pace.of("k") == 0.25
 
 
+def follows(size_bytes, jobs=1):
+    """A completion with so many jobs to put."""
+    followers = [Follower("q", "k", {"jid": f"f{n}"}, Blob("bytes", b"x" * size_bytes)) for n in range(jobs)]
+    return pack_completion(Completion(b"1", None, followers))
+
+
+def test_what_follows_comes_in_the_packet_or_beside_it(desk):
+    def behave(ends):
+        ends.talk.send(messages.READY)
+        ends.say(Verb.FOLLOWED, ends.next_job().token, b"".join(follows(10, jobs=3)))
+        memfd = kernel.sealed_memfd(follows(10**6))
+        ends.say_with(memfd, Verb.FOLLOWED, ends.next_job().token)
+        rest()
+
+    desk = desk(processes="1")
+    child = desk.child(behave)
+    for token, (jobs, size_bytes) in enumerate([(3, 10), (1, 10**6)], 1):
+        (held,) = desk.give(lease_of(token))
+        desk.turn(lambda: child.state is ChildState.IDLE)
+        (outcome,) = desk.outcomes()
+        assert [follower["jid"] for follower in outcome.then] == [f"f{n}" for n in range(jobs)]
+        assert {follower["data"] for follower in outcome.then} == {b"x" * size_bytes}
+        assert held.weight == 1 + jobs
+        assert held.weight_bytes >= jobs * size_bytes
+
+
+def test_progress_is_told_once_and_only_the_last(desk):
+    def behave(ends):
+        ends.talk.send(messages.READY)
+        token = ends.next_job().token
+        for step in range(5):
+            ends.talk.send(pack_progress(token, Progress(step / 10, f"step {step}")))
+        ends.say(Verb.COMPLETED, token)
+        rest()
+
+    desk = desk(processes="1")
+    child = desk.child(behave)
+    (held,) = desk.give(lease_of(1))
+    desk.turn(lambda: child.state is ChildState.IDLE)
+    assert desk.ledger.take_progress() == [(held.lease, Progress(0.4, "step 4"))]
+    assert summary(desk.outcomes()) == [(Completed, 1)]
+
+
+# jobs without an end, jobs without a second try
+
+
+def test_a_persistent_job_has_no_limit_but_its_own_or_its_handlers(desk):
+    desk = desk(job_timeout="5s")
+    for token, (own_ms, handlers_s, limit_s) in enumerate([(None, None, 0.0), (2000, None, 2.0), (None, 3.0, 3.0)], 1):
+        (held,) = desk.give(lease_of(token, persistent=True, timeout_ms=own_ms), timeout_s=handlers_s)
+        assert held.limit_s == limit_s
+    (held,) = desk.give(lease_of(9))
+    assert held.limit_s == 5.0
+
+
+def test_a_persistent_job_that_returns_comes_back_and_teaches_nothing_about_the_others(desk):
+    desk = desk(processes="1")
+    child = desk.child(honest)
+    desk.give(lease_of(1, persistent=True))
+    desk.turn(lambda: child.state is ChildState.IDLE)
+    assert summary(desk.outcomes()) == [(Returned, 1)]
+    assert desk.pace.recent_s is None
+    assert child.served == 1
+
+
+def test_nothing_is_sent_behind_a_persistent_job_however_short_its_klass_is_else(desk):
+    desk = desk(processes="1")
+    desk.pace.learn("k", QUICK_S)
+    child = desk.child(holding)
+    desk.give(lease_of(1, persistent=True))
+    desk.give(lease_of(2))
+    assert [held.lease.token for held in child.sent] == [1]
+    assert [held.lease.token for held in desk.ledger.ready] == [2]
+
+
+def telling(ends):
+    """Takes one job, says that it has, and keeps it."""
+    signal.signal(kernel.NOTICE_SIGNAL, signal.SIG_IGN)
+    ends.talk.send(messages.READY)
+    ends.talk.send(pack_progress(ends.next_job().token, Progress(0.0, "it has begun")))
+    rest()
+
+
+def test_in_a_drain_persistent_jobs_are_interrupted_at_once_and_the_others_are_not(desk):
+    def behave(ends):
+        ends.talk.send(messages.READY)
+        token = ends.next_job().token
+        ends.talk.send(pack_progress(token, Progress(0.0, "it has begun")))
+        await_readable(ends.talk)
+        notice = messages.unpack_notice(ends.talk.recv(1000))
+        ends.say(Verb.INTERRUPTED, token, pack_trouble(Trouble(None, notice.reason)))
+        rest()
+
+    def deaf(ends):
+        signal.signal(kernel.NOTICE_SIGNAL, signal.SIG_IGN)
+        behave(ends)
+
+    desk = desk(processes="2")
+    children = [desk.child(deaf), desk.child(deaf)]
+    (held, other) = desk.give(lease_of(1, persistent=True), lease_of(2))
+    desk.turn(lambda: held.reports and other.reports)
+    desk.dispatcher.close()
+    desk.turn(lambda: children[0].state is ChildState.IDLE)
+    assert summary(desk.outcomes()) == [(Released, 1)]
+    assert held.said == {"reason": "drain"}
+    assert (children[0].kill_at, children[1].kill_at) == (None, None)
+    assert children[1].state is ChildState.BUSY
+
+
+def test_a_persistent_job_that_is_deaf_is_killed_soon_after_the_drain_begins(desk):
+    desk = desk(processes="1", drain_timeout="20s", term_grace="1s")
+    child = desk.child(telling)
+    (held,) = desk.give(lease_of(1, persistent=True))
+    desk.turn(lambda: held.reports)
+    desk.dispatcher.close()
+    assert child.kill_at <= clock.monotonic() + 1
+    desk.dispatcher.keep_time(child.kill_at)
+    desk.reap(child)
+    (outcome,) = desk.outcomes()
+    assert (type(outcome), outcome.started, held.said["reason"]) == (Released, True, "drain")
+
+
+@pytest.mark.parametrize("kind", [{"persistent": True}, {"at_most_once": True}])
+def test_what_waits_for_an_idle_child_in_vain_goes_back_uncounted(desk, kind):
+    desk = desk(processes="1", dispatch_ahead="20ms")
+    desk.pace.learn("k", QUICK_S)
+    child = desk.child(holding)
+    desk.give(lease_of(1), lease_of(2, **kind))
+    assert len(child.sent) == 1
+    assert desk.slots.only_idle
+    desk.dispatcher.keep_time(desk.dispatcher.deadline_at() + 0.01)
+    (outcome,) = desk.outcomes()
+    assert (type(outcome), outcome.lease.token, outcome.started) == (Released, 2, False)
+    desk.give(lease_of(3))
+    assert not desk.slots.only_idle
+
+
 # hostile children
 
 
@@ -141,7 +289,53 @@ def oversized(ends: Ends):
     ends.say(Verb.COMPLETED, ends.next_job().token, b'"' + b"x" * 70_000 + b'"')
 
 
+def progress_for_ever(ends: Ends):
+    token = ends.next_job().token
+    while True:
+        ends.talk.send(pack_progress(token, Progress(0.5, "")))
+
+
+def with_descriptor(make, verb=Verb.FOLLOWED, body=b""):
+    def behave(ends: Ends):
+        ends.say_with(make(), verb, ends.next_job().token, body)
+
+    return behave
+
+
+def memfd_of(*parts):
+    return lambda: kernel.sealed_memfd(parts)
+
+
+def unsealed():
+    fd = os.memfd_create("m", os.MFD_ALLOW_SEALING)
+    os.write(fd, b"".join(follows(10)))
+    return fd
+
+
+def vast():
+    fd = os.memfd_create("m", os.MFD_ALLOW_SEALING)
+    os.ftruncate(fd, 2**40)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+    return fd
+
+
 HOSTILE = {
+    "progress for ever": progress_for_ever,
+    "progress of a job that it does not have": lambda ends: ends.talk.send(
+        pack_progress(ends.next_job().token + 1, Progress(0.5, ""))
+    ),
+    "progress that is none": answers(Verb.PROGRESS, b"[2,3]"),
+    "what follows is nonsense": answers(Verb.FOLLOWED, b"\x02\x00\x00\x00{}"),
+    "what follows has no queue": answers(
+        Verb.FOLLOWED, b"".join(pack_completion(Completion(b"", None, [Follower("", "k", {}, Blob("json", b"1"))])))
+    ),
+    "a memfd full of nonsense": with_descriptor(memfd_of(b"nonsense")),
+    "an empty memfd": with_descriptor(memfd_of()),
+    "a memfd that may change": with_descriptor(unsealed),
+    "a memfd of a terabyte": with_descriptor(vast),
+    "a pipe": with_descriptor(lambda: os.pipe()[0]),
+    "a memfd and a body": with_descriptor(memfd_of(*follows(10)), body=b"x"),
+    "a memfd that nobody asked for": with_descriptor(memfd_of(b"1"), Verb.COMPLETED),
     "an outcome for a token that is not its": forged,
     "the same outcome twice": twice,
     "ready for ever": ready_again,

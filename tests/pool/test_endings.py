@@ -7,9 +7,21 @@ import orjson
 import pytest
 from parts import Process, lease_of, rest
 
-from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retried
+from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retried, Returned
 from supervisor.pool import endings
-from supervisor.pool.messages import MAX_RESULT_BYTES, HandlerSettings, Reaped, Trouble, Verb, pack_trouble
+from supervisor.pool.messages import (
+    MAX_RESULT_BYTES,
+    Blob,
+    Completion,
+    Follower,
+    HandlerSettings,
+    Reaped,
+    Stage,
+    Trouble,
+    Verb,
+    pack_completion,
+    pack_trouble,
+)
 
 NO_SETTINGS = HandlerSettings()
 
@@ -151,6 +163,75 @@ def test_an_oversized_or_undecodable_result_is_refused(body):
         outcome_of(Verb.COMPLETED, body)
 
 
+def followed(next=None, then=(), result=b""):
+    return b"".join(pack_completion(Completion(result, next, list(then))))
+
+
+def follower(queue="q", klass="k", data=None, **options):
+    return Follower(queue, klass, {"jid": "a", **options}, data or Blob("json", b"null"))
+
+
+def test_what_follows_goes_to_the_engine_byte_for_byte():
+    every = bytes(range(256))
+    body = followed(
+        Stage("later", 1.5, ["p"], Blob("json", b'{"n": 1}')), [follower(data=Blob("bytes", every), tags=["t"])], b"[1]"
+    )
+    outcome = outcome_of(Verb.FOLLOWED, body)
+    arguments = accepted(outcome)
+    assert (outcome.next, outcome.delay, outcome.depends) == ("later", 1.5, ["p"])
+    assert arguments[:9] == ("advance", "j1", 1, "later", "json", b'{"n": 1}', 1500, "p", b"[1]")
+    assert arguments[9:16] == ("follow", "put", "q", "a", "k", "bytes", every)
+
+
+def test_without_a_next_stage_a_job_is_complete_whatever_follows():
+    arguments = accepted(outcome_of(Verb.FOLLOWED, followed(then=[follower(), follower(jid="b")])))
+    assert arguments[:4] == ("complete", "j1", 1, b"")
+    assert arguments.count("follow") == 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{}", followed(then=[follower(queue="")]), followed(then=[follower(klass=5)]), followed(result=b"{"),
+        followed(then=[follower(jid="")]), followed(then=[follower(tries=1)]), followed(then=[follower(queue=None)]),
+        followed(then=[follower(tags="t")]), followed(then=[follower(delay=-1)]),
+        followed(then=[follower(at=1, delay=1)]),
+        followed(then=[Follower("q", "k", {"klass": "x"}, Blob("json", b"1"))]),
+        followed(then=[Follower("q", "k", {"data": "x"}, Blob("json", b"1"))]),
+        followed(Stage("", 0, [], Blob("", b""))), followed(Stage("q", -1, [], Blob("", b""))),
+        followed(Stage("q", "0", [], Blob("", b""))), followed(Stage("q", 0, "p", Blob("", b""))),
+        followed(Stage("q", 0, None, Blob("", b""))), followed(Stage(None, 0, [], Blob("", b""))),
+        followed(result=b'"' + b"x" * MAX_RESULT_BYTES + b'"', then=[follower()]),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_nonsense_about_what_follows_is_refused(body):
+    with pytest.raises((ValueError, TypeError)):
+        outcome_of(Verb.FOLLOWED, body)
+
+
+def test_a_persistent_job_comes_back_when_its_handler_returns():
+    outcome = outcome_of(Verb.COMPLETED, b"1", persistent=True)
+    assert type(outcome) is Returned
+
+
+def test_a_persistent_job_that_raises_comes_back_at_once_unless_its_handler_says_when():
+    for asked, delay in ((None, 0), (2.5, 2.5)):
+        body = pack_trouble(Trouble("E", "m", None, asked))
+        assert outcome_of(Verb.RETRIED, body, failures=9, persistent=True).delay == delay
+
+
+def test_a_persistent_job_is_followed_by_nothing():
+    with pytest.raises(ValueError):
+        outcome_of(Verb.FOLLOWED, followed(then=[follower()]), persistent=True)
+
+
+def test_what_the_engine_refuses_to_let_follow_fails_the_job():
+    outcome = endings.of_refusal(lease_of(1))
+    assert (type(outcome), outcome.group) == (Failed, "DependencyError")
+    accepted(outcome)
+
+
 @pytest.mark.parametrize("verb", [Verb.RETRIED, Verb.FAILED, Verb.INTERRUPTED])
 @pytest.mark.parametrize("body", [b"", b"null", b"{}", b'["g"]', b'[null,"m",null,true]', b'[null,"m",null,-1]'])
 def test_nonsense_about_a_failure_is_refused(verb, body):
@@ -158,7 +239,7 @@ def test_nonsense_about_a_failure_is_refused(verb, body):
         outcome_of(verb, body)
 
 
-@pytest.mark.parametrize("verb", [Verb.READY, 5, 77, 255])
+@pytest.mark.parametrize("verb", [Verb.READY, Verb.PROGRESS, 77, 255])
 def test_a_verb_that_does_not_exist_is_refused(verb):
     with pytest.raises(ValueError):
         outcome_of(verb, pack_trouble(Trouble("g", "m")))

@@ -158,8 +158,10 @@ def test_the_decorator_gives_the_function_back_as_it_is(registry):
 
 
 def test_all_that_can_be_said_is_kept(registry):
-    handler(name="n", timeout="1.5m", retries=0, on_error="fail", on_death="retry", max_deaths=2**53)(print)
-    assert registry[0].settings == HandlerSettings(90.0, 0, "fail", "retry", 2**53)
+    handler(
+        name="n", timeout="1.5m", retries=0, on_error="fail", on_death="retry", max_deaths=2**53, at_most_once=True
+    )(print)
+    assert registry[0].settings == HandlerSettings(90.0, 0, "fail", "retry", 2**53, True)
     assert registry[0].name == "n"
 
 
@@ -172,11 +174,37 @@ def test_a_timeout_is_seconds_or_a_duration(registry, timeout, seconds):
 
 
 @pytest.mark.parametrize(
+    ("backoff", "delays"),
+    [
+        (None, [None, None, None]),
+        (2, [2.0, 2.0, 2.0]),
+        ("1.5m", [90.0, 90.0, 90.0]),
+        ([0, 1.5, "1m"], [0.0, 1.5, 60.0, 60.0]),
+        ((3,), [3.0, 3.0]),
+        (lambda failures: 10 * failures, [0.0, 10.0, 20.0]),
+    ],
+)
+def test_a_backoff_is_seconds_a_list_of_them_or_a_function_of_the_failures_before(registry, backoff, delays):
+    handler(name="n", backoff=backoff)(print)
+    assert [registry[0].backoff_s(failures) for failures in range(len(delays))] == delays
+
+
+@pytest.mark.parametrize("answer", [None, "5", -1, float("nan"), float("inf"), 1e10, True, []])
+def test_nonsense_that_a_function_answers_is_a_value_error(registry, answer):
+    handler(name="n", backoff=lambda failures: answer)(print)
+    with pytest.raises(ValueError, match="give seconds"):
+        registry[0].backoff_s(0)
+
+
+@pytest.mark.parametrize(
     ("argument", "value"),
     [
         *(("timeout", value) for value in (-1, float("nan"), float("inf"), "", "soon", "-1", "1d", True, [], {})),
         *(("retries", value) for value in (-1, 1.0, "3", True, [], 2**53 + 1, 10**30)),
         *(("max_deaths", value) for value in (-1, 1.5, "3", False, 10**30)),
+        *(("backoff", value) for value in (-1, True, "soon", [], [-1], [1, "x"], {}, 1e10, float("nan"))),
+        ("backoff", [float("inf")]),
+        *(("at_most_once", value) for value in (None, 1, "yes")),
         *(("on_error", value) for value in ("", "Retry", "ignore", 1, True, [])),
         *(("on_death", value) for value in ("", "bury", 0, {})),
         *(("name", value) for value in ("", 5, b"n", [], "a\nb", "x" * 65, "ä" * 33, "\ud800")),

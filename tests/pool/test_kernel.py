@@ -1,6 +1,7 @@
 """Calls that Python lacks, tried on the kernel that is here."""
 
 import errno
+import fcntl
 import os
 import resource
 import signal
@@ -197,6 +198,36 @@ def test_a_sealed_memfd_holds_its_parts_and_can_neither_be_written_grown_nor_shr
 
 def test_an_empty_memfd_is_empty():
     assert kernel.read_memfd(kernel.sealed_memfd(())) == b""
+
+
+def test_a_sealed_memfd_of_a_stranger_is_read():
+    before = open_fds()
+    assert kernel.read_sealed(kernel.sealed_memfd([b"ab", b"c"]), 3) == b"abc"
+    assert open_fds() == before
+
+
+@pytest.mark.parametrize("kind", ["pipe", "file", "unsealed", "half sealed", "too large", "socket"])
+def test_whatever_else_a_stranger_gives_is_refused_and_closed(kind, tmp_path):
+    before = open_fds()
+    others = []
+    if kind == "pipe":
+        fd, other = os.pipe()
+        others = [other]
+    elif kind == "file":
+        fd = os.open(tmp_path / "f", os.O_CREAT | os.O_RDWR)
+    elif kind == "socket":
+        fd = socket.socket().detach()
+    elif kind == "too large":
+        fd = kernel.sealed_memfd([b"1234"])
+    else:
+        fd = os.memfd_create("m", os.MFD_ALLOW_SEALING)
+        if kind == "half sealed":
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+    with pytest.raises(ValueError):
+        kernel.read_sealed(fd, 3)
+    for other in others:
+        os.close(other)
+    assert open_fds() == before
 
 
 def test_a_memfd_that_cannot_be_filled_is_closed():

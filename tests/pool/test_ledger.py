@@ -5,6 +5,7 @@ from parts import held_of
 
 from supervisor.engine.outcomes import Completed, Released
 from supervisor.pool.ledger import Ledger
+from supervisor.pool.messages import Progress
 
 
 @pytest.fixture
@@ -88,3 +89,59 @@ def test_what_has_started_is_told_once_and_only_while_it_is_held(ledger):
     assert ledger.take_started() == [first.lease]
     assert ledger.take_started() == []
     assert first.told_started
+
+
+# what follows, what is told
+
+
+def end(ledger, held, weight=1, weight_bytes=0):
+    held.weight, held.weight_bytes = weight, weight_bytes
+    ledger.end(held, Completed(held.lease))
+
+
+def test_an_exchange_has_no_more_jobs_to_put_than_to_settle(ledger):
+    for held in add(ledger, 1, 2, 3):
+        end(ledger, held, weight=500)
+    assert [outcome.lease.token for outcome in ledger.settle_next(1000)] == [1, 2]
+    ledger.settled()
+    assert [outcome.lease.token for outcome in ledger.settle_next(1000)] == [3]
+
+
+def test_an_exchange_has_no_more_data_than_the_server_takes_at_once_but_one_outcome_always(ledger):
+    for held in add(ledger, 1, 2):
+        end(ledger, held, weight_bytes=256 * 2**20)
+    assert [outcome.lease.token for outcome in ledger.settle_next(1000)] == [1]
+    ledger.settled()
+    assert [outcome.lease.token for outcome in ledger.settle_next(1000)] == [2]
+
+
+def test_what_was_refused_ends_again_in_another_way(ledger):
+    (held,) = add(ledger, 1)
+    end(ledger, held, weight=1000)
+    ledger.settle_next(10)
+    for each in ledger.settled():
+        ledger.end_again(each, Released(each.lease))
+    assert (len(ledger), ledger.leases, ledger.has_ended, held.weight) == (1, [held.lease], True, 1)
+    assert ledger.settle_next(10) == [held.outcome]
+    ledger.settled()
+    assert len(ledger) == 0
+
+
+def test_the_last_progress_goes_with_the_next_exchange_once(ledger):
+    first, second = add(ledger, 1, 2)
+    ledger.has_progressed(first, Progress(0.1, ""))
+    ledger.has_progressed(second, Progress(0.2, ""))
+    ledger.has_progressed(first, Progress(0.3, "x"))
+    assert sorted(ledger.take_progress(), key=lambda told: told[1]) == [
+        (second.lease, Progress(0.2, "")), (first.lease, Progress(0.3, "x")),
+    ]  # fmt: skip
+    assert ledger.take_progress() == []
+
+
+def test_the_progress_of_a_job_that_has_ended_since_goes_and_of_one_that_is_lost_does_not(ledger):
+    ended, lost = add(ledger, 1, 2)
+    for held in (ended, lost):
+        ledger.has_progressed(held, Progress(0.5, ""))
+    ledger.end(ended, Completed(ended.lease))
+    ledger.lose(lost)
+    assert ledger.take_progress() == [(ended.lease, Progress(0.5, ""))]

@@ -9,14 +9,19 @@ import pytest
 
 from supervisor.pool import messages
 from supervisor.pool.messages import (
+    Blob,
     Boot,
     BootFailed,
+    Completion,
+    Follower,
     Notice,
+    Progress,
     Ready,
     Reaped,
     Spawn,
     Spawned,
     SpawnFailed,
+    Stage,
     Trouble,
     Verb,
 )
@@ -60,7 +65,7 @@ def test_no_other_packet_is_a_message_of_the_control_socket(packet):
 @pytest.mark.parametrize("is_bytes", [True, False])
 @pytest.mark.parametrize("payload", [b"", b"{}", os.urandom(1000), None])
 def test_a_job_comes_back_the_same(payload, is_bytes):
-    meta = ("jid-ä", "email.send", 'q"\\', -5, 1, 2, 3, ["a tag", "ä"])
+    meta = ("jid-ä", "email.send", 'q"\\', -5, 1, 2, 3, ["a tag", "ä"], "lane", True)
     packet = messages.pack_job(2**53, meta, payload, is_bytes)
     assert messages.token_of(packet) == 2**53
     assert messages.unpack_job(packet) == (2**53, *meta, is_bytes, payload)
@@ -151,7 +156,83 @@ def test_a_notice_comes_back_the_same():
 
 
 def test_what_the_master_knows_of_a_handler_can_be_sent_and_comes_back():
-    settings = messages.HandlerSettings(timeout_s=1.5, retries=0, on_error="fail", on_death="retry", max_deaths=3)
+    settings = messages.HandlerSettings(
+        timeout_s=1.5, retries=0, on_error="fail", on_death="retry", max_deaths=3, at_most_once=True
+    )
     sent = {field.name: getattr(settings, field.name) for field in fields(settings)}
     back = messages.unpack_control(messages.pack_control(Ready({"k": sent}, [])))
     assert messages.HandlerSettings(**back.handlers["k"]) == settings
+
+
+# what follows a completion
+
+
+FOLLOWED = [
+    Completion(b"", None, [Follower("q", "k", {"jid": "a"}, Blob("json", b"null"))]),
+    Completion(b"1", Stage("q", 0.5, ["p"], Blob("", b"")), []),
+    Completion(
+        b'"r"',
+        Stage("q", 0, [], Blob("bytes", bytes(range(256)))),
+        [Follower("q", "k", {}, Blob("bytes", b"")), Follower("ä", "k", {"tags": ["t"]}, Blob("bytes", b"\xff\xfe"))],
+    ),
+]
+
+
+def packed(head, rest=b""):
+    text = orjson.dumps(head) if not isinstance(head, bytes) else head
+    return len(text).to_bytes(4, "little") + text + rest
+
+
+@pytest.mark.parametrize("completion", FOLLOWED)
+def test_a_completion_comes_back_the_same(completion):
+    assert messages.unpack_completion(b"".join(messages.pack_completion(completion))) == completion
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *HOSTILE, b"\xff\xff\xff\xff", packed(b""), packed([0, None]), packed([0, None, None]), packed([0, None, {}]),
+        packed([1, None, []]), packed([-1, None, []], b"x"), packed([True, None, []], b"x"),
+        packed([0, None, []], b"x"),
+        packed([0, [], []]), packed([0, ["q", 0, [], "json"], []]), packed([0, ["q", 0, [], "pickle", 0], []]),
+        packed([0, ["q", 0, [], [], 0], []]), packed([0, ["q", 0, [], "json", 5], []], b"1234"),
+        packed([0, None, [["q", "k", {}, "", 0]]]), packed([0, None, [["q", "k", [], "json", 0]]]),
+        packed([0, None, [["q", "k", {}, "json", 2**62]]]), packed([0, None, [["q", "k", {}]]]), packed([0, None, [5]]),
+        packed([0, None, [["q", "k", {}, "json", 0]] * 1001]),
+    ],
+    ids=lambda body: repr(body[:40]),
+)  # fmt: skip
+def test_a_hostile_completion_is_a_value_error_or_a_type_error(body):
+    with pytest.raises((ValueError, TypeError)):
+        messages.unpack_completion(body)
+
+
+def test_a_completion_changed_anywhere_is_sound_or_a_value_or_type_error():
+    draw = random.Random(3)
+    whole = b"".join(messages.pack_completion(FOLLOWED[2]))
+    for _ in range(10_000):
+        at = draw.randrange(len(whole))
+        body = whole[:at] + draw.randbytes(draw.randrange(3)) + whole[at + draw.randrange(3) :]
+        try:
+            messages.unpack_completion(body)
+        except (ValueError, TypeError):
+            continue
+
+
+@pytest.mark.parametrize("progress", [Progress(0.0, ""), Progress(1, "done"), Progress(0.25, "ä" * 1000)])
+def test_progress_comes_back_the_same(progress):
+    outcome = messages.unpack_outcome(messages.pack_progress(7, progress))
+    assert (outcome.verb, outcome.token, messages.unpack_progress(outcome.body)) == (Verb.PROGRESS, 7, progress)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *HOSTILE, b'[2,""]', b'[-0.1,""]', b'[true,""]', b'["1",""]', b"[0.5,5]", b"[0.5,null]", b"[0.5]",
+        orjson.dumps([0.5, "x" * 1001]),
+    ],
+    ids=lambda body: repr(body[:40]),
+)  # fmt: skip
+def test_hostile_progress_is_a_value_error_or_a_type_error(body):
+    with pytest.raises((ValueError, TypeError)):
+        messages.unpack_progress(body)

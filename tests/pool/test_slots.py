@@ -39,6 +39,32 @@ def end(child, state):
     child.become(state)
 
 
+# only to idle ones
+
+
+@pytest.mark.parametrize("kind", [{"persistent": True}, {"at_most_once": True}, {"deaths": 1}])
+def test_some_jobs_wait_for_an_idle_child(pool, kind):
+    slots = pool(processes=1)
+    slots._pace.learn("k", QUICK_S)
+    assert send(slots, held_of(1, QUICK_S)) == 1
+    assert send(slots, held_of(2, QUICK_S, **kind)) is None
+    assert send(slots, held_of(3, QUICK_S)) == 1
+    slots.get(1).answered()
+    slots.get(1).answered()
+    slots.get(1).become(ChildState.IDLE)
+    assert send(slots, held_of(2, QUICK_S, **kind)) == 1
+
+
+def test_where_jobs_wait_for_an_idle_child_no_more_are_leased_than_there_are(pool):
+    slots = pool(processes=2)
+    slots._pace.learn("k", QUICK_S)
+    assert slots.capacity()[0] > 2
+    slots.only_idle = True
+    assert slots.capacity() == (2, 2)
+    send(slots, held_of(1))
+    assert slots.capacity() == (1, 1)
+
+
 # one at a time
 
 

@@ -22,12 +22,26 @@ from typing import Any
 
 import psutil
 
+from supervisor.engine.bells import MOST_DOORS
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 #: For what should come at once. Long, as a loaded machine is slow; what is fast is asserted by its own figure.
 SOON_S = 20.0
 #: Keys that a namespace may keep for good, by the part after its prefix.
-_KEPT = ("job:", "data:", "failure:", "result:", "history:", "tags:", "tag:", "failed:", "stats:", "histogram:")
+_KEPT = (
+    "job:",
+    "data:",
+    "failure:",
+    "result:",
+    "history:",
+    "tags:",
+    "tag:",
+    "failed:",
+    "stats:",
+    "histogram:",
+    "progress:",
+)
 _KEPT_WHOLE = {
     "complete",
     "failed",
@@ -110,7 +124,9 @@ class Pool:
         self.number = number
         self.said: list[str] = []  # lines that are not events
         self.events: list[dict[str, Any]] = []
+        self._children: dict[int, bool] = {}
         self.closed = False
+        self.doors = 0  # at how many it waits when it is idle
         self.process = subprocess.Popen(
             [*prefix, sys.executable, "-m", "supervisor", "run", *arguments],
             cwd=stage.directory, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -129,6 +145,7 @@ class Pool:
                 try:
                     event = json.loads(line)
                     self.events.append(event)
+                    self._count_child(event)
                     self.stage.note(self, event)
                 except ValueError:
                     self.said.append(line.decode(errors="replace"))
@@ -166,8 +183,13 @@ class Pool:
 
     def child_pids(self) -> list[int]:
         """Of children that are spawned and not reaped, by its log."""
-        reaped = {e["pid"] for e in self.find("child.reaped")}
-        return [e["pid"] for e in self.find("child.spawned") if e["pid"] not in reaped]
+        return list(self._children)
+
+    def _count_child(self, event: dict[str, Any]) -> None:
+        if event["event"] == "child.spawned":
+            self._children[event["pid"]] = True
+        elif event["event"] == "child.reaped":
+            self._children.pop(event["pid"], None)
 
     def send(self, signo: int) -> float:
         """Send the master a signal. Answers when (monotonic s)."""
@@ -274,6 +296,9 @@ class Stage:
             **(environment or {}),
         }  # fmt: skip
         pool = Pool(self, len(self.pools) + 1, arguments, full, prefix)
+        queues = given.get("queue", "default")
+        named = [queue for queue in ([queues] if isinstance(queues, str) else queues) if not set(queue) & set("!*?[")]
+        pool.doors = min(len(named), MOST_DOORS)
         self.pools.append(pool)
         return pool
 
@@ -344,11 +369,16 @@ class Stage:
         time.sleep(seconds)
 
     def wait_until_idle(self, count: int) -> None:
-        """Until so many masters wait for bells."""
+        """Until so many masters wait for bells, and at the doors of the queues that they name."""
         deadline_at = time.monotonic() + SOON_S
-        while sum("b" in client["flags"] for client in self.server.redis.client_list()) < count:
+        living = sorted(pool.doors for pool in self.pools if pool.process.poll() is None)
+        while self._blocked("blpop") < count or self._blocked("blmove") < sum(living[:count]):
             assert time.monotonic() < deadline_at, f"not {count} idle masters\n{self.last_words()}"
             time.sleep(0.005)  # the server does not say when a client begins to wait
+
+    def _blocked(self, command: str) -> int:
+        clients = self.server.redis.client_list()
+        return sum("b" in client["flags"] and client["cmd"] == command for client in clients)
 
     # looking
 
@@ -402,13 +432,14 @@ class Stage:
     def keys(self) -> dict[str, int]:
         """The namespace's keys, without the prefix, that are not kept for good, and how much is in each.
 
-        A bell may keep one token, for a wake-up that turned out not to be needed.
+        A bell may keep one token, for a wake-up that turned out not to be needed; lanes and limits without jobs are
+        forgotten by the next lease that meets them.
         """
         left: dict[str, int] = {}
         redis = self.server.redis
         for raw in redis.scan_iter(f"{self.prefix}*", count=1000):
             key = raw.decode().removeprefix(self.prefix)
-            if key in _KEPT_WHOLE or key.startswith(_KEPT):
+            if key in _KEPT_WHOLE or key.startswith(_KEPT) or _is_index(key):
                 continue
             kind = redis.type(raw)
             size = redis.llen(raw) if kind == b"list" else redis.zcard(raw) if kind == b"zset" else 1
@@ -416,10 +447,11 @@ class Stage:
                 left[key] = size
         return left
 
-    def assert_nothing_left(self, *, waiting: Iterable[str] = ()) -> None:
+    def assert_nothing_left(self, *, waiting: Iterable[str] = (), directories: bool = False) -> None:
         """After the last pool has ended: no process, no file, and in Redis no lease, worker, mail or bell.
 
-        `waiting`: queues in which jobs lie by intention.
+        `waiting`: queues in which jobs lie by intention. `directories`: those of a master and a zygote that were both
+        killed may be left, for then nobody is left to remove them.
         """
         for pool in self.pools:
             assert pool.process.poll() is not None, f"{pool} runs"
@@ -427,7 +459,7 @@ class Stage:
         while (left := self.relatives()) and time.monotonic() < deadline_at:
             await_ends(left, deadline_at - time.monotonic())
         assert left == {}, f"processes are left: {left}"
-        assert self.files() == []
+        assert directories or self.files() == []
         places = {f"queue:{queue}:{part}" for queue in waiting for part in ("waiting", "front", "scheduled")}
         left_keys = {key: size for key, size in self.keys().items() if key not in places}
         assert left_keys == {}, f"keys are left: {left_keys}"
@@ -486,6 +518,11 @@ def quantiles(seconds: Iterable[float]) -> str:
 
 def _has(event: dict[str, Any], fields: dict[str, Any]) -> bool:
     return all(event.get(name) == value for name, value in fields.items())
+
+
+def _is_index(key: str) -> bool:
+    """Of lanes, or of limits; the jobs themselves lie below a limit, a queue and a lane."""
+    return key.endswith((":lanes", ":limits")) or (key.startswith("limited:") and key.count("\n") < 2)
 
 
 def _describe(process: psutil.Process) -> str:

@@ -32,6 +32,7 @@ for i = 2, #ARGV do
     if rec.kin then check_children(jid) end
     tell_of("job.cancelled", rec, { worker = select(2, owner_of(rec)) })
     moves.take_away(rec)
+    moves.ended(rec)
     retention.erase_all({ jid })
     cancelled[#cancelled + 1] = rec
   end

@@ -1,55 +1,71 @@
 #!lua flags=allow-oom
 -- check.lua — find what cannot be in some keys, or in some members of a sorted set; mend it, if that is wanted.
 --
--- Called by: check.of_keys, check.of_members (supervisor/engine/check.py)
+-- Called by: check.of_keys, check.of_members, check.of_lanes (supervisor/engine/check.py)
 -- Holds:     INV-1 a job lies where its record says, and nowhere else; INV-2 what tells enough of itself runs again
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   "1" to mend, "" to look only (then this script is sent with flags=no-writes)
--- ARGV[3]   name of a sorted set whose members follow; "" if names of keys follow. Names are without the prefix.
--- ARGV[4..] members, or names; some may have gone since they were seen
+-- ARGV[3]   name of a sorted set whose members follow, or of a hash whose fields follow; "" if names of keys follow; or
+--           "laned:" and a queue, whose lanes follow. Names are without the prefix.
+-- ARGV[4..] members, fields, names or lanes; some may have gone since they were seen
 --
--- Returns   array: 1 if something stood in the way that was mended first, and the same is to be asked again; array of
---           sets that have too many members for one call; array of kind, subject, detail, what was done | "", four per
---           violation.
+-- Returns   array: 1 if something stood in the way that was mended first, and the same is to be asked again; arrays of
+--           sets and of hashes that have too many members for one call; array of kind, subject, detail, what was done |
+--           "", four per violation.
 -- Errors    none for a foreign key of ours: that is a violation.
 
 --- @include judge
 --- @include judge_recurrence
+--- @include judge_value
 --- @include mend
 local mending, set = ARGV[2] == "1", ARGV[3]
 
 local MEMBERS = 100 -- looked at beside the keys themselves
-local DAY_MS, HOUR_MS = 86400000, 3600000
-local room, too_large = MEMBERS, {}
+local room, too_large = MEMBERS, { zset = {}, hash = {} }
 
 -- What the first word of a name, or the last of a queue's, promises.
 local TYPES = {
   job = "hash", data = "string", failure = "string", result = "string", tags = "string", history = "list",
   dependencies = "zset", dependents = "zset", recur = "hash", recurdata = "string", recurtags = "string",
   worker = "hash", held = "zset", mail = "list", bell = "list", failed = "zset", tag = "zset", stats = "hash",
-  histogram = "hash",
+  histogram = "hash", lane = "zset", laned = "string", lanes = "hash", limit = "hash", holders = "zset",
+  starts = "list", unique = "hash", ended = "list", progress = "string", ["in"] = "list",
 }
 local WHOLE = {
   complete = "zset", failed = "zset", groups = "zset", queues = "zset", tags = "zset", tracked = "zset",
   workers = "zset", days = "zset", histograms = "zset", phantoms = "zset", config = "hash", announced = "hash",
-  token = "string", seq = "string", ["failed-dropped"] = "string",
+  token = "string", seq = "string", ["failed-dropped"] = "string", expiring = "zset", limits = "zset",
 }
-local PARTS = { waiting = true, front = true, running = true, scheduled = true, depends = true, recurring = true }
+-- The parts of a queue; in the first ones lies something for which it must be known.
+local PARTS = {
+  waiting = "waiting", front = "front", running = "running", scheduled = "scheduled", depends = "depends",
+  recurring = "recurring", parked = "parked", lanes = "lanes of a queue", limits = "limits of a queue",
+}
+-- What a name of limited: has, by its lines.
+local LIMITED = { "queues of a limit", "lanes of a limit", "parked lane" }
 
 -- What a name is, of what, and which type it promises; nothing for a name that is none of ours.
 local function kind_of(name)
   if WHOLE[name] then return name, "", WHOLE[name] end
   local queue, part = string.match(name, "^queue:(.*):(%l+)$")
-  if queue and PARTS[part] then return part, queue, "zset" end
+  if queue and PARTS[part] then return PARTS[part], queue, "zset" end
   local word, rest = string.match(name, "^(%l+):(.*)$")
+  if word == "limited" then
+    local kind = LIMITED[1 + select(2, string.gsub(rest, "\n", "\n"))]
+    return kind, rest, kind and "zset"
+  end
   if TYPES[word] then return word .. ":", rest, TYPES[word] end
 end
 
 -- Members of sorted sets.
 
-local STRAY = { ["running"] = "lease-without-job", ["held:"] = "lease-without-job", ["tag:"] = "tag-without-job" }
+local STRAY = {
+  ["running"] = "lease-without-job", ["held:"] = "lease-without-job", ["tag:"] = "tag-without-job",
+  ["holders:"] = "leaked-slot",
+}
+local BY_NUMBER = { waiting = true, scheduled = true, ["lane:"] = true, ["parked lane"] = true }
 
 local function contains(list, wanted)
   for _, one in ipairs(list) do
@@ -59,9 +75,9 @@ local function contains(list, wanted)
 end
 
 local function belongs(rec, kind, of, name, member)
-  if kind == "tag:" then return contains(tags_of(rec.jid), of) end
+  if kind == "tag:" then return contains(judge.tags_of(rec.jid), of) end
   if kind == "dependents:" then
-    return rec.state == "depends" and score_in("dependencies:" .. rec.jid, of) and not why_not(rec, of)
+    return rec.state == "depends" and score_in("dependencies:" .. rec.jid, of) and not judge.why_not(rec, of)
   end
   for _, spot in ipairs(places_of(rec)) do
     if spot[1] == name and spot[2] == member then return true end
@@ -79,10 +95,10 @@ local function what_instead(rec, kind)
 end
 
 local function judge_place(kind, of, name, member)
-  local jid = (kind == "waiting" or kind == "scheduled") and string.sub(member, 14) or member
+  local jid = BY_NUMBER[kind] and string.sub(member, 14) or member
   local rec = record_of(jid)
   if rec and belongs(rec, kind, of, name, member) then return end
-  rec = judge_job(jid)
+  rec = judge.job(jid)
   if rec and belongs(rec, kind, of, name, member) or not score_in(name, member) then return end
   local violation = STRAY[kind] or not rec and "id-without-record" or "job-in-two-places"
   if kind == "dependents:" and rec then violation = "stray-dependent" end
@@ -120,18 +136,46 @@ end
 
 function members.phantoms(name, jid)
   report("phantom", jid, "was met in a place where no record told it to lie", "looked after it and struck it off")
-  judge_job(jid)
+  judge.job(jid)
   move_in(name, jid, nil)
 end
 
-local NOT_JUDGED = { queues = true, workers = true, ["dependencies:"] = true }
+function members.expiring(name, jid)
+  local rec = record_of(jid)
+  if rec and judge_claim.deadline_of(rec) == score_in(name, jid) then return end
+  rec = judge.job(jid)
+  if rec and judge_claim.deadline_of(rec) or not score_in(name, jid) then return end
+  report("wrong-deadline", jid, "is in " .. name .. ", but " .. (rec and "has no time to start by" or
+    "there is no record of it"), "took it out")
+  move_in(name, jid, nil)
+end
+
+function members.limits(name, limit)
+  if is_there("limit:" .. limit, "hash") then return end
+  report("orphan", limit, "is in " .. name .. ", but nothing is set for it", "took it out")
+  move_in(name, limit, nil)
+  judge_limit.freed[limit] = true
+end
+
+members["lanes of a queue"] = function(name, lane, queue)
+  if lane ~= "" then judge_lane.line(queue, lane) end
+  judge_lane.time(name, lane)
+end
+
+members["lanes of a limit"] = judge_lane.time
+members["limits of a queue"] = judge_limit.look
+
+local NOT_JUDGED = { queues = true, workers = true, ["dependencies:"] = true, ["queues of a limit"] = true }
 
 local function judge_member(kind, of, name, member)
-  local judge = members[kind]
-  if not judge then
+  local verdict = members[kind]
+  if judge_value[kind] then
+    local value = value_in(name, member)
+    if value then judge_value[kind](name, member, value, of) end
+  elseif not verdict then
     judge_place(kind, of, name, member)
   elseif score_in(name, member) then
-    judge(name, member, of)
+    verdict(name, member, of)
   end
 end
 
@@ -140,7 +184,7 @@ end
 local keys = {}
 local belonging = {}
 
-keys["job:"] = function(_, jid) judge_job(jid) end
+keys["job:"] = function(_, jid) judge.job(jid) end
 keys["recur:"] = function(_, jid) judge_recurring(jid) end
 
 -- Data is all that is left of a job: it is not for a check to throw away.
@@ -167,6 +211,11 @@ end
 keys["data:"], keys["failure:"], keys["result:"] = belonging.job, belonging.job, belonging.job
 keys["recurdata:"], keys["recurtags:"] = belonging.recurrence, belonging.recurrence
 
+keys["progress:"] = function(name, jid)
+  local rec = record_of(jid)
+  if not rec then orphan(name, "job") else judge.progress(rec) end
+end
+
 keys["history:"] = function(name, jid)
   local rec = record_of(jid)
   if not rec then return orphan(name, "job") end
@@ -177,7 +226,7 @@ end
 
 keys["tags:"] = function(name, jid)
   local rec = record_of(jid)
-  if not rec then orphan(name, "job") elseif not rec.tagged then judge_tags(rec) end
+  if not rec then orphan(name, "job") elseif not rec.tagged then judge.tags(rec) end
 end
 
 keys["dependencies:"] = function(name, jid)
@@ -203,20 +252,40 @@ end
 
 keys["worker:"] = function(name) must_end(name, DAY_MS) end
 keys["mail:"] = function(name) must_end(name, HOUR_MS) end
+keys["ended:"] = function(name) must_end(name, HOUR_MS) end
+keys["starts:"] = function(name)
+  must_end(name, DAY_MS)
+  judge_limit.starts(name)
+end
+keys["limit:"] = judge_limit.settings
 function keys.token() drawn("token", 0) end
 function keys.seq() drawn("seq", 0) end
+keys["failed-dropped"] = function(name) drawn(name, 0) end
 
-local function judge_set(kind, of, name)
-  local size = redis.call("ZCARD", P .. name)
+keys["lane:"] = function(_, line)
+  beside.lane(line)
+  list_queue(string.match(line, "^[^\n]*"))
+end
+keys["parked lane"] = function(_, line) beside.limited(line) end
+
+local OF_QUEUE_TO_KNOW = {
+  waiting = true, front = true, running = true, scheduled = true, depends = true, recurring = true, parked = true,
+}
+
+local SIZE = { zset = "ZCARD", hash = "HLEN" }
+
+local function judge_all(kind, of, name, expected)
+  local size = redis.call(SIZE[expected], P .. name)
   if kind == "tag:" then size_of("tags", "tag:", of) end
   if kind == "failed:" then size_of("groups", "failed:", of) end
-  if PARTS[kind] then list_queue(of) end
+  if OF_QUEUE_TO_KNOW[kind] then list_queue(of) end
   if size > room then
-    too_large[#too_large + 1] = name
+    table.insert(too_large[expected], name)
     return
   end
   room = room - size
-  for _, member in ipairs(redis.call("ZRANGE", P .. name, 0, -1)) do judge_member(kind, of, name, member) end
+  local found = expected == "hash" and redis.call("HKEYS", P .. name) or redis.call("ZRANGE", P .. name, 0, -1)
+  for _, member in ipairs(found) do judge_member(kind, of, name, member) end
 end
 
 -- Whose type shows when the job is looked at.
@@ -226,7 +295,7 @@ local function judge_key(name)
   local kind, of, expected = kind_of(name)
   if not kind or not OF_THE_JOB[kind] and not is_there(name, expected) then return end
   if keys[kind] then keys[kind](name, of) end
-  if expected == "zset" and not NOT_JUDGED[kind] then judge_set(kind, of, name) end
+  if expected == "zset" and not NOT_JUDGED[kind] or judge_value[kind] then judge_all(kind, of, name, expected) end
 end
 
 -- The end.
@@ -235,15 +304,18 @@ local kind, of, expected
 if set ~= "" then kind, of, expected = kind_of(set) end
 if set == "" then
   for i = 4, #ARGV do judge_key(ARGV[i]) end
+elseif kind == "laned:" then
+  judge_lane.count(of, { unpack(ARGV, 4) })
 elseif is_there(set, expected) then
   for i = 4, #ARGV do judge_member(kind, of, set, ARGV[i]) end
 end
+for _, plan in ipairs(mended_with) do plan() end
 judge_counters()
 
 if mending and #urgent > 0 then
   reports = {}
   for _, one in ipairs(urgent) do report(one.kind, one.subject, one.detail, mend_first(one)) end
-  return { 1, {}, reports }
+  return { 1, {}, {}, reports }
 end
 for _, one in ipairs(urgent) do report(one.kind, one.subject, one.detail, "") end
 if mending then
@@ -252,4 +324,4 @@ if mending then
 else
   for i = 4, #reports, 4 do reports[i] = "" end
 end
-return { 0, too_large, reports }
+return { 0, too_large.zset, too_large.hash, reports }

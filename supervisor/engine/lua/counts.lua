@@ -9,8 +9,9 @@
 -- ARGV[2]   offset: without queues, 1,000 of the known ones from here on, in the order in which they were first put to
 -- ARGV[3..] queues
 --
--- Returns   array, one array per queue: queue, waiting (with the front and what is due), running, stalled, scheduled,
---           depends, recurring (jobs that recur, not what came of them), 1 if it is paused else 0.
+-- Returns   array, one array per queue: queue, waiting (with the front, all lanes, what is due, and entries), running,
+--           stalled, scheduled, depends, parked, recurring (jobs that recur, not what came of them), 1 if it is paused
+--           else 0.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include clock
@@ -21,11 +22,16 @@ if #queues == 0 then queues = redis.call("ZRANGE", P .. "queues", offset, offset
 local function size(queue, part) return redis.call("ZCARD", queue_key(queue, part)) end
 local function past(queue, part) return redis.call("ZCOUNT", queue_key(queue, part), "-inf", now) end
 
+local function waiting(queue)
+  local in_lanes = tonumber(redis.call("GET", P .. "laned:" .. queue) or 0)
+  return size(queue, "waiting") + size(queue, "front") + in_lanes + redis.call("LLEN", P .. "in:" .. queue)
+end
+
 for i, queue in ipairs(queues) do
   local stalled, due = past(queue, "running"), past(queue, "scheduled")
   answer[i] = {
-    queue, size(queue, "waiting") + size(queue, "front") + due, size(queue, "running") - stalled, stalled,
-    size(queue, "scheduled") - due, size(queue, "depends"), size(queue, "recurring"),
+    queue, waiting(queue) + due, size(queue, "running") - stalled, stalled, size(queue, "scheduled") - due,
+    size(queue, "depends"), size(queue, "parked"), size(queue, "recurring"),
     setting("paused", queue) > 0 and 1 or 0,
   }
 end

@@ -17,7 +17,7 @@
 local worker, handed_back = ARGV[2], 0
 local held = redis.call("ZRANGE", P .. "held:" .. worker, 0, -1, "WITHSCORES")
 for i = 1, #held, 2 do
-  if moves.hand_back(held[i], worker) then
+  if moves.hand_back(held[i], worker, ARGV[3] == "1") then
     handed_back = handed_back + 1
     tell_of("lease.lost", read_job(held[i]), { worker = worker, token = tonumber(held[i + 1]) })
   end

@@ -12,15 +12,23 @@
 -- Errors    REFUSED if jobs or recurrences lie in it. WRONGTYPE for a foreign key of ours. Nothing has changed then.
 
 --- @include clock
---- @include plan
+--- @include limits
 local queue = ARGV[2]
-for _, part in ipairs({ "waiting", "front", "running", "scheduled", "depends", "recurring" }) do
-  local n = redis.call("ZCARD", queue_key(queue, part))
+local function must_be_empty(part, n)
   if n > 0 then refuse("REFUSED", "queue " .. queue .. " is not empty: " .. part .. " has " .. n) end
 end
+
+for _, part in ipairs({ "waiting", "front", "running", "scheduled", "depends", "parked", "recurring" }) do
+  must_be_empty(part, redis.call("ZCARD", queue_key(queue, part)))
+end
+must_be_empty("its lanes", tonumber(redis.call("GET", P .. "laned:" .. queue) or 0))
+must_be_empty("in:" .. queue, redis.call("LLEN", P .. "in:" .. queue))
 local known = redis.call("ZSCORE", P .. "queues", queue)
 place(P .. "queues", queue, false)
 if redis.call("HEXISTS", P .. "announced", queue) == 1 then del_fields({ P .. "announced", queue }) end
 drop(P .. "bell:" .. queue)
+limits.forget(queue)
+drop(queue_key(queue, "lanes"))
+drop(P .. "lanes:" .. queue)
 commit()
 return known and 1 or 0

@@ -6,18 +6,19 @@
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
--- ARGV[2]   state: waiting, running, stalled, scheduled, depends, complete, failed
+-- ARGV[2]   state: waiting, running, stalled, scheduled, depends, parked, complete, failed
 -- ARGV[3]   queue; "" = all of them, for complete and failed
 -- ARGV[4]   offset, how many jobs to pass over
 -- ARGV[5]   count, most jobs to answer
 --
--- Returns   array of jobs, each an array as in job.lua: waiting in the order front, waiting, due; running and stalled
---           by the end of their lease, scheduled by their time, depends by their put; complete and failed newest first,
---           of one queue among the 10,000 that ended last.
+-- Returns   array of jobs, each an array as in job.lua: waiting in the order front, lane by lane, due; running
+--           and stalled by the end of their lease, scheduled by their time, depends by their put; complete and failed
+--           newest first, of one queue among the 10,000 that ended last.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include clock
 --- @include view
+--- @include lane_names
 local state, queue, offset, count = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local LOOKED_AT = 10000
 local jids = {}
@@ -30,10 +31,11 @@ local function add(members, size, skip)
   offset = math.max(offset - size, 0)
 end
 
-local function add_all(part, skip)
-  local key = queue_key(queue, part)
+local function add_all_of(key, skip)
   add(redis.call("ZRANGE", key, offset, offset + room() - 1), redis.call("ZCARD", key), skip)
 end
+
+local function add_all(part, skip) add_all_of(queue_key(queue, part), skip) end
 
 local function add_between(part, skip, from, to)
   local key = queue_key(queue, part)
@@ -61,20 +63,25 @@ end
 local lists = {}
 function lists.waiting()
   add_all("front", 1)
-  if room() > 0 then add_all("waiting", 14) end
+  for _, lane in ipairs(lane_names(queue)) do
+    if room() == 0 then return end
+    add_all_of(lanes.line(queue, lane), 14)
+  end
   if room() > 0 then add_between("scheduled", 14, "-inf", now) end
 end
 function lists.running() add_between("running", 1, "(" .. now, "+inf") end
 function lists.stalled() add_between("running", 1, "-inf", now) end
 function lists.scheduled() add_between("scheduled", 14, "(" .. now, "+inf") end
 function lists.depends() add_all("depends", 1) end
+function lists.parked() add_all("parked", 1) end
 function lists.complete() add_newest(P .. "complete") end
 function lists.failed() add_newest(P .. "failed") end
 
 if count > 0 then lists[state]() end
+local shown = state == "parked" and "waiting" or state
 local answer = {}
 for _, jid in ipairs(jids) do
   local job = view(jid)
-  if job and job[2] == state then answer[#answer + 1] = job end
+  if job and job[2] == shown then answer[#answer + 1] = job end
 end
 return answer

@@ -14,53 +14,11 @@
 
 --- @include clock
 --- @include view
---- @include late
-local SPARE = 16 -- late ones looked at beyond what is wanted, as a lease does
+--- @include picking
 local queue, count, answer = ARGV[2], tonumber(ARGV[3]), {}
 if count == 0 then return answer end
-
--- What lies in a place, each with its score as its rank.
-local function line_of(part, skip)
-  local found, line = redis.call("ZRANGE", queue_key(queue, part), 0, count - 1, "WITHSCORES"), {}
-  for i = 1, #found, 2 do
-    line[#line + 1] = { jid = string.sub(found[i], skip), rank = tonumber(found[i + 1]), place = i }
-  end
-  return line
-end
-
-local function add_up(line)
-  table.sort(line, late.in_order)
-  for _, one in ipairs(line) do
-    if #answer == count then return end
-    local job = view(one.jid)
-    if job and (job[2] == "waiting" or job[2] == "stalled") then answer[#answer + 1] = job end
-  end
-end
-
-local turned, fresh = line_of("front", 1), line_of("waiting", 14)
-
--- A job that was lost in the hands of its worker is given again at once, or it will have to wait, or has failed.
-local function goes_ahead(rec)
-  if not rec.started then return true end
-  local limit = tonumber(rec.max_deaths) or setting("max-deaths", queue)
-  return death.after_death((tonumber(rec.deaths) or 0) + 1, limit) == "waiting"
-end
-
-for i, rec in ipairs((death.expired_jobs(queue, count + SPARE))) do
-  local token = owner_of(rec)
-  if goes_ahead(rec) then
-    turned[#turned + 1] = { jid = rec.jid, rank = tonumber(rec.turn or token), place = i }
-  end
-end
-
-local due = redis.call("ZRANGEBYSCORE", queue_key(queue, "scheduled"), "-inf", now, "LIMIT", 0, count + SPARE)
-for i, member in ipairs(due) do
-  local jid = string.sub(member, 14)
-  local rec = read_job(jid)
-  local line = rec and rec.turn and turned or fresh
-  line[#line + 1] = { jid = jid, rank = rec and tonumber(rec.turn or rec.priority) or 0, place = 1e6 + i }
-end
-
-add_up(turned)
-add_up(fresh)
+picking.worker, picking.takeover, picking.regardless = "", true, true
+picking.serve(queue, count, count)
+-- All that was planned for it is left undone: there is no commit.
+for i, job in ipairs(picking.taken) do answer[i] = view(job[11]) end
 return answer

@@ -10,7 +10,8 @@
 --           jid, klass, kind of data ("json" or "bytes"), data, delay in ms | "", time in unix ms | "", number of
 --           options, then that many times an option's field and value; tags and depends a line each
 --
--- Returns   array of 1 (done) and 0 (add of a known, move of an unknown jid: nothing changed), one per job.
+-- Returns   array, one per job: 1 (done), 0 (add of a known jid or of a claim that is held, move of an unknown jid:
+--           nothing changed), or the jid of the job that holds the claim that a put would have: nothing changed.
 -- Errors    DEPENDENCY if a job would wait for itself. WRONGTYPE for a foreign key of ours. Nothing has changed then.
 
 --- @include clock

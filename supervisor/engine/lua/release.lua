@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
 -- release.lua — take running jobs from their workers and put them in front: an interruption each if they had started.
+-- One that must not start twice fails.
 --
 -- Called by: commands.release (supervisor/engine/commands.py)
 -- Holds:     INV-3 whoever ran one has lost it
@@ -20,13 +21,15 @@ for i = 2, #ARGV do
   if runs then
     local started = rec.started
     moves.take_away(rec)
-    if started then
+    if not started and not moves.is_once(rec) then
+      moves.was_not_started(rec)
+    else
       rec.interruptions = (tonumber(rec.interruptions) or 0) + 1
       tally(rec.queue, "interruptions", 1)
     end
     note(rec, "released", {})
     tell_of("job.released", rec)
-    moves.to_front(rec)
+    if moves.is_once(rec) then moves.fail_interrupted(rec) else moves.to_front(rec) end
   end
   answers[#answers + 1] = runs and 1 or 0
 end

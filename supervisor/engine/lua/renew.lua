@@ -9,14 +9,15 @@
 -- ARGV[2]   worker
 -- ARGV[3]   ttl in ms; "" = the heartbeat of the job's queue
 -- ARGV[4..] per lease: jid, token, "1" if the job is known to have started else "", kind of new data ("", "json" or
---           "bytes"), the data | ""
+--           "bytes"), the data | "", how far the job is as a fraction | "", and in words
 --
 -- Returns   array, one per lease: its new expiry in ms, "" if it is lost, or "gone" if there is no such job any more.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock
 --- @include config
---- @include plan
+--- @include events
+--- @include record
 local worker, ttl, answers, holds = ARGV[2], tonumber(ARGV[3]), {}, false
 
 local function replace_data(jid, kind, data)
@@ -26,14 +27,23 @@ local function replace_data(jid, kind, data)
   store(P .. "data:" .. jid, data)
 end
 
-for at = 4, #ARGV, 5 do
-  local jid, token, started, kind, data = unpack(ARGV, at, at + 4)
+-- The last word of a job on how far it is.
+local function say_progress(jid, fraction, text)
+  store(P .. "progress:" .. jid, cjson.encode({ fraction, text, now / 1000 }))
+  local rec = read_job(jid)
+  rec.progress = 1
+  tell_of("job.progressed", rec, { worker = worker, fraction = fraction, text = text })
+end
+
+for at = 4, #ARGV, 7 do
+  local jid, token, started, kind, data, fraction, text = unpack(ARGV, at, at + 6)
   local job = redis.call("HMGET", job_key(jid), "owner", "state", "queue", "started")
   if job[1] == token .. ":" .. worker and job[2] == "running" then
     local expiry = now + (ttl or setting_ms("heartbeat", job[3]))
     place(queue_key(job[3], "running"), jid, expiry)
     if started == "1" and not job[4] then set_fields({ job_key(jid), "started", "1" }) end
     if kind ~= "" then replace_data(jid, kind, data) end
+    if fraction ~= "" then say_progress(jid, tonumber(fraction), text) end
     answers[#answers + 1], holds = expiry, true
   else
     answers[#answers + 1] = job[3] and "" or "gone"

@@ -18,21 +18,25 @@
 --           release    "1" if the job had started else ""
 --           died       reason, default deaths allowed | "", failure as JSON
 --           unknown    delay in ms
+--           return     nothing: a persistent job has come back; any other is complete
 --           or "follow" and the arguments of one put (put.lua): carried out if the outcome before it was accepted
 --
--- Returns   one string, the answers joined by commas: complete, advance, fail, release "1" or "0" (stale); an advance
---           that would wait for itself "!", and nothing has changed for it; retry "=" and the retries remaining; died,
---           unknown the new state; nothing for a stale retry, died, unknown.
--- Errors    DEPENDENCY if a follow-up would wait for itself. WRONGTYPE for a foreign key of ours. Nothing has changed
---           then.
+-- Returns   one string, the answers joined by commas: complete, advance, fail, release, return "1" or "0" (stale); one
+--           that would wait for itself, or whose follow-ups would, "!", and nothing has changed for it; a complete or
+--           advance of a persistent job "~", likewise; retry "=" and the retries remaining; died, unknown the new
+--           state; nothing for a stale retry, died, unknown.
+-- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock
 --- @include death
 --- @include stage
 --- @include retention
 local worker, number = ARGV[2], tonumber(ARGV[3])
-local ARGUMENTS = { complete = 1, advance = 6, retry = 4, fail = 4, release = 1, died = 3, unknown = 1 }
-local STALE = { complete = "0", advance = "0", fail = "0", release = "0", retry = "", died = "", unknown = "" }
+local ARGUMENTS = { complete = 1, advance = 6, retry = 4, fail = 4, release = 1, died = 3, unknown = 1, ["return"] = 0 }
+local STALE = {
+  complete = "0", advance = "0", fail = "0", release = "0", ["return"] = "0", retry = "", died = "", unknown = "",
+}
+local ENDLESS, REFUSED = "~", "!"
 local DEFAULT_RETRIES = 5
 local KEEP = keeps_completed()
 local COMPLETE = { state = "complete" }
@@ -51,7 +55,11 @@ local function finish(jid, queue, popped, special, result)
   if setting("max-concurrency", queue) > 0 then ring(queue) end
   spread(queue, "run", now - (popped or now))
   local rec = (special or heard()) and read_job(jid)
-  if rec then tell_of("job.completed", rec, { worker = worker }) end
+  if rec then
+    if rec.limit then limits.give_back(rec) end
+    moves.ended(rec)
+    tell_of("job.completed", rec, { worker = worker })
+  end
   if KEEP then
     patch(jid, COMPLETE)
     place(P .. "complete", jid, (rec or result ~= "") and special_score(now) or now)
@@ -66,14 +74,23 @@ local function finish(jid, queue, popped, special, result)
   return "1"
 end
 
+-- A persistent job comes back.
+local function lay_in_front(rec)
+  if death.come_back(rec) == "waiting" then moves.to_front(rec) end
+end
+
 local verbs = {}
 
-function verbs.complete(rec, at) return finish(rec.jid, rec.queue, rec.popped, true, ARGV[at]) end
+function verbs.complete(rec, at)
+  if rec.persistent then return ENDLESS end
+  return finish(rec.jid, rec.queue, rec.popped, true, ARGV[at])
+end
 
 function verbs.advance(rec, at)
+  if rec.persistent then return ENDLESS end
   local queue, kind, data, delay, depends, result = unpack(ARGV, at, at + 5)
   local parents = lines_of(depends)
-  if stage.why_not(rec, parents) then return "!" end
+  if stage.why_not(rec, parents) then return REFUSED end
   if kind ~= "" then stage.set_data(rec, kind, data) end
   if queue == "" then return finish(rec.jid, rec.queue, rec.popped, true, result) end
   spread(rec.queue, "run", now - (rec.popped or now))
@@ -81,6 +98,8 @@ function verbs.advance(rec, at)
   note(rec, "advanced", { to = queue })
   tell_of("job.advanced", rec, { to = queue, worker = worker })
   drop(P .. "failure:" .. rec.jid)
+  drop(P .. "progress:" .. rec.jid)
+  rec.progress = nil
   stage.begin(rec, queue)
   stage.lay_down(rec, now + delay, parents)
   if rec.state == "failed" then failed = failed + 1 end
@@ -90,9 +109,11 @@ end
 function verbs.retry(rec, at)
   local delay, group, retries, failure = unpack(ARGV, at, at + 3)
   moves.leave(rec)
-  rec.failures, rec.unknown, rec.turn = (tonumber(rec.failures) or 0) + 1, nil, nil
+  rec.failures, rec.unknown = (tonumber(rec.failures) or 0) + 1, nil
   local remaining = (tonumber(rec.retries) or tonumber(retries) or DEFAULT_RETRIES) - rec.failures
   delay = tonumber(delay) or 0
+  if moves.is_once(rec) then remaining = -1 end
+  if rec.persistent then remaining = math.max(remaining, 0) end
   if remaining < 0 then
     fail_in(rec, group ~= "" and group or "failed-retries-" .. rec.queue, failure)
     return "=" .. remaining
@@ -101,7 +122,14 @@ function verbs.retry(rec, at)
   tally(rec.queue, "retries", 1)
   note(rec, "retried", { worker = worker, group = group ~= "" and group or nil })
   tell_of("job.retried", rec, { worker = worker, remaining = remaining })
-  if delay > 0 then moves.to_scheduled(rec, now + delay) else moves.to_waiting(rec) end
+  if rec.persistent and delay == 0 then
+    lay_in_front(rec)
+  elseif delay > 0 then
+    if not rec.persistent then rec.turn = nil end
+    moves.to_scheduled(rec, now + delay)
+  else
+    moves.to_waiting(rec)
+  end
   return "=" .. remaining
 end
 
@@ -119,9 +147,26 @@ function verbs.release(rec, at)
     rec.interruptions, rec.unknown = (tonumber(rec.interruptions) or 0) + 1, nil
     tally(rec.queue, "interruptions", 1)
     note(rec, "released", { worker = worker })
+    if moves.is_once(rec) then
+      moves.fail_interrupted(rec, worker)
+      failed = failed + 1
+      return "1"
+    end
+  else
+    moves.was_not_started(rec)
   end
   tell_of("job.released", rec, { worker = worker })
   moves.to_front(rec)
+  return "1"
+end
+
+verbs["return"] = function(rec)
+  if not rec.persistent then return finish(rec.jid, rec.queue, rec.popped, true, "") end
+  spread(rec.queue, "run", now - (rec.popped or now))
+  moves.leave(rec)
+  note(rec, "returned", { worker = worker })
+  tell_of("job.returned", rec, { worker = worker })
+  lay_in_front(rec)
   return "1"
 end
 
@@ -137,8 +182,8 @@ end
 function verbs.unknown(rec, at)
   moves.leave(rec)
   rec.unknown = tonumber(rec.unknown) or now
-  if now - rec.unknown < setting_ms("unknown-for", rec.queue) then
-    rec.turn = nil
+  if rec.persistent or now - rec.unknown < setting_ms("unknown-for", rec.queue) then
+    if not rec.persistent then rec.turn = nil end
     moves.to_scheduled(rec, now + ARGV[at])
     return "scheduled"
   end
@@ -147,16 +192,36 @@ function verbs.unknown(rec, at)
   return "failed"
 end
 
+-- Where the follow-ups of an outcome end, which begin at `at`, and whether they can all be put: none may come to wait
+-- for itself, by way of those before it either.
+local function follow_ups(at)
+  local fits, new_parents, children = true, {}, {}
+  while ARGV[at] == "follow" do
+    local jid, options, after = stage.options_of(at + 1)
+    local parents = lines_of(options.depends)
+    if #parents > 0 and not edges.fits(jid, parents, new_parents, children) then fits = false end
+    if options.depends then new_parents[jid] = parents end
+    at = after
+  end
+  return at, fits
+end
+
 local function settle(verb, jid, token, at)
   local owner = token .. ":" .. worker
   if verb == "complete" and records[jid] == nil and not patches[jid] then
     local job = redis.call("HMGET", job_key(jid), "owner", "state", "queue", "popped", "special")
     if job[1] ~= owner or job[2] ~= "running" then return "0" end
-    return finish(jid, job[3], job[4], job[5], ARGV[at])
+    if job[5] then return verbs.complete(read_job(jid), at) end
+    return finish(jid, job[3], job[4], false, ARGV[at])
   end
   local rec = read_job(jid)
   if not rec or rec.owner ~= owner or rec.state ~= "running" then return STALE[verb] end
   return verbs[verb](rec, at)
+end
+
+local function is_current(jid, token)
+  local rec = read_job(jid)
+  return rec and rec.owner == token .. ":" .. worker and rec.state == "running"
 end
 
 local exchange = P .. "worker:" .. worker
@@ -164,18 +229,21 @@ local stored = number and redis.call("HMGET", exchange, "number", "settled", "an
 if stored and tonumber(stored[2]) == number then return stored[3] end
 local late = stored and number <= (tonumber(stored[1]) or -1)
 
-local at, accepted = 4, false
+local at = 4
 while at <= #ARGV do
   local verb = ARGV[at]
-  if verb ~= "follow" then
-    local answer = late and STALE[verb] or settle(verb, ARGV[at + 1], ARGV[at + 2], at + 3)
-    answers[#answers + 1], accepted = answer, answer ~= STALE[verb] and answer ~= "!"
-    at = at + 3 + ARGUMENTS[verb]
-  elseif accepted then
-    at = select(2, stage.put_one(at + 1))
-  else
-    at = at + 10 + 2 * ARGV[at + 9]
+  local following = at + 3 + ARGUMENTS[verb]
+  local after, fits = following, true
+  if ARGV[following] == "follow" then after, fits = follow_ups(following) end
+  local answer = STALE[verb]
+  if not late then
+    local is_refused = not fits and is_current(ARGV[at + 1], ARGV[at + 2])
+    answer = is_refused and REFUSED or settle(verb, ARGV[at + 1], ARGV[at + 2], at + 3)
   end
+  if answer ~= STALE[verb] and answer ~= REFUSED and answer ~= ENDLESS then
+    while following < after do following = select(2, stage.put_one(following + 1)) end
+  end
+  answers[#answers + 1], at = answer, after
 end
 local reply = table.concat(answers, ",")
 if late then return reply end

@@ -18,7 +18,7 @@
 --- @include recurrence
 local pattern = recurrence.read(ARGV[2])
 if not pattern or pattern.next ~= ARGV[3] then return 0 end
-for i = 5, #ARGV do moves.to_waiting(recurrence.spawn(pattern, tonumber(ARGV[i]))) end
+for i = 5, #ARGV do recurrence.spawn(pattern, tonumber(ARGV[i])) end
 if ARGV[4] ~= "" then recurrence.set_next(pattern, tonumber(ARGV[4])) else recurrence.finish(pattern) end
 ring(pattern.queue) -- its next time is new to those who wait
 commit()

@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- sweep.lua — the light clean: jobs of lost workers, what comes again, what is kept too long. 200 queues a call.
+-- sweep.lua — the light clean: jobs of lost workers, what comes again, what was not started in time, what is kept too
+-- long. 200 queues a call.
 --
 -- Called by: commands.sweep (supervisor/engine/commands.py)
 -- Holds:     INV-4 no job stays with a lost worker; INV-6 a death only if it had started; INV-12 what is old goes
@@ -51,18 +52,29 @@ local function forget_days(index, kind, days)
   end
 end
 
+-- What should have been started by now, and was not.
+local function fail_expired()
+  for _, jid in ipairs(redis.call("ZRANGEBYSCORE", P .. "expiring", "-inf", now, "LIMIT", 0, count)) do
+    place(P .. "expiring", jid, false)
+    local rec = read_job(jid)
+    local is_over = not rec or rec.state == "failed" or rec.state == "complete"
+    if not is_over and rec.expires and rec.state ~= "running" and not moves.has_started(rec) then
+      moves.fail_expired(rec)
+    end
+  end
+end
+
 local queues = redis.call("ZRANGE", P .. "queues", offset, offset + QUEUES - 1)
 for _, queue in ipairs(queues) do
   death.announce_stalled(queue)
   if takeover and room > 0 then take_expired(queue) end
-  if setting("paused", queue) <= 0 then
-    for _, rec in ipairs((recurrence.spawn_due(queue, count, due_crons))) do moves.to_waiting(rec) end
-  end
+  if setting("paused", queue) <= 0 then recurrence.spawn_due(queue, count, due_crons) end
 end
 if worker ~= "" and redis.call("HEXISTS", P .. "worker:" .. worker, "number") == 1 then
   place(P .. "workers", worker, now)
   expire(P .. "worker:" .. worker, setting_ms("max-worker-age"))
 end
+fail_expired()
 retention.prune_completed(0, count)
 retention.prune_failed(0, count)
 forget_workers()

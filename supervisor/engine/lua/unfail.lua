@@ -1,30 +1,57 @@
 #!lua flags=allow-oom
--- unfail.lua — put failed jobs of one group back into a queue, oldest first. Their last failure stays with them.
+-- unfail.lua — put failed jobs back into a queue, oldest first, as they are or with new data.
 --
--- Called by: commands.unfail (supervisor/engine/commands.py)
+-- Called by: commands.unfail, commands.unfail_job (supervisor/engine/commands.py)
 -- Holds:     INV-3 each begins a new stage
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
--- ARGV[2]   group
+-- ARGV[2]   group; "" with ARGV[8]
 -- ARGV[3]   queue; "" = each job's own
 -- ARGV[4]   count, most jobs to move, 1 to 1000
+-- ARGV[5]   klass; "" = as it was
+-- ARGV[6]   kind of new data, "json" or "bytes"; "" = as it was
+-- ARGV[7]   the data
+-- ARGV[8]   jid of the only one to move, of whatever group; "" = those of the group
 --
--- Returns   how many jobs were moved.
+-- Returns   how many jobs were moved, of the group's 1,000 oldest. An entry of another program that is still broken
+--           stays, and so does a job whose claim another one holds by now.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock
 --- @include stage
-local key, moved = P .. "failed:" .. ARGV[2], 0
-for _, jid in ipairs(redis.call("ZRANGE", key, 0, ARGV[4] - 1)) do
+--- @include entries
+local group, klass, kind, data, moved = ARGV[2], ARGV[5], ARGV[6], ARGV[7], 0
+local key = P .. "failed:" .. group
+
+-- Whether another job has what this one would claim.
+local function is_claimed(rec, queue)
+  local holder = rec.unique and claims.holder(queue, rec.unique)
+  return holder and holder ~= rec.jid
+end
+
+local function move(rec)
+  local queue = ARGV[3] ~= "" and ARGV[3] or rec.queue
+  if rec.entry and klass == "" and (kind == "" or rec.klass == "broken") then
+    return kind == "" and entries.read_again(rec, queue)
+  end
+  if is_claimed(rec, queue) then return false end
+  moves.leave(rec)
+  if klass ~= "" then rec.klass = klass end
+  rec.entry = nil
+  stage.begin(rec, queue)
+  if kind ~= "" then stage.set_data(rec, kind, data) end
+  tell_of("job.put", rec)
+  moves.to_waiting(rec)
+  return true
+end
+
+for _, jid in ipairs(ARGV[8] ~= "" and { ARGV[8] } or redis.call("ZRANGE", key, 0, 999)) do
+  if moved == tonumber(ARGV[4]) then break end
   local rec = read_job(jid)
-  if rec and rec.state == "failed" and rec.group == ARGV[2] then
-    moves.leave(rec)
-    stage.begin(rec, ARGV[3] ~= "" and ARGV[3] or rec.queue)
-    tell_of("job.put", rec)
-    moves.to_waiting(rec)
-    moved = moved + 1
-  else
+  if rec and rec.state == "failed" and (rec.group == group or ARGV[8] ~= "") then
+    if move(rec) then moved = moved + 1 end
+  elseif ARGV[8] == "" then
     moves.phantom(key, jid, jid)
   end
 end

@@ -1,6 +1,7 @@
 -- death.lua: the rules of a job whose child died or whose worker was lost while it ran.
 --- @module
 --- @include moves
+local LONG_HOLD = 10000 -- ms
 -- The new state after so many deaths, and the delay in ms: the first goes ahead at once, later ones back off.
 function death.after_death(deaths, limit)
   if limit > 0 and deaths >= limit then return "failed", 0 end
@@ -8,11 +9,24 @@ function death.after_death(deaths, limit)
   return "scheduled", math.min(1000 * 4 ^ (deaths - 2), 60000)
 end
 
+-- A persistent job has come back: to the front at once, but for one that was held for so short a time that it would
+-- only go round. Answers its state; "waiting" means that the caller puts it in front.
+function death.come_back(rec)
+  if holds[rec.jid] >= LONG_HOLD then
+    rec.short = nil
+    return "waiting"
+  end
+  rec.short = (tonumber(rec.short) or 0) + 1
+  moves.to_scheduled(rec, now + math.min(1000 * 2 ^ (rec.short - 1), 60000))
+  return "scheduled"
+end
+
 -- Counts a death of a job that has left its place. Answers its state; "waiting" means that the caller puts it in front.
 function death.die(rec, reason, default_limit, failure)
   rec.deaths, rec.unknown = (tonumber(rec.deaths) or 0) + 1, nil
   local limit = tonumber(rec.max_deaths) or default_limit or setting("max-deaths", rec.queue)
-  local state, delay = death.after_death(rec.deaths, limit)
+  local state, delay = death.after_death(rec.deaths, moves.is_once(rec) and 1 or limit)
+  if rec.persistent then state = death.come_back(rec) end
   tally(rec.queue, "deaths", 1)
   note(rec, "died", { reason = reason, worker = holders[rec.jid] })
   tell_of("job.died", rec, { reason = reason, state = state, deaths = rec.deaths, worker = holders[rec.jid] })
@@ -20,17 +34,21 @@ function death.die(rec, reason, default_limit, failure)
     moves.to_failed(rec, "died:" .. reason, failure)
   else
     store(P .. "failure:" .. rec.jid, failure)
-    if state == "scheduled" then moves.to_scheduled(rec, now + delay) end
+    if state == "scheduled" and not rec.persistent then moves.to_scheduled(rec, now + delay) end
   end
   return state
 end
 
--- A job whose lease ended with its worker: a death if it had started, else nothing. Answers as die() does.
+-- A job whose lease ended with its worker: a death if it had started, else nothing; of one that must not start twice
+-- that is not certain. Answers as die() does.
 function death.lose(rec)
   local _, worker = owner_of(rec)
-  local started = rec.started
+  local started = rec.started or moves.is_once(rec)
   moves.take_away(rec)
-  if not started then return "waiting" end
+  if not started then
+    moves.was_not_started(rec)
+    return "waiting"
+  end
   local message = "worker " .. worker .. " was lost while it ran this job"
   return death.die(rec, "lost", nil, failure_of("died:lost", message, worker))
 end
@@ -44,7 +62,7 @@ function death.expired_jobs(queue, limit)
     local rec = read_job(jid)
     if rec and rec.state == "running" and rec.queue == queue and owner_of(rec) then
       found[#found + 1] = rec
-    else
+    elseif not left_already(key, jid) then
       moves.phantom(key, jid, jid)
     end
   end

@@ -69,17 +69,28 @@ function edges.unbind_all(child_jid)
   for _, parent in ipairs(edges.parents_of(child_jid)) do edges.unbind(child_jid, parent) end
 end
 
--- Whether a job waits for another, over whatever others.
-function edges.waits_for(jid, other)
+-- Whether a job waits for another, over whatever others; `instead` has the parents that some jobs will have.
+function edges.waits_for(jid, other, instead)
   local line, seen = { jid }, { [jid] = true }
   while #line > 0 do
     local one = table.remove(line)
     if one == other then return true end
-    for _, parent in ipairs(edges.parents_of(one)) do
+    for _, parent in ipairs(instead and instead[one] or edges.parents_of(one)) do
       if not seen[parent] then
         line[#line + 1], seen[parent] = parent, true
       end
     end
   end
   return false
+end
+
+-- Whether a job can be put to wait for these parents after others of the same outcome, which have the parents of
+-- `instead`; `children` counts those that all of them add to a parent.
+function edges.fits(jid, parents, instead, children)
+  for _, parent in ipairs(parents) do
+    children[parent] = (children[parent] or 0) + 1
+    if child_count(parent) + children[parent] > MOST_CHILDREN then return false end
+    if edges.waits_for(parent, jid, instead) then return false end
+  end
+  return true
 end

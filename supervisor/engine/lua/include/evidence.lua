@@ -4,7 +4,9 @@
 --- @include clock
 --- @include plan
 local reports, urgent, floors, types = {}, {}, {}, {}
-local records, judged, hashes, changes, sizes = {}, {}, {}, {}, {}
+local records, judged, hashes, changes, sizes, values = {}, {}, {}, {}, {}, {}
+local beside, mended_with = {}, {} -- what goes by a set of that first word; what is planned when all has been looked at
+local DAY_MS, HOUR_MS = 86400000, 3600000
 
 -- One violation, and what is done about it if the check mends.
 local function report(kind, subject, detail, done)
@@ -52,11 +54,41 @@ local function score_in(name, member)
   return is_there(name, "zset") and tonumber(redis.call("ZSCORE", P .. name, member) or nil) or nil
 end
 
+local function size_in(name) return is_there(name, "zset") and redis.call("ZCARD", P .. name) or 0 end
+
+-- The size of a set as the plan leaves it.
+local function size_after(name)
+  local size, stored = size_in(name), types[name] == "zset"
+  for member, score in pairs(zsets[P .. name] or {}) do
+    local is_in = stored and redis.call("ZSCORE", P .. name, member)
+    if score and not is_in then size = size + 1 elseif is_in and not score then size = size - 1 end
+  end
+  return size
+end
+
+-- A field of a hash that is not a record, and what the plan makes of it (false: unset).
+local function value_in(name, field)
+  local planned = values[name] and values[name][field]
+  if planned ~= nil then return planned or nil end
+  return is_there(name, "hash") and redis.call("HGET", P .. name, field) or nil
+end
+
+local function set_value(name, field, value)
+  values[name] = values[name] or {}
+  values[name][field] = value or false
+end
+
 -- A whole number as scores, sequences, tokens and times are, or nil. Half of what a sequence has room for: a counter
 -- that is raised to a damaged one must have somewhere to go.
 local function whole(text)
   local n = string.match(text or "", "^-?%d+$") and tonumber(text)
   return n and math.abs(n) <= 2 ^ 51 and n == math.floor(n) and n or nil
+end
+
+-- A number as the scripts write it: "nan" and "inf" are none, which whatever is reckoned with them would become.
+local function number(text)
+  local n = string.match(text or "", "^%-?%d[%d%.eE+-]*$") and tonumber(text)
+  return n and math.abs(n) < math.huge and n or nil
 end
 
 local function says(text) return text and text ~= "" end
@@ -67,7 +99,7 @@ local function text_of(number) return string.format("%.0f", number) end
 local function size_of(index, set, name)
   local id = set .. name
   if sizes[id] then return sizes[id] end
-  local n, listed = is_there(id, "zset") and redis.call("ZCARD", P .. id) or 0, score_in(index, name)
+  local n, listed = size_in(id), score_in(index, name)
   local size = { index = index, name = name, n = n, dirty = false }
   if (n > 0) ~= (listed ~= nil) or index == "tags" and listed and listed ~= n then
     local told = not listed and "none" or index == "tags" and text_of(listed) or "some"
@@ -78,12 +110,15 @@ local function size_of(index, set, name)
   return size
 end
 
+local function resize(size, by) size.n, size.dirty = size.n + by, true end
+function beside.tag(tag, by) resize(size_of("tags", "tag:", tag), by) end
+function beside.failed(group, by) resize(size_of("groups", "failed:", group), by) end
+
 -- Into a set, or out of it (score nil), with the index that goes by it.
 local function move_in(name, member, score)
   if (score ~= nil) == (score_in(name, member) ~= nil) then return end
-  local tag, group = string.match(name, "^tag:(.*)$"), string.match(name, "^failed:(.*)$")
-  local size = tag and size_of("tags", "tag:", tag) or group and size_of("groups", "failed:", group)
-  if size then size.n, size.dirty = size.n + (score and 1 or -1), true end
+  local word, rest = string.match(name, "^(%l+):(.*)$")
+  if beside[word] then beside[word](rest, score and 1 or -1) end
   place(P .. name, member, score or false)
 end
 

@@ -1,79 +1,28 @@
 -- judge.lua: what is wrong with a job, and how it is mended. All of a job is looked at in one call, so one that moves
 -- between two calls is not mistaken for a damaged one. It shares no code with the moves, which trust what they find.
---- @include evidence
+--- @include judge_place
+--- @include judge_lane
+--- @include judge_limit
+--- @include judge_claim
+local judge = {}
 local STATES = { scheduled = true, running = true, failed = true, complete = true, depends = true }
 local NUMBERS = {
   "priority", "retries", "timeout", "max_deaths", "failures", "deaths", "interruptions", "turn", "popped", "since",
-  "due", "size", "unknown", "backlog", "count",
+  "due", "size", "unknown", "backlog", "count", "expires", "short", "awaited",
 }
+local FLAGS = { once = "^[01]$", persistent = "^1$" }
+local NAMES = { "lane", "limit" }
 
-local function record_of(jid)
-  if records[jid] == nil then
-    records[jid] = read_hash("job:" .. jid)
-    if records[jid] then records[jid].jid = jid end
-  end
-  return records[jid]
-end
-
-local function fresh_seq()
+function judge.fresh_seq()
   local value = is_there("seq", "string") and redis.call("GET", P .. "seq") or types.seq == "none" and "0"
   if whole(value) then return next_seq() end
   drawn("seq", 0)
   return 0 -- the counter is mended first, and this is asked for again
 end
 
-local function holder_of(rec)
-  local token, worker = string.match(rec.owner or "", "^(%d+):(.+)$")
-  if whole(token) then return token, worker end
-end
-
--- Where a record says that its job lies: arrays of name, member, score, and whether it must be exactly that score.
-local function places_of(rec)
-  local jid, queue, state, seq, turn = rec.jid, rec.queue, rec.state, whole(rec.seq), whole(rec.turn)
-  if state == "complete" then return { { "complete", jid, now + 0.5 } } end
-  if state == "failed" then
-    return { { "failed", jid, now }, says(rec.group) and { "failed:" .. rec.group, jid, now } or nil }
-  end
-  if not says(queue) then return {} end
-  local at = "queue:" .. queue .. ":"
-  if state == "running" then
-    local token, worker = holder_of(rec)
-    return { { at .. "running", jid, now }, token and { "held:" .. worker, jid, whole(token), true } }
-  end
-  if state == "depends" then return { { at .. "depends", jid, whole(rec.put) or now } } end
-  if not state and turn then return { { at .. "front", jid, turn, true } } end
-  if not seq or seq < 0 then return {} end
-  if state == "scheduled" then return { { at .. "scheduled", member_of(jid, seq), now } } end
-  if state then return {} end
-  return { { at .. "waiting", member_of(jid, seq), whole(rec.priority) or 0, true } }
-end
-
-local function leave_all(rec)
-  for _, spot in ipairs(places_of(rec)) do move_in(spot[1], spot[2], nil) end
-end
-
-local function settle_in(rec, due)
-  for _, spot in ipairs(places_of(rec)) do move_in(spot[1], spot[2], due or spot[3]) end
-  if rec.state and rec.state ~= "scheduled" then return end
-  list_queue(rec.queue)
-  wake(rec.queue)
-end
-
-local function strip(rec)
-  for _, field in ipairs({ "owner", "started", "popped", "group", "due" }) do change(rec, field, nil) end
-end
-
--- Back into its queue: to its time if that is still to come, to the front if it has a turn, else among the waiting.
-local function requeue(rec, due)
+function judge.bury(rec, group, message)
   leave_all(rec)
-  strip(rec)
-  local later = due and due > now
-  change(rec, "state", later and "scheduled" or nil)
-  settle_in(rec, later and due or nil)
-end
-
-local function bury(rec, group, message)
-  leave_all(rec)
+  judge_claim.end_all(rec)
   strip(rec)
   change(rec, "turn", nil)
   change(rec, "state", "failed")
@@ -87,18 +36,31 @@ local function bury(rec, group, message)
   end
 end
 
-local function judge_numbers(rec, kind)
+function judge.fields(rec, kind)
+  local function take(field, what)
+    report(kind, rec.jid, "has a " .. field .. " that is no " .. what, "took that from it")
+    change(rec, field, nil)
+  end
   for _, field in ipairs(NUMBERS) do
-    if rec[field] and not whole(rec[field]) then
-      report(kind, rec.jid, "has a " .. field .. " that is no number", "took that from it")
-      change(rec, field, nil)
-    end
+    local n = rec[field] and whole(rec[field])
+    if rec[field] and (not n or field == "turn" and n < 0) then take(field, "number") end
+  end
+  for field, wanted in pairs(FLAGS) do
+    if rec[field] and not string.match(rec[field], wanted) then take(field, "answer") end
+  end
+  for _, field in ipairs(NAMES) do
+    local name = rec[field]
+    if name and (name == "" or #name > 64 or string.find(name, "%c")) then take(field, "name") end
+  end
+  if rec.persistent and rec.once == "1" then
+    report(kind, rec.jid, "is persistent, and must not start twice", "wrote that it is not persistent")
+    change(rec, "persistent", nil)
   end
 end
 
 -- A record must tell what to run, where, on what, and in which order.
-local function judge_identity(rec)
-  local jid, over, lacks = rec.jid, rec.state == "failed" or rec.state == "complete", {}
+function judge.identity(rec)
+  local jid, over, lacks = rec.jid, is_over(rec), {}
   drawn("seq", whole(rec.seq))
   if not says(rec.klass) then lacks[#lacks + 1] = "klass" end
   if not says(rec.queue) then lacks[#lacks + 1] = "queue" end
@@ -112,22 +74,39 @@ local function judge_identity(rec)
   if #lacks > 0 then
     report("half-written-job", jid, "has no " .. what,
       over and "wrote a stand-in for it" or "failed it in group broken, with what there is of it")
-    if not over then bury(rec, "broken", "a check found this job with no " .. what) end
+    if not over then judge.bury(rec, "broken", "a check found this job with no " .. what) end
     if not says(rec.klass) then change(rec, "klass", "broken") end
     if not says(rec.queue) then change(rec, "queue", "broken") end
   end
   if (whole(rec.seq) or -1) < 0 then
     report("half-written-job", jid, "has no sequence number", "gave it a new one")
-    change(rec, "seq", text_of(fresh_seq()))
+    change(rec, "seq", text_of(judge.fresh_seq()))
   end
   if not whole(rec.put) then
     report("half-written-job", jid, "does not say when it was put", "wrote the time of the check")
     change(rec, "put", text_of(now))
   end
-  judge_numbers(rec, "half-written-job")
+  judge.fields(rec, "half-written-job")
 end
 
-local function judge_state(rec)
+-- What is parked is so under a limit; what lies aside has had its turn, and its lane is paused.
+function judge.waiting(rec)
+  local jid = rec.jid
+  if rec.parked and (rec.state or not rec.limit) then
+    local why = rec.state and "is parked, but its state is " .. rec.state or "is parked, but under no limit"
+    report("half-written-job", jid, why, "wrote that it is not parked")
+    move_in("queue:" .. rec.queue .. ":parked", jid, nil)
+    change(rec, "parked", nil)
+    if not rec.state then wake(rec.queue) end
+  end
+  if rec.aside and (rec.state or rec.parked or not rec.turn or not rec.lane) then
+    local lacks = not rec.turn and "has had no turn" or not rec.lane and "has no lane" or "is not"
+    report("half-written-job", jid, "says that it lies aside, but " .. lacks, "took that from it")
+    change(rec, "aside", nil)
+  end
+end
+
+function judge.state(rec)
   local jid, state, token = rec.jid, rec.state, holder_of(rec)
   drawn("token", whole(token))
   drawn("token", whole(rec.turn))
@@ -145,10 +124,11 @@ local function judge_state(rec)
     change(rec, "owner", nil)
     change(rec, "started", nil)
   end
+  judge.waiting(rec)
 end
 
 -- Why a job does not wait for this parent any more; nil if it does.
-local function why_not(rec, parent)
+function judge.why_not(rec, parent)
   local other = record_of(parent)
   if parent == rec.jid then return "which is itself" end
   if not other then return "of which there is no record" end
@@ -156,7 +136,7 @@ local function why_not(rec, parent)
   return other.state == "failed" and rec.policy and "which has failed" or nil
 end
 
-local function judge_parent(rec, parent)
+function judge.parent(rec, parent)
   local edge = "dependents:" .. parent
   if not score_in(edge, rec.jid) then
     report("missing-dependent", rec.jid, "waits for " .. parent .. ", which does not list it", "listed it there")
@@ -168,20 +148,20 @@ local function judge_parent(rec, parent)
   end
 end
 
-local function judge_dependencies(rec)
+function judge.dependencies(rec)
   local jid, name, left = rec.jid, "dependencies:" .. rec.jid, 0
   local parents = is_there(name, "zset") and redis.call("ZRANGE", P .. name, 0, -1) or {}
   for _, parent in ipairs(parents) do
-    local why = why_not(rec, parent)
+    local why = judge.why_not(rec, parent)
     if why then
       report("dangling-dependency", jid, "waits for " .. parent .. ", " .. why, "counted that as satisfied")
       move_in(name, parent, nil)
       move_in("dependents:" .. parent, jid, nil)
       local failed = why == "which has failed" and rec.policy == "fail"
-      if failed and rec.state == "depends" then bury(rec, "parent-failed", "job " .. parent .. " has failed") end
+      if failed and rec.state == "depends" then judge.bury(rec, "parent-failed", "job " .. parent .. " has failed") end
     else
       left = left + 1
-      judge_parent(rec, parent)
+      judge.parent(rec, parent)
     end
   end
   if rec.state ~= "depends" then
@@ -195,7 +175,7 @@ local function judge_dependencies(rec)
   end
 end
 
-local function judge_places(rec)
+function judge.places(rec)
   for _, spot in ipairs(places_of(rec)) do
     local name, member, score, exact = unpack(spot)
     local found = score_in(name, member)
@@ -211,15 +191,15 @@ local function judge_places(rec)
   end
 end
 
-local function tags_of(jid)
+function judge.tags_of(jid)
   local found = {}
   local text = is_there("tags:" .. jid, "string") and redis.call("GET", P .. "tags:" .. jid) or ""
   for tag in string.gmatch(text, "[^\n]+") do found[#found + 1] = tag end
   return found
 end
 
-local function judge_tags(rec)
-  local jid, tags = rec.jid, tags_of(rec.jid)
+function judge.tags(rec)
+  local jid, tags = rec.jid, judge.tags_of(rec.jid)
   if (#tags > 0) ~= (rec.tagged ~= nil) then
     report("unsaid-rest", jid, #tags > 0 and "has tags, but its record does not say so"
       or "has no tags, but its record says that it has", "set its record right")
@@ -234,16 +214,46 @@ local function judge_tags(rec)
   end
 end
 
+-- An array of a number, a text and a time, as workers write it.
+local PROGRESS = '^%[[%d%.eE+-]+,".*",[%d%.eE+-]+%]$'
+
+function judge.progress(rec)
+  local name = "progress:" .. rec.jid
+  if judged[name] then return end
+  judged[name] = true
+  local text = is_there(name, "string") and redis.call("GET", P .. name)
+  if text and not string.match(text, PROGRESS) then
+    report("foreign-value", name, "is none: " .. string.sub(text, 1, 100), "deleted it")
+    drop(P .. name)
+    return change(rec, "progress", nil)
+  end
+  if (rec.progress ~= nil) == (text ~= false) then return end
+  report("unsaid-rest", rec.jid, rec.progress and "has no progress, but its record says that it has"
+    or "has progress, but its record does not say so", "set its record right")
+  change(rec, "progress", text and "1" or nil)
+end
+
+-- Whether there is more to it than record and data, or more to do at its end than with others.
+local SPECIAL = {
+  "kin", "noted", "tagged", "tracked", "limit", "unique", "expires", "once", "persistent", "awaited", "progress",
+}
+function judge.is_more(rec)
+  for _, field in ipairs(SPECIAL) do
+    if rec[field] then return true end
+  end
+  return false
+end
+
 -- Retention deletes a completed job unread if its score is a whole number: then it must be but record and data.
-local function judge_rest(rec)
+function judge.rest(rec)
   local jid = rec.jid
-  if (rec.kin or rec.noted or rec.tagged or rec.tracked) and not rec.special then
+  if judge.is_more(rec) and not rec.special then
     report("unsaid-rest", jid, "is more than its record and its data, but does not say so", "wrote that it is")
     change(rec, "special", "1")
   end
   local score = rec.state == "complete" and score_in("complete", jid)
   if not score or score % 1 > 0 then return end
-  local parts = { "failure:", "result:", "history:", "tags:" }
+  local parts = { "failure:", "result:", "history:", "tags:", "progress:" }
   for i, part in ipairs(parts) do parts[i] = P .. part .. jid end
   if rec.special or redis.call("EXISTS", unpack(parts)) > 0 then
     report("unsaid-rest", jid, "is more than its record and its data, but complete does not say so", "wrote that it is")
@@ -252,19 +262,22 @@ local function judge_rest(rec)
 end
 
 -- All that can be wrong with one job. Answers its record as it is when mended; false if there is none.
-local function judge_job(jid)
+function judge.job(jid)
   local rec = record_of(jid)
   if not rec or judged[jid] then return rec end
   judged[jid] = true
-  judge_identity(rec)
-  judge_state(rec)
-  if rec.state == "depends" then judge_dependencies(rec) end
-  judge_places(rec)
-  if rec.tagged then judge_tags(rec) end
+  judge.identity(rec)
+  judge.state(rec)
+  if rec.state == "depends" then judge.dependencies(rec) end
+  judge.places(rec)
+  judge_claim.unique(rec)
+  judge_claim.deadline(rec)
+  if rec.progress then judge.progress(rec) end
+  if rec.tagged then judge.tags(rec) end
   if rec.tracked and not score_in("tracked", jid) then
     report("untracked-job", jid, "is tracked, but is not among the tracked jobs", "listed it there")
     move_in("tracked", jid, now)
   end
-  judge_rest(rec)
+  judge.rest(rec)
   return rec
 end

@@ -16,7 +16,7 @@ local function judge_recurring(jid)
     urgent[#urgent + 1] = { kind = "half-written-recurrence", subject = jid, detail = detail, aside = parts }
     return recur
   end
-  judge_numbers(recur, "half-written-recurrence")
+  judge.fields(recur, "half-written-recurrence")
   local name = "queue:" .. recur.queue .. ":recurring"
   local found, due = score_in(name, jid), whole(recur.next)
   if found == due then return recur end

@@ -1,64 +1,46 @@
--- late.lua: jobs of a queue whose time has come, taken out of where they lay: into the line of the front (by turn) or
--- of the waiting ones (by priority). What finds no room in a lease must be laid down again.
+-- late.lua: jobs of a queue that may go to their places now: what lost its worker, was put off until now, comes again,
+-- was pushed by another program, or waited for a limit.
 --- @include death
 --- @include recurrence
+--- @include entries
 --- @module
-local function add(line, rec, rank, at) line[#line + 1] = { rec = rec, rank = tonumber(rank) or 0, place = at } end
-
--- Jobs that have lost their worker: those that go ahead at once go to the front.
-local function take_over(queue, most, found)
+-- Those that have lost their workers. Answers how many ids were looked at.
+local function take_over(queue, most)
   local expired, looked = death.expired_jobs(queue, most)
-  for i, rec in ipairs(expired) do
-    if death.lose(rec) == "waiting" then add(found.front, rec, rec.turn, i) end
+  for _, rec in ipairs(expired) do
+    if death.lose(rec) == "waiting" then moves.to_front(rec) end
   end
-  found.freed, found.more = #expired, looked == most
+  return #expired, looked == most
 end
 
--- Jobs that were put off until now.
-local function promote(queue, most, found)
+local function promote(queue, most)
   local key = queue_key(queue, "scheduled")
   local members = redis.call("ZRANGEBYSCORE", key, "-inf", now, "LIMIT", 0, most)
-  for i, member in ipairs(members) do
+  for _, member in ipairs(members) do
     local jid = string.sub(member, 14)
     local rec = read_job(jid)
-    if not (rec and rec.state == "scheduled" and rec.queue == queue and rec.seq) then
+    if left_already(key, member) then
+      -- another queue of this lease has had an entry of its jid
+    elseif not (rec and rec.state == "scheduled" and rec.queue == queue and rec.seq) then
       moves.phantom(key, member, jid)
     else
       moves.leave(rec)
-      add(rec.turn and found.front or found.waiting, rec, rec.turn or rec.priority, 1e6 + i)
+      if rec.turn then moves.to_front(rec) else moves.to_waiting(rec) end
     end
   end
-  found.more = found.more or #members == most
+  return #members == most
 end
 
-local function spawn(queue, most, found, due_crons)
-  local spawned, all = recurrence.spawn_due(queue, most, due_crons)
-  for i, rec in ipairs(spawned) do add(found.waiting, rec, rec.priority, 2e6 + i) end
-  found.more = found.more or not all
-end
-
--- A table: `front` and `waiting`, lines of rec, rank and place; `freed`, how many had been running; `more`, whether
--- there is more to look at than `most` of each kind.
-function late.collect(queue, most, expired, due, spawns, due_crons)
-  local found = { front = {}, waiting = {}, freed = 0, more = false }
-  if expired then take_over(queue, most, found) end
-  if due then promote(queue, most, found) end
-  if spawns then spawn(queue, most, found, due_crons) end
-  return found
-end
-
--- How lines are sorted.
-function late.in_order(a, b)
-  if a.rank ~= b.rank then return a.rank < b.rank end
-  return a.place < b.place
-end
-
--- The first `n` of a sorted set and one more, with the jobs of a line sorted in. Those that lie there have a `member`.
-function late.merged(key, n, line)
-  local found = redis.call("ZRANGE", key, 0, n, "WITHSCORES")
-  for i = 1, #found, 2 do
-    line[#line + 1] = { member = found[i], rank = tonumber(found[i + 1]), place = i }
-  end
-  table.sort(line, late.in_order)
-  return line, #found > 2 * n
+-- `come` says of which kinds there is something: expired, due, spawns, entries, limited. Answers how many jobs had been
+-- running, and whether there is more than `most` of a kind.
+function late.bring(queue, most, come, due_crons)
+  local freed, more = 0, false
+  moves.served = queue
+  if come.expired then freed, more = take_over(queue, most) end
+  if come.due then more = promote(queue, most) or more end
+  if come.spawns then more = not recurrence.spawn_due(queue, most, due_crons) or more end
+  if come.entries then more = entries.take_in(queue, most) == most or more end
+  if come.expired or come.limited then limits.bring_back(queue, most) end
+  moves.served = nil
+  return freed, more
 end

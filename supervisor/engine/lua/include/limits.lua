@@ -1,9 +1,190 @@
--- limits.lua: what holds a queue back.
---- @include config
--- How many of `most` jobs a queue may start, of which so many have just lost their workers.
-local function allowed(queue, most, freed)
-  if setting("paused", queue) > 0 then return 0 end
-  local concurrency = setting("max-concurrency", queue)
-  if concurrency <= 0 then return most end
-  return math.max(0, math.min(most, concurrency - redis.call("ZCARD", queue_key(queue, "running")) + freed))
+-- limits.lua: how many jobs of a limit may run, and start, over all queues. A slot belongs to a lease: it is taken with
+-- it and given back with it, however that ends. What finds no room is parked under its limit, in the line of its queue
+-- and lane, until something frees it: then a lease of that queue puts it back into its place.
+--- @module
+--- @include clock
+--- @include lanes
+--- @include moves
+limits.HELD = 2 ^ 53 -- "when a slot is free": no time is known
+local QUEUES, KEYS_A_LEASE, PASSED = 1000, 16, 16
+local known, told = {}, {}
+
+local function index_of(key, queue) return P .. "limited:" .. key .. "\n" .. queue end
+local function line_of(key, queue, lane) return index_of(key, queue) .. "\n" .. lane end
+local function member(rec) return member_of(rec.jid, rec.turn or rec.seq) end
+
+function limits.know(key, running, starts, per)
+  local held = redis.call("ZCARD", P .. "holders:" .. key)
+  known[key] = { running = running, starts = starts, per = per, started = 0, undone = 0, held = held }
+end
+
+-- What a limit is from now on: leases of all queues where jobs are parked are to look.
+function limits.set(key, running, starts, per)
+  limits.know(key, running, starts, per)
+  limits.look_again(key)
+end
+
+local function limit_of(key)
+  local one = known[key]
+  if one then return one end
+  local set = redis.call("HMGET", P .. "limit:" .. key, "running", "starts", "per")
+  limits.know(key, tonumber(set[1] or nil), tonumber(set[2] or nil), tonumber(set[3] or nil))
+  return known[key]
+end
+
+-- Whether one more job may start, beside `more` that will; if not, when to look again.
+function limits.room(key, more)
+  local one = limit_of(key)
+  if one.running and one.held + more >= one.running then return false, limits.HELD end
+  if not one.starts then return true end
+  -- So many starts ago must be longer ago than the time that they are counted in.
+  local back = one.starts - one.started - more
+  if back <= 0 then return false, now + one.per end
+  local before = tonumber(redis.call("LINDEX", P .. "starts:" .. key, -back - one.undone) or nil)
+  -- What lies further ahead is of a clock that has gone back.
+  if before and before > now - one.per and before < now + one.per then return false, before + one.per end
+  return true
+end
+
+-- A slot for a job that is being leased; `hold` says with which token.
+function limits.take(key)
+  local one = limit_of(key)
+  one.held, one.started = one.held + 1, one.started + 1
+end
+
+function limits.hold(rec, token)
+  local one = limit_of(rec.limit)
+  place(P .. "holders:" .. rec.limit, rec.jid, token)
+  if one.starts then push(P .. "starts:" .. rec.limit, now, one.starts, one.per) end
+end
+
+-- The lease that had a slot is over.
+function limits.give_back(rec)
+  local one = limit_of(rec.limit)
+  one.held = one.held - 1
+  place(P .. "holders:" .. rec.limit, rec.jid, false)
+  limits.look_again(rec.limit)
+end
+
+-- A job was leased so many ms ago, and has not started.
+function limits.take_back_start(key, ago)
+  local one = limit_of(key)
+  if not one.starts then return end
+  one.undone = one.undone + 1
+  strike(P .. "starts:" .. key, now - ago)
+  limits.look_again(key)
+end
+
+-- There may be room: has the leases of all queues where jobs are parked look at them, at once or at the time.
+function limits.look_again(key)
+  local room, later = limits.room(key, 0)
+  local when = room and 0 or later
+  if told[key] and told[key] <= when then return end
+  told[key] = when
+  local queues = first_members(P .. "limited:" .. key, QUEUES)
+  for _, queue in ipairs(queues) do
+    place(queue_key(queue, "limits"), key, when)
+    if #queues == QUEUES then place(P .. "limited:" .. key, queue, now) end -- then the others are the first next time
+    if when < limits.HELD then moves.call_for(queue) end
+  end
+end
+
+-- A job that has left its place.
+function limits.park(rec, when)
+  local key, queue = rec.limit, rec.queue
+  rec.parked, told[key] = 1, nil
+  place(queue_key(queue, "parked"), rec.jid, now)
+  limits.line_up(rec)
+  fair.join(index_of(key, queue), rec.lane or "")
+  place(P .. "limited:" .. key, queue, now)
+  place(queue_key(queue, "limits"), key, when)
+end
+
+function limits.line_up(rec)
+  local rank = rec.turn and lanes.AHEAD or rec.priority or 0
+  place(line_of(rec.limit, rec.queue, rec.lane or ""), member(rec), rank)
+end
+
+-- The next lease of the queue looks what is left.
+function limits.unpark(rec)
+  rec.parked = nil
+  place(queue_key(rec.queue, "limits"), rec.limit, 0)
+  place(queue_key(rec.queue, "parked"), rec.jid, false)
+  place(line_of(rec.limit, rec.queue, rec.lane or ""), member(rec), false)
+end
+
+-- Puts up to `most` jobs of a line back into their places, as far as there is room. Answers how many, and when to look
+-- again; nil if none are left.
+local function put_back(key, queue, most)
+  local n, passed, when = 0, 0, 0
+  local index = index_of(key, queue)
+  local function weight_of(lane) return lanes.weight(queue, lane) end
+  local function visit(lane)
+    local room, later = limits.room(key, n)
+    if n + passed >= most or not room then
+      when = room and 0 or later
+      return "stop"
+    end
+    local line = line_of(key, queue, lane)
+    local first = head_of(line, 1)[1]
+    if not first then return "none" end
+    local jid = string.sub(first, 14)
+    local rec = read_job(jid)
+    if not (rec and rec.parked and not rec.state and rec.queue == queue and rec.limit == key and rec.seq) then
+      moves.phantom(line, first, jid)
+      passed = passed + 1
+      return "again"
+    end
+    limits.unpark(rec)
+    if rec.turn then moves.to_front(rec) else moves.line_up(rec) end
+    -- From a paused lane nothing can start: the others must not wait for it.
+    if lanes.is_paused(queue, lane) and passed < PASSED then passed = passed + 1 else n = n + 1 end
+    return "turn"
+  end
+  fair.serve(index, most, weight_of, visit)
+  if #head_of(index, 1) == 0 then when = nil end
+  return n, when
+end
+
+-- Nothing is parked in a queue any more: takes it out of whatever limit lists it.
+function limits.forget(queue)
+  local looks = queue_key(queue, "limits")
+  for _, key in ipairs(redis.call("ZRANGE", looks, 0, -1)) do
+    place(P .. "limited:" .. key, queue, false)
+    drop(index_of(key, queue))
+  end
+  drop(looks)
+end
+
+-- Lets the leases of a queue look at all that is parked there.
+function limits.look_at_all(queue)
+  local looks = queue_key(queue, "limits")
+  for _, key in ipairs(redis.call("ZRANGE", looks, 0, QUEUES - 1)) do place(looks, key, 0) end
+end
+
+-- Whether it is time to look. A time that is further away than any start can be is one of a clock that has gone back.
+local function is_due(key, when)
+  return when <= now or when < limits.HELD and when > now + 2 * (limit_of(key).per or 0)
+end
+
+-- When a lease of a queue is to look at what is parked there; no time if only a slot can free it.
+function limits.next_look(queue)
+  local first = head_of(queue_key(queue, "limits"), 1)
+  local when = tonumber(first[2])
+  if not when or when == limits.HELD then return math.huge end
+  return is_due(first[1], when) and now or when
+end
+
+-- Lets what is parked in a queue have the room that there is. Answers how many jobs came back into their places.
+function limits.bring_back(queue, most)
+  local looks, n = queue_key(queue, "limits"), 0
+  local first = head_of(looks, KEYS_A_LEASE)
+  for i = 1, #first, 2 do
+    if not is_due(first[i], tonumber(first[i + 1])) then break end
+    local found, when = put_back(first[i], queue, most - n)
+    n, told[first[i]] = n + found, nil
+    place(looks, first[i], when or false)
+    if not when then place(P .. "limited:" .. first[i], queue, false) end
+  end
+  return n
 end

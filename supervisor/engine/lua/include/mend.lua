@@ -28,10 +28,20 @@ local function mend_first(one)
   return "moved it aside, where it stays for 30 days"
 end
 
+local function plan_values()
+  for name, fields in pairs(values) do
+    local set_of, unset = { P .. name }, { P .. name }
+    for field, value in pairs(fields) do
+      if value then set_of[#set_of + 1], set_of[#set_of + 2] = field, value else unset[#unset + 1] = field end
+    end
+    if #set_of > 1 then set_fields(set_of) end
+    if #unset > 1 then del_fields(unset) end
+  end
+end
+
 local function plan_changes()
   for rec, fields in pairs(changes) do
-    local is_more = rec.kin or rec.noted or rec.tagged or rec.tracked
-    if records[rec.jid] == rec and is_more then change(rec, "special", "1") end
+    if records[rec.jid] == rec and judge.is_more(rec) then change(rec, "special", "1") end
     local key = P .. hashes[rec]
     local set_of, unset = { key }, { key }
     for field in pairs(fields) do
@@ -41,6 +51,7 @@ local function plan_changes()
     if #set_of > 1 then set_fields(set_of) end
     if #unset > 1 then del_fields(unset) end
   end
+  plan_values()
   for _, size in pairs(sizes) do
     if size.dirty then
       place(P .. size.index, size.name, size.n > 0 and (size.index == "tags" and size.n or now))

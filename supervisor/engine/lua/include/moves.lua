@@ -5,6 +5,12 @@
 --- @include kin
 --- @include events
 --- @include stats
+--- @include lanes
+--- @include limits
+--- @include claims
+-- Jobs that this script gives to a worker. Until it ends they look as if they were still waiting.
+moves.given = {}
+
 local group_sizes = {}
 
 -- An id without its record: out of the way, and kept where a check finds it.
@@ -19,14 +25,36 @@ local function resize_group(group, by)
   place(P .. "groups", group, size > 0 and now)
 end
 
+-- Whether a job must never start twice.
+function moves.is_once(rec) return rec.once == "1" end
+
+-- Whether a job has been started in this stage of its life, and has come back.
+function moves.has_started(rec) return rec.failures or rec.deaths or rec.interruptions or rec.left end
+
+-- A job that was not started in time.
+function moves.fail_expired(rec)
+  moves.leave(rec)
+  local message = "it was not started within " .. rec.expires / 1000 .. " s of its put"
+  moves.to_failed(rec, "expired", failure_of("expired", message))
+end
+
+-- One that must not start twice was taken from its worker, or stopped by it, after it may have started.
+function moves.fail_interrupted(rec, worker)
+  local message = "it was stopped, and must not be started twice"
+  moves.to_failed(rec, "interrupted", failure_of("interrupted", message, worker))
+end
+
 local leaving = {}
 
 function leaving.running(rec)
   local token, worker = owner_of(rec)
   rec.turn, rec.since, holders[rec.jid] = rec.turn or token, now, worker
+  holds[rec.jid] = now - (rec.popped or now)
+  if rec.persistent then rec.left = worker end
   place(queue_key(rec.queue, "running"), rec.jid, false)
   place(P .. "held:" .. worker, rec.jid, false)
   note_present(rec)
+  if rec.limit then limits.give_back(rec) end
   if setting("max-concurrency", rec.queue) > 0 then ring(rec.queue) end
 end
 
@@ -53,17 +81,39 @@ function leaving.complete(rec)
 end
 
 function leaving.waiting(rec)
-  if rec.turn then
+  local was_parked = rec.parked
+  moves.step_out(rec)
+  -- It may have been put back for a slot that is free: now it is another's.
+  if rec.limit and not was_parked then limits.look_again(rec.limit) end
+end
+
+-- Takes a waiting job out of its line, for another.
+function moves.step_out(rec)
+  if rec.parked then
+    limits.unpark(rec)
+  elseif rec.turn and not rec.aside then
     place(queue_key(rec.queue, "front"), rec.jid, false)
+  elseif rec.lane then
+    lanes.remove(rec)
   else
     place(queue_key(rec.queue, "waiting"), member_of(rec.jid, rec.seq), false)
   end
+  rec.aside = nil
 end
 
 -- Takes a job out of the place where it lies. Whatever lease it had is void with it.
 function moves.leave(rec)
   leaving[rec.state or "waiting"](rec)
   rec.state, rec.owner, rec.started, rec.popped, rec.told, rec.group, rec.due = nil, nil, nil, nil, nil, nil, nil
+end
+
+-- What else ends with a job, when it completes, fails or is deleted: its claim, its date, and the wait for it.
+function moves.ended(rec)
+  if rec.unique then claims.release(rec) end
+  if rec.expires then place(P .. "expiring", rec.jid, false) end
+  if not rec.awaited then return end
+  for _ = 1, math.min(rec.awaited, 100) do push(P .. "ended:" .. rec.jid, "1", 100, 60000) end
+  rec.awaited = nil
 end
 
 -- The same for somebody else than its holder, who is told if it has one.
@@ -76,17 +126,45 @@ function moves.take_away(rec)
   moves.leave(rec)
 end
 
+-- There is something to lease in a queue. The one that is being served rings for what it leaves, when that is known.
+function moves.call_for(queue)
+  if queue ~= moves.served then ring(queue) end
+end
+
+-- A job that has left its lease has not been started by it.
+function moves.was_not_started(rec)
+  if rec.limit then limits.take_back_start(rec.limit, holds[rec.jid]) end
+  -- A sweep that has passed at its date has left the job alone.
+  if rec.expires and not moves.has_started(rec) then place(P .. "expiring", rec.jid, rec.put + rec.expires) end
+end
+
 -- To the front, in the order in which the jobs there were first leased.
 function moves.to_front(rec)
   place(queue_key(rec.queue, "front"), rec.jid, rec.turn)
-  ring(rec.queue)
+  moves.call_for(rec.queue)
 end
 
 -- To the back of its priority: its turn is over.
 function moves.to_waiting(rec)
   rec.turn, rec.seq = nil, next_seq()
-  place(queue_key(rec.queue, "waiting"), member_of(rec.jid, rec.seq), rec.priority or 0)
-  ring(rec.queue)
+  moves.line_up(rec)
+end
+
+-- To where its number says that it stands in its line.
+function moves.line_up(rec)
+  if rec.lane then
+    lanes.add(rec)
+  else
+    place(queue_key(rec.queue, "waiting"), member_of(rec.jid, rec.seq), rec.priority or 0)
+  end
+  moves.call_for(rec.queue)
+end
+
+-- From the front into its own line, ahead of all: its lane is paused.
+function moves.set_aside(rec)
+  moves.step_out(rec)
+  rec.aside = 1
+  lanes.add(rec)
 end
 
 -- Rings only if the new time comes before all others to come: the waiting workers know those.
@@ -106,6 +184,7 @@ end
 
 function moves.to_failed(rec, group, failure)
   local worker = holders[rec.jid]
+  moves.ended(rec)
   rec.state, rec.group = "failed", group
   place(P .. "failed", rec.jid, now)
   place(P .. "failed:" .. group, rec.jid, now)
@@ -119,12 +198,18 @@ function moves.to_failed(rec, group, failure)
 end
 
 -- To the front, uncounted: a lease of this worker that it does not, or shall not, hold. False if it was not its own.
-function moves.hand_back(jid, worker)
+-- `certain`: it has not started.
+function moves.hand_back(jid, worker, certain)
   local rec = read_job(jid)
   local _, owner = owner_of(rec or {})
   place(P .. "held:" .. worker, jid, false)
   if owner ~= worker or rec.state ~= "running" then return false end
   moves.leave(rec)
-  moves.to_front(rec)
+  if moves.is_once(rec) and not certain then
+    moves.fail_interrupted(rec, worker)
+  else
+    moves.was_not_started(rec)
+    moves.to_front(rec)
+  end
   return true
 end

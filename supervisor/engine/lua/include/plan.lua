@@ -2,7 +2,7 @@
 -- commit() carries it out as its very last step. Redis does not roll back, so nothing may be read or fail in between.
 --- @include keys
 local zsets, sets, gone, strings, dropped, bells, counters = {}, {}, {}, {}, {}, {}, {}
-local lists, messages, expiries, finishers = {}, {}, {}, {}
+local lists, shifted, struck, messages, expiries, finishers = {}, {}, {}, {}, {}, {}
 
 -- Puts a member into a sorted set, or takes it out (score false). The last word on a member counts.
 local function place(key, member, score)
@@ -13,6 +13,60 @@ local function place(key, member, score)
   end
   members[member] = score
 end
+
+-- By bytes, as Redis sorts members of one score; Lua's own order is that of the server's locale.
+local function lies_before(a, b)
+  for i = 1, math.min(#a, #b), 4 do
+    local a1, a2, a3, a4 = string.byte(a, i, i + 3)
+    local b1, b2, b3, b4 = string.byte(b, i, i + 3)
+    if a1 ~= b1 then return a1 < b1 end
+    if a2 ~= b2 then return (a2 or -1) < (b2 or -1) end
+    if a3 ~= b3 then return (a3 or -1) < (b3 or -1) end
+    if a4 ~= b4 then return (a4 or -1) < (b4 or -1) end
+  end
+  return #a < #b
+end
+
+-- The first `n` members of a sorted set as the plan leaves it: an array of member, score, member, score …
+local function head_of(key, n)
+  local planned, line, known = zsets[key], {}, 0
+  if not planned then return redis.call("ZRANGE", key, 0, n - 1, "WITHSCORES") end
+  for member, score in pairs(planned) do
+    known = known + 1
+    if score then line[#line + 1] = { member, tonumber(score) } end
+  end
+  local found = redis.call("ZRANGE", key, 0, n + known - 1, "WITHSCORES")
+  for i = 1, #found, 2 do
+    if planned[found[i]] == nil then line[#line + 1] = { found[i], tonumber(found[i + 1]) } end
+  end
+  table.sort(line, function(a, b)
+    if a[2] ~= b[2] then return a[2] < b[2] end
+    return lies_before(a[1], b[1])
+  end)
+  local head = {}
+  for i = 1, math.min(n, #line) do
+    head[2 * i - 1], head[2 * i] = line[i][1], line[i][2]
+  end
+  return head
+end
+
+-- The same without the scores.
+local function first_members(key, n)
+  if not zsets[key] then return redis.call("ZRANGE", key, 0, n - 1) end
+  local head, members = head_of(key, n), {}
+  for i = 1, #head, 2 do members[#members + 1] = head[i] end
+  return members
+end
+
+-- A member's score as the plan leaves it; nil if it is not in the set.
+local function score_of(key, member)
+  local planned = zsets[key] and zsets[key][member]
+  if planned == nil then planned = redis.call("ZSCORE", key, member) end
+  return tonumber(planned or nil)
+end
+
+-- Whether this script has taken a member out of a set.
+local function left_already(key, member) return zsets[key] ~= nil and zsets[key][member] == false end
 
 -- Fields of a hash that this script has read.
 local function set_fields(key_and_pairs) sets[#sets + 1] = key_and_pairs end
@@ -33,6 +87,12 @@ local function push(key, value, most, ttl)
   lists[key] = list
 end
 
+-- Takes the last `n` values off a list.
+local function shift(key, n) shifted[key] = n end
+
+-- Takes one value out of a list that this script has read, the last one that is the same.
+local function strike(key, value) struck[#struck + 1] = { key, value } end
+
 -- Lets a hash that this script has read end by itself.
 local function expire(key, ttl) expiries[key] = ttl end
 
@@ -44,11 +104,18 @@ local nearest = {} -- queue -> the first time to come of what it has put off, wh
 local function ring(queue) bells[queue] = true end
 local function silence(queue) bells[queue] = bells[queue] or false end
 
--- Raises a counter and answers its new value.
+-- Ends the script with an error of this kind, before anything was written.
+local function refuse(code, why) error({ err = code .. " " .. why }) end
+
+-- Raises a counter and answers its new value; one that comes to 0 is gone.
 local function raise(counter, by)
   local state = counters[counter]
   if not state then
-    state = { last = tonumber(redis.call("GET", P .. counter)) or 0, raised = 0 }
+    local value = redis.call("GET", P .. counter) or "0"
+    if not string.find(value, "^-?%d+$") then
+      refuse("REFUSED", counter .. " is no number: leasehold check --repair mends it")
+    end
+    state = { last = tonumber(value), raised = 0 }
     counters[counter] = state
   end
   state.raised = state.raised + by
@@ -56,9 +123,6 @@ local function raise(counter, by)
 end
 
 local function next_seq() return raise("seq", 1) end
-
--- Ends the script with an error of this kind, before anything was written.
-local function refuse(code, why) error({ err = code .. " " .. why }) end
 
 -- What an include has collected becomes planned writes when the script has said all it has to say.
 local function finish_with(planner) finishers[#finishers + 1] = planner end
@@ -120,15 +184,23 @@ local function commit()
   -- A key of a wrong type must raise here, not half-way.
   for key in pairs(zsets) do redis.call("ZCARD", key) end
   for key in pairs(lists) do redis.call("LLEN", key) end
+  for _, value in ipairs(struck) do redis.call("LLEN", value[1]) end
+  for counter, state in pairs(counters) do
+    if state.raised ~= 0 and state.last + state.raised == 0 then drop(P .. counter) end
+  end
   local pushed, values = bells_to_push(), flat(strings)
   -- From here on nothing is read.
-  for counter, state in pairs(counters) do redis.call("INCRBY", P .. counter, state.raised) end
+  for counter, state in pairs(counters) do
+    if state.raised ~= 0 and state.last + state.raised ~= 0 then redis.call("INCRBY", P .. counter, state.raised) end
+  end
   in_chunks("UNLINK", dropped)
   in_chunks("MSET", values)
   for _, fields in ipairs(gone) do redis.call("HDEL", unpack(fields)) end
   for _, fields in ipairs(sets) do redis.call("HSET", unpack(fields)) end
   for key, members in pairs(zsets) do write_zset(key, members) end
   for key, list in pairs(lists) do write_list(key, list) end
+  for _, value in ipairs(struck) do redis.call("LREM", value[1], -1, value[2]) end
+  for key, n in pairs(shifted) do redis.call("LTRIM", key, 0, -n - 1) end
   for key, ttl in pairs(expiries) do redis.call("PEXPIRE", key, ttl) end
   for _, bell in ipairs(pushed) do redis.call("RPUSH", bell, "1") end
   for _, message in ipairs(messages) do redis.call("PUBLISH", unpack(message)) end

@@ -5,6 +5,7 @@
 local records, patches = {}, {}
 local UNWRITTEN = {}
 local holders = {} -- jid -> the worker that this script has taken it from
+local holds = {}   -- jid -> for how many ms that worker had had it
 
 local function read_fields(key)
   local flat_fields = redis.call("HGETALL", key)
@@ -79,6 +80,12 @@ local function plan_fields(key, fields, was)
   if #unset > 1 then del_fields(unset) end
 end
 
+-- Whether there is more to a job than its record and its data, or more to do at its end than with others.
+local function is_special(rec)
+  return rec.kin or rec.noted or rec.tagged or rec.tracked or rec.limit or rec.unique or rec.expires or rec.once
+    or rec.persistent or rec.awaited or rec.progress
+end
+
 -- Retention deletes a completed job without reading it: its score says whether there is more than record and data.
 local function special_score(when) return math.floor(when) + 0.5 end
 
@@ -92,7 +99,7 @@ finish_with(function()
   for jid, rec in pairs(records) do
     if rec then
       -- Whoever completes a job without reading it whole must see that there is more than its record and its data.
-      rec.special = (rec.kin or rec.noted or rec.tagged or rec.tracked) and 1 or nil
+      rec.special = is_special(rec) and 1 or nil
       if rec.was == UNWRITTEN then plan_new(job_key(jid), rec) else plan_fields(job_key(jid), rec, rec.was) end
       if rec.state == "complete" and rec.special and not rec.was.special then mark_special(jid) end
     end
@@ -114,6 +121,7 @@ local function erase(jid)
   drop(P .. "failure:" .. jid)
   drop(P .. "result:" .. jid)
   drop(P .. "history:" .. jid)
+  drop(P .. "progress:" .. jid)
 end
 
 -- A line of the job's history. The first one, and those that the record still says, are not written down.

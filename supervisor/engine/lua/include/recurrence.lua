@@ -19,20 +19,22 @@ local function fresh_jid(pattern)
   return fresh_jid(pattern)
 end
 
--- One job of a recurrence, as if it had been put at its time. It lies nowhere yet.
+-- Puts one job of a recurrence, as if at its time. Answers it; nothing if another has its claim.
 function recurrence.spawn(pattern, when)
+  pattern.data = pattern.data or redis.call("GET", P .. "recurdata:" .. pattern.jid) or ""
+  local unique = claims.key(pattern.unique, pattern.data)
+  if unique and claims.holder(pattern.queue, unique) then return nil end
   local rec = create_job(fresh_jid(pattern))
   for _, option in ipairs(stage.OPTIONS) do rec[option] = pattern[option] end
-  rec.klass, rec.spawned = pattern.klass, pattern.jid
+  rec.klass, rec.spawned, rec.unique = pattern.klass, pattern.jid, unique
   stage.begin(rec, pattern.queue, when)
-  rec.seq = next_seq()
-  pattern.data = pattern.data or redis.call("GET", P .. "recurdata:" .. pattern.jid) or ""
   stage.set_data(rec, pattern.bytes and "bytes" or "json", pattern.data)
   if pattern.tagged then
     pattern.tags = pattern.tags or redis.call("GET", P .. "recurtags:" .. pattern.jid)
     tagging.set(rec, lines_of(pattern.tags))
   end
   tell_of("job.put", rec)
+  moves.to_waiting(rec)
   return rec
 end
 
@@ -59,20 +61,21 @@ local function times_to_run(pattern, every)
   return math.max(first, last - backlog * every), math.min(n, backlog + 1)
 end
 
-local function spawn_interval(pattern, limit, found)
+-- Answers how many times it has taken, and whether those were all.
+local function spawn_interval(pattern, most)
   local every = tonumber(pattern.every)
   local first, n = times_to_run(pattern, every)
-  local taken = math.min(n, limit - #found)
-  for i = 0, taken - 1 do found[#found + 1] = recurrence.spawn(pattern, first + i * every) end
+  local taken = math.min(n, most)
+  for i = 0, taken - 1 do recurrence.spawn(pattern, first + i * every) end
   local following = tonumber(pattern.next) + (math.floor((now - tonumber(pattern.next)) / every) + 1) * every
   recurrence.set_next(pattern, taken < n and first + taken * every or following)
-  return taken == n
+  return taken, taken == n
 end
 
--- Up to `limit` jobs of the due recurrences of a queue, and whether that was all. Cron patterns are only added
--- to `due_crons`: their times are computed by workers.
+-- Puts the jobs of up to `limit` times of the due recurrences of a queue. Answers whether that was all. Cron patterns
+-- are only added to `due_crons`: their times are computed by workers.
 function recurrence.spawn_due(queue, limit, due_crons)
-  local key, found, all = recurrence.key(queue), {}, true
+  local key, left, all = recurrence.key(queue), limit, true
   local ids = redis.call("ZRANGEBYSCORE", key, "-inf", now, "LIMIT", 0, 1000)
   for _, jid in ipairs(ids) do
     local pattern = recurrence.read(jid)
@@ -80,9 +83,12 @@ function recurrence.spawn_due(queue, limit, due_crons)
       moves.phantom(key, jid, jid)
     elseif pattern.cron then
       due_crons[#due_crons + 1] = { jid, pattern.cron, pattern.tz or "", tonumber(pattern.next), pattern.backlog or "" }
-    elseif #found >= limit or not spawn_interval(pattern, limit, found) then
+    elseif left <= 0 then
       all = false
+    else
+      local taken, done = spawn_interval(pattern, left)
+      left, all = left - taken, all and done
     end
   end
-  return found, all
+  return all
 end

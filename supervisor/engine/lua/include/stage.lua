@@ -2,7 +2,12 @@
 --- @module
 --- @include moves
 --- @include tagging
-stage.OPTIONS = { "priority", "retries", "timeout", "max_deaths", "policy" }
+--- @include claims
+stage.OPTIONS = {
+  "priority", "retries", "timeout", "max_deaths", "policy", "lane", "limit", "expires", "once", "persistent",
+}
+-- What is the default is not written down.
+local DEFAULTS = { priority = "0", policy = "wait", lane = "", limit = "", expires = "", persistent = "0" }
 local known_queues, NONE = {}, {}
 
 -- Workers that serve queues by pattern are told of a new one.
@@ -14,19 +19,25 @@ function stage.know_queue(queue)
   for _, worker in ipairs(redis.call("ZREVRANGE", P .. "workers", 0, 999)) do hint(worker, "queues") end
 end
 
--- Begins a stage of a job that lies nowhere: its retries and counts start anew.
+-- Begins a stage of a job that lies nowhere: its retries and counts start anew. A claim is one on the new queue; the
+-- job goes without if another has that.
 function stage.begin(rec, queue, since)
   if rec.put then
     rec.born = rec.born or rec.put .. ":" .. rec.queue
     note(rec, "put", { queue = queue })
   end
+  if rec.unique and rec.queue and rec.queue ~= queue then claims.release(rec) end
   rec.queue, rec.put, rec.seq, holders[rec.jid] = queue, since or now, nil, nil
   rec.turn, rec.since, rec.unknown, rec.failures, rec.deaths, rec.interruptions = nil, nil, nil, nil, nil, nil
+  rec.short, rec.left = nil, nil
+  if rec.unique then claims.take(rec) end
+  if rec.expires then place(P .. "expiring", rec.jid, rec.put + rec.expires) end
   stage.know_queue(queue)
 end
 
 function stage.set_data(rec, kind, data)
-  rec.bytes, rec.size = kind == "bytes" and 1 or nil, #data > 1024 and #data or nil
+  rec.bytes, rec.size = kind == "bytes" and 1 or kind == "entry" and kind or nil, #data > 1024 and #data or nil
+  rec.entry = nil
   store(P .. "data:" .. rec.jid, data)
 end
 
@@ -83,30 +94,46 @@ local function read_options(first, n)
   return options
 end
 
--- Options not given stay as they are; what is the default is not written down.
+-- Options not given stay as they are.
 local function choose(rec, options)
-  for _, option in ipairs(stage.OPTIONS) do rec[option] = options[option] or rec[option] end
-  if rec.priority == "0" then rec.priority = nil end
-  if rec.policy == "wait" then rec.policy = nil end
+  for _, option in ipairs(stage.OPTIONS) do
+    rec[option] = options[option] or rec[option]
+    if rec[option] == DEFAULTS[option] then rec[option] = nil end
+  end
+  -- Who gives one of these takes the other one back.
+  if options.persistent == "1" and moves.is_once(rec) then rec.once = nil end
+  if options.once == "1" then rec.persistent = nil end
 end
 
--- Carries out one put, add or move of the arguments. Answers 1 (done) or 0, and where the next one begins.
-function stage.put_one(at)
-  local verb, queue, jid, klass, kind, data, delay, time, n = unpack(ARGV, at, at + 8)
-  local rec, options, after = read_job(jid), read_options(at + 9, n), at + 9 + 2 * n
-  if verb == (rec and "add" or "move") then return 0, after end
+-- Puts, adds (only creates) or moves (only moves, as it is) one job. Answers 1, or 0 if nothing was to be done, or the
+-- jid of the job that holds the key that it would claim; or nil, and why it cannot be: nothing has changed then.
+function stage.put(verb, queue, jid, klass, kind, data, due, options)
+  local rec = read_job(jid)
+  if verb == (rec and "add" or "move") then return 0 end
+  local unique = rec and rec.unique
+  if verb ~= "move" then
+    if options.unique then unique = claims.key(options.unique, data) end
+    local holder = unique and claims.holder(queue, unique)
+    if holder and holder ~= jid then return verb == "add" and 0 or holder end
+  end
   local waits = rec and rec.state == "depends" and not options.depends and edges.parents_of(jid)
+  local parents = waits or options.depends and lines_of(options.depends) or NONE
+  local why = #parents > 0 and stage.why_not(rec or { jid = jid }, parents)
+  if why then return nil, why end
   if rec then
     moves.take_away(rec)
+    if rec.unique and rec.unique ~= unique then claims.release(rec) end
+    rec.progress = nil
     drop(P .. "failure:" .. jid)
     drop(P .. "result:" .. jid)
+    drop(P .. "progress:" .. jid)
   else
     rec = create_job(jid)
   end
-  local parents = waits or options.depends and lines_of(options.depends) or NONE
-  local why = stage.why_not(rec, parents)
-  if why then refuse("DEPENDENCY", why) end
+  local had_date = rec.expires
   if options ~= NONE then choose(rec, options) end
+  rec.unique = unique
+  if had_date and not rec.expires then place(P .. "expiring", jid, false) end
   stage.begin(rec, queue)
   if verb ~= "move" then
     rec.klass = klass
@@ -114,6 +141,21 @@ function stage.put_one(at)
   end
   if options.tags then tagging.set(rec, lines_of(options.tags)) end
   if rec.tracked or heard() then tell_of("job.put", rec) end
-  stage.lay_down(rec, tonumber(time) or tonumber(delay) and now + delay, parents)
-  return 1, after
+  stage.lay_down(rec, due, parents)
+  return 1
+end
+
+-- Of the put that begins at `at`: its jid, its options, and where the next one begins.
+function stage.options_of(at)
+  local n = ARGV[at + 8]
+  return ARGV[at + 2], read_options(at + 9, n), at + 9 + 2 * n
+end
+
+-- Carries out one put, add or move of the arguments. Answers as put() does, and where the next one begins.
+function stage.put_one(at)
+  local verb, queue, jid, klass, kind, data, delay, time, n = unpack(ARGV, at, at + 8)
+  local options, due = read_options(at + 9, n), tonumber(time) or tonumber(delay) and now + delay
+  local answer, why = stage.put(verb, queue, jid, klass, kind, data, due, options)
+  if not answer then refuse("DEPENDENCY", why) end
+  return answer, at + 9 + 2 * n
 end

@@ -1,6 +1,15 @@
 -- turns.lua: the order in which several queues are served by one lease.
+--- @include allowed
 --- @include limits
 --- @module
+-- What lies in lanes, was pushed by other programs, or may be put back now.
+local function beside(queue)
+  local looks, entries_key = queue_key(queue, "limits"), P .. "in:" .. queue
+  local n = redis.call("LLEN", entries_key) + lanes.size(queue)
+  if redis.call("ZCOUNT", looks, "-inf", now) > 0 then n = n + redis.call("ZCARD", queue_key(queue, "parked")) end
+  return n
+end
+
 -- How many jobs of a queue can be had now.
 function turns.available(queue, takeover)
   local long_ago = now - setting_ms("grace", queue)
@@ -8,7 +17,7 @@ function turns.available(queue, takeover)
   local due = redis.call("ZCOUNT", queue_key(queue, "scheduled"), "-inf", now)
   local spawns = redis.call("ZCOUNT", queue_key(queue, "recurring"), "-inf", now)
   local lying = redis.call("ZCARD", queue_key(queue, "front")) + redis.call("ZCARD", queue_key(queue, "waiting"))
-  return allowed(queue, lying + due + expired + spawns, expired)
+  return allowed(queue, lying + due + expired + spawns + beside(queue), expired)
 end
 
 local function next_with_work(queues, available, from)

@@ -11,8 +11,16 @@ end
 
 local function kin_of(kind, jid) return redis.call("ZRANGE", P .. kind .. ":" .. jid, 0, VIEWED_KIN - 1) end
 
+-- By when a job must have been started; 0 if that is past, or it need not.
+local function start_by(rec)
+  if not rec.expires or rec.state == "failed" or rec.state == "complete" or rec.state == "running" then return 0 end
+  if rec.failures or rec.deaths or rec.interruptions or rec.left then return 0 end
+  return rec.put + rec.expires
+end
+
 -- Array jid, state, expiry in ms | 0, due in ms | 0, completed in ms | 0, data, failure, result, tags ("\n" between) |
--- nil, array of history, array of dependencies, array of dependents, then the record's fields and values.
+-- nil, array of history, array of dependencies, array of dependents, progress | nil, by when it must start in ms | 0,
+-- then the record's fields and values.
 local function view(jid)
   local flat = redis.call("HGETALL", job_key(jid))
   if #flat == 0 then return false end
@@ -29,12 +37,14 @@ local function view(jid)
     completed = tonumber(redis.call("ZSCORE", P .. "complete", jid) or 0)
   end
   local texts = redis.call("MGET", P .. "data:" .. jid, P .. "failure:" .. jid, P .. "result:" .. jid,
-    P .. "tags:" .. jid)
+    P .. "tags:" .. jid, P .. "progress:" .. jid)
   return {
     jid, seen_state(state, expiry, due), expiry, due, completed, texts[1], texts[2], texts[3], texts[4],
     redis.call("LRANGE", P .. "history:" .. jid, 0, -1),
     state == "depends" and kin_of("dependencies", jid) or {},
     rec.kin and kin_of("dependents", jid) or {},
+    texts[5],
+    start_by(rec),
     unpack(flat),
   }
 end

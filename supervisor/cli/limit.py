@@ -1,0 +1,89 @@
+"""`leasehold limit`: how many jobs of a key may run at once, or start in a time. Runs in the command's process.
+
+Must not touch the jobs themselves.
+"""
+
+import argparse
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from supervisor.cli.connection import add_connection, arguments, connect
+from supervisor.cli.options import add_json, within
+from supervisor.cli.parser import Refusal, Subparsers, UsageError, near
+from supervisor.cli.terminal import note, say, say_json, table
+
+if TYPE_CHECKING:
+    from supervisor.engine.limits import Limit
+
+EXAMPLES = """\
+examples:
+  leasehold limit                              # all of them
+  leasehold limit api:stripe
+  leasehold limit api:stripe --running 5 --rate 10/s
+  leasehold limit api:stripe --running 0       # nothing new starts
+  leasehold limit api:stripe --remove
+
+For all jobs that were put with this --limit, over all queues and supervisors. --rate: starts per time, like 10/s,
+100/m, 5/h, 1000/d, 3/10s, never more in any such time. A job whose limit is used up is parked and holds up nobody."""
+
+
+def add(subparsers: Subparsers) -> None:
+    """Declare the flags."""
+    parser = subparsers.add_parser("limit", description="How many may run, or start in a time.", epilog=EXAMPLES)
+    parser.add_argument("key", metavar="KEY", nargs="?", help="this one alone")
+    parser.add_argument("--running", metavar="N", help="at most so many run at once")
+    parser.add_argument("--rate", metavar="RATE", help="at most so many start in a time")
+    parser.add_argument("--remove", action="store_true", help="take the limit off")
+    add_json(parser, "a list of limits; or one")
+    add_connection(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """List them, or show, set or remove one."""
+    changes = args.running is not None or args.rate is not None
+    if args.remove and (changes or args.json):
+        raise UsageError("--remove stands alone with KEY")
+    if (args.remove or changes) and args.key is None:
+        raise UsageError("KEY is missing: which limit?")
+    running = None if args.running is None else within("--running", args.running, 0, 2**53)
+    if args.key is None:
+        return _list(args)
+    if args.remove:
+        return _remove(args)
+    with connect(args) as client, arguments():
+        limit = client.limit(args.key, running=running, rate=args.rate)
+    if args.json:
+        say_json(asdict(limit))
+    else:
+        say(_words(limit))
+    return 0
+
+
+def _list(args: argparse.Namespace) -> int:
+    with connect(args) as client:
+        limits = client.limits()
+    if args.json:
+        say_json([asdict(limit) for limit in limits.values()])
+    elif limits:
+        table(
+            ("key", "running", "rate", "in use", "parked"), [tuple(asdict(limit).values()) for limit in limits.values()]
+        )
+    else:
+        note("no limit is set")
+    return 0
+
+
+def _remove(args: argparse.Namespace) -> int:
+    with connect(args) as client, arguments():
+        if not client.unlimit(args.key):
+            raise Refusal(f"there is no limit {args.key}{near(args.key, client.limits())}")
+    say(f"{args.key} is not limited any more")
+    return 0
+
+
+def _words(limit: "Limit") -> str:
+    set_to = [
+        *([] if limit.running is None else [f"{limit.running:,} at once"]),
+        *([] if limit.rate is None else [f"{limit.rate} starts"]),
+    ]
+    return f"{limit.key}: {' and '.join(set_to) or 'no limit'}; {limit.in_use:,} running, {limit.parked:,} parked"

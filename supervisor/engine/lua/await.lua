@@ -1,0 +1,21 @@
+#!lua
+-- await.lua — say that somebody waits for the end of a job: ended:<jid> gets a token for each of them then.
+--
+-- Called by: commands.wait_for (supervisor/engine/commands.py)
+-- Holds:     INV-12 the tokens end by themselves
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   now, unix ms; "" = the server's clock
+-- ARGV[2]   jid
+--
+-- Returns   the job's state as it is stored, "waiting" if none is; nil if there is no such job.
+-- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
+
+--- @include clock
+--- @include record
+local rec = read_job(ARGV[2])
+if not rec then return false end
+if rec.state == "failed" or rec.state == "complete" then return rec.state end
+rec.awaited = math.min((tonumber(rec.awaited) or 0) + 1, 100)
+commit()
+return rec.state or "waiting"

@@ -1,0 +1,107 @@
+#!lua flags=allow-oom
+-- drop.lua — delete what matches among some jobs of one place of a queue. What waits for them fails, or runs.
+--
+-- Called by: lanes.drop, lanes.drop_given (supervisor/engine/lanes.py)
+-- Holds:     INV-3 whoever ran one has lost it
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   now, unix ms; "" = the server's clock
+-- ARGV[2]   queue
+-- ARGV[3]   place: waiting, front, scheduled, depends, parked, running, recurring, in; "lane:" and the name of one; or
+--           "given": the jobs of ARGV[9..], whatever their data
+-- ARGV[4]   offset, how many to pass over
+-- ARGV[5]   count, most to look at, 1 to 1000
+-- ARGV[6]   "=" and a lane: only its jobs; "": those of all lanes
+-- ARGV[7]   kind of data: only jobs with the same; "": with whatever data
+-- ARGV[8]   that data
+-- ARGV[9..] jids
+--
+-- Returns   array: the offset to go on with, -1 if that was all of the place; how many were deleted; array of their
+--           jids (not of recurring and in); array of jids whose data a reader must compare: entries, and objects of as
+--           many bytes. Entries of `in` that must be looked into become jobs instead.
+-- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
+
+--- @include clock
+--- @include entries
+--- @include recurrence
+--- @include retention
+local queue, part, offset, count = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local of_lane, kind, data = ARGV[6], ARGV[7], ARGV[8]
+local lane = string.match(part, "^lane:(.*)$")
+local key = lane and lanes.line(queue, lane) or queue_key(queue, part)
+local has_number = lane or part == "waiting" or part == "scheduled"
+
+local has_keys = kind == "json" and string.find(data, "{", 1, true)
+
+local dropped, unjudged = {}, {}
+
+local function matches(rec)
+  if of_lane ~= "" and "=" .. (rec.lane or "") ~= of_lane then return false end
+  if kind == "" then return true end
+  if rec.bytes == "entry" then
+    unjudged[#unjudged + 1] = rec.jid
+    return false
+  end
+  local size = #data > 1024 and #data or nil
+  if (kind == "bytes") ~= (rec.bytes ~= nil) or tonumber(rec.size) ~= size then return false end
+  local stored = redis.call("GET", P .. "data:" .. rec.jid)
+  if stored == data then return true end
+  -- An object is the same with its keys in another order; it has as many bytes then.
+  if has_keys and stored and #stored == #data then unjudged[#unjudged + 1] = rec.jid end
+  return false
+end
+
+local function delete(rec)
+  tell_of("job.cancelled", rec, { worker = select(2, owner_of(rec)) })
+  moves.take_away(rec)
+  moves.ended(rec)
+  retention.erase_all({ rec.jid })
+  dropped[#dropped + 1] = rec
+end
+
+local function drop_entries()
+  if kind ~= "" or of_lane ~= "" then return entries.take_in(queue, count), 0 end
+  local n = math.min(count, redis.call("LLEN", P .. "in:" .. queue))
+  if n > 0 then shift(P .. "in:" .. queue, n) end
+  return n, n
+end
+
+local function drop_recurring()
+  local jids = redis.call("ZRANGE", key, 0, count - 1)
+  for _, jid in ipairs(jids) do
+    local pattern = recurrence.read(jid)
+    if pattern then recurrence.finish(pattern) else moves.phantom(key, jid, jid) end
+  end
+  return #jids, #jids
+end
+
+if part == "in" or part == "recurring" then
+  local looked, n = (part == "in" and drop_entries or drop_recurring)()
+  commit()
+  return { looked == 0 and -1 or 0, n, {}, {} }
+end
+
+local given = part == "given"
+local members = given and { unpack(ARGV, 9) } or redis.call("ZRANGE", key, offset, offset + count - 1)
+local missed = 0
+for _, member in ipairs(members) do
+  local jid = has_number and string.sub(member, 14) or member
+  local rec = read_job(jid)
+  if given then
+    if rec and rec.queue == queue and rec.state ~= "complete" and rec.state ~= "failed" then delete(rec) end
+  elseif not rec or rec.queue ~= queue then
+    moves.phantom(key, member, jid)
+    missed = missed + 1
+  elseif matches(rec) then
+    delete(rec)
+  end
+end
+-- Those that were deleted with their parents are gone by now.
+for _, rec in ipairs(dropped) do
+  if rec.kin then kin.parent_gone(rec.jid, "was deleted") end
+end
+local jids = {}
+for i, rec in ipairs(dropped) do jids[i] = rec.jid end
+commit()
+local following = #members < count and -1 or offset + #members - #dropped - missed
+return { following, #jids, jids, unjudged }

@@ -1,0 +1,9 @@
+-- allowed.lua: what holds a queue back.
+--- @include config
+-- How many of `most` jobs a queue may start, of which so many have just lost their workers.
+local function allowed(queue, most, freed)
+  if setting("paused", queue) > 0 then return 0 end
+  local concurrency = setting("max-concurrency", queue)
+  if concurrency <= 0 then return most end
+  return math.max(0, math.min(most, concurrency - redis.call("ZCARD", queue_key(queue, "running")) + freed))
+end

@@ -1,0 +1,40 @@
+-- claims.lua: unique jobs. While a job has not ended it may hold a key of its queue, which no other job has then.
+--- @module
+--- @include clock
+--- @include record
+local planned = {} -- queue -> key -> jid | false
+
+function claims.holder(queue, key)
+  local of_queue = planned[queue] or {}
+  planned[queue] = of_queue
+  if of_queue[key] == nil then of_queue[key] = redis.call("HGET", P .. "unique:" .. queue, key) end
+  return of_queue[key] or nil
+end
+
+-- What an option says: ":" and a key, "=" and a digest of klass and data, "1" for an entry, of which the bytes are what
+-- there is to compare. A key by content begins with a control character, as no name does.
+function claims.key(said, data)
+  local sort, rest = string.sub(said or "", 1, 1), string.sub(said or "", 2)
+  if sort == "" then return nil end
+  if sort == ":" then return rest end
+  return "\1" .. (sort == "=" and rest or redis.sha1hex(data))
+end
+
+-- Takes the key that a record names, in the queue that it names; without it, if another job has it.
+function claims.take(rec)
+  local holder = claims.holder(rec.queue, rec.unique)
+  if holder and holder ~= rec.jid then rec.unique = nil else planned[rec.queue][rec.unique] = rec.jid end
+end
+
+function claims.release(rec)
+  if claims.holder(rec.queue, rec.unique) == rec.jid then planned[rec.queue][rec.unique] = false end
+end
+
+finish_with(function()
+  for queue, keys in pairs(planned) do
+    local key = P .. "unique:" .. queue
+    for name, jid in pairs(keys) do
+      if jid then set_fields({ key, name, jid }) else del_fields({ key, name }) end
+    end
+  end
+end)

@@ -1,0 +1,182 @@
+-- entries.lua: what other programs push to in:<queue>. An entry is the JSON of an object with a klass, and put's other
+-- arguments; else, where the queue has a configured klass, it is data for that. Its bytes are kept as they came:
+-- whoever reads the job takes the data out of them, for what is decoded here loses large numbers and empty lists.
+--- @module
+--- @include stage
+--- @include retention
+local MOST_BYTES, MOST_DECODED = 1048576, 16777216 -- taken in by one call; and by one entry
+local EXACT = 2 ^ 53
+local LATER = "later" -- what an entry is to be put into the place of is being leased right now
+local POLICIES = { wait = true, fail = true, run = true }
+local checks = {}
+
+local function is_utf8(text)
+  local i = 1
+  while i <= #text do
+    local lead, second = string.byte(text, i, i + 1)
+    local more = lead < 0x80 and 0 or lead >= 0xC2 and lead < 0xE0 and 1 or lead >= 0xE0 and lead < 0xF0 and 2
+      or lead >= 0xF0 and lead < 0xF5 and 3
+    if not more then return false end
+    for j = i + 1, i + more do
+      local byte = string.byte(text, j)
+      if not byte or byte < 0x80 or byte > 0xBF then return false end
+    end
+    if lead == 0xE0 and second < 0xA0 or lead == 0xED and second > 0x9F or lead == 0xF0 and second < 0x90
+      or lead == 0xF4 and second > 0x8F then
+      return false
+    end
+    i = i + more + 1
+  end
+  return true
+end
+
+-- As checked_name of supervisor/engine/keys.py.
+local function is_name(value)
+  return type(value) == "string" and #value >= 1 and #value <= 64 and not string.find(value, "%c")
+    and not string.find(value, "\194[\128-\159]") and is_utf8(value)
+end
+
+local function name(value) return is_name(value) and value, "a name of 1 to 64 bytes" end
+
+local function whole(least)
+  return function(value)
+    local fits = type(value) == "number" and value >= least and value <= EXACT and value == math.floor(value)
+    return fits and string.format("%.0f", value), "a whole number" .. (least == 0 and " that is 0 or more" or "")
+  end
+end
+
+local function seconds(value)
+  local fits = type(value) == "number" and value >= 0 and value <= EXACT / 1000
+  return fits and string.format("%.0f", value * 1000), "a number of seconds that is 0 or more"
+end
+
+local function names(most)
+  return function(value)
+    local wanted, n = "a list of at most " .. most .. " names", 0
+    if type(value) ~= "table" then return false, wanted end
+    for i, one in pairs(value) do
+      n = n + 1
+      if type(i) ~= "number" or not is_name(one) then return false, wanted end
+    end
+    return n <= most and table.concat(value, "\n"), wanted
+  end
+end
+
+local function flag(value) return type(value) == "boolean" and (value and "1" or "0"), "true or false" end
+
+checks.klass, checks.jid, checks.lane, checks.limit = name, name, name, name
+checks.priority, checks.retries, checks.max_deaths = whole(-EXACT), whole(0), whole(0)
+checks.delay, checks.at, checks.timeout, checks.expires = seconds, seconds, seconds, seconds
+checks.tags, checks.depends = names(100), names(1000)
+checks.persistent, checks.at_most_once = flag, flag
+
+function checks.unique(value)
+  if type(value) == "boolean" then return value and "1" or "", "" end
+  return is_name(value) and ":" .. value, "true, false or a name"
+end
+
+function checks.on_parent_failure(value) return POLICIES[value] and value, "wait, fail or run" end
+function checks.data() return "", "" end
+
+function checks.data_b64(value)
+  local fits = type(value) == "string" and #value % 4 == 0 and string.find(value, "^[%w+/]*=?=?$")
+  return fits and "", "bytes in base64"
+end
+
+-- What an option is called in a record, where it has another name.
+local FIELDS = { on_parent_failure = "policy", at_most_once = "once" }
+local NOT_OPTIONS = { klass = true, jid = true, delay = true, at = true, data = true, data_b64 = true }
+
+-- The object that an entry is; or nil, and why it is none.
+local function decoded(entry)
+  if not string.find(entry, "^%s*{") then return nil, "it is not a JSON object" end
+  if #entry > MOST_DECODED then return nil, "it has more than " .. MOST_DECODED .. " bytes" end
+  local is_json, found = pcall(cjson.decode, entry)
+  if not is_json then return nil, "it is not JSON" end
+  if found.klass == nil or found.klass == cjson.null then return nil, "it has no klass" end
+  return found
+end
+
+-- The arguments of a put; or nil, and why there are none.
+local function arguments_of(found)
+  local given, options = {}, {}
+  for key, value in pairs(found) do
+    local check = checks[key]
+    if not check then return nil, "it has the unknown key " .. string.format("%.60s", tostring(key)) end
+    if value ~= cjson.null or key == "data" then
+      local text, wanted = check(value)
+      if not text then return nil, key .. " must be " .. wanted end
+      given[key] = text
+      if not NOT_OPTIONS[key] then options[FIELDS[key] or key] = text end
+    end
+  end
+  if given.delay and given.at then return nil, "at and delay exclude each other" end
+  if given.data and given.data_b64 then return nil, "data and data_b64 exclude each other" end
+  if options.persistent == "1" and options.once == "1" then
+    return nil, "persistent and at_most_once exclude each other"
+  end
+  return given, options
+end
+
+local function fresh_jid()
+  local jid = "in-" .. next_seq()
+  return read_job(jid) and fresh_jid() or jid
+end
+
+local function default_klass(queue)
+  local set = redis.call("HMGET", P .. "config", "klass-" .. queue, "klass")
+  return set[1] or set[2]
+end
+
+-- Puts the job that an entry describes, under `jid` if it names none. Answers as stage.put() does, or LATER; then of
+-- which klass it is, or would be, and its own jid.
+local function put(queue, entry, jid)
+  local found, why = decoded(entry)
+  local klass = not found and default_klass(queue)
+  if klass then return stage.put("put", queue, jid or fresh_jid(), klass, "bytes", entry, nil, {}) end
+  if not found then return nil, why end
+  klass = is_name(found.klass) and found.klass
+  local given, options = arguments_of(found)
+  if not given then return nil, options, klass end
+  if moves.given[given.jid] then return LATER end
+  local due = tonumber(given.at) or given.delay and now + given.delay
+  local answer, refusal = stage.put("put", queue, given.jid or jid or fresh_jid(), klass, "entry", entry, due, options)
+  return answer, refusal, klass, given.jid
+end
+
+-- Keeps what describes no job among the failed ones, with its bytes.
+local function bury(queue, entry, why, klass)
+  local rec = create_job(fresh_jid())
+  stage.begin(rec, queue)
+  stage.set_data(rec, "bytes", entry)
+  rec.klass, rec.entry, rec.seq = klass or "broken", 1, next_seq()
+  moves.to_failed(rec, "broken", failure_of("broken", "an entry of in:" .. queue .. " is no job: " .. why))
+end
+
+-- Makes jobs of up to `most` entries of a queue. Answers how many there were.
+function entries.take_in(queue, most)
+  local key, n, bytes = P .. "in:" .. queue, 0, 0
+  while n < most and bytes < MOST_BYTES do
+    local entry = redis.call("LINDEX", key, -n - 1)
+    if not entry then break end
+    local answer, why, klass = put(queue, entry)
+    if answer == LATER then break end
+    if not answer then bury(queue, entry, why, klass) end
+    n, bytes = n + 1, bytes + #entry
+  end
+  if n > 0 then shift(key, n) end
+  return n
+end
+
+-- Reads one that was broken again: the queue has a klass by now, or this version knows the key. Whether it is a job.
+function entries.read_again(rec, queue)
+  local jid = rec.jid
+  local answer, _, _, named = put(queue, redis.call("GET", P .. "data:" .. jid) or "", jid)
+  if answer ~= 1 then return false end
+  if named and named ~= jid then
+    moves.leave(rec)
+    if rec.kin then kin.parent_gone(jid, "is " .. named .. " now") end
+    retention.erase_all({ jid })
+  end
+  return true
+end

@@ -1,0 +1,110 @@
+-- judge_limit.lua: what is wrong with a limit: what is set, who has its slots, and who is parked under it. What says
+-- that jobs are parked under it may say so of none: it goes when a lease looks.
+--- @include judge_lane
+local judge_limit = { lines = {}, freed = {} }
+local HELD, MOST_QUEUES, MONTH_MS = 2 ^ 53, 1000, 2592000000
+
+-- Jobs are parked here, and where leases look for them does not say so.
+function judge_limit.unlisted(name, index, queue)
+  report("unlisted-limit", name, "has parked jobs, but is not in " .. index, "put it there")
+  wake(queue)
+end
+
+-- As it is stored; what the plan makes of it is put into the indexes at the end.
+function judge_limit.line(limit, queue, lane)
+  local name, lines = parked_line_of(limit, queue, lane), "limited:" .. limit .. "\n" .. queue
+  if judge_limit.lines[name] then return end
+  judge_limit.lines[name] = { limit = limit, queue = queue, lane = lane }
+  if size_in(name) == 0 then return end
+  if not score_in(lines, lane) then judge_limit.unlisted(name, lines, queue) end
+  if judge_limit.lines[lines] then return end
+  judge_limit.lines[lines] = {}
+  for index, member in pairs({ ["limited:" .. limit] = queue, ["queue:" .. queue .. ":limits"] = limit }) do
+    if not score_in(index, member) then judge_limit.unlisted(lines, index, queue) end
+  end
+end
+
+function beside.limited(line)
+  local limit, queue, lane = string.match(line, "^([^\n]+)\n([^\n]+)\n([^\n]*)$")
+  if limit then judge_limit.line(limit, queue, lane) end
+end
+
+function beside.holders(limit, by)
+  if by < 0 then judge_limit.freed[limit] = true end
+end
+
+-- Jobs that are parked under this limit may run: has leases look at them.
+function judge_limit.look_again(limit)
+  local name = "limited:" .. limit
+  local queues = is_there(name, "zset") and redis.call("ZRANGE", P .. name, 0, MOST_QUEUES - 1) or {}
+  for _, queue in ipairs(queues) do
+    local looks = "queue:" .. queue .. ":limits"
+    is_there(looks, "zset")
+    place(P .. looks, limit, 0)
+    wake(queue)
+  end
+end
+
+mended_with[#mended_with + 1] = function()
+  for name, line in pairs(judge_limit.lines) do
+    if line.limit and size_after(name) > 0 then
+      local lines, looks = "limited:" .. line.limit .. "\n" .. line.queue, "queue:" .. line.queue .. ":limits"
+      if not score_in(lines, line.lane) then place(P .. lines, line.lane, judge_lane.least_time(lines)) end
+      if not score_in("limited:" .. line.limit, line.queue) then
+        place(P .. "limited:" .. line.limit, line.queue, now)
+      end
+      if not score_in(looks, line.limit) then place(P .. looks, line.limit, 0) end
+    end
+  end
+  for limit in pairs(judge_limit.freed) do judge_limit.look_again(limit) end
+end
+
+-- When a lease looks at what is parked under a limit. A slot may be free and its time not known: then one of its jobs
+-- has been put back into its place for it. That cannot be told from one that nobody looks at, so a lease is to.
+function judge_limit.look(looks, limit, queue)
+  local when = score_in(looks, limit)
+  if when and when ~= HELD and when > now + MONTH_MS then
+    report("wrong-score", looks, "has " .. limit .. " at " .. tostring(when) .. ", later than any limit lasts",
+      "has a lease look at once")
+    place(P .. looks, limit, 0)
+    wake(queue)
+  end
+  if when ~= HELD then return end
+  local running = whole(value_in("limit:" .. limit, "running"))
+  if not running or size_in("holders:" .. limit) < running then judge_limit.freed[limit] = true end
+end
+
+-- What may be set, and what goes with it: a rate is two numbers, one without the other is none.
+local BOUNDS = {
+  running = { least = 0, most = 2 ^ 51 },
+  starts = { least = 1, most = 10000, other = "per" },
+  per = { least = 1, most = MONTH_MS, other = "starts" },
+}
+
+function judge_limit.bound(name, field, limit)
+  local value, bounds = value_in(name, field), BOUNDS[field]
+  local n, other = whole(value), bounds.other
+  if not value or n and n >= bounds.least and n <= bounds.most and (not other or value_in(name, other)) then return end
+  report("foreign-value", name, "has the " .. field .. " " .. value .. ", which cannot be", "unset it")
+  set_value(name, field, nil)
+  if other then set_value(name, other, nil) end
+  judge_limit.freed[limit] = true
+end
+
+function judge_limit.settings(name, limit)
+  for field in pairs(BOUNDS) do judge_limit.bound(name, field, limit) end
+  if score_in("limits", limit) or not is_there(name, "hash") then return end
+  report("unlisted-limit", name, "is set, but is not among the limits", "listed it")
+  place(P .. "limits", limit, now)
+end
+
+-- The last starts of a limit with a rate, as times.
+function judge_limit.starts(name)
+  for _, time in ipairs(redis.call("LRANGE", P .. name, 0, 9999)) do
+    if not whole(time) then
+      report("foreign-value", name, "has " .. time .. " among its times, which is none", "dropped them")
+      drop(P .. name)
+      return
+    end
+  end
+end

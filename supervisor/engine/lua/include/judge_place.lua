@@ -1,0 +1,87 @@
+-- judge_place.lua: where a record says that its job lies, and what it holds there; moves between such places.
+--- @include evidence
+local AHEAD = -2 ^ 53 -- the score of a job that has a turn, in the line of a lane
+
+local function record_of(jid)
+  if records[jid] == nil then
+    records[jid] = read_hash("job:" .. jid)
+    if records[jid] then records[jid].jid = jid end
+  end
+  return records[jid]
+end
+
+local function is_over(rec) return rec.state == "failed" or rec.state == "complete" end
+
+local function holder_of(rec)
+  local token, worker = string.match(rec.owner or "", "^(%d+):(.+)$")
+  if whole(token) then return token, worker end
+end
+
+-- The line of a lane, and that of a lane's jobs that are parked under a limit.
+local function line_of(queue, lane)
+  return lane and "lane:" .. queue .. "\n" .. lane or "queue:" .. queue .. ":waiting"
+end
+local function parked_line_of(limit, queue, lane)
+  return "limited:" .. limit .. "\n" .. queue .. "\n" .. (lane or "")
+end
+
+local function running_places(rec, at)
+  local token, worker = holder_of(rec)
+  local places = { { at .. "running", rec.jid, now } }
+  if token then places[2] = { "held:" .. worker, rec.jid, whole(token), true } end
+  if token and says(rec.limit) then places[3] = { "holders:" .. rec.limit, rec.jid, whole(token), true } end
+  return places
+end
+
+-- What waits has a place by its turn, if it has had one, else by its sequence.
+local function waiting_places(rec, at)
+  local jid, seq, turn = rec.jid, whole(rec.seq), whole(rec.turn)
+  local parked = rec.parked and says(rec.limit)
+  if turn and not parked and not (rec.aside and rec.lane) then return { { at .. "front", jid, turn, true } } end
+  if not turn and (not seq or seq < 0) then return {} end
+  local member, score = member_of(jid, turn or seq), turn and AHEAD or whole(rec.priority) or 0
+  if not parked then return { { line_of(rec.queue, rec.lane), member, score, true } } end
+  return { { at .. "parked", jid, now }, { parked_line_of(rec.limit, rec.queue, rec.lane), member, score, true } }
+end
+
+-- Where a record says that its job lies: arrays of name, member, score, and whether it must be exactly that score.
+local function places_of(rec)
+  local jid, queue, state, seq = rec.jid, rec.queue, rec.state, whole(rec.seq)
+  if state == "complete" then return { { "complete", jid, now + 0.5 } } end
+  if state == "failed" then
+    return { { "failed", jid, now }, says(rec.group) and { "failed:" .. rec.group, jid, now } or nil }
+  end
+  if not says(queue) then return {} end
+  local at = "queue:" .. queue .. ":"
+  if state == "running" then return running_places(rec, at) end
+  if state == "depends" then return { { at .. "depends", jid, whole(rec.put) or now } } end
+  if not state then return waiting_places(rec, at) end
+  if state ~= "scheduled" or not seq or seq < 0 then return {} end
+  return { { at .. "scheduled", member_of(jid, seq), now } }
+end
+
+local function leave_all(rec)
+  for _, spot in ipairs(places_of(rec)) do move_in(spot[1], spot[2], nil) end
+end
+
+local function settle_in(rec, due)
+  for _, spot in ipairs(places_of(rec)) do move_in(spot[1], spot[2], due or spot[3]) end
+  if rec.state and rec.state ~= "scheduled" then return end
+  list_queue(rec.queue)
+  wake(rec.queue)
+end
+
+local function strip(rec)
+  for _, field in ipairs({ "owner", "started", "popped", "group", "due", "parked", "aside" }) do
+    change(rec, field, nil)
+  end
+end
+
+-- Back into its queue: to its time if that is still to come, to the front if it has a turn, else among the waiting.
+local function requeue(rec, due)
+  leave_all(rec)
+  strip(rec)
+  local later = due and due > now
+  change(rec, "state", later and "scheduled" or nil)
+  settle_in(rec, later and due or nil)
+end

@@ -1,0 +1,78 @@
+-- lanes.lua: the lines of a queue, one per lane. Jobs without a lane wait in queue:<q>:waiting, which is the lane "".
+--- @module
+--- @include clock
+--- @include fair
+lanes.AHEAD = -2 ^ 53 -- the score of what had its turn already, before all priorities
+local settings = {}
+
+function lanes.line(queue, lane)
+  return lane == "" and queue_key(queue, "waiting") or P .. "lane:" .. queue .. "\n" .. lane
+end
+
+function lanes.index(queue) return queue_key(queue, "lanes") end
+
+local function setting_of(queue, kind, lane)
+  local key, field = P .. "lanes:" .. queue, kind .. ":" .. lane
+  local known = settings[key] or {}
+  settings[key] = known
+  if known.none == nil then known.none = redis.call("EXISTS", key) == 0 end
+  if known.none then return nil end
+  if known[field] == nil then known[field] = redis.call("HGET", key, field) end
+  return known[field] or nil
+end
+
+function lanes.weight(queue, lane)
+  local weight = tonumber(setting_of(queue, "weight", lane) or nil)
+  return weight and weight >= 1 and weight or 1
+end
+
+function lanes.is_paused(queue, lane) return setting_of(queue, "paused", lane) ~= nil end
+
+-- How many jobs more lie in the named lanes.
+local function count(queue, by) return raise("laned:" .. queue, by) end
+
+function lanes.join(queue, lane)
+  if not lanes.is_paused(queue, lane) then fair.join(lanes.index(queue), lane) end
+end
+
+-- What lies in front of a paused lane has its place by its turn.
+local function member(rec) return member_of(rec.jid, rec.aside and rec.turn or rec.seq) end
+
+-- A job of a lane joins its line.
+function lanes.add(rec)
+  place(lanes.line(rec.queue, rec.lane), member(rec), rec.aside and lanes.AHEAD or rec.priority or 0)
+  count(rec.queue, 1)
+  lanes.join(rec.queue, rec.lane)
+end
+
+-- It leaves it.
+function lanes.remove(rec) lanes.strike(rec.queue, rec.lane, member(rec)) end
+
+function lanes.strike(queue, lane, member_of_it)
+  place(lanes.line(queue, lane), member_of_it, false)
+  if lane ~= "" then count(queue, -1) end
+end
+
+-- How many jobs lie in the named lanes, those of paused ones too.
+function lanes.size(queue) return count(queue, 0) end
+
+-- Whether a job could be had from some lanes, as far as 16 of them tell.
+function lanes.have_work(queue, some)
+  for i = 1, math.min(#some, 16) do
+    if #first_members(lanes.line(queue, some[i].line), 1) > 0 then return true end
+  end
+  return #some > 16
+end
+
+-- Those without a lane have their turns too, as soon as there are lanes at all. Answers whether there are.
+function lanes.in_use(queue)
+  local index = lanes.index(queue)
+  local found = head_of(index, 2)
+  if #found == 0 then return false end
+  if #found == 2 and found[1] == "" then
+    place(index, "", false)
+    return false
+  end
+  if #head_of(lanes.line(queue, ""), 1) > 0 then lanes.join(queue, "") end
+  return true
+end

@@ -1,0 +1,240 @@
+-- picking.lua: which jobs of its queues a lease gives, in their order. It looks at 16 ids more than are wanted of each
+-- kind: what may not start now leaves its place when it is met, and comes back when it may.
+--- @include allowed
+--- @include late
+--- @module
+local SPARE = 16
+local ANSWER_BYTES = 1048576
+local UNSIZED_BYTES = 1024 -- a record names its size only above this
+local ELSEWHERE_MS = 25    -- for which a persistent job that came back is left to other workers
+local FIELDS = {
+  "klass", "queue", "priority", "retries", "timeout", "max_deaths", "bytes", "failures", "deaths", "interruptions",
+  "state", "size", "put", "since", "special", "lane",
+}
+local taken, left, due_crons, timed = {}, {}, {}, {}
+local limit, bytes, others = 0, 0, nil
+
+-- `taken`: what is given, each an array of FIELDS, its jid in place of the state. `left`: queues of which something
+-- remains that could be given. `soonest`: when there will be more, as far as is known. `capped`: the answer is full.
+-- `more`: not all was looked at. `timed`: queues of which something was parked until a time. To be set: `worker` ("" =
+-- nobody), `takeover`, and `regardless`: only of jobs that there are, and whatever holds the queue back.
+picking.taken, picking.left, picking.due_crons = taken, left, due_crons
+picking.soonest, picking.capped, picking.more, picking.timed = math.huge, false, false, timed
+
+local function room() return #taken < limit and not picking.capped end
+
+local function put_off_until(time) picking.soonest = math.min(picking.soonest, time) end
+
+local function row_of(rec)
+  local row = {}
+  for i, field in ipairs(FIELDS) do row[i] = rec[field] or false end
+  return row
+end
+
+local function is_for_others(rec)
+  if rec.left ~= picking.worker or now >= rec.since + ELSEWHERE_MS then return false end
+  if others == nil then
+    local itself = redis.call("ZSCORE", P .. "workers", picking.worker) and 1 or 0
+    others = redis.call("ZCARD", P .. "workers") > itself
+  end
+  if others then put_off_until(rec.since + ELSEWHERE_MS) end
+  return others
+end
+
+-- Why a job with conditions does not start now: "gone" if it has left its place for that, "later" if it stays; nil if
+-- it does start.
+local function held_back(rec)
+  if rec.expires and now >= rec.put + rec.expires and not moves.has_started(rec) then
+    moves.fail_expired(rec)
+    return "gone"
+  end
+  if rec.persistent and rec.left and is_for_others(rec) then return "later" end
+  if not rec.limit then return nil end
+  local is_free, when = limits.room(rec.limit, 0)
+  if not is_free then
+    moves.step_out(rec)
+    limits.park(rec, when)
+    if when < limits.HELD then
+      put_off_until(when)
+      timed[rec.queue] = true
+    end
+    return "gone"
+  end
+  limits.take(rec.limit)
+end
+
+-- Adds a job to the answer: "taken", "full" if its payload does not fit, "phantom" if it is not what its place says, or
+-- what held_back() says.
+local function offer(queue, jid, in_front)
+  local rec, job = records[jid], nil
+  if rec == nil then
+    job = redis.call("HMGET", job_key(jid), unpack(FIELDS))
+    if job[15] then rec = read_job(jid) end
+  elseif rec then
+    job = row_of(rec)
+  end
+  if not job or not job[1] or job[11] or job[2] ~= queue or rec and rec.parked then return "phantom" end
+  local size = tonumber(job[12]) or UNSIZED_BYTES
+  if #taken > 0 and bytes + size > ANSWER_BYTES then
+    picking.capped = true
+    return "full"
+  end
+  if in_front and job[16] and lanes.is_paused(queue, job[16]) then
+    moves.set_aside(read_job(jid))
+    return "gone"
+  end
+  local verdict = rec and held_back(rec)
+  if verdict then return verdict end
+  bytes = bytes + size
+  job[11] = jid
+  spread(queue, "wait", now - (job[14] or job[13]))
+  taken[#taken + 1], moves.given[jid] = job, true
+  return "taken"
+end
+
+-- Takes jobs from the head of one sorted set. `skip` is where the jid begins in a member.
+local function walk(queue, key, skip)
+  local passed, asked, looked_again = 0, limit - #taken + 1, false
+  while true do
+    local members, missed = first_members(key, passed + asked), false
+    local all = #members < passed + asked
+    for i = passed + 1, #members do
+      if not room() then
+        left[queue] = true
+        return
+      end
+      local member = members[i]
+      local jid = string.sub(member, skip)
+      local verdict = offer(queue, jid, skip == 1)
+      if verdict == "full" then
+        left[queue] = true
+        return
+      elseif verdict == "taken" then
+        place(key, member, false)
+      else
+        missed = true
+        if verdict == "phantom" then moves.phantom(key, member, jid) end
+        if verdict == "later" then passed = passed + 1 end
+      end
+    end
+    if not missed or all then return end
+    if looked_again then
+      picking.more = true
+      return
+    end
+    asked, looked_again = SPARE - 1, true
+  end
+end
+
+-- Takes jobs from the lanes of a queue, each in its turn.
+local function serve_lanes(queue)
+  local wanted, looks, lines = limit - #taken, limit - #taken + SPARE, {}
+  local chunk = math.ceil(wanted / math.max(1, redis.call("ZCARD", lanes.index(queue)))) + 1
+  local function weight_of(lane) return lanes.weight(queue, lane) end
+  local function next_of(lane)
+    local line = lines[lane]
+    if not line or line.at == #line then
+      line = first_members(lanes.line(queue, lane), chunk) -- without those that were taken from it
+      line.at, lines[lane] = 0, line
+    end
+    line.at = line.at + 1
+    return line[line.at]
+  end
+  local function visit(lane)
+    if not room() then return "stop" end
+    if looks == 0 then
+      picking.more = true
+      return "stop"
+    end
+    local member = next_of(lane)
+    if not member then return "none" end
+    looks = looks - 1
+    local jid = string.sub(member, 14)
+    local verdict = offer(queue, jid)
+    if verdict == "full" then return "stop" end
+    if verdict == "later" then return "pass" end
+    if verdict == "gone" then return "again" end
+    lanes.strike(queue, lane, member)
+    if verdict == "taken" then return "turn" end
+    place(P .. "phantoms", jid, now)
+    return "again"
+  end
+  local more, others = fair.serve(lanes.index(queue), wanted, weight_of, visit)
+  picking.more = picking.more or more
+  if not room() and lanes.have_work(queue, others) then left[queue] = true end
+end
+
+-- The first of the times of a queue, or the first above a time.
+local function first_score(queue, part, above)
+  local key, found = queue_key(queue, part), nil
+  if above then
+    found = redis.call("ZRANGEBYSCORE", key, "(" .. above, "+inf", "LIMIT", 0, 1, "WITHSCORES")
+  else
+    found = redis.call("ZRANGE", key, 0, 0, "WITHSCORES")
+  end
+  return tonumber(found[2]) or math.huge
+end
+
+picking.first_score = first_score
+
+-- Takes up to `limit` jobs in all, from the front, then from the lanes.
+local function take(queue, may_have_lanes)
+  walk(queue, queue_key(queue, "front"), 1)
+  if left[queue] then return end
+  if may_have_lanes and lanes.in_use(queue) then
+    serve_lanes(queue)
+  else
+    walk(queue, queue_key(queue, "waiting"), 14)
+  end
+end
+
+-- What of a queue may go to its place now, as late.bring() wants it said; nil if nothing.
+local function what_has_come(queue, paused, expired, due, spawns, has_more)
+  local come = { expired = expired, due = not paused and due }
+  come.spawns = not paused and spawns and not picking.regardless
+  if has_more and not paused then
+    come.entries = not picking.regardless and redis.call("LLEN", P .. "in:" .. queue) > 0
+    come.limited = limits.next_look(queue) <= now
+  end
+  return (expired or come.due or come.spawns or come.entries or come.limited) and come
+end
+
+-- Gives up to `most` jobs of a queue; with 0 it only looks whether there is something. `count` is how many are wanted
+-- of all queues.
+function picking.serve(queue, most, count)
+  local grace, paused = setting_ms("grace", queue), not picking.regardless and setting("paused", queue) > 0
+  local expiry = first_score(queue, "running")
+  local due, spawns = first_score(queue, "scheduled"), first_score(queue, "recurring")
+  local is_expired, is_due, spawns_now = picking.takeover and expiry + grace <= now, due <= now, spawns <= now
+  local has_more = redis.call(
+    "EXISTS", queue_key(queue, "lanes"), queue_key(queue, "limits"), P .. "in:" .. queue) > 0
+  local come = what_has_come(queue, paused, is_expired, is_due, spawns_now, has_more)
+  if expiry <= now then death.announce_stalled(queue) end
+  if most > 0 or paused and is_expired then
+    local freed, more = 0, false
+    if come then
+      freed, more = late.bring(queue, most + SPARE, come, due_crons)
+      timed[queue] = come.limited or nil
+    end
+    picking.more = picking.more or more
+    local may_start = picking.regardless and most or allowed(queue, most, freed)
+    limit = #taken + may_start
+    take(queue, has_more or come)
+    -- What is held back is nobody's to fetch before something rings.
+    if may_start < most and not picking.capped then left[queue] = nil end
+  else
+    limit, left[queue] = #taken, not paused and come and true
+    take(queue, has_more)
+    if not picking.regardless and allowed(queue, 1, 0) == 0 then left[queue] = nil end
+  end
+  if #taken >= count then return end
+  if is_expired then expiry = first_score(queue, "running", now - grace) end
+  if is_due then due = first_score(queue, "scheduled", now) end
+  if spawns_now then spawns = first_score(queue, "recurring", now) end
+  if not picking.takeover then expiry = math.max(expiry, now) end
+  if not paused then
+    put_off_until(math.min(due, spawns, nearest[queue] or math.huge))
+    if has_more then put_off_until(math.max(limits.next_look(queue), now)) end
+  end
+  put_off_until(expiry + grace)
+end

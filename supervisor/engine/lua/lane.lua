@@ -1,0 +1,46 @@
+#!lua
+-- lane.lua — set up a lane of a queue: its weight, its pause.
+--
+-- Called by: lanes.weigh, lanes.pause, lanes.unpause (supervisor/engine/lanes.py)
+-- Holds:     nobody waits for a bell when a lane has been freed
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   now, unix ms; "" = the server's clock
+-- ARGV[2]   queue
+-- ARGV[3]   lane
+-- ARGV[4]   verb: weight, pause or unpause
+-- ARGV[5]   weight, 1 to 1000; "" without the verb
+--
+-- Returns   1, or 0 if it was so.
+-- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
+
+--- @include clock
+--- @include events
+--- @include lanes
+--- @include limits
+local queue, lane, verb = ARGV[2], ARGV[3], ARGV[4]
+local settings, index = P .. "lanes:" .. queue, lanes.index(queue)
+local said = redis.call("HMGET", settings, "weight:" .. lane, "paused:" .. lane)
+
+-- A default is not written down.
+local function set(field, value)
+  if value then set_fields({ settings, field, value }) else del_fields({ settings, field }) end
+end
+
+if verb == "weight" then
+  if (said[1] or "1") == ARGV[5] then return 0 end
+  set("weight:" .. lane, ARGV[5] ~= "1" and ARGV[5])
+else
+  if (said[2] ~= false) == (verb == "pause") then return 0 end
+  set("paused:" .. lane, verb == "pause" and "1")
+  if verb == "pause" then
+    place(index, lane, false)
+    limits.look_at_all(queue) -- what came back into this lane has the slots that others wait for
+  elseif redis.call("ZCARD", lanes.line(queue, lane)) > 0 then
+    fair.join(index, lane)
+  end
+  ring(queue)
+  announce("lane." .. verb .. "d", { queue = queue, lane = lane })
+end
+commit()
+return 1

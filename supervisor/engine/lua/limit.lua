@@ -1,0 +1,32 @@
+#!lua
+-- limit.lua — set how many jobs of a limit may run at once, and how many may start in a time.
+--
+-- Called by: limits.limit (supervisor/engine/limits.py)
+-- Holds:     what was parked for less room than there is now comes back at once
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   now, unix ms; "" = the server's clock
+-- ARGV[2]   key of the limit
+-- ARGV[3]   most jobs that run at once; "" = as it was
+-- ARGV[4]   most starts in a time; "" = as it was, ARGV[5] too
+-- ARGV[5]   that time in ms
+--
+-- Returns   1.
+-- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
+
+--- @include clock
+--- @include events
+--- @include limits
+local key, settings = ARGV[2], P .. "limit:" .. ARGV[2]
+local set, given = redis.call("HMGET", settings, "running", "starts", "per"), { ARGV[3], ARGV[4], ARGV[5] }
+for i, field in ipairs({ "running", "starts", "per" }) do
+  if given[i] ~= "" then
+    set_fields({ settings, field, given[i] })
+    set[i] = given[i]
+  end
+end
+place(P .. "limits", key, redis.call("ZSCORE", P .. "limits", key) or now)
+limits.set(key, tonumber(set[1] or nil), tonumber(set[2] or nil), tonumber(set[3] or nil))
+announce("limit.changed", { limit = key })
+commit()
+return 1

@@ -1,0 +1,38 @@
+#!lua flags=no-writes
+-- limits.lua — the limits that are set, or one of whatever name, and what is held by them.
+--
+-- Called by: limits.read (supervisor/engine/limits.py)
+-- Holds:     nothing is written
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   key of one limit; "" = all
+-- ARGV[2]   offset, how many to pass over
+-- ARGV[3]   count, most limits to answer
+--
+-- Returns   array, one array per limit in the order in which they were set first: key, most that run at once | nil,
+--           most that start in a time | nil, that time in ms | nil, how many run, how many are parked under it.
+-- Errors    WRONGTYPE for a foreign key of ours.
+
+--- @include keys
+local LOOKED_AT = 10000 -- lines of parked jobs
+local offset, count = tonumber(ARGV[2]), tonumber(ARGV[3])
+local keys = { ARGV[1] }
+if ARGV[1] == "" then keys = count > 0 and redis.call("ZRANGE", P .. "limits", offset, offset + count - 1) or {} end
+
+local function parked(key)
+  local n, room = 0, LOOKED_AT
+  for _, queue in ipairs(redis.call("ZRANGE", P .. "limited:" .. key, 0, -1)) do
+    local index = P .. "limited:" .. key .. "\n" .. queue
+    local lanes = redis.call("ZRANGE", index, 0, room - 1)
+    room = math.max(room - #lanes, 1)
+    for _, lane in ipairs(lanes) do n = n + redis.call("ZCARD", index .. "\n" .. lane) end
+  end
+  return n
+end
+
+local answer = {}
+for i, key in ipairs(keys) do
+  local set = redis.call("HMGET", P .. "limit:" .. key, "running", "starts", "per")
+  answer[i] = { key, set[1], set[2], set[3], redis.call("ZCARD", P .. "holders:" .. key), parked(key) }
+end
+return answer

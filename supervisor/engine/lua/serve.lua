@@ -1,0 +1,27 @@
+#!lua
+-- serve.lua — wish that a worker serves other queues. It reads the wish when it next leases, which it is told to do.
+--
+-- Called by: commands.serve (supervisor/engine/commands.py)
+-- Holds:     a hint may be lost, a wish is not
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   now, unix ms; "" = the server's clock
+-- ARGV[2]   worker
+-- ARGV[3]   order; "" = as it is
+-- ARGV[4..] queues, as a worker takes them: names, globs, weights
+--
+-- Returns   the number of the wish, 0 if there is no such worker.
+-- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
+
+--- @include clock
+--- @include events
+local worker, exchange, queues = ARGV[2], P .. "worker:" .. ARGV[2], {}
+for i = 4, #ARGV do queues[#queues + 1] = ARGV[i] end
+local known = redis.call("HMGET", exchange, "number", "wish")
+if not known[1] then return 0 end
+local wish = (tonumber(known[2]) or 0) + 1
+set_fields({ exchange, "wish", wish, "queues", table.concat(queues, "\n"), "order", ARGV[3] })
+hint(worker, "serve")
+announce("worker.told", { worker = worker, queues = queues })
+commit()
+return wish

@@ -1,0 +1,100 @@
+"""Which queues a worker serves: as it was started or wished since, and what its globs stand for. Runs in master.
+
+Owns when to ask for either. Must not do I/O: `session.py` asks, and tells what was answered.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from supervisor.engine import commands
+from supervisor.engine.exchange import Changed, Found
+from supervisor.engine.looks import Wish
+from supervisor.engine.orders import Queues
+
+#: A worker with globs asks so often, while it leases, which queues there are; mail tells an idle one.
+_NAMES_S: Final = 2.0
+
+
+class Serving:
+    def __init__(self, queues: Queues) -> None:
+        self._queues = queues
+        self.names = queues.resolve(())  # those that are leased from
+        self._names_due = queues.has_globs
+        self._names_at = 0.0  # when an exchange that leases asks for them anyway
+        self._wish = 0  # the number of the last one
+        self._wish_due = False
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The queues as they were named."""
+        return self._queues.patterns
+
+    @property
+    def order(self) -> str:
+        return self._queues.order
+
+    @property
+    def weights(self) -> dict[str, int] | None:
+        return self._queues.weights(self.names)
+
+    # when to ask
+
+    @property
+    def looks_due(self) -> bool:
+        """Whether the next exchange asks which queues there are, or which we are to serve."""
+        return self._names_due or self._wish_due
+
+    def look_for_queues(self) -> None:
+        """There may be others than before."""
+        self._names_due = self._queues.has_globs
+
+    def look_for_wish(self) -> None:
+        """We may be wished to serve others."""
+        self._wish_due = True
+
+    def heard_of_wish(self, number: int) -> None:
+        """The number of the last wish; 0: there is none."""
+        self._wish_due = self._wish_due or number not in (0, self._wish)
+
+    def forget_wish(self) -> None:
+        """Of a worker with another name there is none. The queues stay as they are."""
+        self._wish = 0
+
+    def asks_for_names(self, leasing: bool, now_at: float) -> bool:
+        """Whether to ask in this exchange; it is not due any more then."""
+        if not self._names_due and not (leasing and self._queues.has_globs and now_at >= self._names_at):
+            return False
+        self._names_due, self._names_at = False, now_at + _NAMES_S
+        return True
+
+    def asks_for_wish(self) -> bool:
+        """Whether to ask in this exchange; it is not due any more then."""
+        due, self._wish_due = self._wish_due, False
+        return due
+
+    # what was answered
+
+    def take_names(self, known: Sequence[str]) -> Found | None:
+        """The queues that there are. None: it means the same as before."""
+        resolved = self._queues.resolve(known)
+        before, self.names = self.names, resolved[: commands.MOST]
+        if before == self.names:
+            return None
+        old, new = set(before), set(self.names)
+        added, removed = [n for n in self.names if n not in old], [n for n in before if n not in new]
+        return Found(added, removed, len(resolved) - len(self.names))
+
+    def take_wish(self, wish: Wish) -> Changed | None:
+        """Serve other queues from now on. Without a wish, or with one that cannot be, the same as before."""
+        self._wish = wish.number
+        if not wish.number:
+            return None
+        order = wish.order or self._queues.order
+        try:
+            queues = Queues(wish.queues, order)
+        except (TypeError, ValueError) as error:
+            return Changed(wish.queues, order, 0, str(error))
+        if queues == self._queues:
+            return None
+        self._queues, self.names, self._names_due = queues, queues.resolve(()), queues.has_globs
+        return Changed(queues.patterns, queues.order, len(self.names))

@@ -1,0 +1,147 @@
+"""Runs in applications and commands (never in zygote or child). Owns: the calls that are more than one command: which
+ones, and when that is enough. Must not: do I/O. A client carries out each command and gives back its answer.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, TypeVar
+
+import orjson
+
+from supervisor.engine import commands, lanes, looks
+from supervisor.engine.checks import to_data
+from supervisor.engine.commands import MOST, Command
+from supervisor.engine.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
+from supervisor.engine.jobs import JobRecord
+from supervisor.engine.lanes import SLICE, Content, Deleted, Dropped, LaneCounts, checked_ending
+
+T = TypeVar("T")
+#: Yields each command, is sent its answer or thrown its refusal, and returns what came of them all.
+Steps = Generator[Command[Any], Any, T]
+
+_JUDGED = 20  # entries that are read at once: each may have some megabytes
+_PASSES = 5  # through all places: while others put, there is always something new
+
+
+def all_pages(page: Callable[[int], Command[dict[str, T]]]) -> Steps[dict[str, T]]:
+    """What all the pages of a look have, from the one at offset 0 on."""
+    found: dict[str, T] = {}
+    offset = 0
+    while True:
+        more: dict[str, T] = yield page(offset)
+        found |= more
+        offset += len(more)
+        if len(more) < MOST:
+            return found
+
+
+def cancel_equal(queue: str, data: object, now: Callable[[], float]) -> Steps[list[str]]:
+    """Cancels every job of a queue whose data is equal, and answers their jids."""
+    sweep = _Sweep(queue, None, Content(*to_data("data", data)), now)
+    for _ in range(_PASSES):
+        dropped = yield from sweep.once()
+        dropped += yield from sweep.drop_from("running")
+        if not dropped:
+            break
+    return list(sweep.jids)
+
+
+def delete(queue: str, lane: str | None, running: str, now: Callable[[], float]) -> Steps[Deleted]:
+    """Drops all that does not run in a queue, or in one lane of it; with "stop" what runs, too. A queue in which
+    nothing is left is forgotten.
+    """
+    stop = checked_ending(running) == "stop"
+    sweep = _Sweep(queue, lane, None, now)
+    dropped = stopped = 0
+    for _ in range(_PASSES):
+        found = yield from sweep.once()
+        ran = (yield from sweep.drop_from("running")) if stop else 0
+        dropped, stopped = dropped + found, stopped + ran
+        if not found and not ran:
+            break
+    if lane is not None:
+        left: LaneCounts = (yield lanes.read(queue, lane, now=now()))[lane]
+        return Deleted(dropped, stopped if stop else left.running + left.stalled)
+    counts: looks.Counts = (yield looks.counts([queue], now=now()))[queue]
+    if not counts.total:
+        yield from _forget(queue, now)
+    return Deleted(dropped, stopped if stop else counts.running + counts.stalled)
+
+
+def _forget(queue: str, now: Callable[[], float]) -> Steps[None]:
+    try:
+        yield commands.forget(queue, now=now())
+    except (StoreUnavailable, OutcomeUnknown):
+        raise
+    except LeaseholdError:
+        pass  # REFUSED: somebody has put a job meanwhile, so it stays known
+
+
+class _Sweep:
+    """Goes through the places of a queue, slice by slice, and drops what is wanted."""
+
+    def __init__(self, queue: str, lane: str | None, content: Content | None, now: Callable[[], float]) -> None:
+        self._queue = queue
+        self._lane = lane
+        self._content = content
+        self._now = now
+        self.jids: dict[str, None] = {}
+
+    def once(self) -> Steps[int]:
+        """One pass through all that does not run, in the order in which jobs move from place to place. Answers how many
+        were dropped.
+        """
+        recurring = ("recurring",) if self._lane is None and self._content is None else ()
+        dropped = yield from self.drop_from(*recurring, "in", "depends", "scheduled", "parked")
+        lines = yield from self._lines()
+        return dropped + (yield from self.drop_from(*lines, "front"))
+
+    def _lines(self) -> Steps[list[str]]:
+        if self._lane is not None:
+            return [f"lane:{self._lane}"]
+        filled = yield from all_pages(lambda offset: lanes.read(self._queue, None, offset, now=self._now()))
+        return ["waiting", *(f"lane:{name}" for name, counts in filled.items() if name and counts.waiting)]
+
+    def drop_from(self, *places: str) -> Steps[int]:
+        """Drops what is wanted in these places, and answers how many."""
+        counts: dict[str, looks.Counts] = yield looks.counts([self._queue], now=self._now())
+        dropped = 0
+        for place in places:
+            offset = 0
+            least = 1 if place == "in" else SLICE  # of entries, that are large, one call takes less
+            for _ in range(2 + counts[self._queue].total // least):  # an end, although others fill it meanwhile
+                found: Dropped = yield lanes.drop(
+                    self._queue, place, offset, lane=self._lane, content=self._content, now=self._now()
+                )
+                judged = yield from self._judge(found.unjudged)
+                self.jids.update(dict.fromkeys((*found.jids, *judged)))
+                dropped += found.dropped + len(judged)
+                if found.next_offset < 0:
+                    break
+                offset = max(found.next_offset - len(judged), 0)
+        return dropped
+
+    def _judge(self, jids: Sequence[str]) -> Steps[list[str]]:
+        """Deletes those whose data is equal: of entries and objects only a reader can say so."""
+        content, equal = self._content, list[str]()
+        if content is None:
+            return []
+        for first in range(0, len(jids), _JUDGED):
+            records: list[JobRecord | None] = yield looks.jobs(jids[first : first + _JUDGED], now=self._now())
+            equal += (record.jid for record in records if record and _has(record, content))
+        if not equal:
+            return []
+        found: Dropped = yield lanes.drop_given(self._queue, equal, now=self._now())
+        return found.jids
+
+
+def _has(record: JobRecord, content: Content) -> bool:
+    if record.is_bytes or content.kind == "bytes":
+        return record.is_bytes == (content.kind == "bytes") and record.raw == content.raw
+    try:
+        return _sorted(record.raw) == _sorted(content.raw)
+    except orjson.JSONDecodeError:
+        return False  # of another program: what is no JSON is equal to none
+
+
+def _sorted(raw: bytes) -> bytes:
+    return orjson.dumps(orjson.loads(raw), option=orjson.OPT_SORT_KEYS)

@@ -1,0 +1,345 @@
+"""What other programs push to in:<queue> becomes jobs with the next lease: put's arguments in JSON, or bare data where
+the queue has a klass for it; what is neither is kept with its bytes, among the failed, and read again when asked for.
+"""
+
+import base64
+import json
+import shutil
+import subprocess
+
+import pytest
+
+from supervisor.engine.outcomes import Completed
+
+ANY = bytes(range(256))
+
+
+@pytest.fixture
+def push(server, namespace):
+    def push_entries(*entries, queue="q"):
+        texts = [one if isinstance(one, bytes | str) else json.dumps(one) for one in entries]
+        server.redis.lpush(f"{{{namespace}}}:in:{queue}", *texts)
+
+    return push_entries
+
+
+def broken(client, group="broken"):
+    """In the order in which they were pushed."""
+    return sorted(client.failed(group)[1], key=lambda job: job.jid)
+
+
+# Jobs.
+
+
+def test_an_entry_is_a_job_with_the_next_lease(client, push):
+    push({"klass": "k", "data": {"n": 1}})
+    (lease,) = client.queue("q").lease("w")
+    assert (lease.klass, lease.data, lease.queue, lease.priority, lease.tags) == ("k", {"n": 1}, "q", 0, [])
+    assert lease.complete() is True
+    assert client.job(lease.jid).state == "complete"
+
+
+def test_entries_are_served_in_the_order_in_which_they_were_pushed(client, push):
+    push(*({"klass": "k", "data": i} for i in range(30)))
+    push({"klass": "k", "data": 30})
+    assert [lease.data for lease in client.queue("q").lease("w", 50)] == list(range(31))
+
+
+def test_they_count_before_anybody_has_read_them(client, push):
+    push(*({"klass": "k"} for _ in range(5)))
+    client.queue("q").put("k")
+    counts = client.queue("q").counts()
+    assert (counts.waiting, client.queue("q").length()) == (6, 6)
+    client.queue("q").lease("w")
+    counts = client.queue("q").counts()
+    assert (counts.waiting, counts.running) == (5, 1)
+
+
+def test_all_of_puts_arguments_may_be_given(client, push, clock):
+    client.queue("q").put("k", jid="parent", delay=99)
+    push(
+        {
+            "klass": "k", "data": None, "jid": "j", "priority": -3, "delay": 5, "retries": 2, "timeout": 1.5,
+            "max_deaths": 7, "tags": ["a", "b"],
+            "depends": ["parent"], "on_parent_failure": "run", "lane": "l", "limit": "key",
+            "unique": "u", "expires": 60, "persistent": False, "at_most_once": True,
+        }
+    )  # fmt: skip
+    push({"klass": "k", "jid": "at", "at": clock.now + 7, "unique": True, "persistent": True})
+    assert client.queue("q").lease("w") == []
+    job = client.job("j")
+    assert (job.state, job.due_unix, job.dependencies) == ("depends", clock.now + 5, ["parent"])
+    assert (job.priority, job.retries, job.timeout_s, job.max_deaths) == (-3, 2, 1.5, 7)
+    assert (job.tags, job.on_parent_failure, job.lane, job.limit) == (["a", "b"], "run", "l", "key")
+    assert (job.unique, job.start_by_unix, job.persistent, job.at_most_once) == ("u", clock.now + 60, False, True)
+    job = client.job("at")
+    assert (job.state, job.due_unix, job.unique, job.persistent) == ("scheduled", clock.now + 7, True, True)
+
+
+def test_what_is_null_is_not_given(client, push):
+    push({"klass": "k", "jid": None, "priority": None, "tags": None, "lane": None, "data": None, "data_b64": None})
+    (lease,) = client.queue("q").lease("w")
+    assert (lease.data, lease.lane) == (None, None)
+
+
+def test_a_known_jid_is_moved_as_put_does(client, push):
+    client.queue("r").put("k", 1, jid="j", priority=4)
+    push({"klass": "other", "data": 2, "jid": "j"})
+    (lease,) = client.queue("q").lease("w")
+    assert (lease.jid, lease.klass, lease.data, lease.priority) == ("j", "other", 2, 4)
+
+
+def test_a_jid_that_was_not_given_is_one_that_nobody_has(client, push):
+    push(*({"klass": "k"} for _ in range(3)))
+    jids = [lease.jid for lease in client.queue("q").lease("w", 3)]
+    assert len(set(jids)) == 3
+
+
+def test_entries_stand_behind_what_waits_already_and_have_their_priority(client, push):
+    q = client.queue("q")
+    push({"klass": "k", "jid": "pushed"}, {"klass": "k", "jid": "urgent", "priority": -1})
+    q.put("k", jid="put")
+    assert [lease.jid for lease in q.lease("w", 3)] == ["urgent", "put", "pushed"]
+
+
+def test_a_paused_queue_leaves_them_where_they_are(client, push, server, namespace):
+    client.queue("q").pause()
+    push({"klass": "k"})
+    assert client.queue("q").lease("w") == []
+    assert server.redis.llen(f"{{{namespace}}}:in:q") == 1
+    client.queue("q").unpause()
+    assert len(client.queue("q").lease("w")) == 1
+
+
+def test_a_queue_that_nobody_has_put_into_becomes_known(client, push):
+    push({"klass": "k"}, queue="new")
+    assert len(client.queue("new").lease("w")) == 1
+    assert "new" in client.queues()
+
+
+def test_more_than_a_lease_looks_at_are_all_served(client, push):
+    push(*({"klass": "k", "data": i} for i in range(500)))
+    found = []
+    while leases := client.queue("q").lease("w", 7):
+        found += [lease.data for lease in leases]
+    assert found == list(range(500))
+
+
+# Data, character by character.
+
+EXACT = [
+    "12345678901234567890123456789", "1e400", "0.1000000000000000055511151231257827", "[]", "{}", '[[],{"a":[]}]',
+    '"\\u0000\\ud83d\\ude00 \\/"', "-0", "1.0", "null", "true", '"data"', '{"data": {"klass": "x"}}', '"\\"data\\": 1"',
+    '{"b": 1, "a": 2}', '"' + "x" * 100_000 + '"', "9007199254740993",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", EXACT, ids=lambda text: text[:20])
+def test_the_data_is_what_the_entry_has_character_by_character(client, push, text):
+    push(f'{{"klass": "k", "data": {text}, "priority": 1}}')
+    (lease,) = client.queue("q").lease("w")
+    assert (lease.raw, lease.is_bytes, client.job(lease.jid).raw) == (text.encode(), False, text.encode())
+
+
+def test_space_between_the_parts_is_no_part_of_the_data(client, push):
+    push(' \n{ "data" :\t[1 , 2]  ,\r\n "klass":"k" } ')
+    assert client.queue("q").lease("w")[0].raw == b"[1 , 2]"
+
+
+def test_no_data_is_null(client, push):
+    push({"klass": "k"})
+    assert client.queue("q").lease("w")[0].data is None
+
+
+def test_bytes_come_in_base64(client, push):
+    push({"klass": "k", "data_b64": base64.b64encode(ANY).decode()}, {"klass": "k", "data_b64": ""})
+    first, second = client.queue("q").lease("w", 2)
+    assert (first.data, first.is_bytes, second.data) == (ANY, True, b"")
+
+
+def test_the_data_stays_the_same_through_every_stage(client, push, clock):
+    text = '{"n":12345678901234567890123,"l":[],"o":{}}'
+    push(f'{{"klass": "k", "data": {text}, "jid": "j"}}')
+    q = client.queue("q")
+    for way in (
+        lambda it: it.retry(), lambda it: it.retry(delay=5), lambda it: it.release(), lambda it: it.died("oom"),
+        lambda it: it.fail("g", "m"), lambda it: it.complete(next="q"), lambda it: client.job("j").move("q"),
+    ):  # fmt: skip
+        (lease,) = q.lease("w")
+        assert lease.raw == text.encode()
+        way(lease)
+        client.unfail("g")
+        clock.tick(5)
+    q.lease("w")[0].renew(data={"new": 1})
+    assert client.job("j").data == {"new": 1}
+
+
+# Bare data.
+
+
+def test_bare_entries_run_as_the_klass_of_their_queue(client, push):
+    client.config.set("klass-q", "resize")
+    push(ANY, b"", "a b c", "[1, 2]", b'{"no": "klass"}', b"\xff\xfe")
+    leases = client.queue("q").lease("w", 9)
+    assert [lease.data for lease in leases] == [ANY, b"", b"a b c", b"[1, 2]", b'{"no": "klass"}', b"\xff\xfe"]
+    assert {(lease.klass, lease.is_bytes) for lease in leases} == {("resize", True)}
+
+
+def test_a_klass_may_be_set_for_all_queues(client, push):
+    client.config.set("klass", "any")
+    client.config.set("klass-q", "resize")
+    push(b"x")
+    push(b"x", queue="r")
+    assert [lease.klass for lease in client.lease("w", ["q", "r"], 2)] == ["resize", "any"]
+
+
+def test_an_entry_with_a_klass_is_no_bare_one(client, push):
+    client.config.set("klass-q", "resize")
+    push({"klass": "other", "data": 1})
+    assert client.queue("q").lease("w")[0].klass == "other"
+
+
+# What is no job.
+
+WRONG = {
+    "no JSON": "hello",
+    "half of JSON": '{"klass": "k"',
+    "no object": '["klass", "k"]',
+    "nothing": "",
+    "any bytes": ANY,
+    "deep": "[" * 5000,
+    "a deep object": '{"klass":"k","data":' + "[" * 5000 + "]" * 5000 + "}",
+    "no klass": "{}",
+    "a klass that is no name": '{"klass": 5}',
+    "an empty klass": '{"klass": ""}',
+    "a klass that is too long": json.dumps({"klass": "k" * 65}),
+    "an unknown key": '{"klass": "k", "prio": 1}',
+    "a priority that is none": '{"klass": "k", "priority": "high"}',
+    "half a priority": '{"klass": "k", "priority": 0.5}',
+    "a delay before now": '{"klass": "k", "delay": -1}',
+    "two times": '{"klass": "k", "delay": 1, "at": 1}',
+    "two kinds of data": '{"klass": "k", "data": 1, "data_b64": "eA=="}',
+    "bad base64": '{"klass": "k", "data_b64": "x"}',
+    "tags that are no list": '{"klass": "k", "tags": "t"}',
+    "a tag that is no name": '{"klass": "k", "tags": ["a\\nb"]}',
+    "a lane that is no name": '{"klass": "k", "lane": "a\\nb"}',
+    "a jid that is no name": b'{"klass": "k", "jid": "\xff"}',
+    "a policy that is none": '{"klass": "k", "on_parent_failure": "explode"}',
+    "a wait for itself": '{"klass": "k", "jid": "x", "depends": ["x"]}',
+    "what excludes each other": '{"klass": "k", "persistent": true, "at_most_once": true}',
+    "a flag that is none": '{"klass": "k", "persistent": 1}',
+}
+
+
+@pytest.mark.parametrize("why", WRONG)
+def test_what_is_no_job_is_kept_with_its_bytes_and_holds_up_nobody(client, push, why):
+    entry = WRONG[why]
+    push(entry, {"klass": "k", "jid": "good"})
+    assert [lease.jid for lease in client.queue("q").lease("w", 5)] == ["good"]
+    (job,) = broken(client)
+    assert job.raw == (entry if isinstance(entry, bytes) else entry.encode())
+    assert (job.queue, job.is_bytes, job.failure["group"]) == ("q", True, "broken")
+    assert job.failure["message"].startswith("an entry of in:q is no job: ")
+
+
+def test_it_is_said_why(client, push):
+    push('{"klass": "k", "prio": 1}', "hello", "{}", '{"klass": "k", "retries": -1}')
+    client.queue("q").lease("w")
+    assert [job.failure["message"].partition("no job: ")[2] for job in broken(client)] == [
+        "it has the unknown key prio", "it is not a JSON object", "it has no klass",
+        "retries must be a whole number that is 0 or more",
+    ]  # fmt: skip
+
+
+def test_broken_entries_are_bounded_as_all_that_failed(client, push):
+    client.config.set("failed-history-count", 5)
+    for _ in range(4):
+        push(*("hello" for _ in range(5)))
+        client.queue("q").lease("w", 5)
+    client.sweep()
+    assert client.failed() == {"broken": 5}
+
+
+def test_a_broken_entry_is_read_again_when_its_queue_has_a_klass(client, push):
+    push(b"\xff raw")
+    q = client.queue("q")
+    assert q.lease("w") == []
+    assert client.unfail("broken") == 0
+    assert len(broken(client)) == 1
+    client.config.set("klass-q", "resize")
+    assert client.unfail("broken") == 1
+    (lease,) = q.lease("w")
+    assert (lease.klass, lease.data, broken(client)) == ("resize", b"\xff raw", [])
+
+
+def test_a_broken_entry_may_be_given_a_klass_or_new_data(client, push):
+    push(b"\xff raw", '{"klass": "mail", "prio": 5}')
+    q = client.queue("q")
+    assert q.lease("w") == []
+    first, second = broken(client)
+    assert first.unfail(klass="resize") is True
+    assert second.unfail(data={"to": "x"}) is True
+    leases = {lease.jid: (lease.klass, lease.data) for lease in q.lease("w", 5)}
+    assert leases == {first.jid: ("resize", b"\xff raw"), second.jid: ("mail", {"to": "x"})}
+
+
+def test_what_is_still_broken_stays_as_it_is(client, push):
+    push('{"klass": "k", "prio": 5}')
+    client.queue("q").lease("w")
+    (before,) = broken(client)
+    assert (client.unfail("broken"), before.unfail()) == (0, False)
+    (after,) = broken(client)
+    assert (after.jid, after.raw, after.failure) == (before.jid, before.raw, before.failure)
+
+
+def test_a_good_entry_that_was_failed_by_its_handler_is_an_ordinary_job(client, push):
+    push({"klass": "k", "data": {"n": 1}, "priority": 3})
+    q = client.queue("q")
+    q.lease("w")[0].fail("g", "m")
+    assert client.unfail("g") == 1
+    (lease,) = q.lease("w")
+    assert (lease.data, lease.priority) == ({"n": 1}, 3)
+
+
+def test_an_entry_cannot_come_into_being_twice(client, push, server, namespace):
+    """Taken in and deleted in one step."""
+    push(*({"klass": "k", "jid": f"j{i}"} for i in range(40)))
+    client.settle([Completed(lease) for lease in client.queue("q").lease("w", 10)])
+    assert server.redis.llen(f"{{{namespace}}}:in:q") == 40 - 26
+    assert client.queue("q").counts().waiting == 30
+
+
+# Other programs.
+
+
+def test_redis_cli_pushes_as_the_documents_say(client, server, namespace):
+    program = shutil.which("redis-cli") or shutil.which("valkey-cli")
+    if program is None:
+        pytest.skip("there is no redis-cli")
+    entry = '{"klass": "email.send", "data": {"to": "ann@example.com"}}'
+    subprocess.run(
+        [program, "-s", str(server.socket), "LPUSH", f"{{{namespace}}}:in:q", entry],
+        check=True, capture_output=True, timeout=10,
+    )  # fmt: skip
+    (lease,) = client.queue("q").lease("w")
+    assert (lease.klass, lease.data) == ("email.send", {"to": "ann@example.com"})
+
+
+NODE = """
+const [path, key, entry] = process.argv.slice(1);
+const socket = require("net").connect(path, () => {
+  const parts = ["LPUSH", key, entry];
+  socket.write(`*${parts.length}\\r\\n` + parts.map((p) => `$${Buffer.byteLength(p)}\\r\\n${p}\\r\\n`).join(""));
+});
+socket.on("data", () => socket.end());
+"""
+
+
+def test_node_pushes_as_the_documents_say(client, server, namespace):
+    program = shutil.which("node")
+    if program is None:
+        pytest.skip("there is no node")
+    entry = json.dumps({"klass": "email.send", "data": {"to": "Zoë"}}, ensure_ascii=False)
+    arguments = [program, "-e", NODE, str(server.socket), f"{{{namespace}}}:in:q", entry]
+    subprocess.run(arguments, check=True, capture_output=True, timeout=30)
+    assert client.queue("q").lease("w")[0].data == {"to": "Zoë"}

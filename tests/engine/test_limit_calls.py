@@ -1,0 +1,96 @@
+"""Limits as they are set and shown. What they do to jobs is in test_limits.py."""
+
+import asyncio
+
+import pytest
+
+from supervisor.engine.aio import AsyncClient
+from supervisor.engine.limits import Limit, checked_rate
+
+
+@pytest.mark.parametrize(
+    ("text", "starts", "per_ms", "shown"),
+    [
+        ("10/s", 10, 1000, "10/s"),
+        ("100/m", 100, 60_000, "100/m"),
+        ("5/h", 5, 3_600_000, "5/h"),
+        ("1000/d", 1000, 86_400_000, "1000/d"),
+        ("3/10s", 3, 10_000, "3/10s"),
+        ("1/ms", 1, 1, "1/ms"),
+        ("7/250ms", 7, 250, "7/250ms"),
+        ("7/1500ms", 7, 1500, "7/1500ms"),
+        ("10/1s", 10, 1000, "10/s"),
+        ("10/60s", 10, 60_000, "10/m"),
+        ("10/90m", 10, 5_400_000, "10/90m"),
+        ("10000/30d", 10_000, 2_592_000_000, "10000/30d"),
+        ("1/24h", 1, 86_400_000, "1/d"),
+    ],
+)
+def test_a_rate_is_starts_per_time(client, text, starts, per_ms, shown):
+    assert checked_rate(text) == (starts, per_ms)
+    assert client.limit("k", rate=text).rate == shown
+    assert client.limit("k").rate == shown
+
+
+def test_a_limit_keeps_what_is_not_given(client):
+    assert client.limit("k") == Limit("k", None, None, 0, 0)
+    assert client.limits() == {}
+    assert client.limit("k", running=5) == Limit("k", 5, None, 0, 0)
+    assert client.limit("k", rate="10/s") == Limit("k", 5, "10/s", 0, 0)
+    assert client.limit("k", running=0) == Limit("k", 0, "10/s", 0, 0)
+    assert client.limit("k") == Limit("k", 0, "10/s", 0, 0)
+
+
+def test_limits_are_listed_in_the_order_in_which_they_were_set_first(client, clock):
+    for key in ("z", "a", "m"):
+        client.limit(key, running=1)
+        clock.tick(1)
+    client.limit("z", running=2)
+    assert list(client.limits()) == ["z", "a", "m"]
+    assert client.limits()["z"].running == 2
+
+
+def test_more_limits_than_one_page_has_are_all_listed(client):
+    for i in range(1003):
+        client.limit(f"k-{i}", running=i)
+    assert len(client.limits()) == 1003
+
+
+def test_a_limit_shows_what_runs_and_what_waits_for_it(client):
+    q = client.queue("q")
+    client.limit("k", running=2)
+    q.put_many({"klass": "k", "limit": "k", "jid": jid} for jid in "abcde")
+    assert len(q.lease("w", 5)) == 2
+    assert client.limit("k") == Limit("k", 2, None, 2, 3)
+    counts = q.counts()
+    assert (counts.waiting, counts.running, counts.parked, q.length()) == (0, 2, 3, 0)
+    assert [(job.jid, job.state, job.parked) for job in q.jobs("parked")] == [(j, "waiting", True) for j in "cde"]
+
+
+def test_a_limit_is_lifted_once(client):
+    client.limit("k", running=0)
+    client.queue("q").put("k", jid="a", limit="k")
+    assert client.queue("q").lease("w") == []
+    assert client.unlimit("k") is True
+    assert client.unlimit("k") is False
+    assert client.limits() == {}
+    assert [lease.jid for lease in client.queue("q").lease("w")] == ["a"]
+
+
+def test_the_async_client_sets_the_same(server, namespace, clock):
+    async def main():
+        async with AsyncClient(server.url, namespace, clock) as client:
+            assert await client.limit("k", 1, "5/m") == Limit("k", 1, "5/m", 0, 0)
+            assert list(await client.limits()) == ["k"]
+            assert await client.unlimit("k") is True
+            lane = client.queue("q").lane("l")
+            await lane.weight(3)
+            await lane.pause()
+            assert await lane.add("k", jid="a") is True
+            assert await lane.put_many([{"klass": "k", "jid": "b"}]) == ["b"]
+            counts = await lane.counts()
+            assert (counts.waiting, counts.weight, counts.paused, await lane.length()) == (2, 3, True, 2)
+            await lane.unpause()
+            assert [lease.lane for lease in await client.queue("q").lease("w", 5)] == ["l", "l"]
+
+    asyncio.run(main())

@@ -1,0 +1,83 @@
+"""Handlers after which something follows, or does not."""
+
+import os
+
+import menu
+from supervisor import Fail, Retry, handler
+
+
+def _say(job):
+    """Do with the job what its data says; answers the jids of what is to follow."""
+    told = job.data
+    jids = [job.put(queue, klass, data, **options) for queue, klass, data, options in told.get("put", ())]
+    if "next" in told:
+        job.next(**told["next"])
+    return jids
+
+
+def _end(job, jids):
+    match job.data.get("end") if job.attempt <= job.data.get("times", 1) else None:
+        case "raise":
+            raise RuntimeError("not this time")
+        case "retry":
+            raise Retry(0)
+        case "fail":
+            raise Fail("no")
+        case "die":
+            os._exit(3)
+    return jids
+
+
+@handler
+def after(job):
+    """data["put"]: queue, klass, data, options of each; data["next"]; data["end"]: how, on so many first `times`."""
+    menu.enter(job)
+    return _end(job, _say(job))
+
+
+@handler
+async def after_coroutine(job):
+    menu.enter(job)
+    job.progress(0.5, "half")
+    return _end(job, _say(job))
+
+
+@handler
+def bytes_after(job):
+    """Puts the bytes that it has got, and as many of its own as data's length says."""
+    menu.enter(job)
+    return [job.put("other", "good.digest", job.raw), job.put("other", "good.digest", b"\xff" * 20_000_000)]
+
+
+@handler
+def large_after(job):
+    """Puts a job of so many bytes. data: how many."""
+    menu.enter(job)
+    return job.put("waits", "good.digest", b"\xff" * job.data)
+
+
+@handler
+def pass_on(job):
+    """Goes on with other bytes."""
+    menu.enter(job)
+    job.next("other", bytes(reversed(job.raw)))
+
+
+@handler
+def bad_arguments(job):
+    """What is answered for calls that are wrong: the messages, in their order."""
+    menu.enter(job)
+    said = []
+    for call in (
+        lambda: job.put("", "k"),
+        lambda: job.put("q", "k", object()),
+        lambda: job.put("q", "k", tries=3),
+        lambda: job.next("q", delay=-1),
+        lambda: job.progress(2),
+        lambda: job.progress(0.5, 5),
+    ):
+        try:
+            call()
+        except (TypeError, ValueError) as error:
+            said.append(str(error))
+    return said

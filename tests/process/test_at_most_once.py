@@ -1,0 +1,158 @@
+"""At-most-once: what has started once never starts again, whoever is killed, whenever; and no job is lost over it."""
+
+import os
+import signal
+from collections import Counter
+
+import pytest
+from watched import FULL, Killer
+
+KILLS = 200 if FULL else 50
+
+
+def finish(stage, *pools, **left):
+    assert [pool.drain() for pool in pools] == [0] * len(pools)
+    stage.assert_nothing_left(**left)
+
+
+def put_once(stage, **options):
+    """By the job's own option, for a handler that knows nothing of it."""
+    return stage.queue.put("good.nap", 30, at_most_once=True, **options)
+
+
+@pytest.mark.parametrize("by_handler", [False, True])
+def test_one_whose_child_dies_has_failed(stage, by_handler):
+    pool = stage.start(processes=1).wait_ready()
+    jid = stage.queue.put("watch.once", 30) if by_handler else put_once(stage)
+    (start,) = stage.wait_for_starts(jid)
+    os.kill(start.pid, signal.SIGKILL)
+    pool.wait_for("job.died", jid=jid, state="failed")
+    job = stage.client.job(jid)
+    assert (job.state, job.failure["group"], job.at_most_once) == ("failed", "died:SIGKILL", True)
+    finish(stage, pool)
+
+
+def test_one_that_raises_has_failed_whatever_its_retries(stage):
+    pool = stage.start(processes=1).wait_ready()
+    jid = stage.queue.put("watch.once_and_raise", retries=5)
+    pool.wait_for("job.failed", jid=jid)
+    assert stage.client.job(jid).failure["group"] == "RuntimeError"
+    assert len(stage.ledger.starts(jid)) == 1
+    finish(stage, pool)
+
+
+@pytest.mark.parametrize("signo", [signal.SIGTERM, signal.SIGQUIT])
+def test_one_that_a_drain_ends_has_failed_as_interrupted(stage, signo):
+    pool = stage.start(processes=1, drain_timeout="0s").wait_ready()
+    jid = put_once(stage)
+    stage.wait_for_starts(jid)
+    pool.send(signo)
+    assert pool.wait() == 0
+    assert stage.client.job(jid).failure["group"] == "interrupted"
+    second = stage.start(processes=1).wait_ready()
+    stage.wait_until_ended([stage.queue.put("good.noop")])
+    assert len(stage.ledger.starts(jid)) == 1
+    finish(stage, second)
+
+
+def test_one_whose_zygote_is_killed_has_failed(stage):
+    pool = stage.start(processes=1).wait_ready()
+    jid = put_once(stage)
+    stage.wait_for_starts(jid)
+    os.kill(pool.zygote_pid, signal.SIGKILL)
+    stage.wait_until_settled([jid])
+    assert stage.client.job(jid).failure["group"] == "interrupted"
+    stage.wait_until_ended([stage.queue.put("good.noop")])
+    assert len(stage.ledger.starts(jid)) == 1
+    finish(stage, pool)
+
+
+def test_one_whose_master_is_killed_has_failed_as_lost(stage):
+    stage.config(grace=0.3)
+    first = stage.start(processes=1, lease_ttl="1s").wait_ready()
+    jid = put_once(stage)
+    stage.wait_for_starts(jid)
+    first.send(signal.SIGKILL)
+    first.wait()
+    second = stage.start(processes=1, lease_ttl="1s").wait_ready()
+    stage.wait_until_settled([jid])
+    assert stage.client.job(jid).failure["group"] == "died:lost"
+    assert len(stage.ledger.starts(jid)) == 1
+    stage.client.deregister(first.worker)
+    finish(stage, second)
+
+
+def test_what_has_not_started_is_handed_back_in_a_drain_and_runs_elsewhere(stage):
+    first = stage.start(processes=1, jobs_per_child=0, drain_timeout="10s").wait_ready()
+    gate = stage.gate("gate")
+    stage.wait_for_starts(stage.queue.put("good.hold", gate))
+    jids = [stage.queue.put("watch.once", 0) for _ in range(20)]
+    first.send(signal.SIGTERM)
+    first.wait_for("master.draining")
+    second = stage.start(processes=1, jobs_per_child=0).wait_ready()
+    stage.wait_until_ended(jids)
+    assert stage.states(jids) == ["complete"] * 20
+    stage.open_gate(gate)
+    assert first.wait() == 0
+    finish(stage, second)
+
+
+def test_they_are_run_one_by_one_without_being_leased_in_vain(stage, measured):
+    """None waits at a busy child, and none is leased to be handed back again and again."""
+    pool = stage.start(processes=2, jobs_per_child=0).wait_ready()
+    stage.wait_until_ended([stage.queue.put("good.noop") for _ in range(20)])
+    jids = [stage.queue.put("watch.once", 0.02) for _ in range(60)]
+    stage.wait_until_ended(jids)
+    assert stage.states(jids) == ["complete"] * 60
+    handed_back = sum(event["count"] for event in pool.find("lease.returned"))
+    measured(f"60 at-most-once jobs after short ones: {handed_back} handed back")
+    assert handed_back < 60  # those of the first grant, at the most: nobody knew of their kind
+    finish(stage, pool)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400 if FULL else 150)
+@pytest.mark.parametrize("jobs_per_child", [1, 0])
+def test_killed_at_any_point_none_ever_starts_twice(stage, jobs_per_child, measured):
+    """Children, zygotes, masters, in drains, at any moment of a start. TEST_FULL=1: 200 kills."""
+    stage.config(grace=0.3)
+
+    def start():
+        return stage.start(processes=2, lease_ttl="1s", jobs_per_child=jobs_per_child, drain_timeout="0s")
+
+    killer = Killer(stage, start, seed=7 + jobs_per_child).fill(2)
+    for pool in killer.pools:
+        pool.wait_ready()
+    jids, drains = [], 0
+    while len(killer.killed) + drains < KILLS:
+        while stage.queue.length() < 12:
+            jids.append(stage.queue.put("watch.once", killer.draw.choice((0, 0, 0.005, 0.02))))
+        stage.let_time_pass(killer.draw.uniform(0.0, 0.06))
+        what = killer.draw.choices(("last", "child", "zygote", "master", "drain"), (50, 30, 6, 6, 8))[0]
+        if what == "last":
+            started = stage.ledger.starts()[-1:]
+            killer.kill_running(started[0].pid if started else 0)
+            continue
+        if what != "drain":
+            killer.kill(what)
+            continue
+        pool = killer.draw.choice(killer.pools)
+        if pool.find("child.ready"):
+            pool.send(signal.SIGTERM)
+            stage.let_time_pass(killer.draw.uniform(0.0, 0.02))
+            if killer.draw.random() < 0.3:
+                killer.kill("child", pool)
+            pool.wait()
+            killer.pools[killer.pools.index(pool)] = start()
+            drains += 1
+    stage.wait_until_settled(jids, 60)
+    states = Counter(stage.states(jids))
+    groups = Counter(job.failure["group"] for job in stage.client.jobs(*jids[:1000]) if job.state == "failed")
+    starts = Counter(start.jid for start in stage.ledger.starts())
+    measured(f"{killer.counts()} killed, {drains} drained; {dict(states)}, {dict(groups)}")
+    assert {jid: n for jid, n in starts.items() if n > 1} == {}
+    assert set(states) <= {"complete", "failed"}
+    assert states["complete"] <= len(starts) <= len(jids)
+    assert set(groups) <= {"interrupted", "died:SIGKILL", "died:lost"}
+    killer.forget_dead()
+    finish(stage, *killer.pools, directories=True)
