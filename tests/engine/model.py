@@ -39,6 +39,7 @@ class Model:
         self.limits: dict[str, Limit] = {}
         self.looks: dict[str, dict[str, int]] = {}  # per queue when a lease is to look at what is parked under a limit
         self.claims: dict[tuple[str, Any], str] = {}  # by queue and claim the job that has it
+        self.taken_back: list[tuple[str, int]] = []  # starts, by limit, that were none
         self.starting: list[str] = []  # the limits whose jobs are just being leased
         self.passed: set[str] = set()  # what stays where it is in this lease
         self.freed: Sequence[str] | None = None
@@ -442,7 +443,7 @@ class Model:
 
     def _is_due(self, key: str, when: int) -> bool:
         """A time that the clock has left behind, by going back, is none."""
-        return when <= self.now or self.now + (self._limit(key).per or 0) < when < WHEN_FREE
+        return when <= self.now or self.now + 2 * (self._limit(key).per or 0) < when < WHEN_FREE
 
     def _bring_back_under(self, key: str, queue: str, most: int) -> int:
         turns, lanes, back, wanted = self._limit(key).line(queue), self.lanes_of(queue), 0, most
@@ -745,7 +746,16 @@ class Model:
         if job.started or job.once:
             self._die(job, "lost")
         else:
-            self._to_front(job)
+            self._back_unstarted(job)
+
+    def _back_unstarted(self, job: Job) -> None:
+        """To the front, as if it had not been leased."""
+        self._to_front(job)
+        if job.limit and self._limit(job.limit).starts is not None:
+            self._limit(job.limit).take_back(job.popped_at)
+            self.taken_back.append((job.limit, job.popped_at))
+            self._look_again(job.limit)
+        job.watched = job.watched or self.start_by(job) is not None
 
     def _die(self, job: Job, reason: str) -> str:
         """A death: to the front at once, later with a delay, at last among the failed."""
@@ -811,8 +821,10 @@ class Model:
         for job in held:
             if job.once:
                 self._fail(job, "interrupted")
-            else:
+            elif job.started:
                 self._to_front(job)
+            else:
+                self._back_unstarted(job)
         self.cursors.pop(worker, None)
         self.seen.pop(worker, None)
         return len(held)
@@ -917,8 +929,10 @@ class Model:
         job.interruptions += started
         if job.once and started:
             self._fail(job, "interrupted")
-        else:
+        elif started:
             self._to_front(job)
+        else:
+            self._back_unstarted(job)
 
     def died(self, hold: Hold, reason: str) -> str:
         return self._die(self._held(hold), reason)

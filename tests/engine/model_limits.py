@@ -34,11 +34,18 @@ class Limit:
         if back <= 0:
             return now + self.per
         before = self.begun[-back] if len(self.begun) >= back else None
-        return before + self.per if before is not None and now - self.per < before <= now else 0
+        return before + self.per if before is not None and now - self.per < before < now + self.per else 0
 
     def start(self, now: int) -> None:
         if self.starts is not None:
             self.begun = [*self.begun, now][-self.starts :]
+
+    def take_back(self, at: int) -> None:
+        """What was leased then has not started."""
+        if at in self.begun:
+            self.begun.reverse()
+            self.begun.remove(at)
+            self.begun.reverse()
 
     def line(self, queue: str) -> Turns:
         return self.lines.setdefault(queue, Turns())

@@ -466,7 +466,9 @@ class Machine(RuleBasedStateMachine):
             assert self.model.in_use(key) <= limit.running
         if limit.starts is not None:
             self.starts.setdefault(key, []).append(self.model.now)
-            assert sum(at > self.model.now - limit.per for at in self.starts[key]) <= limit.starts
+            none = [at for of, at in self.model.taken_back if of == key]
+            lately = [at for at in self.starts[key] if at > self.model.now - limit.per]
+            assert len(lately) - sum(at > self.model.now - limit.per for at in none) <= limit.starts
 
     @operation(when="at_hand")
     def sweep(self):

@@ -204,11 +204,12 @@ function moves.hand_back(jid, worker, certain)
   local _, owner = owner_of(rec or {})
   place(P .. "held:" .. worker, jid, false)
   if owner ~= worker or rec.state ~= "running" then return false end
+  local has_started = rec.started and not certain
   moves.leave(rec)
   if moves.is_once(rec) and not certain then
     moves.fail_interrupted(rec, worker)
   else
-    moves.was_not_started(rec)
+    if not has_started then moves.was_not_started(rec) end
     moves.to_front(rec)
   end
   return true
