@@ -21,7 +21,7 @@ examples:
   leasehold limit api:stripe
   leasehold limit api:stripe --running 5 --rate 10/s
   leasehold limit api:stripe --running 0       # nothing new starts
-  leasehold limit api:stripe --remove
+  leasehold limit api:stripe --remove          # or one half of it: --remove rate
 
 For all jobs that were put with this --limit, over all queues and supervisors. --rate: starts per time, like 10/s,
 100/m, 5/h, 1000/d, 3/10s, never more in any such time. A job whose limit is used up is parked and holds up nobody."""
@@ -33,7 +33,14 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("key", metavar="KEY", nargs="?", help="this one alone")
     parser.add_argument("--running", metavar="N", help="at most so many run at once")
     parser.add_argument("--rate", metavar="RATE", help="at most so many start in a time")
-    parser.add_argument("--remove", action="store_true", help="take the limit off")
+    parser.add_argument(
+        "--remove",
+        metavar="HALF",
+        nargs="?",
+        const="",
+        choices=("", "running", "rate"),
+        help="take the limit off, or one half of it: running, rate",
+    )
     add_json(parser, "a list of limits; or one")
     add_connection(parser)
 
@@ -41,14 +48,15 @@ def add(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """List them, or show, set or remove one."""
     changes = args.running is not None or args.rate is not None
-    if args.remove and (changes or args.json):
+    removes = args.remove is not None
+    if removes and (changes or args.json):
         raise UsageError("--remove stands alone with KEY")
-    if (args.remove or changes) and args.key is None:
+    if (removes or changes) and args.key is None:
         raise UsageError("KEY is missing: which limit?")
     running = None if args.running is None else within("--running", args.running, 0, 2**53)
     if args.key is None:
         return _list(args)
-    if args.remove:
+    if removes:
         return _remove(args)
     with connect(args) as client, arguments():
         limit = client.limit(args.key, running=running, rate=args.rate)
@@ -75,9 +83,10 @@ def _list(args: argparse.Namespace) -> int:
 
 def _remove(args: argparse.Namespace) -> int:
     with connect(args) as client, arguments():
-        if not client.unlimit(args.key):
+        if not client.unlimit(args.key, args.remove or None):
             raise Refusal(f"there is no limit {args.key}{near(args.key, client.limits())}")
-    say(f"{args.key} is not limited any more")
+        limit = client.limit(args.key)
+    say(_words(limit) if args.remove else f"{args.key} is not limited any more")
     return 0
 
 

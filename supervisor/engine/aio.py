@@ -404,9 +404,9 @@ class AsyncClient:
             await self.ask(limits.limit, key, running, rate)
         return (await self.run(limits.read(key)))[key]
 
-    async def unlimit(self, key: str) -> bool:
+    async def unlimit(self, key: str, half: str | None = None) -> bool:
         """As Client.unlimit."""
-        return await self.ask(limits.unlimit, key)
+        return await self.ask(limits.unlimit, key, half)
 
     async def limits(self) -> dict[str, Limit]:
         """As Client.limits."""
@@ -537,9 +537,10 @@ class AsyncQueue:
 
     async def lanes(self) -> dict[str, LaneCounts]:
         """As Queue.lanes."""
-        return await self._client.follow(
+        found = await self._client.follow(
             steps.all_pages(lambda offset: lanes.read(self.name, None, offset, now=self._client.clock()))
         )
+        return dict(sorted(found.items()))
 
     async def stats(self, date: datetime.date | str | float | None = None) -> Stats:
         """As Queue.stats."""

@@ -11,6 +11,7 @@ import orjson
 from supervisor.engine.keys import checked_name
 
 DATA_BYTES = 256 * 1024 * 1024
+PROGRESS_CHARS = 1000
 EXACT_INT = 2**53  # Redis keeps scores, and Lua all numbers, as doubles
 # orjson would write these in forms of its own, and they would not come back as what they were.
 _ONLY_JSON = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
@@ -50,6 +51,16 @@ def checked_number(argument: str, value: object) -> float:
     """The value, if it is a finite number. Raises TypeError or ValueError naming the argument."""
     milliseconds(argument, value)
     return value  # type: ignore[return-value]  # just checked
+
+
+def checked_progress(fraction: object, text: object) -> tuple[float, str]:
+    """How far a job is, from 0 to 1, and a word about it. Raises TypeError or ValueError naming the argument."""
+    if not 0 <= checked_number("fraction", fraction) <= 1:
+        raise ValueError(f"fraction must be from 0 to 1: {fraction!r}")
+    words = checked_text("text", text)
+    if len(words) > PROGRESS_CHARS:
+        raise ValueError(f"text must have at most {PROGRESS_CHARS} characters, not {len(words)}")
+    return float(fraction), words  # type: ignore[arg-type]  # just checked
 
 
 def checked_each(argument: str, values: object, each: str) -> Iterable[Any]:

@@ -259,7 +259,8 @@ class Client:
         """Leases up to `count` (at most 1,000) jobs for `ttl` seconds (default: the queue's heartbeat). `queues` may be
         globs (`email-*`) and exclusions (`!email-bulk`), of which 1,000 queues are served at a time; `order` is strict
         (as listed), round-robin (going on where the worker's last lease stopped), random or weighted (`high:3`). With
-        `block`, waits up to so many seconds for the first job.
+        `block`, waits up to so many seconds for the first job; without, it may give none where it has met many that
+        may not start now: it looks at 16 more than are wanted, and the next call goes on.
         """
         wanted = Queues(queues, order)
         deadline_at, woken = times.monotonic() + checked_wait_s("block", block), False
@@ -435,9 +436,9 @@ class Client:
             self.ask(limits.limit, key, running, rate)
         return (self.run(limits.read(key)))[key]
 
-    def unlimit(self, key: str) -> bool:
-        """Takes a limit off: what it has held up starts. False if there was none."""
-        return self.ask(limits.unlimit, key)
+    def unlimit(self, key: str, half: str | None = None) -> bool:
+        """Takes a limit off, or only its "running" or its "rate": what that has held up starts. False if there was none."""
+        return self.ask(limits.unlimit, key, half)
 
     def limits(self) -> dict[str, Limit]:
         """All limits that are set, in the order in which they were set first."""
@@ -547,8 +548,8 @@ class Queue:
         return self._client.lease(worker, [self.name], count, ttl, block=block)
 
     def jobs(self, state: str, offset: int = 0, count: int = 25) -> Sequence[Job | RecurringJob]:
-        """The jobs in a state (waiting, running, stalled, scheduled, depends, complete, failed), or what comes again
-        (recurring): up to `count`, at most 1,000, from `offset` on.
+        """The jobs in a state (waiting, running, stalled, scheduled, depends, parked, complete, failed), or what comes
+        again (recurring): up to `count`, at most 1,000, from `offset` on.
         """
         if state == "recurring":
             found = self._client.run(looks.recurring_in(self.name, offset, count))
@@ -577,8 +578,8 @@ class Queue:
 
     def delete(self, running: Literal["finish", "stop"] = "finish") -> Deleted:
         """Drops everything in the queue that does not run, what recurs included; what runs ends in peace, or is
-        cancelled ("stop"). Complete and failed jobs stay. A queue in which nothing is left is forgotten. Several round
-        trips; what is put meanwhile may be left.
+        cancelled ("stop"), as persistent jobs are. Complete and failed jobs stay. A queue in which nothing is left is
+        forgotten. Several round trips; what is put meanwhile may be left.
         """
         return self._client.follow(steps.delete(self.name, None, running, self._client.clock))
 
@@ -590,9 +591,10 @@ class Queue:
         """The lanes in which something lies, or that were weighed or paused, by name; "" is that of the jobs without
         one.
         """
-        return self._client.follow(
+        found = self._client.follow(
             steps.all_pages(lambda offset: lanes.read(self.name, None, offset, now=self._client.clock()))
         )
+        return dict(sorted(found.items()))
 
     def stats(self, date: datetime.date | str | float | None = None) -> Stats:
         """How long jobs waited and ran on a UTC day (default: today), and what became of them."""

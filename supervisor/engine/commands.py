@@ -13,7 +13,16 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from supervisor import clock
 from supervisor.engine import scripts
-from supervisor.engine.checks import EXACT_INT, UNSET, checked_int, checked_text, milliseconds, to_json, to_new_data
+from supervisor.engine.checks import (
+    EXACT_INT,
+    UNSET,
+    checked_int,
+    checked_progress,
+    checked_text,
+    milliseconds,
+    to_json,
+    to_new_data,
+)
 from supervisor.engine.jobs import MOST_TAGS, LeaseRecord, NewJob
 from supervisor.engine.keys import GROUP_BYTES, checked_name
 from supervisor.engine.orders import Queues, checked_order
@@ -143,8 +152,11 @@ def renew(
     checked_batch("entries", entries)
     args: list[Argument] = [now_ms(now), checked_name("worker", worker), _ttl(ttl_s)]
     for jid, token, started, data, progress in entries:
-        fraction, text = ("", "") if progress is None else (repr(progress[0]), progress[1])
-        args += (jid, token, "1" if started else "", *to_new_data("data", data), fraction, text)
+        said: tuple[Argument, ...] = ("", "")
+        if progress is not None:
+            fraction, text = checked_progress(*progress)
+            said = repr(fraction), text
+        args += (jid, token, "1" if started else "", *to_new_data("data", data), *said)
     return Command(scripts.RENEW, tuple(args), _parse_renewals)
 
 

@@ -7,6 +7,8 @@ import json
 import re
 from json.decoder import scanstring  # type: ignore[attr-defined]  # what every decoder of objects calls
 
+import orjson
+
 _SPACE = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
 
@@ -21,8 +23,18 @@ def payload_of(kind: bytes, stored: bytes) -> tuple[bytes, bool]:
     try:
         value, is_base64 = _value(stored.decode())
         return (base64.b64decode(json.loads(value), validate=True), True) if is_base64 else (value.encode(), False)
-    except (ValueError, IndexError, RecursionError):
+    except RecursionError:
+        return _deep_value(stored), False
+    except (ValueError, IndexError):
         return stored, False
+
+
+def _deep_value(stored: bytes) -> bytes:
+    """The data of an entry that is nested deeper than this interpreter can follow; another decoder can."""
+    try:
+        return orjson.dumps(orjson.loads(stored).get("data"))
+    except ValueError:
+        return stored
 
 
 def _value(text: str) -> tuple[str, bool]:

@@ -114,8 +114,8 @@ class Lease(LeaseRecord):
     ) -> bool:
         """Ends the job, or sends it on into the queue `next`, after `delay` seconds and the jobs of `depends`. `data`
         replaces its data; a result is kept of a job that ends. `then` are jobs put in the same step, dicts of put's
-        arguments and a queue. True for exactly
-        one caller; False if the lease is lost. Raises DependencyError if the job would wait for itself.
+        arguments and a queue. True for exactly one caller; False if the lease is lost. Raises DependencyError if it or
+        one of `then` would wait for itself, LeaseholdError if it is persistent.
         """
         return _completed(self, self._settle(Completed(self, result, data, next, delay, depends, then)))
 

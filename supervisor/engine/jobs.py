@@ -46,9 +46,7 @@ class PutOptions(TypedDict, total=False):
     on_parent_failure: str  # what a failure or cancellation of one of those means: wait (default), fail or run
     lane: str | None  # whose share of the queue it is of: lanes with work have their turns, by weight
     limit: str | None  # it starts only where this limit has room
-    unique: (
-        bool | str | None
-    )  # while a job of this key (True: of the same klass and data) has not ended, no other is put
+    unique: bool | str | None  # a key (True: klass and data as put now) that no other job has until this one ends
     expires: float | None  # seconds from now within which it must have started, else it fails in group expired
     persistent: bool | None  # it has no end: whatever ends a run of it, another worker gets it
     at_most_once: bool | None  # it is never started twice: whatever else than its own end ends it fails it
@@ -122,12 +120,17 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, str | int]:
     if "expires" in options:
         fields["expires"] = "" if options["expires"] is None else milliseconds("expires", options["expires"], least=0)
     if "persistent" in options:
-        fields["persistent"] = "1" if checked_flag("persistent", options["persistent"]) else "0"
+        fields["persistent"] = _flag("persistent", options["persistent"])
     if "at_most_once" in options:
-        fields["once"] = "1" if checked_flag("at_most_once", options["at_most_once"]) else "0"
+        fields["once"] = _flag("at_most_once", options["at_most_once"])
     if fields.get("persistent") == fields.get("once") == "1":
         raise ValueError("persistent and at_most_once exclude each other: True")
     return fields
+
+
+def _flag(name: str, value: object) -> str:
+    """As it is stored; "" for None, which leaves the choice to the default, or to the handler."""
+    return "" if value is None else "1" if checked_flag(name, value) else "0"
 
 
 def _checked_claim(unique: object) -> str:

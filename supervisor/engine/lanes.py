@@ -19,7 +19,8 @@ SLICE: Final = 250  # jobs in one call: some milliseconds in which Redis does no
 @dataclass(frozen=True, slots=True)
 class LaneCounts:
     """How many jobs of a lane are in each state; `parked`: their limit is used up. `weight`: how many starts it has for
-    each one of a lane of weight 1. `paused`: nothing new starts from it.
+    each one of a lane of weight 1. `paused`: nothing new starts from it. Of what runs in the queue, and of what was
+    handed back, 10,000 each are looked at.
     """
 
     waiting: int
@@ -63,7 +64,7 @@ def read(
     queue: str, lane: str | None = None, offset: int = 0, count: int = MOST, *, now: float | None = None
 ) -> Command[dict[str, LaneCounts]]:
     """One lane, whether there is one or not; else up to `count` (0 to 1,000) of those in which something lies, or that
-    were set up, in the order of their names, from `offset` on. "" is that of the jobs without one.
+    were set up, from `offset` on. "" is that of the jobs without one.
     """
     wanted = "" if lane is None else f"={checked_name('lane', lane)}"
     page = checked_int("offset", offset, 0), checked_int("count", count, 0, MOST)

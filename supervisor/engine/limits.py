@@ -12,6 +12,7 @@ from supervisor.engine.commands import MOST, Command, now_ms
 from supervisor.engine.keys import checked_name
 
 MOST_STARTS: Final = 10_000
+HALVES: Final = ("running", "rate")  # of a limit
 _MOST_PER_MS = 30 * 86_400_000
 _UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _RATE = re.compile(r"([0-9]{1,9})/([0-9]{1,10})?(ms|s|m|h|d)")
@@ -46,9 +47,11 @@ def limit(key: str, running: int | None = None, rate: str | None = None, *, now:
     return Command(scripts.LIMIT, (now_ms(now), checked_name("key", key), most, starts, per_ms), bool)
 
 
-def unlimit(key: str, *, now: float | None = None) -> Command[bool]:
-    """Takes a limit off; what it held up starts. Answers False if there was none."""
-    return Command(scripts.UNLIMIT, (now_ms(now), checked_name("key", key)), bool)
+def unlimit(key: str, half: str | None = None, *, now: float | None = None) -> Command[bool]:
+    """Takes a limit off, or only one of HALVES; what it held up starts. Answers False if there was none."""
+    if half is not None and half not in HALVES:
+        raise ValueError(f"half must be running or rate: {half!r:.100}")
+    return Command(scripts.UNLIMIT, (now_ms(now), checked_name("key", key), half or ""), bool)
 
 
 def checked_rate(value: object) -> tuple[int, int]:

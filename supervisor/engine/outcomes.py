@@ -21,6 +21,8 @@ from supervisor.engine.jobs import MOST_PARENTS, NewJob, new_job
 from supervisor.engine.keys import checked_name
 
 RESULT_BYTES = 64 * 1024
+#: They are put in one step with the completion, in which Redis does nothing else.
+MOST_FOLLOWERS: Final = 1000
 _DEATH_REASON = re.compile(r"SIG[A-Z0-9+]{1,12}|exit-\d{1,3}|timeout|memory|oom|lost|boot")
 
 
@@ -64,11 +66,12 @@ class Completed:
         if len(result) > RESULT_BYTES:
             raise ValueError(f"result must have at most {RESULT_BYTES} bytes as JSON, not {len(result)}")
         lease = self.lease.jid, self.lease.token
-        followers = [
-            argument
-            for one in checked_each("then", self.then, "dicts of put's arguments")
-            for argument in ("follow", *_follower(one).arguments)
-        ]
+        puts = [_follower(one) for one in checked_each("then", self.then, "dicts of put's arguments")]
+        if len(puts) > MOST_FOLLOWERS:
+            raise ValueError(
+                f"then must be at most {MOST_FOLLOWERS} jobs, not {len(puts)}; let one of them put the rest"
+            )
+        followers = [argument for put in puts for argument in ("follow", *put.arguments)]
         if self.next is None and self.data is UNSET:
             self._check_no_next()
             return "complete", *lease, result, *followers

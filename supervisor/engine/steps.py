@@ -46,25 +46,26 @@ def cancel_equal(queue: str, data: object, now: Callable[[], float]) -> Steps[li
 
 
 def delete(queue: str, lane: str | None, running: str, now: Callable[[], float]) -> Steps[Deleted]:
-    """Drops all that does not run in a queue, or in one lane of it; with "stop" what runs, too. A queue in which
-    nothing is left is forgotten.
+    """Drops all that does not run in a queue, or in one lane of it, and persistent jobs; with "stop" what runs, too. A
+    queue in which nothing is left is forgotten.
     """
     stop = checked_ending(running) == "stop"
     sweep = _Sweep(queue, lane, None, now)
     dropped = stopped = 0
     for _ in range(_PASSES):
         found = yield from sweep.once()
-        ran = (yield from sweep.drop_from("running")) if stop else 0
+        # What has no end would come back to a queue that is gone.
+        ran = yield from sweep.drop_from("running" if stop else "endless")
         dropped, stopped = dropped + found, stopped + ran
         if not found and not ran:
             break
     if lane is not None:
         left: LaneCounts = (yield lanes.read(queue, lane, now=now()))[lane]
-        return Deleted(dropped, stopped if stop else left.running + left.stalled)
+        return Deleted(dropped, stopped + left.running + left.stalled)
     counts: looks.Counts = (yield looks.counts([queue], now=now()))[queue]
     if not counts.total:
         yield from _forget(queue, now)
-    return Deleted(dropped, stopped if stop else counts.running + counts.stalled)
+    return Deleted(dropped, stopped + counts.running + counts.stalled)
 
 
 def _forget(queue: str, now: Callable[[], float]) -> Steps[None]:

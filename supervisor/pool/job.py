@@ -14,8 +14,7 @@ from supervisor.engine.checks import (
     DATA_BYTES,
     UNSET,
     checked_lines,
-    checked_number,
-    checked_text,
+    checked_progress,
     milliseconds,
     to_data,
     to_new_data,
@@ -24,7 +23,6 @@ from supervisor.engine.jobs import MOST_PARENTS, new_job
 from supervisor.engine.keys import checked_name
 from supervisor.pool.messages import (
     MAX_FOLLOWERS,
-    MAX_PROGRESS_CHARS,
     Blob,
     Completion,
     Follower,
@@ -138,11 +136,7 @@ class Job:
         What comes within half a second of the last report is told with the next one, or when the job ends. Raises
         TypeError or ValueError.
         """
-        if not 0 <= checked_number("fraction", fraction) <= 1:
-            raise ValueError(f"fraction must be from 0 to 1: {fraction!r}")
-        if len(checked_text("text", text)) > MAX_PROGRESS_CHARS:
-            raise ValueError(f"text must have at most {MAX_PROGRESS_CHARS} characters, not {len(text)}")
-        self._unreported = Progress(float(fraction), text)
+        self._unreported = Progress(*checked_progress(fraction, text))
         if clock.monotonic() >= self._report_at:
             self.report_progress()
 

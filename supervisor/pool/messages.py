@@ -13,6 +13,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from supervisor.engine.checks import PROGRESS_CHARS
+
 #: In place of a control message that is too long for a packet: it is in the memfd beside it.
 IN_MEMFD: Final = b"memfd"
 #: Where exec hands the zygote its control socket.
@@ -25,7 +27,6 @@ INLINE_COMPLETION_BYTES: Final = 128 * 1024
 MAX_RESULT_BYTES: Final = 64 * 1024
 MAX_MESSAGE_CHARS: Final = 4 * 1024
 MAX_TRACEBACK_CHARS: Final = 16 * 1024
-MAX_PROGRESS_CHARS: Final = 1000
 #: What one completion may bring along: that many jobs to put, and that much of all together.
 MAX_FOLLOWERS: Final = 1000
 MAX_COMPLETION_BYTES: Final = 257 * 1024 * 1024
@@ -362,7 +363,7 @@ def unpack_progress(body: bytes) -> Progress:
     fraction, text = orjson.loads(body)
     if type(fraction) not in (int, float) or not 0 <= fraction <= 1:
         raise ValueError(f"not a fraction: {fraction!r:.100}")
-    if type(text) is not str or len(text) > MAX_PROGRESS_CHARS:
+    if type(text) is not str or len(text) > PROGRESS_CHARS:
         raise ValueError(f"not a word about it: {text!r:.100}")
     return Progress(fraction, text)
 

@@ -260,6 +260,8 @@ def test_limit_is_removed_and_what_it_held_up_starts(shell, jobs, queue):
     jobs.limit("api", running=0)
     queue.put("k", limit="api")
     assert queue.lease("w") == []
+    jobs.limit("api", rate="1/h")
+    assert shell.line("limit", "api", "--remove", "rate") == "api: 0 at once; 0 running, 1 parked"
     assert shell.line("limit", "api", "--remove") == "api is not limited any more"
     assert len(queue.lease("w")) == 1
     jobs.limit("api", running=0)

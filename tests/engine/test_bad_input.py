@@ -154,7 +154,10 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
         {"key": "k", "running": 1},
         {"key": names(), "running": [value for value in ints(0) if value is not None], "rate": RATES},
     ),
-    "Client.unlimit": ({}, {"key": names()}),
+    "Client.unlimit": (
+        {},
+        {"key": names(), "half": [("starts", ValueError, "half must be running or rate"), (1, ValueError, "half must be")]},
+    ),
     "Client.limits": ({}, {}),
     "Client.serve": (
         {"worker": "w", "queues": ["q"]},

@@ -7,8 +7,8 @@
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   queue
--- ARGV[3]   place: waiting, front, scheduled, depends, parked, running, recurring, in; "lane:" and the name of one; or
---           "given": the jobs of ARGV[9..], whatever their data
+-- ARGV[3]   place: waiting, front, scheduled, depends, parked, running, recurring, in; "lane:" and the name of one;
+--           "endless": the running jobs that have no end; or "given": the jobs of ARGV[9..], whatever their data
 -- ARGV[4]   offset, how many to pass over
 -- ARGV[5]   count, most to look at, 1 to 1000
 -- ARGV[6]   "=" and a lane: only its jobs; "": those of all lanes
@@ -28,7 +28,7 @@
 local queue, part, offset, count = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local of_lane, kind, data = ARGV[6], ARGV[7], ARGV[8]
 local lane = string.match(part, "^lane:(.*)$")
-local key = lane and lanes.line(queue, lane) or queue_key(queue, part)
+local key = lane and lanes.line(queue, lane) or queue_key(queue, part == "endless" and "running" or part)
 local has_number = lane or part == "waiting" or part == "scheduled"
 
 local has_keys = kind == "json" and string.find(data, "{", 1, true)
@@ -37,6 +37,7 @@ local dropped, unjudged = {}, {}
 
 local function matches(rec)
   if of_lane ~= "" and "=" .. (rec.lane or "") ~= of_lane then return false end
+  if part == "endless" and not rec.persistent then return false end
   if kind == "" then return true end
   if rec.bytes == "entry" then
     unjudged[#unjudged + 1] = rec.jid

@@ -33,9 +33,9 @@ if verb == "weight" then
 else
   if (said[2] ~= false) == (verb == "pause") then return 0 end
   set("paused:" .. lane, verb == "pause" and "1")
+  limits.look_at_all(queue) -- what came back into this lane had the slots that others wait for, or was passed over
   if verb == "pause" then
     place(index, lane, false)
-    limits.look_at_all(queue) -- what came back into this lane has the slots that others wait for
   elseif redis.call("ZCARD", lanes.line(queue, lane)) > 0 then
     fair.join(index, lane)
   end

@@ -11,9 +11,9 @@
 -- ARGV[4]   offset, how many to pass over
 -- ARGV[5]   count, most lanes to answer
 --
--- Returns   array, one array per lane in the order of their names: lane ("" = the jobs without one), waiting (with
---           those in front), running, stalled, parked, weight, 1 if it is paused else 0. Of the jobs in front, running
---           and parked 10,000 each are looked at. A lane that is asked for is answered, also if there is none.
+-- Returns   array, one array per lane: lane ("" = the jobs without one), waiting (with those in front), running,
+--           stalled, parked, weight, 1 if it is paused else 0. Of the jobs in front and running 10,000 each are looked
+--           at. A lane that is asked for is answered, also if there is none.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include clock
@@ -21,7 +21,7 @@
 local queue, offset, count = ARGV[2], tonumber(ARGV[4]), tonumber(ARGV[5])
 local LOOKED_AT = 10000
 
-local function new_counts() return { waiting = 0, running = 0, stalled = 0, parked = 0 } end
+local function new_counts() return { waiting = 0, running = 0, stalled = 0 } end
 
 local counts = {}
 local function add(jid, what)
@@ -31,19 +31,29 @@ local function add(jid, what)
 end
 
 for _, jid in ipairs(redis.call("ZRANGE", queue_key(queue, "front"), 0, LOOKED_AT - 1)) do add(jid, "waiting") end
-for _, jid in ipairs(redis.call("ZRANGE", queue_key(queue, "parked"), 0, LOOKED_AT - 1)) do add(jid, "parked") end
 local running = redis.call("ZRANGE", queue_key(queue, "running"), 0, LOOKED_AT - 1, "WITHSCORES")
 for i = 1, #running, 2 do add(running[i], tonumber(running[i + 1]) <= now and "stalled" or "running") end
 
+local limited = redis.call("ZRANGE", queue_key(queue, "limits"), 0, -1)
+for i, key in ipairs(limited) do limited[i] = P .. "limited:" .. key .. "\n" .. queue end
+
+local function parked(lane)
+  local n = 0
+  for _, index in ipairs(limited) do n = n + redis.call("ZCARD", index .. "\n" .. lane) end
+  return n
+end
+
 local function names()
   if ARGV[3] ~= "" then return { string.sub(ARGV[3], 2) } end
-  local found, known = lane_names(queue), {}
-  for _, lane in ipairs(found) do known[lane] = true end
-  for lane in pairs(counts) do
-    if not known[lane] then found[#found + 1] = lane end
+  local all, found = lane_names(queue)
+  local function add_lane(lane)
+    if not found[lane] then all[#all + 1], found[lane] = lane, true end
   end
-  table.sort(found, lies_before)
-  return { unpack(found, offset + 1, math.min(offset + count, #found)) }
+  for _, index in ipairs(limited) do
+    for _, lane in ipairs(redis.call("ZRANGE", index, 0, -1)) do add_lane(lane) end
+  end
+  for lane in pairs(counts) do add_lane(lane) end
+  return { unpack(all, offset + 1, math.min(offset + count, #all)) }
 end
 
 local answer = {}
@@ -51,7 +61,7 @@ for i, lane in ipairs(names()) do
   local found = counts[lane] or new_counts()
   local lying = redis.call("ZCARD", lanes.line(queue, lane))
   answer[i] = {
-    lane, found.waiting + lying, found.running, found.stalled, found.parked, lanes.weight(queue, lane),
+    lane, found.waiting + lying, found.running, found.stalled, parked(lane), lanes.weight(queue, lane),
     lanes.is_paused(queue, lane) and 1 or 0,
   }
 end

@@ -54,29 +54,42 @@ for i = 12, #ARGV, 2 do
   weights[#weights + 1] = tonumber(ARGV[i + 1])
 end
 
--- Each queue gives what its turns amount to; the answer is then in the order of the turns.
-local function serve_in_turns()
-  local available, wanted, last, by_queue, in_turn = {}, {}, 0, {}, {}
-  local cursor = order == "round-robin" and redis.call("HGET", exchange, "cursor")
-  for i, queue in ipairs(queues) do
-    available[i], wanted[i], by_queue[i] = math.min(count, turns.available(queue, picking.takeover)), 0, {}
-    if queue == cursor then last = i end
-  end
-  local sequence = turns.take(order, queues, available, weights, count, last)
+-- One round: each queue gives what its turns amount to; they are added to `in_turn` in the order of the turns. Answers
+-- the queue of the last one, and whether some gave less than it seemed, so that others can have their turns.
+local function serve_round(available, last, in_turn, is_first)
+  local wanted, by_queue, fell_short = {}, {}, false
+  local sequence = turns.take(order, queues, available, weights, count - #taken, last)
+  for i in ipairs(queues) do wanted[i], by_queue[i] = 0, {} end
   for _, i in ipairs(sequence) do wanted[i] = wanted[i] + 1 end
   for i, queue in ipairs(queues) do
     local before = #taken
-    picking.serve(queue, wanted[i], count)
+    if is_first or wanted[i] > 0 then picking.serve(queue, wanted[i], count, not is_first) end
     for j = before + 1, #taken do table.insert(by_queue[i], taken[j]) end
+    if #taken - before < wanted[i] then available[i], fell_short = 0, true end
   end
   for _, i in ipairs(sequence) do
     local job = table.remove(by_queue[i], 1)
     if job then
       in_turn[#in_turn + 1] = job
-      cursor = queues[i]
+      last = i
     end
   end
-  taken = in_turn
+  return last, fell_short
+end
+
+local function serve_in_turns()
+  local available, last, in_turn = {}, 0, {}
+  local cursor = order == "round-robin" and redis.call("HGET", exchange, "cursor")
+  for i, queue in ipairs(queues) do
+    available[i] = math.min(count, turns.available(queue, picking.takeover))
+    if queue == cursor then last = i end
+  end
+  local is_first, again = true, true
+  while again and (is_first or #taken < count) and not picking.capped do
+    last, again = serve_round(available, last, in_turn, is_first)
+    is_first = false
+  end
+  taken, cursor = in_turn, queues[last]
   if order == "round-robin" and #taken > 0 then
     set_fields({ exchange, "cursor", cursor })
     expire(exchange, setting_ms("max-worker-age"))
@@ -142,8 +155,7 @@ local full = #taken >= count or picking.capped
 -- others wait, but not for ever.
 local function is_near(queue)
   local first = math.min(picking.first_score(queue, "scheduled", now), picking.first_score(queue, "recurring", now))
-  if picking.timed[queue] then first = math.min(first, limits.next_look(queue)) end
-  return first <= now + LONGEST_WAIT
+  return math.min(first, limits.next_look(queue)) <= now + LONGEST_WAIT
 end
 
 for _, queue in ipairs(queues) do

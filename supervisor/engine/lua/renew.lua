@@ -18,7 +18,7 @@
 --- @include config
 --- @include events
 --- @include record
-local worker, ttl, answers, holds = ARGV[2], tonumber(ARGV[3]), {}, false
+local worker, ttl, answers, has_any = ARGV[2], tonumber(ARGV[3]), {}, false
 
 local function replace_data(jid, kind, data)
   local key = job_key(jid)
@@ -44,11 +44,11 @@ for at = 4, #ARGV, 7 do
     if started == "1" and not job[4] then set_fields({ job_key(jid), "started", "1" }) end
     if kind ~= "" then replace_data(jid, kind, data) end
     if fraction ~= "" then say_progress(jid, tonumber(fraction), text) end
-    answers[#answers + 1], holds = expiry, true
+    answers[#answers + 1], has_any = expiry, true
   else
     answers[#answers + 1] = job[3] and "" or "gone"
   end
 end
-if holds then place(P .. "workers", worker, now) end -- who was deregistered does not come back by this
+if has_any then place(P .. "workers", worker, now) end -- who was deregistered does not come back by this
 commit()
 return answers

@@ -193,9 +193,13 @@ function verbs.unknown(rec, at)
 end
 
 -- Where the follow-ups of an outcome end, which begin at `at`, and whether they can all be put: none may come to wait
--- for itself, by way of those before it either.
-local function follow_ups(at)
+-- for itself, by way of those before it, or of the job itself, which may go on to wait for some.
+local function follow_ups(at, own_jid, own_parents)
   local fits, new_parents, children = true, {}, {}
+  if #own_parents > 0 then
+    new_parents[own_jid] = own_parents
+    for _, parent in ipairs(own_parents) do children[parent] = 1 end
+  end
   while ARGV[at] == "follow" do
     local jid, options, after = stage.options_of(at + 1)
     local parents = lines_of(options.depends)
@@ -234,7 +238,9 @@ while at <= #ARGV do
   local verb = ARGV[at]
   local following = at + 3 + ARGUMENTS[verb]
   local after, fits = following, true
-  if ARGV[following] == "follow" then after, fits = follow_ups(following) end
+  if ARGV[following] == "follow" then
+    after, fits = follow_ups(following, ARGV[at + 1], verb == "advance" and lines_of(ARGV[at + 7]) or {})
+  end
   local answer = STALE[verb]
   if not late then
     local is_refused = not fits and is_current(ARGV[at + 1], ARGV[at + 2])

@@ -37,6 +37,8 @@ local function move(rec)
   end
   if is_claimed(rec, queue) then return false end
   moves.leave(rec)
+  rec.progress = nil
+  drop(P .. "progress:" .. rec.jid)
   if klass ~= "" then rec.klass = klass end
   rec.entry = nil
   stage.begin(rec, queue)

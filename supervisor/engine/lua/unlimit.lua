@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- unlimit.lua — lift a limit. What runs keeps its slot until it ends, and counts if the limit is set again.
+-- unlimit.lua — lift a limit, or one half of it. What runs keeps its slot, and counts if it is set again.
 --
 -- Called by: limits.unlimit (supervisor/engine/limits.py)
 -- Holds:     what was parked under it comes back
@@ -7,6 +7,7 @@
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   key of the limit
+-- ARGV[3]   "running" or "rate": only that; "" = both
 --
 -- Returns   1, or 0 if it was not set.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
@@ -14,12 +15,22 @@
 --- @include clock
 --- @include events
 --- @include limits
-local key = ARGV[2]
-if redis.call("EXISTS", P .. "limit:" .. key) == 0 then return 0 end
-drop(P .. "limit:" .. key)
-drop(P .. "starts:" .. key)
-place(P .. "limits", key, false)
-limits.set(key)
+local key, half = ARGV[2], ARGV[3]
+local set = redis.call("HMGET", P .. "limit:" .. key, "running", "starts", "per")
+local running, starts, per = tonumber(set[1] or nil), tonumber(set[2] or nil), tonumber(set[3] or nil)
+if not (half ~= "rate" and running or half ~= "running" and starts) then return 0 end
+if half ~= "rate" then running = nil end
+if half ~= "running" then starts, per = nil, nil end
+if running then
+  del_fields({ P .. "limit:" .. key, "starts", "per" })
+elseif starts then
+  del_fields({ P .. "limit:" .. key, "running" })
+else
+  drop(P .. "limit:" .. key)
+  place(P .. "limits", key, false)
+end
+if not starts then drop(P .. "starts:" .. key) end
+limits.set(key, running, starts, per)
 announce("limit.changed", { limit = key })
 commit()
 return 1

@@ -52,13 +52,16 @@ end
 
 local function names(most)
   return function(value)
-    local wanted, n = "a list of at most " .. most .. " names", 0
+    local wanted, found, seen = "a list of at most " .. most .. " names", {}, {}
     if type(value) ~= "table" then return false, wanted end
-    for i, one in pairs(value) do
-      n = n + 1
-      if type(i) ~= "number" or not is_name(one) then return false, wanted end
+    for i in pairs(value) do
+      if type(i) ~= "number" then return false, wanted end
     end
-    return n <= most and table.concat(value, "\n"), wanted
+    for _, one in ipairs(value) do
+      if not is_name(one) then return false, wanted end
+      if not seen[one] then found[#found + 1], seen[one] = one, true end
+    end
+    return #found <= most and table.concat(found, "\n"), wanted
   end
 end
 
@@ -87,10 +90,10 @@ end
 local FIELDS = { on_parent_failure = "policy", at_most_once = "once" }
 local NOT_OPTIONS = { klass = true, jid = true, delay = true, at = true, data = true, data_b64 = true }
 
--- The object that an entry is; or nil, and why it is none.
+-- The object that an entry is; or nil, why it is none, and whether it may be one all the same.
 local function decoded(entry)
   if not string.find(entry, "^%s*{") then return nil, "it is not a JSON object" end
-  if #entry > MOST_DECODED then return nil, "it has more than " .. MOST_DECODED .. " bytes" end
+  if #entry > MOST_DECODED then return nil, "it has more than " .. MOST_DECODED .. " bytes", true end
   local is_json, found = pcall(cjson.decode, entry)
   if not is_json then return nil, "it is not JSON" end
   if found.klass == nil or found.klass == cjson.null then return nil, "it has no klass" end
@@ -131,8 +134,8 @@ end
 -- Puts the job that an entry describes, under `jid` if it names none. Answers as stage.put() does, or LATER; then of
 -- which klass it is, or would be, and its own jid.
 local function put(queue, entry, jid)
-  local found, why = decoded(entry)
-  local klass = not found and default_klass(queue)
+  local found, why, is_unclear = decoded(entry)
+  local klass = not found and not is_unclear and default_klass(queue)
   if klass then return stage.put("put", queue, jid or fresh_jid(), klass, "bytes", entry, nil, {}) end
   if not found then return nil, why end
   klass = is_name(found.klass) and found.klass
@@ -153,7 +156,7 @@ local function bury(queue, entry, why, klass)
   moves.to_failed(rec, "broken", failure_of("broken", "an entry of in:" .. queue .. " is no job: " .. why))
 end
 
--- Makes jobs of up to `most` entries of a queue. Answers how many there were.
+-- Makes jobs of up to `most` entries of a queue. Answers of how many, and whether there may be more.
 function entries.take_in(queue, most)
   local key, n, bytes = P .. "in:" .. queue, 0, 0
   while n < most and bytes < MOST_BYTES do
@@ -165,7 +168,7 @@ function entries.take_in(queue, most)
     n, bytes = n + 1, bytes + #entry
   end
   if n > 0 then shift(key, n) end
-  return n
+  return n, n == most or bytes >= MOST_BYTES
 end
 
 -- Reads one that was broken again: the queue has a klass by now, or this version knows the key. Whether it is a job.

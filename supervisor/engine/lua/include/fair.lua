@@ -41,6 +41,22 @@ local function rise(heap, i)
   end
 end
 
+-- A function that answers the next member of a line, each once, or nothing. It reads so many at a time that `wanted`
+-- are had of all lines of the index in few calls.
+function fair.reader(index, key_of, wanted)
+  local lines = {}
+  local chunk = math.min(64, math.ceil(wanted / math.max(1, redis.call("ZCARD", index))) + 1)
+  return function(name)
+    local line = lines[name]
+    if not line or line.at == #line then
+      line = first_members(key_of(name), chunk) -- without those that were taken from it
+      line.at, lines[name] = 0, line
+    end
+    line.at = line.at + 1
+    return line[line.at]
+  end
+end
+
 -- Gives up to `wanted` turns. `visit(line)` answers "turn" (it was given something), "none" (it is empty and leaves the
 -- index), "pass" (it has no turn this time), "again" (neither: it is still its turn) or "stop". Answers whether it has
 -- to be called again, for so many lines were empty; and those that it has looked at and left in the index.

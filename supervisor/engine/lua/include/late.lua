@@ -39,7 +39,7 @@ function late.bring(queue, most, come, due_crons)
   if come.expired then freed, more = take_over(queue, most) end
   if come.due then more = promote(queue, most) or more end
   if come.spawns then more = not recurrence.spawn_due(queue, most, due_crons) or more end
-  if come.entries then more = entries.take_in(queue, most) == most or more end
+  if come.entries then more = select(2, entries.take_in(queue, most)) or more end
   if come.expired or come.limited then limits.bring_back(queue, most) end
   moves.served = nil
   return freed, more

@@ -6,7 +6,7 @@
 --- @include lanes
 --- @include moves
 limits.HELD = 2 ^ 53 -- "when a slot is free": no time is known
-local QUEUES, KEYS_A_LEASE, PASSED = 1000, 16, 16
+local QUEUES, KEYS_A_LEASE = 1000, 16
 local known, told = {}, {}
 
 local function index_of(key, queue) return P .. "limited:" .. key .. "\n" .. queue end
@@ -69,7 +69,7 @@ end
 -- A job was leased so many ms ago, and has not started.
 function limits.take_back_start(key, ago)
   local one = limit_of(key)
-  if not one.starts then return end
+  if not one.starts or ago >= one.per then return end
   one.undone = one.undone + 1
   strike(P .. "starts:" .. key, now - ago)
   limits.look_again(key)
@@ -113,35 +113,35 @@ function limits.unpark(rec)
   place(line_of(rec.limit, rec.queue, rec.lane or ""), member(rec), false)
 end
 
--- Puts up to `most` jobs of a line back into their places, as far as there is room. Answers how many, and when to look
--- again; nil if none are left.
+-- Puts up to `most` jobs of a limit back into their places in a queue, as far as there is room; those of a paused lane
+-- stay, so that they take it from nobody. Answers how many, and when to look again; nil if none are left.
 local function put_back(key, queue, most)
-  local n, passed, when = 0, 0, 0
-  local index = index_of(key, queue)
+  local index, n, passed, when = index_of(key, queue), 0, 0, limits.HELD
   local function weight_of(lane) return lanes.weight(queue, lane) end
+  local next_of = fair.reader(index, function(lane) return line_of(key, queue, lane) end, most)
   local function visit(lane)
+    local first = next_of(lane)
+    if not first then return "none" end
+    if lanes.is_paused(queue, lane) then return "pass" end
     local room, later = limits.room(key, n)
     if n + passed >= most or not room then
       when = room and 0 or later
       return "stop"
     end
-    local line = line_of(key, queue, lane)
-    local first = head_of(line, 1)[1]
-    if not first then return "none" end
     local jid = string.sub(first, 14)
     local rec = read_job(jid)
     if not (rec and rec.parked and not rec.state and rec.queue == queue and rec.limit == key and rec.seq) then
-      moves.phantom(line, first, jid)
+      moves.phantom(line_of(key, queue, lane), first, jid)
       passed = passed + 1
       return "again"
     end
     limits.unpark(rec)
     if rec.turn then moves.to_front(rec) else moves.line_up(rec) end
-    -- From a paused lane nothing can start: the others must not wait for it.
-    if lanes.is_paused(queue, lane) and passed < PASSED then passed = passed + 1 else n = n + 1 end
+    n = n + 1
     return "turn"
   end
-  fair.serve(index, most, weight_of, visit)
+  local more = fair.serve(index, most, weight_of, visit)
+  if more or n >= most then when = 0 end
   if #head_of(index, 1) == 0 then when = nil end
   return n, when
 end

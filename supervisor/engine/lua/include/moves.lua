@@ -29,7 +29,7 @@ end
 function moves.is_once(rec) return rec.once == "1" end
 
 -- Whether a job has been started in this stage of its life, and has come back.
-function moves.has_started(rec) return rec.failures or rec.deaths or rec.interruptions or rec.left end
+function moves.has_started(rec) return rec.failures or rec.deaths or rec.interruptions or rec.left or rec.begun end
 
 -- A job that was not started in time.
 function moves.fail_expired(rec)
@@ -209,7 +209,7 @@ function moves.hand_back(jid, worker, certain)
   if moves.is_once(rec) and not certain then
     moves.fail_interrupted(rec, worker)
   else
-    if not has_started then moves.was_not_started(rec) end
+    if has_started then rec.begun = 1 else moves.was_not_started(rec) end
     moves.to_front(rec)
   end
   return true

@@ -32,7 +32,8 @@ local function row_of(rec)
 end
 
 local function is_for_others(rec)
-  if rec.left ~= picking.worker or now >= rec.since + ELSEWHERE_MS then return false end
+  local is_new = now >= tonumber(rec.since) and now < rec.since + ELSEWHERE_MS -- a clock may have gone back
+  if rec.left ~= picking.worker or not is_new then return false end
   if others == nil then
     local itself = redis.call("ZSCORE", P .. "workers", picking.worker) and 1 or 0
     others = redis.call("ZCARD", P .. "workers") > itself
@@ -94,7 +95,7 @@ end
 
 -- Takes jobs from the head of one sorted set. `skip` is where the jid begins in a member.
 local function walk(queue, key, skip)
-  local passed, asked, looked_again = 0, limit - #taken + 1, false
+  local passed, asked, looked_again, some_went = 0, limit - #taken + 1, false, false
   while true do
     local members, missed = first_members(key, passed + asked), false
     local all = #members < passed + asked
@@ -114,12 +115,12 @@ local function walk(queue, key, skip)
       else
         missed = true
         if verdict == "phantom" then moves.phantom(key, member, jid) end
-        if verdict == "later" then passed = passed + 1 end
+        if verdict == "later" then passed = passed + 1 else some_went = true end
       end
     end
     if not missed or all then return end
     if looked_again then
-      picking.more = true
+      picking.more = picking.more or some_went
       return
     end
     asked, looked_again = SPARE - 1, true
@@ -128,18 +129,9 @@ end
 
 -- Takes jobs from the lanes of a queue, each in its turn.
 local function serve_lanes(queue)
-  local wanted, looks, lines = limit - #taken, limit - #taken + SPARE, {}
-  local chunk = math.ceil(wanted / math.max(1, redis.call("ZCARD", lanes.index(queue)))) + 1
+  local wanted, looks = limit - #taken, limit - #taken + SPARE
   local function weight_of(lane) return lanes.weight(queue, lane) end
-  local function next_of(lane)
-    local line = lines[lane]
-    if not line or line.at == #line then
-      line = first_members(lanes.line(queue, lane), chunk) -- without those that were taken from it
-      line.at, lines[lane] = 0, line
-    end
-    line.at = line.at + 1
-    return line[line.at]
-  end
+  local next_of = fair.reader(lanes.index(queue), function(lane) return lanes.line(queue, lane) end, wanted)
   local function visit(lane)
     if not room() then return "stop" end
     if looks == 0 then
@@ -200,8 +192,8 @@ local function what_has_come(queue, paused, expired, due, spawns, has_more)
 end
 
 -- Gives up to `most` jobs of a queue; with 0 it only looks whether there is something. `count` is how many are wanted
--- of all queues.
-function picking.serve(queue, most, count)
+-- of all queues; `again` says that this call has served the queue before, so that nothing more comes to its place.
+function picking.serve(queue, most, count, again)
   local grace, paused = setting_ms("grace", queue), not picking.regardless and setting("paused", queue) > 0
   local expiry = first_score(queue, "running")
   local due, spawns = first_score(queue, "scheduled"), first_score(queue, "recurring")
@@ -212,7 +204,7 @@ function picking.serve(queue, most, count)
   if expiry <= now then death.announce_stalled(queue) end
   if most > 0 or paused and is_expired then
     local freed, more = 0, false
-    if come then
+    if come and not again then
       freed, more = late.bring(queue, most + SPARE, come, due_crons)
       timed[queue] = come.limited or nil
     end

@@ -7,7 +7,7 @@ stage.OPTIONS = {
   "priority", "retries", "timeout", "max_deaths", "policy", "lane", "limit", "expires", "once", "persistent",
 }
 -- What is the default is not written down.
-local DEFAULTS = { priority = "0", policy = "wait", lane = "", limit = "", expires = "", persistent = "0" }
+local DEFAULTS = { priority = "0", policy = "wait", persistent = "0" }
 local known_queues, NONE = {}, {}
 
 -- Workers that serve queues by pattern are told of a new one.
@@ -29,7 +29,7 @@ function stage.begin(rec, queue, since)
   if rec.unique and rec.queue and rec.queue ~= queue then claims.release(rec) end
   rec.queue, rec.put, rec.seq, holders[rec.jid] = queue, since or now, nil, nil
   rec.turn, rec.since, rec.unknown, rec.failures, rec.deaths, rec.interruptions = nil, nil, nil, nil, nil, nil
-  rec.short, rec.left = nil, nil
+  rec.short, rec.left, rec.begun = nil, nil, nil
   if rec.unique then claims.take(rec) end
   if rec.expires then place(P .. "expiring", rec.jid, rec.put + rec.expires) end
   stage.know_queue(queue)
@@ -94,11 +94,11 @@ local function read_options(first, n)
   return options
 end
 
--- Options not given stay as they are.
+-- Options not given stay as they are; "" takes one off.
 local function choose(rec, options)
   for _, option in ipairs(stage.OPTIONS) do
-    rec[option] = options[option] or rec[option]
-    if rec[option] == DEFAULTS[option] then rec[option] = nil end
+    local value = options[option] or rec[option]
+    rec[option] = value ~= "" and value ~= DEFAULTS[option] and value or nil
   end
   -- Who gives one of these takes the other one back.
   if options.persistent == "1" and moves.is_once(rec) then rec.once = nil end

@@ -6,11 +6,13 @@
 local function beside(queue)
   local looks, entries_key = queue_key(queue, "limits"), P .. "in:" .. queue
   local n = redis.call("LLEN", entries_key) + lanes.size(queue)
-  if redis.call("ZCOUNT", looks, "-inf", now) > 0 then n = n + redis.call("ZCARD", queue_key(queue, "parked")) end
+  if redis.call("ZCOUNT", looks, "-inf", now) > 0 then
+    n = n + math.max(1, redis.call("ZCARD", queue_key(queue, "parked"))) -- a look is due even where nothing is left
+  end
   return n
 end
 
--- How many jobs of a queue can be had now.
+-- How many jobs of a queue can be had now, at the most.
 function turns.available(queue, takeover)
   local long_ago = now - setting_ms("grace", queue)
   local expired = takeover and redis.call("ZCOUNT", queue_key(queue, "running"), "-inf", long_ago) or 0
@@ -40,8 +42,8 @@ local function drawn(queues, available, weights)
   return next_with_work(queues, available, 1)
 end
 
--- Up to `count` turns: indexes of queues, where available[i] jobs can be had of queue i (it is used up). Round-robin
--- goes on behind queue `last`; else each turn is drawn, by weight.
+-- Up to `count` turns: indexes of queues, where available[i] jobs can be had of queue i, at the most (it is used up).
+-- Round-robin goes on behind queue `last`; else each turn is drawn, by weight.
 function turns.take(order, queues, available, weights, count, last)
   local found, total, i = {}, 0, last
   for _, n in ipairs(available) do total = total + n end

@@ -14,7 +14,7 @@ local function kin_of(kind, jid) return redis.call("ZRANGE", P .. kind .. ":" ..
 -- By when a job must have been started; 0 if that is past, or it need not.
 local function start_by(rec)
   if not rec.expires or rec.state == "failed" or rec.state == "complete" or rec.state == "running" then return 0 end
-  if rec.failures or rec.deaths or rec.interruptions or rec.left then return 0 end
+  if rec.failures or rec.deaths or rec.interruptions or rec.left or rec.begun then return 0 end
   return rec.put + rec.expires
 end
 
