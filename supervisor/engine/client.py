@@ -437,7 +437,7 @@ class Client:
         return (self.run(limits.read(key)))[key]
 
     def unlimit(self, key: str, half: str | None = None) -> bool:
-        """Takes a limit off, or only its "running" or its "rate": what that has held up starts. False if there was none."""
+        """Takes a limit off, or only its "running" or "rate"; what that has held up starts. False if there was none."""
         return self.ask(limits.unlimit, key, half)
 
     def limits(self) -> dict[str, Limit]:

@@ -282,7 +282,7 @@ def fill_special(server: Any, namespace: str) -> dict[str, LeaseRecord]:
     back = run(commands.lease("w2", ["s"], 100, ttl_s=1000, takeover=False, now=time[0])).leases
     run(commands.settle("w2", [Released(one) for one in back if one.lane == "c"], now=time[0]))
     lane.pause()
-    run(commands.lease("w2", ["s"], 0, now=time[0]))
+    run(commands.lease("w2", ["s"], 1, ttl_s=1000, takeover=False, now=time[0]))
     s.lane("a").weight(3)
     s.put_many({"klass": "k", "jid": f"a-{i}", "lane": "a", "priority": -i} for i in range(4))
     s.put_many({"klass": "k", "jid": f"b-{i}", "lane": "b", "expires": i + 5} for i in range(20, 10, -5))
