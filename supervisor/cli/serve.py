@@ -37,5 +37,5 @@ def run(args: argparse.Namespace) -> int:
         if args.worker not in workers and client.worker(args.worker).seen_unix is None:
             raise Refusal(f"there is no worker {args.worker}{near(args.worker, workers)}")
         client.serve(args.worker, args.queues, args.order)
-    say(f"{args.worker} serves {' '.join(args.queues)}" + (f" in {args.order} order" if args.order else ""))
+    say(f"{args.worker} is told to serve {' '.join(args.queues)}" + (f" in {args.order} order" if args.order else ""))
     return 0

@@ -55,12 +55,14 @@ def checked_number(argument: str, value: object) -> float:
 
 def checked_progress(fraction: object, text: object) -> tuple[float, str]:
     """How far a job is, from 0 to 1, and a word about it. Raises TypeError or ValueError naming the argument."""
-    if not 0 <= checked_number("fraction", fraction) <= 1:
-        raise ValueError(f"fraction must be from 0 to 1: {fraction!r}")
+    if not isinstance(fraction, int | float) or isinstance(fraction, bool):
+        raise TypeError(f"fraction must be a number from 0 to 1, not {type(fraction).__name__}: {fraction!r:.100}")
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"fraction must be a number from 0 to 1: {fraction!r:.100}")
     words = checked_text("text", text)
     if len(words) > PROGRESS_CHARS:
         raise ValueError(f"text must have at most {PROGRESS_CHARS} characters, not {len(words)}")
-    return float(fraction), words  # type: ignore[arg-type]  # just checked
+    return float(fraction), words
 
 
 def checked_each(argument: str, values: object, each: str) -> Iterable[Any]:

@@ -118,7 +118,8 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, str | int]:
     if "unique" in options:
         fields["unique"] = _checked_claim(options["unique"])
     if "expires" in options:
-        fields["expires"] = "" if options["expires"] is None else milliseconds("expires", options["expires"], least=0)
+        expires = options["expires"]
+        fields["expires"] = "" if expires is None else milliseconds("expires", expires, least=0.001)
     if "persistent" in options:
         fields["persistent"] = _flag("persistent", options["persistent"])
     if "at_most_once" in options:

@@ -48,8 +48,8 @@ Arguments = tuple[str | bytes | int, ...]
 class Completed:
     """The job is done. The result, JSON of at most 64 KiB, is kept as long as the completed job, `data` replaces the
     job's. With `next` it goes on in that queue instead, after `delay` seconds and the jobs of `depends`; `then` are
-    jobs to put in the same step: dicts of put's arguments and a queue. Answer: bool; REFUSED if it or one of those
-    would wait for itself; ENDLESS for a persistent job.
+    jobs to put in the same step: dicts of put's arguments and a queue, or what `new_job` has made of them. Answer:
+    bool; REFUSED if it or one of those would wait for itself; ENDLESS for a persistent job.
     """
 
     lease: Leased
@@ -58,7 +58,7 @@ class Completed:
     next: str | None = None
     delay: float = 0
     depends: Sequence[str] = ()
-    then: Iterable[Mapping[str, Any]] = ()
+    then: Iterable[Mapping[str, Any] | NewJob] = ()
 
     def arguments(self, worker: str, when_unix: float) -> Arguments:
         """Raises TypeError or ValueError naming the argument."""
@@ -89,6 +89,8 @@ class Completed:
 
 
 def _follower(arguments: object) -> NewJob:
+    if isinstance(arguments, NewJob):
+        return arguments
     if not isinstance(arguments, Mapping):
         raise TypeError(f"then must be dicts of put's arguments, not {type(arguments).__name__}: {arguments!r:.100}")
     given = dict(arguments)

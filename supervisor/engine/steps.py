@@ -2,10 +2,9 @@
 ones, and when that is enough. Must not: do I/O. A client carries out each command and gives back its answer.
 """
 
+import json
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, TypeVar
-
-import orjson
+from typing import Any, NamedTuple, TypeVar
 
 from supervisor.engine import commands, lanes, looks
 from supervisor.engine.checks import to_data
@@ -139,10 +138,15 @@ def _has(record: JobRecord, content: Content) -> bool:
     if record.is_bytes or content.kind == "bytes":
         return record.is_bytes == (content.kind == "bytes") and record.raw == content.raw
     try:
-        return _sorted(record.raw) == _sorted(content.raw)
-    except orjson.JSONDecodeError:
-        return False  # of another program: what is no JSON is equal to none
+        return bool(_value(record.raw) == _value(content.raw))
+    except (ValueError, RecursionError):
+        return record.raw == content.raw  # of another program, and no JSON after all
 
 
-def _sorted(raw: bytes) -> bytes:
-    return orjson.dumps(orjson.loads(raw), option=orjson.OPT_SORT_KEYS)
+def _value(raw: bytes) -> Any:
+    """JSON, in which numbers are what is written: those above 64 bits must not be taken for one another."""
+    return json.loads(raw, parse_int=_Number, parse_float=_Number)
+
+
+class _Number(NamedTuple):
+    text: str

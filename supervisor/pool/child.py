@@ -6,10 +6,12 @@ decides what an outcome means.
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 import socket
 import sys
+import threading
 import traceback
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
@@ -83,6 +85,8 @@ class Child:
         self._on_error = boot.on_error
         self._pid = os.getpid()
         self._job: Job | None = None
+        self._telling = threading.Lock()  # held while progress is sent, so that none comes after its job's outcome
+        self._task: asyncio.Task[Any] | None = None  # of the handler that runs, where it is a coroutine
         self._running_token = 0  # of the job whose handler may be interrupted; 0: none
         self._notice: messages.Notice | None = None  # the last one; it may come before its job is being run
 
@@ -116,13 +120,17 @@ class Child:
             self._job.tell_to_stop()
         if notice.token == self._running_token:
             self._running_token = 0
-            raise Interrupted(notice.reason)
+            if self._task is None:
+                raise Interrupted(notice.reason)
+            # Raised in the midst of the loop, it would end in whatever task or callback runs, and might be lost there.
+            with contextlib.suppress(RuntimeError):  # the loop has just been closed
+                self._task.get_loop().call_soon_threadsafe(self._task.cancel)
 
     def _serve_one(self, message: JobMessage, fds: list[int]) -> None:
         payload = kernel.read_memfd(fds[0]) if message.payload is None else message.payload
         setproctitle(f"leasehold: child {self._number} {message.klass} {message.jid[:4]}… since {clock.time_of_day()}")
         started_at = clock.monotonic()
-        self._job = job = Job(message, payload, self._workdir, self._report)
+        self._job = job = Job(message, payload, self._workdir, functools.partial(self._report, message.token))
         if self._notice is not None and self._notice.token == job.token:
             job.tell_to_stop()
         verb, parts = self._perform(job)
@@ -136,15 +144,18 @@ class Child:
         sandbox.claim(self._workdir)  # the handler may even have removed it
         setproctitle(f"leasehold: child {self._number} idle")
         job.report_progress()
-        self._job = None
+        with self._telling:
+            self._job = None
         self._answer(verb, message.token, run_s, parts)
 
-    def _report(self, progress: Progress) -> None:
-        """Tell how far the job is. What the master has no room for is dropped: a handler must not wait for it."""
-        job = self._job
-        if job is not None:  # else a thread that the handler has left running tells of it
-            with contextlib.suppress(BlockingIOError):
-                self._talk.send(messages.pack_progress(job.token, progress), socket.MSG_DONTWAIT)
+    def _report(self, token: int, progress: Progress) -> None:
+        """Tell how far the job is. What the master has no room for is dropped: a handler must not wait for it; and what
+        a thread tells that an earlier job has left running.
+        """
+        with self._telling:
+            if self._job is not None and self._job.token == token:
+                with contextlib.suppress(BlockingIOError):
+                    self._talk.send(messages.pack_progress(token, progress), socket.MSG_DONTWAIT)
 
     def _answer(self, verb: Verb, token: int, run_s: float, parts: list[bytes]) -> None:
         if verb != Verb.FOLLOWED or sum(map(len, parts)) <= INLINE_COMPLETION_BYTES:
@@ -207,8 +218,17 @@ class Child:
     def _call(self, handler: Handler, job: Job) -> Any:
         if not handler.is_async:
             return handler.function(job)
-        with asyncio.Runner() as runner:  # its end cancels what the handler has left running, also when interrupted
-            return runner.run(handler.function(job))
+        try:
+            with asyncio.Runner() as runner:  # its end cancels what the handler has left running
+                loop = runner.get_loop()
+                self._task = loop.create_task(handler.function(job))
+                return loop.run_until_complete(self._task)
+        except asyncio.CancelledError:
+            if self._notice is not None and self._notice.token == job.token:
+                raise Interrupted(self._notice.reason) from None
+            raise
+        finally:
+            self._task = None
 
 
 def _describe(error: BaseException) -> Trouble:

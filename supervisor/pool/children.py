@@ -142,7 +142,21 @@ class Child:
             if not packet:
                 self.at_end = True
                 return
-            yield _outcome(packet, fds)
+            yield self._outcome(packet, fds)
+
+    def _outcome(self, packet: bytes, fds: list[int]) -> Outcome:
+        """Raises ValueError for what is none. A memfd is read only where one may come."""
+        if not fds:
+            return messages.unpack_outcome(packet)
+        try:
+            outcome = messages.unpack_outcome(packet)
+            due = self.head is not None and outcome.token == self.head.lease.token
+            if outcome.verb != Verb.FOLLOWED or outcome.body or not due:
+                raise ValueError("a descriptor that nobody asked for")
+        except ValueError:
+            os.close(fds[0])
+            raise
+        return outcome._replace(body=kernel.read_sealed(fds[0], messages.MAX_COMPLETION_BYTES))
 
     def answered(self) -> Held:
         """Its first job has been answered: it is no longer in its hands."""
@@ -226,14 +240,3 @@ class Child:
         self.output.close()
         if self._pidfd is not None:
             os.close(self._pidfd)
-
-
-def _outcome(packet: bytes, fds: list[int]) -> Outcome:
-    """Raises ValueError for what is none."""
-    if not fds:
-        return messages.unpack_outcome(packet)
-    body = kernel.read_sealed(fds[0], messages.MAX_COMPLETION_BYTES)
-    outcome = messages.unpack_outcome(packet)
-    if outcome.verb != Verb.FOLLOWED or outcome.body:
-        raise ValueError("a descriptor that nobody asked for")
-    return outcome._replace(body=body)

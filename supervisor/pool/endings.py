@@ -6,7 +6,8 @@ Pure: no I/O and no clock; the back-off is drawn by chance.
 import os
 import random
 import signal
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, TypeVar
 
 import orjson
 
@@ -30,6 +31,8 @@ _LONGEST_BACKOFF_S: Final = 600.0
 #: Our own kills that are reasons of a death; every other one shows as its signal.
 _REASONS: Final = frozenset({"timeout"})
 
+_Outcome = TypeVar("_Outcome", bound=Outcome)
+
 #: Why the master kills, where that ends the job as an interruption: it goes to the front and nothing is spent.
 INTERRUPTIONS: Final = frozenset({"drain", "reload", "scaled", "zygote-lost"})
 
@@ -38,44 +41,49 @@ def of_outcome(lease: LeaseRecord, verb: int, body: bytes, settings: HandlerSett
     """What a child has said of its job. Raises ValueError or TypeError where it has said nonsense."""
     if verb == Verb.COMPLETED:
         result = _result(body)
-        return Returned(lease) if lease.persistent else Completed(lease, result)
+        return Returned(lease) if lease.persistent else _checked(Completed(lease, result))
     if verb == Verb.FOLLOWED:
+        if lease.persistent:
+            raise ValueError("a persistent job does not complete")
         return _followed(lease, unpack_completion(body))
     trouble = unpack_trouble(body)
     if verb == Verb.INTERRUPTED:
         return Released(lease, started=True)
     details = _details(traceback=trouble.traceback, output=output)
     if verb == Verb.FAILED:
-        return Failed(lease, _group(trouble) or "failed", trouble.message, details)
+        return _checked(Failed(lease, _group(trouble) or "failed", trouble.message, details))
     if verb != Verb.RETRIED:
         raise ValueError(f"no outcome has the number {verb}")
-    return Retried(
-        lease,
-        delay=_delay_s(trouble, lease),
-        group=_group(trouble),
-        message=trouble.message,
-        default_retries=settings.retries,
-        details=details,
+    return _checked(
+        Retried(
+            lease,
+            delay=_delay_s(trouble, lease),
+            group=_group(trouble),
+            message=trouble.message,
+            default_retries=settings.retries,
+            details=details,
+        )
     )
 
 
+def _checked(outcome: _Outcome) -> _Outcome:
+    """What the engine would refuse in the midst of an exchange, it refuses here, where that is one child's trouble."""
+    outcome.arguments(outcome.lease.worker, 0.0)
+    return outcome
+
+
 def _followed(lease: LeaseRecord, said: Completion) -> Completed:
-    """All but the data is checked as if it came from a stranger. Data that is no JSON would be nobody's harm but its
-    own job's, which fails as broken; to read 256 MB of it here would be everybody's.
+    """All is checked as if it came from a stranger, and once: the jobs are made here. Their data is read only where it
+    is claimed: else data that is no JSON is nobody's harm but its own job's, which fails as broken; to read 256 MB of
+    it here would be everybody's.
     """
-    if lease.persistent:
-        raise ValueError("a persistent job does not complete")
-    then: list[dict[str, Any]] = []
-    for queue, klass, options, data in said.then:
-        new_job("put", queue, klass, None, options)
-        then.append({"queue": queue, "klass": klass, "data": _data(data), **options})
+    then = [new_job("put", queue, klass, _data(data), options) for queue, klass, options, data in said.then]
     if said.next is None:
-        return Completed(lease, _result(said.result), then=then)
+        return _checked(Completed(lease, _result(said.result), then=then))
     queue, delay_s, depends, data = said.next
-    Completed(lease, next=checked_name("next", queue), delay=delay_s, depends=depends).arguments(lease.worker, 0.0)
-    return Completed(
-        lease, _result(said.result), data=_data(data), next=queue, delay=delay_s, depends=depends, then=then
-    )  # fmt: skip
+    checked_name("next", queue)
+    completed = _checked(Completed(lease, _result(said.result), next=queue, delay=delay_s, depends=depends, then=then))
+    return replace(completed, data=_data(data))  # so that it is copied only to be sent
 
 
 def _data(blob: Blob) -> Any:
@@ -132,14 +140,13 @@ def of_death(
     allowed = max_deaths if settings.max_deaths is None else settings.max_deaths
     if settings.on_death == "fail":
         allowed = 1
-    return Died(
-        lease,
-        reason,
-        message=death_sentence(reason, lease, why_killed),
-        default_max_deaths=allowed,
+    died = Died(lease, reason, message=death_sentence(reason, lease, why_killed))
+    try:
         # Not wait4's max RSS: it counts the pages that the child has inherited.
-        details=_details(output=output, klass=lease.klass, cpu_s=reaped and round(reaped.cpu_s, 3)),
-    )
+        details = _details(output=output, klass=lease.klass, cpu_s=reaped and round(reaped.cpu_s, 3))
+        return _checked(replace(died, default_max_deaths=allowed, details=details))
+    except (ValueError, TypeError):  # foreign code has had a hand in them: what is ours alone is said
+        return died
 
 
 def death_reason(status: int) -> str:

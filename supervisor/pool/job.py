@@ -23,6 +23,7 @@ from supervisor.engine.jobs import MOST_PARENTS, new_job
 from supervisor.engine.keys import checked_name
 from supervisor.pool.messages import (
     MAX_FOLLOWERS,
+    MAX_HEAD_BYTES,
     Blob,
     Completion,
     Follower,
@@ -33,7 +34,8 @@ from supervisor.pool.messages import (
 
 #: For what follows one completion: the data of one job of the largest size, and a little for all that is said of it.
 ROOM_BYTES: Final = DATA_BYTES + 512 * 1024
-_HEAD_BYTES: Final = 256  # a queue, a klass and sizes
+#: What is said of one of them beside names and options: kind, size and punctuation; and of all of them together.
+_SIZES_BYTES: Final = 32
 #: Between two reports of progress. The first is sent at once, and the last one when the job ends.
 PROGRESS_S: Final = 0.5
 
@@ -65,6 +67,7 @@ class Job:
         self._next: Stage | None = None
         self._then: list[Follower] = []
         self._room_bytes = ROOM_BYTES
+        self._head_room_bytes = MAX_HEAD_BYTES - _SIZES_BYTES
         self._report = report
         self._unreported: Progress | None = None
         self._report_at = 0.0
@@ -98,8 +101,11 @@ class Job:
         given = {name: _listed(value) for name, value in options.items()}
         kind, raw = to_data("data", data)
         job = new_job("put", queue, klass, raw if kind == "bytes" else orjson.Fragment(raw), given)
-        self._take_room("put", len(raw) + len(orjson.dumps(given)) + _HEAD_BYTES)
-        self._then.append(Follower(queue, klass, {**given, "jid": job.jid}, Blob(kind, raw)))
+        if job.jid == self.jid:
+            raise ValueError(f"job.put: jid {job.jid!r} is this job's own: use job.next")
+        follower = Follower(queue, klass, {**given, "jid": job.jid}, Blob(kind, raw))
+        self._take_room("put", (queue, klass, follower.options), len(raw))
+        self._then.append(follower)
         return job.jid
 
     def next(self, queue: str, data: Any = UNSET, delay: float = 0, depends: Iterable[str] = ()) -> None:
@@ -113,17 +119,21 @@ class Job:
         delay_s = milliseconds("delay", delay, least=0) / 1000
         kind, raw = to_new_data("data", data)
         stage = Stage(checked_name("queue", queue), delay_s, [jid for jid in parents if jid], Blob(kind, raw))
-        self._take_room("next", len(raw) + sum(map(len, stage.depends)) * 4 + _HEAD_BYTES)
+        self._take_room("next", (queue, delay_s, stage.depends), len(raw))
         self._next = stage
 
     def _check_completes(self, call: str) -> None:
         if self._persistent:
             raise ValueError(f"job.{call}: a persistent job never completes, so nothing can follow its completion")
 
-    def _take_room(self, call: str, size_bytes: int) -> None:
-        if size_bytes > self._room_bytes:
+    def _take_room(self, call: str, said: tuple[Any, ...], data_bytes: int) -> None:
+        head_bytes = len(orjson.dumps(said)) + _SIZES_BYTES
+        if head_bytes > self._head_room_bytes:
+            raise ValueError(f"job.{call}: at most {MAX_HEAD_BYTES >> 20} MB of options can follow one completion")
+        if head_bytes + data_bytes > self._room_bytes:
             raise ValueError(f"job.{call}: at most {DATA_BYTES >> 20} MB of all together can follow one completion")
-        self._room_bytes -= size_bytes
+        self._head_room_bytes -= head_bytes
+        self._room_bytes -= head_bytes + data_bytes
 
     def completion(self, result: bytes) -> Completion | None:
         """The completion with what follows; None if nothing does."""
@@ -142,10 +152,10 @@ class Job:
 
     def report_progress(self) -> None:
         """What has been told last, if it was not reported yet."""
-        if self._unreported is not None:
+        progress, self._unreported = self._unreported, None  # taken first: threads of the handler may tell of it, too
+        if progress is not None:
             self._report_at = clock.monotonic() + PROGRESS_S
-            self._report(self._unreported)
-            self._unreported = None
+            self._report(progress)
 
     @property
     def should_stop(self) -> bool:

@@ -30,6 +30,8 @@ MAX_TRACEBACK_CHARS: Final = 16 * 1024
 #: What one completion may bring along: that many jobs to put, and that much of all together.
 MAX_FOLLOWERS: Final = 1000
 MAX_COMPLETION_BYTES: Final = 257 * 1024 * 1024
+#: Of that, what is said of those jobs beside their data: JSON that is decoded takes many times its size.
+MAX_HEAD_BYTES: Final = 16 * 1024 * 1024
 
 
 # control: master -> zygote -------------------------------------------------------------------------------------------
@@ -304,7 +306,10 @@ def unpack_completion(body: bytes) -> Completion:
     """Raises ValueError or TypeError for what `pack_completion` does not make; what is said of jobs is not judged."""
     if len(body) < _COMPLETION_HEAD.size:
         raise ValueError(f"not a completion: {body!r}")
-    start = _COMPLETION_HEAD.size + _COMPLETION_HEAD.unpack_from(body)[0]
+    head_bytes = _COMPLETION_HEAD.unpack_from(body)[0]
+    if head_bytes > MAX_HEAD_BYTES:
+        raise ValueError(f"{head_bytes} bytes about what follows, the limit is {MAX_HEAD_BYTES}")
+    start = _COMPLETION_HEAD.size + head_bytes
     result_bytes, following, then = orjson.loads(body[_COMPLETION_HEAD.size : start])
     rest = _Rest(body, start)
     result = rest.take(result_bytes)

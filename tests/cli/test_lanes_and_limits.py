@@ -278,11 +278,12 @@ def worker(jobs):
 
 def test_serve_leaves_the_wish(shell, jobs):
     worker(jobs)
-    assert shell.line("serve", "web-1", "high", "email-*", "!email-bulk") == "web-1 serves high email-* !email-bulk"
+    said = shell.line("serve", "web-1", "high", "email-*", "!email-bulk")
+    assert said == "web-1 is told to serve high email-* !email-bulk"
     wish = jobs.run(looks.wish("web-1"))
     assert (wish.number, wish.queues, wish.order) == (1, ["high", "email-*", "!email-bulk"], None)
     said = shell.line("serve", "web-1", "high:3", "low", "--order", "weighted")
-    assert said == "web-1 serves high:3 low in weighted order"
+    assert said == "web-1 is told to serve high:3 low in weighted order"
     wish = jobs.run(looks.wish("web-1"))
     assert (wish.number, wish.queues, wish.order) == (2, ["high:3", "low"], "weighted")
 

@@ -159,15 +159,18 @@ class Model:
                 times.add(job.due_at)
         return times
 
-    def at_hand(self, queue: str) -> list[Any]:
-        """What a lease would look at now."""
+    def at_hand(self, queue: str) -> int:
+        """At how much a lease would look now."""
         lying = [job for job in self._in(queue, "waiting") if not job.parked]
         come = [*self._due(queue), *self.expired(queue), *self._coming(queue), *self.pushed.get(queue, ())]
         looks_now = any(when <= self.now for when in self.looks.get(queue, {}).values())
-        return [*lying, *come, *(job for job in self._in(queue, "waiting") if job.parked and looks_now)]
+        parked = sum(job.parked for job in self._in(queue, "waiting"))
+        return len(lying) + len(come) + (max(1, parked) if looks_now else 0)
 
     def is_held_up(self, job: Job) -> bool:
-        """A parked one, by what runs, starts, or came back into its place to start."""
+        """A parked one, by its lane's pause, or by what runs, starts, or came back into its place to start."""
+        if job.lane in self.lanes_of(job.queue).paused:
+            return True
         there = [one for one in self.jobs.values() if one.limit == job.limit and one.state == "waiting"]
         came_back = [one for one in there if not one.parked and one.lane not in self.lanes_of(one.queue).paused]
         return self._full_until(job.limit, len(came_back)) > 0
@@ -277,6 +280,7 @@ class Model:
         job.queue, job.put_at = queue, self.now if put_at is None else put_at
         job.failures = job.deaths = job.interruptions = job.short = 0
         job.turn = job.left = None
+        job.begun = False
         self._take_claim(job)
         self.seqs += 1
         job.seq = self.seqs
@@ -446,23 +450,28 @@ class Model:
         return when <= self.now or self.now + 2 * (self._limit(key).per or 0) < when < WHEN_FREE
 
     def _bring_back_under(self, key: str, queue: str, most: int) -> int:
-        turns, lanes, back, wanted = self._limit(key).line(queue), self.lanes_of(queue), 0, most
-        self.looks[queue][key] = 0
-        while wanted > 0 and (lane := turns.next()) is not None:
-            until = self._full_until(key, back)
-            if until:
-                self.looks[queue][key] = until
-                break
+        turns, lanes, back = self._limit(key).line(queue), self.lanes_of(queue), 0
+        self.looks[queue][key] = WHEN_FREE
+        passed: set[str] = set()  # from a paused lane nothing can start: others must not wait for it
+        while back < most and (lane := next((one for one in turns.in_order() if one not in passed), None)) is not None:
             line = self.parked_line(key, queue, lane)
             if not line:
                 turns.leave(lane)
                 continue
+            if lane in lanes.paused:
+                passed.add(lane)
+                continue
+            until = self._full_until(key, back)
+            if until:
+                self.looks[queue][key] = until
+                break
             line[0].parked = False
             if line[0].turn is None:
                 self._line_up(line[0])
             turns.took(lane, lanes.weight(lane))
-            back += lane not in lanes.paused  # from a paused lane nothing can start: others must not wait for it
-            wanted -= 1
+            back += 1
+        if back >= most:
+            self.looks[queue][key] = 0
         if not turns.times:
             del self.looks[queue][key], self._limit(key).lines[queue]
         return back
@@ -502,9 +511,11 @@ class Model:
             self.looks[queue] = dict.fromkeys(self.looks.get(queue, {}), 0)
 
     def unpause_lane(self, queue: str, lane: str) -> None:
-        self.lanes_of(queue).paused.discard(lane)
-        if self.line(queue, lane):
-            self.lanes_of(queue).join(lane)
+        if lane in self.lanes_of(queue).paused:
+            self.lanes_of(queue).paused.discard(lane)
+            self.looks[queue] = dict.fromkeys(self.looks.get(queue, {}), 0)
+            if self.line(queue, lane):
+                self.lanes_of(queue).join(lane)
 
     # Leasing.
 
@@ -529,21 +540,43 @@ class Model:
             for queue in queues:
                 given += self._serve(queue, count - len(given), worker)
         else:
-            turns = self._turns(queues, count, self.cursors.get(worker))
-            served = {queue: self._serve(queue, turns.count(queue), worker) for queue in queues}
-            given = [served[queue].pop(0) for queue in turns if served[queue]]
+            given = self._serve_in_turns(queues, count, worker)
             if given:
                 self.cursors[worker] = given[-1].queue
         self.starting, self.passed = [], set()
         return [self._give(job, worker, ttl, i < starting, once) for i, job in enumerate(given)]
 
-    def _serve(self, queue: str, most: int, worker: str) -> list[Job]:
+    def _serve_in_turns(self, queues: Sequence[str], count: int, worker: str) -> list[Job]:
+        """In rounds: where a queue gives less than it seemed, others have its turns."""
+        left = {queue: min(count, self._allowed(queue, self.at_hand(queue))) for queue in queues}
+        given: list[Job] = []
+        brought: set[str] = set()
+        last, is_first, fell_short = self.cursors.get(worker), True, True
+        while fell_short and (is_first or len(given) < count):
+            turns = self._turns(queues, count - len(given), last, left)
+            served = {
+                queue: self._serve(queue, turns.count(queue), worker, brought)
+                for queue in queues
+                if is_first or queue in turns
+            }
+            short = [queue for queue in served if len(served[queue]) < turns.count(queue)]
+            left |= dict.fromkeys(short, 0)
+            given += [served[queue].pop(0) for queue in turns if served[queue]]
+            last = given[-1].queue if given else last
+            is_first, fell_short = False, bool(short)
+        return given
+
+    def _serve(self, queue: str, most: int, worker: str, brought: set[str] | None = None) -> list[Job]:
         """What a queue gives. A paused or full one gives nothing new, but what lost workers held is looked after."""
+        if brought is not None and queue in brought:
+            return self._pick(queue, self._allowed(queue, most), worker)
         paused, expired = self.option("paused", queue), self.expired(queue)
         first = min(((when, key) for key, when in self.looks.get(queue, {}).items()), default=None)
         freed = first is not None and self._is_due(first[1], first[0])
         if most > 0 or (paused and expired):
             may_start = self._allowed(queue, most)
+            if brought is not None:
+                brought.add(queue)
             for job in expired:
                 self._lose(job)
             if not paused:
@@ -601,7 +634,7 @@ class Model:
             awake = {jid for jid in asleep if self.jobs[jid].state == "waiting"}
             self.passed |= awake.difference(awake if self.freed is None else self.freed)
             return False
-        if job.left == worker and self.now < job.since + APART and set(self.seen) - {worker}:
+        if job.left == worker and job.since <= self.now < job.since + APART and set(self.seen) - {worker}:
             self.passed.add(job.jid)
             return False
         until = self._full_until(job.limit) if job.limit else 0
@@ -617,7 +650,7 @@ class Model:
 
     def start_by(self, job: Job) -> int | None:
         """By when it must have started, while it has not."""
-        begun = job.failures or job.deaths or job.interruptions or job.left or job.hold or job.ended
+        begun = job.failures or job.deaths or job.interruptions or job.left or job.begun or job.hold or job.ended
         return job.put_at + job.expires if job.expires is not None and not begun else None
 
     def is_overdue(self, job: Job) -> bool:
@@ -632,9 +665,8 @@ class Model:
         concurrency = self.option("max-concurrency", queue)
         return max(0, min(most, int(concurrency) - running)) if concurrency else most
 
-    def _turns(self, queues: Sequence[str], count: int, last: str | None) -> list[str]:
-        """One of each queue that has work, and again, going on behind the one where the last lease stopped."""
-        left = {queue: self._allowed(queue, len(self.at_hand(queue))) for queue in queues}
+    def _turns(self, queues: Sequence[str], count: int, last: str | None, left: dict[str, int]) -> list[str]:
+        """One of each queue that has work left, and again, going on behind the one where the last lease stopped."""
         at, turns = queues.index(last) if last in queues else -1, []
         while len(turns) < count and any(left.values()):
             at = (at + 1) % len(queues)
@@ -823,6 +855,7 @@ class Model:
                 self._fail(job, "interrupted")
             elif job.started:
                 self._to_front(job)
+                job.begun = True
             else:
                 self._back_unstarted(job)
         self.cursors.pop(worker, None)
@@ -988,7 +1021,7 @@ class Model:
         if job.claim and self.claims.get((queue, job.claim), jid) != jid:
             return False
         self._leave(job)
-        job.entry, job.klass = None, klass or job.klass
+        job.entry, job.klass, job.progress = None, klass or job.klass, None
         if data is not UNSET:
             job.data = data
         self._begin_stage(job, queue)
@@ -1092,7 +1125,9 @@ class Model:
         return [job.jid for job in there]
 
     def delete(self, queue: str, lane: str | None, running: str) -> tuple[int, int]:
-        """Drops what does not run, of a queue or a lane; with "stop" what runs, too. Answers how many of each."""
+        """Drops what does not run, of a queue or a lane; with "stop" what runs, too, else what
+        has no end of that. Answers how many of each.
+        """
         dropped = 0
         if lane is None:
             patterns = [pattern.jid for pattern in self.recurring.values() if pattern.queue == queue]
@@ -1105,8 +1140,7 @@ class Model:
             self._drop(there)
             dropped += len(there)
         there = [job for job in self._not_ended(queue) if lane in (None, job.lane)]
-        if running == "stop":
-            self._drop(there)
+        self._drop([job for job in there if running == "stop" or job.persistent])
         empty = not self._not_ended(queue) and not any(one.queue == queue for one in self.recurring.values())
         if lane is None and empty and not self.pushed.get(queue):
             self.first_put.pop(queue, None)

@@ -63,6 +63,7 @@ class Job:
     watched: bool = False  # a sweep is to look whether it has started in time
     hold: Hold | None = None
     started: bool = False
+    begun: bool = False  # it has started under a worker that was forgotten since
     popped_at: int = 0
     held_ms: int = 0  # for how long it was held last
     expires_at: int = 0

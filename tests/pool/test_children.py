@@ -127,6 +127,27 @@ def test_sending_memfds_that_nobody_receives_leaks_none_either():
     assert open_fds() == before
 
 
+def test_a_memfd_is_read_only_where_what_follows_the_job_in_its_hands_may_come_in_one(child, monkeypatch):
+    monkeypatch.setattr(kernel, "read_sealed", lambda *_given: pytest.fail("it was read"))
+
+    def says(packet):
+        memfd = kernel.sealed_memfd((b"x",))
+        kernel.send(talk, packet, (memfd,))
+        os.close(memfd)
+        with pytest.raises(ValueError):
+            list(child.read_talk())
+
+    with socket.socket(fileno=os.dup(child.theirs[1])) as talk:
+        before = open_fds()
+        says(messages.pack_outcome(Verb.FOLLOWED, 0, 0.0))
+        child.send(held_of(1))
+        for verb, token in ((Verb.COMPLETED, 1), (Verb.PROGRESS, 1), (Verb.FOLLOWED, 2)):
+            says(messages.pack_outcome(verb, token, 0.0))
+        says(b"\x05")
+        assert open_fds() == before
+    child.close_theirs()
+
+
 def test_outcomes_are_read_in_the_order_of_the_jobs_and_the_next_one_begins_with_the_answer(child, process):
     process(child, answer_all)
     for token in (3, 1, 2):

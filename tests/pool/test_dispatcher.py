@@ -133,8 +133,8 @@ def test_what_follows_comes_in_the_packet_or_beside_it(desk):
         (held,) = desk.give(lease_of(token))
         desk.turn(lambda: child.state is ChildState.IDLE)
         (outcome,) = desk.outcomes()
-        assert [follower["jid"] for follower in outcome.then] == [f"f{n}" for n in range(jobs)]
-        assert {follower["data"] for follower in outcome.then} == {b"x" * size_bytes}
+        assert [follower.jid for follower in outcome.then] == [f"f{n}" for n in range(jobs)]
+        assert {follower.arguments[5] for follower in outcome.then} == {b"x" * size_bytes}
         assert held.weight == 1 + jobs
         assert held.weight_bytes >= jobs * size_bytes
 
@@ -328,6 +328,14 @@ HOSTILE = {
     "what follows is nonsense": answers(Verb.FOLLOWED, b"\x02\x00\x00\x00{}"),
     "what follows has no queue": answers(
         Verb.FOLLOWED, b"".join(pack_completion(Completion(b"", None, [Follower("", "k", {}, Blob("json", b"1"))])))
+    ),
+    "a claim on data that is no JSON": answers(
+        Verb.FOLLOWED,
+        b"".join(pack_completion(Completion(b"", None, [Follower("q", "k", {"unique": True}, Blob("json", b"{"))]))),
+    ),
+    "a head without an end": with_descriptor(memfd_of((2**24 + 1).to_bytes(4, "little"), bytes(2**24 + 1))),
+    "a memfd for another job": lambda ends: ends.say_with(
+        memfd_of(*follows(10))(), Verb.FOLLOWED, ends.next_job().token + 1
     ),
     "a memfd full of nonsense": with_descriptor(memfd_of(b"nonsense")),
     "an empty memfd": with_descriptor(memfd_of()),

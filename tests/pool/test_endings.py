@@ -7,6 +7,7 @@ import orjson
 import pytest
 from parts import Process, lease_of, rest
 
+from supervisor.engine.jobs import new_job
 from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retried, Returned
 from supervisor.pool import endings
 from supervisor.pool.messages import (
@@ -208,6 +209,40 @@ def test_without_a_next_stage_a_job_is_complete_whatever_follows():
 def test_nonsense_about_what_follows_is_refused(body):
     with pytest.raises((ValueError, TypeError)):
         outcome_of(Verb.FOLLOWED, body)
+
+
+DEEP = b"[" * 600 + b"]" * 600
+
+
+@pytest.mark.parametrize("raw", [b"{{{", b"", b"\xff", b'"\\ud800"', DEEP], ids=lambda raw: repr(raw[:10]))
+def test_a_claim_on_data_that_is_no_json_is_refused_at_once_and_other_such_data_is_its_own_jobs_harm(raw):
+    data = Blob("json", raw)
+    with pytest.raises((ValueError, TypeError)):
+        outcome_of(Verb.FOLLOWED, followed(then=[follower(data=data, unique=True)]))
+    for options in ({}, {"unique": "key"}, {"unique": False}, {"unique": None}):
+        assert raw in accepted(outcome_of(Verb.FOLLOWED, followed(then=[follower(data=data, **options)])))
+
+
+def test_what_follows_is_made_once_and_has_the_same_claim_and_jid_whenever_it_is_said():
+    body = followed(then=[Follower("q", "k", {"unique": True}, Blob("json", b'{"b": 1, "a": 2}'))])
+    outcome = outcome_of(Verb.FOLLOWED, body)
+    claim = new_job("put", "q", "k", {"a": 2, "b": 1}, {"unique": True}).arguments[-1]
+    assert accepted(outcome) == accepted(outcome)
+    assert accepted(outcome)[-1] == claim
+
+
+def test_what_the_engine_would_refuse_of_a_childs_word_is_refused_before_it_gets_there():
+    trouble = pack_trouble(Trouble("E", "m"))
+    with pytest.raises((ValueError, TypeError)):
+        outcome_of(Verb.RETRIED, trouble, HandlerSettings(retries="many"))
+    with pytest.raises((ValueError, TypeError)):
+        outcome_of(Verb.FAILED, trouble, output="\udcff")
+
+
+def test_a_death_of_which_something_cannot_be_said_is_told_without_it():
+    for outcome in (death_of(9, settings=HandlerSettings(max_deaths="many")), death_of(9, output="\udcff")):
+        assert (outcome.reason, outcome.default_max_deaths, outcome.details) == ("SIGKILL", None, {})
+        accepted(outcome)
 
 
 def test_a_persistent_job_comes_back_when_its_handler_returns():

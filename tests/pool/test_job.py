@@ -141,7 +141,7 @@ def test_so_many_jobs_and_no_more(new):
 
 
 def test_so_much_of_all_together_and_no_more(new, monkeypatch):
-    monkeypatch.setattr(job_module, "ROOM_BYTES", 2000)
+    monkeypatch.setattr(job_module, "ROOM_BYTES", 1800)
     job = new()
     job.put("q", "k", b"x" * 1500)
     with pytest.raises(ValueError, match="at most 256 MB"):
@@ -149,6 +149,28 @@ def test_so_much_of_all_together_and_no_more(new, monkeypatch):
     with pytest.raises(ValueError, match="at most 256 MB"):
         job.next("q", b"x" * 300)
     assert len(job.completion(b"").then) == 1
+
+
+def test_so_much_is_said_of_them_and_no_more_than_the_master_reads(new, monkeypatch):
+    monkeypatch.setattr(job_module, "MAX_HEAD_BYTES", 3800)
+    job = new()
+    names = [f"{n:064}" for n in range(20)]
+    job.next("q", depends=names)
+    job.put("q" * 64, '"' * 64, b"x" * 5000, tags=names[:10], jid="\\" * 64)
+    with pytest.raises(ValueError, match="MB of options"):
+        job.put("q", "k", depends=names)
+    with pytest.raises(ValueError, match="MB of options"):
+        for _ in range(100):
+            job.put("q", "k")
+    head_bytes = int.from_bytes(pack_completion(job.completion(b"x" * 65_536))[0], "little")
+    assert 3200 < head_bytes <= 3800
+
+
+def test_a_job_does_not_put_itself(new):
+    job = new()
+    with pytest.raises(ValueError, match=r"'j' is this job's own: use job\.next"):
+        job.put("q", "k", jid="j")
+    assert job.completion(b"") is None
 
 
 # how far it is
@@ -197,6 +219,12 @@ def test_bad_progress_raises_at_the_call(new, reported, arguments, name):
     with pytest.raises((TypeError, ValueError), match=name):
         new().progress(*arguments)
     assert reported == []
+
+
+@pytest.mark.parametrize("fraction", ["half", True, None, 50, -0.1, float("nan"), float("inf")])
+def test_bad_progress_is_told_what_a_fraction_is(new, fraction):
+    with pytest.raises((TypeError, ValueError), match=f"fraction must be a number from 0 to 1.*: {fraction!r}"):
+        new().progress(fraction)
 
 
 def test_it_should_stop_once_it_was_told_so(new):

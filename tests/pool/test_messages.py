@@ -207,6 +207,16 @@ def test_a_hostile_completion_is_a_value_error_or_a_type_error(body):
         messages.unpack_completion(body)
 
 
+def test_a_head_that_is_too_long_is_refused_before_it_is_decoded(monkeypatch):
+    whole = b"".join(messages.pack_completion(FOLLOWED[2]))
+    head_bytes = int.from_bytes(whole[:4], "little")
+    monkeypatch.setattr(messages, "MAX_HEAD_BYTES", head_bytes)
+    assert messages.unpack_completion(whole) == FOLLOWED[2]
+    monkeypatch.setattr(messages, "MAX_HEAD_BYTES", head_bytes - 1)
+    with pytest.raises(ValueError, match=f"{head_bytes} bytes about what follows"):
+        messages.unpack_completion(whole)
+
+
 def test_a_completion_changed_anywhere_is_sound_or_a_value_or_type_error():
     draw = random.Random(3)
     whole = b"".join(messages.pack_completion(FOLLOWED[2]))

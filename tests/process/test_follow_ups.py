@@ -139,10 +139,22 @@ def test_a_next_stage_that_would_wait_for_itself_fails_the_job(stage):
 
 def test_wrong_arguments_raise_in_the_handler(stage):
     job, pool = run(stage, "follow.bad_arguments", None)
-    named = ["queue", "data", "tries", "delay", "fraction", "text"]
+    named = ["queue", "data", "tries", "use job.next", "delay", "fraction", "text"]
     assert len(job.result) == len(named)
     for message, name in zip(job.result, named, strict=True):
         assert name in message
+    finish(stage, pool)
+
+
+def test_a_hostile_word_about_what_follows_ends_its_child_and_not_the_supervisor(stage):
+    pool = stage.start(processes=1, max_deaths=1).wait_ready()
+    jid = stage.queue.put("follow.claim_on_nonsense")
+    assert "nonsense" in pool.wait_for("child.killed")["reason"]
+    after = stage.queue.put("good.noop")
+    stage.wait_until_ended([jid, after])
+    assert stage.states([jid, after]) == ["failed", "complete"]
+    assert stage.client.job(jid).failure["group"] == "died:SIGKILL"
+    assert stage.client.queue("waits").length() == 0
     finish(stage, pool)
 
 

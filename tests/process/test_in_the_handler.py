@@ -72,6 +72,41 @@ def test_a_handler_that_catches_the_interruption_still_sees_that_it_should_stop(
     stage.assert_nothing_left()
 
 
+@pytest.mark.parametrize("repeat", range(3))
+def test_the_task_of_an_async_handler_is_cancelled_and_the_job_is_interrupted(stage, repeat):
+    pool = stage.start(processes=1, drain_timeout="0s", term_grace="10s").wait_ready()
+    jid = stage.queue.put("say.tasks")
+    stage.wait_for_starts(jid)
+    assert pool.drain() == 0
+    job = stage.client.job(jid)
+    assert (job.state, job.interruptions, job.deaths, job.failures) == ("waiting", 1, 0, 0)
+    assert pool.find("job.released", jid=jid)[0]["reason"] == "drain"
+    printed = [event["line"] for event in pool.find("job.printed", jid=jid)]
+    assert printed == ["cancelled, told to stop: True", "in the end"]
+    stage.assert_nothing_left(waiting=["default"])
+
+
+def test_an_async_handler_that_returns_when_it_is_cancelled_has_completed_its_job(stage):
+    pool = stage.start(processes=1, drain_timeout="0s", term_grace="10s").wait_ready()
+    jid = stage.queue.put("say.tasks", "finish")
+    stage.wait_for_starts(jid)
+    assert pool.drain() == 0
+    assert stage.client.job(jid).state == "complete"
+    assert stage.client.job(jid).result == "in peace"
+    stage.assert_nothing_left()
+
+
+def test_a_thread_that_a_job_has_left_running_does_not_speak_for_the_next_one(stage):
+    pool = stage.start(processes=1, jobs_per_child=0).wait_ready()
+    jids = [stage.queue.put("say.leave_thread"), *(stage.queue.put("say.beside_thread") for _ in range(20))]
+    stage.wait_until_ended(jids)
+    jobs = stage.client.jobs(*jids)
+    assert [job.state for job in jobs] == ["complete"] * 21
+    assert [job.progress and job.progress.text for job in jobs] == [f"said of {jids[0]}", *[None] * 20]
+    assert not pool.find("child.killed")
+    finish(stage, pool)
+
+
 def test_a_job_knows_its_lane(stage):
     pool = stage.start(processes=1).wait_ready()
     jids = [stage.queue.put("say.lane", lane="tenant-1"), stage.queue.put("say.lane")]

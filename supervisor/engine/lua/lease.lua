@@ -63,7 +63,7 @@ local function serve_round(available, last, in_turn, is_first)
   for _, i in ipairs(sequence) do wanted[i] = wanted[i] + 1 end
   for i, queue in ipairs(queues) do
     local before = #taken
-    if is_first or wanted[i] > 0 then picking.serve(queue, wanted[i], count, not is_first) end
+    if is_first or wanted[i] > 0 then picking.serve(queue, wanted[i], count) end
     for j = before + 1, #taken do table.insert(by_queue[i], taken[j]) end
     if #taken - before < wanted[i] then available[i], fell_short = 0, true end
   end

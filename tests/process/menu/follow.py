@@ -1,9 +1,13 @@
 """Handlers after which something follows, or does not."""
 
+import gc
 import os
+import time
 
 import menu
 from supervisor import Fail, Retry, handler
+from supervisor.pool import messages
+from supervisor.pool.child import Child
 
 
 def _say(job):
@@ -64,6 +68,17 @@ def pass_on(job):
 
 
 @handler
+def claim_on_nonsense(job):
+    """Speaks for the child: what follows claims its data, which is no JSON."""
+    menu.enter(job)
+    (child,) = (one for one in gc.get_objects() if type(one) is Child)
+    followers = [messages.Follower("waits", "good.noop", {"unique": True}, messages.Blob("json", b"{{{"))]
+    body = b"".join(messages.pack_completion(messages.Completion(b"", None, followers)))
+    child._talk.send(messages.pack_outcome(messages.Verb.FOLLOWED, job.token, 0.1, body))
+    time.sleep(1000)
+
+
+@handler
 def bad_arguments(job):
     """What is answered for calls that are wrong: the messages, in their order."""
     menu.enter(job)
@@ -72,6 +87,7 @@ def bad_arguments(job):
         lambda: job.put("", "k"),
         lambda: job.put("q", "k", object()),
         lambda: job.put("q", "k", tries=3),
+        lambda: job.put("q", "k", jid=job.jid),
         lambda: job.next("q", delay=-1),
         lambda: job.progress(2),
         lambda: job.progress(0.5, 5),

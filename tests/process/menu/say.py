@@ -1,8 +1,13 @@
 """Handlers that say how far they are, and listen when they are told to stop."""
 
+import asyncio
+import threading
+
 import menu
 from supervisor import handler
 from supervisor.pool.handlers import Interrupted
+
+_told = threading.Semaphore(0)  # how often the thread of `leave_thread` has told
 
 
 @handler
@@ -36,6 +41,54 @@ def stop(job):
         assert job.should_stop
         print("told to stop:", interrupted.reason)
     return "in peace"
+
+
+@handler
+def leave_thread(job):
+    """Leaves a thread that tells of this job's progress for as long as the child lives."""
+    menu.enter(job)
+
+    def tell():
+        while True:
+            job.progress(0.5, f"said of {job.jid}")
+            job.report_progress()
+            _told.release()
+            ready.wait(0.01)
+
+    ready = threading.Event()
+    threading.Thread(target=tell, daemon=True).start()
+    _told.acquire()
+
+
+@handler
+def beside_thread(job):
+    """Tells nothing, while the thread that was left does so more than once."""
+    menu.enter(job)
+    while _told.acquire(blocking=False):
+        pass
+    for _ in range(3):
+        _told.acquire()
+
+
+@handler
+async def tasks(job):
+    """Waits for tasks whose exceptions it swallows, and which are always at work."""
+    menu.enter(job)
+
+    async def work():
+        while True:
+            await asyncio.sleep(0)
+
+    try:
+        await asyncio.gather(work(), work(), return_exceptions=True)
+        await asyncio.sleep(1000)
+    except asyncio.CancelledError:
+        print("cancelled, told to stop:", job.should_stop)
+        if job.data == "finish":
+            return "in peace"
+        raise
+    finally:
+        print("in the end")
 
 
 def _raise(job):

@@ -69,7 +69,13 @@ local function flag(value) return type(value) == "boolean" and (value and "1" or
 
 checks.klass, checks.jid, checks.lane, checks.limit = name, name, name, name
 checks.priority, checks.retries, checks.max_deaths = whole(-EXACT), whole(0), whole(0)
-checks.delay, checks.at, checks.timeout, checks.expires = seconds, seconds, seconds, seconds
+checks.delay, checks.at, checks.timeout = seconds, seconds, seconds
+
+function checks.expires(value)
+  local ms = seconds(value)
+  return ms and ms ~= "0" and ms, "a number of seconds above 0"
+end
+
 checks.tags, checks.depends = names(100), names(1000)
 checks.persistent, checks.at_most_once = flag, flag
 

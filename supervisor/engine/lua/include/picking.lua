@@ -12,6 +12,7 @@ local FIELDS = {
   "state", "size", "put", "since", "special", "lane",
 }
 local taken, left, due_crons, timed = {}, {}, {}, {}
+local brought, freed = {}, {}
 local limit, bytes, others = 0, 0, nil
 
 -- `taken`: what is given, each an array of FIELDS, its jid in place of the state. `left`: queues of which something
@@ -192,8 +193,8 @@ local function what_has_come(queue, paused, expired, due, spawns, has_more)
 end
 
 -- Gives up to `most` jobs of a queue; with 0 it only looks whether there is something. `count` is how many are wanted
--- of all queues; `again` says that this call has served the queue before, so that nothing more comes to its place.
-function picking.serve(queue, most, count, again)
+-- of all queues. Of a queue that is served again in one call no more comes to its place than the first time.
+function picking.serve(queue, most, count)
   local grace, paused = setting_ms("grace", queue), not picking.regardless and setting("paused", queue) > 0
   local expiry = first_score(queue, "running")
   local due, spawns = first_score(queue, "scheduled"), first_score(queue, "recurring")
@@ -203,13 +204,15 @@ function picking.serve(queue, most, count, again)
   local come = what_has_come(queue, paused, is_expired, is_due, spawns_now, has_more)
   if expiry <= now then death.announce_stalled(queue) end
   if most > 0 or paused and is_expired then
-    local freed, more = 0, false
-    if come and not again then
-      freed, more = late.bring(queue, most + SPARE, come, due_crons)
+    left[queue] = nil
+    if come and not brought[queue] then
+      local more
+      brought[queue] = true
+      freed[queue], more = late.bring(queue, most + SPARE, come, due_crons)
+      picking.more = picking.more or more
       timed[queue] = come.limited or nil
     end
-    picking.more = picking.more or more
-    local may_start = picking.regardless and most or allowed(queue, most, freed)
+    local may_start = picking.regardless and most or allowed(queue, most, freed[queue] or 0)
     limit = #taken + may_start
     take(queue, has_more or come)
     -- What is held back is nobody's to fetch before something rings.
