@@ -33,9 +33,9 @@ def progress_for_ever(job):
 @handler
 def stop(job):
     """Catches the interruption, and goes on to what it has to do first. data: gate."""
-    menu.enter(job)
     assert not job.should_stop
     try:
+        menu.enter(job)  # in here: who waits for it may interrupt at once
         menu.wait_at(job.data)
     except Interrupted as interrupted:
         assert job.should_stop
