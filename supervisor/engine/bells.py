@@ -14,7 +14,7 @@ import hiredis
 
 from supervisor import clock
 from supervisor.engine.keys import Namespace
-from supervisor.engine.link import Connector, Link, LinkLost
+from supervisor.engine.link import CONNECT_S, Connector, Link, LinkLost
 
 #: A wait for bells ends after this and asks once without being told to: wake-ups that a dying connection took are lost.
 WAIT_S: Final = 30.0
@@ -23,7 +23,6 @@ _SHORTEST_WAIT_S: Final = 1.0
 _SLACK_S: Final = 5.0
 #: Each door costs a connection. What is pushed to further queues is seen by the next lease.
 MOST_DOORS: Final = 16
-_CONNECT_S: Final = 5.0
 #: When a lease has left what lies behind a door (a paused queue), the next one is tried so soon; doubled each time.
 _IN_VAIN_S: Final = 0.05
 
@@ -153,7 +152,7 @@ class Doors:
                 self._leave(door)
         if len(self._doors) < len(wanted) and self._connector is None and now_at >= self._make_at:
             self._making = tuple(queue for queue in wanted if queue not in self._doors)
-            self._connector = Connector(self._url, len(self._making), (), _CONNECT_S)
+            self._connector = Connector(self._url, len(self._making), (), CONNECT_S)
             self._watcher.watch(self._connector, DoorsMade())
         for door in list(self._doors.values()):
             if not (door.asked or door.armed) and door.knock_at == math.inf and now_at >= door.shut_until_at:

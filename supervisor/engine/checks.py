@@ -73,10 +73,10 @@ def checked_each(argument: str, values: object, each: str) -> Iterable[Any]:
 
 
 def checked_flag(argument: str, value: object) -> bool:
-    """The value, if it is a bool; None counts as False. Raises TypeError naming the argument."""
-    if value is not None and not isinstance(value, bool):
+    """The value, if it is a bool. Raises TypeError naming the argument."""
+    if not isinstance(value, bool):
         raise TypeError(f"{argument} must be a bool, not {type(value).__name__}: {value!r:.100}")
-    return bool(value)
+    return value
 
 
 def checked_text(argument: str, value: object) -> str:

@@ -25,6 +25,8 @@ from supervisor.engine.keys import checked_name
 DEFAULT_RETRIES = 5
 MOST_TAGS = 100
 MOST_PARENTS = 1000
+#: Of one completion: they are put in one step with it, in which Redis does nothing else.
+MOST_FOLLOWERS = 1000
 POLICIES = ("wait", "fail", "run")  # for a job whose parent fails
 
 

@@ -18,6 +18,8 @@ from redis.retry import Retry
 
 _CHUNK_BYTES: Final = 256 * 1024
 _JOINED_BYTES: Final = 2**20
+#: Of each step of making connections.
+CONNECT_S: Final = 5.0
 
 
 class LinkLost(Exception):

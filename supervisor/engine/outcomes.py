@@ -17,12 +17,10 @@ from supervisor.engine.checks import (
     to_json,
     to_new_data,
 )
-from supervisor.engine.jobs import MOST_PARENTS, NewJob, new_job
+from supervisor.engine.jobs import MOST_FOLLOWERS, MOST_PARENTS, NewJob, new_job
 from supervisor.engine.keys import checked_name
 
 RESULT_BYTES = 64 * 1024
-#: They are put in one step with the completion, in which Redis does nothing else.
-MOST_FOLLOWERS: Final = 1000
 _DEATH_REASON = re.compile(r"SIG[A-Z0-9+]{1,12}|exit-\d{1,3}|timeout|memory|oom|lost|boot")
 
 

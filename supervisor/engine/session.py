@@ -44,14 +44,13 @@ from supervisor.engine.exchange import (
 )
 from supervisor.engine.jobs import LeaseRecord
 from supervisor.engine.keys import Namespace
-from supervisor.engine.link import Connector, Link, LinkLost
+from supervisor.engine.link import CONNECT_S, Connector, Link, LinkLost
 from supervisor.engine.orders import Queues
 from supervisor.engine.outcomes import Outcome
 from supervisor.engine.serving import Serving
 
 _LONGEST_SILENCE_S: Final = 5.0
 _SHORTEST_SILENCE_S: Final = 0.3
-_CONNECT_S: Final = 5.0
 
 
 # What becomes readable, as events of the inbox.
@@ -127,7 +126,7 @@ class Session:
         self._reconnect_at = None
         greeting: list[tuple[Any, ...]] = [("SCRIPT", "LOAD", script.text) for script in scripts.OF_A_WORKER]
         greeting += [("INFO", "server"), self._timing().wire(self._namespace.prefix)]
-        self._connector = Connector(self._url, 2, greeting, _CONNECT_S)
+        self._connector = Connector(self._url, 2, greeting, CONNECT_S)
         self._watcher.watch(self._connector, ConnectionMade())
 
     def _timing(self) -> Command[looks.Timing]:

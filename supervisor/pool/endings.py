@@ -41,7 +41,7 @@ def of_outcome(lease: LeaseRecord, verb: int, body: bytes, settings: HandlerSett
     """What a child has said of its job. Raises ValueError or TypeError where it has said nonsense."""
     if verb == Verb.COMPLETED:
         result = _result(body)
-        return Returned(lease) if lease.persistent else _checked(Completed(lease, result))
+        return Returned(lease) if lease.persistent else Completed(lease, result)
     if verb == Verb.FOLLOWED:
         if lease.persistent:
             raise ValueError("a persistent job does not complete")

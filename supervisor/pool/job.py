@@ -19,10 +19,9 @@ from supervisor.engine.checks import (
     to_data,
     to_new_data,
 )
-from supervisor.engine.jobs import MOST_PARENTS, new_job
+from supervisor.engine.jobs import MOST_FOLLOWERS, MOST_PARENTS, new_job
 from supervisor.engine.keys import checked_name
 from supervisor.pool.messages import (
-    MAX_FOLLOWERS,
     MAX_HEAD_BYTES,
     Blob,
     Completion,
@@ -96,8 +95,8 @@ class Job:
         are those of `Queue.put`. Answers the jid. At most 1,000 jobs and 256 MB. Raises TypeError or ValueError.
         """
         self._check_completes("put")
-        if len(self._then) >= MAX_FOLLOWERS:
-            raise ValueError(f"job.put: at most {MAX_FOLLOWERS} jobs can be put with one completion")
+        if len(self._then) >= MOST_FOLLOWERS:
+            raise ValueError(f"job.put: at most {MOST_FOLLOWERS} jobs can be put with one completion")
         given = {name: _listed(value) for name, value in options.items()}
         kind, raw = to_data("data", data)
         job = new_job("put", queue, klass, raw if kind == "bytes" else orjson.Fragment(raw), given)

@@ -13,7 +13,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from supervisor.engine.checks import PROGRESS_CHARS
+from supervisor.engine.checks import checked_progress
+from supervisor.engine.jobs import MOST_FOLLOWERS
 
 #: In place of a control message that is too long for a packet: it is in the memfd beside it.
 IN_MEMFD: Final = b"memfd"
@@ -27,8 +28,7 @@ INLINE_COMPLETION_BYTES: Final = 128 * 1024
 MAX_RESULT_BYTES: Final = 64 * 1024
 MAX_MESSAGE_CHARS: Final = 4 * 1024
 MAX_TRACEBACK_CHARS: Final = 16 * 1024
-#: What one completion may bring along: that many jobs to put, and that much of all together.
-MAX_FOLLOWERS: Final = 1000
+#: What one completion may bring along, of all together.
 MAX_COMPLETION_BYTES: Final = 257 * 1024 * 1024
 #: Of that, what is said of those jobs beside their data: JSON that is decoded takes many times its size.
 MAX_HEAD_BYTES: Final = 16 * 1024 * 1024
@@ -317,7 +317,7 @@ def unpack_completion(body: bytes) -> Completion:
     if following is not None:
         queue, delay_s, depends, kind, size_bytes = following
         stage = Stage(queue, delay_s, depends, Blob(_kind(kind, "", "json", "bytes"), rest.take(size_bytes)))
-    if type(then) is not list or len(then) > MAX_FOLLOWERS:
+    if type(then) is not list or len(then) > MOST_FOLLOWERS:
         raise ValueError("not a list of jobs to put")
     followers = []
     for queue, klass, options, kind, size_bytes in then:
@@ -366,11 +366,7 @@ def pack_progress(token: int, progress: Progress) -> bytes:
 def unpack_progress(body: bytes) -> Progress:
     """Raises ValueError or TypeError for what `pack_progress` does not make."""
     fraction, text = orjson.loads(body)
-    if type(fraction) not in (int, float) or not 0 <= fraction <= 1:
-        raise ValueError(f"not a fraction: {fraction!r:.100}")
-    if type(text) is not str or len(text) > PROGRESS_CHARS:
-        raise ValueError(f"not a word about it: {text!r:.100}")
-    return Progress(fraction, text)
+    return Progress(*checked_progress(fraction, text))
 
 
 # talk: master -> child -----------------------------------------------------------------------------------------------

@@ -30,18 +30,10 @@ for i = 2, #ARGV do
   local rec = read_job(jid)
   if rec and rec.state ~= "complete" then
     if rec.kin then check_children(jid) end
-    tell_of("job.cancelled", rec, { worker = select(2, owner_of(rec)) })
-    moves.take_away(rec)
-    moves.ended(rec)
-    retention.erase_all({ jid })
+    retention.cancel(rec)
     cancelled[#cancelled + 1] = rec
   end
 end
--- Those that were listed with their parents are gone by now.
-for _, rec in ipairs(cancelled) do
-  if rec.kin then kin.parent_gone(rec.jid, "was cancelled") end
-end
-local answer = {}
-for i, rec in ipairs(cancelled) do answer[i] = rec.jid end
+local answer = retention.tell_children(cancelled, "was cancelled")
 commit()
 return answer

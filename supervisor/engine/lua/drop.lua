@@ -30,10 +30,8 @@ local of_lane, kind, data = ARGV[6], ARGV[7], ARGV[8]
 local lane = string.match(part, "^lane:(.*)$")
 local key = lane and lanes.line(queue, lane) or queue_key(queue, part == "endless" and "running" or part)
 local has_number = lane or part == "waiting" or part == "scheduled"
-
 local has_keys = kind == "json" and string.find(data, "{", 1, true)
-
-local dropped, unjudged = {}, {}
+local deleted, unjudged = {}, {}
 
 local function matches(rec)
   if of_lane ~= "" and "=" .. (rec.lane or "") ~= of_lane then return false end
@@ -53,11 +51,8 @@ local function matches(rec)
 end
 
 local function delete(rec)
-  tell_of("job.cancelled", rec, { worker = select(2, owner_of(rec)) })
-  moves.take_away(rec)
-  moves.ended(rec)
-  retention.erase_all({ rec.jid })
-  dropped[#dropped + 1] = rec
+  retention.cancel(rec)
+  deleted[#deleted + 1] = rec
 end
 
 local function drop_entries()
@@ -97,12 +92,7 @@ for _, member in ipairs(members) do
     delete(rec)
   end
 end
--- Those that were deleted with their parents are gone by now.
-for _, rec in ipairs(dropped) do
-  if rec.kin then kin.parent_gone(rec.jid, "was deleted") end
-end
-local jids = {}
-for i, rec in ipairs(dropped) do jids[i] = rec.jid end
+local jids = retention.tell_children(deleted, "was deleted")
 commit()
-local following = #members < count and -1 or offset + #members - #dropped - missed
+local following = #members < count and -1 or offset + #members - #deleted - missed
 return { following, #jids, jids, unjudged }

@@ -21,14 +21,14 @@ end
 for _, part in ipairs({ "waiting", "front", "running", "scheduled", "depends", "parked", "recurring" }) do
   must_be_empty(part, redis.call("ZCARD", queue_key(queue, part)))
 end
-must_be_empty("its lanes", tonumber(redis.call("GET", P .. "laned:" .. queue) or 0))
+must_be_empty("its lanes", lanes.size(queue))
 must_be_empty("in:" .. queue, redis.call("LLEN", P .. "in:" .. queue))
 local known = redis.call("ZSCORE", P .. "queues", queue)
 place(P .. "queues", queue, false)
 if redis.call("HEXISTS", P .. "announced", queue) == 1 then del_fields({ P .. "announced", queue }) end
 drop(P .. "bell:" .. queue)
 limits.forget(queue)
-drop(queue_key(queue, "lanes"))
+drop(lanes.index(queue))
 drop(P .. "lanes:" .. queue)
 commit()
 return known and 1 or 0

@@ -155,7 +155,8 @@ local full = #taken >= count or picking.capped
 -- others wait, but not for ever.
 local function is_near(queue)
   local first = math.min(picking.first_score(queue, "scheduled", now), picking.first_score(queue, "recurring", now))
-  return math.min(first, limits.next_look(queue)) <= now + LONGEST_WAIT
+  if #first_members(queue_key(queue, "limits"), 1) > 0 then first = math.min(first, limits.next_look(queue)) end
+  return first <= now + LONGEST_WAIT
 end
 
 for _, queue in ipairs(queues) do

@@ -210,6 +210,11 @@ local function follow_ups(at, own_jid, own_parents)
   return at, fits
 end
 
+local function held_job(jid, owner)
+  local rec = read_job(jid)
+  return rec and rec.owner == owner and rec.state == "running" and rec
+end
+
 local function settle(verb, jid, token, at)
   local owner = token .. ":" .. worker
   if verb == "complete" and records[jid] == nil and not patches[jid] then
@@ -218,14 +223,9 @@ local function settle(verb, jid, token, at)
     if job[5] then return verbs.complete(read_job(jid), at) end
     return finish(jid, job[3], job[4], false, ARGV[at])
   end
-  local rec = read_job(jid)
-  if not rec or rec.owner ~= owner or rec.state ~= "running" then return STALE[verb] end
+  local rec = held_job(jid, owner)
+  if not rec then return STALE[verb] end
   return verbs[verb](rec, at)
-end
-
-local function is_current(jid, token)
-  local rec = read_job(jid)
-  return rec and rec.owner == token .. ":" .. worker and rec.state == "running"
 end
 
 local exchange = P .. "worker:" .. worker
@@ -243,7 +243,7 @@ while at <= #ARGV do
   end
   local answer = STALE[verb]
   if not late then
-    local is_refused = not fits and is_current(ARGV[at + 1], ARGV[at + 2])
+    local is_refused = not fits and held_job(ARGV[at + 1], ARGV[at + 2] .. ":" .. worker)
     answer = is_refused and REFUSED or settle(verb, ARGV[at + 1], ARGV[at + 2], at + 3)
   end
   if answer ~= STALE[verb] and answer ~= REFUSED and answer ~= ENDLESS then

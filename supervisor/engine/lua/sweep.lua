@@ -58,7 +58,7 @@ local function fail_expired()
     place(P .. "expiring", jid, false)
     local rec = read_job(jid)
     local is_over = not rec or rec.state == "failed" or rec.state == "complete"
-    if not is_over and rec.expires and rec.state ~= "running" and not moves.has_started(rec) then
+    if not is_over and rec.expires and rec.state ~= "running" and not has_started(rec) then
       moves.fail_expired(rec)
     end
   end

@@ -67,12 +67,12 @@ end
 -- Those without a lane have their turns too, as soon as there are lanes at all. Answers whether there are.
 function lanes.in_use(queue)
   local index = lanes.index(queue)
-  local found = head_of(index, 2)
+  local found = first_members(index, 2)
   if #found == 0 then return false end
-  if #found == 2 and found[1] == "" then
+  if #found == 1 and found[1] == "" then
     place(index, "", false)
     return false
   end
-  if #head_of(lanes.line(queue, ""), 1) > 0 then lanes.join(queue, "") end
+  if #first_members(lanes.line(queue, ""), 1) > 0 then lanes.join(queue, "") end
   return true
 end

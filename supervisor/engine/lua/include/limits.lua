@@ -142,7 +142,7 @@ local function put_back(key, queue, most)
   end
   local more = fair.serve(index, most, weight_of, visit)
   if more or n >= most then when = 0 end
-  if #head_of(index, 1) == 0 then when = nil end
+  if #first_members(index, 1) == 0 then when = nil end
   return n, when
 end
 
@@ -175,7 +175,7 @@ function limits.next_look(queue)
   return is_due(first[1], when) and now or when
 end
 
--- Lets what is parked in a queue have the room that there is. Answers how many jobs came back into their places.
+-- Lets what is parked in a queue have the room that there is: up to `most` jobs come back into their places.
 function limits.bring_back(queue, most)
   local looks, n = queue_key(queue, "limits"), 0
   local first = head_of(looks, KEYS_A_LEASE)
@@ -186,5 +186,4 @@ function limits.bring_back(queue, most)
     place(looks, first[i], when or false)
     if not when then place(P .. "limited:" .. first[i], queue, false) end
   end
-  return n
 end

@@ -1,6 +1,7 @@
 -- moves.lua: a job's places and the moves between them.
 --- @module
 --- @include config
+--- @include started
 --- @include edges
 --- @include kin
 --- @include events
@@ -27,9 +28,6 @@ end
 
 -- Whether a job must never start twice.
 function moves.is_once(rec) return rec.once == "1" end
-
--- Whether a job has been started in this stage of its life, and has come back.
-function moves.has_started(rec) return rec.failures or rec.deaths or rec.interruptions or rec.left or rec.begun end
 
 -- A job that was not started in time.
 function moves.fail_expired(rec)
@@ -135,7 +133,7 @@ end
 function moves.was_not_started(rec)
   if rec.limit then limits.take_back_start(rec.limit, holds[rec.jid]) end
   -- A sweep that has passed at its date has left the job alone.
-  if rec.expires and not moves.has_started(rec) then place(P .. "expiring", rec.jid, rec.put + rec.expires) end
+  if rec.expires and not has_started(rec) then place(P .. "expiring", rec.jid, rec.put + rec.expires) end
 end
 
 -- To the front, in the order in which the jobs there were first leased.
@@ -204,12 +202,12 @@ function moves.hand_back(jid, worker, certain)
   local _, owner = owner_of(rec or {})
   place(P .. "held:" .. worker, jid, false)
   if owner ~= worker or rec.state ~= "running" then return false end
-  local has_started = rec.started and not certain
+  local was_started = rec.started and not certain
   moves.leave(rec)
   if moves.is_once(rec) and not certain then
     moves.fail_interrupted(rec, worker)
   else
-    if has_started then rec.begun = 1 else moves.was_not_started(rec) end
+    if was_started then rec.begun = 1 else moves.was_not_started(rec) end
     moves.to_front(rec)
   end
   return true

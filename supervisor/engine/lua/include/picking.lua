@@ -46,7 +46,7 @@ end
 -- Why a job with conditions does not start now: "gone" if it has left its place for that, "later" if it stays; nil if
 -- it does start.
 local function held_back(rec)
-  if rec.expires and now >= rec.put + rec.expires and not moves.has_started(rec) then
+  if rec.expires and now >= rec.put + rec.expires and not has_started(rec) then
     moves.fail_expired(rec)
     return "gone"
   end

@@ -16,6 +16,25 @@ function retention.erase_all(jids)
   end
 end
 
+-- Deletes a job that has not ended, wherever it lies. Those that wait for it are looked after when all are gone that go
+-- with it.
+function retention.cancel(rec)
+  tell_of("job.cancelled", rec, { worker = select(2, owner_of(rec)) })
+  moves.take_away(rec)
+  moves.ended(rec)
+  retention.erase_all({ rec.jid })
+end
+
+-- What that means to those that waited for cancelled jobs, and are still there. Answers the jids of the cancelled ones.
+function retention.tell_children(cancelled, why)
+  local jids = {}
+  for i, rec in ipairs(cancelled) do
+    jids[i] = rec.jid
+    if rec.kin then kin.parent_gone(rec.jid, why) end
+  end
+  return jids
+end
+
 -- How many ids are beyond a set's limits of age and number; at most `most`, so that no call takes long.
 local function surplus(key, added, age_s, count, most)
   local aged = age_s > 0 and redis.call("ZCOUNT", key, "-inf", now - age_s * 1000 + 0.5) or 0

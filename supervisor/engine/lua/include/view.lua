@@ -1,5 +1,6 @@
 -- view.lua: a job as a reader sees it.
 --- @include keys
+--- @include started
 local VIEWED_KIN = 1000 -- of a job's dependencies and dependents
 
 -- What the clock makes of a stored state: a lease that ran out, a time that has come.
@@ -14,7 +15,7 @@ local function kin_of(kind, jid) return redis.call("ZRANGE", P .. kind .. ":" ..
 -- By when a job must have been started; 0 if that is past, or it need not.
 local function start_by(rec)
   if not rec.expires or rec.state == "failed" or rec.state == "complete" or rec.state == "running" then return 0 end
-  if rec.failures or rec.deaths or rec.interruptions or rec.left or rec.begun then return 0 end
+  if has_started(rec) then return 0 end
   return rec.put + rec.expires
 end
 
