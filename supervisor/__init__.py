@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from supervisor.engine.limits import Limit
     from supervisor.engine.looks import Wish
     from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retried
-    from supervisor.pool.handlers import Fail, Interrupted, Retry, handler
+    from supervisor.pool.handlers import (
+        Fail,
+        Interrupted,
+        Retry,
+        SoftTimeout,
+        after_fork,
+        before_fork,
+        handler,
+        on_exit,
+    )
 
 #: Where each name lives. Loaded on first use: what speaks to Redis must not get into the children, and the command must
 #: not wait for what it does not need.
@@ -48,9 +57,13 @@ _HOMES = {
     "Released": "engine.outcomes",
     "Retried": "engine.outcomes",
     "Retry": "pool.handlers",
+    "SoftTimeout": "pool.handlers",
     "StoreUnavailable": "engine.errors",
     "Wish": "engine.looks",
+    "after_fork": "pool.handlers",
+    "before_fork": "pool.handlers",
     "handler": "pool.handlers",
+    "on_exit": "pool.handlers",
 }
 
 __all__ = [
@@ -76,9 +89,13 @@ __all__ = [
     "Released",
     "Retried",
     "Retry",
+    "SoftTimeout",
     "StoreUnavailable",
     "Wish",
+    "after_fork",
+    "before_fork",
     "handler",
+    "on_exit",
 ]
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from supervisor import cgroups
+
 
 class Exit(IntEnum):
     """What every command's exit code means. The numbers are part of the interface."""
@@ -94,6 +96,18 @@ def _count(text: str) -> int:
     if not re.fullmatch(r"\d{1,9}", text, re.ASCII):
         raise ValueError("is not a whole number of 0 or more")
     return int(text)
+
+
+def _size_or_none(text: str) -> int:
+    return 0 if text == "none" else parse_size(text)
+
+
+def _size_or_auto(text: str) -> int | None:
+    return None if text == "auto" else _size_or_none(text)
+
+
+def _duration_or_none(text: str) -> float:
+    return 0.0 if text == "none" else parse_duration(text)
 
 
 def _processes(text: str) -> int | None:
@@ -207,6 +221,14 @@ SETTINGS: tuple[Setting, ...] = (
         "jobs a child runs before it is replaced; 0: no limit",
     ),
     Setting(
+        "child-age", "child_age_s", _duration_or_none, "none", "DURATION",
+        "how old a child may get before it is replaced, once its job has ended; none: no limit",
+    ),
+    Setting(
+        "child-memory", "child_memory_bytes", _size_or_none, "none", "SIZE",
+        "private memory from which a child is replaced, once its job has ended; none: no limit",
+    ),
+    Setting(
         "job-timeout", "job_timeout_s", parse_duration, "30m", "DURATION",
         "time limit of a job that has none of its own; 0: none",
     ),
@@ -229,6 +251,14 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "max-deaths", "max_deaths", _count, None, "N",
         "deaths of its child that bury a job; 0: no limit (default: max-deaths of the config in Redis)",
+    ),
+    Setting(
+        "memory-limit", "memory_limit_bytes", _size_or_none, "none", "SIZE",
+        "how much private memory the processes of a job may have that has no limit of its own; none: no limit",
+    ),
+    Setting(
+        "memory-budget", "memory_budget_bytes", _size_or_auto, "auto", "SIZE",
+        "what all processes together may have; no job starts beyond it; auto: nine tenths of the cgroup's limit",
     ),
     Setting(
         "workdir", "workdir", _directory, None, "DIRECTORY",
@@ -269,12 +299,17 @@ class Config:
     processes: int
     processes_reason: str
     jobs_per_child: int  # 0: no limit
+    child_age_s: float  # 0: no limit
+    child_memory_bytes: int  # 0: no limit
     job_timeout_s: float  # 0: none
     on_error: str
     lease_ttl_s: float | None  # None: the config in Redis
     drain_timeout_s: float
     term_grace_s: float
     max_deaths: int | None  # None: the config in Redis; 0: no limit
+    memory_limit_bytes: int  # 0: none
+    memory_budget_bytes: int  # 0: none
+    memory_budget_reason: str
     workdir: Path | None  # None: a temporary directory
     log: str
     log_level: str
@@ -297,6 +332,10 @@ class Config:
             values["processes"], values["processes_reason"] = usable_cpus()
         else:
             values["processes_reason"] = "as given"
+        if values["memory_budget_bytes"] is None:
+            values["memory_budget_bytes"], values["memory_budget_reason"] = usable_memory()
+        else:
+            values["memory_budget_reason"] = "as given"
         return cls(**values, warnings=tuple(_warnings(values, flags)))
 
 
@@ -381,53 +420,22 @@ def redacted(url: str) -> str:
     return re.sub(r"([?&]password=)[^&#]*", r"\1***", url)
 
 
-def usable_cpus(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> tuple[int, str]:
+def usable_cpus(proc: Path = cgroups.PROC, mounted: Path = cgroups.CGROUPS) -> tuple[int, str]:
     """The CPUs this process may use, and why in words: its affinity, or the cgroup's quota if that is less."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = cpu_quota(proc, cgroups)
+    quota = cgroups.cpu_quota(proc, mounted)
     if quota is None or quota > affinity:
         return affinity, f"auto: {affinity} CPU{'s' if affinity > 1 else ''} in the affinity mask"
     return max(1, -int(-quota // 1)), f"auto: the cgroup's quota is {quota:g} CPUs"
 
 
-def cpu_quota(proc: Path, cgroups: Path) -> float | None:
-    """The smallest CPU quota, in CPUs, of this process's cgroup (v1 or v2) and those above it; None: no limit."""
-    try:
-        lines = (proc / "self" / "cgroup").read_text().splitlines()
-    except OSError:  # no cgroups in this kernel, or /proc is hidden: then nothing limits us that we could know
-        return None
-    quotas = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            quotas += [_quota_v2(each) for each in _upwards(cgroups, path)]
-        elif "cpu" in controllers.split(","):
-            quotas += [_quota_v1(each) for each in _upwards(cgroups / controllers, path)]
-            quotas += [_quota_v1(each) for each in _upwards(cgroups / "cpu", path)]
-    return min((quota for quota in quotas if quota is not None), default=None)
+def usable_memory(proc: Path = cgroups.PROC, mounted: Path = cgroups.CGROUPS) -> tuple[int, str]:
+    """The memory that all processes together may have in bytes, 0 for any amount, and why in words."""
+    limit = cgroups.memory_limit(proc, mounted)
+    if limit is None:
+        return 0, "auto: the cgroup has no memory limit"
+    return limit * 9 // 10, f"auto: nine tenths of the cgroup's limit of {limit >> 20} MB"
 
 
-def _upwards(root: Path, path: str) -> list[Path]:
-    """The cgroup's directory and all above it. In a container the path may be the host's: only the root exists."""
-    here = root / path.strip("/")
-    return [each for each in (here, *here.parents) if each.is_relative_to(root)]
-
-
-def _quota_v2(directory: Path) -> float | None:
-    try:
-        quota, period = (directory / "cpu.max").read_text().split()
-        return None if quota == "max" else int(quota) / int(period)
-    except (OSError, ValueError, ZeroDivisionError):  # not there at the root, and not in every layout
-        return None
-
-
-def _quota_v1(directory: Path) -> float | None:
-    try:
-        quota = int((directory / "cpu.cfs_quota_us").read_text())
-        return quota / int((directory / "cpu.cfs_period_us").read_text()) if quota > 0 else None
-    except (OSError, ValueError, ZeroDivisionError):  # not there in every layout
-        return None
-
-
-_FIELDS = {each.name for each in fields(Config)} - {"processes_reason", "warnings"}
+_FIELDS = {each.name for each in fields(Config)} - {"processes_reason", "memory_budget_reason", "warnings"}
 assert {setting.field for setting in SETTINGS} == _FIELDS, "the table of settings and Config name the same things"

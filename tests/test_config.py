@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import config
+from supervisor import cgroups, config
 from supervisor.cli.parser import dispatch
 from supervisor.config import SETTINGS, Config, ConfigError, parse_duration, parse_size
 from supervisor.engine.orders import ORDERS
@@ -22,7 +22,7 @@ def problems(flags=None, environ=None):
 
 
 def test_without_anything_the_defaults_hold():
-    told = load({"processes": "3"})
+    told = load({"processes": "3", "memory-budget": "1G"})
     assert told == Config(
         redis_url=None,
         namespace="leasehold",
@@ -32,12 +32,17 @@ def test_without_anything_the_defaults_hold():
         processes=3,
         processes_reason="as given",
         jobs_per_child=1,
+        child_age_s=0.0,
+        child_memory_bytes=0,
         job_timeout_s=1800.0,
         on_error="retry",
         lease_ttl_s=None,
         drain_timeout_s=25.0,
         term_grace_s=3.0,
         max_deaths=None,
+        memory_limit_bytes=0,
+        memory_budget_bytes=2**30,
+        memory_budget_reason="as given",
         workdir=None,
         log="json",
         log_level="info",
@@ -166,6 +171,8 @@ BAD = [
     ("processes", "99999"),
     ("jobs-per-child", "-1"),
     ("jobs-per-child", "x"),
+    ("child-age", "old"),
+    ("child-memory", "-1"),
     ("job-timeout", "5x"),
     ("job-timeout", "-5"),
     ("on-error", "ignore"),
@@ -174,6 +181,8 @@ BAD = [
     ("lease-ttl", "25h"),
     ("drain-timeout", "soon"),
     ("term-grace", "-1s"),
+    ("memory-limit", "256 MB"),
+    ("memory-budget", "half"),
     ("max-deaths", "-1"),
     ("max-deaths", "1.0"),
     ("workdir", "/nonexistent/directory"),
@@ -309,7 +318,7 @@ def cgroup(tmp_path: Path, lines: str, files: dict[str, str]) -> tuple[Path, Pat
     ],
 )
 def test_the_cpu_quota_is_read_from_both_kinds_of_cgroup_and_from_all_above(tmp_path, lines, files, quota):
-    assert config.cpu_quota(*cgroup(tmp_path, lines, files)) == quota
+    assert cgroups.cpu_quota(*cgroup(tmp_path, lines, files)) == quota
 
 
 def test_auto_is_the_smaller_of_affinity_and_quota_rounded_up_and_says_which(tmp_path, monkeypatch):
@@ -323,7 +332,9 @@ def test_auto_is_the_smaller_of_affinity_and_quota_rounded_up_and_says_which(tmp
 
 
 def test_the_module_is_light_enough_for_children():
-    tree = ast.parse(Path(config.__file__).read_text())
-    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    trees = [ast.parse(Path(module.__file__).read_text()) for module in (config, cgroups)]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {f"{n.module}.{each.name}" for n in nodes if isinstance(n, ast.ImportFrom) for each in n.names}
+    imported -= {"supervisor.cgroups"}
     assert not {name for name in imported if name.split(".")[0] in {"redis", "psutil", "supervisor", "argparse"}}

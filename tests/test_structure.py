@@ -21,11 +21,12 @@ PACKAGE = ROOT / "supervisor"
 #: What each part may import of ours, beside itself. Arrows go one way: cli, pool, engine; ops beside them.
 MAY_IMPORT = {
     "clock": set(),
-    "config": {"clock"},
+    "cgroups": set(),
+    "config": {"clock", "cgroups"},
     "engine": {"clock", "config"},
     "ops": {"clock", "config"},
-    "pool": {"engine", "ops", "clock", "config"},
-    "cli": {"pool", "engine", "ops", "clock", "config", ""},
+    "pool": {"engine", "ops", "clock", "cgroups", "config"},
+    "cli": {"pool", "engine", "ops", "clock", "cgroups", "config", ""},
     "__main__": {"cli", "config"},
     "": set(),  # the public names, loaded on first use
 }

@@ -124,7 +124,10 @@ class Forks:
         workdir = self._workdir / f"zygote-{self._started}"
         workdir.mkdir(mode=0o700, parents=True)
         config = self._config
-        boot = Boot(config.handlers, str(workdir), config.jobs_per_child, config.on_error, self._open_files)
+        boot = Boot(
+            config.handlers, str(workdir), config.jobs_per_child, config.on_error, config.memory_limit_bytes,
+            self._open_files,
+        )  # fmt: skip
         return Zygote(self._started, boot, self._environment, clock.monotonic() + config.boot_timeout_s)
 
     def _try_again(self, why: str) -> float:
@@ -143,7 +146,7 @@ class Forks:
                     zygote.kill()
                 case Reaped():
                     self._on_reaped(zygote, report)
-                case Ready(handlers, threads):
+                case Ready(handlers, threads, _descriptors):
                     self._on_ready(zygote, handlers, threads)
                 case SpawnFailed(number, message):
                     self._on_spawn_failed(number, message)

@@ -9,12 +9,12 @@ import math
 import pkgutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, TypeVar, overload
 
-from supervisor.config import parse_duration
+from supervisor.config import parse_duration, parse_size
 from supervisor.pool.messages import MAX_DELAY_S, HandlerSettings
 
 Function = Callable[..., Any]
@@ -54,6 +54,13 @@ class Interrupted(BaseException):  # not an Exception: `except Exception` in a h
         self.reason = reason
 
 
+class SoftTimeout(BaseException):  # not an Exception, for the same reason
+    """Raised inside a handler whose time limit is near: a tenth of it before, at most `--term-grace`. Clean up, or
+    return what there is. If it leaves the handler, the job has failed in group `timeout`, as by an exception; at the
+    limit the job's process tree is killed, which is a death.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Handler:
     """One registered handler."""
@@ -89,6 +96,50 @@ _LARGEST = 2**53  # whole numbers above it do not survive Redis
 _registered: list[Handler] = []
 
 
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What handlers want to be done around a fork, in the order of their registration."""
+
+    before_fork: list[Callable[[], object]] = field(default_factory=list)
+    after_fork: list[Callable[[], object]] = field(default_factory=list)
+    on_exit: list[Callable[[], object]] = field(default_factory=list)
+
+
+hooks = Hooks()
+
+H = TypeVar("H", bound=Callable[[], object])
+
+
+def before_fork(function: H) -> H:
+    """Have `function()` called in the zygote before each fork: let go of what children must not share. It must be
+    short: no child is forked meanwhile. If it raises, no child is forked, and it is tried again with a back-off.
+    """
+    return _hook("before_fork", hooks.before_fork, function)
+
+
+def after_fork(function: H) -> H:
+    """Have `function()` called in each child before it takes its first job: open what is the child's own. If it raises,
+    the child ends; after several in a row the supervisor exits with status 71.
+    """
+    return _hook("after_fork", hooks.after_fork, function)
+
+
+def on_exit(function: H) -> H:
+    """Have `function()` called in each child after its last job, for at most ten seconds: flush and close what is the
+    child's own. Not in a child that dies or is killed.
+    """
+    return _hook("on_exit", hooks.on_exit, function)
+
+
+def _hook(name: str, registered: list[Callable[[], object]], function: H) -> H:
+    if not callable(function):
+        raise TypeError(f"@{name} takes a function without arguments, not {function!r}")
+    if inspect.iscoroutinefunction(function):
+        raise TypeError(f"@{name} takes a plain function, not the coroutine function {function!r}")
+    registered.append(function)
+    return function
+
+
 @overload
 def handler(function: F, /) -> F: ...
 @overload
@@ -96,6 +147,7 @@ def handler(
     *,
     name: str | None = None,
     timeout: float | str | None = None,
+    memory: int | str | None = None,
     retries: int | None = None,
     on_error: str | None = None,
     on_death: str | None = None,
@@ -111,6 +163,7 @@ def handler(
     *,
     name: str | None = None,
     timeout: float | str | None = None,
+    memory: int | str | None = None,
     retries: int | None = None,
     on_error: str | None = None,
     on_death: str | None = None,
@@ -120,7 +173,8 @@ def handler(
 ) -> Any:
     """Register a function, or coroutine function, that takes one `job`, under its module path and name (or `name`).
 
-    `timeout`: seconds or "30s", after which the job's process tree is killed; 0 for none. `retries`: how often an
+    `timeout`: seconds or "30s", after which the job's process tree is killed; 0 for none. `memory`: bytes or "256M" of
+    private memory that its processes may have together, 0 for any amount. `retries`: how often an
     exception is forgiven. `on_error`, `on_death`: "retry" or "fail". `max_deaths`: how many deaths of its child a job
     survives, 0 for any number. `backoff`: how long an exception puts it off: seconds, a list of them (the last one
     repeats), or a function of the failures before this one. `at_most_once`: what has started once never starts again.
@@ -129,6 +183,7 @@ def handler(
     _check_name(name)
     settings = HandlerSettings(
         timeout_s=None if timeout is None else _seconds("timeout", timeout),
+        memory_bytes=None if memory is None else _bytes(memory),
         retries=_count("retries", retries),
         on_error=_choice("on_error", on_error),
         on_death=_choice("on_death", on_death),
@@ -162,6 +217,15 @@ def _seconds(option: str, value: float | str) -> float:
         return parse_duration(value) if isinstance(value, str) else _not_negative(float(value))
     except (TypeError, ValueError) as error:
         raise ValueError(f"@handler({option}={value!r}): {error}; write seconds, or a duration like '30s'") from error
+
+
+def _bytes(value: int | str) -> int:
+    try:
+        size_bytes = parse_size(value) if isinstance(value, str) else _count("memory", value)
+    except ValueError as error:
+        raise ValueError(f"@handler(memory={value!r}): {error}; write bytes, or a size like '256M'") from error
+    assert size_bytes is not None
+    return size_bytes
 
 
 def _not_negative(value: float) -> float:

@@ -20,6 +20,8 @@ from supervisor.engine.jobs import MOST_FOLLOWERS
 IN_MEMFD: Final = b"memfd"
 #: Where exec hands the zygote its control socket.
 CONTROL_FD: Final = 3
+#: Where a child writes Python stacks: a file of the master's, which outlives it.
+STACKS_FD: Final = 4
 #: Larger packets are refused by a default socket buffer; larger payloads travel as a sealed memfd.
 MAX_PACKET_BYTES: Final = 200_000
 INLINE_PAYLOAD_BYTES: Final = 16 * 1024
@@ -45,12 +47,15 @@ class Boot:
     workdir: str
     jobs_per_child: int
     on_error: str
+    memory_limit_bytes: int  # of a job whose handler has none of its own; 0: none
     open_files: int  # the soft limit that children have; the master's own may be higher
 
 
 @dataclass(frozen=True, slots=True)
 class Spawn:
-    """Fork child number `child`. With it: its ends of `jobs` and `talk`, and the pipe for its output."""
+    """Fork child number `child`. With it: its ends of `jobs` and `talk`, the pipe for its output, and the file for its
+    stacks.
+    """
 
     child: int
 
@@ -60,10 +65,13 @@ class Spawn:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Handlers are imported. `handlers`: name -> settings (`HandlerSettings` as a dict)."""
+    """Handlers are imported. `handlers`: name -> settings (`HandlerSettings` as a dict); `threads`, `descriptors`: what
+    they have left running and open, in words.
+    """
 
     handlers: dict[str, dict[str, Any]]
     threads: list[str]
+    descriptors: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +139,7 @@ class HandlerSettings:
     on_death: str | None = None
     max_deaths: int | None = None
     at_most_once: bool = False
+    memory_bytes: int | None = None
 
 
 # jobs: master -> child -----------------------------------------------------------------------------------------------
@@ -195,6 +204,7 @@ class Verb(IntEnum):
     INTERRUPTED = 4  # the notice left the handler
     FOLLOWED = 5  # completed, and something follows; body: a Completion, here or in the memfd that came with the packet
     PROGRESS = 6  # no outcome: how far the job is; body: Progress as JSON
+    OVERFLOWED = 7  # a MemoryError under our limit has left the handler; body: Trouble as JSON; the child exits
 
 
 _OUTCOME_HEAD: Final = Struct("<BQI")  # verb, token, run time in µs (saturated)
@@ -372,8 +382,12 @@ def unpack_progress(body: bytes) -> Progress:
 # talk: master -> child -----------------------------------------------------------------------------------------------
 
 
+#: In place of the reason of an interruption: the time limit is near.
+TIMEOUT: Final = "timeout"
+
+
 class Notice(NamedTuple):
-    """The job with this token is to stop; `reason` is `Interrupted.reason`."""
+    """The job with this token is to stop; `reason` is `Interrupted.reason`, or TIMEOUT for `SoftTimeout`."""
 
     token: int
     reason: str

@@ -67,7 +67,7 @@ def _load(control: socket.socket, boot: Boot) -> dict[str, handlers.Handler]:
         os._exit(1)
     threads = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
     settings = {name: asdict(loaded_handler.settings) for name, loaded_handler in loaded.items()}
-    _say(control, Ready(settings, threads))
+    _say(control, Ready(settings, threads, []))
     return loaded
 
 

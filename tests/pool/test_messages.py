@@ -27,9 +27,9 @@ from supervisor.pool.messages import (
 )
 
 CONTROL = [
-    Boot("handlers", "/tmp/w", 1, "retry", 1024),
+    Boot("handlers", "/tmp/w", 1, "retry", 0, 1024),
     Spawn(3),
-    Ready({"a.b": {"timeout_s": 1.5, "retries": None}}, ["Thread-1"]),
+    Ready({"a.b": {"timeout_s": 1.5, "retries": None}}, ["Thread-1"], ["file 5 /tmp/x"]),
     BootFailed("no", "Traceback\n"),
     Spawned(3, 4711),
     SpawnFailed(3, "fork: no memory"),
@@ -160,7 +160,7 @@ def test_what_the_master_knows_of_a_handler_can_be_sent_and_comes_back():
         timeout_s=1.5, retries=0, on_error="fail", on_death="retry", max_deaths=3, at_most_once=True
     )
     sent = {field.name: getattr(settings, field.name) for field in fields(settings)}
-    back = messages.unpack_control(messages.pack_control(Ready({"k": sent}, [])))
+    back = messages.unpack_control(messages.pack_control(Ready({"k": sent}, [], [])))
     assert messages.HandlerSettings(**back.handlers["k"]) == settings
 
 
