@@ -11,6 +11,7 @@ import signal
 from typing import Final
 
 from supervisor.pool import kernel
+from supervisor.pool.messages import STACKS_FD
 
 #: A signal to the whole group must not kill a process that the master is draining. Not SIG_IGN: the programs that
 #: handlers start would inherit it and become deaf to their own `terminate()`.
@@ -53,13 +54,13 @@ def prepare() -> None:
     """In the zygote, once foreign code has been imported: all that children inherit, so that no fork pays for it.
 
     Signals have their default dispositions, but for the group signals, and what Python ignores so that it becomes an
-    exception. A crash writes its Python stack to stderr.
+    exception. A crash writes its Python stack to STACKS_FD: of the zygote that is its stderr.
     """
     for signo in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, *GROUP_SIGNALS, *_PYTHON_IGNORES}:
         if signal.getsignal(signo) not in (signal.SIG_DFL, None):
             signal.signal(signo, signal.SIG_DFL)
-    faulthandler.enable(file=2)
-    faulthandler.register(kernel.STACKS_SIGNAL, file=2, all_threads=True)
+    faulthandler.enable(file=STACKS_FD)
+    faulthandler.register(kernel.STACKS_SIGNAL, file=STACKS_FD, all_threads=True)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     kernel.forbid_new_privileges()
 

@@ -41,6 +41,7 @@ def main() -> NoReturn:
     kernel.become_subreaper()
     control = socket.socket(fileno=messages.CONTROL_FD)
     control.set_inheritable(False)
+    os.set_inheritable(messages.STACKS_FD, False)
     packet, _fds = kernel.receive(control, messages.MAX_PACKET_BYTES, 0)
     if not packet:
         os._exit(1)
@@ -114,7 +115,7 @@ class Zygote:
 
     def _obey(self) -> bool:
         """Carry out one request; False: there will be no more, the master is gone or has let us go."""
-        packet, fds = kernel.receive(self._control, messages.MAX_PACKET_BYTES, 3)
+        packet, fds = kernel.receive(self._control, messages.MAX_PACKET_BYTES, 4)
         if not packet:
             return False
         match messages.unpack_control(packet):
@@ -126,7 +127,7 @@ class Zygote:
 
     def _spawn(self, number: int, fds: list[int]) -> None:
         try:
-            if len(fds) != 3:
+            if len(fds) != 4:
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # the kernel had no room for them
             pid = self._guard.fork()
         except OSError as error:
@@ -147,10 +148,12 @@ class Zygote:
         self._control.close()
         for pidfd in self._children:
             os.close(pidfd)
-        jobs_fd, talk_fd, output_fd = fds
+        jobs_fd, talk_fd, output_fd, stacks_fd = fds
         os.dup2(output_fd, 1)
         os.dup2(output_fd, 2)
         os.close(output_fd)
+        os.dup2(stacks_fd, messages.STACKS_FD, inheritable=False)
+        os.close(stacks_fd)
         child.run(
             number,
             socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, jobs_fd),

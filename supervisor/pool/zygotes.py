@@ -44,6 +44,8 @@ class Zygote:
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_DUP2, 2, 1),
             (os.POSIX_SPAWN_DUP2, theirs.fileno(), messages.CONTROL_FD),
+            # Taken before anything is imported, so that no preloaded code gets the number that is the children's.
+            (os.POSIX_SPAWN_DUP2, 2, messages.STACKS_FD),
         ]
         # The signal mask is inherited, blocked: the zygote opens it when its dispositions are set.
         self.pid = os.posix_spawn(sys.executable, arguments, dict(environment), file_actions=actions)
@@ -51,8 +53,8 @@ class Zygote:
         kernel.send(self.control, messages.pack_control(boot))
         self.control.setblocking(False)
 
-    def spawn(self, child: int, fds: tuple[int, int, int]) -> None:
-        """Ask for a child. Raises OSError where the request cannot be passed on now."""
+    def spawn(self, child: int, fds: tuple[int, ...]) -> None:
+        """Ask for a child, which gets `fds` (`Spawn`). Raises OSError where the request cannot be passed on now."""
         kernel.send(self.control, messages.pack_control(Spawn(child)), fds)
 
     def read(self) -> Iterator[tuple[Control | None, list[int]]]:
