@@ -21,9 +21,10 @@ from setproctitle import setproctitle
 
 from supervisor import clock
 from supervisor.pool import kernel, messages, sandbox
-from supervisor.pool.handlers import Fail, Handler, Interrupted, Retry, foreign_part
+from supervisor.pool.handlers import Fail, Handler, Interrupted, Retry, SoftTimeout, foreign_part, hooks
 from supervisor.pool.job import Job
-from supervisor.pool.messages import INLINE_COMPLETION_BYTES, JobMessage, Progress, Trouble, Verb
+from supervisor.pool.messages import INLINE_COMPLETION_BYTES, TIMEOUT, JobMessage, Progress, Trouble, Verb
+from supervisor.pool.sandbox import DataRoom
 
 #: Ends what one job printed in the output of a child that runs several. A record separator, the token, a newline.
 OUTPUT_MARK: Final = b"\x1e%d\n"
@@ -41,7 +42,11 @@ def run(
     status = 70
     try:
         sandbox.enter(workdir, boot.open_files)
+        for hook in hooks.after_fork:
+            hook()
         status = Child(number, jobs, talk, workdir, handlers, boot).serve()
+        for hook in hooks.on_exit:
+            hook()
     except SystemExit as leaving:
         status = _exit_status(leaving)
     except BaseException:  # noqa: BLE001  the child's boundary: whatever it is, it ends here and is told
@@ -83,6 +88,8 @@ class Child:
         self._handlers = handlers
         self._jobs_per_child = boot.jobs_per_child
         self._on_error = boot.on_error
+        self._memory_limit_bytes = boot.memory_limit_bytes
+        self._data_room = DataRoom()
         self._pid = os.getpid()
         self._job: Job | None = None
         self._telling = threading.Lock()  # held while progress is sent, so that none comes after its job's outcome
@@ -101,8 +108,10 @@ class Child:
             packet, fds = kernel.receive(self._jobs, messages.MAX_PACKET_BYTES, 1)
             if not packet:
                 break
-            self._serve_one(messages.unpack_job(packet), fds)
+            verb = self._serve_one(messages.unpack_job(packet), fds)
             served += 1
+            if verb == Verb.OVERFLOWED:
+                break  # what it has left of itself nobody knows
         return 0
 
     def _listen_to_notices(self) -> None:
@@ -119,14 +128,15 @@ class Child:
         if self._job is not None and notice.token == self._job.token:
             self._job.tell_to_stop()
         if notice.token == self._running_token:
-            self._running_token = 0
+            if notice.reason != TIMEOUT:
+                self._running_token = 0  # once; one whose time was nearly up may be interrupted yet
             if self._task is None:
-                raise Interrupted(notice.reason)
+                raise _wish(notice)
             # Raised in the midst of the loop, it would end in whatever task or callback runs, and might be lost there.
             with contextlib.suppress(RuntimeError):  # the loop has just been closed
                 self._task.get_loop().call_soon_threadsafe(self._task.cancel)
 
-    def _serve_one(self, message: JobMessage, fds: list[int]) -> None:
+    def _serve_one(self, message: JobMessage, fds: list[int]) -> Verb:
         payload = kernel.read_memfd(fds[0]) if message.payload is None else message.payload
         setproctitle(f"leasehold: child {self._number} {message.klass} {message.jid[:4]}… since {clock.time_of_day()}")
         started_at = clock.monotonic()
@@ -147,6 +157,7 @@ class Child:
         with self._telling:
             self._job = None
         self._answer(verb, message.token, run_s, parts)
+        return verb
 
     def _report(self, token: int, progress: Progress) -> None:
         """Tell how far the job is. What the master has no room for is dropped: a handler must not wait for it; and what
@@ -181,6 +192,8 @@ class Child:
             return self._run(job)
         except Interrupted as interrupted:
             return Verb.INTERRUPTED, [messages.pack_trouble(Trouble(None, interrupted.reason))]
+        except SoftTimeout as error:
+            return self._failed(job, error, "timeout")
         finally:
             self._running_token = 0
 
@@ -193,10 +206,11 @@ class Child:
         try:
             self._running_token = job.token
             if self._notice is not None and self._notice.token == job.token:
-                raise Interrupted(self._notice.reason)
+                raise _wish(self._notice)
+            self._data_room.limit(self._memory_limit_of(handler))
             result = self._call(handler, job)
             self._running_token = 0
-        except (Interrupted, SystemExit):
+        except (Interrupted, SoftTimeout, SystemExit):
             raise
         except Retry as retry:
             self._running_token = 0
@@ -206,14 +220,26 @@ class Child:
             return Verb.FAILED, [messages.pack_trouble(Trouble(fail.group, str(fail)))]
         except BaseException as error:  # noqa: BLE001  the child's boundary: a handler may raise anything
             self._running_token = 0
-            if (handler.settings.on_error or self._on_error) == "fail":
-                return Verb.FAILED, [messages.pack_trouble(_describe(error))]
-            return Verb.RETRIED, [messages.pack_trouble(_describe(error)._replace(delay_s=_backoff_s(handler, job)))]
+            if isinstance(error, MemoryError) and self._memory_limit_of(handler):
+                return Verb.OVERFLOWED, [messages.pack_trouble(_describe(error))]
+            return self._failed(job, error)
         encoded = _encode_result(result)
         completion = job.completion(encoded)
         if completion is None:
             return Verb.COMPLETED, [encoded]
         return Verb.FOLLOWED, messages.pack_completion(completion)
+
+    def _failed(self, job: Job, error: BaseException, group: str | None = None) -> tuple[Verb, list[bytes]]:
+        handler = self._handlers[job.klass]
+        trouble = _describe(error)
+        trouble = trouble._replace(group=group or trouble.group)
+        if (handler.settings.on_error or self._on_error) == "fail":
+            return Verb.FAILED, [messages.pack_trouble(trouble)]
+        return Verb.RETRIED, [messages.pack_trouble(trouble._replace(delay_s=_backoff_s(handler, job)))]
+
+    def _memory_limit_of(self, handler: Handler) -> int:
+        own = handler.settings.memory_bytes
+        return self._memory_limit_bytes if own is None else own
 
     def _call(self, handler: Handler, job: Job) -> Any:
         if not handler.is_async:
@@ -225,10 +251,15 @@ class Child:
                 return loop.run_until_complete(self._task)
         except asyncio.CancelledError:
             if self._notice is not None and self._notice.token == job.token:
-                raise Interrupted(self._notice.reason) from None
+                raise _wish(self._notice) from None
             raise
         finally:
             self._task = None
+
+
+def _wish(notice: messages.Notice) -> BaseException:
+    """A notice as what is raised in the handler."""
+    return SoftTimeout(notice.message) if notice.reason == TIMEOUT else Interrupted(notice.reason)
 
 
 def _describe(error: BaseException) -> Trouble:

@@ -13,6 +13,7 @@ from supervisor.pool import kernel, messages
 from supervisor.pool.ledger import Held
 from supervisor.pool.messages import Notice, Outcome, Verb
 from supervisor.pool.output import Output
+from supervisor.pool.stacks import Stacks
 from supervisor.pool.states import CHILD_MOVES, ChildState, move
 
 #: Unread at one child; a default socket buffer takes this for sure, and beyond it a send would have to wait.
@@ -44,9 +45,12 @@ class Child:
         self.sent_bytes = 0
         self.at_end = False  # it has closed its end of `talk`
         self.overran = False  # its first job runs longer than it was expected to: nothing is sent ahead
+        self.warned = False  # its first job has been told that its time limit is near
         self.asked_at = clock.monotonic()
         self.report_by_at: float | None = None  # it has ended: when its zygote must have said so
         self.why_killed: str | None = None
+        self.peak_bytes: int | None = None  # the most private memory of its tree that was seen in this job
+        self.in_words: str | None = None  # what there is to say of it beside the reason
         self.kill_at: float | None = None  # a kill that is already decided
         self._pidfd: int | None = None
         # We keep the child's receiving end of `jobs`: the kernel gives each packet to one reader, so what we take back
@@ -57,6 +61,7 @@ class Child:
         printed, prints = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(printed, False)
         self.output = Output(printed, functools.partial(on_line, self), self._has)
+        self.stacks = Stacks()
         self._theirs = (talk, prints)
 
     @property
@@ -65,10 +70,10 @@ class Child:
         return self._pidfd
 
     @property
-    def theirs(self) -> tuple[int, int, int]:
-        """The child's ends of `jobs`, `talk` and its output."""
+    def theirs(self) -> tuple[int, int, int, int]:
+        """The child's ends of `jobs`, `talk` and its output, and the file for its stacks."""
         talk, prints = self._theirs
-        return self._jobs_back.fileno(), talk.fileno(), prints
+        return self._jobs_back.fileno(), talk.fileno(), prints, self.stacks.fd
 
     def close_theirs(self) -> None:
         talk, prints = self._theirs
@@ -165,6 +170,9 @@ class Child:
         self.output.forget(held.lease.token)
         self.served += 1
         self.overran = False
+        if self.warned:
+            self.warned = False
+            self.stacks.clear()
         if self.sent:
             self.sent[0].started_at = clock.monotonic()
         return held
@@ -204,23 +212,29 @@ class Child:
 
     # its end
 
-    def notify(self, notice: Notice) -> None:
-        """Have `Interrupted` raised in the handler of the job with the notice's token, if it still runs."""
+    def notify(self, token: int, reason: str, message: str = "") -> None:
+        """Have `Interrupted`, or `SoftTimeout`, raised in the handler of the job with this token, if it still runs."""
         try:
-            self.talk.send(messages.pack_notice(notice))
+            self.talk.send(messages.pack_notice(Notice(token, reason, message)))
         except (BlockingIOError, BrokenPipeError, ConnectionResetError):
             return  # it reads no notices, or is gone: what comes after the notice ends it
-        self._signal(kernel.NOTICE_SIGNAL)
+        self._tell(kernel.NOTICE_SIGNAL)
 
     def write_stacks(self) -> None:
-        """Have the Python stacks of all its threads written to its output, even in the midst of C code."""
-        self._signal(kernel.STACKS_SIGNAL)
+        """Have the Python stacks of all its threads written to `stacks`, even in the midst of C code."""
+        self._tell(kernel.STACKS_SIGNAL)
 
-    def kill(self, why: str) -> None:
+    def _tell(self, signo: int) -> None:
+        """Not to one that has become another program, or has reset its signals: it would end of it."""
+        if kernel.catches(self.pid, signo):
+            self._signal(signo)
+
+    def kill(self, why: str, in_words: str | None = None) -> None:
         """SIGKILL; the zygote ends what is below it and reports. Idempotent: the first reason stays."""
         if self.state in (ChildState.DOOMED, ChildState.GONE):
             return
-        self.why_killed = self.why_killed or why
+        if self.why_killed is None:
+            self.why_killed, self.in_words = why, in_words
         self.become(ChildState.DOOMED)
         self._signal(signal.SIGKILL)
 
@@ -232,11 +246,16 @@ class Child:
         except ProcessLookupError:
             return  # it has ended; the zygote's report is under way
 
+    @property
+    def closed(self) -> bool:
+        return self.state is ChildState.GONE
+
     def close(self) -> None:
         self.become(ChildState.GONE)
         self._jobs.close()
         self._jobs_back.close()
         self.talk.close()
         self.output.close()
+        self.stacks.close()
         if self._pidfd is not None:
             os.close(self._pidfd)

@@ -4,33 +4,34 @@ Runs in master. Owns the decisions about jobs in our hands; must not speak to Re
 """
 
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from signal import SIGKILL
 from typing import Final
 
 from supervisor import clock
 from supervisor.config import Config
 from supervisor.engine.jobs import LeaseRecord
 from supervisor.engine.outcomes import Completed, Released, Unknown
+from supervisor.engine.outcomes import Outcome as AnyOutcome
 from supervisor.ops.events import Events
 from supervisor.pool import endings
 from supervisor.pool.children import Child
+from supervisor.pool.endings import NO_END, End
 from supervisor.pool.ledger import Held, Ledger
 from supervisor.pool.messages import (
     HandlerSettings,
-    Notice,
     Outcome,
     Reaped,
     Verb,
     unpack_progress,
-    unpack_trouble,
 )
 from supervisor.pool.pace import Pace
 from supervisor.pool.settlements import attempt_of
 from supervisor.pool.slots import Slots, may_go_ahead
 from supervisor.pool.states import ChildState
 
-#: Between the signal that writes a child's Python stacks and its kill.
-_STACKS_S: Final = 0.1
 #: A child that has answered its last job must have exited by then.
 _EXIT_S: Final = 10.0
 #: More reports of progress than a child makes that was stopped, or we were, for long: twice a second and a reserve.
@@ -41,11 +42,21 @@ _UNKNOWN_S: Final = 10.0
 
 
 class Dispatcher:
-    def __init__(self, config: Config, slots: Slots, ledger: Ledger, pace: Pace, events: Events) -> None:
+    def __init__(
+        self,
+        config: Config,
+        slots: Slots,
+        ledger: Ledger,
+        pace: Pace,
+        kernel_has_killed: Callable[[], bool],
+        events: Events,
+    ) -> None:
+        """`kernel_has_killed`: whether the kernel's OOM killer has been at work since it was last asked."""
         self._config = config
         self._slots = slots
         self._ledger = ledger
         self._pace = pace
+        self._kernel_has_killed = kernel_has_killed
         self._events = events
         self._open = True
         self._hand_back_at = math.inf  # when what is ready, and nobody may have, goes back
@@ -88,7 +99,7 @@ class Dispatcher:
             try:
                 child.send(ready[0])
             except BrokenPipeError:
-                self._kill(child, "it has shut down the socket that its jobs come by")
+                self.kill(child, "it has shut down the socket that its jobs come by")
                 continue
             except OSError as error:  # our open files, or the kernel's memory, are used up
                 self._events.emit("master.warned", message=f"a job cannot be sent to a child ({error})")
@@ -148,7 +159,7 @@ class Dispatcher:
                 else:
                     self._on_outcome(child, child.head, outcome)
         except (ValueError, TypeError, KeyError) as error:
-            self._kill(child, f"it spoke nonsense on its socket ({error})")
+            self.kill(child, f"it spoke nonsense on its socket ({error})")
 
     def _on_ready(self, child: Child) -> None:
         if child.state is ChildState.SPAWNING:
@@ -167,10 +178,8 @@ class Dispatcher:
 
     def _on_outcome(self, child: Child, head: Held, said: Outcome) -> None:
         lease = head.lease
-        output = "" if said.verb == Verb.COMPLETED else child.output.last_of(lease.token)
-        outcome = endings.of_outcome(lease, said.verb, said.body, head.settings, output)
-        if said.verb == Verb.INTERRUPTED:
-            head.said = {"reason": unpack_trouble(said.body).message}
+        head.end = end = NO_END if said.verb == Verb.COMPLETED else self._end_of(child)
+        outcome = endings.of_outcome(lease, said.verb, said.body, head.settings, end, self._config.max_deaths)
         child.answered()
         head.run_s = said.run_s
         self._slots.count_answer()
@@ -178,20 +187,41 @@ class Dispatcher:
             self._pace.learn(lease.klass, said.run_s)
         if said.verb == Verb.FOLLOWED and isinstance(outcome, Completed):
             head.weight, head.weight_bytes = 1 + len(tuple(outcome.then)), len(said.body)
-        if head.lost:
-            self._events.emit("job.stale", jid=lease.jid, klass=lease.klass, verb=type(outcome).__name__.lower())
-        else:
-            self._ledger.end(head, outcome)
+        self._end(head, outcome)
         if child.state is not ChildState.BUSY:
             return
-        child.kill_at = child.why_killed = None
-        if child.sent:
+        child.kill_at = child.why_killed = child.in_words = None
+        if said.verb == Verb.OVERFLOWED:
+            self._leave(child)
+            self.take_back(child)
+        elif child.sent:
             self._say_started(child.sent[0])
         elif self._slots.is_done(child):
-            child.become(ChildState.LEAVING)
-            child.kill_at, child.why_killed = clock.monotonic() + _EXIT_S, "it did not exit after its last job"
+            self._leave(child)
         else:
             child.become(ChildState.IDLE)
+
+    def _leave(self, child: Child) -> None:
+        """It has answered its last job, and exits."""
+        child.become(ChildState.LEAVING)
+        child.kill_at, child.why_killed = clock.monotonic() + _EXIT_S, "it did not exit after its last job"
+
+    def _end_of(self, child: Child) -> End:
+        """What its words tell of the job in its hands, while it counts as the one that has said them."""
+        token = child.head.lease.token if child.head is not None else 0
+        return End(
+            memory_bytes=child.peak_bytes, output=child.output.last_of(token), stack=child.stacks.read()
+        )  # fmt: skip
+
+    def _end(self, held: Held, outcome: AnyOutcome) -> None:
+        if not held.lost:
+            self._ledger.end(held, outcome)
+            return
+        lease = held.lease
+        self._events.emit(
+            "job.stale", jid=lease.jid, klass=lease.klass, verb=type(outcome).__name__.lower(), reason=held.lost,
+            message=endings.sentence(lease, replace(held.end, why_killed=held.lost)),
+        )  # fmt: skip
 
     def on_gone(self, child: Child, reaped: Reaped | None, why: str | None) -> None:
         """It has ended: read what it said, take back what it never received; what remains was in its hands."""
@@ -200,25 +230,28 @@ class Dispatcher:
             child.become(ChildState.DOOMED)  # what is taken back now must not be sent to it again
         self.take_back(child)
         while child.head is not None:
-            output = child.output.last_of(child.head.lease.token)  # while it counts as the one that printed
+            end = replace(self._end_of(child), why_killed=why, in_words=child.in_words)
             held = child.answered()
             held.run_s = clock.monotonic() - held.started_at
-            if not held.lost:
-                self._on_death(held, output, reaped, why)
+            held.end = end if reaped is None else self._reported(end, reaped)
+            self._end(held, endings.of_death(held.lease, held.end, held.settings, self._config.max_deaths))
             if reaped is not None:
                 self._slots.count_answer()  # its zygote has survived it
 
-    def _on_death(self, held: Held, output: str, reaped: Reaped | None, why: str | None) -> None:
-        outcome = endings.of_death(held.lease, reaped, why, held.settings, output, self._config.max_deaths)
-        held.said = {"reason": why, "cpu_ms": reaped and round(reaped.cpu_s * 1000)}
-        self._ledger.end(held, outcome)
+    def _reported(self, end: End, reaped: Reaped) -> End:
+        """With what its zygote has told."""
+        unasked = end.why_killed is None and os.WIFSIGNALED(reaped.status) and os.WTERMSIG(reaped.status) == SIGKILL
+        return replace(
+            end, status=reaped.status, cpu_s=reaped.cpu_s, max_rss_bytes=reaped.max_rss_bytes,
+            oom=unasked and self._kernel_has_killed(),
+        )  # fmt: skip
 
     # against a child
 
     def on_lost(self, lost: Sequence[tuple[Held, str]]) -> None:
         """These leases are void, each for a reason in the words of `Interrupted.reason`: cancelled, lease-lost."""
-        for held, _why in lost:
-            self._ledger.lose(held)  # all of them first: what is taken back must not be sent on to another child
+        for held, why in lost:
+            self._ledger.lose(held, why)  # all of them first: what is taken back must not be sent on to another child
         for held, why in lost:
             self._stop_lost(held, why)
 
@@ -235,62 +268,49 @@ class Dispatcher:
         """Have `Interrupted` raised in every running handler."""
         for child in self._slots:
             if child.head is not None:
-                child.notify(Notice(child.head.lease.token, why))
+                child.notify(child.head.lease.token, why)
 
     def kill_all(self, why: str) -> None:
         """Kill the process tree of every running job."""
         for child in self._slots:
             if child.sent:
-                self._kill(child, why)
+                self.kill(child, why)
 
     def _stop(self, child: Child, why: str) -> None:
         head = child.head
         if head is not None and child.kill_at is None:
-            child.notify(Notice(head.lease.token, why))
+            child.notify(head.lease.token, why)
             child.kill_at, child.why_killed = clock.monotonic() + self._config.term_grace_s, why
 
-    def _kill(self, child: Child, why: str) -> None:
+    def kill(self, child: Child, why: str, in_words: str | None = None) -> None:
+        """Kill its process tree, for a reason, or a sentence's end, of ours."""
         head = child.head
         if child.state is not ChildState.DOOMED:
             self._events.emit(
-                "child.killed", child=child.number, pid=child.pid, reason=why, jid=head.lease.jid if head else None
+                "child.killed",
+                child=child.number,
+                pid=child.pid,
+                reason=why,
+                message=in_words,
+                jid=head.lease.jid if head else None,
             )
         child.kill_at = None
-        child.kill(why)
+        child.kill(why, in_words)
 
-    # time
-
-    def deadline_at(self) -> float:
-        return min(self._hand_back_at, min(map(self._child_deadline_at, self._slots), default=math.inf))
-
-    def _child_deadline_at(self, child: Child) -> float:
-        if child.kill_at is not None:
-            return child.kill_at
-        head = child.head
-        if head is None or child.state is not ChildState.BUSY:
-            return math.inf
-        limit_at = head.started_at + (head.limit_s or math.inf)
-        return limit_at if child.overran else min(limit_at, head.started_at + self._config.dispatch_ahead_s)
-
-    def keep_time(self, now_at: float) -> None:
-        if now_at >= self._hand_back_at:
-            self._hand_back()
-        for child in self._slots:
-            if now_at < self._child_deadline_at(child):
-                continue
-            if child.kill_at is not None:
-                self._kill(child, child.why_killed or "it was due")
-            elif child.head is not None:
-                self._on_long_run(child, child.head, now_at)
-
-    def _on_long_run(self, child: Child, head: Held, now_at: float) -> None:
-        if head.limit_s and now_at >= head.started_at + head.limit_s:
-            child.write_stacks()
-            child.kill_at, child.why_killed = now_at + _STACKS_S, "timeout"
-            return
+    def on_overrun(self, child: Child, head: Held) -> None:
+        """Its job takes longer than it was expected to: nobody is to wait behind it."""
         child.overran = True
         if not head.told_started:
             self._ledger.has_started(head)
         if len(child.sent) > 1:
             self.take_back(child)
             self._hand_back()  # they have waited already
+
+    # time
+
+    def deadline_at(self) -> float:
+        return self._hand_back_at
+
+    def keep_time(self, now_at: float) -> None:
+        if now_at >= self._hand_back_at:
+            self._hand_back()

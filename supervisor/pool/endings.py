@@ -6,7 +6,7 @@ Pure: no I/O and no clock; the back-off is drawn by chance.
 import os
 import random
 import signal
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 import orjson
@@ -20,7 +20,6 @@ from supervisor.pool.messages import (
     Blob,
     Completion,
     HandlerSettings,
-    Reaped,
     Trouble,
     Verb,
     unpack_completion,
@@ -28,17 +27,71 @@ from supervisor.pool.messages import (
 )
 
 _LONGEST_BACKOFF_S: Final = 600.0
+_REASON_BYTES: Final = 64
 #: Our own kills that are reasons of a death; every other one shows as its signal.
-_REASONS: Final = frozenset({"timeout"})
+_REASONS: Final = frozenset({"timeout", "memory"})
 
 _Outcome = TypeVar("_Outcome", bound=Outcome)
 
-#: Why the master kills, where that ends the job as an interruption: it goes to the front and nothing is spent.
-INTERRUPTIONS: Final = frozenset({"drain", "reload", "scaled", "zygote-lost"})
+#: Why a job is stopped, and how that is said. Of a job that is still ours it is an interruption: it goes to the front,
+#: and nothing is spent.
+INTERRUPTIONS: Final = {
+    "drain": "this supervisor drains",
+    "reload": "the code is reloaded",
+    "scaled": "there are to be fewer processes",
+    "zygote-lost": "the zygote is lost that its child came from",
+}
+#: The same of a job that is not ours any more.
+_LOSSES: Final = {
+    "cancelled": "it is cancelled",
+    "lease-lost": "its lease is lost: it was moved, released or failed by somebody, or another worker has it",
+}
 
 
-def of_outcome(lease: LeaseRecord, verb: int, body: bytes, settings: HandlerSettings, output: str) -> Outcome:
-    """What a child has said of its job. Raises ValueError or TypeError where it has said nonsense."""
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a child ended in mid-job, as far as it is known. `status` None: its zygote is gone and cannot tell."""
+
+    status: int | None = None
+    why_killed: str | None = None  # by us: one of our reasons, or anything in words
+    in_words: str | None = None  # what there is to say of that
+    oom: bool = False  # the kernel's OOM killer was at work in our cgroup
+    run_s: float = 0.0
+    cpu_s: float | None = None
+    max_rss_bytes: int | None = None  # by the kernel's account, with the pages that it has inherited
+    memory_bytes: int | None = None  # the most private memory of its tree that was seen
+    output: str = ""
+    stack: str = ""
+
+    @property
+    def reason(self) -> str:
+        """In the words of the closed list, where it is a death."""
+        if self.why_killed in _REASONS:
+            return self.why_killed
+        if self.status is None:
+            return "lost"
+        return "oom" if self.oom else death_reason(self.status)
+
+    @property
+    def account(self) -> dict[str, Any]:
+        """What is kept and told of it."""
+        cpu_s = None if self.cpu_s is None else round(self.cpu_s, 3)
+        return _details(
+            cpu_s=cpu_s, max_rss_bytes=self.max_rss_bytes, memory_bytes=self.memory_bytes, output=self.output,
+            stack=self.stack,
+        )  # fmt: skip
+
+
+#: Of a job that has ended by itself, and well.
+NO_END: Final = End()
+
+
+def of_outcome(
+    lease: LeaseRecord, verb: int, body: bytes, settings: HandlerSettings, end: End, max_deaths: int | None
+) -> Outcome:
+    """What a child has said of its job. `end`: what else is known of the run. Raises ValueError or TypeError where it
+    has said nonsense.
+    """
     if verb == Verb.COMPLETED:
         result = _result(body)
         return Returned(lease) if lease.persistent else Completed(lease, result)
@@ -48,8 +101,11 @@ def of_outcome(lease: LeaseRecord, verb: int, body: bytes, settings: HandlerSett
         return _followed(lease, unpack_completion(body))
     trouble = unpack_trouble(body)
     if verb == Verb.INTERRUPTED:
-        return Released(lease, started=True)
-    details = _details(traceback=trouble.traceback, output=output)
+        return _checked(Released(lease, started=True, reason=_cut(trouble.message, _REASON_BYTES)))
+    if verb == Verb.OVERFLOWED:
+        overflow = replace(end, why_killed="memory", in_words="a MemoryError: it reached the bound that we set")
+        return of_death(lease, overflow, settings, max_deaths, traceback=trouble.traceback)
+    details = {"traceback": trouble.traceback, **end.account} if trouble.traceback else end.account
     if verb == Verb.FAILED:
         return _checked(Failed(lease, _group(trouble) or "failed", trouble.message, details))
     if verb != Verb.RETRIED:
@@ -114,8 +170,12 @@ def _group(trouble: Trouble) -> str | None:
     """The failure group, cut to what can name one: an exception's class may be called anything."""
     if trouble.group is None:
         return None
-    printable = "".join(char if char.isprintable() else "?" for char in trouble.group)
-    return printable.encode()[:NAME_BYTES].decode(errors="ignore") or None
+    return _cut(trouble.group, NAME_BYTES)
+
+
+def _cut(text: str, most_bytes: int) -> str | None:
+    printable = "".join(char if char.isprintable() else "?" for char in text)
+    return printable.encode()[:most_bytes].decode(errors="ignore") or None
 
 
 def _delay_s(trouble: Trouble, lease: LeaseRecord) -> float:
@@ -130,20 +190,17 @@ def _delay_s(trouble: Trouble, lease: LeaseRecord) -> float:
 
 
 def of_death(
-    lease: LeaseRecord, reaped: Reaped | None, why_killed: str | None, settings: HandlerSettings, output: str,
-    max_deaths: int | None,
-) -> Outcome:  # fmt: skip
-    """What the end of a child means for the job in its hands. `reaped` None: its zygote is gone and cannot tell."""
-    if why_killed in INTERRUPTIONS:
-        return Released(lease, started=True)
-    reason = why_killed if why_killed in _REASONS else death_reason(reaped.status) if reaped else "lost"
+    lease: LeaseRecord, end: End, settings: HandlerSettings, max_deaths: int | None, traceback: str | None = None
+) -> Outcome:
+    """What the end of a child means for the job in its hands."""
+    if end.why_killed in INTERRUPTIONS:
+        return Released(lease, started=True, reason=end.why_killed)
     allowed = max_deaths if settings.max_deaths is None else settings.max_deaths
     if settings.on_death == "fail":
         allowed = 1
-    died = Died(lease, reason, message=death_sentence(reason, lease, why_killed))
+    died = Died(lease, end.reason, message=sentence(lease, end))
+    details = _details(klass=lease.klass, traceback=traceback, **end.account)
     try:
-        # Not wait4's max RSS: it counts the pages that the child has inherited.
-        details = _details(output=output, klass=lease.klass, cpu_s=reaped and round(reaped.cpu_s, 3))
         return _checked(replace(died, default_max_deaths=allowed, details=details))
     except (ValueError, TypeError):  # foreign code has had a hand in them: what is ours alone is said
         return died
@@ -161,18 +218,22 @@ def death_reason(status: int) -> str:
     return f"exit-{os.waitstatus_to_exitcode(status)}"
 
 
-def death_sentence(reason: str, lease: LeaseRecord, why_killed: str | None) -> str:
+def sentence(lease: LeaseRecord, end: End) -> str:
+    """Why a job ended that did not end by itself."""
+    why, reason = end.why_killed, end.reason
+    if why in INTERRUPTIONS or why in _LOSSES:
+        return f"{lease.klass} was stopped, for {(INTERRUPTIONS | _LOSSES)[why]}"
     who = f"the child running {lease.klass}"
-    if reason == "timeout":
-        return f"{who} was killed by us: the job passed its time limit"
-    if why_killed == "lost":
+    if why == "lost":
         return f"{who} ended with its zygote, which was lost for the third time while this job ran alone"
+    if why is not None:
+        return f"{who} was killed by us: {end.in_words or why}"
     if reason == "lost":
         return f"{who} is gone, and its zygote has not said how it ended"
+    if reason == "oom":
+        return f"{who} was killed by the kernel's OOM killer: the memory of the container or machine was used up"
     if reason.startswith("exit-"):
         return f"{who} exited with status {reason.removeprefix('exit-')} in the middle of the job"
-    if why_killed:
-        return f"{who} was killed by us: {why_killed}"
     return f"{who} was killed by {reason}, which we did not send"
 
 

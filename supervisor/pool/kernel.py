@@ -127,6 +127,16 @@ def children_of_self() -> set[int]:
     return found
 
 
+def catches(pid: int, signo: int) -> bool:
+    """Whether the process has a handler for the signal (about 30 µs); False where it is gone."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as status:
+            caught = int(status.read().partition(b"\nSigCgt:")[2].split(None, 1)[0], 16)
+    except (FileNotFoundError, ProcessLookupError, IndexError):  # the last one: no such line in this kernel
+        return False
+    return bool(caught >> (signo - 1) & 1)
+
+
 def allow_open_files() -> int:
     """Raise our soft limit of open files to the hard one. Answers what it was."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

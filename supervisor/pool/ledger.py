@@ -5,10 +5,11 @@ next exchange), settling (the exchange with its outcome is under way).
 """
 
 from collections import deque
-from typing import Any, Final
+from typing import Final
 
 from supervisor.engine.jobs import LeaseRecord
 from supervisor.engine.outcomes import Outcome
+from supervisor.pool.endings import NO_END
 from supervisor.pool.messages import HandlerSettings, Progress
 
 #: Of data in one exchange, unless one outcome alone has more: the server drops a connection that sends 1 GB at once.
@@ -19,7 +20,7 @@ class Held:
     """One lease in the master's hands."""
 
     __slots__ = (
-        "child", "estimate_s", "lease", "limit_s", "lost", "outcome", "progress", "reports", "run_s", "said",
+        "child", "end", "estimate_s", "lease", "limit_s", "lost", "outcome", "progress", "reports", "run_s",
         "settings", "size_bytes", "started_at", "told_started", "weight", "weight_bytes",
     )  # fmt: skip
 
@@ -36,7 +37,7 @@ class Held:
         self.limit_s = limit_s  # how long its run may take; 0: as long as it likes
         self.estimate_s = estimate_s  # of its run time; None: nobody knows
         self.told_started = told_started  # the engine knows that it has started
-        self.lost = False  # the engine has given it to somebody else
+        self.lost: str | None = None  # the lease is void: why, in the words of `Interrupted.reason`
         self.size_bytes = 0  # of its packet, while a child has it
         self.started_at = 0.0  # when it became the first of its child
         self.child = 0  # the number of the child that has or had it
@@ -45,7 +46,7 @@ class Held:
         self.weight, self.weight_bytes = 1, 0  # of the outcome: how many jobs it concerns, and their data
         self.progress: Progress | None = None  # the last one, until it goes with an exchange
         self.reports = 0  # how often the child has told of it
-        self.said: dict[str, Any] = {}  # what the log is to say of its end, beside the outcome
+        self.end = NO_END  # what is known of how it ended, if not well
 
 
 class Ledger:
@@ -82,9 +83,9 @@ class Ledger:
         held.outcome = outcome
         self._ended.append(held)
 
-    def lose(self, held: Held) -> None:
-        """It is somebody else's: nothing that we do with it counts any more."""
-        held.lost = True
+    def lose(self, held: Held, why: str) -> None:
+        """It is not ours any more: nothing that we do with it counts."""
+        held.lost = why
         self._drop(held)
         if held in self.ready:
             self.ready.remove(held)

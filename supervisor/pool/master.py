@@ -31,8 +31,10 @@ from supervisor.pool.drain import Ladder
 from supervisor.pool.forks import ChildEnded, ChildPrinted, ChildSpoke, Forks, ZygoteSpoke
 from supervisor.pool.inbox import Inbox
 from supervisor.pool.ledger import Ledger
+from supervisor.pool.limits import Limits
 from supervisor.pool.pace import Pace
 from supervisor.pool.slots import Slots
+from supervisor.pool.stacks import Seen, Watcher, describe
 from supervisor.pool.states import PHASE_MOVES, Phase, move
 
 #: A repeated TERM or INT within this is the same request: inits and shells double it.
@@ -78,7 +80,9 @@ class Master:
         self._ledger = Ledger()
         pace = Pace()
         self._slots = Slots(config.processes, config.jobs_per_child, config.dispatch_ahead_s, pace)
-        self._dispatcher = Dispatcher(config, self._slots, self._ledger, pace, events)
+        self._dispatcher = Dispatcher(config, self._slots, self._ledger, pace, lambda: False, events)
+        self._limits = Limits(config, self._slots, self._dispatcher)
+        self._watcher = Watcher()
         self._forks = Forks(
             config, self._slots, self._inbox, events, self._workdir, for_handlers,
             self._dispatcher.on_gone, self._on_line,
@@ -109,6 +113,8 @@ class Master:
             self._handle(event)
         now_at = clock.monotonic()
         self._dispatcher.keep_time(now_at)
+        self._limits.keep_time(now_at)
+        self._watcher.keep_time(now_at)
         self._forks.keep_time(now_at)
         self._forks.fill(now_at)
         self._dispatcher.place()
@@ -150,6 +156,8 @@ class Master:
         """When something is due, if nothing happens before."""
         return min(
             self._dispatcher.deadline_at(),
+            self._limits.deadline_at(),
+            self._watcher.deadline_at,
             self._conversation.deadline_at(),
             self._session.deadline_at,
             self._forks.deadline_at(),
@@ -213,6 +221,10 @@ class Master:
             line=line.decode(errors="replace"),
         )  # fmt: skip
 
+    def _say_stacks(self, seen: list[Seen]) -> None:
+        for child, stack in seen:
+            self._events.emit("child.seen", **describe(child), stack=stack or "it has not answered")
+
     def _show(self, now_at: float) -> None:
         self._events.flush()
         state = f"{self._slots.busy}/{self._slots.processes} busy"
@@ -236,6 +248,8 @@ class Master:
                     self._hurry(ladder, received)
             case signal.SIGQUIT:
                 self._hurry(self._begin_drain(received), received)
+            case signal.SIGUSR1:
+                self._watcher.ask(self._slots, self._say_stacks)
 
     def _become(self, phase: Phase) -> None:
         self._phase = move(PHASE_MOVES, self._phase, phase)

@@ -391,6 +391,7 @@ class Notice(NamedTuple):
 
     token: int
     reason: str
+    message: str = ""
 
 
 def pack_notice(notice: Notice) -> bytes:

@@ -77,6 +77,28 @@ def enter(workdir: str, open_files: int) -> None:
     claim(workdir)
 
 
+class DataRoom:
+    """How much private memory the calling process can map: a backstop, should it grow faster than the master looks."""
+
+    def __init__(self) -> None:
+        self._limit_bytes = 0  # of the last job
+        self._inherited_bytes = 0
+
+    def limit(self, limit_bytes: int) -> None:
+        """At most twice so much beside what it has come with; 0: as it likes."""
+        if limit_bytes == self._limit_bytes:
+            return
+        if not self._inherited_bytes:
+            with open("/proc/self/statm") as statm:
+                self._inherited_bytes = int(statm.read().split()[5]) * resource.getpagesize()
+        self._limit_bytes = limit_bytes
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]  # a handler may have lowered it
+        most = self._inherited_bytes + 2 * limit_bytes
+        if not limit_bytes or (hard != resource.RLIM_INFINITY and most > hard):
+            most = hard
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+
+
 def claim(workdir: str) -> None:
     """Make `workdir` an empty directory of ours, whatever an earlier child has left in its place, and go there."""
     try:

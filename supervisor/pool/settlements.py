@@ -1,10 +1,11 @@
 """What the log and the tally say of a job's end, once Redis has accepted it or not. Runs in master. Decides nothing."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from supervisor.engine.jobs import LeaseRecord
 from supervisor.engine.outcomes import Answer, Completed, Died, Failed, Released, Retried, Returned
 from supervisor.ops.events import Events
+from supervisor.pool import endings
 from supervisor.pool.ledger import Held
 
 
@@ -51,12 +52,16 @@ def say(events: Events, tally: Tally, held: Held, verdict: Answer) -> None:
         case Died():
             tally.died += 1
             events.emit(
-                "job.died", **what, **run, deaths=lease.deaths + 1, state=verdict, message=outcome.message,
-                **{**held.said, "reason": outcome.reason}, output=outcome.details.get("output"),
+                "job.died", **what, **run, reason=outcome.reason, deaths=lease.deaths + 1, state=verdict,
+                message=outcome.message, **held.end.account,
             )  # fmt: skip
         case Released(started=True):
             tally.released += 1
-            events.emit("job.released", **what, reason=held.said.get("reason"))
+            end = replace(held.end, why_killed=outcome.reason)
+            events.emit(
+                "job.released", **what, **run, reason=outcome.reason, message=endings.sentence(lease, end),
+                **end.account,
+            )  # fmt: skip
         case Released():
             events.emit("lease.returned", count=1)
         case _:
