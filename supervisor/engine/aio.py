@@ -209,8 +209,8 @@ class AsyncClient:
         if share is not None:
             share.release()
 
-    async def ask(self, build: Callable[..., Command[T]], *args: Any, **kwargs: Any) -> T:
-        """As Client.ask."""
+    async def call(self, build: Callable[..., Command[T]], *args: Any, **kwargs: Any) -> T:
+        """As Client.call."""
         return await self.run(build(*args, now=self.clock(), **kwargs))
 
     async def run(self, command: Command[T]) -> T:
@@ -235,7 +235,7 @@ class AsyncClient:
 
     async def put_jobs(self, jobs: Sequence[NewJob]) -> list[bool | str]:
         """As Client.put_jobs."""
-        return await self.ask(commands.put, jobs)
+        return await self.call(commands.put, jobs)
 
     async def lease(
         self,
@@ -254,7 +254,7 @@ class AsyncClient:
             grant = NOTHING
             if names:
                 weights = wanted.weights(names)
-                grant = await self.ask(
+                grant = await self.call(
                     commands.lease, worker, names, count, ttl_s=ttl, order=order, weights=weights, woken=woken
                 )
             left_s = deadline_at - times.monotonic()
@@ -279,20 +279,20 @@ class AsyncClient:
                 run_at, next_unix = following(one, now_unix)
             except CronMissing:
                 continue  # whoever has what it takes will do so; here it is no reason not to lease
-            taken = await self.ask(commands.spawn, one, run_at, next_unix)
+            taken = await self.call(commands.spawn, one, run_at, next_unix)
             spawned = spawned or (taken and bool(run_at))
         return spawned
 
     async def settle(self, outcomes: Sequence[Outcome]) -> list[Answer]:
         """As Client.settle."""
         outcomes = list(checked_each("outcomes", outcomes, "outcomes"))
-        return await self.ask(commands.settle, worker_of(outcomes), outcomes) if outcomes else []
+        return await self.call(commands.settle, worker_of(outcomes), outcomes) if outcomes else []
 
     async def sweep(self, count: int = 100) -> int:
         """As Client.sweep."""
         left, offset = count, 0
         while True:
-            swept = await self.ask(commands.sweep, left, offset=offset)
+            swept = await self.call(commands.sweep, left, offset=offset)
             await self._spawn(swept.due, swept.now_unix)
             left, offset = left - swept.taken, swept.next_offset
             if not offset or left <= 0:
@@ -306,17 +306,17 @@ class AsyncClient:
 
     async def jobs(self, *jids: str) -> list[AsyncJob | None]:
         """As Client.jobs."""
-        return [AsyncJob(record, self) if record else None for record in await self.ask(looks.jobs, jids)]
+        return [AsyncJob(record, self) if record else None for record in await self.call(looks.jobs, jids)]
 
     async def cancel(self, *jids: str) -> list[str]:
         """As Client.cancel."""
-        return await self.ask(commands.cancel, jids)
+        return await self.call(commands.cancel, jids)
 
     async def wait(self, jid: str, timeout: float) -> Any:
         """As Client.wait."""
         deadline_at = times.monotonic() + checked_wait_s("timeout", timeout)
         while True:
-            state = await self.ask(commands.wait_for, jid)
+            state = await self.call(commands.wait_for, jid)
             if state in ENDED:
                 result = result_of(jid, await self.job(jid))
                 if result is not UNSET:
@@ -328,7 +328,7 @@ class AsyncClient:
 
     async def completed(self, offset: int = 0, count: int = 25) -> list[AsyncJob]:
         """As Client.completed."""
-        return self._acting(await self.ask(looks.listed, "complete", None, offset, count))
+        return self._acting(await self.call(looks.listed, "complete", None, offset, count))
 
     @overload
     async def failed(self) -> dict[str, int]: ...
@@ -339,37 +339,37 @@ class AsyncClient:
     ) -> dict[str, int] | tuple[int, list[AsyncJob]]:
         """As Client.failed."""
         if group is None:
-            return await self.ask(looks.failed_groups)
-        total, records = await self.ask(looks.failed_jobs, group, start, limit)
+            return await self.call(looks.failed_groups)
+        total, records = await self.call(looks.failed_jobs, group, start, limit)
         return total, self._acting(records)
 
     async def unfail(
         self, group: str, queue: str | None = None, count: int = 25, *, klass: str | None = None, data: Any = UNSET
     ) -> int:
         """As Client.unfail."""
-        return await self.ask(commands.unfail, group, queue, count, klass=klass, data=data)
+        return await self.call(commands.unfail, group, queue, count, klass=klass, data=data)
 
     async def log(self, jid: str, message: str, data: Any = None) -> None:
         """As Client.log."""
-        found(jid, await self.ask(commands.log, jid, message, data))
+        found(jid, await self.call(commands.log, jid, message, data))
 
     async def track(self, jid: str) -> bool:
         """As Client.track."""
-        answer = await self.ask(commands.track, jid)
+        answer = await self.call(commands.track, jid)
         return found(jid, None if answer is None else (answer,))[0]
 
     async def untrack(self, jid: str) -> bool:
         """As Client.untrack."""
-        return await self.ask(commands.untrack, jid)
+        return await self.call(commands.untrack, jid)
 
     async def tracked(self) -> Tracked[AsyncJob]:
         """As Client.tracked."""
-        tracked = await self.ask(looks.tracked)
+        tracked = await self.call(looks.tracked)
         return Tracked(self._acting(tracked.jobs), tracked.expired)
 
     async def tagged(self, tag: str, offset: int = 0, count: int = 25) -> tuple[int, list[AsyncJob]]:
         """As Client.tagged."""
-        total, records = await self.ask(looks.tagged, tag, offset, count)
+        total, records = await self.call(looks.tagged, tag, offset, count)
         return total, self._acting(records)
 
     async def tags(self, offset: int = 0, count: int = 25) -> dict[str, int]:
@@ -396,17 +396,17 @@ class AsyncClient:
 
     async def unrecur(self, jid: str) -> bool:
         """As Client.unrecur."""
-        return await self.ask(commands.unrecur, jid)
+        return await self.call(commands.unrecur, jid)
 
     async def limit(self, key: str, running: int | None = None, rate: str | None = None) -> Limit:
         """As Client.limit."""
         if running is not None or rate is not None:
-            await self.ask(limits.limit, key, running, rate)
+            await self.call(limits.limit, key, running, rate)
         return (await self.run(limits.read(key)))[key]
 
     async def unlimit(self, key: str, half: str | None = None) -> bool:
         """As Client.unlimit."""
-        return await self.ask(limits.unlimit, key, half)
+        return await self.call(limits.unlimit, key, half)
 
     async def limits(self) -> dict[str, Limit]:
         """As Client.limits."""
@@ -414,19 +414,19 @@ class AsyncClient:
 
     async def workers(self) -> list[Worker]:
         """As Client.workers."""
-        return await self.ask(looks.workers)
+        return await self.call(looks.workers)
 
     async def worker(self, name: str) -> WorkerJobs:
         """As Client.worker."""
-        return await self.ask(looks.worker, name)
+        return await self.call(looks.worker, name)
 
     async def deregister(self, worker: str) -> int:
         """As Client.deregister."""
-        return await self.ask(commands.deregister, worker)
+        return await self.call(commands.deregister, worker)
 
     async def serve(self, worker: str, queues: Sequence[str], order: str | None = None) -> None:
         """As Client.serve."""
-        served(worker, await self.ask(commands.serve, worker, queues, order))
+        served(worker, await self.call(commands.serve, worker, queues, order))
 
     async def check(self, repair: bool = False) -> list[Violation]:
         """As Client.check."""
@@ -456,12 +456,12 @@ class AsyncConfig:
     async def set(self, option: str, value: options.Value) -> None:
         """As Config.set."""
         known, queue = options.checked_option(option)
-        await self._client.ask(commands.configure, known.name, queue, options.checked_value(known, value))
+        await self._client.call(commands.configure, known.name, queue, options.checked_value(known, value))
 
     async def unset(self, option: str) -> None:
         """As Config.unset."""
         known, queue = options.checked_option(option)
-        await self._client.ask(commands.configure, known.name, queue, None)
+        await self._client.call(commands.configure, known.name, queue, None)
 
     async def all(self) -> dict[str, options.Value]:
         """As Config.all."""
@@ -494,7 +494,7 @@ class AsyncQueue:
 
     async def recur(self, klass: str, data: Any = None, **options: Unpack[RecurOptions]) -> str:
         """As Queue.recur."""
-        return await self._client.ask(commands.recur, self.name, klass, data, options)
+        return await self._client.call(commands.recur, self.name, klass, data, options)
 
     async def lease(self, worker: str, count: int = 1, ttl: float | None = None, block: float = 0) -> list[AsyncLease]:
         """As Queue.lease."""
@@ -507,16 +507,16 @@ class AsyncQueue:
             return [AsyncRecurringJob(record, self._client) for record in found]
         return [
             AsyncJob(record, self._client)
-            for record in await self._client.ask(looks.listed, state, self.name, offset, count)
+            for record in await self._client.call(looks.listed, state, self.name, offset, count)
         ]
 
     async def peek(self, n: int = 1) -> list[AsyncJob]:
         """As Queue.peek."""
-        return [AsyncJob(record, self._client) for record in await self._client.ask(looks.peek, self.name, n)]
+        return [AsyncJob(record, self._client) for record in await self._client.call(looks.peek, self.name, n)]
 
     async def counts(self) -> Counts:
         """As Queue.counts."""
-        return (await self._client.ask(looks.counts, [self.name]))[self.name]
+        return (await self._client.call(looks.counts, [self.name]))[self.name]
 
     async def length(self) -> int:
         """As Queue.length."""
@@ -544,7 +544,7 @@ class AsyncQueue:
 
     async def stats(self, date: datetime.date | str | float | None = None) -> Stats:
         """As Queue.stats."""
-        return await self._client.ask(looks.stats, self.name, date)
+        return await self._client.call(looks.stats, self.name, date)
 
     async def pause(self) -> None:
         """As Queue.pause."""
@@ -556,7 +556,7 @@ class AsyncQueue:
 
     async def forget(self) -> bool:
         """As Queue.forget."""
-        return await self._client.ask(commands.forget, self.name)
+        return await self._client.call(commands.forget, self.name)
 
 
 class AsyncLane:
@@ -584,7 +584,7 @@ class AsyncLane:
 
     async def counts(self) -> LaneCounts:
         """As Lane.counts."""
-        return (await self._client.ask(lanes.read, self._queue.name, self.name))[self.name]
+        return (await self._client.call(lanes.read, self._queue.name, self.name))[self.name]
 
     async def length(self) -> int:
         """As Lane.length."""
@@ -593,15 +593,15 @@ class AsyncLane:
 
     async def pause(self) -> None:
         """As Lane.pause."""
-        await self._client.ask(lanes.pause, self._queue.name, self.name)
+        await self._client.call(lanes.pause, self._queue.name, self.name)
 
     async def unpause(self) -> None:
         """As Lane.unpause."""
-        await self._client.ask(lanes.unpause, self._queue.name, self.name)
+        await self._client.call(lanes.unpause, self._queue.name, self.name)
 
     async def weight(self, n: int) -> None:
         """As Lane.weight."""
-        await self._client.ask(lanes.weigh, self._queue.name, self.name, n)
+        await self._client.call(lanes.weigh, self._queue.name, self.name, n)
 
     async def delete(self, running: Literal["finish", "stop"] = "finish") -> Deleted:
         """As Lane.delete."""

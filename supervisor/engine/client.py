@@ -217,7 +217,7 @@ class Client:
         if share is not None:
             share.release()
 
-    def ask(self, build: Callable[..., Command[T]], *args: Any, **kwargs: Any) -> T:
+    def call(self, build: Callable[..., Command[T]], *args: Any, **kwargs: Any) -> T:
         """Runs the command that `build`, one of engine/commands.py or looks.py, makes of the arguments at this time."""
         return self.run(build(*args, now=self.clock(), **kwargs))
 
@@ -245,7 +245,7 @@ class Client:
         """Puts jobs that were checked before, in one batch; Queue.put is what applications call. Answers of each
         whether anything was done, or the jid of another job that holds what was to be unique.
         """
-        return self.ask(commands.put, jobs)
+        return self.call(commands.put, jobs)
 
     def lease(
         self,
@@ -269,7 +269,7 @@ class Client:
             grant = NOTHING
             if names:
                 weights = wanted.weights(names)
-                grant = self.ask(
+                grant = self.call(
                     commands.lease, worker, names, count, ttl_s=ttl, order=order, weights=weights, woken=woken
                 )
             left_s = deadline_at - times.monotonic()
@@ -294,7 +294,7 @@ class Client:
                 run_at, next_unix = following(one, now_unix)
             except CronMissing:
                 continue  # whoever has what it takes will do so; here it is no reason not to lease
-            taken = self.ask(commands.spawn, one, run_at, next_unix)
+            taken = self.call(commands.spawn, one, run_at, next_unix)
             spawned = spawned or (taken and bool(run_at))
         return spawned
 
@@ -303,7 +303,7 @@ class Client:
         False if the lease is lost; Retried: the retries remaining; Died: the new state; the last two None if lost.
         """
         outcomes = list(checked_each("outcomes", outcomes, "outcomes"))
-        return self.ask(commands.settle, worker_of(outcomes), outcomes) if outcomes else []
+        return self.call(commands.settle, worker_of(outcomes), outcomes) if outcomes else []
 
     def sweep(self, count: int = 100) -> int:
         """The light clean: takes up to `count` (at most 1,000) jobs from workers that are lost for longer than the
@@ -312,7 +312,7 @@ class Client:
         """
         left, offset = count, 0
         while True:
-            swept = self.ask(commands.sweep, left, offset=offset)
+            swept = self.call(commands.sweep, left, offset=offset)
             self._spawn(swept.due, swept.now_unix)
             left, offset = left - swept.taken, swept.next_offset
             if not offset or left <= 0:
@@ -326,14 +326,14 @@ class Client:
 
     def jobs(self, *jids: str) -> list[Job | None]:
         """Up to 1,000 jobs as they are now; None for each that there is none of."""
-        return [Job(record, self) if record else None for record in self.ask(looks.jobs, jids)]
+        return [Job(record, self) if record else None for record in self.call(looks.jobs, jids)]
 
     def cancel(self, *jids: str) -> list[str]:
         """Deletes up to 1,000 jobs in whatever state, all or none, and answers those that there were; completed ones
         are left alone. Who runs one has lost it. Raises DependencyError if a job that is not listed waits for one of
         them; those whose policy is to fail or run do so.
         """
-        return self.ask(commands.cancel, jids)
+        return self.call(commands.cancel, jids)
 
     def wait(self, jid: str, timeout: float) -> Any:
         """Blocks until a job has ended, at most `timeout` seconds, and answers its result. Raises JobFailed if it
@@ -342,7 +342,7 @@ class Client:
         """
         deadline_at = times.monotonic() + checked_wait_s("timeout", timeout)
         while True:
-            state = self.ask(commands.wait_for, jid)
+            state = self.call(commands.wait_for, jid)
             if state in ENDED:
                 result = result_of(jid, self.job(jid))
                 if result is not UNSET:
@@ -354,7 +354,7 @@ class Client:
 
     def completed(self, offset: int = 0, count: int = 25) -> list[Job]:
         """Completed jobs, newest first."""
-        return self._acting(self.ask(looks.listed, "complete", None, offset, count))
+        return self._acting(self.call(looks.listed, "complete", None, offset, count))
 
     @overload
     def failed(self) -> dict[str, int]: ...
@@ -365,8 +365,8 @@ class Client:
     ) -> dict[str, int] | tuple[int, list[Job]]:
         """How many failed jobs each group has; or, of one group, its size and some of its jobs, newest first."""
         if group is None:
-            return self.ask(looks.failed_groups)
-        total, records = self.ask(looks.failed_jobs, group, start, limit)
+            return self.call(looks.failed_groups)
+        total, records = self.call(looks.failed_jobs, group, start, limit)
         return total, self._acting(records)
 
     def unfail(
@@ -376,29 +376,29 @@ class Client:
         own, with new data or klass if given, and answers how many. Each begins anew. A broken entry of another program
         is read again; what is still broken stays failed.
         """
-        return self.ask(commands.unfail, group, queue, count, klass=klass, data=data)
+        return self.call(commands.unfail, group, queue, count, klass=klass, data=data)
 
     def log(self, jid: str, message: str, data: Any = None) -> None:
         """Writes a line into a job's history. Raises JobNotFound."""
-        found(jid, self.ask(commands.log, jid, message, data))
+        found(jid, self.call(commands.log, jid, message, data))
 
     def track(self, jid: str) -> bool:
         """Follows a job. False if it was tracked already. Raises JobNotFound."""
-        answer = self.ask(commands.track, jid)
+        answer = self.call(commands.track, jid)
         return found(jid, None if answer is None else (answer,))[0]
 
     def untrack(self, jid: str) -> bool:
         """Follows a job no longer, also one that is gone. False if it was not tracked."""
-        return self.ask(commands.untrack, jid)
+        return self.call(commands.untrack, jid)
 
     def tracked(self) -> Tracked[Job]:
         """The tracked jobs, and the jids of those that are gone: the 1,000 that were tracked last."""
-        tracked = self.ask(looks.tracked)
+        tracked = self.call(looks.tracked)
         return Tracked(self._acting(tracked.jobs), tracked.expired)
 
     def tagged(self, tag: str, offset: int = 0, count: int = 25) -> tuple[int, list[Job]]:
         """How many jobs have a tag, and some of them, oldest tagged first."""
-        total, records = self.ask(looks.tagged, tag, offset, count)
+        total, records = self.call(looks.tagged, tag, offset, count)
         return total, self._acting(records)
 
     def tags(self, offset: int = 0, count: int = 25) -> dict[str, int]:
@@ -425,7 +425,7 @@ class Client:
 
     def unrecur(self, jid: str) -> bool:
         """It comes no more; the jobs that it has put stay. False if it did not."""
-        return self.ask(commands.unrecur, jid)
+        return self.call(commands.unrecur, jid)
 
     def limit(self, key: str, running: int | None = None, rate: str | None = None) -> Limit:
         """Limits the jobs put with `limit=key`, over all queues and workers, and answers how it stands: `running` of
@@ -433,12 +433,12 @@ class Client:
         given stays as it is; with neither it only answers.
         """
         if running is not None or rate is not None:
-            self.ask(limits.limit, key, running, rate)
+            self.call(limits.limit, key, running, rate)
         return (self.run(limits.read(key)))[key]
 
     def unlimit(self, key: str, half: str | None = None) -> bool:
         """Takes a limit off, or only its "running" or "rate"; what that has held up starts. False if there was none."""
-        return self.ask(limits.unlimit, key, half)
+        return self.call(limits.unlimit, key, half)
 
     def limits(self) -> dict[str, Limit]:
         """All limits that are set, in the order in which they were set first."""
@@ -446,23 +446,23 @@ class Client:
 
     def workers(self) -> list[Worker]:
         """The workers that are known, most recently active first; at most 1,000."""
-        return self.ask(looks.workers)
+        return self.call(looks.workers)
 
     def worker(self, name: str) -> WorkerJobs:
         """The jids that a worker holds."""
-        return self.ask(looks.worker, name)
+        return self.call(looks.worker, name)
 
     def deregister(self, worker: str) -> int:
         """Forgets a worker: what it holds goes to the front, uncounted, its tokens are void. Answers how many jobs. A
         master that lives stops those jobs and goes on under a new name.
         """
-        return self.ask(commands.deregister, worker)
+        return self.call(commands.deregister, worker)
 
     def serve(self, worker: str, queues: Sequence[str], order: str | None = None) -> None:
         """Has a running supervisor serve these queues (names, globs, exclusions) from now on, in this order; None: in
         the one that it has. What it runs goes on. Raises LeaseholdError if there is no such worker.
         """
-        served(worker, self.ask(commands.serve, worker, queues, order))
+        served(worker, self.call(commands.serve, worker, queues, order))
 
     def check(self, repair: bool = False) -> list[Violation]:
         """Looks through the whole namespace for what cannot be, in slices, while jobs run; with `repair` mends what it
@@ -496,12 +496,12 @@ class Config:
     def set(self, option: str, value: options.Value) -> None:
         """Sets an option. Raises ValueError for one that there is not, or a value that it cannot have."""
         known, queue = options.checked_option(option)
-        self._client.ask(commands.configure, known.name, queue, options.checked_value(known, value))
+        self._client.call(commands.configure, known.name, queue, options.checked_value(known, value))
 
     def unset(self, option: str) -> None:
         """Back to the default; an option of a queue to that of all."""
         known, queue = options.checked_option(option)
-        self._client.ask(commands.configure, known.name, queue, None)
+        self._client.call(commands.configure, known.name, queue, None)
 
     def all(self) -> dict[str, options.Value]:
         """Every option's value, then those that are set for queues."""
@@ -541,7 +541,7 @@ class Queue:
         """Has a job come again, `every` so many seconds or by a `cron` expression, and answers the jid of the recurring
         job; its jobs are <jid>-1, <jid>-2 … A known jid is replaced, and its count goes on.
         """
-        return self._client.ask(commands.recur, self.name, klass, data, options)
+        return self._client.call(commands.recur, self.name, klass, data, options)
 
     def lease(self, worker: str, count: int = 1, ttl: float | None = None, block: float = 0) -> list[Lease]:
         """Client.lease of this queue."""
@@ -554,15 +554,16 @@ class Queue:
         if state == "recurring":
             found = self._client.run(looks.recurring_in(self.name, offset, count))
             return [RecurringJob(record, self._client) for record in found]
-        return [Job(record, self._client) for record in self._client.ask(looks.listed, state, self.name, offset, count)]
+        records = self._client.call(looks.listed, state, self.name, offset, count)
+        return [Job(record, self._client) for record in records]
 
     def peek(self, n: int = 1) -> list[Job]:
         """The next `n` jobs to be leased, as they are."""
-        return [Job(record, self._client) for record in self._client.ask(looks.peek, self.name, n)]
+        return [Job(record, self._client) for record in self._client.call(looks.peek, self.name, n)]
 
     def counts(self) -> Counts:
         """How many jobs are in each state, and whether the queue is paused."""
-        return self._client.ask(looks.counts, [self.name])[self.name]
+        return self._client.call(looks.counts, [self.name])[self.name]
 
     def length(self) -> int:
         """How many jobs there are to lease: waiting (the front and what is due included) and stalled."""
@@ -598,7 +599,7 @@ class Queue:
 
     def stats(self, date: datetime.date | str | float | None = None) -> Stats:
         """How long jobs waited and ran on a UTC day (default: today), and what became of them."""
-        return self._client.ask(looks.stats, self.name, date)
+        return self._client.call(looks.stats, self.name, date)
 
     def pause(self) -> None:
         """Nothing new is leased from the queue; what runs goes on, and is looked after."""
@@ -610,7 +611,7 @@ class Queue:
 
     def forget(self) -> bool:
         """Takes the queue out of the list of queues. False if it was not there; LeaseholdError if it is not empty."""
-        return self._client.ask(commands.forget, self.name)
+        return self._client.call(commands.forget, self.name)
 
     def __len__(self) -> int:
         return self.length()
@@ -646,7 +647,7 @@ class Lane:
 
     def counts(self) -> LaneCounts:
         """How many jobs are in each state, its weight, and whether it is paused."""
-        return (self._client.ask(lanes.read, self._queue.name, self.name))[self.name]
+        return (self._client.call(lanes.read, self._queue.name, self.name))[self.name]
 
     def length(self) -> int:
         """How many jobs there are to lease: waiting and stalled."""
@@ -655,15 +656,15 @@ class Lane:
 
     def pause(self) -> None:
         """Nothing new starts from the lane; what runs goes on, and other lanes have its turns."""
-        self._client.ask(lanes.pause, self._queue.name, self.name)
+        self._client.call(lanes.pause, self._queue.name, self.name)
 
     def unpause(self) -> None:
         """Ends a pause."""
-        self._client.ask(lanes.unpause, self._queue.name, self.name)
+        self._client.call(lanes.unpause, self._queue.name, self.name)
 
     def weight(self, n: int) -> None:
         """Gives the lane so many starts (1 to 1,000) for each one of a lane of weight 1."""
-        self._client.ask(lanes.weigh, self._queue.name, self.name, n)
+        self._client.call(lanes.weigh, self._queue.name, self.name, n)
 
     def delete(self, running: Literal["finish", "stop"] = "finish") -> Deleted:
         """Queue.delete of this lane: its jobs go, its weight and its pause stay."""

@@ -18,16 +18,16 @@ from supervisor.engine.recurring import RecurChanges, Recurring
 T = TypeVar("T")
 
 
-class Asker(Protocol):
+class Caller(Protocol):
     """What a Lease or Job needs of its client: `ask` runs what `build` makes of the arguments and the time."""
 
-    def ask(self, build: Callable[..., Command[T]], *args: Any, **kwargs: Any) -> T: ...
+    def call(self, build: Callable[..., Command[T]], *args: Any, **kwargs: Any) -> T: ...
 
 
-class AsyncAsker(Protocol):
+class AsyncCaller(Protocol):
     """The same of an AsyncClient."""
 
-    async def ask(self, build: Callable[..., Command[T]], *args: Any, **kwargs: Any) -> T: ...
+    async def call(self, build: Callable[..., Command[T]], *args: Any, **kwargs: Any) -> T: ...
 
 
 def _adopt(handle: Any, record: Any, names: Iterable[str]) -> None:
@@ -92,7 +92,7 @@ class Lease(LeaseRecord):
 
     __slots__ = ("_client",)
 
-    def __init__(self, record: LeaseRecord, client: Asker) -> None:
+    def __init__(self, record: LeaseRecord, client: Caller) -> None:
         _adopt(self, record, LeaseRecord.__slots__)
         self._client = client
 
@@ -100,7 +100,7 @@ class Lease(LeaseRecord):
         """Lengthens the lease by the queue's heartbeat from now and answers its new end, in unix seconds; with `data`
         the job's data is replaced. Works after the end too, while nobody has taken the job. Raises LeaseLost.
         """
-        return _renewed(self, self._client.ask(commands.renew, self.worker, _renewal(self, data))[0])
+        return _renewed(self, self._client.call(commands.renew, self.worker, _renewal(self, data))[0])
 
     def complete(
         self,
@@ -138,7 +138,7 @@ class Lease(LeaseRecord):
         return str(_held(self, self._settle(Died(self, reason))))
 
     def _settle(self, outcome: Outcome) -> Answer:
-        return self._client.ask(commands.settle, self.worker, [outcome])[0]
+        return self._client.call(commands.settle, self.worker, [outcome])[0]
 
 
 class AsyncLease(LeaseRecord):
@@ -146,13 +146,13 @@ class AsyncLease(LeaseRecord):
 
     __slots__ = ("_client",)
 
-    def __init__(self, record: LeaseRecord, client: AsyncAsker) -> None:
+    def __init__(self, record: LeaseRecord, client: AsyncCaller) -> None:
         _adopt(self, record, LeaseRecord.__slots__)
         self._client = client
 
     async def renew(self, data: Any = UNSET) -> float:
         """As Lease.renew."""
-        return _renewed(self, (await self._client.ask(commands.renew, self.worker, _renewal(self, data)))[0])
+        return _renewed(self, (await self._client.call(commands.renew, self.worker, _renewal(self, data)))[0])
 
     async def complete(
         self,
@@ -184,7 +184,7 @@ class AsyncLease(LeaseRecord):
         return str(_held(self, await self._settle(Died(self, reason))))
 
     async def _settle(self, outcome: Outcome) -> Answer:
-        return (await self._client.ask(commands.settle, self.worker, [outcome]))[0]
+        return (await self._client.call(commands.settle, self.worker, [outcome]))[0]
 
 
 # Jobs.
@@ -196,9 +196,9 @@ class Job(JobRecord):
     """
 
     __slots__ = ("_client",)
-    _client: Asker
+    _client: Caller
 
-    def __init__(self, record: JobRecord, client: Asker) -> None:
+    def __init__(self, record: JobRecord, client: Caller) -> None:
         _adopt(self, record, JobRecord.__slots__)
         object.__setattr__(self, "_client", client)
 
@@ -206,120 +206,120 @@ class Job(JobRecord):
         """Deletes the job. False if there is none any more, or it is complete. Raises DependencyError if a job with the
         policy to wait depends on it.
         """
-        return bool(self._client.ask(commands.cancel, [self.jid]))
+        return bool(self._client.call(commands.cancel, [self.jid]))
 
     def fail(self, group: str, message: str) -> None:
         """Fails the job, whatever state it is in."""
-        found(self.jid, self._client.ask(commands.fail, self.jid, group, message))
+        found(self.jid, self._client.call(commands.fail, self.jid, group, message))
 
     def move(self, queue: str, delay: float = 0) -> None:
         """Moves the job as it is into a queue, where it begins anew, after `delay` seconds."""
-        found(self.jid, self._client.ask(commands.move, self.jid, queue, delay)[0])
+        found(self.jid, self._client.call(commands.move, self.jid, queue, delay)[0])
 
     def unfail(self, queue: str | None = None, *, klass: str | None = None, data: Any = UNSET) -> bool:
         """Puts the job back, into a queue or its own, with new data or klass if given; it begins anew. A broken entry
         of another program is read again. False if it has not failed (any more), or is as broken as before.
         """
-        return bool(self._client.ask(commands.unfail_job, self.jid, queue, klass=klass, data=data))
+        return bool(self._client.call(commands.unfail_job, self.jid, queue, klass=klass, data=data))
 
     def set_priority(self, priority: int) -> int:
         """Changes the priority (lower runs sooner), which it answers; a waiting job keeps its age within it."""
-        found(self.jid, self._client.ask(commands.set_priority, self.jid, priority))
+        found(self.jid, self._client.call(commands.set_priority, self.jid, priority))
         return priority
 
     def release(self) -> bool:
         """Takes the job from its worker, to the front of its queue. False if it does not run."""
-        return self._client.ask(commands.release, [self.jid])[0]
+        return self._client.call(commands.release, [self.jid])[0]
 
     def tag(self, *tags: str) -> list[str]:
         """Adds tags and answers all that it has then."""
-        return found(self.jid, self._client.ask(commands.tag, self.jid, tags))
+        return found(self.jid, self._client.call(commands.tag, self.jid, tags))
 
     def untag(self, *tags: str) -> list[str]:
         """Removes tags and answers those that it keeps."""
-        return found(self.jid, self._client.ask(commands.untag, self.jid, tags))
+        return found(self.jid, self._client.call(commands.untag, self.jid, tags))
 
     def track(self) -> bool:
         """Follows the job: see Client.tracked. False if it was tracked already."""
-        answer = self._client.ask(commands.track, self.jid)
+        answer = self._client.call(commands.track, self.jid)
         return found(self.jid, None if answer is None else (answer,))[0]
 
     def untrack(self) -> bool:
         """Follows the job no longer. False if it was not tracked."""
-        return self._client.ask(commands.untrack, self.jid)
+        return self._client.call(commands.untrack, self.jid)
 
     def depend(self, *jids: str) -> None:
         """Has the job wait for these, too. Raises DependencyError if it is not in state depends, or would wait for
         itself.
         """
-        found(self.jid, self._client.ask(commands.depend, self.jid, jids))
+        found(self.jid, self._client.call(commands.depend, self.jid, jids))
 
     def undepend(self, *jids: str, all: bool = False) -> None:
         """Has the job wait for these no longer, or for nothing; without anything left it goes where it would have gone.
         Raises DependencyError if it is not in state depends.
         """
-        found(self.jid, self._client.ask(commands.undepend, self.jid, parents_given(jids, all)))
+        found(self.jid, self._client.call(commands.undepend, self.jid, parents_given(jids, all)))
 
 
 class AsyncJob(JobRecord):
     """A job of an AsyncClient: as Job, awaited."""
 
     __slots__ = ("_client",)
-    _client: AsyncAsker
+    _client: AsyncCaller
 
-    def __init__(self, record: JobRecord, client: AsyncAsker) -> None:
+    def __init__(self, record: JobRecord, client: AsyncCaller) -> None:
         _adopt(self, record, JobRecord.__slots__)
         object.__setattr__(self, "_client", client)
 
     async def cancel(self) -> bool:
         """As Job.cancel."""
-        return bool(await self._client.ask(commands.cancel, [self.jid]))
+        return bool(await self._client.call(commands.cancel, [self.jid]))
 
     async def fail(self, group: str, message: str) -> None:
         """As Job.fail."""
-        found(self.jid, await self._client.ask(commands.fail, self.jid, group, message))
+        found(self.jid, await self._client.call(commands.fail, self.jid, group, message))
 
     async def move(self, queue: str, delay: float = 0) -> None:
         """As Job.move."""
-        found(self.jid, (await self._client.ask(commands.move, self.jid, queue, delay))[0])
+        found(self.jid, (await self._client.call(commands.move, self.jid, queue, delay))[0])
 
     async def unfail(self, queue: str | None = None, *, klass: str | None = None, data: Any = UNSET) -> bool:
         """As Job.unfail."""
-        return bool(await self._client.ask(commands.unfail_job, self.jid, queue, klass=klass, data=data))
+        return bool(await self._client.call(commands.unfail_job, self.jid, queue, klass=klass, data=data))
 
     async def set_priority(self, priority: int) -> int:
         """As Job.set_priority."""
-        found(self.jid, await self._client.ask(commands.set_priority, self.jid, priority))
+        found(self.jid, await self._client.call(commands.set_priority, self.jid, priority))
         return priority
 
     async def release(self) -> bool:
         """As Job.release."""
-        return (await self._client.ask(commands.release, [self.jid]))[0]
+        return (await self._client.call(commands.release, [self.jid]))[0]
 
     async def tag(self, *tags: str) -> list[str]:
         """As Job.tag."""
-        return found(self.jid, await self._client.ask(commands.tag, self.jid, tags))
+        return found(self.jid, await self._client.call(commands.tag, self.jid, tags))
 
     async def untag(self, *tags: str) -> list[str]:
         """As Job.untag."""
-        return found(self.jid, await self._client.ask(commands.untag, self.jid, tags))
+        return found(self.jid, await self._client.call(commands.untag, self.jid, tags))
 
     async def track(self) -> bool:
         """As Job.track."""
-        answer = await self._client.ask(commands.track, self.jid)
+        answer = await self._client.call(commands.track, self.jid)
         return found(self.jid, None if answer is None else (answer,))[0]
 
     async def untrack(self) -> bool:
         """As Job.untrack."""
-        return await self._client.ask(commands.untrack, self.jid)
+        return await self._client.call(commands.untrack, self.jid)
 
     async def depend(self, *jids: str) -> None:
         """As Job.depend."""
-        found(self.jid, await self._client.ask(commands.depend, self.jid, jids))
+        found(self.jid, await self._client.call(commands.depend, self.jid, jids))
 
     async def undepend(self, *jids: str, all: bool = False) -> None:
         """As Job.undepend."""
-        found(self.jid, await self._client.ask(commands.undepend, self.jid, parents_given(jids, all)))
+        found(self.jid, await self._client.call(commands.undepend, self.jid, parents_given(jids, all)))
 
 
 def parents_given(jids: Sequence[str], all_of_them: bool) -> Sequence[str] | None:
@@ -338,35 +338,35 @@ class RecurringJob(Recurring):
     """A recurring job of a Client as it was when it was looked at, and what can be done to it."""
 
     __slots__ = ("_client",)
-    _client: Asker
+    _client: Caller
 
-    def __init__(self, record: Recurring, client: Asker) -> None:
+    def __init__(self, record: Recurring, client: Caller) -> None:
         _adopt(self, record, Recurring.__slots__)
         object.__setattr__(self, "_client", client)
 
     def update(self, **changes: Unpack[RecurChanges]) -> None:
         """Changes what is given; the count goes on. Raises LeaseholdError if it does not come any more."""
-        _updated(self, self._client.ask(commands.update_recurring, self, changes))
+        _updated(self, self._client.call(commands.update_recurring, self, changes))
 
     def cancel(self) -> bool:
         """It comes no more; the jobs that it has put stay. False if it did not."""
-        return self._client.ask(commands.unrecur, self.jid)
+        return self._client.call(commands.unrecur, self.jid)
 
 
 class AsyncRecurringJob(Recurring):
     """A recurring job of an AsyncClient: as RecurringJob, awaited."""
 
     __slots__ = ("_client",)
-    _client: AsyncAsker
+    _client: AsyncCaller
 
-    def __init__(self, record: Recurring, client: AsyncAsker) -> None:
+    def __init__(self, record: Recurring, client: AsyncCaller) -> None:
         _adopt(self, record, Recurring.__slots__)
         object.__setattr__(self, "_client", client)
 
     async def update(self, **changes: Unpack[RecurChanges]) -> None:
         """As RecurringJob.update."""
-        _updated(self, await self._client.ask(commands.update_recurring, self, changes))
+        _updated(self, await self._client.call(commands.update_recurring, self, changes))
 
     async def cancel(self) -> bool:
         """As RecurringJob.cancel."""
-        return await self._client.ask(commands.unrecur, self.jid)
+        return await self._client.call(commands.unrecur, self.jid)

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 from supervisor.engine.checks import (
     UNSET,
     checked_each,
+    checked_flag,
     checked_int,
     checked_lines,
     checked_text,
@@ -141,16 +142,19 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The job goes back to the front: an interruption, or uncounted if it had not started. Answer: bool."""
+    """The job goes back to the front: an interruption, or uncounted if it had not started. `reason`: what interrupted
+    it, a word or a few (a name, as jids are), for its history. Answer: bool.
+    """
 
     lease: Leased
     started: bool = True
+    reason: str | None = None
 
     def arguments(self, worker: str, when_unix: float) -> Arguments:
-        """Raises TypeError naming the argument."""
-        if not isinstance(self.started, bool):
-            raise TypeError(f"started must be a bool, not {type(self.started).__name__}: {self.started!r:.100}")
-        return "release", self.lease.jid, self.lease.token, "1" if self.started else ""
+        """Raises TypeError or ValueError naming the argument."""
+        started = "1" if checked_flag("started", self.started) else ""
+        reason = "" if self.reason is None else checked_name("reason", self.reason)
+        return "release", self.lease.jid, self.lease.token, started, reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from supervisor.engine.errors import StoreUnavailable
 from supervisor.engine.keys import Namespace, checked_name
 
 #: What is said, and with which fields beside those of every event of a job: jid, queue, klass, and if it is tracked.
+#: The reason of a release is said if its worker gives one.
 STREAM_EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "job.put": (),
     "lease.granted": ("worker", "token"),
@@ -29,7 +30,7 @@ STREAM_EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "job.failed": ("worker", "group"),
     "job.dropped": ("group",),
     "job.retried": ("worker", "remaining"),
-    "job.released": ("worker",),
+    "job.released": ("worker", "reason"),
     "job.returned": ("worker",),
     "job.died": ("worker", "reason", "state", "deaths"),
     "job.cancelled": ("worker",),

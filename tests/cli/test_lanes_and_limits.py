@@ -273,7 +273,7 @@ def test_limit_is_removed_and_what_it_held_up_starts(shell, jobs, queue):
 
 def worker(jobs):
     """One that Redis knows as a master's: it has resumed, as each does when it connects."""
-    jobs.ask(commands.resume, "web-1", 1, [])
+    jobs.call(commands.resume, "web-1", 1, [])
 
 
 def test_serve_leaves_the_wish(shell, jobs):

@@ -75,6 +75,18 @@ def test_a_lease_that_ran_out_buries_it_also_if_nobody_knows_that_it_has_started
     assert state_of(client) == ("failed", "died:lost")
 
 
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("drain", "it was stopped (drain), and must not be started twice"),
+        (None, "it was stopped, and must not be started twice"),
+    ],
+)
+def test_its_failure_says_what_stopped_it(client, reason, said):
+    client.settle([Released(once(client), reason=reason)])
+    assert client.job("j").failure["message"] == said
+
+
 def test_until_somebody_takes_it_over_its_own_late_end_counts(client, clock):
     lease = once(client)
     clock.tick(10_000)

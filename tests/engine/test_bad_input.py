@@ -324,7 +324,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
 }  # fmt: skip
 
 #: Not for applications: they take what was checked before.
-WITHIN = {"Client.ask", "Client.run", "Client.follow", "Client.put_jobs"}
+WITHIN = {"Client.call", "Client.run", "Client.follow", "Client.put_jobs"}
 CLASSES = {
     "Client": (client.Client, aio.AsyncClient),
     "Queue": (client.Queue, aio.AsyncQueue),
@@ -471,6 +471,14 @@ def test_outcomes_of_two_workers_are_refused_and_nothing_changes(server, namespa
     before = server.dump(namespace)
     with pytest.raises(ValueError, match="outcomes must all be of one worker's leases, not of other, w"):
         caller.do(caller.client.settle, [Completed(caller.targets["Lease"]), Released(other)])
+    assert server.dump(namespace) == before
+
+
+@pytest.mark.parametrize("reason", names(None))
+def test_the_reason_of_a_release_is_a_short_text(server, namespace, caller, reason):
+    before = server.dump(namespace)
+    with pytest.raises((TypeError, ValueError), match="reason"):
+        caller.do(caller.client.settle, [Released(caller.targets["Lease"], reason=reason)])
     assert server.dump(namespace) == before
 
 

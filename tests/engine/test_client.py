@@ -436,7 +436,7 @@ def test_a_job_is_unfailed_with_other_data_or_another_klass(client):
 
 
 def test_a_wish_to_serve_other_queues_lies_there_and_its_worker_is_told(client, server, namespace):
-    client.ask(commands.resume, "w", 1, [])
+    client.call(commands.resume, "w", 1, [])
     assert client.run(looks.wish("w")) == looks.Wish(0, [], None)
     client.serve("w", ["high", " email-* ", "!email-bulk"])
     assert client.run(looks.wish("w")) == looks.Wish(1, ["high", "email-*", "!email-bulk"], None)
@@ -512,7 +512,7 @@ def test_the_async_client_does_what_the_sync_one_does(server, namespace, clock):
             assert (await q.counts()).waiting == 1
             assert await client.queue("empty").lease("w", block=0.02) == []
             assert await q.put("k", jid="u", unique="key") == await q.put("k", jid="v", unique="key") == "u"
-            await client.ask(commands.resume, "master", 1, [])
+            await client.call(commands.resume, "master", 1, [])
             await client.serve("master", ["q"])
             assert (await client.run(looks.wish("master"))).queues == ["q"]
             assert await (await client.job("c")).unfail(data=5) is True

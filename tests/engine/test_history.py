@@ -3,6 +3,7 @@
 import pytest
 
 from supervisor.engine.errors import JobNotFound
+from supervisor.engine.outcomes import Released
 
 
 @pytest.fixture
@@ -27,6 +28,10 @@ PUT = {"what": "put", "queue": "q"}
 POPPED = {"what": "popped", "worker": "w"}
 
 
+def drained(held):
+    held._client.settle([Released(held, reason="drain")])
+
+
 def test_a_life_is_told_from_its_put_to_its_end(client, q, story, clock):
     q.put("k", jid="x")
     assert story() == [PUT]
@@ -45,6 +50,7 @@ def test_a_life_is_told_from_its_put_to_its_end(client, q, story, clock):
         (lambda held: held.retry(group="g"), {"what": "retried", "worker": "w", "group": "g"}),
         (lambda held: held.fail("g", "m"), {"what": "failed", "worker": "w", "group": "g"}),
         (lambda held: held.release(), {"what": "released", "worker": "w"}),
+        (drained, {"what": "released", "worker": "w", "reason": "drain"}),
         (lambda held: held.died("oom"), {"what": "died", "worker": "w", "reason": "oom"}),
         (lambda held: held.complete(next="q"), {"what": "advanced", "to": "q"}),
     ],

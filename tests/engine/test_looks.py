@@ -387,7 +387,7 @@ def test_a_running_job_shows_how_far_it_is(client, clock):
     q = client.queue("q")
     put(q, "a")
     (lease,) = q.lease("w")
-    client.ask(commands.renew, "w", [commands.Renewal("a", lease.token, progress=(0.4, "two of five"))])
+    client.call(commands.renew, "w", [commands.Renewal("a", lease.token, progress=(0.4, "two of five"))])
     assert client.job("a").progress == (0.4, "two of five", clock.now)
     lease.complete()
     assert client.job("a").progress == (0.4, "two of five", clock.now)

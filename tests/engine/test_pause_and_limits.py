@@ -114,7 +114,7 @@ def test_a_paused_queue_is_asked_again_when_a_lease_runs_out_and_not_for_its_sch
     put(q, "b", delay=5)
     q.lease("w")
     q.pause()
-    grant = client.ask(commands.lease, "v", ["q"])
+    grant = client.call(commands.lease, "v", ["q"])
     assert grant.next_at_unix == clock.now + 35
 
 

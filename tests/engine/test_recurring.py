@@ -223,9 +223,9 @@ def test_a_time_that_another_has_taken_is_not_taken_again(client, q, clock):
     clock.now = MIDNIGHT
     q.recur("k", cron="0 * * * *", jid="r")
     clock.tick(HOUR)
-    (due,) = client.ask(commands.sweep).due
+    (due,) = client.call(commands.sweep).due
     times = [due.due_unix]
-    assert [client.ask(commands.spawn, due, times, MIDNIGHT + 2 * HOUR) for _ in range(2)] == [True, False]
+    assert [client.call(commands.spawn, due, times, MIDNIGHT + 2 * HOUR) for _ in range(2)] == [True, False]
     assert q.counts().waiting == 1
 
 

@@ -54,13 +54,24 @@ def test_a_jobs_life_is_told_in_its_order(client, clock):
     assert events[6].fields["reason"] == "oom"
 
 
+@pytest.mark.parametrize("started", [True, False])
+def test_a_release_says_what_interrupted_the_job_if_its_worker_does(client, started):
+    q = client.queue("q")
+    q.put("k")
+    with client.events() as stream:
+        client.settle([Released(q.lease("w")[0], started=started, reason="drain")])
+        client.settle([Released(q.lease("w")[0], started=started)])
+        fields = [event.fields for event in said(client, stream) if event.name == "job.released"]
+    assert fields == [{"reason": "drain"}, {}]
+
+
 def test_an_event_has_the_fields_that_the_table_lists(client, clock):
     q = client.queue("q")
     with client.events() as stream:
         q.put_many({"klass": "k", "jid": jid} for jid in "abcdefg")
         leases = q.lease("w", 5)
         client.settle([
-            Completed(leases[0]), Failed(leases[1], "g", "m"), Retried(leases[2]), Released(leases[3]),
+            Completed(leases[0]), Failed(leases[1], "g", "m"), Retried(leases[2]), Released(leases[3], reason="drain"),
             Died(leases[4], "oom"),
         ])  # fmt: skip
         client.cancel("f")
@@ -72,11 +83,11 @@ def test_an_event_has_the_fields_that_the_table_lists(client, clock):
         q.lane("l").pause()
         q.lane("l").unpause()
         client.limit("k", running=1)
-        client.ask(commands.resume, "w", 1, [])
+        client.call(commands.resume, "w", 1, [])
         client.serve("w", ["q", "r"])
         client.queue("r").put("k", jid="h", persistent=True)
         (held,) = client.queue("r").lease("w")
-        client.ask(commands.renew, "w", [Renewal(held.jid, held.token, progress=(0.5, "half"))])
+        client.call(commands.renew, "w", [Renewal(held.jid, held.token, progress=(0.5, "half"))])
         client.settle([Returned(held)])
         client.cancel("h")
         q.lease("x", 1, ttl=1)

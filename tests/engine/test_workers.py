@@ -113,8 +113,8 @@ def test_nobody_is_deregistered_twice_and_a_stranger_not_at_all(client, q):
 
 def test_a_worker_that_was_deregistered_is_told_so_and_one_that_leaves_by_itself_is_not(client, server, namespace):
     for own in (False, True):
-        client.ask(commands.settle, "w", [], number=1)
-        client.ask(commands.deregister, "w", own=own)
+        client.call(commands.settle, "w", [], number=1)
+        client.call(commands.deregister, "w", own=own)
         assert server.redis.lrange(f"{{{namespace}}}:mail:w", 0, -1) == ([] if own else [b"lost"])
         server.redis.delete(f"{{{namespace}}}:mail:w")
 
@@ -133,8 +133,8 @@ def test_a_worker_whose_job_was_taken_away_is_told_to_look(client, q, server, na
         lambda: client.job("a").move("q"), lambda: client.cancel("a"),
     ):  # fmt: skip
         q.put("k", jid="a")
-        client.ask(commands.settle, "w", [], number=1)
-        client.ask(commands.lease, "w", ["q"], 9, number=2)
+        client.call(commands.settle, "w", [], number=1)
+        client.call(commands.lease, "w", ["q"], 9, number=2)
         server.redis.delete(mail)
         take()
         assert server.redis.lrange(mail, 0, -1) == [b"lost"]

@@ -15,7 +15,7 @@
 --                      jids to depend on, one a line, result as JSON | ""
 --           retry      delay in ms | "", group | "", default retries | "", failure as JSON
 --           fail       group, failure as JSON, kind of new data, the data | ""
---           release    "1" if the job had started else ""
+--           release    "1" if the job had started else "", reason | ""
 --           died       reason, default deaths allowed | "", failure as JSON
 --           unknown    delay in ms
 --           return     nothing: a persistent job has come back; any other is complete
@@ -32,7 +32,7 @@
 --- @include stage
 --- @include retention
 local worker, number = ARGV[2], tonumber(ARGV[3])
-local ARGUMENTS = { complete = 1, advance = 6, retry = 4, fail = 4, release = 1, died = 3, unknown = 1, ["return"] = 0 }
+local ARGUMENTS = { complete = 1, advance = 6, retry = 4, fail = 4, release = 2, died = 3, unknown = 1, ["return"] = 0 }
 local STALE = {
   complete = "0", advance = "0", fail = "0", release = "0", ["return"] = "0", retry = "", died = "", unknown = "",
 }
@@ -142,20 +142,21 @@ function verbs.fail(rec, at)
 end
 
 function verbs.release(rec, at)
+  local reason = ARGV[at + 1] ~= "" and ARGV[at + 1] or nil
   moves.leave(rec)
   if ARGV[at] == "1" then
     rec.interruptions, rec.unknown = (tonumber(rec.interruptions) or 0) + 1, nil
     tally(rec.queue, "interruptions", 1)
-    note(rec, "released", { worker = worker })
+    note(rec, "released", { worker = worker, reason = reason })
     if moves.is_once(rec) then
-      moves.fail_interrupted(rec, worker)
+      moves.fail_interrupted(rec, worker, reason)
       failed = failed + 1
       return "1"
     end
   else
     moves.was_not_started(rec)
   end
-  tell_of("job.released", rec, { worker = worker })
+  tell_of("job.released", rec, { worker = worker, reason = reason })
   moves.to_front(rec)
   return "1"
 end

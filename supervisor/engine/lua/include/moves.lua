@@ -37,8 +37,8 @@ function moves.fail_expired(rec)
 end
 
 -- One that must not start twice was taken from its worker, or stopped by it, after it may have started.
-function moves.fail_interrupted(rec, worker)
-  local message = "it was stopped, and must not be started twice"
+function moves.fail_interrupted(rec, worker, reason)
+  local message = "it was stopped" .. (reason and " (" .. reason .. ")" or "") .. ", and must not be started twice"
   moves.to_failed(rec, "interrupted", failure_of("interrupted", message, worker))
 end
 
