@@ -220,7 +220,7 @@ class Dispatcher:
         lease = held.lease
         self._events.emit(
             "job.stale", jid=lease.jid, klass=lease.klass, verb=type(outcome).__name__.lower(), reason=held.lost,
-            message=endings.sentence(lease, replace(held.end, why_killed=held.lost)),
+            message=endings.stopped_sentence(lease, held.lost),
         )  # fmt: skip
 
     def on_gone(self, child: Child, reaped: Reaped | None, why: str | None) -> None:

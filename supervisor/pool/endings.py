@@ -198,7 +198,7 @@ def of_death(
     allowed = max_deaths if settings.max_deaths is None else settings.max_deaths
     if settings.on_death == "fail":
         allowed = 1
-    died = Died(lease, end.reason, message=sentence(lease, end))
+    died = Died(lease, end.reason, message=death_sentence(lease, end))
     details = _details(klass=lease.klass, traceback=traceback, **end.account)
     try:
         return _checked(replace(died, default_max_deaths=allowed, details=details))
@@ -218,12 +218,15 @@ def death_reason(status: int) -> str:
     return f"exit-{os.waitstatus_to_exitcode(status)}"
 
 
-def sentence(lease: LeaseRecord, end: End) -> str:
-    """Why a job ended that did not end by itself."""
-    why, reason = end.why_killed, end.reason
-    if why in INTERRUPTIONS or why in _LOSSES:
-        return f"{lease.klass} was stopped, for {(INTERRUPTIONS | _LOSSES)[why]}"
-    who = f"the child running {lease.klass}"
+def stopped_sentence(lease: LeaseRecord, reason: str | None) -> str:
+    """Why a job was stopped, by us or by its handler."""
+    why = (INTERRUPTIONS | _LOSSES).get(reason or "", reason or "its handler has raised Interrupted")
+    return f"{lease.klass} was stopped: {why}"
+
+
+def death_sentence(lease: LeaseRecord, end: End) -> str:
+    """Why a job's child has died."""
+    why, reason, who = end.why_killed, end.reason, f"the child running {lease.klass}"
     if why == "lost":
         return f"{who} ended with its zygote, which was lost for the third time while this job ran alone"
     if why is not None:

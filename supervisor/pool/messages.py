@@ -92,10 +92,11 @@ class Spawned:
 
 @dataclass(frozen=True, slots=True)
 class SpawnFailed:
-    """The kernel refused the fork."""
+    """There is no such child. `traceback`: of a hook of the handlers; empty: the kernel refused the fork."""
 
     child: int
     message: str
+    traceback: str = ""
 
 
 @dataclass(frozen=True, slots=True)

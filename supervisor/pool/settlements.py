@@ -1,6 +1,6 @@
 """What the log and the tally say of a job's end, once Redis has accepted it or not. Runs in master. Decides nothing."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from supervisor.engine.jobs import LeaseRecord
 from supervisor.engine.outcomes import Answer, Completed, Died, Failed, Released, Retried, Returned
@@ -57,11 +57,8 @@ def say(events: Events, tally: Tally, held: Held, verdict: Answer) -> None:
             )  # fmt: skip
         case Released(started=True):
             tally.released += 1
-            end = replace(held.end, why_killed=outcome.reason)
-            events.emit(
-                "job.released", **what, **run, reason=outcome.reason, message=endings.sentence(lease, end),
-                **end.account,
-            )  # fmt: skip
+            message = endings.stopped_sentence(lease, outcome.reason)
+            events.emit("job.released", **what, **run, reason=outcome.reason, message=message, **held.end.account)
         case Released():
             events.emit("lease.returned", count=1)
         case _:

@@ -19,6 +19,7 @@ from supervisor.pool import kernel, messages
 from supervisor.pool.children import Child
 from supervisor.pool.dispatcher import Dispatcher
 from supervisor.pool.ledger import Held, Ledger
+from supervisor.pool.limits import Limits
 from supervisor.pool.messages import HandlerSettings, Verb
 from supervisor.pool.pace import Pace
 from supervisor.pool.slots import Slots
@@ -147,7 +148,7 @@ class Ends:
     """A child's ends of its sockets and output, in a process that stands in for one."""
 
     def __init__(self, child: Child) -> None:
-        jobs_fd, talk_fd, self.out = child.theirs
+        jobs_fd, talk_fd, self.out, self.stacks = child.theirs
         close_all_but(jobs_fd, talk_fd, self.out)
         self.jobs = socket.socket(fileno=jobs_fd)
         self.talk = socket.socket(fileno=talk_fd)
@@ -202,7 +203,10 @@ class Desk:
         self.ledger = Ledger()
         config = self.config
         self.slots = Slots(config.processes, config.jobs_per_child, config.dispatch_ahead_s, self.pace)
-        self.dispatcher = Dispatcher(config, self.slots, self.ledger, self.pace, self.log)
+        self.oom_kills: list[bool] = []  # what the kernel says, each once
+        oom = lambda: bool(self.oom_kills and self.oom_kills.pop())  # noqa: E731
+        self.dispatcher = Dispatcher(config, self.slots, self.ledger, self.pace, oom, self.log)
+        self.limits = Limits(config, self.slots, self.dispatcher)
         self.processes: dict[int, Process] = {}
         self.printed: list[tuple[int, int, bytes]] = []
 
@@ -246,6 +250,13 @@ class Desk:
         self.slots.remove(child)
         child.close()
         return status
+
+    def keep_time(self, now_at: float) -> None:
+        self.dispatcher.keep_time(now_at)
+        self.limits.keep_time(now_at)
+
+    def deadline_at(self) -> float:
+        return min(self.dispatcher.deadline_at(), self.limits.deadline_at())
 
     def outcomes(self) -> list[Any]:
         """What goes with the next exchange."""

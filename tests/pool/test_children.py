@@ -239,7 +239,7 @@ def test_notices_to_a_child_that_reads_none_are_given_up_not_waited_for(child, p
     running = process(child, pause)
     os.kill(running.pid, signal.SIGSTOP)
     for _ in range(1000):
-        child.notify(Notice(1, "drain"))
+        child.notify(1, "drain")
 
 
 def test_a_kill_before_the_pid_is_known_is_carried_out_when_it_is(child):
@@ -255,7 +255,7 @@ def test_a_kill_before_the_pid_is_known_is_carried_out_when_it_is(child):
 def test_signals_to_a_child_that_has_ended_hit_nobody(child, process):
     process(child, lambda ends: None).await_end()
     child.write_stacks()
-    child.notify(Notice(1, "drain"))
+    child.notify(1, "drain")
     child.kill("a test")
 
 

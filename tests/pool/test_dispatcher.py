@@ -14,9 +14,11 @@ from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retrie
 from supervisor.pool import kernel, messages
 from supervisor.pool.child import OUTPUT_MARK
 from supervisor.pool.messages import (
+    TIMEOUT,
     Blob,
     Completion,
     Follower,
+    Notice,
     Progress,
     Trouble,
     Verb,
@@ -54,9 +56,9 @@ def test_what_nobody_may_have_soon_goes_back_uncounted_in_order(desk):
     desk = desk(processes="1", dispatch_ahead="20ms")
     desk.child(holding)
     desk.give(*(lease_of(token) for token in range(1, 5)))
-    due_at = desk.dispatcher.deadline_at()
+    due_at = desk.deadline_at()
     assert desk.outcomes() == []
-    desk.dispatcher.keep_time(due_at + 0.01)
+    desk.keep_time(due_at + 0.01)
     outcomes = desk.outcomes()
     assert summary(outcomes) == [(Released, token) for token in (2, 3, 4)]
     assert not any(outcome.started for outcome in outcomes)
@@ -75,9 +77,9 @@ def test_a_child_leaves_after_its_last_job_and_is_killed_if_it_does_not_go(desk)
     child = desk.child(honest)
     desk.give(lease_of(1))
     desk.turn(lambda: child.state is ChildState.LEAVING)
-    desk.dispatcher.keep_time(clock.monotonic())
+    desk.keep_time(clock.monotonic())
     assert child.state is ChildState.LEAVING
-    desk.dispatcher.keep_time(child.kill_at)
+    desk.keep_time(child.kill_at)
     assert desk.reap(child) == signal.SIGKILL
     assert summary(desk.outcomes()) == [(Completed, 1)]
     assert desk.events("child.killed")[0]["reason"] == "it did not exit after its last job"
@@ -109,7 +111,7 @@ def test_every_word_of_a_child_becomes_its_outcome(desk):
         assert (type(outcomes[-1]), outcomes[-1].lease.token) == (kind, token)
         assert held.run_s == 0.25
     assert [outcome.details.get("output") for outcome in outcomes[1:3]] == ["a word\n", "a word\n"]
-    assert held.said == {"reason": "drain"}
+    assert held.outcome.reason == "drain"
     assert desk.pace.of("k") == 0.25
 
 
@@ -217,7 +219,7 @@ def test_in_a_drain_persistent_jobs_are_interrupted_at_once_and_the_others_are_n
     desk.dispatcher.close()
     desk.turn(lambda: children[0].state is ChildState.IDLE)
     assert summary(desk.outcomes()) == [(Released, 1)]
-    assert held.said == {"reason": "drain"}
+    assert held.outcome.reason == "drain"
     assert (children[0].kill_at, children[1].kill_at) == (None, None)
     assert children[1].state is ChildState.BUSY
 
@@ -229,10 +231,10 @@ def test_a_persistent_job_that_is_deaf_is_killed_soon_after_the_drain_begins(des
     desk.turn(lambda: held.reports)
     desk.dispatcher.close()
     assert child.kill_at <= clock.monotonic() + 1
-    desk.dispatcher.keep_time(child.kill_at)
+    desk.keep_time(child.kill_at)
     desk.reap(child)
     (outcome,) = desk.outcomes()
-    assert (type(outcome), outcome.started, held.said["reason"]) == (Released, True, "drain")
+    assert (type(outcome), outcome.started, outcome.reason) == (Released, True, "drain")
 
 
 @pytest.mark.parametrize("kind", [{"persistent": True}, {"at_most_once": True}])
@@ -243,7 +245,7 @@ def test_what_waits_for_an_idle_child_in_vain_goes_back_uncounted(desk, kind):
     desk.give(lease_of(1), lease_of(2, **kind))
     assert len(child.sent) == 1
     assert desk.slots.only_idle
-    desk.dispatcher.keep_time(desk.dispatcher.deadline_at() + 0.01)
+    desk.keep_time(desk.deadline_at() + 0.01)
     (outcome,) = desk.outcomes()
     assert (type(outcome), outcome.lease.token, outcome.started) == (Released, 2, False)
     desk.give(lease_of(3))
@@ -511,9 +513,9 @@ def test_a_lost_lease_has_its_handler_stopped_and_then_killed_and_nothing_is_set
     await_receipt(child)
     desk.dispatcher.on_lost([(held, "cancelled")])
     assert [(said["jid"], said["reason"]) for said in desk.events("lease.lost")] == [("j1", "cancelled")]
-    desk.dispatcher.keep_time(clock.monotonic())
+    desk.keep_time(clock.monotonic())
     assert child.state is ChildState.BUSY
-    desk.dispatcher.keep_time(child.kill_at)
+    desk.keep_time(child.kill_at)
     desk.reap(child)
     assert desk.outcomes() == []
     assert len(desk.ledger) == 0
@@ -611,21 +613,24 @@ def busy_with_five(desk):
 def test_a_child_that_overruns_has_what_it_did_not_receive_taken_back_and_its_start_told(desk):
     desk = desk(processes="1", dispatch_ahead="20ms")
     child, held = busy_with_five(desk)
-    desk.dispatcher.keep_time(held[0].started_at + 0.019)
+    desk.keep_time(held[0].started_at + 0.019)
     assert (child.overran, len(child.sent)) == (False, 5)
-    assert desk.dispatcher.deadline_at() == pytest.approx(held[0].started_at + 0.02)
-    desk.dispatcher.keep_time(held[0].started_at + 0.021)
+    assert desk.deadline_at() == pytest.approx(held[0].started_at + 0.02)
+    desk.keep_time(held[0].started_at + 0.021)
     assert [each.lease.token for each in child.sent] == [1]
     assert summary(desk.outcomes()) == [(Released, token) for token in (2, 3, 4, 5)]
     assert desk.ledger.take_started() == [held[0].lease]
-    assert desk.dispatcher.deadline_at() == pytest.approx(held[0].started_at + desk.config.job_timeout_s)
+    soft_s = desk.config.job_timeout_s - desk.config.term_grace_s
+    assert desk.deadline_at() == pytest.approx(held[0].started_at + soft_s)
+        held[0].started_at + desk.config.job_timeout_s - desk.config.term_grace_s
+    )
 
 
 def test_what_is_taken_back_from_a_child_that_overran_goes_to_an_idle_one(desk):
     desk = desk(processes="2", dispatch_ahead="20ms")
     child, held = busy_with_five(desk)
     other = desk.child(never_reading)
-    desk.dispatcher.keep_time(held[0].started_at + 0.021)
+    desk.keep_time(held[0].started_at + 0.021)
     assert [each.lease.token for each in other.sent] == [2, 3, 4, 5]
     assert [each.lease.token for each in child.sent] == [1]
     assert desk.outcomes() == []
@@ -645,22 +650,49 @@ def test_past_its_time_limit_a_job_says_where_it_is_and_is_killed(desk, own_ms, 
     (held,) = desk.give(lease_of(1, timeout_ms=own_ms), timeout_s=handler_s)
     await_readable(child.output.fd)
     child.output.read()
-    desk.dispatcher.keep_time(held.started_at + limit_s - 0.01)
-    assert child.kill_at is None
-    desk.dispatcher.keep_time(held.started_at + limit_s)
+    desk.keep_time(held.started_at + 0.9 * limit_s - 0.01)
+    assert (child.kill_at, child.warned) == (None, False)
+    desk.keep_time(held.started_at + 0.9 * limit_s)
     await_readable(child.output.fd)
-    desk.dispatcher.keep_time(child.kill_at)
+    child.output.read()
+    assert (child.kill_at, child.warned) == (None, True)
+    desk.keep_time(held.started_at + limit_s)
+    await_readable(child.output.fd)
+    desk.keep_time(child.kill_at)
     desk.reap(child)
     (outcome,) = desk.outcomes()
     assert (type(outcome), outcome.reason) == (Died, "timeout")
-    assert "stacks" in outcome.details["output"]
+    assert outcome.details["output"].count("stacks") == 2
+    assert f"time limit of {limit_s:g} s" in outcome.message
+
+
+def test_near_its_time_limit_the_handler_is_told_so_once(desk):
+    def behave(ends):
+        signal.signal(kernel.NOTICE_SIGNAL, lambda *_: None)
+        ends.talk.send(messages.READY)
+        ends.next_job()
+        os.write(ends.out, b"has it\n")
+        os.write(ends.out, ends.talk.recv(1000) + b"\n")
+        rest()
+
+    desk = desk(processes="1", term_grace="1s")
+    child = desk.child(behave)
+    (held,) = desk.give(lease_of(1, timeout_ms=60_000))
+    await_readable(child.output.fd)
+    child.output.read()
+    for _ in range(3):
+        desk.keep_time(held.started_at + 59)
+    await_readable(child.output.fd)
+    child.output.read()
+    assert desk.printed[1:] == [(1, 0, messages.pack_notice(Notice(1, TIMEOUT, "the time limit of 60 s is near")))]
+    assert desk.deadline_at() == pytest.approx(held.started_at + 60)
 
 
 def test_a_limit_of_0_is_none(desk):
     desk = desk(processes="1", job_timeout="7s")
     child = desk.child(never_reading)
     (held,) = desk.give(lease_of(1, timeout_ms=0))
-    desk.dispatcher.keep_time(held.started_at + 10**8)
+    desk.keep_time(held.started_at + 10**8)
     assert (child.kill_at, child.overran) == (None, True)
 
 
@@ -674,10 +706,11 @@ def test_a_job_that_ends_in_the_last_instant_is_not_killed(desk):
     desk = desk(processes="1", job_timeout="7s")
     child = desk.child(behave)
     (held,) = desk.give(lease_of(1))
-    desk.dispatcher.keep_time(held.started_at + 7)
+    desk.keep_time(held.started_at + 7)
+    desk.keep_time(held.started_at + 7)
     assert child.kill_at is not None
     desk.turn(lambda: child.state is ChildState.IDLE)
-    desk.dispatcher.keep_time(held.started_at + 100)
+    desk.keep_time(held.started_at + 100)
     assert (child.state, child.kill_at) == (ChildState.IDLE, None)
 
 

@@ -10,13 +10,13 @@ from parts import Process, lease_of, rest
 from supervisor.engine.jobs import new_job
 from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retried, Returned
 from supervisor.pool import endings
+from supervisor.pool.endings import End
 from supervisor.pool.messages import (
     MAX_RESULT_BYTES,
     Blob,
     Completion,
     Follower,
     HandlerSettings,
-    Reaped,
     Stage,
     Trouble,
     Verb,
@@ -28,12 +28,13 @@ NO_SETTINGS = HandlerSettings()
 
 
 def outcome_of(verb, body=b"", settings=NO_SETTINGS, output="", **lease):
-    return endings.of_outcome(lease_of(1, **lease), verb, body, settings, output)
+    return endings.of_outcome(lease_of(1, **lease), verb, body, settings, End(output=output), None)
 
 
-def death_of(status=9, why=None, settings=NO_SETTINGS, max_deaths=None, output=""):
-    reaped = None if status is None else Reaped(1, 2, status, 0.12345, 4096, 0)
-    return endings.of_death(lease_of(1), reaped, why, settings, output, max_deaths)
+def death_of(status=9, why=None, settings=NO_SETTINGS, max_deaths=None, output="", **known):
+    told = {} if status is None else {"status": status, "cpu_s": 0.12345, "max_rss_bytes": 4096}
+    end = End(why_killed=why, output=output, **told, **known)
+    return endings.of_death(lease_of(1), end, settings, max_deaths)
 
 
 def accepted(outcome):
@@ -91,13 +92,29 @@ def test_the_end_in_mid_job_with_status_0_is_a_death_too():
 def test_our_own_kills_on_the_way_down_are_interruptions_whatever_the_status(why):
     for status in (9, 0, None):
         outcome = death_of(status, why)
-        assert (type(outcome), outcome.started) == (Released, True)
+        assert (type(outcome), outcome.started, outcome.reason) == (Released, True, why)
+        accepted(outcome)
 
 
 def test_past_its_time_limit_the_reason_is_timeout_and_not_the_signal():
-    outcome = death_of(9, "timeout")
+    outcome = death_of(9, "timeout", in_words="the job passed its time limit of 3 s")
     assert outcome.reason == "timeout"
-    assert "killed by us: the job passed its time limit" in outcome.message
+    assert "killed by us: the job passed its time limit of 3 s" in outcome.message
+
+
+def test_past_its_memory_limit_the_reason_is_memory_whoever_has_noticed():
+    for outcome in (death_of(9, "memory"), outcome_of(Verb.OVERFLOWED, pack_trouble(Trouble("MemoryError", "m", "T")))):
+        assert (type(outcome), outcome.reason) == (Died, "memory")
+        assert "killed by us" in outcome.message
+        accepted(outcome)
+    assert outcome.details["traceback"] == "T"
+
+
+def test_a_kill_by_the_kernel_for_want_of_memory_is_said_to_be_one():
+    outcome = death_of(9, oom=True)
+    assert outcome.reason == "oom"
+    assert "the kernel's OOM killer" in outcome.message
+    accepted(outcome)
 
 
 def test_other_kills_of_ours_show_as_their_signal_and_say_that_it_was_us():
@@ -118,8 +135,9 @@ def test_without_a_report_the_child_is_lost():
 
 
 def test_a_death_carries_what_it_cost_what_it_printed_and_its_klass():
-    assert death_of(9, output="last words").details == {
-        "output": "last words", "klass": "k", "cpu_s": 0.123,
+    assert death_of(9, output="last words", stack="File …", memory_bytes=77).details == {
+        "output": "last words", "stack": "File …", "klass": "k", "cpu_s": 0.123, "max_rss_bytes": 4096,
+        "memory_bytes": 77,
     }  # fmt: skip
 
 
@@ -282,7 +300,25 @@ def test_a_verb_that_does_not_exist_is_refused(verb):
 
 def test_an_interruption_is_a_release_after_its_start():
     outcome = outcome_of(Verb.INTERRUPTED, pack_trouble(Trouble(None, "drain")))
-    assert (type(outcome), outcome.started) == (Released, True)
+    assert (type(outcome), outcome.started, outcome.reason) == (Released, True, "drain")
+
+
+@pytest.mark.parametrize(("said", "reason"), [("", None), ("x" * 100, "x" * 64), ("a\nb", "a?b")])
+def test_whatever_a_handler_calls_its_interruption_the_engine_takes(said, reason):
+    outcome = outcome_of(Verb.INTERRUPTED, pack_trouble(Trouble(None, said)))
+    assert outcome.reason == reason
+    accepted(outcome)
+
+
+def test_why_a_job_was_stopped_is_said_in_one_sentence():
+    said = [endings.stopped_sentence(lease_of(1), why) for why in ("drain", "zygote-lost", "cancelled", "mine", None)]
+    assert said == [
+        "k was stopped: this supervisor drains",
+        "k was stopped: the zygote is lost that its child came from",
+        "k was stopped: it is cancelled",
+        "k was stopped: mine",
+        "k was stopped: its handler has raised Interrupted",
+    ]
 
 
 def test_a_failure_carries_group_message_traceback_and_output():

@@ -66,14 +66,14 @@ def test_what_ends_while_others_are_settling_waits_for_the_next_exchange(ledger)
 def test_a_lost_lease_is_neither_renewed_nor_sent_nor_counted(ledger):
     lost, kept = add(ledger, 1, 2)
     ledger.ready.extend([lost, kept])
-    ledger.lose(lost)
-    ledger.lose(lost)
-    assert (lost.lost, list(ledger.ready), ledger.leases, len(ledger)) == (True, [kept], [kept.lease], 1)
+    ledger.lose(lost, "cancelled")
+    ledger.lose(lost, "cancelled")
+    assert (lost.lost, list(ledger.ready), ledger.leases, len(ledger)) == ("cancelled", [kept], [kept.lease], 1)
 
 
 def test_the_outcome_of_a_lost_lease_is_sent_all_the_same_to_be_refused(ledger):
     (held,) = add(ledger, 1)
-    ledger.lose(held)
+    ledger.lose(held, "cancelled")
     ledger.end(held, Completed(held.lease))
     assert ledger.settle_next(10) == [held.outcome]
     assert ledger.settled() == [held]
@@ -83,7 +83,7 @@ def test_what_has_started_is_told_once_and_only_while_it_is_held(ledger):
     first, lost, ended = add(ledger, 1, 2, 3)
     for held in (first, lost, ended):
         ledger.has_started(held)
-    ledger.lose(lost)
+    ledger.lose(lost, "cancelled")
     ledger.end(ended, Completed(ended.lease))
     ledger.settle_next(10)
     assert ledger.take_started() == [first.lease]
@@ -143,5 +143,5 @@ def test_the_progress_of_a_job_that_has_ended_since_goes_and_of_one_that_is_lost
     for held in (ended, lost):
         ledger.has_progressed(held, Progress(0.5, ""))
     ledger.end(ended, Completed(ended.lease))
-    ledger.lose(lost)
+    ledger.lose(lost, "cancelled")
     assert ledger.take_progress() == [(ended.lease, Progress(0.5, ""))]

@@ -7,6 +7,7 @@ from parts import held_of
 
 from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retried, Unknown
 from supervisor.ops.events import EVENTS
+from supervisor.pool.endings import NO_END, End
 from supervisor.pool.settlements import Tally, attempt_of, say
 
 
@@ -22,10 +23,10 @@ class Listener:
         self.said.append((name, given))
 
 
-def said_of(make, verdict, said=None, **lease):
+def said_of(make, verdict, end=NO_END, **lease):
     held = held_of(1, klass="email.send", **lease)
     held.child, held.run_s = 3, 0.0015
-    held.said = said or {}
+    held.end = end
     held.outcome = make(held.lease)
     listener, tally = Listener(), Tally()
     say(listener, tally, held, verdict)
@@ -41,7 +42,7 @@ MAKE = {
     "retried": lambda lease: Retried(lease, 2.5, "E", "m"),
     "failed": lambda lease: Failed(lease, "g", "m"),
     "died": lambda lease: Died(lease, "SIGSEGV", "the child …", None, {"output": "last", "klass": "k"}),
-    "released": lambda lease: Released(lease, started=True),
+    "released": lambda lease: Released(lease, started=True, reason="drain"),
     "returned": lambda lease: Released(lease, started=False),
     "unknown": lambda lease: Unknown(lease, 10.0),
 }
@@ -67,19 +68,21 @@ def test_a_failure():
 
 @pytest.mark.parametrize("state", ["waiting", "scheduled", "failed"])
 def test_a_death_says_its_reason_its_count_and_where_the_job_is_now(state):
-    said = {"reason": "it spoke nonsense", "cpu_ms": 5}
-    name, fields, counted = said_of(MAKE["died"], state, said, deaths=1)
+    end = End(why_killed="it spoke nonsense", cpu_s=0.005, output="last", stack="File …", memory_bytes=7)
+    name, fields, counted = said_of(MAKE["died"], state, end, deaths=1)
     assert (name, counted) == ("job.died", {"died": 1})
     assert fields == {
-        **RUN, "attempt": 2, "reason": "SIGSEGV", "deaths": 2, "state": state, "message": "the child …", "cpu_ms": 5,
-        "output": "last",
+        **RUN, "attempt": 2, "reason": "SIGSEGV", "deaths": 2, "state": state, "message": "the child …", "cpu_s": 0.005,
+        "memory_bytes": 7, "output": "last", "stack": "File …",
     }  # fmt: skip
 
 
 def test_an_interruption_says_why():
-    assert said_of(MAKE["released"], True, {"reason": "drain"}) == (
-        "job.released", {**JOB, "reason": "drain"}, {"released": 1},
-    )  # fmt: skip
+    assert said_of(MAKE["released"], True, End(cpu_s=1.5)) == (
+        "job.released",
+        {**RUN, "reason": "drain", "message": "email.send was stopped: this supervisor drains", "cpu_s": 1.5},
+        {"released": 1},
+    )
 
 
 def test_what_never_started_is_returned_and_counted_nowhere():
