@@ -1,0 +1,403 @@
+"""What the processes of a job have grown, by real ones: forked from this process as children are from a zygote."""
+
+import mmap
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+import traceback
+
+import pytest
+
+from supervisor import clock
+from supervisor.pool import kernel, memory
+
+MB = 2**20
+#: What a Python process needs to go on: some pages here and there.
+SOME = 3 * MB
+GO_ON = "go on"
+
+
+class Forked:
+    """A child that runs the code it is told to. All below it wait at `life` for the end of the test."""
+
+    def __init__(self):
+        self._theirs, self._says = os.pipe()
+        self._hears, self._answers = os.pipe()
+        life, self._life = os.pipe()
+        self.inherited = memory.of(os.getpid())
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                for fd in (self._says, self._hears, self._life):
+                    os.close(fd)
+                self._serve(life)
+            except BaseException:  # noqa: BLE001  a forked process must not go on as the test runner
+                traceback.print_exc()
+            finally:
+                os._exit(1)
+        for fd in (self._theirs, self._answers, life):
+            os.close(fd)
+        self.meter = memory.Meter(self.pid, self.inherited)
+
+    def _serve(self, life):
+        os.setsid()
+        kernel.become_subreaper()
+        os.set_inheritable(life, True)
+        names = {"os": os, "LIFE": life, "fill": fill, "run": run, "python": sys.executable}
+        names["fork"] = lambda code="": fork(life, code, names)
+        while code := os.read(self._theirs, 2**16):
+            exec(code, names)
+            os.write(self._answers, str(names.pop("said", "ok")).encode())
+
+    def do(self, code):
+        """Runs it in the child; what it has put into `said`."""
+        os.write(self._says, code.encode())
+        return os.read(self._hears, 2**16).decode()
+
+    def grown(self):
+        return self.meter.sample()
+
+    def end(self):
+        for fd in (self._life, self._says, self._hears):
+            os.close(fd)
+        os.kill(self.pid, signal.SIGKILL)
+        return os.wait4(self.pid, 0)[2]
+
+
+def fork(life, code, names):
+    """Forks a process that runs `code`, says so, and then waits for the end of the test. Answers its pid."""
+    done, says = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(done)
+        exec(code, names)
+        os.write(says, b"!")
+        os.close(says)
+        os.read(life, 1)
+        os._exit(0)
+    os.close(says)
+    os.read(done, 1)
+    os.close(done)
+    return pid
+
+
+def fill(megabytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, file=-1):
+    """So much memory, in use. No allocator in between: one that keeps what it got back would blur the figures."""
+    room = mmap.mmap(file, megabytes * MB, flags=flags)
+    for _ in range(megabytes):
+        room.write(b"x" * MB)
+    return room
+
+
+def run(*command):
+    """Starts a program and waits until it has said a line. Answers its pid."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, close_fds=False)
+    process.stdout.readline()
+    return process.pid
+
+
+@pytest.fixture
+def forked():
+    made = []
+
+    def make():
+        made.append(Forked())
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.end()
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def about(expected_mb, some=SOME):
+    return pytest.approx(expected_mb * MB, abs=some)
+
+
+# one process
+
+
+def test_pages_inherited_from_the_zygote_never_count(forked):
+    large = fill(100)
+    child = forked()
+    assert memory.of(child.pid).anon_bytes > 100 * MB
+    assert child.grown() == about(0)
+    assert len(large) == 100 * MB
+
+
+def test_what_is_asked_for_counts_when_it_is_used_and_no_more_when_given_back(forked):
+    child = forked()
+    child.do("import mmap; room = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)")
+    assert child.grown() == about(0)
+    child.do("for _ in range(64): room.write(b'x' * (1 << 20))")
+    assert child.grown() == about(64)
+    child.do("room.close()")
+    assert child.grown() == about(0)
+    assert child.meter.peak_bytes == about(64)
+    child.meter.start()
+    child.grown()
+    assert child.meter.peak_bytes == about(0)
+
+
+def test_inherited_pages_given_back_do_not_hide_what_comes_instead(forked):
+    room = mmap.mmap(-1, 64 * MB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    room.write(b"x" * (64 * MB))
+    child = forked()
+    child.do("import gc; [each.close() for each in gc.get_objects() if type(each).__name__ == 'mmap']")
+    assert child.grown() == about(0)
+    child.do("mine = fill(50)")
+    assert child.grown() == about(50)
+    room.close()
+
+
+@pytest.mark.parametrize("file", ["-1", "os.memfd_create('some')"])
+def test_shared_memory_counts(forked, file):
+    child = forked()
+    child.do(f"import mmap; file = {file}; file < 0 or os.ftruncate(file, 40 << 20)")
+    child.do("room = fill(40, mmap.MAP_SHARED, file)")
+    assert child.grown() == about(40)
+
+
+def test_a_process_cannot_hide_behind_its_name(forked):
+    child = forked()
+    child.do("mine = fill(30); open('/proc/self/comm', 'w').write('RssAnon: 0 kB')")
+    assert child.grown() == about(30)
+    child.do(r"open('/proc/self/comm', 'w').write('\nRssAnon: 0 kB')")
+    assert child.grown() == about(30)
+    child.do("open('/proc/self/comm', 'w').write(') R 1 1 (')")
+    child.do("fork('more = fill(20)')")
+    assert child.grown() == about(50)
+
+
+def test_a_process_that_has_gone_has_nothing_and_raises_nothing(forked):
+    child = forked()
+    child.do("fork()")
+    child.grown()
+    os.kill(child.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert child.grown() == 0  # still a zombie
+    assert memory.of(child.pid) is None
+    nobody = 2**22 + 1
+    assert memory.Meter(nobody).sample() == 0
+    assert memory.data_bytes(nobody) == 0
+
+
+# the processes below it
+
+
+def test_processes_forked_from_a_large_one_share_its_pages_and_count_once(forked):
+    child = forked()
+    child.do("large = fill(200); said = [fork() for _ in range(4)]")
+    assert child.grown() == about(200, some=4 * SOME)
+    child.do("said = [fork('more = fill(20)') for _ in range(2)]")
+    assert child.grown() == about(240, some=6 * SOME)
+    assert child.grown() == about(240, some=6 * SOME)
+
+
+def test_multiprocessing_counts_once_what_the_workers_share(forked):
+    child = forked()
+    child.do(
+        "import multiprocessing; large = fill(100); fork_ = multiprocessing.get_context('fork');"
+        "workers = fork_.Pool(3); said = workers.map(abs, range(3))"
+    )
+    assert child.grown() == about(100, some=6 * SOME)
+
+
+def test_what_only_forked_processes_still_hold_counts_once(forked):
+    child = forked()
+    child.do("large = fill(100); said = [fork() for _ in range(3)]")
+    assert child.grown() == about(100, some=3 * SOME)
+    child.do("del large")
+    assert child.grown() == about(100, some=3 * SOME)
+
+
+def test_what_a_dead_parent_has_left_to_several_counts_once(forked):
+    child = forked()
+    child.do("said = parent = fork('large = fill(100); [fork() for _ in range(3)]')")
+    assert child.grown() == about(100, some=4 * SOME)
+    child.do("os.kill(parent, 9); os.waitpid(parent, 0)")
+    assert child.grown() == about(100, some=4 * SOME)
+
+
+def test_a_daemon_that_left_its_session_and_parent_is_still_counted(forked):
+    child = forked()
+    child.do("pid = os.fork()\nif pid == 0: os.setsid(); fork('large = fill(70)'); os._exit(0)\nos.waitpid(pid, 0)")
+    assert child.grown() == about(70, some=2 * SOME)
+
+
+def test_another_program_counts_whole(forked):
+    child = forked()
+    code = "import os, sys; x = bytearray(50 << 20); print('up', flush=True); os.read(int(sys.argv[1]), 1)"
+    pid = int(child.do(f"said = run(python, '-c', {code!r}, str(LIFE))"))
+    whole_bytes = memory.of(pid).anon_bytes
+    assert whole_bytes > 50 * MB
+    for _ in range(2):
+        assert child.grown() == pytest.approx(whole_bytes, abs=2 * SOME)
+
+
+def test_a_forked_process_that_becomes_another_program_counts_whole_from_then_on(forked):
+    large = fill(100)
+    child = forked()
+    child.do("hears, wakes = os.pipe(); done, says = os.pipe(); os.set_inheritable(says, True)")
+    code = "import os; x = bytearray(60 << 20); os.write(%d, b'!'); os.read(%d, 1)"
+    child.do(f"if os.fork() == 0:\n os.read(hears, 1); os.execv(python, [python, '-c', {code!r} % (says, LIFE)])")
+    assert child.grown() == about(0, some=2 * SOME)
+    child.do("os.write(wakes, b'!'); os.read(done, 1)")
+    assert 60 * MB < child.grown() < 75 * MB
+    assert len(large) == 100 * MB
+
+
+def test_shared_memory_of_several_processes_counts_once(forked):
+    child = forked()
+    child.do("import mmap; room = fill(40, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS)")
+    child.do("said = [fork('room.seek(0); room.read()') for _ in range(3)]")
+    assert child.grown() == about(40, some=4 * SOME)
+
+
+@pytest.mark.parametrize("threads", [3, 40])
+def test_processes_forked_by_any_thread_are_found(forked, threads):
+    child = forked()
+    child.do(
+        "import threading; ready, go = threading.Event(), threading.Event()\n"
+        "def last(): fork('more = fill(30)'); ready.set(); go.wait()\n"
+        f"for number in range({threads - 2}): threading.Thread(target=go.wait, daemon=True).start()\n"
+        "threading.Thread(target=last, daemon=True).start(); ready.wait()"
+    )
+    assert child.grown() == about(30, some=2 * SOME)
+    child.do("said = fork('more = fill(20)')")
+    for _ in range(threads):  # of many threads not all are asked at every look
+        child.grown()
+    assert child.grown() == about(50, some=3 * SOME)
+
+
+def test_processes_that_have_ended_are_forgotten(forked):
+    child = forked()
+    for _ in range(3):
+        child.do("pid = fork('more = fill(20)')")
+        assert child.grown() == about(20, some=2 * SOME)
+        child.do("os.kill(pid, 9); os.waitpid(pid, 0)")
+        assert child.grown() == about(0, some=2 * SOME)
+    assert child.meter._known == {}
+
+
+# how often to look
+
+
+def test_the_next_look_is_due_before_the_room_can_be_filled():
+    meter = memory.Meter(1)
+    plan = {}
+    for limit_mb, sampled_mb in (
+        (4096, 0),
+        (4096, 2047),
+        (4096, 2048),
+        (256, 0),
+        (256, 100),
+        (256, 240),
+        (256, 256),
+        (64, 0),
+    ):
+        meter.sampled_bytes = sampled_mb * MB
+        plan[limit_mb, sampled_mb] = round(meter.next_in_s(limit_mb * MB), 3)
+    assert plan == {
+        (4096, 0): 0.1,
+        (4096, 2047): 0.1,
+        (4096, 2048): 0.02,
+        (256, 0): 0.1,
+        (256, 100): 0.082,
+        (256, 240): 0.008,
+        (256, 256): 0.005,
+        (64, 0): 0.034,
+    }
+
+
+def test_without_a_limit_looks_become_seldom_until_the_next_job_or_until_the_budget_is_near(forked):
+    child = forked()
+    due = []
+    for _ in range(5):
+        due.append(child.meter.next_in_s())
+        child.grown()
+    assert due == [0.25, 0.5, 1.0, 2.0, 2.0]
+    assert child.meter.next_in_s(room_bytes=10**12) == 2.0
+    assert child.meter.next_in_s(room_bytes=10**9) == 0.5
+    assert child.meter.next_in_s(room_bytes=-1) == 0.005
+    assert child.meter.next_in_s(64 * MB, room_bytes=10**12) == pytest.approx(0.033, abs=0.002)
+    child.meter.start()
+    assert child.meter.next_in_s() == 0.25
+
+
+@pytest.mark.parametrize("rate_gb_per_s", [0.2, 1, 2])
+@pytest.mark.parametrize("limit_mb", [32, 64, 256, 1024])
+def test_steady_growth_is_seen_in_time_whenever_it_begins(limit_mb, rate_gb_per_s):
+    worst = 0.0
+    for begins_ms in range(1000, 1100):
+        meter, now_s = memory.Meter(1), 0.0
+        while meter.sampled_bytes <= limit_mb * MB:
+            now_s += meter.next_in_s(limit_mb * MB)
+            meter.sampled_bytes = int(max(0.0, now_s - begins_ms / 1000) * rate_gb_per_s * 1e9)
+        worst = max(worst, meter.sampled_bytes / (limit_mb * MB))
+    assert worst <= (1.3 if rate_gb_per_s <= 1 else 1.35)
+
+
+GREEDY = {
+    "anonymous memory": "mmap.mmap(-1, 4 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)",
+    "shared memory": "mmap.mmap(-1, 4 << 30)",
+}
+
+
+@pytest.mark.parametrize("limit_mb", [64, 256])
+@pytest.mark.parametrize("kind", GREEDY)
+def test_1_gb_per_s_is_stopped_in_time(forked, kind, limit_mb):
+    child = Forked()
+    child.do("import mmap, time")
+    child.grown()
+    inherited_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    os.write(
+        child._says,
+        f"room = {GREEDY[kind]}; piece = b'x' * (1 << 20); began = time.monotonic()\n"
+        "for done in range(4 << 10):\n"
+        " room.write(piece)\n"
+        " while (time.monotonic() - began) * 1e9 < done << 20: pass\n".encode(),
+    )
+    poll, began_s = _Sleep(), clock.monotonic()
+    while child.grown() <= limit_mb * MB:
+        poll(child.meter.next_in_s(limit_mb * MB))
+    used = child.end()
+    took_s = clock.monotonic() - began_s
+    grown_bytes = max(child.meter.peak_bytes, (used.ru_maxrss << 10) - inherited_bytes)
+    assert grown_bytes <= 1.3 * limit_mb * MB
+    assert took_s < 1
+
+
+class _Sleep:
+    """Waits as the master's loop does, by poll."""
+
+    def __init__(self):
+        self._poll = select.poll()
+
+    def __call__(self, seconds):
+        self._poll.poll(seconds * 1000)
+
+
+# the backstop
+
+
+def test_beyond_the_data_limit_memory_is_refused_and_forty_idle_threads_are_not(forked):
+    child = forked()
+    child.do(
+        "import resource, threading; from supervisor.pool import memory\n"
+        "limit = memory.data_limit(256 << 20, memory.data_bytes())\n"
+        "resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)); go = threading.Event()\n"
+        "for _ in range(40): threading.Thread(target=go.wait, daemon=True).start()"
+    )
+    assert child.do("said = len(bytearray(150 << 20))") == str(150 * MB)
+    assert child.do("try: bytearray(600 << 20)\nexcept MemoryError: said = 'refused'") == "refused"
+
+
+def test_the_data_limit_stands_on_what_the_process_has_already():
+    here = memory.data_bytes()
+    assert here == memory.data_bytes(os.getpid())
+    assert memory.data_limit(100, here) == here + 200
