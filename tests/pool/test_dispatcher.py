@@ -622,8 +622,6 @@ def test_a_child_that_overruns_has_what_it_did_not_receive_taken_back_and_its_st
     assert desk.ledger.take_started() == [held[0].lease]
     soft_s = desk.config.job_timeout_s - desk.config.term_grace_s
     assert desk.deadline_at() == pytest.approx(held[0].started_at + soft_s)
-        held[0].started_at + desk.config.job_timeout_s - desk.config.term_grace_s
-    )
 
 
 def test_what_is_taken_back_from_a_child_that_overran_goes_to_an_idle_one(desk):
