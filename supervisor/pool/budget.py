@@ -1,11 +1,15 @@
 """How much memory all processes of a pool may have together, and who may start. Runs in master. Owns what is reserved.
 
-Decides by what it is told: reads nothing, ends nobody. Who starts reserves what its handler has lately needed at most,
+Decides by what it is told, and ends nobody. Who starts reserves what its handler has lately needed at most,
 so that jobs which start together are not all admitted to the same free room. Where nothing runs, everything fits: who
 leases nothing else while the first job does not fit will start it sooner or later, however large it is.
 """
 
+import os
 from typing import Final, TypeVar
+
+from supervisor.pool import memory
+from supervisor.pool.memory import Usage
 
 V = TypeVar("V")
 
@@ -30,7 +34,7 @@ class Budget:
 
     def __init__(self, limit_bytes: int, capacity: int = 1024) -> None:
         self.limit_bytes = limit_bytes  # 0: none
-        self.base_bytes = 0  # master and zygote; the master sets it when a zygote is ready
+        self.base_bytes = 0  # master and zygote
         self._capacity = capacity
         self._peaks: dict[str, int] = {}  # by klass, decaying maxima
         self._alone: dict[str, None] = {}  # jids of those killed, oldest first
@@ -39,6 +43,10 @@ class Budget:
         self._reserved_bytes = 0
         self._held = 0  # jobs
         self._held_alone: set[str] = set()
+
+    def stand_on(self, zygote: Usage) -> None:
+        """A zygote is ready: what it and this process have is in use whatever runs."""
+        self.base_bytes = (memory.of(os.getpid()) or memory.NOTHING).total_bytes + zygote.total_bytes
 
     def expected(self, klass: str) -> int:
         """Bytes that the next run of `klass` will hardly exceed; 0: unknown."""

@@ -1,6 +1,7 @@
 """Children as the master sees them: their sockets, and the jobs that they have. Runs in master. Must not settle any."""
 
 import functools
+import math
 import os
 import signal
 import socket
@@ -11,6 +12,7 @@ from typing import Final
 from supervisor import clock
 from supervisor.pool import kernel, messages
 from supervisor.pool.ledger import Held
+from supervisor.pool.memory import NOTHING, Meter, Usage
 from supervisor.pool.messages import Notice, Outcome, Verb
 from supervisor.pool.output import Output
 from supervisor.pool.stacks import Stacks
@@ -49,7 +51,10 @@ class Child:
         self.asked_at = clock.monotonic()
         self.report_by_at: float | None = None  # it has ended: when its zygote must have said so
         self.why_killed: str | None = None
-        self.peak_bytes: int | None = None  # the most private memory of its tree that was seen in this job
+        self.meter = Meter(0)  # of the memory of its tree
+        self.look_at = math.inf  # when that is to be looked at again; of its first job
+        self.looked_at = 0.0
+        self.worn: str | None = None  # why it is to take no more jobs
         self.in_words: str | None = None  # what there is to say of it beside the reason
         self.kill_at: float | None = None  # a kill that is already decided
         self._pidfd: int | None = None
@@ -83,8 +88,10 @@ class Child:
     def become(self, state: ChildState) -> None:
         self.state = move(CHILD_MOVES, self.state, state)
 
-    def spawned(self, pid: int, pidfd: int) -> None:
+    def spawned(self, pid: int, pidfd: int, inherited: Usage = NOTHING) -> None:
+        """`inherited`: the memory of its zygote."""
         self.pid, self._pidfd = pid, pidfd
+        self.meter = Meter(pid, inherited)
         if self.state is ChildState.DOOMED:
             self._signal(signal.SIGKILL)
 
@@ -126,8 +133,8 @@ class Child:
             finally:
                 os.close(memfd)
         if not self.sent:
-            held.started_at = clock.monotonic()
             self.become(ChildState.BUSY)
+            self._begin(held)
         held.child, held.size_bytes = self.number, charge(size_bytes)
         self.sent.append(held)
         self.sent_s += held.estimate_s or 0.0
@@ -174,8 +181,14 @@ class Child:
             self.warned = False
             self.stacks.clear()
         if self.sent:
-            self.sent[0].started_at = clock.monotonic()
+            self._begin(self.sent[0])
         return held
+
+    def _begin(self, held: Held) -> None:
+        """It is the first now, and so the one that runs."""
+        held.started_at = clock.monotonic()
+        self.meter.start()
+        self.look_at = held.started_at + held.first_look_s
 
     def take_back(self) -> list[Held]:
         """The jobs that were sent and that it has not received, oldest first. The kernel decides which."""
@@ -198,10 +211,14 @@ class Child:
         if head is not self.head:  # what was decided about it does not hold for another
             self.kill_at = self.why_killed = None
         if head is not self.head is not None:
-            self.sent[0].started_at = clock.monotonic()  # it was quicker than we were
+            self._begin(self.sent[0])  # it was quicker than we were
         if taken and not self.sent and self.state is ChildState.BUSY:
             self.become(ChildState.IDLE)
         return taken
+
+    def send_no_more(self) -> None:
+        """It exits when it next waits for a job."""
+        self._jobs.shutdown(socket.SHUT_WR)
 
     def _has(self, token: int) -> bool:
         return any(held.lease.token == token for held in self.sent)

@@ -17,6 +17,7 @@ from supervisor.engine.outcomes import Completed, Released, Unknown
 from supervisor.engine.outcomes import Outcome as AnyOutcome
 from supervisor.ops.events import Events
 from supervisor.pool import endings
+from supervisor.pool.budget import Budget
 from supervisor.pool.children import Child
 from supervisor.pool.endings import NO_END, End
 from supervisor.pool.ledger import Held, Ledger
@@ -28,6 +29,7 @@ from supervisor.pool.messages import (
     unpack_progress,
 )
 from supervisor.pool.pace import Pace
+from supervisor.pool.recycling import Recycling
 from supervisor.pool.settlements import attempt_of
 from supervisor.pool.slots import Slots, may_go_ahead
 from supervisor.pool.states import ChildState
@@ -37,6 +39,8 @@ _EXIT_S: Final = 10.0
 #: More reports of progress than a child makes that was stopped, or we were, for long: twice a second and a reserve.
 _REPORTS: Final = 1000
 _REPORTS_PER_S: Final = 4
+#: When a job that does not fit into the memory budget is tried again, if none ends before.
+_SHORT_S: Final = 1.0
 #: When a job whose klass no handler of ours has is offered again.
 _UNKNOWN_S: Final = 10.0
 
@@ -48,6 +52,7 @@ class Dispatcher:
         slots: Slots,
         ledger: Ledger,
         pace: Pace,
+        budget: Budget,
         kernel_has_killed: Callable[[], bool],
         events: Events,
     ) -> None:
@@ -56,6 +61,8 @@ class Dispatcher:
         self._slots = slots
         self._ledger = ledger
         self._pace = pace
+        self._budget = budget
+        self._recycling = Recycling(config, slots)
         self._kernel_has_killed = kernel_has_killed
         self._events = events
         self._open = True
@@ -74,6 +81,7 @@ class Dispatcher:
                 self._limit_s(lease, settings),
                 None if lease.persistent else self._pace.of(lease.klass),
                 index < starting,
+                self._memory_limit_bytes(settings),
             )
             self._ledger.add(held)
             if settings is None and self._open:
@@ -89,12 +97,18 @@ class Dispatcher:
             return settings.timeout_s
         return 0.0 if lease.persistent else self._config.job_timeout_s
 
+    def _memory_limit_bytes(self, settings: HandlerSettings | None) -> int:
+        own = settings.memory_bytes if settings is not None else None
+        return self._config.memory_limit_bytes if own is None else own
+
     def place(self) -> None:
         """Send what is ready to the children that may have it. What nobody may have soon goes back, uncounted."""
         ready = self._ledger.ready
         while ready and self._open:
             child = self._slots.choose(ready[0])
             if child is None:
+                break
+            if not self._fits(ready[0], child):
                 break
             try:
                 child.send(ready[0])
@@ -105,6 +119,7 @@ class Dispatcher:
                 self._events.emit("master.warned", message=f"a job cannot be sent to a child ({error})")
                 break
             held = ready.popleft()
+            self._budget.hold(child.number, held.lease.klass, held.lease.jid)
             self._hand_back_at = math.inf
             if len(child.sent) == 1:
                 self._say_started(held)
@@ -114,6 +129,19 @@ class Dispatcher:
             self._hand_back()
         elif self._hand_back_at == math.inf:
             self._hand_back_at = clock.monotonic() + self._config.dispatch_ahead_s
+
+    def _fits(self, held: Held, child: Child) -> bool:
+        """Whether there is memory for it. If not nothing is leased either, so that it is the next one here; handed back
+        meanwhile, it may run at another worker.
+        """
+        if self._budget.fits(held.lease.klass, held.lease.jid, child.number):
+            return True
+        self._slots.short_until_at = clock.monotonic() + _SHORT_S
+        spare = self._slots.get(self._budget.spare() or 0)
+        if spare is not None and spare.state is ChildState.IDLE:
+            spare.worn = "its memory is needed for another job"
+            self._leave(spare)
+        return False
 
     def _hand_back(self) -> None:
         self._hand_back_at = math.inf
@@ -131,6 +159,7 @@ class Dispatcher:
     def take_back(self, child: Child) -> None:
         """What it has not received goes to another child, or back to the front of its queue."""
         for held in reversed(child.take_back()):
+            self._budget.settle(child.number, held.lease.klass, held.lease.jid)
             if not held.lost:
                 self._ledger.ready.appendleft(held)
         self.place()
@@ -180,6 +209,7 @@ class Dispatcher:
         lease = head.lease
         head.end = end = NO_END if said.verb == Verb.COMPLETED else self._end_of(child)
         outcome = endings.of_outcome(lease, said.verb, said.body, head.settings, end, self._config.max_deaths)
+        self._budget.settle(child.number, lease.klass, lease.jid, child.meter.peak_bytes)
         child.answered()
         head.run_s = said.run_s
         self._slots.count_answer()
@@ -187,9 +217,13 @@ class Dispatcher:
             self._pace.learn(lease.klass, said.run_s)
         if said.verb == Verb.FOLLOWED and isinstance(outcome, Completed):
             head.weight, head.weight_bytes = 1 + len(tuple(outcome.then)), len(said.body)
+        if isinstance(outcome, Completed):
+            self._budget.done(lease.jid)
         self._end(head, outcome)
         if child.state is not ChildState.BUSY:
             return
+        if self._recycling.on and child.worn is None:
+            child.worn = self._recycling.wear_of(child)
         child.kill_at = child.why_killed = child.in_words = None
         if said.verb == Verb.OVERFLOWED:
             self._leave(child)
@@ -203,6 +237,9 @@ class Dispatcher:
 
     def _leave(self, child: Child) -> None:
         """It has answered its last job, and exits."""
+        if child.worn is not None:
+            self._events.emit("child.recycled", child=child.number, pid=child.pid, reason=child.worn)
+            child.send_no_more()
         child.become(ChildState.LEAVING)
         child.kill_at, child.why_killed = clock.monotonic() + _EXIT_S, "it did not exit after its last job"
 
@@ -210,7 +247,7 @@ class Dispatcher:
         """What its words tell of the job in its hands, while it counts as the one that has said them."""
         token = child.head.lease.token if child.head is not None else 0
         return End(
-            memory_bytes=child.peak_bytes, output=child.output.last_of(token), stack=child.stacks.read()
+            memory_bytes=child.meter.peak_bytes or None, output=child.output.last_of(token), stack=child.stacks.read()
         )  # fmt: skip
 
     def _end(self, held: Held, outcome: AnyOutcome) -> None:
@@ -228,6 +265,7 @@ class Dispatcher:
         self.on_spoke(child)
         if child.state in (ChildState.IDLE, ChildState.BUSY):
             child.become(ChildState.DOOMED)  # what is taken back now must not be sent to it again
+        self._budget.gone(child.number)
         self.take_back(child)
         while child.head is not None:
             end = replace(self._end_of(child), why_killed=why, in_words=child.in_words)
@@ -309,8 +347,10 @@ class Dispatcher:
     # time
 
     def deadline_at(self) -> float:
-        return self._hand_back_at
+        return min(self._hand_back_at, self._slots.short_until_at or math.inf)
 
     def keep_time(self, now_at: float) -> None:
+        if now_at >= self._slots.short_until_at:
+            self._slots.short_until_at = 0.0
         if now_at >= self._hand_back_at:
             self._hand_back()

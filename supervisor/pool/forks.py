@@ -16,7 +16,8 @@ from typing import Any, Final
 from supervisor import clock
 from supervisor.config import Config
 from supervisor.ops.events import Events
-from supervisor.pool import endings, kernel
+from supervisor.pool import endings, kernel, memory
+from supervisor.pool.budget import Budget
 from supervisor.pool.children import Child
 from supervisor.pool.inbox import Inbox
 from supervisor.pool.messages import Boot, BootFailed, HandlerSettings, Ready, Reaped, Spawned, SpawnFailed
@@ -69,6 +70,7 @@ class Forks:
         inbox: Inbox[Any],
         events: Events,
         workdir: Path,
+        budget: Budget,
         environment: Mapping[str, str],
         on_gone: Callable[[Child, Reaped | None, str | None], None],
         on_line: Callable[[Child, int, bytes], None],
@@ -79,6 +81,7 @@ class Forks:
         self._inbox = inbox
         self._events = events
         self._workdir = workdir
+        self._budget = budget
         self._environment = environment
         self._on_gone = on_gone
         self._on_line = on_line
@@ -158,6 +161,8 @@ class Forks:
     def _on_ready(self, zygote: Zygote, handlers: dict[str, dict[str, Any]], threads: list[str]) -> None:
         boot_s, zygote.ready, zygote.deadline_at = clock.monotonic() - zygote.started_at, True, None
         self._spawn_after_at = 0.0
+        zygote.inherited = memory.of(zygote.pid) or memory.NOTHING
+        self._budget.stand_on(zygote.inherited)
         self.handlers = {name: HandlerSettings(**settings) for name, settings in handlers.items()}
         self.once = tuple(name for name, settings in self.handlers.items() if settings.at_most_once)
         self._events.emit(
@@ -303,7 +308,7 @@ class Forks:
         if child is None or child.zygote != zygote.number:
             os.close(pidfd)
             return
-        child.spawned(pid, pidfd)
+        child.spawned(pid, pidfd, zygote.inherited)
         self._inbox.watch(pidfd, ChildEnded(child))
         self._events.emit("child.spawned", child=number, pid=pid)
 

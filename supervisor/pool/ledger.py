@@ -10,6 +10,7 @@ from typing import Final
 from supervisor.engine.jobs import LeaseRecord
 from supervisor.engine.outcomes import Outcome
 from supervisor.pool.endings import NO_END
+from supervisor.pool.memory import first_look_s
 from supervisor.pool.messages import HandlerSettings, Progress
 
 #: Of data in one exchange, unless one outcome alone has more: the server drops a connection that sends 1 GB at once.
@@ -20,8 +21,9 @@ class Held:
     """One lease in the master's hands."""
 
     __slots__ = (
-        "child", "end", "estimate_s", "lease", "limit_s", "lost", "outcome", "progress", "reports", "run_s",
-        "settings", "size_bytes", "started_at", "told_started", "weight", "weight_bytes",
+        "child", "end", "estimate_s", "first_look_s", "lease", "limit_s", "lost", "memory_limit_bytes", "outcome",
+        "progress", "reports", "run_s", "settings", "size_bytes", "started_at", "told_started", "weight",
+        "weight_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -31,10 +33,12 @@ class Held:
         limit_s: float,
         estimate_s: float | None,
         told_started: bool,
+        memory_limit_bytes: int = 0,
     ) -> None:
         self.lease = lease
         self.settings = settings  # its handler's, as they were at the grant
         self.limit_s = limit_s  # how long its run may take; 0: as long as it likes
+        self.memory_limit_bytes = memory_limit_bytes  # of its processes together; 0: as much as they like
         self.estimate_s = estimate_s  # of its run time; None: nobody knows
         self.told_started = told_started  # the engine knows that it has started
         self.lost: str | None = None  # the lease is void: why, in the words of `Interrupted.reason`
@@ -42,6 +46,7 @@ class Held:
         self.started_at = 0.0  # when it became the first of its child
         self.child = 0  # the number of the child that has or had it
         self.run_s = 0.0
+        self.first_look_s = first_look_s(memory_limit_bytes)  # at its memory, after its start
         self.outcome: Outcome | None = None
         self.weight, self.weight_bytes = 1, 0  # of the outcome: how many jobs it concerns, and their data
         self.progress: Progress | None = None  # the last one, until it goes with an exchange

@@ -6,8 +6,9 @@ Nothing here waits for a child's consent: it may sit in C code, or be hostile. D
 import math
 from typing import Final
 
-from supervisor import clock
+from supervisor import cgroups, clock
 from supervisor.config import Config
+from supervisor.pool.budget import Budget
 from supervisor.pool.children import Child
 from supervisor.pool.dispatcher import Dispatcher
 from supervisor.pool.ledger import Held
@@ -19,13 +20,21 @@ from supervisor.pool.states import ChildState
 _STACKS_S: Final = 0.1
 #: A handler is told that its time limit is near by this share of the limit before it, at most by the term grace.
 _NEAR: Final = 0.1
+#: A kill by the kernel is put down to the deaths that come to light within this time.
+_EXPLAINED_S: Final = 3.0
+#: Between two looks at its count, while jobs run.
+_LOOK_S: Final = 1.0
 
 
 class Limits:
-    def __init__(self, config: Config, slots: Slots, dispatcher: Dispatcher) -> None:
+    def __init__(
+        self, config: Config, slots: Slots, dispatcher: Dispatcher, budget: Budget, kills: "KernelKills"
+    ) -> None:
         self._config = config
         self._slots = slots
         self._dispatcher = dispatcher
+        self._budget = budget
+        self._kills = kills
 
     def deadline_at(self) -> float:
         return min(map(self._child_deadline_at, self._slots), default=math.inf)
@@ -36,7 +45,7 @@ class Limits:
         head = child.head
         if head is None or child.state is not ChildState.BUSY:
             return math.inf
-        due_at = self._limit_at(child, head)
+        due_at = min(self._limit_at(child, head), child.look_at)
         return due_at if child.overran else min(due_at, head.started_at + self._config.dispatch_ahead_s)
 
     def _limit_at(self, child: Child, head: Held) -> float:
@@ -55,10 +64,12 @@ class Limits:
             if child.kill_at is not None:
                 self._dispatcher.kill(child, child.why_killed or "it was due", child.in_words)
             elif head is not None:
-                if now_at >= self._limit_at(child, head):
-                    self._on_time_up(child, head)
-                else:
+                if not child.overran and now_at >= head.started_at + self._config.dispatch_ahead_s:
                     self._dispatcher.on_overrun(child, head)
+                if now_at >= child.look_at:
+                    self._look(child, head, now_at)
+                if now_at >= self._limit_at(child, head) and child.kill_at is None:
+                    self._on_time_up(child, head)
 
     def _on_time_up(self, child: Child, head: Held) -> None:
         child.write_stacks()
@@ -68,3 +79,70 @@ class Limits:
         else:
             child.warned = True
             child.notify(head.lease.token, TIMEOUT, f"the time limit of {head.limit_s:g} s is near")
+
+    # memory
+
+    def _look(self, child: Child, head: Held, now_at: float) -> None:
+        self._kills.look()
+        grown_bytes, limit_bytes = child.meter.sample(), head.memory_limit_bytes
+        self._budget.grown(child.number, grown_bytes)
+        child.look_at = now_at + child.meter.next_in_s(limit_bytes, self._budget.room_bytes())
+        if limit_bytes and grown_bytes > limit_bytes:
+            self._dispatcher.kill(
+                child, "memory",
+                f"the job's processes have {_mb(grown_bytes)} of private memory, its limit is {_mb(limit_bytes)}",
+            )  # fmt: skip
+        else:
+            self._keep_budget()
+
+    def _keep_budget(self) -> None:
+        while (number := self._budget.victim()) is not None:
+            child = self._slots.get(number)
+            lease = child.head.lease if child is not None and child.head is not None else None
+            if lease is None:
+                self._budget.condemn(number)
+            else:
+                self._budget.condemn(number, lease.klass, lease.jid)
+            if child is not None:
+                self._dispatcher.kill(child, "memory", self._beyond(child))
+
+    def _beyond(self, child: Child) -> str:
+        return (
+            f"all processes together are beyond the memory budget of {_mb(self._budget.limit_bytes)}, and this job's"
+            f" have grown most: {_mb(child.meter.sampled_bytes)}; it runs alone next time"
+        )
+
+
+class KernelKills:
+    """Whether a death may have been the kernel's OOM killer's: it counts whom it kills, and does not say whom."""
+
+    def __init__(self) -> None:
+        self._kills = cgroups.OomKills()
+        self._unexplained = 0
+        self._at = -math.inf
+        self._look_at = 0.0
+
+    def look(self) -> None:
+        """Now and then: what is not asked for soon was none of our children, but a program of a job, or a neighbour."""
+        now_at = clock.monotonic()
+        if now_at >= self._look_at:
+            self._count(now_at)
+
+    def _count(self, now_at: float) -> None:
+        self._look_at = now_at + _LOOK_S
+        if now_at > self._at + _EXPLAINED_S:
+            self._unexplained = 0
+        if new := self._kills.new():
+            self._unexplained, self._at = self._unexplained + new, now_at
+
+    def have_killed(self) -> bool:
+        """Whether it has killed somebody just now whose death was not put down to it yet."""
+        self._count(clock.monotonic())
+        if not self._unexplained:
+            return False
+        self._unexplained -= 1
+        return True
+
+
+def _mb(size_bytes: int) -> str:
+    return f"{size_bytes / 2**20:.0f} MB"

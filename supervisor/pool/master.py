@@ -24,6 +24,7 @@ from supervisor.engine.orders import Queues
 from supervisor.engine.session import ConnectionMade, RepliesCame, Session
 from supervisor.ops.events import Events
 from supervisor.pool import environment, kernel
+from supervisor.pool.budget import Budget
 from supervisor.pool.children import Child
 from supervisor.pool.conversation import Conversation
 from supervisor.pool.dispatcher import Dispatcher
@@ -31,7 +32,7 @@ from supervisor.pool.drain import Ladder
 from supervisor.pool.forks import ChildEnded, ChildPrinted, ChildSpoke, Forks, ZygoteSpoke
 from supervisor.pool.inbox import Inbox
 from supervisor.pool.ledger import Ledger
-from supervisor.pool.limits import Limits
+from supervisor.pool.limits import KernelKills, Limits
 from supervisor.pool.pace import Pace
 from supervisor.pool.slots import Slots
 from supervisor.pool.stacks import Seen, Watcher, describe
@@ -80,11 +81,12 @@ class Master:
         self._ledger = Ledger()
         pace = Pace()
         self._slots = Slots(config.processes, config.jobs_per_child, config.dispatch_ahead_s, pace)
-        self._dispatcher = Dispatcher(config, self._slots, self._ledger, pace, lambda: False, events)
-        self._limits = Limits(config, self._slots, self._dispatcher)
+        budget, kills = Budget(config.memory_budget_bytes), KernelKills()
+        self._dispatcher = Dispatcher(config, self._slots, self._ledger, pace, budget, kills.have_killed, events)
+        self._limits = Limits(config, self._slots, self._dispatcher, budget, kills)
         self._watcher = Watcher()
         self._forks = Forks(
-            config, self._slots, self._inbox, events, self._workdir, for_handlers,
+            config, self._slots, self._inbox, events, self._workdir, budget, for_handlers,
             self._dispatcher.on_gone, self._on_line,
         )  # fmt: skip
         self._conversation = Conversation(

@@ -1,4 +1,4 @@
-"""How much private memory the processes of a job have. Runs in master; a child takes its `data_limit` from here.
+"""How much private memory the processes of a job have. Runs in master.
 
 Owns what it has seen of a child's tree; must not end anything. Counted is what has grown since the fork, by
 `RssAnon + VmSwap + RssShmem` of `/proc/<pid>/status`, which can be read for any process of ours (`smaps` cannot for one
@@ -61,18 +61,9 @@ def of(pid: int) -> Usage | None:
     )
 
 
-def data_bytes(pid: int | str = "self") -> int:
-    """What RLIMIT_DATA counts of a process: all private writable memory that it has asked for, used or not."""
-    status = _read(f"/proc/{pid}/status")
-    at = status.find(b"\nVmData:")
-    return _kb(status, at + 8) << 10 if at >= 0 else 0
-
-
-def data_limit(limit_bytes: int, vm_data_bytes: int) -> int:
-    """RLIMIT_DATA for a process with `vm_data_bytes` at its fork, as a backstop of `limit_bytes`: an address space is
-    asked for long before it is used (8 MiB for a thread's stack), so it leaves twice the limit.
-    """
-    return vm_data_bytes + 2 * limit_bytes
+def first_look_s(limit_bytes: int) -> float:
+    """How long after a job's start its memory is looked at first. 0: it has no limit."""
+    return min(_LIMITED_S, max(_SHORTEST_S, limit_bytes / _GROWTH_BYTES_PER_S)) if limit_bytes else _LIMITED_S
 
 
 class _Known:

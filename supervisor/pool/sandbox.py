@@ -85,11 +85,13 @@ class DataRoom:
         self._inherited_bytes = 0
 
     def limit(self, limit_bytes: int) -> None:
-        """At most twice so much beside what it has come with; 0: as it likes."""
+        """At most twice so much beside what it has come with, for an address space is asked for long before it is used
+        (8 MiB for a thread's stack); 0: as it likes.
+        """
         if limit_bytes == self._limit_bytes:
             return
         if not self._inherited_bytes:
-            with open("/proc/self/statm") as statm:
+            with open("/proc/self/statm", "rb") as statm:
                 self._inherited_bytes = int(statm.read().split()[5]) * resource.getpagesize()
         self._limit_bytes = limit_bytes
         hard = resource.getrlimit(resource.RLIMIT_DATA)[1]  # a handler may have lowered it

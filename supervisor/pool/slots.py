@@ -37,6 +37,7 @@ class Slots:
         self._children: dict[int, Child] = {}
         self.answered = 0  # jobs, so far
         self.only_idle = False  # what is there to lease may not be sent ahead
+        self.short_until_at = 0.0  # what is there to start does not fit into the memory budget
         self._cautious_until_at = 0.0
         self._cautious = 0  # so many jobs must have ended before more than one runs at once
 
@@ -71,6 +72,7 @@ class Slots:
     def count_answer(self) -> None:
         """A job has ended."""
         self.answered += 1
+        self.short_until_at = 0.0
         self._cautious = max(0, self._cautious - 1)
 
     @property
@@ -85,6 +87,11 @@ class Slots:
         return 1 if self.cautious else self.processes
 
     @property
+    def short(self) -> bool:
+        """Whether nothing may start for want of memory, until a job ends or a while has passed."""
+        return self.short_until_at > 0 and clock.monotonic() < self.short_until_at
+
+    @property
     def busy(self) -> int:
         """How many run a job, killed ones included until their end is known."""
         return sum(1 for child in self._children.values() if child.sent)
@@ -92,7 +99,7 @@ class Slots:
     def idle(self) -> list[Child]:
         """Those that may start a job at this instant."""
         room = self.at_once - self.busy
-        if room <= 0:
+        if room <= 0 or self.short:
             return []
         return [child for child in self._children.values() if child.state is ChildState.IDLE][:room]
 
@@ -110,6 +117,8 @@ class Slots:
 
     def _jobs_left(self, child: Child) -> int:
         """How many more jobs may be sent to it."""
+        if child.worn:
+            return 0
         if not self._jobs_per_child:
             return MAX_SENT
         return self._jobs_per_child - child.served - len(child.sent)
@@ -124,7 +133,7 @@ class Slots:
         """How many jobs to lease now, and how many of them would start at once."""
         idle = len(self.idle())
         recent_s = self._pace.recent_s
-        if recent_s is None or recent_s > self._ahead_s or self.cautious or self.only_idle:
+        if recent_s is None or recent_s > self._ahead_s or self.cautious or self.only_idle or self.short:
             return idle, idle
         ahead = 0
         free = idle

@@ -34,14 +34,14 @@ class ChildState(Enum):
     SPAWNING = "spawning"  # asked of the zygote
     IDLE = "idle"  # ready, no job sent
     BUSY = "busy"  # at least one job sent and not answered
-    LEAVING = "leaving"  # has answered its last job
+    LEAVING = "leaving"  # has answered its last job, or is to take no more
     DOOMED = "doomed"  # SIGKILL sent
     GONE = "gone"  # reaped, its jobs settled or taken back
 
 
 CHILD_MOVES: Final = {
     ChildState.SPAWNING: {ChildState.IDLE, ChildState.DOOMED, ChildState.GONE},
-    ChildState.IDLE: {ChildState.BUSY, ChildState.DOOMED, ChildState.GONE},
+    ChildState.IDLE: {ChildState.BUSY, ChildState.LEAVING, ChildState.DOOMED, ChildState.GONE},
     ChildState.BUSY: {ChildState.IDLE, ChildState.LEAVING, ChildState.DOOMED, ChildState.GONE},
     ChildState.LEAVING: {ChildState.DOOMED, ChildState.GONE},
     ChildState.DOOMED: {ChildState.GONE},

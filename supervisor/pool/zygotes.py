@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from supervisor import clock
-from supervisor.pool import kernel, messages
+from supervisor.pool import kernel, memory, messages
 from supervisor.pool.messages import Boot, Control, Spawn
 
 #: Our own modules come from where the master's came from, whatever lies in the working directory.
@@ -34,6 +34,7 @@ class Zygote:
         self.number = number
         self.workdir = boot.workdir
         self.ready = False
+        self.inherited = memory.NOTHING  # what its children have from it
         self.retired = False  # it forks no more, and ends with its last child
         self.started_at = clock.monotonic()
         self.deadline_at: float | None = deadline_at

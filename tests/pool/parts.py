@@ -16,10 +16,11 @@ from supervisor.config import Config
 from supervisor.engine.jobs import LeaseRecord
 from supervisor.ops.events import Events
 from supervisor.pool import kernel, messages
+from supervisor.pool.budget import Budget
 from supervisor.pool.children import Child
 from supervisor.pool.dispatcher import Dispatcher
 from supervisor.pool.ledger import Held, Ledger
-from supervisor.pool.limits import Limits
+from supervisor.pool.limits import KernelKills, Limits
 from supervisor.pool.messages import HandlerSettings, Verb
 from supervisor.pool.pace import Pace
 from supervisor.pool.slots import Slots
@@ -205,8 +206,9 @@ class Desk:
         self.slots = Slots(config.processes, config.jobs_per_child, config.dispatch_ahead_s, self.pace)
         self.oom_kills: list[bool] = []  # what the kernel says, each once
         oom = lambda: bool(self.oom_kills and self.oom_kills.pop())  # noqa: E731
-        self.dispatcher = Dispatcher(config, self.slots, self.ledger, self.pace, oom, self.log)
-        self.limits = Limits(config, self.slots, self.dispatcher)
+        self.budget = Budget(config.memory_budget_bytes)
+        self.dispatcher = Dispatcher(config, self.slots, self.ledger, self.pace, self.budget, oom, self.log)
+        self.limits = Limits(config, self.slots, self.dispatcher, self.budget, KernelKills())
         self.processes: dict[int, Process] = {}
         self.printed: list[tuple[int, int, bytes]] = []
 

@@ -183,7 +183,6 @@ def test_a_process_that_has_gone_has_nothing_and_raises_nothing(forked):
     assert memory.of(child.pid) is None
     nobody = 2**22 + 1
     assert memory.Meter(nobody).sample() == 0
-    assert memory.data_bytes(nobody) == 0
 
 
 # the processes below it
@@ -388,16 +387,10 @@ class _Sleep:
 def test_beyond_the_data_limit_memory_is_refused_and_forty_idle_threads_are_not(forked):
     child = forked()
     child.do(
-        "import resource, threading; from supervisor.pool import memory\n"
-        "limit = memory.data_limit(256 << 20, memory.data_bytes())\n"
-        "resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)); go = threading.Event()\n"
+        "import threading; from supervisor.pool.sandbox import DataRoom\n"
+        "room = DataRoom(); room.limit(256 << 20); go = threading.Event()\n"
         "for _ in range(40): threading.Thread(target=go.wait, daemon=True).start()"
     )
     assert child.do("said = len(bytearray(150 << 20))") == str(150 * MB)
     assert child.do("try: bytearray(600 << 20)\nexcept MemoryError: said = 'refused'") == "refused"
-
-
-def test_the_data_limit_stands_on_what_the_process_has_already():
-    here = memory.data_bytes()
-    assert here == memory.data_bytes(os.getpid())
-    assert memory.data_limit(100, here) == here + 200
+    assert child.do("room.limit(0); said = len(bytearray(600 << 20))") == str(600 * MB)

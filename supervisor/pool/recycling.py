@@ -1,0 +1,35 @@
+"""Which children are worn out and to be replaced: by age, by memory. Runs in master. Must not end any."""
+
+from typing import Final
+
+from supervisor import clock
+from supervisor.config import Config
+from supervisor.pool.children import Child
+from supervisor.pool.slots import Slots
+
+#: Between two looks at the memory of one child.
+_LOOK_S: Final = 1.0
+
+
+class Recycling:
+    def __init__(self, config: Config, slots: Slots) -> None:
+        self._age_s = config.child_age_s
+        self._memory_bytes = config.child_memory_bytes
+        self._slots = slots
+        self.on = bool((self._age_s or self._memory_bytes) and config.jobs_per_child != 1)
+
+    def wear_of(self, child: Child) -> str | None:
+        """Why the child, whose job has just ended, should take no other one; None: it may. One child at a time."""
+        now_at = clock.monotonic()
+        if any(other.worn for other in self._slots):
+            return None
+        age_s = now_at - child.asked_at
+        if self._age_s and age_s > self._age_s:
+            return f"it is {age_s:.0f} s old, its limit is {self._age_s:g} s"
+        if self._memory_bytes and now_at >= child.looked_at + _LOOK_S:
+            child.looked_at = now_at
+            grown_bytes = child.meter.sample()
+            if grown_bytes > self._memory_bytes:
+                most = self._memory_bytes
+                return f"it has {grown_bytes >> 20} MB of private memory, its limit is {most >> 20} MB"
+        return None
