@@ -36,6 +36,7 @@ COMMANDS = {
     "log": ("log", "write a line into a job's history"),
     "workers": ("workers", "who works, and on what"),
     "serve": ("serve", "have a running supervisor serve other queues"),
+    "stacks": ("stacks", "what the children of running supervisors do, as Python stacks"),
     "stats": ("stats", "how long the jobs of a queue waited and ran on a day"),
     "config": ("config", "the options in Redis: look, set, unset"),
     "pause": ("pause", "let nothing new start from a queue"),

@@ -25,6 +25,7 @@ from supervisor.engine.connection import (
     NOTHING,
     SOCKET_TIMEOUT_S,
     Address,
+    Answers,
     Clock,
     Share,
     T,
@@ -48,7 +49,7 @@ from supervisor.engine.connection import (
 )
 from supervisor.engine.errors import LeaseholdError
 from supervisor.engine.handles import AsyncJob, AsyncLease, AsyncRecurringJob, found
-from supervisor.engine.jobs import JobRecord, NewJob, PutOptions, new_job
+from supervisor.engine.jobs import JobRecord, NewJob, PutOptions, new_jid, new_job
 from supervisor.engine.keys import checked_name
 from supervisor.engine.lanes import Deleted, LaneCounts, in_lane
 from supervisor.engine.limits import Limit
@@ -83,12 +84,13 @@ class _Store:
         finally:
             await self._pool.release(connection)
 
-    async def wait(self, bells: Sequence[str], seconds: float) -> bool:
-        """Returns when a bell rings, at the latest after so long; whether one did. Raises StoreUnavailable."""
+    async def pop(self, keys: Sequence[str], seconds: float) -> bytes | None:
+        """Takes what comes into one of the lists, waiting for it at most so long. Raises StoreUnavailable."""
         connection = await self._connect()
         try:
-            await connection.send_command("BLPOP", *bells, f"{max(seconds, 0.001):.3f}")  # 0 would be for ever
-            return (await connection.read_response()) is not None
+            await connection.send_command("BLPOP", *keys, f"{max(seconds, 0.001):.3f}")  # 0 would be for ever
+            found = await connection.read_response()
+            return found[1] if found else None
         except (*_LOST, redis_py.ResponseError) as error:
             raise unreachable(self._shown, error) from error
         finally:
@@ -266,7 +268,7 @@ class AsyncClient:
             if wait_s > 0:
                 # Nobody rings for a pattern; it stands for the queues that are not there yet.
                 bells = [self._namespace.bell(queue) for queue in names or wanted.patterns]
-                woken = await self._store.wait(bells, wait_s)
+                woken = await self._store.pop(bells, wait_s) is not None
 
     async def _resolve(self, wanted: Queues) -> tuple[str, ...]:
         return at_most(wanted, await self.run(looks.names()) if wanted.has_globs else ())
@@ -324,7 +326,7 @@ class AsyncClient:
             left_s = deadline_at - times.monotonic()
             if left_s <= 0:
                 raise TimeoutError(f"job {jid} has not ended within {timeout:g} s")
-            await self._store.wait([self._namespace.ended(jid)], min(left_s, self._longest_wait_s))
+            await self._store.pop([self._namespace.ended(jid)], min(left_s, self._longest_wait_s))
 
     async def completed(self, offset: int = 0, count: int = 25) -> list[AsyncJob]:
         """As Client.completed."""
@@ -427,6 +429,18 @@ class AsyncClient:
     async def serve(self, worker: str, queues: Sequence[str], order: str | None = None) -> None:
         """As Client.serve."""
         served(worker, await self.call(commands.serve, worker, queues, order))
+
+    async def ask(
+        self, workers: str | Sequence[str] | None, what: str, timeout: float = 5.0, argument: Any = None
+    ) -> dict[str, Any]:
+        """As Client.ask."""
+        deadline_at = times.monotonic() + checked_wait_s("timeout", timeout)
+        question, stands_s = new_jid(), max(timeout, commands.ASK_S)
+        answers = Answers(await self.call(commands.ask, question, workers, what, argument, stands_s=stands_s))
+        while answers.missing and (left_s := deadline_at - times.monotonic()) > 0:
+            wait_s = min(left_s, self._longest_wait_s)
+            answers.take(await self._store.pop([self._namespace.answer(question)], wait_s))
+        return answers.by_worker
 
     async def check(self, repair: bool = False) -> list[Violation]:
         """As Client.check."""

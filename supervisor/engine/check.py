@@ -56,7 +56,7 @@ KINDS: Final = {
     "orphan": "something is left of a job, a recurrence or a day that is gone",
     "counter-behind": "a counter is below what was drawn from it, and would give it a second time",
     "foreign-type": "a key is of another type than its name says",
-    "no-expiry": "a worker's record or mail would stay for ever",
+    "no-expiry": "a worker's record or mail, a question or an answer would stay for ever",
 }
 
 

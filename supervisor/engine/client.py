@@ -24,6 +24,7 @@ from supervisor.engine.connection import (
     NOTHING,
     SOCKET_TIMEOUT_S,
     Address,
+    Answers,
     Clock,
     Share,
     T,
@@ -47,7 +48,7 @@ from supervisor.engine.connection import (
 )
 from supervisor.engine.errors import LeaseholdError
 from supervisor.engine.handles import Job, Lease, RecurringJob, found
-from supervisor.engine.jobs import JobRecord, NewJob, PutOptions, new_job
+from supervisor.engine.jobs import JobRecord, NewJob, PutOptions, new_jid, new_job
 from supervisor.engine.keys import checked_name
 from supervisor.engine.lanes import Deleted, LaneCounts, in_lane
 from supervisor.engine.limits import Limit
@@ -82,12 +83,13 @@ class _Store:
         finally:
             self._pool.release(connection)
 
-    def wait(self, bells: Sequence[str], seconds: float) -> bool:
-        """Blocks until one of the bells rings, at most so long; whether one did. Raises StoreUnavailable."""
+    def pop(self, keys: Sequence[str], seconds: float) -> bytes | None:
+        """Blocks until something comes into one of the lists, at most so long; takes it. Raises StoreUnavailable."""
         connection = self._connect()
         try:
-            connection.send_command("BLPOP", *bells, f"{max(seconds, 0.001):.3f}")  # 0 would be for ever
-            return connection.read_response() is not None
+            connection.send_command("BLPOP", *keys, f"{max(seconds, 0.001):.3f}")  # 0 would be for ever
+            found = connection.read_response()
+            return found[1] if found else None
         except (*_LOST, redis_py.ResponseError) as error:
             raise unreachable(self._shown, error) from error
         finally:
@@ -281,7 +283,7 @@ class Client:
             if wait_s > 0:
                 # Nobody rings for a pattern; it stands for the queues that are not there yet.
                 bells = [self._namespace.bell(queue) for queue in names or wanted.patterns]
-                woken = self._store.wait(bells, wait_s)
+                woken = self._store.pop(bells, wait_s) is not None
 
     def _resolve(self, wanted: Queues) -> tuple[str, ...]:
         return at_most(wanted, self.run(looks.names()) if wanted.has_globs else ())
@@ -350,7 +352,7 @@ class Client:
             left_s = deadline_at - times.monotonic()
             if left_s <= 0:
                 raise TimeoutError(f"job {jid} has not ended within {timeout:g} s")
-            self._store.wait([self._namespace.ended(jid)], min(left_s, self._longest_wait_s))
+            self._store.pop([self._namespace.ended(jid)], min(left_s, self._longest_wait_s))
 
     def completed(self, offset: int = 0, count: int = 25) -> list[Job]:
         """Completed jobs, newest first."""
@@ -463,6 +465,21 @@ class Client:
         the one that it has. What it runs goes on. Raises LeaseholdError if there is no such worker.
         """
         served(worker, self.call(commands.serve, worker, queues, order))
+
+    def ask(
+        self, workers: str | Sequence[str] | None, what: str, timeout: float = 5.0, argument: Any = None
+    ) -> dict[str, Any]:
+        """Asks running supervisors (None: all that live) for something, like "stacks", and answers what each of them
+        has said, up to 1 MiB of JSON, or None if it has not within `timeout` seconds. Blocks until all have. A question
+        stands for a minute at least: a worker that is busy or away takes it up when it can. Raises LeaseholdError if
+        one that is named is not there; nobody is asked then.
+        """
+        deadline_at = times.monotonic() + checked_wait_s("timeout", timeout)
+        question, stands_s = new_jid(), max(timeout, commands.ASK_S)
+        answers = Answers(self.call(commands.ask, question, workers, what, argument, stands_s=stands_s))
+        while answers.missing and (left_s := deadline_at - times.monotonic()) > 0:
+            answers.take(self._store.pop([self._namespace.answer(question)], min(left_s, self._longest_wait_s)))
+        return answers.by_worker
 
     def check(self, repair: bool = False) -> list[Violation]:
         """Looks through the whole namespace for what cannot be, in slices, while jobs run; with `repair` mends what it

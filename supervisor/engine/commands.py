@@ -16,6 +16,7 @@ from supervisor.engine import scripts
 from supervisor.engine.checks import (
     EXACT_INT,
     UNSET,
+    checked_each,
     checked_int,
     checked_progress,
     checked_text,
@@ -37,6 +38,10 @@ Argument = str | bytes | int
 LOST: Final = 0.0
 GONE: Final = -1.0
 LOG_BYTES: Final = 4096
+ARGUMENT_BYTES: Final = 4096
+ANSWER_BYTES: Final = 2**20
+#: A question stands for so long if nobody waits for longer: a worker that has lost its hint sees it within this.
+ASK_S: Final = 60.0
 MOST = 1000  # of anything in one batch: Redis does nothing else meanwhile, and Lua's stack has an end
 
 
@@ -58,8 +63,8 @@ class Grant:
     """What a lease gave. `next_at_unix`: when to ask again; None = no time is known, or all asked for was given.
     `now_unix` is the time of the answer by the same clock, so that differences need no clock of one's own. `due`: cron
     recurrences whose time has come, to `spawn`. `unreadable`: jids of records that somebody has damaged; nobody renews
-    their leases, so that they are lost, and in the end fail. `wish`: the number of the last wish that this worker
-    serves other queues; 0 = there is none.
+    their leases, so that they are lost, and in the end fail. `wish`: how often somebody has wished something of this
+    worker: that it serves other queues, or answers.
     """
 
     now_unix: float
@@ -364,6 +369,41 @@ def tell(worker: str, message: str | bytes) -> Command[int]:
     if not isinstance(message, str | bytes):
         raise TypeError(f"message must be str or bytes, not {type(message).__name__}: {message!r:.100}")
     return Command(scripts.TELL, (checked_name("worker", worker), message), int)
+
+
+def ask(
+    question: str,
+    workers: Sequence[str] | str | None,
+    what: str,
+    argument: object = None,
+    *,
+    stands_s: float = ASK_S,
+    now: float | None = None,
+) -> Command[list[str]]:
+    """Asks workers (up to 1,000; None: all that live) for something, under a new id, and answers which ones there are
+    to ask. It stands for so long. Redis answers an error beginning with REFUSED if one that is named is not there.
+    """
+    names: tuple[str, ...] = ()
+    if isinstance(workers, str):
+        names = (checked_name("workers", workers),)
+    elif workers is not None:
+        names = checked_names("workers", tuple(checked_each("workers", workers, "names")), MOST)
+    text = b"" if argument is None else to_json("argument", argument)
+    if len(text) > ARGUMENT_BYTES:
+        raise ValueError(f"argument must have at most {ARGUMENT_BYTES} bytes as JSON, not {len(text)}")
+    stands = milliseconds("stands_s", stands_s, least=0)
+    args: tuple[Argument, ...] = (checked_name("question", question), checked_name("what", what), text, stands)
+    return Command(scripts.ASK, (now_ms(now), *args, *names), parse_names)
+
+
+def answer(worker: str, question: str, answer: object, *, now: float | None = None) -> Command[bool]:
+    """Answers, with any JSON of at most 1 MiB, what a worker was asked. Answers False if the question does not stand
+    any more: it was answered, or nobody waits.
+    """
+    text = to_json("answer", [checked_name("worker", worker), answer])
+    if len(text) > ANSWER_BYTES:
+        raise ValueError(f"answer must have at most {ANSWER_BYTES} bytes as JSON, not {len(text)}: give a part of it")
+    return Command(scripts.ANSWER, (now_ms(now), worker, checked_name("question", question), text), bool)
 
 
 def serve(worker: str, queues: Sequence[str], order: str | None = None, *, now: float | None = None) -> Command[int]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import urlsplit
 
+import orjson
 import redis as redis_py
 
 from supervisor.engine.checks import DATA_BYTES, UNSET, checked_each, checked_number
@@ -196,6 +197,22 @@ def pause_s(grant: Grant, left_s: float, longest_s: float) -> float:
     """How long to wait for a bell before the next lease, if none rings."""
     pause = min(left_s, longest_s, _BELLS_S)
     return pause if grant.next_at_unix is None else min(pause, grant.next_at_unix - grant.now_unix)
+
+
+class Answers:
+    """What workers have answered to a question so far: None of those who have not."""
+
+    def __init__(self, workers: Sequence[str]) -> None:
+        self.by_worker: dict[str, Any] = dict.fromkeys(workers)
+        self.missing = set(workers)
+
+    def take(self, popped: bytes | None) -> None:
+        """One answer as it was found; None: there was none."""
+        if popped is None:
+            return
+        worker, answer = orjson.loads(popped)
+        self.by_worker[worker] = answer
+        self.missing.discard(worker)
 
 
 # What answers mean.

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from supervisor.engine import commands
 from supervisor.engine.commands import Grant
 from supervisor.engine.jobs import LeaseRecord
+from supervisor.engine.looks import Ask
 from supervisor.engine.recurring import DueCron
 
 #: What one sweep takes at the most; the next one follows at once if it has.
@@ -44,6 +45,15 @@ class Spawn(NamedTuple):
     due: DueCron
     times_unix: Sequence[float]
     next_unix: float | None
+
+
+class Reply(NamedTuple):
+    """The answer to what we were asked for: JSON, as one text at most 1 MiB. What the asker is to take for a refusal is
+    an object whose "error" says why.
+    """
+
+    ask: Ask
+    answer: Any
 
 
 class Chores(NamedTuple):
@@ -108,6 +118,15 @@ class Changed:
 
 
 @dataclass(slots=True)
+class Asked:
+    """Somebody asks us for these. Each is told once, and is to be answered by a Reply in an exchange to come; if the
+    connection is lost before that has got in, it is told again.
+    """
+
+    asks: Sequence[Ask]
+
+
+@dataclass(slots=True)
 class Timed:
     """The configured times were read: `ttl_s` is what it is now."""
 
@@ -129,4 +148,6 @@ class Left:
     """The worker is forgotten."""
 
 
-Answer = Left | Settled | Renewed | Granted | Refused | Resumed | Found | Changed | Timed | Tidied | Deregistered
+Answer = (
+    Left | Settled | Renewed | Granted | Refused | Resumed | Found | Changed | Asked | Timed | Tidied | Deregistered
+)

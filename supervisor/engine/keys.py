@@ -59,6 +59,10 @@ class Namespace:
         """The list of hints for one worker, oldest first."""
         return f"{self.prefix}mail:{worker}"
 
+    def answer(self, question: str) -> str:
+        """The list in which whoever has asked workers something finds their answers."""
+        return f"{self.prefix}answer:{question}"
+
     def ended(self, jid: str) -> str:
         """The list in which whoever waits for a job finds a token when it has ended."""
         return f"{self.prefix}ended:{jid}"

@@ -5,6 +5,7 @@ Every builder checks what it is given and raises TypeError or ValueError naming 
 `now` is an injected clock's time in unix seconds; None = the server's clock.
 """
 
+import contextlib
 import datetime
 import math
 from collections.abc import Sequence
@@ -82,11 +83,22 @@ class WorkerJobs:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a running supervisor was last asked to serve, and how; `number` 0: nothing. `order` None: as it did."""
+    """What a running supervisor was last asked to serve, and how. `number`: how often it was wished anything. No
+    `queues`: that was never what; `order` None: as it did.
+    """
 
     number: int
     queues: list[str]
     order: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a running supervisor is asked for, and has not answered."""
+
+    id: str
+    what: str
+    argument: Any = None
 
 
 J = TypeVar("J", covariant=True)
@@ -253,6 +265,11 @@ def worker(name: str, *, now: float | None = None) -> Command[WorkerJobs]:
 def wish(worker: str) -> Command[Wish]:
     """What a worker was last asked to serve."""
     return Command(scripts.WISH, (checked_name("worker", worker),), _parse_wish)
+
+
+def asks(worker: str, *, now: float | None = None) -> Command[list[Ask]]:
+    """What a worker is asked for, oldest first; it stands until it is answered, at the most for the time given."""
+    return Command(scripts.ASKS, (now_ms(now), checked_name("worker", worker)), _parse_asks)
 
 
 # Configuration.
@@ -439,6 +456,14 @@ def _parse_worker(name: str, reply: list[Any]) -> WorkerJobs:
 def _parse_wish(reply: list[Any]) -> Wish:
     number, order, *queues = reply
     return Wish(number, parse_names(queues), order.decode() or None)
+
+
+def _parse_asks(reply: list[Any]) -> list[Ask]:
+    asks = []
+    for question, what, argument in reply:
+        with contextlib.suppress(ValueError):  # damaged in Redis, by whatever hand: it ends by itself
+            asks.append(Ask(question.decode(), what.decode(), orjson.loads(argument) if argument else None))
+    return asks
 
 
 def _parse_stats(queue: str, reply: list[Any]) -> Stats:

@@ -136,10 +136,13 @@ DROP = load("drop")
 AWAIT = load("await")
 SERVE = load("serve")
 WISH = load("wish")
+ASK = load("ask")
+ASKS = load("asks")
+ANSWER = load("answer")
 
 ALL = tuple(script for script in globals().values() if isinstance(script, Script))
 #: What a master calls. It has these loaded at each connecting, in which Redis does nothing else for as long.
-OF_A_WORKER = (LEASE, SETTLE, RENEW, RESUME, SWEEP, SPAWN, DEREGISTER, TELL, TIMING, NAMES, WISH)
+OF_A_WORKER = (LEASE, SETTLE, RENEW, RESUME, SWEEP, SPAWN, DEREGISTER, TELL, TIMING, NAMES, WISH, ASKS, ANSWER)
 
 
 def check_server(info: bytes) -> str:

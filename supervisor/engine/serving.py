@@ -1,4 +1,5 @@
-"""Which queues a worker serves: as it was started or wished since, and what its globs stand for. Runs in master.
+"""Which queues a worker serves: as it was started or wished since, and what its globs stand for; and what else it is
+asked for. Runs in master.
 
 Owns when to ask for either. Must not do I/O: `session.py` asks, and tells what was answered.
 """
@@ -7,8 +8,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from supervisor.engine import commands
-from supervisor.engine.exchange import Changed, Found
-from supervisor.engine.looks import Wish
+from supervisor.engine.exchange import Asked, Changed, Found
+from supervisor.engine.looks import Ask, Wish
 from supervisor.engine.orders import Queues
 
 #: A worker with globs asks so often, while it leases, which queues there are; mail tells an idle one.
@@ -23,6 +24,7 @@ class Serving:
         self._names_at = 0.0  # when an exchange that leases asks for them anyway
         self._wish = 0  # the number of the last one
         self._wish_due = False
+        self._asks: set[str] = set()  # that stand and were told of
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -49,7 +51,7 @@ class Serving:
         self._names_due = self._queues.has_globs
 
     def look_for_wish(self) -> None:
-        """We may be wished to serve others."""
+        """We may be wished to serve others, or asked for something."""
         self._wish_due = True
 
     def heard_of_wish(self, number: int) -> None:
@@ -59,6 +61,7 @@ class Serving:
     def forget_wish(self) -> None:
         """Of a worker with another name there is none. The queues stay as they are."""
         self._wish = 0
+        self._asks.clear()
 
     def asks_for_names(self, leasing: bool, now_at: float) -> bool:
         """Whether to ask in this exchange; it is not due any more then."""
@@ -87,7 +90,7 @@ class Serving:
     def take_wish(self, wish: Wish) -> Changed | None:
         """Serve other queues from now on. Without a wish, or with one that cannot be, the same as before."""
         self._wish = wish.number
-        if not wish.number:
+        if not wish.queues:
             return None
         order = wish.order or self._queues.order
         try:
@@ -98,3 +101,13 @@ class Serving:
             return None
         self._queues, self.names, self._names_due = queues, queues.resolve(()), queues.has_globs
         return Changed(queues.patterns, queues.order, len(self.names))
+
+    def take_asks(self, asks: Sequence[Ask]) -> Asked | None:
+        """What we are asked for and have not answered. None: nothing that was not told before."""
+        known, self._asks = self._asks, {ask.id for ask in asks}
+        new = [ask for ask in asks if ask.id not in known]
+        return Asked(new) if new else None
+
+    def forget_ask(self, ask: Ask) -> None:
+        """It was answered, or its answer was lost: if it still stands it is told again."""
+        self._asks.discard(ask.id)

@@ -26,6 +26,7 @@ from supervisor.engine.errors import StoreUnavailable
 from supervisor.engine.exchange import (
     SWEEP_COUNT,
     Answer,
+    Asked,
     Changed,
     Chores,
     Deregistered,
@@ -35,6 +36,7 @@ from supervisor.engine.exchange import (
     Left,
     Refused,
     Renewed,
+    Reply,
     Resumed,
     Settled,
     Spawn,
@@ -148,6 +150,7 @@ class Session:
         self.server = _checked_server(info)
         self._keep_timing(self._timing().parse(timings))
         self.serving.look_for_queues()
+        self.serving.look_for_wish()  # the hint may have been lost with the connection
         # Nobody is robbed after an outage: the other workers, too, need a moment to renew what is theirs.
         self._takeover_at = clock.monotonic() + self._grace_s
         self._resume(known)
@@ -180,6 +183,8 @@ class Session:
         for part in self._parts:
             if part.kind is Settled:
                 self._unsettled = part
+            if part.kind is Reply:
+                self.serving.forget_ask(part.subject)
             self.may_hold_more = self.may_hold_more or part.kind is Granted
         self._parts, self._exchange_deadline_at = [], None
         self._awaited.clear()
@@ -212,8 +217,11 @@ class Session:
         renewals: Sequence[Due],
         wanted: Wanted | None,
         chores: Chores | None = None,
+        replies: Sequence[Reply] = (),
     ) -> None:
-        """Start one exchange: renew leases, settle at most 1,000 outcomes, do the chores, lease. Raises LinkLost."""
+        """Start one exchange: renew leases, settle at most 1,000 outcomes, answer what was asked, do the chores, lease.
+        Raises LinkLost.
+        """
         self._number += 1
         now_at = clock.monotonic()
         parts = []
@@ -226,6 +234,7 @@ class Session:
         if outcomes:
             settle = commands.settle(self.worker, outcomes, number=self._number)
             parts.append(_Part(settle, outcomes, Settled))
+        parts += [_Part(self._answering(reply), reply.ask, Reply) for reply in replies]
         chores = chores or Chores()
         if self._time_due or chores.sweep or (renewals and now_at >= self._time_at):
             parts.append(_Part(self._timing(), None, Timed))
@@ -233,10 +242,17 @@ class Session:
             parts.append(_Part(looks.names(), None, Found))
         if self.serving.asks_for_wish():
             parts.append(_Part(looks.wish(self.worker), None, Changed))
+            parts.append(_Part(looks.asks(self.worker), None, Asked))
         parts += self._chores(chores)
         if wanted is not None:
             parts.append(_Part(self._lease(wanted), None, Granted))
         self._start(parts)
+
+    def _answering(self, reply: Reply) -> Command[bool]:
+        try:
+            return commands.answer(self.worker, reply.ask.id, reply.answer)
+        except (TypeError, ValueError) as error:  # too long, or no JSON: better said than waited for
+            return commands.answer(self.worker, reply.ask.id, {"error": str(error)})
 
     def _chores(self, chores: Chores) -> list[_Part]:
         parts = []
@@ -327,6 +343,11 @@ class Session:
             return self._with_time_due(self.serving.take_names(value))
         if part.kind is Changed:
             return self._with_time_due(self.serving.take_wish(value))
+        if part.kind is Asked:
+            return self.serving.take_asks(value)
+        if part.kind is Reply:
+            self.serving.forget_ask(part.subject)
+            return None
         if part.kind is Timed:
             self._keep_timing(value)
             return Timed()
@@ -342,7 +363,7 @@ class Session:
     def _answer_error(self, part: _Part, message: str) -> Answer:
         if message.startswith("DEREGISTERED") and part.kind in (Granted, Resumed):
             return Deregistered()
-        if part.kind not in (Granted, Found, Changed, Timed, Tidied, Spawn):
+        if part.kind not in (Granted, Found, Changed, Asked, Reply, Timed, Tidied, Spawn):
             raise LinkLost(f"Redis refused {part.command.script.name}: {message}")
         return Refused(part.command.script.name, message)
 

@@ -160,6 +160,13 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
         {"worker": "w", "queues": ["q"]},
         {"worker": names(), "queues": QUEUES, "order": [5, "", "fifo", ["strict"], "\ud800"]},
     ),
+    "Client.ask": (
+        {"workers": "w", "what": "stacks", "timeout": 0},
+        {
+            "workers": [*names(None, ["q"]), *JIDS],
+            "what": names(), "timeout": [None, *SECONDS], "argument": [*JSON, Bad("a" * 4097, "4096")],
+        },
+    ),
     "Client.log": (
         {"jid": "waiting", "message": "m"},
         {"jid": names(), "message": [*TEXTS, Bad("m" * 4097, "4096")], "data": [*JSON, Bad("d" * 4097, "4096")]},

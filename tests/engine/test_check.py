@@ -540,6 +540,11 @@ DAMAGES: dict[str, Damage] = {
         {("no-expiry", "worker:v"), ("no-expiry", "mail:w")},
         lambda ns: ns.redis.ttl(ns.key("worker:v")) > 0 < ns.redis.ttl(ns.key("mail:w")),
     ),
+    "a question and an answer that would stay": Damage(
+        lambda ns: (ns.redis.rpush(ns.key("asks:w"), "1"), ns.redis.rpush(ns.key("answer:x"), "1")),
+        {("no-expiry", "asks:w"), ("no-expiry", "answer:x")},
+        lambda ns: ns.redis.ttl(ns.key("asks:w")) > 0 < ns.redis.ttl(ns.key("answer:x")),
+    ),
     "a running job without its slot": Damage(
         remove("holders:K", "slot"),
         {("job-in-no-place", "slot")},
@@ -879,7 +884,7 @@ NAMES = [
     *(f"job:{jid}" for jid in ("waiting", "running", "released", "later", "child", "failing", "completed", "parent")),
     *(f"queue:q:{place}" for place in ("waiting", "front", "running", "scheduled", "depends")),
     "queue:r:recurring", "recur:again", "recurdata:again", "recurtags:again", "failed", "failed:g", "complete",
-    "groups", "bell:q", "bell:r", "mail:w",
+    "groups", "bell:q", "bell:r", "mail:w", "asks:w", "answer:x",
     "tags", "tag:red", "tags:waiting", "tags:running", "held:w", "dependents:parent", "dependencies:child", "tracked",
     "data:child", "data:running", "queues", "seq", "token", "days", "histograms", "phantoms", "history:failing",
     "workers", "config", "announced", "worker:v", "failed-dropped",

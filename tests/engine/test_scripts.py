@@ -103,11 +103,11 @@ def test_lines_fit_the_page(path):
 def test_what_must_get_in_when_redis_is_full_says_so_and_what_only_looks_says_that():
     flags = {script.name: script.text.split("\n")[0] for script in scripts.ALL}
     assert {name for name, line in flags.items() if line == "#!lua"} == {
-        "put", "log", "recur", "limit", "lane", "serve", "await",
+        "put", "log", "recur", "limit", "lane", "serve", "await", "ask", "answer",
     }  # fmt: skip
     assert {s.name for s in scripts.ALL if s.reads_only} == {
         "job", "failed", "counts", "timing", "names", "list", "peek", "tagged", "tags", "tracked", "workers", "worker",
-        "stats", "recurring", "settings", "limits", "lanes", "wish",
+        "stats", "recurring", "settings", "limits", "lanes", "wish", "asks",
     }  # fmt: skip
 
 
@@ -308,6 +308,7 @@ def fill_special(server: Any, namespace: str) -> dict[str, LeaseRecord]:
     server.redis.zadd(f"{prefix}expiring", {"ghost-expiring": 0})
     run(commands.settle("w", [], number=1, now=time[0]))
     run(commands.serve("w", ["s"], now=time[0]))
+    run(commands.ask("first", "w", "stacks", now=time[0]))
     client.close()
     return {one.jid: one for one in held}
 
@@ -589,6 +590,10 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "await: once more": lambda _: commands.wait_for("awaited-0", now=NOW),
     "serve": lambda _: commands.serve("w", ["q", "s"], "round-robin", now=NOW),
     "wish": lambda _: looks.wish("w"),
+    "ask": lambda _: commands.ask("second", ["w"], "stacks", {"n": 1}, now=NOW),
+    "ask: all": lambda _: commands.ask("second", None, "stacks", now=NOW),
+    "asks": lambda _: looks.asks("w", now=NOW),
+    "answer": lambda _: commands.answer("w", "first", {"children": []}, now=NOW),
 }  # fmt: skip
 SCENES |= SPECIAL_SCENES
 READING = {script.name for script in scripts.ALL if script.reads_only}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from supervisor.engine.exchange import Changed, Found
-from supervisor.engine.looks import Wish
+from supervisor.engine.exchange import Asked, Changed, Found
+from supervisor.engine.looks import Ask, Wish
 from supervisor.engine.orders import Queues
 from supervisor.engine.serving import Serving
 
@@ -76,14 +76,16 @@ def test_a_wish_without_an_order_keeps_it(plain):
     assert (plain.names, plain.order) == (("y",), "random")
 
 
-@pytest.mark.parametrize("wish", [Wish(0, [], None), Wish(1, ["a", "b"], None), Wish(1, ["a", "b"], "strict")])
+@pytest.mark.parametrize(
+    "wish", [Wish(0, [], None), Wish(1, [], None), Wish(1, ["a", "b"], None), Wish(1, ["a", "b"], "strict")]
+)
 def test_no_wish_or_one_for_what_is_served_changes_nothing(plain, wish):
     assert plain.take_wish(wish) is None
     assert plain.names == ("a", "b")
 
 
 @pytest.mark.parametrize(
-    ("queues", "order"), [([], None), (["!a"], None), (["x"], "sideways"), (["x:0"], "weighted"), ([""], None)]
+    ("queues", "order"), [(["!a"], None), (["x"], "sideways"), (["x:0"], "weighted"), ([""], None)]
 )
 def test_a_wish_that_cannot_be_changes_nothing_and_says_why(plain, queues, order):
     changed = plain.take_wish(Wish(1, queues, order))
@@ -91,6 +93,23 @@ def test_a_wish_that_cannot_be_changes_nothing_and_says_why(plain, queues, order
     assert plain.names == ("a", "b")
     plain.heard_of_wish(1)
     assert not plain.looks_due  # it is not asked for again
+
+
+def test_what_was_asked_is_told_once(plain):
+    one, two = Ask("1", "stacks"), Ask("2", "stacks")
+    assert plain.take_asks([]) is None
+    assert plain.take_asks([one]) == Asked([one])
+    assert plain.take_asks([one, two]) == Asked([two])
+    assert plain.take_asks([one, two]) is None
+
+
+def test_what_was_asked_is_told_again_if_it_still_stands_when_it_should_not(plain):
+    one, two = Ask("1", "stacks"), Ask("2", "stacks")
+    plain.take_asks([one, two])
+    plain.forget_ask(two)
+    assert plain.take_asks([one, two]) == Asked([two])
+    plain.forget_wish()  # under another name
+    assert plain.take_asks([one]) == Asked([one])
 
 
 def test_under_another_name_the_queues_are_the_same_and_the_first_wish_counts(plain):

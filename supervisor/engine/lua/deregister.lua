@@ -25,6 +25,7 @@ end
 place(P .. "workers", worker, false)
 drop(P .. "worker:" .. worker)
 drop(P .. "mail:" .. worker)
+drop(P .. "asks:" .. worker)
 if ARGV[3] ~= "1" then hint(worker, "lost") end
 announce("worker.deregistered", { worker = worker, handed_back = handed_back })
 commit()

@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- wish.lua — which queues somebody wishes that a worker serves.
+-- wish.lua — which queues somebody wishes that a worker serves, and how often it was wished anything.
 --
 -- Called by: looks.wish (supervisor/engine/looks.py)
 -- Holds:     nothing is written
@@ -7,7 +7,7 @@
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   worker
 --
--- Returns   array: number of the wish, 0 = none; order, "" = as it is; the queues.
+-- Returns   array: number of the last wish, 0 = none; order, "" = as it is; the queues, none = as they are.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include keys

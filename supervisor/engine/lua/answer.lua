@@ -1,0 +1,28 @@
+#!lua
+-- answer.lua — answer a question that a worker was asked. It stands no longer then, so that it is answered once.
+--
+-- Called by: commands.answer (supervisor/engine/commands.py)
+-- Holds:     INV-12 an answer that nobody fetches ends by itself
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   now, unix ms; "" = the server's clock
+-- ARGV[2]   worker
+-- ARGV[3]   id of the question
+-- ARGV[4]   JSON, an array of the worker and its answer
+--
+-- Returns   1, or 0 if the question does not stand any more: nothing has changed then.
+-- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
+
+--- @include clock
+--- @include plan
+local asks, id = P .. "asks:" .. ARGV[2], ARGV[3]
+for _, question in ipairs(redis.call("LRANGE", asks, 0, -1)) do
+  local ends, asked = string.match(question, "^(%d+)\n(.-)\n")
+  if asked == id and tonumber(ends) > now then
+    strike(asks, question)
+    push(P .. "answer:" .. id, ARGV[4], 1000, 60000)
+    commit()
+    return 1
+  end
+end
+return 0

@@ -1,0 +1,49 @@
+#!lua
+-- ask.lua — ask running workers for something. The question stands until its worker answers, or its time is over.
+--
+-- Called by: commands.ask (supervisor/engine/commands.py)
+-- Holds:     a hint may be lost, a question is not; INV-12 the 100 newest of each worker, until the last one's time
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   now, unix ms; "" = the server's clock
+-- ARGV[2]   id of the question
+-- ARGV[3]   what is asked for, a word
+-- ARGV[4]   argument as JSON | ""
+-- ARGV[5]   for how long the question stands, in ms
+-- ARGV[6..] workers; none = all that live: that have leased or renewed in the last minute, or hold something
+--
+-- Returns   array of the workers that are asked.
+-- Errors    REFUSED if one of them is not there; WRONGTYPE for a foreign key of ours; nothing has changed then.
+
+--- @include clock
+--- @include events
+local id, what, argument, stands = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local MOST, LIVES = 100, 60000
+local question = string.format("%d\n%s\n%s\n%s", now + stands, id, what, argument)
+local asked = {}
+
+-- False if nobody of this name listens: workers number their exchanges.
+local function ask(worker)
+  local exchange, asks = P .. "worker:" .. worker, P .. "asks:" .. worker
+  local known = redis.call("HMGET", exchange, "number", "wish")
+  if not known[1] then return false end
+  push(asks, question, MOST, math.max(stands, redis.call("PTTL", asks)))
+  set_fields({ exchange, "wish", (tonumber(known[2]) or 0) + 1 })
+  hint(worker, "ask")
+  asked[#asked + 1] = worker
+  return true
+end
+
+for i = 6, #ARGV do
+  if not ask(ARGV[i]) then
+    refuse("REFUSED", "there is no worker " .. ARGV[i] .. " (any more); client.workers() lists those that there are")
+  end
+end
+if #ARGV < 6 then
+  local seen = redis.call("ZREVRANGE", P .. "workers", 0, 999, "WITHSCORES")
+  for i = 1, #seen, 2 do
+    if tonumber(seen[i + 1]) > now - LIVES or redis.call("ZCARD", P .. "held:" .. seen[i]) > 0 then ask(seen[i]) end
+  end
+end
+commit()
+return asked

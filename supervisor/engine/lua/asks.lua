@@ -1,0 +1,21 @@
+#!lua flags=no-writes
+-- asks.lua — what a worker is asked for, and has not answered.
+--
+-- Called by: looks.asks (supervisor/engine/looks.py)
+-- Holds:     nothing is written
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   now, unix ms; "" = the server's clock
+-- ARGV[2]   worker
+--
+-- Returns   array, oldest first, of arrays: id, what is asked for, argument as JSON | "".
+-- Errors    WRONGTYPE for a foreign key of ours.
+
+--- @include clock
+--- @include keys
+local asks = {}
+for _, question in ipairs(redis.call("LRANGE", P .. "asks:" .. ARGV[2], 0, -1)) do
+  local ends, id, what, argument = string.match(question, "^(%d+)\n(.-)\n(.-)\n(.*)$")
+  if ends and tonumber(ends) > now then asks[#asks + 1] = { id, what, argument } end
+end
+return asks

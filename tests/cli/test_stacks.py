@@ -1,0 +1,94 @@
+"""`leasehold stacks`: what supervisors that are asked say of their children; the supervisors are played."""
+
+from contextlib import ExitStack
+
+import pytest
+
+from tests.engine.played import PlayedWorker
+
+FRAMES = '  File "handlers/email.py", line 12 in send\n  File "handlers/email.py", line 30 in _call'
+BUSY = {"child": 1, "pid": 123, "jid": "j1", "klass": "email.send", "running_s": 61.24, "stack": FRAMES}
+IDLE = {"child": 2, "pid": 124, "jid": None, "klass": None, "running_s": None, "stack": ""}
+
+
+@pytest.fixture
+def played(server, namespace):
+    """Supervisors that listen in a thread each, and answer so: played(answer)."""
+    with ExitStack() as stack:
+
+        def start(answer):
+            worker = PlayedWorker(server.url, namespace, lambda _ask: answer)
+            stack.callback(worker.close)
+            return stack.enter_context(worker.listening())
+
+        yield start
+
+
+@pytest.fixture
+def silent(server, namespace):
+    """A supervisor that never looks at what it is asked."""
+    worker = PlayedWorker(server.url, namespace)
+    yield worker.start()
+    worker.close()
+
+
+def test_each_child_is_shown_with_its_job_and_its_frames(shell, played):
+    worker = played({"children": [BUSY, IDLE]})
+    name, busy, *frames, idle, none = shell.good("stacks").splitlines()
+    assert name == f"{worker.name}  2 children"
+    assert busy.startswith("  child 1  pid 123  email.send j1  since 20") and busy.endswith(" (61.2 s)")
+    assert frames == [
+        '    File "handlers/email.py", line 12 in send', '      File "handlers/email.py", line 30 in _call',
+    ]  # fmt: skip
+    assert (idle, none) == ("  child 2  pid 124  idle", "    (no Python frames)")
+    assert [ask.what for ask in worker.asked] == ["stacks"]
+
+
+def test_for_a_program_it_is_json_as_the_supervisors_have_answered(shell, played):
+    one, two = played({"children": [BUSY, IDLE]}), played({"children": []})
+    assert shell.json("stacks") == {one.name: [BUSY, IDLE], two.name: []}
+    assert shell.json("stacks", two.name) == {two.name: []}
+
+
+def test_who_has_not_answered_is_said_beside_the_others_and_the_code_is_1(shell, played, silent):
+    worker = played({"children": [IDLE]})
+    said = shell("stacks", "--timeout", "0.3s")
+    assert (said.code, said.out.splitlines()[0]) == (1, f"{worker.name}  1 child")
+    assert said.err.startswith(f"leasehold: {silent.name} has not answered within 0.3s")
+    assert said.err.count("\n") == 1
+    said = shell("stacks", silent.name, "--timeout", "0.1s", "--json")
+    assert (said.code, said.out) == (1, f'{{"{silent.name}":null}}\n')
+
+
+@pytest.mark.parametrize(
+    ("answer", "about"),
+    [
+        ({"error": "there are no children"}, "cannot say it: there are no children"),
+        ({"kids": []}, "answers what this version does not know, {'kids': []}"),
+        ([1], "answers what this version does not know, [1]"),
+        ({"children": [1]}, "answers what this version does not know"),
+    ],
+)
+def test_an_answer_that_is_none_is_said(shell, played, answer, about):
+    worker = played(answer)
+    assert shell.refused(1, "stacks").startswith(f"{worker.name} {about}")
+
+
+def test_nobody_there_is_said(shell):
+    assert shell.refused(1, "stacks").startswith("no supervisor is running here")
+
+
+def test_a_wrong_name_is_said_with_the_one_that_was_meant(shell, played):
+    name = played({"children": []}).name
+    assert shell.refused(1, "stacks", name + "x") == f"there is no worker {name}x, did you mean {name}?"
+
+
+@pytest.mark.parametrize("timeout", ["soon", "-1s"])
+def test_a_time_that_is_none_is_wrong_use(shell, timeout):
+    assert f"--timeout {timeout!r}" in shell.refused(2, "stacks", f"--timeout={timeout}")
+
+
+def test_what_a_terminal_must_not_be_told_is_not(shell, played):
+    played({"children": [BUSY | {"klass": "\x1b[31mred", "stack": "\x07bell"}]})
+    out = shell.good("stacks")
+    assert "\x1b" not in out and "\x07" not in out

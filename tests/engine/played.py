@@ -1,0 +1,166 @@
+"""A worker that does nothing but listen: a session as a master has it, turned by the test or by a thread of its own."""
+
+import contextlib
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from supervisor.engine.bells import BellRang
+from supervisor.engine.exchange import Asked, Granted, Reply, Wanted
+from supervisor.engine.keys import Namespace
+from supervisor.engine.looks import Ask
+from supervisor.engine.orders import Queues
+from supervisor.engine.session import ConnectionMade, LinkLost, RepliesCame, Session
+
+#: For what should come at once. Long, as a loaded machine is slow.
+SOON_S = 20.0
+
+
+class PlayedWorker:
+    """Listens for mail, and with `answers` answers what it is asked for. `asked`: all that it was, in its order."""
+
+    def __init__(self, url: str, namespace: str, answers: Callable[[Ask], Any] | None = None) -> None:
+        self._events: dict[int, Any] = {}
+        self._poll = select.epoll()
+        self._stop_fd = os.eventfd(0)
+        self._answers = answers
+        self._replies: list[Reply] = []
+        self._lease_due = False
+        self.asked: list[Ask] = []
+        self.exchanges = 0
+        self.session = Session(url, Namespace(namespace), Queues(["q"], "strict"), None, self)
+
+    @property
+    def name(self) -> str:
+        return self.session.worker
+
+    # what a session asks of a master's inbox
+
+    def watch(self, source: Any, event: Any) -> None:
+        self._events[source.fileno()] = event
+        self._poll.register(source, select.EPOLLIN)
+
+    def forget(self, source: Any) -> None:
+        del self._events[source.fileno()]
+        self._poll.unregister(source)
+
+    def want_write(self, source: Any, wanted: bool) -> None:
+        self._poll.modify(source, select.EPOLLIN | (select.EPOLLOUT if wanted else 0))
+
+    # turned by the test
+
+    def start(self) -> "PlayedWorker":
+        """Connects, until there is nothing more to say."""
+        self.session.connect()
+        self.turn_until(lambda: self.session.connected and self.session.idle and not self.session.serving.looks_due)
+        return self
+
+    def turn_until(self, holds: Callable[[], Any], *, listening: bool = False) -> None:
+        """Does what a master's loop does until something holds; `listening`: waits for mail meanwhile."""
+        deadline_at = time.monotonic() + SOON_S
+        while not holds():
+            assert time.monotonic() < deadline_at, "it has not come about in time"
+            self._converse(listening)
+            for fd, _ in self._poll.poll(0.1):
+                self._handle(self._events.get(fd))
+
+    def listen_until_asked(self, count: int = 1) -> None:
+        """Until it was asked for so much in all, and has answered if it does."""
+        self.turn_until(lambda: len(self.asked) >= count and self._is_done, listening=True)
+
+    def lease(self) -> None:
+        """One lease of none, and whatever follows from it."""
+        self._lease_due = True
+        self.turn_until(lambda: not self._lease_due and self._is_done)
+
+    def reply(self, *replies: Reply) -> None:
+        """Answers, and waits until that has got in."""
+        self._replies += replies
+        self.turn_until(lambda: self._is_done)
+
+    @property
+    def _is_done(self) -> bool:
+        return self.session.idle and not self._replies and not self.session.serving.looks_due
+
+    def _converse(self, listening: bool) -> None:
+        if not self.session.idle:
+            return
+        if self._replies or self._lease_due or self.session.serving.looks_due:
+            wanted = Wanted(0, 0) if self._lease_due else None
+            replies, self._replies = self._replies, []
+            self.exchanges += 1
+            self.session.exchange((), (), wanted, None, replies)
+        elif listening and not self.session.bells.waiting:
+            self.session.wait_for_bells(queues=False)
+
+    def _handle(self, event: Any) -> None:
+        match event:
+            case ConnectionMade():
+                self.session.finish_connecting(())
+            case RepliesCame():
+                for answer in self.session.read():
+                    self._take(answer)
+            case BellRang() if self.session.bells.read():
+                if b"ask" in self.session.bells.mail:
+                    self.session.serving.look_for_wish()
+                self.session.bells.mail.clear()
+
+    def _take(self, answer: Any) -> None:
+        match answer:
+            case Asked(asks):
+                self.asked += asks
+                if self._answers is not None:
+                    self._replies += [Reply(ask, self._answers(ask)) for ask in asks]
+            case Granted():
+                self._lease_due = False
+
+    def lose_the_connection(self, replies: Sequence[Reply] = ()) -> None:
+        """Redis is gone, the last it was told of are these answers; and is there again."""
+        self.session._link._socket.shutdown(2)
+        with contextlib.suppress(LinkLost):
+            self.session.exchange((), (), None, None, replies)
+            self.turn_until(lambda: False)
+        self.session.lose()
+        self.start()
+
+    def leave(self) -> None:
+        """As a master that has ended in peace."""
+        if self.session.bells.waiting:
+            self.session.stop_waiting()
+            self.turn_until(lambda: not self.session.bells.waiting)
+        left = threading.Event()
+        self._take = lambda _answer: left.set()  # type: ignore[method-assign]
+        self.session.leave()
+        self.turn_until(left.is_set)
+
+    def close(self) -> None:
+        self.session.close()
+        self._poll.close()
+        os.close(self._stop_fd)
+
+    # turned by a thread of its own
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator["PlayedWorker"]:
+        """It listens, in a thread, for the block."""
+        self.start()
+        self._poll.register(self._stop_fd, select.EPOLLIN)
+        stopped = threading.Event()
+        thread = threading.Thread(target=self._listen, args=(stopped,), daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            stopped.set()
+            os.eventfd_write(self._stop_fd, 1)
+            thread.join(SOON_S)
+            assert not thread.is_alive()
+
+    def _listen(self, stopped: threading.Event) -> None:
+        while not stopped.is_set():
+            self._converse(listening=True)
+            for fd, _ in self._poll.poll(SOON_S):
+                self._handle(self._events.get(fd))
