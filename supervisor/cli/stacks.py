@@ -4,6 +4,7 @@ Must not signal any process: the supervisors are asked by way of Redis, and dump
 """
 
 import argparse
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +91,7 @@ def _show(children: Mapping[str, list[Mapping[str, Any]] | None]) -> None:
 
 def _lines(child: Mapping[str, Any]) -> Iterator[str]:
     yield f"  child {child.get('child')}  pid {child.get('pid')}  {_job_of(child)}"
-    stack = str(child.get("stack") or "").strip()
+    stack = textwrap.dedent(str(child.get("stack") or "")).strip("\n")
     yield from (f"    {line}" for line in (stack or "(no Python frames)").splitlines())
 
 

@@ -241,6 +241,7 @@ class Session:
         if self.serving.asks_for_names(wanted is not None, now_at):
             parts.append(_Part(looks.names(), None, Found))
         if self.serving.asks_for_wish():
+            # In this order: whatever is asked after the second look has a number that the first has not seen.
             parts.append(_Part(looks.wish(self.worker), None, Changed))
             parts.append(_Part(looks.asks(self.worker), None, Asked))
         parts += self._chores(chores)
