@@ -80,6 +80,22 @@ def oom_kills(directory: Path) -> int | None:
     return _field(directory / "memory.oom_control", "oom_kill") if count is None else count
 
 
+def memory_group(proc: Path = PROC, mounted: Path = CGROUPS) -> tuple[Path, bool] | None:
+    """This process's cgroup for memory: its directory, and whether it is one of v2. None: it has none."""
+    for controllers, path in sorted(_memberships(proc), reverse=True):  # where v1 has the memory, v2 does not
+        if not controllers or "memory" in controllers:
+            # In a container the path may be the host's: then the mounted root is the cgroup.
+            places = _upwards(mounted / "memory" if controllers else mounted, path)
+            return next((each for each in (places[0], places[-1]) if each.is_dir()), places[-1]), not controllers
+    return None
+
+
+def is_limited_v1(directory: Path) -> bool:
+    """Whether that cgroup itself has a memory limit (v1); the root never has."""
+    limit = _number(directory / "memory.limit_in_bytes")
+    return limit is not None and limit < _NO_LIMIT_BYTES
+
+
 def _memberships(proc: Path) -> Iterator[tuple[list[str], str]]:
     """The controllers of each hierarchy, none for v2, and the path of this process's cgroup in it."""
     try:

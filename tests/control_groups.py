@@ -1,7 +1,9 @@
 """Control groups to test with: faked trees of files, and a real one where this machine lets us make it."""
 
 import contextlib
+import itertools
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,8 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from supervisor import clock
+
 REAL_V1 = Path("/sys/fs/cgroup/memory")
 MB = 2**20
+
+_numbers = itertools.count(1)
 
 
 def faked(tmp_path: Path, lines: str, files: dict[str, str], total_kb: int | None = None) -> tuple[Path, Path]:
@@ -29,20 +35,36 @@ def faked(tmp_path: Path, lines: str, files: dict[str, str], total_kb: int | Non
 @contextlib.contextmanager
 def real(limit_bytes: int | None = None) -> Iterator[Path]:
     """A cgroup (v1) of our own, with nobody in it. Skips the test where none can be made."""
-    directory = REAL_V1 / f"leasehold-test-{os.getpid()}"
+    directory = REAL_V1 / f"leasehold-test-{os.getpid()}-{next(_numbers)}"
     try:
         directory.mkdir()
-        (directory / "memory.use_hierarchy").write_text("1")
     except OSError as error:
-        with contextlib.suppress(OSError):
-            directory.rmdir()
         pytest.skip(f"needs a memory hierarchy (cgroup v1) that we may write to: {error}")
     try:
         if limit_bytes is not None:
             (directory / "memory.limit_in_bytes").write_text(str(limit_bytes))
         yield directory
     finally:
-        directory.rmdir()  # fails while anything is in it: a test that leaves something is wrong
+        left = _remove(directory)
+    assert left == [], "processes were left in the cgroup, and have been killed"
+
+
+def _remove(directory: Path) -> list[int]:
+    """Removes it with all below it. The processes that were still there: only a test can have put them in."""
+    left = []
+    for file in directory.rglob("cgroup.procs"):
+        for pid in map(int, file.read_text().split()):
+            left.append(pid)
+            os.kill(pid, signal.SIGKILL)
+    for each in sorted((file.parent for file in directory.rglob("cgroup.procs")), reverse=True):
+        deadline_at = clock.monotonic() + 10
+        while True:
+            try:
+                each.rmdir()
+                break
+            except OSError:  # EBUSY: the last process is on its way out
+                assert clock.monotonic() < deadline_at, f"{each} cannot be removed"
+    return left
 
 
 @contextlib.contextmanager
