@@ -1,0 +1,154 @@
+"""Everything is killed, at random and without end, while three supervisors work: what was put comes to an end, once,
+and every death has its reason. TEST_FULL=1: 1,000 kills in 20,000 jobs.
+"""
+
+import itertools
+import os
+import time
+from collections import Counter
+
+import pytest
+from supervised import quantiles
+from watched import FULL
+
+from tests.chaos.accounts import Accounts, Runs, is_reason
+from tests.chaos.killer import Killer
+
+KILLS, JOBS = (1000, 20_000) if FULL else (60, 3000)
+SEED = int(os.environ.get("LEASEHOLD_TEST_SEED", "5"))
+LASTS_S = 1800 if FULL else 150
+#: Of a hundred jobs.
+MIX = {
+    "short": 56,
+    "nap": 12,
+    "leaves_processes": 8,
+    "raises": 8,
+    "asks_again": 4,
+    "fails": 4,
+    "leaves": 4,
+    "goes_on": 4,
+}
+JOBS_PER_CHILD = (1, 0, 5)
+
+
+@pytest.fixture
+def runs(stage):
+    runs = Runs(str(stage.directory / "runs"))
+    yield runs
+    runs.close()
+
+
+def put_all(stage):
+    """The jobs of the mix, one kind after the other, so that all are there at any time."""
+    kinds = [f"chaos.{name}" for name, count in MIX.items() for _ in range(count)]
+    wanted = [{"klass": kinds[n * 37 % 100], "jid": f"j{n}"} for n in range(JOBS)]
+    return [jid for first in range(0, JOBS, 1000) for jid in stage.queue.put_many(wanted[first : first + 1000])]
+
+
+def all_jobs(stage):
+    """Every job that there is, by the lists of those that have ended."""
+    found = {}
+    groups = stage.client.failed()
+    listed = [lambda first: stage.client.completed(first, 1000)]
+    listed += [lambda first, group=group: stage.client.failed(group, first, 1000)[1] for group in groups]
+    for of in listed:
+        first = 0
+        while page := of(first):
+            found.update((job.jid, job) for job in page)
+            first += 1000
+    return found
+
+
+def seconds_to_the_next_run(accounts, runs, jobs):
+    """From the kill of a child whose handler was at work, for its job's first death, to the next run of the job; and
+    from the kernel's report of the death.
+    """
+    began = {}
+    for run in runs.all:
+        began.setdefault(run.jid, []).append(run)
+    killed_at = {one.who: one for one in accounts.killed if one.what == "child"}
+    others = [(one.pool, one.at) for one in accounts.killed if one.what != "child"]
+    found = []
+    for jid, each in began.items():
+        first_death = next((one for one in jobs[jid].history if one["what"] == "died"), None)
+        for run, following in itertools.pairwise(each):
+            killed = killed_at.get(run.who)
+            if killed is None or run.word is not None or first_death is None:
+                continue
+            alone = not any(pool == run.pool and killed.at <= at <= following.at for pool, at in others)
+            if alone and run.attempt == 1 + _ended_before(jobs[jid].history, first_death):
+                found.append((following.at - killed.at, following.at - killed.gone_at))
+    return found
+
+
+def _ended_before(history, entry):
+    return sum(one["what"] in ("died", "retried", "released") for one in history[: history.index(entry)])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(LASTS_S)
+def test_whatever_is_killed_every_job_comes_to_one_end_and_every_death_has_its_reason(stage, runs, measured):
+    stage.config(grace=1)
+    (stage.directory / "locks").mkdir()
+
+    def start(n):
+        return stage.start(
+            processes=3, jobs_per_child=JOBS_PER_CHILD[n], lease_ttl="3s", log_level="info",
+            environment={
+                "CHAOS_LEDGER": runs.path, "CHAOS_LOCKS": str(stage.directory / "locks"),
+                "CHAOS_POOL": str(len(stage.pools) + 1),
+            },
+        )  # fmt: skip
+
+    killer = Killer(stage, start, len(JOBS_PER_CHILD), SEED)
+    for pool in killer.pools:
+        pool.wait_for("master.started")
+    began_at = time.monotonic()
+    put = put_all(stage)
+    every = JOBS * 0.9 / KILLS
+    while len(killer.killed) < KILLS:
+        due = int(every * (len(killer.killed) + 1))
+        assert runs.wait_for(due, 60), f"{len(runs.all)} runs, {killer.counts()} killed\n{stage.last_words()}"
+        if killer.kill() is None:
+            stage.let_time_pass(0.005)
+    killed_after_s = time.monotonic() - began_at
+
+    at_rest = lambda: stage.queue.counts().total == 0  # noqa: E731
+    stage.wait_until_counted(at_rest, 120)
+    took_s = time.monotonic() - began_at
+    assert [pool.drain() for pool in killer.pools] == [0] * len(killer.pools)
+    runs.sync()
+
+    jobs = all_jobs(stage)
+    completed = {jid for jid, job in jobs.items() if job.state == "complete"}
+    failed = {jid for jid, job in jobs.items() if job.state == "failed"}
+    followers = {f"{jid}-{n}" for jid in completed if jobs[jid].klass == "chaos.goes_on" for n in (1, 2)}
+    assert completed | failed == {*put, *followers}
+
+    accounts = Accounts(runs, killer.killed, killer.workers(), {jid: job.history for jid, job in jobs.items()})
+    assert accounts.overlaps() == []
+    wrong = accounts.compare()
+    assert wrong == [], f"{len(wrong)} times:\n" + "\n".join(wrong[:20])
+    for died in stage.find("job.died"):
+        assert is_reason(died["reason"]), died
+        assert died["message"]
+    for jid in failed:
+        group = jobs[jid].failure["group"]
+        assert group == "no-such-customer" or is_reason(group.removeprefix("died:")), jobs[jid].failure
+    said = Counter(event["jid"] for event in stage.find("job.completed"))
+    assert [jid for jid, count in said.items() if count > 1] == []
+    assert stage.client.check() == []
+
+    both = seconds_to_the_next_run(accounts, runs, jobs)
+    measured(
+        f"{killer.counts()} killed in {killed_after_s:.0f} s, {len(put)} jobs put and {len(followers)} followers,"
+        f" {len(completed)} completed and {len(failed)} failed in {took_s:.0f} s, {len(runs.all)} runs"
+    )
+    measured(f"ends that were none of a completion: {dict(sorted(accounts.reasons.items()))}")
+    again_s, reported_s = zip(*both, strict=True)
+    measured(f"SIGKILL to a child at work -> its job runs again: {quantiles(again_s)}")
+    measured(f"the kernel's report of its death -> its job runs again: {quantiles(reported_s)}")
+    assert len(again_s) >= KILLS // 10
+    assert sorted(again_s)[int(len(again_s) * 0.99)] <= 5
+    killer.forget_dead()
+    stage.assert_nothing_left(directories=True)

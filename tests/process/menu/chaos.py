@@ -1,0 +1,124 @@
+"""Handlers that keep an account of their own, which owes nothing to the supervisor: each run writes how it begins and
+how it ends, one line by one write(2).
+
+Each run holds a lock of its job's, and so does what it leaves running: a run that meets another one, or the leftovers
+of one, says so.
+"""
+
+import contextlib
+import fcntl
+import os
+import subprocess
+import time
+
+from supervisor import Fail, Retry, handler
+
+
+def _born():
+    """When this process was forked, in ticks since the boot: with its pid, what tells it from all others."""
+    with open("/proc/self/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[19])
+
+
+def _write(what, job, word):
+    told = (what, job.jid, job.attempt, os.environ["CHAOS_POOL"], os.getpid(), _born(), f"{time.monotonic():.6f}", word)
+    ledger = os.open(os.environ["CHAOS_LEDGER"], os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    try:
+        os.write(ledger, (" ".join(map(str, told)) + "\n").encode())
+    finally:
+        os.close(ledger)
+
+
+class Run:
+    """One run of a job, from its first to its last instant in the handler."""
+
+    def __init__(self, job):
+        self.job = job
+        self.lock = os.open(f"{os.environ['CHAOS_LOCKS']}/{job.jid}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+
+    def __enter__(self):
+        try:
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _write("overlap", self.job, "-")
+        _write("start", self.job, self.job.klass)
+        return self
+
+    def __exit__(self, *_error):
+        os.close(self.lock)
+
+    def end(self, word):
+        _write("end", self.job, word)
+
+
+@handler
+def short(job):
+    with Run(job) as run:
+        run.end("done")
+
+
+@handler
+def nap(job):
+    with Run(job) as run:
+        time.sleep(0.05)
+        run.end("done")
+
+
+@handler
+def leaves_processes(job):
+    """A subprocess, one in a session of its own, and a daemon, all of which hold the job's lock."""
+    with Run(job) as run:
+        for own_session in (False, True):
+            subprocess.Popen(["sleep", "1000"], start_new_session=own_session, pass_fds=[run.lock])
+        if os.fork() == 0:
+            with contextlib.suppress(BaseException):
+                os.setsid()
+                if os.fork() == 0:
+                    time.sleep(1000)
+            os._exit(0)
+        time.sleep(0.01)
+        run.end("done")
+
+
+@handler(backoff=[0.02])
+def raises(job):
+    with Run(job) as run:
+        if job.failures == 0:
+            run.end("raise")
+            raise LookupError("not this time")
+        run.end("done")
+
+
+@handler
+def asks_again(job):
+    with Run(job) as run:
+        if job.failures == 0:
+            run.end("retry")
+            raise Retry(0.02, "once more")
+        run.end("done")
+
+
+@handler
+def fails(job):
+    with Run(job) as run:
+        run.end("fail")
+        raise Fail("no-such-customer", "there is none")
+
+
+@handler
+def leaves(job):
+    """Ends its child in mid-job, once."""
+    with Run(job) as run:
+        if job.deaths == 0:
+            run.end("exit-3")
+            os._exit(3)
+        run.end("done")
+
+
+@handler
+def goes_on(job):
+    """Puts two more with its completion."""
+    with Run(job) as run:
+        for number in (1, 2):
+            job.put("default", "chaos.short", jid=f"{job.jid}-{number}")
+        run.end("done")
