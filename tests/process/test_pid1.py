@@ -1,5 +1,6 @@
 """As a container's first process: it drains on TERM, exits 0, reaps whatever is left to it."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -8,6 +9,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+SWARM = 500
+#: What is left to PID 1 must be reaped by then.
+REAPED_S = 2.0
 
 
 def _refused():
@@ -18,11 +23,14 @@ def _refused():
 
 
 @pytest.fixture
-def inside():
-    """The prefix that makes a command PID 1 of a namespace of its own."""
+def inside(stage, monkeypatch):
+    """The prefix that makes a command PID 1 of a namespace of its own. The pids in its log are none of this machine's:
+    the stage must not remember them, for it ends what it remembers.
+    """
     why = _refused()
     if why is not None:
         pytest.skip(f"this machine gives no PID namespace: {why}")
+    monkeypatch.setattr(stage, "note", lambda _pool, _event: None)
     return ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child=SIGKILL"]
 
 
@@ -33,7 +41,13 @@ def _pid_1(pool):
 
 
 def _zombies(pool):
-    return [p.pid for p in psutil.Process(_pid_1(pool)).children(recursive=True) if p.status() == psutil.STATUS_ZOMBIE]
+    """Each with its parent and name."""
+    found = []
+    for process in psutil.Process(_pid_1(pool)).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.status() == psutil.STATUS_ZOMBIE:
+                found.append(f"{process.pid} {process.name()}, below {process.parent()}")
+    return found
 
 
 def test_as_pid_1_it_drains_on_term_and_exits_0(stage, inside):
@@ -93,3 +107,137 @@ def test_as_pid_1_a_second_master_does_not_mistake_the_pid_of_the_first(stage, i
     for pool in pools:
         os.kill(_pid_1(pool), signal.SIGTERM)
     assert [pool.wait() for pool in pools] == [0, 0]
+
+
+# What jobs and strangers leave to it.
+
+
+def _below(pool):
+    return psutil.Process(_pid_1(pool)).children(recursive=True)
+
+
+def _swarm(pool):
+    """What a swarming job has started, and the zombies of it."""
+    return [process.pid for process in _below(pool) if "chaos.swarm" in " ".join(_cmdline(process))]
+
+
+def _seconds_until(holds, what):
+    """Nobody is told when a stranger's zombie is reaped: look again and again."""
+    began_at = time.monotonic()
+    while not holds():
+        assert time.monotonic() < began_at + 20, what
+        time.sleep(0.01)
+    return time.monotonic() - began_at
+
+
+def _seconds_until_no_zombie(pool):
+    began_at = time.monotonic()
+    while left := _zombies(pool):
+        assert time.monotonic() < began_at + 20, f"{len(left)} zombies: {left[:5]}"
+        time.sleep(0.01)
+    return time.monotonic() - began_at
+
+
+def _drain(pool):
+    os.kill(_pid_1(pool), signal.SIGTERM)
+    return pool.wait()
+
+
+@pytest.mark.parametrize("die", [False, True], ids=["it returns", "it is killed"])
+def test_a_job_that_double_forks_500_processes_leaves_none_and_no_zombie(stage, inside, die, measured):
+    gates = [stage.gate("swarm"), stage.gate("neighbour")]
+    pool = stage.start(prefix=inside, processes=3)
+    pool.wait_for("master.started")
+    neighbour = stage.queue.put("bad.daemons", {"gate": gates[1], "reap": True})
+    stage.wait_until(lambda: len(stage.ledger.left_behind(neighbour)) == 3, "the neighbour's processes")
+    jid = stage.queue.put("chaos.swarm", {"count": SWARM, "gate": gates[0], "die": die}, max_deaths=1)
+    _seconds_until(lambda: len(_swarm(pool)) >= SWARM, "the swarm")
+    spared = {p.pid for p in _below(pool) if "sleep" in _cmdline(p) or "bad.daemons" in " ".join(_cmdline(p))}
+    assert len(spared) == 4  # its child, a daemon, and two programs
+
+    stage.open_gate("swarm")
+    pool.wait_for("job.died" if die else "job.completed", jid=jid)
+    assert _swarm(pool) == [], "an end is not told before everything has ended"
+    measured(f"zombies gone after {1000 * (took_s := _seconds_until_no_zombie(pool)):.0f} ms")
+    assert took_s <= REAPED_S
+    assert spared <= {p.pid for p in _below(pool)}
+    stage.open_gate("neighbour")
+    pool.wait_for("job.completed", jid=neighbour)
+    assert len(stage.ledger.starts(neighbour)) == 1
+    _seconds_until(lambda: not spared & {p.pid for p in _below(pool)}, "the neighbour's processes end with it")
+    assert _drain(pool) == 0
+    assert stage.files() == []
+
+
+def test_unknown_orphans_and_killed_health_checks_are_reaped_without_a_word(stage, inside):
+    pool = stage.start(prefix=inside, processes=1).wait_ready()
+    stage.wait_until_idle(1)
+    said = len(pool.events)
+    enter = ["nsenter", "--target", str(_pid_1(pool)), "--pid", "--mount"]
+    left = "for n in 1 2 3 4 5; do sleep 0.3 & done"
+    for _ in range(5):
+        subprocess.run([*enter, "sh", "-c", left], check=True)
+        checked = subprocess.run([*enter, "timeout", "--signal=KILL", "0.1", "sh", "-c", f"{left}; wait"], check=False)
+        assert checked.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL)
+    strangers = lambda: [p.pid for p in _below(pool) if "sleep" in _cmdline(p)]  # noqa: E731
+    assert len(strangers()) >= 5
+    _seconds_until(lambda: not strangers(), "they end by themselves")
+    assert _seconds_until_no_zombie(pool) <= REAPED_S
+    assert [event for event in pool.events[said:] if event["level"] != "debug"] == []
+    assert pool.said == []
+    stage.wait_until_ended([stage.queue.put("good.noop")])
+    assert _drain(pool) == 0
+
+
+# Who crashes below it.
+
+
+def test_as_pid_1_a_child_that_crashes_is_replaced_and_its_job_runs_again(stage, inside):
+    pool = stage.start(prefix=inside, processes=2).wait_ready()
+    jids = [stage.queue.put(klass, {"times": 1}) for klass in ("bad.kill_self", "bad.segv")]
+    stage.wait_until_ended(jids)
+    assert {said["reason"] for said in pool.find("job.died")} == {"SIGKILL", "SIGSEGV"}
+    assert [(job.state, job.deaths) for job in stage.client.jobs(*jids)] == [("complete", 1)] * 2
+    assert _seconds_until_no_zombie(pool) <= REAPED_S
+    assert _drain(pool) == 0
+    assert stage.files() == []
+    assert stage.keys() == {}
+
+
+def test_as_pid_1_it_survives_its_zygote_and_clears_up_after_it(stage, inside):
+    gate = stage.gate("gate")
+    pool = stage.start(prefix=inside, processes=2).wait_ready()
+    jid = stage.queue.put("bad.daemons", {"gate": gate})
+    stage.wait_until(lambda: len(stage.ledger.left_behind(jid)) == 3, "its processes")
+    first = {p.pid for p in _below(pool)}
+    (zygote,) = (p for p in _below(pool) if "leasehold: zygote" in " ".join(_cmdline(p)))
+    zygote.kill()
+    pool.wait_for("zygote.lost")
+    stage.wait_for_starts(jid, 2)
+    assert not first & {p.pid for p in _below(pool)}, "the second run meets nothing of the first"
+    stage.open_gate(gate)
+    stage.wait_until_ended([jid])
+    job = stage.client.job(jid)
+    assert (job.state, job.interruptions, job.deaths) == ("complete", 1, 0)
+    assert _seconds_until_no_zombie(pool) <= REAPED_S
+    assert _drain(pool) == 0
+    assert stage.files() == []
+    assert stage.keys() == {}
+
+
+@pytest.mark.parametrize(
+    ("flags", "code"),
+    [
+        ({"handlers": "broken"}, 71),
+        ({"processes": "some"}, 78),
+        ({"redis_url": "unix:///nowhere/redis.sock"}, 69),
+    ],
+    ids=["handlers that do not boot", "bad configuration", "no Redis"],
+)
+def test_as_pid_1_its_exit_code_says_what_is_wrong(stage, inside, flags, code):
+    (stage.directory / "broken").mkdir()
+    (stage.directory / "broken" / "__init__.py").write_text("raise RuntimeError('broken for the test')\n")
+    pool = stage.start(prefix=inside, **flags)
+    assert pool.wait(60) == code
+    assert stage.files() == []
+    assert stage.keys() == {}

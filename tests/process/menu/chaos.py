@@ -8,9 +8,11 @@ of one, says so.
 import contextlib
 import fcntl
 import os
+import signal
 import subprocess
 import time
 
+import menu
 from supervisor import Fail, Retry, handler
 
 
@@ -122,3 +124,29 @@ def goes_on(job):
         for number in (1, 2):
             job.put("default", "chaos.short", jid=f"{job.jid}-{number}")
         run.end("done")
+
+
+def _fork():
+    """Also where the machine has no room for another process at the moment."""
+    while True:
+        try:
+            return os.fork()
+        except BlockingIOError:
+            time.sleep(0.01)
+
+
+@handler
+def swarm(job):
+    """Double-forks data["count"] processes, each in a session of its own; waits at a gate. data["die"]: by SIGKILL."""
+    menu.enter(job)
+    for _ in range(job.data["count"]):
+        if _fork() == 0:
+            with contextlib.suppress(BaseException):
+                os.setsid()
+                if _fork() == 0:
+                    os.setsid()
+                    time.sleep(1000)
+            os._exit(0)
+    menu.wait_at(job.data["gate"])
+    if job.data["die"]:
+        os.kill(os.getpid(), signal.SIGKILL)
