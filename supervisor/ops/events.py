@@ -26,7 +26,11 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 #: name -> (level, fields). Said in the order of a worker's life.
 EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "master.started": (
-        "info", ("worker", "pid", "queues", "order", "processes", "processes_reason", "redis", "server"),
+        "info",
+        (
+            "worker", "pid", "queues", "order", "processes", "processes_reason", "memory_budget_mb",
+            "memory_budget_reason", "cells", "redis", "server",
+        ),
     ),
     "queues.changed": ("info", ("queues", "order", "count")),
     "queues.resolved": ("info", ("added", "removed", "count")),

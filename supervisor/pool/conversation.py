@@ -11,6 +11,7 @@ from supervisor import clock
 from supervisor.engine.bells import Door
 from supervisor.engine.commands import GONE, LOST, MOST
 from supervisor.engine.exchange import (
+    Asked,
     Changed,
     Deregistered,
     Due,
@@ -33,6 +34,7 @@ from supervisor.pool import endings, settlements
 from supervisor.pool.dispatcher import Dispatcher
 from supervisor.pool.forks import Forks
 from supervisor.pool.ledger import Ledger
+from supervisor.pool.requests import Requests
 from supervisor.pool.settlements import Tally
 from supervisor.pool.slots import Slots
 from supervisor.pool.upkeep import Upkeep
@@ -45,13 +47,21 @@ _REFUSED_S: Final = 1.0
 
 class Conversation:
     def __init__(
-        self, session: Session, ledger: Ledger, slots: Slots, forks: Forks, dispatcher: Dispatcher, events: Events
+        self,
+        session: Session,
+        ledger: Ledger,
+        slots: Slots,
+        forks: Forks,
+        dispatcher: Dispatcher,
+        requests: Requests,
+        events: Events,
     ) -> None:
         self._session = session
         self._ledger = ledger
         self._slots = slots
         self._forks = forks
         self._dispatcher = dispatcher
+        self._requests = requests
         self._events = events
         self._upkeep = Upkeep(events)
         self.tally = Tally()
@@ -102,6 +112,8 @@ class Conversation:
                     self._on_found(answer)
                 case Changed():
                     self._on_changed(answer)
+                case Asked(asks):
+                    self._requests.on_asked(asks)
                 case Timed():
                     self._renew_at = min(self._renew_at, clock.monotonic() + self._session.ttl_s / 3)
                 case Tidied(swept):
@@ -196,7 +208,7 @@ class Conversation:
         for hint in bells.mail:
             if hint == b"queues":
                 self._session.serving.look_for_queues()
-            elif hint == b"serve":
+            elif hint in (b"serve", b"ask"):
                 self._session.serving.look_for_wish()
             elif hint == b"lost":
                 self._on_hint_of_loss()
@@ -226,11 +238,12 @@ class Conversation:
         renewals = self._due_renewals(now_at)
         chores = self._upkeep.due(now_at) if self._leasing else None
         looks = self._leasing and self._session.serving.looks_due
-        if wanted is not None or renewals or self._ledger.has_ended or chores or looks:
+        if wanted is not None or renewals or self._ledger.has_ended or chores or looks or self._requests.answered:
             if wanted is not None:
                 # A lease of none only passes a bell on: what there is, or when, is asked once a child can take it.
                 self._wanted, self._ask, self._ask_at = wanted, not wanted.count, math.inf
-            self._session.exchange(self._ledger.settle_next(MOST), renewals, wanted, chores)
+            outcomes, replies = self._ledger.settle_next(MOST), self._requests.take_replies()
+            self._session.exchange(outcomes, renewals, wanted, chores, replies)
         elif self._leasing or not self.settled:
             self._wait(now_at)
 

@@ -53,17 +53,17 @@ class Dispatcher:
         ledger: Ledger,
         pace: Pace,
         budget: Budget,
-        kernel_has_killed: Callable[[], bool],
+        kernel_verdict: Callable[[int], str | None],
         events: Events,
     ) -> None:
-        """`kernel_has_killed`: whether the kernel's OOM killer has been at work since it was last asked."""
+        """`kernel_verdict(child)`: memory or oom, where its death by SIGKILL was the kernel's OOM killer's."""
         self._config = config
         self._slots = slots
         self._ledger = ledger
         self._pace = pace
         self._budget = budget
         self._recycling = Recycling(config, slots)
-        self._kernel_has_killed = kernel_has_killed
+        self._kernel_verdict = kernel_verdict
         self._events = events
         self._open = True
         self._hand_back_at = math.inf  # when what is ready, and nobody may have, goes back
@@ -271,18 +271,21 @@ class Dispatcher:
             end = replace(self._end_of(child), why_killed=why, in_words=child.in_words)
             held = child.answered()
             held.run_s = clock.monotonic() - held.started_at
-            held.end = end if reaped is None else self._reported(end, reaped)
+            held.end = end if reaped is None else self._reported(child, end, reaped)
             self._end(held, endings.of_death(held.lease, held.end, held.settings, self._config.max_deaths))
             if reaped is not None:
                 self._slots.count_answer()  # its zygote has survived it
 
-    def _reported(self, end: End, reaped: Reaped) -> End:
-        """With what its zygote has told."""
-        unasked = end.why_killed is None and os.WIFSIGNALED(reaped.status) and os.WTERMSIG(reaped.status) == SIGKILL
-        return replace(
-            end, status=reaped.status, cpu_s=reaped.cpu_s, max_rss_bytes=reaped.max_rss_bytes,
-            oom=unasked and self._kernel_has_killed(),
-        )  # fmt: skip
+    def _reported(self, child: Child, end: End, reaped: Reaped) -> End:
+        """With what its zygote has told, and the kernel."""
+        end = replace(end, status=reaped.status, cpu_s=reaped.cpu_s, max_rss_bytes=reaped.max_rss_bytes)
+        if end.why_killed is not None or not os.WIFSIGNALED(reaped.status) or os.WTERMSIG(reaped.status) != SIGKILL:
+            return end
+        verdict = self._kernel_verdict(child.number)
+        if verdict == "memory":
+            words = "the kernel ended its processes at the wall that we have put around its memory limit"
+            return replace(end, why_killed="memory", in_words=words)
+        return replace(end, oom=verdict == "oom")
 
     # against a child
 

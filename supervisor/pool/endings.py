@@ -55,6 +55,7 @@ class End:
     status: int | None = None
     why_killed: str | None = None  # by us: one of our reasons, or anything in words
     in_words: str | None = None  # what there is to say of that
+    overflowed: bool = False  # a MemoryError under our limit has left the handler
     oom: bool = False  # the kernel's OOM killer was at work in our cgroup
     run_s: float = 0.0
     cpu_s: float | None = None
@@ -68,6 +69,8 @@ class End:
         """In the words of the closed list, where it is a death."""
         if self.why_killed in _REASONS:
             return self.why_killed
+        if self.overflowed:
+            return "memory"
         if self.status is None:
             return "lost"
         return "oom" if self.oom else death_reason(self.status)
@@ -103,8 +106,7 @@ def of_outcome(
     if verb == Verb.INTERRUPTED:
         return _checked(Released(lease, started=True, reason=_cut(trouble.message, _REASON_BYTES)))
     if verb == Verb.OVERFLOWED:
-        overflow = replace(end, why_killed="memory", in_words="a MemoryError: it reached the bound that we set")
-        return of_death(lease, overflow, settings, max_deaths, traceback=trouble.traceback)
+        return of_death(lease, replace(end, overflowed=True), settings, max_deaths, traceback=trouble.traceback)
     details = {"traceback": trouble.traceback, **end.account} if trouble.traceback else end.account
     if verb == Verb.FAILED:
         return _checked(Failed(lease, _group(trouble) or "failed", trouble.message, details))
@@ -231,6 +233,8 @@ def death_sentence(lease: LeaseRecord, end: End) -> str:
         return f"{who} ended with its zygote, which was lost for the third time while this job ran alone"
     if why is not None:
         return f"{who} was killed by us: {end.in_words or why}"
+    if end.overflowed:
+        return f"{lease.klass} ended with a MemoryError: it has reached the bound that we set at twice its memory limit"
     if reason == "lost":
         return f"{who} is gone, and its zygote has not said how it ended"
     if reason == "oom":

@@ -9,6 +9,7 @@ from typing import Final
 from supervisor import cgroups, clock
 from supervisor.config import Config
 from supervisor.pool.budget import Budget
+from supervisor.pool.cells import Cells
 from supervisor.pool.children import Child
 from supervisor.pool.dispatcher import Dispatcher
 from supervisor.pool.ledger import Held
@@ -28,13 +29,20 @@ _LOOK_S: Final = 1.0
 
 class Limits:
     def __init__(
-        self, config: Config, slots: Slots, dispatcher: Dispatcher, budget: Budget, kills: "KernelKills"
+        self,
+        config: Config,
+        slots: Slots,
+        dispatcher: Dispatcher,
+        budget: Budget,
+        kills: "KernelKills",
+        cells: Cells | None,
     ) -> None:
         self._config = config
         self._slots = slots
         self._dispatcher = dispatcher
         self._budget = budget
         self._kills = kills
+        self._cells = cells
 
     def deadline_at(self) -> float:
         return min(map(self._child_deadline_at, self._slots), default=math.inf)
@@ -85,6 +93,8 @@ class Limits:
     def _look(self, child: Child, head: Held, now_at: float) -> None:
         self._kills.look()
         grown_bytes, limit_bytes = child.meter.sample(), head.memory_limit_bytes
+        if self._cells is not None:
+            self._cells.admit(child.number, child.pid, limit_bytes, child.meter.inherited_bytes)
         self._budget.grown(child.number, grown_bytes)
         child.look_at = now_at + child.meter.next_in_s(limit_bytes, self._budget.room_bytes())
         if limit_bytes and grown_bytes > limit_bytes:
@@ -114,10 +124,11 @@ class Limits:
 
 
 class KernelKills:
-    """Whether a death may have been the kernel's OOM killer's: it counts whom it kills, and does not say whom."""
+    """Whether a death was the kernel's OOM killer's: it counts whom it kills, and does not say whom."""
 
-    def __init__(self) -> None:
-        self._kills = cgroups.OomKills()
+    def __init__(self, kills: cgroups.OomKills, cells: Cells | None) -> None:
+        self._kills = kills
+        self._cells = cells
         self._unexplained = 0
         self._at = -math.inf
         self._look_at = 0.0
@@ -135,13 +146,16 @@ class KernelKills:
         if new := self._kills.new():
             self._unexplained, self._at = self._unexplained + new, now_at
 
-    def have_killed(self) -> bool:
-        """Whether it has killed somebody just now whose death was not put down to it yet."""
+    def verdict(self, child: int) -> str | None:
+        """Of a child that has just died by SIGKILL, not by ours: memory, it met the wall of its cell; oom, all of us
+        were short of it; None, it was somebody else.
+        """
         self._count(clock.monotonic())
+        in_its_cell = self._cells is not None and self._cells.oom_kills(child) > 0
         if not self._unexplained:
-            return False
+            return "memory" if in_its_cell else None
         self._unexplained -= 1
-        return True
+        return "memory" if in_its_cell else "oom"
 
 
 def _mb(size_bytes: int) -> str:

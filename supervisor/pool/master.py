@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from setproctitle import setproctitle
 
-from supervisor import clock
+from supervisor import cgroups, clock
 from supervisor.config import Config, Exit, redacted
 from supervisor.engine.bells import BellRang, DoorsMade, DoorSpoke
 from supervisor.engine.keys import Namespace
@@ -25,6 +25,7 @@ from supervisor.engine.session import ConnectionMade, RepliesCame, Session
 from supervisor.ops.events import Events
 from supervisor.pool import environment, kernel
 from supervisor.pool.budget import Budget
+from supervisor.pool.cells import Cells
 from supervisor.pool.children import Child
 from supervisor.pool.conversation import Conversation
 from supervisor.pool.dispatcher import Dispatcher
@@ -34,6 +35,7 @@ from supervisor.pool.inbox import Inbox
 from supervisor.pool.ledger import Ledger
 from supervisor.pool.limits import KernelKills, Limits
 from supervisor.pool.pace import Pace
+from supervisor.pool.requests import Requests
 from supervisor.pool.slots import Slots
 from supervisor.pool.stacks import Seen, Watcher, describe
 from supervisor.pool.states import PHASE_MOVES, Phase, move
@@ -81,17 +83,20 @@ class Master:
         self._ledger = Ledger()
         pace = Pace()
         self._slots = Slots(config.processes, config.jobs_per_child, config.dispatch_ahead_s, pace)
-        budget, kills = Budget(config.memory_budget_bytes), KernelKills()
-        self._dispatcher = Dispatcher(config, self._slots, self._ledger, pace, budget, kills.have_killed, events)
-        self._limits = Limits(config, self._slots, self._dispatcher, budget, kills)
+        kills = cgroups.OomKills()
+        self._cells, self._cells_where = Cells.make()  # after the one, before a zygote is started
+        budget, kernel_kills = Budget(config.memory_budget_bytes), KernelKills(kills, self._cells)
+        self._dispatcher = Dispatcher(config, self._slots, self._ledger, pace, budget, kernel_kills.verdict, events)
+        self._limits = Limits(config, self._slots, self._dispatcher, budget, kernel_kills, self._cells)
         self._watcher = Watcher()
         self._forks = Forks(
             config, self._slots, self._inbox, events, self._workdir, budget, for_handlers,
             self._dispatcher.on_gone, self._on_line,
         )  # fmt: skip
         self._conversation = Conversation(
-            self._session, self._ledger, self._slots, self._forks, self._dispatcher, events
-        )
+            self._session, self._ledger, self._slots, self._forks, self._dispatcher,
+            Requests(self._slots, self._watcher), events,
+        )  # fmt: skip
 
     # the loop
 
@@ -179,6 +184,12 @@ class Master:
         if self._held_back:
             names = ", ".join(sorted(self._held_back))
             self._events.emit("master.warned", message=f"handlers do not get {names}: the value tells the Redis secret")
+        if cgroups.kills_as_group():
+            self._events.emit(
+                "master.warned",
+                message="memory.oom.group is 1: if the kernel's OOM killer ends one process of this container it ends"
+                " all; give jobs a --memory-limit, or the handlers memory=, so that ours comes first",
+            )
         self._forks.start_zygote()
         self._session.connect()
 
@@ -199,7 +210,9 @@ class Master:
         self._events.emit(
             "master.started", worker=self._session.worker, pid=os.getpid(),
             queues=list(config.queue), order=config.order, processes=config.processes,
-            processes_reason=config.processes_reason, redis=redacted(self._url), server=self._session.server,
+            processes_reason=config.processes_reason, memory_budget_mb=config.memory_budget_bytes >> 20 or None,
+            memory_budget_reason=config.memory_budget_reason, cells=self._cells_where, redis=redacted(self._url),
+            server=self._session.server,
         )  # fmt: skip
 
     def _fail_to_start(self, lost: LinkLost) -> None:
@@ -212,6 +225,13 @@ class Master:
     def _on_link_lost(self, lost: LinkLost) -> None:
         retry_in_s = self._session.lose()
         self._events.emit("redis.lost", message=str(lost), retry_in_s=round(retry_in_s, 2))
+
+    def _close_cells(self) -> None:
+        left = self._cells.close() if self._cells is not None else []
+        if left:
+            self._events.emit(
+                "master.warned", message=f"cgroups of ours cannot be removed: {', '.join(map(str, left))}"
+            )
 
     # what people see
 
@@ -319,6 +339,7 @@ class Master:
     def _close(self) -> int:
         self._session.close()
         self._forks.close()
+        self._close_cells()
         tally = self._conversation.tally
         self._events.emit(
             "master.stopped", exit_code=int(self._exit), completed=tally.completed, retried=tally.retried,

@@ -84,7 +84,7 @@ class Meter:
     def __init__(self, pid: int, inherited: Usage = NOTHING) -> None:
         """`inherited` is what the zygote itself has (`of(zygote_pid)`), read once when it is ready."""
         self._pid = pid
-        self._inherited_bytes = inherited.anon_bytes
+        self.inherited_bytes = inherited.anon_bytes  # at most this does not count
         self._inherited_shared_bytes = inherited.shared_bytes
         self._known: dict[int, _Known] = {}
         self._below: dict[int, list[int]] = {}  # of those with many threads, as found last
@@ -106,13 +106,13 @@ class Meter:
             self.sampled_bytes = 0
             return 0
         # Pages once given back are not inherited any more: what comes instead is its own.
-        self._inherited_bytes = min(self._inherited_bytes, usage.anon_bytes)
+        self.inherited_bytes = min(self.inherited_bytes, usage.anon_bytes)
         below = self._children_of(self._pid, usage.threads)
         if below or self._known:
             grown_bytes, shared_bytes = self._sample_below(usage, below)
         else:
             grown_bytes, shared_bytes = 0, usage.shared_bytes
-        grown_bytes += usage.anon_bytes - self._inherited_bytes
+        grown_bytes += usage.anon_bytes - self.inherited_bytes
         self.sampled_bytes = grown_bytes + max(0, shared_bytes - self._inherited_shared_bytes)
         self.peak_bytes = max(self.peak_bytes, self.sampled_bytes)
         return self.sampled_bytes

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from supervisor.cgroups import OomKills
 from supervisor.config import Config
 from supervisor.engine.jobs import LeaseRecord
 from supervisor.ops.events import Events
@@ -204,11 +205,11 @@ class Desk:
         self.ledger = Ledger()
         config = self.config
         self.slots = Slots(config.processes, config.jobs_per_child, config.dispatch_ahead_s, self.pace)
-        self.oom_kills: list[bool] = []  # what the kernel says, each once
-        oom = lambda: bool(self.oom_kills and self.oom_kills.pop())  # noqa: E731
+        self.oom_kills: list[str] = []  # what the kernel says, each once
+        oom = lambda _child: self.oom_kills.pop() if self.oom_kills else None  # noqa: E731
         self.budget = Budget(config.memory_budget_bytes)
         self.dispatcher = Dispatcher(config, self.slots, self.ledger, self.pace, self.budget, oom, self.log)
-        self.limits = Limits(config, self.slots, self.dispatcher, self.budget, KernelKills())
+        self.limits = Limits(config, self.slots, self.dispatcher, self.budget, KernelKills(OomKills(), None), None)
         self.processes: dict[int, Process] = {}
         self.printed: list[tuple[int, int, bytes]] = []
 

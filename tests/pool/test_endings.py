@@ -105,8 +105,8 @@ def test_past_its_time_limit_the_reason_is_timeout_and_not_the_signal():
 def test_past_its_memory_limit_the_reason_is_memory_whoever_has_noticed():
     for outcome in (death_of(9, "memory"), outcome_of(Verb.OVERFLOWED, pack_trouble(Trouble("MemoryError", "m", "T")))):
         assert (type(outcome), outcome.reason) == (Died, "memory")
-        assert "killed by us" in outcome.message
         accepted(outcome)
+    assert "MemoryError" in outcome.message
     assert outcome.details["traceback"] == "T"
 
 
