@@ -44,6 +44,7 @@ COMMANDS = {
     "events": ("events", "follow what happens, as it happens"),
     "check": ("check", "look for inconsistencies, and mend them"),
     "sweep": ("check", "take jobs from workers that are lost, now"),
+    "doctor": ("doctor", "look at everything that run would need, before it does"),
     "demo": ("demo", "see it work: a real pool on a real server, with jobs that crash on purpose"),
 }
 

@@ -22,6 +22,11 @@ examples:
 Durations: 30, 30s, 500ms, 5m, 2h. Every flag is also a variable: --job-timeout 5m is LEASEHOLD_JOB_TIMEOUT=5m.
 Signals: TERM, INT drain; QUIT hands everything back at once."""
 
+NO_SERVER = (
+    "there is no LEASEHOLD_REDIS_URL, and a container's own server would lose its jobs with it;"
+    " set the variable, or ask for it with --redis-url embedded:"
+)
+
 
 def add(subparsers: Subparsers) -> None:
     """Declare the flags: all from the table of settings."""
@@ -35,11 +40,7 @@ def run(args: argparse.Namespace) -> int:
     config = Config.load(flags, os.environ, terminal=sys.stderr.isatty())
     check_queues(config, "--queue" if flags["queue"] or "LEASEHOLD_QUEUE" not in os.environ else "LEASEHOLD_QUEUE")
     if config.redis_url is None and os.getpid() == 1:
-        raise Refusal(
-            "there is no LEASEHOLD_REDIS_URL, and a container's own server would lose its jobs with it;"
-            " set the variable, or ask for it with --redis-url embedded:",
-            Exit.CONFIG,
-        )
+        raise Refusal(NO_SERVER, Exit.CONFIG)
     with server_url(config.redis_url) as url:
         from supervisor.pool import master
 

@@ -1,0 +1,180 @@
+"""What `leasehold doctor` learns of the handlers, in the command's process: from a zygote that it starts and lets go.
+
+Must not import them. Becomes a subreaper, so that nothing that they start outlives it.
+"""
+
+import os
+import re
+import resource
+import select
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from supervisor import clock
+from supervisor.cli.findings import Finding, megabytes, ok, problem, warning
+from supervisor.cli.terminal import counted
+from supervisor.config import Config, Exit
+from supervisor.pool import endings, environment, kernel
+from supervisor.pool.messages import Boot, BootFailed, Ready
+from supervisor.pool.zygotes import Zygote
+
+_CHECK: Final = "handlers"
+#: How long the zygote may take to end, and what it leaves running.
+_END_S: Final = 3.0
+_NAMED: Final = 8
+_LATE: Final = object()
+_PLACE: Final = re.compile(r'^ *File "(.+?)", line (\d+)', re.MULTILINE)
+
+
+def examine(config: Config) -> Iterator[Finding]:
+    """Import the handlers as `run` would, and say what came of it. Takes as long as they do."""
+    for_handlers, held_back = environment.for_handlers(os.environ, config.redis_url or "embedded:")
+    if held_back:
+        names = ", ".join(sorted(held_back))
+        yield warning("environment", f"handlers do not get {names}: the value tells the Redis secret")
+    kernel.become_subreaper()
+    try:
+        base = tempfile.mkdtemp(prefix="leasehold-doctor-", dir=config.workdir)
+    except OSError as error:
+        yield problem(_CHECK, f"not tried: there is no directory to try them in ({error})", Exit.HANDLERS)
+        return
+    try:
+        yield from _boot(config, for_handlers, Path(base, "zygote"))
+    except OSError as error:
+        yield problem(_CHECK, f"no process can be started to import them ({error})", Exit.HANDLERS)
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+
+
+def _boot(config: Config, for_handlers: dict[str, str], workdir: Path) -> Iterator[Finding]:
+    workdir.mkdir()
+    zygote = Zygote(1, _boot_of(config, workdir), for_handlers, clock.monotonic() + config.boot_timeout_s)
+    report: object = _LATE
+    try:
+        report = _report_of(zygote)
+        took_s, size_bytes = clock.monotonic() - zygote.started_at, _size_bytes(zygote.pid)
+    finally:
+        status, left = _end(zygote, 0.0 if report is _LATE else _END_S)
+    match report:
+        case Ready():
+            yield from _about(config, report, took_s, size_bytes)
+        case BootFailed(message, traceback):
+            yield problem(_CHECK, f"{message}{_place_in(traceback)}", Exit.HANDLERS)
+        case _ if report is _LATE:
+            yield problem(
+                _CHECK,
+                f"{config.handlers!r} was not imported within {config.boot_timeout_s:g} s; import less, or raise"
+                " --boot-timeout",
+                Exit.HANDLERS,
+            )
+        case _:
+            yield problem(
+                _CHECK,
+                f"the process that imports {config.handlers!r} ended meanwhile ({endings.death_reason(status)}); look"
+                " for the module that exits or crashes when it is imported",
+                Exit.HANDLERS,
+            )
+    if left:
+        yield warning(
+            _CHECK,
+            f"their import leaves processes running ({left}): they end with the zygote, and no job can rely on them;"
+            " start them in the handler",
+        )
+
+
+def _boot_of(config: Config, workdir: Path) -> Boot:
+    return Boot(
+        handlers=config.handlers,
+        workdir=str(workdir),
+        jobs_per_child=config.jobs_per_child,
+        on_error=config.on_error,
+        memory_limit_bytes=config.memory_limit_bytes,
+        open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+    )
+
+
+def _report_of(zygote: Zygote) -> object:
+    """`Ready` or `BootFailed`; None: it has ended without either; _LATE: it has not ended either."""
+    assert zygote.deadline_at is not None
+    poll = select.poll()
+    poll.register(zygote.control, select.POLLIN)
+    while (left_s := zygote.deadline_at - clock.monotonic()) > 0:
+        if poll.poll(left_s * 1000):
+            for report, fds in zygote.read():
+                for fd in fds:
+                    os.close(fd)
+                return report
+    return _LATE
+
+
+def _size_bytes(pid: int) -> int:
+    try:
+        size: int = psutil.Process(pid).memory_info().rss
+        return size
+    except psutil.Error:  # it has ended, or is none of this user's any more
+        return 0
+
+
+def _end(zygote: Zygote, patience_s: float) -> tuple[int, int]:
+    """Let it go and see that it ends, with all that is left. Answers its wait status, and how many were left."""
+    zygote.let_go()
+    if not _ends({zygote.pid}, patience_s):
+        zygote.kill()
+    status = os.waitpid(zygote.pid, 0)[1]
+    left = 0
+    deadline_at = clock.monotonic() + _END_S
+    while (strangers := kernel.children_of_self() - zygote.strangers) and clock.monotonic() < deadline_at:
+        for pid in strangers:
+            os.kill(pid, signal.SIGKILL)
+        _ends(strangers, deadline_at - clock.monotonic())
+        left += sum(os.waitpid(pid, os.WNOHANG)[0] == pid for pid in strangers)
+    return status, left
+
+
+def _ends(pids: set[int], timeout_s: float) -> bool:
+    """Whether these children of ours end in time."""
+    pidfds = [os.pidfd_open(pid) for pid in pids]
+    try:
+        return kernel.await_ends(pidfds, timeout_s)
+    finally:
+        for pidfd in pidfds:
+            os.close(pidfd)
+
+
+def _about(config: Config, ready: Ready, took_s: float, size_bytes: int) -> Iterator[Finding]:
+    names = sorted(ready.handlers)
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    yield ok(
+        _CHECK,
+        f"{counted(len(names), 'handler')} imported in {took_s:.2f} s, {megabytes(size_bytes)}:"
+        f" {', '.join(names[:_NAMED])}{more}",
+    )
+    if took_s > config.boot_timeout_s / 2:
+        yield warning(
+            _CHECK,
+            f"the import took {took_s:.2f} s of the {config.boot_timeout_s:g} s that it may: a busy machine may not"
+            " manage; import less, or raise --boot-timeout",
+        )
+    if ready.threads:
+        yield warning(
+            _CHECK,
+            f"they start threads while they are imported ({', '.join(ready.threads)}): the children do not have them,"
+            " and a lock that one holds at the fork stays locked there; start them in the handler",
+        )
+    if ready.descriptors:
+        yield warning(
+            _CHECK,
+            f"they open files or connections while they are imported ({', '.join(ready.descriptors)}): all children"
+            " share them; open them in the handler, or in an after_fork hook",
+        )
+
+
+def _place_in(traceback: str) -> str:
+    places = _PLACE.findall(traceback)
+    return f" ({places[-1][0]}, line {places[-1][1]})" if places else ""
