@@ -202,9 +202,13 @@ def _persistence(examiner: Examiner, info: Info) -> Iterator[Finding]:
 
 def _connections(examiner: Examiner, info: Info) -> Iterator[Finding]:
     """Whether it takes ours, and keeps them while they wait."""
-    most, now = int(info.get("maxclients", 10_000)), int(info.get("connected_clients", 0))
+    most, now = int(info.get("maxclients", 10_000)), int(info.get("connected_clients", 1)) - 1  # without ours
     if now + _CONNECTIONS > most:
-        yield problem("connections", f"{now} of maxclients {most} are taken, a supervisor opens more: raise maxclients")
+        yield problem(
+            "connections",
+            f"{now} of maxclients {most} are taken, and a supervisor opens more: raise maxclients",
+            Exit.UNREACHABLE,
+        )
     elif now + _CONNECTIONS + MOST_DOORS > most:
         yield warning(
             "connections",

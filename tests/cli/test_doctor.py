@@ -1,0 +1,534 @@
+"""`leasehold doctor`: says what would stand in the way of `run`, ends as that would, and leaves nothing behind."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import redis
+
+from supervisor.cli import doctor_machine, doctor_server, findings
+from supervisor.config import Config
+from supervisor.engine.client import Client
+from tests import servers
+from tests.process.servers import OwnServer
+
+ROOT = Path(__file__).parents[2]
+GOOD = "from supervisor import handler\n@handler\ndef a(job): ...\n"
+CHECKS = [
+    *("configuration", "kernel", "proc", "cgroup", "init", "processes", "files", "memory", "workdir", "redis"),
+    *("permissions", "latency", "clock", "redis-memory", "persistence", "connections", "config", "queues", "workers"),
+    "handlers",
+]
+
+
+class Doctor:
+    """What `leasehold doctor` says and answers, in a directory with a module `work` of handlers."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.temporary = directory / "tmp"
+        self.temporary.mkdir()
+        self.handlers(GOOD)
+
+    def handlers(self, text):
+        (self.directory / "work.py").write_text(text)
+
+    def __call__(self, *words, before=(), **environ):
+        """Answers code and findings. What the doctor has started would hold its output open: none is left."""
+        done = self.plain(*words, "--json", before=before, **environ)
+        assert "Traceback" not in done.stderr and done.stdout.count("\n") == 1, done
+        found = json.loads(done.stdout)
+        assert all(list(each) == ["check", "level", "message"] for each in found)
+        assert {each["level"] for each in found} <= {"ok", "warning", "problem"}
+        return done.returncode, found
+
+    def plain(self, *words, before=(), **environ):
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
+        environ = {"LEASEHOLD_HANDLERS": "work", "LEASEHOLD_PROCESSES": "2", **environ}
+        done = subprocess.run(
+            [*before, sys.executable, "-m", "supervisor", "doctor", *words],
+            env={**clean, "PYTHONPATH": str(ROOT), "TMPDIR": str(self.temporary), **environ},
+            cwd=self.directory, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=50,
+        )  # fmt: skip
+        assert list(self.temporary.iterdir()) == []
+        return done
+
+
+@pytest.fixture
+def doctor(tmp_path):
+    return Doctor(tmp_path)
+
+
+@pytest.fixture
+def own_server():
+    """A server of this test's own, with an append-only file. Its directory has a short name: sockets need that."""
+    with tempfile.TemporaryDirectory(prefix="lh-", dir="/tmp") as directory:
+        server = OwnServer(Path(directory), servers.binary())
+        server.start()
+        yield server
+        server.close()
+
+
+def of(found, level):
+    """The findings of one level, as lines."""
+    return [f"{each['check']}: {each['message']}" for each in found if each["level"] == level]
+
+
+def only(lines):
+    (line,) = lines
+    return line
+
+
+# all of it, as a user runs it
+
+
+def test_when_nothing_is_wrong_it_says_what_is_there_ends_with_0_and_changes_nothing(doctor, own_server):
+    with Client(own_server.url, "lh") as client:
+        client.queue("default").put("work.a")
+    keys = {key: own_server.redis.dump(key) for key in own_server.redis.scan_iter()}
+    code, found = doctor(LEASEHOLD_REDIS_URL=own_server.url, LEASEHOLD_NAMESPACE="lh")
+    assert (code, of(found, "warning"), of(found, "problem")) == (0, [], [])
+    assert [each["check"] for each in found] == CHECKS
+    said = {each["check"]: each["message"] for each in found}
+    assert said["handlers"].startswith("1 handler imported in ") and said["handlers"].endswith(": a")
+    assert said["queues"] == "1 of 1 queue would be served, 1 job waiting"
+    assert {key: own_server.redis.dump(key) for key in own_server.redis.scan_iter()} == keys
+
+
+def test_for_people_it_is_a_line_for_each_finding(doctor, own_server):
+    done = doctor.plain(LEASEHOLD_REDIS_URL=own_server.url)
+    assert done.returncode == 0
+    assert [line.split()[:2] for line in done.stdout.splitlines()] == [["ok", check] for check in CHECKS]
+    assert done.stderr == "leasehold: nothing is wrong\n"
+
+
+def test_all_that_is_wrong_with_the_configuration_is_78_and_nothing_is_started(doctor):
+    code, found = doctor("--processes", "many", "--queue", "a", LEASEHOLD_PROCESES="3", LEASEHOLD_ORDER="any")
+    assert code == 78
+    about = of(found, "problem")
+    assert [line.split(": ")[0] for line in about] == ["configuration"] * 3
+    assert all(any(word in line for line in about) for word in ("--processes", "LEASEHOLD_PROCESES", "LEASEHOLD_ORDER"))
+    assert {each["check"] for each in found} == {"configuration", "kernel", "proc", "cgroup", "init"}
+    assert not (doctor.directory / ".leasehold").exists()
+
+
+def test_queues_that_make_no_sense_are_78(doctor):
+    code, found = doctor("--order", "weighted", "--queue", "a:0")
+    assert code == 78 and "--queue" in only(of(found, "problem"))
+
+
+def test_what_run_warns_of_is_a_warning(doctor, server, namespace):
+    code, found = doctor("--drain-timeout", "60s", LEASEHOLD_REDIS_URL=server.url, LEASEHOLD_NAMESPACE=namespace)
+    assert code == 0
+    assert any(line.startswith("configuration: drain-timeout 60 s") for line in of(found, "warning"))
+
+
+def test_without_a_url_it_is_the_server_of_this_directory(doctor):
+    code, found = doctor()
+    assert (code, of(found, "problem")) == (0, [])
+    assert any("embedded server" in line for line in of(found, "ok"))
+
+
+@pytest.mark.parametrize("url", ["redis://:geheim@127.0.0.1:1/0", "unix://:geheim@/nowhere/s"])
+def test_a_server_that_is_not_there_is_69_and_the_password_is_not_said(doctor, url):
+    code, found = doctor(LEASEHOLD_REDIS_URL=url)
+    assert code == 69
+    said = only(of(found, "problem"))
+    assert said.startswith("redis: cannot reach Redis at ") and "geheim" not in json.dumps(found)
+    assert found[-1]["check"] == "handlers" and found[-1]["level"] == "ok", "they are looked at all the same"
+
+
+def test_of_several_problems_the_code_is_that_which_run_would_end_with(doctor):
+    doctor.handlers("1 / 0\n")
+    code, found = doctor(LEASEHOLD_REDIS_URL="redis://127.0.0.1:1/0")
+    assert code == 69
+    assert [line.split(": ")[0] for line in of(found, "problem")] == ["redis", "handlers"]
+
+
+# handlers
+
+
+@pytest.fixture
+def with_handlers(doctor, server, namespace):
+    """What is said of handlers, and the code."""
+
+    def look(text, *words):
+        doctor.handlers(text)
+        code, found = doctor(*words, LEASEHOLD_REDIS_URL=server.url, LEASEHOLD_NAMESPACE=namespace)
+        return code, [each for each in found if each["check"] == "handlers"]
+
+    return look
+
+
+BROKEN = {
+    "raises": ("import os\n\nraise ValueError('no\\nsuch thing')\n", "ValueError: no such thing (", "work.py, line 3)"),
+    "has none": ("", "no @handler in 'work'"),
+    "no Python": ("def a(:\n", "SyntaxError"),
+    "ends it": ("import os\nos._exit(3)\n", "ended meanwhile (exit-3)"),
+    "crashes": ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n", "ended meanwhile (SIGSEGV)"),
+    "prints, then exits": ("print('x' * 100_000)\nraise SystemExit(2)\n", "SystemExit: 2"),
+}
+
+
+@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN.keys())
+def test_handlers_that_do_not_boot_are_71_and_it_says_why(with_handlers, text):
+    code, found = with_handlers(text[0])
+    assert code == 71
+    assert all(words in only(of(found, "problem")) for words in text[1:])
+
+
+def test_handlers_that_are_not_there_are_71(doctor, server):
+    code, found = doctor("--handlers", "nowhere", LEASEHOLD_REDIS_URL=server.url)
+    assert code == 71 and "there is no module 'nowhere'" in only(of(found, "problem"))
+
+
+def test_handlers_whose_import_hangs_are_71_after_the_boot_timeout_with_all_that_they_have_started(with_handlers):
+    hangs = "import subprocess, time\nsubprocess.Popen(['sleep', '600'], start_new_session=True)\ntime.sleep(600)\n"
+    code, found = with_handlers(hangs, "--boot-timeout", "0.5s")
+    assert code == 71
+    assert "not imported within 0.5 s" in only(of(found, "problem"))
+    assert "processes running (1)" in only(of(found, "warning"))
+
+
+def test_a_process_that_the_import_leaves_running_is_ended_and_a_crash_does_not_save_it(with_handlers):
+    code, found = with_handlers("import os, subprocess\nsubprocess.Popen(['sleep', '600'])\nos.abort()\n")
+    assert code == 71 and "SIGABRT" in only(of(found, "problem"))
+    assert "processes running (1)" in only(of(found, "warning"))
+
+
+def test_threads_that_the_import_starts_are_a_warning(with_handlers):
+    text = f"import threading, time\nthreading.Thread(target=time.sleep, args=[600], name='poller').start()\n{GOOD}"
+    code, found = with_handlers(text)
+    assert code == 0
+    assert any("poller" in line for line in of(found, "warning"))
+
+
+def test_an_import_that_takes_most_of_its_time_is_a_warning(with_handlers):
+    code, found = with_handlers(f"import time\ntime.sleep(3)\n{GOOD}", "--boot-timeout", "5s")
+    assert (code, of(found, "problem")) == (0, [])
+    assert "of the 5 s that it may" in only(of(found, "warning"))
+
+
+def test_variables_that_tell_the_password_are_named(doctor, own_server):
+    own_server.redis.config_set("requirepass", "sesame-open")
+    url = own_server.url.replace("unix://", "unix://:sesame-open@")
+    code, found = doctor(LEASEHOLD_REDIS_URL=url, CACHE_URL=url)
+    assert code == 0 and "sesame" not in json.dumps(found)
+    assert only(of(found, "warning")) == "environment: handlers do not get CACHE_URL: the value tells the Redis secret"
+
+
+# the machine
+
+
+def test_too_few_open_files_for_the_processes_are_a_problem(doctor, server):
+    if not shutil.which("prlimit"):
+        pytest.skip("needs prlimit")
+    code, found = doctor("--processes", "50", before=["prlimit", "--nofile=100:100"], LEASEHOLD_REDIS_URL=server.url)
+    assert code == 1
+    assert only(of(found, "problem")).startswith(
+        "files: at most 100 may be open (the hard limit), and 50 children need"
+    )
+
+
+def test_more_memory_than_there_is_for_all_is_a_warning(doctor, server):
+    words = "--memory-budget", "1G", "--memory-limit", "600M"
+    code, found = doctor(*words, LEASEHOLD_REDIS_URL=server.url)
+    assert code == 0
+    assert any(line.startswith("memory: 2 processes of up to 600 MB") for line in of(found, "warning"))
+
+
+def test_a_call_that_the_kernel_refuses_is_a_problem_by_name(monkeypatch):
+    def refuse():
+        raise PermissionError(1, "Operation not permitted")
+
+    calls = {**doctor_machine._CALLS, "pidfd": refuse, "signalfd": lambda: doctor_machine._in_a_child(refuse)}
+    monkeypatch.setattr(doctor_machine, "_CALLS", calls)
+    (found,) = doctor_machine._kernel()
+    assert found.level == "problem" and "refuses pidfd ([Errno 1]" in found.message
+    assert "signalfd ([Errno 1]" in found.message and "memfd" not in found.message
+
+
+@pytest.fixture
+def in_a_pid_namespace():
+    """The words before a command that make it PID 1, where this user may do that."""
+    words = ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child"]
+    if not shutil.which("unshare") or subprocess.run([*words, "true"], capture_output=True).returncode:
+        pytest.skip("needs unshare and the right to make a PID namespace")
+    return words
+
+
+def test_as_pid_1_without_a_url_it_is_78_as_run_is(doctor, in_a_pid_namespace):
+    code, found = doctor(before=in_a_pid_namespace)
+    assert code == 78 and "--redis-url embedded:" in only(of(found, "problem"))
+    assert any("this is PID 1" in line for line in of(found, "ok"))
+    assert not (doctor.directory / ".leasehold").exists()
+
+
+def test_a_shell_as_pid_1_is_a_warning(doctor, in_a_pid_namespace, server):
+    before = [*in_a_pid_namespace, "sh", "-c", '"$@"; exit $?', "sh"]
+    code, found = doctor(before=before, LEASEHOLD_REDIS_URL=server.url)
+    assert code == 0
+    assert any(line.startswith("init: PID 1 is ") and "exec" in line for line in of(found, "warning"))
+
+
+# the server and the namespace, in this process
+
+
+@pytest.fixture
+def seen():
+    """The findings about a server, and what `run` would end with."""
+
+    def look(url, namespace="lh", **flags):
+        words = {"redis-url": url, "namespace": namespace, **{name.replace("_", "-"): flags[name] for name in flags}}
+        said = list(doctor_server.examine(Config.load(words, {}, terminal=False)))
+        return findings.exit_code(said), [
+            {"check": each.check, "level": each.level, "message": each.message} for each in said
+        ]
+
+    return look
+
+
+@pytest.fixture
+def account(server, namespace):
+    """Makes an account by its rules, and answers the URL with it."""
+
+    def make(rules):
+        words = rules.replace("NS", f"{{{namespace}}}").split()
+        server.redis.execute_command("ACL", "SETUSER", "patient", "reset", "on", ">PASSWORD", *words)
+        return server.url.replace("unix://", "unix://patient:PASSWORD@")
+
+    yield make
+    server.redis.acl_deluser("patient")
+
+
+def test_the_account_of_the_documents_is_enough(seen, account, namespace):
+    text = (ROOT / "deploy/README.md").read_text()
+    line = next(line for line in text.splitlines() if line.startswith("ACL SETUSER leasehold "))
+    rules = line.replace("{leasehold}", "NS").partition(">PASSWORD ")[2]
+    code, found = seen(account(rules), namespace)
+    assert (code, of(found, "problem")) == (0, [])
+    assert "permissions: account patient may do all that Leasehold does" in of(found, "ok")
+
+
+NEEDED = {
+    "-zadd": (1, "patient may not ZADD, which a supervisor needs"),
+    "-blmove -bzpopmin": (1, "patient may not BLMOVE,"),
+    "resetkeys ~other:*": (69, "patient may not use the keys {"),
+    "resetchannels": (1, "patient may not publish on {"),
+    "-evalsha": (69, "evalsha"),
+    "-script": (69, "script|load"),
+}
+
+
+@pytest.mark.parametrize("rules", NEEDED)
+def test_what_the_account_lacks_is_named(seen, account, namespace, rules):
+    code, found = seen(account(f"+@all ~NS:* &NS:* {rules}"), namespace)
+    expected, words = NEEDED[rules]
+    assert code == expected and any(words in line for line in of(found, "problem")), found
+
+
+@pytest.mark.parametrize(("rules", "about"), [("-zscan", "ZSCAN, which some commands"), ("-info", "may not ask INFO")])
+def test_what_only_some_commands_need_is_a_warning(seen, account, namespace, rules, about):
+    code, found = seen(account(f"+@all ~NS:* &NS:* {rules}"), namespace)
+    assert (code, of(found, "problem")) == (0, [])
+    assert any(about in line for line in of(found, "warning"))
+
+
+def test_a_wrong_password_is_69_and_not_said(seen, own_server):
+    own_server.redis.config_set("requirepass", "sesame-open")
+    for url in (own_server.url, own_server.url.replace("unix://", "unix://:geheim@")):
+        code, found = seen(url)
+        assert code == 69 and len(found) == 1 and "geheim" not in found[0]["message"]
+
+
+def test_what_answers_and_is_no_redis_is_69(seen, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer():
+            connection, _address = listener.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        code, found = seen(f"redis://127.0.0.1:{listener.getsockname()[1]}")
+        thread.join(10)
+    assert code == 69 and only(of(found, "problem")).startswith("redis: ")
+
+
+def test_a_server_that_does_not_answer_is_69(seen, own_server, monkeypatch):
+    monkeypatch.setattr("supervisor.engine.examine._TIMEOUT_S", 0.2)
+    own_server.process.send_signal(signal.SIGSTOP)
+    code, found = seen(own_server.url)
+    assert code == 69 and "Timeout" in only(of(found, "problem"))
+
+
+def test_a_server_that_deletes_what_does_not_fit_is_a_problem(seen, own_server):
+    own_server.redis.config_set("maxmemory", "100mb")
+    assert seen(own_server.url)[0] == 0
+    own_server.redis.config_set("maxmemory-policy", "allkeys-lru")
+    code, found = seen(own_server.url)
+    assert code == 1
+    assert only(of(found, "problem")).startswith("redis-memory: maxmemory-policy is allkeys-lru, and maxmemory 100 MB")
+    own_server.redis.config_set("maxmemory", "0")
+    code, found = seen(own_server.url)
+    assert code == 0 and only(of(found, "warning")).startswith("redis-memory: maxmemory-policy is allkeys-lru")
+
+
+def test_a_server_that_is_full_is_a_problem_and_one_that_is_nearly_full_a_warning(seen, own_server):
+    own_server.redis.setrange("large", 50_000_000, "x")  # of no buffer on its way there
+    used = own_server.redis.info("memory")["used_memory"]
+    own_server.redis.config_set("maxmemory", int(used * 1.1))
+    code, found = seen(own_server.url)
+    assert code == 0 and "when it is full" in only(of(found, "warning"))
+    own_server.redis.config_set("maxmemory", 1000)
+    code, found = seen(own_server.url)
+    assert code == 1 and any("it is full" in line for line in of(found, "problem"))
+
+
+def test_what_a_restart_would_lose_is_a_warning(seen, server, namespace, own_server):
+    code, found = seen(server.url, namespace)
+    assert code == 0 and "a restart of the server loses everything" in only(of(found, "warning"))
+    own_server.redis.config_set("appendonly", "no")
+    own_server.redis.config_set("save", "3600 1")
+    own_server.redis.set("a", "b")
+    _, found = seen(own_server.url)
+    assert "after its last snapshot: " in only(of(found, "warning"))
+
+
+def test_a_replica_is_a_problem(seen, own_server):
+    own_server.redis.config_set("masterauth", "")
+    own_server.redis.replicaof("127.0.0.1", "1")
+    code, found = seen(own_server.url)
+    assert code == 1 and any("is a replica" in line for line in of(found, "problem"))
+
+
+def test_connections_that_run_out_or_are_closed_while_idle_are_said(seen, own_server):
+    own_server.redis.config_set("timeout", "20")
+    own_server.redis.config_set("maxclients", "12")
+    code, found = seen(own_server.url)
+    assert code == 0
+    assert [line.split()[0] for line in of(found, "warning")] == ["connections:", "connections:"]
+    own_server.redis.config_set("maxclients", "2")
+    code, found = seen(own_server.url)
+    assert code == 69 and any("raise maxclients" in line for line in of(found, "problem"))
+
+
+@pytest.fixture
+def nodes(tmp_path):
+    """Two nodes of a cluster without slots, on TCP: a cluster has no other sockets."""
+    processes, made = [], []
+    for number in range(2):
+        with socket.create_server(("127.0.0.1", 0)) as free, socket.create_server(("127.0.0.1", 0)) as bus:
+            port, bus_port = free.getsockname()[1], bus.getsockname()[1]
+        (tmp_path / f"node-{number}").mkdir()
+        words = [
+            "--port",
+            str(port),
+            "--cluster-port",
+            str(bus_port),
+            "--bind",
+            "127.0.0.1",
+            "--cluster-enabled",
+            "yes",
+        ]
+        words += ["--dir", str(tmp_path / f"node-{number}"), "--save", ""]
+        processes.append(subprocess.Popen([servers.binary(), *words], stdout=subprocess.DEVNULL))
+        made.append((f"redis://127.0.0.1:{port}", redis.Redis(port=port, protocol=2), bus_port))
+    try:
+        for _url, node, _bus_port in made:
+            until(lambda node=node: node.ping())
+        yield made
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait(10)
+        for _url, node, _bus_port in made:
+            node.close()
+
+
+def said(node, what):
+    return what in node.execute_command("CLUSTER", "INFO").splitlines()
+
+
+def until(asked):
+    deadline_at = time.monotonic() + 20
+    while time.monotonic() < deadline_at:
+        try:
+            if asked():
+                return
+        except redis.ConnectionError:
+            pass
+        time.sleep(0.01)  # no event tells that a server listens, or that nodes have met
+    pytest.fail("the nodes do not answer")
+
+
+def test_a_node_of_a_cluster_must_hold_the_slot_of_the_namespace(seen, nodes):
+    (url, node, bus_port), (other_url, other, _) = nodes
+    code, found = seen(url)
+    assert code == 69 and "refuses what every worker does first" in only(of(found, "problem"))
+    node.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+    other.execute_command("CLUSTER", "MEET", "127.0.0.1", url.rpartition(":")[2], bus_port)
+    for each in (node, other):
+        until(lambda each=each: said(each, b"cluster_slots_ok:16384") and said(each, b"cluster_state:ok"))
+    code, found = seen(url)
+    assert (code, of(found, "problem")) == (0, [])
+    assert any("in one slot, which it holds" in line for line in of(found, "ok"))
+    code, found = seen(other_url)
+    assert code == 69 and f"are at {url.removeprefix('redis://')}; name that node" in only(of(found, "problem"))
+
+
+def test_clocks_that_differ_and_round_trips_that_take_long_are_warnings(seen, own_server, monkeypatch):
+    monkeypatch.setattr("supervisor.clock.unix", lambda: 1_000_000_000.0)
+    monkeypatch.setattr(doctor_server, "_SLOW_S", -1.0)
+    code, found = seen(own_server.url)
+    assert code == 0
+    assert {line.split(":")[0] for line in of(found, "warning")} == {"clock", "latency"}
+
+
+OPTIONS = {
+    "heartbeat": (2, "a lease lasts 2 s"),
+    "max-deaths": (0, "max-deaths is 0"),
+    "max-worker-age": (10, "max-worker-age is 10 s"),
+    "failed-history-count": (0, "are dropped at once"),
+    "paused": (True, "nothing starts, in any queue"),
+}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_options_in_redis_that_do_harm_are_warnings(seen, own_server, option):
+    value, words = OPTIONS[option]
+    with Client(own_server.url, "lh") as client:
+        client.config.set(option, value)
+    code, found = seen(own_server.url)
+    assert code == 0 and words in only(of(found, "warning"))
+
+
+def test_a_lease_as_long_as_a_night_is_a_warning(seen, own_server):
+    code, found = seen(own_server.url, lease_ttl="8h")
+    assert code == 0 and "a lease lasts 28800 s" in only(of(found, "warning"))
+
+
+def test_paused_queues_that_would_be_served_and_lost_workers_are_warnings(seen, own_server):
+    long_ago_unix = time.time() - 100
+    with Client(own_server.url, "lh", clock=lambda: long_ago_unix) as client:
+        for name in ("emails", "images"):
+            client.queue(name).put("k")
+            client.queue(name).pause()
+        client.queue("default").put("k")
+        client.lease("lost-1", ["default"])
+    code, found = seen(own_server.url, queue=["email*", "default"])
+    assert code == 0
+    paused, lost = of(found, "warning")
+    assert paused.startswith("queues: emails: paused") and lost.startswith("workers: 1 lease of lost-1 are over")
+    assert "queues: 2 of 3 queues would be served, 1 job waiting" in of(found, "ok")
