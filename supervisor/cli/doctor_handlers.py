@@ -161,6 +161,7 @@ def _about(config: Config, ready: Ready, took_s: float, size_bytes: int) -> Iter
             f"the import took {took_s:.2f} s of the {config.boot_timeout_s:g} s that it may: a busy machine may not"
             " manage; import less, or raise --boot-timeout",
         )
+    yield from _memory(config, ready, size_bytes)
     if ready.threads:
         yield warning(
             _CHECK,
@@ -172,6 +173,26 @@ def _about(config: Config, ready: Ready, took_s: float, size_bytes: int) -> Iter
             _CHECK,
             f"they open files or connections while they are imported ({', '.join(ready.descriptors)}): all children"
             " share them; open them in the handler, or in an after_fork hook",
+        )
+
+
+def _memory(config: Config, ready: Ready, size_bytes: int) -> Iterator[Finding]:
+    """Whether the budget has room for them."""
+    budget = config.memory_budget_bytes
+    if not budget:
+        return
+    if size_bytes > budget / 2:
+        yield warning(
+            _CHECK,
+            f"their import takes {megabytes(size_bytes)} of the {megabytes(budget)} that all processes together may"
+            " have (--memory-budget): little is left for jobs; import less, or give more",
+        )
+    large = [name for name, settings in ready.handlers.items() if (settings.get("memory_bytes") or 0) > budget]
+    if large:
+        yield warning(
+            _CHECK,
+            f"{', '.join(sorted(large))}: the handler's memory limit is above the {megabytes(budget)} of all processes"
+            " together (--memory-budget), which ends its jobs first; lower the one, or raise the other",
         )
 
 

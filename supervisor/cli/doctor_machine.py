@@ -143,13 +143,22 @@ def _mount_option(where: str, name: str) -> str:
 
 def _control_groups() -> Iterator[Finding]:
     """What limits all our processes together."""
-    limit, quota = cgroups.memory_limit(), cgroups.cpu_quota()
+    limit, quota, killed = cgroups.memory_limit(), cgroups.cpu_quota(), cgroups.OomKills().count()
     words = [
         _layout(),
         f"memory {megabytes(limit)}" if limit else "no memory limit",
         f"{quota:g} CPUs" if quota else "no CPU quota",
     ]
+    if killed:
+        words.append(f"{killed} killed by the kernel for lack of memory since it was made")
     yield ok("cgroup", ", ".join(words))
+    if cgroups.kills_as_group():
+        yield warning(
+            "cgroup",
+            "memory.oom.group is 1: when memory runs out the kernel kills all processes together, the supervisor too,"
+            " and nobody is left to say which job it was; set it to 0 (in Kubernetes: singleProcessOOMKill), and give"
+            " jobs a --memory-limit so that it does not come to that",
+        )
     if quota is not None and quota < 1:
         yield warning(
             "cgroup",

@@ -212,6 +212,14 @@ def test_threads_that_the_import_starts_are_a_warning(with_handlers):
     assert any("poller" in line for line in of(found, "warning"))
 
 
+def test_handlers_that_need_more_memory_than_there_is_are_warnings(with_handlers):
+    text = "from supervisor import handler\n@handler(memory='64M')\ndef a(job): ...\n"
+    code, found = with_handlers(text, "--memory-budget", "16M")
+    assert code == 0
+    size, limit = of(found, "warning")
+    assert "of the 16 MB that all processes together may have" in size and limit.startswith("handlers: a: ")
+
+
 def test_an_import_that_takes_most_of_its_time_is_a_warning(with_handlers):
     code, found = with_handlers(f"import time\ntime.sleep(3)\n{GOOD}", "--boot-timeout", "5s")
     assert (code, of(found, "problem")) == (0, [])
@@ -255,6 +263,16 @@ def test_a_call_that_the_kernel_refuses_is_a_problem_by_name(monkeypatch):
     (found,) = doctor_machine._kernel()
     assert found.level == "problem" and "refuses pidfd ([Errno 1]" in found.message
     assert "signalfd ([Errno 1]" in found.message and "memfd" not in found.message
+
+
+def test_what_the_control_group_does_when_memory_runs_out_is_said(monkeypatch):
+    monkeypatch.setattr("supervisor.cgroups.kills_as_group", lambda: True)
+    monkeypatch.setattr("supervisor.cgroups.OomKills.count", lambda _self: 3)
+    monkeypatch.setattr("supervisor.cgroups.cpu_quota", lambda: 0.5)
+    said, together, slow = doctor_machine._control_groups()
+    assert said.level == "ok" and "0.5 CPUs, 3 killed by the kernel" in said.message
+    assert [each.level for each in (together, slow)] == ["warning", "warning"]
+    assert "memory.oom.group is 1" in together.message and "the CPU quota is 0.5" in slow.message
 
 
 @pytest.fixture
