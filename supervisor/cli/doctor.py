@@ -5,6 +5,7 @@ Owns the order of the checks. Must not import handlers, nor change anything in t
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -41,6 +42,8 @@ def add(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Look at all, and say each finding as it comes. Answers what `run` would end with."""
+    # The stop of a container ends it as Ctrl-C does, and with it all that it has started; PID 1 would not even hear it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     findings = []
     for finding in examine(given(args)):
         findings.append(finding)

@@ -21,7 +21,7 @@ from supervisor.engine.options import Value
 from supervisor.engine.orders import Queues
 
 _PINGS: Final = 20
-_SLOW_S: Final = 0.010
+_SLOW_S: Final = 0.020
 _SKEW_S: Final = 1.0
 _NEARLY_FULL: Final = 0.8
 #: A connection to the server may be silent for as long (deploy/README.md, "Redis").
