@@ -3,6 +3,7 @@
 Must not import them. Becomes a subreaper, so that nothing that they start outlives it.
 """
 
+import contextlib
 import os
 import re
 import resource
@@ -126,12 +127,14 @@ def _end(zygote: Zygote, patience_s: float) -> tuple[int, int]:
     zygote.let_go()
     if not _ends({zygote.pid}, patience_s):
         zygote.kill()
-    status = os.waitpid(zygote.pid, 0)[1]
+        _ends({zygote.pid}, _END_S)
+    status = os.waitpid(zygote.pid, os.WNOHANG)[1]
     left = 0
     deadline_at = clock.monotonic() + _END_S
     while (strangers := kernel.children_of_self() - zygote.strangers) and clock.monotonic() < deadline_at:
         for pid in strangers:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(PermissionError):  # a program that has become another user
+                os.kill(pid, signal.SIGKILL)
         _ends(strangers, deadline_at - clock.monotonic())
         left += sum(os.waitpid(pid, os.WNOHANG)[0] == pid for pid in strangers)
     return status, left

@@ -21,8 +21,8 @@ from supervisor.engine.keys import Namespace
 _TIMEOUT_S: Final = 5.0
 _LOST = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
 
-#: Every command that a script may call, whole: `acl_check_cmd` of one with too few arguments ends a Valkey 9. K is a
-#: key, and C a channel, of the namespace.
+#: Every command that a script may call, whole: `acl_check_cmd` of an EVALSHA with too few arguments crashes the server
+#: (Redis 7.0.15, Valkey 9.1.2). K is a key, and C a channel, of the namespace.
 _IN_SCRIPTS: Final = tuple(
     line.strip()
     for line in """
@@ -158,7 +158,9 @@ class Examiner:
         of_a_worker = sorted({*_OF_A_WORKER, *_called_by(scripts.OF_A_WORKER)})
         of_commands = sorted({*_OF_COMMANDS, *_called_by(scripts.ALL)} - set(of_a_worker))
         calls = [*of_a_worker, *of_commands]
-        words = [[f"{self._namespace.prefix}x" if word in "KC" else word for word in call.split()] for call in calls]
+        words = [
+            [f"{self._namespace.prefix}x" if word in ("K", "C") else word for word in call.split()] for call in calls
+        ]
         sha = self._ask("SCRIPT", "LOAD", _MAY)
         if isinstance(sha, Exception):
             return None
