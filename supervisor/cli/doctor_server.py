@@ -99,8 +99,8 @@ def _permissions(examiner: Examiner) -> Iterator[Finding]:
     if refused.channels:
         yield problem(
             "permissions",
-            f"{account} may not publish on {examiner.keys}, which fails moves of jobs half-way as soon as somebody"
-            f" follows events: allow it &{examiner.keys}",
+            f"{account} may not publish on {examiner.keys}: while somebody follows events, calls are answered by an"
+            f" error although they were carried out; allow it &{examiner.keys}",
         )
     if refused.of_a_worker:
         names = ", ".join(refused.of_a_worker)
