@@ -1,7 +1,7 @@
 """What all tests share: one real server for the whole session, and a namespace of its own for each test."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,27 @@ import redis
 from tests import servers
 
 _numbers = itertools.count(1)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """What `measured` was told, by whichever process ran the test."""
+    reports = [report for of_kind in terminalreporter.stats.values() for report in of_kind]
+    figures = [
+        f"{report.nodeid.rpartition('::')[2]}: {text}"
+        for report in reports
+        for name, text in getattr(report, "user_properties", ())
+        if name == "measured" and report.when == "call"
+    ]
+    if figures:
+        terminalreporter.section("measured")
+        for line in figures:
+            terminalreporter.line(line)
+
+
+@pytest.fixture
+def measured(record_property) -> Callable[[str], None]:
+    """Says a measured figure in the summary of the session."""
+    return lambda text: record_property("measured", text)
 
 
 @dataclass(frozen=True)

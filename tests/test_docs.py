@@ -73,7 +73,7 @@ def rows(page: Path, title: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("title", "extra", "end"), [("Run it", "all", "leasehold demo"), ("Test it", "test", "python -m pytest")]
+    ("title", "extra", "end"), [("Run it", "all", "leasehold demo"), ("Test it", "test", "python -m pytest -n 2")]
 )
 def test_the_first_block_is_one_line_for_a_fresh_clone(title, extra, end):
     first = FENCE.search(section(README, title))

@@ -16,18 +16,9 @@ pytest.register_assert_rewrite("supervised")
 from servers import OwnServer, Proxy  # noqa: E402
 from supervised import Stage  # noqa: E402  found by the line above
 
-_figures: list[str] = []
-
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes more than ten seconds")
-
-
-def pytest_terminal_summary(terminalreporter):
-    if _figures:
-        terminalreporter.section("measured")
-        for line in _figures:
-            terminalreporter.line(line)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -47,12 +38,6 @@ def stage(server, namespace, tmp_path) -> Iterator[Stage]:
             yield stage
         finally:
             stage.close()
-
-
-@pytest.fixture
-def measured(request) -> Callable[[str], None]:
-    """Says a measured figure in the summary of the session."""
-    return lambda text: _figures.append(f"{request.node.name}: {text}")
 
 
 @pytest.fixture
