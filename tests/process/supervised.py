@@ -425,6 +425,19 @@ class Stage:
             return True
         return self.mark.encode() in Path(f"/proc/{pid}/environ").read_bytes()
 
+    def assert_no_zombies(self, within_s: float = 2.0) -> None:
+        """Below the masters that run, once what is just ending has been reaped."""
+        running = [psutil.Process(pool.pid) for pool in self.pools if pool.process.poll() is None]
+
+        def zombies() -> list[psutil.Process]:
+            below = [process for master in running for process in master.children(recursive=True)]
+            return [process for process in below if _status(process) == psutil.STATUS_ZOMBIE]
+
+        deadline_at = time.monotonic() + within_s
+        while left := zombies():
+            assert time.monotonic() < deadline_at, f"zombies: {left}"
+            time.sleep(0.01)  # nobody is told when somebody else's child is reaped
+
     def files(self) -> list[str]:
         """What lies in the place where working directories are made."""
         return sorted(str(path.relative_to(self.directory)) for path in (self.directory / "tmp").rglob("*"))
@@ -523,6 +536,13 @@ def _has(event: dict[str, Any], fields: dict[str, Any]) -> bool:
 def _is_index(key: str) -> bool:
     """Of lanes, or of limits; the jobs themselves lie below a limit, a queue and a lane."""
     return key.endswith((":lanes", ":limits")) or (key.startswith("limited:") and key.count("\n") < 2)
+
+
+def _status(process: psutil.Process) -> str:
+    try:
+        return process.status()
+    except psutil.NoSuchProcess:
+        return psutil.STATUS_DEAD
 
 
 def _describe(process: psutil.Process) -> str:
