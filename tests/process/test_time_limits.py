@@ -1,0 +1,199 @@
+"""A job past its time: told of it first, then killed with all that is below it, whatever it does.
+
+TEST_FULL=1: the long job takes a minute.
+"""
+
+import pytest
+from supervised import await_ends
+from watched import FULL
+
+#: How much later than it should something may happen on a machine that is loaded.
+LATE_S = 1.5
+BURN_S = 60.0 if FULL else 8.0
+
+ONE = pytest.mark.parametrize("jobs_per_child", [1, 0])
+
+
+def finish(stage, *pools):
+    stage.assert_no_zombies()
+    assert [pool.drain() for pool in pools] == [0] * len(pools)
+    stage.assert_nothing_left()
+
+
+@ONE
+def test_a_handler_that_is_told_of_its_limit_may_clean_up_and_complete(stage, measured, jobs_per_child):
+    pool = stage.start(jobs_per_child=jobs_per_child).wait_ready()
+    gate = stage.gate("gate")
+    jids = [stage.queue.put(klass, gate, timeout=1.0) for klass in ("timed.clean_up", "timed.clean_up_later")]
+    after = stage.queue.put("good.noop", timeout=1.0)
+    stage.wait_until_ended([*jids, after])
+    for job in stage.client.jobs(*jids):
+        assert (job.state, job.failures, job.deaths) == ("complete", 0, 0)
+        measured(f"a limit of 1 s is near: {job.klass} told after {job.result:.3f} s")
+        assert 0.85 <= job.result <= 0.9 + LATE_S
+    assert [event["line"] for event in pool.find("job.printed", jid=jids[0])] == [
+        "cleaning up: the time limit of 1 s is near"
+    ]
+    assert not pool.find("child.killed")
+    finish(stage, pool)
+
+
+@pytest.mark.parametrize("repeat", range(5))
+def test_a_handler_is_told_of_its_limit_however_long_the_writing_of_its_stacks_takes(stage, repeat):
+    """What blocks is begun again by the kernel when the stacks have been written: the word must not be lost there."""
+    pool = stage.start(processes=1).wait_ready()
+    jid = stage.queue.put("timed.clean_up_among_threads", stage.gate("gate"), timeout=3.0, max_deaths=1)
+    stage.wait_until_ended([jid])
+    assert stage.client.job(jid).state == "complete"
+    finish(stage, pool)
+
+
+def test_the_term_grace_is_the_most_time_to_clean_up_in(stage):
+    pool = stage.start(term_grace="0.01s").wait_ready()
+    jid = stage.queue.put("timed.clean_up", stage.gate("gate"), timeout=1.0, max_deaths=1)
+    stage.wait_until_ended([jid])
+    job = stage.client.job(jid)
+    assert job.state == "complete"
+    assert job.result >= 0.95
+    finish(stage, pool)
+
+
+@pytest.mark.parametrize(("klass", "function"), [("good.hold", "wait_at"), ("timed.await_for_ever", "await_for_ever")])
+def test_a_soft_timeout_that_leaves_the_handler_is_a_failure_in_group_timeout_with_its_stack(stage, klass, function):
+    pool = stage.start(on_error="fail").wait_ready()
+    jid = stage.queue.put(klass, stage.gate("gate"), timeout=0.5)
+    event = pool.wait_for("job.failed", jid=jid)
+    job = stage.client.job(jid)
+    assert (job.state, job.failures, job.deaths, job.interruptions) == ("failed", 0, 0, 0)
+    assert stage.client.failed() == {"timeout": 1}
+    assert job.failure["message"] == event["message"]
+    assert "the time limit of 0.5 s is near" in job.failure["message"]
+    assert "SoftTimeout" in job.failure["traceback"]
+    assert job.failure["stack"]
+    if klass == "good.hold":
+        assert f"in {function}" in job.failure["stack"]
+    assert not pool.find("child.killed")
+    finish(stage, pool)
+
+
+def test_a_soft_timeout_spends_a_retry(stage):
+    pool = stage.start().wait_ready()
+    jid = stage.queue.put("timed.half_a_second", stage.gate("gate"), retries=1)
+    stage.wait_until_ended([jid])
+    job = stage.client.job(jid)
+    assert (job.state, job.failures, job.deaths) == ("failed", 2, 0)
+    assert stage.client.failed() == {"timeout": 1}
+    assert [event["group"] for event in pool.find("job.retried", jid=jid)] == ["timeout"]
+    finish(stage, pool)
+
+
+def test_what_a_handler_makes_of_its_soft_timeout_is_what_counts(stage):
+    pool = stage.start(on_error="fail").wait_ready()
+    jid = stage.queue.put("timed.translate", stage.gate("gate"), timeout=0.5)
+    stage.wait_until_ended([jid])
+    assert stage.client.failed() == {"RuntimeError": 1}
+    finish(stage, pool)
+
+
+@ONE
+@pytest.mark.parametrize(
+    ("klass", "data", "stack"),
+    [
+        ("timed.catch_all", None, "in catch_all"),
+        ("timed.receive", None, "in receive"),
+        ("timed.block_the_loop", None, "in block_the_loop"),
+        ("timed.clean_up_too_long", ["gate", "gate"], "in clean_up_too_long"),
+        ("timed.programs", None, ""),
+        ("bad.c_sleep", 1000, ""),
+        ("misbehave.spin_in_c", {}, "in spin_in_c"),
+        ("misbehave.lock_in_c", {}, "in lock_in_c"),
+        ("misbehave.ignore_term", {}, "in ignore_term"),
+    ],
+)
+def test_at_its_limit_a_job_is_killed_with_all_below_it_whatever_it_does(
+    stage, measured, jobs_per_child, klass, data, stack
+):
+    pool = stage.start(processes=1, jobs_per_child=jobs_per_child).wait_ready()
+    stage.gate("gate")
+    jid = stage.queue.put(klass, data, timeout=0.7, max_deaths=1)
+    after = stage.queue.put("good.noop")
+    stage.wait_until_ended([jid, after])
+    assert await_ends(stage.ledger.left_behind(jid), 0.0) == []
+    job = stage.client.job(jid)
+    assert (job.state, job.failures, job.deaths, job.interruptions) == ("failed", 0, 1, 0)
+    assert stage.client.failed() == {"died:timeout": 1}
+    assert "was killed by us: the job passed its time limit of 0.7 s" in job.failure["message"]
+    assert stack in job.failure.get("stack", "")
+    (start,) = stage.ledger.starts(jid)
+    (killed,) = pool.find("child.killed")
+    measured(f"started -> killed at its limit of 0.7 s: {killed['time'] - start.unix:.3f} s")
+    assert 0.65 <= killed["time"] - start.unix <= 0.7 + LATE_S
+    assert stage.client.job(after).state == "complete"
+    finish(stage, pool)
+
+
+def test_the_jobs_own_limit_comes_before_its_handlers_and_that_before_the_flag(stage):
+    pool = stage.start(processes=5, job_timeout="2s", on_error="fail").wait_ready()
+    gate = stage.gate("gate")
+    limits = [
+        ("good.hold", {"timeout": 0.3}, 0.3),
+        ("timed.half_a_second", {"timeout": 1.0}, 1.0),
+        ("timed.half_a_second", {}, 0.5),
+        ("good.hold", {}, 2.0),
+    ]
+    jids = [stage.queue.put(klass, gate, **options) for klass, options, _ in limits]
+    endless = [stage.queue.put("timed.no_limit", gate)]
+    stage.wait_until_ended(jids)
+    for jid, (_, _, limit_s) in zip(jids, limits, strict=True):
+        assert f"limit of {limit_s:g} s" in stage.client.job(jid).failure["message"]
+        (failed,) = pool.find("job.failed", jid=jid)
+        assert 0.85 * limit_s <= failed["run_ms"] / 1000 <= limit_s + LATE_S
+    assert stage.states(endless) == ["running"]
+    stage.open_gate(gate)
+    stage.wait_until_ended(endless)
+    assert stage.states(endless) == ["complete"]
+    finish(stage, pool)
+
+
+@pytest.mark.parametrize(("flag", "own"), [("0", None), ("0.3s", 0)])
+def test_a_limit_of_0_is_none(stage, flag, own):
+    pool = stage.start(job_timeout=flag).wait_ready()
+    gate = stage.gate("gate")
+    jid = stage.queue.put("good.hold", gate, **({} if own is None else {"timeout": own}))
+    stage.wait_for_starts(jid)
+    stage.let_time_pass(0.8)  # a limit would pass
+    stage.open_gate(gate)
+    stage.wait_until_ended([jid])
+    job = stage.client.job(jid)
+    assert (job.state, job.failures, job.deaths) == ("complete", 0, 0)
+    finish(stage, pool)
+
+
+def test_a_limit_counts_from_the_start_of_each_job_of_a_child(stage):
+    """Many jobs of one child, together far longer than the limit, and those sent ahead wait in its socket."""
+    pool = stage.start(processes=1, jobs_per_child=0, job_timeout="0.5s", on_error="fail").wait_ready()
+    jids = stage.queue.put_many([{"klass": "good.nap", "data": 0.002} for _ in range(500)])
+    late = stage.queue.put("good.hold", stage.gate("gate"))
+    stage.wait_until_ended([*jids, late])
+    assert set(stage.states(jids)) == {"complete"}
+    assert stage.client.failed() == {"timeout": 1}
+    assert len({start.pid for start in stage.ledger.starts()}) == 1
+    finish(stage, pool)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(BURN_S + 60)
+def test_a_job_that_never_lets_go_of_the_interpreter_outlives_its_lease_many_times_and_runs_once(stage):
+    stage.config(grace=0.5)
+    pool = stage.start(processes=1, lease_ttl="3s").wait_ready()
+    jid = stage.queue.put("timed.burn_in_c", BURN_S)
+    stage.wait_for_starts(jid)
+    peer = stage.start(processes=1, lease_ttl="3s").wait_ready()  # it would take what is not renewed
+    stage.wait_until_ended([jid], BURN_S + 30)
+    job = stage.client.job(jid)
+    assert (job.state, job.failures, job.deaths, job.interruptions) == ("complete", 0, 0, 0)
+    assert job.result >= 0
+    assert len(stage.ledger.starts(jid)) == 1
+    assert len(stage.find("job.completed", jid=jid)) == 1
+    assert not stage.find("job.stale")
+    finish(stage, pool, peer)
