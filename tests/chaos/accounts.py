@@ -7,7 +7,7 @@ import os
 import re
 import select
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 _PIPE_BYTES = 2**20
@@ -141,7 +141,7 @@ class Runs:
 
 
 class Accounts:
-    """`pools`: worker -> number; `lists`: the histories of all jobs, by jid."""
+    """`pools`: worker -> number; `histories`: of all jobs, by jid."""
 
     def __init__(self, runs, killed, pools, histories):
         self.runs = runs
@@ -151,7 +151,7 @@ class Accounts:
         self.histories = histories
         self.children = {one.who for one in killed if one.what == "child"}
         self.masters = {one.pool for one in killed if one.what == "master"}
-        self.zygotes = {one.pool for one in killed if one.what == "zygote"}
+        self.zygotes = Counter(one.pool for one in killed if one.what == "zygote")
         self.wrong = []
         self.reasons = defaultdict(int)
         self.unseen = 0  # children that died by us with a job in their hands of which its handler had said nothing
@@ -199,14 +199,17 @@ class Accounts:
                 elif run.who not in self.children:
                     return f"nobody has killed {run}"
             case "died", "lost":
-                if pool not in self.masters:
+                # One that has run alone at so many losses of a zygote in a row is taken for their cause.
+                if pool not in self.masters and self.zygotes[pool] < 3:
                     return f"the master of pool {pool} was not killed"
             case "died", "exit-3":
                 return None if run and run.word == "exit-3" else f"{run} has not left"
             case "died", reason:
                 return f"nobody has died of {reason}"
-            case "released", _:
-                return None if pool in self.zygotes else f"no zygote of pool {pool} was killed"
+            case "released", "zygote-lost":
+                return None if self.zygotes[pool] else f"no zygote of pool {pool} was killed"
+            case "released", reason:
+                return f"nobody has interrupted it for {reason!r}"
             case what, _:
                 return None if run and run.word in _WORDS[what] else f"{run} has not ended so"
         if run is not None and run.pool != pool:
