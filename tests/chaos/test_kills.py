@@ -4,6 +4,10 @@ and every death has its reason. TEST_FULL=1: 1,000 kills in 20,000 jobs.
 
 import itertools
 import os
+import select
+import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 
@@ -15,6 +19,7 @@ from tests.chaos.accounts import Accounts, Runs, is_reason
 from tests.chaos.killer import Killer
 
 KILLS, JOBS = (1000, 20_000) if FULL else (60, 3000)
+DEATHS = 300 if FULL else 40
 SEED = int(os.environ.get("LEASEHOLD_TEST_SEED", "5"))
 LASTS_S = 1800 if FULL else 150
 #: Of a hundred jobs.
@@ -34,8 +39,35 @@ JOBS_PER_CHILD = (1, 0, 5)
 @pytest.fixture
 def runs(stage):
     runs = Runs(str(stage.directory / "runs"))
+    (stage.directory / "locks").mkdir()
     yield runs
     runs.close()
+
+
+@pytest.fixture
+def start(stage, runs):
+    """Starts a supervisor whose handlers keep the accounts."""
+
+    def start(**flags):
+        accounts = {
+            "CHAOS_LEDGER": runs.path, "CHAOS_LOCKS": str(stage.directory / "locks"),
+            "CHAOS_POOL": str(len(stage.pools) + 1),
+        }  # fmt: skip
+        return stage.start(environment=accounts, log_level="info", **flags)
+
+    return start
+
+
+@pytest.fixture
+def busy():
+    """Processes that use all the time they get, two for each core."""
+    started = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * len(os.sched_getaffinity(0)))
+    ]
+    yield
+    for process in started:
+        process.kill()
+        process.wait()
 
 
 def put_all(stage):
@@ -87,20 +119,13 @@ def _ended_before(history, entry):
 
 @pytest.mark.slow
 @pytest.mark.timeout(LASTS_S)
-def test_whatever_is_killed_every_job_comes_to_one_end_and_every_death_has_its_reason(stage, runs, measured):
+def test_whatever_is_killed_every_job_comes_to_one_end_and_every_death_has_its_reason(stage, runs, start, measured):
     stage.config(grace=1)
-    (stage.directory / "locks").mkdir()
 
-    def start(n):
-        return stage.start(
-            processes=3, jobs_per_child=JOBS_PER_CHILD[n], lease_ttl="3s", log_level="info",
-            environment={
-                "CHAOS_LEDGER": runs.path, "CHAOS_LOCKS": str(stage.directory / "locks"),
-                "CHAOS_POOL": str(len(stage.pools) + 1),
-            },
-        )  # fmt: skip
+    def start_one(n):
+        return start(processes=3, jobs_per_child=JOBS_PER_CHILD[n], lease_ttl="3s")
 
-    killer = Killer(stage, start, len(JOBS_PER_CHILD), SEED)
+    killer = Killer(stage, start_one, len(JOBS_PER_CHILD), SEED)
     for pool in killer.pools:
         pool.wait_for("master.started")
     began_at = time.monotonic()
@@ -151,3 +176,30 @@ def test_whatever_is_killed_every_job_comes_to_one_end_and_every_death_has_its_r
     assert sorted(again_s)[int(len(again_s) * 0.99)] <= 5
     killer.forget_dead()
     stage.assert_nothing_left(directories=True)
+
+
+@pytest.mark.timeout(120)
+def test_a_killed_childs_job_runs_again_at_once_beside_busy_processes(stage, runs, start, busy, measured):
+    """Fork per job, and nobody has been forked for this one. TEST_FULL=1: 300 deaths."""
+    pool = start(processes=2)
+    pool.wait_for("master.started")
+    killed_s, reported_s = [], []
+    for n in range(DEATHS):
+        stage.queue.put("chaos.waits_for_its_death", jid=f"j{n}")
+        assert runs.wait_for(2 * n + 1, 20)
+        pidfd = os.pidfd_open(runs.all[-1].who.pid)
+        killed_at = time.monotonic()
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        select.select([pidfd], [], [], 10.0)
+        reported_at = time.monotonic()
+        os.close(pidfd)
+        assert runs.wait_for(2 * n + 2, 20)
+        killed_s.append(runs.all[-1].at - killed_at)
+        reported_s.append(runs.all[-1].at - reported_at)
+    assert [(run.jid, run.attempt) for run in runs.all] == [(f"j{n}", m) for n in range(DEATHS) for m in (1, 2)]
+    measured(f"SIGKILL to a child, beside busy processes -> its job runs again: {quantiles(killed_s)}")
+    measured(f"the kernel's report of its death, beside busy processes -> its job runs again: {quantiles(reported_s)}")
+    assert sorted(reported_s)[int(DEATHS * 0.99)] <= 0.5
+    stage.wait_until_ended([run.jid for run in runs.all])
+    assert pool.drain() == 0
+    stage.assert_nothing_left()

@@ -118,6 +118,15 @@ def leaves(job):
 
 
 @handler
+def waits_for_its_death(job):
+    """Until its child has died once."""
+    with Run(job) as run:
+        if job.deaths == 0:
+            time.sleep(600)
+        run.end("done")
+
+
+@handler
 def goes_on(job):
     """Puts two more with its completion."""
     with Run(job) as run:
