@@ -21,6 +21,9 @@ from supervisor.pool.states import CHILD_MOVES, ChildState, move
 #: Unread at one child; a default socket buffer takes this for sure, and beyond it a send would have to wait.
 MAX_SENT: Final = 128
 MAX_SENT_BYTES: Final = 200 * 1024  # as `charge` counts
+#: When the signal for a notice is sent once more; four times so long the next time, up to the last.
+_FIRST_NUDGE_S: Final = 0.01
+_LAST_NUDGE_S: Final = 1.0
 
 
 def charge(packet_bytes: int) -> int:
@@ -48,6 +51,8 @@ class Child:
         self.at_end = False  # it has closed its end of `talk`
         self.overran = False  # its first job runs longer than it was expected to: nothing is sent ahead
         self.warned = False  # its first job has been told that its time limit is near
+        self.nudge_at = math.inf  # when `nudge` is due
+        self._nudge_s = 0.0
         self.asked_at = clock.monotonic()
         self.report_by_at: float | None = None  # it has ended: when its zygote must have said so
         self.why_killed: str | None = None
@@ -177,6 +182,7 @@ class Child:
         self.output.forget(held.lease.token)
         self.served += 1
         self.overran = False
+        self.nudge_at = math.inf
         if self.warned:
             self.warned = False
             self.stacks.clear()
@@ -235,7 +241,17 @@ class Child:
             self.talk.send(messages.pack_notice(Notice(token, reason, message)))
         except (BlockingIOError, BrokenPipeError, ConnectionResetError):
             return  # it reads no notices, or is gone: what comes after the notice ends it
+        self._nudge_s = _FIRST_NUDGE_S
+        self.nudge()
+
+    def nudge(self) -> None:
+        """Signal that there is a notice; at `nudge_at` once more, until the job is answered. Once is not enough where it
+        comes just before a system call of the handler, or while its stacks are written: the kernel then goes on with
+        the call, and Python does not look.
+        """
         self._tell(kernel.NOTICE_SIGNAL)
+        self.nudge_at = clock.monotonic() + self._nudge_s if self._nudge_s <= _LAST_NUDGE_S else math.inf
+        self._nudge_s *= 4
 
     def write_stacks(self) -> None:
         """Have the Python stacks of all its threads written to `stacks`, even in the midst of C code."""

@@ -49,11 +49,11 @@ class Limits:
 
     def _child_deadline_at(self, child: Child) -> float:
         if child.kill_at is not None:
-            return child.kill_at
+            return min(child.kill_at, child.nudge_at)
         head = child.head
         if head is None or child.state is not ChildState.BUSY:
             return math.inf
-        due_at = min(self._limit_at(child, head), child.look_at)
+        due_at = min(self._limit_at(child, head), child.look_at, child.nudge_at)
         return due_at if child.overran else min(due_at, head.started_at + self._config.dispatch_ahead_s)
 
     def _limit_at(self, child: Child, head: Held) -> float:
@@ -69,8 +69,11 @@ class Limits:
             if now_at < self._child_deadline_at(child):
                 continue
             head = child.head
+            if now_at >= child.nudge_at:
+                child.nudge()
             if child.kill_at is not None:
-                self._dispatcher.kill(child, child.why_killed or "it was due", child.in_words)
+                if now_at >= child.kill_at:
+                    self._dispatcher.kill(child, child.why_killed or "it was due", child.in_words)
             elif head is not None:
                 if not child.overran and now_at >= head.started_at + self._config.dispatch_ahead_s:
                     self._dispatcher.on_overrun(child, head)
