@@ -245,7 +245,7 @@ class Child:
         self.nudge()
 
     def nudge(self) -> None:
-        """Signal that there is a notice; at `nudge_at` once more, until the job is answered. Once is not enough where it
+        """Signal that there is a notice; at `nudge_at` once more, until the job is answered. Once is not enough if it
         comes just before a system call of the handler, or while its stacks are written: the kernel then goes on with
         the call, and Python does not look.
         """
