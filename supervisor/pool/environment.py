@@ -1,5 +1,9 @@
-"""What handlers see of the master's environment. Runs in master, before it execs a zygote. Must not change its own."""
+"""What handlers see of the master's environment, and who has started it. Runs in master, before it execs a zygote.
 
+Must not change its own.
+"""
+
+import os
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -8,6 +12,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 _OF_THE_MASTER: Final = ("LEASEHOLD_", "NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_")
 #: A shorter password is looked for as a whole value or inside a URL only: it may be part of any word.
 _LONG_PASSWORD_CHARS: Final = 6
+_SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "busybox"})
 
 
 def for_handlers(environ: Mapping[str, str], redis_url: str) -> tuple[dict[str, str], list[str]]:
@@ -32,3 +37,17 @@ def _tells(value: str, password: str) -> bool:
     if len(password) >= _LONG_PASSWORD_CHARS:
         return password in value or password in unquote(value)
     return value == password or f":{password}@" in unquote(value)
+
+
+def shell_above() -> str | None:
+    """What is wrong where a shell is PID 1 and our parent, as by `sh -c 'leasehold run …'` in a container."""
+    if os.getppid() != 1:
+        return None
+    with open("/proc/1/comm") as comm:
+        shell = comm.read().strip()
+    if shell not in _SHELLS:
+        return None
+    return (
+        f"PID 1 is {shell}, which passes no signal on: a stop of the container kills all jobs without a drain; start"
+        " with `exec leasehold run …`, or without a shell"
+    )

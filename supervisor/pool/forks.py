@@ -7,7 +7,6 @@ decided by `on_gone`.
 import math
 import os
 import shutil
-import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,27 +15,33 @@ from typing import Any, Final
 from supervisor import clock
 from supervisor.config import Config
 from supervisor.ops.events import Events
-from supervisor.pool import endings, kernel, memory
+from supervisor.pool import endings, kernel, leftovers, memory
+from supervisor.pool.breaker import Breaker
 from supervisor.pool.budget import Budget
 from supervisor.pool.children import Child
 from supervisor.pool.inbox import Inbox
 from supervisor.pool.messages import Boot, BootFailed, HandlerSettings, Ready, Reaped, Spawned, SpawnFailed
 from supervisor.pool.slots import Slots
 from supervisor.pool.states import ChildState
-from supervisor.pool.zygotes import Zygote
+from supervisor.pool.suspicion import Suspicion
+from supervisor.pool.zygotes import Zygote, fork_warnings
 
-#: A child that was asked for must be ready by then, or its zygote is retired.
+#: A zygote that was asked for a child must have said something by then, or it is retired.
 _SPAWN_S: Final = 10.0
+#: A retired one whose last child has ended must have exited by then.
+_EXIT_S: Final = 5.0
 #: A child is dead: its zygote must have ended its leftovers and said so by then.
 _REPORT_S: Final = 2.0
-_LONGEST_BACKOFF_S: Final = 10.0
+#: How long a master looks for what the children of a lost zygote, or of one that hangs, have left running.
+_LEFTOVERS_S: Final = 1.0
+#: Between the signal that writes a child's Python stacks and its kill.
+_STACKS_S: Final = 0.2
 #: When what the kernel has refused is tried again.
 _AGAIN_S: Final = 1.0
-#: How long jobs run one at a time after losses in a row, at the most; doubled with each.
-_CAUTION_S: Final = 15.0
-_LONGEST_CAUTION_S: Final = 600.0
-#: From this loss of a zygote on in a row, each while one and the same job ran alone, the job counts a death.
-_SUSPICIOUS_LOSSES: Final = 3
+#: Why a child is killed that does not get ready.
+NOT_READY: Final = "boot"
+_ZYGOTE_LOST: Final = "zygote-lost"
+_READY: Final = frozenset({ChildState.IDLE, ChildState.BUSY, ChildState.LEAVING})
 
 
 # What can become readable.
@@ -90,11 +95,13 @@ class Forks:
         self._started = 0
         self._start_at: float | None = None
         self._spawn_after_at = 0.0
-        self._stillborn = 0  # children in a row that ended before they were ready
-        self._losses = 0  # of zygotes in a row, with no job ended between, or with one that ran at each
-        self._answered = 0  # how many jobs had ended at the last one
-        self._suspects: set[str] = set()  # the jobs that ran at the last one
-        self._alone = ("", 0)  # the job that ran alone at the last losses of a zygote, and how many those were
+        self._proven = False  # there was a zygote that could import the handlers
+        self._barren = Breaker()  # zygotes of which no child got ready
+        self._stillborn = Breaker()  # children that did not get ready, each forked after the last one's end
+        self._stillborn_at = 0.0  # when the last one of them ended
+        self._unready: dict[Child, Zygote] = {}  # children that have not been seen ready
+        self._kill_at: dict[Child, float] = {}  # of them those that are overdue, while they write their stacks
+        self._suspicion = Suspicion(slots)
         self._exits: dict[int, int] = {}  # wait statuses of zygotes, by pid
         self.handlers: dict[str, HandlerSettings] = {}
         self.once: tuple[str, ...] = ()  # those of them whose jobs never start twice
@@ -135,7 +142,7 @@ class Forks:
 
     def _try_again(self, why: str) -> float:
         """Warn of what the kernel refuses; answers when it is tried again."""
-        self._events.emit("master.warned", message=f"{why}; trying again in {_AGAIN_S:g} s")
+        self._warn(f"{why}; trying again in {_AGAIN_S:g} s")
         return clock.monotonic() + _AGAIN_S
 
     def on_zygote_spoke(self, zygote: Zygote) -> None:
@@ -144,37 +151,37 @@ class Forks:
                 case Spawned(number, pid) if fds:
                     self._on_spawned(zygote, number, pid, fds[0])
                 case Spawned():
-                    # No room for its pidfd: a child that we cannot kill must not get a job.
+                    # No room for its pidfd: a child that we cannot kill must not have a job.
                     self._retire(zygote.number, "the descriptor of a child was lost: too many open files")
                     zygote.kill()
                 case Reaped():
                     self._on_reaped(zygote, report)
-                case Ready(handlers, threads, _descriptors):
-                    self._on_ready(zygote, handlers, threads)
-                case SpawnFailed(number, message):
-                    self._on_spawn_failed(number, message)
+                case Ready():
+                    self._on_ready(zygote, report)
+                case SpawnFailed():
+                    self._on_spawn_failed(zygote, report)
                 case BootFailed():
-                    self.boot_failure = report
+                    zygote.failure = report
                 case None:
                     self._on_zygote_lost(zygote)
 
-    def _on_ready(self, zygote: Zygote, handlers: dict[str, dict[str, Any]], threads: list[str]) -> None:
+    def _on_ready(self, zygote: Zygote, said: Ready) -> None:
         boot_s, zygote.ready, zygote.deadline_at = clock.monotonic() - zygote.started_at, True, None
+        self._proven = True
         self._spawn_after_at = 0.0
         zygote.inherited = memory.of(zygote.pid) or memory.NOTHING
         self._budget.stand_on(zygote.inherited)
-        self.handlers = {name: HandlerSettings(**settings) for name, settings in handlers.items()}
+        self.handlers = {name: HandlerSettings(**settings) for name, settings in said.handlers.items()}
         self.once = tuple(name for name, settings in self.handlers.items() if settings.at_most_once)
         self._events.emit(
             "zygote.ready", zygote=zygote.number, pid=zygote.pid, handlers=sorted(self.handlers),
-            boot_ms=round(boot_s * 1000), threads=threads or None,
+            boot_ms=round(boot_s * 1000), threads=said.threads or None, descriptors=said.descriptors or None,
         )  # fmt: skip
-        if threads:
-            self._events.emit(
-                "master.warned",
-                message=f"the handlers start threads while they are imported ({', '.join(threads)}): the children do"
-                " not have them, and a lock that one holds at the fork stays locked there; start them in the handler",
-            )
+        for warning in fork_warnings(said):
+            self._warn(warning)
+
+    def _warn(self, message: str) -> None:
+        self._events.emit("master.warned", message=message)
 
     def _on_zygote_lost(self, zygote: Zygote) -> None:
         """Its end takes its children along. What they ran is interrupted: the cause most likely lies elsewhere."""
@@ -185,31 +192,56 @@ class Forks:
             self._current = None
         status = self._status_of(zygote)
         children = [child for child in self._slots if child.zygote == zygote.number]
-        alone = 0 if zygote.retired else self._suspect(children)
+        lost = zygote.ready and not zygote.retired
+        if lost:
+            self._suspicion.on_loss(children)
         for child in children:
-            child.kill("zygote-lost")
+            self._note_ready(child)
+            child.kill(_ZYGOTE_LOST)
         kernel.await_ends([child.pidfd for child in children if child.pidfd is not None], _REPORT_S)
         self._end_strangers(zygote)
         shutil.rmtree(zygote.workdir, ignore_errors=True)
-        if not zygote.ready:
-            self._on_boot_failed(status)
-            return
-        if not zygote.retired:
+        if lost:
             running = sum(1 for child in children if child.sent)
             reason = endings.death_reason(status)
             self._events.emit("zygote.lost", zygote=zygote.number, status=reason, running=running)
         for child in children:
-            self._bury(child, None, "lost" if alone >= _SUSPICIOUS_LOSSES else "zygote-lost")
+            self._bury(child, None, "lost" if lost and self._suspicion.convicted else _ZYGOTE_LOST)
+        wait_s = self._suspicion.wait_s
+        if not zygote.retired and not zygote.fertile:
+            wait_s = max(wait_s, self._on_barren(zygote, zygote.failure or self._no_use(zygote, status)))
         if self._current is None and self._start_at is None:
-            self._start_at = clock.monotonic() + (_backoff_s(self._losses) if self._losses > 1 else 0.0)
+            self._start_at = clock.monotonic() + wait_s
 
-    def _on_boot_failed(self, status: int) -> None:
-        if self.boot_failure is None:
-            self.boot_failure = BootFailed(
-                f"the process that imports {self._config.handlers!r} ended meanwhile ({endings.death_reason(status)});"
-                " look for the module that exits or crashes when it is imported",
-                "",
-            )
+    def _no_use(self, zygote: Zygote, status: int) -> BootFailed:
+        reason = endings.death_reason(status)
+        if zygote.ready:
+            return BootFailed(f"the process that forks the children ended ({reason}) before any of them was ready", "")
+        return BootFailed(
+            f"the process that imports {self._config.handlers!r} ended meanwhile ({reason});"
+            " look for the module that exits or crashes when it is imported",
+            "",
+        )
+
+    def _on_barren(self, zygote: Zygote, failure: BootFailed) -> float:
+        """No child of it got ready. Answers how long to wait before the next one is started."""
+        if not self._proven:
+            self._give_up(failure)
+            return 0.0
+        wait_s = self._barren.fail()
+        self._events.emit(
+            "zygote.failed", zygote=zygote.number, message=failure.message, traceback=failure.traceback or None
+        )
+        if self._barren.broken:
+            self._give_up(failure)
+        else:
+            times = _times(self._barren.in_a_row)
+            self._warn(f"no child of zygote {zygote.number} was ready{times}; the next one is started in {wait_s:g} s")
+        return wait_s
+
+    def _give_up(self, failure: BootFailed) -> None:
+        """No handler can run: the master is to drain and say why, unless it has another reason by now."""
+        self.boot_failure = self.boot_failure or failure
 
     def _status_of(self, zygote: Zygote) -> int:
         """Its wait status; it may have closed its socket and live on, which ends now."""
@@ -218,32 +250,10 @@ class Forks:
             self._exits[zygote.pid] = os.waitpid(zygote.pid, 0)[1]
         return self._exits.pop(zygote.pid)
 
-    def _suspect(self, children: list[Child]) -> int:
-        """Whether one of the jobs that ran ends zygotes: if losses come in a row, or with the same job again, let jobs
-        run one at a time. Answers as `_count_alone`."""
-        running = {child.head.lease.jid for child in children if child.head is not None}
-        again = self._slots.answered == self._answered or not running.isdisjoint(self._suspects)
-        self._losses = self._losses + 1 if again else 1
-        self._answered, self._suspects = self._slots.answered, running
-        if self._losses > 1:
-            self._slots.beware(clock.monotonic() + min(_LONGEST_CAUTION_S, _CAUTION_S * 2.0 ** min(self._losses, 10)))
-        return self._count_alone([child for child in children if child.sent])
-
-    def _count_alone(self, running: list[Child]) -> int:
-        """How many losses in a row the one running job has seen alone; 0: it was not alone."""
-        head = running[0].head if len(running) == 1 else None
-        if head is None:
-            self._alone = ("", 0)
-        else:
-            jid, losses = self._alone
-            self._alone = (head.lease.jid, losses + 1 if jid == head.lease.jid else 1)
-        return self._alone[1]
-
     def _end_strangers(self, zygote: Zygote) -> None:
         """What the lost zygote's children had started has come to us: it must not meet the next run of their jobs."""
         own = zygote.strangers | {other.pid for other in self._zygotes.values()}
-        for pid in kernel.children_of_self() - own:
-            os.kill(pid, signal.SIGKILL)
+        leftovers.end_strangers(own, clock.monotonic() + _LEFTOVERS_S)
 
     def _retire(self, number: int, reason: str) -> None:
         """It does not answer. Its children may go on; the next ones come from another."""
@@ -253,15 +263,20 @@ class Forks:
         self._events.emit("zygote.retired", zygote=zygote.number, reason=reason)
         zygote.retired = True
         self._current = None
-        self._start_at = clock.monotonic()
+        wait_s = 0.0 if zygote.fertile else self._on_barren(zygote, BootFailed(f"no child was ready: {reason}", ""))
+        self._start_at = clock.monotonic() + wait_s
         for child in self._slots:
             if child.zygote == number and child.pidfd is None:
-                self._forget(child)  # if it is forked after all, it finds its sockets closed and exits
+                if child in self._unready:
+                    self._forget(child)  # if it is forked after all, it finds its sockets closed and exits
+                else:
+                    zygote.kill()  # we could neither see nor bring about this child's end, but by its zygote's
         self._finish_if_done(zygote)
 
     def _finish_if_done(self, zygote: Zygote) -> None:
         if zygote.retired and not any(child.zygote == zygote.number for child in self._slots):
             zygote.finish()
+            zygote.deadline_at = zygote.deadline_at or clock.monotonic() + _EXIT_S
 
     def reap_own_children(self) -> None:
         """On SIGCHLD: zygotes, and whatever orphans are left to us as PID 1 or subreaper."""
@@ -272,8 +287,10 @@ class Forks:
                 return
             if pid == 0:
                 return
-            if any(zygote.pid == pid for zygote in self._zygotes.values()):
-                self._exits[pid] = status
+            for zygote in self._zygotes.values():
+                zygote.strangers.discard(pid)  # the pid may come again, as anybody's
+                if zygote.pid == pid:
+                    self._exits[pid] = status
 
     # children
 
@@ -282,13 +299,18 @@ class Forks:
         zygote = self._current
         if self._closing or zygote is None or not zygote.ready or now_at < self._spawn_after_at:
             return
-        for _ in range(self._slots.missing()):
+        for _ in range(self._wanted()):
             try:
                 self._ask_for_child(zygote)
             except OSError as error:
                 # Our descriptors or the room in its socket are used up. If it is its end, we shall be told.
                 self._spawn_after_at = self._try_again(f"no child can be asked for ({error})")
                 return
+
+    def _wanted(self) -> int:
+        """How many children to ask for now; after one that did not get ready, one at a time."""
+        missing = self._slots.missing()
+        return min(missing, 1 - len(self._unready)) if self._stillborn.in_a_row or self._kill_at else missing
 
     def _ask_for_child(self, zygote: Zygote) -> None:
         child = Child(self._slots.free_number(), zygote.number, self._on_line)
@@ -300,6 +322,7 @@ class Forks:
         finally:
             child.close_theirs()
         self._slots.add(child)
+        self._unready[child] = zygote
         self._inbox.watch(child.talk, ChildSpoke(child))
         self._inbox.watch(child.output.fd, ChildPrinted(child))
 
@@ -312,11 +335,15 @@ class Forks:
         self._inbox.watch(pidfd, ChildEnded(child))
         self._events.emit("child.spawned", child=number, pid=pid)
 
-    def _on_spawn_failed(self, number: int, message: str) -> None:
-        self._spawn_after_at = self._try_again(f"no child can be forked ({message})")
-        child = self._slots.get(number)
-        if child is not None:
-            self._forget(child)
+    def _on_spawn_failed(self, zygote: Zygote, failed: SpawnFailed) -> None:
+        child = self._slots.get(failed.child)
+        if child is None or child.zygote != zygote.number:
+            return
+        if failed.traceback:
+            self._count_stillborn(child, failed.message, failed.traceback)
+        elif clock.monotonic() >= self._spawn_after_at:  # else it has been said of another one just now
+            self._spawn_after_at = self._try_again(f"no child can be forked ({failed.message})")
+        self._forget(child)
 
     def on_ended(self, child: Child) -> None:
         """The kernel says so. Its zygote, which ends what it left running, must say so soon."""
@@ -342,24 +369,43 @@ class Forks:
             self._bury(child, reaped, child.why_killed)
 
     def _bury(self, child: Child, reaped: Reaped | None, why_killed: str | None) -> None:
+        spawning = child.state is ChildState.SPAWNING
         self._on_gone(child, reaped, why_killed)
+        self._note_ready(child, spawning and child.state is not ChildState.SPAWNING)
         child.output.read_to_end()
-        if child.state is ChildState.SPAWNING:
+        if child in self._unready and child.why_killed not in endings.INTERRUPTIONS:
             self._on_stillborn(child, reaped)
-        else:
-            self._stillborn = 0
         self._forget(child)
 
+    def _note_ready(self, child: Child, surely: bool = False) -> None:
+        """What one child could, the next ones can."""
+        if child not in self._unready or not (surely or child.state in _READY or child.sent or child.served):
+            return
+        self._unready.pop(child).fertile = True
+        self._barren.succeed()
+        self._kill_at.pop(child, None)
+        if child.asked_at >= self._stillborn_at:
+            self._stillborn.succeed()
+
     def _on_stillborn(self, child: Child, reaped: Reaped | None) -> None:
-        self._stillborn += 1
-        wait_s = _backoff_s(self._stillborn)
-        self._spawn_after_at = clock.monotonic() + wait_s
         how = endings.death_reason(reaped.status) if reaped else "its end was not reported"
-        self._events.emit(
-            "master.warned",
-            message=f"a child ended before it was ready ({how}), {self._stillborn} in a row; the next one is forked in"
-            f" {wait_s:g} s. It said: {child.output.last_of(0) or 'nothing'}",
-        )
+        if child.why_killed == NOT_READY:
+            how = f"killed by us: it was not ready within {self._config.boot_timeout_s:g} s; see --boot-timeout"
+        said = f"{child.output.last_of(0).rstrip()}\n{child.stacks.read().rstrip()}".strip()
+        self._count_stillborn(child, f"a child ended before it was ready ({how})", said)
+
+    def _count_stillborn(self, child: Child, what: str, said: str) -> None:
+        """`said`: its last words. Those that were asked for together count once, for they have the same cause."""
+        if child.asked_at < self._stillborn_at:
+            return
+        self._stillborn_at = clock.monotonic()
+        wait_s = self._stillborn.fail()
+        self._spawn_after_at = self._stillborn_at + wait_s
+        what += _times(self._stillborn.in_a_row)
+        if self._stillborn.broken:
+            self._give_up(BootFailed(what, said))
+        else:
+            self._warn(f"{what}; the next one is forked in {wait_s:g} s. It said: {said or 'nothing'}")
 
     def _forget(self, child: Child) -> None:
         self._inbox.forget(child.talk)
@@ -367,6 +413,8 @@ class Forks:
         if child.pidfd is not None:
             self._inbox.forget(child.pidfd)
         self._slots.remove(child)
+        self._unready.pop(child, None)
+        self._kill_at.pop(child, None)
         child.close()
         zygote = self._zygotes.get(child.zygote)
         if zygote is not None:
@@ -387,37 +435,61 @@ class Forks:
     def deadline_at(self) -> float:
         deadlines = [math.inf if self._start_at is None or self._closing else self._start_at]
         deadlines += [zygote.deadline_at for zygote in self._zygotes.values() if zygote.deadline_at is not None]
-        for child in self._slots:
-            if child.report_by_at is not None:
-                deadlines.append(child.report_by_at)
-            elif child.state is ChildState.SPAWNING:
-                deadlines.append(child.asked_at + _SPAWN_S)
-        if self.ready and not self._closing and self._slots.missing():
+        deadlines += [self._child_deadline_at(child) for child in self._slots]
+        if self.ready and not self._closing and self._wanted() > 0:
             deadlines.append(self._spawn_after_at)
         return min(deadlines)
+
+    def _child_deadline_at(self, child: Child) -> float:
+        if child.report_by_at is not None:
+            return child.report_by_at
+        if child.state is not ChildState.SPAWNING:
+            return math.inf
+        if child.pidfd is None:
+            return max(child.asked_at, self._zygotes[child.zygote].heard_at) + _SPAWN_S
+        return self._kill_at.get(child, child.asked_at + self._config.boot_timeout_s)
 
     def keep_time(self, now_at: float) -> None:
         if self._start_at is not None and now_at >= self._start_at and not self._closing:
             self.start_zygote()
         for zygote in self._zygotes.values():
             if zygote.deadline_at is not None and now_at >= zygote.deadline_at:
-                self._on_boot_overdue(zygote)
+                self._on_zygote_overdue(zygote)
         for child in self._slots:
-            if child.report_by_at is not None and now_at >= child.report_by_at:
-                self._retire(child.zygote, "it does not report the end of a child")
-                self._bury(child, None, child.why_killed)
-            elif child.state is ChildState.SPAWNING and now_at >= child.asked_at + _SPAWN_S:
-                self._retire(child.zygote, "it does not fork, or a child of it does not get ready")
-                child.kill("it was not ready in time")
+            self._note_ready(child)
+            if now_at >= self._child_deadline_at(child):
+                self._on_child_overdue(child, now_at)
 
-    def _on_boot_overdue(self, zygote: Zygote) -> None:
+    def _on_zygote_overdue(self, zygote: Zygote) -> None:
         zygote.deadline_at = None
-        self.boot_failure = BootFailed(
-            f"{self._config.handlers!r} was not imported within {self._config.boot_timeout_s:g} s;"
-            " import less, or raise --boot-timeout",
-            "",
-        )
+        if not zygote.retired:
+            zygote.failure = BootFailed(
+                f"{self._config.handlers!r} was not imported within {self._config.boot_timeout_s:g} s;"
+                " import less, or raise --boot-timeout",
+                "",
+            )
         zygote.kill()
+
+    def _on_child_overdue(self, child: Child, now_at: float) -> None:
+        if child.report_by_at is not None:
+            self._retire(child.zygote, "it does not report the end of a child")
+            self._end_strangers_below(child)
+            self._bury(child, None, child.why_killed)
+        elif child.pidfd is None:
+            self._retire(child.zygote, "it does not fork")
+        elif child not in self._kill_at:
+            child.write_stacks()
+            self._kill_at[child] = now_at + _STACKS_S
+        else:
+            self._events.emit("child.killed", child=child.number, pid=child.pid, reason=NOT_READY)
+            child.kill(NOT_READY)
+
+    def _end_strangers_below(self, dead: Child) -> None:
+        """What a dead child has left running must not meet the next run of its job: its zygote does not see to it."""
+        zygote = self._zygotes.get(dead.zygote)
+        if zygote is not None:
+            living = {child.pid for child in self._slots if child.zygote == zygote.number and child is not dead}
+            leftovers.end_strangers_of(zygote.pid, living, clock.monotonic() + _LEFTOVERS_S)
 
     def close(self) -> None:
         """End all zygotes, and with them all children, and wait for that."""
@@ -430,5 +502,5 @@ class Forks:
             self._end_strangers(zygote)  # of one that was still importing, or was killed
 
 
-def _backoff_s(times: int) -> float:
-    return min(_LONGEST_BACKOFF_S, 0.05 * 2.0 ** min(times, 10))
+def _times(count: int) -> str:
+    return f", {count} times in a row" if count > 1 else ""

@@ -8,14 +8,18 @@ import os
 import resource
 import shutil
 import signal
+import sys
 from typing import Final
 
-from supervisor.pool import kernel
+from supervisor import clock
+from supervisor.pool import kernel, leftovers
 from supervisor.pool.messages import STACKS_FD
 
 #: A signal to the whole group must not kill a process that the master is draining. Not SIG_IGN: the programs that
 #: handlers start would inherit it and become deaf to their own `terminate()`.
 GROUP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+#: How long a child tries to end what a job has left running.
+_LEFTOVERS_S: Final = 1.0
 _PYTHON_IGNORES: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
@@ -75,6 +79,14 @@ def enter(workdir: str, open_files: int) -> None:
     kernel.become_subreaper()
     resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     claim(workdir)
+    _reseed()
+
+
+def _reseed() -> None:
+    """Python's own generator starts anew after a fork; numpy's global one would go on alike in all children."""
+    seed = getattr(sys.modules.get("numpy.random"), "seed", None)
+    if seed is not None:
+        seed()
 
 
 class DataRoom:
@@ -147,14 +159,14 @@ def _open_up(directory: str) -> None:
             _open_up(entry.path)
 
 
-def end_leftovers() -> None:
-    """Kill and reap every process that the calling one still has below it; 0.3 µs where there is none."""
+def end_leftovers() -> bool:
+    """Kill and reap every process that the calling one still has below it; 0.3 µs where there is none. False: some are
+    not gone in time, and only the end of this process ends them, as its zygote can kill its whole group.
+    """
     while True:
         try:
             pid, _status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return
+            return True
         if pid == 0:
-            for leftover in kernel.children_of_self():
-                os.kill(leftover, signal.SIGKILL)
-            os.waitpid(-1, 0)
+            return not leftovers.end_strangers(frozenset(), clock.monotonic() + _LEFTOVERS_S)[1]

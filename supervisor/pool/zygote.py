@@ -5,6 +5,7 @@ means; the end of its control socket is the master's death, and then nothing bel
 """
 
 import errno
+import faulthandler
 import gc
 import os
 import select
@@ -12,7 +13,6 @@ import shutil
 import signal
 import socket
 import sys
-import threading
 import traceback
 from dataclasses import asdict
 from pathlib import Path
@@ -21,11 +21,16 @@ from typing import Final, NoReturn
 from setproctitle import setproctitle
 
 from supervisor import clock
-from supervisor.pool import child, handlers, kernel, messages, sandbox
+from supervisor.pool import child, handlers, kernel, leftovers, messages, preloaded, sandbox
 from supervisor.pool.messages import Boot, BootFailed, Ready, Reaped, Spawn, Spawned, SpawnFailed
 
-#: How long the dead leftovers of a job may keep the kernel busy before they are left to the next look.
+#: How long the leftovers of a job may take to end before they are left to the next look.
 _LEFTOVERS_S: Final = 1.0
+#: While there are such: a short look now and then, beside the other work.
+_AGAIN_MS: Final = 100
+_LOOK_S: Final = 0.005
+#: How much sooner than the master the zygote and its children are taken by the kernel's OOM killer.
+_OOM_POINTS: Final = 300
 
 
 def main() -> NoReturn:
@@ -39,6 +44,7 @@ def main() -> NoReturn:
     # The others that the master handles stay blocked: sent to the whole group, they must not end us.
     signal.pthread_sigmask(signal.SIG_SETMASK, kernel.HANDLED_SIGNALS - set(sandbox.GROUP_SIGNALS))
     kernel.become_subreaper()
+    kernel.raise_oom_score(_OOM_POINTS)
     control = socket.socket(fileno=messages.CONTROL_FD)
     control.set_inheritable(False)
     os.set_inheritable(messages.STACKS_FD, False)
@@ -48,6 +54,8 @@ def main() -> NoReturn:
     boot = messages.unpack_control(packet)
     assert isinstance(boot, Boot)
     setproctitle(f"leasehold: zygote {number} {boot.handlers}")
+    # Until `sandbox.prepare`: a crash in the import says where.
+    faulthandler.enable(file=messages.STACKS_FD)
     guard = sandbox.Guard()
     loaded = _load(control, boot)
     kernel.set_parent_death_signal(0)
@@ -56,28 +64,44 @@ def main() -> NoReturn:
     sandbox.prepare()
     gc.collect()
     gc.freeze()
-    Zygote(control, boot, loaded, guard).serve()
+    Zygote(control, boot, loaded, guard, master_pid).serve()
 
 
 def _load(control: socket.socket, boot: Boot) -> dict[str, handlers.Handler]:
     """Import the handlers; if that fails in any way, say so and exit."""
+    before = preloaded.open_descriptors().keys()
     try:
         loaded = handlers.load(boot.handlers)
     except BaseException as error:  # noqa: BLE001  foreign code: whatever it raises is reported, then this process ends
         _say(control, _describe(error))
         os._exit(1)
-    threads = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
     settings = {name: asdict(loaded_handler.settings) for name, loaded_handler in loaded.items()}
-    _say(control, Ready(settings, threads, []))
+    # What a before_fork hook is there for is its business: it may let go of all that is open.
+    opened = [] if handlers.hooks.before_fork else preloaded.opened(before)
+    _say(control, Ready(settings, [*map(_sayable, preloaded.running())], [*map(_sayable, opened)]))
     return loaded
 
 
 def _describe(error: BaseException) -> BootFailed:
     if isinstance(error, handlers.HandlersError):
         return BootFailed(str(error), "")
+    return BootFailed(*_told("the handlers cannot be imported", error))
+
+
+def _told(what: str, error: BaseException) -> tuple[str, str]:
+    """A sentence about an exception of foreign code, and its traceback."""
     text = "".join(traceback.format_exception(type(error), error, handlers.foreign_part(error.__traceback__)))
-    message = f"the handlers cannot be imported: {type(error).__name__}: {error}"
-    return BootFailed(message[: messages.MAX_MESSAGE_CHARS], text[-messages.MAX_TRACEBACK_CHARS :])
+    try:
+        why = str(error)
+    except Exception as second:  # noqa: BLE001  foreign __str__ may raise anything
+        why = f"its text cannot be had ({type(second).__name__})"
+    message = f"{what}: {type(error).__name__}: {why}"
+    return _sayable(message[: messages.MAX_MESSAGE_CHARS]), _sayable(text[-messages.MAX_TRACEBACK_CHARS :])
+
+
+def _sayable(text: str) -> str:
+    """Text that UTF-8 can carry: an exception may hold lone surrogates, as file names do."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _say(control: socket.socket, message: messages.Control) -> None:
@@ -96,22 +120,28 @@ class Zygote:
         boot: Boot,
         loaded: dict[str, handlers.Handler],
         guard: sandbox.Guard,
+        master_pid: int,
     ) -> None:
         self._control = control
         self._boot = boot
         self._loaded = loaded
         self._guard = guard
+        self._master_pid = master_pid
+        self._preloaded = kernel.children_of_self()  # processes that the import has started: nobody's leftovers
+        self._left: set[int] = set()  # leftovers that did not end when they were killed
         self._children: dict[int, tuple[int, int]] = {}  # pidfd -> (pid, child's number)
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
 
     def serve(self) -> NoReturn:
         while True:
-            for fd, _events in self._poll.poll():
+            for fd, _events in self._poll.poll(_AGAIN_MS if self._left else None):
                 if fd != self._control.fileno():
                     self._bury(fd)
                 elif not self._obey():
                     self._end()
+            if self._left:
+                self._end_the_rest()
 
     def _obey(self) -> bool:
         """Carry out one request; False: there will be no more, the master is gone or has let us go."""
@@ -126,23 +156,54 @@ class Zygote:
         return True
 
     def _spawn(self, number: int, fds: list[int]) -> None:
+        pid = pidfd = -1
         try:
             if len(fds) != 4:
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # the kernel had no room for them
-            pid = self._guard.fork()
+            refusal, where = self._run_before_fork()
+            if not refusal:
+                pid, pidfd = self._fork()
         except OSError as error:
-            self._say(SpawnFailed(number, f"fork: {error.strerror}"))
-            for fd in fds:
-                os.close(fd)
-            return
+            refusal, where = f"fork: {error.strerror}", ""
         if pid == 0:
             self._become_child(number, fds)
         for fd in fds:
             os.close(fd)
-        pidfd = os.pidfd_open(pid)
-        self._children[pidfd] = (pid, number)
-        self._poll.register(pidfd, select.POLLIN)
-        self._say(Spawned(number, pid), (pidfd,))
+        if refusal:
+            self._say(SpawnFailed(number, refusal, where))
+        else:
+            self._children[pidfd] = (pid, number)
+            self._poll.register(pidfd, select.POLLIN)
+            self._say(Spawned(number, pid), (pidfd,))
+
+    def _fork(self) -> tuple[int, int]:
+        """The child's pid and pidfd; in the child itself (0, -1)."""
+        pid = self._guard.fork()
+        if pid == 0:
+            return 0, -1
+        try:
+            return pid, os.pidfd_open(pid)
+        except OSError:  # no descriptor is left for it: nobody could see its end
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
+
+    def _run_before_fork(self) -> tuple[str, str]:
+        """Answers what has gone wrong, and where; two empty strings: nothing."""
+        if not handlers.hooks.before_fork:
+            return "", ""
+        # As at the import: while foreign code runs, only the kernel can tell us of the master's death.
+        kernel.set_parent_death_signal(signal.SIGKILL)
+        if os.getppid() != self._master_pid:
+            self._end()
+        try:
+            for hook in handlers.hooks.before_fork:
+                hook()
+        except BaseException as error:  # noqa: BLE001  foreign code: whatever it raises is reported
+            return _told("a before_fork hook failed", error)
+        finally:
+            kernel.set_parent_death_signal(0)
+        return "", ""
 
     def _become_child(self, number: int, fds: list[int]) -> NoReturn:
         self._control.close()
@@ -169,23 +230,22 @@ class Zygote:
         self._poll.unregister(pidfd)
         os.close(pidfd)
         _kill_group(pid)
-        leftovers = self._end_strangers(spare={pid})
+        ended = self._end_strangers({pid})
         _pid, status, usage = os.wait4(pid, 0)
-        self._say(Reaped(number, pid, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, leftovers))
+        self._say(Reaped(number, pid, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, ended))
 
-    def _end_strangers(self, spare: set[int]) -> int:
+    def _end_strangers(self, dying: set[int]) -> int:
         """Kill what has become our child without being one: the leftovers of dead children. Answers how many."""
-        ended = 0
-        deadline_at = clock.monotonic() + _LEFTOVERS_S
-        own = spare | {pid for pid, _number in self._children.values()}
-        while strangers := kernel.children_of_self() - own:
-            for pid in strangers:
-                os.kill(pid, signal.SIGKILL)
-                if _reap_by(pid, deadline_at):
-                    ended += 1
-                else:
-                    own.add(pid)
+        ended, left = leftovers.end_strangers(self._own | dying | self._left, clock.monotonic() + _LEFTOVERS_S)
+        self._left |= left
         return ended
+
+    def _end_the_rest(self) -> None:
+        _ended, self._left = leftovers.end_strangers(self._own, clock.monotonic() + _LOOK_S)
+
+    @property
+    def _own(self) -> set[int]:
+        return self._preloaded | {pid for pid, _number in self._children.values()}
 
     def _say(self, message: messages.Control, fds: tuple[int, ...] = ()) -> None:
         try:
@@ -200,7 +260,9 @@ class Zygote:
         for pid, _number in self._children.values():
             _kill_group(pid)
         self._children.clear()
-        self._end_strangers(spare=set())
+        self._preloaded.clear()
+        self._left.clear()
+        self._end_strangers(set())
         shutil.rmtree(self._boot.workdir, ignore_errors=True)
         try:
             Path(self._boot.workdir).parent.rmdir()
@@ -215,15 +277,3 @@ def _kill_group(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
         return  # it died before it had a group of its own
-
-
-def _reap_by(pid: int, deadline_at: float) -> bool:
-    """Wait for a killed process; False where the kernel does not let go of it in time."""
-    pidfd = os.pidfd_open(pid)
-    try:
-        if not kernel.await_ends([pidfd], deadline_at - clock.monotonic()):
-            return False
-        os.waitpid(pid, 0)
-        return True
-    finally:
-        os.close(pidfd)

@@ -8,12 +8,14 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import Final
+from types import UnionType
+from typing import Any, Final, get_args, get_origin
 
 from supervisor import clock
 from supervisor.pool import kernel, memory, messages
-from supervisor.pool.messages import Boot, Control, Spawn
+from supervisor.pool.messages import Boot, BootFailed, Control, HandlerSettings, Ready, Reaped, Spawn
 
 #: Our own modules come from where the master's came from, whatever lies in the working directory.
 _START: Final = (
@@ -21,6 +23,13 @@ _START: Final = (
     " from supervisor.pool.zygote import main; main()"
 )
 _ROOT: Final = str(Path(__file__).parents[2])
+_NONSENSE: Final = (
+    "the process that imports the handlers, or forks the children, wrote nonsense to the supervisor's socket; look for"
+    " code that writes to descriptors that it has not opened"
+)
+#: How many threads or descriptors a warning names.
+_MOST_NAMES: Final = 20
+_LARGEST_STATUS: Final = 0xFFFF  # of wait(2)
 
 
 class Zygote:
@@ -35,9 +44,12 @@ class Zygote:
         self.workdir = boot.workdir
         self.ready = False
         self.inherited = memory.NOTHING  # what its children have from it
+        self.fertile = False  # a child of it has got ready
         self.retired = False  # it forks no more, and ends with its last child
+        self.failure: BootFailed | None = None  # what it has said, or we, of why it is of no use
         self.started_at = clock.monotonic()
-        self.deadline_at: float | None = deadline_at
+        self.heard_at = self.started_at  # when it last said something
+        self.deadline_at: float | None = deadline_at  # then it is killed
         self.strangers = kernel.children_of_self()  # adopted before it came: not its children's leftovers
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         arguments = [sys.executable, "-P", "-c", _START, str(os.getpid()), str(number), _ROOT]
@@ -65,15 +77,17 @@ class Zygote:
                 packet, fds = kernel.receive(self.control, messages.MAX_PACKET_BYTES, 1)
             except BlockingIOError:
                 return
+            self.heard_at = clock.monotonic()
             if not packet:
                 yield None, []
                 return
             if packet == messages.IN_MEMFD and fds:
                 packet = kernel.read_memfd(fds.pop())
             try:
-                report = messages.unpack_control(packet)
-            except (ValueError, TypeError):
+                report = _checked(messages.unpack_control(packet))
+            except (ValueError, TypeError) as error:
                 report = None  # foreign code has written to its socket: it cannot be trusted any more
+                self.failure = BootFailed(f"{_NONSENSE} ({error})", "")
             yield report, fds
             if report is None:
                 return
@@ -102,3 +116,48 @@ class Zygote:
                 kernel.await_ends([pidfd], timeout_s)
         finally:
             os.close(pidfd)
+
+
+def fork_warnings(ready: Ready) -> Iterator[str]:
+    """What is wrong with that which the handlers have left running and open, and what to do about it."""
+    if ready.threads:
+        yield (
+            f"the handlers start threads or processes while they are imported: {_listed(ready.threads)}; the children"
+            " do not have them, and a lock that a thread holds at the fork stays locked there; start them in an"
+            " @after_fork function, or in the handler"
+        )
+    if ready.descriptors:
+        yield (
+            f"the handlers leave open what they open while they are imported: {_listed(ready.descriptors)}; all"
+            " children share it, and what one reads or writes there the others miss or mix with theirs; open it in an"
+            " @after_fork function, or in the handler, or close it in a @before_fork function"
+        )
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return "; ".join(names[:_MOST_NAMES]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _checked(report: Control) -> Control:
+    """A report whose fields are what they are declared to be. Raises ValueError or TypeError for another."""
+    if isinstance(report, Boot | Spawn):
+        raise ValueError(f"a zygote may not say {report!r:.100}")
+    _check_fields(report)
+    if isinstance(report, Reaped) and not 0 <= report.status <= _LARGEST_STATUS:
+        raise ValueError(f"not a wait status: {report.status!r:.100}")
+    if isinstance(report, Ready):
+        for settings in report.handlers.values():
+            _check_fields(HandlerSettings(**settings))
+        if not all(isinstance(said, str) for said in (*report.threads, *report.descriptors)):
+            raise TypeError(f"not words: {report.threads!r:.100}, {report.descriptors!r:.100}")
+    return report
+
+
+def _check_fields(message: Any) -> None:
+    for field in fields(message):
+        value = getattr(message, field.name)
+        kinds = get_args(field.type) if isinstance(field.type, UnionType) else (field.type,)
+        allowed = {get_origin(kind) or kind for kind in kinds}
+        if type(value) not in allowed | ({int} if float in allowed else set()):
+            raise TypeError(f"{type(message).__name__}.{field.name} cannot be {value!r:.100}")

@@ -7,6 +7,7 @@ import resource
 import signal
 import socket
 import time
+from pathlib import Path
 
 import pytest
 from parts import Process, await_readable, in_fork, open_fds, rest, until
@@ -115,6 +116,46 @@ def test_children_of_self_are_the_direct_ones_with_zombies_and_nobody_elses():
         os.close(ours)
         os.close(theirs)
     assert kernel.children_of_self() == before
+
+
+def test_the_children_of_another_process_are_seen_and_of_one_that_is_gone_there_are_none():
+    def parent():
+        Process(rest)
+        rest()
+
+    process = Process(parent)
+    until(lambda: len(kernel.children_of(process.pid)) == 1)
+    (below,) = kernel.children_of(process.pid)
+    process.end()
+    assert kernel.children_of(process.pid) == set()
+    os.kill(below, signal.SIGKILL)
+
+
+def test_who_has_ended_is_a_zombie_until_it_is_reaped_and_afterwards_too():
+    process = Process(rest)
+    assert not kernel.is_zombie(process.pid)
+    os.kill(process.pid, signal.SIGKILL)
+    await_readable(process.pidfd)
+    assert kernel.is_zombie(process.pid)
+    process.end()
+    assert kernel.is_zombie(process.pid)
+
+
+def test_the_oom_score_is_raised_up_to_the_most_and_inherited():
+    def score(pid="self"):
+        return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+    def run():
+        before = score()
+        kernel.raise_oom_score(100)
+        assert score() == min(1000, before + 100)
+        child = Process(rest)
+        assert score(child.pid) == score()
+        child.end()
+        kernel.raise_oom_score(5000)
+        assert score() == 1000
+
+    in_fork(run)
 
 
 def test_hundreds_of_children_are_all_seen():

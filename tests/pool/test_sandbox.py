@@ -3,7 +3,9 @@
 import os
 import resource
 import signal
+import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from parts import Process, await_readable, in_fork, rest
@@ -288,3 +290,21 @@ def test_leftovers_end_also_when_they_forked_twice_into_sessions_of_their_own():
     await_readable(ended)
     assert os.read(ended, 100) == b""
     os.close(ended)
+
+
+def test_the_global_generator_of_numpy_goes_on_differently_in_each_child(tmp_path, monkeypatch):
+    """Stood in for: it is no dependency of ours."""
+    seeded = []
+    monkeypatch.setitem(sys.modules, "numpy.random", SimpleNamespace(seed=lambda: seeded.append(os.getpid())))
+    monkeypatch.chdir(tmp_path)
+
+    def run():
+        sandbox.enter(str(tmp_path / "w"), 1024)
+        assert seeded == [os.getpid()]
+
+    in_fork(run)
+
+
+def test_a_module_of_that_name_without_a_generator_is_left_alone(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "numpy.random", SimpleNamespace())
+    in_fork(lambda: sandbox.enter(str(tmp_path / "w"), 1024))

@@ -1,0 +1,30 @@
+"""Failures in a row: how long to wait after each, and when to stop trying. Runs in master. No I/O, no clock."""
+
+from typing import Final
+
+#: From this failure in a row on it is no accident.
+MOST: Final = 6
+_FIRST_S: Final = 0.1
+_LONGEST_S: Final = 10.0
+
+
+class Breaker:
+    def __init__(self) -> None:
+        self.in_a_row = 0
+
+    def fail(self) -> float:
+        """Count one failure more. Answers how long to wait before the next try."""
+        self.in_a_row += 1
+        return backoff_s(self.in_a_row)
+
+    def succeed(self) -> None:
+        self.in_a_row = 0
+
+    @property
+    def broken(self) -> bool:
+        return self.in_a_row >= MOST
+
+
+def backoff_s(times: int) -> float:
+    """0.1 s after the first failure, doubled with each, at most 10 s."""
+    return min(_LONGEST_S, _FIRST_S * 2.0 ** min(times - 1, 10))

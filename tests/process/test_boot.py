@@ -1,0 +1,423 @@
+"""From the import of the handlers to a child that is ready: whatever goes wrong on the way is said, and tried again or
+not; and what a fork shares is named.
+"""
+
+import json
+import os
+import signal
+import time
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+from apps import flag, start_app
+from supervised import await_ends
+
+IN_A_ROW = 6
+
+
+@pytest.fixture
+def app(stage):
+    """Writes the handlers, and starts a supervisor for them."""
+    return partial(start_app, stage)
+
+
+def counted(stage, name):
+    path = stage.directory / name
+    return path.stat().st_size if path.exists() else 0
+
+
+def warnings(pool):
+    return [event["message"] for event in pool.find("master.warned")]
+
+
+def wait_for_warning(stage, pool, text, nth=1):
+    stage.wait_until(lambda: sum(text in said for said in warnings(pool)) >= nth, f"warning {nth} of {text!r}")
+    return [said for said in warnings(pool) if text in said][nth - 1]
+
+
+def assert_works(stage, pool):
+    jids = stage.queue.put_many([{"klass": "noop"} for _ in range(5)])
+    stage.wait_until_ended(jids)
+    assert set(stage.states(jids)) == {"complete"}
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def assert_gave_up(stage, pool):
+    """Exit 71 with the cause in the last line. Answers that line."""
+    assert pool.wait() == 71
+    assert pool.events[-1]["event"] == "zygote.failed"
+    return pool.events[-1]
+
+
+# zygotes
+
+BROKEN = {
+    "raises": ("raise LookupError('no such thing')", "no such thing"),
+    "exits": ("os._exit(5)", "exit-5"),
+    "segfaults": ("ctypes.string_at(0)", "SIGSEGV"),
+    "hangs": ("time.sleep(1000)", "3 s"),
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_later_zygote_that_does_not_boot_is_tried_again_while_running_supervisors_stay(stage, app, how):
+    source, why = BROKEN[how]
+    pool = app(f"if is_set('broken'): {source}", boot_timeout="3s" if how == "hangs" else "60s").wait_ready()
+    flag(stage, "broken")
+    os.kill(pool.zygote_pid, signal.SIGKILL)
+    failures = 1 if how == "hangs" else 3
+    failure = pool.wait_for("zygote.failed", nth=failures)
+    flag(stage, "broken", on=False)
+    assert failure["zygote"] == 1 + failures
+    assert why in failure["message"]
+    if how == "raises":
+        assert "app/__init__.py" in failure["traceback"]
+    assert_works(stage, pool)
+
+
+def test_six_zygotes_in_a_row_that_do_not_boot_are_71_and_the_last_line_says_why(stage, app):
+    pool = app("if is_set('broken'): raise LookupError('no such thing')").wait_ready()
+    flag(stage, "broken")
+    os.kill(pool.zygote_pid, signal.SIGKILL)
+    last = assert_gave_up(stage, pool)
+    assert "no such thing" in last["message"]
+    assert "app/__init__.py" in last["traceback"]
+    assert len(pool.find("zygote.spawned")) == 1 + IN_A_ROW
+    stage.assert_nothing_left()
+
+
+def test_zygotes_that_end_before_a_child_is_ready_are_71_in_the_end(stage, app):
+    pool = app("@after_fork\ndef bite(): os.kill(os.getppid(), signal.SIGKILL); time.sleep(1000)")
+    last = assert_gave_up(stage, pool)
+    assert "SIGKILL" in last["message"]
+    assert len(pool.find("zygote.spawned")) == IN_A_ROW
+    stage.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_a_job_that_ends_its_zygote_each_time_never_ends_the_supervisor(stage, app):
+    pool = app("@handler\ndef bite(job): os.kill(os.getppid(), signal.SIGKILL); time.sleep(1000)").wait_ready()
+    jid = stage.queue.put("bite", max_deaths=IN_A_ROW - 2)
+    stage.wait_until_ended([jid], 50)
+    assert stage.client.job(jid).state == "failed"
+    assert len(pool.find("zygote.lost")) == IN_A_ROW
+    assert not pool.find("zygote.failed")
+    assert_works(stage, pool)
+
+
+NONSENSE = (
+    ["Ready", {"noop": {"no_such_setting": 1}}, [], []],
+    ["Ready", {"noop": {"timeout_s": "soon"}}, [], []],
+    ["Ready", {"noop": None}, [], []],
+    ["Ready", [], [], []],
+    ["Ready", {}, [1], []],
+    ["Reaped", 1, 2, "three", 0.1, 5, 6],
+    ["Reaped", 1, 2, 10**12, 0.1, 5, 6],
+    ["Spawn", 1],
+    ["Nothing"],
+    {},
+)
+
+
+@pytest.mark.parametrize("nonsense", NONSENSE, ids=map(str, NONSENSE))
+def test_nonsense_on_the_control_socket_is_a_failed_boot_and_no_crash(stage, app, nonsense):
+    pool = app(f"socket.socket(fileno=os.dup(3)).send({json.dumps(nonsense).encode()})\ntime.sleep(1000)")
+    last = assert_gave_up(stage, pool)
+    assert "nonsense" in last["message"]
+    stage.assert_nothing_left()
+
+
+# children
+
+
+def test_an_after_fork_hook_that_always_raises_is_71_with_its_traceback_in_the_last_line(stage, app, measured):
+    pool = app("@after_fork\ndef connect():\n    raise ConnectionError('no database')", processes=3)
+    jid = stage.queue.put("noop")
+    pool.wait_for("zygote.ready")
+    began_at = time.monotonic()
+    last = assert_gave_up(stage, pool)
+    measured(f"{IN_A_ROW} children in a row that do not get ready: exit after {time.monotonic() - began_at:.1f} s")
+    assert "exit-70" in last["message"]
+    assert "6 times in a row" in last["message"]
+    assert "ConnectionError: no database" in last["traceback"]
+    assert "app/__init__.py" in last["traceback"]
+    assert len(pool.find("child.spawned")) == 3 + IN_A_ROW - 1, "all that are asked for together count once"
+    assert len(warnings(pool)) == IN_A_ROW - 1
+    assert stage.states([jid]) == ["waiting"]
+    stage.assert_nothing_left(waiting=["default"])
+
+
+def test_an_after_fork_hook_that_raises_twice_only_delays(stage, app):
+    pool = app("@after_fork\ndef connect():\n    if count('tries') <= 2: raise ConnectionError('not yet')")
+    assert "not yet" in wait_for_warning(stage, pool, "before it was ready")
+    assert "2 times in a row" in wait_for_warning(stage, pool, "before it was ready", 2)
+    assert_works(stage, pool)
+
+
+def test_children_that_fail_now_and_then_never_end_the_supervisor(stage, app):
+    pool = app("@after_fork\ndef connect():\n    if count('tries') % 2: raise ConnectionError('every other time')")
+    jids = stage.queue.put_many([{"klass": "noop"} for _ in range(IN_A_ROW + 2)])
+    stage.wait_until_ended(jids)
+    assert len(warnings(pool)) > IN_A_ROW
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_an_after_fork_hook_that_hangs_is_killed_with_its_stack_and_the_zygote_stays(stage, app):
+    pool = app(
+        "@after_fork\ndef connect_to_nowhere():\n"
+        "    first = count('tries') == 1\n"
+        "    while first: ctypes.CDLL(None).sleep(1000)",
+        boot_timeout="3s",
+    )
+    warning = wait_for_warning(stage, pool, "before it was ready")
+    assert "not ready within 3 s" in warning
+    assert "in connect_to_nowhere" in warning
+    assert pool.find("child.killed", reason="boot")
+    assert not pool.find("zygote.retired")
+    assert len(pool.find("zygote.spawned")) == 1
+    assert_works(stage, pool)
+
+
+def test_running_jobs_end_in_peace_when_no_child_gets_ready_any_more(stage, app):
+    pool = app("@after_fork\ndef connect():\n    if is_set('broken'): raise ConnectionError('gone')", processes=2)
+    pool.wait_ready()
+    gate = stage.gate("gate")
+    jid = stage.queue.put("hold", gate)
+    pool.wait_for("job.started", jid=jid)
+    flag(stage, "broken")
+    for pid in pool.child_pids():
+        if pid != pool.find("child.spawned", child=pool.find("job.started", jid=jid)[0]["child"])[-1]["pid"]:
+            os.kill(pid, signal.SIGKILL)
+    pool.wait_for("master.draining")
+    stage.open_gate(gate)
+    last = assert_gave_up(stage, pool)
+    assert "ConnectionError: gone" in last["traceback"]
+    assert stage.states([jid]) == ["complete"]
+    stage.assert_nothing_left()
+
+
+# hooks
+
+
+def test_hooks_run_where_and_as_often_as_they_say(stage, app):
+    source = """
+def say(what): open(HERE / "said", "a").write(f"{what} {os.getpid()}\\n")
+
+@before_fork
+def first(): say("before")
+
+@before_fork
+def second(): say("before-too")
+
+@after_fork
+def connect(): say("after")
+
+@on_exit
+def disconnect(): say("exit")
+
+@handler
+def work(job): say("job")
+"""
+    pool = app(source, jobs_per_child=2).wait_ready()
+    jids = stage.queue.put_many([{"klass": "work"} for _ in range(4)])
+    stage.wait_until_ended(jids)
+    zygote = str(pool.zygote_pid)
+    assert pool.drain() == 0
+    said = [line.split() for line in (stage.directory / "said").read_text().splitlines()]
+    befores = [what for what, pid in said if pid == zygote]
+    assert befores == ["before", "before-too"] * (len(befores) // 2)
+    children = list(dict.fromkeys(pid for _what, pid in said if pid != zygote))
+    assert len(befores) // 2 == len(children)
+    own = {child: [what for what, pid in said if pid == child] for child in children}
+    assert [own[child] for child in children[:2]] == [["after", "job", "job", "exit"]] * 2
+    stage.assert_nothing_left()
+
+
+def test_a_before_fork_hook_that_raises_twice_only_delays(stage, app):
+    source = "@before_fork\ndef let_go():\n    if count('tries') <= 2: raise RuntimeError('still in use')"
+    pool = app(source)
+    warning = wait_for_warning(stage, pool, "before_fork", 2)
+    assert "RuntimeError: still in use" in warning
+    assert "app/__init__.py" in warning
+    assert_works(stage, pool)
+
+
+def test_a_before_fork_hook_that_always_raises_is_71_with_its_traceback_in_the_last_line(stage, app):
+    pool = app("@before_fork\ndef let_go():\n    sys.exit('never')")
+    last = assert_gave_up(stage, pool)
+    assert "before_fork" in last["message"]
+    assert "SystemExit: never" in last["message"]
+    assert "in let_go" in last["traceback"]
+    assert not pool.find("child.spawned")
+    stage.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_a_before_fork_hook_that_hangs_costs_its_zygote_and_no_job(stage, app):
+    pool = app("@before_fork\ndef let_go():\n    if is_set('hang'): time.sleep(1000)", processes=2).wait_ready()
+    gate = stage.gate("gate")
+    held = stage.queue.put("hold", gate)
+    pool.wait_for("job.started", jid=held)
+    hung = pool.zygote_pid
+    flag(stage, "hang")
+    jids = stage.queue.put_many([{"klass": "noop"} for _ in range(6)])
+    pool.wait_for("zygote.retired")
+    flag(stage, "hang", on=False)
+    stage.wait_until_ended(jids)
+    assert stage.states([held]) == ["running"]
+    stage.open_gate(gate)
+    stage.wait_until_ended([held])
+    assert {stage.client.job(jid).deaths for jid in (held, *jids)} == {0}
+    assert await_ends([hung], 10.0) == [], "it is not left behind"
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_the_master_is_killed_while_a_before_fork_hook_runs_and_nothing_lives_on(stage, app):
+    pool = app("@before_fork\ndef let_go():\n    if count('tries') == 2: time.sleep(1000)", processes=2)
+    stage.wait_until_counted(lambda: counted(stage, "tries") == 2)
+    pids = [pool.zygote_pid, *pool.child_pids()]
+    pool.send(signal.SIGKILL)
+    assert await_ends(pids, 1.0) == []
+    pool.wait()
+
+
+# what forks share
+
+
+def test_threads_sockets_and_files_that_preloaded_code_leaves_are_named_with_what_to_do(stage, app):
+    source = """
+class Reporter(threading.Thread):
+    def run(self): time.sleep(1000)
+
+def poll_forever(): time.sleep(1000)
+
+threading.Thread(target=poll_forever, name="poller", daemon=True).start()
+Reporter(name="reporter", daemon=True).start()
+listener = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(listener.getsockname())
+pair = socket.socketpair()
+log = open(HERE / "app.log", "a")
+ends = os.pipe()
+event = os.eventfd(0) if hasattr(os, "eventfd") else None
+import select
+poll = select.epoll()
+harmless = open("/dev/null")
+helper = subprocess.Popen(["sleep", "1000"])
+"""
+    pool = app(source)
+    ready = pool.wait_for("zygote.ready")
+    threads, descriptors = ready["threads"], ready["descriptors"]
+    assert any(said.startswith("poller (app.poll_forever, app/__init__.py:") for said in threads)
+    assert any(said.startswith("reporter (app.Reporter.run, app/__init__.py:") for said in threads)
+    assert any("(sleep)" in said for said in threads)
+    assert len(threads) == 3
+    words = [said.split(": ", 1)[1] for said in descriptors]
+    listening = next(
+        said.rsplit(" ", 1)[1] for said in words if said.startswith("TCP socket that listens at 127.0.0.1:")
+    )
+    assert any(said.startswith("TCP socket 127.0.0.1:") and said.endswith(f"-> {listening}") for said in words)
+    assert words.count("Unix socket") == 2
+    assert str(stage.directory / "app.log") in words
+    assert words.count("pipe") == 2
+    assert "epoll" in words
+    assert "eventfd" in words
+    assert not any("/dev/null" in said for said in words)
+    said = " ".join(warnings(pool))
+    assert "poller" in said
+    assert "app.log" in said
+    assert said.count("after_fork") == 2
+    helper = int(next(said for said in threads if "(sleep)" in said).split()[1])
+    jids = stage.queue.put_many([{"klass": "noop"} for _ in range(3)])
+    stage.wait_until_ended(jids)
+    assert psutil.pid_exists(helper), "what the import has started is no leftover of a job"
+    assert pool.drain() == 0
+    assert await_ends([helper], 1.0) == []
+    stage.assert_nothing_left()
+
+
+def test_well_behaved_handlers_are_not_warned_of(stage, app):
+    pool = app("joined = threading.Thread(target=int)\njoined.start()\njoined.join()\nopen(HERE / 'x', 'w').close()")
+    ready = pool.wait_for("zygote.ready")
+    assert "threads" not in ready
+    assert "descriptors" not in ready
+    assert warnings(pool) == []
+    assert_works(stage, pool)
+
+
+def test_no_two_of_64_children_draw_the_same(stage, app):
+    (stage.directory / "numpy").mkdir()
+    (stage.directory / "numpy" / "__init__.py").write_text("from numpy import random\n")
+    (stage.directory / "numpy" / "random.py").write_text(
+        "from random import Random\n_state = Random(1)\n"
+        "def seed(value=None): _state.seed(value)\n"
+        "def rand(): return _state.random()\n"
+    )
+    source = """
+import ssl, uuid
+import numpy
+
+ssl.RAND_bytes(8)
+random.random()
+
+@handler
+def draw(job):
+    return {"random": random.random(), "numpy": numpy.random.rand(), "uuid": uuid.uuid4().hex,
+            "secrets": secrets.token_hex(), "ssl": ssl.RAND_bytes(16).hex(), "pid": os.getpid()}
+"""
+    pool = app(source, processes=4).wait_ready()
+    jids = stage.queue.put_many([{"klass": "draw"} for _ in range(64)])
+    stage.wait_until_ended(jids)
+    drawn = [job.result for job in stage.client.jobs(*jids)]
+    for source in drawn[0]:
+        assert len({each[source] for each in drawn}) == 64, source
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_the_zygote_has_one_thread_for_ever_and_no_fork_is_warned_of(stage, app):
+    pool = app("", processes=3, environment={"PYTHONWARNINGS": "always::DeprecationWarning"}).wait_ready()
+    zygote = pool.zygote_pid
+    jids = stage.queue.put_many([{"klass": "noop"} for _ in range(300)])
+    looks = 0
+    while len(stage.ended()) < 300:
+        seen = len(stage.ended())
+        assert len(os.listdir(f"/proc/{zygote}/task")) == 1
+        looks += 1
+        stage.wait_until(lambda seen=seen: len(stage.ended()) > seen, "another end")
+    assert looks > 1
+    assert set(stage.states(jids)) == {"complete"}
+    assert pool.drain() == 0
+    assert pool.said == []
+    assert not pool.find("job.printed")
+    stage.assert_nothing_left()
+
+
+def test_the_kernel_takes_children_before_the_master_when_memory_runs_out(stage, app):
+    pool = app("").wait_ready()
+
+    def score(pid):
+        return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+    assert min(score(pid) for pid in pool.child_pids()) >= min(1000, score(pool.pid) + 100)
+    assert_works(stage, pool)
+
+
+def test_what_the_kernel_refuses_is_tried_again_for_ever(stage, app):
+    """No refusal of a fork is a failed boot: it says nothing about the handlers."""
+    source = """
+import errno
+fork = os.fork
+def refused(): raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+os.fork = lambda: refused() if is_set("full") else fork()
+"""
+    flag(stage, "full")
+    pool = app(source, processes=3)
+    wait_for_warning(stage, pool, "no child can be forked", IN_A_ROW + 1)
+    assert len(warnings(pool)) <= IN_A_ROW + 2, "one line for all that are refused together"
+    flag(stage, "full", on=False)
+    assert_works(stage, pool)

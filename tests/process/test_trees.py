@@ -1,0 +1,173 @@
+"""What a job leaves running ends with it, whatever it does against that, before the job runs again."""
+
+import os
+import signal
+from functools import partial
+
+import psutil
+import pytest
+from apps import flag, start_app
+from supervised import await_ends
+
+DAEMONS = """
+import errno
+
+
+def reports(name):
+    with open(HERE / name, "a") as file:
+        file.write(f"{os.getpid()}\\n")
+
+
+def stopped():
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            reports("left")
+            os.kill(os.getpid(), signal.SIGSTOP)
+        os._exit(0)
+
+
+def with_zombies():
+    if os.fork() == 0:
+        os.setsid()
+        for _ in range(20):
+            if os.fork() == 0:
+                os._exit(0)
+        reports("left")
+        while True:
+            time.sleep(1000)
+
+
+def hopping():
+    \"\"\"Lives on in a fork of itself, again and again.\"\"\"
+    if os.fork() == 0:
+        while True:
+            if os.fork():
+                os._exit(0)
+
+
+def hopping_away():
+    if os.fork() == 0:
+        while True:
+            os.setsid()
+            if os.fork():
+                os._exit(0)
+
+
+def breeding():
+    \"\"\"A few that fork as fast as they can.\"\"\"
+    if os.fork() == 0:
+        os.setsid()
+        for _ in range(2):
+            os.fork()
+        while True:
+            if os.fork() == 0:
+                os._exit(0)
+
+
+def many():
+    for _ in range(100):
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                while True:
+                    time.sleep(1000)
+            os._exit(0)
+
+
+@handler
+def leave(job):
+    globals()[job.data["what"]]()
+    if job.data["end"] == "killed" and job.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return len(Path(f"/proc/{os.getppid()}/task/{os.getppid()}/children").read_text().split())
+"""
+KINDS = ("stopped", "with_zombies", "hopping", "hopping_away", "breeding", "many")
+
+
+@pytest.fixture
+def app(stage):
+    return partial(start_app, stage)
+
+
+def below(pool):
+    """All processes below the zygote."""
+    return {process.pid for process in psutil.Process(pool.zygote_pid).children(recursive=True)}
+
+
+@pytest.mark.parametrize("end", ["killed", "completed"])
+@pytest.mark.parametrize("what", KINDS)
+def test_nothing_is_left_of_a_job_when_its_end_is_told(stage, app, what, end):
+    pool = app(DAEMONS, processes=2).wait_ready()
+    jid = stage.queue.put("leave", {"what": what, "end": end}, max_deaths=2)
+    stage.wait_until_ended([jid])
+    assert stage.states([jid]) == ["complete"]
+    after = stage.queue.put("noop")
+    stage.wait_until_ended([after])
+    pool.wait_for("child.reaped", nth=2)
+    stage.wait_until_counted(lambda: below(pool) == set(pool.child_pids()))
+    assert not pool.find("zygote.retired")
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_a_zygote_that_is_busy_in_a_hook_does_not_let_a_job_meet_its_own_leftovers(stage, app):
+    """Its child is killed meanwhile: the master ends what is left below it."""
+    source = """
+@before_fork
+def let_go():
+    while is_set("busy"):
+        time.sleep(0.01)
+
+@handler
+def work(job):
+    if job.attempt == 1:
+        left = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+        (HERE / "left").write_text(str(left.pid))
+        time.sleep(1000)
+    try:
+        return Path("/proc", (HERE / "left").read_text(), "stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return "gone"
+"""
+    pool = app(source, processes=3).wait_ready()
+    jid = stage.queue.put("work")
+    started = pool.wait_for("job.started", jid=jid)
+    stage.wait_until_counted(lambda: len(pool.child_pids()) == 4 and (stage.directory / "left").exists())
+    own = pool.find("child.spawned", child=started["child"])[-1]["pid"]
+    other = next(pid for pid in pool.child_pids() if pid != own)
+    flag(stage, "busy")
+    os.kill(other, signal.SIGKILL)
+    pool.wait_for("child.reaped", pid=other)
+    os.kill(own, signal.SIGKILL)
+    stage.wait_until_ended([jid])
+    flag(stage, "busy", on=False)
+    job = stage.client.job(jid)
+    assert (job.state, job.deaths) == ("complete", 1)
+    assert job.result in ("Z", "gone")
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_whatever_a_killed_zygotes_jobs_have_left_is_gone_before_they_run_again(stage, app):
+    """Also what comes to the master only by the end of what had come to it."""
+    source = """
+@handler
+def work(job):
+    if job.attempt == 1:
+        again = f"sleep 1000 & echo $! > {HERE}/left; wait"
+        subprocess.Popen(["sh", "-c", f"sh -c '{again}'; true"], start_new_session=True)
+        time.sleep(1000)
+"""
+    pool = app(source, processes=1).wait_ready()
+    jid = stage.queue.put("work")
+    left = stage.directory / "left"
+    stage.wait_until_counted(lambda: left.exists() and left.read_text().endswith("\n"))
+    tree = below(pool)
+    assert int(left.read_text()) in tree
+    os.kill(pool.zygote_pid, signal.SIGKILL)
+    pool.wait_for("job.started", jid=jid, nth=2)
+    assert await_ends(tree, 0.0) == []
+    stage.wait_until_ended([jid])
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
