@@ -18,13 +18,12 @@ from typing import Final
 from supervisor import cgroups
 from supervisor.cli.findings import Finding, megabytes, ok, problem, warning
 from supervisor.config import Config
-from supervisor.pool import kernel
+from supervisor.pool import environment, kernel
 
 #: Descriptors that a master has open per child (its sockets, output, stacks, pidfd, payloads under way), and besides.
 _FILES_PER_CHILD: Final = 8
 _OTHER_FILES: Final = 64
 _FREE_BYTES: Final = 256 * 2**20
-_SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "busybox"})
 
 
 # without settings
@@ -180,26 +179,10 @@ def _init() -> Iterator[Finding]:
     if os.getpid() == 1:
         yield ok("init", "this is PID 1: it gets the container's signals, and reaps orphans")
         return
-    above = _shell_above()
-    if above:
-        yield warning(
-            "init",
-            f"PID 1 is {above}, which started this and passes no signal on: a stop of the container would kill jobs"
-            " instead of draining; start it with exec, or with ENTRYPOINT in its list form",
-        )
+    if above := environment.shell_above():
+        yield warning("init", above)
     else:
         yield ok("init", f"PID {os.getpid()}, started by PID {os.getppid()}")
-
-
-def _shell_above() -> str | None:
-    """The shell that is PID 1 and our parent, if it is so."""
-    if os.getppid() != 1:
-        return None
-    try:
-        name = Path("/proc/1/comm").read_text().strip()
-    except OSError:  # hidden: then we cannot know, and it is the host's init
-        return None
-    return name if name in _SHELLS else None
 
 
 CHECKS: Final = (_kernel, _proc, _control_groups, _init)

@@ -101,7 +101,7 @@ class Renewal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """What a resume found: the new end of each known lease in unix seconds (0.0 = lost), and how many jobs that the
+    """What a resume found: the new end of each known lease in unix seconds (or LOST, GONE), and how many jobs that the
     worker did not know of went back to the front.
     """
 
@@ -534,4 +534,4 @@ def _parse_answers(n: int, reply: bytes) -> list[Answer]:
 
 
 def _parse_resumed(reply: list[int]) -> Resumed:
-    return Resumed([ms / 1000 for ms in reply[1:]], reply[0])
+    return Resumed([ms / 1000 if ms >= 0 else GONE for ms in reply[1:]], reply[0])

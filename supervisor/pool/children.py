@@ -280,6 +280,11 @@ class Child:
             return  # it has ended; the zygote's report is under way
 
     @property
+    def is_ready(self) -> bool:
+        """Whether it has become itself, and lives as far as we know."""
+        return self.state in (ChildState.IDLE, ChildState.BUSY, ChildState.LEAVING)
+
+    @property
     def closed(self) -> bool:
         return self.state is ChildState.GONE
 

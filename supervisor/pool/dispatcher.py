@@ -266,6 +266,7 @@ class Dispatcher:
         if child.state in (ChildState.IDLE, ChildState.BUSY):
             child.become(ChildState.DOOMED)  # what is taken back now must not be sent to it again
         self._budget.gone(child.number)
+        self._slots.short_until_at = 0.0
         self.take_back(child)
         while child.head is not None:
             end = replace(self._end_of(child), why_killed=why, in_words=child.in_words)

@@ -43,8 +43,11 @@ def shell_above() -> str | None:
     """What is wrong where a shell is PID 1 and our parent, as by `sh -c 'leasehold run …'` in a container."""
     if os.getppid() != 1:
         return None
-    with open("/proc/1/comm") as comm:
-        shell = comm.read().strip()
+    try:
+        with open("/proc/1/comm") as comm:
+            shell = comm.read().strip()
+    except OSError:  # hidden: then it is the host's init, and no shell
+        return None
     if shell not in _SHELLS:
         return None
     return (

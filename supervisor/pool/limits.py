@@ -48,12 +48,10 @@ class Limits:
         return min(map(self._child_deadline_at, self._slots), default=math.inf)
 
     def _child_deadline_at(self, child: Child) -> float:
-        if child.kill_at is not None:
-            return min(child.kill_at, child.nudge_at)
         head = child.head
         if head is None or child.state is not ChildState.BUSY:
-            return math.inf
-        due_at = min(self._limit_at(child, head), child.look_at, child.nudge_at)
+            return math.inf if child.kill_at is None else child.kill_at
+        due_at = min(child.look_at, child.nudge_at, child.kill_at or self._limit_at(child, head))
         return due_at if child.overran else min(due_at, head.started_at + self._config.dispatch_ahead_s)
 
     def _limit_at(self, child: Child, head: Held) -> float:
@@ -68,19 +66,20 @@ class Limits:
         for child in self._slots:
             if now_at < self._child_deadline_at(child):
                 continue
-            head = child.head
-            if now_at >= child.nudge_at:
-                child.nudge()
-            if child.kill_at is not None:
-                if now_at >= child.kill_at:
-                    self._dispatcher.kill(child, child.why_killed or "it was due", child.in_words)
-            elif head is not None:
-                if not child.overran and now_at >= head.started_at + self._config.dispatch_ahead_s:
-                    self._dispatcher.on_overrun(child, head)
-                if now_at >= child.look_at:
-                    self._look(child, head, now_at)
-                if now_at >= self._limit_at(child, head) and child.kill_at is None:
-                    self._on_time_up(child, head)
+            if child.kill_at is not None and now_at >= child.kill_at:
+                self._dispatcher.kill(child, child.why_killed or "it was due", child.in_words)
+            elif child.head is not None:
+                self._attend(child, child.head, now_at)
+
+    def _attend(self, child: Child, head: Held, now_at: float) -> None:
+        if now_at >= child.nudge_at:
+            child.nudge()
+        if not child.overran and now_at >= head.started_at + self._config.dispatch_ahead_s:
+            self._dispatcher.on_overrun(child, head)
+        if child.kill_at is None and now_at >= self._limit_at(child, head):
+            self._on_time_up(child, head)
+        if now_at >= child.look_at:
+            self._look(child, head, now_at)
 
     def _on_time_up(self, child: Child, head: Held) -> None:
         child.write_stacks()
@@ -120,10 +119,10 @@ class Limits:
                 self._dispatcher.kill(child, "memory", self._beyond(child))
 
     def _beyond(self, child: Child) -> str:
-        return (
-            f"all processes together are beyond the memory budget of {_mb(self._budget.limit_bytes)}, and this job's"
-            f" have grown most: {_mb(child.meter.sampled_bytes)}; it runs alone next time"
-        )
+        beyond = f"all processes together are beyond the memory budget of {_mb(self._budget.limit_bytes)}"
+        if child.head is None:
+            return f"{beyond}, and it keeps {_mb(child.meter.sampled_bytes)} for nobody"
+        return f"{beyond}, and this job's have grown most: {_mb(child.meter.sampled_bytes)}; it runs alone next time"
 
 
 class KernelKills:

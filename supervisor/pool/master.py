@@ -184,6 +184,8 @@ class Master:
         if self._held_back:
             names = ", ".join(sorted(self._held_back))
             self._events.emit("master.warned", message=f"handlers do not get {names}: the value tells the Redis secret")
+        if shell := environment.shell_above():
+            self._events.emit("master.warned", message=shell)
         if cgroups.kills_as_group():
             self._events.emit(
                 "master.warned",

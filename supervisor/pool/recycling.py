@@ -6,6 +6,7 @@ from supervisor import clock
 from supervisor.config import Config
 from supervisor.pool.children import Child
 from supervisor.pool.slots import Slots
+from supervisor.pool.states import ChildState
 
 #: Between two looks at the memory of one child.
 _LOOK_S: Final = 1.0
@@ -19,9 +20,10 @@ class Recycling:
         self.on = bool((self._age_s or self._memory_bytes) and config.jobs_per_child != 1)
 
     def wear_of(self, child: Child) -> str | None:
-        """Why the child, whose job has just ended, should take no other one; None: it may. One child at a time."""
+        """Why the child, whose job has just ended, should take no other one; None: it may. One child at a time, until
+        its successor is ready."""
         now_at = clock.monotonic()
-        if any(other.worn for other in self._slots):
+        if any(other.worn or other.state is ChildState.SPAWNING for other in self._slots):
             return None
         age_s = now_at - child.asked_at
         if self._age_s and age_s > self._age_s:

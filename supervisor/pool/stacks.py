@@ -40,8 +40,9 @@ class Stacks:
             self.clear()
         return self.end
 
-    def clear(self) -> None:
-        os.lseek(self.fd, 0, os.SEEK_SET)
+    def clear(self, start: int = 0) -> None:
+        """Forget what is written from there on."""
+        os.lseek(self.fd, start, os.SEEK_SET)
 
     def read(self, start: int = 0) -> str:
         """What is written from there on."""
@@ -82,7 +83,7 @@ class Watcher:
         self._then.append(then)
         if len(self._then) > 1:
             return
-        self._asked = [(child, child.stacks.make_room()) for child in children if child.pidfd is not None]
+        self._asked = [(child, child.stacks.make_room()) for child in children if child.is_ready]
         for child, _start in self._asked:
             child.write_stacks()
         self._began_at = clock.monotonic()
@@ -91,10 +92,13 @@ class Watcher:
     def keep_time(self, now_at: float) -> None:
         if now_at < self.deadline_at:
             return
-        seen = [Seen(child, child.stacks.read(start)) for child, start in self._asked if not child.closed]
+        living = [(child, start) for child, start in self._asked if not child.closed]
+        seen = [Seen(child, child.stacks.read(start)) for child, start in living]
         if not all(each.stack for each in seen) and now_at < self._began_at + _LONGEST_S:
             self.deadline_at = now_at + _WRITTEN_S / 2
             return
+        for child, start in living:
+            child.stacks.clear(start)  # what was asked for tells nothing of how a job ends
         then, self._then, self._asked, self.deadline_at = self._then, [], [], math.inf
         for tell in then:
             tell(seen)

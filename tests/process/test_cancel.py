@@ -23,7 +23,7 @@ FOR_EVER_S = 600
 #: Processor time of idle supervisors in a second.
 IDLE_S = 0.05
 #: Who resumes learns that a lease is lost, and not that its job was cancelled.
-AFTER_AN_OUTAGE = {"cancelled", "lease-lost"}
+AFTER_AN_OUTAGE = {"cancelled"}
 INTERRUPTED_AFTER_AN_OUTAGE = [[f"interrupted:{reason}"] for reason in AFTER_AN_OUTAGE]
 
 

@@ -11,7 +11,8 @@
 -- ARGV[4]   ttl in ms; "" = the heartbeat of the job's queue
 -- ARGV[5..] per known lease: jid, token
 --
--- Returns   array: how many jobs were handed back, then per known lease its new expiry in ms, or 0 if it is lost.
+-- Returns   array: how many jobs were handed back, then per known lease its new expiry in ms, 0 if it is lost,
+--           -1 if there is no such job any more.
 -- Errors    SUPERSEDED if the number is not above the last one: the call comes from a dead connection. DEREGISTERED if
 --           a worker that had a number is not known any more. WRONGTYPE for a foreign key of ours. Nothing has changed
 --           then.
@@ -32,7 +33,7 @@ local known, answers = {}, { 0 }
 for at = 5, #ARGV, 2 do
   local jid, token = ARGV[at], ARGV[at + 1]
   local job = redis.call("HMGET", job_key(jid), "owner", "queue", "state")
-  local expiry = 0
+  local expiry = job[3] and 0 or -1
   if job[1] == token .. ":" .. worker and job[3] == "running" then
     known[jid] = true
     expiry = now + (ttl or setting_ms("heartbeat", job[2]))
