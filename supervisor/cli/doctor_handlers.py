@@ -23,7 +23,7 @@ from supervisor.cli.terminal import counted
 from supervisor.config import Config, Exit
 from supervisor.pool import endings, environment, kernel
 from supervisor.pool.messages import Boot, BootFailed, Ready
-from supervisor.pool.zygotes import Zygote
+from supervisor.pool.zygotes import Zygote, fork_warnings
 
 _CHECK: Final = "handlers"
 #: How long the zygote may take to end, and what it leaves running.
@@ -165,18 +165,8 @@ def _about(config: Config, ready: Ready, took_s: float, size_bytes: int) -> Iter
             " manage; import less, or raise --boot-timeout",
         )
     yield from _memory(config, ready, size_bytes)
-    if ready.threads:
-        yield warning(
-            _CHECK,
-            f"they start threads while they are imported ({', '.join(ready.threads)}): the children do not have them,"
-            " and a lock that one holds at the fork stays locked there; start them in the handler",
-        )
-    if ready.descriptors:
-        yield warning(
-            _CHECK,
-            f"they open files or connections while they are imported ({', '.join(ready.descriptors)}): all children"
-            " share them; open them in the handler, or in an after_fork hook",
-        )
+    for sentence in fork_warnings(ready):
+        yield warning(_CHECK, sentence)
 
 
 def _memory(config: Config, ready: Ready, size_bytes: int) -> Iterator[Finding]:
