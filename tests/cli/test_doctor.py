@@ -232,6 +232,12 @@ def test_threads_that_the_import_starts_are_a_warning(with_handlers):
     assert any("poller" in line for line in of(found, "warning"))
 
 
+def test_files_that_the_import_leaves_open_are_a_warning(with_handlers):
+    code, found = with_handlers(f"KEPT = open('kept.log', 'w')\n{GOOD}")
+    assert code == 0
+    assert "kept.log" in only(of(found, "warning"))
+
+
 def test_handlers_that_need_more_memory_than_there_is_are_warnings(with_handlers):
     text = "from supervisor import handler\n@handler(memory='64M')\ndef a(job): ...\n"
     code, found = with_handlers(text, "--memory-budget", "16M")
