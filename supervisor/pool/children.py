@@ -60,6 +60,7 @@ class Child:
         self.look_at = math.inf  # when that is to be looked at again; of its first job
         self.looked_at = 0.0
         self.worn: str | None = None  # why it is to take no more jobs
+        self.overflow: str | None = None  # the traceback of a MemoryError of which it ends
         self.in_words: str | None = None  # what there is to say of it beside the reason
         self.kill_at: float | None = None  # a kill that is already decided
         self._pidfd: int | None = None

@@ -27,6 +27,7 @@ from supervisor.pool.messages import (
     Reaped,
     Verb,
     unpack_progress,
+    unpack_trouble,
 )
 from supervisor.pool.pace import Pace
 from supervisor.pool.recycling import Recycling
@@ -185,6 +186,8 @@ class Dispatcher:
                     raise ValueError("an outcome for a job that is not in its hands")
                 elif outcome.verb == Verb.PROGRESS:
                     self._on_progress(child.head, outcome)
+                elif outcome.verb == Verb.OVERFLOWED:
+                    self._on_overflow(child, outcome)
                 else:
                     self._on_outcome(child, child.head, outcome)
         except (ValueError, TypeError, KeyError) as error:
@@ -205,10 +208,15 @@ class Dispatcher:
         if not head.lost:
             self._ledger.has_progressed(head, progress)
 
+    def _on_overflow(self, child: Child, said: Outcome) -> None:
+        """It dies of it: that is settled when its end is reported."""
+        child.overflow = unpack_trouble(said.body).traceback or ""
+        child.kill_at, child.why_killed = clock.monotonic() + _EXIT_S, "it did not exit after a MemoryError"
+
     def _on_outcome(self, child: Child, head: Held, said: Outcome) -> None:
         lease = head.lease
         head.end = end = NO_END if said.verb == Verb.COMPLETED else self._end_of(child)
-        outcome = endings.of_outcome(lease, said.verb, said.body, head.settings, end, self._config.max_deaths)
+        outcome = endings.of_outcome(lease, said.verb, said.body, head.settings, end)
         self._budget.settle(child.number, lease.klass, lease.jid, child.meter.peak_bytes)
         child.answered()
         head.run_s = said.run_s
@@ -225,10 +233,7 @@ class Dispatcher:
         if self._recycling.on and child.worn is None:
             child.worn = self._recycling.wear_of(child)
         child.kill_at = child.why_killed = child.in_words = None
-        if said.verb == Verb.OVERFLOWED:
-            self._leave(child)
-            self.take_back(child)
-        elif child.sent:
+        if child.sent:
             self._say_started(child.sent[0])
         elif self._slots.is_done(child):
             self._leave(child)
@@ -247,7 +252,8 @@ class Dispatcher:
         """What its words tell of the job in its hands, while it counts as the one that has said them."""
         token = child.head.lease.token if child.head is not None else 0
         return End(
-            memory_bytes=child.meter.peak_bytes or None, output=child.output.last_of(token), stack=child.stacks.read()
+            overflow=child.overflow, memory_bytes=child.meter.peak_bytes or None,
+            output=child.output.last_of(token), stack=child.stacks.read(),
         )  # fmt: skip
 
     def _end(self, held: Held, outcome: AnyOutcome) -> None:

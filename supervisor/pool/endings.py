@@ -55,7 +55,7 @@ class End:
     status: int | None = None
     why_killed: str | None = None  # by us: one of our reasons, or anything in words
     in_words: str | None = None  # what there is to say of that
-    overflowed: bool = False  # a MemoryError under our limit has left the handler
+    overflow: str | None = None  # the traceback of a MemoryError that has left the handler, under our limit
     oom: bool = False  # the kernel's OOM killer was at work in our cgroup
     run_s: float = 0.0
     cpu_s: float | None = None
@@ -69,7 +69,7 @@ class End:
         """In the words of the closed list, where it is a death."""
         if self.why_killed in _REASONS:
             return self.why_killed
-        if self.overflowed:
+        if self.overflow is not None:
             return "memory"
         if self.status is None:
             return "lost"
@@ -89,9 +89,7 @@ class End:
 NO_END: Final = End()
 
 
-def of_outcome(
-    lease: LeaseRecord, verb: int, body: bytes, settings: HandlerSettings, end: End, max_deaths: int | None
-) -> Outcome:
+def of_outcome(lease: LeaseRecord, verb: int, body: bytes, settings: HandlerSettings, end: End) -> Outcome:
     """What a child has said of its job. `end`: what else is known of the run. Raises ValueError or TypeError where it
     has said nonsense.
     """
@@ -105,8 +103,6 @@ def of_outcome(
     trouble = unpack_trouble(body)
     if verb == Verb.INTERRUPTED:
         return _checked(Released(lease, started=True, reason=_cut(trouble.message, _REASON_BYTES)))
-    if verb == Verb.OVERFLOWED:
-        return of_death(lease, replace(end, overflowed=True), settings, max_deaths, traceback=trouble.traceback)
     details = {"traceback": trouble.traceback, **end.account} if trouble.traceback else end.account
     if verb == Verb.FAILED:
         return _checked(Failed(lease, _group(trouble) or "failed", trouble.message, details))
@@ -191,9 +187,7 @@ def _delay_s(trouble: Trouble, lease: LeaseRecord) -> float:
     return random.uniform(0, min(_LONGEST_BACKOFF_S, 2.0 ** min(lease.failures, 30)))
 
 
-def of_death(
-    lease: LeaseRecord, end: End, settings: HandlerSettings, max_deaths: int | None, traceback: str | None = None
-) -> Outcome:
+def of_death(lease: LeaseRecord, end: End, settings: HandlerSettings, max_deaths: int | None) -> Outcome:
     """What the end of a child means for the job in its hands."""
     if end.why_killed in INTERRUPTIONS:
         return Released(lease, started=True, reason=end.why_killed)
@@ -201,7 +195,7 @@ def of_death(
     if settings.on_death == "fail":
         allowed = 1
     died = Died(lease, end.reason, message=death_sentence(lease, end))
-    details = _details(klass=lease.klass, traceback=traceback, **end.account)
+    details = _details(klass=lease.klass, traceback=end.overflow, **end.account)
     try:
         return _checked(replace(died, default_max_deaths=allowed, details=details))
     except (ValueError, TypeError):  # foreign code has had a hand in them: what is ours alone is said
@@ -231,10 +225,10 @@ def death_sentence(lease: LeaseRecord, end: End) -> str:
     why, reason, who = end.why_killed, end.reason, f"the child running {lease.klass}"
     if why == "lost":
         return f"{who} ended with its zygote, which was lost for the third time while this job ran alone"
+    if end.overflow is not None:
+        return f"{lease.klass} ended with a MemoryError: it has reached the bound that we set at twice its memory limit"
     if why is not None:
         return f"{who} was killed by us: {end.in_words or why}"
-    if end.overflowed:
-        return f"{lease.klass} ended with a MemoryError: it has reached the bound that we set at twice its memory limit"
     if reason == "lost":
         return f"{who} is gone, and its zygote has not said how it ended"
     if reason == "oom":

@@ -205,7 +205,9 @@ class Verb(IntEnum):
     INTERRUPTED = 4  # the notice left the handler
     FOLLOWED = 5  # completed, and something follows; body: a Completion, here or in the memfd that came with the packet
     PROGRESS = 6  # no outcome: how far the job is; body: Progress as JSON
-    OVERFLOWED = 7  # a MemoryError under our limit has left the handler; body: Trouble as JSON; the child exits
+    OVERFLOWED = (
+        7  # no outcome: a MemoryError under our limit has left the handler; body: Trouble as JSON; it exits now
+    )
 
 
 _OUTCOME_HEAD: Final = Struct("<BQI")  # verb, token, run time in µs (saturated)

@@ -340,3 +340,18 @@ def test_an_answer_that_is_no_message_is_no_event(client):
     wanted = Filter(client._namespace, None, None, None, False)
     assert wanted.event_of([b"pong", b""]) is None
     assert wanted.event_of(None) is None
+
+
+def test_an_account_that_may_not_tell_of_it_does_its_work_all_the_same(client, server, namespace):
+    rules = {"categories": ["+@all"], "keys": ["*"], "reset_channels": True}
+    server.redis.acl_setuser(f"mute-{namespace}", enabled=True, passwords=["+pw"], **rules)
+    try:
+        url = server.url.replace("unix://", f"unix://mute-{namespace}:pw@")
+        with client.events() as stream, Client(url, namespace) as mute:
+            assert mute.queue("q").put("k", jid="a") == "a"
+            (lease,) = mute.queue("q").lease("w")
+            assert lease.complete() is True
+            assert names(said(client, stream)) == []
+        assert client.job("a").state == "complete"
+    finally:
+        server.redis.acl_deluser(f"mute-{namespace}")

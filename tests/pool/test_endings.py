@@ -28,7 +28,7 @@ NO_SETTINGS = HandlerSettings()
 
 
 def outcome_of(verb, body=b"", settings=NO_SETTINGS, output="", **lease):
-    return endings.of_outcome(lease_of(1, **lease), verb, body, settings, End(output=output), None)
+    return endings.of_outcome(lease_of(1, **lease), verb, body, settings, End(output=output))
 
 
 def death_of(status=9, why=None, settings=NO_SETTINGS, max_deaths=None, output="", **known):
@@ -103,7 +103,7 @@ def test_past_its_time_limit_the_reason_is_timeout_and_not_the_signal():
 
 
 def test_past_its_memory_limit_the_reason_is_memory_whoever_has_noticed():
-    for outcome in (death_of(9, "memory"), outcome_of(Verb.OVERFLOWED, pack_trouble(Trouble("MemoryError", "m", "T")))):
+    for outcome in (death_of(9, "memory"), death_of(0, overflow="T")):
         assert (type(outcome), outcome.reason) == (Died, "memory")
         accepted(outcome)
     assert "MemoryError" in outcome.message
