@@ -15,7 +15,7 @@ from typing import Any, Final, get_args, get_origin
 
 from supervisor import clock
 from supervisor.pool import kernel, memory, messages
-from supervisor.pool.messages import Boot, BootFailed, Control, HandlerSettings, Ready, Reaped, Spawn
+from supervisor.pool.messages import Boot, BootFailed, Control, HandlerSettings, Ready, Reaped, Spawn, Spawned
 
 #: Our own modules come from where the master's came from, whatever lies in the working directory.
 _START: Final = (
@@ -27,6 +27,8 @@ _NONSENSE: Final = (
     "the process that imports the handlers, or forks the children, wrote nonsense to the supervisor's socket; look for"
     " code that writes to descriptors that it has not opened"
 )
+#: What a zygote may have to say of its handlers.
+_MOST_BYTES: Final = 64 * 1024 * 1024
 #: How many threads or descriptors a warning names.
 _MOST_NAMES: Final = 20
 _LARGEST_STATUS: Final = 0xFFFF  # of wait(2)
@@ -81,13 +83,17 @@ class Zygote:
             if not packet:
                 yield None, []
                 return
-            if packet == messages.IN_MEMFD and fds:
-                packet = kernel.read_memfd(fds.pop())
+            report: Control | None = None
             try:
+                if packet == messages.IN_MEMFD and fds:
+                    packet = kernel.read_sealed(fds.pop(), _MOST_BYTES)
                 report = _checked(messages.unpack_control(packet))
             except (ValueError, TypeError) as error:
-                report = None  # foreign code has written to its socket: it cannot be trusted any more
+                # Foreign code has written to its socket: it cannot be trusted any more.
                 self.failure = BootFailed(f"{_NONSENSE} ({error})", "")
+            if not isinstance(report, Spawned):
+                while fds:
+                    os.close(fds.pop())
             yield report, fds
             if report is None:
                 return

@@ -130,6 +130,15 @@ def test_nonsense_on_the_control_socket_is_a_failed_boot_and_no_crash(stage, app
     stage.assert_nothing_left()
 
 
+def test_a_descriptor_that_never_ends_in_place_of_a_memfd_holds_nobody_up(stage, app):
+    pool = app(
+        "ours = socket.socket(fileno=os.dup(3))\nends = os.pipe()\n"
+        "socket.send_fds(ours, [b'memfd'], [ends[0]])\ntime.sleep(1000)"
+    )
+    assert "nonsense" in assert_gave_up(stage, pool)["message"]
+    stage.assert_nothing_left()
+
+
 # children
 
 
