@@ -205,6 +205,8 @@ class Forks:
             running = sum(1 for child in children if child.sent)
             reason = endings.death_reason(status)
             self._events.emit("zygote.lost", zygote=zygote.number, status=reason, running=running)
+            if zygote.failure is not None:
+                self._warn(zygote.failure.message)
         for child in children:
             self._bury(child, None, "lost" if lost and self._suspicion.convicted else _ZYGOTE_LOST)
         wait_s = self._suspicion.wait_s
@@ -371,7 +373,8 @@ class Forks:
     def _bury(self, child: Child, reaped: Reaped | None, why_killed: str | None) -> None:
         spawning = child.state is ChildState.SPAWNING
         self._on_gone(child, reaped, why_killed)
-        self._note_ready(child, spawning and child.state is not ChildState.SPAWNING)
+        # Its last words may be that it is ready.
+        self._note_ready(child, spawning and child.state is not ChildState.SPAWNING and child.why_killed is None)
         child.output.read_to_end()
         if child in self._unready and child.why_killed not in endings.INTERRUPTIONS:
             self._on_stillborn(child, reaped)
@@ -391,6 +394,8 @@ class Forks:
         how = endings.death_reason(reaped.status) if reaped else "its end was not reported"
         if child.why_killed == NOT_READY:
             how = f"killed by us: it was not ready within {self._config.boot_timeout_s:g} s; see --boot-timeout"
+        elif child.why_killed is not None:
+            how = f"killed by us: {child.why_killed}"
         said = f"{child.output.last_of(0).rstrip()}\n{child.stacks.read().rstrip()}".strip()
         self._count_stillborn(child, f"a child ended before it was ready ({how})", said)
 

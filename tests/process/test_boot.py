@@ -191,6 +191,22 @@ def test_an_after_fork_hook_that_hangs_is_killed_with_its_stack_and_the_zygote_s
     assert_works(stage, pool)
 
 
+def test_a_hook_that_writes_to_the_sockets_of_the_supervisor_is_71_and_named(stage, app):
+    source = """
+@after_fork
+def babble():
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        try:
+            os.write(fd, b"x" * 40) if "socket" in os.readlink(f"/proc/self/fd/{fd}") else None
+        except OSError:
+            continue
+    time.sleep(1000)
+"""
+    last = assert_gave_up(stage, app(source))
+    assert "nonsense" in last["message"]
+    stage.assert_nothing_left()
+
+
 def test_running_jobs_end_in_peace_when_no_child_gets_ready_any_more(stage, app):
     pool = app("@after_fork\ndef connect():\n    if is_set('broken'): raise ConnectionError('gone')", processes=2)
     pool.wait_ready()
