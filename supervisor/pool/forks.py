@@ -8,7 +8,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -167,7 +167,7 @@ class Forks:
 
     def _on_ready(self, zygote: Zygote, said: Ready) -> None:
         boot_s, zygote.ready, zygote.deadline_at = clock.monotonic() - zygote.started_at, True, None
-        self._proven = True
+        self._proven, zygote.failure = True, None
         self._spawn_after_at = 0.0
         zygote.inherited = memory.of(zygote.pid) or memory.NOTHING
         self._budget.stand_on(zygote.inherited)
@@ -211,9 +211,12 @@ class Forks:
             self._bury(child, None, "lost" if lost and self._suspicion.convicted else _ZYGOTE_LOST)
         wait_s = self._suspicion.wait_s
         if not zygote.retired and not zygote.fertile:
-            wait_s = max(wait_s, self._on_barren(zygote, zygote.failure or self._no_use(zygote, status)))
+            failure = zygote.failure or self._no_use(zygote, status)
+            failure = replace(failure, traceback=failure.traceback or zygote.stacks.read())
+            wait_s = max(wait_s, self._on_barren(zygote, failure))
         if self._current is None and self._start_at is None:
             self._start_at = clock.monotonic() + wait_s
+        zygote.stacks.close()
 
     def _no_use(self, zygote: Zygote, status: int) -> BootFailed:
         reason = endings.death_reason(status)
@@ -459,21 +462,24 @@ class Forks:
             self.start_zygote()
         for zygote in self._zygotes.values():
             if zygote.deadline_at is not None and now_at >= zygote.deadline_at:
-                self._on_zygote_overdue(zygote)
+                self._on_zygote_overdue(zygote, now_at)
         for child in self._slots:
             self._note_ready(child)
             if now_at >= self._child_deadline_at(child):
                 self._on_child_overdue(child, now_at)
 
-    def _on_zygote_overdue(self, zygote: Zygote) -> None:
-        zygote.deadline_at = None
-        if not zygote.retired:
+    def _on_zygote_overdue(self, zygote: Zygote, now_at: float) -> None:
+        if not zygote.retired and zygote.failure is None:
             zygote.failure = BootFailed(
                 f"{self._config.handlers!r} was not imported within {self._config.boot_timeout_s:g} s;"
                 " import less, or raise --boot-timeout",
                 "",
             )
-        zygote.kill()
+            zygote.write_stacks()
+            zygote.deadline_at = now_at + _STACKS_S
+        else:
+            zygote.deadline_at = None
+            zygote.kill()
 
     def _on_child_overdue(self, child: Child, now_at: float) -> None:
         if child.report_by_at is not None:

@@ -54,17 +54,22 @@ def ignore_group_signals() -> None:
         signal.signal(signo, lambda _signo, _frame: None)
 
 
+def tell_stacks() -> None:
+    """Have a crash, or the master's question, write the Python stacks to STACKS_FD, whatever else runs just then."""
+    faulthandler.enable(file=STACKS_FD)
+    faulthandler.register(kernel.STACKS_SIGNAL, file=STACKS_FD, all_threads=True)
+
+
 def prepare() -> None:
     """In the zygote, once foreign code has been imported: all that children inherit, so that no fork pays for it.
 
     Signals have their default dispositions, but for the group signals, and what Python ignores so that it becomes an
-    exception. A crash writes its Python stack to STACKS_FD: of the zygote that is its stderr.
+    exception. What foreign code has made of faulthandler is taken back.
     """
     for signo in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, *GROUP_SIGNALS, *_PYTHON_IGNORES}:
         if signal.getsignal(signo) not in (signal.SIG_DFL, None):
             signal.signal(signo, signal.SIG_DFL)
-    faulthandler.enable(file=STACKS_FD)
-    faulthandler.register(kernel.STACKS_SIGNAL, file=STACKS_FD, all_threads=True)
+    tell_stacks()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     kernel.forbid_new_privileges()
 

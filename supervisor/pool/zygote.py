@@ -5,7 +5,6 @@ means; the end of its control socket is the master's death, and then nothing bel
 """
 
 import errno
-import faulthandler
 import gc
 import os
 import select
@@ -54,8 +53,7 @@ def main() -> NoReturn:
     boot = messages.unpack_control(packet)
     assert isinstance(boot, Boot)
     setproctitle(f"leasehold: zygote {number} {boot.handlers}")
-    # Until `sandbox.prepare`: a crash in the import says where.
-    faulthandler.enable(file=messages.STACKS_FD)
+    sandbox.tell_stacks()
     guard = sandbox.Guard()
     loaded = _load(control, boot)
     kernel.set_parent_death_signal(0)

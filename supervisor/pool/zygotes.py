@@ -3,6 +3,7 @@
 Owns the control socket and the zygote's pid. Must not import what runs in the zygote.
 """
 
+import fcntl
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ from typing import Any, Final, get_args, get_origin
 from supervisor import clock
 from supervisor.pool import kernel, memory, messages
 from supervisor.pool.messages import Boot, BootFailed, Control, HandlerSettings, Ready, Reaped, Spawn, Spawned
+from supervisor.pool.stacks import Stacks
 
 #: Our own modules come from where the master's came from, whatever lies in the working directory.
 _START: Final = (
@@ -55,16 +57,21 @@ class Zygote:
         self.strangers = kernel.children_of_self()  # adopted before it came: not its children's leftovers
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         arguments = [sys.executable, "-P", "-c", _START, str(os.getpid()), str(number), _ROOT]
+        self.stacks = Stacks()
+        stacks_fd = fcntl.fcntl(
+            self.stacks.fd, fcntl.F_DUPFD_CLOEXEC, messages.STACKS_FD + 1
+        )  # it must not be in the way
         actions = [
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_DUP2, 2, 1),
             (os.POSIX_SPAWN_DUP2, theirs.fileno(), messages.CONTROL_FD),
             # Taken before anything is imported, so that no preloaded code gets the number that is the children's.
-            (os.POSIX_SPAWN_DUP2, 2, messages.STACKS_FD),
+            (os.POSIX_SPAWN_DUP2, stacks_fd, messages.STACKS_FD),
         ]
         # The signal mask is inherited, blocked: the zygote opens it when its dispositions are set.
         self.pid = os.posix_spawn(sys.executable, arguments, dict(environment), file_actions=actions)
         theirs.close()
+        os.close(stacks_fd)
         kernel.send(self.control, messages.pack_control(boot))
         self.control.setblocking(False)
 
@@ -105,6 +112,10 @@ class Zygote:
     def let_go(self) -> None:
         """End of its control socket: it kills its children, ends what is left below it, and exits."""
         self.control.close()
+
+    def write_stacks(self) -> None:
+        """Have it say where it is, in `stacks`. Ends it where it has not even begun to import."""
+        os.kill(self.pid, kernel.STACKS_SIGNAL)
 
     def kill(self) -> None:
         """SIGKILL, where it hangs. Only we reap it, so the pid is its own until then."""

@@ -78,6 +78,16 @@ def test_a_later_zygote_that_does_not_boot_is_tried_again_while_running_supervis
     assert_works(stage, pool)
 
 
+@pytest.mark.parametrize("how", ["segfaults", "hangs"])
+def test_where_the_import_was_when_it_crashed_or_hung_is_in_the_last_line(stage, app, how):
+    pool = app(f"def connect(): {BROKEN[how][0]}\nconnect()", boot_timeout="2s")
+    last = assert_gave_up(stage, pool)
+    assert "in connect" in last["traceback"]
+    assert "app/__init__.py" in last["traceback"]
+    assert pool.said == []
+    stage.assert_nothing_left()
+
+
 def test_six_zygotes_in_a_row_that_do_not_boot_are_71_and_the_last_line_says_why(stage, app):
     pool = app("if is_set('broken'): raise LookupError('no such thing')").wait_ready()
     flag(stage, "broken")
@@ -256,7 +266,7 @@ def work(job): say("job")
     befores = [what for what, pid in said if pid == zygote]
     assert befores == ["before", "before-too"] * (len(befores) // 2)
     children = list(dict.fromkeys(pid for _what, pid in said if pid != zygote))
-    assert len(befores) // 2 == len(children)
+    assert len(befores) // 2 == len(pool.find("child.spawned"))
     own = {child: [what for what, pid in said if pid == child] for child in children}
     assert [own[child] for child in children[:2]] == [["after", "job", "job", "exit"]] * 2
     stage.assert_nothing_left()
