@@ -258,10 +258,12 @@ def change_limits(job):
 
 
 @handler
-def limit_processor_time(job):
+def limit_files(job):
+    """The kernel ends it at the first byte that it writes into a file."""
     enter(job)
-    resource.setrlimit(resource.RLIMIT_CPU, (1, 2))
-    collections.deque(itertools.repeat(None), 0)
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    os.write(os.open("file", os.O_WRONLY | os.O_CREAT), b"x")
 
 
 @handler
