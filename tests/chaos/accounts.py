@@ -9,6 +9,7 @@ import select
 import threading
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from pathlib import Path
 
 _PIPE_BYTES = 2**20
 _REASON = re.compile(r"SIG[A-Z0-9]+|SIGRT\+\d+|exit-\d+|timeout|memory|oom|lost|boot")
@@ -62,15 +63,18 @@ class Run:
 
 @dataclass
 class Runs:
-    """What the handlers write into a named pipe, read by a thread."""
+    """What the handlers of `menu/chaos.py` write into a named pipe, read by a thread."""
 
-    path: str
+    directory: Path
     all: list = field(default_factory=list)
     overlaps: list = field(default_factory=list)
 
     def __post_init__(self):
-        os.mkfifo(self.path)
-        self._fd = os.open(self.path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._locks = self.directory / "locks"
+        self._locks.mkdir()
+        self._pipe = self.directory / "runs"
+        os.mkfifo(self._pipe)
+        self._fd = os.open(self._pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         fcntl.fcntl(self._fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self._rest = b""
         self._open = {}  # by process: the run that has not had its last word
@@ -80,6 +84,10 @@ class Runs:
         self._closing, self._close = os.pipe2(os.O_CLOEXEC)
         self._thread = threading.Thread(target=self._read, name="runs", daemon=True)
         self._thread.start()
+
+    def environment(self, pool):
+        """What a supervisor must be started with, for its handlers to find us; `pool`: its number."""
+        return {"CHAOS_LEDGER": str(self._pipe), "CHAOS_LOCKS": str(self._locks), "CHAOS_POOL": str(pool)}
 
     def _read(self):
         poll = select.poll()

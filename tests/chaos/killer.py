@@ -17,9 +17,10 @@ WEIGHTS = {"child": 88, "zygote": 7, "master": 5}
 
 
 class Killer:
-    def __init__(self, stage, start, count, seed):
+    def __init__(self, stage, runs, start, count, seed):
         """`start(n)` starts the nth of the `count` supervisors that run at a time."""
         self.stage = stage
+        self.runs = runs
         self.draw = random.Random(seed)
         self.killed = []
         self._start = start
@@ -36,12 +37,18 @@ class Killer:
         # death of both in one instant is the one that nobody promises to clear up after.
         if not children or not pool.find("master.started"):
             return None
+        if what == "child" and self.draw.random() < 0.5:
+            children = self._at_work(pool.number) or children
         pid = {"child": self.draw.choice(children), "zygote": zygote, "master": pool.pid}[what]
         killed = self._kill(what, pid, pool.number)
         if killed and what == "master":
             pool.wait()
             self.pools[n] = self._start(n)
         return killed
+
+    def _at_work(self, pool):
+        """The children whose handlers have begun and not ended, by their own word."""
+        return [run.who.pid for run in self.runs.running() if run.pool == pool and Who.of(run.who.pid) == run.who]
 
     def _kill(self, what, pid, pool):
         with contextlib.suppress(ProcessLookupError), _pidfd(pid) as pidfd:

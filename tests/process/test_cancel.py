@@ -29,8 +29,7 @@ INTERRUPTED_AFTER_AN_OUTAGE = [[f"interrupted:{reason}"] for reason in AFTER_AN_
 
 @pytest.fixture
 def runs(stage):
-    runs = Runs(str(stage.directory / "runs"))
-    (stage.directory / "locks").mkdir()
+    runs = Runs(stage.directory)
     yield runs
     runs.close()
 
@@ -40,11 +39,9 @@ def start(stage, runs):
     """Starts a supervisor whose handlers keep the accounts."""
 
     def start(**flags):
-        accounts = {
-            "CHAOS_LEDGER": runs.path, "CHAOS_LOCKS": str(stage.directory / "locks"),
-            "CHAOS_POOL": str(len(stage.pools) + 1),
-        }  # fmt: skip
-        return stage.start(environment=accounts, term_grace=f"{GRACE_S}s", **flags).wait_ready()
+        return stage.start(
+            environment=runs.environment(len(stage.pools) + 1), term_grace=f"{GRACE_S}s", **flags
+        ).wait_ready()
 
     return start
 
