@@ -237,7 +237,7 @@ class Conversation:
         wanted = self._due_lease(now_at)
         renewals = self._due_renewals(now_at)
         chores = self._upkeep.due(now_at) if self._leasing else None
-        looks = self._leasing and self._session.serving.looks_due
+        looks = self._session.serving.looks_due
         if wanted is not None or renewals or self._ledger.has_ended or chores or looks or self._requests.answered:
             if wanted is not None:
                 # A lease of none only passes a bell on: what there is, or when, is asked once a child can take it.

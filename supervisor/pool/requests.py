@@ -4,12 +4,15 @@ The answers go with the next exchange; who asked has given up after a while, and
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from supervisor.engine.exchange import Reply
 from supervisor.engine.looks import Ask
 from supervisor.pool.slots import Slots
 from supervisor.pool.stacks import Seen, Watcher, describe
+
+#: Of all stacks in one answer: with what JSON makes of them it stays below what the engine takes.
+_STACKS_CHARS: Final = 400_000
 
 
 class Requests:
@@ -40,6 +43,7 @@ class Requests:
 
     def _tell_stacks(self, ask: Ask) -> None:
         def tell(seen: list[Seen]) -> None:
-            self._reply(ask, {"children": [{**describe(child), "stack": stack} for child, stack in seen]})
+            most = _STACKS_CHARS // max(1, len(seen))
+            self._reply(ask, {"children": [{**describe(child), "stack": stack[:most]} for child, stack in seen]})
 
         self._watcher.ask(self._slots, tell)

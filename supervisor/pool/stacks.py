@@ -62,11 +62,13 @@ class Seen(NamedTuple):
 def describe(child: "Child") -> dict[str, Any]:
     """Which child it is, and what it runs."""
     head = child.head
-    running = head and {
-        "jid": head.lease.jid, "klass": head.lease.klass,
-        "running_s": round(clock.monotonic() - head.started_at, 3),
-    }  # fmt: skip
-    return {"child": child.number, "pid": child.pid, **(running or {})}
+    return {
+        "child": child.number,
+        "pid": child.pid,
+        "jid": head and head.lease.jid,
+        "klass": head and head.lease.klass,
+        "running_s": head and round(clock.monotonic() - head.started_at, 3),
+    }
 
 
 class Watcher:
