@@ -24,8 +24,10 @@ _SELDOM_S: Final = 2.0
 _READ_BYTES: Final = 8192  # a status has 1.5 KB, unless the process is in very many groups
 #: A process with more threads than these is asked for all threads' children at every n-th look only: each costs 6 µs.
 _MANY_THREADS: Final = 8
+_MOST_LOOKS: Final = 8
 
 # Where they stand in /proc/<pid>/stat, counted from the state, which follows the name in parentheses.
+_PARENT: Final = 1
 _STARTED: Final = 19
 _STACK: Final = 25
 
@@ -137,21 +139,22 @@ class Meter:
         """What the processes below the child have grown, and the most shared memory that one of the tree has."""
         found: dict[int, _Known] = {}
         grown_bytes, shared_bytes = 0, top.shared_bytes
-        _, stack = _identity(self._pid)
-        todo = [(below, stack, top.anon_bytes)]
+        *_, stack = _identity(self._pid)
+        todo = [(self._pid, below, stack, top.anon_bytes)]
         while todo:
-            pids, stack, held_bytes = todo.pop()
+            parent, pids, stack, held_bytes = todo.pop()
             families: dict[bytes, int] = {}  # of the same program and parent: the most that one of them has inherited
             for pid in pids:
                 usage = of(pid) if pid not in found else None
-                if usage is None:
+                known = self._recognise(pid, usage, parent, stack, held_bytes) if usage is not None else None
+                if usage is None or known is None:
                     continue
-                known = found[pid] = self._recognise(pid, usage, stack, held_bytes)
+                found[pid] = known
                 grown_bytes += usage.anon_bytes - known.inherited_bytes
                 shared_bytes = max(shared_bytes, usage.shared_bytes)
                 families[known.stack] = max(families.get(known.stack, 0), known.inherited_bytes)
                 if further := self._children_of(pid, usage.threads):
-                    todo.append((further, known.stack, usage.anon_bytes))
+                    todo.append((pid, further, known.stack, usage.anon_bytes))
             # What their parent has given back, or took along into its end, is theirs now, and they share it.
             for of_stack, inherited_bytes in families.items():
                 grown_bytes += max(0, inherited_bytes - (held_bytes if of_stack == stack else 0))
@@ -159,8 +162,11 @@ class Meter:
         self._below = {pid: pids for pid, pids in self._below.items() if pid in found or pid == self._pid}
         return grown_bytes, shared_bytes
 
-    def _recognise(self, pid: int, usage: Usage, parent_stack: bytes, parent_bytes: int) -> _Known:
-        started, stack = _identity(pid)
+    def _recognise(self, pid: int, usage: Usage, parent: int, parent_stack: bytes, parent_bytes: int) -> _Known | None:
+        """What is known of a process; None: it has ended meanwhile, and the pid may be a stranger's."""
+        parent_now, started, stack = _identity(pid)
+        if parent_now != parent:
+            return None
         known = self._known.get(pid)
         if known is None or known.started != started:
             forked = stack == parent_stack  # also if neither can be read: a process that is not dumpable has forked
@@ -173,7 +179,7 @@ class Meter:
     def _children_of(self, pid: int, threads: int) -> list[int]:
         if threads == 1:
             return _pids(f"/proc/{pid}/task/{pid}/children")
-        if threads > _MANY_THREADS and pid in self._below and self._looks % (threads // _MANY_THREADS):
+        if threads > _MANY_THREADS and pid in self._below and self._looks % min(threads // _MANY_THREADS, _MOST_LOOKS):
             return self._below[pid]
         found: list[int] = []
         for task in _list(f"/proc/{pid}/task"):
@@ -183,11 +189,11 @@ class Meter:
         return found
 
 
-def _identity(pid: int) -> tuple[bytes, bytes]:
-    """When a process started, and where its stack begins; the latter is 0 or 1 if we may not know it."""
+def _identity(pid: int) -> tuple[int, bytes, bytes]:
+    """Whose child a process is, when it started, and where its stack begins (0 or 1 if we may not know it)."""
     stat = _read(f"/proc/{pid}/stat")
     fields = stat[stat.rfind(b")") + 2 :].split(None, _STACK + 1)  # the name may hold anything
-    return (fields[_STARTED], fields[_STACK]) if len(fields) > _STACK else (b"", b"")
+    return (int(fields[_PARENT]), fields[_STARTED], fields[_STACK]) if len(fields) > _STACK else (0, b"", b"")
 
 
 def _kb(status: bytes, start: int) -> int:

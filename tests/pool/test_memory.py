@@ -359,7 +359,7 @@ def test_1_gb_per_s_is_stopped_in_time(kind, limit_mb):
 
 
 def stopped(room, limit_bytes, bytes_per_s):
-    """A process that fills `room` as fast as it may, and is killed at its limit: what it had by the kernel, and when."""
+    """A process that fills `room` as fast as it may, killed at its limit: what it had by the kernel, and when."""
     child = Forked()
     try:
         before_bytes = int(child.do("import mmap, time, resource; said = resource.getrusage(0).ru_maxrss")) << 10
