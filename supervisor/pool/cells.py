@@ -73,9 +73,9 @@ class Cells:
                 return None
             cell = self._cells[number] = _Cell(self._directory / f"{_CELL}{number}", self._unified)
         wall_bytes = limit_bytes + limit_bytes // 8 + inherited_bytes if limit_bytes else 0
-        if cell.asked == (pid, wall_bytes) or (cell.asked[0] != pid and not limit_bytes):
+        if cell.asked == (pid, limit_bytes) or (cell.asked[0] != pid and not limit_bytes):
             return None
-        cell.asked = (pid, wall_bytes)
+        cell.asked = (pid, limit_bytes)
         return self._mover.submit(cell.admit, pid, wall_bytes)
 
     def oom_kills(self, number: int) -> int:
@@ -104,7 +104,10 @@ class _Cell:
 
     def __init__(self, directory: Path, unified: bool) -> None:
         self.directory = directory
-        self.asked = (0, 0)  # pid and wall of the last wish
+        self.asked = (
+            0,
+            0,
+        )  # pid and limit of the last wish: the wall does not follow every page that the zygote's part shrinks by
         self._unified = unified
         self._made = False
         self._pid = 0
