@@ -145,11 +145,12 @@ class Meter:
             parent, pids, stack, held_bytes = todo.pop()
             families: dict[bytes, int] = {}  # of the same program and parent: the most that one of them has inherited
             for pid in pids:
-                usage = of(pid) if pid not in found else None
-                known = self._recognise(pid, usage, parent, stack, held_bytes) if usage is not None else None
-                if usage is None or known is None:
+                # Who it is comes first: what it had before an exec or its end is not what it has by itself.
+                identity = _identity(pid)
+                usage = of(pid) if identity[0] == parent and pid not in found else None
+                if usage is None:
                     continue
-                found[pid] = known
+                known = found[pid] = self._recognise(pid, identity, usage, stack, held_bytes)
                 grown_bytes += usage.anon_bytes - known.inherited_bytes
                 shared_bytes = max(shared_bytes, usage.shared_bytes)
                 families[known.stack] = max(families.get(known.stack, 0), known.inherited_bytes)
@@ -162,11 +163,10 @@ class Meter:
         self._below = {pid: pids for pid, pids in self._below.items() if pid in found or pid == self._pid}
         return grown_bytes, shared_bytes
 
-    def _recognise(self, pid: int, usage: Usage, parent: int, parent_stack: bytes, parent_bytes: int) -> _Known | None:
-        """What is known of a process; None: it has ended meanwhile, and the pid may be a stranger's."""
-        parent_now, started, stack = _identity(pid)
-        if parent_now != parent:
-            return None
+    def _recognise(
+        self, pid: int, identity: tuple[int, bytes, bytes], usage: Usage, parent_stack: bytes, parent_bytes: int
+    ) -> _Known:
+        _, started, stack = identity
         known = self._known.get(pid)
         if known is None or known.started != started:
             forked = stack == parent_stack  # also if neither can be read: a process that is not dumpable has forked

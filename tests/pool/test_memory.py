@@ -24,13 +24,13 @@ class Forked:
 
     def __init__(self):
         self._theirs, self.says = os.pipe()
-        self._hears, self._answers = os.pipe()
+        self.hears, self._answers = os.pipe()
         life, self._life = os.pipe()
         self.inherited = memory.of(os.getpid())
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                for fd in (self.says, self._hears, self._life):
+                for fd in (self.says, self.hears, self._life):
                     os.close(fd)
                 self._serve(life)
             except BaseException:  # noqa: BLE001  a forked process must not go on as the test runner
@@ -54,13 +54,13 @@ class Forked:
     def do(self, code):
         """Runs it in the child; what it has put into `said`."""
         os.write(self.says, code.encode())
-        return os.read(self._hears, 2**16).decode()
+        return os.read(self.hears, 2**16).decode()
 
     def grown(self):
         return self.meter.sample()
 
     def end(self):
-        for fd in (self._life, self.says, self._hears):
+        for fd in (self._life, self.says, self.hears):
             os.close(fd)
         os.kill(self.pid, signal.SIGKILL)
         return os.wait4(self.pid, 0)[2]
@@ -280,6 +280,63 @@ def test_processes_that_have_ended_are_forgotten(forked):
         child.do("os.kill(pid, 9); os.waitpid(pid, 0)")
         assert child.grown() == about(0, some=2 * SOME)
     assert child.meter._known == {}
+
+
+def test_looks_at_a_tree_that_changes_all_the_time_raise_nothing_and_invent_nothing(forked):
+    child = forked()
+    child.do("import subprocess, threading; large = fill(50); said = 'ok'")
+    code = (
+        "for number in range(30):\n"
+        " pid = os.fork()\n"
+        " if pid == 0: os.fork() and os.setsid(); os._exit(0)\n"
+        " subprocess.run(['/bin/true'])\n"
+        " thread = threading.Thread(target=os.waitpid, args=(pid, 0)); thread.start(); thread.join()\n"
+    )
+    os.write(child.says, code.encode())
+    most_bytes, looks, poll = 0, 0, select.poll()
+    poll.register(child.hears, select.POLLIN)
+    while not poll.poll(0):
+        most_bytes, looks = max(most_bytes, child.grown()), looks + 1
+    assert os.read(child.hears, 100) == b"ok"
+    assert looks > 100
+    assert most_bytes < 65 * MB  # one that counted whole, for a moment, would be more
+
+
+#: As a master that is not root, with a child that may not be looked into.
+NOT_DUMPABLE = """
+import ctypes, mmap, os, sys
+from supervisor.pool import memory
+
+def fill(megabytes):
+    room = mmap.mmap(-1, megabytes << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    room.write(b"x" * (megabytes << 20))
+    return room
+
+os.setgroups([]), os.setgid(65534), os.setuid(65534)
+inherited, (done, says), (hears, life) = memory.of(os.getpid()), os.pipe(), os.pipe()
+child = os.fork()
+if child == 0:
+    os.close(life)
+    ctypes.CDLL(None).prctl(4, 0)  # PR_SET_DUMPABLE
+    large = fill(60)
+    if os.fork() == 0:
+        more = fill(20)
+        os.write(says, b"!")
+    os.read(hears, 1)
+    os._exit(0)
+os.read(done, 1)
+meter = memory.Meter(child, inherited)
+print([meter.sample() >> 20 for _ in range(2)], os.access(f"/proc/{child}/environ", os.R_OK))
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become somebody else")
+def test_a_child_that_is_not_dumpable_is_measured_by_a_master_that_is_not_root():
+    done = subprocess.run([sys.executable, "-c", NOT_DUMPABLE], capture_output=True, text=True, timeout=30)
+    assert done.stderr == ""
+    grown, readable = done.stdout.rsplit(maxsplit=1)
+    assert all(79 <= each <= 85 for each in map(int, grown.strip("[]").split(", ")))
+    assert readable == "False"
 
 
 # how often to look
