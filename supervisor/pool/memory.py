@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 _GROWTH_BYTES_PER_S: Final = 2 * 10**9
 #: The shortest time between two looks at a child; a process of 1 GB/s gets 5 MB in it.
 _SHORTEST_S: Final = 0.005
+#: And for each process of a large tree, ten times what a look at it costs: looks take a tenth of the master at most.
+_SHORTEST_EACH_S: Final = 0.0003
 #: The longest one under a limit, and the same from half the limit on.
 _LIMITED_S: Final = 0.1
 _CLOSE_S: Final = 0.02
@@ -123,7 +125,8 @@ class Meter:
         """Seconds until the next look is due, by the last one.
 
         `limit_bytes` is the job's limit (0: none), `room_bytes` what the pool's budget has left (None: no budget). The
-        room is looked at again before a process of 2 GB/s could have filled it.
+        room is looked at again before a process of 2 GB/s could have filled it; later where the job has very many
+        processes.
         """
         if not limit_bytes:
             longest_s = min(_FIRST_S * 2.0 ** min(self._looks, 4), _SELDOM_S)
@@ -131,9 +134,9 @@ class Meter:
             longest_s = _LIMITED_S if self.sampled_bytes * 2 < limit_bytes else _CLOSE_S
             own_room_bytes = limit_bytes - self.sampled_bytes
             room_bytes = own_room_bytes if room_bytes is None else min(room_bytes, own_room_bytes)
-        if room_bytes is None:
-            return longest_s
-        return max(_SHORTEST_S, min(longest_s, room_bytes / _GROWTH_BYTES_PER_S))
+        if room_bytes is not None:
+            longest_s = min(longest_s, room_bytes / _GROWTH_BYTES_PER_S)
+        return max(_SHORTEST_S, len(self._known) * _SHORTEST_EACH_S, longest_s)
 
     def _sample_below(self, top: Usage, below: list[int]) -> tuple[int, int]:
         """What the processes below the child have grown, and the most shared memory that one of the tree has."""

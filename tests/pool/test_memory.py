@@ -384,6 +384,13 @@ def test_without_a_limit_looks_become_seldom_until_the_next_job_or_until_the_bud
     assert child.meter.next_in_s() == 0.25
 
 
+def test_a_job_with_very_many_processes_does_not_take_the_masters_time(forked):
+    child = forked()
+    child.do("for _ in range(100): fork()")
+    child.grown()
+    assert child.meter.next_in_s(1) == pytest.approx(0.03)
+
+
 @pytest.mark.parametrize("rate_gb_per_s", [0.2, 1, 2])
 @pytest.mark.parametrize("limit_mb", [32, 64, 256, 1024])
 def test_steady_growth_is_seen_in_time_whenever_it_begins(limit_mb, rate_gb_per_s):
