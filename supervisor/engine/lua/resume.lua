@@ -33,7 +33,7 @@ local known, answers = {}, { 0 }
 for at = 5, #ARGV, 2 do
   local jid, token = ARGV[at], ARGV[at + 1]
   local job = redis.call("HMGET", job_key(jid), "owner", "queue", "state")
-  local expiry = job[3] and 0 or -1
+  local expiry = job[2] and 0 or -1
   if job[1] == token .. ":" .. worker and job[3] == "running" then
     known[jid] = true
     expiry = now + (ttl or setting_ms("heartbeat", job[2]))
