@@ -266,7 +266,7 @@ def work(job): say("job")
     befores = [what for what, pid in said if pid == zygote]
     assert befores == ["before", "before-too"] * (len(befores) // 2)
     children = list(dict.fromkeys(pid for _what, pid in said if pid != zygote))
-    assert len(befores) // 2 == len(pool.find("child.spawned"))
+    assert len(befores) // 2 >= len(children), "the drain may come between the hook and the child's own"
     own = {child: [what for what, pid in said if pid == child] for child in children}
     assert [own[child] for child in children[:2]] == [["after", "job", "job", "exit"]] * 2
     stage.assert_nothing_left()
