@@ -151,7 +151,7 @@ class Ends:
 
     def __init__(self, child: Child) -> None:
         jobs_fd, talk_fd, self.out, self.stacks = child.theirs
-        close_all_but(jobs_fd, talk_fd, self.out)
+        close_all_but(jobs_fd, talk_fd, self.out, self.stacks)
         self.jobs = socket.socket(fileno=jobs_fd)
         self.talk = socket.socket(fileno=talk_fd)
 

@@ -1,0 +1,225 @@
+"""Limits: when each child is looked at, and who is killed for time or memory, by a master's deciding half."""
+
+import mmap
+import os
+import signal
+
+import pytest
+from parts import await_readable, lease_of, rest, until
+
+from supervisor import clock
+from supervisor.engine.outcomes import Died
+from supervisor.pool import kernel, memory, messages
+from supervisor.pool.states import ChildState
+
+MB = 2**20
+FAR_S = 1e6
+
+
+def growing(mb, shared=False):
+    """Takes a job, then so much memory, says so on its output, and keeps it."""
+
+    def behave(ends):
+        signal.signal(kernel.NOTICE_SIGNAL, lambda *_: None)
+        signal.signal(kernel.STACKS_SIGNAL, lambda *_: None)
+        ends.talk.send(messages.READY)
+        ends.next_job()
+        room = mmap.mmap(-1, max(mb, 1) * MB, mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        for _ in range(mb):
+            room.write(b"x" * MB)
+        os.write(ends.out, b"has it\n")
+        rest()
+
+    return behave
+
+
+def running(desk, mb, token=1, klass="k", **settings):
+    """A child that runs a job of so many MB."""
+    child = desk.child(growing(mb))
+    child.meter = memory.Meter(child.pid, memory.of(child.pid))
+    (held,) = desk.give(lease_of(token, klass), **settings)
+    await_readable(child.output.fd)
+    child.output.read()
+    return child, held
+
+
+def look(desk, *children):
+    """Come to the time of the next look at these."""
+    for child in children:
+        child.look_at = clock.monotonic()
+    desk.limits.keep_time(clock.monotonic())
+
+
+def test_a_limited_job_is_looked_at_before_it_can_have_passed_its_limit(desk):
+    desk = desk(processes="1", memory_limit="64M", dispatch_ahead="0s")
+    child, held = running(desk, 1)
+    desk.limits.keep_time(held.started_at)  # overrun at once, as nothing may be sent ahead
+    assert 0 < desk.limits.deadline_at() - held.started_at <= 64 * MB / 2e9 + 0.001
+    look(desk, child)
+    assert 0.005 <= child.look_at - clock.monotonic() + 0.001 <= 0.1
+
+
+def test_the_nearer_a_job_is_to_its_limit_the_sooner_it_is_looked_at_again(desk):
+    desk = desk(processes="1", memory_limit="64M")
+    waits_s = []
+    child, _held = running(desk, 10)
+    for limit_mb in (100, 30, 11):
+        child.head.memory_limit_bytes = limit_mb * MB
+        now_at = clock.monotonic()
+        child.look_at = now_at
+        desk.limits.keep_time(now_at)
+        waits_s.append(child.look_at - now_at)
+    assert waits_s == sorted(waits_s, reverse=True)
+    assert waits_s[-1] == pytest.approx(0.005)
+
+
+@pytest.mark.parametrize(("flags", "settings"), [({"memory_limit": "8M"}, {}), ({}, {"memory_bytes": 8 * MB})])
+def test_a_job_beyond_its_limit_is_killed_with_what_it_has_and_what_it_may(desk, flags, settings):
+    desk = desk(processes="1", **flags)
+    child, held = running(desk, 20, **settings)
+    assert held.memory_limit_bytes == 8 * MB
+    look(desk, child)
+    assert child.state is ChildState.DOOMED
+    desk.reap(child)
+    (outcome,) = desk.outcomes()
+    assert (type(outcome), outcome.reason) == (Died, "memory")
+    assert "private memory, its limit is 8 MB" in outcome.message
+    assert 20 * MB <= outcome.details["memory_bytes"] < 30 * MB
+    assert outcome.details["cpu_s"] == 0.5
+    (killed,) = desk.events("child.killed")
+    assert (killed["reason"], killed["jid"]) == ("memory", "j1")
+
+
+def test_a_handlers_limit_of_0_is_none_beside_everybodys(desk):
+    desk = desk(processes="1", memory_limit="8M")
+    child, held = running(desk, 20, memory_bytes=0)
+    assert held.memory_limit_bytes == 0
+    look(desk, child)
+    assert child.state is ChildState.BUSY
+    assert child.look_at > clock.monotonic() + 0.2
+
+
+def test_an_idle_child_is_not_looked_at(desk):
+    desk = desk(memory_limit="8M")
+    child = desk.child(growing(1))
+    assert desk.limits.deadline_at() == float("inf")
+    desk.limits.keep_time(clock.monotonic() + FAR_S)
+    assert child.state is ChildState.IDLE
+
+
+def test_a_child_that_ends_meanwhile_has_nothing_and_is_not_killed(desk):
+    desk = desk(processes="1", memory_limit="8M")
+    child, _held = running(desk, 20)
+    os.kill(child.pid, signal.SIGKILL)
+    await_readable(child.pidfd)
+    look(desk, child)
+    assert (child.state, child.why_killed) == (ChildState.BUSY, None)
+    desk.reap(child)
+    (outcome,) = desk.outcomes()
+    assert outcome.reason == "SIGKILL"
+
+
+def test_each_job_of_a_child_has_its_own_limit(desk):
+    def behave(ends):
+        ends.talk.send(messages.READY)
+        for _ in range(2):
+            token = ends.next_job().token
+            room = b"x" * (20 * MB)
+            ends.say(messages.Verb.COMPLETED, token)
+            assert room
+        ends.next_job()
+        rest()
+
+    desk = desk(processes="1")
+    child = desk.child(behave)
+    for token, limit in ((1, 0), (2, 8 * MB), (3, 0)):
+        (held,) = desk.give(lease_of(token, f"k{token}"), memory_bytes=limit)
+        assert child.look_at == pytest.approx(held.started_at + (memory.first_look_s(limit)))
+        if token < 3:
+            desk.turn(lambda: child.state is ChildState.IDLE)
+    assert child.meter.peak_bytes == 0
+
+
+# the budget
+
+
+def test_when_all_together_are_beyond_the_budget_the_largest_goes_and_the_others_stay(desk):
+    desk = desk(processes="3", memory_budget="100M")
+    children = [running(desk, mb, token, f"k{token}")[0] for token, mb in enumerate((30, 60, 40), 1)]
+    look(desk, *children)
+    assert [child.state for child in children] == [ChildState.BUSY, ChildState.DOOMED, ChildState.BUSY]
+    desk.reap(children[1])
+    (outcome,) = desk.outcomes()
+    assert (outcome.reason, outcome.lease.token) == ("memory", 2)
+    assert "beyond the memory budget of 100 MB" in outcome.message
+    assert "it runs alone next time" in outcome.message
+    assert not desk.budget.fits("k2", "j2")
+    look(desk, children[0], children[2])
+    assert [child.state for child in (children[0], children[2])] == [ChildState.BUSY] * 2
+
+
+def test_as_many_go_as_must(desk):
+    desk = desk(processes="3", memory_budget="50M")
+    children = [running(desk, mb, token, f"k{token}")[0] for token, mb in enumerate((30, 60, 40), 1)]
+    look(desk, *children)
+    assert [child.state for child in children] == [ChildState.BUSY, ChildState.DOOMED, ChildState.DOOMED]
+
+
+def test_what_does_not_fit_waits_and_goes_back_uncounted_and_nothing_is_leased_until_a_job_ends(desk):
+    desk = desk(processes="2", memory_budget="100M", dispatch_ahead="20ms")
+    desk.budget.settle(9, "large", "j0", 80 * MB)
+    first, _held = running(desk, 1, 1, "large")
+    second = desk.child(growing(1))
+    (held,) = desk.give(lease_of(2, "large"))
+    assert (len(second.sent), list(desk.ledger.ready)) == (0, [held])
+    assert desk.slots.capacity() == (0, 0)
+    desk.keep_time(desk.dispatcher.deadline_at())
+    (outcome,) = desk.outcomes()
+    assert (outcome.started, outcome.lease.token) == (False, 2)
+    assert desk.slots.short
+    os.kill(first.pid, signal.SIGKILL)
+    desk.reap(first)
+    assert not desk.slots.short
+    assert desk.slots.capacity()[0] == 1
+
+
+def test_the_wait_for_memory_ends_by_itself(desk):
+    desk = desk(processes="2", memory_budget="100M")
+    desk.budget.settle(9, "large", "j0", 80 * MB)
+    running(desk, 1, 1, "large")
+    desk.child(growing(1))
+    desk.give(lease_of(2, "large"))
+    assert desk.slots.short
+    desk.dispatcher.keep_time(desk.slots.short_until_at)
+    assert not desk.slots.short
+    assert desk.dispatcher.deadline_at() < float("inf")
+
+
+# time and memory
+
+
+def test_the_time_limit_says_where_the_job_is_first_then_that_it_is_near_and_kills_after_it(desk):
+    desk = desk(processes="1", term_grace="1s")
+    child, held = running(desk, 1, timeout_s=10.0)
+    desk.limits.keep_time(held.started_at + 8.9)
+    assert not child.warned
+    desk.limits.keep_time(held.started_at + 9.0)
+    assert (child.warned, child.kill_at) == (True, None)
+    before_at = clock.monotonic()
+    desk.limits.keep_time(held.started_at + 10.0)
+    assert before_at < child.kill_at <= clock.monotonic() + 0.1
+    assert child.state is ChildState.BUSY
+    desk.limits.keep_time(child.kill_at)
+    desk.reap(child)
+    (outcome,) = desk.outcomes()
+    assert (outcome.reason, "time limit of 10 s" in outcome.message) == ("timeout", True)
+
+
+def test_after_a_long_gap_a_job_past_its_limit_is_warned_before_it_is_killed(desk):
+    desk = desk(processes="1", term_grace="1s")
+    child, held = running(desk, 1, timeout_s=10.0)
+    desk.limits.keep_time(held.started_at + 100)
+    assert (child.warned, child.state) == (True, ChildState.BUSY)
+    desk.limits.keep_time(held.started_at + 100)
+    desk.limits.keep_time(child.kill_at)
+    until(lambda: child.state is ChildState.DOOMED)
