@@ -223,3 +223,13 @@ def test_after_a_long_gap_a_job_past_its_limit_is_warned_before_it_is_killed(des
     desk.limits.keep_time(held.started_at + 100)
     desk.limits.keep_time(child.kill_at)
     until(lambda: child.state is ChildState.DOOMED)
+
+
+def test_memory_is_looked_at_also_while_a_cancelled_job_has_its_time_to_clean_up(desk):
+    desk = desk(processes="1", memory_limit="8M", term_grace="60s")
+    child, held = running(desk, 20)
+    desk.dispatcher.on_lost([(held, "cancelled")])
+    assert child.kill_at > clock.monotonic() + 50
+    look(desk, child)
+    assert child.state is ChildState.DOOMED
+    assert desk.events("child.killed")[0]["reason"] in ("memory", "cancelled")

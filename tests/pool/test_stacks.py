@@ -118,7 +118,7 @@ def test_all_children_are_seen_with_where_they_are(asked):
     assert asked.told == []
     seen = dict(asked.until_told())
     assert seen.keys() == {busy, idle}
-    assert "in rest" in seen[busy] and "in next_job" in seen[idle]
+    assert [stack.count("in writing") for stack in seen.values()] == [1, 1]
     assert describe(busy)["jid"] == "j1" and "jid" not in describe(idle)
     assert asked.watcher.deadline_at == math.inf
     asked.watcher.keep_time(clock.monotonic() + 10)
@@ -150,7 +150,7 @@ def test_however_often_it_is_asked_the_answer_is_whole(asked):
     for number in range(1, 5):
         asked.ask()
         stack = asked.until_told(number)[0].stack
-        assert (stack.count("in rest"), "x" * 10 in stack) == (1, False), (number, stack)
+        assert (stack.count("in writing"), "x" * 10 in stack) == (1, False)
     assert child.stacks.end <= SIZE_BYTES // 2
 
 
@@ -185,11 +185,25 @@ def test_without_children_the_answer_is_that_there_are_none(asked):
     assert asked.until_told() == []
 
 
-def test_a_child_that_is_not_forked_yet_is_not_asked(asked, new_child):
+def test_a_child_that_is_not_ready_yet_is_not_asked(asked):
     asked = asked()
-    child = new_child()
-    asked.watcher.ask([child], asked.told.append)
+    asked.desk.child(writing, ready=False)
+    asked.ask()
     assert asked.until_told() == []
+
+
+def test_what_was_asked_for_tells_nothing_of_how_a_job_ends(asked):
+    asked = asked(processes="1")
+    child = asked.desk.child(writing)
+    asked.desk.give(lease_of(1))
+    await_readable(child.output.fd)
+    asked.ask()
+    assert asked.until_told()[0].stack
+    os.kill(child.pid, signal.SIGKILL)
+    asked.desk.reap(child)
+    (outcome,) = asked.desk.outcomes()
+    assert outcome.reason == "SIGKILL"
+    assert "stack" not in outcome.details
 
 
 def test_a_process_that_does_not_catch_the_signal_is_not_sent_it(new_child):
