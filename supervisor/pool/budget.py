@@ -44,9 +44,17 @@ class Budget:
         self._held = 0  # jobs
         self._held_alone: set[str] = set()
 
-    def stand_on(self, zygote: Usage) -> None:
-        """A zygote is ready: what it and this process have is in use whatever runs."""
+    def stand_on(self, zygote: Usage) -> str | None:
+        """A zygote is ready: what it and this process have is in use whatever runs. What is wrong with that, if it is
+        all.
+        """
         self.base_bytes = (memory.of(os.getpid()) or memory.NOTHING).total_bytes + zygote.total_bytes
+        if not 0 < self.limit_bytes <= self.base_bytes:
+            return None
+        return (
+            f"the handlers alone, before any job, take {self.base_bytes >> 20} MB of the memory budget of"
+            f" {self.limit_bytes >> 20} MB: jobs run one at a time; raise --memory-budget, or import less"
+        )
 
     def expected(self, klass: str) -> int:
         """Bytes that the next run of `klass` will hardly exceed; 0: unknown."""

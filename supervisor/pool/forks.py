@@ -170,15 +170,15 @@ class Forks:
         self._proven, zygote.failure = True, None
         self._spawn_after_at = 0.0
         zygote.inherited = memory.of(zygote.pid) or memory.NOTHING
-        self._budget.stand_on(zygote.inherited)
         self.handlers = {name: HandlerSettings(**settings) for name, settings in said.handlers.items()}
         self.once = tuple(name for name, settings in self.handlers.items() if settings.at_most_once)
         self._events.emit(
             "zygote.ready", zygote=zygote.number, pid=zygote.pid, handlers=sorted(self.handlers),
             boot_ms=round(boot_s * 1000), threads=said.threads or None, descriptors=said.descriptors or None,
         )  # fmt: skip
-        for warning in fork_warnings(said):
-            self._warn(warning)
+        for warning in (*fork_warnings(said), self._budget.stand_on(zygote.inherited)):
+            if warning is not None:
+                self._warn(warning)
 
     def _warn(self, message: str) -> None:
         self._events.emit("master.warned", message=message)
