@@ -359,3 +359,18 @@ def test_every_move_of_a_job_can_be_made(engine, old, new, way):
     engine.bring_to(old)
     way(engine)
     assert engine.state() == new
+
+
+#: What waits for ever without an argument: of poll objects, processes, events, threads, futures and locks.
+WAITS = {"poll", "wait", "join", "result", "acquire"}
+
+
+@pytest.mark.parametrize("module", sorted(reach("supervisor.pool.master") & FILES.keys()))
+def test_nothing_that_the_master_runs_waits_without_a_deadline(module):
+    calls = [node for node in ast.walk(ast.parse(FILES[module].read_text())) if isinstance(node, ast.Call)]
+    named = [(call, call.func.attr) for call in calls if isinstance(call.func, ast.Attribute)]
+    endless = [call for call, name in named if name in WAITS and not call.args and not call.keywords]
+    assert [
+        call.lineno for call in endless if ast.unparse(call.func) != "select.poll"
+    ] == []  # that one makes an object
+    assert not [call.lineno for call, name in named if name == "sleep"]

@@ -42,6 +42,8 @@ def run(
     status = 70
     try:
         sandbox.enter(workdir, boot.open_files)
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # text streams on descriptors 1 and 2
         for hook in hooks.after_fork:
             hook()
         status = Child(number, jobs, talk, workdir, handlers, boot).serve()
@@ -99,8 +101,6 @@ class Child:
 
     def serve(self) -> int:
         self._listen_to_notices()
-        for stream in (sys.stdout, sys.stderr):
-            stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # text streams on descriptors 1 and 2
         setproctitle(f"leasehold: child {self._number} idle")
         self._talk.send(messages.READY)
         served = 0
@@ -108,10 +108,9 @@ class Child:
             packet, fds = kernel.receive(self._jobs, messages.MAX_PACKET_BYTES, 1)
             if not packet:
                 break
-            verb = self._serve_one(messages.unpack_job(packet), fds)
             served += 1
-            if verb == Verb.OVERFLOWED:
-                break  # what it has left of itself nobody knows
+            if not self._serve_one(messages.unpack_job(packet), fds):
+                break
         return 0
 
     def _listen_to_notices(self) -> None:
@@ -136,7 +135,8 @@ class Child:
             with contextlib.suppress(RuntimeError):  # the loop has just been closed
                 self._task.get_loop().call_soon_threadsafe(self._task.cancel)
 
-    def _serve_one(self, message: JobMessage, fds: list[int]) -> Verb:
+    def _serve_one(self, message: JobMessage, fds: list[int]) -> bool:
+        """Run one job and answer it. Whether another one may follow it here."""
         payload = kernel.read_memfd(fds[0]) if message.payload is None else message.payload
         setproctitle(f"leasehold: child {self._number} {message.klass} {message.jid[:4]}… since {clock.time_of_day()}")
         started_at = clock.monotonic()
@@ -148,7 +148,7 @@ class Child:
         if os.getpid() != self._pid:
             os._exit(0)  # a fork that the handler made has returned from it: it must not answer in our name
         _flush()
-        sandbox.end_leftovers()
+        alone = sandbox.end_leftovers()
         if self._jobs_per_child != 1:
             self._mark_output(message.token, verb)
         sandbox.claim(self._workdir)  # the handler may even have removed it
@@ -157,7 +157,8 @@ class Child:
         with self._telling:
             self._job = None
         self._answer(verb, message.token, run_s, parts)
-        return verb
+        # After a MemoryError nobody knows what is left of this process.
+        return alone and verb != Verb.OVERFLOWED
 
     def _report(self, token: int, progress: Progress) -> None:
         """Tell how far the job is. What the master has no room for is dropped: a handler must not wait for it; and what

@@ -122,6 +122,7 @@ class Pool:
                  prefix: Iterable[str]) -> None:  # fmt: skip
         self.stage = stage
         self.number = number
+        self.is_here = "--pid" not in (prefix := list(prefix))
         self.said: list[str] = []  # lines that are not events
         self.events: list[dict[str, Any]] = []
         self._children: dict[int, bool] = {}
@@ -263,9 +264,11 @@ class Stage:
             with self.news:
                 self.news.notify_all()
 
-    def note(self, _pool: Pool, event: dict[str, Any]) -> None:
-        """Remember every process that a log names, with its time of creation: a pid alone may come again."""
-        pid = event.get("pid")
+    def note(self, pool: Pool, event: dict[str, Any]) -> None:
+        """Remember every process that a log names, with its time of creation: a pid alone may come again. A pool in a
+        PID namespace of its own names others.
+        """
+        pid = event.get("pid") if pool.is_here else None
         if pid and pid not in self._seen:
             with contextlib.suppress(psutil.NoSuchProcess):
                 self._seen[pid] = psutil.Process(pid).create_time()

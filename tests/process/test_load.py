@@ -2,6 +2,8 @@
 
 import pytest
 
+from supervisor.pool import memory
+
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("jobs_per_child", "count"), [(1, 1500), (0, 10_000), (7, 3000)])
@@ -18,5 +20,25 @@ def test_a_flood_of_short_jobs_runs_each_once_and_loses_no_child(stage, jobs_per
     measured(
         f"{count} jobs, {jobs_per_child} per child, 3 children: {count / (last - first):.0f} jobs/s (debug log, ledger)"
     )
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+@pytest.mark.timeout(120)
+def test_the_masters_memory_does_not_grow_with_what_it_has_done(stage, measured):
+    """Whether completed, failed or dead."""
+    pool = stage.start(processes=2, jobs_per_child=50, log_level="info")
+
+    def work(count):
+        jobs = [{"klass": "good.noop"} for _ in range(count)]
+        jobs += [{"klass": "bad.fail", "data": ["group", "text"]} for _ in range(count // 20)]
+        jobs += [{"klass": "bad.leave", "data": {"status": 3}, "max_deaths": 1} for _ in range(count // 100)]
+        stage.wait_until_settled(stage.queue.put_many(jobs), 60)
+        return memory.of(pool.pid).total_bytes
+
+    before = work(2000)
+    after = work(4000)
+    measured(f"master after 2,000 jobs and after 6,000: {before / 2**20:.1f} and {after / 2**20:.1f} MB")
+    assert after - before < 2 * 2**20
     assert pool.drain() == 0
     stage.assert_nothing_left()

@@ -331,16 +331,3 @@ def test_where_it_can_be_the_kernel_puts_a_wall_around_what_looks_do_not_see(sta
         assert stage.states([neighbour, after]) == ["complete"] * 2
         finish(stage, pool)
         assert [each.name for each in group.iterdir() if each.is_dir()] == []
-
-
-@pytest.mark.xfail(reason="no process's score is raised yet", strict=True)
-def test_the_kernel_prefers_children_to_their_master(stage):
-    pool = stage.start(processes=2).wait_ready()
-    pool.wait_for("child.ready", nth=2)
-
-    def score(pid):
-        with open(f"/proc/{pid}/oom_score_adj") as file:
-            return int(file.read())
-
-    assert min(map(score, pool.child_pids())) > score(pool.pid)
-    finish(stage, pool)

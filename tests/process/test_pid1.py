@@ -23,14 +23,11 @@ def _refused():
 
 
 @pytest.fixture
-def inside(stage, monkeypatch):
-    """The prefix that makes a command PID 1 of a namespace of its own. The pids in its log are none of this machine's:
-    the stage must not remember them, for it ends what it remembers.
-    """
+def inside():
+    """The prefix that makes a command PID 1 of a namespace of its own."""
     why = _refused()
     if why is not None:
         pytest.skip(f"this machine gives no PID namespace: {why}")
-    monkeypatch.setattr(stage, "note", lambda _pool, _event: None)
     return ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child=SIGKILL"]
 
 

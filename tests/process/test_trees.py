@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 from functools import partial
 
 import psutil
@@ -171,39 +170,4 @@ def work(job):
     assert await_ends(tree, 0.0) == []
     stage.wait_until_ended([jid])
     assert pool.drain() == 0
-    stage.assert_nothing_left()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(120)
-def test_as_pid_1_not_one_zombie_is_left_of_500_processes_that_a_job_forks_twice_and_nothing_is_said(stage, app):
-    inside = ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child=SIGKILL"]
-    tried = subprocess.run([*inside, "true"], capture_output=True, text=True, check=False)
-    if tried.returncode:
-        pytest.skip(f"this machine gives no PID namespace: {tried.stderr.strip()}")
-    source = """
-@handler
-def work(job):
-    for number in range(500):
-        if os.fork() == 0:
-            os.setsid()
-            if os.fork():
-                os._exit(0)
-            if number % 2:
-                os._exit(0)
-            time.sleep(1000)
-    if job.data == "killed":
-        os.kill(os.getpid(), signal.SIGKILL)
-"""
-    stage.note = lambda *_said: None  # the pids of another namespace: here they are those of strangers
-    pool = app(source, prefix=inside)
-    jids = [stage.queue.put("work", end, max_deaths=1) for end in ("completed", "killed")]
-    stage.wait_until_ended(jids, 60)
-    assert stage.states(jids) == ["complete", "failed"]
-    (first,) = psutil.Process(pool.pid).children()
-    stage.wait_until_counted(lambda: len(first.children(recursive=True)) == 2)  # the zygote and the next child
-    assert not any(process.status() == psutil.STATUS_ZOMBIE for process in first.children(recursive=True))
-    assert not pool.find("master.warned")
-    os.kill(first.pid, signal.SIGTERM)
-    assert pool.wait() == 0
     stage.assert_nothing_left()
