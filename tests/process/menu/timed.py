@@ -15,33 +15,27 @@ from supervisor import SoftTimeout, handler
 
 
 def _until_told(wait):
-    """Waits, and answers how long it was until the limit was near."""
-    began_at = time.monotonic()
     try:
         wait()
     except SoftTimeout as near:
         print("cleaning up:", near)
-        return time.monotonic() - began_at
-    return None
 
 
 @handler
 def clean_up(job):
-    """Says how long it had. data: gate."""
+    """data: gate."""
     menu.enter(job)
-    return _until_told(lambda: menu.wait_at(job.data))
+    _until_told(lambda: menu.wait_at(job.data))
 
 
 @handler
 async def clean_up_later(job):
     """A coroutine hears of its limit as of a cancellation."""
     menu.enter(job)
-    began_at = time.monotonic()
     try:
         await asyncio.sleep(1000)
     except asyncio.CancelledError:
         print("cleaning up")
-        return time.monotonic() - began_at
 
 
 @handler(backoff=0)
@@ -82,8 +76,8 @@ def clean_up_too_long(job):
         menu.wait_at(job.data[1])
 
 
-@handler(timeout=0.5, backoff=0)
-def half_a_second(job):
+@handler(timeout=1.5, backoff=0)
+def limited(job):
     """data: gate."""
     menu.enter(job)
     menu.wait_at(job.data)
@@ -156,4 +150,4 @@ def clean_up_among_threads(job):
         threading.Thread(target=wait, args=(90,), daemon=True).start()
     for _ in range(50):
         started.acquire()
-    return _until_told(lambda: menu.wait_at(job.data))
+    _until_told(lambda: menu.wait_at(job.data))
