@@ -77,6 +77,7 @@ def test_what_a_job_prints_meanwhile_is_its_own_and_whole(stage):
 @pytest.mark.parametrize("klass", ["stacks.become_a_program", "stacks.forget_signals"])
 def test_a_child_that_would_die_of_the_question_is_not_asked(stage, klass):
     pool = stage.start(processes=2, jobs_per_child=0).wait_ready()
+    pool.wait_for("child.ready", nth=2)  # who is not ready yet is not asked at all
     gate = stage.gate("gate")
     jid = stage.queue.put(klass, gate, max_deaths=1)
     stage.wait_for_starts(jid)
