@@ -126,7 +126,8 @@ class Budget:
     def victim(self) -> int | None:
         """The child to kill because all together have grown beyond the limit; None: there is room.
 
-        An idle one, if its end is enough; else the one that has grown most. Who is being killed counts no more.
+        An idle one, if the end of all of these is enough; else the one that has grown most. Who is being killed counts
+        no more.
         """
         if not self.limit_bytes:
             return None
@@ -134,7 +135,7 @@ class Budget:
         if excess_bytes <= 0 or self.base_bytes >= self.limit_bytes:  # the latter: nobody's end would be enough
             return None
         idle, number = self._largest(idle=True), self._largest(idle=False)
-        if idle is not None and (number is None or self._children[idle].grown_bytes >= excess_bytes):
+        if idle is not None and (number is None or self._idle_bytes() >= excess_bytes):
             return idle
         return number
 
@@ -163,6 +164,9 @@ class Budget:
 
     def _grown_bytes(self) -> int:
         return self.base_bytes + sum([each.grown_bytes for each in self._children.values() if not each.condemned])
+
+    def _idle_bytes(self) -> int:
+        return sum(each.grown_bytes for each in self._children.values() if not each.expected and not each.condemned)
 
     def _largest(self, idle: bool) -> int | None:
         living = ((number, each) for number, each in self._children.items() if not each.condemned)

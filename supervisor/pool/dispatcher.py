@@ -218,6 +218,8 @@ class Dispatcher:
         head.end = end = NO_END if said.verb == Verb.COMPLETED else self._end_of(child)
         outcome = endings.of_outcome(lease, said.verb, said.body, head.settings, end)
         self._budget.settle(child.number, lease.klass, lease.jid, child.meter.peak_bytes)
+        if child.meter.peak_bytes:  # it was looked at; what it had it has given back by now, or keeps
+            self._budget.grown(child.number, child.meter.sample())
         child.answered()
         head.run_s = said.run_s
         self._slots.count_answer()

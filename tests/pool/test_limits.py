@@ -233,3 +233,49 @@ def test_memory_is_looked_at_also_while_a_cancelled_job_has_its_time_to_clean_up
     look(desk, child)
     assert child.state is ChildState.DOOMED
     assert desk.events("child.killed")[0]["reason"] in ("memory", "cancelled")
+
+
+def test_what_a_job_has_given_back_stands_in_nobodys_way(desk):
+    def giving_back(ends):
+        ends.talk.send(messages.READY)
+        token = ends.next_job().token
+        room = mmap.mmap(-1, 60 * MB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        room.write(b"x" * (60 * MB))
+        os.write(ends.out, b"has it\n")
+        await_readable(ends.talk)
+        room.close()
+        ends.say(messages.Verb.COMPLETED, token)
+        rest()
+
+    desk = desk(processes="3", memory_budget="200M")
+    quick = desk.child(giving_back)
+    quick.meter = memory.Meter(quick.pid, memory.of(quick.pid))
+    desk.give(lease_of(1, "quick"))
+    await_readable(quick.output.fd)
+    look(desk, quick)
+    assert desk.budget.room_bytes() < 150 * MB
+    quick.talk.send(b"x")
+    desk.turn(lambda: quick.state is ChildState.IDLE)
+    assert desk.budget.room_bytes() > 150 * MB
+    assert desk.budget.expected("quick") >= 60 * MB
+
+
+def test_idle_children_go_before_any_job_does_if_they_are_enough_together(desk):
+    desk = desk(processes="3", memory_budget="100M")
+    child, _held = running(desk, 80)
+    idle = [desk.child(growing(1)) for _ in range(2)]
+    for each in idle:
+        desk.budget.grown(each.number, 15 * MB)
+    look(desk, child)
+    assert sorted(each.state.name for each in idle) == ["DOOMED", "IDLE"]
+    assert child.state is ChildState.BUSY
+
+
+def test_two_idle_children_go_if_neither_is_enough_alone(desk):
+    desk = desk(processes="3", memory_budget="100M")
+    child, _held = running(desk, 90)
+    idle = [desk.child(growing(1)) for _ in range(2)]
+    for each in idle:
+        desk.budget.grown(each.number, 14 * MB)
+    look(desk, child)
+    assert [each.state.name for each in (child, *idle)] == ["BUSY", "DOOMED", "DOOMED"]
