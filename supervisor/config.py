@@ -52,7 +52,8 @@ LONGEST_S = 10 * 365 * 86400.0
 MOST_PROCESSES = 4096
 #: What Docker Compose (10 s) aside, Kubernetes and systemd's templates give between TERM and KILL.
 CONTAINER_GRACE_S = 30.0
-#: What the last exchange with Redis gets after the drain.
+#: What a killed process tree gets to end, and the last exchange with Redis after it.
+REAP_S = 1.0
 LAST_EXCHANGE_S = 1.0
 
 
@@ -76,6 +77,11 @@ def parse_size(text: str) -> int:
     if size_bytes >= 2**63:
         raise ValueError("is more than any machine has; check the unit")
     return int(size_bytes)
+
+
+def megabytes(size_bytes: float) -> str:
+    """A size for people."""
+    return f"{size_bytes / 2**20:,.1f}".removesuffix(".0") + " MB"
 
 
 def _positive_duration(text: str) -> float:
@@ -399,12 +405,19 @@ def _unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _warnings(values: Mapping[str, Any], flags: Mapping[str, object]) -> Iterator[str]:
-    ladder_s = values["drain_timeout_s"] + values["term_grace_s"] + LAST_EXCHANGE_S
+    last_s = REAP_S + LAST_EXCHANGE_S
+    ladder_s = values["drain_timeout_s"] + values["term_grace_s"] + last_s
     if ladder_s > CONTAINER_GRACE_S:
         yield (
             f"drain-timeout {values['drain_timeout_s']:g} s, term-grace {values['term_grace_s']:g} s and"
-            f" {LAST_EXCHANGE_S:g} s to hand back make {ladder_s:g} s, more than the {CONTAINER_GRACE_S:g} s that a"
-            " container gets by default before it is killed; give it more, or lower drain-timeout."
+            f" {last_s:g} s to end what is killed and to hand back make {ladder_s:g} s, more than the"
+            f" {CONTAINER_GRACE_S:g} s that a container gets by default before it is killed; give it more, or lower"
+            " drain-timeout."
+        )
+    if values["jobs_per_child"] == 1 and (values["child_age_s"] or values["child_memory_bytes"]):
+        yield (
+            "--child-age and --child-memory do nothing with --jobs-per-child 1: each child is replaced after its job"
+            " anyway."
         )
     for name in values["queue"]:
         if values["order"] != "weighted" and LIKE_A_WEIGHT.search(name):
@@ -434,7 +447,7 @@ def usable_memory(proc: Path = cgroups.PROC, mounted: Path = cgroups.CGROUPS) ->
     limit = cgroups.memory_limit(proc, mounted)
     if limit is None:
         return 0, "auto: the cgroup has no memory limit"
-    return limit * 9 // 10, f"auto: nine tenths of the cgroup's limit of {limit >> 20} MB"
+    return limit * 9 // 10, f"auto: nine tenths of the cgroup's limit of {megabytes(limit)}"
 
 
 _FIELDS = {each.name for each in fields(Config)} - {"processes_reason", "memory_budget_reason", "warnings"}

@@ -237,9 +237,16 @@ def test_unknown_variables_are_refused_but_not_those_that_kubernetes_injects():
 
 
 def test_a_ladder_longer_than_a_containers_grace_is_a_warning_and_no_error():
-    assert load({"drain-timeout": "26s"}).warnings == ()
-    (said,) = load({"drain-timeout": "26s", "term-grace": "3500ms"}).warnings
+    assert load({"drain-timeout": "25s"}).warnings == ()
+    (said,) = load({"drain-timeout": "25s", "term-grace": "3500ms"}).warnings
     assert "30.5 s" in said and "30 s" in said
+
+
+def test_recycling_where_every_child_is_replaced_anyway_is_a_warning():
+    for flag, value in (("child-age", "1h"), ("child-memory", "1G")):
+        (said,) = load({flag: value}).warnings
+        assert f"--{flag}" in said
+        assert load({flag: value, "jobs-per-child": "0"}).warnings == ()
 
 
 def test_a_password_on_the_command_line_is_a_warning_but_not_in_the_environment():

@@ -18,9 +18,9 @@ from typing import Final
 import psutil
 
 from supervisor import clock
-from supervisor.cli.findings import Finding, megabytes, ok, problem, warning
+from supervisor.cli.findings import Finding, ok, problem, warning
 from supervisor.cli.terminal import counted
-from supervisor.config import Config, Exit
+from supervisor.config import Config, Exit, megabytes
 from supervisor.pool import endings, environment, kernel
 from supervisor.pool.messages import Boot, BootFailed, Ready
 from supervisor.pool.zygotes import Zygote, fork_warnings

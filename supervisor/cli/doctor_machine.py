@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from supervisor import cgroups
-from supervisor.cli.findings import Finding, megabytes, ok, problem, warning
-from supervisor.config import Config
+from supervisor.cli.findings import Finding, ok, problem, warning
+from supervisor.config import Config, megabytes
 from supervisor.pool import environment, kernel
 
 #: Descriptors that a master has open per child (its sockets, output, stacks, pidfd, payloads under way), and besides.

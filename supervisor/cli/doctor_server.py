@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from supervisor import clock
-from supervisor.cli.findings import Finding, megabytes, ok, problem, warning
+from supervisor.cli.findings import Finding, ok, problem, warning
 from supervisor.cli.terminal import counted
-from supervisor.config import Config, Exit
+from supervisor.config import Config, Exit, megabytes
 from supervisor.engine.bells import MOST_DOORS
 from supervisor.engine.client import Client
 from supervisor.engine.embedded import EmbeddedError, acquire

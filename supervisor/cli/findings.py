@@ -43,10 +43,5 @@ def exit_code(findings: Iterable[Finding]) -> Exit:
     return next((code for code in _GRAVEST if code in codes), Exit.OK)
 
 
-def megabytes(size_bytes: float) -> str:
-    """A size for people."""
-    return f"{size_bytes / 2**20:,.0f} MB"
-
-
 def _on_a_line(text: str) -> str:
     return " ".join(text.split())

@@ -19,7 +19,7 @@ from supervisor.cli.shown import (
     state_words,
 )
 from supervisor.cli.terminal import counted, local_time, say, say_json
-from supervisor.config import parse_duration
+from supervisor.config import megabytes, parse_duration
 
 if TYPE_CHECKING:
     from supervisor.engine.client import Client
@@ -86,8 +86,8 @@ def _readable(job: "JobRecord") -> Iterator[str]:
     yield f"queue      {job.queue}, {_place(job)}priority {job.priority}"
     yield f"put        {local_time(job.put_unix)}"
     yield (
-        f"counts     {job.failures} failures ({job.retries} retries allowed), {job.deaths} deaths,"
-        f" {job.interruptions} interruptions"
+        f"counts     {counted(job.failures, 'failure')} ({job.retries} retries allowed),"
+        f" {counted(job.deaths, 'death')}, {counted(job.interruptions, 'interruption')}"
     )
     if job.progress:
         yield f"progress   {job.progress.fraction:.0%} {job.progress.text}".rstrip()
@@ -153,6 +153,10 @@ def _relations(job: "JobRecord") -> Iterator[str]:
         yield f"needed by  {', '.join(job.dependents)}"
 
 
+#: Of a failure, and what they are called for people.
+_SIZES = {"memory_bytes": "memory", "max_rss_bytes": "max RSS"}
+
+
 def _failure(failure: dict[str, Any], label: str) -> Iterator[str]:
     """One line about it, then what there is of traceback and output, as they were."""
     yield f"{label:<10} {failure.get('group')}: {failure.get('message')}"
@@ -163,6 +167,8 @@ def _failure(failure: dict[str, Any], label: str) -> Iterator[str]:
         if isinstance(value, str) and ("\n" in value or name in {"traceback", "output"}):
             yield f"{name}:"
             yield from (f"  {line}" for line in value.rstrip().splitlines())
+        elif name in _SIZES:
+            yield f"{_SIZES[name]:<10} {megabytes(value)}"
         else:
             yield f"{name:<10} {value}"
 

@@ -143,18 +143,23 @@ class Failed:
 @dataclass(frozen=True, slots=True)
 class Released:
     """The job goes back to the front: an interruption, or uncounted if it had not started. `reason`: what interrupted
-    it, a word or a few (a name, as jids are), for its history. Answer: bool.
+    it, a word or a few (a name, as jids are), for its history. `delay`: it comes back in so many seconds, if it had not
+    started. Answer: bool.
     """
 
     lease: Leased
     started: bool = True
     reason: str | None = None
+    delay: float = 0
 
     def arguments(self, worker: str, when_unix: float) -> Arguments:
         """Raises TypeError or ValueError naming the argument."""
         started = "1" if checked_flag("started", self.started) else ""
         reason = "" if self.reason is None else checked_name("reason", self.reason)
-        return "release", self.lease.jid, self.lease.token, started, reason
+        delay = milliseconds("delay", self.delay, least=0)
+        if delay and self.started:
+            raise ValueError(f"delay must be 0 for a job that had started: {self.delay!r:.100}")
+        return "release", self.lease.jid, self.lease.token, started, reason, delay or ""
 
 
 @dataclass(frozen=True, slots=True)

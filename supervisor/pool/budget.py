@@ -8,11 +8,15 @@ leases nothing else while the first job does not fit will start it sooner or lat
 import os
 from typing import Final, TypeVar
 
+from supervisor.config import megabytes
 from supervisor.pool import memory
 from supervisor.pool.memory import Usage
 
 V = TypeVar("V")
 
+#: How long all others wait for a job that does not fit.
+_PATIENCE_S: Final = 5.0
+_FORGOTTEN_S: Final = 3.0
 #: A lower peak pulls the expectation down by this share; a higher one replaces it at once.
 _DECAY: Final = 0.1
 
@@ -43,6 +47,8 @@ class Budget:
         self._reserved_bytes = 0
         self._held = 0  # jobs
         self._held_alone: set[str] = set()
+        self._endless: set[str] = set()  # of those that are held
+        self._waiting: dict[str, tuple[float, float]] = {}  # jids of what did not fit: since when, and when last
 
     def stand_on(self, zygote: Usage) -> str | None:
         """A zygote is ready: what it and this process have is in use whatever runs. What is wrong with that, if it is
@@ -52,8 +58,8 @@ class Budget:
         if not 0 < self.limit_bytes <= self.base_bytes:
             return None
         return (
-            f"the handlers alone, before any job, take {self.base_bytes >> 20} MB of the memory budget of"
-            f" {self.limit_bytes >> 20} MB: jobs run one at a time; raise --memory-budget, or import less"
+            f"the handlers alone, before any job, take {megabytes(self.base_bytes)} of the memory budget of"
+            f" {megabytes(self.limit_bytes)}: jobs run one at a time; raise --memory-budget, or import less"
         )
 
     def expected(self, klass: str) -> int:
@@ -79,15 +85,36 @@ class Budget:
             expected_bytes = max(0, expected_bytes - known.reserved_bytes)
         return self.used_bytes() + expected_bytes <= self.limit_bytes
 
-    def hold(self, child: int, klass: str, jid: str) -> None:
-        """The job has been given to the child."""
+    def put_off(self, klass: str, jid: str, now_at: float) -> str | None:
+        """The job does not fit now. None: it is to be the next one that starts here. After so long that others must not
+        wait for it any more: why it does not start, in words.
+        """
+        since_at, last_at = self._waiting.get(jid, (now_at, now_at))
+        if now_at > last_at + _FORGOTTEN_S:
+            since_at = now_at  # it was elsewhere meanwhile
+        _remember(self._waiting, jid, (since_at, now_at), self._capacity)
+        if now_at < since_at + _PATIENCE_S:
+            return None
+        del self._waiting[jid]
+        left_bytes = max(0, self.limit_bytes - self.used_bytes())
+        alone = "it may only run alone" if jid in self._alone else f"it may need {megabytes(self.expected(klass))}"
+        return (
+            f"{klass} {jid} does not start here: {alone}, and {megabytes(left_bytes)} are left of the memory budget of"
+            f" {megabytes(self.limit_bytes)}"
+        )
+
+    def hold(self, child: int, klass: str, jid: str, ends: bool = True) -> None:
+        """The job has been given to the child. What never `ends` is nothing to wait for."""
         if not self.limit_bytes:
             return
+        self._waiting.pop(jid, None)
         known = self._child(child)
         if jid in known.expected:
             return
         expected_bytes = known.expected[jid] = self.expected(klass)
-        self._held += 1
+        if not ends:
+            self._endless.add(jid)
+        self._held += ends
         if self._must_be_alone(jid, expected_bytes):
             self._held_alone.add(jid)
         if expected_bytes > known.reserved_bytes:
@@ -105,7 +132,8 @@ class Budget:
         if not self.limit_bytes:
             return
         if (known := self._children.get(child)) and jid in known.expected:
-            self._held -= 1
+            self._held -= jid not in self._endless
+            self._endless.discard(jid)
             self._held_alone.discard(jid)
             if known.expected.pop(jid) == known.reserved_bytes:
                 self._reserve(known)
@@ -116,7 +144,8 @@ class Budget:
         """The child has ended; all that it held is free."""
         if known := self._children.pop(child, None):
             self._reserved_bytes -= known.reserved_bytes
-            self._held -= len(known.expected)
+            self._held -= len(known.expected.keys() - self._endless)
+            self._endless -= known.expected.keys()
             self._held_alone -= known.expected.keys()
 
     def done(self, jid: str) -> None:

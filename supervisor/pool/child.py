@@ -44,8 +44,11 @@ def run(
         sandbox.enter(workdir, boot.open_files)
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # text streams on descriptors 1 and 2
+        own_pid = os.getpid()
         for hook in hooks.after_fork:
             hook()
+            if os.getpid() != own_pid:
+                os._exit(0)  # a fork that it made has returned from it
         status = Child(number, jobs, talk, workdir, handlers, boot).serve()
         for hook in hooks.on_exit:
             hook()
@@ -144,6 +147,7 @@ class Child:
         if self._notice is not None and self._notice.token == job.token:
             job.tell_to_stop()
         verb, parts = self._perform(job)
+        self._data_room.limit(0)  # else the next job's payload would have to fit into this one's
         run_s = clock.monotonic() - started_at
         if os.getpid() != self._pid:
             os._exit(0)  # a fork that the handler made has returned from it: it must not answer in our name
@@ -188,13 +192,17 @@ class Child:
             return  # a handler has closed its output: there is none to be told apart
 
     def _perform(self, job: Job) -> tuple[Verb, list[bytes]]:
-        """The handler's outcome in our words. A notice may arrive at any instruction until `_run` has returned."""
+        """The handler's outcome in our words. A notice may arrive at any instruction of it, also while a SoftTimeout is
+        put into words.
+        """
         try:
-            return self._run(job)
+            try:
+                return self._run(job)
+            except SoftTimeout as error:
+                self._running_token = 0
+                return self._failed(job, error, "timeout")
         except Interrupted as interrupted:
             return Verb.INTERRUPTED, [messages.pack_trouble(Trouble(None, interrupted.reason))]
-        except SoftTimeout as error:
-            return self._failed(job, error, "timeout")
         finally:
             self._running_token = 0
 

@@ -21,6 +21,8 @@ from supervisor.pool.states import CHILD_MOVES, ChildState, move
 #: Unread at one child; a default socket buffer takes this for sure, and beyond it a send would have to wait.
 MAX_SENT: Final = 128
 MAX_SENT_BYTES: Final = 200 * 1024  # as `charge` counts
+#: Read of one child at a time: more than its socket holds, and less than would keep the others waiting.
+MOST_WORDS: Final = 1024
 #: When the signal for a notice is sent once more; four times so long the next time, up to the last.
 _FIRST_NUDGE_S: Final = 0.01
 _LAST_NUDGE_S: Final = 1.0
@@ -62,17 +64,22 @@ class Child:
         self.worn: str | None = None  # why it is to take no more jobs
         self.overflow: str | None = None  # the traceback of a MemoryError of which it ends
         self.in_words: str | None = None  # what there is to say of it beside the reason
-        self.kill_at: float | None = None  # a kill that is already decided
+        self.kill_at: float | None = None  # when it is to be killed
+        self._kill_plan: tuple[str, str | None] = ("", None)  # why then, and what there is to say of it
         self._pidfd: int | None = None
         # We keep the child's receiving end of `jobs`: the kernel gives each packet to one reader, so what we take back
         # the child has not seen.
         self._jobs, self._jobs_back = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.talk, talk = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.talk.setblocking(False)
-        printed, prints = os.pipe2(os.O_CLOEXEC)
+        self.stacks = Stacks()
+        try:
+            printed, prints = os.pipe2(os.O_CLOEXEC)
+        except OSError:
+            self.stacks.close()
+            raise
         os.set_blocking(printed, False)
         self.output = Output(printed, functools.partial(on_line, self), self._has)
-        self.stacks = Stacks()
         self._theirs = (talk, prints)
 
     @property
@@ -150,7 +157,7 @@ class Child:
         """What it has said since the last call. Ends quietly where the child is gone: its end is told by the zygote.
         Raises ValueError for nonsense.
         """
-        while True:
+        for _ in range(MOST_WORDS):
             try:
                 packet, fds = kernel.receive(self.talk, messages.MAX_PACKET_BYTES, 1, socket.MSG_DONTWAIT)
             except BlockingIOError:
@@ -184,8 +191,8 @@ class Child:
         self.served += 1
         self.overran = False
         self.nudge_at = math.inf
-        if self.warned:
-            self.warned = False
+        self.warned = False
+        if self.stacks.end:
             self.stacks.clear()
         if self.sent:
             self._begin(self.sent[0])
@@ -216,7 +223,7 @@ class Child:
             self.sent.remove(held)
             self._forget(held)
         if head is not self.head:  # what was decided about it does not hold for another
-            self.kill_at = self.why_killed = None
+            self.kill_at = None
         if head is not self.head is not None:
             self._begin(self.sent[0])  # it was quicker than we were
         if taken and not self.sent and self.state is ChildState.BUSY:
@@ -224,7 +231,7 @@ class Child:
         return taken
 
     def send_no_more(self) -> None:
-        """It exits when it next waits for a job."""
+        """It exits when it next waits for a job, if not before."""
         self._jobs.shutdown(socket.SHUT_WR)
 
     def _has(self, token: int) -> bool:
@@ -263,12 +270,20 @@ class Child:
         if kernel.catches(self.pid, signo):
             self._signal(signo)
 
+    def plan_kill(self, at: float, why: str, in_words: str | None = None) -> None:
+        """It is to be killed at that time (monotonic s), unless it has answered by then."""
+        self.kill_at, self._kill_plan = at, (why, in_words)
+
+    @property
+    def kill_plan(self) -> tuple[str, str | None]:
+        """Why it is to be killed at `kill_at`, and what there is to say of it."""
+        return self._kill_plan
+
     def kill(self, why: str, in_words: str | None = None) -> None:
         """SIGKILL; the zygote ends what is below it and reports. Idempotent: the first reason stays."""
         if self.state in (ChildState.DOOMED, ChildState.GONE):
             return
-        if self.why_killed is None:
-            self.why_killed, self.in_words = why, in_words
+        self.why_killed, self.in_words = why, in_words
         self.become(ChildState.DOOMED)
         self._signal(signal.SIGKILL)
 

@@ -42,6 +42,8 @@ _REPORTS: Final = 1000
 _REPORTS_PER_S: Final = 4
 #: When a job that does not fit into the memory budget is tried again, if none ends before.
 _SHORT_S: Final = 1.0
+#: When one for which the others have waited long enough is offered again.
+_PUT_OFF_S: Final = 10.0
 #: When a job whose klass no handler of ours has is offered again.
 _UNKNOWN_S: Final = 10.0
 
@@ -73,6 +75,7 @@ class Dispatcher:
 
     def take_on(self, leases: Sequence[LeaseRecord], starting: int, handlers: Mapping[str, HandlerSettings]) -> None:
         """Leases that were granted, of which the engine takes the first `starting` to start at once."""
+        self._recycling.consider(handlers)
         self._slots.only_idle = not all(map(may_go_ahead, leases))
         for index, lease in enumerate(leases):
             settings = handlers.get(lease.klass)
@@ -110,7 +113,9 @@ class Dispatcher:
             if child is None:
                 break
             if not self._fits(ready[0], child):
-                break
+                if self._slots.short:
+                    break
+                continue
             try:
                 child.send(ready[0])
             except BrokenPipeError:
@@ -120,7 +125,7 @@ class Dispatcher:
                 self._events.emit("master.warned", message=f"a job cannot be sent to a child ({error})")
                 break
             held = ready.popleft()
-            self._budget.hold(child.number, held.lease.klass, held.lease.jid)
+            self._budget.hold(child.number, held.lease.klass, held.lease.jid, ends=not held.lease.persistent)
             self._hand_back_at = math.inf
             if len(child.sent) == 1:
                 self._say_started(held)
@@ -135,9 +140,16 @@ class Dispatcher:
         """Whether there is memory for it. If not nothing is leased either, so that it is the next one here; handed back
         meanwhile, it may run at another worker.
         """
-        if self._budget.fits(held.lease.klass, held.lease.jid, child.number):
+        lease, now_at = held.lease, clock.monotonic()
+        if self._budget.fits(lease.klass, lease.jid, child.number):
             return True
-        self._slots.short_until_at = clock.monotonic() + _SHORT_S
+        why = self._budget.put_off(lease.klass, lease.jid, now_at)
+        if why is not None:
+            self._events.emit("master.warned", message=f"{why}; it is tried again in {_PUT_OFF_S:g} s")
+            self._ledger.ready.remove(held)
+            self._ledger.end(held, Released(lease, started=False, delay=_PUT_OFF_S))
+            return False
+        self._slots.short_until_at = now_at + _SHORT_S
         spare = self._slots.get(self._budget.spare() or 0)
         if spare is not None and spare.state is ChildState.IDLE:
             spare.worn = "its memory is needed for another job"
@@ -172,6 +184,8 @@ class Dispatcher:
             self.take_back(child)
             if child.head is not None and child.head.lease.persistent:
                 self._stop(child, "drain")
+            if child.state is ChildState.IDLE:
+                self._leave(child)
         self.place()
 
     # from a child
@@ -182,6 +196,8 @@ class Dispatcher:
             for outcome in child.read_talk():
                 if outcome.verb == Verb.READY:
                     self._on_ready(child)
+                elif child.overflow is not None:
+                    raise ValueError("something after its last word")
                 elif child.head is None or outcome.token != child.head.lease.token:
                     raise ValueError("an outcome for a job that is not in its hands")
                 elif outcome.verb == Verb.PROGRESS:
@@ -197,6 +213,8 @@ class Dispatcher:
         if child.state is ChildState.SPAWNING:
             child.become(ChildState.IDLE)
             self._events.emit("child.ready", child=child.number, pid=child.pid or None)
+            if not self._open:
+                self._leave(child)
         elif child.state is not ChildState.DOOMED:
             raise ValueError("it is ready once only")
 
@@ -211,7 +229,7 @@ class Dispatcher:
     def _on_overflow(self, child: Child, said: Outcome) -> None:
         """It dies of it: that is settled when its end is reported."""
         child.overflow = unpack_trouble(said.body).traceback or ""
-        child.kill_at, child.why_killed = clock.monotonic() + _EXIT_S, "it did not exit after a MemoryError"
+        child.plan_kill(clock.monotonic() + _EXIT_S, "it did not exit after a MemoryError")
 
     def _on_outcome(self, child: Child, head: Held, said: Outcome) -> None:
         lease = head.lease
@@ -234,28 +252,29 @@ class Dispatcher:
             return
         if self._recycling.on and child.worn is None:
             child.worn = self._recycling.wear_of(child)
-        child.kill_at = child.why_killed = child.in_words = None
+        child.kill_at = None
         if child.sent:
             self._say_started(child.sent[0])
-        elif self._slots.is_done(child):
+        elif self._slots.is_done(child) or not self._open:
             self._leave(child)
         else:
             child.become(ChildState.IDLE)
 
     def _leave(self, child: Child) -> None:
-        """It has answered its last job, and exits."""
+        """It has no job, and gets none any more: it exits."""
         if child.worn is not None:
             self._events.emit("child.recycled", child=child.number, pid=child.pid, reason=child.worn)
-            child.send_no_more()
+        child.send_no_more()
         child.become(ChildState.LEAVING)
-        child.kill_at, child.why_killed = clock.monotonic() + _EXIT_S, "it did not exit after its last job"
+        child.plan_kill(clock.monotonic() + _EXIT_S, "it did not exit after its last job")
 
     def _end_of(self, child: Child) -> End:
         """What its words tell of the job in its hands, while it counts as the one that has said them."""
-        token = child.head.lease.token if child.head is not None else 0
+        head = child.head
+        token = head.lease.token if head is not None else 0
         return End(
-            overflow=child.overflow, memory_bytes=child.meter.peak_bytes or None,
-            output=child.output.last_of(token), stack=child.stacks.read(),
+            memory_limit_bytes=head.memory_limit_bytes if head is not None else 0, overflow=child.overflow,
+            memory_bytes=child.meter.peak_bytes or None, output=child.output.last_of(token), stack=child.stacks.read(),
         )  # fmt: skip
 
     def _end(self, held: Held, outcome: AnyOutcome) -> None:
@@ -330,7 +349,7 @@ class Dispatcher:
         head = child.head
         if head is not None and child.kill_at is None:
             child.notify(head.lease.token, why)
-            child.kill_at, child.why_killed = clock.monotonic() + self._config.term_grace_s, why
+            child.plan_kill(clock.monotonic() + self._config.term_grace_s, why)
 
     def kill(self, child: Child, why: str, in_words: str | None = None) -> None:
         """Kill its process tree, for a reason, or a sentence's end, of ours."""

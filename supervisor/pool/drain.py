@@ -1,13 +1,9 @@
 """The ladder down: patience, interruption, kill, last exchange. Runs in master. Holds deadlines only."""
 
 from dataclasses import dataclass
-from typing import Final
 
-from supervisor.config import LAST_EXCHANGE_S
+from supervisor.config import LAST_EXCHANGE_S, REAP_S
 from supervisor.pool.states import Phase
-
-#: What a killed process tree gets to end.
-REAP_S: Final = 1.0
 
 
 @dataclass(slots=True)

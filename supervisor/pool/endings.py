@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
+from supervisor.config import megabytes
 from supervisor.engine.checks import DATA_BYTES, UNSET
 from supervisor.engine.jobs import LeaseRecord, new_job
 from supervisor.engine.keys import NAME_BYTES, checked_name
@@ -30,6 +31,9 @@ _LONGEST_BACKOFF_S: Final = 600.0
 _REASON_BYTES: Final = 64
 #: Our own kills that are reasons of a death; every other one shows as its signal.
 _REASONS: Final = frozenset({"timeout", "memory"})
+
+#: What native code makes of a malloc that fails.
+_NATIVE_CRASHES: Final = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS"})
 
 _Outcome = TypeVar("_Outcome", bound=Outcome)
 
@@ -57,9 +61,9 @@ class End:
     in_words: str | None = None  # what there is to say of that
     overflow: str | None = None  # the traceback of a MemoryError that has left the handler, under our limit
     oom: bool = False  # the kernel's OOM killer was at work in our cgroup
-    run_s: float = 0.0
     cpu_s: float | None = None
     max_rss_bytes: int | None = None  # by the kernel's account, with the pages that it has inherited
+    memory_limit_bytes: int = 0
     memory_bytes: int | None = None  # the most private memory of its tree that was seen
     output: str = ""
     stack: str = ""
@@ -226,7 +230,7 @@ def death_sentence(lease: LeaseRecord, end: End) -> str:
     if why == "lost":
         return f"{who} ended with its zygote, which was lost for the third time while this job ran alone"
     if end.overflow is not None:
-        return f"{lease.klass} ended with a MemoryError: it has reached the bound that we set at twice its memory limit"
+        return f"{lease.klass} ended with a MemoryError: its address space is bounded to twice its memory limit by us"
     if why is not None:
         return f"{who} was killed by us: {end.in_words or why}"
     if reason == "lost":
@@ -235,6 +239,9 @@ def death_sentence(lease: LeaseRecord, end: End) -> str:
         return f"{who} was killed by the kernel's OOM killer: the memory of the container or machine was used up"
     if reason.startswith("exit-"):
         return f"{who} exited with status {reason.removeprefix('exit-')} in the middle of the job"
+    if end.memory_limit_bytes and reason in _NATIVE_CRASHES:
+        bound = megabytes(2 * end.memory_limit_bytes)
+        return f"{who} crashed ({reason}); native code does so where memory is refused: {bound} is its bound"
     return f"{who} was killed by {reason}, which we did not send"
 
 

@@ -28,6 +28,8 @@ from supervisor.pool.zygotes import Zygote, fork_warnings
 
 #: A zygote that was asked for a child must have said something by then, or it is retired.
 _SPAWN_S: Final = 10.0
+#: A child that ends by itself within this, without having answered a job, is as one that was never ready.
+_PROBATION_S: Final = 10.0
 #: A retired one whose last child has ended must have exited by then.
 _EXIT_S: Final = 5.0
 #: A child is dead: its zygote must have ended its leftovers and said so by then.
@@ -36,6 +38,8 @@ _REPORT_S: Final = 2.0
 _LEFTOVERS_S: Final = 1.0
 #: Between the signal that writes a child's Python stacks and its kill.
 _STACKS_S: Final = 0.2
+#: Between two looks at the memory of a zygote that forks.
+_ZYGOTE_LOOK_S: Final = 0.1
 #: When what the kernel has refused is tried again.
 _AGAIN_S: Final = 1.0
 #: Why a child is killed that does not get ready.
@@ -100,6 +104,7 @@ class Forks:
         self._stillborn = Breaker()  # children that did not get ready, each forked after the last one's end
         self._stillborn_at = 0.0  # when the last one of them ended
         self._unready: dict[Child, Zygote] = {}  # children that have not been seen ready
+        self._on_trial: Child | None = None  # the first one that is ready after some that failed
         self._kill_at: dict[Child, float] = {}  # of them those that are overdue, while they write their stacks
         self._suspicion = Suspicion(slots)
         self._exits: dict[int, int] = {}  # wait statuses of zygotes, by pid
@@ -336,9 +341,18 @@ class Forks:
         if child is None or child.zygote != zygote.number:
             os.close(pidfd)
             return
+        self._look_at_zygote(zygote)
         child.spawned(pid, pidfd, zygote.inherited)
         self._inbox.watch(pidfd, ChildEnded(child))
         self._events.emit("child.spawned", child=number, pid=pid)
+
+    def _look_at_zygote(self, zygote: Zygote) -> None:
+        """What its children have from it: hooks and threads may have it grow."""
+        now_at = clock.monotonic()
+        if now_at >= zygote.look_at:
+            zygote.look_at = now_at + _ZYGOTE_LOOK_S
+            zygote.inherited = memory.of(zygote.pid) or zygote.inherited
+            self._budget.stand_on(zygote.inherited)
 
     def _on_spawn_failed(self, zygote: Zygote, failed: SpawnFailed) -> None:
         child = self._slots.get(failed.child)
@@ -374,12 +388,13 @@ class Forks:
             self._bury(child, reaped, child.why_killed)
 
     def _bury(self, child: Child, reaped: Reaped | None, why_killed: str | None) -> None:
-        spawning = child.state is ChildState.SPAWNING
+        spawning, idle = child.state is ChildState.SPAWNING, child.state is ChildState.IDLE and not child.served
         self._on_gone(child, reaped, why_killed)
         # Its last words may be that it is ready.
         self._note_ready(child, spawning and child.state is not ChildState.SPAWNING and child.why_killed is None)
         child.output.read_to_end()
-        if child in self._unready and child.why_killed not in endings.INTERRUPTIONS:
+        early = idle and clock.monotonic() < child.asked_at + _PROBATION_S
+        if (child in self._unready or early) and child.why_killed not in endings.INTERRUPTIONS:
             self._on_stillborn(child, reaped)
         self._forget(child)
 
@@ -390,8 +405,14 @@ class Forks:
         self._unready.pop(child).fertile = True
         self._barren.succeed()
         self._kill_at.pop(child, None)
-        if child.asked_at >= self._stillborn_at:
+        if self._stillborn.in_a_row and child.asked_at >= self._stillborn_at and self._on_trial is None:
+            self._on_trial = child
+
+    def _judge(self, child: Child, now_at: float) -> None:
+        """The first one that is ready again has proved itself once it has answered a job, or has lived for a while."""
+        if child.served or now_at >= child.asked_at + _PROBATION_S:
             self._stillborn.succeed()
+            self._on_trial = None
 
     def _on_stillborn(self, child: Child, reaped: Reaped | None) -> None:
         how = endings.death_reason(reaped.status) if reaped else "its end was not reported"
@@ -400,7 +421,8 @@ class Forks:
         elif child.why_killed is not None:
             how = f"killed by us: {child.why_killed}"
         said = f"{child.output.last_of(0).rstrip()}\n{child.stacks.read().rstrip()}".strip()
-        self._count_stillborn(child, f"a child ended before it was ready ({how})", said)
+        before = "it was ready" if child in self._unready else "it had answered a job"
+        self._count_stillborn(child, f"a child ended before {before} ({how})", said)
 
     def _count_stillborn(self, child: Child, what: str, said: str) -> None:
         """`said`: its last words. Those that were asked for together count once, for they have the same cause."""
@@ -423,6 +445,8 @@ class Forks:
         self._slots.remove(child)
         self._unready.pop(child, None)
         self._kill_at.pop(child, None)
+        if child is self._on_trial:
+            self._on_trial = None
         child.close()
         zygote = self._zygotes.get(child.zygote)
         if zygote is not None:
@@ -444,18 +468,28 @@ class Forks:
         deadlines = [math.inf if self._start_at is None or self._closing else self._start_at]
         deadlines += [zygote.deadline_at for zygote in self._zygotes.values() if zygote.deadline_at is not None]
         deadlines += [self._child_deadline_at(child) for child in self._slots]
+        if self._on_trial is not None:
+            deadlines.append(self._on_trial.asked_at + _PROBATION_S)
         if self.ready and not self._closing and self._wanted() > 0:
             deadlines.append(self._spawn_after_at)
         return min(deadlines)
 
     def _child_deadline_at(self, child: Child) -> float:
         if child.report_by_at is not None:
-            return child.report_by_at
+            # While it forks, its hooks may take their time.
+            return max(child.report_by_at, self._forks_until_at(child.zygote))
         if child.state is not ChildState.SPAWNING:
             return math.inf
         if child.pidfd is None:
-            return max(child.asked_at, self._zygotes[child.zygote].heard_at) + _SPAWN_S
+            return max(child.asked_at + _SPAWN_S, self._forks_until_at(child.zygote))
         return self._kill_at.get(child, child.asked_at + self._config.boot_timeout_s)
+
+    def _forks_until_at(self, number: int) -> float:
+        """When this zygote, if it has been asked for a child, must have said something."""
+        zygote = self._zygotes.get(number)
+        if zygote is None or not any(other.pidfd is None and other.zygote == number for other in self._slots):
+            return -math.inf
+        return zygote.heard_at + _SPAWN_S
 
     def keep_time(self, now_at: float) -> None:
         if self._start_at is not None and now_at >= self._start_at and not self._closing:
@@ -463,6 +497,8 @@ class Forks:
         for zygote in self._zygotes.values():
             if zygote.deadline_at is not None and now_at >= zygote.deadline_at:
                 self._on_zygote_overdue(zygote, now_at)
+        if self._on_trial is not None:
+            self._judge(self._on_trial, now_at)
         for child in self._slots:
             self._note_ready(child)
             if now_at >= self._child_deadline_at(child):

@@ -125,8 +125,8 @@ def after_fork(function: H) -> H:
 
 
 def on_exit(function: H) -> H:
-    """Have `function()` called in each child after its last job, for at most ten seconds: flush and close what is the
-    child's own. Not in a child that dies or is killed.
+    """Have `function()` called in each child after its last job, for at most ten seconds, in a drain within its time:
+    flush and close what is the child's own. Not in a child that dies or is killed.
     """
     return _hook("on_exit", hooks.on_exit, function)
 

@@ -31,7 +31,7 @@ _SEALED: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 #: What `receive` reads into: a new buffer for each packet would cost ten times the call.
 _packet = bytearray()
 
-#: Reserved for the supervisor in every child: "read the reason on `talk`" and "write all Python stacks to stderr".
+#: Reserved for the supervisor in every child: "read the reason on `talk`" and "write all Python stacks".
 NOTICE_SIGNAL: Final = signal.SIGRTMIN + 5
 STACKS_SIGNAL: Final = signal.SIGRTMIN + 6
 
@@ -139,12 +139,12 @@ def children_of_self() -> set[int]:
 
 
 def catches(pid: int, signo: int) -> bool:
-    """Whether the process has a handler for the signal (about 30 µs); False where it is gone."""
+    """Whether the process has a handler for the signal (about 30 µs); True where that cannot be seen."""
     try:
         with open(f"/proc/{pid}/status", "rb") as status:
             caught = int(status.read().partition(b"\nSigCgt:")[2].split(None, 1)[0], 16)
-    except (FileNotFoundError, ProcessLookupError, IndexError):  # the last one: no such line in this kernel
-        return False
+    except (OSError, IndexError):  # gone, hidden from us, no descriptor is left; the last one: no such line
+        return True
     return bool(caught >> (signo - 1) & 1)
 
 
@@ -155,6 +155,8 @@ def is_zombie(pid: int) -> bool:
             return file.read().rpartition(b")")[2].split()[0] in (b"Z", b"X")
     except (FileNotFoundError, ProcessLookupError):
         return True
+    except OSError:  # EMFILE: it cannot be seen now
+        return False
 
 
 def raise_oom_score(points: int) -> None:

@@ -48,16 +48,19 @@ def end_strangers_of(parent: int, spare: Set[int], by_at: float) -> bool:
 
 
 def kill(pid: int, spare: Set[int]) -> None:
-    """SIGKILL to a process that nobody reaps meanwhile, and to its group as one, so that none of it gets away by
-    forking. Groups of ours are spared.
-    """
+    """SIGKILL to a process that nobody reaps meanwhile, and to its group."""
+    _kill_group(pid, spare)
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # it may have another user, whom we may not touch
+        os.kill(pid, signal.SIGKILL)
+
+
+def _kill_group(pid: int, spare: Set[int]) -> None:
+    """All of its group as one, so that none of it gets away by forking. Groups of ours are spared."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         group = os.getpgid(pid)
         # 0: its leader is outside of our PID namespace. To 1, killpg would mean every process there is.
         if group > 1 and group != os.getpgrp() and group not in spare:
             os.killpg(group, signal.SIGKILL)
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # it may have another user, whom we may not touch
-        os.kill(pid, signal.SIGKILL)
 
 
 def _kill_below(parent: int, pid: int, spare: Set[int]) -> int | None:
@@ -67,7 +70,9 @@ def _kill_below(parent: int, pid: int, spare: Set[int]) -> int | None:
     except ProcessLookupError:
         return None
     if pid in kernel.children_of(parent):  # still: so the pidfd is its own, and not a successor's of the same pid
-        kill(pid, spare)
+        _kill_group(pid, spare)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     return pidfd
 
 

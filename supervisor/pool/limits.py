@@ -7,7 +7,7 @@ import math
 from typing import Final
 
 from supervisor import cgroups, clock
-from supervisor.config import Config
+from supervisor.config import Config, megabytes
 from supervisor.pool.budget import Budget
 from supervisor.pool.cells import Cells
 from supervisor.pool.children import Child
@@ -23,6 +23,8 @@ _STACKS_S: Final = 0.1
 _NEAR: Final = 0.1
 #: A kill by the kernel is put down to the deaths that come to light within this time.
 _EXPLAINED_S: Final = 3.0
+#: Between two looks at the memory of a child that has run jobs and has none, where there is a budget.
+_IDLE_LOOK_S: Final = 2.0
 #: Between two looks at its count, while jobs run.
 _LOOK_S: Final = 1.0
 
@@ -50,7 +52,7 @@ class Limits:
     def _child_deadline_at(self, child: Child) -> float:
         head = child.head
         if head is None or child.state is not ChildState.BUSY:
-            return math.inf if child.kill_at is None else child.kill_at
+            return child.kill_at or (child.look_at if self._is_looked_at_idle(child) else math.inf)
         due_at = min(child.look_at, child.nudge_at, child.kill_at or self._limit_at(child, head))
         return due_at if child.overran else min(due_at, head.started_at + self._config.dispatch_ahead_s)
 
@@ -67,9 +69,11 @@ class Limits:
             if now_at < self._child_deadline_at(child):
                 continue
             if child.kill_at is not None and now_at >= child.kill_at:
-                self._dispatcher.kill(child, child.why_killed or "it was due", child.in_words)
+                self._dispatcher.kill(child, *child.kill_plan)
             elif child.head is not None:
                 self._attend(child, child.head, now_at)
+            elif child.kill_at is None:
+                self._look_at_idle(child, now_at)
 
     def _attend(self, child: Child, head: Held, now_at: float) -> None:
         if now_at >= child.nudge_at:
@@ -82,10 +86,12 @@ class Limits:
             self._look(child, head, now_at)
 
     def _on_time_up(self, child: Child, head: Held) -> None:
+        ran_s = clock.monotonic() - head.started_at
+        child.stacks.head(f"after {ran_s:.3g} s, {'at' if child.warned else 'near'} its time limit:")
         child.write_stacks()
         if child.warned:
-            child.kill_at, child.why_killed = clock.monotonic() + _STACKS_S, "timeout"
-            child.in_words = f"the job passed its time limit of {head.limit_s:g} s"
+            words = f"the job passed its time limit of {head.limit_s:g} s"
+            child.plan_kill(clock.monotonic() + _STACKS_S, "timeout", words)
         else:
             child.warned = True
             child.notify(head.lease.token, TIMEOUT, f"the time limit of {head.limit_s:g} s is near")
@@ -102,10 +108,20 @@ class Limits:
         if limit_bytes and grown_bytes > limit_bytes:
             self._dispatcher.kill(
                 child, "memory",
-                f"the job's processes have {_mb(grown_bytes)} of private memory, its limit is {_mb(limit_bytes)}",
+                f"the job's processes have {megabytes(grown_bytes)} of private memory, its limit is"
+                f" {megabytes(limit_bytes)}",
             )  # fmt: skip
         else:
             self._keep_budget()
+
+    def _is_looked_at_idle(self, child: Child) -> bool:
+        """What a job has left running in it may go on growing."""
+        return bool(child.state is ChildState.IDLE and child.served and self._budget.limit_bytes)
+
+    def _look_at_idle(self, child: Child, now_at: float) -> None:
+        self._budget.grown(child.number, child.meter.sample())
+        child.look_at = now_at + _IDLE_LOOK_S
+        self._keep_budget()
 
     def _keep_budget(self) -> None:
         while (number := self._budget.victim()) is not None:
@@ -119,10 +135,12 @@ class Limits:
                 self._dispatcher.kill(child, "memory", self._beyond(child))
 
     def _beyond(self, child: Child) -> str:
-        beyond = f"all processes together are beyond the memory budget of {_mb(self._budget.limit_bytes)}"
+        beyond = f"all processes together are beyond the memory budget of {megabytes(self._budget.limit_bytes)}"
         if child.head is None:
-            return f"{beyond}, and it keeps {_mb(child.meter.sampled_bytes)} for nobody"
-        return f"{beyond}, and this job's have grown most: {_mb(child.meter.sampled_bytes)}; it runs alone next time"
+            return f"{beyond}, and it keeps {megabytes(child.meter.sampled_bytes)} for nobody"
+        return (
+            f"{beyond}, and this job's have grown most: {megabytes(child.meter.sampled_bytes)}; it runs alone next time"
+        )
 
 
 class KernelKills:
@@ -158,7 +176,3 @@ class KernelKills:
             return "memory" if in_its_cell else None
         self._unexplained -= 1
         return "memory" if in_its_cell else "oom"
-
-
-def _mb(size_bytes: int) -> str:
-    return f"{size_bytes / 2**20:.0f} MB"

@@ -323,7 +323,8 @@ class Master:
             ladder.arrived(now_at, in_vain=not self._session.connected and not self._session.may_hold_more)
         if self._phase is Phase.LEAVING:
             if self._conversation.over or not self._served:
-                self._become(Phase.STOPPED)
+                if not self._slots.leaving or now_at >= ladder.kill_at:
+                    self._become(Phase.STOPPED)
             else:
                 self._conversation.leave()
         if now_at >= ladder.leave_by_at and self._phase is not Phase.STOPPED:

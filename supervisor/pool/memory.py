@@ -50,7 +50,14 @@ NOTHING: Final = Usage(0, 0, 0)
 
 
 def of(pid: int) -> Usage | None:
-    """The memory of a process; None: it has ended, or is only a zombie."""
+    """The memory of a process; None: it has ended, or is only a zombie, or no look can be made."""
+    try:
+        return _usage(pid)
+    except _Unseen:
+        return None
+
+
+def _usage(pid: int) -> Usage | None:
     status = _read(f"/proc/{pid}/status")
     anon_at = status.find(b"\nRssAnon:")  # the name stands above them, but cannot hold a newline
     if anon_at < 0:
@@ -102,9 +109,17 @@ class Meter:
         self._looks = 0
 
     def sample(self) -> int:
-        """Look now (20 µs for a lone child, 30 µs more for each process below it). Bytes; 0 when it has ended."""
+        """Look now (20 µs for a lone child, 30 µs more for each process below it). Bytes; 0 when it has ended; as
+        before where no look can be made.
+        """
         self._looks += 1
-        usage = of(self._pid)
+        try:
+            return self._see()
+        except _Unseen:
+            return self.sampled_bytes
+
+    def _see(self) -> int:
+        usage = _usage(self._pid)
         if usage is None:
             self._known.clear()
             self.sampled_bytes = 0
@@ -150,7 +165,7 @@ class Meter:
             for pid in pids:
                 # Who it is comes first: what it had before an exec or its end is not what it has by itself.
                 identity = _identity(pid)
-                usage = of(pid) if identity[0] == parent and pid not in found else None
+                usage = _usage(pid) if identity[0] == parent and pid not in found else None
                 if usage is None:
                     continue
                 known = found[pid] = self._recognise(pid, identity, usage, stack, held_bytes)
@@ -207,11 +222,17 @@ def _pids(path: str) -> list[int]:
     return [int(pid) for pid in _read(path).split()]
 
 
+class _Unseen(Exception):
+    """A look cannot be made now: our open files, or the kernel's memory, are used up."""
+
+
 def _list(path: str) -> list[str]:
     try:
         return os.listdir(path)
     except (FileNotFoundError, ProcessLookupError, PermissionError):  # as below
         return []
+    except OSError as error:
+        raise _Unseen from error
 
 
 def _read(path: str) -> bytes:
@@ -220,6 +241,8 @@ def _read(path: str) -> bytes:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, ProcessLookupError, PermissionError):  # gone, or hidden from us (hidepid)
         return b""
+    except OSError as error:
+        raise _Unseen from error
     try:
         read = os.read(fd, _READ_BYTES)
         while more := os.read(fd, _READ_BYTES):  # a list of pids comes in pages

@@ -71,6 +71,8 @@ class Output:
 
     def forget(self, token: int) -> None:
         """The job that ran has been answered: its output is needed no more, and must not become the next one's."""
+        if self._open_line:
+            self.read_to_end()  # the rest of a line that was read in the middle
         if self._marked.pop(token, None) is None:
             if line := self._end_open_line():
                 self._take_lines(token, [line])

@@ -96,6 +96,11 @@ class Slots:
         """How many run a job, killed ones included until their end is known."""
         return sum(1 for child in self._children.values() if child.sent)
 
+    @property
+    def leaving(self) -> bool:
+        """Whether a child still has to clean up after its last job."""
+        return any(child.state is ChildState.LEAVING for child in self._children.values())
+
     def idle(self) -> list[Child]:
         """Those that may start a job at this instant."""
         room = self.at_once - self.busy
@@ -113,7 +118,8 @@ class Slots:
                 idle += 1
             elif child.state is ChildState.BUSY and not self.is_done(child):
                 lasting += 1
-        return max(0, min(self.processes - lasting - idle - spawning, _MOST_SPAWNING - spawning))
+        room = 3 * self.processes + 2 - len(self._children)  # of those that end some may take their time
+        return max(0, min(self.processes - lasting - idle - spawning, _MOST_SPAWNING - spawning, room))
 
     def _jobs_left(self, child: Child) -> int:
         """How many more jobs may be sent to it."""

@@ -3,10 +3,12 @@
 faulthandler writes them, in the midst of C code and of a crash too, into a file of ours that outlives the child.
 """
 
+import contextlib
 import fcntl
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from supervisor import clock
@@ -19,6 +21,7 @@ SIZE_BYTES: Final = 64 * 1024
 #: Between the signal and the first look; and when what is not there is given up.
 _WRITTEN_S: Final = 0.2
 _LONGEST_S: Final = 1.0
+_OUR_FRAMES: Final = (f'  File "{Path(__file__).parent}{os.sep}', '  File "<string>"')
 
 
 class Stacks:
@@ -44,12 +47,38 @@ class Stacks:
         """Forget what is written from there on."""
         os.lseek(self.fd, start, os.SEEK_SET)
 
+    def head(self, line: str) -> None:
+        """Say what the next stacks are."""
+        with contextlib.suppress(PermissionError):  # it is full
+            os.write(self.fd, f"{line}\n".encode())
+
     def read(self, start: int = 0) -> str:
-        """What is written from there on."""
-        return os.pread(self.fd, max(0, self.end - start), start).replace(b"\0", b"").decode(errors="replace")
+        """What is written from there on, without the frames of ours that every handler is called by."""
+        text = os.pread(self.fd, max(0, self.end - start), start).replace(b"\0", b"").decode(errors="replace")
+        return "".join(_foreign(text.splitlines(keepends=True)))
 
     def close(self) -> None:
         os.close(self.fd)
+
+
+def _foreign(lines: list[str]) -> Iterator[str]:
+    """Of each thread what comes before our own frames; where there are only such, the first."""
+    own: list[str] = []
+    first = False  # of its thread
+    for line in lines:
+        if line.startswith("  File ") and line.startswith(_OUR_FRAMES):
+            own.append(line)
+            continue
+        if line.startswith("  "):
+            yield from own
+            first = False
+        elif first:
+            yield from own[:1]
+        own.clear()
+        first = first or not line.startswith("  ")
+        yield line
+    if first:
+        yield from own[:1]
 
 
 class Seen(NamedTuple):

@@ -48,6 +48,7 @@ class Zygote:
         self.workdir = boot.workdir
         self.ready = False
         self.inherited = memory.NOTHING  # what its children have from it
+        self.look_at = 0.0  # when that is to be looked at again
         self.fertile = False  # a child of it has got ready
         self.retired = False  # it forks no more, and ends with its last child
         self.failure: BootFailed | None = None  # what it has said, or we, of why it is of no use
@@ -69,9 +70,15 @@ class Zygote:
             (os.POSIX_SPAWN_DUP2, stacks_fd, messages.STACKS_FD),
         ]
         # The signal mask is inherited, blocked: the zygote opens it when its dispositions are set.
-        self.pid = os.posix_spawn(sys.executable, arguments, dict(environment), file_actions=actions)
-        theirs.close()
-        os.close(stacks_fd)
+        try:
+            self.pid = os.posix_spawn(sys.executable, arguments, dict(environment), file_actions=actions)
+        except OSError:
+            self.control.close()
+            self.stacks.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(stacks_fd)
         kernel.send(self.control, messages.pack_control(boot))
         self.control.setblocking(False)
 

@@ -40,7 +40,10 @@ def test_each_child_is_shown_with_its_job_and_its_frames(shell, played):
     assert frames == [
         '    File "handlers/email.py", line 12 in send', '    File "handlers/email.py", line 30 in _call',
     ]  # fmt: skip
-    assert (idle, none) == ("  child 2  pid 124  idle", "    (no Python frames)")
+    assert (idle, none) == (
+        "  child 2  pid 124  idle",
+        "    (it has not answered in time: stopped, another program, or deaf to the signal)",
+    )
     assert [ask.what for ask in worker.asked] == ["stacks"]
 
 

@@ -168,7 +168,7 @@ def test_when_the_child_takes_a_job_from_among_those_taken_back_its_time_begins_
     """Else it would be past every limit at once: its start would never have been noted."""
     for token in (1, 2):
         child.send(held_of(token))
-    child.kill_at, child.why_killed = 1.0, "timeout"
+    child.plan_kill(1.0, "timeout")
     first, _second = [kernel.receive(child._jobs_back, messages.MAX_PACKET_BYTES, 1)[0] for _ in range(2)]
     child._jobs.send(first)  # the second is as good as received by the child, between two of our looks
     assert [held.lease.token for held in child.take_back()] == [1]

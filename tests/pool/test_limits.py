@@ -132,7 +132,7 @@ def test_each_job_of_a_child_has_its_own_limit(desk):
 
     desk = desk(processes="1")
     child = desk.child(behave)
-    for token, limit in ((1, 0), (2, 8 * MB), (3, 0)):
+    for token, limit in ((1, 0), (2, 800 * MB), (3, 0)):
         (held,) = desk.give(lease_of(token, f"k{token}"), memory_bytes=limit)
         assert child.look_at == pytest.approx(held.started_at + (memory.first_look_s(limit)))
         if token < 3:

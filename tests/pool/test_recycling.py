@@ -105,7 +105,7 @@ def test_a_child_that_keeps_memory_goes_after_its_job(desk):
     run(desk, 1, child)
     assert child.state is ChildState.LEAVING
     (event,) = desk.events("child.recycled")
-    assert "MB of private memory, its limit is 10 MB" in event["reason"]
+    assert "MB of private memory, more than 10 MB" in event["reason"]
 
 
 def test_a_childs_memory_is_looked_at_once_a_second_however_many_jobs_it_runs(desk, monkeypatch):

@@ -269,6 +269,7 @@ def work(job): say("job")
     assert len(befores) // 2 >= len(children), "the drain may come between the hook and the child's own"
     own = {child: [what for what, pid in said if pid == child] for child in children}
     assert [own[child] for child in children[:2]] == [["after", "job", "job", "exit"]] * 2
+    assert all(what in ([], ["after", "exit"]) for what in map(own.get, children[2:])), "also in a drain"
     stage.assert_nothing_left()
 
 

@@ -15,7 +15,8 @@
 --                      jids to depend on, one a line, result as JSON | ""
 --           retry      delay in ms | "", group | "", default retries | "", failure as JSON
 --           fail       group, failure as JSON, kind of new data, the data | ""
---           release    "1" if the job had started else "", reason | ""
+--           release    "1" if the job had started else "", reason | "", delay in ms | "" (not started: it comes back to
+--                      the front when it is over)
 --           died       reason, default deaths allowed | "", failure as JSON
 --           unknown    delay in ms
 --           return     nothing: a persistent job has come back; any other is complete
@@ -32,7 +33,7 @@
 --- @include stage
 --- @include retention
 local worker, number = ARGV[2], tonumber(ARGV[3])
-local ARGUMENTS = { complete = 1, advance = 6, retry = 4, fail = 4, release = 2, died = 3, unknown = 1, ["return"] = 0 }
+local ARGUMENTS = { complete = 1, advance = 6, retry = 4, fail = 4, release = 3, died = 3, unknown = 1, ["return"] = 0 }
 local STALE = {
   complete = "0", advance = "0", fail = "0", release = "0", ["return"] = "0", retry = "", died = "", unknown = "",
 }
@@ -157,7 +158,11 @@ function verbs.release(rec, at)
     moves.was_not_started(rec)
   end
   tell_of("job.released", rec, { worker = worker, reason = reason })
-  moves.to_front(rec)
+  if ARGV[at + 2] ~= "" then
+    moves.to_scheduled(rec, now + ARGV[at + 2])
+  else
+    moves.to_front(rec)
+  end
   return "1"
 end
 
