@@ -14,8 +14,9 @@ from supervisor.pool.memory import Usage
 
 V = TypeVar("V")
 
-#: How long all others wait for a job that does not fit.
+#: How long all others wait for a job that does not fit; twice so long each time.
 _PATIENCE_S: Final = 5.0
+_LONGEST_PATIENCE_S: Final = 600.0
 _FORGOTTEN_S: Final = 3.0
 #: A lower peak pulls the expectation down by this share; a higher one replaces it at once.
 _DECAY: Final = 0.1
@@ -48,7 +49,8 @@ class Budget:
         self._held = 0  # jobs
         self._held_alone: set[str] = set()
         self._endless: set[str] = set()  # of those that are held
-        self._waiting: dict[str, tuple[float, float]] = {}  # jids of what did not fit: since when, and when last
+        # Jids of what did not fit: since when, when last, and how long others wait for it.
+        self._waiting: dict[str, tuple[float, float, float]] = {}
 
     def stand_on(self, zygote: Usage) -> str | None:
         """A zygote is ready: what it and this process have is in use whatever runs. What is wrong with that, if it is
@@ -89,13 +91,15 @@ class Budget:
         """The job does not fit now. None: it is to be the next one that starts here. After so long that others must not
         wait for it any more: why it does not start, in words.
         """
-        since_at, last_at = self._waiting.get(jid, (now_at, now_at))
+        since_at, last_at, patience_s = self._waiting.get(jid, (now_at, now_at, _PATIENCE_S))
         if now_at > last_at + _FORGOTTEN_S:
-            since_at = now_at  # it was elsewhere meanwhile
-        _remember(self._waiting, jid, (since_at, now_at), self._capacity)
-        if now_at < since_at + _PATIENCE_S:
+            since_at = now_at  # it was put off, or elsewhere
+        has_patience = now_at < since_at + patience_s
+        if not has_patience:
+            patience_s = min(2 * patience_s, _LONGEST_PATIENCE_S)  # else it would never meet the end of long ones
+        _remember(self._waiting, jid, (since_at, now_at, patience_s), self._capacity)
+        if has_patience:
             return None
-        del self._waiting[jid]
         left_bytes = max(0, self.limit_bytes - self.used_bytes())
         alone = "it may only run alone" if jid in self._alone else f"it may need {megabytes(self.expected(klass))}"
         return (

@@ -50,7 +50,7 @@ def run(
             if os.getpid() != own_pid:
                 os._exit(0)  # a fork that it made has returned from it
         status = Child(number, jobs, talk, workdir, handlers, boot).serve()
-        for hook in hooks.on_exit:
+        for hook in hooks.on_exit if status == 0 else ():
             hook()
     except SystemExit as leaving:
         status = _exit_status(leaving)
@@ -103,6 +103,7 @@ class Child:
         self._notice: messages.Notice | None = None  # the last one; it may come before its job is being run
 
     def serve(self) -> int:
+        """Answers its exit status: 0 in peace."""
         self._listen_to_notices()
         setproctitle(f"leasehold: child {self._number} idle")
         self._talk.send(messages.READY)
@@ -112,7 +113,10 @@ class Child:
             if not packet:
                 break
             served += 1
-            if not self._serve_one(messages.unpack_job(packet), fds):
+            verb, alone = self._serve_one(messages.unpack_job(packet), fds)
+            if verb == Verb.OVERFLOWED:
+                return 1  # what is left of this process nobody knows
+            if not alone:
                 break
         return 0
 
@@ -138,8 +142,8 @@ class Child:
             with contextlib.suppress(RuntimeError):  # the loop has just been closed
                 self._task.get_loop().call_soon_threadsafe(self._task.cancel)
 
-    def _serve_one(self, message: JobMessage, fds: list[int]) -> bool:
-        """Run one job and answer it. Whether another one may follow it here."""
+    def _serve_one(self, message: JobMessage, fds: list[int]) -> tuple[Verb, bool]:
+        """Run one job and answer it. Answers with what, and whether all that it has started has ended."""
         payload = kernel.read_memfd(fds[0]) if message.payload is None else message.payload
         setproctitle(f"leasehold: child {self._number} {message.klass} {message.jid[:4]}… since {clock.time_of_day()}")
         started_at = clock.monotonic()
@@ -152,6 +156,7 @@ class Child:
         if os.getpid() != self._pid:
             os._exit(0)  # a fork that the handler made has returned from it: it must not answer in our name
         _flush()
+        kernel.become_subreaper()  # a handler may have given it up
         alone = sandbox.end_leftovers()
         if self._jobs_per_child != 1:
             self._mark_output(message.token, verb)
@@ -161,8 +166,7 @@ class Child:
         with self._telling:
             self._job = None
         self._answer(verb, message.token, run_s, parts)
-        # After a MemoryError nobody knows what is left of this process.
-        return alone and verb != Verb.OVERFLOWED
+        return verb, alone
 
     def _report(self, token: int, progress: Progress) -> None:
         """Tell how far the job is. What the master has no room for is dropped: a handler must not wait for it; and what

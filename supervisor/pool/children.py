@@ -223,7 +223,7 @@ class Child:
             self.sent.remove(held)
             self._forget(held)
         if head is not self.head:  # what was decided about it does not hold for another
-            self.kill_at = None
+            self.kill_at, self.nudge_at, self.overran, self.warned = None, math.inf, False, False
         if head is not self.head is not None:
             self._begin(self.sent[0])  # it was quicker than we were
         if taken and not self.sent and self.state is ChildState.BUSY:

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from signal import SIGKILL
 from typing import Any, Final
 
 from supervisor import clock
@@ -28,8 +29,12 @@ from supervisor.pool.zygotes import Zygote, fork_warnings
 
 #: A zygote that was asked for a child must have said something by then, or it is retired.
 _SPAWN_S: Final = 10.0
+#: Children that do not get ready any more, where others did, are so long taken for an outage of what they need.
+_OUTAGE_S: Final = 10.0
 #: A child that ends by itself within this, without having answered a job, is as one that was never ready.
 _PROBATION_S: Final = 10.0
+#: One that has closed its control socket is most likely about to exit.
+_GOING_S: Final = 0.2
 #: A retired one whose last child has ended must have exited by then.
 _EXIT_S: Final = 5.0
 #: A child is dead: its zygote must have ended its leftovers and said so by then.
@@ -103,6 +108,8 @@ class Forks:
         self._barren = Breaker()  # zygotes of which no child got ready
         self._stillborn = Breaker()  # children that did not get ready, each forked after the last one's end
         self._stillborn_at = 0.0  # when the last one of them ended
+        self._stillborn_since_at = 0.0  # and the first
+        self._fertile = False  # a child has been ready, sometime
         self._unready: dict[Child, Zygote] = {}  # children that have not been seen ready
         self._on_trial: Child | None = None  # the first one that is ready after some that failed
         self._kill_at: dict[Child, float] = {}  # of them those that are overdue, while they write their stacks
@@ -166,13 +173,13 @@ class Forks:
                 case SpawnFailed():
                     self._on_spawn_failed(zygote, report)
                 case BootFailed():
-                    zygote.failure = report
+                    zygote.failure = zygote.failure or report  # it may go on once its stacks are written
                 case None:
                     self._on_zygote_lost(zygote)
 
     def _on_ready(self, zygote: Zygote, said: Ready) -> None:
         boot_s, zygote.ready, zygote.deadline_at = clock.monotonic() - zygote.started_at, True, None
-        self._proven, zygote.failure = True, None
+        self._proven, zygote.failure, zygote.runs_hooks = True, None, said.before_fork
         self._spawn_after_at = 0.0
         zygote.inherited = memory.of(zygote.pid) or memory.NOTHING
         self.handlers = {name: HandlerSettings(**settings) for name, settings in said.handlers.items()}
@@ -256,7 +263,7 @@ class Forks:
     def _status_of(self, zygote: Zygote) -> int:
         """Its wait status; it may have closed its socket and live on, which ends now."""
         if zygote.pid not in self._exits:
-            zygote.kill()
+            zygote.await_end(_GOING_S)  # its own cause is to be told, not ours
             self._exits[zygote.pid] = os.waitpid(zygote.pid, 0)[1]
         return self._exits.pop(zygote.pid)
 
@@ -277,8 +284,10 @@ class Forks:
         self._start_at = clock.monotonic() + wait_s
         for child in self._slots:
             if child.zygote == number and child.pidfd is None:
-                if child in self._unready:
+                if child in self._unready and not child.sent:
                     self._forget(child)  # if it is forked after all, it finds its sockets closed and exits
+                elif child.at_end:
+                    self._bury(child, None, None)
                 else:
                     zygote.kill()  # we could neither see nor bring about this child's end, but by its zygote's
         self._finish_if_done(zygote)
@@ -393,7 +402,9 @@ class Forks:
         # Its last words may be that it is ready.
         self._note_ready(child, spawning and child.state is not ChildState.SPAWNING and child.why_killed is None)
         child.output.read_to_end()
-        early = idle and clock.monotonic() < child.asked_at + _PROBATION_S
+        # Not by a kill: that may be anybody's, and says nothing about the next one.
+        early = idle and reaped is not None and reaped.status != SIGKILL
+        early = early and clock.monotonic() < child.asked_at + _PROBATION_S
         if (child in self._unready or early) and child.why_killed not in endings.INTERRUPTIONS:
             self._on_stillborn(child, reaped)
         self._forget(child)
@@ -402,7 +413,7 @@ class Forks:
         """What one child could, the next ones can."""
         if child not in self._unready or not (surely or child.state in _READY or child.sent or child.served):
             return
-        self._unready.pop(child).fertile = True
+        self._unready.pop(child).fertile = self._fertile = True
         self._barren.succeed()
         self._kill_at.pop(child, None)
         if self._stillborn.in_a_row and child.asked_at >= self._stillborn_at and self._on_trial is None:
@@ -429,10 +440,14 @@ class Forks:
         if child.asked_at < self._stillborn_at:
             return
         self._stillborn_at = clock.monotonic()
+        if not self._stillborn.in_a_row:
+            self._stillborn_since_at = self._stillborn_at
         wait_s = self._stillborn.fail()
         self._spawn_after_at = self._stillborn_at + wait_s
         what += _times(self._stillborn.in_a_row)
-        if self._stillborn.broken:
+        # What children need may be away for a moment: not every restart of a database is to end a supervisor.
+        is_outage = self._fertile and self._stillborn_at < self._stillborn_since_at + _OUTAGE_S
+        if self._stillborn.broken and not is_outage:
             self._give_up(BootFailed(what, said))
         else:
             self._warn(f"{what}; the next one is forked in {wait_s:g} s. It said: {said or 'nothing'}")
@@ -476,18 +491,19 @@ class Forks:
 
     def _child_deadline_at(self, child: Child) -> float:
         if child.report_by_at is not None:
-            # While it forks, its hooks may take their time.
-            return max(child.report_by_at, self._forks_until_at(child.zygote))
+            zygote = self._zygotes.get(child.zygote)
+            if zygote is not None and zygote.runs_hooks:
+                return max(child.report_by_at, self._forks_until_at(zygote))  # they may take their time
+            return child.report_by_at
         if child.state is not ChildState.SPAWNING:
             return math.inf
         if child.pidfd is None:
-            return max(child.asked_at + _SPAWN_S, self._forks_until_at(child.zygote))
+            return max(child.asked_at + _SPAWN_S, self._forks_until_at(self._zygotes[child.zygote]))
         return self._kill_at.get(child, child.asked_at + self._config.boot_timeout_s)
 
-    def _forks_until_at(self, number: int) -> float:
+    def _forks_until_at(self, zygote: Zygote) -> float:
         """When this zygote, if it has been asked for a child, must have said something."""
-        zygote = self._zygotes.get(number)
-        if zygote is None or not any(other.pidfd is None and other.zygote == number for other in self._slots):
+        if not any(other.pidfd is None and other.zygote == zygote.number for other in self._slots):
             return -math.inf
         return zygote.heard_at + _SPAWN_S
 

@@ -101,7 +101,7 @@ class Limits:
     def _look(self, child: Child, head: Held, now_at: float) -> None:
         self._kills.look()
         grown_bytes, limit_bytes = child.meter.sample(), head.memory_limit_bytes
-        if self._cells is not None:
+        if self._cells is not None and child.pid:
             self._cells.admit(child.number, child.pid, limit_bytes, child.meter.inherited_bytes)
         self._budget.grown(child.number, grown_bytes)
         child.look_at = now_at + child.meter.next_in_s(limit_bytes, self._budget.room_bytes())

@@ -60,8 +60,13 @@ def of(pid: int) -> Usage | None:
 def _usage(pid: int) -> Usage | None:
     status = _read(f"/proc/{pid}/status")
     anon_at = status.find(b"\nRssAnon:")  # the name stands above them, but cannot hold a newline
-    if anon_at < 0:
-        return None
+    if anon_at < 0:  # a zombie; but its other threads may go on
+        for task in _list(f"/proc/{pid}/task"):
+            status = _read(f"/proc/{pid}/task/{task}/status")
+            if (anon_at := status.find(b"\nRssAnon:")) >= 0:
+                break
+        else:
+            return None
     shared_at = status.index(b"\nRssShmem:", anon_at)
     swap_at = status.index(b"\nVmSwap:", shared_at)
     threads_at = status.index(b"\nThreads:", swap_at)

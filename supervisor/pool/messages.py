@@ -66,12 +66,13 @@ class Spawn:
 @dataclass(frozen=True, slots=True)
 class Ready:
     """Handlers are imported. `handlers`: name -> settings (`HandlerSettings` as a dict); `threads`, `descriptors`: what
-    they have left running and open, in words.
+    they have left running and open, in words; `before_fork`: whether a hook of theirs runs before each fork.
     """
 
     handlers: dict[str, dict[str, Any]]
     threads: list[str]
     descriptors: list[str]
+    before_fork: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def _what_runs(thread: threading.Thread) -> str:
     target = getattr(target, "func", target)  # of a partial
     code = getattr(target, "__code__", None)
     if not isinstance(code, CodeType):
-        return f"{target!r:.100}"
+        return f"a {type(target).__qualname__}"  # its repr is foreign code
     return f"{target.__module__}.{code.co_qualname}, {_place(code.co_filename)}:{code.co_firstlineno}"
 
 

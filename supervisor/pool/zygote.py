@@ -76,7 +76,8 @@ def _load(control: socket.socket, boot: Boot) -> dict[str, handlers.Handler]:
     settings = {name: asdict(loaded_handler.settings) for name, loaded_handler in loaded.items()}
     # What a before_fork hook is there for is its business: it may let go of all that is open.
     opened = [] if handlers.hooks.before_fork else preloaded.opened(before)
-    _say(control, Ready(settings, [*map(_sayable, preloaded.running())], [*map(_sayable, opened)]))
+    threads, descriptors = [*map(_sayable, preloaded.running())], [*map(_sayable, opened)]
+    _say(control, Ready(settings, threads, descriptors, bool(handlers.hooks.before_fork)))
     return loaded
 
 

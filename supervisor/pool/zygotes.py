@@ -47,6 +47,7 @@ class Zygote:
         self.number = number
         self.workdir = boot.workdir
         self.ready = False
+        self.runs_hooks = False  # before each fork
         self.inherited = memory.NOTHING  # what its children have from it
         self.look_at = 0.0  # when that is to be looked at again
         self.fertile = False  # a child of it has got ready

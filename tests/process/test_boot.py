@@ -227,7 +227,7 @@ def test_running_jobs_end_in_peace_when_no_child_gets_ready_any_more(stage, app)
     for pid in pool.child_pids():
         if pid != pool.find("child.spawned", child=pool.find("job.started", jid=jid)[0]["child"])[-1]["pid"]:
             os.kill(pid, signal.SIGKILL)
-    pool.wait_for("master.draining")
+    pool.wait_for("master.draining", timeout_s=40)  # for a while it is taken for an outage of what the hook needs
     stage.open_gate(gate)
     last = assert_gave_up(stage, pool)
     assert "ConnectionError: gone" in last["traceback"]
@@ -260,6 +260,7 @@ def work(job): say("job")
     pool = app(source, jobs_per_child=2).wait_ready()
     jids = stage.queue.put_many([{"klass": "work"} for _ in range(4)])
     stage.wait_until_ended(jids)
+    stage.wait_until(lambda: len(pool.find("child.ready")) == len(pool.find("child.spawned")) > 2, "the next one")
     zygote = str(pool.zygote_pid)
     assert pool.drain() == 0
     said = [line.split() for line in (stage.directory / "said").read_text().splitlines()]

@@ -43,17 +43,17 @@ def test_of_a_flood_of_output_the_end_is_kept_and_the_log_is_spared(stage):
 
 @BOTH
 def test_the_stack_of_a_job_past_its_limit_is_kept(stage, jobs_per_child):
-    pool = stage.start(processes=1, jobs_per_child=jobs_per_child, job_timeout="0.5s", max_deaths=1).wait_ready()
+    pool = stage.start(processes=1, jobs_per_child=jobs_per_child, job_timeout="0.5s", on_error="fail").wait_ready()
     gate = stage.gate("gate")
     jids = [stage.queue.put("bad.spin", {}), stage.queue.put("good.hold", gate)]
     stage.wait_until_ended(jids)
     spinning, waiting = (stage.client.job(jid).failure for jid in jids)
-    assert "in spin" in spinning["output"]
-    assert "in wait_at" in waiting["output"]
-    assert "in hold" in waiting["output"]
+    assert "in spin" in spinning["stack"]
+    assert "in wait_at" in waiting["stack"]
+    assert "in hold" in waiting["stack"]
     for failure in (spinning, waiting):
         assert "time limit" in failure["message"]
-    assert stage.client.failed() == {"died:timeout": 2}
+    assert stage.client.failed() == {"timeout": 2}
     assert pool.drain() == 0
     stage.assert_nothing_left()
 
