@@ -4,6 +4,7 @@ Owns the zygotes' lives and the watching of their and the children's sockets. Wh
 decided by `on_gone`.
 """
 
+import errno
 import math
 import os
 import shutil
@@ -47,6 +48,8 @@ _STACKS_S: Final = 0.2
 _ZYGOTE_LOOK_S: Final = 0.1
 #: When what the kernel has refused is tried again.
 _AGAIN_S: Final = 1.0
+#: Descriptors that children leave to the rest of us: pidfds of those under way, looks at memory, payloads, Redis.
+_KEPT_FREE: Final = 24
 #: Why a child is killed that does not get ready.
 NOT_READY: Final = "boot"
 _ZYGOTE_LOST: Final = "zygote-lost"
@@ -120,6 +123,7 @@ class Forks:
         self.boot_failure: BootFailed | None = None
         self._closing = False
         self._open_files = kernel.allow_open_files()
+        self._most_files = kernel.most_open_files()
 
     # zygotes
 
@@ -334,6 +338,8 @@ class Forks:
     def _ask_for_child(self, zygote: Zygote) -> None:
         child = Child(self._slots.free_number(), zygote.number, self._on_line)
         try:
+            if child.output.fd >= self._most_files - _KEPT_FREE:  # the kernel gives the lowest number that is free
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             zygote.spawn(child.number, child.theirs)
         except OSError:
             child.close()

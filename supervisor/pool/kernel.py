@@ -28,10 +28,6 @@ _CHILDREN_BYTES: Final = 2**20  # the kernel fills a read with whole pids
 _MOST_OOM_SCORE: Final = 1000
 _SEALED: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
-#: Open here beside those for children; and for each process, which may have two children that end, and one ahead.
-_OWN_FILES: Final = 64
-_FILES_PER_PROCESS: Final = 24
-
 #: What `receive` reads into: a new buffer for each packet would cost ten times the call.
 _packet = bytearray()
 
@@ -181,9 +177,9 @@ def allow_open_files() -> int:
     return soft
 
 
-def most_processes() -> int:
-    """For how many the descriptors suffice that this process may open: each has a handful of them here."""
-    return max(1, (resource.getrlimit(resource.RLIMIT_NOFILE)[1] - _OWN_FILES) // _FILES_PER_PROCESS)
+def most_open_files() -> int:
+    """How many files this process may have open: no descriptor gets a higher number."""
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def unread_bytes(fd: int) -> int:

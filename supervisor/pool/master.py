@@ -82,8 +82,7 @@ class Master:
         self._signals = kernel.SignalFd(kernel.HANDLED_SIGNALS)
         self._ledger = Ledger()
         pace = Pace()
-        processes = min(config.processes, kernel.most_processes())
-        self._slots = Slots(processes, config.jobs_per_child, config.dispatch_ahead_s, pace)
+        self._slots = Slots(config.processes, config.jobs_per_child, config.dispatch_ahead_s, pace)
         kills = cgroups.OomKills()
         self._cells, self._cells_where = Cells.make()  # after the one, before a zygote is started
         budget, kernel_kills = Budget(config.memory_budget_bytes), KernelKills(kills, self._cells)
@@ -185,12 +184,6 @@ class Master:
         if self._held_back:
             names = ", ".join(sorted(self._held_back))
             self._events.emit("master.warned", message=f"handlers do not get {names}: the value tells the Redis secret")
-        if self._slots.processes < self._config.processes:
-            self._events.emit(
-                "master.warned",
-                message=f"{self._config.processes} processes need more open files than this process may have:"
-                f" {self._slots.processes} run; raise the limit (ulimit -n)",
-            )
         if shell := environment.shell_above():
             self._events.emit("master.warned", message=shell)
         if cgroups.kills_as_group():
@@ -218,7 +211,7 @@ class Master:
         config = self._config
         self._events.emit(
             "master.started", worker=self._session.worker, pid=os.getpid(),
-            queues=list(config.queue), order=config.order, processes=self._slots.processes,
+            queues=list(config.queue), order=config.order, processes=config.processes,
             processes_reason=config.processes_reason, memory_budget_mb=config.memory_budget_bytes >> 20 or None,
             memory_budget_reason=config.memory_budget_reason, cells=self._cells_where, redis=redacted(self._url),
             server=self._session.server,
