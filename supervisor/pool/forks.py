@@ -403,14 +403,15 @@ class Forks:
             self._bury(child, reaped, child.why_killed)
 
     def _bury(self, child: Child, reaped: Reaped | None, why_killed: str | None) -> None:
-        spawning, idle = child.state is ChildState.SPAWNING, child.state is ChildState.IDLE and not child.served
+        spawning = child.state is ChildState.SPAWNING
+        idle = child.state in (ChildState.IDLE, ChildState.DOOMED) and not child.served and not child.sent
         self._on_gone(child, reaped, why_killed)
         # Its last words may be that it is ready.
         self._note_ready(child, spawning and child.state is not ChildState.SPAWNING and child.why_killed is None)
         child.output.read_to_end()
-        # Not by a kill: that may be anybody's, and says nothing about the next one.
-        early = idle and reaped is not None and reaped.status != SIGKILL
-        early = early and clock.monotonic() < child.asked_at + _PROBATION_S
+        # A kill from outside may be anybody's, and says nothing about the next one.
+        by_itself = child.why_killed is not None or (reaped is not None and reaped.status != SIGKILL)
+        early = idle and by_itself and not self._closing and clock.monotonic() < child.asked_at + _PROBATION_S
         if (child in self._unready or early) and child.why_killed not in endings.INTERRUPTIONS:
             self._on_stillborn(child, reaped)
         self._forget(child)
