@@ -196,8 +196,11 @@ class Zygote:
         if os.getppid() != self._master_pid:
             self._end()
         try:
+            own_pid = os.getpid()
             for hook in handlers.hooks.before_fork:
                 hook()
+                if os.getpid() != own_pid:
+                    os._exit(0)  # a fork that it made has returned from it
         except BaseException as error:  # noqa: BLE001  foreign code: whatever it raises is reported
             return _told("a before_fork hook failed", error)
         finally:
