@@ -202,6 +202,8 @@ class Child:
         """It is the first now, and so the one that runs."""
         held.started_at = clock.monotonic()
         self.meter.start()
+        if held.memory_limit_bytes and self.served:
+            held.base_bytes = self.meter.sample()
         self.look_at = held.started_at + held.first_look_s
 
     def take_back(self) -> list[Held]:

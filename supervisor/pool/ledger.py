@@ -21,8 +21,8 @@ class Held:
     """One lease in the master's hands."""
 
     __slots__ = (
-        "child", "end", "estimate_s", "first_look_s", "lease", "limit_s", "lost", "memory_limit_bytes", "outcome",
-        "progress", "reports", "run_s", "settings", "size_bytes", "started_at", "told_started", "weight",
+        "base_bytes", "child", "end", "estimate_s", "first_look_s", "lease", "limit_s", "lost", "memory_limit_bytes",
+        "outcome", "progress", "reports", "run_s", "settings", "size_bytes", "started_at", "told_started", "weight",
         "weight_bytes",
     )  # fmt: skip
 
@@ -39,6 +39,7 @@ class Held:
         self.settings = settings  # its handler's, as they were at the grant
         self.limit_s = limit_s  # how long its run may take; 0: as long as it likes
         self.memory_limit_bytes = memory_limit_bytes  # of its processes together; 0: as much as they like
+        self.base_bytes = 0  # what its child kept of earlier jobs when it began, as far as it has a limit
         self.estimate_s = estimate_s  # of its run time; None: nobody knows
         self.told_started = told_started  # the engine knows that it has started
         self.lost: str | None = None  # the lease is void: why, in the words of `Interrupted.reason`

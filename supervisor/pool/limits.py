@@ -101,14 +101,16 @@ class Limits:
     def _look(self, child: Child, head: Held, now_at: float) -> None:
         self._kills.look()
         grown_bytes, limit_bytes = child.meter.sample(), head.memory_limit_bytes
+        own_bytes = grown_bytes - head.base_bytes
         if self._cells is not None and child.pid:
-            self._cells.admit(child.number, child.pid, limit_bytes, child.meter.inherited_bytes)
+            self._cells.admit(child.number, child.pid, limit_bytes, child.meter.inherited_bytes + head.base_bytes)
         self._budget.grown(child.number, grown_bytes)
-        child.look_at = now_at + child.meter.next_in_s(limit_bytes, self._budget.room_bytes())
-        if limit_bytes and grown_bytes > limit_bytes:
+        most_bytes = limit_bytes and limit_bytes + head.base_bytes
+        child.look_at = now_at + child.meter.next_in_s(most_bytes, self._budget.room_bytes())
+        if limit_bytes and own_bytes > limit_bytes:
             self._dispatcher.kill(
                 child, "memory",
-                f"the job's processes have {megabytes(grown_bytes)} of private memory, its limit is"
+                f"the job's processes have {megabytes(own_bytes)} of private memory, its limit is"
                 f" {megabytes(limit_bytes)}",
             )  # fmt: skip
         else:

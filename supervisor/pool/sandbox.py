@@ -98,24 +98,26 @@ class DataRoom:
     """How much private memory the calling process can map: a backstop, should it grow faster than the master looks."""
 
     def __init__(self) -> None:
-        self._limit_bytes = 0  # of the last job
-        self._inherited_bytes = 0
+        self._limit_bytes = 0  # of the job that runs
 
     def limit(self, limit_bytes: int) -> None:
-        """At most twice so much beside what it has come with, for an address space is asked for long before it is used
+        """At most twice so much beside what is there already, for an address space is asked for long before it is used
         (8 MiB for a thread's stack); 0: as it likes.
         """
         if limit_bytes == self._limit_bytes:
             return
-        if not self._inherited_bytes:
-            with open("/proc/self/statm", "rb") as statm:
-                self._inherited_bytes = int(statm.read().split()[5]) * resource.getpagesize()
         self._limit_bytes = limit_bytes
         hard = resource.getrlimit(resource.RLIMIT_DATA)[1]  # a handler may have lowered it
-        most = self._inherited_bytes + 2 * limit_bytes
+        most = _mapped_bytes() + 2 * limit_bytes if limit_bytes else 0
         if not limit_bytes or (hard != resource.RLIM_INFINITY and most > hard):
             most = hard
         resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+
+
+def _mapped_bytes() -> int:
+    """Data and stack of this process, used or not."""
+    with open("/proc/self/statm", "rb") as statm:
+        return int(statm.read().split()[5]) * resource.getpagesize()
 
 
 def claim(workdir: str) -> None:
