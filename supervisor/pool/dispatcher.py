@@ -197,6 +197,7 @@ class Dispatcher:
                 if outcome.verb == Verb.READY:
                     self._on_ready(child)
                 elif child.overflow is not None:
+                    child.overflow = None  # whatever it said, it is killed for this
                     raise ValueError("something after its last word")
                 elif child.head is None or outcome.token != child.head.lease.token:
                     raise ValueError("an outcome for a job that is not in its hands")
