@@ -75,7 +75,6 @@ class Dispatcher:
 
     def take_on(self, leases: Sequence[LeaseRecord], starting: int, handlers: Mapping[str, HandlerSettings]) -> None:
         """Leases that were granted, of which the engine takes the first `starting` to start at once."""
-        self._recycling.consider(handlers)
         self._slots.only_idle = not all(map(may_go_ahead, leases))
         for index, lease in enumerate(leases):
             settings = handlers.get(lease.klass)

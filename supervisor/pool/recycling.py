@@ -1,12 +1,10 @@
 """Which children are worn out and to be replaced: by age, by memory. Runs in master. Must not end any."""
 
-from collections.abc import Mapping
 from typing import Final
 
 from supervisor import clock
 from supervisor.config import Config, megabytes
 from supervisor.pool.children import Child
-from supervisor.pool.messages import HandlerSettings
 from supervisor.pool.slots import Slots
 from supervisor.pool.states import ChildState
 
@@ -17,23 +15,9 @@ _LOOK_S: Final = 1.0
 class Recycling:
     def __init__(self, config: Config, slots: Slots) -> None:
         self._age_s = config.child_age_s
-        self._given_bytes = self._memory_bytes = config.child_memory_bytes
-        self._own_limit_bytes = config.memory_limit_bytes
-        self._lasts = config.jobs_per_child != 1
-        self._handlers: Mapping[str, HandlerSettings] = {}
+        self._memory_bytes = config.child_memory_bytes
         self._slots = slots
-        self.on = self._lasts and bool(self._age_s or self._memory_bytes)
-
-    def consider(self, handlers: Mapping[str, HandlerSettings]) -> None:
-        """What a job leaves in its child must not count against a limit of the next one: from half of the smallest one
-        on the child is replaced.
-        """
-        if handlers is self._handlers:
-            return
-        self._handlers = handlers
-        limits = [each.memory_bytes for each in handlers.values()] + [self._own_limit_bytes, 2 * self._given_bytes]
-        self._memory_bytes = min((limit // 2 for limit in limits if limit), default=0)
-        self.on = self._lasts and bool(self._age_s or self._memory_bytes)
+        self.on = config.jobs_per_child != 1 and bool(self._age_s or self._memory_bytes)
 
     def wear_of(self, child: Child) -> str | None:
         """Why the child, whose job has just ended, should take no other one; None: it may. One child at a time, until
