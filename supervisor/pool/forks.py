@@ -288,10 +288,8 @@ class Forks:
         self._start_at = clock.monotonic() + wait_s
         for child in self._slots:
             if child.zygote == number and child.pidfd is None:
-                if child in self._unready and not child.sent:
-                    self._forget(child)  # if it is forked after all, it finds its sockets closed and exits
-                elif child.at_end:
-                    self._bury(child, None, None)
+                if not child.sent:
+                    self._forget(child)  # if it lives, now or later, it finds its sockets closed and exits
                 else:
                     zygote.kill()  # we could neither see nor bring about this child's end, but by its zygote's
         self._finish_if_done(zygote)
