@@ -37,7 +37,7 @@ class Callable:
         (lambda: threading.Thread(target=wait, name="t"), f"t ({__name__}.wait, "),
         (lambda: threading.Thread(target=functools.partial(wait), name="t"), f"t ({__name__}.wait, "),
         (lambda: threading.Thread(target=leave.wait, args=(30,), name="t"), "t (threading.Event.wait, "),
-        (lambda: threading.Thread(target=Callable(), name="t"), f"t (<{__name__}.Callable object"),
+        (lambda: threading.Thread(target=Callable(), name="t"), "t (a Callable)"),
         (lambda: threading.Timer(30, wait), f"({__name__}.wait, "),
         (lambda: Own(name="t"), f"t ({__name__}.Own.run, "),
     ],
