@@ -181,6 +181,29 @@ def test_a_release_is_an_interruption_unless_the_job_had_not_started(client, lea
     assert (job.state, job.interruptions, job.started, job.worker) == ("waiting", 1, False, None)
 
 
+def test_what_was_released_for_later_comes_back_to_the_front_uncounted(client, lease, clock):
+    held = lease()
+    client.queue("q").put("k", jid="other")
+    assert client.settle([Released(held, started=False, delay=10)]) == [True]
+    job = client.job("x")
+    assert (job.state, job.due_unix, job.worker, job.started) == ("scheduled", clock.now + 10, None, False)
+    assert client.queue("q").length() == 1
+    clock.tick(10)
+    assert [held.jid for held in client.queue("q").lease("w", 2)] == ["x", "other"]
+    job = client.job("x")
+    assert (job.failures, job.deaths, job.interruptions) == (0, 0, 0)
+    assert held.complete() is False, "the first lease is void"
+
+
+@pytest.mark.parametrize("delay", [10, 0.5])
+def test_a_job_that_has_started_is_not_released_for_later(client, lease, delay):
+    held = lease()
+    with pytest.raises(ValueError, match="delay"):
+        client.settle([Released(held, started=True, delay=delay)])
+    assert client.job("x").state == "running"
+    assert held.complete() is True
+
+
 # Death.
 
 

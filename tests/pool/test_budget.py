@@ -254,3 +254,62 @@ def test_many_children_with_many_jobs_add_up():
         budget.grown(number, MB)
     assert budget.used_bytes() == 32 * MB
     assert budget.victim() is None
+
+
+# what does not fit
+
+
+def test_others_wait_for_what_does_not_fit_for_a_while_and_then_it_is_named_with_what_is_left():
+    budget = learnt(600 * MB, Big=400 * MB)
+    budget.hold(1, "Small", "s")
+    budget.grown(1, 300 * MB)
+    assert not budget.fits("Big", "b")
+    assert [budget.put_off("Big", "b", now_at) for now_at in (100.0, 102.0, 104.9)] == [None] * 3
+    said = budget.put_off("Big", "b", 105.0)
+    assert said == ("Big b does not start here: it may need 400 MB, and 300 MB are left of the memory budget of 600 MB")
+    assert budget.put_off("Big", "b", 105.1) is None  # when it is here again others wait again
+
+
+def test_what_was_elsewhere_meanwhile_is_waited_for_anew():
+    budget = learnt(Big=400)
+    assert budget.put_off("Big", "b", 100.0) is None
+    assert budget.put_off("Big", "b", 108.0) is None
+    assert budget.put_off("Big", "b", 110.9) is None
+    assert budget.put_off("Big", "b", 113.0) is not None
+
+
+def test_what_has_started_is_not_waited_for_any_more():
+    budget = learnt(Big=400)
+    assert budget.put_off("Big", "b", 100.0) is None
+    budget.hold(1, "Big", "b")
+    budget.settle(1, "Big", "b")
+    assert budget.put_off("Big", "b", 101.0) is None
+    assert budget.put_off("Big", "b", 103.9) is None
+    assert budget.put_off("Big", "b", 105.5) is None
+
+
+def test_what_must_run_alone_is_said_to():
+    budget = learnt(Small=1)
+    budget.grown(1, 2000)
+    budget.condemn(1, "Big", "b")
+    budget.gone(1)
+    budget.put_off("Big", "b", 100.0)
+    budget.put_off("Big", "b", 102.5)
+    assert "it may only run alone" in budget.put_off("Big", "b", 105.0)
+
+
+def test_beside_a_job_without_an_end_even_what_must_be_alone_starts():
+    budget = Budget(1000)
+    budget.hold(1, "Forever", "f", ends=False)
+    budget.grown(1, 300)
+    budget.grown(2, 2000)
+    budget.condemn(2, "Big", "b")
+    budget.gone(2)
+    assert budget.fits("Big", "b")
+    budget.hold(2, "Small", "s")
+    assert not budget.fits("Big", "b")
+    budget.settle(2, "Small", "s")
+    assert budget.fits("Big", "b")
+    budget.settle(1, "Forever", "f")
+    budget.gone(1)
+    assert budget.fits("Big", "b")

@@ -1,17 +1,23 @@
 """Sockets between master and child: each job is in exactly one place, whoever is quicker."""
 
+import errno
 import os
 import random
+import resource
 import signal
 import socket
+import sys
 
 import pytest
-from parts import Ends, Process, await_readable, held_of, open_fds, rest
+from parts import Ends, Process, await_readable, held_of, in_fork, open_fds, rest
 
+from supervisor.pool import child as running
 from supervisor.pool import kernel, messages
 from supervisor.pool.children import MAX_SENT, Child
+from supervisor.pool.handlers import Handler, SoftTimeout
 from supervisor.pool.messages import INLINE_PAYLOAD_BYTES, Notice, Verb
 from supervisor.pool.states import ChildState, IllegalMove
+from supervisor.pool.zygotes import Zygote
 
 
 @pytest.fixture
@@ -267,3 +273,84 @@ def test_closing_a_child_leaves_no_descriptor_and_is_done_once():
     assert open_fds() == before
     with pytest.raises(IllegalMove):
         child.close()
+
+
+# descriptors
+
+
+def test_a_child_that_cannot_have_all_its_descriptors_leaks_none():
+    def fail_often():
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        top = max(map(int, os.listdir("/proc/self/fd")))
+        while os.dup(0) < top:
+            pass  # the gaps below it are filled
+        low = open_fds()
+        for room in range(7):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (low - 1 + room, hard))  # looking took one
+            for _ in range(5):
+                with pytest.raises(OSError) as failed:
+                    Child(1, 1, lambda *_said: None)
+                assert failed.value.errno == errno.EMFILE
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        del failed  # it holds the last one
+        assert open_fds() == low
+
+    in_fork(fail_often)
+
+
+def test_a_zygote_that_cannot_be_started_leaks_no_descriptor(monkeypatch, tmp_path):
+    boot = messages.Boot("handlers", str(tmp_path), 1, "retry", 0, 1024)
+    before = open_fds()
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "nowhere"))
+    for _ in range(5):
+        with pytest.raises(FileNotFoundError):
+            Zygote(1, boot, {}, 0.0)
+    assert open_fds() == before
+
+
+# in the child
+
+
+def test_a_notice_that_comes_while_a_soft_timeout_is_put_into_words_ends_nobody(tmp_path):
+    ours, theirs = (socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2))
+    (jobs, jobs_theirs), (talk, talk_theirs) = ours, theirs
+    telling, tells = os.pipe()
+
+    def late(job):
+        class Slow(Exception):
+            def __str__(self):
+                os.write(tells, b"!")
+                while not job.should_stop:
+                    os.sched_yield()
+                return "slow"
+
+        try:
+            os.write(tells, b"!")
+            while True:
+                signal.pause()
+        except SoftTimeout as near:
+            raise near from Slow()
+
+    def serve():
+        known = {"k": Handler(late, "k", messages.HandlerSettings(), False)}
+        boot = messages.Boot("handlers", str(tmp_path), 1, "retry", 0, 1024)
+        running.Child(1, jobs_theirs, talk_theirs, str(tmp_path / "w"), known, boot).serve()
+
+    process = Process(serve)
+    try:
+        assert talk.recv(1000) == messages.READY
+        jobs.send(messages.pack_job(7, ("j", "k", "q", 0, 0, 0, 0, (), None, False), b"1", False))
+        for notice in (Notice(7, messages.TIMEOUT, "near"), Notice(7, "drain")):
+            assert os.read(telling, 1) == b"!"
+            talk.send(messages.pack_notice(notice))
+            signal.pidfd_send_signal(process.pidfd, kernel.NOTICE_SIGNAL)
+        await_readable(talk)
+        outcome = messages.unpack_outcome(talk.recv(100_000))
+        assert (outcome.verb, messages.unpack_trouble(outcome.body).group) == (Verb.RETRIED, "timeout")
+        assert process.await_end() == 0
+    finally:
+        process.end()
+        for end in (jobs, jobs_theirs, talk, talk_theirs):
+            end.close()
+        os.close(telling)
+        os.close(tells)

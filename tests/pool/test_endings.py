@@ -375,3 +375,12 @@ def test_a_group_of_nothing_is_failed_for_a_failure_and_the_queues_for_a_retry()
 def test_any_character_at_all_makes_a_group_that_the_engine_accepts():
     for code in [*range(0x250), 0x200B, 0x2028, 0x202E, 0xE000, 0xFEFF, 0xFFFF, 0x10FFFF]:
         accepted(outcome_of(Verb.FAILED, pack_trouble(Trouble(chr(code), "m"))))
+
+
+@pytest.mark.parametrize("signo", [signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS])
+def test_a_crash_of_native_code_under_a_memory_limit_names_the_bound(signo):
+    outcome = death_of(signo, memory_limit_bytes=64 * 2**20)
+    assert outcome.reason == signal.Signals(signo).name
+    assert "where memory is refused: 128 MB is its bound" in outcome.message
+    assert "refused" not in death_of(signo).message
+    assert "refused" not in death_of(signal.SIGKILL, memory_limit_bytes=64 * 2**20).message

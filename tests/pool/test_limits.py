@@ -279,3 +279,89 @@ def test_two_idle_children_go_if_neither_is_enough_alone(desk):
         desk.budget.grown(each.number, 14 * MB)
     look(desk, child)
     assert [each.state.name for each in (child, *idle)] == ["BUSY", "DOOMED", "DOOMED"]
+
+
+# kills that are planned
+
+
+def test_a_planned_kill_is_not_told_as_one_that_was_made(desk):
+    """A child that crashes between the end of its time and its kill has crashed."""
+
+    def behave(ends):
+        ends.talk.send(messages.READY)
+        ends.next_job()
+        ends.jobs.recv(1)  # until there are no more
+        os.abort()
+
+    desk = desk(processes="1", term_grace="1s")
+    child = desk.child(behave)
+    (held,) = desk.give(lease_of(1, timeout_ms=5_000))
+    for at_s in (4.5, 5.0):
+        desk.keep_time(held.started_at + at_s)
+    assert child.kill_at is not None
+    child.send_no_more()
+    assert os.WTERMSIG(desk.reap(child)) == signal.SIGABRT
+    (outcome,) = desk.outcomes()
+    assert (type(outcome), outcome.reason) == (Died, "SIGABRT")
+    assert "time limit" not in outcome.message
+    assert not desk.events("child.killed")
+
+
+# idle ones
+
+
+def growing_afterwards(mb):
+    """Answers its first job, and takes so much memory then."""
+
+    def behave(ends):
+        ends.talk.send(messages.READY)
+        ends.say(messages.Verb.COMPLETED, ends.next_job().token)
+        room = mmap.mmap(-1, mb * MB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        room.write(b"x" * (mb * MB))
+        os.write(ends.out, b"has it\n")
+        rest()
+
+    return behave
+
+
+def test_an_idle_child_that_has_run_a_job_is_looked_at_where_there_is_a_budget(desk):
+    desk = desk(processes="1", memory_budget="100M")
+    child = desk.child(growing_afterwards(150))
+    child.meter = memory.Meter(child.pid, memory.of(child.pid))
+    desk.give(lease_of(1))
+    desk.turn(lambda: child.state is ChildState.IDLE)
+    await_readable(child.output.fd)
+    assert desk.limits.deadline_at() <= clock.monotonic() + 2
+    look(desk, child)
+    assert (child.state, child.why_killed) == (ChildState.DOOMED, "memory")
+    (killed,) = desk.events("child.killed")
+    assert "and it keeps 150 MB for nobody" in killed["message"]
+    desk.reap(child)
+    assert [outcome.lease.token for outcome in desk.outcomes()] == [1]
+
+
+def test_without_a_budget_an_idle_child_is_not_looked_at_again(desk):
+    desk = desk(processes="1", memory_budget="none")
+    child = desk.child(growing_afterwards(1))
+    desk.give(lease_of(1))
+    desk.turn(lambda: child.state is ChildState.IDLE)
+    assert desk.limits.deadline_at() == float("inf")
+
+
+def test_what_was_put_off_goes_back_for_later_by_name_and_the_next_one_starts(desk):
+    desk = desk(processes="2", memory_budget="100M")
+    desk.budget.settle(9, "large", "j0", 80 * MB)
+    running(desk, 1, 1, "large")
+    second = desk.child(growing(1))
+    (late,) = desk.give(lease_of(2, "large"))
+    desk.budget.put_off("large", "j2", clock.monotonic() - 2.5)
+    desk.budget._waiting["j2"] = (clock.monotonic() - 5, clock.monotonic())
+    desk.dispatcher.place()
+    (outcome,) = desk.outcomes()
+    assert (outcome.lease.token, outcome.started, outcome.delay) == (2, False, 10)
+    (warning,) = desk.events("master.warned")
+    assert "large j2 does not start here: it may need 80 MB" in warning["message"]
+    assert "it is tried again in 10 s" in warning["message"]
+    assert late not in desk.ledger.ready
+    (other,) = desk.give(lease_of(3, "small"))
+    assert second.head is other

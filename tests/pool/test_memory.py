@@ -1,5 +1,6 @@
 """What the processes of a job have grown, by real ones: forked from this process as children are from a zygote."""
 
+import errno
 import mmap
 import os
 import select
@@ -455,3 +456,22 @@ def test_beyond_the_data_limit_memory_is_refused_and_forty_idle_threads_are_not(
     assert child.do("said = len(bytearray(150 << 20))") == str(150 * MB)
     assert child.do("try: bytearray(600 << 20)\nexcept MemoryError: said = 'refused'") == "refused"
     assert child.do("room.limit(0); said = len(bytearray(600 << 20))") == str(600 * MB)
+
+
+# looks that cannot be made
+
+
+def test_where_no_look_can_be_made_what_was_seen_last_stands(forked, monkeypatch):
+    child = forked()
+    child.do("room = fill(20)")
+    seen = child.grown()
+
+    def refuse(*_given, **_named):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "open", refuse)
+        full.setattr(os, "listdir", refuse)
+        assert child.grown() == seen == about(20)
+        assert memory.of(child.pid) is None
+    assert child.grown() == about(20)

@@ -307,3 +307,18 @@ def test_idle_children_beyond_the_processes_are_leased_nothing(pool):
     assert slots.capacity() == (1, 1)
     send(slots, held_of(1, 0.001))
     assert slots.capacity() == (0, 0)
+
+
+def test_those_that_take_their_time_to_end_are_not_replaced_without_bound(pool, new_child):
+    slots = pool(processes=2, jobs_per_child=1)
+    for token in range(1, 100):
+        for child in list(slots):
+            if child.state is ChildState.IDLE:
+                child.send(held_of(token))
+                end(child, ChildState.LEAVING)
+        for _ in range(slots.missing()):
+            slots.add(new_child(slots.free_number()))
+    assert len(slots) == 3 * 2 + 2
+    assert slots.missing() == 0
+    slots.remove(slots.get(1))
+    assert slots.missing() == 1
