@@ -355,9 +355,17 @@ class Forks:
             os.close(pidfd)
             return
         self._look_at_zygote(zygote)
+        self._await_reports(zygote)
         child.spawned(pid, pidfd, zygote.inherited)
         self._inbox.watch(pidfd, ChildEnded(child))
         self._events.emit("child.spawned", child=number, pid=pid)
+
+    def _await_reports(self, zygote: Zygote) -> None:
+        """While it forked it could not report an end: whose report was due meanwhile is due a while from now."""
+        now_at = clock.monotonic()
+        for child in self._slots:
+            if child.zygote == zygote.number and child.report_by_at is not None and now_at >= child.report_by_at:
+                child.report_by_at = now_at + _REPORT_S
 
     def _look_at_zygote(self, zygote: Zygote) -> None:
         """What its children have from it: hooks and threads may have it grow."""
