@@ -1,5 +1,5 @@
-"""What takes from others without a word: memory that stays, hooks that end, grow or take their time, words in another's
-name. Each costs the one who does it, and nobody beside or after it.
+"""What takes from others without a word: memory that stays, descriptors, hooks that end, grow or take their time, words
+in another's name. Each costs the one who does it, and nobody beside or after it.
 """
 
 import signal
@@ -155,6 +155,38 @@ def test_what_a_job_leaves_in_its_child_does_not_end_the_next_one(stage, app):
     finish(stage, pool)
 
 
+def test_a_limit_is_for_what_a_job_takes_also_where_several_have_left_much_at_once(stage, app):
+    pool = app(MEMORY, processes=2, jobs_per_child=0).wait_ready()
+    pool.wait_for("child.ready", nth=2)
+    gate = stage.gate("gate")
+    jids = [stage.queue.put("leave_behind", {"mb": 150, "gate": gate}) for _ in range(2)]
+    for jid in jids:
+        wait_for_file(stage, f"has-it-{jid}")
+    jids += [stage.queue.put("small", max_deaths=1) for _ in range(4)]
+    stage.open_gate(gate)
+    stage.wait_until_ended(jids)
+    assert counts(stage, *jids) == UNHARMED
+    finish(stage, pool)
+
+
+def test_a_limit_is_for_what_a_job_takes_also_where_nobody_has_seen_the_one_before(stage, app):
+    pool = app(MEMORY, jobs_per_child=0).wait_ready()
+    jids = [run(stage, klass, {"mb": 150}, max_deaths=1).jid for klass in ("noop", "leave_behind", "small", "noop")]
+    assert counts(stage, *jids) == UNHARMED
+    finish(stage, pool)
+
+
+def test_out_of_descriptors_fewer_children_run_and_no_job_is_interrupted(stage, app, measured):
+    source = "@handler\ndef nap(job): time.sleep(0.2)"
+    pool = app(source, processes=16, prefix=["sh", "-c", 'ulimit -n 80 && exec "$@"', "sh"]).wait_ready()
+    jids = stage.queue.put_many([{"klass": "nap"}] * 20)
+    stage.wait_until_ended(jids)
+    assert counts(stage, *jids) == UNHARMED
+    assert "Too many open files" in warnings(pool, "no child can be asked for")[0]
+    assert len(pool.find("zygote.spawned")) == 1
+    finish(stage, pool)
+
+
 def test_the_limit_of_a_job_is_none_for_the_next_ones_payload(stage, app):
     pool = app(MEMORY, jobs_per_child=0).wait_ready()
     limited = run(stage, "tiny")
@@ -207,6 +239,26 @@ def watch():
     assert f"exit-3), {IN_A_ROW} times in a row" in last["message"]
     assert "the licence server is gone" in last["traceback"]
     assert "the licence server is gone" in warnings(pool, "before it had answered a job")[0]
+    assert len(pool.find("child.spawned")) <= 4 * IN_A_ROW
+    stage.assert_nothing_left()
+
+
+def test_children_that_speak_nonsense_right_after_they_were_ready_are_71_too(stage, app):
+    source = """
+@after_fork
+def babble():
+    def babble_soon():
+        time.sleep(0.03)
+        for fd in map(int, os.listdir("/proc/self/fd")):
+            try:
+                os.write(fd, b"x" * 40) if "socket" in os.readlink(f"/proc/self/fd/{fd}") else None
+            except OSError:
+                continue
+    threading.Thread(target=babble_soon, daemon=True).start()
+"""
+    pool = app(source, processes=2)
+    assert pool.wait() == 71
+    assert "it spoke nonsense" in pool.events[-1]["message"]
     assert len(pool.find("child.spawned")) <= 4 * IN_A_ROW
     stage.assert_nothing_left()
 
@@ -270,6 +322,31 @@ def test_on_exit_hooks_that_take_their_time_do_not_pile_up_processes(stage, app,
     measured(f"2 processes, 40 jobs, hooks of 0.3 s: {most} children at once")
     assert most <= 3 * 2 + 2
     assert counts(stage, *jids) == UNHARMED
+    finish(stage, pool)
+
+
+def test_a_before_fork_hook_that_takes_longer_than_an_ends_report_keeps_its_zygote(stage, app):
+    pool = app("@before_fork\ndef slow():\n    if is_set('slow'): time.sleep(2.6)").wait_ready()
+    gate = stage.gate("gate")
+    flag(stage, "slow")
+    jids = [stage.queue.put("hold", gate), stage.queue.put("noop")]
+    pool.wait_for("job.started", jid=jids[0])
+    stage.open_gate(gate)  # its child ends while the next one is forked
+    stage.wait_until_ended(jids)
+    flag(stage, "slow", on=False)
+    assert counts(stage, *jids) == UNHARMED
+    assert not pool.find("zygote.retired")
+    finish(stage, pool)
+
+
+def test_a_fork_in_a_before_fork_hook_that_returns_twice_is_no_second_zygote(stage, app):
+    pool = app("@before_fork\ndef twice(): os.fork()", processes=2).wait_ready()
+    jids = stage.queue.put_many([{"klass": "noop"}] * 6)
+    stage.wait_until_ended(jids)
+    assert counts(stage, *jids) == UNHARMED
+    assert not pool.find("zygote.retired")
+    assert not pool.find("zygote.lost")
+    stage.assert_no_zombies()
     finish(stage, pool)
 
 
