@@ -143,39 +143,3 @@ def test_an_idle_child_that_stands_in_the_way_of_another_job_is_ended(desk):
     assert free.state is ChildState.IDLE  # nobody else goes meanwhile
     desk.reap(keeper)
     assert free.state is ChildState.BUSY
-
-
-def test_a_child_that_keeps_half_of_a_limit_goes_before_a_job_meets_that(desk):
-    desk = desk(processes="1")
-    child = desk.child(keeping(20))
-    child.meter = memory.Meter(child.pid, memory.of(child.pid))
-    known = {"k": messages.HandlerSettings(), "limited": messages.HandlerSettings(memory_bytes=30 * MB)}
-    desk.dispatcher.take_on([lease_of(1)], 1, known)
-    desk.turn(lambda: child.state is not ChildState.BUSY)
-    assert child.state is ChildState.LEAVING
-    assert "more than 15 MB" in desk.events("child.recycled")[0]["reason"]
-
-
-@pytest.mark.parametrize(
-    ("flags", "limits_mb", "most_mb"),
-    [
-        ({}, [None, 0], 0),
-        ({}, [64, None, 30], 15),
-        ({"memory_limit": "20M"}, [64], 10),
-        ({"memory_limit": "64M", "child_memory": "5M"}, [30], 5),
-        ({"child_memory": "50M"}, [30], 15),
-        ({"jobs_per_child": "1", "memory_limit": "20M"}, [10], 0),
-    ],
-)
-def test_the_smallest_limit_in_force_decides_how_much_a_child_may_keep(desk, flags, limits_mb, most_mb):
-    desk = desk(**flags)
-    recycling = Recycling(desk.config, desk.slots)
-    limits = [None if limit is None else limit * MB for limit in limits_mb]
-    recycling.consider({f"k{limit}": messages.HandlerSettings(memory_bytes=limit) for limit in limits})
-    assert recycling.on == bool(most_mb)
-    if most_mb:
-        child = desk.child(honest)
-        for peak_mb, worn in ((most_mb, False), (most_mb + 1, True)):
-            child.meter.sample = lambda peak_mb=peak_mb: peak_mb * MB
-            child.looked_at = 0.0
-            assert bool(recycling.wear_of(child)) == worn
