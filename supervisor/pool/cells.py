@@ -104,10 +104,8 @@ class _Cell:
 
     def __init__(self, directory: Path, unified: bool) -> None:
         self.directory = directory
-        self.asked = (
-            0,
-            0,
-        )  # pid and limit of the last wish: the wall does not follow every page that the zygote's part shrinks by
+        # pid and limit of the last wish: the wall does not follow every page that the zygote's part shrinks by
+        self.asked = (0, 0)
         self._unified = unified
         self._made = False
         self._pid = 0

@@ -60,9 +60,8 @@ class Zygote:
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         arguments = [sys.executable, "-P", "-c", _START, str(os.getpid()), str(number), _ROOT]
         self.stacks = Stacks()
-        stacks_fd = fcntl.fcntl(
-            self.stacks.fd, fcntl.F_DUPFD_CLOEXEC, messages.STACKS_FD + 1
-        )  # it must not be in the way
+        # Not among the low ones, which are taken by what the zygote gets.
+        stacks_fd = fcntl.fcntl(self.stacks.fd, fcntl.F_DUPFD_CLOEXEC, messages.STACKS_FD + 1)
         actions = [
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_DUP2, 2, 1),
