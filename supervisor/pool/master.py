@@ -323,6 +323,7 @@ class Master:
             ladder.arrived(now_at, in_vain=not self._session.connected and not self._session.may_hold_more)
         if self._phase is Phase.LEAVING:
             if self._conversation.over or not self._served:
+                ladder.leave_by_at = min(ladder.leave_by_at, ladder.kill_at)  # only hooks are waited for
                 if not self._slots.leaving or now_at >= ladder.kill_at:
                     self._become(Phase.STOPPED)
             else:
