@@ -313,3 +313,16 @@ def test_beside_a_job_without_an_end_even_what_must_be_alone_starts():
     budget.settle(1, "Forever", "f")
     budget.gone(1)
     assert budget.fits("Big", "b")
+
+
+def test_what_is_put_off_again_and_again_is_waited_for_longer_each_time():
+    budget = learnt(Big=400)
+    now_at, waited_s = 0.0, []
+    for _ in range(4):
+        began_at = now_at
+        while budget.put_off("Big", "b", now_at) is None:
+            now_at += 1
+        waited_s.append(now_at - began_at)
+        now_at += 10
+    assert waited_s[:3] == [5, 10, 20]
+    assert waited_s[3] >= 20

@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import re
 import signal
 
 import pytest
@@ -353,14 +354,59 @@ def test_what_was_put_off_goes_back_for_later_by_name_and_the_next_one_starts(de
     desk.budget.settle(9, "large", "j0", 80 * MB)
     running(desk, 1, 1, "large")
     second = desk.child(growing(1))
-    (late,) = desk.give(lease_of(2, "large"))
-    desk.budget._waiting["j2"] = (clock.monotonic() - 5, clock.monotonic(), 5.0)
-    desk.dispatcher.place()
+    for ago_s in (5.5, 2.8):
+        desk.budget.put_off("large", "j2", clock.monotonic() - ago_s)
+    desk.give(lease_of(2, "large"))
     (outcome,) = desk.outcomes()
     assert (outcome.lease.token, outcome.started, outcome.delay) == (2, False, 10)
     (warning,) = desk.events("master.warned")
     assert "large j2 does not start here: it may need 80 MB" in warning["message"]
     assert "it is tried again in 10 s" in warning["message"]
-    assert late not in desk.ledger.ready
+    assert not desk.ledger.ready
     (other,) = desk.give(lease_of(3, "small"))
     assert second.head is other
+
+
+# what is left of earlier jobs
+
+
+def keeping(*takes_mb):
+    """Takes so much memory with each of its jobs, and keeps it; the last one it does not answer."""
+
+    def behave(ends):
+        signal.signal(kernel.NOTICE_SIGNAL, lambda *_: None)
+        kept = []
+        ends.talk.send(messages.READY)
+        for mb in takes_mb:
+            token = ends.next_job().token
+            if kept:
+                ends.jobs.recv(1)  # until the test lets it go on: what it began with has been seen
+            kept.append(mmap.mmap(-1, max(mb, 1) * MB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+            for _ in range(mb):
+                kept[-1].write(b"x" * MB)
+            if len(kept) < len(takes_mb):
+                ends.say(messages.Verb.COMPLETED, token)
+        os.write(ends.out, b"has it\n")
+        rest()
+
+    return behave
+
+
+@pytest.mark.parametrize(("takes_mb", "state"), [(4, ChildState.BUSY), (12, ChildState.DOOMED)])
+def test_a_jobs_limit_is_for_what_it_takes_itself_not_for_what_earlier_ones_have_left(desk, takes_mb, state):
+    desk = desk(processes="1")
+    child = desk.child(keeping(30, takes_mb))
+    child.meter = memory.Meter(child.pid, memory.of(child.pid))
+    desk.give(lease_of(1, "k1"), memory_bytes=0)
+    desk.turn(lambda: child.state is ChildState.IDLE)
+    desk.outcomes()
+    desk.give(lease_of(2, "k2"), memory_bytes=8 * MB)
+    child.send_no_more()
+    await_readable(child.output.fd)
+    look(desk, child)
+    assert child.state is state
+    if state is ChildState.DOOMED:
+        desk.reap(child)
+        (outcome,) = desk.outcomes()
+        assert outcome.reason == "memory"
+        assert re.search(r"have 1[2-4](\.\d)? MB of private memory, its limit is 8 MB", outcome.message)

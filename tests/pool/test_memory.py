@@ -475,3 +475,10 @@ def test_where_no_look_can_be_made_what_was_seen_last_stands(forked, monkeypatch
         assert child.grown() == seen == about(20)
         assert memory.of(child.pid) is None
     assert child.grown() == about(20)
+
+
+def test_the_data_limit_is_beside_what_was_there_when_it_was_set(forked):
+    child = forked()
+    child.do("from supervisor.pool.sandbox import DataRoom; room = DataRoom(); room.limit(16 << 20); room.limit(0)")
+    assert child.do("kept = fill(100); room.limit(16 << 20); more = fill(20); said = len(more) >> 20") == "20"
+    assert child.do("try: fill(40)\nexcept OSError as error: said = error.errno") == str(errno.ENOMEM)
