@@ -53,7 +53,7 @@ def test_a_limit_beyond_the_memory_of_the_machine_limits_nothing(tmp_path, total
 
 def test_the_budget_is_nine_tenths_of_the_limit_and_none_without_one(tmp_path):
     where = faked(tmp_path, "0::/\n", {"memory.max": "1073741824\n"})
-    assert config.usable_memory(*where) == (2**30 * 9 // 10, "auto: nine tenths of the cgroup's limit of 1024 MB")
+    assert config.usable_memory(*where) == (2**30 * 9 // 10, "auto: nine tenths of the cgroup's limit of 1,024 MB")
     (tmp_path / "cgroup/memory.max").write_text("max\n")
     assert config.usable_memory(*where) == (0, "auto: the cgroup has no memory limit")
 

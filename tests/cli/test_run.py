@@ -90,4 +90,4 @@ def test_settings_come_from_flags_and_variables_as_the_first_event_shows(server,
     assert process.returncode == 0 and b"master.stopped" in rest
     hello = said["master.started"]
     assert (hello["queues"], hello["processes"], hello["processes_reason"]) == (["one", "two"], 3, "as given")
-    assert "64 s" in said["master.warned"]["message"]
+    assert "65 s" in said["master.warned"]["message"]

@@ -368,7 +368,7 @@ helper = subprocess.Popen(["sleep", "1000"])
     assert "poller" in said
     assert "app.log" in said
     assert said.count("after_fork") == 2
-    helper = int(next(said for said in threads if "(sleep)" in said).split()[1])
+    helper = int(next(said for said in threads if said.startswith("process ")).split()[1])
     jids = stage.queue.put_many([{"klass": "noop"} for _ in range(3)])
     stage.wait_until_ended(jids)
     assert psutil.pid_exists(helper), "what the import has started is no leftover of a job"
