@@ -146,7 +146,7 @@ def test_what_has_no_defence_against_our_signals_is_not_hurt_by_a_look_and_is_in
     stage.wait_for_starts(other)
     stage.wait_until_counted(lambda: _is_defenceless(start.pid))
     pool.send(signal.SIGUSR1)
-    assert "in wait_at" in pool.wait_for("child.seen", jid=other)["stack"]
+    assert "in count_interrupted" in pool.wait_for("child.seen", jid=other)["stack"]
     pool.wait_for("child.seen", jid=jid)
     assert stage.client.job(jid).state == "running"
     assert pool.drain() == 0
