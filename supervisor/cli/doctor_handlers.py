@@ -22,8 +22,8 @@ from supervisor.cli.findings import Finding, ok, problem, warning
 from supervisor.cli.terminal import counted
 from supervisor.config import Config, Exit, megabytes
 from supervisor.pool import endings, environment, kernel
-from supervisor.pool.messages import Boot, BootFailed, Ready
-from supervisor.pool.zygotes import Zygote, fork_warnings
+from supervisor.pool.messages import BootFailed, Ready
+from supervisor.pool.zygotes import Zygote, boot_of, fork_warnings
 
 _CHECK: Final = "handlers"
 #: How long the zygote may take to end, and what it leaves running.
@@ -55,7 +55,8 @@ def examine(config: Config) -> Iterator[Finding]:
 
 def _boot(config: Config, for_handlers: dict[str, str], workdir: Path) -> Iterator[Finding]:
     workdir.mkdir()
-    zygote = Zygote(1, _boot_of(config, workdir), for_handlers, clock.monotonic() + config.boot_timeout_s)
+    boot = boot_of(config, workdir, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    zygote = Zygote(1, boot, for_handlers, clock.monotonic() + config.boot_timeout_s)
     report: object = _LATE
     try:
         report = _report_of(zygote)
@@ -87,17 +88,6 @@ def _boot(config: Config, for_handlers: dict[str, str], workdir: Path) -> Iterat
             f"their import leaves processes running ({left}): they end with the zygote, and no job can rely on them;"
             " start them in the handler",
         )
-
-
-def _boot_of(config: Config, workdir: Path) -> Boot:
-    return Boot(
-        handlers=config.handlers,
-        workdir=str(workdir),
-        jobs_per_child=config.jobs_per_child,
-        on_error=config.on_error,
-        memory_limit_bytes=config.memory_limit_bytes,
-        open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-    )
 
 
 def _report_of(zygote: Zygote) -> object:

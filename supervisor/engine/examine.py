@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import redis as redis_py
-from redis.backoff import NoBackoff
 from redis.connection import parse_url
-from redis.retry import Retry
 
 from supervisor import clock
 from supervisor.engine import looks, scripts
 from supervisor.engine.connection import redacted, unreachable
 from supervisor.engine.errors import StoreUnavailable
 from supervisor.engine.keys import Namespace
+from supervisor.engine.link import pool_of
 
 _TIMEOUT_S: Final = 5.0
 _LOST = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
@@ -75,15 +74,7 @@ class Examiner:
         try:
             parts = parse_url(url)  # type: ignore[no-untyped-call]  # redis-py has no types for it
             self.account = str(parts.get("username") or "default")
-            pool: Any = redis_py.ConnectionPool.from_url(
-                url,
-                protocol=2,
-                decode_responses=False,
-                retry=Retry(NoBackoff(), 0),
-                socket_timeout=_TIMEOUT_S,
-                socket_connect_timeout=_TIMEOUT_S,
-            )
-            self._connection: Any = pool.make_connection()
+            self._connection: Any = pool_of(url, _TIMEOUT_S).make_connection()
             self._connection.connect()
         except (redis_py.RedisError, OSError, ValueError) as error:  # ValueError: a host name that cannot be one
             raise unreachable(self.shown, error) from error

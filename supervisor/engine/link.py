@@ -93,6 +93,20 @@ class Link:
         self._connection.disconnect()
 
 
+def pool_of(url: str, timeout_s: float) -> Any:
+    """A pool that makes connections which speak as ours do: bytes, and nothing is ever sent twice. `timeout_s`: of each
+    step. Raises ValueError.
+    """
+    return redis.ConnectionPool.from_url(
+        url,
+        protocol=2,
+        decode_responses=False,
+        retry=Retry(NoBackoff(), 0),
+        socket_timeout=timeout_s,
+        socket_connect_timeout=timeout_s,
+    )
+
+
 class Connector:
     """Makes links in a thread of its own, and makes its descriptor readable when it has made them or failed."""
 
@@ -100,14 +114,7 @@ class Connector:
         """`greeting`: commands sent on the first connection, their replies, or the errors, in `finish`. `timeout_s`: of
         each step.
         """
-        self._pool = redis.ConnectionPool.from_url(
-            url,
-            protocol=2,
-            decode_responses=False,
-            retry=Retry(NoBackoff(), 0),
-            socket_timeout=timeout_s,
-            socket_connect_timeout=timeout_s,
-        )
+        self._pool = pool_of(url, timeout_s)
         self._count = count
         self._greeting = greeting
         self._event_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)

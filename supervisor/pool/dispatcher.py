@@ -264,7 +264,8 @@ class Dispatcher:
         """It has no job, and gets none any more: it exits."""
         if child.worn is not None:
             self._events.emit("child.recycled", child=child.number, pid=child.pid, reason=child.worn)
-        child.send_no_more()
+        if child.worn is not None or not self._open:
+            child.send_no_more()  # else it has counted its jobs, too
         child.become(ChildState.LEAVING)
         child.plan_kill(clock.monotonic() + _EXIT_S, "it did not exit after its last job")
 

@@ -22,11 +22,11 @@ from supervisor.pool.breaker import Breaker
 from supervisor.pool.budget import Budget
 from supervisor.pool.children import Child
 from supervisor.pool.inbox import Inbox
-from supervisor.pool.messages import Boot, BootFailed, HandlerSettings, Ready, Reaped, Spawned, SpawnFailed
+from supervisor.pool.messages import BootFailed, HandlerSettings, Ready, Reaped, Spawned, SpawnFailed
 from supervisor.pool.slots import Slots
 from supervisor.pool.states import ChildState
 from supervisor.pool.suspicion import Suspicion
-from supervisor.pool.zygotes import Zygote, fork_warnings
+from supervisor.pool.zygotes import Zygote, boot_of, fork_warnings
 
 #: A zygote that was asked for a child must have said something by then, or it is retired.
 _SPAWN_S: Final = 10.0
@@ -53,7 +53,6 @@ _KEPT_FREE: Final = 24
 #: Why a child is killed that does not get ready.
 NOT_READY: Final = "boot"
 _ZYGOTE_LOST: Final = "zygote-lost"
-_READY: Final = frozenset({ChildState.IDLE, ChildState.BUSY, ChildState.LEAVING})
 
 
 # What can become readable.
@@ -149,12 +148,8 @@ class Forks:
     def _exec_zygote(self) -> Zygote:
         workdir = self._workdir / f"zygote-{self._started}"
         workdir.mkdir(mode=0o700, parents=True)
-        config = self._config
-        boot = Boot(
-            config.handlers, str(workdir), config.jobs_per_child, config.on_error, config.memory_limit_bytes,
-            self._open_files,
-        )  # fmt: skip
-        return Zygote(self._started, boot, self._environment, clock.monotonic() + config.boot_timeout_s)
+        boot = boot_of(self._config, workdir, self._open_files)
+        return Zygote(self._started, boot, self._environment, clock.monotonic() + self._config.boot_timeout_s)
 
     def _try_again(self, why: str) -> float:
         """Warn of what the kernel refuses; answers when it is tried again."""
@@ -424,7 +419,7 @@ class Forks:
 
     def _note_ready(self, child: Child, surely: bool = False) -> None:
         """What one child could, the next ones can."""
-        if child not in self._unready or not (surely or child.state in _READY or child.sent or child.served):
+        if child not in self._unready or not (surely or child.is_ready or child.sent or child.served):
             return
         self._unready.pop(child).fertile = self._fertile = True
         self._barren.succeed()
@@ -528,8 +523,9 @@ class Forks:
                 self._on_zygote_overdue(zygote, now_at)
         if self._on_trial is not None:
             self._judge(self._on_trial, now_at)
-        for child in self._slots:
+        for child in tuple(self._unready):
             self._note_ready(child)
+        for child in self._slots:
             if now_at >= self._child_deadline_at(child):
                 self._on_child_overdue(child, now_at)
 

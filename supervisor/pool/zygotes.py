@@ -15,6 +15,7 @@ from types import UnionType
 from typing import Any, Final, get_args, get_origin
 
 from supervisor import clock
+from supervisor.config import Config
 from supervisor.pool import kernel, memory, messages
 from supervisor.pool.messages import Boot, BootFailed, Control, HandlerSettings, Ready, Reaped, Spawn, Spawned
 from supervisor.pool.stacks import Stacks
@@ -34,6 +35,18 @@ _MOST_BYTES: Final = 64 * 1024 * 1024
 #: How many threads or descriptors a warning names.
 _MOST_NAMES: Final = 20
 _LARGEST_STATUS: Final = 0xFFFF  # of wait(2)
+
+
+def boot_of(config: Config, workdir: Path, open_files: int) -> Boot:
+    """What a zygote is told first. `open_files`: the soft limit that its children have."""
+    return Boot(
+        handlers=config.handlers,
+        workdir=str(workdir),
+        jobs_per_child=config.jobs_per_child,
+        on_error=config.on_error,
+        memory_limit_bytes=config.memory_limit_bytes,
+        open_files=open_files,
+    )
 
 
 class Zygote:

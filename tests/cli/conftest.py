@@ -1,6 +1,8 @@
 """What the tests of the commands share: a namespace, a client in it, and the command line in this process."""
 
 import json
+import shutil
+import subprocess
 from dataclasses import dataclass
 
 import pytest
@@ -88,3 +90,12 @@ def jobs(server, namespace):
     """A client of the namespace that the commands look at."""
     with Client(server.url, namespace) as client:
         yield client
+
+
+@pytest.fixture
+def as_pid_1():
+    """The words before a command that make it PID 1, where this user may do that."""
+    words = ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child"]
+    if not shutil.which("unshare") or subprocess.run([*words, "true"], capture_output=True).returncode:
+        pytest.skip("needs unshare and the right to make a PID namespace")
+    return words

@@ -313,24 +313,15 @@ def test_processes_that_proc_hides_are_said(monkeypatch):
     assert missing.level == "problem" and "/nowhere" in missing.message
 
 
-@pytest.fixture
-def in_a_pid_namespace():
-    """The words before a command that make it PID 1, where this user may do that."""
-    words = ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child"]
-    if not shutil.which("unshare") or subprocess.run([*words, "true"], capture_output=True).returncode:
-        pytest.skip("needs unshare and the right to make a PID namespace")
-    return words
-
-
-def test_as_pid_1_without_a_url_it_is_78_as_run_is(doctor, in_a_pid_namespace):
-    code, found = doctor(before=in_a_pid_namespace)
+def test_as_pid_1_without_a_url_it_is_78_as_run_is(doctor, as_pid_1):
+    code, found = doctor(before=as_pid_1)
     assert code == 78 and "--redis-url embedded:" in only(of(found, "problem"))
     assert any("this is PID 1" in line for line in of(found, "ok"))
     assert not (doctor.directory / ".leasehold").exists()
 
 
-def test_a_shell_as_pid_1_is_a_warning(doctor, in_a_pid_namespace, server):
-    before = [*in_a_pid_namespace, "sh", "-c", '"$@"; exit $?', "sh"]
+def test_a_shell_as_pid_1_is_a_warning(doctor, as_pid_1, server):
+    before = [*as_pid_1, "sh", "-c", '"$@"; exit $?', "sh"]
     code, found = doctor(before=before, LEASEHOLD_REDIS_URL=server.url)
     assert code == 0
     assert any(line.startswith("init: PID 1 is ") and "exec" in line for line in of(found, "warning"))

@@ -1,13 +1,11 @@
 """`leasehold run` before and around the master; what the master does is tested with the pool."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import orjson
-import pytest
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,15 +20,6 @@ def run(*words, before=(), cwd=None, **environ):
         capture_output=True,
         timeout=50,
     )
-
-
-@pytest.fixture
-def as_pid_1():
-    """The words before a command that make it PID 1, where this user may do that."""
-    words = ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child"]
-    if not shutil.which("unshare") or subprocess.run([*words, "true"], capture_output=True).returncode:
-        pytest.skip("needs unshare and the right to make a PID namespace")
-    return words
 
 
 def test_as_pid_1_the_embedded_server_is_refused_unless_asked_for(as_pid_1, tmp_path):
