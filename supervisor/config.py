@@ -116,12 +116,57 @@ def _duration_or_none(text: str) -> float:
     return 0.0 if text == "none" else parse_duration(text)
 
 
-def _processes(text: str) -> int | None:
+def _processes(text: str) -> tuple[int, int] | None:
+    """The fewest and the most; None: auto."""
     if text == "auto":
         return None
-    if not re.fullmatch(r"\d{1,9}", text, re.ASCII) or not 1 <= int(text) <= MOST_PROCESSES:
-        raise ValueError(f"must be auto or a whole number from 1 to {MOST_PROCESSES}")
-    return int(text)
+    match = re.fullmatch(r"(\d{1,9})(?::(\d{1,9}))?", text, re.ASCII)
+    fewest, most = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if not 1 <= fewest <= most <= MOST_PROCESSES:
+        raise ValueError(f"must be auto, N or MIN:MAX, whole numbers from 1 to {MOST_PROCESSES}")
+    return fewest, most
+
+
+def _switch(text: str) -> bool:
+    if text not in ("yes", "no"):
+        raise ValueError("must be yes or no")
+    return text == "yes"
+
+
+def _variable(text: str) -> str:
+    if not text or "=" in text:
+        raise ValueError("must be the name of an environment variable")
+    return text
+
+
+def _user(text: str) -> tuple[int, int]:
+    """The uid and gid of `USER`, `UID`, `USER:GROUP` or `UID:GID`."""
+    import grp
+    import pwd
+
+    user, _, group = text.partition(":")
+    try:
+        known = pwd.getpwuid(int(user)) if user.isdecimal() else pwd.getpwnam(user)
+        uid, gid = known.pw_uid, known.pw_gid
+    except KeyError:
+        if not user.isdecimal():
+            raise ValueError("is no user of this machine; give a name that there is, or UID:GID") from None
+        uid = gid = int(user)
+    if group:
+        try:
+            gid = int(group) if group.isdecimal() else grp.getgrnam(group).gr_gid
+        except KeyError:
+            raise ValueError("has a group that this machine does not know; give its number") from None
+    if not 0 < uid < 2**32 - 1 or not 0 < gid < 2**32 - 1:
+        raise ValueError("must be neither root nor beyond what an id can be")
+    return uid, gid
+
+
+def _readable(text: str) -> Path:
+    path = Path(text).absolute()
+    if not path.exists():
+        raise ValueError("must be an existing file or directory")
+    return path
 
 
 def _one_of(*allowed: str) -> Callable[[str], str]:
@@ -192,6 +237,8 @@ class Setting:
     repeatable: bool = False
     #: The value may hold a password.
     secret: bool = False
+    #: A flag without a value; the variable says yes or no.
+    switch: bool = False
 
     @property
     def variable(self) -> str:
@@ -220,7 +267,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "processes", "processes", _processes, "auto", "N",
-        "jobs at the same time; auto: the CPUs this process may use (cgroup quota, affinity)",
+        "jobs at the same time; MIN:MAX: as many as there is work for; auto: the CPUs this process may use (cgroup"
+        " quota, affinity), if there is memory for them",
     ),
     Setting(
         "jobs-per-child", "jobs_per_child", _count, "1", "N",
@@ -255,6 +303,14 @@ SETTINGS: tuple[Setting, ...] = (
         "how long an interrupted handler may clean up before it is killed",
     ),
     Setting(
+        "reload-timeout", "reload_timeout_s", _duration_or_none, "none", "DURATION",
+        "how long running jobs may go on with the old code after a reload; none: to their end",
+    ),
+    Setting(
+        "watch", "watch", _switch, "no", "", "for development: reload when a file of the handlers changes",
+        switch=True,
+    ),
+    Setting(
         "max-deaths", "max_deaths", _count, None, "N",
         "deaths of its child that bury a job; 0: no limit (default: max-deaths of the config in Redis)",
     ),
@@ -269,6 +325,31 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         "workdir", "workdir", _directory, None, "DIRECTORY",
         "where the children's working directories are made (default: a temporary directory)",
+    ),
+    Setting(
+        "workdir-limit", "workdir_limit_bytes", _size_or_auto, "auto", "SIZE",
+        "what a job may write into its working directory, and into any one file; none: anything; auto: 10G, under"
+        " --sandbox strict 1G",
+    ),
+    Setting(
+        "sandbox", "sandbox", _one_of("none", "basic", "strict"), "basic", "LEVEL",
+        "what handlers are kept from: none, basic (the supervisor's secrets, each other), or strict (the network, and"
+        " all files but their working directory and what programs need to read)",
+    ),
+    Setting(
+        "sandbox-read", "sandbox_read", _readable, None, "PATH",
+        "what handlers may read beside the default list under --sandbox strict; repeat it for several",
+        repeatable=True,
+    ),
+    Setting(
+        "child-user", "child_user", _user, None, "USER[:GROUP]",
+        "whom children run as, where the supervisor is root (default: root without capabilities, under --sandbox"
+        " strict 65534)",
+    ),
+    Setting(
+        "env", "env", _variable, None, "NAME",
+        "a variable of the environment that handlers see beside the basic ones, and no others; repeat it for several"
+        " (default: all but ours and what tells the Redis secret)", repeatable=True,
     ),
     Setting("log", "log", _one_of("json", "text"), None, "FORMAT", "json or text (default: text on a terminal)"),
     Setting(
@@ -302,7 +383,8 @@ class Config:
     handlers: str
     queue: tuple[str, ...]
     order: str
-    processes: int
+    processes: int  # the fewest
+    processes_most: int
     processes_reason: str
     jobs_per_child: int  # 0: no limit
     child_age_s: float  # 0: no limit
@@ -312,11 +394,18 @@ class Config:
     lease_ttl_s: float | None  # None: the config in Redis
     drain_timeout_s: float
     term_grace_s: float
+    reload_timeout_s: float  # 0: none
+    watch: bool
     max_deaths: int | None  # None: the config in Redis; 0: no limit
     memory_limit_bytes: int  # 0: none
     memory_budget_bytes: int  # 0: none
     memory_budget_reason: str
     workdir: Path | None  # None: a temporary directory
+    workdir_limit_bytes: int  # 0: none
+    sandbox: str
+    sandbox_read: tuple[Path, ...]
+    child_user: tuple[int, int] | None  # uid and gid; None: as the level of the sandbox has it
+    env: tuple[str, ...]  # none: all but what is always held back
     log: str
     log_level: str
     dispatch_ahead_s: float
@@ -336,8 +425,12 @@ class Config:
         values["log"] = values["log"] or ("text" if terminal else "json")
         if values["processes"] is None:
             values["processes"], values["processes_reason"] = usable_cpus()
+            values["processes_most"] = values["processes"]
         else:
+            values["processes"], values["processes_most"] = values["processes"]
             values["processes_reason"] = "as given"
+        if values["workdir_limit_bytes"] is None:
+            values["workdir_limit_bytes"] = {"none": 0, "basic": 10 * 2**30, "strict": 2**30}[values["sandbox"]]
         if values["memory_budget_bytes"] is None:
             values["memory_budget_bytes"], values["memory_budget_reason"] = usable_memory()
         else:
@@ -450,5 +543,10 @@ def usable_memory(proc: Path = cgroups.PROC, mounted: Path = cgroups.CGROUPS) ->
     return limit * 9 // 10, f"auto: nine tenths of the cgroup's limit of {megabytes(limit)}"
 
 
-_FIELDS = {each.name for each in fields(Config)} - {"processes_reason", "memory_budget_reason", "warnings"}
+_FIELDS = {each.name for each in fields(Config)} - {
+    "processes_most",
+    "processes_reason",
+    "memory_budget_reason",
+    "warnings",
+}
 assert {setting.field for setting in SETTINGS} == _FIELDS, "the table of settings and Config name the same things"

@@ -182,6 +182,11 @@ def build(command: str | None) -> tuple[Parser, Command | None]:
 def add_settings(parser: argparse.ArgumentParser, settings: Sequence[Setting]) -> None:
     """Declare flags from the table of settings. Their values stay text: supervisor.config reads them."""
     for setting in settings:
+        if setting.switch:
+            parser.add_argument(
+                f"--{setting.flag}", dest=setting.flag, action="store_const", const="yes", help=setting.help
+            )
+            continue
         default = f" (default: {setting.default})" if setting.default is not None else ""
         parser.add_argument(
             f"--{setting.flag}",

@@ -62,6 +62,8 @@ class Child:
         self.look_at = math.inf  # when that is to be looked at again; of its first job
         self.looked_at = 0.0
         self.worn: str | None = None  # why it is to take no more jobs
+        self.stop_at = math.inf  # when the job that it has then is stopped, as it is to take no more
+        self.stop_why = ""
         self.overflow: str | None = None  # the traceback of a MemoryError of which it ends
         self.in_words: str | None = None  # what there is to say of it beside the reason
         self.kill_at: float | None = None  # when it is to be killed

@@ -334,6 +334,23 @@ class Dispatcher:
         if held is child.head:
             self._stop(child, why)
 
+    def dismiss(self, child: Child, worn: str, why: str, patience_s: float | None = None) -> None:
+        """It gets no more jobs, for what `worn` says, and leaves once it has none. If its job has not ended in
+        `patience_s` seconds (None: it may take its time) it is stopped, with `why` as the reason of the interruption.
+        """
+        if child.worn is None:
+            child.worn = worn
+        self.take_back(child)
+        if child.state is ChildState.IDLE:
+            self._leave(child)
+        elif child.head is not None and patience_s is not None:
+            child.stop_at, child.stop_why = clock.monotonic() + patience_s, why
+
+    def on_patience_over(self, child: Child) -> None:
+        """Its job was to end by now."""
+        child.stop_at = math.inf
+        self._stop(child, child.stop_why)
+
     def interrupt_all(self, why: str) -> None:
         """Have `Interrupted` raised in every running handler."""
         for child in self._slots:

@@ -53,7 +53,7 @@ class Limits:
         head = child.head
         if head is None or child.state is not ChildState.BUSY:
             return child.kill_at or (child.look_at if self._is_looked_at_idle(child) else math.inf)
-        due_at = min(child.look_at, child.nudge_at, child.kill_at or self._limit_at(child, head))
+        due_at = min(child.look_at, child.nudge_at, child.stop_at, child.kill_at or self._limit_at(child, head))
         return due_at if child.overran else min(due_at, head.started_at + self._config.dispatch_ahead_s)
 
     def _limit_at(self, child: Child, head: Held) -> float:
@@ -80,6 +80,8 @@ class Limits:
             child.nudge()
         if not child.overran and now_at >= head.started_at + self._config.dispatch_ahead_s:
             self._dispatcher.on_overrun(child, head)
+        if now_at >= child.stop_at:
+            self._dispatcher.on_patience_over(child)
         if child.kill_at is None and now_at >= self._limit_at(child, head):
             self._on_time_up(child, head)
         if now_at >= child.look_at:

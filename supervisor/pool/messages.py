@@ -6,7 +6,7 @@ talk     master <-> child     outcomes, readiness, progress and notices (`pack_o
                               `pack_notice`); what follows a completion is packed by `pack_completion`
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from struct import Struct
 from typing import Any, Final, NamedTuple
@@ -49,6 +49,12 @@ class Boot:
     on_error: str
     memory_limit_bytes: int  # of a job whose handler has none of its own; 0: none
     open_files: int  # the soft limit that children have; the master's own may be higher
+    workdir_limit_bytes: int = 0  # of one file that a job writes; 0: none
+    sandbox: str = "basic"  # the level of handlers that have none of their own
+    readable: list[str] = field(default_factory=list)  # beside the default list, under strict
+    hidden: list[str] = field(default_factory=list)  # not to be readable under strict, wherever they lie
+    child_user: list[int] = field(default_factory=list)  # uid and gid; empty: as the level has it
+    watch: bool = False  # whether Ready is to name the files of the handlers
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +72,16 @@ class Spawn:
 @dataclass(frozen=True, slots=True)
 class Ready:
     """Handlers are imported. `handlers`: name -> settings (`HandlerSettings` as a dict); `threads`, `descriptors`: what
-    they have left running and open, in words; `before_fork`: whether a hook of theirs runs before each fork.
+    they have left running and open, in words; `before_fork`: whether a hook of theirs runs before each fork; `sandbox`:
+    each part of it, and "on" or why not; `files`: what the handlers were loaded from, where that was asked for.
     """
 
     handlers: dict[str, dict[str, Any]]
     threads: list[str]
     descriptors: list[str]
     before_fork: bool = False
+    sandbox: dict[str, str] = field(default_factory=dict)
+    files: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +151,8 @@ class HandlerSettings:
     max_deaths: int | None = None
     at_most_once: bool = False
     memory_bytes: int | None = None
+    sandbox: str | None = None
+    network: bool | None = None  # None: as the sandbox has it
 
 
 # jobs: master -> child -----------------------------------------------------------------------------------------------

@@ -46,6 +46,12 @@ def boot_of(config: Config, workdir: Path, open_files: int) -> Boot:
         on_error=config.on_error,
         memory_limit_bytes=config.memory_limit_bytes,
         open_files=open_files,
+        workdir_limit_bytes=config.workdir_limit_bytes,
+        sandbox=config.sandbox,
+        readable=[str(path) for path in config.sandbox_read],
+        hidden=[],
+        child_user=list(config.child_user or ()),
+        watch=config.watch,
     )
 
 
