@@ -1,6 +1,7 @@
 """The settings of `run`: who beats whom, what is refused, and in which words."""
 
 import ast
+import pwd
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ def test_without_anything_the_defaults_hold():
         queue=("default",),
         order="strict",
         processes=3,
+        processes_most=3,
         processes_reason="as given",
         jobs_per_child=1,
         child_age_s=0.0,
@@ -39,11 +41,18 @@ def test_without_anything_the_defaults_hold():
         lease_ttl_s=None,
         drain_timeout_s=25.0,
         term_grace_s=3.0,
+        reload_timeout_s=0.0,
+        watch=False,
         max_deaths=None,
         memory_limit_bytes=0,
         memory_budget_bytes=2**30,
         memory_budget_reason="as given",
         workdir=None,
+        workdir_limit_bytes=10 * 2**30,
+        sandbox="basic",
+        sandbox_read=(),
+        child_user=None,
+        env=(),
         log="json",
         log_level="info",
         dispatch_ahead_s=0.020,
@@ -111,6 +120,40 @@ def test_zero_means_none_where_there_may_be_none():
     assert (told.job_timeout_s, told.jobs_per_child, told.max_deaths, told.dispatch_ahead_s) == (0, 0, 0, 0)
 
 
+@pytest.mark.parametrize(("text", "fewest", "most"), [("4", 4, 4), ("1:4", 1, 4), ("3:3", 3, 3)])
+def test_processes_are_a_number_or_a_range(text, fewest, most):
+    told = load({"processes": text})
+    assert (told.processes, told.processes_most, told.processes_reason) == (fewest, most, "as given")
+
+
+def test_what_a_job_may_write_depends_on_the_sandbox_unless_it_is_said():
+    limits = {level: load({"sandbox": level}).workdir_limit_bytes for level in ("none", "basic", "strict")}
+    assert limits == {"none": 0, "basic": 10 * 2**30, "strict": 2**30}
+    assert load({"sandbox": "strict", "workdir-limit": "none"}).workdir_limit_bytes == 0
+    assert load({"workdir-limit": "64M"}).workdir_limit_bytes == 2**26
+
+
+@pytest.mark.parametrize("user", ["65534:65534", "65534", pwd.getpwuid(65534).pw_name])
+def test_whom_children_run_as_is_given_by_name_or_number(user):
+    assert load({"child-user": user}).child_user == (65534, 65534)
+
+
+def test_a_number_that_is_no_user_of_this_machine_is_user_and_group():
+    assert load({"child-user": "54321"}).child_user == (54321, 54321)
+    assert load({"child-user": "54321:12345"}).child_user == (54321, 12345)
+
+
+def test_a_switch_is_a_flag_without_a_value_and_a_variable_that_says_yes_or_no():
+    assert load({"watch": "yes"}).watch
+    assert load({}, {"LEASEHOLD_WATCH": "yes"}).watch
+    assert not load({}, {"LEASEHOLD_WATCH": "no"}).watch
+
+
+def test_names_and_paths_are_repeated_as_flags_and_separated_by_commas_in_the_environment(tmp_path):
+    told = load({"env": ["HOME", "STAGE"]}, {"LEASEHOLD_SANDBOX_READ": f"/usr, {tmp_path}"})
+    assert (told.env, told.sandbox_read) == (("HOME", "STAGE"), (Path("/usr"), tmp_path))
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("30", 30), ("30s", 30), ("500ms", 0.5), ("5m", 300), ("2h", 7200), ("1.5s", 1.5), ("0", 0), ("20ms", 0.02)],
@@ -167,7 +210,11 @@ BAD = [
     ("processes", "-1"),
     ("processes", "many"),
     ("processes", "1.5"),
-    ("processes", "1:4"),
+    ("processes", "4:1"),
+    ("processes", "0:4"),
+    ("processes", "1:"),
+    ("processes", "1:4:8"),
+    ("processes", "1:99999"),
     ("processes", "99999"),
     ("jobs-per-child", "-1"),
     ("jobs-per-child", "x"),
@@ -181,12 +228,26 @@ BAD = [
     ("lease-ttl", "25h"),
     ("drain-timeout", "soon"),
     ("term-grace", "-1s"),
+    ("reload-timeout", "never"),
+    ("watch", "true"),
+    ("watch", ""),
     ("memory-limit", "256 MB"),
     ("memory-budget", "half"),
     ("max-deaths", "-1"),
     ("max-deaths", "1.0"),
     ("workdir", "/nonexistent/directory"),
     ("workdir", "/dev/null"),
+    ("workdir-limit", "1 GB"),
+    ("sandbox", "Strict"),
+    ("sandbox-read", ["/nonexistent/directory"]),
+    ("child-user", "root"),
+    ("child-user", "0"),
+    ("child-user", "nobody:root"),
+    ("child-user", "nobody-of-this-name"),
+    ("child-user", "1000:nobody-of-this-name"),
+    ("child-user", "4294967295"),
+    ("env", ["PATH=/bin"]),
+    ("env", ["PATH", ""]),
     ("log", "xml"),
     ("log-level", "INFO"),
     ("log-level", "trace"),
