@@ -24,13 +24,14 @@ from supervisor.engine.orders import Queues
 from supervisor.engine.session import ConnectionMade, RepliesCame, Session
 from supervisor.ops.events import Events
 from supervisor.pool import environment, kernel
+from supervisor.pool.births import ChildEnded, ChildPrinted, ChildSpoke
 from supervisor.pool.budget import Budget
 from supervisor.pool.cells import Cells
 from supervisor.pool.children import Child
 from supervisor.pool.conversation import Conversation
 from supervisor.pool.dispatcher import Dispatcher
 from supervisor.pool.drain import Ladder
-from supervisor.pool.forks import ChildEnded, ChildPrinted, ChildSpoke, Forks, ZygoteSpoke
+from supervisor.pool.forks import Forks, ZygoteSpoke
 from supervisor.pool.inbox import Inbox
 from supervisor.pool.ledger import Ledger
 from supervisor.pool.limits import KernelKills, Limits
@@ -135,7 +136,7 @@ class Master:
             case ChildSpoke(child):
                 self._dispatcher.on_spoke(child)
                 if child.at_end:
-                    self._forks.on_silent(child)
+                    self._forks.births.on_silent(child)
             case RepliesCame():
                 self._conversation.on_replies()
             case ZygoteSpoke(zygote):
@@ -144,9 +145,9 @@ class Master:
                 self._dispatcher.on_spoke(child)  # what was answered before this was printed
                 child.output.read()
                 if child.output.at_end:
-                    self._forks.on_mute(child)
+                    self._forks.births.on_mute(child)
             case ChildEnded(child):
-                self._forks.on_ended(child)
+                self._forks.births.on_ended(child)
             case BellRang():
                 self._conversation.on_bell()
             case DoorSpoke(door):
@@ -314,7 +315,7 @@ class Master:
             self._dispatcher.kill_all("drain")
         if self._phase is Phase.KILLING and now_at >= ladder.hand_back_at:
             ladder.hand_back_at = math.inf
-            self._forks.abandon("drain")
+            self._forks.births.abandon("drain")
         self._leave(ladder, now_at)
 
     def _leave(self, ladder: Ladder, now_at: float) -> None:

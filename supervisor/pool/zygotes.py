@@ -71,6 +71,7 @@ class Zygote:
         self.look_at = 0.0  # when that is to be looked at again
         self.fertile = False  # a child of it has got ready
         self.retired = False  # it forks no more, and ends with its last child
+        self.finished = False  # it has been told so
         self.failure: BootFailed | None = None  # what it has said, or we, of why it is of no use
         self.started_at = clock.monotonic()
         self.heard_at = self.started_at  # when it last said something
@@ -133,6 +134,7 @@ class Zygote:
 
     def finish(self) -> None:
         """Tell it that there will be no more requests: it ends what is below it and exits."""
+        self.finished = True
         self.control.shutdown(socket.SHUT_WR)
 
     def let_go(self) -> None:

@@ -1,0 +1,373 @@
+"""Children coming and going: asked of a zygote, forked, ready, and buried. Runs in master.
+
+Owns the watching of their sockets, and the judgement on children that do not get ready: when the next one is tried, and
+when there is no use in it (`failure`). What a child's end means for its jobs is decided by `on_gone`.
+"""
+
+import errno
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from signal import SIGKILL
+from typing import Any, Final
+
+from supervisor import clock
+from supervisor.config import Config
+from supervisor.ops.events import Events
+from supervisor.pool import endings, kernel, leftovers, memory
+from supervisor.pool.breaker import Breaker
+from supervisor.pool.budget import Budget
+from supervisor.pool.children import Child
+from supervisor.pool.inbox import Inbox
+from supervisor.pool.messages import BootFailed, Reaped, SpawnFailed
+from supervisor.pool.slots import Slots
+from supervisor.pool.states import ChildState
+from supervisor.pool.zygotes import Zygote
+
+#: A zygote that was asked for a child must have said something by then, or it is retired.
+_SPAWN_S: Final = 10.0
+#: Children that do not get ready any more, where others did, are so long taken for an outage of what they need.
+_OUTAGE_S: Final = 10.0
+#: A child that ends by itself within this, without having answered a job, is as one that was never ready.
+_PROBATION_S: Final = 10.0
+#: A child is dead: its zygote must have ended its leftovers and said so by then.
+_REPORT_S: Final = 2.0
+#: How long what the children of a zygote that hangs have left running is looked for.
+_LEFTOVERS_S: Final = 1.0
+#: Between the signal that writes a child's Python stacks and its kill.
+_STACKS_S: Final = 0.2
+#: Between two looks at the memory of a zygote that forks.
+_ZYGOTE_LOOK_S: Final = 0.1
+#: When what the kernel has refused is tried again.
+AGAIN_S: Final = 1.0
+#: Descriptors that children leave to the rest of us: pidfds of those under way, looks at memory, payloads, Redis.
+_KEPT_FREE: Final = 24
+#: Why a child is killed that does not get ready.
+NOT_READY: Final = "boot"
+
+
+# What can become readable.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChildSpoke:
+    child: Child
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChildPrinted:
+    child: Child
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChildEnded:
+    child: Child
+
+
+class Births:
+    def __init__(
+        self,
+        config: Config,
+        slots: Slots,
+        inbox: Inbox[Any],
+        events: Events,
+        budget: Budget,
+        zygotes: Mapping[int, Zygote],
+        retire: Callable[[Zygote, str], None],
+        on_gone: Callable[[Child, Reaped | None, str | None], None],
+        on_line: Callable[[Child, int, bytes], None],
+    ) -> None:
+        """`zygotes`: those that live, by number. `retire(zygote, why)`: it does not answer. `on_gone(child, its end if
+        known, why we killed it)` settles what it held.
+        """
+        self._config = config
+        self._slots = slots
+        self._inbox = inbox
+        self._events = events
+        self._budget = budget
+        self._zygotes = zygotes
+        self._retire = retire
+        self._on_gone = on_gone
+        self._on_line = on_line
+        self.failure: BootFailed | None = None  # why there is no use in forking more
+        self._fork_after_at = 0.0
+        self._closing = False
+        self._unready: dict[Child, Zygote] = {}  # children that have not been seen ready
+        self._kill_at: dict[Child, float] = {}  # of them those that are overdue, while they write their stacks
+        self._stillborn = Breaker()  # children that did not get ready, each forked after the last one's end
+        self._stillborn_at = 0.0  # when the last one of them ended
+        self._stillborn_since_at = 0.0  # and the first
+        self._fertile = False  # a child has been ready, sometime
+        self._on_trial: Child | None = None  # the first one that is ready after some that failed
+        self.open_files = kernel.allow_open_files()  # the soft limit before: the children's
+        self._most_files = kernel.most_open_files()
+
+    def of(self, zygote: Zygote) -> list[Child]:
+        return [child for child in self._slots if child.zygote == zygote.number]
+
+    # asking for them
+
+    def fill(self, zygote: Zygote, now_at: float) -> None:
+        """Ask for the children that are missing."""
+        if self._closing or now_at < self._fork_after_at:
+            return
+        for _ in range(self._wanted()):
+            try:
+                self._ask_for_child(zygote)
+            except OSError as error:
+                # Our descriptors or the room in its socket are used up. If it is its end, we shall be told.
+                self._try_again(f"no child can be asked for ({error})")
+                return
+
+    def fill_at(self) -> float:
+        """When `fill` has something to do."""
+        return math.inf if self._closing or self._wanted() <= 0 else self._fork_after_at
+
+    def fill_now(self) -> None:
+        """There is another zygote: what the last one could not, it may."""
+        self._fork_after_at = 0.0
+
+    def _wanted(self) -> int:
+        """How many children to ask for now; after one that did not get ready, one at a time."""
+        missing = self._slots.missing()
+        return min(missing, 1 - len(self._unready)) if self._stillborn.in_a_row or self._kill_at else missing
+
+    def _ask_for_child(self, zygote: Zygote) -> None:
+        child = Child(self._slots.free_number(), zygote.number, self._on_line)
+        try:
+            if child.output.fd >= self._most_files - _KEPT_FREE:  # the kernel gives the lowest number that is free
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            zygote.spawn(child.number, child.theirs)
+        except OSError:
+            child.close()
+            raise
+        finally:
+            child.close_theirs()
+        self._slots.add(child)
+        self._unready[child] = zygote
+        self._inbox.watch(child.talk, ChildSpoke(child))
+        self._inbox.watch(child.output.fd, ChildPrinted(child))
+
+    def _try_again(self, why: str) -> None:
+        self._fork_after_at = clock.monotonic() + AGAIN_S
+        self._warn(f"{why}; trying again in {AGAIN_S:g} s")
+
+    def _warn(self, message: str) -> None:
+        self._events.emit("master.warned", message=message)
+
+    # what becomes of them
+
+    def on_spawned(self, zygote: Zygote, number: int, pid: int, pidfd: int) -> None:
+        child = self._find(zygote, number)
+        if child is None:
+            os.close(pidfd)
+            return
+        self._look_at_zygote(zygote)
+        self._await_reports(zygote)
+        child.spawned(pid, pidfd, zygote.inherited)
+        self._inbox.watch(pidfd, ChildEnded(child))
+        self._events.emit("child.spawned", child=number, pid=pid)
+
+    def _find(self, zygote: Zygote, number: int) -> Child | None:
+        child = self._slots.get(number)
+        return child if child is not None and child.zygote == zygote.number else None
+
+    def _await_reports(self, zygote: Zygote) -> None:
+        """While it forked it could not report an end: whose report was due meanwhile is due a while from now."""
+        now_at = clock.monotonic()
+        for child in self.of(zygote):
+            if child.report_by_at is not None and now_at >= child.report_by_at:
+                child.report_by_at = now_at + _REPORT_S
+
+    def _look_at_zygote(self, zygote: Zygote) -> None:
+        """What its children have from it: hooks and threads may have it grow."""
+        now_at = clock.monotonic()
+        if now_at >= zygote.look_at:
+            zygote.look_at = now_at + _ZYGOTE_LOOK_S
+            zygote.inherited = memory.of(zygote.pid) or zygote.inherited
+            self._budget.stand_on(zygote.inherited)
+
+    def on_spawn_failed(self, zygote: Zygote, failed: SpawnFailed) -> None:
+        child = self._find(zygote, failed.child)
+        if child is None:
+            return
+        if failed.traceback:
+            self._count_stillborn(child, failed.message, failed.traceback)
+        elif clock.monotonic() >= self._fork_after_at:  # else it has been said of another one just now
+            self._try_again(f"no child can be forked ({failed.message})")
+        self.forget(child)
+
+    def on_ended(self, child: Child) -> None:
+        """The kernel says so. Its zygote, which ends what it left running, must say so soon."""
+        if child.pidfd is not None:
+            self._inbox.forget(child.pidfd)
+        child.report_by_at = clock.monotonic() + _REPORT_S
+
+    def on_mute(self, child: Child) -> None:
+        """It has closed its output."""
+        self._inbox.forget(child.output.fd)
+
+    def on_silent(self, child: Child) -> None:
+        """It has closed its end of `talk`, which stays readable for ever."""
+        self._inbox.forget(child.talk)
+
+    def on_reaped(self, zygote: Zygote, reaped: Reaped) -> None:
+        self._events.emit(
+            "child.reaped", child=reaped.child, pid=reaped.pid, status=endings.death_reason(reaped.status),
+            cpu_ms=round(reaped.cpu_s * 1000), max_rss_bytes=reaped.max_rss_bytes,
+        )  # fmt: skip
+        child = self._find(zygote, reaped.child)
+        if child is not None and child.pid == reaped.pid:
+            self.bury(child, reaped, child.why_killed)
+
+    def bury(self, child: Child, reaped: Reaped | None, why_killed: str | None) -> None:
+        """It has ended. `reaped`: what its zygote says of that; `why_killed`: why we did it."""
+        spawning = child.state is ChildState.SPAWNING
+        idle = child.state in (ChildState.IDLE, ChildState.DOOMED) and not child.served and not child.sent
+        self._on_gone(child, reaped, why_killed)
+        # Its last words may be that it is ready.
+        self._note_ready(child, spawning and child.state is not ChildState.SPAWNING and child.why_killed is None)
+        child.output.read_to_end()
+        # A kill from outside may be anybody's, and says nothing about the next one.
+        by_itself = child.why_killed is not None or (reaped is not None and reaped.status != SIGKILL)
+        early = idle and by_itself and not self._closing and clock.monotonic() < child.asked_at + _PROBATION_S
+        if (child in self._unready or early) and child.why_killed not in endings.INTERRUPTIONS:
+            self._on_stillborn(child, reaped)
+        self.forget(child)
+
+    def forget(self, child: Child) -> None:
+        self._inbox.forget(child.talk)
+        self._inbox.forget(child.output.fd)
+        if child.pidfd is not None:
+            self._inbox.forget(child.pidfd)
+        self._slots.remove(child)
+        self._unready.pop(child, None)
+        self._kill_at.pop(child, None)
+        if child is self._on_trial:
+            self._on_trial = None
+        child.close()
+
+    def lose(self, zygote: Zygote, why: str) -> list[Child]:
+        """The zygote has ended, and takes its children along: wait until they have. They are still to be buried."""
+        children = self.of(zygote)
+        for child in children:
+            self._note_ready(child)
+            child.kill(why)
+        kernel.await_ends([child.pidfd for child in children if child.pidfd is not None], _REPORT_S)
+        return children
+
+    # whether they get ready
+
+    def _note_ready(self, child: Child, surely: bool = False) -> None:
+        """What one child could, the next ones can."""
+        if child not in self._unready or not (surely or child.is_ready or child.sent or child.served):
+            return
+        self._unready.pop(child).fertile = self._fertile = True
+        self._kill_at.pop(child, None)
+        if self._stillborn.in_a_row and child.asked_at >= self._stillborn_at and self._on_trial is None:
+            self._on_trial = child
+
+    def _judge(self, child: Child, now_at: float) -> None:
+        """The first one that is ready again has proved itself once it has answered a job, or has lived for a while."""
+        if child.served or now_at >= child.asked_at + _PROBATION_S:
+            self._stillborn.succeed()
+            self._on_trial = None
+
+    def _on_stillborn(self, child: Child, reaped: Reaped | None) -> None:
+        how = endings.death_reason(reaped.status) if reaped else "its end was not reported"
+        if child.why_killed == NOT_READY:
+            how = f"killed by us: it was not ready within {self._config.boot_timeout_s:g} s; see --boot-timeout"
+        elif child.why_killed is not None:
+            how = f"killed by us: {child.why_killed}"
+        said = f"{child.output.last_of(0).rstrip()}\n{child.stacks.read().rstrip()}".strip()
+        before = "it was ready" if child in self._unready else "it had answered a job"
+        self._count_stillborn(child, f"a child ended before {before} ({how})", said)
+
+    def _count_stillborn(self, child: Child, what: str, said: str) -> None:
+        """`said`: its last words. Those that were asked for together count once, for they have the same cause."""
+        if child.asked_at < self._stillborn_at:
+            return
+        self._stillborn_at = clock.monotonic()
+        if not self._stillborn.in_a_row:
+            self._stillborn_since_at = self._stillborn_at
+        wait_s = self._stillborn.fail()
+        self._fork_after_at = self._stillborn_at + wait_s
+        what += times(self._stillborn.in_a_row)
+        # What children need may be away for a moment: not every restart of a database is to end a supervisor.
+        is_outage = self._fertile and self._stillborn_at < self._stillborn_since_at + _OUTAGE_S
+        if self._stillborn.broken and not is_outage:
+            self.failure = self.failure or BootFailed(what, said)
+        else:
+            self._warn(f"{what}; the next one is forked in {wait_s:g} s. It said: {said or 'nothing'}")
+
+    # time
+
+    def deadline_at(self) -> float:
+        trial_at = math.inf if self._on_trial is None else self._on_trial.asked_at + _PROBATION_S
+        return min(trial_at, *map(self._child_deadline_at, self._slots), math.inf)
+
+    def _child_deadline_at(self, child: Child) -> float:
+        if child.report_by_at is not None:
+            zygote = self._zygotes.get(child.zygote)
+            if zygote is not None and zygote.runs_hooks:
+                return max(child.report_by_at, self._forks_until_at(zygote))  # they may take their time
+            return child.report_by_at
+        if child.state is not ChildState.SPAWNING:
+            return math.inf
+        if child.pidfd is None:
+            return max(child.asked_at + _SPAWN_S, self._forks_until_at(self._zygotes[child.zygote]))
+        return self._kill_at.get(child, child.asked_at + self._config.boot_timeout_s)
+
+    def _forks_until_at(self, zygote: Zygote) -> float:
+        """When this zygote, if it has been asked for a child, must have said something."""
+        if not any(other.pidfd is None and other.zygote == zygote.number for other in self._slots):
+            return -math.inf
+        return zygote.heard_at + _SPAWN_S
+
+    def keep_time(self, now_at: float) -> None:
+        if self._on_trial is not None:
+            self._judge(self._on_trial, now_at)
+        for child in tuple(self._unready):
+            self._note_ready(child)
+        for child in self._slots:
+            if now_at >= self._child_deadline_at(child):
+                self._on_overdue(child, now_at)
+
+    def _on_overdue(self, child: Child, now_at: float) -> None:
+        zygote = self._zygotes.get(child.zygote)
+        if child.report_by_at is not None:
+            if zygote is not None:
+                self._retire(zygote, "it does not report the end of a child")
+                self._end_strangers_below(zygote, child)
+            self.bury(child, None, child.why_killed)
+        elif child.pidfd is None:
+            if zygote is not None:
+                self._retire(zygote, "it does not fork")
+        elif child not in self._kill_at:
+            child.write_stacks()
+            self._kill_at[child] = now_at + _STACKS_S
+        else:
+            self._events.emit("child.killed", child=child.number, pid=child.pid, reason=NOT_READY)
+            child.kill(NOT_READY)
+
+    def _end_strangers_below(self, zygote: Zygote, dead: Child) -> None:
+        """What a dead child has left running must not meet the next run of its job: its zygote does not see to it."""
+        living = {child.pid for child in self.of(zygote) if child is not dead}
+        leftovers.end_strangers_of(zygote.pid, living, clock.monotonic() + _LEFTOVERS_S)
+
+    # the end
+
+    def fork_no_more(self) -> None:
+        """Who ends from now on has no successor."""
+        self._closing = True
+
+    def abandon(self, why: str) -> None:
+        """What has not ended after its kill is not waited for: its jobs are handed back all the same."""
+        for child in self._slots:
+            if child.sent:
+                self.bury(child, None, why)
+
+
+def times(count: int) -> str:
+    return f", {count} times in a row" if count > 1 else ""
