@@ -1,5 +1,7 @@
 """What all tests share: one real server for the whole session, and a namespace of its own for each test."""
 
+import compileall
+import gc
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,7 +12,21 @@ import redis
 
 from tests import servers
 
+ROOT = Path(__file__).parents[1]
+
 _numbers = itertools.count(1)
+
+
+def pytest_configure(config):
+    """Some hundred tests start interpreters of their own: where none may keep its bytecode, each would compile all."""
+    if not hasattr(config, "workerinput"):
+        compileall.compile_dir(ROOT / "supervisor", quiet=2)
+
+
+def pytest_collection_finish(session):
+    """Thousands of collected tests live until the end: a look of the collector, which some tests want, skips them."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter):

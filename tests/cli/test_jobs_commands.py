@@ -5,32 +5,44 @@ import os
 import subprocess
 import sys
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import redis
 
+from supervisor.cli.parser import dispatch
 from supervisor.engine.client import Client
 
 ROOT = Path(__file__).parents[2]
 
 
+@dataclass(frozen=True)
+class Done:
+    """What a command answered, and what it wrote."""
+
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+
+
 class Cli:
-    """The real command, told where the server is by its environment."""
+    """The command line, told where the server is by its environment. Runs in this process: some ms each."""
 
-    def __init__(self, url: str, namespace: str) -> None:
+    def __init__(self, url: str, namespace: str, monkeypatch, capsysbinary) -> None:
         self.url, self.namespace = url, namespace
+        self._monkeypatch, self._capsys = monkeypatch, capsysbinary
 
-    def __call__(self, *words, input=None, **environ):
-        settings = {"LEASEHOLD_REDIS_URL": self.url, "LEASEHOLD_NAMESPACE": self.namespace, **environ}
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
-        return subprocess.run(
-            [sys.executable, "-m", "supervisor", *words],
-            env={**clean, "PYTHONPATH": str(ROOT), **settings},
-            input=b"" if input is None else input,
-            capture_output=True,
-            timeout=60,
-        )
+    def __call__(self, *words, **environ):
+        with self._monkeypatch.context() as patch:
+            for name in [name for name in os.environ if name.startswith("LEASEHOLD_")]:
+                patch.delenv(name)
+            settings = {"LEASEHOLD_REDIS_URL": self.url, "LEASEHOLD_NAMESPACE": self.namespace, **environ}
+            for name, value in settings.items():
+                patch.setenv(name, value)
+            self._capsys.readouterr()
+            code = dispatch(words)
+            return Done(code, *self._capsys.readouterr())
 
     def good(self, *words, **options) -> str:
         done = self(*words, **options)
@@ -45,9 +57,20 @@ class Cli:
         return said
 
 
+def read_by_a_process(cli, *words, **stdin):
+    """The real command: it reads the file or pipe that it was given as its stdin."""
+    return subprocess.run(
+        [sys.executable, "-m", "supervisor", *words, "--redis-url", cli.url, "--namespace", cli.namespace],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        timeout=60,
+        **stdin,
+    )
+
+
 @pytest.fixture
-def cli(server):
-    return Cli(server.url, f"cli-{uuid.uuid4().hex[:12]}")
+def cli(server, monkeypatch, capsysbinary):
+    return Cli(server.url, f"cli-{uuid.uuid4().hex[:12]}", monkeypatch, capsysbinary)
 
 
 @pytest.fixture
@@ -100,8 +123,13 @@ def test_the_payload_may_come_from_stdin_or_a_file(cli, client, tmp_path, source
     payload = json.dumps({"text": "x" * 500_000}).encode()
     path = tmp_path / "payload.json"
     path.write_bytes(payload)
-    jid = cli.good("put", "a.b", f"--file={path}" if source == "file" else source, input=payload).strip()
-    assert client.job(jid).data == json.loads(payload)
+    if source == "file":
+        jid = cli.good("put", "a.b", f"--file={path}")
+    else:
+        done = read_by_a_process(cli, "put", "a.b", source, input=payload)
+        assert (done.returncode, done.stderr) == (0, b"")
+        jid = done.stdout.decode()
+    assert client.job(jid.strip()).data == json.loads(payload)
 
 
 def test_raw_bytes_stay_as_they_are(cli, client, tmp_path):
@@ -162,24 +190,7 @@ def test_a_payload_of_600_mb_is_refused_before_it_is_read_and_before_anything_is
     assert "600 MB" in cli.refused(1, "put", "a.b", "--raw", "--file", str(path))
     assert "600 MB" in cli.refused(1, "put", "a.b", "--file", str(path))
     with open(path, "rb") as file:
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "supervisor",
-                "put",
-                "a.b",
-                "-",
-                "--redis-url",
-                cli.url,
-                "--namespace",
-                cli.namespace,
-            ],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdin=file,
-            capture_output=True,
-            timeout=60,
-        )
+        done = read_by_a_process(cli, "put", "a.b", "-", stdin=file)
     assert done.returncode == 1 and b"600 MB" in done.stderr
     assert keys() == {}
 
