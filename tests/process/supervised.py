@@ -423,8 +423,13 @@ class Stage:
         return found
 
     def _is_here(self, pid: int) -> bool:
-        cwd = os.readlink(f"/proc/{pid}/cwd").removesuffix(" (deleted)")
-        if Path(cwd).is_relative_to(self.directory):
+        try:
+            cwd = os.readlink(f"/proc/{pid}/cwd").removesuffix(" (deleted)")
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:  # so deep that only its mark tells whose it is
+                raise
+            cwd = ""
+        if cwd and Path(cwd).is_relative_to(self.directory):
             return True
         return self.mark.encode() in Path(f"/proc/{pid}/environ").read_bytes()
 

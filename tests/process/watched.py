@@ -1,7 +1,4 @@
-"""What `menu/watch.py` holds, seen from outside: who has its lock at this instant, and the log of who had it.
-
-TEST_FULL=1 runs the long tests at their full length; without it they are cut to what a CI run can spare.
-"""
+"""What `menu/watch.py` holds, seen from outside: who has its lock at this instant, and the log of who had it."""
 
 import fcntl
 import os
@@ -11,7 +8,8 @@ import struct
 import time
 from dataclasses import dataclass
 
-FULL = os.environ.get("TEST_FULL") == "1"
+from tests.lengths import FULL as FULL
+
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock of a 64-bit Linux
 
 
