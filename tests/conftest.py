@@ -3,6 +3,7 @@
 import compileall
 import gc
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,17 @@ _numbers = itertools.count(1)
 
 def pytest_configure(config):
     """Some hundred tests start interpreters of their own: where none may keep its bytecode, each would compile all."""
+    config.addinivalue_line("markers", "slow: takes more than ten seconds")
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(ROOT / "supervisor", quiet=2)
+        if getattr(config.option, "maxschedchunk", 0) is None:
+            config.option.maxschedchunk = 1  # xdist would give the last hundred tests away long before they begin
+
+
+def pytest_collection_modifyitems(items):
+    """Where several processes share the tests the long ones come first, so that none is alone with one in the end."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: (item.get_closest_marker("slow") is None, "process" not in item.path.parts))
 
 
 def pytest_collection_finish(session):

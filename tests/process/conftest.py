@@ -17,10 +17,6 @@ from servers import OwnServer, Proxy  # noqa: E402
 from supervised import Stage  # noqa: E402  found by the line above
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "slow: takes more than ten seconds")
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     report = yield
