@@ -1,30 +1,29 @@
 """A Redis that does what it is told and does not say so: every tenth exchange loses its reply, and the connection.
 
-TEST_FULL=1: 900 jobs.
+TEST_FULL=1: 900 jobs also where each has a child of its own.
 """
 
 import pytest
 from watched import FULL
 
-SHORT, TIMED = (600, 300) if FULL else (200, 300)
-
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("jobs_per_child", [1, 0])
 def test_lost_replies_lose_no_job_count_no_death_and_refuse_no_outcome(stage, proxies, jobs_per_child, measured):
+    short = 200 if jobs_per_child and not FULL else 600
     stage.config(grace=0.2)
     proxy = proxies(10)
     pool = stage.start(redis_url=proxy.url, processes=2, jobs_per_child=jobs_per_child)
     kinds = [{"klass": "good.noop"}] * 19 + [{"klass": "bad.leave", "data": {"status": 3, "times": 1}}]
-    jids = stage.queue.put_many([kinds[n % 20] for n in range(SHORT)])
+    jids = stage.queue.put_many([kinds[n % 20] for n in range(short)])
     # Times of their own break the work up into many exchanges.
-    jids += stage.queue.put_many([{"klass": "good.nap", "data": 0.001, "delay": 0.01 * n} for n in range(TIMED)])
+    jids += stage.queue.put_many([{"klass": "good.nap", "data": 0.001, "delay": 0.01 * n} for n in range(300)])
     stage.wait_until_ended(jids, 90)
     assert set(stage.states(jids)) == {"complete"}
     assert not stage.find("job.stale")
     assert not stage.find("lease.lost")
     deaths = {jid: job.deaths for jid, job in zip(jids, stage.client.jobs(*jids), strict=True)}
-    mortal = {jid for n, jid in enumerate(jids[:SHORT]) if n % 20 == 19}
+    mortal = {jid for n, jid in enumerate(jids[:short]) if n % 20 == 19}
     innocent = {jid for jid, count in deaths.items() if count} - mortal
     assert not innocent, [event for jid in innocent for event in pool.events if event.get("jid") == jid]
     assert {jid for jid, count in deaths.items() if count} == mortal
