@@ -94,6 +94,7 @@ class Births:
         self._fork_after_at = 0.0
         self._closing = False
         self._unready: dict[Child, Zygote] = {}  # children that have not been seen ready
+        self._probes: dict[Child, Zygote] = {}  # those that only show that a zygote is of use: in no slot
         self._kill_at: dict[Child, float] = {}  # of them those that are overdue, while they write their stacks
         self._stillborn = Breaker()  # children that did not get ready, each forked after the last one's end
         self._stillborn_at = 0.0  # when the last one of them ended
@@ -104,7 +105,10 @@ class Births:
         self._most_files = kernel.most_open_files()
 
     def of(self, zygote: Zygote) -> list[Child]:
-        return [child for child in self._slots if child.zygote == zygote.number]
+        return [child for child in self._everyone() if child.zygote == zygote.number]
+
+    def _everyone(self) -> list[Child]:
+        return [*self._slots, *self._probes]
 
     # asking for them
 
@@ -114,11 +118,13 @@ class Births:
             return
         for _ in range(self._wanted()):
             try:
-                self._ask_for_child(zygote)
+                child = self._ask_for_child(zygote)
             except OSError as error:
                 # Our descriptors or the room in its socket are used up. If it is its end, we shall be told.
                 self._try_again(f"no child can be asked for ({error})")
                 return
+            self._slots.add(child)
+            self._unready[child] = zygote
 
     def fill_at(self) -> float:
         """When `fill` has something to do."""
@@ -133,8 +139,9 @@ class Births:
         missing = self._slots.missing()
         return min(missing, 1 - len(self._unready)) if self._stillborn.in_a_row or self._kill_at else missing
 
-    def _ask_for_child(self, zygote: Zygote) -> None:
-        child = Child(self._slots.free_number(), zygote.number, self._on_line)
+    def _ask_for_child(self, zygote: Zygote) -> Child:
+        number = self._slots.free_number({probe.number for probe in self._probes})
+        child = Child(number, zygote.number, self._on_line)
         try:
             if child.output.fd >= self._most_files - _KEPT_FREE:  # the kernel gives the lowest number that is free
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -144,10 +151,9 @@ class Births:
             raise
         finally:
             child.close_theirs()
-        self._slots.add(child)
-        self._unready[child] = zygote
         self._inbox.watch(child.talk, ChildSpoke(child))
         self._inbox.watch(child.output.fd, ChildPrinted(child))
+        return child
 
     def _try_again(self, why: str) -> None:
         self._fork_after_at = clock.monotonic() + AGAIN_S
@@ -156,6 +162,27 @@ class Births:
     def _warn(self, message: str) -> None:
         self._events.emit("master.warned", message=message)
 
+    # for a zygote that is to show that it is of use
+
+    def probe(self, zygote: Zygote) -> None:
+        """Ask for one child that gets no job. When it is ready `zygote.fertile` is set, when it is not to be had
+        `zygote.failure`. Raises OSError where none can be asked for.
+        """
+        self._probes[self._ask_for_child(zygote)] = zygote
+
+    def begin_anew(self, zygote: Zygote) -> None:
+        """This one forks from now on, and its probe is a child like others. What came of children before says nothing
+        any more.
+        """
+        for child in [probe for probe, its in self._probes.items() if its is zygote]:
+            del self._probes[child]
+            self._slots.add(child)
+        self._stillborn.succeed()
+        self._stillborn_at = clock.monotonic()
+        self._on_trial = None
+        self.failure = None
+        self.fill_now()
+
     # what becomes of them
 
     def on_spawned(self, zygote: Zygote, number: int, pid: int, pidfd: int) -> None:
@@ -163,15 +190,19 @@ class Births:
         if child is None:
             os.close(pidfd)
             return
-        self._look_at_zygote(zygote)
+        if not zygote.retired and child not in self._probes:
+            self._look_at_zygote(zygote)
         self._await_reports(zygote)
         child.spawned(pid, pidfd, zygote.inherited)
         self._inbox.watch(pidfd, ChildEnded(child))
         self._events.emit("child.spawned", child=number, pid=pid)
 
     def _find(self, zygote: Zygote, number: int) -> Child | None:
-        child = self._slots.get(number)
-        return child if child is not None and child.zygote == zygote.number else None
+        for child in self._probes:
+            if child.number == number:
+                return child if child.zygote == zygote.number else None
+        child_in_slot = self._slots.get(number)
+        return child_in_slot if child_in_slot is not None and child_in_slot.zygote == zygote.number else None
 
     def _await_reports(self, zygote: Zygote) -> None:
         """While it forked it could not report an end: whose report was due meanwhile is due a while from now."""
@@ -192,7 +223,7 @@ class Births:
         child = self._find(zygote, failed.child)
         if child is None:
             return
-        if failed.traceback:
+        if failed.traceback or child in self._probes:
             self._count_stillborn(child, failed.message, failed.traceback)
         elif clock.monotonic() >= self._fork_after_at:  # else it has been said of another one just now
             self._try_again(f"no child can be forked ({failed.message})")
@@ -232,7 +263,8 @@ class Births:
         # A kill from outside may be anybody's, and says nothing about the next one.
         by_itself = child.why_killed is not None or (reaped is not None and reaped.status != SIGKILL)
         early = idle and by_itself and not self._closing and clock.monotonic() < child.asked_at + _PROBATION_S
-        if (child in self._unready or early) and child.why_killed not in endings.INTERRUPTIONS:
+        unready = child in self._unready or child in self._probes
+        if (unready or early) and child.why_killed not in endings.INTERRUPTIONS:
             self._on_stillborn(child, reaped)
         self.forget(child)
 
@@ -241,7 +273,8 @@ class Births:
         self._inbox.forget(child.output.fd)
         if child.pidfd is not None:
             self._inbox.forget(child.pidfd)
-        self._slots.remove(child)
+        if self._probes.pop(child, None) is None:
+            self._slots.remove(child)
         self._unready.pop(child, None)
         self._kill_at.pop(child, None)
         if child is self._on_trial:
@@ -281,11 +314,14 @@ class Births:
         elif child.why_killed is not None:
             how = f"killed by us: {child.why_killed}"
         said = f"{child.output.last_of(0).rstrip()}\n{child.stacks.read().rstrip()}".strip()
-        before = "it was ready" if child in self._unready else "it had answered a job"
+        before = "it had answered a job" if child not in self._unready and child not in self._probes else "it was ready"
         self._count_stillborn(child, f"a child ended before {before} ({how})", said)
 
     def _count_stillborn(self, child: Child, what: str, said: str) -> None:
         """`said`: its last words. Those that were asked for together count once, for they have the same cause."""
+        if child in self._probes:
+            self._probes[child].failure = BootFailed(what, said)
+            return
         if child.asked_at < self._stillborn_at:
             return
         self._stillborn_at = clock.monotonic()
@@ -305,7 +341,7 @@ class Births:
 
     def deadline_at(self) -> float:
         trial_at = math.inf if self._on_trial is None else self._on_trial.asked_at + _PROBATION_S
-        return min(trial_at, *map(self._child_deadline_at, self._slots), math.inf)
+        return min(trial_at, *map(self._child_deadline_at, self._everyone()), math.inf)
 
     def _child_deadline_at(self, child: Child) -> float:
         if child.report_by_at is not None:
@@ -321,7 +357,7 @@ class Births:
 
     def _forks_until_at(self, zygote: Zygote) -> float:
         """When this zygote, if it has been asked for a child, must have said something."""
-        if not any(other.pidfd is None and other.zygote == zygote.number for other in self._slots):
+        if not any(other.pidfd is None and other.zygote == zygote.number for other in self._everyone()):
             return -math.inf
         return zygote.heard_at + _SPAWN_S
 
@@ -330,7 +366,9 @@ class Births:
             self._judge(self._on_trial, now_at)
         for child in tuple(self._unready):
             self._note_ready(child)
-        for child in self._slots:
+        for child, zygote in self._probes.items():
+            zygote.fertile = child.state is ChildState.IDLE and child.report_by_at is None
+        for child in self._everyone():
             if now_at >= self._child_deadline_at(child):
                 self._on_overdue(child, now_at)
 

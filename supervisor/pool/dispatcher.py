@@ -31,6 +31,7 @@ from supervisor.pool.messages import (
 )
 from supervisor.pool.pace import Pace
 from supervisor.pool.recycling import Recycling
+from supervisor.pool.reload import WORN
 from supervisor.pool.settlements import attempt_of
 from supervisor.pool.slots import Slots, may_go_ahead
 from supervisor.pool.states import ChildState
@@ -70,6 +71,7 @@ class Dispatcher:
         self._events = events
         self._open = True
         self._hand_back_at = math.inf  # when what is ready, and nobody may have, goes back
+        self.before_start: Callable[[], None] | None = None  # has a word before jobs are sent
 
     # to a child
 
@@ -107,6 +109,8 @@ class Dispatcher:
     def place(self) -> None:
         """Send what is ready to the children that may have it. What nobody may have soon goes back, uncounted."""
         ready = self._ledger.ready
+        if ready and self.before_start is not None:
+            self.before_start()
         while ready and self._open:
             child = self._slots.choose(ready[0])
             if child is None:
@@ -170,11 +174,14 @@ class Dispatcher:
 
     def take_back(self, child: Child) -> None:
         """What it has not received goes to another child, or back to the front of its queue."""
+        self._take_back(child)
+        self.place()
+
+    def _take_back(self, child: Child) -> None:
         for held in reversed(child.take_back()):
             self._budget.settle(child.number, held.lease.klass, held.lease.jid)
             if not held.lost:
                 self._ledger.ready.appendleft(held)
-        self.place()
 
     def close(self) -> None:
         """Nothing starts any more: hand back what has not. What never ends by itself is to stop now."""
@@ -213,7 +220,7 @@ class Dispatcher:
         if child.state is ChildState.SPAWNING:
             child.become(ChildState.IDLE)
             self._events.emit("child.ready", child=child.number, pid=child.pid or None)
-            if not self._open:
+            if not self._open or child.worn is not None:
                 self._leave(child)
         elif child.state is not ChildState.DOOMED:
             raise ValueError("it is ready once only")
@@ -345,6 +352,29 @@ class Dispatcher:
             self._leave(child)
         elif child.head is not None and patience_s is not None:
             child.stop_at, child.stop_why = clock.monotonic() + patience_s, why
+
+    def on_reloaded(self, outdated: Sequence[Child], handlers: Mapping[str, HandlerSettings]) -> None:
+        """The code is another one. Its `handlers` hold for all that has not begun, and `outdated`, who have the code
+        before, get no more jobs.
+        """
+        for child in outdated:
+            child.worn = child.worn or WORN  # all of them first: what is taken back must not be sent to another
+        for child in outdated:
+            self._take_back(child)
+        self._judge_again(handlers)
+        for child in outdated:
+            self.dismiss(child, WORN, "reload", self._config.reload_timeout_s or None)
+        self.place()
+
+    def _judge_again(self, handlers: Mapping[str, HandlerSettings]) -> None:
+        ready = self._ledger.ready
+        for held in [ready.popleft() for _ in range(len(ready))]:
+            lease, settings = held.lease, handlers.get(held.lease.klass)
+            if settings is None:
+                self._ledger.end(held, Unknown(lease, _UNKNOWN_S))
+                continue
+            held.change(settings, self._limit_s(lease, settings), self._memory_limit_bytes(settings))
+            ready.append(held)
 
     def on_patience_over(self, child: Child) -> None:
         """Its job was to end by now."""

@@ -1,12 +1,14 @@
-"""Zygotes coming and going: one that forks, started anew when it is lost. Runs in master.
+"""Zygotes coming and going: the *current* one forks, is started anew when it is lost, and gives way to the *candidate*
+of a reload once that has shown that it is of use. Runs in master.
 
-Owns the zygotes' lives and the watching of their sockets; the children are `Births`'.
+Owns the zygotes' lives and the watching of their sockets; the children are `Births`. A candidate that is of no use has
+touched nothing that is the current one's.
 """
 
 import math
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -21,8 +23,11 @@ from supervisor.pool.budget import Budget
 from supervisor.pool.children import Child
 from supervisor.pool.inbox import Inbox
 from supervisor.pool.messages import BootFailed, HandlerSettings, Ready, Reaped, Spawned, SpawnFailed
+from supervisor.pool.place import Place
+from supervisor.pool.reload import WATCH, WORN, Reloaded, Reloads
 from supervisor.pool.slots import Slots
 from supervisor.pool.suspicion import Suspicion
+from supervisor.pool.watching import Watching
 from supervisor.pool.zygotes import Zygote, boot_of, fork_warnings
 
 #: One that has closed its control socket is most likely about to exit.
@@ -57,17 +62,26 @@ class Forks:
         environment: Mapping[str, str],
         on_gone: Callable[[Child, Reaped | None, str | None], None],
         on_line: Callable[[Child, int, bytes], None],
+        on_reloaded: Callable[[Sequence[Child], Mapping[str, HandlerSettings]], None],
     ) -> None:
-        """`environment`: of the zygotes. `on_gone` and `on_line`: as `Births` has them."""
+        """`environment`: of the zygotes. `on_gone`, `on_line`: as `Births` has them. `on_reloaded(children, handlers)`:
+        another zygote forks; these children have the code before.
+        """
         self._config = config
         self._slots = slots
         self._inbox = inbox
         self._events = events
-        self._workdir = workdir
+        self._workdir = workdir.absolute()  # zygotes go elsewhere
         self._budget = budget
         self._environment = environment
+        self._on_reloaded = on_reloaded
+        self._place = Place.here()
+        self._directory = self._place.now()  # where the handlers of the current zygote lie
         self._zygotes: dict[int, Zygote] = {}
         self._current: Zygote | None = None  # the one that forks
+        self._candidate: Zygote | None = None  # the one that is to
+        self._reloads = Reloads(events)
+        self._watching = Watching() if config.watch else None
         self._started = 0
         self._start_at: float | None = None
         self._proven = False  # there was a zygote that could import the handlers
@@ -89,31 +103,60 @@ class Forks:
 
     @property
     def boot_failure(self) -> BootFailed | None:
-        """Why no handler can run: the master is to drain and say so, unless it has another reason by now."""
-        return self._failure or self.births.failure
+        """Why no handler can run: the master is to drain and say so, unless it has another reason by now. What a
+        reload under way may mend is not said yet.
+        """
+        return None if self._candidate is not None else self._failure or self.births.failure
+
+    @property
+    def reloading(self) -> bool:
+        return self._candidate is not None
+
+    @property
+    def last_reload(self) -> dict[str, Any] | None:
+        """What has come of the last one: at_unix, by, outcome (completed or failed), message, traceback."""
+        return self._reloads.last
+
+    def zygotes_status(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "zygote": zygote.number, "pid": zygote.pid, "state": self._state_of(zygote),
+                "handlers": sorted(zygote.handlers),
+            }
+            for zygote in self._zygotes.values()
+        ]  # fmt: skip
+
+    def _state_of(self, zygote: Zygote) -> str:
+        if zygote is self._candidate:
+            return "candidate"
+        if zygote is not self._current:
+            return "retired"
+        return "current" if zygote.ready else "booting"
 
     # a zygote's start
 
     def start_zygote(self) -> None:
         self._start_at = None
-        self._started += 1
         try:
-            zygote = self._exec_zygote()
+            # The code of the one before, as long as that is there: no other has shown yet that it is of use.
+            gone = self._directory and not os.path.isdir(self._directory)
+            self._current = self._start(self._place.now() if gone else self._directory)
         except OSError as error:
             if self._started == 1:
                 raise
             self._warn(f"no zygote can be started ({error}); trying again in {AGAIN_S:g} s")
             self._start_at = clock.monotonic() + AGAIN_S
-            return
-        self._zygotes[zygote.number] = self._current = zygote
-        self._inbox.watch(zygote.control, ZygoteSpoke(zygote))
-        self._events.emit("zygote.spawned", zygote=zygote.number, pid=zygote.pid)
 
-    def _exec_zygote(self) -> Zygote:
+    def _start(self, directory: str) -> Zygote:
+        self._started += 1
         workdir = self._workdir / f"zygote-{self._started}"
         workdir.mkdir(mode=0o700, parents=True)
-        boot = boot_of(self._config, workdir, self.births.open_files)
-        return Zygote(self._started, boot, self._environment, clock.monotonic() + self._config.boot_timeout_s)
+        boot = boot_of(self._config, workdir, self.births.open_files, directory)
+        deadline_at = clock.monotonic() + self._config.boot_timeout_s
+        zygote = self._zygotes[self._started] = Zygote(self._started, boot, self._environment, deadline_at)
+        self._inbox.watch(zygote.control, ZygoteSpoke(zygote))
+        self._events.emit("zygote.spawned", zygote=zygote.number, pid=zygote.pid)
+        return zygote
 
     def _warn(self, message: str) -> None:
         self._events.emit("master.warned", message=message)
@@ -139,24 +182,130 @@ class Forks:
                     self._on_lost(zygote)
 
     def _on_ready(self, zygote: Zygote, said: Ready) -> None:
+        if zygote.retired:
+            return  # dropped meanwhile
         boot_s, zygote.ready, zygote.deadline_at = clock.monotonic() - zygote.started_at, True, None
-        self._proven, zygote.failure, zygote.runs_hooks = True, None, said.before_fork
-        self.births.fill_now()
+        self._proven, zygote.failure, zygote.runs_hooks, zygote.said = True, None, said.before_fork, said
         zygote.inherited = memory.of(zygote.pid) or memory.NOTHING
-        self.handlers = {name: HandlerSettings(**settings) for name, settings in said.handlers.items()}
-        self.once = tuple(name for name, settings in self.handlers.items() if settings.at_most_once)
+        zygote.handlers = {name: HandlerSettings(**settings) for name, settings in said.handlers.items()}
         self._events.emit(
-            "zygote.ready", zygote=zygote.number, pid=zygote.pid, handlers=sorted(self.handlers),
+            "zygote.ready", zygote=zygote.number, pid=zygote.pid, handlers=sorted(zygote.handlers),
             boot_ms=round(boot_s * 1000), threads=said.threads or None, descriptors=said.descriptors or None,
         )  # fmt: skip
-        for warning in (*fork_warnings(said), self._budget.stand_on(zygote.inherited)):
-            if warning is not None:
-                self._warn(warning)
+        for warning in fork_warnings(said):
+            self._warn(warning)
+        if zygote is self._candidate:
+            self._probe(zygote)
+        else:
+            self.births.fill_now()
+            self._follow(zygote, said)
+
+    def _follow(self, current: Zygote, said: Ready) -> None:
+        """What it has said of its handlers holds."""
+        self.handlers = current.handlers
+        self.once = tuple(name for name, settings in self.handlers.items() if settings.at_most_once)
+        self._directory = current.directory
+        if self._watching is not None:
+            self._watching.follow(said.files, current.started_unix)
+        if warning := self._budget.stand_on(current.inherited):
+            self._warn(warning)
 
     def fill(self, now_at: float) -> None:
         """Ask for the children that are missing."""
         if self._current is not None and self._current.ready:
             self.births.fill(self._current, now_at)
+
+    # a reload
+
+    def reload(self, by: str, on_done: Callable[[Reloaded], None] | None = None) -> None:
+        """Have another zygote import the handlers anew and, once a child of it is ready, take over. Until then, and if
+        that fails, nothing changes. `on_done` is told what has come of it, once; maybe before this returns.
+        """
+        self._reloads.ask(by, on_done)
+        if self._closing:
+            self._reloads.fail("this supervisor drains")
+            return
+        if self._candidate is not None:
+            self._drop(self._candidate)  # it may have read what has changed since
+        if self._current is not None and not self._proven:
+            self._drop(self._current)
+        if self._watching is not None:
+            self._watching.note()
+        try:
+            self._candidate = self._start(self._place.now())
+        except OSError as error:
+            self._fail_reload(BootFailed(f"no zygote can be started ({error})", ""))
+
+    def _drop(self, zygote: Zygote) -> None:
+        """It is not wanted any more, whatever may become of it."""
+        if zygote is self._candidate:
+            self._candidate = None
+        if zygote is self._current:
+            self._current = None
+        zygote.retired = True
+        self._kill(zygote)
+
+    def _kill(self, zygote: Zygote) -> None:
+        if zygote.pid not in self._exits:  # else the pid may be anybody's
+            zygote.kill()
+
+    def _probe(self, candidate: Zygote) -> None:
+        try:
+            self.births.probe(candidate)
+        except OSError as error:
+            self._fail_reload(BootFailed(f"no child can be asked for ({error})", ""))
+
+    def _see_to_candidate(self, candidate: Zygote) -> None:
+        if candidate.fertile:
+            self._promote(candidate)
+        elif candidate.ready and candidate.failure is not None:
+            self._fail_reload(candidate.failure)
+
+    def _promote(self, candidate: Zygote) -> None:
+        old, before = self._current, self.handlers
+        self._candidate, self._current, self._start_at = None, candidate, None
+        self._failure = None
+        self._barren.succeed()
+        if old is not None:
+            self._replace(old)
+        outdated = [child for child in self._slots if child.worn != WORN]
+        self.births.begin_anew(candidate)
+        assert candidate.said is not None
+        self._follow(candidate, candidate.said)
+        self._hold(False)
+        self._on_reloaded(outdated, self.handlers)
+        self._reloads.succeed(candidate.number, clock.monotonic() - candidate.started_at, before, self.handlers)
+
+    def _replace(self, old: Zygote) -> None:
+        """It ends with its last child; one that is not ready yet, at once."""
+        old.retired = True
+        if not old.ready:
+            self._kill(old)
+        self._forget_unforked(old)
+
+    def _fail_reload(self, failure: BootFailed) -> None:
+        """The candidate is of no use."""
+        if self._candidate is not None:
+            self._drop(self._candidate)
+        if self._watching is not None:
+            self._watching.add(failure.files)
+        self._hold(False)
+        self._reloads.fail(failure.message, failure.traceback)
+        if not self._proven:
+            self._failure = self._failure or failure
+        elif self._current is None and self._start_at is None:
+            self._start_at = clock.monotonic()
+
+    # its files
+
+    def look_at_files(self) -> None:
+        """With `--watch`, before a job starts: if a file of the handlers is another by now it waits for a reload."""
+        if self._watching is not None and not self._closing and self._watching.is_changed():
+            self.reload(WATCH)
+            self._hold(self.reloading)
+
+    def _hold(self, on: bool) -> None:
+        self._slots.on_hold = on
 
     # its end
 
@@ -165,10 +314,13 @@ class Forks:
         self._inbox.forget(zygote.control)
         zygote.let_go()
         del self._zygotes[zygote.number]
+        is_candidate = zygote is self._candidate
         if zygote is self._current:
             self._current = None
+        if is_candidate:
+            self._candidate = None
         status = self._status_of(zygote)
-        lost = zygote.ready and not zygote.retired
+        lost = zygote.ready and not zygote.retired and not is_candidate
         if lost:
             self._suspicion.on_loss(self.births.of(zygote))
         children = self.births.lose(zygote, _ZYGOTE_LOST)
@@ -179,9 +331,11 @@ class Forks:
         for child in children:
             self.births.bury(child, None, "lost" if lost and self._suspicion.convicted else _ZYGOTE_LOST)
         wait_s = self._suspicion.wait_s
-        if not zygote.retired:
+        if is_candidate:
+            self._fail_reload(self._why_no_use(zygote, status))
+        elif not zygote.retired:
             wait_s = max(wait_s, self._count(zygote, self._why_no_use(zygote, status)))
-        if self._current is None and self._start_at is None:
+        if self._current is None and self._start_at is None and self._proven:
             self._start_at = clock.monotonic() + wait_s
         zygote.stacks.close()
 
@@ -244,18 +398,23 @@ class Forks:
 
     def _retire(self, zygote: Zygote, reason: str) -> None:
         """It does not answer. Its children may go on; the next ones come from another."""
+        if zygote is self._candidate:
+            self._fail_reload(BootFailed(f"no child was ready: {reason}", ""))
         if zygote is not self._current:
             return
         self._events.emit("zygote.retired", zygote=zygote.number, reason=reason)
         zygote.retired = True
         self._current = None
         self._start_at = clock.monotonic() + self._count(zygote, BootFailed(f"no child was ready: {reason}", ""))
+        self._forget_unforked(zygote)
+
+    def _forget_unforked(self, zygote: Zygote) -> None:
         for child in self.births.of(zygote):
             if child.pidfd is None:
                 if not child.sent:
                     self.births.forget(child)  # if it lives, now or later, it finds its sockets closed and exits
                 else:
-                    zygote.kill()  # we could neither see nor bring about this child's end, but by its zygote's
+                    self._kill(zygote)  # we could neither see nor bring about this child's end, but by its zygote's
 
     def _finish(self, zygote: Zygote) -> None:
         """It is retired, and its last child has ended."""
@@ -283,6 +442,8 @@ class Forks:
         deadlines += [zygote.deadline_at for zygote in self._zygotes.values() if zygote.deadline_at is not None]
         if self.ready:
             deadlines.append(self.births.fill_at())
+        if self._watching is not None and not self._closing:
+            deadlines.append(self._watching.look_at)
         return min(self.births.deadline_at(), *deadlines)
 
     def keep_time(self, now_at: float) -> None:
@@ -292,6 +453,10 @@ class Forks:
             if zygote.deadline_at is not None and now_at >= zygote.deadline_at:
                 self._on_overdue(zygote, now_at)
         self.births.keep_time(now_at)
+        if self._candidate is not None:
+            self._see_to_candidate(self._candidate)
+        if self._watching is not None and now_at >= self._watching.look_at:
+            self.look_at_files()
         for zygote in self._zygotes.values():
             if zygote.retired and not zygote.finished and not self.births.of(zygote):
                 self._finish(zygote)
@@ -315,6 +480,8 @@ class Forks:
         """Who ends from now on has no successor."""
         self._closing = True
         self.births.fork_no_more()
+        if self._candidate is not None:
+            self._fail_reload(BootFailed("given up, as this supervisor drains", ""))
 
     def close(self) -> None:
         """End all zygotes, and with them all children, and wait for that."""

@@ -36,7 +36,7 @@ class Held:
         memory_limit_bytes: int = 0,
     ) -> None:
         self.lease = lease
-        self.settings = settings  # its handler's, as they were at the grant
+        self.settings = settings  # its handler's, as they were when it could begin last
         self.limit_s = limit_s  # how long its run may take; 0: as long as it likes
         self.memory_limit_bytes = memory_limit_bytes  # of its processes together; 0: as much as they like
         self.base_bytes = 0  # what its child kept of earlier jobs when it began, as far as it has a limit
@@ -53,6 +53,11 @@ class Held:
         self.progress: Progress | None = None  # the last one, until it goes with an exchange
         self.reports = 0  # how often the child has told of it
         self.end = NO_END  # what is known of how it ended, if not well
+
+    def change(self, settings: HandlerSettings, limit_s: float, memory_limit_bytes: int) -> None:
+        """Its handler is another one, and it has not begun."""
+        self.settings, self.limit_s, self.memory_limit_bytes = settings, limit_s, memory_limit_bytes
+        self.first_look_s = first_look_s(memory_limit_bytes)
 
 
 class Ledger:

@@ -92,8 +92,10 @@ class Master:
         self._watcher = Watcher()
         self._forks = Forks(
             config, self._slots, self._inbox, events, self._workdir, budget, for_handlers,
-            self._dispatcher.on_gone, self._on_line,
+            self._dispatcher.on_gone, self._on_line, self._dispatcher.on_reloaded,
         )  # fmt: skip
+        if config.watch:
+            self._dispatcher.before_start = self._forks.look_at_files
         self._conversation = Conversation(
             self._session, self._ledger, self._slots, self._forks, self._dispatcher,
             Requests(self._slots, self._watcher), events,
@@ -273,6 +275,8 @@ class Master:
                     self._hurry(ladder, received)
             case signal.SIGQUIT:
                 self._hurry(self._begin_drain(received), received)
+            case signal.SIGHUP:
+                self._forks.reload(f"SIGHUP from pid {received.sender_pid}")
             case signal.SIGUSR1:
                 self._watcher.ask(self._slots, self._say_stacks)
 

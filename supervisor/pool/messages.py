@@ -54,7 +54,8 @@ class Boot:
     readable: list[str] = field(default_factory=list)  # beside the default list, under strict
     hidden: list[str] = field(default_factory=list)  # not to be readable under strict, wherever they lie
     child_user: list[int] = field(default_factory=list)  # uid and gid; empty: as the level has it
-    watch: bool = False  # whether Ready is to name the files of the handlers
+    watch: bool = False  # whether the files of the handlers are to be named
+    directory: str = ""  # to go to before anything is imported; empty: stay
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +87,13 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class BootFailed:
-    """The handlers cannot be imported; the zygote exits."""
+    """The handlers cannot be imported; the zygote exits. `files`: as in Ready, as far as it came, and that in which it
+    went wrong.
+    """
 
     message: str
     traceback: str
+    files: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

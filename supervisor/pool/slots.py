@@ -1,6 +1,6 @@
 """Which children there are, how many are needed, and which of them gets a job. Runs in master. No I/O of its own."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from supervisor import clock
 from supervisor.engine.jobs import LeaseRecord
@@ -38,6 +38,7 @@ class Slots:
         self.answered = 0  # jobs, so far
         self.only_idle = False  # what is there to lease may not be sent ahead
         self.short_until_at = 0.0  # what is there to start does not fit into the memory budget
+        self.on_hold = False  # nothing is to start
         self._cautious_until_at = 0.0
         self._cautious = 0  # so many jobs must have ended before more than one runs at once
 
@@ -56,9 +57,10 @@ class Slots:
     def remove(self, child: Child) -> None:
         del self._children[child.number]
 
-    def free_number(self) -> int:
+    def free_number(self, taken: Container[int] = ()) -> int:
+        """The lowest that no child has. `taken`: those of children that are in no slot."""
         number = 1
-        while number in self._children:
+        while number in self._children or number in taken:
             number += 1
         return number
 
@@ -104,14 +106,16 @@ class Slots:
     def idle(self) -> list[Child]:
         """Those that may start a job at this instant."""
         room = self.at_once - self.busy
-        if room <= 0 or self.short:
+        if room <= 0 or self.short or self.on_hold:
             return []
-        return [child for child in self._children.values() if child.state is ChildState.IDLE][:room]
+        return [child for child in self._children.values() if child.state is ChildState.IDLE and not child.worn][:room]
 
     def missing(self) -> int:
         """How many children to fork now."""
         lasting = idle = spawning = 0
         for child in self._children.values():
+            if child.worn is not None:
+                continue  # it leaves, now or when its job is done
             if child.state is ChildState.SPAWNING:
                 spawning += 1
             elif child.state is ChildState.IDLE:
@@ -139,7 +143,14 @@ class Slots:
         """How many jobs to lease now, and how many of them would start at once."""
         idle = len(self.idle())
         recent_s = self._pace.recent_s
-        if recent_s is None or recent_s > self._ahead_s or self.cautious or self.only_idle or self.short:
+        if (
+            recent_s is None
+            or recent_s > self._ahead_s
+            or self.cautious
+            or self.only_idle
+            or self.short
+            or self.on_hold
+        ):
             return idle, idle
         ahead = 0
         free = idle
@@ -156,6 +167,8 @@ class Slots:
 
     def choose(self, held: Held) -> Child | None:
         """The child that may have a job now: an idle one, else the busy one that is free soonest; None: nobody."""
+        if self.on_hold:
+            return None
         busy = 0
         idle: Child | None = None
         soonest: Child | None = None
@@ -164,7 +177,7 @@ class Slots:
                 busy += 1
                 if self._may_queue(child) and (soonest is None or child.sent_s < soonest.sent_s):
                     soonest = child
-            elif child.state is ChildState.IDLE and idle is None:
+            elif child.state is ChildState.IDLE and idle is None and child.worn is None:
                 idle = child
         if idle is not None and busy < self.at_once:
             return idle

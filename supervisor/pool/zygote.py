@@ -20,7 +20,7 @@ from typing import Final, NoReturn
 from setproctitle import setproctitle
 
 from supervisor import clock
-from supervisor.pool import child, handlers, kernel, leftovers, messages, preloaded, sandbox
+from supervisor.pool import child, handlers, kernel, leftovers, messages, preloaded, sandbox, sources
 from supervisor.pool.messages import Boot, BootFailed, Ready, Reaped, Spawn, Spawned, SpawnFailed
 
 #: How long the leftovers of a job may take to end before they are left to the next look.
@@ -68,23 +68,37 @@ def main() -> NoReturn:
 def _load(control: socket.socket, boot: Boot) -> dict[str, handlers.Handler]:
     """Import the handlers; if that fails in any way, say so and exit."""
     before = preloaded.open_descriptors().keys()
+    sources.distrust_young_bytecode()
     try:
+        _go_to(boot.directory)
         loaded = handlers.load(boot.handlers)
     except BaseException as error:  # noqa: BLE001  foreign code: whatever it raises is reported, then this process ends
-        _say(control, _describe(error))
+        _say(control, _describe(error, [*sources.loaded(), *sources.named_by(error)] if boot.watch else []))
         os._exit(1)
     settings = {name: asdict(loaded_handler.settings) for name, loaded_handler in loaded.items()}
     # What a before_fork hook is there for is its business: it may let go of all that is open.
     opened = [] if handlers.hooks.before_fork else preloaded.opened(before)
     threads, descriptors = [*map(_sayable, preloaded.running())], [*map(_sayable, opened)]
-    _say(control, Ready(settings, threads, descriptors, bool(handlers.hooks.before_fork)))
+    files = [*map(_sayable, sources.loaded())] if boot.watch else []
+    _say(control, Ready(settings, threads, descriptors, bool(handlers.hooks.before_fork), files=files))
     return loaded
 
 
-def _describe(error: BaseException) -> BootFailed:
+def _go_to(directory: str) -> None:
+    try:
+        if directory:
+            os.chdir(directory)
+    except OSError as error:
+        raise handlers.HandlersError(
+            f"the working directory {directory!r} cannot be entered ({error.strerror}); look where it is gone"
+        ) from error
+
+
+def _describe(error: BaseException, files: list[str]) -> BootFailed:
+    files = [*map(_sayable, files)]
     if isinstance(error, handlers.HandlersError):
-        return BootFailed(str(error), "")
-    return BootFailed(*_told("the handlers cannot be imported", error))
+        return BootFailed(str(error), "", files)
+    return BootFailed(*_told("the handlers cannot be imported", error), files)
 
 
 def _told(what: str, error: BaseException) -> tuple[str, str]:

@@ -20,12 +20,13 @@ from supervisor.pool import kernel, memory, messages
 from supervisor.pool.messages import Boot, BootFailed, Control, HandlerSettings, Ready, Reaped, Spawn, Spawned
 from supervisor.pool.stacks import Stacks
 
-#: Our own modules come from where the master's came from, whatever lies in the working directory.
+#: Our own modules come from where the master's came from, whatever lies in the working directory, and wherever links on
+#: the way lead by now: master and zygote must be of one version.
 _START: Final = (
     "import sys; sys.path.insert(0, sys.argv[3]); import supervisor; del sys.path[0];"
     " from supervisor.pool.zygote import main; main()"
 )
-_ROOT: Final = str(Path(__file__).parents[2])
+_ROOT: Final = str(Path(__file__).resolve().parents[2])
 _NONSENSE: Final = (
     "the process that imports the handlers, or forks the children, wrote nonsense to the supervisor's socket; look for"
     " code that writes to descriptors that it has not opened"
@@ -37,8 +38,10 @@ _MOST_NAMES: Final = 20
 _LARGEST_STATUS: Final = 0xFFFF  # of wait(2)
 
 
-def boot_of(config: Config, workdir: Path, open_files: int) -> Boot:
-    """What a zygote is told first. `open_files`: the soft limit that its children have."""
+def boot_of(config: Config, workdir: Path, open_files: int, directory: str = "") -> Boot:
+    """What a zygote is told first. `open_files`: the soft limit that its children have. `directory`: where its handlers
+    lie; empty: here.
+    """
     return Boot(
         handlers=config.handlers,
         workdir=str(workdir),
@@ -52,6 +55,7 @@ def boot_of(config: Config, workdir: Path, open_files: int) -> Boot:
         hidden=[],
         child_user=list(config.child_user or ()),
         watch=config.watch,
+        directory=directory,
     )
 
 
@@ -65,6 +69,9 @@ class Zygote:
         """
         self.number = number
         self.workdir = boot.workdir
+        self.directory = boot.directory
+        self.said: Ready | None = None  # of its handlers
+        self.handlers: dict[str, HandlerSettings] = {}
         self.ready = False
         self.runs_hooks = False  # before each fork
         self.inherited = memory.NOTHING  # what its children have from it
@@ -74,6 +81,7 @@ class Zygote:
         self.finished = False  # it has been told so
         self.failure: BootFailed | None = None  # what it has said, or we, of why it is of no use
         self.started_at = clock.monotonic()
+        self.started_unix = clock.unix()
         self.heard_at = self.started_at  # when it last said something
         self.deadline_at: float | None = deadline_at  # then it is killed
         self.strangers = kernel.children_of_self()  # adopted before it came: not its children's leftovers
@@ -196,6 +204,8 @@ def _checked(report: Control) -> Control:
             _check_fields(HandlerSettings(**settings))
         if not all(isinstance(said, str) for said in (*report.threads, *report.descriptors)):
             raise TypeError(f"not words: {report.threads!r:.100}, {report.descriptors!r:.100}")
+    if isinstance(report, Ready | BootFailed) and not all(isinstance(file, str) for file in report.files):
+        raise TypeError(f"not the names of files: {report.files!r:.100}")
     return report
 
 

@@ -2,6 +2,8 @@
 forks.
 """
 
+import psutil
+
 HEAD = """
 import ctypes, os, random, secrets, signal, socket, subprocess, sys, threading, time
 from pathlib import Path
@@ -31,16 +33,48 @@ def hold(job):
 
 """
 
+#: A handler that tells which code it is.
+VERSION = "@handler\ndef version(job): return {}\n"
+
 
 def start_app(stage, source, **flags):
     """Start a supervisor for these handlers; `noop` and `hold` are there anyway."""
+    write_app(stage, source)
+    return stage.start(handlers="app", **flags)
+
+
+def write_app(stage, source, file="__init__.py"):
+    """Write one of its files anew, as an editor does that minds half-written ones."""
     folder = stage.directory / "app"
     folder.mkdir(exist_ok=True)
-    (folder / "__init__.py").write_text(HEAD.format(here=str(stage.directory)) + source)
-    return stage.start(handlers="app", **flags)
+    written = folder / f"{file}.new"
+    written.write_text(HEAD.format(here=str(stage.directory)) + source)
+    written.rename(folder / file)
 
 
 def flag(stage, name, on=True):
     """What `is_set(name)` answers in the handlers."""
     path = stage.directory / name
     path.touch() if on else path.unlink()
+
+
+def put(stage, klass, count=1, **options):
+    return stage.queue.put_many([{"klass": klass, **options} for _ in range(count)])
+
+
+def run(stage, klass, count=1, **options):
+    """What these jobs answer."""
+    jids = put(stage, klass, count, **options)
+    stage.wait_until_ended(jids)
+    assert set(stage.states(jids)) == {"complete"}
+    return [stage.client.job(jid).result for jid in jids]
+
+
+def zygotes(pool):
+    """The pids of those that live."""
+    found = psutil.Process(pool.pid).children()
+    return [each.pid for each in found if each.cmdline() and each.cmdline()[0].startswith("leasehold: zygote")]
+
+
+def wait_for_zygotes(stage, pool, count):
+    stage.wait_until_counted(lambda: len(zygotes(pool)) == count)

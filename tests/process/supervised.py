@@ -119,7 +119,7 @@ class Pool:
     """One `python -m supervisor run`."""
 
     def __init__(self, stage: "Stage", number: int, arguments: list[str], environment: dict[str, str],
-                 prefix: Iterable[str]) -> None:  # fmt: skip
+                 prefix: Iterable[str], directory: Path) -> None:  # fmt: skip
         self.stage = stage
         self.number = number
         self.is_here = "--pid" not in (prefix := list(prefix))
@@ -130,7 +130,7 @@ class Pool:
         self.doors = 0  # at how many it waits when it is idle
         self.process = subprocess.Popen(
             [*prefix, sys.executable, "-m", "supervisor", "run", *arguments],
-            cwd=stage.directory, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
         self.pid = self.process.pid
@@ -281,9 +281,13 @@ class Stage:
         environment: dict[str, str] | None = None,
         prefix: Iterable[str] = (),
         redis_url: str | None = None,
+        directory: Path | None = None,
         **flags: Any,
     ) -> Pool:
-        """Start a supervisor: `jobs_per_child=0` is `--jobs-per-child 0`, a list is the flag several times."""
+        """Start a supervisor: `jobs_per_child=0` is `--jobs-per-child 0`, a list is the flag several times.
+
+        `directory`: where it is started, by this name, as a shell does.
+        """
         given: dict[str, Any] = {
             "redis_url": redis_url or self.server.url, "namespace": self.namespace, "handlers": "menu", "processes": 1,
             "log": "json", "log_level": "debug", **flags,
@@ -296,9 +300,9 @@ class Stage:
         full = {
             **clean, "PYTHONPATH": f"{ROOT}:{HERE}", "TMPDIR": str(self.directory / "tmp"),
             "MENU_LEDGER": str(self.ledger.path), "MENU_GATES": str(self.directory / "gates"), "MENU_MARK": self.mark,
-            **(environment or {}),
+            "PWD": str(directory or self.directory), **(environment or {}),
         }  # fmt: skip
-        pool = Pool(self, len(self.pools) + 1, arguments, full, prefix)
+        pool = Pool(self, len(self.pools) + 1, arguments, full, prefix, directory or self.directory)
         queues = given.get("queue", "default")
         named = [queue for queue in ([queues] if isinstance(queues, str) else queues) if not set(queue) & set("!*?[")]
         pool.doors = min(len(named), MOST_DOORS)

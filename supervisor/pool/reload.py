@@ -1,0 +1,67 @@
+"""Reloads: who has asked for one, what has come of it, and who is told. Runs in master.
+
+Owns the words and the account. Which zygote forks is decided by `Forks`.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from supervisor import clock
+from supervisor.ops.events import Events
+
+#: Who asks where `--watch` does.
+WATCH: Final = "watch"
+#: Why a child of the code before gets no more jobs.
+WORN: Final = "the code was reloaded"
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """What has come of a reload: the number of the zygote that forks now; or None, why not, and where it was seen."""
+
+    zygote: int | None
+    message: str = ""
+    traceback: str = ""
+
+
+class Reloads:
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self._waiting: list[Callable[[Reloaded], None]] = []
+        self._by = ""
+        self.last: dict[str, Any] | None = None  # what has come of the last one, for the status
+
+    def ask(self, by: str, on_done: Callable[[Reloaded], None] | None) -> None:
+        """`by`, who wants one, is told by `on_done`; with what comes of a later one, if that is asked for meanwhile."""
+        self._events.emit("reload.requested", by=by)
+        self._by = by
+        if on_done is not None:
+            self._waiting.append(on_done)
+
+    @property
+    def watched(self) -> bool:
+        """Whether it was we who asked for the last one."""
+        return self._by == WATCH
+
+    def succeed(self, zygote: int, boot_s: float, before: Iterable[str], after: Iterable[str]) -> None:
+        """`before`, `after`: the names of the handlers."""
+        added, removed = sorted(set(after) - set(before)), sorted(set(before) - set(after))
+        self._events.emit(
+            "reload.completed", zygote=zygote, boot_ms=round(boot_s * 1000), added=added or None,
+            removed=removed or None,
+        )  # fmt: skip
+        self._answer("completed", Reloaded(zygote))
+
+    def fail(self, message: str, traceback: str = "") -> None:
+        self._events.emit("reload.failed", message=message, traceback=traceback or None)
+        self._answer("failed", Reloaded(None, message, traceback))
+
+    def _answer(self, outcome: str, what: Reloaded) -> None:
+        self.last = {
+            "at_unix": clock.unix(), "by": self._by, "outcome": outcome, "message": what.message,
+            "traceback": what.traceback,
+        }  # fmt: skip
+        waiting, self._waiting = self._waiting, []
+        for on_done in waiting:
+            on_done(what)

@@ -1,0 +1,81 @@
+"""`--watch`: whether the files that the handlers were loaded from are others by now. Runs in master, for development.
+
+Owns what they looked like when a zygote was last told to load them. Reads no file: it looks at their sizes and times.
+A module that comes into one of their directories counts as well.
+"""
+
+import os
+from collections.abc import Iterable
+from typing import Final
+
+from supervisor import clock
+
+#: Between two looks while no job is to start.
+_EVERY_S: Final = 0.25
+#: The clock by which files get their times stands still so long.
+_TICK_S: Final = 0.02
+
+#: What changes with a file: the time of its last change in ns, its size in bytes, and which file it is.
+Look = tuple[int, int, int]
+
+
+class Watching:
+    def __init__(self) -> None:
+        self.look_at = 0.0  # when the next look is due
+        self._files: set[str] = set()
+        self._noted: dict[str, Look | None] = {}
+
+    def follow(self, files: Iterable[str], since_unix: float) -> None:
+        """From now on look at these, and at the modules beside them. They were loaded after `since_unix`."""
+        self._files = set(files)
+        before, self._noted = self._noted, self._looks()
+        for file, look in self._noted.items():
+            changed = file in before and before[file] != look
+            if changed or _changed_after(file, since_unix - _TICK_S):
+                self._noted[file] = None  # maybe after it was loaded
+
+    def add(self, files: Iterable[str]) -> None:
+        """Look at these, too: something is wrong with them."""
+        new = set(files) - self._files
+        self._files |= new
+        for file, look in self._looks().items():
+            self._noted.setdefault(file, look)
+
+    def note(self) -> None:
+        """They are about to be loaded as they are now."""
+        self._noted = self._looks()
+
+    def is_changed(self) -> bool:
+        """Whether any of them is not as it was noted last."""
+        self.look_at = clock.monotonic() + _EVERY_S
+        return self._looks() != self._noted
+
+    def _looks(self) -> dict[str, Look | None]:
+        directories = {os.path.dirname(file) for file in self._files}
+        modules = {module for directory in directories for module in _modules_in(directory)}
+        return {file: _look(file) for file in self._files | modules}
+
+
+def _modules_in(directory: str) -> list[str]:
+    try:
+        with os.scandir(directory) as entries:
+            return [entry.path for entry in entries if entry.name.endswith(".py") and not entry.name.startswith(".")]
+    except OSError:  # it is gone, or closed to us: its files are missed one by one
+        return []
+
+
+def _look(file: str) -> Look | None:
+    try:
+        found = os.stat(file)
+    except OSError:  # ENOENT and others: not there for us
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _changed_after(file: str, unix: float) -> bool:
+    """By the time that nobody can set; a clock that was set back says nothing."""
+    try:
+        changed_unix = os.stat(file).st_ctime
+    except OSError:
+        return False
+    return unix <= changed_unix <= clock.unix()

@@ -1,0 +1,388 @@
+"""A reload: other code takes over without a pause, once it has shown that it can; code that cannot changes nothing.
+
+TEST_FULL=1: 50 reloads under load.
+"""
+
+import os
+import signal
+import time
+from functools import partial
+
+import psutil
+import pytest
+from apps import VERSION, flag, put, run, start_app, wait_for_zygotes, write_app, zygotes
+from supervised import await_ends
+from watched import FULL
+
+#: Waits until the test opens the gate of this name.
+WAIT = 'os.close(os.open(HERE / "gates" / "{}", os.O_RDONLY))\n'
+WAIT_IF = 'if is_set("{0}"): os.close(os.open(HERE / "gates" / "{0}", os.O_RDONLY))\n'
+NO_HOOK = "def bite(): raise LookupError('no such hook')"
+BROKEN = {
+    "raises": ("raise LookupError('no such thing')", "no such thing"),
+    "does not parse": ("def (:", "invalid syntax"),
+    "exits": ("os._exit(5)", "exit-5"),
+    "segfaults": ("ctypes.string_at(0)", "SIGSEGV"),
+    "hangs": ("time.sleep(1000)", "was not imported within 2 s"),
+    "has a hook before the fork that raises": (f"@before_fork\n{NO_HOOK}", "no such hook"),
+    "has a hook after the fork that raises": (f"@after_fork\n{NO_HOOK}", "no such hook"),
+    "has a hook after the fork that hangs": ("@after_fork\ndef bite(): time.sleep(1000)", "not ready within 2 s"),
+    "kills its zygote": ("@after_fork\ndef bite(): os.kill(os.getppid(), signal.SIGKILL); time.sleep(9)", "SIGKILL"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def app(stage):
+    """Writes the handlers, and starts a supervisor for them."""
+    return partial(start_app, stage)
+
+
+def assert_ends_well(stage, pool):
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_after_a_reload_jobs_run_the_code_that_lies_there_now(stage, app):
+    pool = app(VERSION.format(1), processes=2).wait_ready()
+    write_app(stage, VERSION.format(2))
+    assert run(stage, "version", 4) == [1] * 4
+    old = pool.zygote_pid
+    pool.send(signal.SIGHUP)
+    done = pool.wait_for("reload.completed", zygote=2)
+    assert run(stage, "version", 4) == [2] * 4
+    assert await_ends([old], 5.0) == []
+    (new,) = zygotes(pool)
+    assert psutil.Process(new).cmdline()[0] == "leasehold: zygote 2 app"
+    assert "added" not in done
+    assert_ends_well(stage, pool)
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_code_that_cannot_run_changes_nothing_and_the_log_says_why(stage, app, how):
+    source, why = BROKEN[how]
+    pool = app(VERSION.format(1), boot_timeout="2s" if "hangs" in how else "60s").wait_ready()
+    write_app(stage, f"{VERSION.format(2)}{source}\n")
+    pool.send(signal.SIGHUP)
+    assert run(stage, "version", 3) == [1] * 3
+    failed = pool.wait_for("reload.failed")
+    assert why in failed["message"] + failed.get("traceback", "")
+    if how in ("raises", "does not parse", "segfaults", "hangs"):
+        assert "app/__init__.py" in failed["traceback"]
+    assert run(stage, "version", 3) == [1] * 3
+    wait_for_zygotes(stage, pool, 1)
+    assert not pool.find("zygote.lost") + pool.find("zygote.failed")
+    write_app(stage, VERSION.format(3))
+    pool.send(signal.SIGHUP)
+    pool.wait_for("reload.completed")
+    assert run(stage, "version", 3) == [3] * 3
+    assert_ends_well(stage, pool)
+
+
+def test_running_jobs_end_on_the_code_before_while_new_ones_run_beside_them(stage, app):
+    slow = WAIT.format("slow")
+    held = f"@handler\ndef slow(job):\n    {slow}    return {{}}\n"
+    pool = app(VERSION.format(1) + held.format(1), processes=2).wait_ready()
+    stage.gate("slow")
+    (jid,) = put(stage, "slow")
+    pool.wait_for("job.started", jid=jid)
+    write_app(stage, VERSION.format(2) + held.format(2))
+    pool.send(signal.SIGHUP)
+    pool.wait_for("reload.completed")
+    assert run(stage, "version", 5) == [2] * 5
+    assert len(zygotes(pool)) == 2
+    stage.open_gate("slow")
+    stage.wait_until_ended([jid])
+    assert stage.client.job(jid).result == 1
+    wait_for_zygotes(stage, pool, 1)
+    assert_ends_well(stage, pool)
+
+
+def test_within_the_reload_timeout_jobs_end_then_they_are_interrupted_and_run_on_the_new_code(stage, app):
+    deaf = "\n    while True:\n        try: time.sleep(1000)\n        except BaseException: count('deaf')\n"
+    stuck = "@handler\ndef polite(job): time.sleep(1000)\n@handler\ndef rude(job):" + deaf
+    pool = app(stuck, processes=2, reload_timeout="300ms", term_grace="300ms").wait_ready()
+    polite, rude = put(stage, "polite") + put(stage, "rude")
+    for jid in (polite, rude):
+        pool.wait_for("job.started", jid=jid)
+    write_app(stage, "@handler\ndef polite(job): return job.interruptions\nrude = handler(name='rude')(polite)\n")
+    pool.send(signal.SIGHUP)
+    stage.wait_until_ended([polite, rude])
+    assert [stage.client.job(jid).result for jid in (polite, rude)] == [1, 1]
+    assert [event["reason"] for event in pool.find("job.released")] == ["reload", "reload"]
+    assert (stage.directory / "deaf").exists()
+    assert not pool.find("job.died")
+    assert_ends_well(stage, pool)
+
+
+def test_handlers_come_and_go_with_the_code(stage, app):
+    pool = app("@handler\ndef old(job): return 1\n", processes=1).wait_ready()
+    assert run(stage, "old") == [1]
+    (early,) = put(stage, "new")
+    pool.wait_for("job.unknown", jid=early)
+    write_app(stage, "@handler\ndef new(job): return 2\n")
+    pool.send(signal.SIGHUP)
+    done = pool.wait_for("reload.completed")
+    assert (done["added"], done["removed"]) == (["new"], ["old"])
+    assert run(stage, "new") == [2]
+    (late,) = put(stage, "old")
+    pool.wait_for("job.unknown", jid=late)
+    assert pool.drain() == 0
+    stage.client.cancel(early, late)
+    stage.assert_nothing_left()
+
+
+def test_what_was_sent_ahead_runs_on_the_new_code_by_its_settings(stage, app):
+    source = "@handler{}\ndef quick(job):\n    if job.data: {}    return {}\n"
+    wait = WAIT.format("held")
+    pool = app(source.format("", wait, 1), jobs_per_child=0, dispatch_ahead="10s").wait_ready()
+    stage.gate("held")
+    assert run(stage, "quick", 50) == [1] * 50
+    first, *behind = stage.queue.put_many([{"klass": "quick", "data": index == 0} for index in range(6)])
+    pool.wait_for("job.started", jid=first)
+    stage.wait_until_counted(lambda: set(stage.states(behind)) == {"running"})
+    write_app(stage, source.format("(on_error='fail')", wait, "1 / 0"))
+    pool.send(signal.SIGHUP)
+    pool.wait_for("reload.completed")
+    stage.open_gate("held")
+    stage.wait_until_ended([first, *behind])
+    assert stage.client.job(first).result == 1
+    assert set(stage.states(behind)) == {"failed"}
+    assert_ends_well(stage, pool)
+
+
+# whenever it comes
+
+
+def test_a_reload_that_is_asked_for_during_another_brings_the_newest_code(stage, app):
+    pool = app(VERSION.format(1)).wait_ready()
+    for gate in ("first", "second"):
+        stage.gate(gate)
+    write_app(stage, VERSION.format(2) + WAIT.format("first"))
+    pool.send(signal.SIGHUP)
+    pool.wait_for("zygote.spawned", zygote=2)
+    write_app(stage, VERSION.format(3) + WAIT.format("second"))
+    pool.send(signal.SIGHUP)
+    pool.wait_for("zygote.spawned", zygote=3)
+    assert run(stage, "version", 3) == [1] * 3
+    stage.open_gate("second")
+    assert pool.wait_for("reload.completed")["zygote"] == 3
+    assert run(stage, "version", 3) == [3] * 3
+    assert len(pool.find("reload.requested")) == 2
+    wait_for_zygotes(stage, pool, 1)
+    assert_ends_well(stage, pool)
+
+
+@pytest.mark.parametrize("to", ["the master", "the group"])
+def test_a_doubled_signal_is_one_reload_more_and_harms_nobody(stage, app, to):
+    pool = app(VERSION.format(1), processes=2).wait_ready()
+    stage.gate("g")
+    (held,) = put(stage, "hold", data="g")
+    pool.wait_for("job.started", jid=held)
+    write_app(stage, VERSION.format(2))
+    for _ in range(2):
+        pool.send(signal.SIGHUP) if to == "the master" else pool.send_group(signal.SIGHUP)
+    pool.wait_for("reload.completed")
+    assert run(stage, "version", 3) == [2] * 3
+    stage.open_gate("g")
+    stage.wait_until_ended([held])
+    assert not pool.find("reload.failed") + pool.find("zygote.lost") + pool.find("job.released")
+    assert_ends_well(stage, pool)
+
+
+def test_a_drain_ends_a_reload_at_once_and_none_begins_after_it(stage, app):
+    pool = app(VERSION.format(1)).wait_ready()
+    for gate in ("import", "job"):
+        stage.gate(gate)
+    (held,) = put(stage, "hold", data="job")
+    pool.wait_for("job.started", jid=held)
+    write_app(stage, WAIT.format("import"))
+    pool.send(signal.SIGHUP)
+    pool.wait_for("zygote.spawned", zygote=2)
+    pool.send(signal.SIGTERM)
+    assert "drains" in pool.wait_for("reload.failed")["message"]
+    wait_for_zygotes(stage, pool, 1)
+    pool.send(signal.SIGHUP)
+    assert "drains" in pool.wait_for("reload.failed", nth=2)["message"]
+    stage.open_gate("job")
+    assert pool.wait() == 0
+    assert stage.states([held]) == ["complete"]
+    assert len(pool.find("zygote.spawned")) == 2
+    stage.assert_nothing_left()
+
+
+def test_a_reload_while_the_first_handlers_are_imported_begins_that_anew(stage, app):
+    stage.gate("import")
+    pool = app(WAIT.format("import") + "raise LookupError('the old code')")
+    pool.wait_for("zygote.spawned")
+    write_app(stage, VERSION.format(2))
+    pool.send(signal.SIGHUP)
+    pool.wait_for("reload.completed")
+    assert run(stage, "version") == [2]
+    wait_for_zygotes(stage, pool, 1)
+    assert_ends_well(stage, pool)
+
+
+def test_a_reload_while_the_first_handlers_are_imported_to_code_that_cannot_run_is_71(stage, app):
+    stage.gate("import")
+    pool = app(WAIT.format("import"))
+    pool.wait_for("zygote.spawned")
+    write_app(stage, "raise LookupError('no such thing')")
+    pool.send(signal.SIGHUP)
+    assert pool.wait() == 71
+    assert "no such thing" in pool.find("reload.failed")[0]["message"]
+    assert "no such thing" in pool.events[-1]["message"]
+    stage.assert_nothing_left()
+
+
+def test_code_that_children_are_not_ready_with_is_mended_by_a_reload_before_the_supervisor_gives_up(stage, app):
+    pool = app(VERSION.format(1) + "@after_fork\ndef bite(): raise LookupError('no such thing')\n")
+    stage.wait_until(lambda: len(pool.find("master.warned")) >= 3, "three children that do not get ready")
+    write_app(stage, VERSION.format(2))
+    pool.send(signal.SIGHUP)
+    pool.wait_for("reload.completed")
+    assert run(stage, "version", 3) == [2] * 3
+    assert_ends_well(stage, pool)
+
+
+def test_a_reload_while_redis_is_away_is_done_when_it_is_back(own_stage, own_server):
+    stage = own_stage
+    pool = start_app(stage, VERSION.format(1)).wait_ready()
+    own_server.kill()
+    pool.wait_for("redis.lost")
+    write_app(stage, VERSION.format(2))
+    pool.send(signal.SIGHUP)
+    pool.wait_for("reload.completed")
+    own_server.start()
+    pool.wait_for("redis.connected")
+    assert run(stage, "version", 3) == [2] * 3
+    assert_ends_well(stage, pool)
+
+
+def test_when_the_zygote_dies_during_a_reload_the_next_one_takes_over(stage, app):
+    pool = app(VERSION.format(1) + WAIT_IF.format("again")).wait_ready()
+    for gate in ("candidate", "again"):
+        stage.gate(gate)
+    flag(stage, "again")
+    write_app(stage, VERSION.format(2) + WAIT.format("candidate"))
+    old = pool.zygote_pid
+    pool.send(signal.SIGHUP)
+    pool.wait_for("zygote.spawned", zygote=2)
+    os.kill(old, signal.SIGKILL)
+    pool.wait_for("zygote.spawned", zygote=3)  # it waits for the same gate, as it reads the same files
+    stage.open_gate("candidate")
+    pool.wait_for("reload.completed", zygote=2)
+    assert run(stage, "version", 3) == [2] * 3
+    wait_for_zygotes(stage, pool, 1)
+    assert len(pool.find("zygote.lost")) == 1
+    assert not pool.find("zygote.failed")
+    assert_ends_well(stage, pool)
+
+
+def test_a_candidate_that_is_killed_is_a_failed_reload(stage, app):
+    pool = app(VERSION.format(1)).wait_ready()
+    stage.gate("import")
+    write_app(stage, VERSION.format(2) + WAIT.format("import"))
+    pool.send(signal.SIGHUP)
+    os.kill(pool.wait_for("zygote.spawned", zygote=2)["pid"], signal.SIGKILL)
+    assert "SIGKILL" in pool.wait_for("reload.failed")["message"]
+    assert run(stage, "version", 3) == [1] * 3
+    assert_ends_well(stage, pool)
+
+
+# where the code lies
+
+
+def test_a_link_that_leads_to_another_release_is_followed_by_a_reload_and_by_nothing_else(stage):
+    for release in (1, 2):
+        folder = stage.directory / "releases" / str(release) / "app"
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").write_text(
+            f"from supervisor import handler\n@handler\ndef version(job):\n    from app import late\n"
+            f"    return [{release}, late.VERSION]\n"
+        )
+        (folder / "late.py").write_text(f"VERSION = {release}\n")
+    current = stage.directory / "current"
+    current.symlink_to("releases/1")
+    pool = stage.start(handlers="app", directory=current).wait_ready()
+    swapped = stage.directory / "swapped"
+    swapped.symlink_to("releases/2")
+    swapped.rename(current)
+    assert run(stage, "version") == [[1, 1]]
+    os.kill(pool.zygote_pid, signal.SIGKILL)
+    pool.wait_for("zygote.ready", nth=2)
+    assert run(stage, "version") == [[1, 1]]
+    pool.send(signal.SIGHUP)
+    pool.wait_for("reload.completed")
+    assert run(stage, "version") == [[2, 2]]
+    os.kill(pool.zygote_pid, signal.SIGKILL)
+    pool.wait_for("zygote.ready", nth=4)
+    assert run(stage, "version") == [[2, 2]]
+    current.unlink()
+    pool.send(signal.SIGHUP)
+    assert "cannot be entered" in pool.wait_for("reload.failed")["message"]
+    assert run(stage, "version") == [[2, 2]]
+    assert_ends_well(stage, pool)
+
+
+# under load
+
+HALVES = """
+from app.other import VERSION as OTHER
+VERSION = {0}
+if OTHER != VERSION:
+    raise RuntimeError(f"{{VERSION}} beside {{OTHER}}")
+
+
+@handler
+def both(job):
+    time.sleep(job.data)
+    return [VERSION, OTHER]
+
+"""
+#: What is wrong with every third release.
+WRONG = {
+    "does not parse": "def (:\n",
+    "exits": "os._exit(5)\n",
+    "is half deployed": "",
+    "segfaults": "ctypes.string_at(0)\n",
+    "hangs": "time.sleep(1000)\n",
+}
+
+
+def release(stage, number, wrong=None):
+    if wrong != "is half deployed":
+        write_app(stage, f"VERSION = {number}\n", "other.py")
+    write_app(stage, HALVES.format(number) + (WRONG[wrong] if wrong else ""))
+
+
+def test_reloads_under_load_every_third_one_broken_lose_fail_and_mix_nothing(stage, app, measured):
+    """Of each job: which release it ran, and whether it was that which held when it started."""
+    reloads = 50 if FULL else 12
+    release(stage, 1)
+    pool = app(HALVES.format(1), processes=2, boot_timeout="6s").wait_ready()
+    jids, took_s, wrong_ones = [], [], list(WRONG)
+    for step in range(1, reloads + 1):
+        jids += put(stage, "both", 30, data=0.003)
+        wrong = wrong_ones[step // 3 % len(wrong_ones)] if step % 3 == 0 else None
+        release(stage, step + 1, wrong)
+        began_at = pool.send(signal.SIGHUP)
+        if wrong:
+            pool.wait_for("reload.failed", nth=step // 3)
+        else:
+            pool.wait_for("reload.completed", zygote=step + 1)
+            took_s.append(time.monotonic() - began_at)
+    stage.wait_until_ended(jids, 60)
+    assert set(stage.states(jids)) == {"complete"}
+    ran = {job.jid: job.result for job in stage.client.jobs(*jids)}
+    current = 1
+    for event in pool.events:
+        if event["event"] == "reload.completed":
+            current = event["zygote"]
+        elif event["event"] == "job.started":
+            assert ran[event["jid"]] == [current, current]
+    assert (
+        not stage.find("job.released") + stage.find("job.died") + stage.find("job.retried") + stage.find("job.unknown")
+    )
+    wait_for_zygotes(stage, pool, 1)
+    measured(f"{reloads} reloads, {len(jids)} jobs beside them: {sorted(took_s)[len(took_s) // 2]:.2f} s each")
+    assert_ends_well(stage, pool)

@@ -1,0 +1,89 @@
+"""`--watch`: the next job runs what has just been written; what cannot run changes nothing."""
+
+import signal
+from functools import partial
+
+import pytest
+from apps import VERSION, run, start_app, wait_for_zygotes, write_app
+
+LATE = "from app import late\n@handler\ndef version(job): return late.VERSION\n"
+
+
+@pytest.fixture
+def app(stage):
+    """Writes the handlers, and starts a supervisor that watches them."""
+    return partial(start_app, stage, watch="yes")
+
+
+def test_the_next_job_runs_the_edited_file_however_quickly_edits_follow_each_other(stage, app):
+    pool = app(VERSION.format(10)).wait_ready()
+    for version in range(11, 17):
+        write_app(stage, VERSION.format(version))  # as many bytes as before, maybe in the same second
+        assert run(stage, "version") == [version]
+    assert {event["by"] for event in pool.find("reload.requested")} == {"watch"}
+    (stage.directory / "app" / "__init__.py").touch()
+    pool.wait_for("reload.completed", nth=7)  # though no job comes
+    wait_for_zygotes(stage, pool, 1)
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_a_running_job_ends_on_the_code_before(stage, app):
+    pool = app(VERSION.format(1), processes=1).wait_ready()
+    stage.gate("g")
+    jid = stage.queue.put("hold", "g")
+    pool.wait_for("job.started", jid=jid)
+    write_app(stage, VERSION.format(2))
+    pool.wait_for("reload.completed")
+    stage.open_gate("g")
+    assert run(stage, "version") == [2]
+    assert stage.states([jid]) == ["complete"]
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_a_broken_edit_is_told_and_mended_by_the_next_one_wherever_it_was(stage, app):
+    write_app(stage, "VERSION = 1\n", "late.py")
+    pool = app(LATE).wait_ready()
+    assert run(stage, "version") == [1]
+    folder = stage.directory / "app"
+    (folder / "late.py").write_text("VERSION = (2\n")
+    assert run(stage, "version") == [1]
+    failed = pool.wait_for("reload.failed")
+    assert "late.py" in failed["traceback"]
+    assert run(stage, "version") == [1]
+    assert len(pool.find("reload.requested")) == 1
+    write_app(stage, "VERSION = 3\n", "late.py")
+    assert run(stage, "version") == [3]
+    # a package that is new, and wrong in a module that nobody has loaded yet
+    (stage.directory / "other").mkdir()
+    (stage.directory / "other" / "__init__.py").write_text("from other import deep\n")
+    (stage.directory / "other" / "deep.py").write_text("VERSION = 4 +\n")
+    write_app(stage, "from other.deep import VERSION\n", "late.py")
+    assert run(stage, "version") == [3]
+    (stage.directory / "other" / "deep.py").write_text("VERSION = 5\n")
+    assert run(stage, "version") == [5]
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_a_new_module_and_one_that_is_gone_count_as_edits(stage, app):
+    pool = app(VERSION.format(1)).wait_ready()
+    write_app(stage, "@handler\ndef also(job): return 2\n", "new.py")
+    assert run(stage, "new.also") == [2]
+    (stage.directory / "app" / "new.py").unlink()
+    assert pool.wait_for("reload.completed", nth=2)["removed"] == ["new.also", "new.hold", "new.noop"]
+    assert run(stage, "version") == [1]
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_without_it_an_edit_waits_for_a_reload(stage):
+    pool = start_app(stage, VERSION.format(1)).wait_ready()
+    write_app(stage, VERSION.format(2))
+    assert run(stage, "version") == [1]
+    pool.send(signal.SIGHUP)
+    pool.wait_for("reload.completed")
+    assert run(stage, "version") == [2]
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
