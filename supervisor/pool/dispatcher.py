@@ -78,6 +78,8 @@ class Dispatcher:
     def take_on(self, leases: Sequence[LeaseRecord], starting: int, handlers: Mapping[str, HandlerSettings]) -> None:
         """Leases that were granted, of which the engine takes the first `starting` to start at once."""
         self._slots.only_idle = not all(map(may_go_ahead, leases))
+        if self.before_start is not None:
+            self.before_start()
         for index, lease in enumerate(leases):
             settings = handlers.get(lease.klass)
             held = Held(
@@ -89,7 +91,9 @@ class Dispatcher:
                 self._memory_limit_bytes(settings),
             )
             self._ledger.add(held)
-            if settings is None and self._open:
+            if settings is None and self._slots.on_hold:
+                self._ledger.end(held, Released(lease, started=False))  # nobody knows yet
+            elif settings is None and self._open:
                 self._ledger.end(held, Unknown(lease, _UNKNOWN_S))
             else:
                 self._ledger.ready.append(held)

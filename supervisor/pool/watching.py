@@ -26,12 +26,14 @@ class Watching:
         self._noted: dict[str, Look | None] = {}
 
     def follow(self, files: Iterable[str], since_unix: float) -> None:
-        """From now on look at these, and at the modules beside them. They were loaded after `since_unix`."""
+        """From now on look at these, and at the modules beside them. They were loaded after `since_unix`, and after
+        they were noted last.
+        """
         self._files = set(files)
         before, self._noted = self._noted, self._looks()
         for file, look in self._noted.items():
-            changed = file in before and before[file] != look
-            if changed or _changed_after(file, since_unix - _TICK_S):
+            changed = before[file] != look if file in before else _changed_after(file, since_unix - _TICK_S)
+            if changed:
                 self._noted[file] = None  # maybe after it was loaded
 
     def add(self, files: Iterable[str]) -> None:

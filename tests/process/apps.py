@@ -72,8 +72,14 @@ def run(stage, klass, count=1, **options):
 
 def zygotes(pool):
     """The pids of those that live."""
-    found = psutil.Process(pool.pid).children()
-    return [each.pid for each in found if each.cmdline() and each.cmdline()[0].startswith("leasehold: zygote")]
+    return [each.pid for each in psutil.Process(pool.pid).children() if _title(each).startswith("leasehold: zygote")]
+
+
+def _title(process):
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:  # or it waits to be reaped
+        return ""
 
 
 def wait_for_zygotes(stage, pool, count):

@@ -12,7 +12,7 @@ LATE = "from app import late\n@handler\ndef version(job): return late.VERSION\n"
 @pytest.fixture
 def app(stage):
     """Writes the handlers, and starts a supervisor that watches them."""
-    return partial(start_app, stage, watch="yes")
+    return partial(start_app, stage, environment={"LEASEHOLD_WATCH": "yes"})
 
 
 def test_the_next_job_runs_the_edited_file_however_quickly_edits_follow_each_other(stage, app):
