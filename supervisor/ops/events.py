@@ -35,8 +35,14 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "queues.changed": ("info", ("queues", "order", "count")),
     "queues.resolved": ("info", ("added", "removed", "count")),
     "master.warned": ("warning", ("message",)),
-    "master.draining": ("info", ("signal", "sender_pid", "budget_s", "running")),
-    "master.hurried": ("warning", ("signal", "sender_pid")),
+    "signal.received": ("info", ("signal", "sender_pid", "sender_uid", "sender", "effect")),
+    "master.draining": (
+        "info", ("signal", "by", "sender_pid", "sender_uid", "sender", "budget_s", "left_s", "running"),
+    ),
+    "master.hurried": ("warning", ("signal", "by", "sender_pid", "sender_uid", "sender", "left_s", "running")),
+    "master.interrupting": ("info", ("left_s", "running")),
+    "master.killing": ("warning", ("left_s", "running")),
+    "master.leaving": ("info", ("left_s", "running")),
     "master.stopped": (
         "info", ("exit_code", "completed", "retried", "failed", "died", "released", "returned", "uptime_s"),
     ),

@@ -1,9 +1,13 @@
 """The ladder down: patience, interruption, kill, last exchange. Runs in master. Holds deadlines only."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from supervisor.config import LAST_EXCHANGE_S, REAP_S
 from supervisor.pool.states import Phase
+
+#: What an exchange may take where somebody is in a hurry: an outage is not waited for then.
+HURRIED_EXCHANGE_S: Final = 5.0
 
 
 @dataclass(slots=True)
@@ -26,14 +30,19 @@ class Ladder:
         self.interrupt_at = min(self.interrupt_at, now_at)
         self.kill_at = min(self.kill_at, now_at)
         self.hand_back_at = min(self.hand_back_at, now_at + REAP_S)
+        self.leave_by_at = min(self.leave_by_at, now_at + REAP_S + HURRIED_EXCHANGE_S)
 
-    def arrived(self, now_at: float, in_vain: bool) -> None:
-        """Only the last exchange is left: it gets the rest of the time, at least LAST_EXCHANGE_S.
+    def arrived(self, now_at: float) -> None:
+        """Only the last exchange is left: it gets the rest of the time, at least LAST_EXCHANGE_S."""
+        self.leave_by_at = max(self.leave_by_at, now_at + LAST_EXCHANGE_S)
 
-        `in_vain`: it would hand nothing back, and Redis is away: it gets no more than that.
-        """
-        last_at = now_at + LAST_EXCHANGE_S
-        self.leave_by_at = last_at if in_vain else max(self.leave_by_at, last_at)
+    def in_vain(self, now_at: float) -> None:
+        """The last exchange would hand nothing back, and Redis is away: it gets no more than LAST_EXCHANGE_S."""
+        self.leave_by_at = min(self.leave_by_at, now_at + LAST_EXCHANGE_S)
+
+    def left_s(self, now_at: float) -> float:
+        """How long it takes at the most."""
+        return round(max(0.0, self.leave_by_at - now_at), 1)
 
     def next_at(self, phase: Phase) -> float:
         """When the next step is due."""

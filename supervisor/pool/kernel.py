@@ -57,6 +57,8 @@ class Received(NamedTuple):
 
     signo: signal.Signals
     sender_pid: int  # 0: the kernel, or a sender outside our PID namespace
+    sender_uid: int
+    by_kernel: bool
 
 
 def _prctl(option: int, argument: int) -> None:
@@ -104,8 +106,8 @@ class SignalFd:
             return []
         received = []
         for offset in range(0, len(raw), _SIGINFO_BYTES):
-            signo, _errno, _code, pid = struct.unpack_from("=IiiI", raw, offset)
-            received.append(Received(signal.Signals(signo), pid))
+            signo, _errno, code, pid, uid = struct.unpack_from("=IiiII", raw, offset)
+            received.append(Received(signal.Signals(signo), pid, uid, code > 0))
         return received
 
     def close(self) -> None:

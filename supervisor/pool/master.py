@@ -28,6 +28,7 @@ from supervisor.pool.births import ChildEnded, ChildPrinted, ChildSpoke
 from supervisor.pool.budget import Budget
 from supervisor.pool.cells import Cells
 from supervisor.pool.children import Child
+from supervisor.pool.controls import Controls
 from supervisor.pool.conversation import Conversation
 from supervisor.pool.dispatcher import Dispatcher
 from supervisor.pool.drain import Ladder
@@ -37,8 +38,9 @@ from supervisor.pool.ledger import Ledger
 from supervisor.pool.limits import KernelKills, Limits
 from supervisor.pool.pace import Pace
 from supervisor.pool.requests import Requests
+from supervisor.pool.signals import By
 from supervisor.pool.slots import Slots
-from supervisor.pool.stacks import Seen, Watcher, describe
+from supervisor.pool.stacks import Watcher
 from supervisor.pool.states import PHASE_MOVES, Phase, move
 
 #: A repeated TERM or INT within this is the same request: inits and shells double it.
@@ -92,14 +94,13 @@ class Master:
         self._watcher = Watcher()
         self._forks = Forks(
             config, self._slots, self._inbox, events, self._workdir, budget, for_handlers,
-            self._dispatcher.on_gone, self._on_line, self._dispatcher.on_reloaded,
+            self._dispatcher.on_gone, self._on_line,
         )  # fmt: skip
-        if config.watch:
-            self._dispatcher.before_start = self._forks.look_at_files
         self._conversation = Conversation(
             self._session, self._ledger, self._slots, self._forks, self._dispatcher,
             Requests(self._slots, self._watcher), events,
         )  # fmt: skip
+        self._controls = Controls(self, self._slots, self._watcher, events)
 
     # the loop
 
@@ -158,7 +159,10 @@ class Master:
                 self._session.doors.finish_making()
             case SignalCame():
                 for received in self._signals.read():
-                    self._on_signal(received)
+                    if received.signo is signal.SIGCHLD:
+                        self._forks.reap_own_children()
+                    else:
+                        self._controls.on_signal(received)
             case ConnectionMade():
                 self._on_connection_made()
 
@@ -248,15 +252,11 @@ class Master:
             line=line.decode(errors="replace"),
         )  # fmt: skip
 
-    def _say_stacks(self, seen: list[Seen]) -> None:
-        for child, stack in seen:
-            self._events.emit("child.seen", **describe(child), stack=stack or "it has not answered")
-
     def _show(self, now_at: float) -> None:
         self._events.flush()
         state = f"{self._slots.busy}/{self._slots.processes} busy"
         if self._ladder is not None:
-            state += f", {self._phase.value}, {max(0.0, self._ladder.kill_at - now_at):.0f} s left"
+            state += f", {self._phase.value}, {self._ladder.left_s(now_at):.0f} s left"
         self._title = f"leasehold: master {','.join(self._session.serving.patterns)}  {state}"
         if self._title != self._title_shown and now_at >= self._title_at:
             self._title_shown, self._title_at = self._title, now_at + _SHOW_S
@@ -264,44 +264,51 @@ class Master:
 
     # the way down
 
-    def _on_signal(self, received: kernel.Received) -> None:
-        match received.signo:
-            case signal.SIGCHLD:
-                self._forks.reap_own_children()
-            case signal.SIGTERM | signal.SIGINT:
-                ladder = self._ladder
-                self._begin_drain(received)
-                if ladder is not None and clock.monotonic() > ladder.began_at + _SAME_SIGNAL_S:
-                    self._hurry(ladder, received)
-            case signal.SIGQUIT:
-                self._hurry(self._begin_drain(received), received)
-            case signal.SIGHUP:
-                self._forks.reload(f"SIGHUP from pid {received.sender_pid}")
-            case signal.SIGUSR1:
-                self._watcher.ask(self._slots, self._say_stacks)
+    @property
+    def draining(self) -> bool:
+        return self._ladder is not None
+
+    def drain(self, by: By) -> str:
+        left_s = self._begin_drain(by).left_s(clock.monotonic())
+        return f"it drains: {self._slots.busy} jobs run, it ends within {left_s:g} s"
+
+    def drain_again(self, by: By) -> str:
+        assert self._ladder is not None
+        came_at = clock.monotonic() - self._inbox.deaf_s  # at the earliest
+        if came_at <= self._ladder.began_at + _SAME_SIGNAL_S:
+            return "none: within a second it is the same request"
+        return self.hurry(by)
+
+    def hurry(self, by: By) -> str:
+        """Kill what runs, and hand everything back."""
+        ladder = self._begin_drain(by)
+        ladder.hurry(clock.monotonic())
+        left_s = ladder.left_s(clock.monotonic())
+        self._events.emit("master.hurried", **by.fields, left_s=left_s, running=self._slots.busy)
+        return f"it hurries: what runs is killed, it ends within {left_s:g} s"
 
     def _become(self, phase: Phase) -> None:
         self._phase = move(PHASE_MOVES, self._phase, phase)
 
-    def _begin_drain(self, received: kernel.Received | None) -> Ladder:
+    def _begin_drain(self, by: By | None) -> Ladder:
         """Lease no more, hand back what has not started, let the rest finish. Idempotent."""
         if self._ladder is not None:
             return self._ladder
-        config = self._config
-        self._ladder = Ladder.of(clock.monotonic(), config.drain_timeout_s, config.term_grace_s)
+        config, now_at = self._config, clock.monotonic()
+        self._ladder = ladder = Ladder.of(now_at, config.drain_timeout_s, config.term_grace_s)
         self._become(Phase.DRAINING)
         self._events.emit(
-            "master.draining", signal=received and received.signo.name, sender_pid=received and received.sender_pid,
-            budget_s=config.drain_timeout_s + config.term_grace_s, running=self._slots.busy,
+            "master.draining", **(by.fields if by else {}), budget_s=config.drain_timeout_s + config.term_grace_s,
+            left_s=ladder.left_s(now_at), running=self._slots.busy,
         )  # fmt: skip
         self._forks.fork_no_more()
         self._dispatcher.close()
         self._conversation.stop_leasing()
-        return self._ladder
+        return ladder
 
-    def _hurry(self, ladder: Ladder, received: kernel.Received) -> None:
-        ladder.hurry(clock.monotonic())
-        self._events.emit("master.hurried", signal=received.signo.name, sender_pid=received.sender_pid)
+    def _step_down(self, phase: Phase, ladder: Ladder, now_at: float) -> None:
+        self._become(phase)
+        self._events.emit(f"master.{phase.value}", left_s=ladder.left_s(now_at), running=self._slots.busy)
 
     def _climb_down(self, now_at: float) -> None:
         """Take the steps of the ladder that are due."""
@@ -312,10 +319,10 @@ class Master:
         if ladder is None:
             return
         if self._phase is Phase.DRAINING and now_at >= ladder.interrupt_at:
-            self._become(Phase.INTERRUPTING)
+            self._step_down(Phase.INTERRUPTING, ladder, now_at)
             self._dispatcher.interrupt_all("drain")
         if self._phase is Phase.INTERRUPTING and now_at >= ladder.kill_at:
-            self._become(Phase.KILLING)
+            self._step_down(Phase.KILLING, ladder, now_at)
             self._dispatcher.kill_all("drain")
         if self._phase is Phase.KILLING and now_at >= ladder.hand_back_at:
             ladder.hand_back_at = math.inf
@@ -324,9 +331,11 @@ class Master:
 
     def _leave(self, ladder: Ladder, now_at: float) -> None:
         if self._phase is not Phase.LEAVING and self._conversation.settled and not self._slots.busy:
-            self._become(Phase.LEAVING)
-            ladder.arrived(now_at, in_vain=not self._session.connected and not self._session.may_hold_more)
+            self._step_down(Phase.LEAVING, ladder, now_at)
+            ladder.arrived(now_at)
         if self._phase is Phase.LEAVING:
+            if not self._session.connected and not self._session.may_hold_more:
+                ladder.in_vain(now_at)
             if self._conversation.over or not self._served:
                 ladder.leave_by_at = min(ladder.leave_by_at, ladder.kill_at)  # only hooks are waited for
                 if not self._slots.leaving or now_at >= ladder.kill_at:

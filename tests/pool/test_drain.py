@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.pool.drain import LAST_EXCHANGE_S, REAP_S, Ladder
+from supervisor.pool.drain import HURRIED_EXCHANGE_S, LAST_EXCHANGE_S, REAP_S, Ladder
 from supervisor.pool.states import Phase
 
 
@@ -38,19 +38,32 @@ def test_hurry_never_puts_a_step_off(ladder):
     assert (ladder.interrupt_at, ladder.kill_at, ladder.hand_back_at) == (125.0, 126.0, 126.0 + REAP_S)
 
 
+def test_whoever_is_in_a_hurry_does_not_wait_for_an_outage_to_end(ladder):
+    ladder.hurry(110.0)
+    assert ladder.leave_by_at == 110.0 + REAP_S + HURRIED_EXCHANGE_S
+    ladder.hurry(127.0)
+    assert ladder.leave_by_at == 110.0 + REAP_S + HURRIED_EXCHANGE_S
+
+
 def test_the_last_exchange_gets_what_is_left(ladder):
-    ladder.arrived(101.0, in_vain=False)
+    ladder.arrived(101.0)
     assert ladder.next_at(Phase.LEAVING) == 128.0 + REAP_S + LAST_EXCHANGE_S
 
 
 def test_and_at_least_a_second_where_nothing_is_left(ladder):
-    ladder.arrived(129.9, in_vain=False)
+    ladder.arrived(129.9)
     assert ladder.next_at(Phase.LEAVING) == 129.9 + LAST_EXCHANGE_S
 
 
 def test_and_no_more_than_a_second_where_it_would_be_in_vain(ladder):
-    ladder.arrived(101.0, in_vain=True)
+    ladder.arrived(101.0)
+    ladder.in_vain(101.0)
+    ladder.in_vain(101.5)
     assert ladder.next_at(Phase.LEAVING) == 101.0 + LAST_EXCHANGE_S
+
+
+def test_the_time_left_is_that_until_the_very_end(ladder):
+    assert [ladder.left_s(at) for at in (100.0, 125.0, 131.0)] == [30.0, 5.0, 0.0]
 
 
 def test_no_step_is_due_after_the_time_to_leave(ladder):

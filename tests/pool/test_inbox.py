@@ -142,3 +142,16 @@ def test_a_watched_descriptor_that_is_at_its_end_is_told(pair):
         assert now(inbox) == ["end"]
 
     in_fork(run)
+
+
+def test_it_knows_for_how_long_it_had_not_looked(inbox, pair):
+    """What is told may be as old as that, and no older."""
+    ours, theirs = pair
+    inbox.watch(ours, "said")
+    now(inbox)
+    theirs.send(b"x")
+    time.sleep(0.05)  # a turn that takes long
+    assert now(inbox) == ["said"]
+    assert 0.05 <= inbox.deaf_s < 5.0
+    now(inbox)
+    assert inbox.deaf_s < 0.05

@@ -35,11 +35,11 @@ def test_signals_come_as_values_with_the_senders_pid():
         sender = Process(lambda: os.kill(os.getppid(), signal.SIGTERM))
         sender.await_end()
         received = signals.read()
-        assert (signal.SIGTERM, sender.pid) in received
+        assert (signal.SIGTERM, sender.pid, os.getuid(), False) in received
         assert {each.signo for each in received} == {signal.SIGTERM, signal.SIGCHLD}
         os.kill(os.getpid(), signal.SIGUSR1)
         os.kill(os.getpid(), signal.SIGUSR1)
-        assert signals.read() == [(signal.SIGUSR1, os.getpid())]
+        assert signals.read() == [(signal.SIGUSR1, os.getpid(), os.getuid(), False)]
         for signo in kernel.HANDLED_SIGNALS - {signal.SIGCHLD}:
             os.kill(os.getpid(), signo)
         await_readable(signals)
