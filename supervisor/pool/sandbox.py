@@ -15,9 +15,19 @@ from supervisor import clock
 from supervisor.pool import kernel, leftovers
 from supervisor.pool.messages import STACKS_FD
 
-#: A signal to the whole group must not kill a process that the master is draining. Not SIG_IGN: the programs that
-#: handlers start would inherit it and become deaf to their own `terminate()`.
-GROUP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+#: What is meant for the master may be sent to the whole group, or to all of a control group: it must neither kill nor
+#: stop a process of ours. Not SIG_IGN: the programs that handlers start would inherit it and become deaf to their own
+#: `terminate()`.
+GROUP_SIGNALS: Final = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGHUP,
+    signal.SIGTTIN,
+    signal.SIGTTOU,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
 #: How long a child tries to end what a job has left running.
 _LEFTOVERS_S: Final = 1.0
 _PYTHON_IGNORES: Final = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -64,8 +74,9 @@ def prepare() -> None:
     """In the zygote, once foreign code has been imported: all that children inherit, so that no fork pays for it.
 
     Signals have their default dispositions, but for the group signals, and what Python ignores so that it becomes an
-    exception. What foreign code has made of faulthandler is taken back.
+    exception. What foreign code has made of signals and of faulthandler is taken back.
     """
+    ignore_group_signals()
     for signo in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, *GROUP_SIGNALS, *_PYTHON_IGNORES}:
         if signal.getsignal(signo) not in (signal.SIG_DFL, None):
             signal.signal(signo, signal.SIG_DFL)

@@ -152,6 +152,4 @@ def test_it_knows_for_how_long_it_had_not_looked(inbox, pair):
     theirs.send(b"x")
     time.sleep(0.05)  # a turn that takes long
     assert now(inbox) == ["said"]
-    assert 0.05 <= inbox.deaf_s < 5.0
-    now(inbox)
-    assert inbox.deaf_s < 0.05
+    assert inbox.deaf_s >= 0.05

@@ -139,11 +139,13 @@ def test_group_signals_do_not_end_a_child_and_are_default_again_in_what_it_execu
 def test_dispositions_that_handlers_set_while_they_were_imported_are_taken_back():
     def run():
         sandbox.ignore_group_signals()
-        for signo in (signal.SIGUSR1, signal.SIGCHLD, signal.SIGALRM, signal.SIGQUIT):
+        for signo in (signal.SIGUSR1, signal.SIGCHLD, signal.SIGALRM, signal.SIGTERM):
             signal.signal(signo, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
         sandbox.prepare()
         changed = {signo for signo in signal.valid_signals() if signal.getsignal(signo) not in (signal.SIG_DFL, None)}
         assert changed == {*sandbox.GROUP_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ}
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN
         assert resource.getrlimit(resource.RLIMIT_CORE) == (0, 0)
 
     in_fork(run)
