@@ -116,8 +116,8 @@ def _duration_or_none(text: str) -> float:
     return 0.0 if text == "none" else parse_duration(text)
 
 
-def _processes(text: str) -> tuple[int, int] | None:
-    """The fewest and the most; None: auto."""
+def parse_processes(text: str) -> tuple[int, int] | None:
+    """The fewest and the most of `4` or `2:8`; None: `auto`. Raises ValueError saying what is expected."""
     if text == "auto":
         return None
     match = re.fullmatch(r"(\d{1,9})(?::(\d{1,9}))?", text, re.ASCII)
@@ -266,7 +266,7 @@ SETTINGS: tuple[Setting, ...] = (
         "how several queues are served: strict (as listed), round-robin, random or weighted (--queue high:3)",
     ),
     Setting(
-        "processes", "processes", _processes, "auto", "N",
+        "processes", "processes", parse_processes, "auto", "N",
         "jobs at the same time; MIN:MAX: as many as there is work for; auto: the CPUs this process may use (cgroup"
         " quota, affinity), if there is memory for them",
     ),
@@ -386,6 +386,7 @@ class Config:
     processes: int  # the fewest
     processes_most: int
     processes_reason: str
+    processes_auto: bool  # as many as the machine has room for
     jobs_per_child: int  # 0: no limit
     child_age_s: float  # 0: no limit
     child_memory_bytes: int  # 0: no limit
@@ -423,7 +424,8 @@ class Config:
         """
         values = read(SETTINGS, flags, environ)
         values["log"] = values["log"] or ("text" if terminal else "json")
-        if values["processes"] is None:
+        values["processes_auto"] = values["processes"] is None
+        if values["processes_auto"]:
             values["processes"], values["processes_reason"] = usable_cpus()
             values["processes_most"] = values["processes"]
         else:
@@ -546,6 +548,7 @@ def usable_memory(proc: Path = cgroups.PROC, mounted: Path = cgroups.CGROUPS) ->
 _FIELDS = {each.name for each in fields(Config)} - {
     "processes_most",
     "processes_reason",
+    "processes_auto",
     "memory_budget_reason",
     "warnings",
 }

@@ -33,6 +33,7 @@ def test_without_anything_the_defaults_hold():
         processes=3,
         processes_most=3,
         processes_reason="as given",
+        processes_auto=False,
         jobs_per_child=1,
         child_age_s=0.0,
         child_memory_bytes=0,

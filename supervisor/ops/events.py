@@ -32,6 +32,12 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
             "memory_budget_reason", "cells", "redis", "server",
         ),
     ),
+    "master.scaled": (
+        "info",
+        ("processes", "before", "fewest", "most", "reason", "signal", "by", "sender_pid", "sender_uid", "sender"),
+    ),
+    "master.paused": ("info", ("running", "signal", "by", "sender_pid", "sender_uid", "sender")),
+    "master.resumed": ("info", ("signal", "by", "sender_pid", "sender_uid", "sender")),
     "queues.changed": ("info", ("queues", "order", "count")),
     "queues.resolved": ("info", ("added", "removed", "count")),
     "master.warned": ("warning", ("message",)),

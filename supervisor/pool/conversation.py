@@ -39,7 +39,7 @@ from supervisor.pool.settlements import Tally
 from supervisor.pool.slots import Slots
 from supervisor.pool.upkeep import Upkeep
 
-#: How long every child has been busy before we wait for mail alone: shorter jobs never pay for it.
+#: How long no child could take a job before we wait for mail alone: shorter jobs never pay for it.
 _MAIL_AFTER_S: Final = 0.05
 #: When a lease that was refused is tried again.
 _REFUSED_S: Final = 1.0
@@ -67,6 +67,7 @@ class Conversation:
         self.tally = Tally()
         self.over = False  # the last exchange has been answered
         self._leasing = True
+        self.paused = False
         self._wanted = Wanted(0, 0)  # of the exchange under way
         self._ask = True  # there may be something to lease
         self._ask_at = math.inf  # when there will be
@@ -77,6 +78,17 @@ class Conversation:
         """From now on only settle and renew."""
         self._leasing = False
         self._full_since_at = None
+
+    def pause(self) -> None:
+        """Lease nothing until `resume`, and hand back what has not started; all else goes on. Idempotent."""
+        self.paused = True
+        self._dispatcher.pause()
+
+    def resume(self) -> None:
+        """Lease again. Idempotent."""
+        self._ask = self._ask or self.paused
+        self.paused = False
+        self._dispatcher.resume()
 
     def connected(self) -> None:
         """The session has begun, or begun again."""
@@ -257,7 +269,12 @@ class Conversation:
         """Whether a wait that was begun may go on."""
         if not self._session.bells.waits_for_queues:
             return self._leasing or not self.settled
-        return self._leasing and self._forks.ready and not self._session.waits_for_others
+        return self._takes_jobs and not self._session.waits_for_others
+
+    @property
+    def _takes_jobs(self) -> bool:
+        """Whether what is leased now has, or will have, children to run it."""
+        return self._leasing and not self.paused and self._forks.ready
 
     def _due_lease(self, now_at: float) -> Wanted | None:
         if now_at >= self._ask_at:
@@ -267,7 +284,7 @@ class Conversation:
         if not self._session.serving.names:
             self._session.bells.rang = False  # there was none: the wait for mail is over
             return None
-        able = self._leasing and self._forks.ready and not self._ledger.ready
+        able = self._takes_jobs and not self._ledger.ready
         count, starting = self._slots.capacity() if able else (0, 0)
         bells = self._session.bells
         if not count and not bells.rang:
@@ -286,17 +303,16 @@ class Conversation:
         return started + [Due(lease) for lease in self._ledger.leases]
 
     def _wait(self, now_at: float) -> None:
-        """Wait for work where a child could take it; with all of them busy for a while, or none to be had any more, for
-        mail alone."""
+        """Wait for work where a child could take it; where none could for a while, for mail alone."""
         session = self._session
-        if self._leasing and self._forks.ready and self._slots.idle() and not self._ledger.ready:
+        if self._takes_jobs and self._slots.idle() and not self._ledger.ready:
             self._full_since_at = None
             session.doors.attend(session.serving.names)
             if not session.bells.waiting:
                 session.wait_for_bells(queues=True)
             elif not session.bells.waits_for_queues:
                 session.stop_waiting()
-        elif not self._slots.busy or session.bells.waiting:
+        elif session.bells.waiting:
             self._full_since_at = None
         else:
             self._full_since_at = self._full_since_at or now_at

@@ -70,8 +70,15 @@ class Dispatcher:
         self._kernel_verdict = kernel_verdict
         self._events = events
         self._open = True
+        self._paused = False
+        self.on_ready: Callable[[Child], None] = lambda _child: None  # told of each child that gets ready
         self._hand_back_at = math.inf  # when what is ready, and nobody may have, goes back
         self.before_start: Callable[[], None] | None = None  # has a word before jobs are sent
+
+    @property
+    def is_open(self) -> bool:
+        """Whether jobs may still start, now or once a pause is over."""
+        return self._open
 
     # to a child
 
@@ -115,7 +122,7 @@ class Dispatcher:
         ready = self._ledger.ready
         if ready and self.before_start is not None:
             self.before_start()
-        while ready and self._open:
+        while ready and self._open and not self._paused:
             child = self._slots.choose(ready[0])
             if child is None:
                 break
@@ -138,7 +145,7 @@ class Dispatcher:
                 self._say_started(held)
         if not ready:
             self._hand_back_at = math.inf
-        elif not self._open:
+        elif not self._open or self._paused:
             self._hand_back()
         elif self._hand_back_at == math.inf:
             self._hand_back_at = clock.monotonic() + self._config.dispatch_ahead_s
@@ -187,6 +194,15 @@ class Dispatcher:
             if not held.lost:
                 self._ledger.ready.appendleft(held)
 
+    def pause(self) -> None:
+        """Nothing starts until `resume`: hand back what has not. What runs goes on. Idempotent."""
+        self._paused = True
+        for child in self._slots:
+            self.take_back(child)
+
+    def resume(self) -> None:
+        self._paused = False
+
     def close(self) -> None:
         """Nothing starts any more: hand back what has not. What never ends by itself is to stop now."""
         self._open = False
@@ -224,6 +240,7 @@ class Dispatcher:
         if child.state is ChildState.SPAWNING:
             child.become(ChildState.IDLE)
             self._events.emit("child.ready", child=child.number, pid=child.pid or None)
+            self.on_ready(child)
             if not self._open or child.worn is not None:
                 self._leave(child)
         elif child.state is not ChildState.DOOMED:

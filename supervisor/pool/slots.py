@@ -3,6 +3,7 @@
 from collections.abc import Container, Iterator
 
 from supervisor import clock
+from supervisor.config import MOST_PROCESSES
 from supervisor.engine.jobs import LeaseRecord
 from supervisor.pool.children import MAX_SENT, MAX_SENT_BYTES, Child, charge
 from supervisor.pool.ledger import Held
@@ -12,6 +13,8 @@ from supervisor.pool.states import ChildState
 
 #: Asked of the zygote at a time: its socket takes a few hundred requests, and a non-root user's open files count.
 _MOST_SPAWNING = 32
+#: What a job costs us at the most: children whose jobs take no longer wait for us, however many they are.
+_FEED_S = 100e-6
 #: What a packet may have beside its payload.
 _HEAD_BYTES = 1024
 _TAG_BYTES = 2 * 64 + 3  # at the most: quoted, in JSON
@@ -31,6 +34,7 @@ class Slots:
     def __init__(self, processes: int, jobs_per_child: int, ahead_s: float, pace: Pace) -> None:
         """`jobs_per_child` 0: no limit. `ahead_s`: how much estimated work one child may have in its hands."""
         self.processes = processes
+        self._most_before = 0  # how many there were until lately: theirs take their time to end
         self._jobs_per_child = jobs_per_child
         self._ahead_s = ahead_s
         self._pace = pace
@@ -65,6 +69,32 @@ class Slots:
         return number
 
     # how many
+
+    def resize(self, processes: int) -> None:
+        """So many jobs at once from now on. Who is more than that ends by `surplus`, and by what the jobs do."""
+        self._most_before = max(self.processes, self._most_before)
+        self.processes = processes
+
+    def surplus(self) -> tuple[list[Child], int]:
+        """The idle children that are more than are needed, youngest first, and how many more are asked for."""
+        idle: list[Child] = []
+        lasting = spawning = 0
+        for child in self._children.values():
+            if child.state is ChildState.IDLE:
+                idle.append(child)
+            elif child.state is ChildState.SPAWNING:
+                spawning += 1
+            elif child.state is ChildState.BUSY and not self.is_done(child):
+                lasting += 1
+        idle.sort(key=lambda child: child.asked_at, reverse=True)
+        surplus = idle[: max(0, len(idle) + lasting - self.processes)]
+        return surplus, max(0, len(idle) - len(surplus) + lasting + spawning - self.processes)
+
+    @property
+    def useful(self) -> int:
+        """How many processes we can keep busy at the pace of late."""
+        recent_s = self._pace.recent_s
+        return MOST_PROCESSES if recent_s is None else 1 + int(recent_s / _FEED_S)
 
     def beware(self, until_at: float) -> None:
         """One of the jobs that ran may end its zygote: they run one at a time, until each has had its turn, or time is
@@ -122,8 +152,15 @@ class Slots:
                 idle += 1
             elif child.state is ChildState.BUSY and not self.is_done(child):
                 lasting += 1
-        room = 3 * self.processes + 2 - len(self._children)  # of those that end some may take their time
+        room = self._room()
         return max(0, min(self.processes - lasting - idle - spawning, _MOST_SPAWNING - spawning, room))
+
+    def _room(self) -> int:
+        """How many children there may be more: of those that end some take their time, also of those that are
+        surplus."""
+        if self._most_before and len(self._children) <= 3 * self.processes + 2:
+            self._most_before = 0
+        return 3 * max(self.processes, self._most_before) + 2 - len(self._children)
 
     def _jobs_left(self, child: Child) -> int:
         """How many more jobs may be sent to it."""

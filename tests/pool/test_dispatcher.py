@@ -744,3 +744,34 @@ def test_every_running_handler_is_interrupted_with_the_reason_and_the_token_of_i
     desk.dispatcher.interrupt_all("drain")
     desk.turn(lambda: all(child.state is ChildState.IDLE for child in children))
     assert sorted(summary(desk.outcomes()), key=lambda each: each[1]) == [(Released, 1), (Released, 2)]
+
+
+# paused
+
+
+def test_while_paused_what_has_not_started_goes_back_uncounted_and_what_runs_goes_on(desk):
+    def taking(ends):
+        ends.talk.send(messages.READY)
+        ends.next_job()
+        os.write(ends.out, b"has it\n")
+        rest()
+
+    desk = desk(processes="1")
+    child = desk.child(taking)
+    (running,) = desk.give(lease_of(1))
+    await_readable(child.output.fd)
+    desk.dispatcher.pause()
+    desk.dispatcher.pause()
+    desk.give(lease_of(2), lease_of(3))
+    assert [(outcome.lease.token, outcome.started) for outcome in desk.outcomes()] == [(2, False), (3, False)]
+    assert child.head is running and desk.dispatcher.is_open
+
+
+def test_an_idle_child_stays_while_paused_and_gets_the_next_job_after_it(desk):
+    desk = desk(processes="1")
+    child = desk.child(holding)
+    desk.dispatcher.pause()
+    assert child.state is ChildState.IDLE
+    desk.dispatcher.resume()
+    (held,) = desk.give(lease_of(1))
+    assert child.head is held

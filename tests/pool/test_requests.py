@@ -4,6 +4,7 @@ import faulthandler
 import os
 import select
 
+import pytest
 from parts import await_readable, lease_of, rest, until
 
 from supervisor import clock
@@ -33,12 +34,115 @@ def turn_until_answered(requests, watcher):
     until(turn)
 
 
-def ask_of(what, number=1):
-    return Ask(f"question-{number}", what, None)
+def ask_of(what, number=1, argument=None):
+    return Ask(f"question-{number}", what, argument)
+
+
+class Actions:
+    """A master that notes what it is to do, and can do all but scale to 13."""
+
+    def __init__(self):
+        self.done = []
+        self.reloads = []
+
+    def drain(self, by):
+        self.done.append(("drain", by))
+        return {"did": f"drains, the {len(self.done)}. time"}
+
+    def scale(self, fewest, most, by):
+        if most == 13:
+            raise ValueError("13 processes cannot be")
+        self.done.append(("scale", fewest, most, by))
+        return {"did": "scales"}
+
+    def reload(self, by, on_done):
+        self.done.append(("reload", by))
+        self.reloads.append(on_done)
+
+    def status(self):
+        return {"state": f"status {len(self.done)}"}
+
+
+@pytest.fixture
+def actions():
+    return Actions()
+
+
+@pytest.fixture
+def answers(desk, actions):
+    """What is answered at once to these questions."""
+    requests = Requests(actions, desk().slots, Watcher())
+
+    def ask(*asks):
+        requests.on_asked(asks)
+        return [reply.answer for reply in requests.take_replies()]
+
+    return ask
+
+
+def test_who_asks_for_a_change_is_named_and_told_what_was_done(answers, actions):
+    assert answers(ask_of("drain", argument={"by": "ada at home"})) == [{"did": "drains, the 1. time"}]
+    assert actions.done == [("drain", "leasehold drain of ada at home")]
+
+
+def test_a_question_that_comes_again_is_done_once_and_answered_as_before(answers, actions):
+    first = answers(ask_of("drain", 1))
+    assert answers(ask_of("drain", 1), ask_of("drain", 2)) == [*first, {"did": "drains, the 2. time"}]
+    assert len(actions.done) == 2
+
+
+def test_a_refusal_is_the_answer_and_comes_again_as_it_was(answers, actions):
+    wish = {"fewest": 13, "most": 13}
+    assert answers(ask_of("scale", argument=wish)) == answers(ask_of("scale", argument=wish))
+    assert answers(ask_of("scale", argument=wish)) == [{"error": "13 processes cannot be"}]
+
+
+def test_what_takes_long_is_answered_once_it_is_done_and_not_begun_twice(desk, actions):
+    requests = Requests(actions, desk().slots, Watcher())
+    requests.on_asked([ask_of("reload", 1), ask_of("reload", 2)])
+    requests.on_asked([ask_of("reload", 1)])
+    assert (len(actions.reloads), requests.answered) == (2, False)
+    for on_done in actions.reloads:
+        on_done({"did": "loaded"})
+    told = [(reply.ask.id, reply.answer) for reply in requests.take_replies()]
+    assert told == [("question-1", {"did": "loaded"}), ("question-2", {"did": "loaded"})]
+    requests.on_asked([ask_of("reload", 1)])
+    assert [reply.answer for reply in requests.take_replies()] == [{"did": "loaded"}]
+
+
+def test_as_many_answers_are_remembered_as_questions_may_stand(answers, actions):
+    for number in range(101):
+        answers(ask_of("drain", number))
+    assert answers(ask_of("drain", 1)) == [{"did": "drains, the 2. time"}]
+    answers(ask_of("drain", 0))
+    assert len(actions.done) == 102
+
+
+@pytest.mark.parametrize(
+    ("wish", "meant"),
+    [({"fewest": 2, "most": 8}, (2, 8)), ({"auto": True}, (None, 0)), ({"auto": True, "fewest": 1}, (None, 0))],
+)
+def test_a_number_of_processes_is_a_range_or_auto(answers, actions, wish, meant):
+    assert answers(ask_of("scale", argument=wish)) == [{"did": "scales"}]
+    assert actions.done == [("scale", *meant, "leasehold scale of somebody by way of Redis")]
+
+
+@pytest.mark.parametrize(
+    "wish", [None, 4, [], {}, {"fewest": 1}, {"fewest": "1", "most": 2}, {"fewest": 1, "most": True}, {"auto": "yes"}]
+)
+def test_a_number_of_processes_that_is_none_is_refused_and_changes_nothing(answers, actions, wish):
+    (answer,) = answers(ask_of("scale", argument=wish))
+    assert "must be whole numbers" in answer["error"] and actions.done == []
+
+
+def test_what_is_only_looked_at_is_looked_at_again_each_time(answers):
+    assert answers(ask_of("status"), ask_of("drain", 2), ask_of("status")) == [
+        {"state": "status 0"}, {"did": "drains, the 1. time"}, {"state": "status 1"},
+    ]  # fmt: skip
 
 
 def test_an_unknown_question_is_answered_with_what_is_wrong(desk):
-    requests = Requests(desk().slots, Watcher())
+    requests = Requests(Actions(), desk().slots, Watcher())
     requests.on_asked([ask_of("tea")])
     (reply,) = requests.take_replies()
     assert reply.ask == ask_of("tea")
@@ -49,7 +153,7 @@ def test_an_unknown_question_is_answered_with_what_is_wrong(desk):
 def test_who_asks_for_the_stacks_is_told_of_every_child(desk):
     desk = desk(processes="2")
     watcher = Watcher()
-    requests = Requests(desk.slots, watcher)
+    requests = Requests(Actions(), desk.slots, watcher)
     busy = desk.child(working)
     desk.give(lease_of(1))
     await_readable(busy.output.fd)
@@ -71,7 +175,7 @@ def test_who_asks_for_the_stacks_is_told_of_every_child(desk):
 
 def test_without_children_the_answer_comes_all_the_same(desk):
     watcher = Watcher()
-    requests = Requests(desk().slots, watcher)
+    requests = Requests(Actions(), desk().slots, watcher)
     requests.on_asked([ask_of("stacks")])
     turn_until_answered(requests, watcher)
     assert [reply.answer for reply in requests.take_replies()] == [{"children": []}]

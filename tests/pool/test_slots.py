@@ -322,3 +322,55 @@ def test_those_that_take_their_time_to_end_are_not_replaced_without_bound(pool, 
     assert slots.missing() == 0
     slots.remove(slots.get(1))
     assert slots.missing() == 1
+
+
+# fewer
+
+
+def test_who_is_idle_and_too_many_is_surplus_the_youngest_first(pool):
+    slots = pool(processes=4)
+    send(slots, held_of(1))
+    slots.resize(2)
+    surplus, coming = slots.surplus()
+    assert ([child.number for child in surplus], coming) == ([4, 3], 0)
+    slots.resize(4)
+    assert slots.surplus() == ([], 0)
+
+
+def test_a_child_on_its_last_job_needs_a_successor_and_one_that_is_asked_for_may_be_too_many_later(pool, new_child):
+    slots = pool(processes=2, jobs_per_child=1, children=1)
+    send(slots, held_of(1))
+    for number in (2, 3):
+        slots.add(new_child(number))
+    slots.get(3).state = ChildState.SPAWNING
+    assert slots.surplus() == ([], 0)
+    slots.resize(1)
+    assert slots.surplus() == ([], 1)
+    slots.get(3).state = ChildState.IDLE
+    assert [child.number for child in slots.surplus()[0]] == [3]
+
+
+def test_children_that_are_too_many_and_take_their_time_keep_nobody_from_being_replaced(pool):
+    slots = pool(processes=12, jobs_per_child=1)
+    for token in range(1, 13):
+        send(slots, held_of(token))
+    slots.resize(1)
+    assert slots.missing() == 1
+    for number in range(1, 13):
+        end(slots.get(number), ChildState.LEAVING)
+    assert slots.missing() == 1
+    for number in range(4, 13):
+        slots.remove(slots.get(number))
+    assert slots.missing() == 1
+    slots.resize(12)
+    assert slots.missing() == 12
+
+
+def test_as_many_are_useful_as_can_be_fed_at_the_pace_of_late():
+    pace = Pace()
+    slots = Slots(1, 0, AHEAD_S, pace)
+    assert slots.useful > 1000
+    pace.learn("k", 0.00002)
+    assert slots.useful == 1
+    pace.learn("k", 0.001)
+    assert slots.useful == 11

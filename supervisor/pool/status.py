@@ -1,0 +1,122 @@
+"""What the master says of itself to whoever asks: one plain object. Runs in master. Reads what its parts know, and
+nothing else: no file, no process is looked at.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
+from typing import Any, Final, Protocol
+
+from supervisor import clock
+from supervisor.config import redacted
+from supervisor.engine.session import Session
+from supervisor.pool.children import Child
+from supervisor.pool.conversation import Conversation
+from supervisor.pool.drain import Ladder
+from supervisor.pool.scaling import Scaling
+from supervisor.pool.slots import Slots
+from supervisor.pool.stacks import describe
+from supervisor.pool.states import ChildState, Phase
+
+#: More children than these are counted only: an answer has its limits.
+_MOST_CHILDREN: Final = 1000
+
+
+class Zygotes(Protocol):
+    """What is to be known of the forking half, and of what it has loaded."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether jobs can be run."""
+
+    @property
+    def reloading(self) -> bool:
+        """Whether the handlers are being loaded anew."""
+
+    @property
+    def last_reload(self) -> Mapping[str, Any] | None:
+        """What has come of the last time."""
+
+    @property
+    def sandbox(self) -> Mapping[str, str]:
+        """Each part: on, or why not."""
+
+    def zygotes_status(self) -> list[dict[str, Any]]:
+        """Each zygote, and what has become of it."""
+
+
+class Status:
+    def __init__(
+        self,
+        url: str,
+        session: Session,
+        slots: Slots,
+        zygotes: Zygotes,
+        scaling: Scaling,
+        conversation: Conversation,
+    ) -> None:
+        self._url = redacted(url)
+        self._session = session
+        self._slots = slots
+        self._zygotes = zygotes
+        self._scaling = scaling
+        self._conversation = conversation
+        self._began_at = clock.monotonic()
+
+    def state(self, phase: Phase) -> str:
+        """The most telling word for how it is."""
+        if phase is not Phase.SERVING:
+            return str(phase.value)
+        if not self._zygotes.ready:
+            return "booting"
+        if not self._session.connected:
+            return "redis-away"
+        if self._conversation.paused:
+            return "paused"
+        return "reloading" if self._zygotes.reloading else "serving"
+
+    def tell(self, phase: Phase, ladder: Ladder | None) -> dict[str, Any]:
+        """All of it, as plain JSON."""
+        session, now_at = self._session, clock.monotonic()
+        children = list(self._slots)
+        return {
+            "worker": session.worker,
+            "version": _version(),
+            "state": self.state(phase),
+            "left_s": ladder.left_s(now_at) if ladder is not None else None,
+            "uptime_s": round(now_at - self._began_at, 3),
+            "paused": self._conversation.paused,
+            "reloading": self._zygotes.reloading,
+            "processes": self._scaling.status(),
+            "busy": self._slots.busy,
+            "idle": sum(1 for child in children if child.state is ChildState.IDLE),
+            "children": [_told(child) for child in islice(children, _MOST_CHILDREN)],
+            "children_left_out": max(0, len(children) - _MOST_CHILDREN),
+            "zygotes": self._zygotes.zygotes_status(),
+            "reload": self._zygotes.last_reload,
+            "queues": list(session.serving.patterns),
+            "order": session.serving.order,
+            "redis": {"connected": session.connected, "url": self._url, "server": session.server},
+            "sandbox": dict(self._zygotes.sandbox),
+            "counts": asdict(self._conversation.tally),
+        }
+
+
+def _told(child: Child) -> dict[str, Any]:
+    return {
+        **describe(child),
+        "state": child.state.value,
+        "zygote": child.zygote,
+        "ahead": max(0, len(child.sent) - 1),
+        "ends": child.worn,
+    }
+
+
+@cache
+def _version() -> str | None:
+    try:
+        return version("leasehold")
+    except PackageNotFoundError:  # run from its source
+        return None
