@@ -20,7 +20,8 @@ examples:
   LEASEHOLD_PROCESSES=auto LEASEHOLD_QUEUE=high,default leasehold run
 
 Durations: 30, 30s, 500ms, 5m, 2h. Every flag is also a variable: --job-timeout 5m is LEASEHOLD_JOB_TIMEOUT=5m.
-Signals: TERM, INT drain; QUIT hands everything back at once; USR1 writes what all children are doing into the log."""
+Signals: TERM, INT drain; QUIT hands everything back at once; HUP loads the handlers anew; TTIN, TTOU: one process more,
+fewer; USR1 writes what all children are doing into the log; USR2 pauses, CONT resumes."""
 
 NO_SERVER = (
     "there is no LEASEHOLD_REDIS_URL, and a container's own server would lose its jobs with it;"

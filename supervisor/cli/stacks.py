@@ -5,18 +5,16 @@ Must not signal any process: the supervisors are asked by way of Redis, and dump
 
 import argparse
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from supervisor import clock
-from supervisor.cli.connection import add_connection, arguments, connect
-from supervisor.cli.options import add_json, read_options
-from supervisor.cli.parser import Refusal, Subparsers, near
+from supervisor.cli.asking import add_timeout, ask, why_not
+from supervisor.cli.connection import add_connection
+from supervisor.cli.options import add_json
+from supervisor.cli.parser import Subparsers
 from supervisor.cli.terminal import local_time, note, say, say_json
-from supervisor.config import Exit, parse_duration
-
-if TYPE_CHECKING:
-    from supervisor.engine.client import Client
+from supervisor.config import Exit
 
 EXAMPLES = """\
 examples:
@@ -33,19 +31,14 @@ def add(subparsers: Subparsers) -> None:
     """Declare the flags."""
     parser = subparsers.add_parser("stacks", description="Where the jobs of running supervisors are.", epilog=EXAMPLES)
     parser.add_argument("workers", metavar="WORKER", nargs="*", help="only these supervisors (default: all)")
-    parser.add_argument("--timeout", metavar="DURATION", default="5s", help="how long to wait (default: 5s)")
+    add_timeout(parser)
     add_json(parser, "an object: of each supervisor the list of its children, or null if it has not answered")
     add_connection(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Ask them, and show what they answer."""
-    timeout = read_options(args, {"timeout": parse_duration})["timeout"]
-    with connect(args) as client, arguments():
-        _check_names(client, args.workers)
-        answers = client.ask(args.workers or None, "stacks", timeout)
-    if not answers:
-        raise Refusal("no supervisor is running here; `leasehold workers` shows when one was last seen")
+    answers = ask(args, args.workers, "stacks")
     children = {worker: _children(answer) for worker, answer in answers.items()}
     if args.json:
         say_json(children)
@@ -55,13 +48,6 @@ def run(args: argparse.Namespace) -> int:
         if children[worker] is None:
             note(f"{worker} {_why(answer, args.timeout)}")
     return Exit.REFUSED if None in children.values() else Exit.OK
-
-
-def _check_names(client: "Client", names: Sequence[str]) -> None:
-    known = [each.name for each in client.workers()] if names else []
-    for name in names:
-        if name not in known and client.worker(name).seen_unix is None:
-            raise Refusal(f"there is no worker {name}{near(name, known)}")
 
 
 def _children(answer: Any) -> list[Mapping[str, Any]] | None:
@@ -75,9 +61,7 @@ def _children(answer: Any) -> list[Mapping[str, Any]] | None:
 def _why(answer: Any, timeout: str) -> str:
     if answer is None:
         return f"has not answered within {timeout}; is it stopped, or without Redis? Its log says"
-    if isinstance(answer, Mapping) and "error" in answer:
-        return f"cannot say it: {answer['error']}"
-    return f"answers what this version does not know, {answer!r:.100}; are both of one version?"
+    return why_not(answer)
 
 
 def _show(children: Mapping[str, list[Mapping[str, Any]] | None]) -> None:

@@ -66,7 +66,7 @@ def test_who_has_not_answered_is_said_beside_the_others_and_the_code_is_1(shell,
 @pytest.mark.parametrize(
     ("answer", "about"),
     [
-        ({"error": "there are no children"}, "cannot say it: there are no children"),
+        ({"error": "there are no children"}, "refuses: there are no children"),
         ({"kids": []}, "answers what this version does not know, {'kids': []}"),
         ([1], "answers what this version does not know, [1]"),
         ({"children": [1]}, "answers what this version does not know"),

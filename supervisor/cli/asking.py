@@ -1,0 +1,114 @@
+"""What the commands share that ask running supervisors for something, or tell them to do it. In the command's process.
+
+Must not signal any process: supervisors are asked by way of Redis, and say themselves what they have done.
+"""
+
+import argparse
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from supervisor.cli.connection import arguments, connect
+from supervisor.cli.options import read_options
+from supervisor.cli.parser import Refusal, UsageError, near
+from supervisor.cli.terminal import note, say
+from supervisor.config import Exit, parse_duration
+
+if TYPE_CHECKING:
+    from supervisor.engine.client import Client
+
+Answer = Mapping[str, Any]
+
+#: How long a question stands at the least (supervisor.engine.commands.ASK_S, which is not loaded for this).
+STANDS_S: Final = 60.0
+
+
+def add_timeout(parser: argparse.ArgumentParser, default: str = "5s") -> None:
+    """Declare --timeout."""
+    parser.add_argument("--timeout", metavar="DURATION", default=default, help=f"how long to wait (default: {default})")
+
+
+def add_all(parser: argparse.ArgumentParser) -> None:
+    """Declare --all, where all must be said."""
+    parser.add_argument("--all", action="store_true", help="all supervisors that run")
+
+
+def some_or_all(args: argparse.Namespace, workers: Sequence[str]) -> list[str]:
+    """Those that are named, or none for all; refuses both, and neither."""
+    if bool(workers) == args.all:
+        raise UsageError("give WORKER, or --all for all of them, one of the two")
+    return list(workers)
+
+
+def ask(args: argparse.Namespace, workers: Sequence[str], what: str, argument: Any = None) -> dict[str, Any]:
+    """What each of them answers within --timeout, None where it has not. No workers: all that live. Refuses if nobody
+    is there, or one that is named is not.
+    """
+    timeout_s = read_options(args, {"timeout": parse_duration})["timeout"]
+    with connect(args) as client, arguments():
+        _check_names(client, workers)
+        answers = client.ask(list(workers) or None, what, timeout_s, argument)
+    if not answers:
+        raise Refusal("no supervisor is running here; `leasehold workers` shows when one was last seen")
+    return answers
+
+
+def tell(args: argparse.Namespace, workers: Sequence[str], what: str, wish: Answer | None = None) -> dict[str, Any]:
+    """Have each of them do something, and say of each what it has done. Answers what they have answered."""
+    answers = ask(args, workers, what, {**(wish or {}), "by": _who()})
+    for worker, answer in answers.items():
+        if is_done(answer):
+            say(f"{worker}  {answer['did']}")
+    return answers
+
+
+def is_done(answer: Any) -> bool:
+    """Whether it says that something was done."""
+    return isinstance(answer, Mapping) and isinstance(answer.get("did"), str)
+
+
+def verdict(args: argparse.Namespace, answers: Mapping[str, Any]) -> Exit:
+    """Says who has not done it, and answers the exit code."""
+    undone = {worker: answer for worker, answer in answers.items() if not is_done(answer)}
+    for worker, answer in undone.items():
+        if answer is None:
+            note(f"{worker} has not answered within {args.timeout}{_still_possible(args, worker)}")
+        else:
+            note(f"{worker} {why_not(answer)}")
+    return Exit.REFUSED if undone else Exit.OK
+
+
+def why_not(answer: Any) -> str:
+    """What an answer is that is not the one that was asked for."""
+    if isinstance(answer, Mapping) and "error" in answer:
+        return f"refuses: {answer['error']}"
+    return f"answers what this version does not know, {answer!r:.100}; are both of one version?"
+
+
+def _still_possible(args: argparse.Namespace, worker: str) -> str:
+    left_s = STANDS_S - read_options(args, {"timeout": parse_duration})["timeout"]
+    if left_s <= 0:
+        return "; is it stopped, or without Redis? Its log says"
+    return (
+        f"; what it was told stands for {left_s:.0f} s more, so it may still do it: its log says, and"
+        f" `leasehold status {worker}`"
+    )
+
+
+def _check_names(client: "Client", names: Sequence[str]) -> None:
+    known = [each.name for each in client.workers()] if names else []
+    for name in names:
+        if name not in known and client.worker(name).seen_unix is None:
+            raise Refusal(f"there is no worker {name}{near(name, known)}")
+
+
+def _who() -> str:
+    """For the log of who does it."""
+    import pwd
+
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container may run as a number that has no name
+        user = f"uid {os.getuid()}"
+    return f"{user} at {socket.gethostname()}, pid {os.getpid()}"

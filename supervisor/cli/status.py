@@ -1,0 +1,141 @@
+"""`leasehold status`: how running supervisors are, by their own word. Runs in the command's process.
+
+Must not signal any process.
+"""
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from supervisor.cli.asking import add_timeout, ask, why_not
+from supervisor.cli.connection import add_connection
+from supervisor.cli.options import add_json
+from supervisor.cli.parser import Subparsers
+from supervisor.cli.terminal import local_time, note, say, say_json, table
+from supervisor.config import Exit
+
+EXAMPLES = """\
+examples:
+  leasehold status
+  leasehold status web-1-4711-3f2a
+  leasehold status --json | jq '.[] | .state'
+
+WORKER is as `leasehold workers` shows it; of one alone there is more to see. State: booting, serving, paused,
+redis-away, reloading, or on the way down draining, interrupting, killing, leaving. Exit code 1 if one of them has not
+answered in time."""
+
+Told = Mapping[str, Any]
+
+
+def add(subparsers: Subparsers) -> None:
+    """Declare the flags."""
+    parser = subparsers.add_parser("status", description="How running supervisors are.", epilog=EXAMPLES)
+    parser.add_argument("workers", metavar="WORKER", nargs="*", help="only these supervisors (default: all)")
+    add_timeout(parser)
+    add_json(parser, "an object: of each supervisor what it says of itself, or null if it has not answered")
+    add_connection(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask them, and show what they answer."""
+    answers = ask(args, args.workers, "status")
+    told = {worker: answer if _is_known(answer) else None for worker, answer in answers.items()}
+    known = [each for each in told.values() if each is not None]
+    if args.json:
+        say_json(told)
+    elif len(args.workers) == 1 and known:
+        _show(known[0])
+    elif known:
+        table(_HEADS, [_row(each) for each in known])
+    for worker, answer in answers.items():
+        if answer is None:
+            note(f"{worker} has not answered within {args.timeout}; is it stopped, or without Redis? Its log says")
+        elif told[worker] is None:
+            note(f"{worker} {why_not(answer)}")
+    return Exit.REFUSED if None in told.values() else Exit.OK
+
+
+def _is_known(answer: Any) -> bool:
+    return (
+        isinstance(answer, Mapping)
+        and isinstance(answer.get("state"), str)
+        and all(isinstance(answer.get(name), Mapping) for name in ("processes", "redis", "counts"))
+        and all(_is_list_of_objects(answer.get(name)) for name in ("children", "zygotes"))
+        and isinstance(answer.get("queues"), list)
+    )
+
+
+def _is_list_of_objects(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, Mapping) for each in value)
+
+
+_HEADS = ("worker", "state", "busy", "idle", "processes", "up", "left", "completed", "reload", "queues")
+
+
+def _row(told: Told) -> tuple[object, ...]:
+    return (
+        told.get("worker"), told["state"], told.get("busy"), told.get("idle"), _processes(told["processes"]),
+        _duration(told.get("uptime_s")), _duration(told.get("left_s")), told["counts"].get("completed"),
+        _outcome(told.get("reload")), _joined(told["queues"]),
+    )  # fmt: skip
+
+
+def _show(told: Told) -> None:
+    processes, redis, reload = told["processes"], told["redis"], told.get("reload")
+    lines = {
+        "worker": told.get("worker"),
+        "version": told.get("version"),
+        "state": told["state"] + (f", {_duration(told['left_s'])} left" if told.get("left_s") is not None else ""),
+        "up": _duration(told.get("uptime_s")),
+        "processes": f"{_processes(processes)} ({processes.get('reason')})",
+        "busy": f"{told.get('busy')}, and {told.get('idle')} idle",
+        "queues": f"{_joined(told['queues'])} ({told.get('order')})",
+        "redis": f"{redis.get('url')}, {redis.get('server')}" + ("" if redis.get("connected") else ", away"),
+        "ended": "  ".join(f"{name} {count}" for name, count in told["counts"].items()),
+    }
+    if isinstance(reload, Mapping):
+        lines["reload"] = f"{local_time(reload.get('at_unix'))} by {reload.get('by')}: {_outcome(reload)}"
+        if reload.get("message"):
+            lines[""] = str(reload["message"])
+    sandbox = told.get("sandbox")
+    if isinstance(sandbox, Mapping):
+        lines |= {f"sandbox {part}": text for part, text in sandbox.items()}
+    width = max(map(len, lines))
+    for name, value in lines.items():
+        say(f"{name.ljust(width)}  {'-' if value is None else value}")
+    rows = [_child_row(child) for child in told["children"]]
+    if rows:
+        table(("child", "pid", "zygote", "state", "klass", "jid", "runs for"), rows)
+
+
+def _child_row(child: Told) -> tuple[object, ...]:
+    return (
+        child.get("child"), child.get("pid"), child.get("zygote"), child.get("state"), child.get("klass"),
+        child.get("jid"), _duration(child.get("running_s")),
+    )  # fmt: skip
+
+
+def _processes(processes: Told) -> str:
+    now, fewest, most = (processes.get(name) for name in ("now", "fewest", "most"))
+    return f"{now}" if fewest == most else f"{now} of {fewest}:{most}"
+
+
+def _outcome(reload: Any) -> str | None:
+    return str(reload.get("outcome")) if isinstance(reload, Mapping) else None
+
+
+def _joined(names: Any) -> str:
+    return " ".join(map(str, names))
+
+
+def _duration(seconds: Any) -> str | None:
+    """A span for people: 12.3s, 5m10s, 2h5m, 3d4h."""
+    if not isinstance(seconds, int | float):
+        return None
+    if seconds < 60:
+        return f"{seconds:.1f}s"
+    whole = int(seconds)
+    for unit_s, unit, part_s, part in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
+        if whole >= unit_s:
+            return f"{whole // unit_s}{unit}{whole % unit_s // part_s}{part}"
+    return f"{whole}s"

@@ -1,0 +1,158 @@
+"""`leasehold drain`, `reload`, `scale`, `pause --worker`, `status`: what supervisors are asked for, and how what they
+answer is shown; the supervisors are played.
+"""
+
+from contextlib import ExitStack
+
+import pytest
+
+from tests.engine.played import PlayedWorker
+
+STATUS = {
+    "worker": "web-1", "version": "1.2.3", "state": "draining", "left_s": 12.34, "uptime_s": 3725.0, "paused": False,
+    "reloading": False, "processes": {"now": 2, "fewest": 1, "most": 8, "reason": "all were busy"},
+    "busy": 1, "idle": 1,
+    "children": [
+        {"child": 1, "pid": 123, "jid": "j1", "klass": "email.send", "running_s": 61.24, "state": "busy", "zygote": 1},
+        {"child": 2, "pid": 124, "jid": None, "klass": None, "running_s": None, "state": "idle", "zygote": 2},
+    ],
+    "zygotes": [{"zygote": 1, "pid": 99, "state": "current"}],
+    "reload": {"at_unix": 1.0, "by": "SIGHUP", "outcome": "failed", "message": "no module named x", "traceback": "T"},
+    "queues": ["high", "email-*"], "order": "strict",
+    "redis": {"connected": True, "url": "redis://:***@h", "server": "Valkey 8"},
+    "sandbox": {"no_new_privs": "on", "landlock": "not in this kernel"}, "counts": {"completed": 1234, "failed": 5},
+}  # fmt: skip
+DONE = {"did": "has 4 processes"}
+
+
+@pytest.fixture
+def played(server, namespace):
+    """Supervisors that listen in a thread each, and answer so: played(answer)."""
+    with ExitStack() as stack:
+
+        def start(answer):
+            worker = PlayedWorker(server.url, namespace, lambda _ask: answer)
+            stack.callback(worker.close)
+            return stack.enter_context(worker.listening())
+
+        yield start
+
+
+@pytest.fixture
+def silent(server, namespace):
+    """A supervisor that never looks at what it is asked."""
+    worker = PlayedWorker(server.url, namespace)
+    yield worker.start()
+    worker.close()
+
+
+def told(worker):
+    """What it was asked for, without who has asked."""
+    (ask,) = worker.asked
+    assert " at " in ask.argument["by"] and "pid " in ask.argument["by"]
+    return ask.what, {name: value for name, value in ask.argument.items() if name != "by"}
+
+
+@pytest.mark.parametrize(
+    ("words", "what", "wish"),
+    [
+        (["drain", "--all"], "drain", {}),
+        (["reload"], "reload", {}),
+        (["scale", "--all", "4"], "scale", {"fewest": 4, "most": 4}),
+        (["scale", "--all", "2:8"], "scale", {"fewest": 2, "most": 8}),
+        (["scale", "--all", "auto"], "scale", {"auto": True}),
+        (["pause", "--all-workers"], "pause", {}),
+        (["unpause", "--all-workers"], "resume", {}),
+    ],
+)
+def test_all_are_told_and_each_says_what_it_has_done(shell, played, words, what, wish):
+    workers = [played(DONE), played(DONE)]
+    assert sorted(shell.good(*words).splitlines()) == sorted(f"{worker.name}  has 4 processes" for worker in workers)
+    assert [told(worker) for worker in workers] == [(what, wish)] * 2
+
+
+@pytest.mark.parametrize("words", [["drain"], ["reload"], ["scale"], ["pause", "--worker"], ["unpause", "--worker"]])
+def test_only_those_that_are_named_are_told(shell, played, words):
+    one, other = played(DONE), played(DONE)
+    more = ["4"] if words == ["scale"] else []
+    assert shell.line(*words, one.name, *more) == f"{one.name}  has 4 processes"
+    assert other.asked == []
+    assert "there is no worker nobody" in shell.refused(1, *words, "nobody", *more)
+
+
+def test_who_has_not_answered_is_said_with_what_may_still_happen_and_the_code_is_1(shell, played, silent):
+    worker = played(DONE)
+    said = shell("scale", "--all", "4", "--timeout", "300ms")
+    assert (said.code, said.out) == (1, f"{worker.name}  has 4 processes\n")
+    assert said.err.count("\n") == 1
+    assert f"{silent.name} has not answered within 300ms; what it was told stands for 60 s more" in said.err
+    assert f"`leasehold status {silent.name}`" in said.err
+
+
+def test_who_refuses_is_said_with_the_reason(shell, played):
+    worker = played({"error": "it drains"})
+    assert shell.refused(1, "pause", "--worker", worker.name) == f"{worker.name} refuses: it drains"
+
+
+@pytest.mark.parametrize("words", [["drain", "--all"], ["reload"], ["status"]])
+def test_an_answer_of_another_version_is_said(shell, played, words):
+    worker = played({"done": True})
+    assert shell.refused(1, *words).startswith(f"{worker.name} answers what this version does not know")
+
+
+@pytest.mark.parametrize("words", [["drain", "--all"], ["reload"], ["scale", "--all", "4"], ["status"]])
+def test_nobody_there_is_said(shell, words):
+    assert "no supervisor is running here" in shell.refused(1, *words)
+
+
+def test_handlers_that_do_not_boot_are_71_with_their_traceback_whoever_else_has_loaded_them(shell, played):
+    broken = played({"error": "no module named x", "traceback": "Traceback:\n  line 1\n"})
+    played(DONE)
+    said = shell("reload")
+    assert said.code == 71
+    assert f"{broken.name}\n  Traceback:\n    line 1\n" in said.out
+    assert said.err == f"leasehold: {broken.name} refuses: no module named x\n"
+
+
+def test_a_reload_that_is_refused_is_1(shell, played):
+    worker = played({"error": "it drains"})
+    assert shell.refused(1, "reload") == f"{worker.name} refuses: it drains"
+
+
+def test_supervisors_of_different_states_are_in_one_table(shell, played):
+    other = {**STATUS, "worker": "web-2", "state": "serving", "left_s": None, "reload": None, "uptime_s": 12.0}
+    other["processes"] = {"now": 4, "fewest": 4, "most": 4, "reason": "as given"}
+    played(STATUS), played(other)
+    head, *rows = shell.rows("status")
+    assert head == ["worker", "state", "busy", "idle", "processes", "up", "left", "completed", "reload", "queues"]
+    assert sorted(rows) == [
+        ["web-1", "draining", "1", "1", "2", "of", "1:8", "1h2m", "12.3s", "1,234", "failed", "high", "email-*"],
+        ["web-2", "serving", "1", "1", "4", "12.0s", "-", "1,234", "-", "high", "email-*"],
+    ]
+
+
+def test_of_one_supervisor_everything_is_shown(shell, played):
+    worker = played(STATUS)
+    out = shell.good("status", worker.name)
+    for line in (
+        "state                 draining, 12.3s left", "processes             2 of 1:8 (all were busy)",
+        "queues                high email-* (strict)", "redis                 redis://:***@h, Valkey 8",
+        "ended                 completed 1234  failed 5", "sandbox landlock      not in this kernel",
+        "                      no module named x",
+    ):  # fmt: skip
+        assert line in out.splitlines()
+    assert "by SIGHUP: failed" in out and "email.send" in out and "1m1s" in out
+
+
+def test_for_a_program_status_is_json_as_they_have_answered(shell, played, silent):
+    worker = played(STATUS)
+    assert shell.json("status", worker.name) == {worker.name: STATUS}
+    said = shell("status", silent.name, "--timeout", "100ms", "--json")
+    assert (said.code, said.out) == (1, f'{{"{silent.name}":null}}\n')
+    assert f"{silent.name} has not answered within 100ms" in said.err
+
+
+@pytest.mark.parametrize("broken", [{"children": [1]}, {"processes": None}, {"state": 7}, {"queues": "high"}])
+def test_a_status_that_is_none_is_said(shell, played, broken):
+    worker = played(STATUS | broken)
+    assert shell.refused(1, "status").startswith(f"{worker.name} answers what this version does not know")
