@@ -9,6 +9,7 @@ import shutil
 import signal
 import tempfile
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -38,10 +39,12 @@ from supervisor.pool.ledger import Ledger
 from supervisor.pool.limits import KernelKills, Limits
 from supervisor.pool.pace import Pace
 from supervisor.pool.requests import Requests
+from supervisor.pool.scaling import Scaling
 from supervisor.pool.signals import By
 from supervisor.pool.slots import Slots
 from supervisor.pool.stacks import Watcher
 from supervisor.pool.states import PHASE_MOVES, Phase, move
+from supervisor.pool.status import Status
 
 #: A repeated TERM or INT within this is the same request: inits and shells double it.
 _SAME_SIGNAL_S: Final = 1.0
@@ -94,13 +97,17 @@ class Master:
         self._watcher = Watcher()
         self._forks = Forks(
             config, self._slots, self._inbox, events, self._workdir, budget, for_handlers,
-            self._dispatcher.on_gone, self._on_line,
+            self._dispatcher.on_gone, self._on_line, self._dispatcher.on_reloaded,
         )  # fmt: skip
+        if config.watch:
+            self._dispatcher.before_start = self._forks.look_at_files
+        self._scaling = Scaling(config, self._slots, self._dispatcher, budget, events)
+        self._controls = Controls(self, self._forks, self._scaling, self._slots, self._watcher, events)
         self._conversation = Conversation(
             self._session, self._ledger, self._slots, self._forks, self._dispatcher,
-            Requests(self._slots, self._watcher), events,
+            Requests(self._controls, self._slots, self._watcher), events,
         )  # fmt: skip
-        self._controls = Controls(self, self._slots, self._watcher, events)
+        self._status = Status(self._url, self._session, self._slots, self._forks, self._scaling, self._conversation)
 
     # the loop
 
@@ -129,6 +136,7 @@ class Master:
         self._forks.keep_time(now_at)
         self._forks.fill(now_at)
         self._dispatcher.place()
+        self._scaling.keep_time(now_at)
         self._session.keep_time(now_at)
         self._conversation.converse(now_at)
         self._climb_down(now_at)
@@ -159,10 +167,7 @@ class Master:
                 self._session.doors.finish_making()
             case SignalCame():
                 for received in self._signals.read():
-                    if received.signo is signal.SIGCHLD:
-                        self._forks.reap_own_children()
-                    else:
-                        self._controls.on_signal(received)
+                    self._controls.on_signal(received)
             case ConnectionMade():
                 self._on_connection_made()
 
@@ -171,6 +176,7 @@ class Master:
         return min(
             self._dispatcher.deadline_at(),
             self._limits.deadline_at(),
+            self._scaling.deadline_at(),
             self._watcher.deadline_at,
             self._conversation.deadline_at(),
             self._session.deadline_at,
@@ -257,10 +263,29 @@ class Master:
         state = f"{self._slots.busy}/{self._slots.processes} busy"
         if self._ladder is not None:
             state += f", {self._phase.value}, {self._ladder.left_s(now_at):.0f} s left"
+        elif self._conversation.paused:
+            state += ", paused"
         self._title = f"leasehold: master {','.join(self._session.serving.patterns)}  {state}"
         if self._title != self._title_shown and now_at >= self._title_at:
             self._title_shown, self._title_at = self._title, now_at + _SHOW_S
             setproctitle(self._title)
+
+    # what it is told to do
+
+    def pause(self) -> bool:
+        if self._conversation.paused:
+            return False
+        self._conversation.pause()
+        return True
+
+    def resume(self) -> bool:
+        if not self._conversation.paused:
+            return False
+        self._conversation.resume()
+        return True
+
+    def status(self) -> Mapping[str, Any]:
+        return self._status.tell(self._phase, self._ladder)
 
     # the way down
 
@@ -270,13 +295,13 @@ class Master:
 
     def drain(self, by: By) -> str:
         left_s = self._begin_drain(by).left_s(clock.monotonic())
-        return f"it drains: {self._slots.busy} jobs run, it ends within {left_s:g} s"
+        return f"drains: {self._slots.busy} jobs run, it ends within {left_s:g} s"
 
     def drain_again(self, by: By) -> str:
         assert self._ladder is not None
         came_at = clock.monotonic() - self._inbox.deaf_s  # at the earliest
         if came_at <= self._ladder.began_at + _SAME_SIGNAL_S:
-            return "none: within a second it is the same request"
+            return "nothing: within a second it is the same request"
         return self.hurry(by)
 
     def hurry(self, by: By) -> str:
@@ -285,7 +310,7 @@ class Master:
         ladder.hurry(clock.monotonic())
         left_s = ladder.left_s(clock.monotonic())
         self._events.emit("master.hurried", **by.fields, left_s=left_s, running=self._slots.busy)
-        return f"it hurries: what runs is killed, it ends within {left_s:g} s"
+        return f"hurries: what runs is killed, it ends within {left_s:g} s"
 
     def _become(self, phase: Phase) -> None:
         self._phase = move(PHASE_MOVES, self._phase, phase)
