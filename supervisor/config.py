@@ -502,6 +502,11 @@ def _unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
 def _warnings(values: Mapping[str, Any], flags: Mapping[str, object]) -> Iterator[str]:
     last_s = REAP_S + LAST_EXCHANGE_S
     ladder_s = values["drain_timeout_s"] + values["term_grace_s"] + last_s
+    if not values["term_grace_s"]:
+        yield (
+            "--term-grace 0: what a drain, a reload or a cancellation interrupts is killed in the same moment; nothing"
+            " of it can clean up. Give it some time."
+        )
     if ladder_s > CONTAINER_GRACE_S:
         yield (
             f"drain-timeout {values['drain_timeout_s']:g} s, term-grace {values['term_grace_s']:g} s and"

@@ -304,6 +304,11 @@ def test_a_ladder_longer_than_a_containers_grace_is_a_warning_and_no_error():
     assert "30.5 s" in said and "30 s" in said
 
 
+def test_no_time_to_clean_up_is_a_warning():
+    (said,) = load({"term-grace": "0"}).warnings
+    assert "--term-grace 0" in said and "clean up" in said
+
+
 def test_recycling_where_every_child_is_replaced_anyway_is_a_warning():
     for flag, value in (("child-age", "1h"), ("child-memory", "1G")):
         (said,) = load({flag: value}).warnings
