@@ -116,6 +116,51 @@ def test_a_handler_deaf_to_all_is_killed_within_the_budget_and_its_job_is_at_the
     stage.assert_nothing_left(waiting=["default"])
 
 
+def test_what_a_drain_cuts_off_runs_at_a_peer_at_once(stage, measured):
+    """Not when its lease expires: deaf in C code to the very end, it is handed back before the master exits."""
+    first = stage.start(processes=1, drain_timeout="0.5s", term_grace="0.3s").wait_ready()
+    deaf = stage.queue.put("bad.c_sleep", 600)
+    first.wait_for("job.printed", line="asleep in C")
+    peer = stage.start(processes=1).wait_ready()
+    stage.wait_until_idle(1)  # the other one waits for mail alone
+    sent_at = first.send(signal.SIGTERM)
+    _, again = stage.wait_for_starts(deaf, 2)
+    assert first.wait() == 0
+    took_s = time.monotonic() - sent_at
+    assert took_s <= 0.8 + 1.0 + 3.0  # the budget, and the interpreter's own way down
+    killed_unix = first.find("child.killed", reason="drain")[0]["time"]
+    measured(f"killed by a drain -> runs at a peer: {1000 * (again.unix - killed_unix):.0f} ms")
+    assert again.unix - killed_unix < 1.0
+    assert stage.client.job(deaf).interruptions == 1
+    peer.send(signal.SIGQUIT)
+    assert peer.wait() == 0
+    assert stage.client.job(deaf).interruptions == 2
+    stage.assert_nothing_left(waiting=["default"])
+
+
+def test_the_log_says_who_has_sent_the_signal_and_how_far_down_it_is(stage):
+    pool = stage.start(processes=1, drain_timeout="0.3s", term_grace="0.3s").wait_ready()
+    jid = stage.queue.put("bad.c_sleep", 600)
+    pool.wait_for("job.printed", line="asleep in C")
+    pool.send(signal.SIGTERM)
+    assert pool.wait() == 0
+    with open(f"/proc/{os.getpid()}/comm") as file:
+        sender = {
+            "signal": "SIGTERM",
+            "sender_pid": os.getpid(),
+            "sender_uid": os.getuid(),
+            "sender": file.read().strip(),
+        }
+    draining = pool.find("master.draining")[0]
+    assert pool.find("signal.received", **sender) and sender.items() <= draining.items()
+    steps = [pool.find(f"master.{step}")[0] for step in ("draining", "interrupting", "killing", "leaving")]
+    assert [step["running"] for step in steps] == [1, 1, 1, 0]
+    left_s = [step["left_s"] for step in steps]
+    assert left_s == sorted(left_s, reverse=True) and left_s[0] == pytest.approx(0.6 + 2.0, abs=0.2)
+    assert stage.client.job(jid).interruptions == 1
+    stage.assert_nothing_left(waiting=["default"])
+
+
 def test_a_handler_that_cleans_up_is_interrupted_when_patience_ends(stage):
     gate = stage.gate("gate")
     pool = stage.start(processes=1, drain_timeout="0.3s", term_grace="10s").wait_ready()

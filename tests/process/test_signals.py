@@ -265,3 +265,40 @@ def test_whatever_signal_comes_every_job_is_accounted_for_and_nothing_is_left(st
         _play(cells[first : first + AT_ONCE])
     stage.client.deregister("looker")
     stage.assert_nothing_left(waiting=[cell.name for cell in cells])
+
+
+def test_and_while_redis_is_away(own_stage, own_server):
+    """What it has then cannot be handed back: it says so by its exit code, and the leases expire."""
+    stage = own_stage
+    stage.config(grace=0.3)
+    _write_app(stage)
+    cells = _cells(stage, "redis away")
+    cut_off = [cell for cell in cells if cell.cut_off]
+    others = [cell for cell in cells if not cell.cut_off]
+    for cell in cells:
+        cell.start()
+    for cell in cells:
+        cell.begin_work()
+    own_server.kill()
+    for cell in cells:
+        cell.reach()
+    for cell in cells:
+        cell.send()
+    for cell in cut_off:
+        cell.end()
+    own_server.start()
+    for cell in others:
+        cell.pool.wait_for("redis.connected")
+        cell.end()
+        cell.account()
+    stage.client.deregister("looker")
+    heir = stage.start(handlers="app", environment={"CELL": "heir"}, queue="cell-*", processes=4, lease_ttl="2s")
+    for cell in cut_off:
+        cell.open_gate()
+    jids = [jid for cell in cells for jid in (cell.held, *cell.rest)]
+    stage.wait_until_counted(lambda: set(stage.states(jids)) == {"complete"})
+    for cell in cut_off:
+        assert [stage.client.job(jid).deaths for jid in (cell.held, *cell.rest)] == [1, 0, 0], str(cell)
+        stage.client.deregister(cell.pool.worker)
+    assert heir.drain() == 0
+    stage.assert_nothing_left()
