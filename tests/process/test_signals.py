@@ -2,6 +2,7 @@
 job is accounted for, nothing is left, and it takes no longer than the ladder.
 """
 
+import contextlib
 import os
 import signal
 import time
@@ -27,6 +28,7 @@ PATIENCE_S, GRACE_S = 25.0, 3.0
 SHORT_PATIENCE_S, SHORT_GRACE_S = 0.4, 0.2
 
 APP = """
+import contextlib
 import os
 from pathlib import Path
 
@@ -302,3 +304,32 @@ def test_and_while_redis_is_away(own_stage, own_server):
         stage.client.deregister(cell.pool.worker)
     assert heir.drain() == 0
     stage.assert_nothing_left()
+
+
+def test_signals_before_the_loop_turns_and_after_it_has_ended_neither_kill_nor_hold_up(stage):
+    """From the first moment at which they are blocked to the last one of the interpreter."""
+    _write_app(stage)
+    cell = Cell("booting", [SIGTERM], False, False, stage, 1)
+    cell.start()
+    pool = cell.pool
+    while not _blocks(pool.pid, SIGTERM):
+        assert pool.process.poll() is None
+    while not pool.find("master.started"):
+        for signo in (SIGUSR1, SIGTTIN, SIGTTOU, SIGUSR2, SIGCONT):
+            pool.send(signo)
+        stage.let_time_pass(0.01)
+    pool.send(SIGTERM)
+    pool.wait_for("master.leaving")
+    while pool.process.poll() is None:
+        for signo in (*ENDING, *OTHERS):
+            with contextlib.suppress(ProcessLookupError):
+                pool.send(signo)
+        stage.let_time_pass(0.01)
+    assert pool.wait() == 0
+    stage.assert_nothing_left(waiting=[cell.name])
+
+
+def _blocks(pid: int, signo: int) -> bool:
+    with open(f"/proc/{pid}/status") as status:
+        mask = next(line for line in status if line.startswith("SigBlk")).split()[1]
+    return bool(int(mask, 16) & 1 << (signo - 1))
