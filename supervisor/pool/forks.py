@@ -483,12 +483,16 @@ class Forks:
         if self._candidate is not None:
             self._fail_reload(BootFailed("given up, as this supervisor drains", ""))
 
-    def close(self) -> None:
-        """End all zygotes, and with them all children, and wait for that."""
+    def close(self, patience_s: float) -> None:
+        """End all zygotes, and with them all children, and wait for that; those that hang are killed after
+        `patience_s`, and at most 2 s. One that still imports does not hear us, and has no children.
+        """
+        kill_at = clock.monotonic() + min(patience_s, _END_S)
         for zygote in self._zygotes.values():
             self._inbox.forget(zygote.control)
             zygote.let_go()
         for zygote in self._zygotes.values():
-            zygote.await_end(_END_S)
+            left_s = max(0.0, kill_at - clock.monotonic())
+            zygote.await_end(left_s if zygote.ready else min(left_s, _GOING_S))
         for zygote in self._zygotes.values():
             self._end_strangers(zygote)  # of one that was still importing, or was killed

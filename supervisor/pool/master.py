@@ -51,6 +51,8 @@ _SAME_SIGNAL_S: Final = 1.0
 #: How soon what is shown follows what is, where that costs something.
 _SHOW_S: Final = 0.2
 _LAST_LINES_S: Final = 1.0
+#: What zygotes get to end at the least, however late it is.
+_ZYGOTES_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,7 +383,8 @@ class Master:
 
     def _close(self) -> int:
         self._session.close()
-        self._forks.close()
+        left_s = self._ladder.left_s(clock.monotonic()) if self._ladder is not None else 0.0
+        self._forks.close(max(_ZYGOTES_S, left_s))
         self._close_cells()
         tally = self._conversation.tally
         self._events.emit(

@@ -35,6 +35,8 @@ _NONSENSE: Final = (
 _MOST_BYTES: Final = 64 * 1024 * 1024
 #: How many threads or descriptors a warning names.
 _MOST_NAMES: Final = 20
+#: What the kernel gets to end a zygote that was killed.
+_KILLED_S: Final = 2.0
 _LARGEST_STATUS: Final = 0xFFFF  # of wait(2)
 
 
@@ -166,7 +168,7 @@ class Zygote:
         try:
             if not kernel.await_ends([pidfd], timeout_s):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-                kernel.await_ends([pidfd], timeout_s)
+                kernel.await_ends([pidfd], _KILLED_S)
         finally:
             os.close(pidfd)
 
