@@ -50,7 +50,8 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "master.killing": ("warning", ("left_s", "running")),
     "master.leaving": ("info", ("left_s", "running")),
     "master.stopped": (
-        "info", ("exit_code", "completed", "retried", "failed", "died", "released", "returned", "uptime_s"),
+        "info",
+        ("exit_code", "completed", "retried", "failed", "died", "released", "returned", "uptime_s", "reload"),
     ),
     "master.crashed": ("error", ("message", "traceback")),
     "zygote.spawned": ("debug", ("zygote", "pid")),

@@ -390,9 +390,14 @@ class Master:
         self._events.emit(
             "master.stopped", exit_code=int(self._exit), completed=tally.completed, retried=tally.retried,
             failed=tally.failed, died=tally.died, released=tally.released, returned=tally.returned,
-            uptime_s=round(clock.monotonic() - self._began_at, 3),
+            uptime_s=round(clock.monotonic() - self._began_at, 3), reload=self._why_reload_failed(),
         )  # fmt: skip
         failure = self._forks.boot_failure
-        if failure is not None:
+        if failure is not None and self._exit is not Exit.OK:
             self._events.emit("zygote.failed", message=failure.message, traceback=failure.traceback or None)
         return int(self._exit)
+
+    def _why_reload_failed(self) -> str | None:
+        """Of the last one: whoever looks at why we have ended is to see that it was not the code that he meant."""
+        last = self._forks.last_reload
+        return last["message"] or None if last is not None else None
