@@ -95,6 +95,7 @@ class Forks:
         )  # fmt: skip
         self.handlers: dict[str, HandlerSettings] = {}
         self.once: tuple[str, ...] = ()  # those of them whose jobs never start twice
+        self.sandbox: dict[str, str] = {}  # of what its children are confined by, each part: on, or why not
 
     @property
     def ready(self) -> bool:
@@ -204,6 +205,7 @@ class Forks:
         """What it has said of its handlers holds."""
         self.handlers = current.handlers
         self.once = tuple(name for name, settings in self.handlers.items() if settings.at_most_once)
+        self.sandbox = dict(said.sandbox)
         self._directory = current.directory
         if self._watching is not None:
             self._watching.follow(said.files, current.started_unix)
