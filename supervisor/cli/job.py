@@ -91,6 +91,8 @@ def _readable(job: "JobRecord") -> Iterator[str]:
     )
     if job.progress:
         yield f"progress   {job.progress.fraction:.0%} {job.progress.text}".rstrip()
+    if job.saved is not None:
+        yield f"checkpoint {shortened(orjson.dumps(job.saved).decode())}"
     yield from _limits(job)
     if job.start_by_unix is not None:
         yield f"start by   {local_time(job.start_by_unix)}, else it fails"

@@ -53,6 +53,7 @@ def as_dict(job: "JobRecord") -> dict[str, Any]:
         "at_most_once": job.at_most_once,
         "parked": job.parked,
         "progress": job.progress._asdict() if job.progress else None,
+        "saved": job.saved,
         "spawned_from": job.spawned_from,
         "history": job.history,
     }

@@ -12,6 +12,7 @@ from supervisor.engine.keys import checked_name
 
 DATA_BYTES = 256 * 1024 * 1024
 PROGRESS_CHARS = 1000
+STATE_BYTES = 64 * 1024  # of a checkpoint, as JSON
 EXACT_INT = 2**53  # Redis keeps scores, and Lua all numbers, as doubles
 # orjson would write these in forms of its own, and they would not come back as what they were.
 _ONLY_JSON = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
@@ -63,6 +64,19 @@ def checked_progress(fraction: object, text: object) -> tuple[float, str]:
     if len(words) > PROGRESS_CHARS:
         raise ValueError(f"text must have at most {PROGRESS_CHARS} characters, not {len(words)}")
     return float(fraction), words
+
+
+def to_state(argument: str, value: object) -> bytes:
+    """A checkpoint as JSON. Raises TypeError or ValueError naming the argument."""
+    try:
+        raw = orjson.dumps(value, option=_ONLY_JSON)
+    except TypeError as error:
+        raise TypeError(f"{argument} must be JSON: {error}") from None
+    if len(raw) > STATE_BYTES:
+        raise ValueError(
+            f"{argument} must have at most {STATE_BYTES} bytes as JSON, not {len(raw)}: keep the rest elsewhere"
+        )
+    return raw
 
 
 def checked_each(argument: str, values: object, each: str) -> Iterable[Any]:

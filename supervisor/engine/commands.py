@@ -89,7 +89,7 @@ class Swept:
 
 class Renewal(NamedTuple):
     """One lease to renew: `started` if the job is known to have begun, `data` to replace the job's, `progress`: how far
-    it is, a fraction and a text.
+    it is, a fraction and a text; `state`: its checkpoint as JSON, as `to_state` makes it.
     """
 
     jid: str
@@ -97,6 +97,7 @@ class Renewal(NamedTuple):
     started: bool = False
     data: Any = UNSET
     progress: tuple[float, str] | None = None
+    state: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,17 +152,24 @@ def lease(
 
 
 def renew(
-    worker: str, entries: Sequence[Renewal], *, ttl_s: float | None = None, now: float | None = None
+    worker: str,
+    entries: Sequence[Renewal],
+    *,
+    number: int | None = None,
+    ttl_s: float | None = None,
+    now: float | None = None,
 ) -> Command[list[float]]:
-    """Renews up to 1,000 leases. Answers each one's new end in unix seconds, LOST, or GONE: the job was cancelled."""
+    """Renews up to 1,000 leases. Answers each one's new end in unix seconds, LOST, or GONE: the job was cancelled.
+    Under a smaller `number` than the worker's last one it stores no checkpoint.
+    """
     checked_batch("entries", entries)
-    args: list[Argument] = [now_ms(now), checked_name("worker", worker), _ttl(ttl_s)]
-    for jid, token, started, data, progress in entries:
+    args: list[Argument] = [now_ms(now), checked_name("worker", worker), _number(number), _ttl(ttl_s)]
+    for jid, token, started, data, progress, state in entries:
         said: tuple[Argument, ...] = ("", "")
         if progress is not None:
             fraction, text = checked_progress(*progress)
             said = repr(fraction), text
-        args += (jid, token, "1" if started else "", *to_new_data("data", data), *said)
+        args += (jid, token, "1" if started else "", *to_new_data("data", data), *said, state)
     return Command(scripts.RENEW, tuple(args), _parse_renewals)
 
 

@@ -30,11 +30,14 @@ class Wanted:
 
 
 class Due(NamedTuple):
-    """A lease to renew; `started`: its job is known to have begun by now; `progress`: what its handler says of it."""
+    """A lease to renew; `started`: its job is known to have begun by now; `progress`: what its handler says of it;
+    `state`: its checkpoint as JSON, which is sent again until it is answered.
+    """
 
     lease: LeaseRecord
     started: bool = False
     progress: tuple[float, str] | None = None
+    state: bytes = b""
 
 
 class Spawn(NamedTuple):

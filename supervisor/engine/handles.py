@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, Unpack
 
 from supervisor.engine import commands
-from supervisor.engine.checks import UNSET
+from supervisor.engine.checks import UNSET, to_state
 from supervisor.engine.commands import GONE, LOST, Command, Renewal
 from supervisor.engine.errors import DependencyError, JobNotFound, LeaseholdError, LeaseLost
 from supervisor.engine.jobs import JobRecord, LeaseRecord
@@ -79,6 +79,10 @@ def _renewal(lease: LeaseRecord, data: Any) -> Sequence[Renewal]:
     return [Renewal(lease.jid, lease.token, data=data)]
 
 
+def _checkpoint(lease: LeaseRecord, state: object) -> Sequence[Renewal]:
+    return [Renewal(lease.jid, lease.token, True, state=to_state("state", state))]
+
+
 def _updated(recurring: Recurring, answer: bool) -> None:
     if not answer:
         raise LeaseholdError(f"there is no recurring job {recurring.jid} any more")
@@ -101,6 +105,13 @@ class Lease(LeaseRecord):
         the job's data is replaced. Works after the end too, while nobody has taken the job. Raises LeaseLost.
         """
         return _renewed(self, self._client.call(commands.renew, self.worker, _renewal(self, data))[0])
+
+    def checkpoint(self, state: Any) -> float:
+        """Stores how far the work is, JSON of at most 64 KiB, and lengthens the lease as `renew`. Whoever leases the
+        job next finds it in `lease.saved`; it goes when the job completes or is put anew. Raises LeaseLost, TypeError
+        or ValueError.
+        """
+        return _renewed(self, self._client.call(commands.renew, self.worker, _checkpoint(self, state))[0])
 
     def complete(
         self,
@@ -153,6 +164,10 @@ class AsyncLease(LeaseRecord):
     async def renew(self, data: Any = UNSET) -> float:
         """As Lease.renew."""
         return _renewed(self, (await self._client.call(commands.renew, self.worker, _renewal(self, data)))[0])
+
+    async def checkpoint(self, state: Any) -> float:
+        """As Lease.checkpoint."""
+        return _renewed(self, (await self._client.call(commands.renew, self.worker, _checkpoint(self, state)))[0])
 
     async def complete(
         self,

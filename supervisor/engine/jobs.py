@@ -168,8 +168,8 @@ class LeaseRecord:
 
     __slots__ = (
         "_data", "at_most_once", "deaths", "expires_unix", "failures", "interruptions", "is_bytes", "jid", "klass",
-        "lane", "max_deaths", "persistent", "priority", "queue", "raw", "retries", "tags", "timeout_s", "token",
-        "worker",
+        "lane", "max_deaths", "persistent", "priority", "queue", "raw", "raw_saved", "retries", "tags", "timeout_s",
+        "token", "worker",
     )  # fmt: skip
 
     def __init__(self, worker: str, token: int, row: Sequence[Any]) -> None:
@@ -197,6 +197,7 @@ class LeaseRecord:
         self.lane: str | None = lane.decode() if lane else None
         self.persistent: bool = b"p" in (marks or b"")
         self.at_most_once: bool = b"o" in (marks or b"")
+        self.raw_saved: bytes | None = row[16] if len(row) > 16 else None  # its checkpoint as JSON
         self._data: Any = UNSET
 
     @property
@@ -205,6 +206,11 @@ class LeaseRecord:
         if self._data is UNSET:
             self._data = self.raw if self.is_bytes else orjson.loads(self.raw)
         return self._data
+
+    @property
+    def saved(self) -> Any:
+        """What the last checkpoint of an earlier lease has stored; None if there is none."""
+        return orjson.loads(self.raw_saved) if self.raw_saved else None
 
     @property
     def remaining(self) -> int:
@@ -266,6 +272,7 @@ class JobRecord:
     persistent: bool
     at_most_once: bool
     progress: Progress | None  # the last one that it has said
+    saved: Any  # its last checkpoint, until it completes or is put anew
 
     @property
     def data(self) -> Any:

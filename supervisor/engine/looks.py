@@ -323,8 +323,8 @@ def _unix(ms: int | str | None) -> float | None:
 
 def _parse_job(row: list[Any]) -> JobRecord:
     jid, state, expires_ms, due_ms, finished_ms, data, failure, result, tags, entries, parents, children = row[:12]
-    progress, start_by_ms = row[12:14]
-    fields = _fields(row[14:])
+    progress, start_by_ms, saved = row[12:15]
+    fields = _fields(row[15:])
     raw, is_bytes = payload_of(fields["bytes"].encode(), data or b"") if "bytes" in fields else (data or b"", False)
     token, _, worker = fields.get("owner", "").partition(":")
     held = fields.get("state") == "running"
@@ -365,6 +365,7 @@ def _parse_job(row: list[Any]) -> JobRecord:
         persistent="persistent" in fields,
         at_most_once=fields.get("once") == "1",
         progress=_progress(progress) if progress else None,
+        saved=_decoded(saved) if saved else None,
     )
 
 

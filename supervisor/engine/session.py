@@ -1,8 +1,8 @@
 """One worker's session with Redis: its numbered exchanges, and its way back after an outage.
 
 Runs in master. Owns the connections and the worker's name. Must not block, must not decide what is leased or how a job
-ended, and must not forget an outcome: what was sent and not answered is sent again under the same number, which changes
-nothing twice.
+ended, and must not forget an outcome, nor a checkpoint: what was sent and not answered is sent again under the same
+number, which changes nothing twice.
 """
 
 import math
@@ -21,6 +21,7 @@ import redis
 from supervisor import clock
 from supervisor.engine import commands, looks, scripts
 from supervisor.engine.bells import Bells, Doors, Watcher
+from supervisor.engine.checks import UNSET
 from supervisor.engine.commands import Command, Grant, Renewal
 from supervisor.engine.errors import StoreUnavailable
 from supervisor.engine.exchange import (
@@ -75,6 +76,7 @@ class _Part:
     command: Command[Any]
     subject: Any
     kind: type[Any]
+    stores: bool = False  # a checkpoint
     reply: Any = None
 
 
@@ -100,6 +102,7 @@ class Session:
         self._parts: list[_Part] = []  # of the exchange under way
         self._awaited: deque[_Part | None] = deque()  # whose replies are to come; None: nobody's
         self._exchange_deadline_at: float | None = None
+        self._unstored: list[_Part] = []  # with checkpoints; sent on a connection that was lost before the answer
         self._unsettled: _Part | None = None  # sent on a connection that was lost before the answer
         self._resumed = False
         self._takeover_at = 0.0
@@ -156,7 +159,10 @@ class Session:
         self._resume(known)
 
     def _resume(self, known: Sequence[LeaseRecord]) -> None:
-        parts = [] if self._unsettled is None else [self._unsettled]
+        # In the order in which they were sent: a job's last checkpoint before its end.
+        parts, self._unstored = self._unstored, []
+        if self._unsettled is not None:
+            parts = [*parts, self._unsettled]
         self._number += 1
         known_ids = [(lease.jid, lease.token) for lease in known]
         resume = commands.resume(self.worker, self._number, known_ids, ttl_s=self._own_ttl_s)
@@ -173,7 +179,7 @@ class Session:
         # What we have left under the old name since: a renewal, mail to end a wait that was over already.
         self._send([(None, commands.deregister(self.worker, own=True).wire(self._namespace.prefix))])
         self.worker = worker_name()
-        self._number, self._unsettled = 0, None
+        self._number, self._unsettled, self._unstored = 0, None, []
         self.serving.forget_wish()
         self._resumed, self.may_hold_more = False, False
         self._resume(())
@@ -183,6 +189,8 @@ class Session:
         for part in self._parts:
             if part.kind is Settled:
                 self._unsettled = part
+            if part.stores:
+                self._unstored.append(part)
             if part.kind is Reply:
                 self.serving.forget_ask(part.subject)
             self.may_hold_more = self.may_hold_more or part.kind is Granted
@@ -228,9 +236,12 @@ class Session:
         for first in range(0, len(renewals), commands.MOST):
             # Before they are settled: how far a job was is kept with it.
             some = renewals[first : first + commands.MOST]
-            entries = [Renewal(due.lease.jid, due.lease.token, due.started, progress=due.progress) for due in some]
-            renew = commands.renew(self.worker, entries, ttl_s=self._own_ttl_s)
-            parts.append(_Part(renew, [due.lease for due in some], Renewed))
+            entries = [
+                Renewal(due.lease.jid, due.lease.token, due.started, UNSET, due.progress, due.state) for due in some
+            ]
+            renew = commands.renew(self.worker, entries, number=self._number, ttl_s=self._own_ttl_s)
+            stores = any(due.state for due in some)
+            parts.append(_Part(renew, [due.lease for due in some], Renewed, stores))
         if outcomes:
             settle = commands.settle(self.worker, outcomes, number=self._number)
             parts.append(_Part(settle, outcomes, Settled))

@@ -5,13 +5,10 @@ decides what an outcome means.
 """
 
 import asyncio
-import contextlib
 import functools
 import os
-import signal
 import socket
 import sys
-import threading
 import traceback
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
@@ -23,8 +20,9 @@ from supervisor import clock
 from supervisor.pool import kernel, messages, sandbox
 from supervisor.pool.handlers import Fail, Handler, Interrupted, Retry, SoftTimeout, foreign_part, hooks
 from supervisor.pool.job import Job
-from supervisor.pool.messages import INLINE_COMPLETION_BYTES, TIMEOUT, JobMessage, Progress, Trouble, Verb
+from supervisor.pool.messages import INLINE_COMPLETION_BYTES, JobMessage, Trouble, Verb
 from supervisor.pool.sandbox import DataRoom
+from supervisor.pool.talk import Talk
 
 #: Ends what one job printed in the output of a child that runs several. A record separator, the token, a newline.
 OUTPUT_MARK: Final = b"\x1e%d\n"
@@ -88,7 +86,7 @@ class Child:
     ) -> None:
         self._number = number
         self._jobs = jobs
-        self._talk = talk
+        self._talk = Talk(talk)
         self._workdir = workdir
         self._handlers = handlers
         self._jobs_per_child = boot.jobs_per_child
@@ -96,15 +94,10 @@ class Child:
         self._memory_limit_bytes = boot.memory_limit_bytes
         self._data_room = DataRoom()
         self._pid = os.getpid()
-        self._job: Job | None = None
-        self._telling = threading.Lock()  # held while progress is sent, so that none comes after its job's outcome
-        self._task: asyncio.Task[Any] | None = None  # of the handler that runs, where it is a coroutine
-        self._running_token = 0  # of the job whose handler may be interrupted; 0: none
-        self._notice: messages.Notice | None = None  # the last one; it may come before its job is being run
 
     def serve(self) -> int:
         """Answers its exit status: 0 in peace."""
-        self._listen_to_notices()
+        self._talk.listen()
         setproctitle(f"leasehold: child {self._number} idle")
         self._talk.send(messages.READY)
         served = 0
@@ -120,36 +113,15 @@ class Child:
                 break
         return 0
 
-    def _listen_to_notices(self) -> None:
-        signal.signal(kernel.NOTICE_SIGNAL, self._on_notice)
-
-    def _on_notice(self, _signo: int, _frame: Any) -> None:
-        try:
-            packet = self._talk.recv(messages.MAX_PACKET_BYTES, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return  # the signal came twice for one notice
-        if not packet:
-            return
-        self._notice = notice = messages.unpack_notice(packet)
-        if self._job is not None and notice.token == self._job.token:
-            self._job.tell_to_stop()
-        if notice.token == self._running_token:
-            if notice.reason != TIMEOUT:
-                self._running_token = 0  # once; one whose time was nearly up may be interrupted yet
-            if self._task is None:
-                raise _wish(notice)
-            # Raised in the midst of the loop, it would end in whatever task or callback runs, and might be lost there.
-            with contextlib.suppress(RuntimeError):  # the loop has just been closed
-                self._task.get_loop().call_soon_threadsafe(self._task.cancel)
-
     def _serve_one(self, message: JobMessage, fds: list[int]) -> tuple[Verb, bool]:
         """Run one job and answer it. Answers with what, and whether all that it has started has ended."""
-        payload = kernel.read_memfd(fds[0]) if message.payload is None else message.payload
+        if message.payload is None:
+            message = message.filled(kernel.read_memfd(fds[0]))
         setproctitle(f"leasehold: child {self._number} {message.klass} {message.jid[:4]}… since {clock.time_of_day()}")
         started_at = clock.monotonic()
-        self._job = job = Job(message, payload, self._workdir, functools.partial(self._report, message.token))
-        if self._notice is not None and self._notice.token == job.token:
-            job.tell_to_stop()
+        report = functools.partial(self._talk.report, message.token)
+        job = Job(message, self._workdir, report, functools.partial(self._talk.checkpoint, message.token))
+        self._talk.begin(job)
         verb, parts = self._perform(job)
         self._data_room.limit(0)  # else the next job's payload would have to fit into this one's
         run_s = clock.monotonic() - started_at
@@ -163,19 +135,9 @@ class Child:
         sandbox.claim(self._workdir)  # the handler may even have removed it
         setproctitle(f"leasehold: child {self._number} idle")
         job.report_progress()
-        with self._telling:
-            self._job = None
+        self._talk.end()
         self._answer(verb, message.token, run_s, parts)
         return verb, alone
-
-    def _report(self, token: int, progress: Progress) -> None:
-        """Tell how far the job is. What the master has no room for is dropped: a handler must not wait for it; and what
-        a thread tells that an earlier job has left running.
-        """
-        with self._telling:
-            if self._job is not None and self._job.token == token:
-                with contextlib.suppress(BlockingIOError):
-                    self._talk.send(messages.pack_progress(token, progress), socket.MSG_DONTWAIT)
 
     def _answer(self, verb: Verb, token: int, run_s: float, parts: list[bytes]) -> None:
         if verb != Verb.FOLLOWED or sum(map(len, parts)) <= INLINE_COMPLETION_BYTES:
@@ -183,7 +145,7 @@ class Child:
             return
         memfd = kernel.sealed_memfd(parts)
         try:
-            kernel.send(self._talk, messages.pack_outcome(verb, token, run_s), (memfd,))
+            self._talk.send_with(messages.pack_outcome(verb, token, run_s), memfd)
         finally:
             os.close(memfd)
 
@@ -203,12 +165,12 @@ class Child:
             try:
                 return self._run(job)
             except SoftTimeout as error:
-                self._running_token = 0
+                self._talk.must_not_interrupt()
                 return self._failed(job, error, "timeout")
         except Interrupted as interrupted:
             return Verb.INTERRUPTED, [messages.pack_trouble(Trouble(None, interrupted.reason))]
         finally:
-            self._running_token = 0
+            self._talk.must_not_interrupt()
 
     def _run(self, job: Job) -> tuple[Verb, list[bytes]]:
         handler = self._handlers[job.klass]
@@ -217,22 +179,20 @@ class Child:
         except ValueError as error:
             return Verb.FAILED, [messages.pack_trouble(Trouble("broken", f"the payload is not JSON: {error}"))]
         try:
-            self._running_token = job.token
-            if self._notice is not None and self._notice.token == job.token:
-                raise _wish(self._notice)
+            self._talk.may_interrupt(job.token)
             self._data_room.limit(self._memory_limit_of(handler))
             result = self._call(handler, job)
-            self._running_token = 0
+            self._talk.must_not_interrupt()
         except (Interrupted, SoftTimeout, SystemExit):
             raise
         except Retry as retry:
-            self._running_token = 0
+            self._talk.must_not_interrupt()
             delay_s = _backoff_s(handler, job) if retry.delay is None else retry.delay
             return Verb.RETRIED, [messages.pack_trouble(Trouble(None, str(retry), None, delay_s))]
         except Fail as fail:
             return Verb.FAILED, [messages.pack_trouble(Trouble(fail.group, str(fail)))]
         except BaseException as error:  # noqa: BLE001  the child's boundary: a handler may raise anything
-            self._running_token = 0
+            self._talk.must_not_interrupt()
             if isinstance(error, MemoryError) and self._memory_limit_of(handler):
                 return Verb.OVERFLOWED, [messages.pack_trouble(_describe(error))]
             return self._failed(job, error)
@@ -260,19 +220,16 @@ class Child:
         try:
             with asyncio.Runner() as runner:  # its end cancels what the handler has left running
                 loop = runner.get_loop()
-                self._task = loop.create_task(handler.function(job))
-                return loop.run_until_complete(self._task)
+                task = loop.create_task(handler.function(job))
+                self._talk.may_cancel(task)
+                return loop.run_until_complete(task)
         except asyncio.CancelledError:
-            if self._notice is not None and self._notice.token == job.token:
-                raise _wish(self._notice) from None
+            cause = self._talk.cause_of_cancel(job.token)
+            if cause is not None:
+                raise cause from None
             raise
         finally:
-            self._task = None
-
-
-def _wish(notice: messages.Notice) -> BaseException:
-    """A notice as what is raised in the handler."""
-    return SoftTimeout(notice.message) if notice.reason == TIMEOUT else Interrupted(notice.reason)
+            self._talk.may_cancel(None)
 
 
 def _describe(error: BaseException) -> Trouble:

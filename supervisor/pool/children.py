@@ -13,7 +13,7 @@ from supervisor import clock
 from supervisor.pool import kernel, messages
 from supervisor.pool.ledger import Held
 from supervisor.pool.memory import NOTHING, Meter, Usage
-from supervisor.pool.messages import Notice, Outcome, Verb
+from supervisor.pool.messages import Notice, Outcome, Stored, Verb
 from supervisor.pool.output import Output
 from supervisor.pool.stacks import Stacks
 from supervisor.pool.states import CHILD_MOVES, ChildState, move
@@ -55,6 +55,8 @@ class Child:
         self.warned = False  # its first job has been told that its time limit is near
         self.nudge_at = math.inf  # when `nudge` is due
         self._nudge_s = 0.0
+        self._insist_at = math.inf  # when a notice that was to be raised by a checkpoint is raised anywhere
+        self._insisting: Notice | None = None
         self.asked_at = clock.monotonic()
         self.report_by_at: float | None = None  # it has ended: when its zygote must have said so
         self.why_killed: str | None = None
@@ -135,14 +137,15 @@ class Child:
         meta = (
             lease.jid, lease.klass, lease.queue, lease.priority, *counts, lease.tags, lease.lane, lease.persistent
         )  # fmt: skip
-        if len(lease.raw) <= messages.INLINE_PAYLOAD_BYTES:
-            packet = messages.pack_job(lease.token, meta, lease.raw, lease.is_bytes)
+        saved = lease.raw_saved
+        if len(lease.raw) + (len(saved) if saved else 0) <= messages.INLINE_PAYLOAD_BYTES:
+            packet = messages.pack_job(lease.token, meta, lease.raw, lease.is_bytes, saved)
             self._jobs.send(packet, socket.MSG_DONTWAIT)
             size_bytes = len(packet)
         else:
-            packet = messages.pack_job(lease.token, meta, None, lease.is_bytes)
+            packet = messages.pack_job(lease.token, meta, None, lease.is_bytes, saved)
             size_bytes = len(packet) + messages.INLINE_PAYLOAD_BYTES  # few memfds at a time: they count as open files
-            memfd = kernel.sealed_memfd((lease.raw,))
+            memfd = kernel.sealed_memfd((saved, lease.raw) if saved else (lease.raw,))
             try:
                 kernel.send(self._jobs, packet, (memfd,), socket.MSG_DONTWAIT)
             finally:
@@ -192,7 +195,7 @@ class Child:
         self.output.forget(held.lease.token)
         self.served += 1
         self.overran = False
-        self.nudge_at = math.inf
+        self.nudge_at = self._insist_at = math.inf
         self.warned = False
         if self.stacks.end:
             self.stacks.clear()
@@ -228,6 +231,7 @@ class Child:
             self._forget(held)
         if head is not self.head:  # what was decided about it does not hold for another
             self.kill_at, self.nudge_at, self.overran, self.warned = None, math.inf, False, False
+            self._insist_at = math.inf
         if head is not self.head is not None:
             self._begin(self.sent[0])  # it was quicker than we were
         if taken and not self.sent and self.state is ChildState.BUSY:
@@ -247,22 +251,46 @@ class Child:
 
     # its end
 
-    def notify(self, token: int, reason: str, message: str = "") -> None:
-        """Have `Interrupted`, or `SoftTimeout`, raised in the handler of the job with this token, if it still runs."""
+    def notify(self, token: int, reason: str, message: str = "", gently: bool = False, patience_s: float = 0.0) -> None:
+        """Have `Interrupted`, or `SoftTimeout`, raised in the handler of the job with this token, if it still runs: at
+        once, or for so long only by its next checkpoint. `gently`: nothing is raised, it sees that it should stop.
+        """
+        notice = Notice(token, reason, message, gently, patience_s > 0)
+        if not gently:
+            self._insist_at = clock.monotonic() + patience_s if patience_s > 0 else math.inf
+            self._insisting = notice._replace(at_checkpoint=False)
+        self._notify(notice)
+
+    def _notify(self, notice: Notice) -> None:
+        if self._say(messages.pack_notice(notice)):
+            self._nudge_s = _FIRST_NUDGE_S
+            self.nudge()
+
+    def answer_checkpoint(self, number: int, kept: bool) -> None:
+        """Whoever waits for that looks at `talk`: it needs no signal."""
+        if self.state is not ChildState.GONE:
+            self._say(messages.pack_stored(Stored(number, kept)))
+
+    def _say(self, packet: bytes) -> bool:
         try:
-            self.talk.send(messages.pack_notice(Notice(token, reason, message)))
+            self.talk.send(packet)
         except (BlockingIOError, BrokenPipeError, ConnectionResetError):
-            return  # it reads no notices, or is gone: what comes after the notice ends it
-        self._nudge_s = _FIRST_NUDGE_S
-        self.nudge()
+            return False  # it does not read, or is gone: what comes after a notice ends it
+        return True
 
     def nudge(self) -> None:
         """Signal that there is a notice; at `nudge_at` once more, until the job is answered. Once is not enough if it
         comes just before a system call of the handler, or while its stacks are written: the kernel then goes on with
         the call, and Python does not look.
         """
+        now_at = clock.monotonic()
+        if now_at >= self._insist_at and self._insisting is not None:
+            self._insist_at = math.inf
+            self._notify(self._insisting)
+            return
         self._tell(kernel.NOTICE_SIGNAL)
-        self.nudge_at = clock.monotonic() + self._nudge_s if self._nudge_s <= _LAST_NUDGE_S else math.inf
+        nudge_at = now_at + self._nudge_s if self._nudge_s <= _LAST_NUDGE_S else math.inf
+        self.nudge_at = min(nudge_at, self._insist_at)
         self._nudge_s *= 4
 
     def write_stacks(self) -> None:

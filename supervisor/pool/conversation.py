@@ -112,6 +112,7 @@ class Conversation:
                 case Granted():
                     self._on_granted(answer)
                 case Renewed(leases, expires_unix):
+                    self._on_stored(leases, expires_unix)
                     self._on_renewed(leases, expires_unix)
                 case Resumed(leases, expires_unix, handed_back):
                     self._on_renewed(leases, expires_unix)
@@ -144,6 +145,12 @@ class Conversation:
             else:
                 settlements.say(self._events, self.tally, held, verdict)
                 held.outcome = None  # its child is remembered with it, and it may hold what followed
+
+    def _on_stored(self, leases: Sequence[LeaseRecord], expires_unix: Sequence[float]) -> None:
+        for lease, expires in zip(leases, expires_unix, strict=True):
+            stored = self._ledger.stored(lease.token)
+            if stored is not None:
+                self._dispatcher.on_stored(*stored, kept=expires not in (LOST, GONE))
 
     def _on_renewed(self, leases: Sequence[LeaseRecord], expires_unix: Sequence[float]) -> None:
         lost = []
@@ -184,6 +191,8 @@ class Conversation:
         """All that we hold is void. What has ended and was not settled will be answered as stale."""
         old = self._session.worker
         self._dispatcher.on_lost([(held, "lease-lost") for held in self._ledger.held])
+        for held, number in self._ledger.not_stored():
+            self._dispatcher.on_stored(held, number, kept=False)
         self._session.rename()
         self._events.emit("worker.deregistered", old=old, new=self._session.worker)
         self._ask = True
@@ -295,6 +304,7 @@ class Conversation:
     def _due_renewals(self, now_at: float) -> list[Due]:
         started = [Due(lease, True) for lease in self._ledger.take_started()]
         started += [Due(lease, True, (fraction, text)) for lease, (fraction, text) in self._ledger.take_progress()]
+        started += [Due(lease, True, None, state) for lease, state in self._ledger.take_checkpoints()]
         if now_at < self._renew_at:
             return started
         if self._renew_at == -math.inf:

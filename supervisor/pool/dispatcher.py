@@ -26,6 +26,7 @@ from supervisor.pool.messages import (
     Outcome,
     Reaped,
     Verb,
+    unpack_checkpoint,
     unpack_progress,
     unpack_trouble,
 )
@@ -41,6 +42,8 @@ _EXIT_S: Final = 10.0
 #: More reports of progress than a child makes that was stopped, or we were, for long: twice a second and a reserve.
 _REPORTS: Final = 1000
 _REPORTS_PER_S: Final = 4
+#: How long a handler that makes checkpoints has for the next one before it is interrupted anywhere.
+_CHECKPOINT_S: Final = 1.0
 #: When a job that does not fit into the memory budget is tried again, if none ends before.
 _SHORT_S: Final = 1.0
 #: When one for which the others have waited long enough is offered again.
@@ -72,6 +75,8 @@ class Dispatcher:
         self._open = True
         self._paused = False
         self.on_ready: Callable[[Child], None] = lambda _child: None  # told of each child that gets ready
+        self._stopping = ""  # why all running jobs are to stop, those too that begin yet
+        self._interrupting = False  # and whether their patience is over
         self._hand_back_at = math.inf  # when what is ready, and nobody may have, goes back
         self.before_start: Callable[[], None] | None = None  # has a word before jobs are sent
 
@@ -229,6 +234,8 @@ class Dispatcher:
                     raise ValueError("an outcome for a job that is not in its hands")
                 elif outcome.verb == Verb.PROGRESS:
                     self._on_progress(child.head, outcome)
+                elif outcome.verb == Verb.CHECKPOINT:
+                    self._on_checkpoint(child, child.head, outcome)
                 elif outcome.verb == Verb.OVERFLOWED:
                     self._on_overflow(child, outcome)
                 else:
@@ -247,12 +254,29 @@ class Dispatcher:
             raise ValueError("it is ready once only")
 
     def _on_progress(self, head: Held, said: Outcome) -> None:
-        head.reports += 1
-        if head.reports > _REPORTS + _REPORTS_PER_S * (clock.monotonic() - head.started_at):
-            raise ValueError("its progress is told too often")
+        self._count_report(head)
         progress = unpack_progress(said.body)
         if not head.lost:
             self._ledger.has_progressed(head, progress)
+
+    def _count_report(self, head: Held) -> None:
+        head.reports += 1
+        if head.reports > _REPORTS + _REPORTS_PER_S * (clock.monotonic() - head.started_at):
+            raise ValueError("its progress is told too often")
+
+    def _on_checkpoint(self, child: Child, head: Held, said: Outcome) -> None:
+        """It waits for the answer, or has been interrupted at that."""
+        checkpoint = unpack_checkpoint(said.body)
+        if head.lost:
+            child.answer_checkpoint(checkpoint.number, kept=False)
+        elif not self._ledger.has_checkpointed(head, checkpoint):
+            self._count_report(head)
+
+    def on_stored(self, held: Held, number: int, kept: bool) -> None:
+        """Redis has the checkpoint, or the lease is lost."""
+        child = self._slots.get(held.child)
+        if child is not None:
+            child.answer_checkpoint(number, kept)
 
     def _on_overflow(self, child: Child, said: Outcome) -> None:
         """It dies of it: that is settled when its end is reported."""
@@ -283,6 +307,7 @@ class Dispatcher:
         child.kill_at = None
         if child.sent:
             self._say_started(child.sent[0])
+            self._tell_the_next(child)
         elif self._slots.is_done(child) or not self._open:
             self._leave(child)
         else:
@@ -357,6 +382,8 @@ class Dispatcher:
         child = self._slots.get(held.child)
         if child is None or held not in child.sent:
             return
+        if held.checkpoint is not None:
+            child.answer_checkpoint(held.checkpoint.number, kept=False)
         self._events.emit("lease.lost", jid=held.lease.jid, klass=held.lease.klass, child=child.number, reason=why)
         self.take_back(child)  # the kernel knows whether it has begun
         if held is child.head:
@@ -373,6 +400,7 @@ class Dispatcher:
             self._leave(child)
         elif child.head is not None and patience_s is not None:
             child.stop_at, child.stop_why = clock.monotonic() + patience_s, why
+            self._tell_to_stop(child, why)
 
     def on_reloaded(self, outdated: Sequence[Child], handlers: Mapping[str, HandlerSettings]) -> None:
         """The code is another one. Its `handlers` hold for all that has not begun, and `outdated`, who have the code
@@ -402,11 +430,41 @@ class Dispatcher:
         child.stop_at = math.inf
         self._stop(child, child.stop_why)
 
-    def interrupt_all(self, why: str) -> None:
-        """Have `Interrupted` raised in every running handler."""
+    def tell_to_stop_all(self, why: str) -> None:
+        """Have `should_stop` become True in every running handler, and in those that begin yet; nothing is raised."""
+        self._stopping = why
         for child in self._slots:
-            if child.head is not None:
-                child.notify(child.head.lease.token, why)
+            self._tell_to_stop(child, why)
+
+    def _tell_to_stop(self, child: Child, why: str) -> None:
+        """One that is being stopped already has been told."""
+        if child.head is not None and child.kill_at is None:
+            child.notify(child.head.lease.token, why, gently=True)
+
+    def _tell_the_next(self, child: Child) -> None:
+        """It has begun while its child, or all of them, are to stop."""
+        if self._interrupting:
+            self._interrupt(child, self._stopping)
+        elif self._stopping:
+            self._tell_to_stop(child, self._stopping)
+        elif child.stop_at != math.inf:
+            self._tell_to_stop(child, child.stop_why)
+
+    def interrupt_all(self, why: str) -> None:
+        """Have `Interrupted` raised in every running handler, and in those that begin yet."""
+        self._stopping, self._interrupting = why, True
+        for child in self._slots:
+            self._interrupt(child, why)
+
+    def _interrupt(self, child: Child, why: str) -> None:
+        """One that makes checkpoints is interrupted at the next one, if it does not take long."""
+        head = child.head
+        if head is None:
+            return
+        patience_s = 0.0
+        if head.checkpoints and why in endings.INTERRUPTIONS:
+            patience_s = min(_CHECKPOINT_S, self._config.term_grace_s / 3)
+        child.notify(head.lease.token, why, patience_s=patience_s)
 
     def kill_all(self, why: str) -> None:
         """Kill the process tree of every running job."""
@@ -417,7 +475,7 @@ class Dispatcher:
     def _stop(self, child: Child, why: str) -> None:
         head = child.head
         if head is not None and child.kill_at is None:
-            child.notify(head.lease.token, why)
+            self._interrupt(child, why)
             child.plan_kill(clock.monotonic() + self._config.term_grace_s, why)
 
     def kill(self, child: Child, why: str, in_words: str | None = None) -> None:

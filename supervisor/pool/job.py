@@ -1,5 +1,5 @@
 """The job as its handler sees it. Runs in children. Holds what the handler says until the job ends; must not import
-redis, nor send anything but progress.
+redis, nor send anything itself: `pool/talk.py` does.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,6 +18,7 @@ from supervisor.engine.checks import (
     milliseconds,
     to_data,
     to_new_data,
+    to_state,
 )
 from supervisor.engine.jobs import MOST_FOLLOWERS, MOST_PARENTS, new_job
 from supervisor.engine.keys import checked_name
@@ -44,11 +45,17 @@ class Job:
 
     `jid klass queue lane priority tags` as put; `token` of this lease; `failures deaths interruptions`: how earlier
     starts ended; `attempt`: 1 at the first start; `raw`: the payload's bytes; `workdir`: the current directory, its own
-    and empty.
+    and empty; `saved`: the last checkpoint of an earlier start.
     """
 
-    def __init__(self, message: JobMessage, raw: bytes, workdir: str, report: Callable[[Progress], None]) -> None:
-        """`report` takes progress, at most every PROGRESS_S."""
+    def __init__(
+        self,
+        message: JobMessage,
+        workdir: str,
+        report: Callable[[Progress], None],
+        store: Callable[[bytes], None],
+    ) -> None:
+        """`report` takes progress, at most every PROGRESS_S; `store` a checkpoint, and answers when it is stored."""
         self.jid = message.jid
         self.klass = message.klass
         self.queue = message.queue
@@ -59,7 +66,8 @@ class Job:
         self.deaths = message.deaths
         self.interruptions = message.interruptions
         self.tags = message.tags
-        self.raw = raw
+        self.raw = message.payload or b""
+        self._saved = message.saved
         self._workdir = workdir
         self._is_bytes = message.is_bytes
         self._persistent = message.persistent
@@ -68,6 +76,7 @@ class Job:
         self._room_bytes = ROOM_BYTES
         self._head_room_bytes = MAX_HEAD_BYTES - _SIZES_BYTES
         self._report = report
+        self._store = store
         self._unreported: Progress | None = None
         self._report_at = 0.0
         self._told_to_stop = False
@@ -84,6 +93,13 @@ class Job:
     def data(self) -> Any:
         """The decoded payload, or the bytes where bytes were put."""
         return self.raw if self._is_bytes else orjson.loads(self.raw)
+
+    @cached_property
+    def saved(self) -> Any:
+        """The state that the last `checkpoint` of an earlier start has stored, wherever that ran; None if there is
+        none. What this start stores does not change it.
+        """
+        return orjson.loads(self._saved) if self._saved else None
 
     def __repr__(self) -> str:
         return f"<Job {self.klass} {self.jid} attempt {self.attempt}>"
@@ -155,6 +171,20 @@ class Job:
         if progress is not None:
             self._report_at = clock.monotonic() + PROGRESS_S
             self._report(progress)
+
+    def checkpoint(self, state: Any) -> None:
+        """Store how far the work is: JSON of at most 64 KiB, in place of the last one. It is the next start's `saved`,
+        after an interruption, failure or death, on any machine; it goes when the job completes. Blocks until Redis has
+        it, about a round trip, and while Redis is away; in a coroutine it blocks the loop. Any thread may call it.
+
+        From the first one on, a handler that is to stop for a drain, a reload or a scaling is interrupted in here, when
+        the state is stored, so that no step is done twice; if it does not come by within a second, or a third of
+        `--term-grace`, anywhere.
+
+        Raises LeaseLost where the job is not this supervisor's any more, TypeError or ValueError for what cannot be
+        stored.
+        """
+        self._store(to_state("state", state))
 
     @property
     def should_stop(self) -> bool:

@@ -11,7 +11,7 @@ from supervisor.engine.jobs import LeaseRecord
 from supervisor.engine.outcomes import Outcome
 from supervisor.pool.endings import NO_END
 from supervisor.pool.memory import first_look_s
-from supervisor.pool.messages import HandlerSettings, Progress
+from supervisor.pool.messages import Checkpoint, HandlerSettings, Progress
 
 #: Of data in one exchange, unless one outcome alone has more: the server drops a connection that sends 1 GB at once.
 MOST_BYTES: Final = 64 * 2**20
@@ -21,9 +21,9 @@ class Held:
     """One lease in the master's hands."""
 
     __slots__ = (
-        "base_bytes", "child", "end", "estimate_s", "first_look_s", "lease", "limit_s", "lost", "memory_limit_bytes",
-        "outcome", "progress", "reports", "run_s", "settings", "size_bytes", "started_at", "told_started", "weight",
-        "weight_bytes",
+        "base_bytes", "checkpoint", "checkpoints", "child", "end", "estimate_s", "first_look_s", "lease", "limit_s",
+        "lost", "memory_limit_bytes", "outcome", "progress", "reports", "run_s", "settings", "size_bytes", "started_at",
+        "told_started", "weight", "weight_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -51,7 +51,9 @@ class Held:
         self.outcome: Outcome | None = None
         self.weight, self.weight_bytes = 1, 0  # of the outcome: how many jobs it concerns, and their data
         self.progress: Progress | None = None  # the last one, until it goes with an exchange
-        self.reports = 0  # how often the child has told of it
+        self.checkpoint: Checkpoint | None = None  # the last one, until it goes with an exchange
+        self.checkpoints = lease.raw_saved is not None  # there is one, or has been, of this run or an earlier one
+        self.reports = 0  # how often the child has told of what nobody waits for
         self.end = NO_END  # what is known of how it ended, if not well
 
     def change(self, settings: HandlerSettings, limit_s: float, memory_limit_bytes: int) -> None:
@@ -68,6 +70,8 @@ class Ledger:
         self._settling: list[Held] = []
         self._started: list[Held] = []
         self._progressed: dict[int, Held] = {}
+        self._checkpointed: dict[int, Held] = {}
+        self._storing: dict[int, tuple[Held, int]] = {}  # by token: in the exchange under way, also across an outage
 
     def __len__(self) -> int:
         """How many leases have no accepted end yet."""
@@ -98,6 +102,7 @@ class Ledger:
         """It is not ours any more: nothing that we do with it counts."""
         held.lost = why
         self._drop(held)
+        self._checkpointed.pop(held.lease.token, None)
         if held in self.ready:
             self.ready.remove(held)
 
@@ -119,6 +124,38 @@ class Ledger:
         """Also of jobs that have ended since; not of those that are settled."""
         told, self._progressed = self._progressed, {}
         return [(held.lease, held.progress) for held in told.values() if held.progress is not None and not held.lost]
+
+    def has_checkpointed(self, held: Held, checkpoint: Checkpoint) -> bool:
+        """It goes with the next exchange, before the job's end does. Answers whether none was under way: whoever waits
+        for the answer to one makes no other.
+        """
+        token = held.lease.token
+        is_first = token not in self._checkpointed and token not in self._storing
+        held.checkpoint, held.checkpoints = checkpoint, True
+        self._checkpointed[token] = held
+        return is_first
+
+    def take_checkpoints(self) -> list[tuple[LeaseRecord, bytes]]:
+        """They are being stored until `stored`. Also those of jobs that have ended since; not of lost ones."""
+        if not self._checkpointed:
+            return []
+        told, self._checkpointed = self._checkpointed, {}
+        taken = []
+        for token, held in told.items():
+            checkpoint, held.checkpoint = held.checkpoint, None
+            if checkpoint is not None and not held.lost:
+                self._storing[token] = held, checkpoint.number
+                taken.append((held.lease, checkpoint.state))
+        return taken
+
+    def stored(self, token: int) -> tuple[Held, int] | None:
+        """The exchange has been answered: whose checkpoint it had, and its number; None if it had none of this job."""
+        return self._storing.pop(token, None)
+
+    def not_stored(self) -> list[tuple[Held, int]]:
+        """None of those that were being stored can be any more."""
+        storing, self._storing = self._storing, {}
+        return list(storing.values())
 
     @property
     def has_ended(self) -> bool:

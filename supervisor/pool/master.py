@@ -330,6 +330,7 @@ class Master:
         )  # fmt: skip
         self._forks.fork_no_more()
         self._dispatcher.close()
+        self._dispatcher.tell_to_stop_all("drain")
         self._conversation.stop_leasing()
         return ladder
 

@@ -2,8 +2,9 @@
 
 control  master <-> zygote    one JSON array per packet, its first element the message's name, descriptors beside it
 jobs     master  -> child     one job per packet (`pack_job`); the master keeps a duplicate of the receiving end
-talk     master <-> child     outcomes, readiness, progress and notices (`pack_outcome`, `READY`, `pack_progress`,
-                              `pack_notice`); what follows a completion is packed by `pack_completion`
+talk     master <-> child     outcomes, readiness, progress, checkpoints and their answers, notices (`pack_outcome`,
+                              `READY`, `pack_progress`, `pack_checkpoint`, `pack_stored`, `pack_notice`); what
+                              follows a completion is packed by `pack_completion`
 """
 
 from dataclasses import dataclass, field, fields
@@ -13,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from supervisor.engine.checks import checked_progress
+from supervisor.engine.checks import STATE_BYTES, checked_progress
 from supervisor.engine.jobs import MOST_FOLLOWERS
 
 #: In place of a control message that is too long for a packet: it is in the memfd beside it.
@@ -167,7 +168,9 @@ _IS_BYTES: Final = 2
 
 
 class JobMessage(NamedTuple):
-    """A job as a child receives it. `payload` is None while it waits in the memfd that came with the packet."""
+    """A job as a child receives it. `payload` is None while it waits in the memfd that came with the packet, and the
+    `saved_bytes` of its last checkpoint before it.
+    """
 
     token: int
     jid: str
@@ -182,14 +185,27 @@ class JobMessage(NamedTuple):
     persistent: bool
     is_bytes: bool
     payload: bytes | None
+    saved: bytes | None = None
+    saved_bytes: int = 0
+
+    def filled(self, body: bytes) -> "JobMessage":
+        """With what has lain in the memfd, or behind the head: the last checkpoint as JSON, and the payload."""
+        if not self.saved_bytes:
+            return self._replace(payload=body)
+        return self._replace(saved=body[: self.saved_bytes], payload=body[self.saved_bytes :])
 
 
 Meta = tuple[str, str, str, int, int, int, int, list[str], str | None, bool]
+_META_LENGTH: Final = 10
 
 
-def pack_job(token: int, meta: Meta, payload: bytes | None, is_bytes: bool) -> bytes:
-    """`meta`: the fields of JobMessage from jid to persistent. `payload` None: it is in a memfd."""
-    head = orjson.dumps(meta)
+def pack_job(token: int, meta: Meta, payload: bytes | None, is_bytes: bool, saved: bytes | None = None) -> bytes:
+    """`meta`: the fields of JobMessage from jid to persistent. `payload` None: it is in a memfd, behind `saved`."""
+    if saved:
+        head = orjson.dumps((*meta, len(saved)))
+        payload = None if payload is None else saved + payload
+    else:
+        head = orjson.dumps(meta)
     flags = (_IS_BYTES if is_bytes else 0) | (_IN_MEMFD if payload is None else 0)
     return _JOB_HEAD.pack(token, len(head), flags) + head + (payload or b"")
 
@@ -198,8 +214,12 @@ def unpack_job(packet: bytes) -> JobMessage:
     token, length, flags = _JOB_HEAD.unpack_from(packet)
     start = _JOB_HEAD.size
     meta = orjson.loads(packet[start : start + length])
+    is_bytes = bool(flags & _IS_BYTES)
     payload = None if flags & _IN_MEMFD else packet[start + length :]
-    return JobMessage._make((token, *meta, bool(flags & _IS_BYTES), payload))
+    if len(meta) == _META_LENGTH:
+        return JobMessage._make((token, *meta, is_bytes, payload, None, 0))
+    message = JobMessage._make((token, *meta[:-1], is_bytes, None, None, meta[-1]))
+    return message if payload is None else message.filled(payload)
 
 
 def token_of(packet: bytes) -> int:
@@ -224,6 +244,7 @@ class Verb(IntEnum):
     OVERFLOWED = (
         7  # no outcome: a MemoryError under our limit has left the handler; body: Trouble as JSON; it exits now
     )
+    CHECKPOINT = 8  # no outcome: what to store; body: its number and the state as JSON; the handler waits for `Stored`
 
 
 _OUTCOME_HEAD: Final = Struct("<BQI")  # verb, token, run time in µs (saturated)
@@ -398,6 +419,31 @@ def unpack_progress(body: bytes) -> Progress:
     return Progress(*checked_progress(fraction, text))
 
 
+_CHECKPOINT_HEAD: Final = Struct("<Q")  # its number: one above the last of this child
+
+
+class Checkpoint(NamedTuple):
+    """What a job wants to be stored for its next start, as JSON."""
+
+    number: int
+    state: bytes
+
+
+def pack_checkpoint(token: int, number: int, state: bytes) -> bytes:
+    return pack_outcome(Verb.CHECKPOINT, token, 0.0, _CHECKPOINT_HEAD.pack(number) + state)
+
+
+def unpack_checkpoint(body: bytes) -> Checkpoint:
+    """Raises ValueError for what `pack_checkpoint` does not make."""
+    if len(body) <= _CHECKPOINT_HEAD.size:
+        raise ValueError(f"not a checkpoint: {body!r}")
+    state = body[_CHECKPOINT_HEAD.size :]
+    if len(state) > STATE_BYTES:
+        raise ValueError(f"a checkpoint of {len(state)} bytes, the limit is {STATE_BYTES}")
+    orjson.loads(state)
+    return Checkpoint(_CHECKPOINT_HEAD.unpack_from(body)[0], state)
+
+
 # talk: master -> child -----------------------------------------------------------------------------------------------
 
 
@@ -406,16 +452,41 @@ TIMEOUT: Final = "timeout"
 
 
 class Notice(NamedTuple):
-    """The job with this token is to stop; `reason` is `Interrupted.reason`, or TIMEOUT for `SoftTimeout`."""
+    """The job with this token is to stop; `reason` is `Interrupted.reason`, or TIMEOUT for `SoftTimeout`.
+
+    `gently`: nothing is raised, `should_stop` becomes True. `at_checkpoint`: it is raised by the next checkpoint, once
+    that is stored; another notice follows if none comes.
+    """
 
     token: int
     reason: str
     message: str = ""
+    gently: bool = False
+    at_checkpoint: bool = False
 
 
 def pack_notice(notice: Notice) -> bytes:
     return orjson.dumps(tuple(notice))  # orjson knows tuples, not their subclasses
 
 
-def unpack_notice(packet: bytes) -> Notice:
+_STORED: Final = Struct("<BQ?")  # no JSON begins with a byte 0
+_STORED_MARK: Final = 0
+
+
+class Stored(NamedTuple):
+    """What has become of the checkpoint with this number, and of all before it: Redis has it, or the lease is lost."""
+
+    number: int
+    kept: bool
+
+
+def pack_stored(stored: Stored) -> bytes:
+    return _STORED.pack(_STORED_MARK, *stored)
+
+
+def unpack_word(packet: bytes) -> Notice | Stored:
+    """What the master says on `talk`."""
+    if packet[0] == _STORED_MARK:
+        _mark, number, kept = _STORED.unpack(packet)
+        return Stored(number, kept)
     return Notice(*orjson.loads(packet))

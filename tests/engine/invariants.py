@@ -8,6 +8,7 @@ from typing import Any
 
 SPECIAL = {
     "kin", "noted", "tagged", "tracked", "limit", "unique", "expires", "once", "persistent", "awaited", "progress",
+    "saved",
 }  # fmt: skip
 AHEAD = float(-(2**53))  # the score of a job that has had a turn, in the line of a lane
 
@@ -150,6 +151,8 @@ def _contradictions(jid: str, record: dict[str, str], found: Look) -> Iterator[s
         yield f"{jid} is aside, but {state} with {record}"
     if ("progress" in record) != (f"progress:{jid}" in found):
         yield f"{jid} has progress in its record or beside it only"
+    if record.get("saved") != (str(len(found[f"saved:{jid}"])) if f"saved:{jid}" in found else None):
+        yield f"{jid} has a checkpoint in its record or beside it only, or of another size"
     if {"persistent"} <= record.keys() and record.get("once") == "1":
         yield f"{jid} is persistent, and at most once"
     if set(record) & SPECIAL and "special" not in record:
@@ -259,7 +262,7 @@ def left_over(found: Look) -> list[str]:
 
 
 def _orphans(found: Look) -> Iterator[str]:
-    for kind in ("data", "failure", "result", "tags", "history", "dependencies", "dependents", "progress"):
+    for kind in ("data", "failure", "result", "tags", "history", "dependencies", "dependents", "progress", "saved"):
         for jid, _ in _named(found, f"{kind}:"):
             if f"job:{jid}" not in found:
                 yield f"{kind}:{jid} is left of a job that is gone"

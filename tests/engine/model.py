@@ -247,7 +247,7 @@ class Model:
         if options.get("persistent") and job.once:
             job.once = None
         job.persistent = job.persistent and not options.get("once")
-        job.klass, job.data, job.entry, job.progress = klass, data, None, None
+        job.klass, job.data, job.entry, job.progress, job.saved = klass, data, None, None, None
         self._index_tags(jid, before if old else [], job.tags)
         self._begin_stage(job, queue)
         self._lay_down(job, self.now + delay, parents)
@@ -380,6 +380,7 @@ class Model:
 
     def _complete(self, job: Job) -> None:
         self._leave(job)
+        job.saved = None
         self._release_claim(job)
         job.state, job.turn, job.ended_at, job.watched = "complete", None, self.now, False
         for child in self.children(job.jid):
@@ -865,7 +866,12 @@ class Model:
     # What a holder may do, as long as nobody has taken the job.
 
     def renew(
-        self, hold: Hold, data: Any = UNSET, started: bool = False, progress: tuple[float, str] | None = None
+        self,
+        hold: Hold,
+        data: Any = UNSET,
+        started: bool = False,
+        progress: tuple[float, str] | None = None,
+        state: Any = None,
     ) -> int:
         job = self._held(hold)
         job.started = job.started or started
@@ -874,6 +880,8 @@ class Model:
             job.data = data
         if progress is not None:
             job.progress = (*progress, self.now)
+        if state is not None:
+            job.saved = state
         job.expires_at = self.now + self.option_ms("heartbeat", job.queue)
         return job.expires_at
 
@@ -923,7 +931,7 @@ class Model:
         self._refuse_circle(job.jid, list(depends))
         if data is not UNSET:
             job.data = data
-        job.progress = None
+        job.progress = job.saved = None
         self._leave(job)
         self._begin_stage(job, queue)
         self._lay_down(job, self.now + delay, depends)

@@ -76,6 +76,7 @@ class Job:
     left: str | None = None  # the worker that had a persistent job last
     since: int = 0  # when it came back into its queue
     progress: tuple[float, str, int] | None = None
+    saved: Any = None  # its last checkpoint
     ended_at: int = 0
     tie: int = 0  # the order of what was completed in the same millisecond is the engine's
 

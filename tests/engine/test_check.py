@@ -115,7 +115,9 @@ def fill_lines(ns: Namespace) -> None:
     q.put("k", jid="aside", lane="p")
     leases = {lease.jid: lease for lease in q.lease("v", 4)}
     ns.slot = leases["slot"]
-    ns.run(commands.renew("v", [commands.Renewal("slot", ns.slot.token, progress=(0.5, "half"))], now=START))
+    ns.run(
+        commands.renew("v", [commands.Renewal("slot", ns.slot.token, progress=(0.5, "half"), state=b"[1]")], now=START)
+    )
     ns.client.limit("K", running=1)
     q.put("k", jid="parked", limit="K", lane="a", priority=4)
     leases["back"].release()
@@ -491,14 +493,24 @@ DAMAGES: dict[str, Damage] = {
         lambda ns: (
             [
                 ns.redis.set(ns.key(f"{part}:gone"), "x")
-                for part in ("data", "failure", "result", "tags", "recurdata", "progress")
+                for part in ("data", "failure", "result", "tags", "recurdata", "progress", "saved")
             ],
             ns.redis.rpush(ns.key("history:gone"), "x"),
             add("dependencies:gone", "parent")(ns),
         ),
         {
             ("orphan", f"{part}:gone")
-            for part in ("data", "failure", "result", "tags", "recurdata", "history", "dependencies", "progress")
+            for part in (
+                "data",
+                "failure",
+                "result",
+                "tags",
+                "recurdata",
+                "history",
+                "dependencies",
+                "progress",
+                "saved",
+            )
         },
         lambda ns: (
             {key.rpartition(b":aside:")[2].partition(b":")[2] for key in ns.redis.scan_iter(f"{ns.prefix}*:gone")}
@@ -737,6 +749,16 @@ DAMAGES: dict[str, Damage] = {
         {("unsaid-rest", "slot"), ("unsaid-rest", "laned")},
         lambda ns: ns.client.job("slot").progress is None and ns.client.job("laned").progress.text == "x",
     ),
+    "a checkpoint that only one of the two knows of": Damage(
+        lambda ns: (delete("saved:slot")(ns), ns.redis.set(ns.key("saved:laned"), '{"n":1}')),
+        {("unsaid-rest", "slot"), ("unsaid-rest", "laned")},
+        lambda ns: ns.client.job("slot").saved is None and ns.client.job("laned").saved == {"n": 1},
+    ),
+    "a checkpoint of another size": Damage(
+        lambda ns: ns.redis.set(ns.key("saved:slot"), '{"n":12}'),
+        {("unsaid-rest", "slot")},
+        lambda ns: ns.client.job("slot").saved == {"n": 12},
+    ),
     "progress that is none": Damage(
         lambda ns: ns.redis.set(ns.key("progress:slot"), '{"fraction": 1}'),
         {("foreign-value", "progress:slot")},
@@ -891,13 +913,14 @@ NAMES = [
     *(f"job:{jid}" for jid in ("slot", "back", "rated", "aside", "parked", "laned", "dated")),
     "lane:l\na", "lane:l\np", "queue:l:lanes", "laned:l", "lanes:l", "queue:l:parked", "queue:l:limits", "limits",
     "limit:K", "limit:R", "limited:K", "limited:K\nl", "limited:K\nl\na", "limited:K\nl\n", "holders:K", "holders:R",
-    "starts:R", "unique:l", "expiring", "progress:slot", "in:l",
+    "starts:R", "unique:l", "expiring", "progress:slot", "saved:slot", "in:l",
     f"stats:{DAY}:q", f"histogram:{DAY}:q",
 ]  # fmt: skip
 FIELDS = [
     "klass", "queue", "seq", "put", "state", "owner", "turn", "group", "kin", "policy", "priority", "tagged", "due",
     "every", "next", "special", "noted", "lane", "limit", "parked", "aside", "unique", "expires", "once", "persistent",
-    "progress", "one", "running", "starts", "weight:a", "paused:p", "paused:a", "grace-l", "run.mean", "awaited",
+    "progress", "saved", "one", "running", "starts", "weight:a", "paused:p", "paused:a", "grace-l", "run.mean",
+    "awaited",
 ]  # fmt: skip
 JIDS = [
     "waiting", "running", "released", "later", "child", "heir", "failing", "completed", "parent", "again", "ghost",

@@ -423,6 +423,7 @@ class Machine(RuleBasedStateMachine):
             seen = (lease.queue, lease.klass, lease.data, lease.priority, list(lease.tags), ms(lease.expires_unix))
             assert seen == (job.queue, job.klass, job.data, job.priority, job.tags, job.expires_at)
             assert (lease.failures, lease.deaths, lease.interruptions) == (job.failures, job.deaths, job.interruptions)
+            assert lease.saved == job.saved
             assert (lease.lane or "", lease.persistent, lease.at_most_once) == (
                 job.lane,
                 job.persistent,
@@ -575,6 +576,11 @@ class Machine(RuleBasedStateMachine):
             lambda: [ms(when) for when in self.client._store.run(command)],
             lambda model: [model.renew(hold, started=started, progress=progress)],
         )
+
+    @operation(weight=2, when="held", pick=pick, state=st.sampled_from([{"n": 1}, 0, "half", [1, 2]]))
+    def checkpoint(self, pick, state):
+        lease, hold = self.held[pick % len(self.held)]
+        self.agree(lambda: ms(lease.checkpoint(state)), lambda model: model.renew(hold, started=True, state=state))
 
     @operation(weight=2, when="held", pick=pick, data=st.one_of(st.none(), data))
     def complete(self, pick, data):
@@ -831,6 +837,7 @@ class Machine(RuleBasedStateMachine):
             "persistent": job.persistent, "at_most_once": job.at_most_once,
             "start_by": ms(job.start_by_unix) if job.start_by_unix is not None else None,
             "progress": job.progress and (job.progress.fraction, job.progress.text, ms(job.progress.when_unix)),
+            "saved": job.saved,
         }  # fmt: skip
 
     def expected(self, job):
@@ -846,7 +853,7 @@ class Machine(RuleBasedStateMachine):
             "lane": job.lane, "limit": job.limit, "parked": job.parked,
             "unique": job.claim and (True if job.claim[0] == "content" else job.claim[1]),
             "persistent": job.persistent, "at_most_once": bool(job.once), "progress": job.progress,
-            "start_by": self.model.start_by(job),
+            "start_by": self.model.start_by(job), "saved": job.saved,
         }  # fmt: skip
 
     def compare_queues(self, found: Look):

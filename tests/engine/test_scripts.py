@@ -270,7 +270,7 @@ def fill_special(server: Any, namespace: str) -> dict[str, LeaseRecord]:
     run(commands.lease("gone", ["s"], 1, ttl_s=20, starting=0, now=time[0]))
     for jid in (held[0].jid, "awaited-0", "awaited-4", "once-1", "persistent-5"):
         run(commands.wait_for(jid, now=time[0]))
-    progress = [commands.Renewal(one.jid, one.token, progress=(0.5, "half")) for one in held[::3]]
+    progress = [commands.Renewal(one.jid, one.token, progress=(0.5, "half"), state=b"[1]") for one in held[::3]]
     run(commands.renew("w", progress, now=time[0]))
     run(commands.settle("gone", [Returned(one) if one.persistent else Released(one) for one in lost[:2]], now=time[0]))
     s.put("k", jid="has-failed", lane="e", unique="failed", limit="few")
@@ -445,10 +445,12 @@ def known(stage: Stage) -> list[tuple[str, int]]:
 
 def renewals(stage: Stage) -> Command[Any]:
     entries = [
-        commands.Renewal(*one, True, data, progress=(0.25, "a quarter"))
+        commands.Renewal(*one, True, data, progress=(0.25, "a quarter"), state=b'{"n":2}')
         for one, data in zip(known(stage), (b"x" * 2000, 1, UNSET), strict=True)
     ]
-    return commands.renew("w", [*entries, commands.Renewal("nobody", 1), commands.Renewal("lost-0", 1)], now=NOW)
+    return commands.renew(
+        "w", [*entries, commands.Renewal("nobody", 1), commands.Renewal("lost-0", 1)], number=2, now=NOW
+    )
 
 
 def updates(stage: Stage) -> Command[Any]:

@@ -6,8 +6,9 @@ import select
 import signal
 import socket
 
+import orjson
 import pytest
-from parts import Ends, await_readable, holding, honest, lease_of, never_reading, rest
+from parts import Ends, await_readable, holding, honest, lease_of, never_reading, rest, until
 
 from supervisor import clock
 from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retried, Returned, Unknown
@@ -22,6 +23,7 @@ from supervisor.pool.messages import (
     Progress,
     Trouble,
     Verb,
+    pack_checkpoint,
     pack_completion,
     pack_progress,
     pack_trouble,
@@ -158,6 +160,181 @@ def test_progress_is_told_once_and_only_the_last(desk):
     assert summary(desk.outcomes()) == [(Completed, 1)]
 
 
+# checkpoints
+
+
+def results(desk):
+    return [orjson.dumps(outcome.result) for outcome in desk.outcomes()]
+
+
+def storing(ends):
+    """Makes two checkpoints, waits for the answers, and ends with what it was told."""
+    signal.signal(kernel.NOTICE_SIGNAL, signal.SIG_IGN)
+    ends.talk.send(messages.READY)
+    token = ends.next_job().token
+    told = []
+    for number in (1, 2):
+        ends.talk.send(pack_checkpoint(token, number, b"[%d]" % number))
+        await_readable(ends.talk)
+        told.append(messages.unpack_word(ends.talk.recv(1000)))
+    ends.say(Verb.COMPLETED, token, b"%d" % told.index(messages.Stored(2, True)))
+    rest()
+
+
+def test_a_checkpoint_goes_with_an_exchange_and_is_answered_when_that_is(desk):
+    desk = desk(processes="1")
+    child = desk.child(storing)
+    (held,) = desk.give(lease_of(1))
+    for number in (1, 2):
+        desk.turn(lambda: held.checkpoint is not None)
+        assert desk.ledger.take_checkpoints() == [(held.lease, b"[%d]" % number)]
+        assert held.reports == 0
+        desk.dispatcher.on_stored(*desk.ledger.stored(1), kept=True)
+    desk.turn(lambda: child.state is ChildState.IDLE)
+    assert results(desk) == [b"1"]
+
+
+def test_the_checkpoint_of_a_child_that_dies_at_that_is_stored_before_its_death_is_settled(desk):
+    def behave(ends):
+        ends.talk.send(messages.READY)
+        ends.talk.send(pack_checkpoint(ends.next_job().token, 1, b'"last"'))
+        os._exit(3)
+
+    desk = desk(processes="1")
+    child = desk.child(behave)
+    (held,) = desk.give(lease_of(1))
+    desk.reap(child)
+    assert summary(desk.outcomes()) == [(Died, 1)]
+    assert desk.ledger.take_checkpoints() == [(held.lease, b'"last"')]
+    desk.dispatcher.on_stored(*desk.ledger.stored(1), kept=True)  # nobody is there to be told
+
+
+def test_a_checkpoint_of_a_lost_job_is_answered_at_once_and_goes_nowhere(desk):
+    def behave(ends):
+        signal.signal(kernel.NOTICE_SIGNAL, signal.SIG_IGN)
+        ends.talk.send(messages.READY)
+        token = ends.next_job().token
+        ends.talk.send(pack_checkpoint(token, 1, b"1"))
+        words = []
+        while len(words) < 2:
+            await_readable(ends.talk)
+            words.append(messages.unpack_word(ends.talk.recv(1000)))
+        ends.talk.send(pack_checkpoint(token, 2, b"2"))
+        await_readable(ends.talk)
+        words.append(messages.unpack_word(ends.talk.recv(1000)))
+        told = [messages.Stored(1, False), messages.Notice(token, "cancelled"), messages.Stored(2, False)]
+        ends.say(Verb.COMPLETED, token, b"" if words == told else b"x")
+        rest()
+
+    desk = desk(processes="1")
+    child = desk.child(behave)
+    (held,) = desk.give(lease_of(1))
+    desk.turn(lambda: held.checkpoint is not None)
+    desk.dispatcher.on_lost([(held, "cancelled")])
+    desk.turn(lambda: child.state is ChildState.IDLE)
+    assert desk.ledger.take_checkpoints() == []
+    assert desk.outcomes() == []
+
+
+# how a handler is told to stop
+
+
+def noting(*words):
+    """Makes a checkpoint, and completes when it has been told these."""
+
+    def behave(ends):
+        signal.signal(kernel.NOTICE_SIGNAL, signal.SIG_IGN)
+        ends.talk.send(messages.READY)
+        token = ends.next_job().token
+        ends.talk.send(pack_checkpoint(token, 1, b"1"))
+        heard = []
+        while len(heard) < len(words):
+            await_readable(ends.talk)
+            heard.append(messages.unpack_word(ends.talk.recv(1000)))
+        same = heard == [messages.Notice(token, *word) for word in words]
+        ends.say(Verb.COMPLETED, token, b"1" if same else b"0")
+        rest()
+
+    return behave
+
+
+SOFT = ("drain", "", False, True)
+
+
+def live(desk, child):
+    """Time passes, until it has answered."""
+
+    def answered():
+        desk.keep_time(clock.monotonic())
+        desk.dispatcher.on_spoke(child)
+        return child.state is ChildState.IDLE
+
+    until(answered)
+
+
+def test_a_handler_that_makes_checkpoints_is_interrupted_by_the_next_one_or_soon_anywhere(desk):
+    desk = desk(processes="1", term_grace="0.6s")
+    child = desk.child(noting(SOFT, ("drain",)))
+    (held,) = desk.give(lease_of(1))
+    desk.turn(lambda: held.checkpoint is not None)
+    began_at = clock.monotonic()
+    desk.dispatcher.interrupt_all("drain")
+    live(desk, child)
+    assert results(desk) == [b"1"]
+    assert clock.monotonic() - began_at >= 0.2
+
+
+@pytest.mark.parametrize("why", ["cancelled", "lease-lost"])
+def test_a_job_that_is_not_ours_any_more_is_interrupted_at_once(desk, why):
+    desk = desk(processes="1")
+    child = desk.child(noting((why,)))
+    (held,) = desk.give(lease_of(1))
+    desk.turn(lambda: held.checkpoint is not None)
+    desk.ledger.take_checkpoints()
+    desk.dispatcher.on_lost([(held, why)])
+    live(desk, child)
+    assert [event["verb"] for event in desk.events("job.stale")] == ["completed"]
+
+
+def test_one_that_is_to_end_in_time_sees_it_at_once_and_is_stopped_then(desk):
+    desk = desk(processes="1", jobs_per_child="0", term_grace="0.6s")
+    child = desk.child(noting(("reload", "", True), ("reload", "", False, True), ("reload",)))
+    (held,) = desk.give(lease_of(1))
+    desk.turn(lambda: held.checkpoint is not None)
+    desk.dispatcher.dismiss(child, "the code was reloaded", "reload", 0.1)
+
+    def answered():
+        desk.keep_time(clock.monotonic())
+        desk.dispatcher.on_spoke(child)
+        return child.state is ChildState.LEAVING
+
+    until(answered)
+    assert results(desk) == [b"1"]
+
+
+def test_all_are_told_to_stop_and_whoever_begins_after_that_is_too(desk):
+    def behave(ends):
+        signal.signal(kernel.NOTICE_SIGNAL, signal.SIG_IGN)
+        ends.talk.send(messages.READY)
+        for _ in range(2):
+            token = ends.next_job().token
+            ends.talk.send(pack_progress(token, Progress(0.0, "it has begun")))
+            await_readable(ends.talk)
+            same = messages.unpack_word(ends.talk.recv(1000)) == messages.Notice(token, "drain", "", True)
+            ends.say(Verb.COMPLETED, token, b"1" if same else b"0")
+        rest()
+
+    desk = desk(processes="1", jobs_per_child="0")
+    desk.pace.learn("k", QUICK_S)
+    child = desk.child(behave)
+    first, second = desk.give(lease_of(1), lease_of(2))
+    assert list(child.sent) == [first, second]
+    desk.turn(lambda: first.reports)
+    desk.dispatcher.tell_to_stop_all("drain")
+    desk.turn(lambda: child.state is ChildState.IDLE)
+    assert results(desk) == [b"1"] * 2
+
+
 # jobs without an end, jobs without a second try
 
 
@@ -204,7 +381,7 @@ def test_in_a_drain_persistent_jobs_are_interrupted_at_once_and_the_others_are_n
         token = ends.next_job().token
         ends.talk.send(pack_progress(token, Progress(0.0, "it has begun")))
         await_readable(ends.talk)
-        notice = messages.unpack_notice(ends.talk.recv(1000))
+        notice = messages.unpack_word(ends.talk.recv(1000))
         ends.say(Verb.INTERRUPTED, token, pack_trouble(Trouble(None, notice.reason)))
         rest()
 
@@ -297,6 +474,13 @@ def progress_for_ever(ends: Ends):
         ends.talk.send(pack_progress(token, Progress(0.5, "")))
 
 
+def checkpoints_for_ever(ends: Ends):
+    """And no answer is waited for."""
+    token = ends.next_job().token
+    while True:
+        ends.talk.send(pack_checkpoint(token, 1, b"1"))
+
+
 def with_descriptor(make, verb=Verb.FOLLOWED, body=b""):
     def behave(ends: Ends):
         ends.say_with(make(), verb, ends.next_job().token, body)
@@ -326,6 +510,12 @@ HOSTILE = {
     "progress of a job that it does not have": lambda ends: ends.talk.send(
         pack_progress(ends.next_job().token + 1, Progress(0.5, ""))
     ),
+    "checkpoints for ever": checkpoints_for_ever,
+    "a checkpoint of a job that it does not have": lambda ends: ends.talk.send(
+        pack_checkpoint(ends.next_job().token + 1, 1, b"1")
+    ),
+    "a checkpoint that is none": answers(Verb.CHECKPOINT, b"12345678{"),
+    "a checkpoint that is too long": answers(Verb.CHECKPOINT, b"12345678" + b"1" * 65_537),
     "progress that is none": answers(Verb.PROGRESS, b"[2,3]"),
     "what follows is nonsense": answers(Verb.FOLLOWED, b"\x02\x00\x00\x00{}"),
     "what follows has no queue": answers(
@@ -527,7 +717,7 @@ def test_the_outcome_of_a_lost_lease_is_not_sent_and_the_child_goes_on(desk):
         ends.talk.send(messages.READY)
         token = ends.next_job().token
         await_readable(ends.talk)
-        assert messages.unpack_notice(ends.talk.recv(1000)) == messages.Notice(token, "cancelled")
+        assert messages.unpack_word(ends.talk.recv(1000)) == messages.Notice(token, "cancelled")
         ends.say(Verb.COMPLETED, token)
         rest()
 
@@ -733,7 +923,7 @@ def test_every_running_handler_is_interrupted_with_the_reason_and_the_token_of_i
         ends.talk.send(messages.READY)
         token = ends.next_job().token
         await_readable(ends.talk)
-        notice = messages.unpack_notice(ends.talk.recv(1000))
+        notice = messages.unpack_word(ends.talk.recv(1000))
         assert notice.token == token
         ends.say(Verb.INTERRUPTED, token, pack_trouble(Trouble(None, notice.reason)))
         rest()

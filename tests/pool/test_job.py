@@ -19,10 +19,15 @@ def reported():
 
 
 @pytest.fixture
-def new(reported):
+def stored():
+    return []
+
+
+@pytest.fixture
+def new(reported, stored):
     def make(persistent=False, lane=None):
-        message = JobMessage(7, "j", "k", "q", 0, 0, 0, 0, [], lane, persistent, False, None)
-        return Job(message, b"{}", "/tmp", reported.append)
+        message = JobMessage(7, "j", "k", "q", 0, 0, 0, 0, [], lane, persistent, False, b"{}")
+        return Job(message, "/tmp", reported.append, stored.append)
 
     return make
 

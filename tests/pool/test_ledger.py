@@ -5,7 +5,7 @@ from parts import held_of
 
 from supervisor.engine.outcomes import Completed, Released
 from supervisor.pool.ledger import Ledger
-from supervisor.pool.messages import Progress
+from supervisor.pool.messages import Checkpoint, Progress
 
 
 @pytest.fixture
@@ -145,3 +145,34 @@ def test_the_progress_of_a_job_that_has_ended_since_goes_and_of_one_that_is_lost
     ledger.end(ended, Completed(ended.lease))
     ledger.lose(lost, "cancelled")
     assert ledger.take_progress() == [(ended.lease, Progress(0.5, ""))]
+
+
+def test_the_last_checkpoint_goes_with_the_next_exchange_and_is_answered_for_once(ledger):
+    first, second = add(ledger, 1, 2)
+    assert ledger.has_checkpointed(first, Checkpoint(1, b"1"))
+    assert not ledger.has_checkpointed(first, Checkpoint(2, b"2"))
+    assert ledger.has_checkpointed(second, Checkpoint(1, b"3"))
+    assert ledger.take_checkpoints() == [(first.lease, b"2"), (second.lease, b"3")]
+    assert ledger.take_checkpoints() == []
+    assert (ledger.stored(1), ledger.stored(1), ledger.stored(7)) == ((first, 2), None, None)
+    assert ledger.not_stored() == [(second, 1)]
+    assert ledger.not_stored() == []
+
+
+def test_a_checkpoint_during_the_exchange_with_another_goes_with_the_next(ledger):
+    (held,) = add(ledger, 1)
+    ledger.has_checkpointed(held, Checkpoint(1, b"1"))
+    ledger.take_checkpoints()
+    assert not ledger.has_checkpointed(held, Checkpoint(2, b"2"))
+    assert ledger.stored(1) == (held, 1)
+    assert ledger.take_checkpoints() == [(held.lease, b"2")]
+    assert ledger.stored(1) == (held, 2)
+
+
+def test_the_checkpoint_of_a_job_that_has_ended_since_goes_and_of_one_that_is_lost_does_not(ledger):
+    ended, lost = add(ledger, 1, 2)
+    for held in (ended, lost):
+        ledger.has_checkpointed(held, Checkpoint(1, b"1"))
+    ledger.end(ended, Completed(ended.lease))
+    ledger.lose(lost, "cancelled")
+    assert ledger.take_checkpoints() == [(ended.lease, b"1")]

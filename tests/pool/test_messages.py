@@ -68,7 +68,41 @@ def test_a_job_comes_back_the_same(payload, is_bytes):
     meta = ("jid-ä", "email.send", 'q"\\', -5, 1, 2, 3, ["a tag", "ä"], "lane", True)
     packet = messages.pack_job(2**53, meta, payload, is_bytes)
     assert messages.token_of(packet) == 2**53
-    assert messages.unpack_job(packet) == (2**53, *meta, is_bytes, payload)
+    assert messages.unpack_job(packet) == (2**53, *meta, is_bytes, payload, None, 0)
+
+
+def test_a_job_comes_with_its_last_checkpoint():
+    meta = ("jid-ä", "email.send", 'q"\\', -5, 1, 2, 3, ["a tag", "ä"], "lane", True)
+    job = messages.unpack_job(messages.pack_job(7, meta, b"payload", True, b"[1,2]"))
+    assert job == (7, *meta, True, b"payload", b"[1,2]", 5)
+
+
+def test_a_job_whose_payload_is_in_a_memfd_has_its_last_checkpoint_there():
+    meta = ("jid", "k", "q", 0, 0, 0, 0, [], None, False)
+    job = messages.unpack_job(messages.pack_job(7, meta, None, False, b"[1,2]"))
+    assert (job.payload, job.saved) == (None, None)
+    filled = job.filled(b"[1,2]payload")
+    assert (filled.payload, filled.saved) == (b"payload", b"[1,2]")
+
+
+def test_a_checkpoint_comes_back_the_same():
+    outcome = messages.unpack_outcome(messages.pack_checkpoint(7, 2**53, b'{"n":1}'))
+    assert (outcome.verb, outcome.token) == (Verb.CHECKPOINT, 7)
+    assert messages.unpack_checkpoint(outcome.body) == (2**53, b'{"n":1}')
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"1234567", b"12345678", b"12345678{", b"12345678\xff", b"12345678" + b"1" * (64 * 1024 + 1)]
+)
+def test_a_hostile_checkpoint_is_a_value_error(body):
+    with pytest.raises(ValueError):
+        messages.unpack_checkpoint(body)
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_answer_to_a_checkpoint_comes_back_the_same_and_is_no_notice(kept):
+    stored = messages.Stored(2**63, kept)
+    assert messages.unpack_word(messages.pack_stored(stored)) == stored
 
 
 @pytest.mark.parametrize("verb", Verb)
@@ -152,7 +186,8 @@ def test_texts_that_utf_8_cannot_carry_are_said_with_escapes():
 
 
 def test_a_notice_comes_back_the_same():
-    assert messages.unpack_notice(messages.pack_notice(Notice(2**53, "drain"))) == Notice(2**53, "drain")
+    for notice in (Notice(2**53, "drain"), Notice(1, "reload", "", True), Notice(1, "scaled", "", False, True)):
+        assert messages.unpack_word(messages.pack_notice(notice)) == notice
 
 
 def test_what_the_master_knows_of_a_handler_can_be_sent_and_comes_back():

@@ -41,6 +41,7 @@ _KEPT = (
     "stats:",
     "histogram:",
     "progress:",
+    "saved:",
 )
 _KEPT_WHOLE = {
     "complete",

@@ -31,7 +31,7 @@ local TYPES = {
   dependencies = "zset", dependents = "zset", recur = "hash", recurdata = "string", recurtags = "string",
   worker = "hash", held = "zset", mail = "list", bell = "list", failed = "zset", tag = "zset", stats = "hash",
   histogram = "hash", lane = "zset", laned = "string", lanes = "hash", limit = "hash", holders = "zset",
-  starts = "list", unique = "hash", ended = "list", progress = "string", ["in"] = "list",
+  starts = "list", unique = "hash", ended = "list", progress = "string", saved = "string", ["in"] = "list",
   asks = "list", answer = "list",
 }
 local WHOLE = {
@@ -215,6 +215,11 @@ keys["recurdata:"], keys["recurtags:"] = belonging.recurrence, belonging.recurre
 keys["progress:"] = function(name, jid)
   local rec = record_of(jid)
   if not rec then orphan(name, "job") else judge.progress(rec) end
+end
+
+keys["saved:"] = function(name, jid)
+  local rec = record_of(jid)
+  if not rec then orphan(name, "job") else judge.saved(rec) end
 end
 
 keys["history:"] = function(name, jid)

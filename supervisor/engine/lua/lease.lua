@@ -22,7 +22,8 @@
 --           first job, the next ones follow it by one each; due cron recurrences, each an array jid, cron, tz, time in
 --           ms, backlog; number of the worker's last wish; then per job the array klass, queue, priority, retries,
 --           timeout, max_deaths, kind of data (nil = json, "1" = bytes, "entry"), failures, deaths, interruptions, jid,
---           expiry in ms, data, tags, and if it has any: lane, marks ("p" = persistent, "o" = at most once).
+--           expiry in ms, data, tags, and if it has any: lane, marks ("p" = persistent, "o" = at most once), its
+--           checkpoint as JSON.
 --           A number below the worker's last one is answered with no job: it comes from a dead connection.
 -- Errors    DEREGISTERED if a worker that had a number is not known any more. WRONGTYPE for a foreign key of ours.
 --           Nothing has changed then.
@@ -117,6 +118,11 @@ local function marks_of(rec)
   return marks ~= "" and marks
 end
 
+-- What its last run has left for this one. Of a foreign type it is as if there were none, as the data is.
+local function saved_of(rec)
+  return rec.saved and redis.call("MGET", P .. "saved:" .. rec.jid)[1]
+end
+
 local first_token = 0
 local function give(i, job, data)
   local queue, jid, token = job[2], job[11], raise("token", 1)
@@ -125,21 +131,22 @@ local function give(i, job, data)
   local rec = records[jid] or (job[15] or never_twice[job[1]] or heard()) and read_job(jid)
   place(queue_key(queue, "running"), jid, expiry)
   place(P .. "held:" .. worker, jid, token)
-  local names, marks = false, false
+  local names, marks, saved = false, false, false
   if rec then
     rec.state, rec.owner, rec.popped, rec.started, rec.aside = "running", owner, now, i <= starting and 1 or nil, nil
     if never_twice[rec.klass] and not rec.persistent then rec.once = rec.once or "1" end
     if rec.limit then limits.hold(rec, token) end
     tell_of("lease.granted", rec, { worker = worker, token = token })
     names, marks = rec.tagged and table.concat(tagging.of(rec), "\n") or false, marks_of(rec)
+    saved = saved_of(rec)
   elseif i <= starting then
     set_fields({ job_key(jid), "state", "running", "owner", owner, "popped", now, "started", 1 })
   else
     set_fields({ job_key(jid), "state", "running", "owner", owner, "popped", now })
   end
   job[12], job[13], job[14], job[15] = expiry, strings[key] or data, names, job[16]
-  job[16] = marks
-  if not job[15] and not marks then job[15], job[16] = nil, nil end
+  job[16], job[17] = marks, saved or nil
+  if not job[15] and not marks and not saved then job[15], job[16] = nil, nil end
 end
 
 if #taken > 0 then

@@ -1,15 +1,18 @@
 #!lua flags=allow-oom
--- renew.lua — lengthen leases; say which started; store new data of their jobs.
+-- renew.lua — lengthen leases; say which started; store new data and checkpoints of their jobs.
 --
 -- Called by: commands.renew (supervisor/engine/commands.py)
 -- Holds:     INV-5 a late renew succeeds as long as nobody has taken the job
+--            INV-3 only the current token and worker may store anything
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   worker
--- ARGV[3]   ttl in ms; "" = the heartbeat of the job's queue
--- ARGV[4..] per lease: jid, token, "1" if the job is known to have started else "", kind of new data ("", "json" or
---           "bytes"), the data | "", how far the job is as a fraction | "", and in words
+-- ARGV[3]   number of the exchange; "" = none. Under a smaller one than the worker's last no checkpoint is stored: it
+--           comes from a dead connection, and there may be a newer one.
+-- ARGV[4]   ttl in ms; "" = the heartbeat of the job's queue
+-- ARGV[5..] per lease: jid, token, "1" if the job is known to have started else "", kind of new data ("", "json" or
+--           "bytes"), the data | "", how far the job is as a fraction | "", and in words, its checkpoint as JSON | ""
 --
 -- Returns   array, one per lease: its new expiry in ms, "" if it is lost, or "gone" if there is no such job any more.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
@@ -18,7 +21,7 @@
 --- @include config
 --- @include events
 --- @include record
-local worker, ttl, answers, has_any = ARGV[2], tonumber(ARGV[3]), {}, false
+local worker, number, ttl, answers, has_any = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), {}, false
 
 local function replace_data(jid, kind, data)
   local key = job_key(jid)
@@ -35,8 +38,24 @@ local function say_progress(jid, fraction, text)
   tell_of("job.progressed", rec, { worker = worker, fraction = fraction, text = text })
 end
 
-for at = 4, #ARGV, 7 do
-  local jid, token, started, kind, data, fraction, text = unpack(ARGV, at, at + 6)
+local came_late
+local function is_late()
+  if came_late == nil then
+    local last_number = number and redis.call("HGET", P .. "worker:" .. worker, "number")
+    came_late = number and number < (tonumber(last_number or nil) or 0)
+  end
+  return came_late
+end
+
+-- The record says how large it is, so that a lease knows what its answer comes to.
+local function save(jid, state)
+  if is_late() then return end
+  store(P .. "saved:" .. jid, state)
+  read_job(jid).saved = #state
+end
+
+for at = 5, #ARGV, 8 do
+  local jid, token, started, kind, data, fraction, text, state = unpack(ARGV, at, at + 7)
   local job = redis.call("HMGET", job_key(jid), "owner", "state", "queue", "started")
   if job[1] == token .. ":" .. worker and job[2] == "running" then
     local expiry = now + (ttl or setting_ms("heartbeat", job[3]))
@@ -44,6 +63,7 @@ for at = 4, #ARGV, 7 do
     if started == "1" and not job[4] then set_fields({ job_key(jid), "started", "1" }) end
     if kind ~= "" then replace_data(jid, kind, data) end
     if fraction ~= "" then say_progress(jid, tonumber(fraction), text) end
+    if state ~= "" then save(jid, state) end
     answers[#answers + 1], has_any = expiry, true
   else
     answers[#answers + 1] = job[3] and "" or "gone"

@@ -58,6 +58,7 @@ local function finish(jid, queue, popped, special, result)
   local rec = (special or heard()) and read_job(jid)
   if rec then
     if rec.limit then limits.give_back(rec) end
+    if rec.saved then forget_saved(rec) end
     moves.ended(rec)
     tell_of("job.completed", rec, { worker = worker })
   end
@@ -101,6 +102,7 @@ function verbs.advance(rec, at)
   drop(P .. "failure:" .. rec.jid)
   drop(P .. "progress:" .. rec.jid)
   rec.progress = nil
+  if rec.saved then forget_saved(rec) end
   stage.begin(rec, queue)
   stage.lay_down(rec, now + delay, parents)
   if rec.state == "failed" then failed = failed + 1 end

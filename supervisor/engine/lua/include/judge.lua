@@ -233,9 +233,21 @@ function judge.progress(rec)
   change(rec, "progress", text and "1" or nil)
 end
 
+function judge.saved(rec)
+  local name = "saved:" .. rec.jid
+  if judged[name] then return end
+  judged[name] = true
+  local size = is_there(name, "string") and tostring(redis.call("STRLEN", P .. name)) or nil
+  if rec.saved == size then return end
+  report("unsaid-rest", rec.jid, not size and "has no checkpoint, but its record says that it has"
+    or "has a checkpoint of " .. size .. " bytes, but its record does not say so", "set its record right")
+  change(rec, "saved", size)
+end
+
 -- Whether there is more to it than record and data, or more to do at its end than with others.
 local SPECIAL = {
   "kin", "noted", "tagged", "tracked", "limit", "unique", "expires", "once", "persistent", "awaited", "progress",
+  "saved",
 }
 function judge.is_more(rec)
   for _, field in ipairs(SPECIAL) do
@@ -253,7 +265,7 @@ function judge.rest(rec)
   end
   local score = rec.state == "complete" and score_in("complete", jid)
   if not score or score % 1 > 0 then return end
-  local parts = { "failure:", "result:", "history:", "tags:", "progress:" }
+  local parts = { "failure:", "result:", "history:", "tags:", "progress:", "saved:" }
   for i, part in ipairs(parts) do parts[i] = P .. part .. jid end
   if rec.special or redis.call("EXISTS", unpack(parts)) > 0 then
     report("unsaid-rest", jid, "is more than its record and its data, but complete does not say so", "wrote that it is")
@@ -273,6 +285,7 @@ function judge.job(jid)
   judge_claim.unique(rec)
   judge_claim.deadline(rec)
   if rec.progress then judge.progress(rec) end
+  if rec.saved then judge.saved(rec) end
   if rec.tagged then judge.tags(rec) end
   if rec.tracked and not score_in("tracked", jid) then
     report("untracked-job", jid, "is tracked, but is not among the tracked jobs", "listed it there")

@@ -76,7 +76,7 @@ local function offer(queue, jid, in_front)
     job = row_of(rec)
   end
   if not job or not job[1] or job[11] or job[2] ~= queue or rec and rec.parked then return "phantom" end
-  local size = tonumber(job[12]) or UNSIZED_BYTES
+  local size = (tonumber(job[12]) or UNSIZED_BYTES) + (rec and tonumber(rec.saved) or 0)
   if #taken > 0 and bytes + size > ANSWER_BYTES then
     picking.capped = true
     return "full"

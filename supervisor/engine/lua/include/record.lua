@@ -83,7 +83,7 @@ end
 -- Whether there is more to a job than its record and its data, or more to do at its end than with others.
 local function is_special(rec)
   return rec.kin or rec.noted or rec.tagged or rec.tracked or rec.limit or rec.unique or rec.expires or rec.once
-    or rec.persistent or rec.awaited or rec.progress
+    or rec.persistent or rec.awaited or rec.progress or rec.saved
 end
 
 -- Retention deletes a completed job without reading it: its score says whether there is more than record and data.
@@ -122,6 +122,13 @@ local function erase(jid)
   drop(P .. "result:" .. jid)
   drop(P .. "history:" .. jid)
   drop(P .. "progress:" .. jid)
+  drop(P .. "saved:" .. jid)
+end
+
+-- Its checkpoint was for the stage that has ended.
+local function forget_saved(rec)
+  rec.saved = nil
+  drop(P .. "saved:" .. rec.jid)
 end
 
 -- A line of the job's history. The first one, and those that the record still says, are not written down.

@@ -21,7 +21,7 @@ end
 
 -- Array jid, state, expiry in ms | 0, due in ms | 0, completed in ms | 0, data, failure, result, tags ("\n" between) |
 -- nil, array of history, array of dependencies, array of dependents, progress | nil, by when it must start in ms | 0,
--- then the record's fields and values.
+-- its checkpoint | nil, then the record's fields and values.
 local function view(jid)
   local flat = redis.call("HGETALL", job_key(jid))
   if #flat == 0 then return false end
@@ -46,6 +46,7 @@ local function view(jid)
     rec.kin and kin_of("dependents", jid) or {},
     texts[5],
     start_by(rec),
+    rec.saved and redis.call("MGET", P .. "saved:" .. jid)[1] or false,
     unpack(flat),
   }
 end
