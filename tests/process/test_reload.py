@@ -202,7 +202,7 @@ def test_a_drain_ends_a_reload_at_once_and_none_begins_after_it(stage, app):
     assert "drains" in pool.wait_for("reload.failed")["message"]
     wait_for_zygotes(stage, pool, 1)
     pool.send(signal.SIGHUP)
-    assert "drains" in pool.wait_for("reload.failed", nth=2)["message"]
+    assert "drains" in pool.wait_for("signal.received", nth=2, signal="SIGHUP")["effect"]
     stage.open_gate("job")
     assert pool.wait() == 0
     assert stage.states([held]) == ["complete"]
