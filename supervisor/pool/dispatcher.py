@@ -404,7 +404,7 @@ class Dispatcher:
 
     def on_reloaded(self, outdated: Sequence[Child], handlers: Mapping[str, HandlerSettings]) -> None:
         """The code is another one. Its `handlers` hold for all that has not begun, and `outdated`, who have the code
-        before, get no more jobs.
+        before, get no more jobs. A job that never ends by itself is stopped, and goes on with the new code.
         """
         for child in outdated:
             child.worn = child.worn or WORN  # all of them first: what is taken back must not be sent to another
@@ -412,7 +412,8 @@ class Dispatcher:
             self._take_back(child)
         self._judge_again(handlers)
         for child in outdated:
-            self.dismiss(child, WORN, "reload", self._config.reload_timeout_s or None)
+            endless = child.head is not None and child.head.lease.persistent
+            self.dismiss(child, WORN, "reload", 0.0 if endless else self._config.reload_timeout_s or None)
         self.place()
 
     def _judge_again(self, handlers: Mapping[str, HandlerSettings]) -> None:

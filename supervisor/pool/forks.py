@@ -24,7 +24,7 @@ from supervisor.pool.children import Child
 from supervisor.pool.inbox import Inbox
 from supervisor.pool.messages import BootFailed, HandlerSettings, Ready, Reaped, Spawned, SpawnFailed
 from supervisor.pool.place import Place
-from supervisor.pool.reload import WATCH, WORN, Reloaded, Reloads
+from supervisor.pool.reload import WATCH, Reloaded, Reloads
 from supervisor.pool.slots import Slots
 from supervisor.pool.suspicion import Suspicion
 from supervisor.pool.watching import Watching
@@ -244,7 +244,7 @@ class Forks:
             self._candidate = None
         if zygote is self._current:
             self._current = None
-        zygote.retired = True
+        zygote.retired = zygote.outdated = True
         self._kill(zygote)
 
     def _kill(self, zygote: Zygote) -> None:
@@ -264,13 +264,14 @@ class Forks:
             self._fail_reload(candidate.failure)
 
     def _promote(self, candidate: Zygote) -> None:
-        old, before = self._current, self.handlers
+        before, outdated = self.handlers, []
+        for zygote in self._zygotes.values():
+            if zygote is not candidate and not zygote.outdated:
+                outdated += self.births.of(zygote)
+                self._replace(zygote)
         self._candidate, self._current, self._start_at = None, candidate, None
         self._failure = None
         self._barren.succeed()
-        if old is not None:
-            self._replace(old)
-        outdated = [child for child in self._slots if child.worn != WORN]
         self.births.begin_anew(candidate)
         assert candidate.said is not None
         self._follow(candidate, candidate.said)
@@ -280,10 +281,9 @@ class Forks:
 
     def _replace(self, old: Zygote) -> None:
         """It ends with its last child; one that is not ready yet, at once."""
-        old.retired = True
+        old.retired = old.outdated = True
         if not old.ready:
             self._kill(old)
-        self._forget_unforked(old)
 
     def _fail_reload(self, failure: BootFailed) -> None:
         """The candidate is of no use."""
@@ -326,7 +326,8 @@ class Forks:
         if lost:
             self._suspicion.on_loss(self.births.of(zygote))
         children = self.births.lose(zygote, _ZYGOTE_LOST)
-        self._end_strangers(zygote)
+        if not zygote.finished or status:  # else it has seen to them itself
+            self._end_strangers(zygote)
         shutil.rmtree(zygote.workdir, ignore_errors=True)
         if lost:
             self._say_lost(zygote, status, children)
@@ -400,17 +401,14 @@ class Forks:
 
     def _retire(self, zygote: Zygote, reason: str) -> None:
         """It does not answer. Its children may go on; the next ones come from another."""
+        failure = BootFailed(f"no child was ready: {reason}", "")
         if zygote is self._candidate:
-            self._fail_reload(BootFailed(f"no child was ready: {reason}", ""))
-        if zygote is not self._current:
-            return
-        self._events.emit("zygote.retired", zygote=zygote.number, reason=reason)
-        zygote.retired = True
-        self._current = None
-        self._start_at = clock.monotonic() + self._count(zygote, BootFailed(f"no child was ready: {reason}", ""))
-        self._forget_unforked(zygote)
-
-    def _forget_unforked(self, zygote: Zygote) -> None:
+            self._fail_reload(failure)
+        elif zygote is self._current:
+            self._events.emit("zygote.retired", zygote=zygote.number, reason=reason)
+            zygote.retired = True
+            self._current = None
+            self._start_at = clock.monotonic() + self._count(zygote, failure)
         for child in self.births.of(zygote):
             if child.pidfd is None:
                 if not child.sent:

@@ -39,11 +39,6 @@ class Reloads:
         if on_done is not None:
             self._waiting.append(on_done)
 
-    @property
-    def watched(self) -> bool:
-        """Whether it was we who asked for the last one."""
-        return self._by == WATCH
-
     def succeed(self, zygote: int, boot_s: float, before: Iterable[str], after: Iterable[str]) -> None:
         """`before`, `after`: the names of the handlers."""
         added, removed = sorted(set(after) - set(before)), sorted(set(before) - set(after))

@@ -81,6 +81,7 @@ class Zygote:
         self.fertile = False  # a child of it has got ready
         self.retired = False  # it forks no more, and ends with its last child
         self.finished = False  # it has been told so
+        self.outdated = False  # another one has newer code, or is to have it
         self.failure: BootFailed | None = None  # what it has said, or we, of why it is of no use
         self.started_at = clock.monotonic()
         self.started_unix = clock.unix()

@@ -27,9 +27,14 @@ def count(name):
 def noop(job): ...
 
 
+def wait_at(gate):
+    (HERE / "gates" / f"{{gate}}.reached").touch()
+    os.close(os.open(HERE / "gates" / gate, os.O_RDONLY))
+
+
 @handler
 def hold(job):
-    os.close(os.open(HERE / "gates" / job.data, os.O_RDONLY))
+    wait_at(job.data)
 
 """
 
@@ -68,6 +73,11 @@ def run(stage, klass, count=1, **options):
     stage.wait_until_ended(jids)
     assert set(stage.states(jids)) == {"complete"}
     return [stage.client.job(jid).result for jid in jids]
+
+
+def wait_for_arrival(stage, gate):
+    """Until somebody waits at it: a job that was sent to a child may still be taken back from there."""
+    stage.wait_until_counted(lambda: (stage.directory / "gates" / f"{gate}.reached").exists())
 
 
 def zygotes(pool):

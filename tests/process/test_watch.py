@@ -4,7 +4,7 @@ import signal
 from functools import partial
 
 import pytest
-from apps import VERSION, run, start_app, wait_for_zygotes, write_app
+from apps import VERSION, run, start_app, wait_for_arrival, wait_for_zygotes, write_app
 
 LATE = "from app import late\n@handler\ndef version(job): return late.VERSION\n"
 
@@ -32,7 +32,7 @@ def test_a_running_job_ends_on_the_code_before(stage, app):
     pool = app(VERSION.format(1), processes=1).wait_ready()
     stage.gate("g")
     jid = stage.queue.put("hold", "g")
-    pool.wait_for("job.started", jid=jid)
+    wait_for_arrival(stage, "g")
     write_app(stage, VERSION.format(2))
     pool.wait_for("reload.completed")
     stage.open_gate("g")
