@@ -398,7 +398,7 @@ class Dispatcher:
         self.take_back(child)
         if child.state is ChildState.IDLE:
             self._leave(child)
-        elif child.head is not None and patience_s is not None:
+        elif child.head is not None and patience_s is not None and clock.monotonic() + patience_s < child.stop_at:
             child.stop_at, child.stop_why = clock.monotonic() + patience_s, why
             self._tell_to_stop(child, why)
 
