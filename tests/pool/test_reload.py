@@ -1,0 +1,69 @@
+"""Who has asked for a reload is told what has come of it, once."""
+
+import json
+import os
+
+import pytest
+
+from supervisor.ops.events import Events
+from supervisor.pool.reload import Reloaded, Reloads
+
+
+@pytest.fixture
+def log():
+    """The events that were said, and where to say them."""
+    reads, writes = os.pipe()
+    events = Events(writes, "json", "debug")
+    os.close(writes)
+
+    def said():
+        events.flush()
+        return [json.loads(line) for line in os.read(reads, 65536).splitlines()]
+
+    yield events, said
+    events.close(0.0)
+    os.close(reads)
+
+
+def test_all_who_asked_meanwhile_are_told_of_the_last_one(log):
+    events, said = log
+    reloads, told = Reloads(events), []
+    assert reloads.last is None
+    reloads.ask("somebody", lambda what: told.append(("first", what)))
+    reloads.ask("SIGHUP", None)
+    reloads.ask("another", lambda what: told.append(("second", what)))
+    assert told == []
+    reloads.succeed(3, 0.5, ["a", "b"], ["b", "c"])
+    assert told == [("first", Reloaded(3)), ("second", Reloaded(3))]
+    reloads.ask("later", lambda what: told.append(("third", what)))
+    reloads.fail("no such thing", "line 1")
+    assert told[2:] == [("third", Reloaded(None, "no such thing", "line 1"))]
+    lines = said()
+    assert [line["event"].removeprefix("reload.") for line in lines] == [
+        "requested", "requested", "requested", "completed", "requested", "failed",
+    ]  # fmt: skip
+    assert (lines[3]["added"], lines[3]["removed"], lines[3]["boot_ms"]) == (["c"], ["a"], 500)
+
+
+def test_the_last_one_is_remembered_for_the_status(log):
+    events, _said = log
+    reloads = Reloads(events)
+    reloads.ask("SIGHUP", None)
+    reloads.fail("no such thing", "line 1")
+    failed = reloads.last
+    assert {name: failed[name] for name in failed if name != "at_unix"} == {
+        "by": "SIGHUP", "outcome": "failed", "message": "no such thing", "traceback": "line 1",
+    }  # fmt: skip
+    reloads.ask("watch", None)
+    reloads.succeed(2, 0.1, [], [])
+    assert (reloads.last["by"], reloads.last["outcome"], reloads.last["message"]) == ("watch", "completed", "")
+
+
+def test_who_asks_again_when_told_waits_for_the_next_one(log):
+    events, _said = log
+    reloads, told = Reloads(events), []
+    reloads.ask("somebody", lambda _what: reloads.ask("again", told.append))
+    reloads.fail("no")
+    assert told == []
+    reloads.succeed(2, 0.1, [], [])
+    assert told == [Reloaded(2)]
