@@ -118,11 +118,6 @@ local function marks_of(rec)
   return marks ~= "" and marks
 end
 
--- What its last run has left for this one. Of a foreign type it is as if there were none, as the data is.
-local function saved_of(rec)
-  return rec.saved and redis.call("MGET", P .. "saved:" .. rec.jid)[1]
-end
-
 local first_token = 0
 local function give(i, job, data)
   local queue, jid, token = job[2], job[11], raise("token", 1)
@@ -138,15 +133,20 @@ local function give(i, job, data)
     if rec.limit then limits.hold(rec, token) end
     tell_of("lease.granted", rec, { worker = worker, token = token })
     names, marks = rec.tagged and table.concat(tagging.of(rec), "\n") or false, marks_of(rec)
-    saved = saved_of(rec)
+    -- Of a foreign type it is as if there were none, as the data is.
+    if rec.saved then saved = redis.call("MGET", P .. "saved:" .. jid)[1] end
   elseif i <= starting then
     set_fields({ job_key(jid), "state", "running", "owner", owner, "popped", now, "started", 1 })
   else
     set_fields({ job_key(jid), "state", "running", "owner", owner, "popped", now })
   end
   job[12], job[13], job[14], job[15] = expiry, strings[key] or data, names, job[16]
-  job[16], job[17] = marks, saved or nil
-  if not job[15] and not marks and not saved then job[15], job[16] = nil, nil end
+  job[16] = marks
+  if saved then
+    job[17] = saved
+  elseif not job[15] and not marks then
+    job[15], job[16] = nil, nil
+  end
 end
 
 if #taken > 0 then
