@@ -166,11 +166,14 @@ class Talk:
             finally:
                 self._reader = before
                 self._read()  # what came in between, the signal handler has left to us
-        if self._void_token == token or not (self._answer.kept or self._answer.number > number):
-            raise self._lost(token, in_main)
+            if self._void_token == token or not (self._answer.kept or self._answer.number > number):
+                raise self._lost(token, in_main)
         due = self._due
-        if due is not None and due.token == self._running_token:
+        if due is None or due.token != self._running_token:
+            return
+        if in_main or due.at_checkpoint:
             self._raise_here(due, in_main)
+        signal.pthread_kill(self._main, kernel.NOTICE_SIGNAL)
 
     def _ask(self, token: int, state: bytes, in_main: bool) -> int:
         with self._telling:

@@ -85,7 +85,7 @@ def nudge_for_ever(master):
 
 def test_under_a_storm_of_notices_every_checkpoint_is_answered_and_the_last_one_interrupts():
     def play(master):
-        while (number := master.next_number()) < 3000:
+        while (number := master.next_number()) < 1000:
             for _ in range(random.randrange(3)):
                 master.notify(gently=True)
             master.answer(number)
@@ -96,7 +96,7 @@ def test_under_a_storm_of_notices_every_checkpoint_is_answered_and_the_last_one_
         nudge_for_ever(master)
 
     def handle(job):
-        for number in range(2999):
+        for number in range(999):
             job.checkpoint(number)
         assert job.should_stop
         with pytest.raises(Interrupted, match="drain"):
