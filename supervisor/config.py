@@ -423,6 +423,8 @@ class Config:
         Raises ConfigError with everything that is wrong.
         """
         values = read(SETTINGS, flags, environ)
+        if values["sandbox"] == "strict" and _shows_password(values, flags):
+            raise ConfigError([_SHOWS_PASSWORD])
         values["log"] = values["log"] or ("text" if terminal else "json")
         values["processes_auto"] = values["processes"] is None
         if values["processes_auto"]:
@@ -522,8 +524,19 @@ def _warnings(values: Mapping[str, Any], flags: Mapping[str, object]) -> Iterato
     for name in values["queue"]:
         if values["order"] != "weighted" and LIKE_A_WEIGHT.search(name):
             yield f"--queue {name!r} is the queue of that name: only --order weighted reads a weight off its end."
-    if flags.get("redis-url") and redacted(values["redis_url"]) != values["redis_url"]:
+    if _shows_password(values, flags):
         yield "--redis-url holds a password that everybody on this machine can read; use LEASEHOLD_REDIS_URL instead."
+
+
+def _shows_password(values: Mapping[str, Any], flags: Mapping[str, object]) -> bool:
+    """Whether the command line, which everybody can read, has the password."""
+    return bool(flags.get("redis-url")) and redacted(values["redis_url"]) != values["redis_url"]
+
+
+_SHOWS_PASSWORD = (
+    "--redis-url holds a password, and every handler could read it in our command line: under --sandbox strict give it"
+    " as LEASEHOLD_REDIS_URL."
+)
 
 
 def redacted(url: str) -> str:

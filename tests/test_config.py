@@ -322,6 +322,14 @@ def test_a_password_on_the_command_line_is_a_warning_but_not_in_the_environment(
     assert load({}, {"LEASEHOLD_REDIS_URL": "redis://:geheim@host/0"}).warnings == ()
 
 
+def test_under_strict_a_password_on_the_command_line_is_refused_but_not_in_the_environment():
+    with pytest.raises(ConfigError, match="LEASEHOLD_REDIS_URL") as refused:
+        load({"redis-url": "redis://:geheim@host/0", "sandbox": "strict"})
+    assert "geheim" not in str(refused.value)
+    assert load({"redis-url": "redis://host/0", "sandbox": "strict"}).sandbox == "strict"
+    assert load({"sandbox": "strict"}, {"LEASEHOLD_REDIS_URL": "redis://:geheim@host/0"}).warnings == ()
+
+
 @pytest.mark.parametrize(
     "url",
     [

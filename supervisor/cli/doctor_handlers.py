@@ -35,7 +35,9 @@ _PLACE: Final = re.compile(r'^ *File "(.+?)", line (\d+)', re.MULTILINE)
 
 def examine(config: Config) -> Iterator[Finding]:
     """Import the handlers as `run` would, and say what came of it. Takes as long as they do."""
-    for_handlers, held_back = environment.for_handlers(os.environ, config.redis_url or "embedded:")
+    for_handlers, held_back = environment.for_handlers(
+        os.environ, config.redis_url or "embedded:", environment.allowed_by(config.env, config.sandbox)
+    )
     if held_back:
         names = ", ".join(sorted(held_back))
         yield warning("environment", f"handlers do not get {names}: the value tells the Redis secret")
@@ -65,6 +67,7 @@ def _boot(config: Config, for_handlers: dict[str, str], workdir: Path) -> Iterat
         status, left = _end(zygote, 0.0 if report is _LATE else _END_S)
     match report:
         case Ready():
+            yield from _sandbox(config, report)
             yield from _about(config, report, took_s, size_bytes)
         case BootFailed(message, traceback):
             yield problem(_CHECK, f"{message}{_place_in(traceback)}", Exit.HANDLERS)
@@ -157,6 +160,15 @@ def _about(config: Config, ready: Ready, took_s: float, size_bytes: int) -> Iter
     yield from _memory(config, ready, size_bytes)
     for sentence in fork_warnings(ready):
         yield warning(_CHECK, sentence)
+
+
+def _sandbox(config: Config, ready: Ready) -> Iterator[Finding]:
+    """What handlers are kept from, part by part."""
+    missing = [part for part, state in ready.sandbox.items() if state.startswith("unavailable")]
+    for part in missing:
+        yield warning("sandbox", f"{part}: {ready.sandbox[part]}")
+    rest = [f"{part}: {state}" for part, state in ready.sandbox.items() if part not in missing]
+    yield ok("sandbox", f"{config.sandbox}; {'; '.join(rest)}")
 
 
 def _memory(config: Config, ready: Ready, size_bytes: int) -> Iterator[Finding]:

@@ -5,10 +5,12 @@ decides what an outcome means.
 """
 
 import asyncio
+import errno
 import functools
 import os
 import socket
 import sys
+import threading
 import traceback
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
@@ -18,12 +20,16 @@ from setproctitle import setproctitle
 
 from supervisor import clock
 from supervisor.pool import kernel, messages, sandbox
+from supervisor.pool.confinement import Confinement
 from supervisor.pool.handlers import Fail, Handler, Interrupted, Retry, SoftTimeout, foreign_part, hooks
 from supervisor.pool.job import Job
 from supervisor.pool.messages import INLINE_COMPLETION_BYTES, JobMessage, Trouble, Verb
 from supervisor.pool.sandbox import DataRoom
 from supervisor.pool.talk import Talk
 
+_TOO_LARGE: Final = Trouble(
+    "result-too-large", "what is to follow this job has more bytes than --workdir-limit lets it write into a file"
+)
 #: Ends what one job printed in the output of a child that runs several. A record separator, the token, a newline.
 OUTPUT_MARK: Final = b"\x1e%d\n"
 
@@ -35,11 +41,14 @@ def run(
     workdir: str,
     handlers: Mapping[str, Handler],
     boot: messages.Boot,
+    confinement: Confinement,
 ) -> NoReturn:
     """Live as child `number`: serve up to `boot.jobs_per_child` jobs, then exit. Never returns, never unwinds."""
     status = 70
     try:
         sandbox.enter(workdir, boot.open_files)
+        if confinement.common is not None:
+            confinement.enter(confinement.common, workdir, (jobs.fileno(), talk.fileno()))
         for stream in (sys.stdout, sys.stderr):
             stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # text streams on descriptors 1 and 2
         own_pid = os.getpid()
@@ -47,7 +56,7 @@ def run(
             hook()
             if os.getpid() != own_pid:
                 os._exit(0)  # a fork that it made has returned from it
-        status = Child(number, jobs, talk, workdir, handlers, boot).serve()
+        status = Child(number, jobs, talk, workdir, handlers, boot, confinement).serve()
         for hook in hooks.on_exit if status == 0 else ():
             hook()
     except SystemExit as leaving:
@@ -83,6 +92,7 @@ class Child:
         workdir: str,
         handlers: Mapping[str, Handler],
         boot: messages.Boot,
+        confinement: Confinement,
     ) -> None:
         self._number = number
         self._jobs = jobs
@@ -92,6 +102,9 @@ class Child:
         self._jobs_per_child = boot.jobs_per_child
         self._on_error = boot.on_error
         self._memory_limit_bytes = boot.memory_limit_bytes
+        # Handlers differ in it: that of the first job decides.
+        self._confinement = confinement if confinement.common is None else None
+        self._own_fds = jobs.fileno(), talk.fileno()
         self._data_room = DataRoom()
         self._pid = os.getpid()
 
@@ -115,6 +128,8 @@ class Child:
 
     def _serve_one(self, message: JobMessage, fds: list[int]) -> tuple[Verb, bool]:
         """Run one job and answer it. Answers with what, and whether all that it has started has ended."""
+        if self._confinement is not None:
+            self._confine(self._confinement, message.klass)
         if message.payload is None:
             message = message.filled(kernel.read_memfd(fds[0]))
         setproctitle(f"leasehold: child {self._number} {message.klass} {message.jid[:4]}… since {clock.time_of_day()}")
@@ -139,11 +154,23 @@ class Child:
         self._answer(verb, message.token, run_s, parts)
         return verb, alone
 
+    def _confine(self, confinement: Confinement, klass: str) -> None:
+        self._confinement = None
+        confinement.enter(self._handlers[klass].settings.profile, self._workdir, self._own_fds)
+        if threading.active_count() > 1:
+            _note("threads that @after_fork functions have started before the first job are not in its sandbox")
+
     def _answer(self, verb: Verb, token: int, run_s: float, parts: list[bytes]) -> None:
         if verb != Verb.FOLLOWED or sum(map(len, parts)) <= INLINE_COMPLETION_BYTES:
             self._talk.send(messages.pack_outcome(verb, token, run_s, b"".join(parts)))
             return
-        memfd = kernel.sealed_memfd(parts)
+        try:
+            memfd = kernel.sealed_memfd(parts)
+        except OSError as error:
+            if error.errno != errno.EFBIG:
+                raise
+            self._talk.send(messages.pack_outcome(Verb.FAILED, token, run_s, messages.pack_trouble(_TOO_LARGE)))
+            return
         try:
             self._talk.send_with(messages.pack_outcome(verb, token, run_s), memfd)
         finally:

@@ -4,31 +4,49 @@ Must not change its own.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
 #: Addresses of the master's own talks with its init: a child that used them would speak in its name.
 _OF_THE_MASTER: Final = ("LEASEHOLD_", "NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_")
+#: What programs need to find their way; a trailing * stands for anything.
+BASICS: Final = (
+    "PATH", "HOME", "LANG", "LC_*", "TZ", "TMPDIR", "PYTHON*", "VIRTUAL_ENV", "SSL_CERT_*",
+)  # fmt: skip
 #: A shorter password is looked for as a whole value or inside a URL only: it may be part of any word.
 _LONG_PASSWORD_CHARS: Final = 6
 _SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "busybox"})
 
 
-def for_handlers(environ: Mapping[str, str], redis_url: str) -> tuple[dict[str, str], list[str]]:
-    """The environment of the zygote, and the names of the variables held back because they tell the Redis secret."""
+def for_handlers(
+    environ: Mapping[str, str], redis_url: str, allowed: Collection[str] | None = None
+) -> tuple[dict[str, str], list[str]]:
+    """The environment of the zygote, and the names of the variables held back because they tell the Redis secret.
+
+    `allowed`: those that it has beside the basics, and no others; None: all.
+    """
     parts = urlsplit(redis_url)
     password = unquote(parts.password or "") or parse_qs(parts.query).get("password", [""])[0]
     kept: dict[str, str] = {}
     held_back: list[str] = []
     for name, value in environ.items():
-        if name.startswith(_OF_THE_MASTER):
+        if name.startswith(_OF_THE_MASTER) or not (allowed is None or name in allowed or _is_basic(name)):
             continue
         if redis_url in value or _tells(value, password):
             held_back.append(name)
         else:
             kept[name] = value
     return kept, held_back
+
+
+def allowed_by(names: Collection[str], sandbox: str) -> Collection[str] | None:
+    """What `--env` and the level of the sandbox say: the names beside the basics; None: all may pass."""
+    return names if names or sandbox == "strict" else None
+
+
+def _is_basic(name: str) -> bool:
+    return any(name.startswith(basic[:-1]) if basic.endswith("*") else name == basic for basic in BASICS)
 
 
 def _tells(value: str, password: str) -> bool:

@@ -28,7 +28,7 @@ from supervisor.pool.reload import WATCH, Reloaded, Reloads
 from supervisor.pool.slots import Slots
 from supervisor.pool.suspicion import Suspicion
 from supervisor.pool.watching import Watching
-from supervisor.pool.zygotes import Zygote, boot_of, fork_warnings
+from supervisor.pool.zygotes import Zygote, boot_of, fork_warnings, sandbox_warnings
 
 #: One that has closed its control socket is most likely about to exit.
 _GOING_S: Final = 0.2
@@ -193,7 +193,8 @@ class Forks:
             "zygote.ready", zygote=zygote.number, pid=zygote.pid, handlers=sorted(zygote.handlers),
             boot_ms=round(boot_s * 1000), threads=said.threads or None, descriptors=said.descriptors or None,
         )  # fmt: skip
-        for warning in fork_warnings(said):
+        self._events.emit("sandbox.reported", zygote=zygote.number, level=self._config.sandbox, parts=said.sandbox)
+        for warning in (*fork_warnings(said), *sandbox_warnings(said)):
             self._warn(warning)
         if zygote is self._candidate:
             self._probe(zygote)

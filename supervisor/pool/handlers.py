@@ -9,7 +9,7 @@ import math
 import pkgutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, TypeVar, overload
@@ -154,6 +154,8 @@ def handler(
     max_deaths: int | None = None,
     backoff: Backoff | None = None,
     at_most_once: bool = False,
+    sandbox: str | None = None,
+    network: bool | None = None,
 ) -> Callable[[F], F]: ...
 
 
@@ -170,6 +172,8 @@ def handler(
     max_deaths: int | None = None,
     backoff: Backoff | None = None,
     at_most_once: bool = False,
+    sandbox: str | None = None,
+    network: bool | None = None,
 ) -> Any:
     """Register a function, or coroutine function, that takes one `job`, under its module path and name (or `name`).
 
@@ -178,6 +182,9 @@ def handler(
     exception is forgiven. `on_error`, `on_death`: "retry" or "fail". `max_deaths`: how many deaths of its child a job
     survives, 0 for any number. `backoff`: how long an exception puts it off: seconds, a list of them (the last one
     repeats), or a function of the failures before this one. `at_most_once`: what has started once never starts again.
+    `sandbox`: "basic" or "strict", as `--sandbox` has it. `network`: False keeps the handler from it; True gives it to
+    a strict one. Where handlers differ in these two, a child is closed in with its first job, after the @after_fork
+    functions, and then runs only jobs of handlers that are alike in them.
     None leaves the choice to the `run` flag or the default. Raises ValueError or TypeError.
     """
     _check_name(name)
@@ -185,10 +192,12 @@ def handler(
         timeout_s=None if timeout is None else _seconds("timeout", timeout),
         memory_bytes=None if memory is None else _bytes(memory),
         retries=_count("retries", retries),
-        on_error=_choice("on_error", on_error),
-        on_death=_choice("on_death", on_death),
+        on_error=_choice("on_error", on_error, "retry", "fail"),
+        on_death=_choice("on_death", on_death, "retry", "fail"),
         max_deaths=_count("max_deaths", max_deaths),
         at_most_once=_truth("at_most_once", at_most_once),
+        sandbox=_choice("sandbox", sandbox, "basic", "strict"),
+        network=None if network is None else _truth("network", network),
     )
     steps = _backoff(backoff)
 
@@ -240,9 +249,9 @@ def _count(option: str, value: int | None) -> int | None:
     return value
 
 
-def _choice(option: str, value: str | None) -> str | None:
-    if value not in (None, "retry", "fail"):
-        raise ValueError(f"@handler({option}={value!r}): write 'retry' or 'fail'")
+def _choice(option: str, value: str | None, *known: str) -> str | None:
+    if value is not None and value not in known:
+        raise ValueError(f"@handler({option}={value!r}): write {' or '.join(map(repr, known))}")
     return value
 
 
@@ -271,11 +280,12 @@ def _delay(value: float | str) -> float:
     return delay_s
 
 
-def load(root: str) -> dict[str, Handler]:
+def load(root: str, level: str = "basic") -> dict[str, Handler]:
     """Import module or package `root` (dotted, or a path below the working directory) and all modules below it.
 
     Answers the handlers by klass: the module's path inside `root`, and the function's name. Runs foreign code, which
-    may raise anything. Raises HandlersError where there is no such module, no handler, or one name twice.
+    may raise anything. `level`: of the run's sandbox, for handlers that have none of their own. Raises HandlersError
+    where there is no such module, no handler, or one name twice.
     """
     working_directory = str(Path.cwd())
     if working_directory not in sys.path:
@@ -287,7 +297,7 @@ def load(root: str) -> dict[str, Handler]:
         klass = registered.name or _klass(root, registered.function)
         if klass in found and found[klass].function is not registered.function:
             raise HandlersError(f"two handlers are named {klass!r}: give one of them another name=")
-        found[klass] = registered
+        found[klass] = replace(registered, settings=registered.settings.within(level))
     if not found:
         raise HandlersError(f"no @handler in {root!r}: decorate at least one function below it")
     return found

@@ -11,13 +11,15 @@ import signal
 import socket
 import struct
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from supervisor import clock
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
 
 _PR_SET_PDEATHSIG: Final = 1
+_PR_SET_DUMPABLE: Final = 4
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _PR_SET_NO_NEW_PRIVS: Final = 38
 _SFD_NONBLOCK: Final = os.O_NONBLOCK
@@ -67,6 +69,18 @@ def _prctl(option: int, argument: int) -> None:
         raise OSError(number, f"prctl({option}): {os.strerror(number)}")
 
 
+def system_call(number: int, *arguments: Any) -> int:
+    """A system call that libc may not know, by its number on this machine; arguments are small integers or references.
+
+    Answers what it answers; raises OSError.
+    """
+    answer: int = _libc.syscall(number, *arguments)
+    if answer < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+    return answer
+
+
 def set_parent_death_signal(signo: int) -> None:
     """Have the kernel send `signo` when the thread that forked us ends; 0 clears it. Lost by setuid and setgid."""
     _prctl(_PR_SET_PDEATHSIG, signo)
@@ -80,6 +94,13 @@ def become_subreaper() -> None:
 def forbid_new_privileges() -> None:
     """No later exec gains privileges by setuid bits or file capabilities. Cannot be undone; inherited."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def forbid_dumping() -> None:
+    """Let nobody read this process's memory, environment and descriptors but who may trace any process; and no core be
+    written of it. What it forks inherits it; an exec and a change of uid undo it.
+    """
+    _prctl(_PR_SET_DUMPABLE, 0)
 
 
 class SignalFd:

@@ -62,6 +62,8 @@ class SignalCame:
 
 def run(config: Config) -> int:
     """Be the master until drained. Answers the exit code. `config.redis_url` is a real one by now."""
+    if config.sandbox != "none":
+        kernel.forbid_dumping()
     events = Events(2, config.log, config.log_level)
     try:
         return Master(config, events).run()
@@ -85,7 +87,9 @@ class Master:
         self._inbox: Inbox[Any] = Inbox()
         queues = Queues(config.queue, config.order)
         self._session = Session(self._url, Namespace(config.namespace), queues, config.lease_ttl_s, self._inbox)
-        for_handlers, self._held_back = environment.for_handlers(os.environ, config.redis_url)
+        for_handlers, self._held_back = environment.for_handlers(
+            os.environ, config.redis_url, environment.allowed_by(config.env, config.sandbox)
+        )
         self._workdir = (config.workdir or Path(tempfile.gettempdir())) / f"leasehold-{self._session.worker}"
         self._signals = kernel.SignalFd(kernel.HANDLED_SIGNALS)
         self._ledger = Ledger()

@@ -7,7 +7,7 @@ talk     master <-> child     outcomes, readiness, progress, checkpoints and the
                               follows a completion is packed by `pack_completion`
 """
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from struct import Struct
 from typing import Any, Final, NamedTuple
@@ -145,6 +145,13 @@ def unpack_control(packet: bytes) -> Control:
     return message
 
 
+class Profile(NamedTuple):
+    """What a child is confined to with its first job, and stays so: it gets jobs of this profile only."""
+
+    level: str  # of the sandbox
+    network: bool
+
+
 @dataclass(frozen=True, slots=True)
 class HandlerSettings:
     """What the master knows of a handler; None: the `run` flag, the config or the default decides."""
@@ -158,6 +165,16 @@ class HandlerSettings:
     memory_bytes: int | None = None
     sandbox: str | None = None
     network: bool | None = None  # None: as the sandbox has it
+
+    def within(self, level: str) -> "HandlerSettings":
+        """The same with what the level of the run decides where the handler does not."""
+        sandbox = self.sandbox or level
+        return replace(self, sandbox=sandbox, network=sandbox != "strict" if self.network is None else self.network)
+
+    @property
+    def profile(self) -> Profile:
+        """Of the handler in its run. As the zygote tells it, all is decided."""
+        return Profile(self.sandbox or "basic", self.network is not False)
 
 
 # jobs: master -> child -----------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from supervisor.pool import kernel
 #: A thread that has been joined may be seen by the system for a moment.
 _GONE_BY_S: Final = 0.05
 #: Shared by intention, or without any state of its own.
-_HARMLESS: Final = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
+HARMLESS: Final = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 _KINDS: Final = {
     "anon_inode:[eventpoll]": "epoll",
     "anon_inode:[eventfd]": "eventfd",
@@ -89,7 +89,7 @@ def open_descriptors() -> dict[int, str]:
 def opened(before: Set[int]) -> list[str]:
     """What has been opened since `before`, in words."""
     now = sorted(open_descriptors().items())
-    return [f"fd {fd}: {_describe(fd, link)}" for fd, link in now if fd not in before and link not in _HARMLESS]
+    return [f"fd {fd}: {_describe(fd, link)}" for fd, link in now if fd not in before and link not in HARMLESS]
 
 
 def _describe(fd: int, link: str) -> str:

@@ -1,4 +1,6 @@
-"""What a child may touch. Runs in zygote and children, before any handler does. Owns the child's surroundings.
+"""Where a child lives, whatever the level of the sandbox. Runs in zygote and children, before any handler does.
+
+Owns the child's surroundings; what it is kept from is `confinement`.
 
 It runs once per fork, where each page that is touched costs more than the call: strings here, no Paths.
 """
@@ -54,9 +56,13 @@ class Guard:
 
     def _in_child(self) -> None:
         if self._forking:
-            kernel.set_parent_death_signal(signal.SIGKILL)
-            if os.getppid() != self._zygote_pid:
-                os._exit(1)
+            self.bind()
+
+    def bind(self) -> None:
+        """Tie the calling child to the zygote's life. Once more after a change of user, which unties it."""
+        kernel.set_parent_death_signal(signal.SIGKILL)
+        if os.getppid() != self._zygote_pid:
+            os._exit(1)
 
 
 def ignore_group_signals() -> None:
@@ -81,12 +87,10 @@ def prepare() -> None:
         if signal.getsignal(signo) not in (signal.SIG_DFL, None):
             signal.signal(signo, signal.SIG_DFL)
     tell_stacks()
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    kernel.forbid_new_privileges()
 
 
 def enter(workdir: str, open_files: int) -> None:
-    """Close the world around the calling child; what is given up here cannot be had back.
+    """Give the calling child a session, limits and a directory of its own.
 
     `open_files`: the soft limit that the master was given. The zygote keeps the hard one: a descriptor per child.
     """

@@ -21,6 +21,7 @@ from setproctitle import setproctitle
 
 from supervisor import clock
 from supervisor.pool import child, handlers, kernel, leftovers, messages, preloaded, sandbox, sources
+from supervisor.pool import confinement as confinements
 from supervisor.pool.messages import Boot, BootFailed, Ready, Reaped, Spawn, Spawned, SpawnFailed
 
 #: How long the leftovers of a job may take to end before they are left to the next look.
@@ -52,26 +53,31 @@ def main() -> NoReturn:
         os._exit(1)
     boot = messages.unpack_control(packet)
     assert isinstance(boot, Boot)
+    if boot.sandbox != "none":
+        kernel.forbid_dumping()
     setproctitle(f"leasehold: zygote {number} {boot.handlers}")
     sandbox.tell_stacks()
     guard = sandbox.Guard()
-    loaded = _load(control, boot)
+    loaded, confinement = _load(control, boot, guard)
     kernel.set_parent_death_signal(0)
     if os.getppid() != master_pid:
         os._exit(1)
     sandbox.prepare()
+    confinement.prepare()
     gc.collect()
     gc.freeze()
-    Zygote(control, boot, loaded, guard, master_pid).serve()
+    Zygote(control, boot, loaded, guard, confinement, master_pid).serve()
 
 
-def _load(control: socket.socket, boot: Boot) -> dict[str, handlers.Handler]:
+def _load(
+    control: socket.socket, boot: Boot, guard: sandbox.Guard
+) -> tuple[dict[str, handlers.Handler], confinements.Confinement]:
     """Import the handlers; if that fails in any way, say so and exit."""
     before = preloaded.open_descriptors().keys()
     sources.distrust_young_bytecode()
     try:
         _go_to(boot.directory)
-        loaded = handlers.load(boot.handlers)
+        loaded = handlers.load(boot.handlers, boot.sandbox)
     except BaseException as error:  # noqa: BLE001  foreign code: whatever it raises is reported, then this process ends
         _say(control, _describe(error, [*sources.loaded(), *sources.named_by(error)] if boot.watch else []))
         os._exit(1)
@@ -80,8 +86,11 @@ def _load(control: socket.socket, boot: Boot) -> dict[str, handlers.Handler]:
     opened = [] if handlers.hooks.before_fork else preloaded.opened(before)
     threads, descriptors = [*map(_sayable, preloaded.running())], [*map(_sayable, opened)]
     files = [*map(_sayable, sources.loaded())] if boot.watch else []
-    _say(control, Ready(settings, threads, descriptors, bool(handlers.hooks.before_fork), files=files))
-    return loaded
+    profiles = {loaded_handler.settings.profile for loaded_handler in loaded.values()}
+    confinement = confinements.Confinement(boot, profiles, guard.bind)
+    report = {part: _sayable(state) for part, state in confinement.report.items()}
+    _say(control, Ready(settings, threads, descriptors, bool(handlers.hooks.before_fork), report, files))
+    return loaded, confinement
 
 
 def _go_to(directory: str) -> None:
@@ -124,6 +133,8 @@ def _say(control: socket.socket, message: messages.Control) -> None:
         kernel.send(control, messages.IN_MEMFD, (memfd,))
     except (BrokenPipeError, ConnectionResetError):
         os._exit(0)
+    finally:
+        os.close(memfd)
 
 
 class Zygote:
@@ -133,12 +144,14 @@ class Zygote:
         boot: Boot,
         loaded: dict[str, handlers.Handler],
         guard: sandbox.Guard,
+        confinement: confinements.Confinement,
         master_pid: int,
     ) -> None:
         self._control = control
         self._boot = boot
         self._loaded = loaded
         self._guard = guard
+        self._confinement = confinement
         self._master_pid = master_pid
         self._preloaded = kernel.children_of_self()  # processes that the import has started: nobody's leftovers
         self._left: set[int] = set()  # leftovers that did not end when they were killed
@@ -238,6 +251,7 @@ class Zygote:
             f"{self._boot.workdir}/child-{number}",
             self._loaded,
             self._boot,
+            self._confinement,
         )
 
     def _bury(self, pidfd: int) -> None:

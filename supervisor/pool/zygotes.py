@@ -33,6 +33,8 @@ _NONSENSE: Final = (
 )
 #: What a zygote may have to say of its handlers.
 _MOST_BYTES: Final = 64 * 1024 * 1024
+#: In the working directory: what belongs to the embedded server, its password too.
+HIDDEN: Final = ".leasehold"
 #: How many threads or descriptors a warning names.
 _MOST_NAMES: Final = 20
 #: What the kernel gets to end a zygote that was killed.
@@ -54,7 +56,7 @@ def boot_of(config: Config, workdir: Path, open_files: int, directory: str = "")
         workdir_limit_bytes=config.workdir_limit_bytes,
         sandbox=config.sandbox,
         readable=[str(path) for path in config.sandbox_read],
-        hidden=[],
+        hidden=[str(Path(HIDDEN).absolute())],
         child_user=list(config.child_user or ()),
         watch=config.watch,
         directory=directory,
@@ -190,6 +192,13 @@ def fork_warnings(ready: Ready) -> Iterator[str]:
         )
 
 
+def sandbox_warnings(ready: Ready) -> Iterator[str]:
+    """What the sandbox was to do, and cannot here."""
+    for part, state in ready.sandbox.items():
+        if state.startswith("unavailable"):
+            yield f"the sandbox does without one of its parts: {part} {state}"
+
+
 def _listed(names: list[str]) -> str:
     more = len(names) - _MOST_NAMES
     return "; ".join(names[:_MOST_NAMES]) + (f"; and {more} more" if more > 0 else "")
@@ -205,7 +214,8 @@ def _checked(report: Control) -> Control:
     if isinstance(report, Ready):
         for settings in report.handlers.values():
             _check_fields(HandlerSettings(**settings))
-        if not all(isinstance(said, str) for said in (*report.threads, *report.descriptors)):
+        words = (*report.threads, *report.descriptors, *report.sandbox, *report.sandbox.values(), *report.files)
+        if not all(isinstance(said, str) for said in words):
             raise TypeError(f"not words: {report.threads!r:.100}, {report.descriptors!r:.100}")
     if isinstance(report, Ready | BootFailed) and not all(isinstance(file, str) for file in report.files):
         raise TypeError(f"not the names of files: {report.files!r:.100}")

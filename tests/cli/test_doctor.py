@@ -28,6 +28,7 @@ GOOD = "from supervisor import handler\n@handler\ndef a(job): ...\n"
 CHECKS = [
     *("configuration", "kernel", "proc", "cgroup", "init", "processes", "files", "memory", "workdir", "redis"),
     *("permissions", "latency", "clock", "redis-memory", "persistence", "connections", "config", "queues", "workers"),
+    "sandbox",
     "handlers",
 ]
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from supervisor.pool.environment import for_handlers, shell_above
+from supervisor.pool.environment import allowed_by, for_handlers, shell_above
 
 URL = "redis://user:hunter22@host:6379/0"
 
@@ -86,6 +86,27 @@ def test_without_a_password_only_the_url_is_looked_for():
     assert held_back("redis://host:6379/0", "redis://host:6379/0")
     assert not held_back("", "redis://host:6379/0")
     assert not held_back("host", "redis://host:6379/0")
+
+
+def test_where_names_are_given_only_those_and_the_basic_ones_are_passed_on():
+    basics = {"PATH": "1", "HOME": "2", "LANG": "3", "LC_ALL": "4", "TZ": "5", "TMPDIR": "6", "PYTHONPATH": "7",
+              "VIRTUAL_ENV": "8", "SSL_CERT_FILE": "9"}  # fmt: skip
+    environ = {**basics, "MINE": "x", "OTHER": "y", "LANGUAGE": "z", "PATHS": "z", "MY_LC_ALL": "z"}
+    assert for_handlers(environ, URL, ("MINE", "NOWHERE")) == ({**basics, "MINE": "x"}, [])
+    assert for_handlers(environ, URL, ()) == (basics, [])
+    assert for_handlers(environ, URL, None) == (environ, [])
+
+
+def test_what_tells_the_secret_or_is_the_masters_own_is_held_back_even_if_it_is_named():
+    environ = {"MINE": URL, "LEASEHOLD_REDIS_URL": URL, "NOTIFY_SOCKET": "n", "PYTHON_X": "hunter22", "OTHER": URL}
+    kept, names = for_handlers(environ, URL, ("MINE", "LEASEHOLD_REDIS_URL", "NOTIFY_SOCKET"))
+    assert (kept, names) == ({}, ["MINE", "PYTHON_X"])
+
+
+def test_strict_passes_nothing_but_what_is_named_and_other_levels_all_unless_something_is():
+    assert allowed_by((), "strict") == ()
+    assert allowed_by((), "basic") is None
+    assert allowed_by(("A",), "basic") == allowed_by(("A",), "strict") == ("A",)
 
 
 @pytest.fixture

@@ -100,7 +100,8 @@ def test_six_zygotes_in_a_row_that_do_not_boot_are_71_and_the_last_line_says_why
 
 
 def test_zygotes_that_end_before_a_child_is_ready_are_71_in_the_end(stage, app):
-    pool = app("@after_fork\ndef bite(): os.kill(os.getppid(), signal.SIGKILL); time.sleep(1000)")
+    source = "@after_fork\ndef bite(): os.kill(os.getppid(), signal.SIGKILL); time.sleep(1000)"
+    pool = app(source, sandbox="none")
     last = assert_gave_up(stage, pool)
     assert "SIGKILL" in last["message"]
     assert len(pool.find("zygote.spawned")) == IN_A_ROW
@@ -109,7 +110,8 @@ def test_zygotes_that_end_before_a_child_is_ready_are_71_in_the_end(stage, app):
 
 @pytest.mark.slow
 def test_a_job_that_ends_its_zygote_each_time_never_ends_the_supervisor(stage, app):
-    pool = app("@handler\ndef bite(job): os.kill(os.getppid(), signal.SIGKILL); time.sleep(1000)").wait_ready()
+    source = "@handler\ndef bite(job): os.kill(os.getppid(), signal.SIGKILL); time.sleep(1000)"
+    pool = app(source, sandbox="none").wait_ready()
     jid = stage.queue.put("bite", max_deaths=IN_A_ROW - 2)
     stage.wait_until_ended([jid], 50)
     assert stage.client.job(jid).state == "failed"

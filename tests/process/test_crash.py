@@ -148,7 +148,7 @@ def test_a_killed_zygote_costs_an_interruption_and_work_goes_on(stage, measured)
 
 
 def test_a_job_that_alone_sees_zygote_after_zygote_die_is_buried_in_the_end(stage):
-    pool = stage.start(processes=2).wait_ready()
+    pool = stage.start(processes=2, sandbox="none").wait_ready()
     jid = stage.queue.put("bad.kill_zygote", stage.gate("never"))
     stage.wait_until_ended([jid])
     job = stage.client.job(jid)
@@ -162,7 +162,7 @@ def test_a_job_that_alone_sees_zygote_after_zygote_die_is_buried_in_the_end(stag
 
 @pytest.mark.timeout(120)
 def test_a_job_that_ends_zygotes_beside_others_is_found_and_buried_and_the_others_complete(stage):
-    pool = stage.start(processes=2).wait_ready()
+    pool = stage.start(processes=2, sandbox="none").wait_ready()
     poison = stage.queue.put("bad.nap_then_kill_zygote", 0.3)
     others = stage.queue.put_many([{"klass": "good.nap", "data": 0.1} for _ in range(150)])
     stage.wait_until_ended([poison, *others], 60)

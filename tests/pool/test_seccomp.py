@@ -1,0 +1,102 @@
+"""The filter that leaves a process no network, tried on the kernel."""
+
+import ctypes
+import errno
+import mmap
+import os
+import signal
+import socket
+import threading
+
+import pytest
+from parts import Process, in_fork
+
+from supervisor.pool import kernel, seccomp
+
+pytestmark = pytest.mark.skipif(bool(seccomp.why_not()), reason=seccomp.why_not())
+
+
+def install():
+    kernel.forbid_new_privileges()
+    seccomp.NoNetwork().install()
+
+
+def refusal(act):
+    with pytest.raises(OSError) as raised:
+        act()
+    return raised.value.errno
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [
+        (socket.AF_INET, socket.SOCK_STREAM), (socket.AF_INET, socket.SOCK_DGRAM), (socket.AF_INET, socket.SOCK_RAW),
+        (socket.AF_INET6, socket.SOCK_STREAM), (socket.AF_INET6, socket.SOCK_DGRAM),
+        (socket.AF_NETLINK, socket.SOCK_RAW), (socket.AF_PACKET, socket.SOCK_RAW),
+        (socket.AF_VSOCK, socket.SOCK_STREAM),
+    ],
+)  # fmt: skip
+def test_no_socket_can_be_made_but_a_unix_one(family, kind):
+    def run():
+        install()
+        assert refusal(lambda: socket.socket(family, kind)) == errno.EACCES
+
+    in_fork(run)
+
+
+def test_unix_sockets_programs_and_names_of_this_machine_go_on_working():
+    def run():
+        install()
+        socket.socket(socket.AF_UNIX).close()
+        for end in socket.socketpair():
+            end.close()
+        assert os.waitstatus_to_exitcode(os.system("true")) == 0
+        assert socket.getaddrinfo("127.0.0.1", 80)
+
+    in_fork(run)
+
+
+def test_threads_that_run_already_are_under_it_and_programs_that_are_started():
+    def run():
+        go, found = threading.Event(), []
+
+        def later():
+            go.wait(5)
+            found.append(refusal(socket.socket))
+
+        thread = threading.Thread(target=later)
+        thread.start()
+        install()
+        go.set()
+        thread.join(5)
+        assert found == [errno.EACCES]
+        assert os.waitstatus_to_exitcode(os.system("python3 -c 'import socket; socket.socket()' 2>/dev/null")) != 0
+
+    in_fork(run)
+
+
+@pytest.mark.parametrize("number", [425, 426, 427])
+def test_io_uring_which_would_make_sockets_past_it_is_refused(number):
+    def run():
+        install()
+        assert refusal(lambda: kernel.system_call(number, 1, 0, 0, 0, 0, 0)) == errno.EPERM
+
+    in_fork(run)
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="its other ABIs are those of x86")
+def test_the_other_abis_of_the_machine_are_no_way_around():
+    def run():
+        install()
+        x32 = 0x40000000 + 41  # socket
+        assert refusal(lambda: kernel.system_call(x32, socket.AF_INET, socket.SOCK_STREAM, 0)) == errno.ENOSYS
+
+    in_fork(run)
+
+    def as_i386():
+        install()
+        page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+        page.write(b"\xb8\x14\x00\x00\x00\xcd\x80\xc3")  # mov eax, getpid; int 0x80; ret
+        ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()
+
+    assert Process(as_i386).await_end() & 0x7F == signal.SIGSYS
