@@ -46,6 +46,7 @@ class Confinement:
         self._shut = _foreign_descriptors() if self._any_strict else {}
         self._abi, self._landlock_why = _ask_landlock() if self._any_hard else (0, "")
         self._filter, self._filter_why = self._make_filter()
+        self._limits, self._limits_why = self._make_limits()
         self._namespace, self._namespace_why = self._make_namespace()
         self._users_why = {profile.level: self._why_same_user(profile.level) for profile in self._profiles}
         self._capabilities_why = privileges.why_not()
@@ -81,6 +82,8 @@ class Confinement:
         if self._hard:
             _harden()
             privileges.bound_capabilities()
+            if self._limits is not None:
+                self._limits.install()
 
     def _make_filter(self) -> tuple[seccomp.NoNetwork | None, str]:
         if all(profile.network for profile in self._profiles):
@@ -90,6 +93,12 @@ class Confinement:
         made = seccomp.NoNetwork()
         answer = _in_a_fork(lambda: _try_filter(made))
         return (None, f"the kernel refuses it ({answer})") if answer is not None else (made, "")
+
+    def _make_limits(self) -> tuple[seccomp.OwnLimitsOnly | None, str]:
+        if all(profile.level == "none" for profile in self._profiles):
+            return None, ""
+        why = seccomp.why_not()
+        return (None, why) if why else (seccomp.OwnLimitsOnly(), "")
 
     def _make_namespace(self) -> tuple[int, str]:
         """The descriptor of an empty network namespace, or -1 and why there is none."""
@@ -169,6 +178,9 @@ class Confinement:
             yield lambda _workdir: os.umask(_STRICT_UMASK)
         if hard and not self._hard:
             yield lambda _workdir: _harden()
+            if self._limits is not None:
+                limit = self._limits.install
+                yield lambda _workdir: limit()
         if not profile.network and self._namespace >= 0:
             yield lambda _workdir: privileges.enter_network(self._namespace)
         if user is not None:
@@ -262,6 +274,11 @@ class Confinement:
             return f"unavailable: because Landlock is of version {self._abi} here, and 6 is needed (Linux 6.12)"
         return ON
 
+    def _limits_part(self, profile: Profile) -> str:
+        if profile.level == "none":
+            return _off(profile)
+        return ON if self._limits is not None else f"unavailable: because {self._limits_why}"
+
     def _files_part(self, profile: Profile) -> str:
         if profile.level != "strict":
             return "off: all that the user may; see --sandbox strict"
@@ -305,6 +322,7 @@ _PARTS: Final[dict[str, Callable[[Confinement, Profile], str]]] = {
     "capabilities": Confinement._capabilities_part,
     "user": Confinement._user_part,
     "signals": Confinement._signals_part,
+    "limits": Confinement._limits_part,
     "files": Confinement._files_part,
     "network": Confinement._network_part,
 }

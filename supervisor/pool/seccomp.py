@@ -1,6 +1,7 @@
-"""A filter of system calls that leaves a process no network. Runs in zygote and children.
+"""Filters of system calls: one leaves a process no network, one no say in the limits of others. Runs in zygote and
+children.
 
-Owns the filter's instructions. It holds for all threads of the process and for what they start, and is never lifted.
+Owns the filters' instructions. They hold for all threads of the process and for what they start, and are never lifted.
 Sockets that are open already go on working: nobody may have left any to the process.
 """
 
@@ -25,6 +26,7 @@ _ERRNO: Final = 0x00050000
 _NUMBER_AT: Final = 0
 _ARCHITECTURE_AT: Final = 4
 _FIRST_ARGUMENT_AT: Final = 16  # its lower half: families are ints, and both machines are little-endian
+_THIRD_ARGUMENT_AT: Final = 32
 
 _LOAD: Final = 0x20  # BPF_LD | BPF_W | BPF_ABS
 _IF_EQUAL: Final = 0x15  # BPF_JMP | BPF_JEQ | BPF_K
@@ -47,6 +49,11 @@ _MACHINES: Final = {
     "aarch64": _Machine(0xC00000B7, 277, 198, 199, 0),
 }
 _MACHINE: Final = os.uname().machine
+#: The number of prlimit64 in every ABI of a machine: also 32-bit programs may run there.
+_PRLIMIT: Final = {
+    "x86_64": ((0xC000003E, 302), (0xC000003E, 0x40000000 | 302), (0x40000003, 340)),
+    "aarch64": ((0xC00000B7, 261), (0x40000028, 369)),
+}
 _IO_URING: Final = (425, 426, 427)  # the same on every architecture: it opens sockets past any filter
 
 
@@ -66,6 +73,34 @@ def why_not() -> str:
     return ""
 
 
+class OwnLimitsOnly:
+    """Nobody's resource limits can be set but one's own: EPERM. A handler may have its supervisor's user, and a limit
+    of no processor time is a kill. They are named by 0, as every libc does it; one's own pid is refused, too.
+    """
+
+    def __init__(self) -> None:
+        code: list[tuple[int, int, int, int]] = []
+        for architecture, number in _PRLIMIT[_MACHINE]:
+            code += [
+                (_LOAD, 0, 0, _ARCHITECTURE_AT),
+                (_IF_EQUAL, 0, 9, architecture),
+                (_LOAD, 0, 0, _NUMBER_AT),
+                (_IF_EQUAL, 0, 7, number),
+                (_LOAD, 0, 0, _FIRST_ARGUMENT_AT),
+                (_IF_EQUAL, 5, 0, 0),
+                (_LOAD, 0, 0, _THIRD_ARGUMENT_AT),
+                (_IF_EQUAL, 0, 2, 0),
+                (_LOAD, 0, 0, _THIRD_ARGUMENT_AT + 4),
+                (_IF_EQUAL, 1, 0, 0),  # no new limit: they are only asked for
+                (_RETURN, 0, 0, _ERRNO | errno.EPERM),
+            ]
+        self._program = _program([*code, (_RETURN, 0, 0, _ALLOW)])
+
+    def install(self) -> None:
+        """For all threads of this process. Needs `no_new_privs`."""
+        _install(self._program)
+
+
 class NoNetwork:
     """The filter, made once: `install` is then one system call.
 
@@ -74,7 +109,7 @@ class NoNetwork:
     """
 
     def __init__(self) -> None:
-        machine = self._machine = _MACHINES[_MACHINE]
+        machine = _MACHINES[_MACHINE]
         refused = [(number, _ERRNO | errno.EPERM) for number in _IO_URING]
         code = [
             (_LOAD, 0, 0, _ARCHITECTURE_AT),
@@ -95,12 +130,19 @@ class NoNetwork:
             (_RETURN, 0, 0, _ALLOW),
             (_RETURN, 0, 0, _ERRNO | errno.EACCES),
         ]
-        packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in code)
-        self._program = _Program(len(code), packed)
+        self._program = _program(code)
 
     def install(self) -> None:
         """For all threads of this process. Needs `no_new_privs`."""
-        program = ctypes.byref(self._program)
-        answer = kernel.system_call(self._machine.seccomp, _SET_MODE_FILTER, _ALL_THREADS, program)
-        if answer:
-            raise OSError(errno.ESRCH, f"thread {answer} of this process cannot be given the filter")
+        _install(self._program)
+
+
+def _install(program: "_Program") -> None:
+    """For all threads of this process. Needs `no_new_privs`."""
+    answer = kernel.system_call(_MACHINES[_MACHINE].seccomp, _SET_MODE_FILTER, _ALL_THREADS, ctypes.byref(program))
+    if answer:
+        raise OSError(errno.ESRCH, f"thread {answer} of this process cannot be given the filter")
+
+
+def _program(code: list[tuple[int, int, int, int]]) -> "_Program":
+    return _Program(len(code), b"".join(struct.pack("=HBBI", *instruction) for instruction in code))

@@ -4,12 +4,13 @@ import ctypes
 import errno
 import mmap
 import os
+import resource
 import signal
 import socket
 import threading
 
 import pytest
-from parts import Process, in_fork
+from parts import Process, in_fork, rest
 
 from supervisor.pool import kernel, seccomp
 
@@ -100,3 +101,53 @@ def test_the_other_abis_of_the_machine_are_no_way_around():
         ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()
 
     assert Process(as_i386).await_end() & 0x7F == signal.SIGSYS
+
+
+# limits of others
+
+
+@pytest.fixture
+def neighbour():
+    """A process of the same user."""
+    process = Process(rest)
+    yield process
+    process.end()
+
+
+def test_the_limits_of_another_process_cannot_be_set_but_asked_for(neighbour):
+    def run():
+        kernel.forbid_new_privileges()
+        seccomp.OwnLimitsOnly().install()
+        limits = resource.prlimit(neighbour.pid, resource.RLIMIT_CPU)
+        with pytest.raises(PermissionError):
+            resource.prlimit(neighbour.pid, resource.RLIMIT_CPU, limits)
+
+    limits = resource.prlimit(neighbour.pid, resource.RLIMIT_CPU)
+    resource.prlimit(neighbour.pid, resource.RLIMIT_CPU, limits)  # without the filter it is allowed
+    in_fork(run)
+
+
+def test_ones_own_limits_are_set_as_ever_and_those_of_programs_too():
+    def run():
+        kernel.forbid_new_privileges()
+        seccomp.OwnLimitsOnly().install()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200))
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (100, 200)
+        assert os.waitstatus_to_exitcode(os.system("ulimit -n 50 && test $(ulimit -n) = 50")) == 0
+        assert socket.socket(socket.AF_INET).close() is None
+
+    in_fork(run)
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers are those of x86_64")
+def test_they_cannot_be_set_by_the_numbers_of_another_abi_either(neighbour):
+    def run():
+        kernel.forbid_new_privileges()
+        seccomp.OwnLimitsOnly().install()
+        limits = ctypes.create_string_buffer(16)
+        for number in (302, 0x40000000 | 302):
+            ctypes.set_errno(0)
+            answer = ctypes.CDLL(None, use_errno=True).syscall(number, neighbour.pid, 0, limits, None)
+            assert (answer, ctypes.get_errno()) == (-1, errno.EPERM)
+
+    in_fork(run)
