@@ -106,9 +106,9 @@ class Scaling:
         self._reckon(by)
         return self._answer(before)
 
-    def again(self, by: By) -> None:
-        """What we may use may be another by now."""
-        if self._auto and self._dispatcher.is_open:
+    def again(self, by: By | None) -> None:
+        """What we may use may be another by now: say so if it is."""
+        if self._auto and self._dispatcher.is_open and self._room_for_children()[0] != self._slots.processes:
             self._reckon(by)
 
     def on_child_ready(self, child: Child) -> None:
@@ -116,8 +116,7 @@ class Scaling:
         if child.zygote == self._measured:
             return
         self._measured, self._child_bytes = child.zygote, child.meter.sample()
-        if self._auto and self._dispatcher.is_open and self._room_for_children()[0] != self._slots.processes:
-            self._reckon(None)
+        self.again(None)
 
     def _check_open(self) -> None:
         if not self._dispatcher.is_open:
@@ -213,9 +212,8 @@ class Scaling:
         before, self._reason = self._slots.processes, reason
         self._slots.resize(processes)
         self._less_since_at = math.inf
-        self._ending = True
+        self._ending = True  # by `keep_time`: a child that has just got ready may be there to take another's place
         self._say(before, reason, by)
-        self._end_surplus()
 
     def _say(self, before: int, reason: str, by: By | None) -> None:
         self._events.emit(

@@ -54,6 +54,11 @@ class Pool:
         self.scaling.keep_time(self.now_at)
         return self.slots.processes
 
+    def set(self, processes):
+        """By order, and what comes of it."""
+        self.scaling.set(processes, processes, BY)
+        self.scaling.keep_time(self.now_at)
+
     @property
     def said(self):
         return [(event["before"], event["processes"]) for event in self.desk.events("master.scaled")]
@@ -244,7 +249,7 @@ def test_idle_ones_leave_first_and_a_job_that_may_not_start_twice_is_stopped_las
     pool = pool(processes="4", drain_timeout="25s")
     middle, youngest, once = work(pool, lease_of(1), lease_of(2), lease_of(3, at_most_once=True))
     idle = pool.desk.child(working)
-    pool.scaling.set(1, 1, BY)
+    pool.set(1)
     assert idle.state is ChildState.LEAVING
     assert [child.stop_why for child in (middle, youngest, once)] == ["scaled", "scaled", ""]
     assert once.worn is None and max(middle.stop_at, youngest.stop_at) < math.inf
@@ -253,7 +258,7 @@ def test_idle_ones_leave_first_and_a_job_that_may_not_start_twice_is_stopped_las
 def test_nobody_is_stopped_once_so_many_have_ended_by_themselves(pool):
     pool = pool(processes="2", drain_timeout="25s")
     kept, stopped = work(pool, lease_of(1), lease_of(2))
-    pool.scaling.set(1, 1, BY)
+    pool.set(1)
     assert (kept.stop_why, stopped.stop_why, stopped.stop_at < math.inf) == ("", "scaled", True)
     kept.answered()
     kept.become(ChildState.IDLE)
@@ -265,7 +270,7 @@ def test_nobody_is_stopped_once_so_many_have_ended_by_themselves(pool):
 def test_a_job_without_an_end_is_stopped_at_once(pool):
     pool = pool(processes="2", drain_timeout="25s")
     _kept, endless = work(pool, lease_of(1), lease_of(2, persistent=True))
-    pool.scaling.set(1, 1, BY)
+    pool.set(1)
     pool.desk.keep_time(clock.monotonic())
     assert endless.kill_at is not None  # and told to stop before
 
@@ -273,8 +278,9 @@ def test_a_job_without_an_end_is_stopped_at_once(pool):
 def test_a_process_too_many_is_none_any_more_when_there_may_be_more_again(pool):
     pool = pool(processes="2", drain_timeout="25s")
     _kept, stopped = work(pool, lease_of(1), lease_of(2))
-    pool.scaling.set(1, 1, BY)
-    pool.scaling.set(2, 2, BY)
+    pool.set(1)
+    assert stopped.stop_at < math.inf
+    pool.set(2)
     assert (stopped.stop_at, stopped.stop_why) == (math.inf, "")
     assert pool.slots.missing() == 1  # for it takes no more jobs
 
