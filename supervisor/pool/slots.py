@@ -80,6 +80,8 @@ class Slots:
         idle: list[Child] = []
         lasting = spawning = 0
         for child in self._children.values():
+            if child.worn is not None:
+                continue  # it leaves anyhow
             if child.state is ChildState.IDLE:
                 idle.append(child)
             elif child.state is ChildState.SPAWNING:

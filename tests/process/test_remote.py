@@ -3,11 +3,12 @@
 import json
 import os
 import signal
-import subprocess
-import sys
+from typing import NamedTuple
 
+import pytest
 from apps import start_app
-from supervised import ROOT
+
+from supervisor.cli.parser import dispatch
 
 
 def finish(stage, *pools, waiting=()):
@@ -15,22 +16,31 @@ def finish(stage, *pools, waiting=()):
     stage.assert_nothing_left(waiting=waiting)
 
 
-def leasehold(stage, *arguments):
-    """The command, as a user would type it."""
-    command = [sys.executable, "-m", "supervisor", *arguments]
-    flags = ["--redis-url", stage.server.url, "--namespace", stage.namespace]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
-    return subprocess.run(
-        [*command, *flags], env={**clean, "PYTHONPATH": str(ROOT)}, cwd=stage.directory, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, timeout=50, check=False,
-    )  # fmt: skip
+class Said(NamedTuple):
+    """What a command answered, and what it wrote."""
+
+    code: int
+    out: str
+    err: str
 
 
-def test_a_drain_by_command_ends_those_that_are_named_as_sigterm_would_and_no_other(stage):
+@pytest.fixture
+def leasehold(stage, capsys):
+    """The command line, in this process."""
+
+    def run(*words):
+        capsys.readouterr()
+        code = dispatch([*words, "--redis-url", stage.server.url, "--namespace", stage.namespace])
+        return Said(code, *capsys.readouterr())
+
+    return run
+
+
+def test_a_drain_by_command_ends_those_that_are_named_as_sigterm_would_and_no_other(stage, leasehold):
     one, other = stage.start().wait_ready(), stage.start().wait_ready()
-    said = leasehold(stage, "drain", one.worker)
-    assert (said.returncode, said.stderr) == (0, "")
-    assert said.stdout.startswith(f"{one.worker}  drains")
+    said = leasehold("drain", one.worker)
+    assert (said.code, said.err) == (0, "")
+    assert said.out.startswith(f"{one.worker}  drains")
     assert one.wait() == 0
     (event,) = one.find("master.draining")
     assert event["by"].startswith("leasehold drain of ") and f"at {os.uname().nodename}, pid " in event["by"]
@@ -40,7 +50,7 @@ def test_a_drain_by_command_ends_those_that_are_named_as_sigterm_would_and_no_ot
     finish(stage, other)
 
 
-def test_supervisors_of_different_states_are_in_one_table(stage):
+def test_supervisors_of_different_states_are_in_one_table(stage, leasehold):
     gate = stage.gate("gate")
     booting = start_app(stage, f"hold(type('Job', (), dict(data={gate!r})))")
     booting.wait_for("master.started")
@@ -50,12 +60,12 @@ def test_supervisors_of_different_states_are_in_one_table(stage):
     draining.send(signal.SIGTERM)
     draining.wait_for("master.draining")
     paused = stage.start().wait_ready()
-    assert leasehold(stage, "pause", "--worker", paused.worker).returncode == 0
-    table = leasehold(stage, "status")
-    assert (table.returncode, table.stderr) == (0, "")
-    states = {words[0]: words[1] for line in table.stdout.splitlines() if len(words := line.split()) > 1}
+    assert leasehold("pause", "--worker", paused.worker).code == 0
+    table = leasehold("status")
+    assert (table.code, table.err) == (0, "")
+    states = {words[0]: words[1] for line in table.out.splitlines() if len(words := line.split()) > 1}
     assert [states[pool.worker] for pool in (booting, draining, paused)] == ["booting", "draining", "paused"]
-    told = json.loads(leasehold(stage, "status", draining.worker, "--json").stdout)[draining.worker]
+    told = json.loads(leasehold("status", draining.worker, "--json").out)[draining.worker]
     (busy,) = [child for child in told["children"] if child["jid"]]
     assert (busy["jid"], busy["pid"], busy["state"]) == (jid, stage.ledger.starts(jid)[0].pid, "busy")
     assert 0 < told["left_s"] <= 65 and told["busy"] == 1
@@ -66,14 +76,14 @@ def test_supervisors_of_different_states_are_in_one_table(stage):
     finish(stage, booting, paused)
 
 
-def test_what_one_was_told_that_has_not_answered_in_time_it_still_does(stage):
+def test_what_one_was_told_that_has_not_answered_in_time_it_still_does(stage, leasehold):
     stopped, other = stage.start(lease_ttl="60s").wait_ready(), stage.start().wait_ready()
     stage.wait_until_idle(2)
     stopped.send(signal.SIGSTOP)
-    said = leasehold(stage, "pause", "--all-workers", "--timeout", "1s")
-    assert said.returncode == 1
-    assert said.stdout.startswith(f"{other.worker}  ") and said.stdout.count("\n") == 1
-    assert f"{stopped.worker} has not answered within 1s; what it was told stands for 59 s more" in said.stderr
+    said = leasehold("pause", "--all-workers", "--timeout", "3s")
+    assert said.code == 1
+    assert said.out.startswith(f"{other.worker}  ") and said.out.count("\n") == 1
+    assert f"{stopped.worker} has not answered within 3s; what it was told stands for 57 s more" in said.err
     assert stopped.find("master.paused") == []
     stopped.send(signal.SIGCONT)
     stopped.wait_for("master.paused")
@@ -83,3 +93,25 @@ def test_what_one_was_told_that_has_not_answered_in_time_it_still_does(stage):
     assert 0 < stage.server.redis.ttl(late) <= 60
     stage.server.redis.delete(late)
     stage.assert_nothing_left()
+
+
+def test_a_reload_by_command_waits_for_what_comes_of_it(stage, leasehold):
+    pool = start_app(stage, "@handler\ndef which(job): return 'old'\n").wait_ready()
+    code = stage.directory / "app" / "__init__.py"
+    old = code.read_text()
+    code.write_text(old.replace("'old'", "'new'"))
+    said = leasehold("reload")
+    assert (said.code, said.err) == (0, "")
+    assert said.out.startswith(f"{pool.worker}  runs the new code")
+    jid = stage.queue.put("which")
+    assert stage.client.wait(jid, 20) == "new"
+    code.write_text(old + "raise LookupError('no such thing')\n")
+    said = leasehold("reload", pool.worker)
+    assert said.code == 71
+    assert f"{pool.worker} refuses: " in said.err
+    assert "raise LookupError('no such thing')" in said.out
+    told = stage.client.ask(None, "status")[pool.worker]
+    assert (told["state"], told["reload"]["outcome"]) == ("serving", "failed")
+    assert told["reload"]["by"].startswith("leasehold reload of ")
+    assert stage.client.wait(stage.queue.put("which"), 20) == "new"
+    finish(stage, pool)
