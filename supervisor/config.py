@@ -431,8 +431,9 @@ class Config:
             values["processes"], values["processes_reason"] = usable_cpus()
             values["processes_most"] = values["processes"]
         else:
-            values["processes"], values["processes_most"] = values["processes"]
-            values["processes_reason"] = "as given"
+            fewest, most = values["processes"]
+            values["processes"], values["processes_most"] = fewest, most
+            values["processes_reason"] = "as given" if fewest == most else f"as there is work, from {fewest} to {most}"
         if values["workdir_limit_bytes"] is None:
             values["workdir_limit_bytes"] = {"none": 0, "basic": 10 * 2**30, "strict": 2**30}[values["sandbox"]]
         if values["memory_budget_bytes"] is None:

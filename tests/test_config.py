@@ -121,10 +121,13 @@ def test_zero_means_none_where_there_may_be_none():
     assert (told.job_timeout_s, told.jobs_per_child, told.max_deaths, told.dispatch_ahead_s) == (0, 0, 0, 0)
 
 
-@pytest.mark.parametrize(("text", "fewest", "most"), [("4", 4, 4), ("1:4", 1, 4), ("3:3", 3, 3)])
-def test_processes_are_a_number_or_a_range(text, fewest, most):
+@pytest.mark.parametrize(
+    ("text", "fewest", "most", "reason"),
+    [("4", 4, 4, "as given"), ("1:4", 1, 4, "as there is work, from 1 to 4"), ("3:3", 3, 3, "as given")],
+)
+def test_processes_are_a_number_or_a_range(text, fewest, most, reason):
     told = load({"processes": text})
-    assert (told.processes, told.processes_most, told.processes_reason) == (fewest, most, "as given")
+    assert (told.processes, told.processes_most, told.processes_reason) == (fewest, most, reason)
 
 
 def test_what_a_job_may_write_depends_on_the_sandbox_unless_it_is_said():
@@ -411,6 +414,22 @@ def test_auto_is_the_smaller_of_affinity_and_quota_rounded_up_and_says_which(tmp
     assert config.usable_cpus(*where) == (8, "auto: 8 CPUs in the affinity mask")
     (tmp_path / "cgroup/cpu.max").write_text("1000 100000\n")
     assert config.usable_cpus(*where)[0] == 1
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_a_small_container_on_a_large_host_has_few_processes_and_a_budget(tmp_path, monkeypatch, version):
+    """80 CPUs, of which it may use 2, and 1 GB of memory."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(80)))
+    v1 = {
+        "cpu/cpu.cfs_quota_us": "200000", "cpu/cpu.cfs_period_us": "100000",
+        "memory/memory.limit_in_bytes": str(2**30),
+    }  # fmt: skip
+    if version == "v1":
+        where = cgroup(tmp_path, "4:cpu:/docker/x\n5:memory:/docker/x\n", v1)
+    else:
+        where = cgroup(tmp_path, "0::/\n", {"cpu.max": "200000 100000\n", "memory.max": f"{2**30}\n"})
+    assert config.usable_cpus(*where) == (2, "auto: the cgroup's quota is 2 CPUs")
+    assert config.usable_memory(*where) == (2**30 * 9 // 10, "auto: nine tenths of the cgroup's limit of 1,024 MB")
 
 
 def test_the_module_is_light_enough_for_children():
