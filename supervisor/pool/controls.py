@@ -76,7 +76,8 @@ class Controls:
             case Meaning.MORE | Meaning.FEWER:
                 self._check_serving()
                 scaled = self._scaling.more(by) if meaning is Meaning.MORE else self._scaling.fewer(by)
-                return f"has {scaled['now']} processes, {scaled['before']} before"
+                now, before = scaled["now"], scaled["before"]
+                return f"goes from {before} to {now} processes" if now != before else f"nothing: it stays at {now}"
             case Meaning.STACKS:
                 self._watcher.ask(self._slots, self._say_stacks)
                 return "writes the stacks of its children into the log"
