@@ -25,7 +25,7 @@ class Inbox(Generic[Event]):
         self._epoll = select.epoll()
         self._events: dict[int, Event] = {}
         self._heard_at = clock.monotonic()
-        self.deaf_s = 0.0  # how long before the last look nobody had looked: what is told now may be so old
+        self._deaf_s = 0.0  # how long nobody had looked before the last look
 
     def watch(self, source: Readable | int, event: Event) -> None:
         fd = source if isinstance(source, int) else source.fileno()
@@ -56,13 +56,18 @@ class Inbox(Generic[Event]):
             yield from self._ready(0.0)
 
     def _ready(self, timeout_s: float) -> Iterator[Event]:
-        self.deaf_s = clock.monotonic() - self._heard_at
+        self._deaf_s = clock.monotonic() - self._heard_at
         ready = [(fd, self._events.get(fd)) for fd, _readiness in self._epoll.poll(timeout_s)]
         self._heard_at = clock.monotonic()
         for fd, event in ready:
             # Else an earlier event of this turn has closed it, and its number may be another's by now.
             if event is not None and self._events.get(fd) is event:
                 yield event
+
+    @property
+    def oldest_at(self) -> float:
+        """When the first of what is told now may have happened (monotonic s)."""
+        return self._heard_at - self._deaf_s
 
     def close(self) -> None:
         self._epoll.close()

@@ -305,8 +305,7 @@ class Master:
 
     def drain_again(self, by: By) -> str:
         assert self._ladder is not None
-        came_at = clock.monotonic() - self._inbox.deaf_s  # at the earliest
-        if came_at <= self._ladder.began_at + _SAME_SIGNAL_S:
+        if self._inbox.oldest_at <= self._ladder.began_at + _SAME_SIGNAL_S:
             return "nothing: within a second it is the same request"
         return self.hurry(by)
 

@@ -144,12 +144,20 @@ def test_a_watched_descriptor_that_is_at_its_end_is_told(pair):
     in_fork(run)
 
 
-def test_it_knows_for_how_long_it_had_not_looked(inbox, pair):
-    """What is told may be as old as that, and no older."""
+def test_it_knows_how_old_what_it_tells_may_be(inbox, pair):
+    """It may have happened while nobody looked; but what ends a wait has happened just now."""
     ours, theirs = pair
     inbox.watch(ours, "said")
     now(inbox)
     theirs.send(b"x")
-    time.sleep(0.05)  # a turn that takes long
+    time.sleep(0.3)  # a turn that takes long
+    turned_at = time.monotonic()
     assert now(inbox) == ["said"]
-    assert inbox.deaf_s >= 0.05
+    assert inbox.oldest_at < turned_at
+    ours.recv(1)
+    now(inbox)
+    asked_at = time.monotonic()
+    writer = Process(lambda: (time.sleep(0.05), theirs.send(b"x")))
+    assert list(inbox.wait(asked_at + 10)) == ["said"]
+    assert inbox.oldest_at >= asked_at
+    writer.await_end()
