@@ -22,7 +22,7 @@ from supervisor.engine.jobs import MOST_FOLLOWERS, MOST_PARENTS, NewJob, new_job
 from supervisor.engine.keys import checked_name
 
 RESULT_BYTES = 64 * 1024
-_DEATH_REASON = re.compile(r"SIG[A-Z0-9+]{1,12}|exit-\d{1,3}|timeout|memory|oom|lost|boot")
+_DEATH_REASON = re.compile(r"SIG[A-Z0-9+]{1,12}|exit-\d{1,3}|timeout|memory|disk|oom|lost|boot")
 
 
 class Leased(Protocol):
@@ -164,8 +164,8 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """The process that ran the job died; `reason` is SIG…, exit-N, timeout, memory, oom, lost or boot. Answer: the new
-    state (waiting, scheduled, failed). `default_max_deaths` counts where the job has none of its own.
+    """The process that ran the job died; `reason` is SIG…, exit-N, timeout, memory, disk, oom, lost or boot. Answer:
+    the new state (waiting, scheduled, failed). `default_max_deaths` counts where the job has none of its own.
     """
 
     lease: Leased
@@ -177,7 +177,9 @@ class Died:
     def arguments(self, worker: str, when_unix: float) -> Arguments:
         """Raises TypeError or ValueError naming the argument."""
         if not _DEATH_REASON.fullmatch(checked_text("reason", self.reason)):
-            raise ValueError(f"reason must be SIG…, exit-N, timeout, memory, oom, lost or boot: {self.reason!r:.100}")
+            raise ValueError(
+                f"reason must be SIG…, exit-N, timeout, memory, disk, oom, lost or boot: {self.reason!r:.100}"
+            )
         default = self.default_max_deaths
         limit = "" if default is None else checked_int("default_max_deaths", default, 0)
         details = {"reason": self.reason, **self.details}

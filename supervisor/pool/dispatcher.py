@@ -494,6 +494,9 @@ class Dispatcher:
         child.kill_at = None
         child.kill(why, in_words)
 
+    def warn(self, message: str) -> None:
+        self._events.emit("master.warned", message=message)
+
     def on_overrun(self, child: Child, head: Held) -> None:
         """Its job takes longer than it was expected to: nobody is to wait behind it."""
         child.overran = True

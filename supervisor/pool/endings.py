@@ -30,7 +30,7 @@ from supervisor.pool.messages import (
 _LONGEST_BACKOFF_S: Final = 600.0
 _REASON_BYTES: Final = 64
 #: Our own kills that are reasons of a death; every other one shows as its signal.
-_REASONS: Final = frozenset({"timeout", "memory"})
+_REASONS: Final = frozenset({"timeout", "memory", "disk"})
 
 #: What native code makes of a malloc that fails.
 _NATIVE_CRASHES: Final = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS"})

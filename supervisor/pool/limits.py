@@ -1,9 +1,10 @@
-"""What a running job may take: time, and memory. Runs in master. Owns when each child is looked at next.
+"""What a running job may take: time, memory, and disk. Runs in master. Owns when each child is looked at next.
 
 Nothing here waits for a child's consent: it may sit in C code, or be hostile. Decides when; the dispatcher kills.
 """
 
 import math
+from pathlib import Path
 from typing import Final
 
 from supervisor import cgroups, clock
@@ -11,6 +12,7 @@ from supervisor.config import Config, megabytes
 from supervisor.pool.budget import Budget
 from supervisor.pool.cells import Cells
 from supervisor.pool.children import Child
+from supervisor.pool.disk import Disk
 from supervisor.pool.dispatcher import Dispatcher
 from supervisor.pool.ledger import Held
 from supervisor.pool.messages import TIMEOUT
@@ -38,16 +40,19 @@ class Limits:
         budget: Budget,
         kills: "KernelKills",
         cells: Cells | None,
+        workdir: Path,
     ) -> None:
+        """`workdir`: below it lie the zygotes' directories, and in those the children's."""
         self._config = config
         self._slots = slots
         self._dispatcher = dispatcher
         self._budget = budget
         self._kills = kills
         self._cells = cells
+        self._disk = Disk(config.workdir_limit_bytes, workdir, self._on_disk_full, dispatcher.warn)
 
     def deadline_at(self) -> float:
-        return min(map(self._child_deadline_at, self._slots), default=math.inf)
+        return min(self._disk.deadline_at, min(map(self._child_deadline_at, self._slots), default=math.inf))
 
     def _child_deadline_at(self, child: Child) -> float:
         head = child.head
@@ -74,6 +79,7 @@ class Limits:
                 self._attend(child, child.head, now_at)
             elif child.kill_at is None:
                 self._look_at_idle(child, now_at)
+        self._disk.keep_time(now_at)
 
     def _attend(self, child: Child, head: Held, now_at: float) -> None:
         if now_at >= child.nudge_at:
@@ -98,9 +104,13 @@ class Limits:
             child.warned = True
             child.notify(head.lease.token, TIMEOUT, f"the time limit of {head.limit_s:g} s is near")
 
+    def _on_disk_full(self, child: Child, why: str) -> None:
+        self._dispatcher.kill(child, "disk", why)
+
     # memory
 
     def _look(self, child: Child, head: Held, now_at: float) -> None:
+        self._disk.watch(child, head)  # a job that lives to see this may live to fill it
         self._kills.look()
         grown_bytes, limit_bytes = child.meter.sample(), head.memory_limit_bytes
         own_bytes = grown_bytes - head.base_bytes

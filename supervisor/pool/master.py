@@ -99,7 +99,7 @@ class Master:
         self._cells, self._cells_where = Cells.make()  # after the one, before a zygote is started
         budget, kernel_kills = Budget(config.memory_budget_bytes), KernelKills(kills, self._cells)
         self._dispatcher = Dispatcher(config, self._slots, self._ledger, pace, budget, kernel_kills.verdict, events)
-        self._limits = Limits(config, self._slots, self._dispatcher, budget, kernel_kills, self._cells)
+        self._limits = Limits(config, self._slots, self._dispatcher, budget, kernel_kills, self._cells, self._workdir)
         self._watcher = Watcher()
         self._forks = Forks(
             config, self._slots, self._inbox, events, self._workdir, budget, for_handlers,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _PIPE_BYTES = 2**20
-_REASON = re.compile(r"SIG[A-Z0-9]+|SIGRT\+\d+|exit-\d+|timeout|memory|oom|lost|boot")
+_REASON = re.compile(r"SIG[A-Z0-9]+|SIGRT\+\d+|exit-\d+|timeout|memory|disk|oom|lost|boot")
 #: Ways to end an attempt, in the words of a history.
 _ENDS = {"completed", "advanced", "retried", "failed", "died", "released"}
 #: The handler's last word before each of them, where it ended by itself.

@@ -209,7 +209,9 @@ class Desk:
         oom = lambda _child: self.oom_kills.pop() if self.oom_kills else None  # noqa: E731
         self.budget = Budget(config.memory_budget_bytes)
         self.dispatcher = Dispatcher(config, self.slots, self.ledger, self.pace, self.budget, oom, self.log)
-        self.limits = Limits(config, self.slots, self.dispatcher, self.budget, KernelKills(OomKills(), None), None)
+        self.limits = Limits(
+            config, self.slots, self.dispatcher, self.budget, KernelKills(OomKills(), None), None, log.parent
+        )
         self.processes: dict[int, Process] = {}
         self.printed: list[tuple[int, int, bytes]] = []
 
