@@ -2,7 +2,9 @@
 
 import argparse
 import ast
+import contextlib
 import gzip
+import inspect
 import json
 import os
 import re
@@ -11,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,13 +22,26 @@ import redis
 
 import supervisor
 from handlers import files, text
-from supervisor.cli import parser
-from supervisor.config import FROM_KUBERNETES, SETTINGS, VARIABLES, Exit
+from supervisor.cli import parser, status
+from supervisor.config import (
+    FROM_KUBERNETES,
+    LAST_EXCHANGE_S,
+    REAP_S,
+    SETTINGS,
+    VARIABLES,
+    Exit,
+    parse_duration,
+)
 from supervisor.engine.options import OPTIONS
 from supervisor.engine.stream import STREAM_EVENTS
 from supervisor.ops.events import EVENTS
+from supervisor.pool import confinement
+from supervisor.pool.drain import HURRIED_EXCHANGE_S, Ladder
+from supervisor.pool.environment import BASICS
 from supervisor.pool.handlers import Fail
-from supervisor.pool.kernel import HANDLED_SIGNALS
+from supervisor.pool.kernel import HANDLED_SIGNALS, children_of
+from supervisor.pool.signals import MEANINGS, Meaning
+from supervisor.pool.states import Phase
 from tests.engine.invariants import look, misplaced
 
 ROOT = Path(__file__).parents[1]
@@ -34,13 +50,14 @@ CONTRACT, ARCHITECTURE = ROOT / "handlers/README.md", ROOT / "supervisor/ARCHITE
 GUIDE = ROOT / "supervisor/engine/README.md"
 PAGES = [README, OPERATIONS, CONTRACT, ARCHITECTURE, GUIDE, ROOT / "deploy/CHANGELOG.md"]
 ENTRIES = ROOT / "supervisor/engine/lua/include/entries.lua"
+ATTACKS = ROOT / "tests/process/test_attacks.py"
 RECIPES = [ROOT / "deploy/Dockerfile", ROOT / "deploy/compose.yaml"]
 
 #: Flags of other programs that the pages show.
 FOREIGN_FLAGS = {
     *("--quiet", "--no-cache-dir", "--file", "--tag", "--rm", "--stop-timeout", "--env", "--build", "--init"),
     *("--appendonly", "--appendfsync", "--maxmemory-policy"),
-    *("--system", "--uid", "--no-create-home", "--home-dir", "--from"),
+    *("--system", "--uid", "--no-create-home", "--home-dir", "--from", "--signal", "--depth", "--pids-limit"),
 }
 #: What `job` has for its child, and not for the handler.
 NOT_FOR_HANDLERS = {"completion", "report_progress", "tell_to_stop"}
@@ -62,11 +79,32 @@ def section(page: Path, title: str) -> str:
     return match[2]
 
 
+def tables(page: Path, title: str) -> list[list[list[str]]]:
+    """The cells of each table of a section, without its heading."""
+    found = re.findall(r"^(?:\|.*\n)+", section(page, title), re.MULTILINE)
+    assert found, f"{page.name}, {title}: no table"
+    return [
+        [[cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))] for line in table.splitlines()[2:]]
+        for table in found
+    ]
+
+
 def rows(page: Path, title: str) -> list[list[str]]:
-    """The cells of the first table of a section, without its heading."""
-    first = re.search(r"^(?:\|.*\n)+", section(page, title), re.MULTILINE)
-    assert first, f"{page.name}, {title}: no table"
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in first[0].splitlines()[2:]]
+    """Those of its first table."""
+    return tables(page, title)[0]
+
+
+@contextlib.contextmanager
+def started(server, namespace, directory: Path, *flags: str) -> Iterator[subprocess.Popen]:
+    """A supervisor with one process, and all that it says on its stderr."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
+    environment |= {"LEASEHOLD_REDIS_URL": server.url, "LEASEHOLD_NAMESPACE": namespace, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "supervisor", "run", "--processes", "1", "--log-level", "debug", *flags]
+    with subprocess.Popen(command, cwd=directory, env=environment, stderr=subprocess.PIPE) as master:
+        try:
+            yield master
+        finally:
+            master.kill()
 
 
 # the two commands
@@ -124,6 +162,13 @@ def test_every_command_shown_is_one_that_the_command_line_takes(command):
     assert unknown == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=path_of)
+def test_a_shell_reads_what_is_shown_for_it(page):
+    for block in blocks(page, "sh"):
+        read = subprocess.run(["sh", "-n"], input=block, capture_output=True, text=True)
+        assert (read.returncode, read.stderr) == (0, ""), block
+
+
 def all_flags() -> set[str]:
     found = {"--version", "--help"}
     for command in parser.COMMANDS:
@@ -164,13 +209,135 @@ def test_the_options_in_redis_are_those_of_the_engine():
 
 
 def test_the_exit_codes_are_those_of_the_code():
-    table = [(int(code), name.strip("`")) for code, name, _ in rows(OPERATIONS, "Exit codes")]
+    table = [(int(code), name.strip("`")) for code, name, *_ in rows(OPERATIONS, "Exit codes")]
     assert table == [(each.value, each.name) for each in Exit]
 
 
 def test_every_signal_that_the_master_reads_is_in_the_table():
     named = {word for row in rows(OPERATIONS, "Signals") for word in re.findall(r"[A-Z0-9]{2,}", row[0])}
     assert named == {each.name.removeprefix("SIG") for each in HANDLED_SIGNALS - {signal.SIGCHLD}} | {"KILL"}
+
+
+#: What signal(7) says that they do to who has done nothing about them. TTIN and TTOU would stop a process that has a
+#: terminal's session above it, and ours have none.
+HARMLESS_BY_DEFAULT = {"TTIN", "TTOU", "CONT"}
+
+
+def does(pid: int, name: str) -> str:
+    """What the signal does to the process: by what the kernel says that it catches, ignores and blocks."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    masks = [int(mask, 16) for mask in re.findall(r"^Sig(?:Blk|Ign|Cgt):\s+(\w+)", status, re.MULTILINE)]
+    bit = 1 << (signal.Signals[f"SIG{name}"] - 1)
+    return "nothing" if name in HARMLESS_BY_DEFAULT or any(mask & bit for mask in masks) else "ends it"
+
+
+SHELLING = """
+import subprocess
+
+from supervisor import handler
+
+
+@handler(name="shell")
+def shell(job):
+    with subprocess.Popen(["sleep", "1000"]):
+        print("begun")
+"""
+
+
+def test_the_signals_do_to_zygote_child_and_programs_what_the_table_says(server, namespace, tmp_path):
+    (tmp_path / "shelling.py").write_text(SHELLING)
+    with supervisor.Client(server.url, namespace) as client:
+        client.queue("default").put("shell")
+    with started(server, namespace, tmp_path, "--handlers", "shelling", "--drain-timeout", "0") as master:
+        pids = {}
+        for event in map(json.loads, master.stderr):
+            pids.setdefault(event["event"], event.get("pid"))
+            if event["event"] == "job.printed":
+                break
+        zygote, child = pids["zygote.spawned"], pids["child.spawned"]
+        assert os.getsid(child) == child, "else TTIN would stop it"
+        (program,) = children_of(child)
+        for names, *effects in tables(OPERATIONS, "Signals")[1]:
+            for name in set(names.split(", ")) - {"STOP", "KILL"}:
+                found = [does(pid, name) for pid in (zygote, child, program)]
+                assert [re.match("nothing|ends it", effect)[0] for effect in effects] == found, name
+        master.send_signal(signal.SIGTERM)
+        list(master.stderr)
+        assert master.wait(30) == 0
+
+
+def test_the_ladder_has_the_times_of_the_code():
+    default = {setting.flag: setting.default for setting in SETTINGS}
+    patience_s, grace_s = (parse_duration(default[flag]) for flag in ("drain-timeout", "term-grace"))
+    steps, advice = tables(OPERATIONS, "The ladder of a drain")
+    assert [step for step, _ in steps] == [
+        "0 s", f"`drain-timeout` ({patience_s:g} s)", f"+ `term-grace` ({grace_s:g} s)", f"+ {REAP_S:g} s",
+        f"+ {LAST_EXCHANGE_S:g} s",
+    ]  # fmt: skip
+    drawn = blocks(OPERATIONS, "")
+    (drawing,) = (block for block in drawn if "draining" in block)
+    ladder = Ladder.of(0.0, patience_s, grace_s)
+    at = [ladder.interrupt_at, ladder.kill_at, ladder.hand_back_at, ladder.leave_by_at]
+    assert re.findall(r"(\d+) s", drawing.splitlines()[0]) == [f"{each_s:g}" for each_s in at]
+    assert f"in {REAP_S + HURRIED_EXCHANGE_S:g} s at the most" in section(OPERATIONS, "Signals")
+    for given, _, advised in advice:
+        ladder = Ladder.of(0.0, parse_duration(re.search(r"--drain-timeout (\w+)", advised)[1]), grace_s)
+        assert ladder.leave_by_at < parse_duration(given.replace(" ", ""))
+
+
+def test_every_signal_is_said_to_do_what_the_master_makes_of_it():
+    effects = {word: row[1] for row in rows(OPERATIONS, "Signals") for word in re.findall(r"[A-Z0-9]{2,}", row[0])}
+    for signo, meaning in MEANINGS.items():
+        if meaning is not Meaning.REAP:
+            assert meaning.value.split()[-1] in effects[signo.name.removeprefix("SIG")], meaning
+
+
+def test_the_states_of_a_supervisor_are_those_that_status_knows():
+    states = {
+        word for row in rows(OPERATIONS, "Asking and telling supervisors") for word in re.findall(r"`([\w-]+)`", row[0])
+    }
+    assert {each.value for each in Phase} - {Phase.STOPPED.value} <= states
+    listed = re.search(r"State: (.*?)\. Exit", status.EXAMPLES, re.DOTALL)[1]
+    assert states == {word.split()[-1] for word in re.split(r",\s", listed)}
+
+
+def test_the_parts_of_the_sandbox_are_those_that_it_reports():
+    _, parts = tables(OPERATIONS, "The sandbox")[:2]
+    assert [part.strip("`") for part, *_ in parts] == list(confinement._PARTS)
+
+
+#: What a handler tries, as the page says it, and the attacks that show what comes of it.
+TRIED = {
+    "to find the Redis password": ("own_environment", "own_memory", "own_descriptors", "environment_of_the_master"),
+    "to read the supervisor's memory": ("memory_files", "process_vm_readv", "ptrace"),
+    "to take their descriptors": ("descriptors_of_others", "connection_of_the_master", "sockets_of_a_sibling"),
+    "to read the password of the embedded server": ("password_of_the_embedded_server",),
+    "to kill or stop": ("signals",),
+    "to set the limits of others": ("limits_of_others",),
+    "to gain privileges": ("raise_limits", "privileges", "privileges_of_programs"),
+    "to fill its working directory": ("one_large_file",),
+    "to write into another": ("directory_of_a_sibling",),
+    "to write elsewhere": ("write_outside",),
+    "to read what programs": ("read_outside",),
+    "to connect to another machine": ("network", "network_of_a_program"),
+}  # fmt: skip
+
+
+def test_what_the_sandbox_is_said_to_keep_off_is_what_the_attacks_show():
+    attacks = re.findall(r'Attack\("(\w+)", "?(\w+)"?', ATTACKS.read_text())
+    refused_from = dict(attacks)
+    levels = ["none", "basic", "strict"]
+    table = tables(OPERATIONS, "The sandbox")[2]
+    for tried, names in TRIED.items():
+        (cells,) = (row[1:] for row in table if row[0].startswith(tried))
+        for name in names:
+            first = levels.index(refused_from[name]) if refused_from[name] in levels else len(levels)
+            assert [cell.startswith("**can**") for cell in cells] == [each < first for each in range(len(levels))], name
+    assert refused_from.keys() - {name for names in TRIED.values() for name in names} <= {"command_lines"}
+
+
+def test_the_variables_that_all_handlers_see_are_those_of_the_code():
+    assert f"`{' '.join(BASICS)}`" in OPERATIONS.read_text()
 
 
 # events and references
@@ -195,7 +362,8 @@ def test_every_event_and_every_attribute_of_a_job_exists(page):
     for noun, word in re.findall(r"`(\w+)\.(\w+)`", page.read_text()):
         if noun in nouns and word not in {"py", "lua", "md"}:
             said = EVENTS.keys() | STREAM_EVENTS.keys()
-            known = f"{noun}.{word}" in said or (noun == "job" and word in job_attributes())
+            attributes = {"job": job_attributes(), "lease": dir(supervisor.Lease)}.get(noun, ())
+            known = f"{noun}.{word}" in said or word in attributes
             assert known, f"{page.name} names {noun}.{word}"
 
 
@@ -203,6 +371,12 @@ def test_the_contract_lists_what_a_job_has():
     (line,) = (line for line in CONTRACT.read_text().splitlines() if line.startswith("- `job.jid "))
     listed = set(re.search(r"`job\.([\w ]+)`", line)[1].split())
     assert listed == job_attributes()
+
+
+def test_the_contract_names_every_option_of_a_handler():
+    (listed,) = (part for part in CONTRACT.read_text().split("\n\n") if part.startswith("Options of `@handler`:"))
+    options = set(inspect.signature(supervisor.handler).parameters) - {"function"}
+    assert {option for option in options if f"`{option}`" not in listed} == set()
 
 
 def test_operations_explain_every_event_that_is_said_by_default():
@@ -259,6 +433,19 @@ def test_links_lead_somewhere_and_no_path_is_of_one_machine(page):
     assert not re.search(r"(?<![\w.])/(root|home|work|tmp)/", page.read_text())
 
 
+def anchors(page: Path) -> set[str]:
+    """What GitHub makes of the headings."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=path_of)
+def test_links_into_a_page_lead_to_a_heading_of_it(page):
+    for target, anchor in re.findall(r"\]\(([^)#]*)#([\w-]+)\)", page.read_text()):
+        if not target.startswith("https://"):
+            assert anchor in anchors(page.parent / target if target else page), f"{target}#{anchor}"
+
+
 # Python in the pages
 
 
@@ -270,13 +457,24 @@ def test_what_is_imported_from_supervisor_is_public(page):
                 assert {alias.name for alias in node.names} <= set(supervisor.__all__)
 
 
-@pytest.mark.parametrize("page", [README, CONTRACT, GUIDE], ids=path_of)
-def test_the_handlers_in_the_pages_load_under_the_name_they_are_said_to_have(page, tmp_path):
-    (block,) = (block for block in blocks(page, "python") if "@handler" in block)
-    name = re.match(r"# handlers/(\w+)\.py", block)[1]
+def example(page: Path, name: str) -> str:
+    """The module `handlers/<name>.py` of a page."""
+    (block,) = (block for block in blocks(page, "python") if block.startswith(f"# handlers/{name}.py"))
+    return block
+
+
+@pytest.mark.parametrize(
+    ("page", "name"),
+    [
+        pytest.param(page, name, id=f"{path_of(page)}-{name}")
+        for page in PAGES
+        for name in re.findall(r"^# handlers/(\w+)\.py", page.read_text(), re.MULTILINE)
+    ],
+)
+def test_the_handlers_in_the_pages_load_under_the_name_they_are_said_to_have(page, name, tmp_path):
     (tmp_path / "handlers").mkdir()
     (tmp_path / "handlers/__init__.py").touch()
-    (tmp_path / "handlers" / f"{name}.py").write_text(block)
+    (tmp_path / "handlers" / f"{name}.py").write_text(example(page, name))
     code = "from supervisor.pool import handlers; print(*handlers.load('handlers'))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -285,6 +483,35 @@ def test_the_handlers_in_the_pages_load_under_the_name_they_are_said_to_have(pag
     assert done.returncode == 0, done.stderr
     (klass,) = done.stdout.split()
     assert klass.startswith(f"{name}.") and f"`{klass}`" in page.read_text().replace('"', "`")
+
+
+def test_every_module_with_a_handler_in_the_pages_says_its_name():
+    for page in PAGES:
+        assert all(block.startswith("# handlers/") for block in blocks(page, "python") if "@handler" in block)
+
+
+def test_the_long_job_of_the_contract_survives_a_drain_and_does_each_step_once(server, namespace, tmp_path):
+    (tmp_path / "handlers").mkdir()
+    (tmp_path / "handlers/__init__.py").touch()
+    (tmp_path / "handlers/newsletter.py").write_text(example(CONTRACT, "newsletter"))
+    readers = [f"reader-{number}" for number in range(150)]
+    printed = []
+    with supervisor.Client(server.url, namespace) as client:
+        jid = client.queue("default").put("newsletter.send", {"readers": readers})
+        for steps_of_a_start in (50, None):
+            with started(server, namespace, tmp_path, "--drain-timeout", "0") as master:
+                steps = 0
+                for event in map(json.loads, master.stderr):
+                    assert event["event"] not in {"job.retried", "job.failed", "job.died"}, event
+                    if event["event"] == "job.printed":
+                        printed.append(event["line"])
+                        steps += 1
+                    if steps == steps_of_a_start or event["event"] == "job.completed":
+                        master.send_signal(signal.SIGTERM)
+                assert master.wait(30) == 0
+        job = client.job(jid)
+        assert (job.state, job.result, job.interruptions) == ("complete", {"sent": len(readers)}, 1)
+    assert [line.split()[1] for line in printed] == readers
 
 
 @pytest.mark.parametrize(("page", "waiting"), [(README, 5), (CONTRACT, 2)], ids=["README.md", "handlers/README.md"])
