@@ -374,3 +374,32 @@ def test_as_many_are_useful_as_can_be_fed_at_the_pace_of_late():
     assert slots.useful == 1
     pace.learn("k", 0.001)
     assert slots.useful == 11
+
+
+# when there is other code
+
+
+def test_a_child_that_is_to_take_no_more_jobs_gets_none_and_is_replaced(pool):
+    slots = pool(processes=2)
+    slots.get(1).worn = "the code was reloaded"
+    assert [child.number for child in slots.idle()] == [2]
+    assert slots.missing() == 1
+    assert send(slots, held_of(1)) == 2
+    assert send(slots, held_of(2)) is None
+
+
+def test_while_nothing_is_to_start_nothing_is_leased_nor_placed(pool):
+    slots = pool(processes=2)
+    slots._pace.learn("k", QUICK_S)
+    assert send(slots, held_of(1, QUICK_S)) == 1
+    slots.on_hold = True
+    assert slots.capacity() == (0, 0)
+    assert send(slots, held_of(2, QUICK_S)) is None
+    slots.on_hold = False
+    assert send(slots, held_of(2, QUICK_S)) == 2
+
+
+def test_the_number_of_a_child_in_no_slot_is_not_given_again(pool):
+    slots = pool(processes=2)
+    assert slots.free_number() == 3
+    assert slots.free_number({3, 4}) == 5
