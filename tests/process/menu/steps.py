@@ -18,6 +18,14 @@ def _step(path, number):
         os.close(step)
 
 
+def _left(job):
+    """The numbers of the steps that are left. data: steps, and a file before whose coming there is always one more."""
+    number, until = job.saved or 0, job.data.get("until")
+    while number < job.data["steps"] or (until and not os.path.exists(until)):
+        yield number
+        number += 1
+
+
 @handler
 def march(job):
     """data: file, steps, and how long each takes."""
@@ -27,7 +35,7 @@ def march(job):
 
 
 def _march(job):
-    for number in range(job.saved or 0, job.data["steps"]):
+    for number in _left(job):
         time.sleep(job.data.get("nap_s", 0))
         _step(job.data["file"], number)
         job.checkpoint(number + 1)
@@ -36,7 +44,7 @@ def _march(job):
 @handler
 async def march_async(job):
     menu.enter(job)
-    for number in range(job.saved or 0, job.data["steps"]):
+    for number in _left(job):
         await asyncio.sleep(job.data.get("nap_s", 0))
         _step(job.data["file"], number)
         job.checkpoint(number + 1)
