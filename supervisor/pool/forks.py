@@ -7,7 +7,6 @@ touched nothing that is the current one's.
 
 import math
 import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, Final
 from supervisor import clock
 from supervisor.config import Config
 from supervisor.ops.events import Events
-from supervisor.pool import endings, leftovers, memory
+from supervisor.pool import endings, leftovers, memory, removal
 from supervisor.pool.births import AGAIN_S, Births, times
 from supervisor.pool.breaker import Breaker
 from supervisor.pool.budget import Budget
@@ -329,7 +328,7 @@ class Forks:
         children = self.births.lose(zygote, _ZYGOTE_LOST)
         if not zygote.finished or status:  # else it has seen to them itself
             self._end_strangers(zygote)
-        shutil.rmtree(zygote.workdir, ignore_errors=True)
+        removal.remove(str(zygote.workdir))
         if lost:
             self._say_lost(zygote, status, children)
         for child in children:

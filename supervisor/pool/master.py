@@ -5,7 +5,6 @@ Owns the loop, the signals and the way down. Must not import handlers, nor block
 
 import math
 import os
-import shutil
 import signal
 import tempfile
 import traceback
@@ -24,7 +23,7 @@ from supervisor.engine.link import LinkLost
 from supervisor.engine.orders import Queues
 from supervisor.engine.session import ConnectionMade, RepliesCame, Session
 from supervisor.ops.events import Events
-from supervisor.pool import environment, kernel
+from supervisor.pool import environment, kernel, removal
 from supervisor.pool.births import ChildEnded, ChildPrinted, ChildSpoke
 from supervisor.pool.budget import Budget
 from supervisor.pool.cells import Cells
@@ -130,7 +129,7 @@ class Master:
             self._events.emit("master.crashed", message=f"{error!r}", traceback=traceback.format_exc())
             raise
         finally:
-            shutil.rmtree(self._workdir, ignore_errors=True)
+            removal.remove(str(self._workdir))
 
     def _turn(self) -> None:
         for event in self._inbox.wait(self._deadline_at()):

@@ -8,13 +8,12 @@ It runs once per fork, where each page that is touched costs more than the call:
 import faulthandler
 import os
 import resource
-import shutil
 import signal
 import sys
 from typing import Final
 
 from supervisor import clock
-from supervisor.pool import kernel, leftovers
+from supervisor.pool import kernel, leftovers, removal
 from supervisor.pool.messages import STACKS_FD
 
 #: What is meant for the master may be sent to the whole group, or to all of a control group: it must neither kill nor
@@ -155,30 +154,8 @@ def claim(workdir: str) -> None:
 
 def clean(workdir: str) -> None:
     """Empty the directory. Follows no link out of it."""
-    for name in os.listdir(workdir):
-        path = os.path.join(workdir, name)
-        if os.path.isdir(path) and not os.path.islink(path):
-            _remove_tree(path)
-        else:
-            try:
-                os.unlink(path)
-            except FileNotFoundError:
-                continue  # something that the job has left running was quicker
-
-
-def _remove_tree(path: str) -> None:
-    shutil.rmtree(path, ignore_errors=True)
-    if os.path.lexists(path):
-        _open_up(path)
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _open_up(directory: str) -> None:
-    """Let directories that a handler has closed to itself be emptied."""
-    os.chmod(directory, 0o700)
-    for entry in os.scandir(directory):
-        if entry.is_dir(follow_symlinks=False):
-            _open_up(entry.path)
+    if os.listdir(workdir):
+        removal.empty(workdir)
 
 
 def end_leftovers() -> bool:

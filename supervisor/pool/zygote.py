@@ -8,7 +8,6 @@ import errno
 import gc
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -20,7 +19,7 @@ from typing import Final, NoReturn
 from setproctitle import setproctitle
 
 from supervisor import clock
-from supervisor.pool import child, handlers, kernel, leftovers, messages, preloaded, sandbox, sources
+from supervisor.pool import child, handlers, kernel, leftovers, messages, preloaded, removal, sandbox, sources
 from supervisor.pool import confinement as confinements
 from supervisor.pool.messages import Boot, BootFailed, Ready, Reaped, Spawn, Spawned, SpawnFailed
 
@@ -293,7 +292,7 @@ class Zygote:
         self._preloaded.clear()
         self._left.clear()
         self._end_strangers(set())
-        shutil.rmtree(self._boot.workdir, ignore_errors=True)
+        removal.remove(self._boot.workdir)
         try:
             Path(self._boot.workdir).parent.rmdir()
         except OSError as error:

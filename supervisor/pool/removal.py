@@ -1,0 +1,123 @@
+"""Emptying directories that handlers had. Runs in master, zygote and child. Owns no state; must not follow a link.
+
+What lies there may be nested deeper than a path can name, be closed to its owner, or change meanwhile. So one directory
+is open at a time, and the way up is taken only if it leads to where we came from.
+"""
+
+import os
+import stat
+from typing import Final
+
+_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PLACE: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: Directories with something in them, of one directory at a time.
+_MOST_NAMES: Final = 1000
+#: How often it is begun anew where somebody moves directories meanwhile.
+_TRIES: Final = 3
+
+
+def empty(directory: str) -> None:
+    """Remove all that lies in it, as far as we may. Raises OSError if it is no directory, or cannot be read."""
+    for _ in range(_TRIES):
+        if _climb(os.open(directory, _DIRECTORY)):
+            return
+
+
+def remove(directory: str) -> None:
+    """The same, and the directory itself. What cannot be removed stays."""
+    try:
+        empty(directory)
+        os.rmdir(directory)
+    except OSError:
+        return  # gone, or not ours to remove: whose it is can see what is left
+
+
+class _Level:
+    """A directory on the way down."""
+
+    __slots__ = ("identity", "more", "name", "names", "removed")
+
+    def __init__(self, fd: int, name: str) -> None:
+        self.identity = _identity(fd)
+        self.name = name
+        self.names: list[str] = []  # of directories in it that are not empty
+        self.more = True  # there may be others
+        self.removed = True  # one of them, since it was listed
+
+
+def _identity(fd: int) -> tuple[int, int]:
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino
+
+
+def _climb(fd: int) -> bool:
+    """Empty the directory `fd`, and close it. False: somebody has moved what we were in."""
+    levels = [_Level(fd, "")]
+    try:
+        while True:
+            level = levels[-1]
+            if not level.names and level.more and level.removed:
+                level.names, level.more = _sweep(fd)
+                level.removed = False
+            if level.names:
+                name = level.names.pop()
+                below = _enter(fd, name, level.identity[0])
+                if below >= 0:
+                    os.close(fd)
+                    fd = below
+                    levels.append(_Level(fd, name))
+                continue
+            levels.pop()
+            if not levels:
+                return True
+            above = os.open("..", _DIRECTORY, dir_fd=fd)
+            os.close(fd)
+            fd = above
+            if _identity(fd) != levels[-1].identity:
+                return False
+            levels[-1].removed |= _remove(fd, level.name, is_directory=True)
+    finally:
+        os.close(fd)
+
+
+def _sweep(fd: int) -> tuple[list[str], bool]:
+    """Remove what has nothing in it. Answers the names of some other directories, and whether there may be more."""
+    left: list[str] = []
+    with os.scandir(fd) as entries:
+        for entry in entries:
+            is_directory = entry.is_dir(follow_symlinks=False)
+            if not _remove(fd, entry.name, is_directory) and is_directory:
+                left.append(entry.name)
+                if len(left) == _MOST_NAMES:
+                    return left, True
+    return left, False
+
+
+def _remove(fd: int, name: str, is_directory: bool) -> bool:
+    try:
+        if is_directory:
+            os.rmdir(name, dir_fd=fd)
+        else:
+            os.unlink(name, dir_fd=fd)
+    except OSError:
+        return False  # there is something in it, or it has gone, or may not be removed
+    return True
+
+
+def _enter(fd: int, name: str, device: int) -> int:
+    """The directory below, open; -1: it is gone, or not ours."""
+    try:
+        place = os.open(name, _PLACE, dir_fd=fd)
+    except OSError:
+        return -1
+    try:
+        found = os.fstat(place)
+        if found.st_dev != device:
+            return -1
+        if stat.S_IMODE(found.st_mode) & 0o700 != 0o700:
+            os.chmod(f"/proc/self/fd/{place}", 0o700)  # a handler has closed it to itself
+        return os.open(".", _DIRECTORY, dir_fd=place)
+    except OSError:
+        return -1
+    finally:
+        os.close(place)
