@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Final
 
 from supervisor import clock
@@ -64,6 +64,7 @@ class Child:
         self.look_at = math.inf  # when that is to be looked at again; of its first job
         self.looked_at = 0.0
         self.worn: str | None = None  # why it is to take no more jobs
+        self.profile: Hashable = None  # of its first job, where handlers differ: it is confined to that
         self.stop_at = math.inf  # when the job that it has then is stopped, as it is to take no more
         self.stop_why = ""
         self.overflow: str | None = None  # the traceback of a MemoryError of which it ends

@@ -72,6 +72,7 @@ class Dispatcher:
         self._recycling = Recycling(config, slots)
         self._kernel_verdict = kernel_verdict
         self._events = events
+        self._handlers: Mapping[str, HandlerSettings] = {}  # as known when something was leased last
         self._open = True
         self._paused = False
         self.on_ready: Callable[[Child], None] = lambda _child: None  # told of each child that gets ready
@@ -90,6 +91,7 @@ class Dispatcher:
     def take_on(self, leases: Sequence[LeaseRecord], starting: int, handlers: Mapping[str, HandlerSettings]) -> None:
         """Leases that were granted, of which the engine takes the first `starting` to start at once."""
         self._slots.only_idle = not all(map(may_go_ahead, leases))
+        self._know_profiles(leases, handlers)
         if self.before_start is not None:
             self.before_start()
         for index, lease in enumerate(leases):
@@ -111,6 +113,15 @@ class Dispatcher:
                 self._ledger.ready.append(held)
         self.place()
 
+    def _know_profiles(self, leases: Sequence[LeaseRecord], handlers: Mapping[str, HandlerSettings]) -> None:
+        """Where handlers differ in theirs, jobs are sent ahead only while those at hand do not."""
+        if handlers is not self._handlers:
+            self._handlers = handlers
+            self._slots.mixed = len({settings.profile for settings in handlers.values()}) > 1
+        if self._slots.mixed and not self._slots.only_idle:
+            profiles = {handlers[lease.klass].profile for lease in leases if lease.klass in handlers}
+            self._slots.only_idle = not self._slots.all_alike(profiles)
+
     def _limit_s(self, lease: LeaseRecord, settings: HandlerSettings | None) -> float:
         if lease.timeout_s is not None:
             return lease.timeout_s
@@ -130,6 +141,7 @@ class Dispatcher:
         while ready and self._open and not self._paused:
             child = self._slots.choose(ready[0])
             if child is None:
+                self._make_way(ready)
                 break
             if not self._fits(ready[0], child):
                 if self._slots.short:
@@ -144,6 +156,8 @@ class Dispatcher:
                 self._events.emit("master.warned", message=f"a job cannot be sent to a child ({error})")
                 break
             held = ready.popleft()
+            if self._slots.mixed:
+                child.profile = held.settings.profile
             self._budget.hold(child.number, held.lease.klass, held.lease.jid, ends=not held.lease.persistent)
             self._hand_back_at = math.inf
             if len(child.sent) == 1:
@@ -154,6 +168,15 @@ class Dispatcher:
             self._hand_back()
         elif self._hand_back_at == math.inf:
             self._hand_back_at = clock.monotonic() + self._config.dispatch_ahead_s
+
+    def _make_way(self, ready: Sequence[Held]) -> None:
+        """For a job that none of the idle children may have."""
+        in_the_way = self._slots.in_the_way(ready)
+        for child in in_the_way:
+            child.worn = "the next job is to run in another sandbox than its first one"
+            self._leave(child)
+        if in_the_way:
+            self._slots.short_until_at = clock.monotonic() + _SHORT_S
 
     def _fits(self, held: Held, child: Child) -> bool:
         """Whether there is memory for it. If not nothing is leased either, so that it is the next one here; handed back
@@ -246,6 +269,8 @@ class Dispatcher:
     def _on_ready(self, child: Child) -> None:
         if child.state is ChildState.SPAWNING:
             child.become(ChildState.IDLE)
+            if self._slots.mixed:
+                self._slots.short_until_at = 0.0
             self._events.emit("child.ready", child=child.number, pid=child.pid or None)
             self.on_ready(child)
             if not self._open or child.worn is not None:

@@ -1,6 +1,6 @@
 """Which children there are, how many are needed, and which of them gets a job. Runs in master. No I/O of its own."""
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 
 from supervisor import clock
 from supervisor.config import MOST_PROCESSES
@@ -27,6 +27,13 @@ def may_go_ahead(lease: LeaseRecord) -> bool:
     return not (lease.persistent or lease.at_most_once or lease.deaths)
 
 
+def _better(profile: Hashable, idle: Child | None, child: Child) -> Child | None:
+    """Which of two idle children is to have a job of this profile: one that has it, else one that has none yet."""
+    if child.profile == profile or (child.profile is None and idle is None):
+        return child
+    return idle
+
+
 class Slots:
     """At most `processes` jobs run at once. Children that may not take another job after theirs have a successor forked
     ahead, so that no job waits for a fork."""
@@ -41,7 +48,8 @@ class Slots:
         self._children: dict[int, Child] = {}
         self.answered = 0  # jobs, so far
         self.only_idle = False  # what is there to lease may not be sent ahead
-        self.short_until_at = 0.0  # what is there to start does not fit into the memory budget
+        self.mixed = False  # handlers differ in their profile: a child takes jobs of the one of its first job only
+        self.short_until_at = 0.0  # what is there to start does not fit into the memory budget, or to no idle child
         self.on_hold = False  # nothing is to start
         self._cautious_until_at = 0.0
         self._cautious = 0  # so many jobs must have ended before more than one runs at once
@@ -122,7 +130,7 @@ class Slots:
 
     @property
     def short(self) -> bool:
-        """Whether nothing may start for want of memory, until a job ends or a while has passed."""
+        """Whether nothing is to be leased, as what is here cannot start, until a job ends or a while has passed."""
         return self.short_until_at > 0 and clock.monotonic() < self.short_until_at
 
     @property
@@ -211,18 +219,37 @@ class Slots:
         busy = 0
         idle: Child | None = None
         soonest: Child | None = None
+        profile = held.settings.profile if self.mixed else None
         for child in self._children.values():
             if child.sent:
                 busy += 1
-                if self._may_queue(child) and (soonest is None or child.sent_s < soonest.sent_s):
+                alike = profile is None or child.profile == profile
+                if alike and self._may_queue(child) and (soonest is None or child.sent_s < soonest.sent_s):
                     soonest = child
-            elif child.state is ChildState.IDLE and idle is None and child.worn is None:
-                idle = child
+            elif child.state is ChildState.IDLE and child.worn is None and (idle is None or profile is not None):
+                idle = child if profile is None else _better(profile, idle, child)
         if idle is not None and busy < self.at_once:
             return idle
         if self.cautious:
             return None
         return soonest if soonest is not None and self._fits(held, soonest) else None
+
+    def in_the_way(self, ready: Sequence[Held]) -> list[Child]:
+        """Idle children that may not have the first of these jobs, as no other is: they are to make room for new ones,
+        as many as jobs like it wait for and are not under way.
+        """
+        if not self.mixed or self.on_hold or not ready or self.busy >= self.at_once:
+            return []
+        profile = ready[0].settings.profile
+        coming = self.missing() + sum(child.state is ChildState.SPAWNING for child in self._children.values())
+        waiting = sum(held.settings.profile == profile for held in ready)
+        idle = [child for child in self._children.values() if child.state is ChildState.IDLE]
+        return idle[: max(0, waiting - coming)]
+
+    def all_alike(self, profiles: Iterable[Hashable]) -> bool:
+        """Whether these are one profile, and that of all children that have one."""
+        known = {child.profile for child in self._children.values() if child.profile is not None}
+        return len(known.union(profiles)) <= 1
 
     def _may_queue(self, child: Child) -> bool:
         """Whether any job may be sent to it while it is busy."""
