@@ -8,7 +8,6 @@ import errno
 import json
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from typing import Any
 import psutil
 
 from supervisor.engine.bells import MOST_DOORS
+from supervisor.pool import removal
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -293,6 +293,8 @@ class Stage:
             "redis_url": redis_url or self.server.url, "namespace": self.namespace, "handlers": "menu", "processes": 1,
             "log": "json", "log_level": "debug", **flags,
         }  # fmt: skip
+        if "LEASEHOLD_REDIS_URL" in (environment or {}):
+            del given["redis_url"]
         arguments: list[str] = []
         for name, value in given.items():
             for one in value if isinstance(value, list) else [value]:
@@ -505,10 +507,7 @@ class Stage:
         self._ledger_reader.join(5.0)
         os.close(self._closing)
         self.ledger.close()
-        for path in (self.directory / "tmp").rglob("*"):
-            if path.is_dir() and not path.is_symlink():
-                path.chmod(0o700)
-        shutil.rmtree(self.directory / "tmp", ignore_errors=True)
+        removal.remove(str(self.directory / "tmp"))  # there may be trees deeper than Python recurses
 
 
 def await_ends(pids: Iterable[int], timeout_s: float) -> list[int]:

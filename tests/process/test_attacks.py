@@ -1,0 +1,232 @@
+"""Attacks from inside a handler, on real pools: each is refused from some level of the sandbox on, and succeeds below.
+
+One pool for each level and user, in which a neighbour works on unharmed; what gets through is in the table, too, and
+told in deploy/README.md.
+"""
+
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import nobody
+import psutil
+import pytest
+from supervised import ROOT, await_ends
+
+_SYS_NICE, _SYS_RESOURCE = 23, 24
+LEVELS = ("none", "basic", "strict")
+WORKDIR_LIMIT = "8M"  # more than a deep tree has
+
+
+@dataclass(frozen=True)
+class Attack:
+    """`refused`: from this level on; None: it gets through at every level. `by_root`: where it is not refused only a
+    root with all capabilities succeeds.
+    """
+
+    name: str
+    refused: str | None
+    by_root: bool = False
+
+    def is_refused(self, level):
+        return self.refused is not None and LEVELS.index(level) >= LEVELS.index(self.refused)
+
+
+ATTACKS = [
+    # the credentials
+    Attack("own_environment", "none"),
+    Attack("own_memory", "none"),
+    Attack("environment_of_the_master", "none"),  # its title lies there by now
+    Attack("command_lines", "none"),
+    Attack("memory_files", "basic"),
+    Attack("process_vm_readv", "basic"),
+    Attack("ptrace", "basic"),
+    Attack("own_descriptors", "none"),
+    Attack("descriptors_of_others", "basic"),
+    Attack("connection_of_the_master", "basic"),
+    Attack("password_of_the_embedded_server", "strict"),
+    # files
+    Attack("write_outside", "strict"),
+    Attack("read_outside", "strict"),
+    Attack("directory_of_a_sibling", "strict"),
+    Attack("one_large_file", "basic"),
+    # processes
+    Attack("signals", "basic"),
+    Attack("raise_limits", "basic", by_root=True),
+    Attack("limits_of_others", "basic"),
+    Attack("privileges", "basic", by_root=True),
+    Attack("privileges_of_programs", "basic"),
+    # the network
+    Attack("network", "strict"),
+    Attack("network_of_a_program", "strict"),
+    # the sockets of a child
+    Attack("sockets_of_a_sibling", "basic"),
+]
+#: Whoever does this is killed, at every level: nothing is believed that he cannot know.
+FORGERIES = ["outcomes_of_others", "ready_again", "flood", "nonsense", "descriptors_for_the_master"]
+
+
+class World:
+    """What there is to attack, beside the pool: a place with a treasure, secrets, listeners."""
+
+    def __init__(self, stage, user, elsewhere):
+        self.stage, self.user = stage, user
+        self.elsewhere = elsewhere  # not below the working directory, which may be read for its modules
+        self.secret = f"sesame-{secrets.token_hex(16)}"
+        self.embedded = stage.directory / ".leasehold" / "password"
+        self.setuid = stage.directory / "cat"
+        self.abstract = f"leasehold-{secrets.token_hex(8)}"
+        self.accepted = []
+        self._listeners = [socket.create_server(("127.0.0.1", 0))]
+        self.port = self._listeners[0].getsockname()[1]
+        self._listeners.append(socket.socket(socket.AF_UNIX))
+        self._listeners[1].bind(f"\0{self.abstract}")
+        self._listeners[1].listen()
+        (self.elsewhere / "treasure").write_text("gold")
+        self.embedded.parent.mkdir()
+        self.embedded.write_text(self.secret)
+        shutil.copy("/bin/cat", self.setuid)
+        redis = stage.server.redis
+        redis.acl_setuser(
+            "attacked", enabled=True, passwords=[f"+{self.secret}"], keys=["*"], channels=["*"], categories=["+@all"]
+        )
+        self.prefix = []
+        if user == "nobody":
+            socket_path = Path(stage.server.socket)
+            socket_path.parent.chmod(0o711)
+            socket_path.chmod(0o777)
+            for given in (stage.directory, elsewhere):
+                nobody.give(given)
+            self.prefix = nobody.prefix((ROOT, stage.directory, elsewhere, socket_path.parent))
+            os.chown(self.setuid, 0, 0)
+        self.setuid.chmod(0o4755)
+
+    @property
+    def is_almighty(self):
+        """Whether its pool starts with all capabilities that count here."""
+        held = int(re.search(r"CapEff:\s*(\w+)", Path("/proc/self/status").read_text())[1], 16)
+        return self.user == "the same" and all(held >> each & 1 for each in (_SYS_NICE, _SYS_RESOURCE))
+
+    def start(self, level, **flags):
+        url = self.stage.server.url.replace("unix://", f"unix://attacked:{self.secret}@")
+        return self.stage.start(
+            environment={"LEASEHOLD_REDIS_URL": url, "OTHER": url}, handlers="attacks", sandbox=level,
+            prefix=self.prefix, **flags,
+        ).wait_ready()  # fmt: skip
+
+    def neighbour(self, pool, gate):
+        """A job that minds its own business. Answers its jid, and its child's number and pid."""
+        jid = self.stage.queue.put("neighbour", str(self.stage.directory / "gates" / gate))
+        child = pool.wait_for("job.started", jid=jid)["child"]
+        return jid, child, pool.find("child.spawned", child=child)[-1]["pid"]
+
+    def knowledge(self, pool, number, sibling):
+        """What an attacker knows."""
+        return {
+            "master": pool.pid, "zygote": pool.zygote_pid, "sibling": sibling, "sibling_number": number,
+            "elsewhere": str(self.elsewhere), "embedded": str(self.embedded), "tcp": self.port,
+            "abstract": self.abstract, "setuid": str(self.setuid),
+        }  # fmt: skip
+
+    def attack(self, names, knows, **data):
+        """Try them one after another. Answers the jobs by the attack's name."""
+        options = {"retries": 0, "max_deaths": 1}
+        jids = {
+            name: self.stage.queue.put("attacked", {"attack": name, "knows": knows, **data}, **options)
+            for name in names
+        }
+        self.stage.wait_until_ended(jids.values(), 60.0)
+        return {name: self.stage.client.job(jid) for name, jid in jids.items()}
+
+    def close(self):
+        self.stage.server.redis.acl_deluser("attacked")
+        for listener in self._listeners:
+            listener.close()
+
+
+@pytest.fixture(params=["the same", "nobody"])
+def world(request, stage, tmp_path_factory):
+    if request.param == "nobody" and os.geteuid() != 0:
+        pytest.skip("only root can start a pool as somebody else")
+    world = World(stage, request.param, tmp_path_factory.mktemp("elsewhere"))
+    yield world
+    world.close()
+
+
+def _deviations(tried, level, is_almighty):
+    """What did not go as the table says."""
+    for attack in ATTACKS:
+        job = tried[attack.name]
+        if job.state != "complete":
+            yield f"{attack.name} did not come to its end: {job.failure}"
+        elif attack.is_refused(level) and job.result:
+            yield f"{attack.name} has got through: {job.result}"
+        elif not attack.is_refused(level) and not job.result and (is_almighty or not attack.by_root):
+            yield f"{attack.name} fails without the sandbox, and shows nothing"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_attack_is_refused_from_its_level_on_and_the_neighbour_is_unharmed(world, level):
+    stage = world.stage
+    limit = "none" if level == "none" else WORKDIR_LIMIT
+    pool = world.start(level, processes=2, workdir_limit=limit)
+    gate = stage.gate("gate")
+    jid, number, sibling = world.neighbour(pool, gate)
+    knows = world.knowledge(pool, number, sibling)
+    tried = world.attack([attack.name for attack in ATTACKS], knows)
+    assert list(_deviations(tried, level, world.is_almighty)) == []
+
+    # In the name of others: at every level the end of who tries it.
+    for name, job in world.attack(FORGERIES, knows).items():
+        assert "it spoke nonsense on its socket" in job.failure["message"], name
+
+    # What fills the disk with many files is killed for it, soon.
+    filled = world.attack(["many_files"], knows, stay=level != "none")["many_files"]
+    assert filled.result == ["filled"] if level == "none" else filled.failure["reason"] == "disk"
+
+    # What stays behind is ended with its job, and what is hard to clean is cleaned; no link is followed.
+    left = world.attack(["own_directory_is_hard_to_clean", "own_directory_becomes_a_link", "stay_behind"], knows)
+    assert {job.state for job in left.values()} == {"complete"}, [job.failure for job in left.values()]
+    assert await_ends([int(left["stay_behind"].result[0])], 0.0) == []
+    assert (world.elsewhere / "treasure").read_text() == "gold"
+
+    world.attack(["signal_by_a_pipe", *(["deadly_signals"] if level != "none" else [])], knows)
+    stage.open_gate(gate)
+    stage.wait_until_ended([jid])
+    job = stage.client.job(jid)
+    assert job.result[:2] == ["mine", ["mine"]]
+    assert bool(job.result[2]) == (level == "none")
+    assert (job.deaths, job.interruptions) == (0, 0)
+    assert pool.drain() == 0
+    assert world.secret not in str(pool.events) + str(pool.said)
+    stage.assert_nothing_left()
+
+
+@pytest.mark.parametrize("level", ["none", "basic"])
+def test_a_handler_that_kills_everybody_it_may_kills_nobody_else(stage, level):
+    """In a PID namespace of its own: without a sandbox it would be the end of the machine."""
+    prefix = ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child=SIGKILL"]
+    tried = subprocess.run([*prefix, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"this machine gives no PID namespace: {tried.stderr.strip()}")
+    pool = stage.start(prefix=prefix, handlers="attacks", sandbox=level, processes=2).wait_ready()
+    gate = stage.gate("gate")
+    jid = stage.queue.put("neighbour", str(stage.directory / "gates" / gate))
+    pool.wait_for("job.started", jid=jid)
+    attack = stage.queue.put("attacked", {"attack": "everybody", "knows": {}}, retries=0, max_deaths=1)
+    if level == "none":
+        pool.wait_for("zygote.lost")
+    else:
+        stage.wait_until_ended([attack])
+    stage.open_gate(gate)
+    stage.wait_until_ended([jid, attack])
+    assert stage.client.job(jid).result[:2] == ["mine", ["mine"]]
+    assert stage.client.job(jid).interruptions == (1 if level == "none" else 0)
+    (first,) = psutil.Process(pool.pid).children()
+    first.terminate()
+    assert pool.wait() == 0
