@@ -50,7 +50,10 @@ local function names()
     if not found[lane] then all[#all + 1], found[lane] = lane, true end
   end
   for _, index in ipairs(limited) do
-    for _, lane in ipairs(redis.call("ZRANGE", index, 0, -1)) do add_lane(lane) end
+    for _, lane in ipairs(redis.call("ZRANGE", index, 0, -1)) do
+      -- The next lease takes those off in which nothing is parked any more.
+      if redis.call("ZCARD", index .. "\n" .. lane) > 0 then add_lane(lane) end
+    end
   end
   for lane in pairs(counts) do add_lane(lane) end
   return { unpack(all, offset + 1, math.min(offset + count, #all)) }
