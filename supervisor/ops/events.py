@@ -56,7 +56,7 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "master.crashed": ("error", ("message", "traceback")),
     "zygote.spawned": ("debug", ("zygote", "pid")),
     "zygote.ready": ("info", ("zygote", "pid", "handlers", "boot_ms", "threads", "descriptors")),
-    "sandbox.reported": ("info", ("zygote", "level", "parts")),
+    "sandbox.reported": ("info", ("zygote", "sandbox", "parts")),
     "zygote.failed": ("error", ("zygote", "message", "traceback")),
     "zygote.lost": ("error", ("zygote", "status", "running")),
     "zygote.retired": ("warning", ("zygote", "reason")),

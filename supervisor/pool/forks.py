@@ -192,7 +192,7 @@ class Forks:
             "zygote.ready", zygote=zygote.number, pid=zygote.pid, handlers=sorted(zygote.handlers),
             boot_ms=round(boot_s * 1000), threads=said.threads or None, descriptors=said.descriptors or None,
         )  # fmt: skip
-        self._events.emit("sandbox.reported", zygote=zygote.number, level=self._config.sandbox, parts=said.sandbox)
+        self._events.emit("sandbox.reported", zygote=zygote.number, sandbox=self._config.sandbox, parts=said.sandbox)
         for warning in (*fork_warnings(said), *sandbox_warnings(said)):
             self._warn(warning)
         if zygote is self._candidate:

@@ -57,6 +57,10 @@ def test_a_json_line_has_time_event_level_and_the_fields_that_are_not_none(pipe)
     assert said == {"event": "job.completed", "level": "info", **DONE}
 
 
+def test_no_event_has_a_field_in_place_of_those_that_every_line_has():
+    assert {name for name, (_, fields) in EVENTS.items() if {"time", "event", "level"} & set(fields)} == set()
+
+
 def test_what_is_below_the_level_is_not_said(pipe):
     reading, writing = pipe
     events = Events(writing, "json", "warning")
