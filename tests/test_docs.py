@@ -301,6 +301,15 @@ def test_the_states_of_a_supervisor_are_those_that_status_knows():
     assert states == {word.split()[-1] for word in re.split(r",\s", listed)}
 
 
+def test_what_a_supervisor_says_of_itself_is_in_the_table():
+    tree = ast.parse((ROOT / "supervisor/pool/status.py").read_text())
+    (told,) = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "tell")
+    (said,) = (node.value for node in told.body if isinstance(node, ast.Return))
+    listed = tables(OPERATIONS, "Asking and telling supervisors")[1]
+    keys = [key for row in listed for key in re.findall(r"`(\w+)`", row[0])]
+    assert sorted(keys) == sorted(key.value for key in said.keys)
+
+
 def test_the_parts_of_the_sandbox_are_those_that_it_reports():
     _, parts = tables(OPERATIONS, "The sandbox")[:2]
     assert [part.strip("`") for part, *_ in parts] == list(confinement._PARTS)
