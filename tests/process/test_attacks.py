@@ -123,7 +123,7 @@ class World:
         """A job that minds its own business. Answers its jid, and its child's number and pid."""
         jid = self.stage.queue.put("neighbour", str(self.stage.directory / "gates" / gate))
         child = pool.wait_for("job.started", jid=jid)["child"]
-        return jid, child, pool.find("child.spawned", child=child)[-1]["pid"]
+        return jid, child, pool.wait_for("child.spawned", child=child)["pid"]  # which may be told after it
 
     def knowledge(self, pool, number, sibling):
         """What an attacker knows."""
