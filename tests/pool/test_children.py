@@ -15,6 +15,7 @@ from parts import Ends, Process, await_readable, held_of, in_fork, open_fds, res
 from supervisor.pool import child as running
 from supervisor.pool import kernel, messages
 from supervisor.pool.children import MAX_SENT, Child
+from supervisor.pool.confinement import Confinement
 from supervisor.pool.handlers import Handler
 from supervisor.pool.messages import INLINE_PAYLOAD_BYTES, Notice, Verb
 from supervisor.pool.states import ChildState, IllegalMove
@@ -334,7 +335,8 @@ def test_a_notice_that_comes_while_a_soft_timeout_is_put_into_words_ends_nobody(
     def serve():
         known = {"k": Handler(late, "k", messages.HandlerSettings(), False)}
         boot = messages.Boot("handlers", str(tmp_path), 1, "retry", 0, 1024)
-        running.Child(1, jobs_theirs, talk_theirs, str(tmp_path / "w"), known, boot).serve()
+        confinement = Confinement(boot, [messages.Profile("none", True)], lambda: None)
+        running.Child(1, jobs_theirs, talk_theirs, str(tmp_path / "w"), known, boot, confinement).serve()
 
     process = Process(serve)
     try:

@@ -4,7 +4,9 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -239,12 +241,7 @@ def test_claiming_replaces_whatever_stands_in_its_place_and_follows_no_link(tmp_
     claimed(workdir)
 
 
-def test_an_ordinary_user_can_claim_a_directory_that_was_made_unreadable(tmp_path):
-    for directory in (tmp_path, *tmp_path.parents):
-        if directory.name.startswith(("pytest-", "popen-")) or directory == tmp_path:
-            directory.chmod(0o777)
-    workdir = tmp_path / "w"
-
+def test_an_ordinary_user_can_claim_a_directory_that_was_made_unreadable():
     def run():
         if os.getuid() == 0:
             os.setgid(65534)
@@ -255,7 +252,10 @@ def test_an_ordinary_user_can_claim_a_directory_that_was_made_unreadable(tmp_pat
         sandbox.claim(str(workdir))
         assert os.listdir(".") == []
 
-    in_fork(run)
+    with tempfile.TemporaryDirectory() as open_to_all:
+        os.chmod(open_to_all, 0o777)
+        workdir = Path(open_to_all) / "w"
+        in_fork(run)
 
 
 # what it leaves
