@@ -1,10 +1,23 @@
-"""The ladder down: patience, interruption, kill, last exchange. Runs in master. Holds deadlines only."""
+"""The way down: patience, interruption, kill, last exchange. Runs in master.
 
+Owns the phase of the master's life, the deadlines of a drain, and the exit code. Must not decide what an end means for
+a job.
+"""
+
+import math
 from dataclasses import dataclass
 from typing import Final
 
-from supervisor.config import LAST_EXCHANGE_S, REAP_S
-from supervisor.pool.states import Phase
+from supervisor import clock
+from supervisor.config import LAST_EXCHANGE_S, REAP_S, Config, Exit
+from supervisor.engine.session import Session
+from supervisor.ops.events import Events
+from supervisor.pool.conversation import Conversation
+from supervisor.pool.dispatcher import Dispatcher
+from supervisor.pool.forks import Forks
+from supervisor.pool.signals import By
+from supervisor.pool.slots import Slots
+from supervisor.pool.states import PHASE_MOVES, Phase, move
 
 #: What an exchange may take where somebody is in a hurry: an outage is not waited for then.
 HURRIED_EXCHANGE_S: Final = 5.0
@@ -52,3 +65,105 @@ class Ladder:
             Phase.KILLING: self.hand_back_at,
         }
         return min(steps.get(phase, self.leave_by_at), self.leave_by_at)
+
+
+class Drain:
+    """Until it has begun, the master serves. `exit`: how it is to end."""
+
+    def __init__(
+        self,
+        config: Config,
+        slots: Slots,
+        session: Session,
+        forks: Forks,
+        dispatcher: Dispatcher,
+        conversation: Conversation,
+        events: Events,
+    ) -> None:
+        self._config = config
+        self._slots = slots
+        self._session = session
+        self._forks = forks
+        self._dispatcher = dispatcher
+        self._conversation = conversation
+        self._events = events
+        self.phase = Phase.SERVING
+        self.exit = Exit.OK
+        self.ladder: Ladder | None = None
+
+    def begin(self, by: By | None, why: Exit = Exit.OK) -> Ladder:
+        """Lease no more, hand back what has not started, let the rest finish. Idempotent."""
+        self.exit = self.exit or why
+        if self.ladder is not None:
+            return self.ladder
+        config, now_at = self._config, clock.monotonic()
+        self.ladder = ladder = Ladder.of(now_at, config.drain_timeout_s, config.term_grace_s)
+        self._become(Phase.DRAINING)
+        self._events.emit(
+            "master.draining", **(by.fields if by else {}), budget_s=config.drain_timeout_s + config.term_grace_s,
+            left_s=ladder.left_s(now_at), running=self._slots.busy,
+        )  # fmt: skip
+        self._forks.fork_no_more()
+        self._dispatcher.close()
+        self._dispatcher.tell_to_stop_all("drain")
+        self._conversation.stop_leasing()
+        return ladder
+
+    def hurry(self, by: By) -> Ladder:
+        """Kill what runs, and hand everything back."""
+        ladder, now_at = self.begin(by), clock.monotonic()
+        ladder.hurry(now_at)
+        self._events.emit("master.hurried", **by.fields, left_s=ladder.left_s(now_at), running=self._slots.busy)
+        return ladder
+
+    def climb(self, now_at: float, served: bool) -> None:
+        """Take the steps that are due. `served`: Redis has been there."""
+        ladder = self.ladder
+        if ladder is None:
+            return
+        if self.phase is Phase.DRAINING and now_at >= ladder.interrupt_at:
+            self._step_down(Phase.INTERRUPTING, ladder, now_at)
+            self._dispatcher.interrupt_all("drain")
+        if self.phase is Phase.INTERRUPTING and now_at >= ladder.kill_at:
+            self._step_down(Phase.KILLING, ladder, now_at)
+            self._dispatcher.kill_all("drain")
+        if self.phase is Phase.KILLING and now_at >= ladder.hand_back_at:
+            ladder.hand_back_at = math.inf
+            self._forks.births.abandon("drain")
+        self._leave(ladder, now_at, served)
+
+    def next_at(self) -> float:
+        """When the next step is due."""
+        return self.ladder.next_at(self.phase) if self.ladder is not None else math.inf
+
+    def _leave(self, ladder: Ladder, now_at: float, served: bool) -> None:
+        if self.phase is not Phase.LEAVING and self._conversation.settled and not self._slots.busy:
+            self._step_down(Phase.LEAVING, ladder, now_at)
+            ladder.arrived(now_at)
+        if self.phase is Phase.LEAVING:
+            if not self._session.connected and not self._session.may_hold_more:
+                ladder.in_vain(now_at)
+            if self._conversation.over or not served:
+                ladder.leave_by_at = min(ladder.leave_by_at, ladder.kill_at)  # only hooks are waited for
+                if not self._slots.leaving or now_at >= ladder.kill_at:
+                    self._become(Phase.STOPPED)
+            else:
+                self._conversation.leave()
+        if now_at >= ladder.leave_by_at and self.phase is not Phase.STOPPED:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Redis does not answer: what we could not say, the expiry of our leases will."""
+        if self.phase is not Phase.LEAVING:
+            self._become(Phase.LEAVING)
+            self.exit = self.exit or Exit.NOT_HANDED_BACK
+        elif self._session.may_hold_more:
+            self.exit = self.exit or Exit.NOT_HANDED_BACK
+        self._become(Phase.STOPPED)
+
+    def _step_down(self, phase: Phase, ladder: Ladder, now_at: float) -> None:
+        self._become(phase)
+        self._events.emit(f"master.{phase.value}", left_s=ladder.left_s(now_at), running=self._slots.busy)
+
+    def _become(self, phase: Phase) -> None:
+        self.phase = move(PHASE_MOVES, self.phase, phase)

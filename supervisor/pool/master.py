@@ -1,6 +1,7 @@
 """The master: leases jobs, hands them to children, settles how they end. A process of its own, PID 1 in a container.
 
-Owns the loop, the signals and the way down. Must not import handlers, nor block longer than its inbox lets it.
+Owns the loop and the signals, and puts the parts together. Must not import handlers, nor block longer than its inbox
+lets it.
 """
 
 import math
@@ -31,7 +32,7 @@ from supervisor.pool.children import Child
 from supervisor.pool.controls import Controls
 from supervisor.pool.conversation import Conversation
 from supervisor.pool.dispatcher import Dispatcher
-from supervisor.pool.drain import Ladder
+from supervisor.pool.drain import Drain
 from supervisor.pool.forks import Forks, ZygoteSpoke
 from supervisor.pool.inbox import Inbox
 from supervisor.pool.ledger import Ledger
@@ -42,7 +43,7 @@ from supervisor.pool.scaling import Scaling
 from supervisor.pool.signals import By
 from supervisor.pool.slots import Slots
 from supervisor.pool.stacks import Watcher
-from supervisor.pool.states import PHASE_MOVES, Phase, move
+from supervisor.pool.states import Phase
 from supervisor.pool.status import Status
 
 #: A repeated TERM or INT within this is the same request: inits and shells double it.
@@ -77,9 +78,6 @@ class Master:
         self._url = config.redis_url
         self._events = events
         self._began_at = clock.monotonic()
-        self._phase = Phase.SERVING
-        self._exit = Exit.OK
-        self._ladder: Ladder | None = None
         self._served = False  # Redis has been there
         self._title, self._title_shown, self._title_at = "", "", 0.0
 
@@ -112,6 +110,9 @@ class Master:
             self._session, self._ledger, self._slots, self._forks, self._dispatcher,
             Requests(self._controls, self._slots, self._watcher), events,
         )  # fmt: skip
+        self._drain = Drain(
+            config, self._slots, self._session, self._forks, self._dispatcher, self._conversation, events
+        )  # fmt: skip
         self._status = Status(self._url, self._session, self._slots, self._forks, self._scaling, self._conversation)
 
     # the loop
@@ -119,7 +120,7 @@ class Master:
     def run(self) -> int:
         try:
             self._open()
-            while self._phase is not Phase.STOPPED:
+            while self._drain.phase is not Phase.STOPPED:
                 try:
                     self._turn()
                 except LinkLost as lost:
@@ -144,7 +145,9 @@ class Master:
         self._scaling.keep_time(now_at)
         self._session.keep_time(now_at)
         self._conversation.converse(now_at)
-        self._climb_down(now_at)
+        if self._drain.ladder is None and self._forks.boot_failure is not None:
+            self._drain.begin(None, Exit.HANDLERS)
+        self._drain.climb(now_at, self._served)
         self._show(now_at)
 
     def _handle(self, event: Any) -> None:
@@ -186,7 +189,7 @@ class Master:
             self._conversation.deadline_at(),
             self._session.deadline_at,
             self._forks.deadline_at(),
-            self._ladder.next_at(self._phase) if self._ladder else math.inf,
+            self._drain.next_at(),
             clock.monotonic() + _SHOW_S if self._events.pending or self._title != self._title_shown else math.inf,
         )
 
@@ -239,8 +242,7 @@ class Master:
         url = redacted(self._url)
         message = f"Redis at {url} cannot be used: {lost}; check --redis-url and that the server runs"
         self._events.emit("redis.failed", message=message)
-        self._exit = Exit.UNREACHABLE
-        self._begin_drain(None)
+        self._drain.begin(None, Exit.UNREACHABLE)
 
     def _on_link_lost(self, lost: LinkLost) -> None:
         retry_in_s = self._session.lose()
@@ -266,8 +268,8 @@ class Master:
     def _show(self, now_at: float) -> None:
         self._events.flush()
         state = f"{self._slots.busy}/{self._slots.processes} busy"
-        if self._ladder is not None:
-            state += f", {self._phase.value}, {self._ladder.left_s(now_at):.0f} s left"
+        if self._drain.ladder is not None:
+            state += f", {self._drain.phase.value}, {self._drain.ladder.left_s(now_at):.0f} s left"
         elif self._conversation.paused:
             state += ", paused"
         self._title = f"leasehold: master {','.join(self._session.serving.patterns)}  {state}"
@@ -290,117 +292,51 @@ class Master:
         return True
 
     def status(self) -> Mapping[str, Any]:
-        return self._status.tell(self._phase, self._ladder)
-
-    # the way down
+        return self._status.tell(self._drain.phase, self._drain.ladder)
 
     @property
     def draining(self) -> bool:
-        return self._ladder is not None
+        return self._drain.ladder is not None
 
     def drain(self, by: By) -> str:
-        left_s = self._begin_drain(by).left_s(clock.monotonic())
-        return f"drains: {self._slots.busy} jobs run, it ends within {left_s:g} s"
+        left_s = self._drain.begin(by).left_s(clock.monotonic())
+        return f"drains: {_jobs(self._slots.busy)} running, it ends within {left_s:g} s"
 
     def drain_again(self, by: By) -> str:
-        assert self._ladder is not None
-        if self._inbox.oldest_at <= self._ladder.began_at + _SAME_SIGNAL_S:
+        ladder = self._drain.ladder
+        assert ladder is not None
+        if self._inbox.oldest_at <= ladder.began_at + _SAME_SIGNAL_S:
             return "nothing: within a second it is the same request"
         return self.hurry(by)
 
     def hurry(self, by: By) -> str:
-        """Kill what runs, and hand everything back."""
-        ladder = self._begin_drain(by)
-        ladder.hurry(clock.monotonic())
-        left_s = ladder.left_s(clock.monotonic())
-        self._events.emit("master.hurried", **by.fields, left_s=left_s, running=self._slots.busy)
+        left_s = self._drain.hurry(by).left_s(clock.monotonic())
         return f"hurries: what runs is killed, it ends within {left_s:g} s"
 
-    def _become(self, phase: Phase) -> None:
-        self._phase = move(PHASE_MOVES, self._phase, phase)
-
-    def _begin_drain(self, by: By | None) -> Ladder:
-        """Lease no more, hand back what has not started, let the rest finish. Idempotent."""
-        if self._ladder is not None:
-            return self._ladder
-        config, now_at = self._config, clock.monotonic()
-        self._ladder = ladder = Ladder.of(now_at, config.drain_timeout_s, config.term_grace_s)
-        self._become(Phase.DRAINING)
-        self._events.emit(
-            "master.draining", **(by.fields if by else {}), budget_s=config.drain_timeout_s + config.term_grace_s,
-            left_s=ladder.left_s(now_at), running=self._slots.busy,
-        )  # fmt: skip
-        self._forks.fork_no_more()
-        self._dispatcher.close()
-        self._dispatcher.tell_to_stop_all("drain")
-        self._conversation.stop_leasing()
-        return ladder
-
-    def _step_down(self, phase: Phase, ladder: Ladder, now_at: float) -> None:
-        self._become(phase)
-        self._events.emit(f"master.{phase.value}", left_s=ladder.left_s(now_at), running=self._slots.busy)
-
-    def _climb_down(self, now_at: float) -> None:
-        """Take the steps of the ladder that are due."""
-        if self._ladder is None and self._forks.boot_failure is not None:
-            self._exit = Exit.HANDLERS
-            self._begin_drain(None)
-        ladder = self._ladder
-        if ladder is None:
-            return
-        if self._phase is Phase.DRAINING and now_at >= ladder.interrupt_at:
-            self._step_down(Phase.INTERRUPTING, ladder, now_at)
-            self._dispatcher.interrupt_all("drain")
-        if self._phase is Phase.INTERRUPTING and now_at >= ladder.kill_at:
-            self._step_down(Phase.KILLING, ladder, now_at)
-            self._dispatcher.kill_all("drain")
-        if self._phase is Phase.KILLING and now_at >= ladder.hand_back_at:
-            ladder.hand_back_at = math.inf
-            self._forks.births.abandon("drain")
-        self._leave(ladder, now_at)
-
-    def _leave(self, ladder: Ladder, now_at: float) -> None:
-        if self._phase is not Phase.LEAVING and self._conversation.settled and not self._slots.busy:
-            self._step_down(Phase.LEAVING, ladder, now_at)
-            ladder.arrived(now_at)
-        if self._phase is Phase.LEAVING:
-            if not self._session.connected and not self._session.may_hold_more:
-                ladder.in_vain(now_at)
-            if self._conversation.over or not self._served:
-                ladder.leave_by_at = min(ladder.leave_by_at, ladder.kill_at)  # only hooks are waited for
-                if not self._slots.leaving or now_at >= ladder.kill_at:
-                    self._become(Phase.STOPPED)
-            else:
-                self._conversation.leave()
-        if now_at >= ladder.leave_by_at and self._phase is not Phase.STOPPED:
-            self._give_up()
-
-    def _give_up(self) -> None:
-        """Redis does not answer: what we could not say, the expiry of our leases will."""
-        if self._phase is not Phase.LEAVING:
-            self._become(Phase.LEAVING)
-            self._exit = self._exit or Exit.NOT_HANDED_BACK
-        elif self._session.may_hold_more:
-            self._exit = self._exit or Exit.NOT_HANDED_BACK
-        self._become(Phase.STOPPED)
+    # the end
 
     def _close(self) -> int:
         self._session.close()
-        left_s = self._ladder.left_s(clock.monotonic()) if self._ladder is not None else 0.0
+        ladder, code = self._drain.ladder, self._drain.exit
+        left_s = ladder.left_s(clock.monotonic()) if ladder is not None else 0.0
         self._forks.close(max(_ZYGOTES_S, left_s))
         self._close_cells()
         tally = self._conversation.tally
         self._events.emit(
-            "master.stopped", exit_code=int(self._exit), completed=tally.completed, retried=tally.retried,
+            "master.stopped", exit_code=int(code), completed=tally.completed, retried=tally.retried,
             failed=tally.failed, died=tally.died, released=tally.released, returned=tally.returned,
             uptime_s=round(clock.monotonic() - self._began_at, 3), reload=self._why_reload_failed(),
         )  # fmt: skip
         failure = self._forks.boot_failure
-        if failure is not None and self._exit is not Exit.OK:
+        if failure is not None and code is not Exit.OK:
             self._events.emit("zygote.failed", message=failure.message, traceback=failure.traceback or None)
-        return int(self._exit)
+        return int(code)
 
     def _why_reload_failed(self) -> str | None:
         """Of the last one: whoever looks at why we have ended is to see that it was not the code that he meant."""
         last = self._forks.last_reload
         return last["message"] or None if last is not None else None
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count} jobs"
