@@ -14,7 +14,7 @@ from supervisor.pool.reload import Reloaded
 from supervisor.pool.scaling import Scaling
 from supervisor.pool.signals import MEANINGS, By, Meaning
 from supervisor.pool.slots import Slots
-from supervisor.pool.stacks import Seen, Watcher, describe
+from supervisor.pool.survey import Seen, Survey, describe
 
 Answer = Mapping[str, Any]
 
@@ -42,13 +42,13 @@ class Steered(Protocol):
 
 class Controls:
     def __init__(
-        self, master: Steered, forks: Forks, scaling: Scaling, slots: Slots, watcher: Watcher, events: Events
+        self, master: Steered, forks: Forks, scaling: Scaling, slots: Slots, survey: Survey, events: Events
     ) -> None:
         self._master = master
         self._forks = forks
         self._scaling = scaling
         self._slots = slots
-        self._watcher = watcher
+        self._survey = survey
         self._events = events
 
     def on_signal(self, received: kernel.Received) -> None:
@@ -79,7 +79,7 @@ class Controls:
                 now, before = scaled["now"], scaled["before"]
                 return f"goes from {before} to {now} processes" if now != before else f"nothing: it stays at {now}"
             case Meaning.STACKS:
-                self._watcher.ask(self._slots, self._say_stacks)
+                self._survey.ask(self._slots, self._say_stacks)
                 return "writes the stacks of its children into the log"
             case Meaning.PAUSE:
                 return self._pause(by)

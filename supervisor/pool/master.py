@@ -42,9 +42,9 @@ from supervisor.pool.requests import Requests
 from supervisor.pool.scaling import Scaling
 from supervisor.pool.signals import By
 from supervisor.pool.slots import Slots
-from supervisor.pool.stacks import Watcher
 from supervisor.pool.states import Phase
 from supervisor.pool.status import Status
+from supervisor.pool.survey import Survey
 
 #: A repeated TERM or INT within this is the same request: inits and shells double it.
 _SAME_SIGNAL_S: Final = 1.0
@@ -97,7 +97,7 @@ class Master:
         budget, kernel_kills = Budget(config.memory_budget_bytes), KernelKills(kills, self._cells)
         self._dispatcher = Dispatcher(config, self._slots, self._ledger, pace, budget, kernel_kills.verdict, events)
         self._limits = Limits(config, self._slots, self._dispatcher, budget, kernel_kills, self._cells, self._workdir)
-        self._watcher = Watcher()
+        self._survey = Survey()
         self._forks = Forks(
             config, self._slots, self._inbox, events, self._workdir, budget, for_handlers,
             self._dispatcher.on_gone, self._on_line, self._dispatcher.on_reloaded,
@@ -105,10 +105,10 @@ class Master:
         if config.watch:
             self._dispatcher.before_start = self._forks.look_at_files
         self._scaling = Scaling(config, self._slots, self._dispatcher, budget, events)
-        self._controls = Controls(self, self._forks, self._scaling, self._slots, self._watcher, events)
+        self._controls = Controls(self, self._forks, self._scaling, self._slots, self._survey, events)
         self._conversation = Conversation(
             self._session, self._ledger, self._slots, self._forks, self._dispatcher,
-            Requests(self._controls, self._slots, self._watcher), events,
+            Requests(self._controls, self._slots, self._survey), events,
         )  # fmt: skip
         self._drain = Drain(
             config, self._slots, self._session, self._forks, self._dispatcher, self._conversation, events
@@ -138,7 +138,7 @@ class Master:
         now_at = clock.monotonic()
         self._dispatcher.keep_time(now_at)
         self._limits.keep_time(now_at)
-        self._watcher.keep_time(now_at)
+        self._survey.keep_time(now_at)
         self._forks.keep_time(now_at)
         self._forks.fill(now_at)
         self._dispatcher.place()
@@ -185,7 +185,7 @@ class Master:
             self._dispatcher.deadline_at(),
             self._limits.deadline_at(),
             self._scaling.deadline_at(),
-            self._watcher.deadline_at,
+            self._survey.deadline_at,
             self._conversation.deadline_at(),
             self._session.deadline_at,
             self._forks.deadline_at(),

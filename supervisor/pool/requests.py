@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 from supervisor.engine.exchange import Reply
 from supervisor.engine.looks import Ask
 from supervisor.pool.slots import Slots
-from supervisor.pool.stacks import Seen, Watcher, describe
+from supervisor.pool.survey import Seen, Survey, describe
 
 #: Of all stacks in one answer: with what JSON makes of them it stays below what the engine takes.
 _STACKS_CHARS: Final = 400_000
@@ -46,10 +46,10 @@ class Actions(Protocol):
 
 
 class Requests:
-    def __init__(self, actions: Actions, slots: Slots, watcher: Watcher) -> None:
+    def __init__(self, actions: Actions, slots: Slots, survey: Survey) -> None:
         self._actions = actions
         self._slots = slots
-        self._watcher = watcher
+        self._survey = survey
         self._replies: list[Reply] = []
         self._answers: dict[str, Answer | None] = {}  # by question, oldest first; None: it is not known yet
 
@@ -87,7 +87,7 @@ class Requests:
             most = _STACKS_CHARS // max(1, len(seen))
             self._reply(ask, {"children": [{**describe(child), "stack": stack[:most]} for child, stack in seen]})
 
-        self._watcher.ask(self._slots, tell)
+        self._survey.ask(self._slots, tell)
 
     # what is changed
 

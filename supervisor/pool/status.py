@@ -17,8 +17,8 @@ from supervisor.pool.conversation import Conversation
 from supervisor.pool.drain import Ladder
 from supervisor.pool.scaling import Scaling
 from supervisor.pool.slots import Slots
-from supervisor.pool.stacks import describe
 from supervisor.pool.states import ChildState, Phase
+from supervisor.pool.survey import describe
 
 #: More children than these are counted only: an answer has its limits.
 _MOST_CHILDREN: Final = 1000

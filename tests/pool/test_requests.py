@@ -11,7 +11,7 @@ from supervisor import clock
 from supervisor.engine.looks import Ask
 from supervisor.pool import kernel, messages
 from supervisor.pool.requests import Requests
-from supervisor.pool.stacks import Watcher
+from supervisor.pool.survey import Survey
 
 
 def working(ends):
@@ -23,12 +23,12 @@ def working(ends):
     rest()
 
 
-def turn_until_answered(requests, watcher):
+def turn_until_answered(requests, survey):
     poll = select.poll()
 
     def turn():
-        poll.poll(max(0.0, watcher.deadline_at - clock.monotonic()) * 1000)
-        watcher.keep_time(clock.monotonic())
+        poll.poll(max(0.0, survey.deadline_at - clock.monotonic()) * 1000)
+        survey.keep_time(clock.monotonic())
         return requests.answered
 
     until(turn)
@@ -71,7 +71,7 @@ def actions():
 @pytest.fixture
 def answers(desk, actions):
     """What is answered at once to these questions."""
-    requests = Requests(actions, desk().slots, Watcher())
+    requests = Requests(actions, desk().slots, Survey())
 
     def ask(*asks):
         requests.on_asked(asks)
@@ -98,7 +98,7 @@ def test_a_refusal_is_the_answer_and_comes_again_as_it_was(answers, actions):
 
 
 def test_what_takes_long_is_answered_once_it_is_done_and_not_begun_twice(desk, actions):
-    requests = Requests(actions, desk().slots, Watcher())
+    requests = Requests(actions, desk().slots, Survey())
     requests.on_asked([ask_of("reload", 1), ask_of("reload", 2)])
     requests.on_asked([ask_of("reload", 1)])
     assert (len(actions.reloads), requests.answered) == (2, False)
@@ -142,7 +142,7 @@ def test_what_is_only_looked_at_is_looked_at_again_each_time(answers):
 
 
 def test_an_unknown_question_is_answered_with_what_is_wrong(desk):
-    requests = Requests(Actions(), desk().slots, Watcher())
+    requests = Requests(Actions(), desk().slots, Survey())
     requests.on_asked([ask_of("tea")])
     (reply,) = requests.take_replies()
     assert reply.ask == ask_of("tea")
@@ -152,15 +152,15 @@ def test_an_unknown_question_is_answered_with_what_is_wrong(desk):
 
 def test_who_asks_for_the_stacks_is_told_of_every_child(desk):
     desk = desk(processes="2")
-    watcher = Watcher()
-    requests = Requests(Actions(), desk.slots, watcher)
+    survey = Survey()
+    requests = Requests(Actions(), desk.slots, survey)
     busy = desk.child(working)
     desk.give(lease_of(1))
     await_readable(busy.output.fd)
     idle = desk.child(working)
     requests.on_asked([ask_of("stacks", 1), ask_of("stacks", 2)])
     assert not requests.answered
-    turn_until_answered(requests, watcher)
+    turn_until_answered(requests, survey)
     first, second = requests.take_replies()
     assert [first.ask, second.ask] == [ask_of("stacks", 1), ask_of("stacks", 2)]
     stacks = [[child["stack"] for child in reply.answer["children"]] for reply in (first, second)]
@@ -174,8 +174,8 @@ def test_who_asks_for_the_stacks_is_told_of_every_child(desk):
 
 
 def test_without_children_the_answer_comes_all_the_same(desk):
-    watcher = Watcher()
-    requests = Requests(Actions(), desk().slots, watcher)
+    survey = Survey()
+    requests = Requests(Actions(), desk().slots, survey)
     requests.on_asked([ask_of("stacks")])
-    turn_until_answered(requests, watcher)
+    turn_until_answered(requests, survey)
     assert [reply.answer for reply in requests.take_replies()] == [{"children": []}]

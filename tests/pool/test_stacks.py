@@ -1,4 +1,4 @@
-"""The files that children write their stacks to, and the watcher that has them written and reads them."""
+"""The files that children write their stacks to, and the survey that has them written and reads them."""
 
 import faulthandler
 import math
@@ -11,7 +11,8 @@ from parts import Process, await_readable, holding, lease_of, never_reading, res
 
 from supervisor import clock
 from supervisor.pool import kernel, messages
-from supervisor.pool.stacks import SIZE_BYTES, Stacks, Watcher, describe
+from supervisor.pool.stacks import SIZE_BYTES, Stacks
+from supervisor.pool.survey import Survey, describe
 
 
 @pytest.fixture
@@ -38,15 +39,15 @@ def deaf(ends):
 
 
 class Asked:
-    """What a watcher has told, each time."""
+    """What a survey has told, each time."""
 
     def __init__(self, desk):
         self.desk = desk
-        self.watcher = Watcher()
+        self.survey = Survey()
         self.told = []
 
     def ask(self):
-        self.watcher.ask(self.desk.slots, self.told.append)
+        self.survey.ask(self.desk.slots, self.told.append)
 
     def until_told(self, count=1):
         """Turn as a master does: until it has told so many times."""
@@ -55,8 +56,8 @@ class Asked:
         return self.told[-1]
 
     def _turn(self, poll):
-        poll.poll(min(1000, max(0.0, self.watcher.deadline_at - clock.monotonic()) * 1000))
-        self.watcher.keep_time(clock.monotonic())
+        poll.poll(min(1000, max(0.0, self.survey.deadline_at - clock.monotonic()) * 1000))
+        self.survey.keep_time(clock.monotonic())
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ def test_what_is_no_text_is_shown_as_far_as_it_goes(file):
     assert file.read() == "a\ufffdbc"
 
 
-# the watcher
+# the survey
 
 
 def test_all_children_are_seen_with_where_they_are(asked):
@@ -120,8 +121,8 @@ def test_all_children_are_seen_with_where_they_are(asked):
     assert seen.keys() == {busy, idle}
     assert [stack.count("in writing") for stack in seen.values()] == [1, 1]
     assert (describe(busy)["jid"], describe(idle).get("jid")) == ("j1", None)
-    assert asked.watcher.deadline_at == math.inf
-    asked.watcher.keep_time(clock.monotonic() + 10)
+    assert asked.survey.deadline_at == math.inf
+    asked.survey.keep_time(clock.monotonic() + 10)
     assert len(asked.told) == 1
 
 
@@ -163,10 +164,10 @@ def test_a_child_that_writes_nothing_is_waited_for_a_second_and_no_longer(asked,
     asked.ask()
     until(lambda: other.stacks.read())
     for after_s in (0.3, 0.6, 0.9):
-        asked.watcher.keep_time(began_at + after_s)
+        asked.survey.keep_time(began_at + after_s)
         assert asked.told == []
-        assert asked.watcher.deadline_at <= began_at + after_s + 0.2
-    asked.watcher.keep_time(clock.monotonic() + 1.0)
+        assert asked.survey.deadline_at <= began_at + after_s + 0.2
+    asked.survey.keep_time(clock.monotonic() + 1.0)
     assert [bool(each.stack) for each in asked.told[0]] == [False, True]
 
 
