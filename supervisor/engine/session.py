@@ -184,6 +184,11 @@ class Session:
         self._resumed, self.may_hold_more = False, False
         self._resume(())
 
+    @property
+    def longest_wait_s(self) -> float:
+        """How long it takes at the most until a lost connection is made anew."""
+        return self._grace_s / 2
+
     def lose(self) -> float:
         """The connection is lost: keep what must be said again. Answers in how many seconds to connect anew."""
         for part in self._parts:
@@ -198,7 +203,7 @@ class Session:
         self._awaited.clear()
         self._resumed = False
         self.close()
-        wait_s = random.uniform(0.1, 1.0) * self._grace_s / 2
+        wait_s = random.uniform(0.1, 1.0) * self.longest_wait_s
         self._reconnect_at = clock.monotonic() + wait_s
         return wait_s
 

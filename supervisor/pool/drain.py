@@ -49,9 +49,11 @@ class Ladder:
         """Only the last exchange is left: it gets the rest of the time, at least LAST_EXCHANGE_S."""
         self.leave_by_at = max(self.leave_by_at, now_at + LAST_EXCHANGE_S)
 
-    def in_vain(self, now_at: float) -> None:
-        """The last exchange would hand nothing back, and Redis is away: it gets no more than LAST_EXCHANGE_S."""
-        self.leave_by_at = min(self.leave_by_at, now_at + LAST_EXCHANGE_S)
+    def in_vain(self, now_at: float, away_s: float = 0.0) -> None:
+        """The last exchange would hand nothing back, and Redis is away: it gets no more than LAST_EXCHANGE_S, once it
+        is tried again in at most `away_s`.
+        """
+        self.leave_by_at = min(self.leave_by_at, now_at + away_s + LAST_EXCHANGE_S)
 
     def left_s(self, now_at: float) -> float:
         """How long it takes at the most."""
@@ -140,9 +142,11 @@ class Drain:
         if self.phase is not Phase.LEAVING and self._conversation.settled and not self._slots.busy:
             self._step_down(Phase.LEAVING, ladder, now_at)
             ladder.arrived(now_at)
-        if self.phase is Phase.LEAVING:
-            if not self._session.connected and not self._session.may_hold_more:
+            if self._is_in_vain:
                 ladder.in_vain(now_at)
+        if self.phase is Phase.LEAVING:
+            if self._is_in_vain:
+                ladder.in_vain(now_at, self._session.longest_wait_s)  # only our good-bye may have been lost
             if self._conversation.over or not served:
                 ladder.leave_by_at = min(ladder.leave_by_at, ladder.kill_at)  # only hooks are waited for
                 if not self._slots.leaving or now_at >= ladder.kill_at:
@@ -151,6 +155,10 @@ class Drain:
                 self._conversation.leave()
         if now_at >= ladder.leave_by_at and self.phase is not Phase.STOPPED:
             self._give_up()
+
+    @property
+    def _is_in_vain(self) -> bool:
+        return not self._session.connected and not self._session.may_hold_more
 
     def _give_up(self) -> None:
         """Redis does not answer: what we could not say, the expiry of our leases will."""

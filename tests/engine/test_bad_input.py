@@ -13,7 +13,7 @@ import pytest
 
 from supervisor.engine import aio, client, handles
 from supervisor.engine.aio import AsyncClient
-from supervisor.engine.checks import DATA_BYTES
+from supervisor.engine.checks import DATA_BYTES, STATE_BYTES
 from supervisor.engine.client import Client
 from supervisor.engine.errors import LeaseholdError
 from supervisor.engine.jobs import MOST_PARENTS, MOST_TAGS, PutOptions
@@ -231,6 +231,7 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "Config.unset": ({}, {"option": BAD_OPTIONS}),
     "Config.all": ({}, {}),
     "Lease.renew": ({}, {"data": DATA}),
+    "Lease.checkpoint": ({"state": 1}, {"state": [*JSON, Bad("s" * STATE_BYTES, str(STATE_BYTES))]}),
     "Lease.complete": (
         {},
         {

@@ -62,6 +62,13 @@ def test_and_no_more_than_a_second_where_it_would_be_in_vain(ladder):
     assert ladder.next_at(Phase.LEAVING) == 101.0 + LAST_EXCHANGE_S
 
 
+def test_a_good_bye_that_was_lost_is_said_again(ladder):
+    ladder.arrived(101.0)
+    ladder.in_vain(101.5, 2.5)
+    ladder.in_vain(102.0, 2.5)
+    assert ladder.next_at(Phase.LEAVING) == 104.0 + LAST_EXCHANGE_S
+
+
 def test_the_time_left_is_that_until_the_very_end(ladder):
     assert [ladder.left_s(at) for at in (100.0, 125.0, 131.0)] == [30.0, 5.0, 0.0]
 
