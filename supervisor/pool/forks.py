@@ -169,7 +169,7 @@ class Forks:
                 case Spawned():
                     # No room for its pidfd: a child that we cannot kill must not have a job.
                     self._retire(zygote, "the descriptor of a child was lost: too many open files")
-                    zygote.kill()
+                    self._kill(zygote)
                 case Reaped():
                     self.births.on_reaped(zygote, report)
                 case Ready():
@@ -447,6 +447,8 @@ class Forks:
         return min(self.births.deadline_at(), *deadlines)
 
     def keep_time(self, now_at: float) -> None:
+        if self._exits:
+            self._lose_the_ended()
         if self._start_at is not None and now_at >= self._start_at and not self._closing:
             self.start_zygote()
         for zygote in self._zygotes.values():
@@ -460,6 +462,13 @@ class Forks:
         for zygote in self._zygotes.values():
             if zygote.retired and not zygote.finished and not self.births.of(zygote):
                 self._finish(zygote)
+
+    def _lose_the_ended(self) -> None:
+        """Their sockets may not tell: what they have forked while they imported has them open as well."""
+        for zygote in [each for each in self._zygotes.values() if each.pid in self._exits]:
+            self.on_zygote_spoke(zygote)
+            if zygote.number in self._zygotes:
+                self._on_lost(zygote)
 
     def _on_overdue(self, zygote: Zygote, now_at: float) -> None:
         if not zygote.retired and zygote.failure is None:

@@ -21,6 +21,7 @@ NO_HOOK = "def bite(): raise LookupError('no such hook')"
 BROKEN = {
     "does not parse": ("def (:", "invalid syntax"),
     "exits": ("os._exit(5)", "exit-5"),
+    "exits, and leaves a process": ("if os.fork(): os._exit(5)\nelse: time.sleep(1000)", "exit-5"),
     "segfaults": ("ctypes.string_at(0)", "SIGSEGV"),
     "hangs": ("time.sleep(1000)", "was not imported within 8 s"),
     "has a hook before the fork that raises": (f"@before_fork\n{NO_HOOK}", "no such hook"),
@@ -291,6 +292,15 @@ def test_when_the_zygote_dies_during_a_reload_the_next_one_takes_over(stage, app
     wait_for_zygotes(stage, pool, 1)
     assert len(pool.find("zygote.lost")) == 1
     assert not pool.find("zygote.failed")
+    assert_ends_well(stage, pool)
+
+
+def test_the_death_of_a_zygote_is_seen_at_once_though_what_it_has_forked_holds_its_socket_open(stage, app):
+    pool = app("if not os.fork(): time.sleep(1000)\n", jobs_per_child=0).wait_ready()
+    os.kill(pool.zygote_pid, signal.SIGKILL)
+    pool.wait_for("zygote.lost")
+    assert run(stage, "noop") == [None]
+    wait_for_zygotes(stage, pool, 1)
     assert_ends_well(stage, pool)
 
 
