@@ -300,7 +300,7 @@ class Dispatcher:
     def on_stored(self, held: Held, number: int, kept: bool) -> None:
         """Redis has the checkpoint, or the lease is lost."""
         child = self._slots.get(held.child)
-        if child is not None:
+        if child is not None and child.head is held:  # else the number of a dead one may be another's by now
             child.answer_checkpoint(number, kept)
 
     def _on_overflow(self, child: Child, said: Outcome) -> None:

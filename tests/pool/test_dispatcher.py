@@ -164,7 +164,7 @@ def test_progress_is_told_once_and_only_the_last(desk):
 
 
 def results(desk):
-    return [orjson.dumps(outcome.result) for outcome in desk.outcomes()]
+    return [orjson.dumps(outcome.result) for outcome in desk.outcomes() if isinstance(outcome, Completed)]
 
 
 def storing(ends):
@@ -207,6 +207,29 @@ def test_the_checkpoint_of_a_child_that_dies_at_that_is_stored_before_its_death_
     assert summary(desk.outcomes()) == [(Died, 1)]
     assert desk.ledger.take_checkpoints() == [(held.lease, b'"last"')]
     desk.dispatcher.on_stored(*desk.ledger.stored(1), kept=True)  # nobody is there to be told
+
+
+def test_what_becomes_of_a_dead_childs_checkpoint_is_not_told_to_the_next_one_of_its_number(desk):
+    def dying(ends):
+        ends.talk.send(messages.READY)
+        ends.talk.send(pack_checkpoint(ends.next_job().token, 1, b"1"))
+        os._exit(3)
+
+    desk = desk(processes="1")
+    dead = desk.child(dying)
+    desk.give(lease_of(1))
+    desk.reap(dead)
+    desk.ledger.take_checkpoints()
+    child = desk.child(storing)
+    (held,) = desk.give(lease_of(2))
+    assert child.number == dead.number
+    desk.dispatcher.on_stored(*desk.ledger.stored(1), kept=False)  # that lease was lost
+    for _number in (1, 2):
+        desk.turn(lambda: held.checkpoint is not None)
+        desk.ledger.take_checkpoints()
+        desk.dispatcher.on_stored(*desk.ledger.stored(2), kept=True)
+    desk.turn(lambda: child.state is ChildState.IDLE)
+    assert results(desk)[-1:] == [b"1"]
 
 
 def test_a_checkpoint_of_a_lost_job_is_answered_at_once_and_goes_nowhere(desk):
