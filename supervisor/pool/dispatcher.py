@@ -109,6 +109,8 @@ class Dispatcher:
                 self._ledger.end(held, Released(lease, started=False))  # nobody knows yet
             elif settings is None and self._open:
                 self._ledger.end(held, Unknown(lease, _UNKNOWN_S))
+            elif _lacks_mark(lease, settings):
+                self._ledger.end(held, Released(lease, started=False))
             else:
                 self._ledger.ready.append(held)
         self.place()
@@ -448,6 +450,9 @@ class Dispatcher:
             if settings is None:
                 self._ledger.end(held, Unknown(lease, _UNKNOWN_S))
                 continue
+            if _lacks_mark(lease, settings):
+                self._ledger.end(held, Released(lease, started=False))
+                continue
             held.change(settings, self._limit_s(lease, settings), self._memory_limit_bytes(settings))
             ready.append(held)
 
@@ -541,3 +546,8 @@ class Dispatcher:
             self._slots.short_until_at = 0.0
         if now_at >= self._hand_back_at:
             self._hand_back()
+
+
+def _lacks_mark(lease: LeaseRecord, settings: HandlerSettings | None) -> bool:
+    """Leased for the code before, by which it might start twice: only a lease anew tells the engine that it may not."""
+    return settings is not None and settings.at_most_once and not (lease.at_most_once or lease.persistent)

@@ -200,6 +200,7 @@ class Forks:
         else:
             self.births.fill_now()
             self._follow(zygote, said)
+            self._on_reloaded((), self.handlers)  # the files may be others than those that the last one loaded
 
     def _follow(self, current: Zygote, said: Ready) -> None:
         """What it has said of its handlers holds."""

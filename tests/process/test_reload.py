@@ -148,6 +148,33 @@ def test_handlers_come_and_go_with_the_code(stage, app):
     stage.assert_nothing_left()
 
 
+DEADLY = """
+@handler(at_most_once={})
+def deadly(job):
+    count("starts")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+"""
+
+
+def test_what_was_leased_before_its_klass_may_start_once_only_starts_once(stage, app):
+    pool = app(DEADLY.format(False), processes=1, jobs_per_child=0, dispatch_ahead="20s").wait_ready()
+    run(stage, "noop")
+    stage.gate("g")
+    put(stage, "hold", data="g")
+    jids = put(stage, "deadly")
+    wait_for_arrival(stage, "g")
+    stage.wait_until(lambda: sum(e["count"] for e in pool.find("lease.granted")) == 3, "all are leased")
+    write_app(stage, DEADLY.format(True))
+    pool.send(signal.SIGHUP)
+    pool.wait_for("reload.completed")
+    stage.open_gate("g")
+    stage.wait_until_ended(jids)
+    assert (stage.directory / "starts").read_text() == "x"
+    assert stage.client.job(jids[0]).deaths == 1
+    assert_ends_well(stage, pool)
+
+
 def test_what_was_sent_ahead_runs_on_the_new_code_by_its_settings(stage, app):
     source = "@handler{}\ndef quick(job):\n    if job.data: {}    return {}\n"
     wait = WAIT.format("held")
