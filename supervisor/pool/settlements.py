@@ -55,6 +55,10 @@ def say(events: Events, tally: Tally, held: Held, verdict: Answer) -> None:
                 "job.died", **what, **run, reason=outcome.reason, deaths=lease.deaths + 1, state=verdict,
                 message=outcome.message, **held.end.account,
             )  # fmt: skip
+        case Released(started=True) if lease.at_most_once:
+            tally.failed += 1
+            message = f"{endings.stopped_sentence(lease, outcome.reason)}, and it must not be started twice"
+            events.emit("job.failed", **what, **run, group="interrupted", message=message)
         case Released(started=True):
             tally.released += 1
             message = endings.stopped_sentence(lease, outcome.reason)

@@ -49,6 +49,8 @@ def test_one_that_a_drain_ends_has_failed_as_interrupted(stage, signo):
     pool.send(signo)
     assert pool.wait() == 0
     assert stage.client.job(jid).failure["group"] == "interrupted"
+    assert [event["group"] for event in pool.find("job.failed", jid=jid)] == ["interrupted"]
+    assert pool.find("job.released") == [] and pool.find("master.stopped")[0]["failed"] == 1
     second = stage.start(processes=1).wait_ready()
     stage.wait_until_ended([stage.queue.put("good.noop")])
     assert len(stage.ledger.starts(jid)) == 1
