@@ -67,6 +67,7 @@ class Child:
         self.profile: Hashable = None  # of its first job, where handlers differ: it is confined to that
         self.stop_at = math.inf  # when the job that it has then is stopped, as it is to take no more
         self.stop_why = ""
+        self._stops: dict[str, float] = {}  # when, by each reason that there is
         self.overflow: str | None = None  # the traceback of a MemoryError of which it ends
         self.in_words: str | None = None  # what there is to say of it beside the reason
         self.kill_at: float | None = None  # when it is to be killed
@@ -306,6 +307,19 @@ class Child:
     def plan_kill(self, at: float, why: str, in_words: str | None = None) -> None:
         """It is to be killed at that time (monotonic s), unless it has answered by then."""
         self.kill_at, self._kill_plan = at, (why, in_words)
+
+    def plan_stop(self, at: float, why: str) -> bool:
+        """Its job is to have ended by that time (monotonic s). Answers whether that is sooner than by other reasons."""
+        self._stops[why] = min(at, self._stops.get(why, math.inf))
+        is_soonest = at < self.stop_at
+        if is_soonest:
+            self.stop_at, self.stop_why = at, why
+        return is_soonest
+
+    def spare(self, why: str) -> None:
+        """This is no reason any more; others may be."""
+        self._stops.pop(why, None)
+        self.stop_at, self.stop_why = min(((at, why) for why, at in self._stops.items()), default=(math.inf, ""))
 
     @property
     def kill_plan(self) -> tuple[str, str | None]:

@@ -425,8 +425,9 @@ class Dispatcher:
         self.take_back(child)
         if child.state is ChildState.IDLE:
             self._leave(child)
-        elif child.head is not None and patience_s is not None and clock.monotonic() + patience_s < child.stop_at:
-            child.stop_at, child.stop_why = clock.monotonic() + patience_s, why
+        elif child.head is None or patience_s is None:
+            return
+        elif child.plan_stop(clock.monotonic() + patience_s, why):
             self._tell_to_stop(child, why)
 
     def on_reloaded(self, outdated: Sequence[Child], handlers: Mapping[str, HandlerSettings]) -> None:

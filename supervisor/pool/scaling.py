@@ -57,6 +57,7 @@ class Scaling:
         self._reason = config.processes_reason
         self._child_bytes = 0  # of a child that has run nothing
         self._measured = 0  # the zygote that it came from
+        self._again = False  # what there is room for may be another by now
         self._ending = False  # there may be more children than there are to be
         # Of following the work.
         self._looked_at = 0.0
@@ -116,7 +117,7 @@ class Scaling:
         if child.zygote == self._measured:
             return
         self._measured, self._child_bytes = child.zygote, child.meter.sample()
-        self.again(None)
+        self._again = True  # by `keep_time`: of a reload's zygote it is not known before what that takes itself
 
     def _check_open(self) -> None:
         if not self._dispatcher.is_open:
@@ -159,6 +160,9 @@ class Scaling:
         """To be called when jobs have been placed."""
         if not self._dispatcher.is_open:
             return
+        if self._again:
+            self._again = False
+            self.again(None)
         if self._ending:
             self._end_surplus()
         if self._fewest < self._most:
@@ -232,7 +236,7 @@ class Scaling:
         ending = [child for child in busy if child.stop_why == SCALED]
         excess = max(0, len(busy) - self._slots.processes)
         for child in ending[excess:]:
-            child.stop_at, child.stop_why = math.inf, ""  # others have ended before it: it may take its time
+            child.spare(SCALED)  # others have ended before it: it may take its time
         for child in self._youngest(busy, excess - len(ending)):
             self._stop(child)
         self._ending = bool(ending or excess or coming)

@@ -8,6 +8,7 @@ from parts import await_readable, held_of, lease_of, rest
 
 from supervisor import clock
 from supervisor.pool import messages
+from supervisor.pool.messages import HandlerSettings
 from supervisor.pool.scaling import Scaling
 from supervisor.pool.signals import By
 from supervisor.pool.states import ChildState
@@ -285,6 +286,17 @@ def test_a_process_too_many_is_none_any_more_when_there_may_be_more_again(pool):
     assert pool.slots.missing() == 1  # for it takes no more jobs
 
 
+def test_whom_a_reload_gives_a_time_to_end_has_that_again_when_he_is_not_too_many_any_more(pool):
+    pool = pool(processes="2", drain_timeout="25s", reload_timeout="100s")
+    _kept, stopped = work(pool, lease_of(1), lease_of(2))
+    pool.desk.dispatcher.on_reloaded([stopped], {"k": HandlerSettings()})
+    stop_at = stopped.stop_at
+    pool.set(1)
+    assert (stopped.stop_at < stop_at, stopped.stop_why) == (True, "scaled")
+    pool.set(2)
+    assert (stopped.stop_at, stopped.stop_why) == (stop_at, "reload")
+
+
 # by room
 
 
@@ -304,8 +316,9 @@ def test_auto_is_no_more_than_there_is_memory_for(pool, new_child):
     pool = pool(processes="auto", cpus=80, memory_budget="1G", memory_limit="256M")
     pool.scaling.automatic(BY)
     assert pool.slots.processes == 80  # until a child shows what it takes
-    pool.desk.budget.base_bytes = 100 * 2**20
     pool.scaling.on_child_ready(new_child())  # that takes nothing worth mentioning
+    pool.desk.budget.base_bytes = 100 * 2**20  # of a reload's zygote, which takes over once it has this child
+    pool.scaling.keep_time(pool.now_at)
     assert pool.slots.processes == 924 // 260
     assert pool.scaling.status()["reason"] == (
         "auto: 924 MB of the memory budget are left for children, each of which may take 260 MB; there are CPUs for 80"
