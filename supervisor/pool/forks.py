@@ -330,7 +330,7 @@ class Forks:
         if not zygote.finished or status:  # else it has seen to them itself
             self._end_strangers(zygote)
         removal.remove(str(zygote.workdir))
-        if lost:
+        if lost or any(child.sent for child in children):
             self._say_lost(zygote, status, children)
         for child in children:
             self.births.bury(child, None, "lost" if lost and self._suspicion.convicted else _ZYGOTE_LOST)

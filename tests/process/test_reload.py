@@ -331,6 +331,23 @@ def test_the_death_of_a_zygote_is_seen_at_once_though_what_it_has_forked_holds_i
     assert_ends_well(stage, pool)
 
 
+def test_the_loss_of_a_zygote_with_the_code_before_interrupts_what_ends_there_and_is_said(stage, app):
+    pool = app(VERSION.format(1), jobs_per_child=0).wait_ready()
+    old = pool.zygote_pid
+    stage.gate("g")
+    (jid,) = put(stage, "hold", data="g")
+    wait_for_arrival(stage, "g")
+    pool.send(signal.SIGHUP)
+    pool.wait_for("reload.completed")
+    os.kill(old, signal.SIGKILL)
+    assert pool.wait_for("zygote.lost")["running"] == 1
+    assert pool.wait_for("job.released", jid=jid)["reason"] == "zygote-lost"
+    stage.open_gate("g")
+    stage.wait_until_ended([jid])
+    assert len(pool.find("zygote.ready")) == 2
+    assert_ends_well(stage, pool)
+
+
 def test_a_candidate_that_is_killed_is_a_failed_reload(stage, app):
     pool = app(VERSION.format(1)).wait_ready()
     stage.gate("import")
