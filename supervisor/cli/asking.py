@@ -24,6 +24,11 @@ Answer = Mapping[str, Any]
 STANDS_S: Final = 60.0
 
 
+def add_workers(parser: argparse.ArgumentParser) -> None:
+    """Declare WORKER where none means all."""
+    parser.add_argument("workers", metavar="WORKER", nargs="*", help="only these supervisors (default: all)")
+
+
 def add_timeout(parser: argparse.ArgumentParser, default: str = "5s") -> None:
     """Declare --timeout."""
     parser.add_argument("--timeout", metavar="DURATION", default=default, help=f"how long to wait (default: {default})")
@@ -72,24 +77,35 @@ def verdict(args: argparse.Namespace, answers: Mapping[str, Any]) -> Exit:
     """Says who has not done it, and answers the exit code."""
     undone = {worker: answer for worker, answer in answers.items() if not is_done(answer)}
     for worker, answer in undone.items():
-        if answer is None:
-            note(f"{worker} has not answered within {args.timeout}{_still_possible(args, worker)}")
-        else:
-            note(f"{worker} {why_not(answer)}")
+        note(f"{worker} {_why_not(answer, args.timeout)}{_still_possible(args, worker) if answer is None else ''}")
     return Exit.REFUSED if undone else Exit.OK
 
 
-def why_not(answer: Any) -> str:
+def missing(args: argparse.Namespace, answers: Mapping[str, Any], known: Mapping[str, Any]) -> Exit:
+    """Of commands that only look: says of whom nothing is `known`, and why, and answers the exit code."""
+    for worker, answer in answers.items():
+        if known[worker] is None:
+            note(f"{worker} {_why_not(answer, args.timeout)}{_PERHAPS if answer is None else ''}")
+    return Exit.REFUSED if None in known.values() else Exit.OK
+
+
+_PERHAPS: Final = "; is it stopped, or without Redis? Its log says"
+
+
+def _why_not(answer: Any, timeout: str) -> str:
     """What an answer is that is not the one that was asked for."""
+    if answer is None:
+        return f"has not answered within {timeout}"
     if isinstance(answer, Mapping) and "error" in answer:
-        return f"refuses: {answer['error']}"
+        refuses = "does not run the new code" if "traceback" in answer else "refuses"
+        return f"{refuses}: {answer['error']}"
     return f"answers what this version does not know, {answer!r:.100}; are both of one version?"
 
 
 def _still_possible(args: argparse.Namespace, worker: str) -> str:
     left_s = STANDS_S - read_options(args, {"timeout": parse_duration})["timeout"]
     if left_s <= 0:
-        return "; is it stopped, or without Redis? Its log says"
+        return _PERHAPS
     return (
         f"; what it was told stands for {left_s:.0f} s more, so it may still do it: its log says, and"
         f" `leasehold status {worker}`"
@@ -99,8 +115,11 @@ def _still_possible(args: argparse.Namespace, worker: str) -> str:
 def _check_names(client: "Client", names: Sequence[str]) -> None:
     known = [each.name for each in client.workers()] if names else []
     for name in names:
+        if not name:
+            raise UsageError("WORKER is empty; `leasehold workers` lists those that there are")
         if name not in known and client.worker(name).seen_unix is None:
-            raise Refusal(f"there is no worker {name}{near(name, known)}")
+            advice = near(name, known) or "; `leasehold workers` lists those that there are"
+            raise Refusal(f"there is no worker {name}{advice}")
 
 
 def _who() -> str:

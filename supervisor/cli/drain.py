@@ -15,8 +15,8 @@ examples:
   leasehold drain --all
 
 WORKER is as `leasehold workers` shows it. It leases nothing more, hands back what has not started, lets the rest finish
-within its --drain-timeout, and exits; what it is a container of, or a service, may start it again. Said twice it is the
-same request. Exit code 1 if one of them has not answered in time."""
+within its --drain-timeout, and exits; the container platform or service manager that has started it may do so again.
+Said twice it is the same request. Exit code 1 if one of them has not answered in time."""
 
 
 def add(subparsers: Subparsers) -> None:

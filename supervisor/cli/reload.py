@@ -7,7 +7,7 @@ import argparse
 import textwrap
 from collections.abc import Mapping
 
-from supervisor.cli.asking import add_timeout, is_done, tell, verdict
+from supervisor.cli.asking import add_timeout, add_workers, is_done, tell, verdict
 from supervisor.cli.connection import add_connection
 from supervisor.cli.parser import Subparsers
 from supervisor.cli.terminal import say
@@ -26,7 +26,7 @@ changes nothing: it is shown with its traceback, and the exit code is 71; 1 if o
 def add(subparsers: Subparsers) -> None:
     """Declare the flags."""
     parser = subparsers.add_parser("reload", description="Have supervisors load their handlers anew.", epilog=EXAMPLES)
-    parser.add_argument("workers", metavar="WORKER", nargs="*", help="only these supervisors (default: all)")
+    add_workers(parser)
     add_timeout(parser, "90s")
     add_connection(parser)
 

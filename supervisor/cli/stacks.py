@@ -9,12 +9,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from supervisor import clock
-from supervisor.cli.asking import add_timeout, ask, why_not
+from supervisor.cli.asking import add_timeout, add_workers, ask, missing
 from supervisor.cli.connection import add_connection
 from supervisor.cli.options import add_json
 from supervisor.cli.parser import Subparsers
-from supervisor.cli.terminal import local_time, note, say, say_json
-from supervisor.config import Exit
+from supervisor.cli.terminal import local_time, say, say_json
 
 EXAMPLES = """\
 examples:
@@ -30,7 +29,7 @@ answered in time."""
 def add(subparsers: Subparsers) -> None:
     """Declare the flags."""
     parser = subparsers.add_parser("stacks", description="Where the jobs of running supervisors are.", epilog=EXAMPLES)
-    parser.add_argument("workers", metavar="WORKER", nargs="*", help="only these supervisors (default: all)")
+    add_workers(parser)
     add_timeout(parser)
     add_json(parser, "an object: of each supervisor the list of its children, or null if it has not answered")
     add_connection(parser)
@@ -44,10 +43,7 @@ def run(args: argparse.Namespace) -> int:
         say_json(children)
     else:
         _show(children)
-    for worker, answer in answers.items():
-        if children[worker] is None:
-            note(f"{worker} {_why(answer, args.timeout)}")
-    return Exit.REFUSED if None in children.values() else Exit.OK
+    return missing(args, answers, children)
 
 
 def _children(answer: Any) -> list[Mapping[str, Any]] | None:
@@ -56,12 +52,6 @@ def _children(answer: Any) -> list[Mapping[str, Any]] | None:
     if not isinstance(found, list) or not all(isinstance(child, Mapping) for child in found):
         return None
     return found
-
-
-def _why(answer: Any, timeout: str) -> str:
-    if answer is None:
-        return f"has not answered within {timeout}; is it stopped, or without Redis? Its log says"
-    return why_not(answer)
 
 
 def _show(children: Mapping[str, list[Mapping[str, Any]] | None]) -> None:

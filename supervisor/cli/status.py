@@ -7,12 +7,11 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from supervisor.cli.asking import add_timeout, ask, why_not
+from supervisor.cli.asking import add_timeout, add_workers, ask, missing
 from supervisor.cli.connection import add_connection
 from supervisor.cli.options import add_json
 from supervisor.cli.parser import Subparsers
-from supervisor.cli.terminal import local_time, note, say, say_json, table
-from supervisor.config import Exit
+from supervisor.cli.terminal import local_time, say, say_json, table
 
 EXAMPLES = """\
 examples:
@@ -30,7 +29,7 @@ Told = Mapping[str, Any]
 def add(subparsers: Subparsers) -> None:
     """Declare the flags."""
     parser = subparsers.add_parser("status", description="How running supervisors are.", epilog=EXAMPLES)
-    parser.add_argument("workers", metavar="WORKER", nargs="*", help="only these supervisors (default: all)")
+    add_workers(parser)
     add_timeout(parser)
     add_json(parser, "an object: of each supervisor what it says of itself, or null if it has not answered")
     add_connection(parser)
@@ -47,12 +46,7 @@ def run(args: argparse.Namespace) -> int:
         _show(known[0])
     elif known:
         table(_HEADS, [_row(each) for each in known])
-    for worker, answer in answers.items():
-        if answer is None:
-            note(f"{worker} has not answered within {args.timeout}; is it stopped, or without Redis? Its log says")
-        elif told[worker] is None:
-            note(f"{worker} {why_not(answer)}")
-    return Exit.REFUSED if None in told.values() else Exit.OK
+    return missing(args, answers, told)
 
 
 def _is_known(answer: Any) -> bool:

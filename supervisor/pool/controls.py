@@ -123,7 +123,15 @@ class Controls:
 
     def reload(self, by: str, on_done: Callable[[Answer], None]) -> None:
         """`on_done` is called once, with what has come of it."""
-        self._reload(By(by), lambda done: on_done(_told(done)))
+        self._reload(By(by), lambda done: on_done(self._told(done)))
+
+    def _told(self, done: Reloaded) -> Answer:
+        """A traceback, maybe an empty one, says that the new code is at fault; a drain has ended it for no fault."""
+        if not done.message:
+            return {"did": f"runs the new code, in zygote {done.zygote}", "zygote": done.zygote}
+        if self._master.draining:
+            return {"error": done.message}
+        return {"error": done.message, "traceback": done.traceback}
 
     def scale(self, fewest: int | None, most: int, by: str) -> Answer:
         """None: as many as the machine has room for."""
@@ -140,9 +148,3 @@ class Controls:
 
     def status(self) -> Answer:
         return self._master.status()
-
-
-def _told(done: Reloaded) -> Answer:
-    if not done.message:
-        return {"did": f"runs the new code, in zygote {done.zygote}", "zygote": done.zygote}
-    return {"error": done.message, "traceback": done.traceback, "handlers": True}

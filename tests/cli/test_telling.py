@@ -77,7 +77,9 @@ def test_only_those_that_are_named_are_told(shell, played, words):
     more = ["4"] if words == ["scale"] else []
     assert shell.line(*words, one.name, *more) == f"{one.name}  has 4 processes"
     assert other.asked == []
-    assert "there is no worker nobody" in shell.refused(1, *words, "nobody", *more)
+    unknown = shell.refused(1, *words, "nobody", *more)
+    assert unknown == "there is no worker nobody; `leasehold workers` lists those that there are"
+    assert "WORKER is empty" in shell.refused(2, *words, "", *more)
 
 
 def test_who_has_not_answered_is_said_with_what_may_still_happen_and_the_code_is_1(shell, played, silent):
@@ -111,7 +113,7 @@ def test_handlers_that_do_not_boot_are_71_with_their_traceback_whoever_else_has_
     said = shell("reload")
     assert said.code == 71
     assert f"{broken.name}\n  Traceback:\n    line 1\n" in said.out
-    assert said.err == f"leasehold: {broken.name} refuses: no module named x\n"
+    assert said.err == f"leasehold: {broken.name} does not run the new code: no module named x\n"
 
 
 def test_a_reload_that_is_refused_is_1(shell, played):

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import pytest
@@ -108,10 +109,25 @@ def test_a_reload_by_command_waits_for_what_comes_of_it(stage, leasehold):
     code.write_text(old + "raise LookupError('no such thing')\n")
     said = leasehold("reload", pool.worker)
     assert said.code == 71
-    assert f"{pool.worker} refuses: " in said.err
+    assert f"{pool.worker} does not run the new code: the handlers cannot be imported: LookupError" in said.err
     assert "raise LookupError('no such thing')" in said.out
     told = stage.client.ask(None, "status")[pool.worker]
     assert (told["state"], told["reload"]["outcome"]) == ("serving", "failed")
     assert told["reload"]["by"].startswith("leasehold reload of ")
     assert stage.client.wait(stage.queue.put("which"), 20) == "new"
     finish(stage, pool)
+
+
+def test_a_drain_that_ends_a_reload_does_not_blame_the_new_code(stage, leasehold):
+    pool = start_app(stage, "@handler\ndef which(job): ...\n").wait_ready()
+    code = stage.directory / "app" / "__init__.py"
+    code.write_text(code.read_text() + "import time\ntime.sleep(100)\n")
+    with ThreadPoolExecutor(1) as aside:
+        reload = aside.submit(leasehold, "reload")
+        pool.wait_for("reload.requested")
+        pool.send(signal.SIGTERM)
+        said = reload.result()
+    assert said.code == 1
+    assert said.err == f"leasehold: {pool.worker} refuses: given up, as this supervisor drains\n"
+    assert pool.wait() == 0
+    stage.assert_nothing_left()
