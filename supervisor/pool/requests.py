@@ -17,6 +17,8 @@ _STACKS_CHARS: Final = 400_000
 #: Answers that are remembered; as many questions may stand.
 _MOST_ANSWERS: Final = 100
 _BY_CHARS: Final = 200
+#: Those that are not called as what they ask for.
+_COMMANDS: Final = {"resume": "unpause"}
 
 Answer = Mapping[str, Any]
 
@@ -115,7 +117,7 @@ class Requests:
     def _do(self, ask: Ask) -> Answer | None:
         """None: it will be answered. Raises ValueError for what cannot be done, or be meant."""
         wish = ask.argument if isinstance(ask.argument, Mapping) else {}
-        by = f"leasehold {ask.what} of {_who(wish.get('by'))}"
+        by = f"leasehold {_COMMANDS.get(ask.what, ask.what)} of {_who(wish.get('by'))}"
         match ask.what:
             case "drain":
                 return self._actions.drain(by)

@@ -55,6 +55,10 @@ class Actions:
         self.done.append(("scale", fewest, most, by))
         return {"did": "scales"}
 
+    def resume(self, by):
+        self.done.append(("resume", by))
+        return {"did": "starts jobs again"}
+
     def reload(self, by, on_done):
         self.done.append(("reload", by))
         self.reloads.append(on_done)
@@ -82,7 +86,8 @@ def answers(desk, actions):
 
 def test_who_asks_for_a_change_is_named_and_told_what_was_done(answers, actions):
     assert answers(ask_of("drain", argument={"by": "ada at home"})) == [{"did": "drains, the 1. time"}]
-    assert actions.done == [("drain", "leasehold drain of ada at home")]
+    answers(ask_of("resume", 2, argument={"by": "ada at home"}))
+    assert actions.done == [("drain", "leasehold drain of ada at home"), ("resume", "leasehold unpause of ada at home")]
 
 
 def test_a_question_that_comes_again_is_done_once_and_answered_as_before(answers, actions):
