@@ -323,6 +323,8 @@ def _shown(value: object) -> str:
         return f"{value:.1f}" if value >= 100 else f"{value:.3g}"
     if isinstance(value, list | tuple):
         return ",".join(map(_shown, value))
+    if isinstance(value, dict):
+        return "\n".join(f"{key}: {_shown(each)}" for key, each in value.items())
     text = _plain(value).rstrip("\n")
     if not text.isprintable():
         text = "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)

@@ -192,15 +192,21 @@ class Forks:
             "zygote.ready", zygote=zygote.number, pid=zygote.pid, handlers=sorted(zygote.handlers),
             boot_ms=round(boot_s * 1000), threads=said.threads or None, descriptors=said.descriptors or None,
         )  # fmt: skip
-        self._events.emit("sandbox.reported", zygote=zygote.number, sandbox=self._config.sandbox, parts=said.sandbox)
-        for warning in (*fork_warnings(said), *sandbox_warnings(said)):
+        for warning in fork_warnings(said):
             self._warn(warning)
+        if said.sandbox != self.sandbox:
+            self._say_sandbox(zygote, said)
         if zygote is self._candidate:
             self._probe(zygote)
         else:
             self.births.fill_now()
             self._follow(zygote, said)
             self._on_reloaded((), self.handlers)  # the files may be others than those that the last one loaded
+
+    def _say_sandbox(self, zygote: Zygote, said: Ready) -> None:
+        self._events.emit("sandbox.reported", zygote=zygote.number, sandbox=self._config.sandbox, parts=said.sandbox)
+        for warning in sandbox_warnings(said):
+            self._warn(warning)
 
     def _follow(self, current: Zygote, said: Ready) -> None:
         """What it has said of its handlers holds."""

@@ -146,6 +146,7 @@ def test_a_text_line_is_for_people(pipe):
     events.emit("job.completed", jid="abc", klass="email.send", queue="default", run_ms=12.0)
     events.emit("job.failed", jid="abc", klass="email.send", message="line 1\n  line 2", group="ValueError")
     events.emit("job.printed", jid="abc", klass="email.send", line="hello \x1b[31mred\r")
+    events.emit("sandbox.reported", zygote=1, parts={"user": "on", "files": "off"})
     events.flush()
     lines = drain(reading).decode().splitlines()
     stamps, texts = [line[:12] for line in lines], [line[13:] for line in lines]
@@ -154,6 +155,8 @@ def test_a_text_line_is_for_people(pipe):
     assert texts[1] == "job.failed  email.send jid=abc group=ValueError"
     assert lines[2:5] == ["  message:", "    line 1", "      line 2"]
     assert texts[5] == "job.printed  email.send jid=abc  hello \\x1b[31mred\\x0d"
+    assert texts[6] == "sandbox.reported  zygote=1"
+    assert lines[7:] == ["  parts:", "    user: on", "    files: off"]
 
 
 def test_nothing_is_written_before_flush_and_pending_says_so(pipe):

@@ -54,6 +54,7 @@ def test_after_a_reload_jobs_run_the_code_that_lies_there_now(stage, app):
     (new,) = zygotes(pool)
     assert psutil.Process(new).cmdline()[0] == "leasehold: zygote 2 app"
     assert "added" not in done
+    assert len(pool.find("sandbox.reported")) == 1  # it is as it was
     assert_ends_well(stage, pool)
 
 
