@@ -33,10 +33,8 @@ _OUTAGE_S: Final = 10.0
 _PROBATION_S: Final = 10.0
 #: A child is dead: its zygote must have ended its leftovers and said so by then.
 _REPORT_S: Final = 2.0
-#: How long what the children of a zygote that hangs have left running is looked for.
-_LEFTOVERS_S: Final = 1.0
-#: Between the signal that writes a child's Python stacks and its kill.
-_STACKS_S: Final = 0.2
+#: Between the signal that writes the Python stacks of a child, or a zygote, and its kill.
+STACKS_S: Final = 0.2
 #: Between two looks at the memory of a zygote that forks.
 _ZYGOTE_LOOK_S: Final = 0.1
 #: When what the kernel has refused is tried again.
@@ -384,7 +382,7 @@ class Births:
                 self._retire(zygote, "it does not fork")
         elif child not in self._kill_at:
             child.write_stacks()
-            self._kill_at[child] = now_at + _STACKS_S
+            self._kill_at[child] = now_at + STACKS_S
         else:
             self._events.emit("child.killed", child=child.number, pid=child.pid, reason=NOT_READY)
             child.kill(NOT_READY)
@@ -392,7 +390,7 @@ class Births:
     def _end_strangers_below(self, zygote: Zygote, dead: Child) -> None:
         """What a dead child has left running must not meet the next run of its job: its zygote does not see to it."""
         living = {child.pid for child in self.of(zygote) if child is not dead}
-        leftovers.end_strangers_of(zygote.pid, living, clock.monotonic() + _LEFTOVERS_S)
+        leftovers.end_strangers_of(zygote.pid, living, clock.monotonic() + leftovers.TRY_S)
 
     # the end
 

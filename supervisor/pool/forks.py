@@ -16,7 +16,7 @@ from supervisor import clock
 from supervisor.config import Config
 from supervisor.ops.events import Events
 from supervisor.pool import endings, leftovers, memory, removal
-from supervisor.pool.births import AGAIN_S, Births, times
+from supervisor.pool.births import AGAIN_S, STACKS_S, Births, times
 from supervisor.pool.breaker import Breaker
 from supervisor.pool.budget import Budget
 from supervisor.pool.children import Child
@@ -35,10 +35,6 @@ _GOING_S: Final = 0.2
 _EXIT_S: Final = 5.0
 #: All of them have been let go: they must have ended their children by then.
 _END_S: Final = 2.0
-#: How long a master looks for what the children of a lost zygote have left running.
-_LEFTOVERS_S: Final = 1.0
-#: Between the signal that writes a zygote's Python stacks and its kill.
-_STACKS_S: Final = 0.2
 _ZYGOTE_LOST: Final = "zygote-lost"
 
 
@@ -366,7 +362,7 @@ class Forks:
     def _end_strangers(self, zygote: Zygote) -> None:
         """What the lost zygote's children had started has come to us: it must not meet the next run of their jobs."""
         own = zygote.strangers | {other.pid for other in self._zygotes.values()}
-        leftovers.end_strangers(own, clock.monotonic() + _LEFTOVERS_S)
+        leftovers.end_strangers(own, clock.monotonic() + leftovers.TRY_S)
 
     def _why_no_use(self, zygote: Zygote, status: int) -> BootFailed:
         """Why no child of it got ready, if none did."""
@@ -485,7 +481,7 @@ class Forks:
                 "",
             )
             zygote.write_stacks()
-            zygote.deadline_at = now_at + _STACKS_S
+            zygote.deadline_at = now_at + STACKS_S
         else:
             zygote.deadline_at = None
             zygote.kill()

@@ -37,7 +37,7 @@ _packet = bytearray()
 NOTICE_SIGNAL: Final = signal.SIGRTMIN + 5
 STACKS_SIGNAL: Final = signal.SIGRTMIN + 6
 
-#: Every signal that has a meaning for the master (DESIGN 6.4), and SIGCHLD.
+#: Every signal that has a meaning for the master, and SIGCHLD.
 HANDLED_SIGNALS: Final = frozenset(
     {
         signal.SIGTERM,

@@ -8,9 +8,13 @@ import contextlib
 import os
 import signal
 from collections.abc import Set
+from typing import Final
 
 from supervisor import clock
 from supervisor.pool import kernel
+
+#: How long it is tried at the most: the kernel may not let go of one, or one forks faster than it is killed.
+TRY_S: Final = 1.0
 
 
 def end_strangers(spare: Set[int], by_at: float) -> tuple[int, set[int]]:

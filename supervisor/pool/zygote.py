@@ -23,9 +23,7 @@ from supervisor.pool import child, handlers, kernel, leftovers, messages, preloa
 from supervisor.pool import confinement as confinements
 from supervisor.pool.messages import Boot, BootFailed, Ready, Reaped, Spawn, Spawned, SpawnFailed
 
-#: How long the leftovers of a job may take to end before they are left to the next look.
-_LEFTOVERS_S: Final = 1.0
-#: While there are such: a short look now and then, beside the other work.
+#: While there are leftovers that do not end: a short look now and then, beside the other work.
 _AGAIN_MS: Final = 100
 _LOOK_S: Final = 0.005
 #: How much sooner than the master the zygote and its children are taken by the kernel's OOM killer.
@@ -265,7 +263,7 @@ class Zygote:
 
     def _end_strangers(self, dying: set[int]) -> int:
         """Kill what has become our child without being one: the leftovers of dead children. Answers how many."""
-        ended, left = leftovers.end_strangers(self._own | dying | self._left, clock.monotonic() + _LEFTOVERS_S)
+        ended, left = leftovers.end_strangers(self._own | dying | self._left, clock.monotonic() + leftovers.TRY_S)
         self._left |= left
         return ended
 

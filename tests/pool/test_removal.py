@@ -10,6 +10,7 @@ from parts import in_fork, open_fds
 
 from supervisor import clock
 from supervisor.pool import removal
+from tests.lengths import FULL
 
 
 def dig(root, depth, name="d"):
@@ -105,7 +106,7 @@ def test_more_directories_than_are_listed_at_a_time_are_removed(tmp_path, monkey
 
 
 def test_many_files_are_removed_in_seconds(tmp_path, measured):
-    count = 100_000 if os.environ.get("TEST_FULL") else 500
+    count = 100_000 if FULL else 500
     for number in range(count):
         os.mknod(tmp_path / str(number))
     began_at = clock.monotonic()

@@ -6,12 +6,13 @@ import signal
 import pytest
 from parts import Process, rest
 
+from supervisor.__main__ import HANDLED
 from supervisor.pool.kernel import HANDLED_SIGNALS, Received
 from supervisor.pool.signals import MEANINGS, By
 
 
-def test_every_signal_that_is_read_has_a_meaning():
-    assert MEANINGS.keys() == HANDLED_SIGNALS
+def test_every_signal_that_is_read_has_a_meaning_and_is_blocked_before_anything_is_imported():
+    assert MEANINGS.keys() == HANDLED_SIGNALS == set(HANDLED)
 
 
 def test_the_sender_is_told_with_its_program():
