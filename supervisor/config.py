@@ -136,6 +136,8 @@ def _switch(text: str) -> bool:
 def _variable(text: str) -> str:
     if not text or "=" in text:
         raise ValueError("must be the name of an environment variable")
+    if text.startswith("LEASEHOLD_"):
+        raise ValueError("is ours, and no handler ever sees it; give what it is to know another name")
     return text
 
 

@@ -252,6 +252,7 @@ BAD = [
     ("child-user", "4294967295"),
     ("env", ["PATH=/bin"]),
     ("env", ["PATH", ""]),
+    ("env", ["LEASEHOLD_QUEUE"]),
     ("log", "xml"),
     ("log-level", "INFO"),
     ("log-level", "trace"),
