@@ -42,9 +42,7 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "queues.resolved": ("info", ("added", "removed", "count")),
     "master.warned": ("warning", ("message",)),
     "signal.received": ("info", ("signal", "sender_pid", "sender_uid", "sender", "effect")),
-    "master.draining": (
-        "info", ("signal", "by", "sender_pid", "sender_uid", "sender", "budget_s", "left_s", "running"),
-    ),
+    "master.draining": ("info", ("signal", "by", "sender_pid", "sender_uid", "sender", "left_s", "running")),
     "master.hurried": ("warning", ("signal", "by", "sender_pid", "sender_uid", "sender", "left_s", "running")),
     "master.interrupting": ("info", ("left_s", "running")),
     "master.killing": ("warning", ("left_s", "running")),

@@ -102,7 +102,7 @@ class Controls:
         if not self._master.pause():
             return "nothing: it is paused already"
         self._events.emit("master.paused", **by.fields, running=self._slots.busy)
-        return f"is paused: it starts no job, {self._slots.busy} go on"
+        return f"is paused: it starts no job; running, and going on: {self._slots.busy}"
 
     def _resume(self, by: By) -> str:
         self._check_serving()

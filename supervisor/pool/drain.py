@@ -102,9 +102,8 @@ class Drain:
         self.ladder = ladder = Ladder.of(now_at, config.drain_timeout_s, config.term_grace_s)
         self._become(Phase.DRAINING)
         self._events.emit(
-            "master.draining", **(by.fields if by else {}), budget_s=config.drain_timeout_s + config.term_grace_s,
-            left_s=ladder.left_s(now_at), running=self._slots.busy,
-        )  # fmt: skip
+            "master.draining", **(by.fields if by else {}), left_s=ladder.left_s(now_at), running=self._slots.busy
+        )
         self._forks.fork_no_more()
         self._dispatcher.close()
         self._dispatcher.tell_to_stop_all("drain")
