@@ -162,8 +162,7 @@ def test_what_was_leased_before_its_klass_may_start_once_only_starts_once(stage,
     pool = app(DEADLY.format(False), processes=1, jobs_per_child=0, dispatch_ahead="20s").wait_ready()
     run(stage, "noop")
     stage.gate("g")
-    put(stage, "hold", data="g")
-    jids = put(stage, "deadly")
+    _hold, *jids = stage.queue.put_many([{"klass": "hold", "data": "g"}, {"klass": "deadly"}])  # leased as one
     wait_for_arrival(stage, "g")
     stage.wait_until(lambda: sum(e["count"] for e in pool.find("lease.granted")) == 3, "all are leased")
     write_app(stage, DEADLY.format(True))
