@@ -15,6 +15,9 @@ _EVERY_S: Final = 0.25
 #: The clock by which files get their times stands still so long.
 _TICK_S: Final = 0.02
 
+#: After so many loads in a row during which a file has changed it is taken to be the loading that changes it.
+_MOST_RESTLESS: Final = 5
+
 #: What changes with a file: the time of its last change in ns, its size in bytes, and which file it is.
 Look = tuple[int, int, int]
 
@@ -24,12 +27,14 @@ class Watching:
         self.look_at = 0.0  # when the next look is due
         self._files: set[str] = set()
         self._noted: dict[str, Look | None] = {}
+        self._is_first = False  # nobody has looked since the last load
+        self._restless = 0  # loads in a row during which a file has changed
 
     def follow(self, files: Iterable[str], since_unix: float) -> None:
         """From now on look at these, and at the modules beside them. They were loaded after `since_unix`, and after
         they were noted last.
         """
-        self._files = set(files)
+        self._files, self._is_first = set(files), True
         before, self._noted = self._noted, self._looks()
         for file, look in self._noted.items():
             changed = before[file] != look if file in before else _changed_after(file, since_unix - _TICK_S)
@@ -38,7 +43,7 @@ class Watching:
 
     def add(self, files: Iterable[str]) -> None:
         """Look at these, too: something is wrong with them."""
-        new = set(files) - self._files
+        new, self._is_first = set(files) - self._files, True
         self._files |= new
         for file, look in self._looks().items():
             self._noted.setdefault(file, look)
@@ -48,9 +53,18 @@ class Watching:
         self._noted = self._looks()
 
     def is_changed(self) -> bool:
-        """Whether any of them is not as it was noted last."""
+        """Whether any of them is not as it was noted last. What the handlers write themselves while they are loaded is
+        no edit: else they would be loaded for ever.
+        """
         self.look_at = clock.monotonic() + _EVERY_S
-        return self._looks() != self._noted
+        looks, is_first, self._is_first = self._looks(), self._is_first, False
+        is_changed = looks != self._noted
+        if is_first:
+            self._restless = self._restless + 1 if is_changed else 0
+        if is_changed and is_first and self._restless >= _MOST_RESTLESS:
+            self._noted = looks
+            return False
+        return is_changed
 
     def _looks(self) -> dict[str, Look | None]:
         directories = {os.path.dirname(file) for file in self._files}

@@ -78,6 +78,19 @@ def test_a_new_module_and_one_that_is_gone_count_as_edits(stage, app):
     stage.assert_nothing_left()
 
 
+def test_what_the_handlers_write_beside_themselves_while_they_are_loaded_is_no_edit_for_ever(stage, app):
+    """Though it is a file that they load."""
+    source = "(HERE / 'app' / 'made.py').write_text(f'AT = {{time.time_ns()}}\\n')\nfrom app import made\n"
+    pool = app(source.format() + VERSION.format(1)).wait_ready()
+    assert run(stage, "version") == [1]
+    loaded = len(pool.find("zygote.ready"))
+    write_app(stage, source.format() + VERSION.format(2))
+    assert run(stage, "version") == [2]
+    assert len(pool.find("zygote.ready")) == loaded + 1
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
 def test_without_it_an_edit_waits_for_a_reload(stage):
     pool = start_app(stage, VERSION.format(1)).wait_ready()
     write_app(stage, VERSION.format(2))
