@@ -155,7 +155,7 @@ class Child:
         if not self.sent:
             self.become(ChildState.BUSY)
             self._begin(held)
-        held.child, held.size_bytes = self.number, charge(size_bytes)
+        held.child, held.child_asked_at, held.size_bytes = self.number, self.asked_at, charge(size_bytes)
         self.sent.append(held)
         self.sent_s += held.estimate_s or 0.0
         self.sent_bytes += held.size_bytes

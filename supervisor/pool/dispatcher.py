@@ -302,7 +302,8 @@ class Dispatcher:
     def on_stored(self, held: Held, number: int, kept: bool) -> None:
         """Redis has the checkpoint, or the lease is lost."""
         child = self._slots.get(held.child)
-        if child is not None and child.head is held:  # else the number of a dead one may be another's by now
+        # Else the number of a dead one is another's by now. A thread may wait for it that its job has left running.
+        if child is not None and child.asked_at == held.child_asked_at:
             child.answer_checkpoint(number, kept)
 
     def _on_overflow(self, child: Child, said: Outcome) -> None:

@@ -21,9 +21,9 @@ class Held:
     """One lease in the master's hands."""
 
     __slots__ = (
-        "base_bytes", "checkpoint", "checkpoints", "child", "end", "estimate_s", "first_look_s", "lease", "limit_s",
-        "lost", "memory_limit_bytes", "outcome", "progress", "reports", "run_s", "settings", "size_bytes", "started_at",
-        "told_started", "weight", "weight_bytes",
+        "base_bytes", "checkpoint", "checkpoints", "child", "child_asked_at", "end", "estimate_s", "first_look_s",
+        "lease", "limit_s", "lost", "memory_limit_bytes", "outcome", "progress", "reports", "run_s", "settings",
+        "size_bytes", "started_at", "told_started", "weight", "weight_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -46,6 +46,7 @@ class Held:
         self.size_bytes = 0  # of its packet, while a child has it
         self.started_at = 0.0  # when it became the first of its child
         self.child = 0  # the number of the child that has or had it
+        self.child_asked_at = 0.0  # by which that one is told from others of its number
         self.run_s = 0.0
         self.first_look_s = first_look_s(memory_limit_bytes)  # at its memory, after its start
         self.outcome: Outcome | None = None

@@ -209,6 +209,30 @@ def test_the_checkpoint_of_a_child_that_dies_at_that_is_stored_before_its_death_
     desk.dispatcher.on_stored(*desk.ledger.stored(1), kept=True)  # nobody is there to be told
 
 
+def test_a_thread_that_its_job_has_left_running_is_answered_too_for_the_next_one_may_wait_behind_it(desk):
+    def leaving(ends):
+        ends.talk.send(messages.READY)
+        token = ends.next_job().token
+        ends.talk.send(pack_checkpoint(token, 1, b"1"))
+        ends.say(Verb.COMPLETED, token)
+        token = ends.next_job().token
+        await_readable(ends.talk)
+        ends.say(
+            Verb.COMPLETED, token, b"%d" % (messages.unpack_word(ends.talk.recv(1000)) == messages.Stored(1, True))
+        )
+        rest()
+
+    desk = desk(processes="1")
+    child = desk.child(leaving)
+    desk.give(lease_of(1))
+    desk.turn(lambda: child.state is ChildState.IDLE)
+    desk.ledger.take_checkpoints()
+    desk.give(lease_of(2))
+    desk.dispatcher.on_stored(*desk.ledger.stored(1), kept=True)
+    desk.turn(lambda: child.state is ChildState.IDLE)
+    assert results(desk)[-1:] == [b"1"]
+
+
 def test_what_becomes_of_a_dead_childs_checkpoint_is_not_told_to_the_next_one_of_its_number(desk):
     def dying(ends):
         ends.talk.send(messages.READY)
