@@ -239,13 +239,17 @@ class Confinement:
         return parts
 
     def _merged(self, states: list[str]) -> str:
-        if len(set(states)) == 1:
-            return states[0]
-        for state in states:
+        different = list(dict.fromkeys(states))
+        if len(different) == 1:
+            return different[0]
+        for state in different:
             if state.startswith("unavailable"):
                 return state
-        held = next(state for state in states if state.startswith(ON))
-        return f"{held} (of some handlers only, from their first job on)"
+        held = [state for state in different if state.startswith(ON)]
+        if len(held) < len(different):
+            return f"{held[0]} (of some handlers only, from their first job on)"
+        others = ", ".join(state.removeprefix(f"{ON}: ") for state in held[1:])
+        return f"{held[0]}; of some handlers from their first job on: {others}"
 
     def _common_part(self, profile: Profile) -> str:
         return ON if profile.level != "none" else _off(profile)

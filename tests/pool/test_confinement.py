@@ -193,6 +193,7 @@ def test_where_handlers_differ_each_child_enters_what_its_first_job_has(workdir)
     report = confined(workdir, run, BASIC, STRICT, offline, enters=offline)
     assert report["files"].endswith("(of some handlers only, from their first job on)")
     assert report["no-core"] == "on"
+    assert report["umask"] == "on: 022 at least; of some handlers from their first job on: 077 at least"
 
     def compare():
         assert Confinement(boot_of(workdir, "basic"), {BASIC}, lambda: None).common == BASIC
