@@ -31,6 +31,7 @@ _END_S: Final = 3.0
 _NAMED: Final = 8
 _LATE: Final = object()
 _PLACE: Final = re.compile(r'^ *File "(.+?)", line (\d+)', re.MULTILINE)
+_OURS: Final = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 def examine(config: Config) -> Iterator[Finding]:
@@ -192,5 +193,6 @@ def _memory(config: Config, ready: Ready, size_bytes: int) -> Iterator[Finding]:
 
 
 def _place_in(traceback: str) -> str:
-    places = _PLACE.findall(traceback)
+    """The innermost that is not ours: a @handler is refused in our file, and wrong in theirs."""
+    places = [place for place in _PLACE.findall(traceback) if not place[0].startswith(_OURS)]
     return f" ({places[-1][0]}, line {places[-1][1]})" if places else ""

@@ -180,6 +180,11 @@ def with_handlers(doctor, server, namespace):
 
 BROKEN = {
     "raises": ("import os\n\nraise ValueError('no\\nsuch thing')\n", "ValueError: no such thing (", "work.py, line 3)"),
+    "wrong use": (
+        "from supervisor import handler\n@handler(sandbox='strikt')\ndef a(job): ...\n",
+        "write 'basic' or 'strict' (",
+        "work.py, line 2)",
+    ),
     "has none": ("", "no @handler in 'work'"),
     "no Python": ("def a(:\n", "SyntaxError"),
     "ends it": ("import os\nos._exit(3)\n", "ended meanwhile (exit-3)"),
