@@ -1,14 +1,18 @@
-"""What the tests of the commands share: a namespace, a client in it, and the command line in this process."""
+"""What the tests of the commands share: a namespace, a client in it, the command line in this process, and supervisors
+that are played.
+"""
 
 import json
 import shutil
 import subprocess
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pytest
 
 from supervisor.cli.parser import dispatch
 from supervisor.engine.client import Client
+from tests.engine.played import PlayedWorker
 
 
 def with_sorted_keys(pairs):
@@ -99,3 +103,24 @@ def as_pid_1():
     if not shutil.which("unshare") or subprocess.run([*words, "true"], capture_output=True).returncode:
         pytest.skip("needs unshare and the right to make a PID namespace")
     return words
+
+
+@pytest.fixture
+def played(server, namespace):
+    """Supervisors that listen in a thread each, and answer so: played(answer)."""
+    with ExitStack() as stack:
+
+        def start(answer):
+            worker = PlayedWorker(server.url, namespace, lambda _ask: answer)
+            stack.callback(worker.close)
+            return stack.enter_context(worker.listening())
+
+        yield start
+
+
+@pytest.fixture
+def silent(server, namespace):
+    """A supervisor that never looks at what it is asked."""
+    worker = PlayedWorker(server.url, namespace)
+    yield worker.start()
+    worker.close()

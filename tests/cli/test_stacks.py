@@ -1,35 +1,10 @@
 """`leasehold stacks`: what supervisors that are asked say of their children; the supervisors are played."""
 
-from contextlib import ExitStack
-
 import pytest
-
-from tests.engine.played import PlayedWorker
 
 FRAMES = '  File "handlers/email.py", line 12 in send\n  File "handlers/email.py", line 30 in _call'
 BUSY = {"child": 1, "pid": 123, "jid": "j1", "klass": "email.send", "running_s": 61.24, "stack": FRAMES}
 IDLE = {"child": 2, "pid": 124, "jid": None, "klass": None, "running_s": None, "stack": ""}
-
-
-@pytest.fixture
-def played(server, namespace):
-    """Supervisors that listen in a thread each, and answer so: played(answer)."""
-    with ExitStack() as stack:
-
-        def start(answer):
-            worker = PlayedWorker(server.url, namespace, lambda _ask: answer)
-            stack.callback(worker.close)
-            return stack.enter_context(worker.listening())
-
-        yield start
-
-
-@pytest.fixture
-def silent(server, namespace):
-    """A supervisor that never looks at what it is asked."""
-    worker = PlayedWorker(server.url, namespace)
-    yield worker.start()
-    worker.close()
 
 
 def test_each_child_is_shown_with_its_job_and_its_frames(shell, played):

@@ -2,11 +2,7 @@
 answer is shown; the supervisors are played.
 """
 
-from contextlib import ExitStack
-
 import pytest
-
-from tests.engine.played import PlayedWorker
 
 STATUS = {
     "worker": "web-1", "version": "1.2.3", "state": "draining", "left_s": 12.34, "uptime_s": 3725.0, "paused": False,
@@ -23,27 +19,6 @@ STATUS = {
     "sandbox": {"no_new_privs": "on", "landlock": "not in this kernel"}, "counts": {"completed": 1234, "failed": 5},
 }  # fmt: skip
 DONE = {"did": "has 4 processes"}
-
-
-@pytest.fixture
-def played(server, namespace):
-    """Supervisors that listen in a thread each, and answer so: played(answer)."""
-    with ExitStack() as stack:
-
-        def start(answer):
-            worker = PlayedWorker(server.url, namespace, lambda _ask: answer)
-            stack.callback(worker.close)
-            return stack.enter_context(worker.listening())
-
-        yield start
-
-
-@pytest.fixture
-def silent(server, namespace):
-    """A supervisor that never looks at what it is asked."""
-    worker = PlayedWorker(server.url, namespace)
-    yield worker.start()
-    worker.close()
 
 
 def told(worker):
