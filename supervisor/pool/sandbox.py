@@ -10,6 +10,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 from typing import Final
 
 from supervisor import clock
@@ -18,7 +19,7 @@ from supervisor.pool.messages import STACKS_FD
 
 #: What is meant for the master may be sent to the whole group, or to all of a control group: it must neither kill nor
 #: stop a process of ours. Not SIG_IGN: the programs that handlers start would inherit it and become deaf to their own
-#: `terminate()`.
+#: `terminate()`. What they fork without an exec is not ours either.
 GROUP_SIGNALS: Final = (
     signal.SIGTERM,
     signal.SIGINT,
@@ -44,7 +45,8 @@ class Guard:
     def __init__(self) -> None:
         self._zygote_pid = os.getpid()
         self._forking = False
-        os.register_at_fork(after_in_child=self._in_child)
+        self._masks = threading.local()  # of threads of a handler while they fork
+        os.register_at_fork(before=self._before, after_in_parent=self._in_parent, after_in_child=self._in_child)
 
     def fork(self) -> int:
         self._forking = True
@@ -53,9 +55,21 @@ class Guard:
         finally:
             self._forking = False
 
+    def _before(self) -> None:
+        if not self._forking and os.getpid() != self._zygote_pid:
+            # Python forgets what reaches a fork before it is told of itself: its parent's `terminate()`, too.
+            self._masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
+
+    def _in_parent(self) -> None:
+        if not self._forking and os.getpid() != self._zygote_pid:
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._masks.before)
+
     def _in_child(self) -> None:
         if self._forking:
             self.bind()
+        elif hasattr(self._masks, "before"):
+            heed_group_signals()
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._masks.before)
 
     def bind(self) -> None:
         """Tie the calling child to the zygote's life. Once more after a change of user, which unties it."""
@@ -66,7 +80,18 @@ class Guard:
 
 def ignore_group_signals() -> None:
     for signo in GROUP_SIGNALS:
-        signal.signal(signo, lambda _signo, _frame: None)
+        signal.signal(signo, _do_nothing)
+
+
+def heed_group_signals() -> None:
+    """In a process that a handler has forked: it is to end by `terminate()` as everywhere."""
+    for signo in GROUP_SIGNALS:
+        if signal.getsignal(signo) is _do_nothing:
+            signal.signal(signo, signal.default_int_handler if signo is signal.SIGINT else signal.SIG_DFL)
+
+
+def _do_nothing(_signo: int, _frame: object) -> None:
+    """A handler, so that an exec makes the default of it."""
 
 
 def tell_stacks() -> None:

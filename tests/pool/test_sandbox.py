@@ -138,6 +138,47 @@ def test_group_signals_do_not_end_a_child_and_are_default_again_in_what_it_execu
     in_fork(run)
 
 
+def test_a_process_that_a_handler_forks_ends_by_a_signal_also_if_that_comes_before_its_first_step():
+    """As `multiprocessing` ends its workers: not at all where it is ignored."""
+
+    def child():
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        for _ in range(TRIES):
+            pid = os.fork()
+            if pid == 0:
+                rest()
+            os.kill(pid, signal.SIGTERM)
+            assert os.waitpid(pid, 0)[1] == signal.SIGTERM
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+
+    def run():
+        sandbox.ignore_group_signals()
+        guard = sandbox.Guard()
+        pid = guard.fork()
+        if pid == 0:
+            in_fork(child)
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+
+    in_fork(run)
+
+
+def test_a_process_that_preloaded_code_forks_ignores_what_is_meant_for_the_master():
+    def run():
+        sandbox.ignore_group_signals()
+        sandbox.Guard()
+        ours, theirs = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.write(theirs, b"lives")
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert os.read(ours, 10) == b"lives"
+
+    in_fork(run)
+
+
 def test_dispositions_that_handlers_set_while_they_were_imported_are_taken_back():
     def run():
         sandbox.ignore_group_signals()
