@@ -5,6 +5,8 @@ Owns the child's surroundings; what it is kept from is `confinement`.
 It runs once per fork, where each page that is touched costs more than the call: strings here, no Paths.
 """
 
+import contextlib
+import errno
 import faulthandler
 import os
 import resource
@@ -164,7 +166,7 @@ def claim(workdir: str) -> None:
     try:
         fd = os.open(workdir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except FileNotFoundError:
-        os.mkdir(workdir, 0o700)
+        _make(workdir)
     except NotADirectoryError:
         os.unlink(workdir)
         os.mkdir(workdir, 0o700)
@@ -175,6 +177,20 @@ def claim(workdir: str) -> None:
         os.close(fd)
     os.chdir(workdir)
     clean(workdir)
+
+
+def _make(workdir: str) -> None:
+    """And the two above it: a job, or whoever cleans the temporary directory, may have removed them all."""
+    try:
+        os.mkdir(workdir, 0o700)
+    except FileNotFoundError:
+        of_zygote = os.path.dirname(workdir)
+        for above in (os.path.dirname(of_zygote), of_zygote):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(above, 0o711)  # a child of another user is to get through
+            if os.lstat(above).st_uid != os.geteuid():
+                raise PermissionError(errno.EACCES, "somebody else's directory is in its place", above) from None
+        os.mkdir(workdir, 0o700)
 
 
 def clean(workdir: str) -> None:

@@ -261,6 +261,24 @@ def test_claiming_makes_the_directory_where_there_is_none(tmp_path):
     assert (tmp_path / "w").stat().st_mode & 0o777 == 0o700
 
 
+def test_claiming_makes_those_above_it_anew_where_a_job_or_a_cleaner_has_removed_them(tmp_path):
+    claimed(tmp_path / "leasehold-w" / "zygote-1" / "child-1")
+    for above in ("leasehold-w", "leasehold-w/zygote-1"):
+        assert (tmp_path / above).stat().st_mode & 0o777 == 0o711
+
+
+def test_nothing_is_claimed_below_what_is_somebody_elses(tmp_path):
+    def run():
+        with pytest.raises(PermissionError, match="somebody else"):
+            sandbox.claim(str(tmp_path / "leasehold-w" / "zygote-1" / "child-1"))
+
+    if os.geteuid() != 0:
+        pytest.skip("nobody else without root")
+    (tmp_path / "leasehold-w").mkdir()
+    os.chown(tmp_path / "leasehold-w", 65534, 65534)
+    in_fork(run)
+
+
 def test_claiming_empties_what_an_earlier_child_left(tmp_path):
     (tmp_path / "w" / "sub").mkdir(parents=True)
     (tmp_path / "w" / "file").write_text("x")
