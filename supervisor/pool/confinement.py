@@ -49,7 +49,7 @@ class Confinement:
         self._limits, self._limits_why = self._make_limits()
         self._namespace, self._namespace_why = self._make_namespace()
         self._users_why = {profile.level: self._why_same_user(profile.level) for profile in self._profiles}
-        self._capabilities_why = privileges.why_not()
+        self._capabilities_why = self._why_capabilities_stay()
         # The others' working directories too, should they lie below what handlers read.
         self._hidden = [*boot.hidden, os.path.dirname(boot.workdir)]
         self._rules: list[landlock.Rule] = []
@@ -88,17 +88,22 @@ class Confinement:
     def _make_filter(self) -> tuple[seccomp.NoNetwork | None, str]:
         if all(profile.network for profile in self._profiles):
             return None, ""
-        if why := seccomp.why_not():
-            return None, why
-        made = seccomp.NoNetwork()
-        answer = _in_a_fork(lambda: _try_filter(made))
-        return (None, f"the kernel refuses it ({answer})") if answer is not None else (made, "")
+        why = _why_no_filter(seccomp.NoNetwork)
+        return (None, why) if why else (seccomp.NoNetwork(), "")
 
     def _make_limits(self) -> tuple[seccomp.OwnLimitsOnly | None, str]:
         if all(profile.level == "none" for profile in self._profiles):
             return None, ""
-        why = seccomp.why_not()
+        why = _why_no_filter(seccomp.OwnLimitsOnly)
         return (None, why) if why else (seccomp.OwnLimitsOnly(), "")
+
+    def _why_capabilities_stay(self) -> str:
+        if not self._any_hard:
+            return ""
+        if why := privileges.why_not():
+            return why
+        answer = _in_a_fork(privileges.give_up_capabilities)
+        return f"because that is refused ({answer})" if answer is not None else ""
 
     def _make_namespace(self) -> tuple[int, str]:
         """The descriptor of an empty network namespace, or -1 and why there is none."""
@@ -369,6 +374,8 @@ def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 def _ask_landlock() -> tuple[int, str]:
     """The version of Landlock, or 0 and why there is none."""
+    if _in_a_fork(_touch_landlock) is not None:
+        return 0, "because whoever asks for Landlock is killed: by SystemCallFilter= of systemd, or a seccomp profile"
     try:
         abi = landlock.abi()
         answer = _in_a_fork(lambda: _try_domain(abi))
@@ -381,14 +388,30 @@ def _ask_landlock() -> tuple[int, str]:
         return 0, f"because Landlock is refused ({error.strerror}); a container's seccomp profile may do that"
 
 
+def _touch_landlock() -> None:
+    with contextlib.suppress(OSError):
+        landlock.abi()
+
+
 def _try_domain(abi: int) -> None:
     kernel.forbid_new_privileges()
     landlock.restrict(landlock.create(abi, files=True, tcp=False, scoped=landlock.SIGNALS))
 
 
-def _try_filter(made: seccomp.NoNetwork) -> None:
+def _why_no_filter(kind: type[seccomp.NoNetwork] | type[seccomp.OwnLimitsOnly]) -> str:
+    """Empty: it can be had."""
+    return _in_a_fork(lambda: _try_filter(kind)) or ""
+
+
+def _try_filter(kind: type[seccomp.NoNetwork] | type[seccomp.OwnLimitsOnly]) -> str | None:
+    if why := seccomp.why_not():
+        return why
     kernel.forbid_new_privileges()
-    made.install()
+    try:
+        kind().install()
+    except OSError as error:
+        return f"the kernel refuses it ({error.strerror})"
+    return None
 
 
 def _foreign_descriptors() -> dict[int, str]:

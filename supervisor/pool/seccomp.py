@@ -18,7 +18,8 @@ _SET_MODE_FILTER: Final = 1
 _GET_ACTION_AVAIL: Final = 2
 #: For all threads; and without the defence against speculation that kernels before 5.16 would switch on with it, at
 #: the cost of every process's speed: it is the parts of one process that it keeps from each other.
-_FLAGS: Final = 1 | 4
+_ALL_THREADS: Final = 1
+_FLAGS: Final = _ALL_THREADS | 4
 
 _ALLOW: Final = 0x7FFF0000
 _KILL_PROCESS: Final = 0x80000000
@@ -141,7 +142,14 @@ class NoNetwork:
 
 def _install(program: "_Program") -> None:
     """For all threads of this process. Needs `no_new_privs`."""
-    answer = kernel.system_call(_MACHINES[_MACHINE].seccomp, _SET_MODE_FILTER, _FLAGS, ctypes.byref(program))
+    number = _MACHINES[_MACHINE].seccomp
+    try:
+        answer = kernel.system_call(number, _SET_MODE_FILTER, _FLAGS, ctypes.byref(program))
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        # gVisor knows the first flag alone
+        answer = kernel.system_call(number, _SET_MODE_FILTER, _ALL_THREADS, ctypes.byref(program))
     if answer:
         raise OSError(errno.ESRCH, f"thread {answer} of this process cannot be given the filter")
 

@@ -4,6 +4,7 @@ import errno
 import os
 import resource
 import shutil
+import signal
 import socket
 import tempfile
 from pathlib import Path
@@ -282,6 +283,40 @@ def test_without_a_filter_the_namespace_holds_or_nothing_does_and_both_are_said(
     monkeypatch.setattr(privileges, "network_namespace", no_landlock(errno.EPERM))
     report = confined(workdir, lambda: None, Profile("basic", False))
     assert report["network"].startswith("unavailable: because there is none; and no network namespace because ")
+
+
+@pytest.mark.parametrize("level", ["basic", "strict"])
+def test_what_is_refused_only_when_it_is_done_is_unavailable_too_and_children_start_all_the_same(
+    workdir, monkeypatch, level
+):
+    monkeypatch.setattr(seccomp, "_install", lambda _program: no_landlock(errno.EPERM)())
+    monkeypatch.setattr(privileges, "give_up_capabilities", no_landlock(errno.EPERM))
+    report = confined(workdir, lambda: None, Profile(level, level == "basic"))
+    assert report["limits"] == "unavailable: because the kernel refuses it (Operation not permitted)"
+    assert report["capabilities"] == "unavailable: because that is refused (Operation not permitted)"
+
+
+def test_what_ends_whoever_tries_it_ends_no_zygote(workdir, monkeypatch):
+    """As SystemCallFilter= of systemd does it, where it has no errno to answer with."""
+
+    def end():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    for module, name in ((landlock, "abi"), (seccomp, "why_not"), (privileges, "give_up_capabilities")):
+        monkeypatch.setattr(module, name, end)
+    report = confined(workdir, lambda: None, BASIC)
+    for part in ("signals", "limits", "capabilities"):
+        assert report[part].startswith("unavailable: because ")
+
+
+def test_a_kernel_that_knows_no_flag_but_that_for_all_threads_has_the_filters(workdir, monkeypatch):
+    monkeypatch.setattr(seccomp, "_FLAGS", 1 << 20)
+
+    def run():
+        with pytest.raises(PermissionError):
+            socket.socket()
+
+    assert confined(workdir, run, Profile("basic", False))["limits"] == "on"
 
 
 @pytest.mark.skipif(not is_root, reason="only root has what is lacking here")
