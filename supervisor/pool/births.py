@@ -294,7 +294,9 @@ class Births:
         """What one child could, the next ones can."""
         if child not in self._unready or not (surely or child.is_ready or child.sent or child.served):
             return
-        self._unready.pop(child).fertile = self._fertile = True
+        zygote = self._unready.pop(child)
+        zygote.fertile = self._fertile = True
+        zygote.born += 1
         self._kill_at.pop(child, None)
         if self._stillborn.in_a_row and child.asked_at >= self._stillborn_at and self._on_trial is None:
             self._on_trial = child

@@ -75,6 +75,7 @@ class Forks:
         self._zygotes: dict[int, Zygote] = {}
         self._current: Zygote | None = None  # the one that forks
         self._candidate: Zygote | None = None  # the one that is to
+        self._before: Zygote | None = None  # the one that did before a reload, until the new one has filled its place
         self._reloads = Reloads(events)
         self._watching = Watching() if config.watch else None
         self._started = 0
@@ -102,7 +103,8 @@ class Forks:
         """Why no handler can run: the master is to drain and say so, unless it has another reason by now. What a
         reload under way may mend is not said yet.
         """
-        return None if self._candidate is not None else self._failure or self.births.failure
+        mendable = self._candidate is not None or self._before is not None
+        return None if mendable else self._failure or self.births.failure
 
     @property
     def reloading(self) -> bool:
@@ -267,20 +269,44 @@ class Forks:
             self._fail_reload(candidate.failure)
 
     def _promote(self, candidate: Zygote) -> None:
-        before, outdated = self.handlers, []
+        before, old = self.handlers, self._current
+        if self._before is None and old is not None and old.fertile:
+            self._before = old
+        self._take_over(candidate)
+        self._reloads.succeed(candidate.number, clock.monotonic() - candidate.started_at, before, self.handlers)
+
+    def _take_over(self, new: Zygote) -> None:
+        """It forks from now on, and what its handlers say holds."""
+        outdated = []
         for zygote in self._zygotes.values():
-            if zygote is not candidate and not zygote.outdated:
+            if zygote is not new and not zygote.outdated:
                 outdated += self.births.of(zygote)
                 self._replace(zygote)
-        self._candidate, self._current, self._start_at = None, candidate, None
+        self._candidate, self._current, self._start_at = None, new, None
         self._failure = None
         self._barren.succeed()
-        self.births.begin_anew(candidate)
-        assert candidate.said is not None
-        self._follow(candidate, candidate.said)
+        self.births.begin_anew(new)
+        assert new.said is not None
+        self._follow(new, new.said)
         self._hold(False)
         self._on_reloaded(outdated, self.handlers)
-        self._reloads.succeed(candidate.number, clock.monotonic() - candidate.started_at, before, self.handlers)
+
+    def _see_to_place(self, before: Zygote) -> None:
+        """One child was ready, but the others may not be: what they open may be there once only, or used up."""
+        failure = self._failure or self.births.failure
+        if failure is not None and self._candidate is None:
+            self._go_back(before, failure)
+        elif self._current is not None and self._current.born >= self._slots.processes - 1:
+            self._before = None
+
+    def _go_back(self, before: Zygote, failure: BootFailed) -> None:
+        self._before = None
+        before.retired = before.outdated = False
+        self._take_over(before)
+        if self._watching is not None:
+            self._watching.note()  # another edit is to be tried, not this one again
+        message = f"one child was ready, the next ones are not, so the code before runs again: {failure.message}"
+        self._reloads.fail(message, failure.traceback)
 
     def _replace(self, old: Zygote) -> None:
         """It ends with its last child; one that is not ready yet, at once."""
@@ -324,6 +350,8 @@ class Forks:
             self._current = None
         if is_candidate:
             self._candidate = None
+        if zygote is self._before:
+            self._before = None
         status = self._status_of(zygote)
         lost = zygote.ready and not zygote.retired and not is_candidate
         if lost:
@@ -460,10 +488,12 @@ class Forks:
         self.births.keep_time(now_at)
         if self._candidate is not None:
             self._see_to_candidate(self._candidate)
+        if self._before is not None:
+            self._see_to_place(self._before)
         if self._watching is not None and now_at >= self._watching.look_at:
             self.look_at_files()
         for zygote in self._zygotes.values():
-            if zygote.retired and not zygote.finished and not self.births.of(zygote):
+            if zygote.retired and zygote is not self._before and not zygote.finished and not self.births.of(zygote):
                 self._finish(zygote)
 
     def _lose_the_ended(self) -> None:
@@ -491,6 +521,7 @@ class Forks:
     def fork_no_more(self) -> None:
         """Who ends from now on has no successor."""
         self._closing = True
+        self._before = None
         self.births.fork_no_more()
         if self._candidate is not None:
             self._fail_reload(BootFailed("given up, as this supervisor drains", ""))

@@ -81,6 +81,7 @@ class Zygote:
         self.inherited = memory.NOTHING  # what its children have from it
         self.look_at = 0.0  # when that is to be looked at again
         self.fertile = False  # a child of it has got ready
+        self.born = 0  # how many have, but for one that was to show that it can
         self.retired = False  # it forks no more, and ends with its last child
         self.finished = False  # it has been told so
         self.outdated = False  # another one has newer code, or is to have it

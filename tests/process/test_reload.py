@@ -194,6 +194,20 @@ def test_what_was_sent_ahead_runs_on_the_new_code_by_its_settings(stage, app):
     assert_ends_well(stage, pool)
 
 
+def test_when_only_the_first_child_of_the_new_code_gets_ready_the_code_before_runs_again(stage, app):
+    pool = app(VERSION.format(1), processes=2, jobs_per_child=0).wait_ready()
+    assert run(stage, "version") == [1]
+    once = "import os\nfrom supervisor import after_fork\n@after_fork\ndef take(): os.mkdir({!r})\n"
+    write_app(stage, VERSION.format(2) + once.format(str(stage.directory / "taken")))
+    pool.send(signal.SIGHUP)
+    pool.wait_for("reload.completed")
+    failed = pool.wait_for("reload.failed", timeout_s=60)
+    assert "the code before runs again" in failed["message"] and "FileExistsError" in failed["traceback"]
+    assert set(run(stage, "version", 5)) == {1}
+    wait_for_zygotes(stage, pool, 1)
+    assert_ends_well(stage, pool)
+
+
 # whenever it comes
 
 
