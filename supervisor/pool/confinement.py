@@ -113,7 +113,9 @@ class Confinement:
             return -1, _NOT_ROOT
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ours, theirs:
-            answer = _in_a_fork(lambda: kernel.send(theirs, b"n", (privileges.network_namespace(),)))
+            answer = _in_a_fork(
+                lambda: kernel.send(theirs, b"n", (privileges.network_namespace(),)), untried="no process can be forked"
+            )
             if answer is not None:
                 return -1, f"because none can be made ({answer})"
             _packet, fds = kernel.receive(ours, 16, 1)
@@ -439,11 +441,16 @@ def _find_barred(user: tuple[int, int], paths: list[str]) -> str | None:
     return None
 
 
-def _in_a_fork(run: Callable[[], str | None]) -> str | None:
-    """What cannot be undone, tried in a process of its own: what it answers in words, or raises; None: all is well."""
+def _in_a_fork(run: Callable[[], str | None], untried: str | None = None) -> str | None:
+    """What cannot be undone, tried in a process of its own: what it answers in words, or raises; None: all is well.
+    `untried`: the answer where there is no room for a process now; there will be for the children.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:  # EAGAIN, ENOMEM: as soon as there is room again the children show what holds
+            return untried
         if pid == 0:
             answer: str | None = _DIED
             try:
