@@ -332,6 +332,8 @@ class Conversation:
     def deadline_at(self) -> float:
         if not self._session.idle:
             return math.inf
+        if self._ledger.has_ended:
+            return -math.inf  # since we last spoke
         ask_at = self._ask_at if self._leasing else math.inf
         mail_at = math.inf if self._full_since_at is None else self._full_since_at + _MAIL_AFTER_S
         chores_at = self._upkeep.due_at if self._leasing else math.inf

@@ -250,3 +250,16 @@ def _blocks(pid, signo):
     with open(f"/proc/{pid}/status") as status:
         mask = next(line for line in status if line.startswith("SigBlk")).split()[1]
     return bool(int(mask, 16) & 1 << (signo - 1)) and os.path.exists(f"/proc/{pid}")
+
+
+def test_what_runs_below_a_zygote_that_is_stopped_is_handed_back_all_the_same(stage):
+    pool = stage.start(processes=2, drain_timeout="0.5s", term_grace="0.5s").wait_ready()
+    deaf = stage.queue.put_many([{"klass": "bad.c_sleep", "data": 600} for _ in range(2)])
+    stage.wait_for_starts(deaf[1])
+    os.kill(pool.zygote_pid, signal.SIGSTOP)
+    pool.send(signal.SIGTERM)
+    assert pool.wait() == 0
+    assert pool.find("master.leaving")
+    assert [stage.client.job(jid).interruptions for jid in deaf] == [1, 1]
+    assert _leased_order(stage, 10) == deaf
+    stage.assert_nothing_left(waiting=["default"])
