@@ -210,7 +210,7 @@ class Confinement:
             yield _keep_temporary_files_in
 
     def _become(self, user: tuple[int, int], workdir: str) -> None:
-        os.chown(workdir, *user)
+        os.chown(workdir, *user, follow_symlinks=False)  # a sibling that is root may have put a link there
         privileges.become(*user)
 
     def _restrict_files(self, profile: Profile, workdir: str) -> None:

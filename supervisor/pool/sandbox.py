@@ -22,18 +22,7 @@ from supervisor.pool.messages import STACKS_FD
 #: What is meant for the master may be sent to the whole group, or to all of a control group: it must neither kill nor
 #: stop a process of ours. Not SIG_IGN: the programs that handlers start would inherit it and become deaf to their own
 #: `terminate()`. What they fork without an exec is not ours either.
-GROUP_SIGNALS: Final = (
-    signal.SIGTERM,
-    signal.SIGINT,
-    signal.SIGQUIT,
-    signal.SIGHUP,
-    signal.SIGTTIN,
-    signal.SIGTTOU,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-)
-#: How long a child tries to end what a job has left running.
-_LEFTOVERS_S: Final = 1.0
+GROUP_SIGNALS: Final = kernel.HANDLED_SIGNALS - {signal.SIGCONT, signal.SIGCHLD}
 _PYTHON_IGNORES: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
@@ -209,4 +198,4 @@ def end_leftovers() -> bool:
         except ChildProcessError:
             return True
         if pid == 0:
-            return not leftovers.end_strangers(frozenset(), clock.monotonic() + _LEFTOVERS_S)[1]
+            return not leftovers.end_strangers(frozenset(), clock.monotonic() + leftovers.TRY_S)[1]

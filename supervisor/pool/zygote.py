@@ -39,7 +39,7 @@ def main() -> NoReturn:
         os._exit(1)
     sandbox.ignore_group_signals()
     # The others that the master handles stay blocked: sent to the whole group, they must not end us.
-    signal.pthread_sigmask(signal.SIG_SETMASK, kernel.HANDLED_SIGNALS - set(sandbox.GROUP_SIGNALS))
+    signal.pthread_sigmask(signal.SIG_SETMASK, kernel.HANDLED_SIGNALS - sandbox.GROUP_SIGNALS)
     kernel.become_subreaper()
     kernel.raise_oom_score(_OOM_POINTS)
     control = socket.socket(fileno=messages.CONTROL_FD)

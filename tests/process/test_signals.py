@@ -15,8 +15,8 @@ import pytest
 
 from supervisor.config import LAST_EXCHANGE_S, REAP_S
 from supervisor.pool.drain import HURRIED_EXCHANGE_S
+from tests.lengths import FULL
 
-FULL = bool(os.environ.get("TEST_FULL"))
 pytestmark = pytest.mark.timeout(900 if FULL else 60)
 ENDING = [SIGTERM, SIGINT, SIGQUIT]
 #: In an order in which each finds the state that the first one found.
