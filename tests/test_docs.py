@@ -35,11 +35,11 @@ from supervisor.config import (
 from supervisor.engine.options import OPTIONS
 from supervisor.engine.stream import STREAM_EVENTS
 from supervisor.ops.events import EVENTS
-from supervisor.pool import confinement
 from supervisor.pool.drain import HURRIED_EXCHANGE_S, Ladder
 from supervisor.pool.environment import BASICS
 from supervisor.pool.handlers import Fail
 from supervisor.pool.kernel import HANDLED_SIGNALS, children_of
+from supervisor.pool.sandbox import confinement
 from supervisor.pool.signals import MEANINGS, Meaning
 from supervisor.pool.states import Phase
 from tests.engine.invariants import look, misplaced

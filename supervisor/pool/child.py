@@ -20,11 +20,11 @@ from setproctitle import setproctitle
 
 from supervisor import clock
 from supervisor.pool import kernel, messages, sandbox
-from supervisor.pool.confinement import Confinement
 from supervisor.pool.handlers import Fail, Handler, Interrupted, Retry, SoftTimeout, foreign_part, hooks
 from supervisor.pool.job import Job
 from supervisor.pool.messages import INLINE_COMPLETION_BYTES, JobMessage, Trouble, Verb
 from supervisor.pool.sandbox import DataRoom
+from supervisor.pool.sandbox.confinement import Confinement
 from supervisor.pool.talk import Talk
 
 _TOO_LARGE: Final = Trouble(

@@ -20,8 +20,8 @@ from setproctitle import setproctitle
 
 from supervisor import clock
 from supervisor.pool import child, handlers, kernel, leftovers, messages, preloaded, removal, sandbox, sources
-from supervisor.pool import confinement as confinements
 from supervisor.pool.messages import Boot, BootFailed, Ready, Reaped, Spawn, Spawned, SpawnFailed
+from supervisor.pool.sandbox import confinement as confinements
 
 #: While there are leftovers that do not end: a short look now and then, beside the other work.
 _AGAIN_MS: Final = 100

@@ -15,9 +15,9 @@ from parts import Ends, Process, await_readable, held_of, in_fork, open_fds, res
 from supervisor.pool import child as running
 from supervisor.pool import kernel, messages
 from supervisor.pool.children import MAX_SENT, Child
-from supervisor.pool.confinement import Confinement
 from supervisor.pool.handlers import Handler
 from supervisor.pool.messages import INLINE_PAYLOAD_BYTES, Notice, Verb
+from supervisor.pool.sandbox.confinement import Confinement
 from supervisor.pool.states import ChildState, IllegalMove
 from supervisor.pool.zygotes import Zygote
 

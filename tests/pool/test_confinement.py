@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from parts import Process, in_fork
 
-from supervisor.pool import confinement, landlock, preloaded, privileges, sandbox, seccomp
-from supervisor.pool.confinement import Confinement
+from supervisor.pool import preloaded, sandbox
 from supervisor.pool.messages import Boot, HandlerSettings, Profile
+from supervisor.pool.sandbox import confinement, landlock, privileges, seccomp
+from supervisor.pool.sandbox.confinement import Confinement
 
 NONE, BASIC, STRICT = Profile("none", True), Profile("basic", True), Profile("strict", False)
 is_root = os.geteuid() == 0

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from parts import Process, await_readable, in_fork, rest
 
-from supervisor.pool import kernel, landlock, privileges
+from supervisor.pool import kernel
+from supervisor.pool.sandbox import landlock, privileges
 
 
 def version():

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from parts import in_fork
 
-from supervisor.pool import kernel, privileges
+from supervisor.pool import kernel
+from supervisor.pool.sandbox import privileges
 
 NEEDED = (privileges.SETUID, privileges.SETGID, privileges.CHOWN, 8)  # 8: CAP_SETPCAP
 as_root = pytest.mark.skipif(

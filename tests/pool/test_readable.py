@@ -3,7 +3,7 @@
 import os
 import sys
 
-from supervisor.pool import readable
+from supervisor.pool.sandbox import readable
 
 
 def test_the_list_has_the_interpreter_the_import_path_and_no_place_of_secrets():

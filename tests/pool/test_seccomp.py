@@ -12,7 +12,8 @@ import threading
 import pytest
 from parts import Process, in_fork, rest
 
-from supervisor.pool import kernel, seccomp
+from supervisor.pool import kernel
+from supervisor.pool.sandbox import seccomp
 
 pytestmark = pytest.mark.skipif(bool(seccomp.why_not()), reason=seccomp.why_not())
 

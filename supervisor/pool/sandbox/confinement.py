@@ -18,8 +18,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from supervisor.pool import kernel, landlock, preloaded, privileges, readable, seccomp
+from supervisor.pool import kernel, preloaded
 from supervisor.pool.messages import CONTROL_FD, STACKS_FD, Boot, Profile
+from supervisor.pool.sandbox import landlock, privileges, readable, seccomp
 
 #: Whom children run as under strict: nobody, on all systems that we know.
 NOBODY: Final = (65534, 65534)
