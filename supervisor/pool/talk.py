@@ -163,10 +163,13 @@ class Talk:
             try:
                 number = self._ask(token, state, in_main)
                 self._wait(token, number, in_main)
+                is_lost = self._void_token == token or not (self._answer.kept or self._answer.number > number)
+                if is_lost and in_main:
+                    self._running_token = 0  # it is told by LeaseLost, and by nothing that comes in between
             finally:
                 self._reader = before
                 self._read()  # what came in between, the signal handler has left to us
-            if self._void_token == token or not (self._answer.kept or self._answer.number > number):
+            if is_lost:
                 raise self._lost(token, in_main)
         due = self._due
         if due is None or due.token != self._running_token:

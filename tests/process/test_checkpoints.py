@@ -5,6 +5,7 @@ import random
 import signal
 import time
 
+import psutil
 import pytest
 from supervised import quantiles
 from watched import FULL
@@ -205,13 +206,14 @@ def test_a_checkpoint_that_comes_after_another_has_taken_the_job_is_refused(stag
     """Its master does not know yet: it sleeps."""
     pool = stage.start(processes=1, term_grace="10s").wait_ready()
     gate = stage.gate("gate")
-    jid = stage.queue.put("steps.after_gate", {"gate": gate})
-    stage.wait_for_starts(jid)
+    passed = stage.directory / "passed"
+    jid = stage.queue.put("steps.after_gate", {"gate": gate, "passed": str(passed)})
+    child = psutil.Process(stage.wait_for_starts(jid)[0].pid)
     pool.send(signal.SIGSTOP)
     stage.client.job(jid).release()
     (lease,) = stage.queue.lease("other")
     stage.open_gate(gate)
-    stage.let_time_pass(0.1)  # it waits for its answer now, or will
+    stage.wait_until_counted(lambda: passed.exists() and child.status() == psutil.STATUS_SLEEPING)  # for its answer
     pool.send(signal.SIGCONT)
     pool.wait_for("job.stale", jid=jid)
     printed = [event["line"].partition(" the")[0] for event in pool.find("job.printed", jid=jid)]

@@ -113,7 +113,9 @@ def crowd(job):
 
 @handler
 def after_gate(job):
-    """Checkpoints when the gate is open. data: gate, and "catch" to go on after an interruption."""
+    """Checkpoints when the gate is open. data: gate, "catch" to go on after an interruption, and a
+    directory to make then, "passed".
+    """
     menu.enter(job)
     try:
         menu.wait_at(job.data["gate"])
@@ -121,6 +123,8 @@ def after_gate(job):
         if not job.data.get("catch"):
             raise
         print("interrupted:", interrupted.reason)
+    if "passed" in job.data:
+        os.mkdir(job.data["passed"])
     for what in ("first", "second"):
         try:
             job.checkpoint(what)
