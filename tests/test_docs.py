@@ -111,7 +111,7 @@ def started(server, namespace, directory: Path, *flags: str) -> Iterator[subproc
 
 
 @pytest.mark.parametrize(
-    ("title", "extra", "end"), [("Run it", "all", "leasehold demo"), ("Test it", "test", "python -m pytest -n 4")]
+    ("title", "extra", "end"), [("Run it", "all", "leasehold demo"), ("Test it", "test", "python -m pytest -n 3")]
 )
 def test_the_first_block_is_one_line_for_a_fresh_clone(title, extra, end):
     first = FENCE.search(section(README, title))

@@ -36,6 +36,7 @@ class Survey:
 
     def __init__(self) -> None:
         self._asked: list[tuple[Child, int]] = []  # with where its stacks will be
+        self._unknown: list[Child] = []  # of them who has said that it is ready before its zygote has told its pid
         self._then: list[Callable[[list[Seen]], None]] = []
         self._began_at = 0.0
         self.deadline_at = math.inf
@@ -46,6 +47,7 @@ class Survey:
         if len(self._then) > 1:
             return
         self._asked = [(child, child.stacks.make_room()) for child in children if child.is_ready]
+        self._unknown = [child for child, _start in self._asked if child.pidfd is None]
         for child, _start in self._asked:
             child.write_stacks()
         self._began_at = clock.monotonic()
@@ -55,6 +57,10 @@ class Survey:
         if now_at < self.deadline_at:
             return
         living = [(child, start) for child, start in self._asked if not child.closed]
+        unknown, self._unknown = self._unknown, []
+        for child in unknown:
+            if not child.closed:
+                child.write_stacks()
         seen = [Seen(child, child.stacks.read(start)) for child, start in living]
         if not all(each.stack for each in seen) and now_at < self._began_at + _LONGEST_S:
             self.deadline_at = now_at + _WRITTEN_S / 2

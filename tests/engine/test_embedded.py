@@ -214,16 +214,17 @@ def test_ctrl_c_to_the_group_that_started_it_does_not_stop_it_while_another_user
 
 def test_two_that_start_at_the_same_instant_get_the_same_server(directory: Path) -> None:
     for round_ in range(10):
-        pair = [User(directory), User(directory)]
-        for one in pair:
-            one.begin()
-        shares = [one.share() for one in pair]
-        assert sorted(share["started"] for share in shares) == [False, True]
-        with connected(shares[0]["url"]) as here, connected(shares[1]["url"]) as there:
-            here.set("round", round_)
-            assert there.get("round") == str(round_)
-        for one in pair:
-            one.leave()
+        with contextlib.ExitStack() as leaving:
+            pair = [User(directory), User(directory)]
+            for one in pair:
+                leaving.callback(one.leave)
+                one.begin()
+            shares = [one.share() for one in pair]
+            assert sorted(share["started"] for share in shares) == [False, True]
+            with connected(shares[0]["url"]) as here, connected(shares[1]["url"]) as there:
+                here.set("round", round_)
+                assert there.get("round") == str(round_)
+        assert_nothing_left(directory)  # else the next two may find this round's server
 
 
 def test_a_newcomer_always_gets_a_working_server_while_the_last_user_leaves(directory: Path) -> None:
