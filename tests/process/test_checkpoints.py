@@ -1,5 +1,6 @@
 """Checkpoints: a job goes on where it was, whatever has ended its last run; no step that was stored is done twice."""
 
+import contextlib
 import os
 import random
 import signal
@@ -224,6 +225,20 @@ def test_a_checkpoint_that_comes_after_another_has_taken_the_job_is_refused(stag
     finish(stage, pool)
 
 
+@contextlib.contextmanager
+def away(server, how):
+    """An outage of the server, by its end or its silence; afterwards it is back."""
+    if how == "stopped":
+        server.process.send_signal(signal.SIGSTOP)
+    else:
+        server.kill()
+    yield
+    if how == "stopped":
+        server.process.send_signal(signal.SIGCONT)
+    else:
+        server.start()
+
+
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 def test_while_redis_is_away_a_checkpoint_waits_and_is_stored_when_it_is_back(own_stage, own_server, how):
     stage = own_stage
@@ -232,17 +247,10 @@ def test_while_redis_is_away_a_checkpoint_waits_and_is_stored_when_it_is_back(ow
     pool = stage.start(lease_ttl="2s").wait_ready()
     jid = steps.put("steps.march", 60, 0.001)
     steps.wait_for(20)
-    if how == "stopped":
-        own_server.process.send_signal(signal.SIGSTOP)
-    else:
-        own_server.kill()
-    pool.wait_for("redis.lost")
-    stage.let_time_pass(0.3)
-    assert len(steps.done()) < 60
-    if how == "stopped":
-        own_server.process.send_signal(signal.SIGCONT)
-    else:
-        own_server.start()
+    with away(own_server, how):
+        pool.wait_for("redis.lost")
+        stage.let_time_pass(0.3)
+        assert len(steps.done()) < 60
     stage.wait_until_ended([jid])
     assert steps.done() == list(range(60))
     assert len(stage.ledger.starts(jid)) == 1
@@ -259,18 +267,11 @@ def test_what_the_master_has_received_is_stored_when_redis_is_back_though_the_ch
     pool = stage.start(lease_ttl="2s").wait_ready()
     jid = steps.put("steps.march", 60, 0.001)
     steps.wait_for(20)
-    if how == "stopped":
-        own_server.process.send_signal(signal.SIGSTOP)
-    else:
-        own_server.kill()
-    pool.wait_for("redis.lost")
-    stage.let_time_pass(0.2)  # by then it waits for the answer to its last one
-    os.kill(stage.ledger.starts(jid)[0].pid, signal.SIGKILL)
-    pool.wait_for("child.reaped", status="SIGKILL")
-    if how == "stopped":
-        own_server.process.send_signal(signal.SIGCONT)
-    else:
-        own_server.start()
+    with away(own_server, how):
+        pool.wait_for("redis.lost")
+        stage.let_time_pass(0.2)  # by then it waits for the answer to its last one
+        os.kill(stage.ledger.starts(jid)[0].pid, signal.SIGKILL)
+        pool.wait_for("child.reaped", status="SIGKILL")
     stage.wait_until_ended([jid])
     assert steps.done() == list(range(60))
     assert stage.client.job(jid).deaths == 1
