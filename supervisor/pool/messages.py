@@ -301,12 +301,12 @@ def unpack_outcome(packet: bytes) -> Outcome:
 
 
 def pack_trouble(trouble: Trouble) -> bytes:
-    traceback = trouble.traceback and _sayable(trouble.traceback[-MAX_TRACEBACK_CHARS:])
-    group = trouble.group and _sayable(trouble.group)
-    return orjson.dumps((group, _sayable(trouble.message[:MAX_MESSAGE_CHARS]), traceback, trouble.delay_s))
+    traceback = trouble.traceback and sayable(trouble.traceback[-MAX_TRACEBACK_CHARS:])
+    group = trouble.group and sayable(trouble.group)
+    return orjson.dumps((group, sayable(trouble.message[:MAX_MESSAGE_CHARS]), traceback, trouble.delay_s))
 
 
-def _sayable(text: str) -> str:
+def sayable(text: str) -> str:
     """Text that UTF-8 can carry: an exception may hold lone surrogates, as file names do."""
     return text.encode(errors="backslashreplace").decode()
 

@@ -81,11 +81,11 @@ def _load(
     settings = {name: asdict(loaded_handler.settings) for name, loaded_handler in loaded.items()}
     # What a before_fork hook is there for is its business: it may let go of all that is open.
     opened = [] if handlers.hooks.before_fork else preloaded.opened(before)
-    threads, descriptors = [*map(_sayable, preloaded.running())], [*map(_sayable, opened)]
-    files = [*map(_sayable, sources.loaded())] if boot.watch else []
+    threads, descriptors = [*map(messages.sayable, preloaded.running())], [*map(messages.sayable, opened)]
+    files = [*map(messages.sayable, sources.loaded())] if boot.watch else []
     profiles = {loaded_handler.settings.profile for loaded_handler in loaded.values()}
     confinement = confinements.Confinement(boot, profiles, guard.bind)
-    report = {part: _sayable(state) for part, state in confinement.report.items()}
+    report = {part: messages.sayable(state) for part, state in confinement.report.items()}
     _say(control, Ready(settings, threads, descriptors, bool(handlers.hooks.before_fork), report, files))
     return loaded, confinement
 
@@ -101,7 +101,7 @@ def _go_to(directory: str) -> None:
 
 
 def _describe(error: BaseException, files: list[str]) -> BootFailed:
-    files = [*map(_sayable, files)]
+    files = [*map(messages.sayable, files)]
     if isinstance(error, handlers.HandlersError):
         return BootFailed(str(error), "", files)
     return BootFailed(*_told("the handlers cannot be imported", error), files)
@@ -114,13 +114,8 @@ def _told(what: str, error: BaseException) -> tuple[str, str]:
         why = str(error)
     except Exception as second:  # noqa: BLE001  foreign __str__ may raise anything
         why = f"its text cannot be had ({type(second).__name__})"
-    message = f"{what}: {type(error).__name__}: {why}"
-    return _sayable(message[: messages.MAX_MESSAGE_CHARS]), _sayable(text[-messages.MAX_TRACEBACK_CHARS :])
-
-
-def _sayable(text: str) -> str:
-    """Text that UTF-8 can carry: an exception may hold lone surrogates, as file names do."""
-    return text.encode(errors="backslashreplace").decode()
+    message = f"{what}: {type(error).__name__}: {why}"[: messages.MAX_MESSAGE_CHARS]
+    return messages.sayable(message), messages.sayable(text[-messages.MAX_TRACEBACK_CHARS :])
 
 
 def _say(control: socket.socket, message: messages.Control) -> None:
