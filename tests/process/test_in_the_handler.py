@@ -145,6 +145,6 @@ def test_a_backoff_that_raises_is_told_in_the_output_and_the_usual_one_is_used(s
     assert 0 <= retried["delay_s"] <= 1
     assert retried["group"] == "LookupError"
     pool.wait_for("job.failed", jid=jid)
-    printed = [event["line"] for event in pool.find("job.printed", jid=jid)]
-    assert "leasehold: backoff= of say.backoff_broken is not used: ZeroDivisionError: division by zero" in printed
+    said = "leasehold: backoff= of say.backoff_broken is not used: ZeroDivisionError: division by zero"
+    assert pool.wait_for("job.printed", jid=jid, line=said)
     finish(stage, pool)

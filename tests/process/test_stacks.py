@@ -66,12 +66,13 @@ def test_what_a_job_prints_meanwhile_is_its_own_and_whole(stage):
         assert "in talk_on" in seen_of(stage, pool, 1)[jid]["stack"]
     stage.open_gate(gate)
     pool.wait_for("job.completed", jid=jid)
+    assert pool.drain() == 0  # its last words may come after its outcome
     *lines, last = [event["line"] for event in pool.find("job.printed", jid=jid)]
     assert lines == [f"line {number}" for number in range(len(lines))]
     assert last == f"all {len(lines)}"
     assert pool.said == []
     assert len(pool.find("child.seen")) == 3
-    finish(stage, pool)
+    stage.assert_nothing_left()
 
 
 @pytest.mark.parametrize("klass", ["stacks.become_a_program", "stacks.forget_signals"])
