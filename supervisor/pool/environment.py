@@ -8,6 +8,8 @@ from collections.abc import Collection, Mapping
 from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from supervisor.pool import kernel
+
 #: Addresses of the master's own talks with its init: a child that used them would speak in its name.
 _OF_THE_MASTER: Final = ("LEASEHOLD_", "NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_")
 #: What programs need to find their way; a trailing * stands for anything.
@@ -61,12 +63,8 @@ def shell_above() -> str | None:
     """What is wrong where a shell is PID 1 and our parent, as by `sh -c 'leasehold run …'` in a container."""
     if os.getppid() != 1:
         return None
-    try:
-        with open("/proc/1/comm") as comm:
-            shell = comm.read().strip()
-    except OSError:  # hidden: then it is the host's init, and no shell
-        return None
-    if shell not in _SHELLS:
+    shell = kernel.program_of(1)
+    if shell not in _SHELLS:  # hidden: then it is the host's init
         return None
     return (
         f"PID 1 is {shell}, which passes no signal on: a stop of the container kills all jobs without a drain; start"

@@ -135,6 +135,17 @@ class SignalFd:
         os.close(self._fd)
 
 
+def program_of(process: int | str) -> str | None:
+    """The name of the program that a process runs (a pid, or a path below /proc); None: it has ended, or is hidden from
+    us, or no descriptor is left.
+    """
+    try:
+        with open(f"/proc/{process}/comm", "rb") as comm:
+            return comm.read().decode(errors="replace").strip()
+    except OSError:
+        return None
+
+
 def children_of(process: int | str) -> set[int]:
     """Pids of the direct children of a process (a pid, or "self"), zombies included (about 20 µs)."""
     found: set[int] = set()

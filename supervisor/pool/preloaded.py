@@ -42,7 +42,7 @@ def running() -> list[str]:
     known = [thread for thread in threading.enumerate() if thread is not own]
     found = [f"{thread.name} ({_what_runs(thread)})" for thread in known]
     found += _foreign_threads({threading.get_native_id(), *(thread.native_id for thread in known)})
-    return found + [f"process {pid} ({_comm(str(pid))})" for pid in sorted(kernel.children_of_self())]
+    return found + [f"process {pid} ({_program(pid)})" for pid in sorted(kernel.children_of_self())]
 
 
 def _what_runs(thread: threading.Thread) -> str:
@@ -66,15 +66,14 @@ def _foreign_threads(known: Set[int | None]) -> list[str]:
     until_at = clock.monotonic() + _GONE_BY_S
     while foreign := {int(task) for task in os.listdir("/proc/self/task")} - known:
         if clock.monotonic() >= until_at:
-            return [f"{_comm(f'self/task/{task}')} (thread {task} of native code)" for task in sorted(foreign)]
+            return [f"{_program(f'self/task/{task}')} (thread {task} of native code)" for task in sorted(foreign)]
         os.sched_yield()
     return []
 
 
-def _comm(process: str) -> str:
-    with contextlib.suppress(OSError), open(f"/proc/{process}/comm", errors="replace") as file:
-        return file.read().strip()
-    return "gone meanwhile"
+def _program(process: int | str) -> str:
+    name = kernel.program_of(process)
+    return "gone meanwhile" if name is None else name
 
 
 def open_descriptors() -> dict[int, str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from supervisor.pool.kernel import Received
+from supervisor.pool.kernel import Received, program_of
 
 
 class Meaning(Enum):
@@ -57,7 +57,7 @@ class By:
             return cls(signo.name, True, sender=_KERNEL)
         if pid == 0:
             return cls(signo.name, True, sender_uid=uid, sender=_OUTSIDE)
-        return cls(signo.name, True, pid, uid, _program(pid))
+        return cls(signo.name, True, pid, uid, program_of(pid))
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -69,11 +69,3 @@ class By:
         if self.sender_pid is not None:
             return f"{self.what} from pid {self.sender_pid} ({self.sender or 'gone by now'}, uid {self.sender_uid})"
         return f"{self.what} from {self.sender}" if self.sender else self.what
-
-
-def _program(pid: int) -> str | None:
-    try:
-        with open(f"/proc/{pid}/comm", "rb") as file:
-            return file.read().decode(errors="replace").strip()
-    except OSError:  # it has ended, or is hidden from us, or no descriptor is left
-        return None
