@@ -20,6 +20,7 @@ _libc.syscall.restype = ctypes.c_long
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_DUMPABLE: Final = 4
+_PR_CAPBSET_DROP: Final = 24
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _PR_SET_NO_NEW_PRIVS: Final = 38
 _SFD_NONBLOCK: Final = os.O_NONBLOCK
@@ -79,6 +80,11 @@ def system_call(number: int, *arguments: Any) -> int:
         error = ctypes.get_errno()
         raise OSError(error, os.strerror(error))
     return answer
+
+
+def bound_capability(capability: int) -> None:
+    """No later exec gains this one. Cannot be undone; inherited. OSError: there is none such, or no right to do it."""
+    _prctl(_PR_CAPBSET_DROP, capability)
 
 
 def set_parent_death_signal(signo: int) -> None:

@@ -290,7 +290,7 @@ def test_without_a_filter_the_namespace_holds_or_nothing_does_and_both_are_said(
 def test_what_is_refused_only_when_it_is_done_is_unavailable_too_and_children_start_all_the_same(
     workdir, monkeypatch, level
 ):
-    monkeypatch.setattr(seccomp, "_install", lambda _program: no_landlock(errno.EPERM)())
+    monkeypatch.setattr(seccomp.Filter, "install", lambda _filter: no_landlock(errno.EPERM)())
     monkeypatch.setattr(privileges, "give_up_capabilities", no_landlock(errno.EPERM))
     report = confined(workdir, lambda: None, Profile(level, level == "basic"))
     assert report["limits"] == "unavailable: because the kernel refuses it (Operation not permitted)"

@@ -46,8 +46,8 @@ class Confinement:
         self._hard = all(profile.level != "none" for profile in self._profiles)
         self._shut = _foreign_descriptors() if self._any_strict else {}
         self._abi, self._landlock_why = _ask_landlock() if self._any_hard else (0, "")
-        self._filter, self._filter_why = self._make_filter()
-        self._limits, self._limits_why = self._make_limits()
+        self._filter, self._filter_why = _make_filter(seccomp.NoNetwork, self._any_cut_off)
+        self._limits, self._limits_why = _make_filter(seccomp.OwnLimitsOnly, self._any_hard)
         self._namespace, self._namespace_why = self._make_namespace()
         self._users_why = {profile.level: self._why_same_user(profile.level) for profile in self._profiles}
         self._capabilities_why = self._why_capabilities_stay()
@@ -73,6 +73,10 @@ class Confinement:
     def _any_strict(self) -> bool:
         return any(profile.level == "strict" for profile in self._profiles)
 
+    @property
+    def _any_cut_off(self) -> bool:
+        return not all(profile.network for profile in self._profiles)
+
     def prepare(self) -> None:
         """In the zygote, once foreign code has been imported: what children inherit costs no fork anything."""
         if self._boot.workdir_limit_bytes:
@@ -86,18 +90,6 @@ class Confinement:
             if self._limits is not None:
                 self._limits.install()
 
-    def _make_filter(self) -> tuple[seccomp.NoNetwork | None, str]:
-        if all(profile.network for profile in self._profiles):
-            return None, ""
-        why = _why_no_filter(seccomp.NoNetwork)
-        return (None, why) if why else (seccomp.NoNetwork(), "")
-
-    def _make_limits(self) -> tuple[seccomp.OwnLimitsOnly | None, str]:
-        if all(profile.level == "none" for profile in self._profiles):
-            return None, ""
-        why = _why_no_filter(seccomp.OwnLimitsOnly)
-        return (None, why) if why else (seccomp.OwnLimitsOnly(), "")
-
     def _why_capabilities_stay(self) -> str:
         if not self._any_hard:
             return ""
@@ -108,7 +100,7 @@ class Confinement:
 
     def _make_namespace(self) -> tuple[int, str]:
         """The descriptor of an empty network namespace, or -1 and why there is none."""
-        if all(profile.network for profile in self._profiles):
+        if not self._any_cut_off:
             return -1, ""
         if os.geteuid() != 0:
             return -1, _NOT_ROOT
@@ -401,17 +393,20 @@ def _try_domain(abi: int) -> None:
     landlock.restrict(landlock.create(abi, files=True, tcp=False, scoped=landlock.SIGNALS))
 
 
-def _why_no_filter(kind: type[seccomp.NoNetwork] | type[seccomp.OwnLimitsOnly]) -> str:
-    """Empty: it can be had."""
-    return _in_a_fork(lambda: _try_filter(kind)) or ""
+def _make_filter(make: Callable[[], seccomp.Filter], wanted: bool) -> tuple[seccomp.Filter | None, str]:
+    """The filter, or none: it is not wanted, or why it is not to be had."""
+    if not wanted:
+        return None, ""
+    why = _in_a_fork(lambda: _try_filter(make))
+    return (make(), "") if why is None else (None, why)
 
 
-def _try_filter(kind: type[seccomp.NoNetwork] | type[seccomp.OwnLimitsOnly]) -> str | None:
+def _try_filter(make: Callable[[], seccomp.Filter]) -> str | None:
     if why := seccomp.why_not():
         return why
     kernel.forbid_new_privileges()
     try:
-        kind().install()
+        make().install()
     except OSError as error:
         return f"the kernel refuses it ({error.strerror})"
     return None

@@ -15,7 +15,6 @@ _MACHINE: Final = os.uname().machine
 #: The number of capset(2), which not every libc has.
 _CAPSET: Final = {"x86_64": 126, "aarch64": 91}
 _VERSION_3: Final = 0x20080522
-_PR_CAPBSET_DROP: Final = 24
 _MOST_CAPABILITIES: Final = 64
 _CLONE_NEWNET: Final = 0x40000000
 
@@ -73,7 +72,7 @@ def bound_capabilities() -> None:
     """Have no program that this process or one below it executes gain any. It keeps those that it has."""
     with contextlib.suppress(OSError):  # EPERM: `no_new_privs` does the same; EINVAL: the last one is passed
         for capability in range(_MOST_CAPABILITIES):
-            _prctl(_PR_CAPBSET_DROP, capability)
+            kernel.bound_capability(capability)
 
 
 def become(uid: int, gid: int) -> None:
@@ -99,11 +98,6 @@ def network_namespace() -> int:
 
 def enter_network(namespace: int) -> None:
     if _libc.setns(namespace, _CLONE_NEWNET) != 0:
-        raise _last_error()
-
-
-def _prctl(option: int, argument: int) -> None:
-    if _libc.prctl(option, argument, 0, 0, 0) != 0:
         raise _last_error()
 
 

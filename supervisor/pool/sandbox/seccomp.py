@@ -76,7 +76,28 @@ def why_not() -> str:
     return ""
 
 
-class OwnLimitsOnly:
+class Filter:
+    """Made once: `install` is then one system call."""
+
+    def __init__(self, code: list[tuple[int, int, int, int]]) -> None:
+        """`code`: of each instruction what it does, where it jumps to if true and if not, and with what."""
+        self._program = _Program(len(code), b"".join(struct.pack("=HBBI", *instruction) for instruction in code))
+
+    def install(self) -> None:
+        """For all threads of this process. Needs `no_new_privs`."""
+        number = _MACHINES[_MACHINE].seccomp
+        try:
+            answer = kernel.system_call(number, _SET_MODE_FILTER, _FLAGS, ctypes.byref(self._program))
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            # gVisor knows the first flag alone
+            answer = kernel.system_call(number, _SET_MODE_FILTER, _ALL_THREADS, ctypes.byref(self._program))
+        if answer:
+            raise OSError(errno.ESRCH, f"thread {answer} of this process cannot be given the filter")
+
+
+class OwnLimitsOnly(Filter):
     """Nobody's resource limits can be set but one's own: EPERM. A handler may have its supervisor's user, and a limit
     of no processor time is a kill. They are named by 0, as every libc does it; one's own pid is refused, too.
     """
@@ -97,23 +118,16 @@ class OwnLimitsOnly:
                 (_IF_EQUAL, 1, 0, 0),  # no new limit: they are only asked for
                 (_RETURN, 0, 0, _ERRNO | errno.EPERM),
             ]
-        self._program = _program([*code, (_RETURN, 0, 0, _ALLOW)])
-
-    def install(self) -> None:
-        """For all threads of this process. Needs `no_new_privs`."""
-        _install(self._program)
+        super().__init__([*code, (_RETURN, 0, 0, _ALLOW)])
 
 
-class NoNetwork:
-    """The filter, made once: `install` is then one system call.
-
-    Sockets are of the Unix family alone, others are refused with EACCES. io_uring is refused with EPERM. A program of
-    another ABI, whose system calls have other numbers, is killed.
+class NoNetwork(Filter):
+    """Sockets are of the Unix family alone, others are refused with EACCES. io_uring is refused with EPERM. A program
+    of another ABI, whose system calls have other numbers, is killed.
     """
 
     def __init__(self) -> None:
         machine = _MACHINES[_MACHINE]
-        refused = [(number, _ERRNO | errno.EPERM) for number in _IO_URING]
         code = [
             (_LOAD, 0, 0, _ARCHITECTURE_AT),
             (_IF_EQUAL, 1, 0, machine.architecture),
@@ -122,8 +136,8 @@ class NoNetwork:
         ]
         if machine.foreign_from:
             code += [(_IF_AT_LEAST, 0, 1, machine.foreign_from), (_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
-        for number, answer in refused:
-            code += [(_IF_EQUAL, 0, 1, number), (_RETURN, 0, 0, answer)]
+        for number in _IO_URING:
+            code += [(_IF_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO | errno.EPERM)]
         code += [
             (_IF_EQUAL, 2, 0, machine.socket),
             (_IF_EQUAL, 1, 0, machine.socketpair),
@@ -133,26 +147,4 @@ class NoNetwork:
             (_RETURN, 0, 0, _ALLOW),
             (_RETURN, 0, 0, _ERRNO | errno.EACCES),
         ]
-        self._program = _program(code)
-
-    def install(self) -> None:
-        """For all threads of this process. Needs `no_new_privs`."""
-        _install(self._program)
-
-
-def _install(program: "_Program") -> None:
-    """For all threads of this process. Needs `no_new_privs`."""
-    number = _MACHINES[_MACHINE].seccomp
-    try:
-        answer = kernel.system_call(number, _SET_MODE_FILTER, _FLAGS, ctypes.byref(program))
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-        # gVisor knows the first flag alone
-        answer = kernel.system_call(number, _SET_MODE_FILTER, _ALL_THREADS, ctypes.byref(program))
-    if answer:
-        raise OSError(errno.ESRCH, f"thread {answer} of this process cannot be given the filter")
-
-
-def _program(code: list[tuple[int, int, int, int]]) -> "_Program":
-    return _Program(len(code), b"".join(struct.pack("=HBBI", *instruction) for instruction in code))
+        super().__init__(code)
