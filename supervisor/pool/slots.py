@@ -85,17 +85,7 @@ class Slots:
 
     def surplus(self) -> tuple[list[Child], int]:
         """The idle children that are more than are needed, youngest first, and how many more are asked for."""
-        idle: list[Child] = []
-        lasting = spawning = 0
-        for child in self._children.values():
-            if child.worn is not None:
-                continue  # it leaves anyhow
-            if child.state is ChildState.IDLE:
-                idle.append(child)
-            elif child.state is ChildState.SPAWNING:
-                spawning += 1
-            elif child.state is ChildState.BUSY and not self.is_done(child):
-                lasting += 1
+        idle, lasting, spawning = self._staying()
         idle.sort(key=lambda child: child.asked_at, reverse=True)
         surplus = idle[: max(0, len(idle) + lasting - self.processes)]
         return surplus, max(0, len(idle) - len(surplus) + lasting + spawning - self.processes)
@@ -152,18 +142,24 @@ class Slots:
 
     def missing(self) -> int:
         """How many children to fork now."""
-        lasting = idle = spawning = 0
+        idle, lasting, spawning = self._staying()
+        needed = self.processes - lasting - len(idle) - spawning
+        return max(0, min(needed, _MOST_SPAWNING - spawning, self._room()))
+
+    def _staying(self) -> tuple[list[Child], int, int]:
+        """Of those that may take another job: the idle ones, how many are busy, and how many are under way."""
+        idle: list[Child] = []
+        lasting = spawning = 0
         for child in self._children.values():
             if child.worn is not None:
                 continue  # it leaves, now or when its job is done
             if child.state is ChildState.SPAWNING:
                 spawning += 1
             elif child.state is ChildState.IDLE:
-                idle += 1
+                idle.append(child)
             elif child.state is ChildState.BUSY and not self.is_done(child):
                 lasting += 1
-        room = self._room()
-        return max(0, min(self.processes - lasting - idle - spawning, _MOST_SPAWNING - spawning, room))
+        return idle, lasting, spawning
 
     def _room(self) -> int:
         """How many children there may be more: of those that end some take their time, also of those that are
