@@ -9,8 +9,8 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from supervisor.cli.connection import arguments, connect
-from supervisor.cli.options import read_options
+from supervisor.cli.connection import add_connection, arguments, connect
+from supervisor.cli.options import add_json, read_options
 from supervisor.cli.parser import Refusal, UsageError, near
 from supervisor.cli.terminal import note, say
 from supervisor.config import Exit, parse_duration
@@ -29,13 +29,22 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("workers", metavar="WORKER", nargs="*", help="only these supervisors (default: all)")
 
 
+def add_look(parser: argparse.ArgumentParser, answer: str) -> None:
+    """Declare all that commands take that only look. `answer`: what --json prints."""
+    add_workers(parser)
+    add_timeout(parser)
+    add_json(parser, answer)
+    add_connection(parser)
+
+
 def add_timeout(parser: argparse.ArgumentParser, default: str = "5s") -> None:
     """Declare --timeout."""
     parser.add_argument("--timeout", metavar="DURATION", default=default, help=f"how long to wait (default: {default})")
 
 
-def add_all(parser: argparse.ArgumentParser) -> None:
-    """Declare --all, where all must be said."""
+def add_some_or_all(parser: argparse.ArgumentParser) -> None:
+    """Declare WORKER and --all, where all must be said: `some_or_all`."""
+    parser.add_argument("workers", metavar="WORKER", nargs="*", help="the supervisors")
     parser.add_argument("--all", action="store_true", help="all supervisors that run")
 
 

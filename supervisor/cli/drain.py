@@ -5,7 +5,7 @@ Must not signal any process, and must not wait for the end: what runs may go on 
 
 import argparse
 
-from supervisor.cli.asking import add_all, add_timeout, some_or_all, tell, verdict
+from supervisor.cli.asking import add_some_or_all, add_timeout, some_or_all, tell, verdict
 from supervisor.cli.connection import add_connection
 from supervisor.cli.parser import Subparsers
 
@@ -22,8 +22,7 @@ Said twice it is the same request. Exit code 1 if one of them has not answered i
 def add(subparsers: Subparsers) -> None:
     """Declare the flags."""
     parser = subparsers.add_parser("drain", description="Have supervisors end.", epilog=EXAMPLES)
-    parser.add_argument("workers", metavar="WORKER", nargs="*", help="the supervisors")
-    add_all(parser)
+    add_some_or_all(parser)
     add_timeout(parser)
     add_connection(parser)
 

@@ -6,7 +6,7 @@ Must not signal any process.
 import argparse
 from typing import Any
 
-from supervisor.cli.asking import add_all, add_timeout, some_or_all, tell, verdict
+from supervisor.cli.asking import add_some_or_all, add_timeout, some_or_all, tell, verdict
 from supervisor.cli.connection import add_connection
 from supervisor.cli.parser import Subparsers, UsageError
 from supervisor.config import parse_processes
@@ -26,9 +26,8 @@ not answered in time, or refuses."""
 def add(subparsers: Subparsers) -> None:
     """Declare the flags."""
     parser = subparsers.add_parser("scale", description="Have supervisors run more or fewer jobs.", epilog=EXAMPLES)
-    parser.add_argument("workers", metavar="WORKER", nargs="*", help="the supervisors")
+    add_some_or_all(parser)
     parser.add_argument("processes", metavar="PROCESSES", help="N, MIN:MAX or auto")
-    add_all(parser)
     add_timeout(parser)
     add_connection(parser)
 

@@ -7,9 +7,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from supervisor.cli.asking import add_timeout, add_workers, ask, missing
-from supervisor.cli.connection import add_connection
-from supervisor.cli.options import add_json
+from supervisor.cli.asking import add_look, ask, missing
 from supervisor.cli.parser import Subparsers
 from supervisor.cli.terminal import local_time, say, say_json, table
 
@@ -29,10 +27,7 @@ Told = Mapping[str, Any]
 def add(subparsers: Subparsers) -> None:
     """Declare the flags."""
     parser = subparsers.add_parser("status", description="How running supervisors are.", epilog=EXAMPLES)
-    add_workers(parser)
-    add_timeout(parser)
-    add_json(parser, "an object: of each supervisor what it says of itself, or null if it has not answered")
-    add_connection(parser)
+    add_look(parser, "an object: of each supervisor what it says of itself, or null if it has not answered")
 
 
 def run(args: argparse.Namespace) -> int:
