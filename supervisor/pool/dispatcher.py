@@ -113,7 +113,7 @@ class Dispatcher:
                 self._ledger.end(held, Released(lease, started=False))
             else:
                 self._ledger.ready.append(held)
-        self.place()
+        self._place()
 
     def _know_profiles(self, leases: Sequence[LeaseRecord], handlers: Mapping[str, HandlerSettings]) -> None:
         """Where handlers differ in theirs, jobs are sent ahead only while those at hand do not."""
@@ -137,9 +137,12 @@ class Dispatcher:
 
     def place(self) -> None:
         """Send what is ready to the children that may have it. What nobody may have soon goes back, uncounted."""
-        ready = self._ledger.ready
-        if ready and self.before_start is not None:
+        if self._ledger.ready and self.before_start is not None:
             self.before_start()
+        self._place()
+
+    def _place(self) -> None:
+        ready = self._ledger.ready
         while ready and self._open and not self._paused:
             child = self._slots.choose(ready[0])
             if child is None:
@@ -419,17 +422,18 @@ class Dispatcher:
 
     def dismiss(self, child: Child, worn: str, why: str, patience_s: float | None = None) -> None:
         """It gets no more jobs, for what `worn` says, and leaves once it has none. If its job has not ended in
-        `patience_s` seconds (None: it may take its time) it is stopped, with `why` as the reason of the interruption.
+        `patience_s` seconds (None: it may take its time) it is stopped, with `why` as the reason of the interruption;
+        one that never ends by itself at once.
         """
         if child.worn is None:
             child.worn = worn
         self.take_back(child)
         if child.state is ChildState.IDLE:
             self._leave(child)
-        elif child.head is None or patience_s is None:
-            return
-        elif child.plan_stop(clock.monotonic() + patience_s, why):
-            self._tell_to_stop(child, why)
+        elif child.head is not None:
+            given_s = 0.0 if child.head.lease.persistent else patience_s
+            if given_s is not None and child.plan_stop(clock.monotonic() + given_s, why):
+                self._tell_to_stop(child, why)
 
     def on_reloaded(self, outdated: Sequence[Child], handlers: Mapping[str, HandlerSettings]) -> None:
         """The code is another one. Its `handlers` hold for all that has not begun, and `outdated`, who have the code
@@ -441,8 +445,7 @@ class Dispatcher:
             self._take_back(child)
         self._judge_again(handlers)
         for child in outdated:
-            endless = child.head is not None and child.head.lease.persistent
-            self.dismiss(child, WORN, "reload", 0.0 if endless else self._config.reload_timeout_s or None)
+            self.dismiss(child, WORN, "reload", self._config.reload_timeout_s or None)
         self.place()
 
     def _judge_again(self, handlers: Mapping[str, HandlerSettings]) -> None:

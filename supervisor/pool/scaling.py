@@ -238,7 +238,7 @@ class Scaling:
         for child in ending[excess:]:
             child.spare(SCALED)  # others have ended before it: it may take its time
         for child in self._youngest(busy, excess - len(ending)):
-            self._stop(child)
+            self._dispatcher.dismiss(child, _FEWER, SCALED, self._config.drain_timeout_s)
         self._ending = bool(ending or excess or coming)
 
     def _youngest(self, busy: list[Child], count: int) -> list[Child]:
@@ -249,10 +249,6 @@ class Scaling:
             if child.state is ChildState.BUSY and child.stop_why != SCALED
         ]
         return [child for *_, child in sorted(running)[: max(0, count)]]
-
-    def _stop(self, child: Child) -> None:
-        endless = child.sent[0].lease.persistent  # nobody waits for its end
-        self._dispatcher.dismiss(child, _FEWER, SCALED, 0.0 if endless else self._config.drain_timeout_s)
 
 
 def _processes(count: int) -> str:
