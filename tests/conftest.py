@@ -4,6 +4,9 @@ import compileall
 import gc
 import itertools
 import os
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +61,27 @@ def pytest_terminal_summary(terminalreporter):
 def measured(record_property) -> Callable[[str], None]:
     """Says a measured figure in the summary of the session."""
     return lambda text: record_property("measured", text)
+
+
+@pytest.fixture(scope="session")
+def as_pid_1() -> list[str]:
+    """The words before a command that make it PID 1 of a namespace of its own, where this user may do that."""
+    words = ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child=SIGKILL"]
+    if shutil.which(words[0]) is None:
+        pytest.skip("this machine has no unshare")
+    tried = subprocess.run([*words, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"this machine gives no PID namespace: {tried.stderr.strip()}")
+    return words
+
+
+@pytest.fixture
+def open_directory() -> Iterator[Path]:
+    """Open to all users: pytest's own is not, and another session that begins meanwhile would close it again."""
+    directory = Path(tempfile.mkdtemp(prefix="leasehold-test-"))
+    directory.chmod(0o755)
+    yield directory
+    shutil.rmtree(directory)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,6 @@ that are played.
 """
 
 import json
-import shutil
-import subprocess
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -94,15 +92,6 @@ def jobs(server, namespace):
     """A client of the namespace that the commands look at."""
     with Client(server.url, namespace) as client:
         yield client
-
-
-@pytest.fixture
-def as_pid_1():
-    """The words before a command that make it PID 1, where this user may do that."""
-    words = ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child"]
-    if not shutil.which("unshare") or subprocess.run([*words, "true"], capture_output=True).returncode:
-        pytest.skip("needs unshare and the right to make a PID namespace")
-    return words
 
 
 @pytest.fixture

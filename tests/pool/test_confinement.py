@@ -3,7 +3,6 @@
 import errno
 import os
 import resource
-import shutil
 import signal
 import socket
 import tempfile
@@ -22,12 +21,8 @@ is_root = os.geteuid() == 0
 
 
 @pytest.fixture
-def tmp_path():
-    """Open to all users: pytest's own is not, and another session that begins meanwhile would close it again."""
-    directory = Path(tempfile.mkdtemp(prefix="leasehold-test-"))
-    directory.chmod(0o755)
-    yield directory
-    shutil.rmtree(directory)
+def tmp_path(open_directory):
+    return open_directory
 
 
 @pytest.fixture

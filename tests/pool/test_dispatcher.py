@@ -194,14 +194,16 @@ def test_a_checkpoint_goes_with_an_exchange_and_is_answered_when_that_is(desk):
     assert results(desk) == [b"1"]
 
 
-def test_the_checkpoint_of_a_child_that_dies_at_that_is_stored_before_its_death_is_settled(desk):
-    def behave(ends):
-        ends.talk.send(messages.READY)
-        ends.talk.send(pack_checkpoint(ends.next_job().token, 1, b'"last"'))
-        os._exit(3)
+def dying_at_a_checkpoint(ends):
+    """Takes a job, says what is to be stored, and ends."""
+    ends.talk.send(messages.READY)
+    ends.talk.send(pack_checkpoint(ends.next_job().token, 1, b'"last"'))
+    os._exit(3)
 
+
+def test_the_checkpoint_of_a_child_that_dies_at_that_is_stored_before_its_death_is_settled(desk):
     desk = desk(processes="1")
-    child = desk.child(behave)
+    child = desk.child(dying_at_a_checkpoint)
     (held,) = desk.give(lease_of(1))
     desk.reap(child)
     assert summary(desk.outcomes()) == [(Died, 1)]
@@ -234,13 +236,8 @@ def test_a_thread_that_its_job_has_left_running_is_answered_too_for_the_next_one
 
 
 def test_what_becomes_of_a_dead_childs_checkpoint_is_not_told_to_the_next_one_of_its_number(desk):
-    def dying(ends):
-        ends.talk.send(messages.READY)
-        ends.talk.send(pack_checkpoint(ends.next_job().token, 1, b"1"))
-        os._exit(3)
-
     desk = desk(processes="1")
-    dead = desk.child(dying)
+    dead = desk.child(dying_at_a_checkpoint)
     desk.give(lease_of(1))
     desk.reap(dead)
     desk.ledger.take_checkpoints()

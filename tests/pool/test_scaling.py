@@ -55,6 +55,14 @@ class Pool:
         self.scaling.keep_time(self.now_at)
         return self.slots.processes
 
+    def run_jobs(self, count, run_s, pause_s):
+        """One after the other."""
+        for _ in range(count):
+            self.busy(1)
+            self.run(run_s)
+            self.busy(0)
+            self.run(pause_s)
+
     def set(self, processes):
         """By order, and what comes of it."""
         self.scaling.set(processes, processes, BY)
@@ -127,21 +135,13 @@ def test_under_a_backlog_it_grows_twice_as_much_each_time_up_to_the_most(pool):
 
 def test_it_is_not_all_busy_for_a_moment_that_makes_it_grow(pool):
     pool = pool(processes="1:8")
-    for _ in range(100):
-        pool.busy(1)
-        pool.run(0.005)
-        pool.busy(0)
-        pool.run(0.010)
+    pool.run_jobs(100, 0.005, pause_s=0.010)
     assert pool.said == []
 
 
 def test_it_grows_for_short_jobs_that_leave_hardly_a_moment_between_them(pool):
     pool = pool(processes="1:2")
-    for _ in range(20):
-        pool.busy(1)
-        pool.run(0.009)
-        pool.busy(0)
-        pool.run(0.001)
+    pool.run_jobs(20, 0.009, pause_s=0.001)
     assert pool.said == [(1, 2)]
 
 

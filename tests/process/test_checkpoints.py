@@ -229,6 +229,16 @@ def test_a_checkpoint_that_comes_after_another_has_taken_the_job_is_refused(stag
     finish(stage, pool)
 
 
+def marching(stage, count, **flags):
+    """A supervisor, and in it a job of so many steps that has made some of them."""
+    stage.config(grace=0.3)
+    steps = Steps(stage)
+    pool = stage.start(lease_ttl="2s", **flags).wait_ready()
+    jid = steps.put("steps.march", count, 0.001)
+    steps.wait_for(20)
+    return pool, steps, jid
+
+
 @contextlib.contextmanager
 def away(server, how):
     """An outage of the server, by its end or its silence; afterwards it is back."""
@@ -246,11 +256,7 @@ def away(server, how):
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 def test_while_redis_is_away_a_checkpoint_waits_and_is_stored_when_it_is_back(own_stage, own_server, how):
     stage = own_stage
-    stage.config(grace=0.3)
-    steps = Steps(stage)
-    pool = stage.start(lease_ttl="2s").wait_ready()
-    jid = steps.put("steps.march", 60, 0.001)
-    steps.wait_for(20)
+    pool, steps, jid = marching(stage, 60)
     with away(own_server, how):
         pool.wait_for("redis.lost")
         stage.let_time_pass(0.3)
@@ -266,11 +272,7 @@ def test_what_the_master_has_received_is_stored_when_redis_is_back_though_the_ch
     own_stage, own_server, how
 ):
     stage = own_stage
-    stage.config(grace=0.3)
-    steps = Steps(stage)
-    pool = stage.start(lease_ttl="2s").wait_ready()
-    jid = steps.put("steps.march", 60, 0.001)
-    steps.wait_for(20)
+    pool, steps, jid = marching(stage, 60)
     with away(own_server, how):
         pool.wait_for("redis.lost")
         stage.let_time_pass(0.2)  # by then it waits for the answer to its last one
@@ -284,11 +286,7 @@ def test_what_the_master_has_received_is_stored_when_redis_is_back_though_the_ch
 
 def test_a_drain_gets_through_to_a_checkpoint_that_waits_for_redis(own_stage, own_server):
     stage = own_stage
-    stage.config(grace=0.3)
-    steps = Steps(stage)
-    pool = stage.start(lease_ttl="2s", drain_timeout="0s", term_grace="3s").wait_ready()
-    jid = steps.put("steps.march", 200, 0.001)
-    steps.wait_for(20)
+    pool, steps, jid = marching(stage, 200, drain_timeout="0s", term_grace="3s")
     own_server.kill()
     pool.wait_for("redis.lost")
     began_at = pool.send(signal.SIGTERM)

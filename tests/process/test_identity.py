@@ -1,40 +1,28 @@
 """Who a worker is: one start, and no other, whatever host and pid they have in common."""
 
 import signal
-import subprocess
 import time
 
 import psutil
-import pytest
 
 TTL_S, GRACE_S = 1.0, 0.5
 
 
-@pytest.fixture
-def container():
-    """The prefix that makes each start PID 1 of a namespace of its own, as a container that is started anew is."""
-    prefix = ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child=SIGKILL"]
-    tried = subprocess.run([*prefix, "true"], capture_output=True, text=True, check=False)
-    if tried.returncode:
-        pytest.skip(f"this machine gives no PID namespace: {tried.stderr.strip()}")
-    return prefix
-
-
 def test_a_container_that_is_started_anew_is_another_worker_and_has_the_jobs_of_the_one_before(
-    stage, container, measured
+    stage, as_pid_1, measured
 ):
     """Same host name, same pid, no second between them: the lost one's jobs run again within TTL + grace all the same,
     those that had started with a death, and the late word of nobody counts.
     """
     stage.config(grace=GRACE_S)
-    first = stage.start(prefix=container, processes=2, lease_ttl=f"{TTL_S}s").wait_ready()
+    first = stage.start(prefix=as_pid_1, processes=2, lease_ttl=f"{TTL_S}s").wait_ready()
     gate = stage.gate("gate")
     held = [stage.queue.put("good.hold", gate) for _ in range(2)]
     for jid in held:
         stage.wait_for_starts(jid)
     waiting = stage.queue.put("good.noop")
     lost_at = first.send(signal.SIGKILL)
-    second = stage.start(prefix=container, processes=2, lease_ttl=f"{TTL_S}s").wait_ready()
+    second = stage.start(prefix=as_pid_1, processes=2, lease_ttl=f"{TTL_S}s").wait_ready()
     assert [pool.find("master.started")[0]["pid"] for pool in (first, second)] == [1, 1]
     assert first.worker != second.worker
     assert first.worker.rsplit("-", 1)[0] == second.worker.rsplit("-", 1)[0], "the same host, the same pid"

@@ -15,22 +15,6 @@ SWARM = 500
 REAPED_S = 2.0
 
 
-def _refused():
-    tried = subprocess.run(
-        ["unshare", "--fork", "--pid", "--mount-proc", "true"], capture_output=True, text=True, check=False
-    )
-    return tried.stderr.strip() if tried.returncode else None
-
-
-@pytest.fixture
-def inside():
-    """The prefix that makes a command PID 1 of a namespace of its own."""
-    why = _refused()
-    if why is not None:
-        pytest.skip(f"this machine gives no PID namespace: {why}")
-    return ["unshare", "--fork", "--pid", "--mount-proc", "--kill-child=SIGKILL"]
-
-
 def _pid_1(pool):
     """Seen from outside."""
     (first,) = psutil.Process(pool.pid).children()
@@ -47,9 +31,9 @@ def _zombies(pool):
     return found
 
 
-def test_as_pid_1_it_drains_on_term_and_exits_0(stage, inside):
+def test_as_pid_1_it_drains_on_term_and_exits_0(stage, as_pid_1):
     gate = stage.gate("gate")
-    pool = stage.start(prefix=inside, processes=2)
+    pool = stage.start(prefix=as_pid_1, processes=2)
     assert pool.wait_for("master.started")["pid"] == 1
     jid = stage.queue.put("good.hold", gate)
     rest = stage.queue.put_many([{"klass": "good.noop"}] * 20)
@@ -63,9 +47,9 @@ def test_as_pid_1_it_drains_on_term_and_exits_0(stage, inside):
     assert stage.keys() == {}
 
 
-def test_as_pid_1_it_reaps_orphans_and_finds_the_leftovers_of_dead_children(stage, inside):
+def test_as_pid_1_it_reaps_orphans_and_finds_the_leftovers_of_dead_children(stage, as_pid_1):
     gate = stage.gate("gate")
-    pool = stage.start(prefix=inside, processes=2)
+    pool = stage.start(prefix=as_pid_1, processes=2)
     pool.wait_for("master.started")
     jids = [stage.queue.put("bad.daemons", {"gate": gate, "die": n % 2 == 0}, max_deaths=1) for n in range(4)]
     stage.open_gate(gate)
@@ -96,9 +80,9 @@ def _cmdline(process):
         return []
 
 
-def test_as_pid_1_a_second_master_does_not_mistake_the_pid_of_the_first(stage, inside):
+def test_as_pid_1_a_second_master_does_not_mistake_the_pid_of_the_first(stage, as_pid_1):
     """Every container's master is PID 1 on a host of any name: the worker's name must differ all the same."""
-    pools = [stage.start(prefix=inside) for _ in range(2)]
+    pools = [stage.start(prefix=as_pid_1) for _ in range(2)]
     workers = {pool.wait_for("master.started")["worker"] for pool in pools}
     assert len(workers) == 2
     for pool in pools:
@@ -141,9 +125,9 @@ def _drain(pool):
 
 
 @pytest.mark.parametrize("die", [False, True], ids=["it returns", "it is killed"])
-def test_a_job_that_double_forks_500_processes_leaves_none_and_no_zombie(stage, inside, die, measured):
+def test_a_job_that_double_forks_500_processes_leaves_none_and_no_zombie(stage, as_pid_1, die, measured):
     gates = [stage.gate("swarm"), stage.gate("neighbour")]
-    pool = stage.start(prefix=inside, processes=3)
+    pool = stage.start(prefix=as_pid_1, processes=3)
     pool.wait_for("master.started")
     neighbour = stage.queue.put("bad.daemons", {"gate": gates[1], "reap": True})
     stage.wait_until(lambda: len(stage.ledger.left_behind(neighbour)) == 3, "the neighbour's processes")
@@ -167,8 +151,8 @@ def test_a_job_that_double_forks_500_processes_leaves_none_and_no_zombie(stage, 
     assert stage.files() == []
 
 
-def test_unknown_orphans_and_killed_health_checks_are_reaped_without_a_word(stage, inside):
-    pool = stage.start(prefix=inside, processes=1).wait_ready()
+def test_unknown_orphans_and_killed_health_checks_are_reaped_without_a_word(stage, as_pid_1):
+    pool = stage.start(prefix=as_pid_1, processes=1).wait_ready()
     stage.wait_until_idle(1)
     said = len(pool.events)
     enter = ["nsenter", "--target", str(_pid_1(pool)), "--pid", "--mount"]
@@ -189,8 +173,8 @@ def test_unknown_orphans_and_killed_health_checks_are_reaped_without_a_word(stag
 # Who crashes below it.
 
 
-def test_as_pid_1_a_child_that_crashes_is_replaced_and_its_job_runs_again(stage, inside):
-    pool = stage.start(prefix=inside, processes=2).wait_ready()
+def test_as_pid_1_a_child_that_crashes_is_replaced_and_its_job_runs_again(stage, as_pid_1):
+    pool = stage.start(prefix=as_pid_1, processes=2).wait_ready()
     jids = [stage.queue.put(klass, {"times": 1}) for klass in ("bad.kill_self", "bad.segv")]
     stage.wait_until_ended(jids)
     assert {said["reason"] for said in pool.find("job.died")} == {"SIGKILL", "SIGSEGV"}
@@ -201,9 +185,9 @@ def test_as_pid_1_a_child_that_crashes_is_replaced_and_its_job_runs_again(stage,
     assert stage.keys() == {}
 
 
-def test_as_pid_1_it_survives_its_zygote_and_clears_up_after_it(stage, inside):
+def test_as_pid_1_it_survives_its_zygote_and_clears_up_after_it(stage, as_pid_1):
     gate = stage.gate("gate")
-    pool = stage.start(prefix=inside, processes=2).wait_ready()
+    pool = stage.start(prefix=as_pid_1, processes=2).wait_ready()
     jid = stage.queue.put("bad.daemons", {"gate": gate})
     stage.wait_until(lambda: len(stage.ledger.left_behind(jid)) == 3, "its processes")
     first = {p.pid for p in _below(pool)}
@@ -231,10 +215,10 @@ def test_as_pid_1_it_survives_its_zygote_and_clears_up_after_it(stage, inside):
     ],
     ids=["handlers that do not boot", "bad configuration", "no Redis"],
 )
-def test_as_pid_1_its_exit_code_says_what_is_wrong(stage, inside, flags, code):
+def test_as_pid_1_its_exit_code_says_what_is_wrong(stage, as_pid_1, flags, code):
     (stage.directory / "broken").mkdir()
     (stage.directory / "broken" / "__init__.py").write_text("raise RuntimeError('broken for the test')\n")
-    pool = stage.start(prefix=inside, **flags)
+    pool = stage.start(prefix=as_pid_1, **flags)
     assert pool.wait(60) == code
     assert stage.files() == []
     assert stage.keys() == {}

@@ -2,12 +2,9 @@
 
 import errno
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 import pytest
 from apps import start_app
@@ -89,12 +86,8 @@ FORBIDDEN = ["write", "temporary", "neighbour", "outside", "password", "socket",
 
 
 @pytest.fixture
-def tmp_path():
-    """Open to all users: pytest's own is not, and another session that begins meanwhile would close it again."""
-    directory = Path(tempfile.mkdtemp(prefix="leasehold-test-"))
-    directory.chmod(0o755)
-    yield directory
-    shutil.rmtree(directory)
+def tmp_path(open_directory):
+    return open_directory
 
 
 def open_way(*paths):
