@@ -19,6 +19,7 @@ from supervisor import clock
 from supervisor.config import megabytes
 from supervisor.pool.children import Child
 from supervisor.pool.ledger import Held
+from supervisor.pool.messages import child_directory, zygote_directory
 
 #: From a job's start to the first look: most jobs have ended by then, and cost nothing.
 _FIRST_S: Final = 0.5
@@ -232,7 +233,8 @@ class Disk:
     def _look(self, job: _Job) -> None:
         began_at = clock.monotonic()
         if job.count is None:
-            job.count = Count(str(self._workdir / f"zygote-{job.child.zygote}" / f"child-{job.child.number}"))
+            of_zygote = zygote_directory(str(self._workdir), job.child.zygote)
+            job.count = Count(child_directory(of_zygote, job.child.number))
         count, finished = job.count, job.count.go_on(_GO_S)
         now_at = clock.monotonic()
         self._free_at = now_at + _PAUSE * (now_at - began_at)

@@ -21,7 +21,15 @@ from supervisor.pool.breaker import Breaker
 from supervisor.pool.budget import Budget
 from supervisor.pool.children import Child
 from supervisor.pool.inbox import Inbox
-from supervisor.pool.messages import BootFailed, HandlerSettings, Ready, Reaped, Spawned, SpawnFailed
+from supervisor.pool.messages import (
+    BootFailed,
+    HandlerSettings,
+    Ready,
+    Reaped,
+    Spawned,
+    SpawnFailed,
+    zygote_directory,
+)
 from supervisor.pool.place import Place
 from supervisor.pool.reload import WATCH, Reloaded, Reloads
 from supervisor.pool.slots import Slots
@@ -147,7 +155,7 @@ class Forks:
 
     def _start(self, directory: str) -> Zygote:
         self._started += 1
-        workdir = self._workdir / f"zygote-{self._started}"
+        workdir = Path(zygote_directory(str(self._workdir), self._started))
         workdir.mkdir(mode=0o700, parents=True)
         boot = boot_of(self._config, workdir, self.births.open_files, directory)
         deadline_at = clock.monotonic() + self._config.boot_timeout_s

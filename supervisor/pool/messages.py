@@ -1,4 +1,5 @@
-"""What master, zygote and children say to each other. Runs in all three; owns the wire formats, does no I/O.
+"""What master, zygote and children say to each other. Runs in all three; owns the wire formats, and the names of the
+directories that all of them know; does no I/O.
 
 control  master <-> zygote    one JSON array per packet, its first element the message's name, descriptors beside it
 jobs     master  -> child     one job per packet (`pack_job`); the master keeps a duplicate of the receiving end
@@ -35,6 +36,16 @@ MAX_TRACEBACK_CHARS: Final = 16 * 1024
 MAX_COMPLETION_BYTES: Final = 257 * 1024 * 1024
 #: Of that, what is said of those jobs beside their data: JSON that is decoded takes many times its size.
 MAX_HEAD_BYTES: Final = 16 * 1024 * 1024
+
+
+def zygote_directory(workdir: str, zygote: int) -> str:
+    """Where the working directories of its children lie. `workdir`: the master's."""
+    return f"{workdir}/zygote-{zygote}"
+
+
+def child_directory(of_zygote: str, child: int) -> str:
+    """The working directory of a child, which it makes itself. `of_zygote`: its zygote's."""
+    return f"{of_zygote}/child-{child}"
 
 
 # control: master -> zygote -------------------------------------------------------------------------------------------

@@ -240,7 +240,7 @@ class Zygote:
             number,
             socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, jobs_fd),
             socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, talk_fd),
-            f"{self._boot.workdir}/child-{number}",
+            messages.child_directory(self._boot.workdir, number),
             self._loaded,
             self._boot,
             self._confinement,
