@@ -269,7 +269,8 @@ def _json_line(time_unix: float, name: str, level: str, fields: dict[str, Any]) 
         fields = _without_none(fields)
     record = {"time": time_unix, "event": name, "level": level, **fields}
     try:
-        line = orjson.dumps(record, _plain, orjson.OPT_APPEND_NEWLINE)
+        # Made anew by the newline: what orjson answers holds 4 KiB of memory, however short it is, while it waits here.
+        line = orjson.dumps(record, _plain) + b"\n"
     except TypeError:  # lone surrogates, an int above 64 bits, nesting: whatever it is, the event is said
         line = json.dumps(record, default=_plain).encode() + b"\n"
     return line if len(line) <= LINE_BYTES else _json_line(time_unix, name, level, _shortened(fields))

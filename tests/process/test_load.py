@@ -2,6 +2,7 @@
 
 import pytest
 
+from supervisor.ops.events import BUFFER_BYTES
 from supervisor.pool import memory
 
 
@@ -40,5 +41,26 @@ def test_the_masters_memory_does_not_grow_with_what_it_has_done(stage, measured)
     after = work(4000)
     measured(f"master after 2,000 jobs and after 6,000: {before / 2**20:.1f} and {after / 2**20:.1f} MB")
     assert after - before < 2 * 2**20
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_a_log_that_nobody_reads_costs_the_master_little_more_than_its_buffer_holds(stage, measured):
+    pool = stage.start(processes=2, jobs_per_child=0).wait_ready()
+
+    def all_have_ended():
+        stage.ledger.read()
+        counts = stage.queue.counts()
+        return counts.waiting == counts.running == 0
+
+    stage.wait_until_settled(stage.queue.put_many([{"klass": "good.noop"}] * 1000))
+    before = memory.of(pool.pid).total_bytes
+    with stage.news:  # who reads the log waits for it
+        stage.queue.put_many([{"klass": "good.noop"}] * 10_000)
+        stage.wait_until_counted(all_have_ended, 60)
+        after = memory.of(pool.pid).total_bytes
+    assert pool.wait_for("log.dropped")["count"] > 0
+    measured(f"master before and after 10,000 lines that nobody reads: {before / 2**20:.1f} and {after / 2**20:.1f} MB")
+    assert after - before < 2 * BUFFER_BYTES
     assert pool.drain() == 0
     stage.assert_nothing_left()
