@@ -180,6 +180,44 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
     return parse
 
 
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a listener is, or is to be."""
+
+    host: str  # "": all interfaces
+    port: int  # 0: any that is free
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+_ADDRESS = re.compile(r"(?:(?P<host>[^\[\]:/\s]*|\[(?P<six>[0-9A-Fa-f:.]+)\]):)?(?P<port>\d{1,5})", re.ASCII)
+
+
+def parse_address(text: str) -> Address | None:
+    """Of `9464` or `:9464` (all interfaces), `127.0.0.1:9464`, `[::1]:9464`; None: `none`. Raises ValueError saying
+    what is expected.
+    """
+    if text == "none":
+        return None
+    match = _ADDRESS.fullmatch(text)
+    if not match or int(match["port"]) > 65535:
+        raise ValueError("must be none, PORT or HOST:PORT, like 9464, 127.0.0.1:9464 or [::1]:9464")
+    return Address(match["six"] or match["host"] or "", int(match["port"]))
+
+
+def _idle(text: str) -> float:
+    return 0.0 if text == "never" else _positive_duration(text)
+
+
+def _name_or_none(text: str) -> str:
+    if text == "none":
+        return ""
+    if not text or len(text.encode()) > 64 or NOT_TEXT.search(text):
+        raise ValueError("must be none, or a name of at most 64 bytes")
+    return text
+
+
 def _redis_url(text: str) -> str:
     if text == "embedded:":
         return text
@@ -366,6 +404,18 @@ SETTINGS: tuple[Setting, ...] = (
         "boot-timeout", "boot_timeout_s", _positive_duration, "60s", "DURATION",
         "how long the import of the handlers may take",
     ),
+    Setting(
+        "http", "http", parse_address, "none", "[HOST:]PORT",
+        "where /livez, /readyz, /metrics and /status are served; a port alone: on all interfaces; none: no listener",
+    ),
+    Setting(
+        "autoscale", "autoscale", _name_or_none, "none", "NAME",
+        "keep in Redis, under this name, how many supervisors like this one there should be; none: do not",
+    ),
+    Setting(
+        "exit-when-idle", "exit_when_idle_s", _idle, "never", "DURATION",
+        "end when there has been nothing to do for so long, and nothing is due within as long again; never: go on",
+    ),
 )  # fmt: skip
 
 #: What the commands that only talk to Redis take.
@@ -413,6 +463,9 @@ class Config:
     log_level: str
     dispatch_ahead_s: float
     boot_timeout_s: float
+    http: Address | None  # None: no listener
+    autoscale: str  # empty: not
+    exit_when_idle_s: float  # 0: never
     warnings: tuple[str, ...] = ()
 
     @classmethod

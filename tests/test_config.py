@@ -58,6 +58,9 @@ def test_without_anything_the_defaults_hold():
         log_level="info",
         dispatch_ahead_s=0.020,
         boot_timeout_s=60.0,
+        http=None,
+        autoscale="",
+        exit_when_idle_s=0.0,
         warnings=(),
     )
 
@@ -259,7 +262,31 @@ BAD = [
     ("dispatch-ahead", "20 ms"),
     ("boot-timeout", "0"),
     ("boot-timeout", "x"),
+    ("http", "yes"),
+    ("http", "65536"),
+    ("http", "::1:9464"),
+    ("http", "localhost"),
+    ("http", "http://localhost:9464"),
+    ("autoscale", ""),
+    ("autoscale", "x" * 65),
+    ("exit-when-idle", "0"),
+    ("exit-when-idle", "none"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port", "shown"),
+    [
+        ("9464", "", 9464, ":9464"),
+        (":0", "", 0, ":0"),
+        ("127.0.0.1:80", "127.0.0.1", 80, "127.0.0.1:80"),
+        ("probes.example:9464", "probes.example", 9464, "probes.example:9464"),
+        ("[::1]:9464", "::1", 9464, "[::1]:9464"),
+    ],
+)
+def test_a_listener_has_a_port_and_may_have_a_host(text, host, port, shown):
+    address = load({"http": text}).http
+    assert (address.host, address.port, str(address)) == (host, port, shown)
 
 
 @pytest.mark.parametrize(("flag", "value"), BAD, ids=lambda value: str(value)[:20].encode("unicode_escape").decode())
