@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from supervisor.cli.connection import add_connection, arguments, connect
 from supervisor.cli.options import add_json, read_options
 from supervisor.cli.parser import Refusal, UsageError, near
+from supervisor.cli.shown import span
 from supervisor.cli.terminal import note, say
 from supervisor.config import Exit, parse_duration
 
@@ -116,7 +117,7 @@ def _still_possible(args: argparse.Namespace, worker: str) -> str:
     if left_s <= 0:
         return _PERHAPS
     return (
-        f"; what it was told stands for {left_s:.0f} s more, so it may still do it: its log says, and"
+        f"; what it was told stands for {span(left_s)} more, so it may still do it: its log says, and"
         f" `leasehold status {worker}`"
     )
 

@@ -16,6 +16,7 @@ from supervisor.cli.shown import (
     recurring_dict,
     rhythm_words,
     shortened,
+    span,
     state_words,
 )
 from supervisor.cli.terminal import counted, local_time, say, say_json
@@ -119,7 +120,7 @@ def _readable_recurring(job: "Recurring") -> Iterator[str]:
     yield f"spawned    {counted(job.count, 'job')}; missed ones: {missed_words(job)}"
     yield from _limits(job)
     if job.expires_s is not None:
-        yield f"start by   {job.expires_s:g} s after each put, else it fails"
+        yield f"start by   {span(job.expires_s)} after each put, else it fails"
     if job.tags:
         yield f"tags       {', '.join(job.tags)}"
     yield f"data       {payload_words(job)}"
@@ -131,7 +132,7 @@ def _place(job: "JobRecord | Recurring") -> str:
 
 def _limits(job: "JobRecord | Recurring") -> Iterator[str]:
     if job.timeout_s is not None:
-        yield f"timeout    {f'{job.timeout_s:g} s' if job.timeout_s else 'none'}"
+        yield f"timeout    {span(job.timeout_s) if job.timeout_s else 'none'}"
     if job.max_deaths is not None:
         yield f"max deaths {job.max_deaths or 'none'}"
     if job.limit is not None:

@@ -4,6 +4,7 @@ Owns the list of commands. Must not import a command that is not run, so that --
 """
 
 import argparse
+import itertools
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -120,10 +121,29 @@ class Parser(argparse.ArgumentParser):
         words = list(args)
         end = words.index("--") if "--" in words else len(words)
         words[:end] = [f"{word}=" if word in alone else word for word in words[:end]]
+        if self._subparsers is None:
+            words[:end] = self._flags_first(words[:end])
         values, unknown = super().parse_known_args(words, namespace)
         if unknown:
             raise UsageError(_about_unknown(unknown[0], self._option_string_actions))
         return values, unknown
+
+    def _flags_first(self, words: Sequence[str]) -> list[str]:
+        """The flags with their values before the other words: of words on both sides of a flag argparse would give all
+        it can to the first argument, and find none left for the second.
+        """
+        flags, others, rest = list[str](), list[str](), iter(words)
+        for word in rest:
+            action = self._option_string_actions.get(word.split("=", 1)[0])
+            if action is None or action.nargs in {"?", "*", "+"}:
+                if word.startswith("--"):
+                    return list(words)  # unknown, or of a number of values that only argparse can tell
+                others.append(word)
+                continue
+            flags.append(word)
+            if action.nargs is None and "=" not in word:
+                flags += itertools.islice(rest, 1)
+        return flags + others
 
 
 def dispatch(argv: Sequence[str]) -> int:

@@ -120,6 +120,20 @@ def shortened(text: str) -> str:
     return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}… ({len(text):,} characters, --json has all)"
 
 
+def span(seconds: float) -> str:
+    """A span of time, in the units that flags take: 350ms, 12.3s, 5m10s, 2h5m, 3d4h."""
+    if seconds < 1:
+        return f"{seconds * 1000:.3g}ms" if seconds > 0 else "0s"
+    if seconds < 59.95:
+        return f"{seconds:.3g}s"
+    whole = round(seconds)
+    for unit_s, unit, part_s, part in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
+        if whole >= unit_s:
+            rest = whole % unit_s // part_s
+            return f"{whole // unit_s}{unit}" + (f"{rest}{part}" if rest else "")
+    return f"{whole}s"
+
+
 def state_words(job: "JobRecord") -> str:
     """The state, and what is to know about it."""
     match job.state:
@@ -140,7 +154,7 @@ def state_words(job: "JobRecord") -> str:
 def rhythm_words(job: "Recurring") -> str:
     """When it comes: every so often, or by cron."""
     if job.every_s is not None:
-        return f"every {job.every_s:g} s"
+        return f"every {span(job.every_s)}"
     return f"cron {job.cron}" + (f" ({job.tz})" if job.tz else "")
 
 

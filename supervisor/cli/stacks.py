@@ -11,6 +11,7 @@ from typing import Any
 from supervisor import clock
 from supervisor.cli.asking import add_look, ask, missing
 from supervisor.cli.parser import Subparsers
+from supervisor.cli.shown import span
 from supervisor.cli.terminal import local_time, say, say_json
 
 EXAMPLES = """\
@@ -75,4 +76,4 @@ def _job_of(child: Mapping[str, Any]) -> str:
     if not isinstance(running_s, int | float):
         return f"{child.get('klass')} {child['jid']}"
     since = local_time(clock.unix() - running_s)
-    return f"{child.get('klass')} {child['jid']}  since {since} ({running_s:.1f} s)"
+    return f"{child.get('klass')} {child['jid']}  since {since} ({span(running_s)})"

@@ -9,6 +9,7 @@ from supervisor.cli.connection import add_connection, arguments, connect
 from supervisor.cli.lookup import no_queue
 from supervisor.cli.options import add_json
 from supervisor.cli.parser import Subparsers
+from supervisor.cli.shown import span
 from supervisor.cli.terminal import note, say, say_json, table
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ an hour to a day, per hour to three days, and per day."""
 
 #: The rows of the small histogram: where they begin, in cells of the engine's, and what that is.
 ROWS = (
-    (0, "< 1 s"), (1, "1 s"), (5, "5 s"), (15, "15 s"), (60, "1 min"), (64, "5 min"), (74, "15 min"), (119, "1 h"),
-    (139, "6 h"), (211, "1 d"), (259, "3 d"),
+    (0, "< 1s"), (1, "1s"), (5, "5s"), (15, "15s"), (60, "1m"), (64, "5m"), (74, "15m"), (119, "1h"), (139, "6h"),
+    (211, "1d"), (259, "3d"),
 )  # fmt: skip
 BAR_CHARS = 30
 
@@ -62,7 +63,7 @@ def _show(stats: "Stats") -> None:
         f" deaths {stats.deaths:,}, interruptions {stats.interruptions:,}"
     )
     spreads = {"wait": stats.wait, "run": stats.run}
-    rows = [(name, each.count, _span(each.mean), _span(each.std)) for name, each in spreads.items()]
+    rows = [(name, each.count, span(each.mean), span(each.std)) for name, each in spreads.items()]
     table(("time", "jobs", "mean", "deviation"), rows)
     shown = [row for row in zip(ROWS, _bars(stats.wait), _bars(stats.run), strict=True) if row[1] or row[2]]
     if shown:
@@ -75,10 +76,3 @@ def _bars(spread: "Spread") -> list[str]:
     sums = [sum(spread.histogram[first:end]) for first, end in pairwise(ends)]
     most = max(sums)
     return [f"{'#' * max(1, each * BAR_CHARS // most)} {each:,}" if each else "" for each in sums]
-
-
-def _span(seconds: float) -> str:
-    for limit, divisor, unit in ((1, 0.001, "ms"), (120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
-        if seconds < limit:
-            return f"{seconds / divisor:.3g} {unit}"
-    return f"{seconds / 86400:.3g} d"

@@ -9,6 +9,7 @@ from typing import Any
 
 from supervisor.cli.asking import add_look, ask, missing
 from supervisor.cli.parser import Subparsers
+from supervisor.cli.shown import span
 from supervisor.cli.terminal import local_time, say, say_json, table
 
 EXAMPLES = """\
@@ -118,13 +119,4 @@ def _joined(names: Any) -> str:
 
 
 def _duration(seconds: Any) -> str | None:
-    """A span for people: 12.3s, 5m10s, 2h5m, 3d4h."""
-    if not isinstance(seconds, int | float):
-        return None
-    if seconds < 60:
-        return f"{seconds:.1f}s"
-    whole = int(seconds)
-    for unit_s, unit, part_s, part in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
-        if whole >= unit_s:
-            return f"{whole // unit_s}{unit}{whole % unit_s // part_s}{part}"
-    return f"{whole}s"
+    return span(seconds) if isinstance(seconds, int | float) else None

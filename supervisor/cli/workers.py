@@ -7,20 +7,26 @@ from typing import TYPE_CHECKING
 from supervisor.cli.connection import add_connection, arguments, connect
 from supervisor.cli.options import add_json
 from supervisor.cli.parser import Refusal, Subparsers, UsageError, near
+from supervisor.cli.shown import span
 from supervisor.cli.terminal import counted, local_time, note, say, say_json, table
 
 if TYPE_CHECKING:
     from supervisor.engine.client import Client
-    from supervisor.engine.looks import WorkerJobs
+    from supervisor.engine.looks import Worker, WorkerJobs
+
+#: An idle supervisor is seen every half minute.
+GONE_S = 60.0
 
 EXAMPLES = """\
 examples:
   leasehold workers
+  leasehold workers --all
   leasehold workers web-1-4711-3f2a --json
   leasehold workers --deregister web-1-4711-3f2a
 
-A worker is one running `leasehold run`. --deregister: what it holds goes to the front of its queues at once; if it is
-alive after all it stops those jobs and goes on under a new name."""
+A worker is one running `leasehold run`. One that was not seen for a minute and holds nothing is taken for gone; --all
+shows those of the last day, too. What one is doing: `leasehold status`. --deregister: what it holds goes to the front
+of its queues at once; if it is alive after all it stops those jobs and goes on under a new name."""
 
 
 def add(subparsers: Subparsers) -> None:
@@ -28,6 +34,7 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("workers", description="Who works, and on what.", epilog=EXAMPLES)
     parser.add_argument("name", metavar="NAME", nargs="?", help="the jobs of this worker")
     parser.add_argument("--deregister", metavar="NAME", help="forget this worker, and take its jobs from it")
+    parser.add_argument("--all", action="store_true", help="those that are gone, too")
     add_json(parser, "a list of workers, most recently seen first; or one with its jobs")
     add_connection(parser)
 
@@ -35,23 +42,35 @@ def add(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """List them, or show or forget one."""
     if args.deregister is not None:
-        if args.name is not None or args.json:
+        if args.name is not None or args.json or args.all:
             raise UsageError("--deregister stands alone")
         return _deregister(args)
+    if args.all and args.name is not None:
+        raise UsageError("give NAME or --all, not both")
     return _list(args) if args.name is None else _one(args)
 
 
 def _list(args: argparse.Namespace) -> int:
     with connect(args) as client:
-        workers = client.workers()
+        known = client.workers()
+    workers = [each for each in known if args.all or _is_here(each)]
     if args.json:
         say_json([asdict(worker) for worker in workers])
     elif workers:
-        rows = [(each.name, each.running, each.stalled, local_time(each.seen_unix)) for each in workers]
-        table(("worker", "running", "stalled", "last seen"), rows)
+        rows = [
+            (each.name, each.running, each.stalled, f"{span(each.unseen_s)} ago", local_time(each.seen_unix))
+            for each in workers
+        ]
+        table(("worker", "running", "stalled", "seen", "at"), rows)
+    elif known:
+        note(f"no worker is here; the last one was seen {span(known[0].unseen_s)} ago, and --all shows it")
     else:
         note("no worker has been here")
     return 0
+
+
+def _is_here(worker: "Worker") -> bool:
+    return worker.unseen_s < GONE_S or worker.running + worker.stalled > 0
 
 
 def _one(args: argparse.Namespace) -> int:

@@ -63,12 +63,15 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker, when it last leased or renewed, and how many of its leases run, and have run out."""
+    """A worker, when it last leased or renewed, how many of its leases run, and have run out, and for how long it was
+    not seen, by the clock of its server.
+    """
 
     name: str
     running: int
     stalled: int
     seen_unix: float
+    unseen_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,7 +449,10 @@ def _parse_counts(reply: list[Any]) -> dict[str, Counts]:
 
 
 def _parse_workers(reply: list[Any]) -> list[Worker]:
-    return [Worker(name.decode(), running, stalled, seen_ms / 1000) for name, seen_ms, running, stalled in reply]
+    return [
+        Worker(name.decode(), running, stalled, seen_ms / 1000, unseen_ms / 1000)
+        for name, seen_ms, running, stalled, unseen_ms in reply
+    ]
 
 
 def _parse_worker(name: str, reply: list[Any]) -> WorkerJobs:

@@ -139,6 +139,40 @@ def test_a_bad_setting_is_one_sentence_and_exit_code_78_before_anything_is_start
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["scale", "w", "--timeout", "3s", "4"],
+        ["scale", "w", "4", "--timeout", "3s"],
+        ["scale", "--timeout=3s", "w", "4"],
+        ["scale", "w", "--timeout", "3s", "--", "4"],
+        ["tag", "j", "--namespace", "n", "red", "green"],
+        ["put", "a.b", "--unique", "{}", "--priority", "-1"],
+        ["priority", "j", "--namespace", "n", "-5"],
+        ["limit", "k", "--remove", "rate", "--namespace", "n"],
+        ["depend", "j", "--on", "a", "b", "--namespace", "n"],
+    ],
+    ids=" ".join,
+)
+def test_flags_may_stand_anywhere(words):
+    flags = {"--timeout": "3s", "--namespace": "n", "--priority": "-1"}
+    parser, _ = build(words[0])
+    args = parser.parse_args(words)
+    given = {name: getattr(args, name.lstrip("-"), None) for name in flags if any(w.startswith(name) for w in words)}
+    assert given == {name: flags[name] for name in given} and given
+    others = {
+        "scale": {"workers": ["w"], "processes": "4"},
+        "tag": {"jid": "j", "tags": ["red", "green"]},
+        "put": {"klass": "a.b", "data": "{}", "unique": ""},
+        "priority": {"jid": "j", "priority": "-5"},
+        "limit": {"key": "k", "remove": "rate"},
+        "depend": {"jid": "j", "on": ["a", "b"]},
+    }[words[0]]
+    if words[0] == "priority":
+        given.pop("--priority", None)
+    assert {name: getattr(args, name) for name in others} == others
+
+
 def test_several_bad_settings_are_all_said_at_once():
     done = leasehold("run", "--processes", "x", "--log", "xml", environ={"LEASEHOLD_TYPO": "1"})
     assert done.returncode == 78 and done.stderr.count(b"\n") == 3

@@ -1,6 +1,7 @@
 """What can be seen: jobs by state, peek, one job, queues, workers, failed jobs, statistics."""
 
 import datetime
+import time
 
 import pytest
 
@@ -55,7 +56,7 @@ def test_jobs_says_of_each_what_is_to_know_of_its_state(shell, jobs, queue):
         "depends": "depends on 1 job",
         "parked": "waiting, parked until limit used-up lets it start",
         "failed": "failed: Broken: boom",
-        "recurring": "every 3600 s",
+        "recurring": "every 1h",
     }.items():
         assert words in shell.good("jobs", state, "--queue", "q")
 
@@ -132,7 +133,7 @@ def test_job_shows_a_recurring_one_too(shell, jobs, queue):
         *("recurring", 60.0, None, {"n": 1}, "once"),
     )
     text = shell.good("job", jid)
-    assert "recurring, every 60 s" in text and "priority 2" in text and "tags       red" in text
+    assert "recurring, every 1m" in text and "priority 2" in text and "tags       red" in text
 
 
 def test_a_job_that_a_recurring_one_has_put_says_so(shell, jobs, queue):
@@ -176,12 +177,32 @@ def test_workers_lists_them_by_recency_and_shows_what_one_holds(shell, jobs, que
     assert {each["name"]: (each["running"], each["stalled"]) for each in seen} == {"web-1": (2, 0), "web-2": (0, 1)}
     assert all(each["seen_unix"] > 0 for each in seen)
     head, *rows = shell.rows("workers")
-    assert head == ["worker", "running", "stalled", "last", "seen"]
+    assert head == ["worker", "running", "stalled", "seen", "at"]
     assert sorted(row[:3] for row in rows) == [["web-1", "2", "0"], ["web-2", "0", "1"]]
     one = shell.json("workers", "web-1")
     assert (one["name"], one["running"], one["stalled"]) == ("web-1", ["j0", "j1"], [])
     assert "running    j0 j1\n" in shell.good("workers", "web-1")
     assert "stalled    j2\n" in shell.good("workers", "web-2")
+
+
+def test_a_worker_that_was_not_seen_for_a_minute_and_holds_nothing_is_gone(shell, server, namespace):
+    for name, unseen_s in (("long-gone", 3600), ("gone", 61), ("idle", 40)):
+        with Client(server.url, namespace, clock=lambda ago_s=unseen_s: time.time() - ago_s) as client:
+            client.queue("q").put("k")
+            held = client.queue("q").lease(name, ttl=7200)
+            if name != "long-gone":
+                held[0].complete()
+    assert [each["name"] for each in shell.json("workers")] == ["idle", "long-gone"]
+    assert [each["name"] for each in shell.json("workers", "--all")] == ["idle", "gone", "long-gone"]
+    seen = {row[0]: " ".join(row[1:5]) for row in shell.rows("workers", "--all")}
+    assert seen["gone"].startswith("0 0 1m") and seen["long-gone"].startswith("1 0 1h")
+
+
+def test_where_all_workers_are_gone_that_is_said(shell, server, namespace):
+    with Client(server.url, namespace, clock=lambda: time.time() - 7200) as client:
+        assert client.queue("q").lease("w") == []
+    assert shell.noted("workers") == "no worker is here; the last one was seen 2h ago, and --all shows it"
+    assert "--deregister stands alone" in shell.refused(2, "workers", "--all", "--deregister", "w")
 
 
 def test_a_worker_that_nobody_knows_is_refused(shell, jobs, queue):
@@ -247,11 +268,11 @@ def test_stats_are_drawn_for_people(shell, server, namespace):
     text = shell.good("stats", "q", "--date", "2031-07-01")
     assert "queue q on 2031-07-01 (UTC)" in text and "failures 0 (0 of them still failed)" in text
     rows = [line.split() for line in text.splitlines() if line.strip(" ─")]
-    assert ["wait", "3", "2.23", "min", "3.84", "min"] in rows and ["run", "3", "30", "s", "0", "ms"] in rows
+    assert ["wait", "3", "2m14s", "3m51s"] in rows and ["run", "3", "30s", "0s"] in rows
     assert rows[rows.index(["from", "wait", "run"]) + 1 :] == [
-        ["<", "1", "s", "#" * 30, "2"],
-        ["15", "s", "#" * 30, "3"],
-        ["5", "min", "#" * 15, "1"],
+        ["<", "1s", "#" * 30, "2"],
+        ["15s", "#" * 30, "3"],
+        ["5m", "#" * 15, "1"],
     ]
 
 

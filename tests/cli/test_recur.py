@@ -60,13 +60,13 @@ def test_recur_alone_lists_those_of_all_queues_or_of_one(shell, jobs):
     assert seen["queue"] == "two" and [(job["jid"], job["every_s"]) for job in seen["jobs"]] == [("tock", 90.0)]
     head, tick, _ = shell.rows("recur")
     assert head == ["jid", "klass", "queue", "when", "next", "spawned"]
-    assert tick[:6] == ["tick", "a.b", "one", "every", "60", "s"]
+    assert tick[:5] == ["tick", "a.b", "one", "every", "1m"]
     assert shell.noted("recur", "--queue", "towo").endswith("did you mean two?")
 
 
 def test_update_changes_what_is_given_and_keeps_the_rest(shell, jobs):
     jobs.queue("q").recur("a.b", {"n": 1}, jid="tick", every=60, priority=2, tags=["red"])
-    assert shell.line("recur", "--update", "tick", "--every", "10m").startswith("updated tick: every 600 s, next 20")
+    assert shell.line("recur", "--update", "tick", "--every", "10m").startswith("updated tick: every 10m, next 20")
     job = jobs.recurring("tick")
     assert (job.every_s, job.data, job.priority, job.tags, job.klass) == (600, {"n": 1}, 2, ["red"], "a.b")
     shell.line("recur", "c.d", '{"n": 2}', "--update", "tick", "--queue", "slow", "--tag", "blue", "--missed", "skip")

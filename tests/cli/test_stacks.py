@@ -11,7 +11,7 @@ def test_each_child_is_shown_with_its_job_and_its_frames(shell, played):
     worker = played({"children": [BUSY, IDLE]})
     name, busy, *frames, idle, none = shell.good("stacks").splitlines()
     assert name == f"{worker.name}  2 children"
-    assert busy.startswith("  child 1  pid 123  email.send j1  since 20") and busy.endswith(" (61.2 s)")
+    assert busy.startswith("  child 1  pid 123  email.send j1  since 20") and busy.endswith(" (1m1s)")
     assert frames == [
         '    File "handlers/email.py", line 12 in send', '    File "handlers/email.py", line 30 in _call',
     ]  # fmt: skip

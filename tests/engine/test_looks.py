@@ -229,8 +229,8 @@ def test_workers_are_listed_by_recency_with_what_runs_and_what_has_stalled(clien
     q.lease("second", 1, ttl=100)
     clock.tick(4)
     assert client.workers() == [
-        looks.Worker("second", running=1, stalled=0, seen_unix=clock.now - 4),
-        looks.Worker("first", running=0, stalled=2, seen_unix=clock.now - 5),
+        looks.Worker("second", running=1, stalled=0, seen_unix=clock.now - 4, unseen_s=4),
+        looks.Worker("first", running=0, stalled=2, seen_unix=clock.now - 5, unseen_s=5),
     ]
 
 

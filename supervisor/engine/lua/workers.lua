@@ -10,7 +10,7 @@
 -- ARGV[3]   count, most workers to answer
 --
 -- Returns   array, one array per worker, the most recently seen first: name, seen in ms, how many of its leases run,
---           how many have run out. At most 10,000 leases are looked at; what lies beyond counts as running.
+--           how many have run out, and for how many ms it was not seen. At most 10,000 leases are looked at; what lies beyond counts as running.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include clock
@@ -22,6 +22,6 @@ for i = 1, #seen, 2 do
   local running, stalled = held_by(seen[i], room - 1)
   room = math.max(room - #running - #stalled, 1)
   local total = redis.call("ZCARD", P .. "held:" .. seen[i])
-  answer[#answer + 1] = { seen[i], tonumber(seen[i + 1]), total - #stalled, #stalled }
+  answer[#answer + 1] = { seen[i], tonumber(seen[i + 1]), total - #stalled, #stalled, math.max(now - seen[i + 1], 0) }
 end
 return answer
