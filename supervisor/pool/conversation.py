@@ -27,11 +27,12 @@ from supervisor.engine.exchange import (
     Wanted,
 )
 from supervisor.engine.jobs import LeaseRecord
-from supervisor.engine.outcomes import ENDLESS, REFUSED, Answer, Returned
+from supervisor.engine.outcomes import ENDLESS, REFUSED, Answer, Completed, Returned
 from supervisor.engine.session import Session
 from supervisor.ops.events import Events
 from supervisor.pool import endings, settlements
 from supervisor.pool.dispatcher import Dispatcher
+from supervisor.pool.ends import LatestEnds
 from supervisor.pool.forks import Forks
 from supervisor.pool.ledger import Ledger
 from supervisor.pool.requests import Requests
@@ -65,6 +66,7 @@ class Conversation:
         self._events = events
         self._upkeep = Upkeep(events)
         self.tally = Tally()
+        self.ends = LatestEnds()
         self.over = False  # the last exchange has been answered
         self._leasing = True
         self.paused = False
@@ -144,6 +146,8 @@ class Conversation:
                 self._ledger.end_again(held, Returned(held.lease))
             else:
                 settlements.say(self._events, self.tally, held, verdict)
+                if type(held.outcome) is not Completed:
+                    self.ends.remember(held, verdict)
                 held.outcome = None  # its child is remembered with it, and it may hold what followed
 
     def _on_stored(self, leases: Sequence[LeaseRecord], expires_unix: Sequence[float]) -> None:

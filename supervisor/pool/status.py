@@ -16,6 +16,7 @@ from supervisor.pool.children import Child
 from supervisor.pool.conversation import Conversation
 from supervisor.pool.drain import Ladder
 from supervisor.pool.scaling import Scaling
+from supervisor.pool.settlements import attempt_of
 from supervisor.pool.slots import Slots
 from supervisor.pool.states import ChildState, Phase
 from supervisor.pool.survey import describe
@@ -101,6 +102,7 @@ class Status:
             "redis": {"connected": session.connected, "url": self._url, "server": session.server},
             "sandbox": dict(self._zygotes.sandbox),
             "counts": asdict(self._conversation.tally),
+            "ends": self._conversation.ends.status(),
         }
 
 
@@ -108,6 +110,8 @@ def _told(child: Child) -> dict[str, Any]:
     return {
         **describe(child),
         "state": child.state.value,
+        "attempt": attempt_of(child.head.lease) if child.head else None,
+        "memory_bytes": child.meter.sampled_bytes,
         "zygote": child.zygote,
         "ahead": max(0, len(child.sent) - 1),
         "ends": child.worn,

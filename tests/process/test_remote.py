@@ -69,6 +69,7 @@ def test_supervisors_of_different_states_are_in_one_table(stage, leasehold):
     told = json.loads(leasehold("status", draining.worker, "--json").out)[draining.worker]
     (busy,) = [child for child in told["children"] if child["jid"]]
     assert (busy["jid"], busy["pid"], busy["state"]) == (jid, stage.ledger.starts(jid)[0].pid, "busy")
+    assert (busy["attempt"], type(busy["memory_bytes"])) == (1, int)
     assert 0 < told["left_s"] <= 65 and told["busy"] == 1
     stage.open_gate(gate)
     assert draining.wait() == 0
