@@ -58,6 +58,8 @@ FOREIGN_FLAGS = {
     *("--quiet", "--no-cache-dir", "--file", "--tag", "--rm", "--stop-timeout", "--env", "--build", "--init"),
     *("--appendonly", "--appendfsync", "--maxmemory-policy"),
     *("--system", "--uid", "--no-create-home", "--home-dir", "--from", "--signal", "--depth", "--pids-limit"),
+    *("--gid", "--no-deps", "--wheel-dir", "--only-binary", "--without-pip", "--python", "--read-only", "--tmpfs"),
+    *("--interval", "--timeout", "--start-period", "--retries"),
 }
 #: What `job` has for its child, and not for the handler.
 NOT_FOR_HANDLERS = {"completion", "report_progress", "tell_to_stop"}

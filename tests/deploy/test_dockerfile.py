@@ -1,0 +1,124 @@
+"""The image: what its recipe says, and, as far as that goes without a container engine, what it builds and runs."""
+
+import json
+import os
+import re
+import signal
+import tempfile
+from pathlib import Path
+
+import pytest
+
+import supervisor
+from supervisor.config import FROM_KUBERNETES, VARIABLES
+from supervisor.pool.kernel import children_of
+from tests.deploy import dockerfile
+from tests.deploy.image import Image, skip_where_it_cannot_be
+
+ROOT = Path(__file__).parents[2]
+RECIPE = ROOT / "deploy/Dockerfile"
+ARGUMENTS, STAGES = dockerfile.read(RECIPE)
+FINAL = STAGES[-1]
+
+
+# the recipe
+
+
+def test_every_stage_starts_from_the_same_small_image_of_one_version():
+    assert {stage.base for stage in STAGES} == {ARGUMENTS["PYTHON"]}
+    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+", ARGUMENTS["PYTHON"])
+
+
+def test_the_last_stage_gets_what_was_installed_and_nothing_that_built_it():
+    (built,) = (copy for copy in FINAL.all("COPY") if "from" in copy.flags)
+    assert (built.flags["from"], built.text) == (STAGES[0].name, "/opt/leasehold /opt/leasehold")
+    assert not any("pip" in run.text or "apt" in run.text for run in FINAL.all("RUN"))
+
+
+def test_it_runs_as_a_user_without_rights_whose_number_kubernetes_can_check():
+    assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", FINAL.last("USER").text)
+    words = [each.word for each in FINAL.instructions]
+    assert "RUN" not in words[words.index("USER") :], "what is run as that user could change what it runs"
+
+
+def test_the_supervisor_is_pid_1_itself_and_ends_by_a_signal_that_drains():
+    assert FINAL.last("ENTRYPOINT").command() == ["leasehold", "run"]
+    assert FINAL.last("STOPSIGNAL").text == "SIGTERM"
+    assert not FINAL.all("CMD")
+
+
+def test_its_health_is_asked_without_a_shell_where_its_listener_is():
+    check = FINAL.last("HEALTHCHECK")
+    assert check.command() == ["leasehold", "healthcheck"]
+    assert check.flags.keys() == {"interval", "timeout", "start-period", "retries"}
+    assert FINAL.last("EXPOSE").text == FINAL.last("ENV").pairs()["LEASEHOLD_HTTP"]
+
+
+def test_nothing_secret_is_in_it():
+    given = {name for stage in STAGES for env in stage.all("ENV") for name in env.pairs()}
+    assert given <= {*VARIABLES, "PATH"} and "LEASEHOLD_REDIS_URL" not in given
+    assert not [name for name in given if FROM_KUBERNETES.fullmatch(name)]
+
+
+def test_the_build_is_given_the_sources_and_nothing_else(tmp_path):
+    tops = {file.parts[0] for file in dockerfile.context(ROOT)}
+    assert tops == {"pyproject.toml", "README.md", "LICENSE", "supervisor", "handlers"}
+    (tmp_path / ".dockerignore").write_text((ROOT / ".dockerignore").read_text())
+    left_out = ["handlers/.env", "handlers/.env.local", "supervisor/__pycache__/x.pyc", ".git/config", "tests/x.py"]
+    for name in ["handlers/x.py", *left_out]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "supervisor").mkdir(exist_ok=True)
+    assert {str(file) for file in dockerfile.context(tmp_path) if (tmp_path / file).is_file()} == {"handlers/x.py"}
+
+
+# the image
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_image_builds_and_runs_a_job_read_only_and_without_rights_and_drains(server, namespace):
+    skip_where_it_cannot_be()
+    server.socket.chmod(0o777)  # its directory is closed; the user of the image comes by another way
+    with tempfile.TemporaryDirectory(prefix="lh-image-", ignore_cleanup_errors=True) as directory:
+        Path(directory).chmod(0o755)
+        image = Image(Path(directory)).build(ROOT, STAGES)
+        for words, code, said in [
+            (["leasehold", "--version"], 0, ""),
+            (FINAL.last("ENTRYPOINT").command(), 78, "LEASEHOLD_REDIS_URL"),
+            (["touch", "/app/x"], 1, "Read-only"),
+            (["touch", "/tmp/x"], 0, ""),
+        ]:
+            with image.container(words, server.socket, {}) as box:
+                _, stderr = box.communicate(timeout=60)
+            assert (box.returncode, len(stderr.splitlines()) <= 1, said in stderr) == (code, True, True), (
+                words,
+                stderr,
+            )
+        runs_a_job_and_drains(image, server, namespace)
+
+
+def runs_a_job_and_drains(image, server, namespace):
+    environment = {"LEASEHOLD_REDIS_URL": "unix:///run/redis.sock", "LEASEHOLD_NAMESPACE": namespace}
+    words = [*FINAL.last("ENTRYPOINT").command(), "--processes", "1"]
+    with supervisor.Client(server.url, namespace) as client:
+        jid = client.queue("default").put("text.words", {"text": "to be or not to be"})
+        with image.container(words, server.socket, environment) as box:
+            try:
+                events = {}
+                for event in map(json.loads, box.stderr):
+                    events.setdefault(event["event"], event)
+                    if event["event"] == "job.completed":
+                        break
+                assert "job.completed" in events, events
+                assert events["master.started"]["pid"] == 1
+                (master,) = children_of(box.pid)
+                asked = image.enter(master, ["leasehold", "status", "--json"], environment)
+                (told,) = json.loads(asked.stdout).values()
+                assert told["state"] == "serving"
+                os.kill(master, signal.SIGTERM)
+                *_, last = map(json.loads, box.stderr)
+                assert (last["event"], box.wait(30)) == ("master.stopped", 0)
+            finally:
+                box.kill()
+        assert client.job(jid).state == "complete"
