@@ -129,15 +129,17 @@ class Events:
         self._write_at_bytes = WRITE_BYTES
         self._dropped_count = 0
         self._dropped_bytes = 0
+        self._dropped_before = 0  # what has been said of it
+        self.counts = dict.fromkeys(EVENTS, 0)  # how often each has happened, whatever the level
 
     def emit(self, name: str, /, **fields: object) -> None:
         """Say one event. Fields that are None are left out. Never blocks; what the buffer has no room for is counted.
 
         The line goes out with the next flush(), or by itself when 64 KiB wait. KeyError for an undeclared event.
         """
+        self.counts[name] += 1  # a wrong name is a bug, whatever the level
         level = self._said.get(name)
         if level is None:
-            EVENTS[name]  # a wrong name is a bug, whatever the level
             return
         if self._dropped_count:
             self.flush()
@@ -150,6 +152,11 @@ class Events:
         self._bytes += len(line)
         if self._bytes >= self._write_at_bytes:
             self.flush()
+
+    @property
+    def dropped(self) -> int:
+        """How many lines nobody has got or will get, so far."""
+        return self._dropped_before + self._dropped_count
 
     @property
     def pending(self) -> bool:
@@ -213,6 +220,7 @@ class Events:
         dropped = {"count": self._dropped_count, "bytes": self._dropped_bytes}
         line = self._encode(clock.unix(), "log.dropped", "warning", dropped)
         rest = line[self._sink.write(line) :]
+        self._dropped_before += self._dropped_count
         self._dropped_count = self._dropped_bytes = 0
         if rest:
             self._lines.append(rest)

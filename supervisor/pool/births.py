@@ -99,6 +99,7 @@ class Births:
         self._stillborn_since_at = 0.0  # and the first
         self._fertile = False  # a child has been ready, sometime
         self._on_trial: Child | None = None  # the first one that is ready after some that failed
+        self.lines_dropped = 0  # of what those have printed that have ended
         self.open_files = kernel.allow_open_files()  # the soft limit before: the children's
         self._most_files = kernel.most_open_files()
 
@@ -231,7 +232,8 @@ class Births:
         """The kernel says so. Its zygote, which ends what it left running, must say so soon."""
         if child.pidfd is not None:
             self._inbox.forget(child.pidfd)
-        child.report_by_at = clock.monotonic() + _REPORT_S
+        child.ended_at = clock.monotonic()
+        child.report_by_at = child.ended_at + _REPORT_S
 
     def on_mute(self, child: Child) -> None:
         """It has closed its output."""
@@ -278,6 +280,7 @@ class Births:
         if child is self._on_trial:
             self._on_trial = None
         child.close()
+        self.lines_dropped += child.output.dropped
 
     def lose(self, zygote: Zygote, why: str) -> list[Child]:
         """The zygote has ended, and takes its children along: wait until they have. They are still to be buried."""

@@ -58,6 +58,7 @@ class Child:
         self._insist_at = math.inf  # when a notice that was to be raised by a checkpoint is raised anywhere
         self._insisting: Notice | None = None
         self.asked_at = clock.monotonic()
+        self.ended_at: float | None = None  # when the kernel has said so
         self.report_by_at: float | None = None  # it has ended: when its zygote must have said so
         self.why_killed: str | None = None
         self.meter = Meter(0)  # of the memory of its tree

@@ -31,12 +31,12 @@ from supervisor.engine.outcomes import ENDLESS, REFUSED, Answer, Completed, Retu
 from supervisor.engine.session import Session
 from supervisor.ops.events import Events
 from supervisor.pool import endings, settlements
+from supervisor.pool.counts import Counts
 from supervisor.pool.dispatcher import Dispatcher
 from supervisor.pool.ends import LatestEnds
 from supervisor.pool.forks import Forks
 from supervisor.pool.ledger import Ledger
 from supervisor.pool.requests import Requests
-from supervisor.pool.settlements import Tally
 from supervisor.pool.slots import Slots
 from supervisor.pool.upkeep import Upkeep
 
@@ -56,6 +56,7 @@ class Conversation:
         dispatcher: Dispatcher,
         requests: Requests,
         events: Events,
+        counts: Counts,
     ) -> None:
         self._session = session
         self._ledger = ledger
@@ -64,8 +65,8 @@ class Conversation:
         self._dispatcher = dispatcher
         self._requests = requests
         self._events = events
+        self._counts = counts
         self._upkeep = Upkeep(events)
-        self.tally = Tally()
         self.ends = LatestEnds()
         self.over = False  # the last exchange has been answered
         self._leasing = True
@@ -74,6 +75,7 @@ class Conversation:
         self._ask = True  # there may be something to lease
         self._ask_at = math.inf  # when there will be
         self._renew_at = math.inf
+        self._asked_at: float | None = None  # when the exchange under way was sent
         self._full_since_at: float | None = None
 
     def stop_leasing(self) -> None:
@@ -95,7 +97,7 @@ class Conversation:
     def connected(self) -> None:
         """The session has begun, or begun again."""
         now_at = clock.monotonic()
-        self._ask = True
+        self._ask, self._asked_at = True, None
         self._renew_at = now_at + self._session.ttl_s / 3
         self._upkeep.begin(now_at)
 
@@ -107,7 +109,11 @@ class Conversation:
     # what comes
 
     def on_replies(self) -> None:
-        for answer in self._session.read():
+        replies = self._session.read()
+        if self._asked_at is not None and self._session.idle:
+            self._counts.exchange.add(clock.monotonic() - self._asked_at)
+            self._asked_at = None
+        for answer in replies:
             match answer:
                 case Settled(answers):
                     self._on_settled(answers)
@@ -119,6 +125,7 @@ class Conversation:
                 case Resumed(leases, expires_unix, handed_back):
                     self._on_renewed(leases, expires_unix)
                     if handed_back:
+                        self._counts.returned += handed_back
                         self._events.emit("lease.returned", count=handed_back)
                 case Refused(what, message):
                     self._events.emit("redis.failed", message=f"Redis refused {what}: {message}")
@@ -132,6 +139,7 @@ class Conversation:
                 case Timed():
                     self._renew_at = min(self._renew_at, clock.monotonic() + self._session.ttl_s / 3)
                 case Tidied(swept):
+                    self._counts.swept += swept.taken
                     self._upkeep.on_swept(swept)
                 case Deregistered():
                     self._on_deregistered()
@@ -145,7 +153,7 @@ class Conversation:
             elif verdict == ENDLESS:
                 self._ledger.end_again(held, Returned(held.lease))
             else:
-                settlements.say(self._events, self.tally, held, verdict)
+                settlements.say(self._events, self._counts, held, verdict)
                 if type(held.outcome) is not Completed:
                     self.ends.remember(held, verdict)
                 held.outcome = None  # its child is remembered with it, and it may hold what followed
@@ -162,6 +170,7 @@ class Conversation:
             held = self._ledger.find(lease.token) if expires in (LOST, GONE) else None
             if held is not None:
                 lost.append((held, "cancelled" if expires == GONE else "lease-lost"))
+        self._counts.renewed += sum(expires not in (LOST, GONE) for expires in expires_unix)
         if lost:
             self._dispatcher.on_lost(lost)
 
@@ -217,6 +226,7 @@ class Conversation:
             self._events.emit("master.warned", message=f"records that cannot be read: {jids}; see `leasehold check`")
         if grant.leases:
             self._keep_time_to_live(min(lease.expires_unix for lease in grant.leases) - grant.now_unix)
+            self._counts.granted += len(grant.leases)
             self._events.emit("lease.granted", count=len(grant.leases))
             self._dispatcher.take_on(grant.leases, self._wanted.starting, self._forks.handlers)
 
@@ -268,6 +278,7 @@ class Conversation:
                 # A lease of none only passes a bell on: what there is, or when, is asked once a child can take it.
                 self._wanted, self._ask, self._ask_at = wanted, not wanted.count, math.inf
             outcomes, replies = self._ledger.settle_next(MOST), self._requests.take_replies()
+            self._asked_at = now_at
             self._session.exchange(outcomes, renewals, wanted, chores, replies)
         elif self._leasing or not self.settled:
             self._wait(now_at)

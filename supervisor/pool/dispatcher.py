@@ -19,6 +19,7 @@ from supervisor.ops.events import Events
 from supervisor.pool import endings
 from supervisor.pool.budget import Budget
 from supervisor.pool.children import Child
+from supervisor.pool.counts import Counts
 from supervisor.pool.endings import NO_END, End
 from supervisor.pool.ledger import Held, Ledger
 from supervisor.pool.messages import (
@@ -62,6 +63,7 @@ class Dispatcher:
         budget: Budget,
         kernel_verdict: Callable[[int], str | None],
         events: Events,
+        counts: Counts,
     ) -> None:
         """`kernel_verdict(child)`: memory or oom, where its death by SIGKILL was the kernel's OOM killer's."""
         self._config = config
@@ -72,6 +74,7 @@ class Dispatcher:
         self._recycling = Recycling(config, slots)
         self._kernel_verdict = kernel_verdict
         self._events = events
+        self._counts = counts
         self._handlers: Mapping[str, HandlerSettings] = {}  # as known when something was leased last
         self._open = True
         self._paused = False
@@ -211,6 +214,9 @@ class Dispatcher:
 
     def _say_started(self, held: Held) -> None:
         lease = held.lease
+        self._counts.of(lease.queue, lease.klass).started += 1
+        if lease.deaths or lease.interruptions:
+            self._counts.note_start(lease.jid, held.started_at)
         self._events.emit(
             "job.started", jid=lease.jid, klass=lease.klass, queue=lease.queue, child=held.child,
             attempt=attempt_of(lease),
@@ -276,6 +282,7 @@ class Dispatcher:
             child.become(ChildState.IDLE)
             if self._slots.mixed:
                 self._slots.short_until_at = 0.0
+            self._counts.fork.add(clock.monotonic() - child.asked_at)
             self._events.emit("child.ready", child=child.number, pid=child.pid or None)
             self.on_ready(child)
             if not self._open or child.worn is not None:
@@ -367,6 +374,7 @@ class Dispatcher:
             self._ledger.end(held, outcome)
             return
         lease = held.lease
+        self._counts.of(lease.queue, lease.klass).stale += 1
         self._events.emit(
             "job.stale", jid=lease.jid, klass=lease.klass, verb=type(outcome).__name__.lower(), reason=held.lost,
             message=endings.stopped_sentence(lease, held.lost),
@@ -385,6 +393,8 @@ class Dispatcher:
             held = child.answered()
             held.run_s = clock.monotonic() - held.started_at
             held.end = end if reaped is None else self._reported(child, end, reaped)
+            if child.ended_at is not None:
+                self._counts.note_death(held.lease.jid, child.ended_at)
             self._end(held, endings.of_death(held.lease, held.end, held.settings, self._config.max_deaths))
             if reaped is not None:
                 self._slots.count_answer()  # its zygote has survived it
@@ -404,6 +414,7 @@ class Dispatcher:
 
     def on_lost(self, lost: Sequence[tuple[Held, str]]) -> None:
         """These leases are void, each for a reason in the words of `Interrupted.reason`: cancelled, lease-lost."""
+        self._counts.lost += len(lost)
         for held, why in lost:
             self._ledger.lose(held, why)  # all of them first: what is taken back must not be sent on to another child
         for held, why in lost:

@@ -65,6 +65,11 @@ class Inbox(Generic[Event]):
                 yield event
 
     @property
+    def heard_at(self) -> float:
+        """When this turn began (monotonic s)."""
+        return self._heard_at
+
+    @property
     def oldest_at(self) -> float:
         """When the first of what is told now may have happened (monotonic s)."""
         return self._heard_at - self._deaf_s

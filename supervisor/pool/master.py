@@ -24,6 +24,7 @@ from supervisor.engine.link import LinkLost
 from supervisor.engine.orders import Queues
 from supervisor.engine.session import ConnectionMade, RepliesCame, Session
 from supervisor.ops.events import Events
+from supervisor.ops.metrics import Snapshot
 from supervisor.pool import environment, kernel, removal
 from supervisor.pool.births import ChildEnded, ChildPrinted, ChildSpoke
 from supervisor.pool.budget import Budget
@@ -31,8 +32,10 @@ from supervisor.pool.cells import Cells
 from supervisor.pool.children import Child
 from supervisor.pool.controls import Controls
 from supervisor.pool.conversation import Conversation
+from supervisor.pool.counts import Counts
 from supervisor.pool.dispatcher import Dispatcher
 from supervisor.pool.drain import Drain
+from supervisor.pool.figures import Figures
 from supervisor.pool.forks import Forks, ZygoteSpoke
 from supervisor.pool.inbox import Inbox
 from supervisor.pool.ledger import Ledger
@@ -90,12 +93,15 @@ class Master:
         self._workdir = (config.workdir or Path(tempfile.gettempdir())) / f"leasehold-{self._session.worker}"
         self._signals = kernel.SignalFd(kernel.HANDLED_SIGNALS)
         self._ledger = Ledger()
+        self._counts = counts = Counts()
         pace = Pace()
         self._slots = Slots(config.processes, config.jobs_per_child, config.dispatch_ahead_s, pace)
         kills = cgroups.OomKills()
         self._cells, self._cells_where = Cells.make()  # after the one, before a zygote is started
         budget, kernel_kills = Budget(config.memory_budget_bytes), KernelKills(kills, self._cells)
-        self._dispatcher = Dispatcher(config, self._slots, self._ledger, pace, budget, kernel_kills.verdict, events)
+        self._dispatcher = Dispatcher(
+            config, self._slots, self._ledger, pace, budget, kernel_kills.verdict, events, counts
+        )  # fmt: skip
         self._limits = Limits(config, self._slots, self._dispatcher, budget, kernel_kills, self._cells, self._workdir)
         self._survey = Survey()
         self._forks = Forks(
@@ -108,12 +114,17 @@ class Master:
         self._controls = Controls(self, self._forks, self._scaling, self._slots, self._survey, events)
         self._conversation = Conversation(
             self._session, self._ledger, self._slots, self._forks, self._dispatcher,
-            Requests(self._controls, self._slots, self._survey), events,
+            Requests(self._controls, self._slots, self._survey), events, counts,
         )  # fmt: skip
         self._drain = Drain(
             config, self._slots, self._session, self._forks, self._dispatcher, self._conversation, events
         )  # fmt: skip
-        self._status = Status(self._url, self._session, self._slots, self._forks, self._scaling, self._conversation)
+        self._status = Status(
+            self._url, self._session, self._slots, self._forks, self._scaling, self._conversation, counts
+        )  # fmt: skip
+        self._figures = Figures(
+            self._status, self._session, self._conversation, self._slots, self._forks, self._scaling, events, counts
+        )  # fmt: skip
 
     # the loop
 
@@ -149,6 +160,7 @@ class Master:
             self._drain.begin(None, Exit.HANDLERS)
         self._drain.climb(now_at, self._served)
         self._show(now_at)
+        self._counts.turned(self._inbox.heard_at, clock.monotonic())
 
     def _handle(self, event: Any) -> None:
         match event:
@@ -294,6 +306,10 @@ class Master:
     def status(self) -> Mapping[str, Any]:
         return self._status.tell(self._drain.phase, self._drain.ladder)
 
+    def snapshot(self) -> Snapshot:
+        """All that is counted and measured, as `ops/metrics.py` renders it."""
+        return self._figures.snapshot(self._drain.phase, self._drain.ladder)
+
     @property
     def draining(self) -> bool:
         return self._drain.ladder is not None
@@ -321,10 +337,8 @@ class Master:
         left_s = ladder.left_s(clock.monotonic()) if ladder is not None else 0.0
         self._forks.close(max(_ZYGOTES_S, left_s))
         self._close_cells()
-        tally = self._conversation.tally
         self._events.emit(
-            "master.stopped", exit_code=int(code), completed=tally.completed, retried=tally.retried,
-            failed=tally.failed, died=tally.died, released=tally.released, returned=tally.returned,
+            "master.stopped", exit_code=int(code), **self._counts.ended,
             uptime_s=round(clock.monotonic() - self._began_at, 3), reload=self._why_reload_failed(),
         )  # fmt: skip
         failure = self._forks.boot_failure

@@ -36,7 +36,8 @@ class Output:
         self._marked: dict[int, bytes] = {}  # token -> what that job printed, until `forget`
         self._window_at = 0.0
         self._lines_left = LINES_PER_S
-        self.lines_dropped = 0
+        self.lines_dropped = 0  # that have not been told of
+        self.dropped = 0  # lines, so far
         self.ended = 0  # the token of the last mark
         self.at_end = False  # nobody can print any more: it stays readable for ever
 
@@ -121,7 +122,9 @@ class Output:
             del self._unmarked[:-KEPT_BYTES]
         for line in lines[: self._lines_left]:
             self._on_line(token, line[:_LONGEST_LINE_BYTES])
-        self.lines_dropped += max(0, len(lines) - self._lines_left)
+        over = max(0, len(lines) - self._lines_left)
+        self.lines_dropped += over
+        self.dropped += over
         self._lines_left -= min(len(lines), self._lines_left)
 
 

@@ -85,6 +85,11 @@ class Scaling:
             self._say(self._slots.processes, str(error), by)
             return self._answer(self._slots.processes)
 
+    @property
+    def most(self) -> int:
+        """How many processes it may become."""
+        return self._most
+
     def set(self, fewest: int, most: int, by: By) -> dict[str, Any]:
         """So many from now on, or between these. Answers what it was and is. Idempotent. Raises ValueError, in a
         sentence, where that cannot be.

@@ -3,9 +3,8 @@ nothing else: no file, no process is looked at.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib import metadata
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -14,6 +13,7 @@ from supervisor.config import redacted
 from supervisor.engine.session import Session
 from supervisor.pool.children import Child
 from supervisor.pool.conversation import Conversation
+from supervisor.pool.counts import Counts
 from supervisor.pool.drain import Ladder
 from supervisor.pool.scaling import Scaling
 from supervisor.pool.settlements import attempt_of
@@ -23,6 +23,13 @@ from supervisor.pool.survey import describe
 
 #: More children than these are counted only: an answer has its limits.
 _MOST_CHILDREN: Final = 1000
+#: In which it can lease.
+LEASING: Final = ("serving", "reloading")
+#: The words for how it is, while it serves and on its way down.
+STATES: Final = (
+    "booting", "redis-away", "paused", *LEASING,
+    *(phase.value for phase in Phase if phase not in (Phase.SERVING, Phase.STOPPED)),
+)  # fmt: skip
 
 
 class Zygotes(Protocol):
@@ -57,6 +64,7 @@ class Status:
         zygotes: Zygotes,
         scaling: Scaling,
         conversation: Conversation,
+        counts: Counts,
     ) -> None:
         self._url = redacted(url)
         self._session = session
@@ -64,6 +72,7 @@ class Status:
         self._zygotes = zygotes
         self._scaling = scaling
         self._conversation = conversation
+        self._counts = counts
         self._began_at = clock.monotonic()
 
     def state(self, phase: Phase) -> str:
@@ -84,7 +93,7 @@ class Status:
         children = list(self._slots)
         return {
             "worker": session.worker,
-            "version": _version(),
+            "version": version(),
             "state": self.state(phase),
             "left_s": ladder.left_s(now_at) if ladder is not None else None,
             "uptime_s": round(now_at - self._began_at, 3),
@@ -101,7 +110,7 @@ class Status:
             "order": session.serving.order,
             "redis": {"connected": session.connected, "url": self._url, "server": session.server},
             "sandbox": dict(self._zygotes.sandbox),
-            "counts": asdict(self._conversation.tally),
+            "counts": self._counts.ended,
             "ends": self._conversation.ends.status(),
         }
 
@@ -119,8 +128,8 @@ def _told(child: Child) -> dict[str, Any]:
 
 
 @cache
-def _version() -> str | None:
+def version() -> str | None:
     try:
-        return version("leasehold")
-    except PackageNotFoundError:  # run from its source
+        return metadata.version("leasehold")
+    except metadata.PackageNotFoundError:  # run from its source
         return None

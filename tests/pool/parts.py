@@ -19,6 +19,7 @@ from supervisor.ops.events import Events
 from supervisor.pool import kernel, messages
 from supervisor.pool.budget import Budget
 from supervisor.pool.children import Child
+from supervisor.pool.counts import Counts
 from supervisor.pool.dispatcher import Dispatcher
 from supervisor.pool.ledger import Held, Ledger
 from supervisor.pool.limits import KernelKills, Limits
@@ -208,7 +209,10 @@ class Desk:
         self.oom_kills: list[str] = []  # what the kernel says, each once
         oom = lambda _child: self.oom_kills.pop() if self.oom_kills else None  # noqa: E731
         self.budget = Budget(config.memory_budget_bytes)
-        self.dispatcher = Dispatcher(config, self.slots, self.ledger, self.pace, self.budget, oom, self.log)
+        self.counts = Counts()
+        self.dispatcher = Dispatcher(
+            config, self.slots, self.ledger, self.pace, self.budget, oom, self.log, self.counts
+        )
         self.limits = Limits(
             config, self.slots, self.dispatcher, self.budget, KernelKills(OomKills(), None), None, log.parent
         )

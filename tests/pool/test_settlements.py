@@ -1,14 +1,13 @@
-"""What the log and the tally say of a job's end, for every outcome and every answer of the engine."""
-
-import dataclasses
+"""What the log and the counts say of a job's end, for every outcome and every answer of the engine."""
 
 import pytest
 from parts import held_of
 
 from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retried, Unknown
 from supervisor.ops.events import EVENTS
+from supervisor.pool.counts import OUTCOMES, Counts
 from supervisor.pool.endings import NO_END, End
-from supervisor.pool.settlements import Tally, attempt_of, say
+from supervisor.pool.settlements import attempt_of, say
 
 
 class Listener:
@@ -28,11 +27,15 @@ def said_of(make, verdict, end=NO_END, **lease):
     held.child, held.run_s = 3, 0.0015
     held.end = end
     held.outcome = make(held.lease)
-    listener, tally = Listener(), Tally()
-    say(listener, tally, held, verdict)
+    listener, counts = Listener(), Counts()
+    say(listener, counts, held, verdict)
     ((name, fields),) = listener.said
-    counted = {key: value for key, value in dataclasses.asdict(tally).items() if value}
-    return name, fields, counted
+    counted = counts.of(held.lease.queue, held.lease.klass)
+    assert counted.run.count == (1 if "run_ms" in fields else 0)
+    assert sum(counted.deaths.values()) == counted.died
+    assert sum(counted.interruptions.values()) == counted.released
+    assert counts.returned == (1 if name == "lease.returned" else 0)
+    return name, fields, {outcome: getattr(counted, outcome) for outcome in OUTCOMES if getattr(counted, outcome)}
 
 
 JOB = {"jid": "j1", "klass": "email.send", "queue": "q"}
@@ -85,20 +88,21 @@ def test_an_interruption_says_why():
     )
 
 
-def test_what_never_started_is_returned_and_counted_nowhere():
+def test_what_never_started_is_returned_and_counts_as_no_run():
     assert said_of(MAKE["returned"], True) == ("lease.returned", {"count": 1}, {})
 
 
 @pytest.mark.parametrize("state", ["scheduled", "failed"])
 def test_an_unknown_klass(state):
-    assert said_of(MAKE["unknown"], state) == ("job.unknown", JOB, {})
+    assert said_of(MAKE["unknown"], state) == ("job.unknown", JOB, {"unknown": 1})
 
 
 @pytest.mark.parametrize("verdict", [False, None])
 @pytest.mark.parametrize("outcome", MAKE)
-def test_what_the_engine_refuses_is_stale_and_counted_nowhere(outcome, verdict):
+def test_what_the_engine_refuses_is_stale_and_counts_as_nothing_else(outcome, verdict):
     verb = "released" if outcome == "returned" else outcome
-    assert said_of(MAKE[outcome], verdict) == ("job.stale", {"jid": "j1", "klass": "email.send", "verb": verb}, {})
+    said = {"jid": "j1", "klass": "email.send", "verb": verb}
+    assert said_of(MAKE[outcome], verdict) == ("job.stale", said, {"stale": 1})
 
 
 def test_attempts_count_every_earlier_start():

@@ -1,0 +1,152 @@
+"""A snapshot of all that is counted and measured, for metrics. Runs in master. Reads what its parts know, and of /proc
+its own memory; must not ask Redis.
+"""
+
+import os
+import resource
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from supervisor import clock
+from supervisor.engine.session import Session
+from supervisor.ops.events import Events
+from supervisor.ops.metrics import Distribution, Snapshot
+from supervisor.pool.conversation import Conversation
+from supervisor.pool.counts import OUTCOMES, Counts, Histogram
+from supervisor.pool.drain import Ladder
+from supervisor.pool.forks import Forks
+from supervisor.pool.scaling import Scaling
+from supervisor.pool.slots import Slots
+from supervisor.pool.states import ChildState, Phase
+from supervisor.pool.status import LEASING, STATES, Status, version
+
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+
+#: Metrics that count how often an event of the log has happened.
+_EVENTS: Final = {
+    "leasehold_children_spawned_total": "child.spawned",
+    "leasehold_children_reaped_total": "child.reaped",
+    "leasehold_children_killed_total": "child.killed",
+    "leasehold_children_recycled_total": "child.recycled",
+    "leasehold_zygotes_lost_total": "zygote.lost",
+    "leasehold_printed_lines_total": "job.printed",
+    "leasehold_redis_errors_total": "redis.failed",
+    "leasehold_redis_lost_total": "redis.lost",
+    "leasehold_redis_reconnects_total": "redis.connected",
+    "leasehold_warnings_total": "master.warned",
+}
+
+_Samples = list[tuple[tuple[str, ...], float | Distribution]]
+
+
+class Figures:
+    def __init__(
+        self,
+        status: Status,
+        session: Session,
+        conversation: Conversation,
+        slots: Slots,
+        forks: Forks,
+        scaling: Scaling,
+        events: Events,
+        counts: Counts,
+    ) -> None:
+        self._status = status
+        self._session = session
+        self._conversation = conversation
+        self._slots = slots
+        self._forks = forks
+        self._scaling = scaling
+        self._events = events
+        self._counts = counts
+        self._began_unix = clock.unix()
+
+    def snapshot(self, phase: Phase, ladder: Ladder | None) -> Snapshot:
+        """Plain data, for another thread to make text of; the states as `Status.tell` has them."""
+        return {
+            **self._jobs(),
+            **{name: _one(number) for name, number in self._numbers(phase, ladder)},
+            **{name: _one(self._events.counts[event]) for name, event in _EVENTS.items()},
+            **self._states(phase),
+            "leasehold_reloads_total": [
+                ((outcome,), self._events.counts[f"reload.{outcome}"]) for outcome in ("completed", "failed")
+            ],
+            "leasehold_fork_seconds": [((), _spread(self._counts.fork))],
+            "leasehold_job_restart_seconds": [((), _spread(self._counts.restart))],
+            "leasehold_redis_exchange_seconds": [((), _spread(self._counts.exchange))],
+        }
+
+    def _jobs(self) -> dict[str, _Samples]:
+        counted = list(self._counts.jobs())
+        return {
+            "leasehold_jobs_started_total": [((queue, klass), each.started) for queue, klass, each in counted],
+            "leasehold_jobs_ended_total": [
+                ((queue, klass, outcome), getattr(each, outcome))
+                for queue, klass, each in counted
+                for outcome in OUTCOMES
+            ],
+            "leasehold_jobs_died_total": list(
+                _by_reason((queue, klass, each.deaths.items()) for queue, klass, each in counted)
+            ),
+            "leasehold_jobs_interrupted_total": list(
+                _by_reason((queue, klass, each.interruptions.items()) for queue, klass, each in counted)
+            ),
+            "leasehold_job_wait_seconds": [((queue, klass), _spread(each.wait)) for queue, klass, each in counted],
+            "leasehold_job_run_seconds": [((queue, klass), _spread(each.run)) for queue, klass, each in counted],
+        }
+
+    def _numbers(self, phase: Phase, ladder: Ladder | None) -> Iterator[tuple[str, float]]:
+        counts, slots = self._counts, self._slots
+        yield "leasehold_leases_granted_total", counts.granted
+        yield "leasehold_leases_renewed_total", counts.renewed
+        yield "leasehold_leases_lost_total", counts.lost
+        yield "leasehold_leases_returned_total", counts.returned
+        yield "leasehold_leases_swept_total", counts.swept
+        yield "leasehold_processes", slots.processes
+        yield "leasehold_processes_most", self._scaling.most
+        yield "leasehold_processes_busy", slots.busy
+        yield "leasehold_busy_ratio", slots.busy / slots.processes
+        memory = [child.meter.sampled_bytes for child in slots]
+        yield "leasehold_children_memory_bytes", sum(memory)
+        yield "leasehold_child_memory_largest_bytes", max(memory, default=0)
+        living = sum(child.output.dropped for child in slots)
+        yield "leasehold_printed_lines_dropped_total", self._forks.births.lines_dropped + living
+        yield "leasehold_log_lines_dropped_total", self._events.dropped
+        yield "leasehold_redis_connected", self._session.connected
+        yield "leasehold_start_time_seconds", self._began_unix
+        yield "leasehold_ready", self._status.state(phase) in LEASING
+        yield "leasehold_paused", self._conversation.paused
+        yield "leasehold_drain_left_seconds", ladder.left_s(clock.monotonic()) if ladder is not None else 0.0
+        yield "leasehold_loop_longest_turn_seconds", counts.longest_turn_s
+        yield "leasehold_master_memory_bytes", _resident_bytes()
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        yield "leasehold_master_cpu_seconds_total", used.ru_utime + used.ru_stime
+
+    def _states(self, phase: Phase) -> dict[str, _Samples]:
+        now = self._status.state(phase)
+        states = [child.state for child in self._slots]
+        return {
+            "leasehold_state": [((state,), state == now) for state in STATES],
+            "leasehold_children": [
+                ((state.value,), states.count(state)) for state in ChildState if state is not ChildState.GONE
+            ],
+            "leasehold_info": [((self._session.worker, version() or "", self._session.server), 1)],
+        }
+
+
+def _one(number: float) -> _Samples:
+    return [((), number)]
+
+
+def _by_reason(counted: Iterable[tuple[str, str, Iterable[tuple[str, int]]]]) -> Iterator[tuple[tuple[str, ...], int]]:
+    return (((queue, klass, reason), count) for queue, klass, reasons in counted for reason, count in reasons)
+
+
+def _spread(histogram: Histogram) -> Distribution:
+    """A copy: it goes to another thread."""
+    return Distribution(histogram.bounds_s, tuple(histogram.cells), histogram.sum_s)
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[1]) * _PAGE_BYTES
