@@ -95,6 +95,7 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "job.unknown": ("warning", ("jid", "klass", "queue")),
     "job.printed": ("info", ("jid", "klass", "child", "line")),
     "worker.deregistered": ("warning", ("old", "new")),
+    "http.listening": ("info", ("address", "port")),
     "redis.lost": ("error", ("message", "retry_in_s")),
     "redis.connected": ("info", ("url", "server")),
     "redis.failed": ("error", ("message",)),

@@ -68,6 +68,7 @@ class Conversation:
         self._counts = counts
         self._upkeep = Upkeep(events)
         self.ends = LatestEnds()
+        self.looked_at = math.inf
         self.over = False  # the last exchange has been answered
         self._leasing = True
         self.paused = False
@@ -93,6 +94,9 @@ class Conversation:
         self._ask = self._ask or self.paused
         self.paused = False
         self._dispatcher.resume()
+
+    def look(self) -> None:
+        """Nothing is known of the queues."""
 
     def connected(self) -> None:
         """The session has begun, or begun again."""

@@ -4,12 +4,14 @@ Owns the loop and the signals, and puts the parts together. Must not import hand
 lets it.
 """
 
+import contextlib
 import math
 import os
 import signal
+import socket
 import tempfile
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +19,7 @@ from typing import Any, Final
 from setproctitle import setproctitle
 
 from supervisor import cgroups, clock
-from supervisor.config import Config, Exit, redacted
+from supervisor.config import Config, ConfigError, Exit, redacted
 from supervisor.engine.bells import BellRang, DoorsMade, DoorSpoke
 from supervisor.engine.keys import Namespace
 from supervisor.engine.link import LinkLost
@@ -25,7 +27,9 @@ from supervisor.engine.orders import Queues
 from supervisor.engine.session import ConnectionMade, RepliesCame, Session
 from supervisor.ops.events import Events
 from supervisor.ops.metrics import Snapshot
+from supervisor.ops.questions import Questions
 from supervisor.pool import environment, kernel, removal
+from supervisor.pool.answers import Answers
 from supervisor.pool.births import ChildEnded, ChildPrinted, ChildSpoke
 from supervisor.pool.budget import Budget
 from supervisor.pool.cells import Cells
@@ -56,6 +60,8 @@ _SHOW_S: Final = 0.2
 _LAST_LINES_S: Final = 1.0
 #: What zygotes get to end at the least, however late it is.
 _ZYGOTES_S: Final = 1.0
+#: The listener only has to let go.
+_LISTENER_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +69,38 @@ class SignalCame:
     """One of the handled signals can be read."""
 
 
+@dataclass(frozen=True, slots=True)
+class QuestionCame:
+    """The listener wants to know something."""
+
+
 def run(config: Config) -> int:
-    """Be the master until drained. Answers the exit code. `config.redis_url` is a real one by now."""
+    """Be the master until drained. Answers the exit code. `config.redis_url` is a real one by now. Raises ConfigError
+    where it cannot listen.
+    """
+    listening = _listen(config)
     if config.sandbox != "none":
         kernel.forbid_dumping()
     events = Events(2, config.log, config.log_level)
     try:
-        return Master(config, events).run()
+        return Master(config, events, listening).run()
     finally:
         events.close(_LAST_LINES_S)
 
 
+def _listen(config: Config) -> socket.socket | None:
+    if config.http is None:
+        return None
+    from supervisor.ops import http
+
+    try:
+        return http.listen(config.http)
+    except http.Unavailable as error:
+        raise ConfigError([f"{error}."]) from error
+
+
 class Master:
-    def __init__(self, config: Config, events: Events) -> None:
+    def __init__(self, config: Config, events: Events, listening: socket.socket | None) -> None:
         assert config.redis_url is not None
         self._config = config
         self._url = config.redis_url
@@ -125,18 +150,22 @@ class Master:
         self._figures = Figures(
             self._status, self._session, self._conversation, self._slots, self._forks, self._scaling, events, counts
         )  # fmt: skip
+        self._listening = listening
+        self._questions = Questions()
+        self._answers = Answers(self._questions, self, self._conversation, self.snapshot, self._warn)
 
     # the loop
 
     def run(self) -> int:
         try:
-            self._open()
-            while self._drain.phase is not Phase.STOPPED:
-                try:
-                    self._turn()
-                except LinkLost as lost:
-                    self._on_link_lost(lost)
-            return self._close()
+            with self._listener():
+                self._open()
+                while self._drain.phase is not Phase.STOPPED:
+                    try:
+                        self._turn()
+                    except LinkLost as lost:
+                        self._on_link_lost(lost)
+                return self._close()
         except Exception as error:
             self._events.emit("master.crashed", message=f"{error!r}", traceback=traceback.format_exc())
             raise
@@ -159,6 +188,7 @@ class Master:
         if self._drain.ladder is None and self._forks.boot_failure is not None:
             self._drain.begin(None, Exit.HANDLERS)
         self._drain.climb(now_at, self._served)
+        self._answers.keep_time(now_at)
         self._show(now_at)
         self._counts.turned(self._inbox.heard_at, clock.monotonic())
 
@@ -190,6 +220,8 @@ class Master:
                     self._controls.on_signal(received)
             case ConnectionMade():
                 self._on_connection_made()
+            case QuestionCame():
+                self._answers.on_asked(clock.monotonic())
 
     def _deadline_at(self) -> float:
         """When something is due, if nothing happens before."""
@@ -202,10 +234,28 @@ class Master:
             self._session.deadline_at,
             self._forks.deadline_at(),
             self._drain.next_at(),
+            self._answers.deadline_at(),
             clock.monotonic() + _SHOW_S if self._events.pending or self._title != self._title_shown else math.inf,
         )
 
     # beginning
+
+    @contextlib.contextmanager
+    def _listener(self) -> Iterator[None]:
+        """Served from before the first zygote is started until after the last one has ended."""
+        if self._listening is None:
+            yield
+            return
+        from supervisor.ops import http
+
+        listener = http.Listener(self._listening, self._questions, "there are no metrics yet")
+        self._inbox.watch(self._questions, QuestionCame())
+        listener.start()
+        self._events.emit("http.listening", address=str(listener.address), port=listener.address.port)
+        try:
+            yield
+        finally:
+            listener.close(_LISTENER_S)
 
     def _open(self) -> None:
         kernel.become_subreaper()
@@ -213,17 +263,15 @@ class Master:
         self._inbox.watch(self._signals, SignalCame())
         self._workdir.mkdir(mode=0o700, parents=True)
         for warning in self._config.warnings:
-            self._events.emit("master.warned", message=warning)
+            self._warn(warning)
         if self._held_back:
-            names = ", ".join(sorted(self._held_back))
-            self._events.emit("master.warned", message=f"handlers do not get {names}: the value tells the Redis secret")
+            self._warn(f"handlers do not get {', '.join(sorted(self._held_back))}: the value tells the Redis secret")
         if shell := environment.shell_above():
-            self._events.emit("master.warned", message=shell)
+            self._warn(shell)
         if cgroups.kills_as_group():
-            self._events.emit(
-                "master.warned",
-                message="memory.oom.group is 1: if the kernel's OOM killer ends one process of this container it ends"
-                " all; give jobs a --memory-limit, or the handlers memory=, so that ours comes first",
+            self._warn(
+                "memory.oom.group is 1: if the kernel's OOM killer ends one process of this container it ends all; give"
+                " jobs a --memory-limit, or the handlers memory=, so that ours comes first"
             )
         self._forks.start_zygote()
         self._session.connect()
@@ -263,11 +311,12 @@ class Master:
     def _close_cells(self) -> None:
         left = self._cells.close() if self._cells is not None else []
         if left:
-            self._events.emit(
-                "master.warned", message=f"cgroups of ours cannot be removed: {', '.join(map(str, left))}"
-            )
+            self._warn(f"cgroups of ours cannot be removed: {', '.join(map(str, left))}")
 
     # what people see
+
+    def _warn(self, message: str) -> None:
+        self._events.emit("master.warned", message=message)
 
     def _on_line(self, child: Child, token: int, line: bytes) -> None:
         held = self._ledger.find(token) or child.printing
@@ -302,6 +351,14 @@ class Master:
             return False
         self._conversation.resume()
         return True
+
+    @property
+    def able(self) -> bool:
+        return self._status.able(self._drain.phase)
+
+    @property
+    def state(self) -> str:
+        return self._status.state(self._drain.phase)
 
     def status(self) -> Mapping[str, Any]:
         return self._status.tell(self._drain.phase, self._drain.ladder)

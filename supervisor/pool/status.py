@@ -87,6 +87,10 @@ class Status:
             return "paused"
         return "reloading" if self._zygotes.reloading else "serving"
 
+    def able(self, phase: Phase) -> bool:
+        """Whether it can lease jobs."""
+        return self.state(phase) in ("serving", "reloading")
+
     def tell(self, phase: Phase, ladder: Ladder | None) -> dict[str, Any]:
         """All of it, as plain JSON."""
         session, now_at = self._session, clock.monotonic()

@@ -1,0 +1,463 @@
+"""What probes, Prometheus and people look at, by HTTP. Runs in master, in a thread of its own.
+
+Owns the socket and all connections: never more than MOST_CONNECTIONS, each for CONNECTION_S at the most. Must not touch
+anything of the master's: what it wants to know it asks the loop (`ops/questions.py`), and if that does not answer, says
+so in time.
+"""
+
+import contextlib
+import errno
+import json
+import selectors
+import socket
+import threading
+from collections.abc import Callable
+from enum import Enum
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from io import BytesIO
+from typing import Any, Final
+
+import orjson
+
+from supervisor import clock
+from supervisor.config import Address
+from supervisor.ops.questions import Question, Questions
+
+#: More wait in the kernel; of those that are served, whoever is slow makes way.
+MOST_CONNECTIONS: Final = 16
+#: From the first byte to the last.
+CONNECTION_S: Final = 5.0
+#: A request's line and headers.
+MOST_BYTES: Final = 16 * 1024
+#: A probe gets its answer by then, whatever the loop does: kubelets wait for one second.
+PROBE_S: Final = 0.8
+#: The same for those who can wait longer.
+LOOK_S: Final = 4.0
+#: How many of these may wait at a time, so that there is room for probes.
+MOST_LOOKS: Final = MOST_CONNECTIONS // 2
+#: A loop that has not turned for so long is taken to stand still.
+LIVE_S: Final = 10.0
+#: When accepting is tried again where there is no descriptor to be had.
+_AGAIN_S: Final = 0.5
+#: A pause longer than this was not ours: the process was stopped, or the machine starved.
+_GAP_S: Final = 1.0
+#: Nobody has to come: what comes wakes us.
+_LONGEST_WAIT_S: Final = 3600.0
+
+_TEXT: Final = "text/plain; charset=utf-8"
+_JSON: Final = "application/json"
+_INDEX: Final = """\
+/livez    200 while the master's loop turns, whatever Redis and the jobs do; else 503
+/readyz   200 while it can lease jobs; else 503, and why
+/status   what the master knows of itself, as JSON
+/metrics  the same for Prometheus
+"""
+
+#: What the loop has answered, and the Accept header -> the type of a page, and the page.
+Render = Callable[[Any, str], tuple[str, bytes]]
+
+
+class Stage(Enum):
+    """Where a connection stands."""
+
+    READING = "reading"  # its request has not come to an end
+    WAITING = "waiting"  # for the loop
+    WRITING = "writing"
+    LEAVING = "leaving"  # all is written; an end while it still sends would take the answer from it
+
+
+class _Request(BaseHTTPRequestHandler):
+    """What was asked, or in `error` why that is no request. Reads no socket."""
+
+    def __init__(self, request: bytes) -> None:
+        self.rfile, self.wfile = BytesIO(request), BytesIO()
+        self.error: tuple[int, str] | None = None
+        self.raw_requestline = self.rfile.readline(MOST_BYTES + 1)
+        if not self.parse_request() and self.error is None:
+            self.error = HTTPStatus.BAD_REQUEST, "this is no HTTP request"
+
+    def send_error(self, code: int, message: str | None = None, _explain: str | None = None) -> None:
+        """Called by the parser, which would write a page of HTML."""
+        self.error = code, message or HTTPStatus(code).phrase
+
+
+class _Connection:
+    """One client, from accept to close."""
+
+    def __init__(self, peer: socket.socket, deadline_at: float) -> None:
+        self.peer = peer
+        self.stage = Stage.READING
+        self.deadline_at = deadline_at  # of this stage
+        self.end_at = deadline_at  # of all of them
+        self.request = bytearray()
+        self.path = ""
+        self.accept = ""
+        self.is_head = False
+        self.question: Question | None = None
+        self.reply = memoryview(b"")
+
+
+class Unavailable(Exception):
+    """The address cannot be had, in one sentence."""
+
+
+def listen(address: Address) -> socket.socket:
+    """A socket that listens there. Raises Unavailable."""
+    try:
+        if not address.host and socket.has_dualstack_ipv6():
+            try:
+                return _created(("", address.port), socket.AF_INET6, dualstack_ipv6=True)
+            except OSError as error:
+                if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):  # IPv6 is switched off
+                    raise
+        if not address.host:
+            return _created(("", address.port), socket.AF_INET)
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, where = found[0][0], found[0][4]
+        return _created((str(where[0]), address.port), family)
+    except OSError as error:
+        raise Unavailable(f"--http {address} cannot be had: {_why(error)}") from error
+
+
+def _created(where: tuple[str, int], family: int, **options: bool) -> socket.socket:
+    listening = socket.create_server(where, family=family, backlog=128, **options)
+    listening.setblocking(False)
+    return listening
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, socket.gaierror):
+        return f"this machine does not know the name ({error.strerror}); give an address of its own, or only a port"
+    if error.errno == errno.EADDRINUSE:
+        return "another process listens there; end it, or give each supervisor of this machine a port of its own"
+    if error.errno == errno.EACCES:
+        return "ports below 1024 are not for everybody; take one above, such as 9464"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "this machine has no such address; give one of its own, or only a port"
+    return str(error)
+
+
+class Listener:
+    """Serves from `start` to `close`. All but these two run in its thread."""
+
+    def __init__(self, listening: socket.socket, questions: Questions, metrics: Render | str) -> None:
+        """`metrics`: makes a page of what the loop answers, or says in a sentence why nothing can."""
+        self._listening = listening
+        self._questions = questions
+        self._metrics = metrics
+        self._connections: dict[socket.socket, _Connection] = {}
+        self._selector = selectors.EpollSelector()
+        self._accept_at: float | None = 0.0  # when to listen again; None: we do
+        self._complaint = ""
+        self._closing = False
+        self._wake, self._woken = socket.socketpair()
+        self._thread = threading.Thread(target=self._serve, name="http", daemon=True)
+
+    @property
+    def address(self) -> Address:
+        """Where it is, with the port that it has got."""
+        host, port = self._listening.getsockname()[:2]
+        return Address(host, port)
+
+    def start(self) -> None:
+        self._selector.register(self._questions.answered_fd, selectors.EVENT_READ)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._thread.start()
+
+    def close(self, timeout_s: float) -> None:
+        """End it. Who waits for an answer gets none."""
+        self._closing = True
+        with contextlib.suppress(OSError):
+            self._wake.send(b"x")
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+        self._listening.close()
+        if not self._thread.is_alive():
+            self._selector.close()
+            self._wake.close()
+            self._woken.close()
+
+    def _serve(self) -> None:
+        while not self._closing:
+            try:
+                self._turn()
+            except Exception as error:  # noqa: BLE001 -- the boundary: whoever asks next is served all the same
+                self._complain(f"the listener of --http let go of all connections after an internal error: {error!r}")
+                for connection in list(self._connections.values()):
+                    self._drop(connection)
+        for connection in list(self._connections.values()):
+            self._drop(connection)
+
+    def _turn(self) -> None:
+        before_at = clock.monotonic()
+        self._listen_if_there_is_room(before_at)
+        due_at = min(self._deadline_at(), before_at + _LONGEST_WAIT_S)
+        ready = self._selector.select(max(0.0, due_at - before_at))
+        now_at = clock.monotonic()
+        lost_s = now_at - max(due_at, before_at)
+        if lost_s > _GAP_S:
+            self._forgive(lost_s)
+        for key, events in ready:
+            if key.fileobj is self._listening:
+                self._accept(now_at)
+            elif key.fileobj == self._questions.answered_fd:
+                self._questions.collect()
+            elif (connection := self._connections.get(key.fileobj)) is not None:  # type: ignore[call-overload]
+                self._attend(connection, events, now_at)
+        for connection in list(self._connections.values()):
+            self._see_to(connection, now_at)
+
+    def _deadline_at(self) -> float:
+        deadlines = [connection.deadline_at for connection in self._connections.values()]
+        if self._accept_at is not None and self._has_room:
+            deadlines.append(self._accept_at)
+        return min(deadlines, default=clock.monotonic() + _LONGEST_WAIT_S)
+
+    def _forgive(self, lost_s: float) -> None:
+        """Nothing can have happened in that time, so nobody is late."""
+        self._questions.forgive(lost_s)
+        for connection in self._connections.values():
+            connection.deadline_at += lost_s
+            connection.end_at += lost_s
+
+    def _complain(self, message: str) -> None:
+        """Once, if it is the same each time."""
+        if message != self._complaint:
+            self._complaint = message
+            self._questions.complain(message, clock.monotonic())
+
+    # who comes
+
+    def _listen_if_there_is_room(self, now_at: float) -> None:
+        if self._accept_at is not None and now_at >= self._accept_at and self._has_room:
+            self._accept_at = None
+            self._selector.register(self._listening, selectors.EVENT_READ)
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._connections) < MOST_CONNECTIONS or self._slowest() is not None
+
+    def _slowest(self) -> _Connection | None:
+        """The first of those that keep us waiting. Who waits for us does not make way."""
+        ours = (each for each in self._connections.values() if each.stage is not Stage.WAITING)
+        return next(ours, None)
+
+    def _listen_again(self, at: float) -> None:
+        if self._accept_at is None:
+            self._selector.unregister(self._listening)
+        self._accept_at = at
+
+    def _accept(self, now_at: float) -> None:
+        """As many as are there, and as there is room for: each of them is read before another is dropped."""
+        for _ in range(MOST_CONNECTIONS):
+            slowest = self._slowest() if len(self._connections) >= MOST_CONNECTIONS else None
+            if slowest is None and len(self._connections) >= MOST_CONNECTIONS:
+                self._listen_again(now_at)
+                return
+            try:
+                peer, _address = self._listening.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    self._complain(f"--http cannot accept connections: {error}; raise the limit of open files")
+                    self._listen_again(now_at + _AGAIN_S)
+                    return
+                continue  # of a connection that has failed before we took it (accept(2))
+            if slowest is not None:
+                self._drop(slowest)
+            self._take_on(peer, now_at)
+
+    def _take_on(self, peer: socket.socket, now_at: float) -> None:
+        peer.setblocking(False)
+        connection = self._connections[peer] = _Connection(peer, now_at + CONNECTION_S)
+        self._selector.register(peer, selectors.EVENT_READ)
+        self._read(connection, now_at)  # mostly it is there by now
+
+    def _drop(self, connection: _Connection) -> None:
+        if self._connections.pop(connection.peer, None) is not None:
+            if connection.stage is not Stage.WAITING:
+                self._selector.unregister(connection.peer)
+            connection.peer.close()
+
+    # one connection
+
+    def _attend(self, connection: _Connection, events: int, now_at: float) -> None:
+        if connection.stage is Stage.READING:
+            self._read(connection, now_at)
+        elif connection.stage is Stage.WRITING:
+            self._write(connection)
+        elif connection.stage is Stage.LEAVING:
+            self._await_end(connection)
+
+    def _see_to(self, connection: _Connection, now_at: float) -> None:
+        """The loop's answer, or time, may have brought it further."""
+        if connection.stage is Stage.WAITING:
+            self._answer(connection, now_at)
+        elif now_at >= connection.deadline_at:
+            if connection.stage is Stage.READING:
+                self._refuse(connection, HTTPStatus.REQUEST_TIMEOUT, f"no request has come within {CONNECTION_S:g} s")
+            else:
+                self._drop(connection)
+
+    def _read(self, connection: _Connection, now_at: float) -> None:
+        try:
+            received = connection.peer.recv(MOST_BYTES + 1)
+        except BlockingIOError:
+            return
+        except OSError:  # it is gone
+            self._drop(connection)
+            return
+        if not received:
+            self._drop(connection)
+            return
+        connection.request += received
+        if b"\r\n\r\n" in connection.request or b"\n\n" in connection.request:
+            self._obey(connection, now_at)
+        elif len(connection.request) > MOST_BYTES:
+            large = f"line and headers are larger than {MOST_BYTES} bytes"
+            self._refuse(connection, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, large)
+
+    def _obey(self, connection: _Connection, now_at: float) -> None:
+        """Its request is complete; a body, if there is one, is nobody's."""
+        asked = _Request(bytes(connection.request))
+        connection.request.clear()
+        if asked.error is not None:
+            self._refuse(connection, *asked.error)
+            return
+        connection.path, _, _query = asked.path.partition("?")
+        connection.accept, connection.is_head = asked.headers.get("Accept", ""), asked.command == "HEAD"
+        if asked.command not in ("GET", "HEAD"):
+            self._refuse(connection, HTTPStatus.METHOD_NOT_ALLOWED, f"{asked.command[:20]!r} is none of GET and HEAD")
+        elif connection.path == "/":
+            self._reply(connection, HTTPStatus.OK, _INDEX.encode())
+        elif connection.path not in ("/livez", "/readyz", "/status", "/metrics"):
+            self._refuse(
+                connection, HTTPStatus.NOT_FOUND, f"there is no {connection.path[:80]!r}; there are /livez, /readyz,"
+                " /status and /metrics",
+            )  # fmt: skip
+        elif connection.path == "/metrics" and isinstance(self._metrics, str):
+            self._refuse(connection, HTTPStatus.NOT_IMPLEMENTED, self._metrics)
+        else:
+            self._ask(connection, now_at)
+
+    def _ask(self, connection: _Connection, now_at: float) -> None:
+        is_probe = connection.path in ("/livez", "/readyz")
+        looking = sum(
+            each.stage is Stage.WAITING and each.path not in ("/livez", "/readyz")
+            for each in self._connections.values()
+        )
+        if not is_probe and looking >= MOST_LOOKS:
+            self._refuse(connection, HTTPStatus.SERVICE_UNAVAILABLE, f"{looking} others wait for an answer already")
+            return
+        self._selector.unregister(connection.peer)
+        connection.stage = Stage.WAITING
+        connection.question = self._questions.ask(connection.path, now_at)
+        connection.deadline_at = now_at + (PROBE_S if is_probe else LOOK_S)
+
+    def _answer(self, connection: _Connection, now_at: float) -> None:
+        """If there is something to say by now."""
+        question = connection.question
+        assert question is not None
+        if not question.answered and now_at < connection.deadline_at:
+            return
+        if connection.path == "/livez":
+            self._say_whether_it_lives(connection, now_at)
+        elif not question.answered:
+            unheard_s = self._questions.unheard_s(now_at)
+            self._refuse(
+                connection, HTTPStatus.SERVICE_UNAVAILABLE, f"the master's loop has not answered for {unheard_s:.1f} s"
+            )
+        elif connection.path == "/readyz":
+            able, state = question.answer
+            code = HTTPStatus.OK if able else HTTPStatus.SERVICE_UNAVAILABLE
+            self._reply(connection, code, f"{state}\n".encode())
+        else:
+            self._show(connection, question.answer)
+
+    def _say_whether_it_lives(self, connection: _Connection, now_at: float) -> None:
+        """Any question that it has seen shows that it turns, whatever becomes of it."""
+        question = connection.question
+        assert question is not None
+        unheard_s = self._questions.unheard_s(now_at)
+        if question.answered or unheard_s <= 0.0:
+            self._reply(connection, HTTPStatus.OK, b"ok\n")
+        elif unheard_s < LIVE_S:
+            self._reply(connection, HTTPStatus.OK, f"busy for {unheard_s:.1f} s\n".encode())
+        else:
+            self._refuse(
+                connection, HTTPStatus.SERVICE_UNAVAILABLE, f"the master's loop stands still: no answer for"
+                f" {unheard_s:.1f} s",
+            )  # fmt: skip
+
+    def _show(self, connection: _Connection, answer: Any) -> None:
+        try:
+            if connection.path == "/status":
+                kind, body = _JSON, _as_json(answer)
+            else:
+                assert not isinstance(self._metrics, str)
+                kind, body = self._metrics(answer, connection.accept)
+        except Exception as error:  # noqa: BLE001 -- the boundary: the one who asked is told, and so is the log
+            what = f"{connection.path} cannot be shown: {type(error).__name__}: {error}"
+            self._complain(what)
+            self._refuse(connection, HTTPStatus.INTERNAL_SERVER_ERROR, what)
+            return
+        self._reply(connection, HTTPStatus.OK, body, kind)
+
+    # what goes
+
+    def _refuse(self, connection: _Connection, code: int, sentence: str) -> None:
+        """As JSON where JSON is read, else as text."""
+        if connection.path == "/status":
+            self._reply(connection, code, _as_json({"error": sentence}), _JSON)
+        else:
+            self._reply(connection, code, f"{sentence}\n".encode("utf-8", "replace"))
+
+    def _reply(self, connection: _Connection, code: int, body: bytes, kind: str = _TEXT) -> None:
+        head = (
+            f"HTTP/1.1 {int(code)} {HTTPStatus(code).phrase}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+            "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n"
+        )
+        if code == HTTPStatus.METHOD_NOT_ALLOWED:
+            head += "Allow: GET, HEAD\r\n"
+        connection.reply = memoryview(head.encode() + b"\r\n" + (b"" if connection.is_head else body))
+        if connection.stage is Stage.WAITING:
+            self._selector.register(connection.peer, selectors.EVENT_WRITE)
+        else:
+            self._selector.modify(connection.peer, selectors.EVENT_WRITE)
+        connection.stage, connection.question, connection.deadline_at = Stage.WRITING, None, connection.end_at
+        self._write(connection)
+
+    def _write(self, connection: _Connection) -> None:
+        try:
+            written = connection.peer.send(connection.reply)
+            connection.reply = connection.reply[written:]
+            if connection.reply:
+                return
+            connection.peer.shutdown(socket.SHUT_WR)
+        except BlockingIOError:
+            return
+        except OSError:  # it is gone
+            self._drop(connection)
+            return
+        connection.stage = Stage.LEAVING
+        self._selector.modify(connection.peer, selectors.EVENT_READ)
+
+    def _await_end(self, connection: _Connection) -> None:
+        """What it still sends is thrown away."""
+        try:
+            if connection.peer.recv(MOST_BYTES):
+                return
+        except BlockingIOError:
+            return
+        except OSError:  # it is gone, as it should be
+            pass
+        self._drop(connection)
+
+
+def _as_json(answer: Any) -> bytes:
+    try:
+        return orjson.dumps(answer) + b"\n"
+    except TypeError:  # lone surrogates, an int above 64 bits
+        return json.dumps(answer, default=str).encode() + b"\n"

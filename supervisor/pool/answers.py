@@ -1,0 +1,78 @@
+"""What the master's loop answers to its listener. Runs in master. Owns the questions that wait for Redis.
+
+Must answer each that it takes, soon, whether Redis does or not; must not hand out anything that changes later.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from supervisor.ops.questions import COMPLAINT, Question, Questions
+
+#: How long a look into Redis is waited for: then what was known before must do.
+LOOKED_S: Final = 0.5
+
+
+class Told(Protocol):
+    """The master."""
+
+    @property
+    def able(self) -> bool:
+        """Whether it can lease jobs."""
+
+    @property
+    def state(self) -> str: ...
+
+    def status(self) -> Mapping[str, Any]: ...
+
+
+class Looks(Protocol):
+    """Who can look into the queues."""
+
+    @property
+    def looked_at(self) -> float:
+        """When the last answer came (monotonic s)."""
+
+    def look(self) -> None:
+        """Look again, with the next exchange, if there will be one."""
+
+
+class Answers:
+    def __init__(
+        self, questions: Questions, master: Told, looks: Looks, snapshot: Callable[[], Any], warn: Callable[[str], None]
+    ) -> None:
+        """`snapshot`: what metrics are made of, as plain data."""
+        self._questions = questions
+        self._master = master
+        self._looks = looks
+        self._snapshot = snapshot
+        self._warn = warn
+        self._waiting: list[tuple[Question, float, float]] = []  # since when, and until when (monotonic s)
+
+    def on_asked(self, now_at: float) -> None:
+        """Answer what can be answered at once."""
+        for question in self._questions.take():
+            match question.what:
+                case "/livez":
+                    self._questions.answer(question, None)
+                case "/readyz":
+                    self._questions.answer(question, (self._master.able, self._master.state))
+                case _ if question.what == COMPLAINT:
+                    self._warn(question.detail)
+                case _:
+                    self._looks.look()
+                    self._waiting.append((question, now_at, now_at + LOOKED_S))
+
+    def keep_time(self, now_at: float) -> None:
+        """Answer what Redis has answered since, or has had time enough to."""
+        if not self._waiting:
+            return
+        due = [each for each in self._waiting if self._looks.looked_at >= each[1] or now_at >= each[2]]
+        for each in due:
+            self._waiting.remove(each)
+            question = each[0]
+            answer = self._master.status() if question.what == "/status" else self._snapshot()
+            self._questions.answer(question, answer)
+
+    def deadline_at(self) -> float:
+        return min(until_at for _question, _since_at, until_at in self._waiting) if self._waiting else math.inf

@@ -1,0 +1,397 @@
+"""The listener answers in time, whatever its clients and the master's loop do, and says each error in one sentence."""
+
+import contextlib
+import json
+import os
+import re
+import resource
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from supervisor.config import Address
+from supervisor.ops import http
+from supervisor.ops.questions import COMPLAINT, Questions
+
+LOCAL = Address("127.0.0.1", 0)
+
+
+class Loop:
+    """Stands in for the master's: answers at once, unless it stands still or keeps an answer back."""
+
+    def __init__(self, questions: Questions) -> None:
+        self.questions = questions
+        self.answers = {"/livez": None, "/readyz": (True, "serving"), "/status": {"state": "serving"}, "/metrics": 7}
+        self.kept_back: set[str] = set()
+        self.complaints: list[str] = []
+        self.taken: list[str] = []
+        self.turns = threading.Event()
+        self.turns.set()
+        self._end, self._ended = os.pipe()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        poll = select.poll()
+        poll.register(self._end, select.POLLIN)
+        poll.register(self.questions.fileno(), select.POLLIN)
+        while self._end not in {fd for fd, _ in poll.poll()}:
+            self.turns.wait(20)
+            for question in self.questions.take():
+                self.taken.append(question.what)
+                if question.what == COMPLAINT:
+                    self.complaints.append(question.detail)
+                elif question.what not in self.kept_back:
+                    self.questions.answer(question, self.answers[question.what])
+
+    def wait_for(self, holds: Callable[[], object]) -> None:
+        """Until something holds that nobody is told of."""
+        deadline_at = time.monotonic() + 10
+        while not holds():
+            assert time.monotonic() < deadline_at
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        self.turns.set()
+        os.write(self._ended, b"x")
+        self._thread.join(5)
+        os.close(self._end)
+        os.close(self._ended)
+
+
+class Site:
+    """A listener, the loop behind it, and its clients."""
+
+    def __init__(self, address: Address = LOCAL, metrics: http.Render | str = "there are no metrics") -> None:
+        self.questions = Questions()
+        self.loop = Loop(self.questions)
+        self.listener = http.Listener(http.listen(address), self.questions, metrics)
+        self.port = self.listener.address.port
+        self.listener.start()
+        self._clients: list[socket.socket] = []
+
+    def connect(self, host: str = "127.0.0.1") -> socket.socket:
+        client = socket.create_connection((host, self.port), 10)
+        self._clients.append(client)
+        return client
+
+    def send(self, request: bytes) -> socket.socket:
+        client = self.connect()
+        client.sendall(request)
+        return client
+
+    def get(self, path: str, *, method: str = "GET", host: str = "127.0.0.1", headers: str = "") -> tuple[int, str]:
+        """Code and body."""
+        client = self.connect(host)
+        client.sendall(f"{method} {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode())
+        code, _head, body = answer_of(client)
+        client.close()
+        return code, body
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+        self.listener.close(5)
+        self.loop.close()
+        self.questions.close()
+
+
+def answer_of(client: socket.socket) -> tuple[int, str, str]:
+    received = b""
+    while chunk := client.recv(65536):
+        received += chunk
+    head, _, body = received.decode().partition("\r\n\r\n")
+    return int(head.split()[1]), head, body
+
+
+@pytest.fixture
+def site():
+    with contextlib.ExitStack() as stack:
+
+        def start(*args, **kwargs) -> Site:
+            site = Site(*args, **kwargs)
+            stack.callback(site.close)
+            return site
+
+        yield start
+
+
+# what is served
+
+
+def test_what_there_is_is_said_at_the_root_and_where_something_else_is_asked_for(site):
+    ours = site()
+    code, index = ours.get("/")
+    assert code == 200
+    assert re.findall(r"^/\w+", index, re.MULTILINE) == ["/livez", "/readyz", "/status", "/metrics"]
+    assert ours.get("/live") == (404, "there is no '/live'; there are /livez, /readyz, /status and /metrics\n")
+    assert ours.loop.taken == []
+
+
+def test_each_page_is_what_the_loop_answers(site):
+    ours = site(metrics=lambda answer, accept: ("text/x-metrics", f"{answer} {accept}".encode()))
+    assert ours.get("/livez?verbose") == (200, "ok\n")
+    assert ours.get("/readyz") == (200, "serving\n")
+    assert ours.get("/status") == (200, '{"state":"serving"}\n')
+    assert ours.get("/metrics", headers="Accept: application/openmetrics-text\r\n") == (
+        200,
+        "7 application/openmetrics-text",
+    )
+    ours.loop.answers["/readyz"] = (False, "paused")
+    assert ours.get("/readyz") == (503, "paused\n")
+
+
+def test_a_head_has_the_length_of_the_page_and_not_the_page(site):
+    client = site().send(b"HEAD /status HTTP/1.1\r\n\r\n")
+    code, head, body = answer_of(client)
+    assert (code, body) == (200, "")
+    assert "Content-Length: 20" in head and "Content-Type: application/json" in head
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "sentence"),
+    [
+        (b"POST /livez HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", 405, "'POST' is none of GET and HEAD"),
+        (b"nonsense\r\n\r\n", 400, "Bad request syntax ('nonsense')"),
+        (b"\r\n\r\n", 400, "this is no HTTP request"),
+        (b"GET /livez HTTP/9.0\r\n\r\n", 505, "Invalid HTTP version (9.0)"),
+        (b"GET /livez HTTP/1.1\r\n" + b"a: b\r\n" * 101 + b"\r\n", 431, "Too many headers"),
+        (b"GET /" + b"x" * 20000, 431, "line and headers are larger than 16384 bytes"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n\n", 400, "Bad request syntax"),
+        (b"GET /\xff\xfe HTTP/1.1\r\n\r\n", 404, "there is no"),
+    ],
+    ids=["method", "words", "empty", "version", "headers", "large", "TLS", "bytes"],
+)
+def test_what_is_no_request_for_a_page_is_refused_in_one_sentence(site, request_, code, sentence):
+    said, head, body = answer_of(site().send(request_))
+    assert said == code
+    assert body.startswith(sentence) and body.count("\n") == 1
+    assert "Content-Type: text/plain" in head
+
+
+def test_where_json_is_read_errors_are_json(site):
+    ours = site()
+    code, _head, body = answer_of(ours.send(b"PUT /status HTTP/1.1\r\n\r\n"))
+    assert (code, json.loads(body)) == (405, {"error": "'PUT' is none of GET and HEAD"})
+
+
+def test_without_what_makes_metrics_the_page_says_what_is_missing(site):
+    assert site(metrics="install it").get("/metrics") == (501, "install it\n")
+
+
+def test_a_page_that_cannot_be_made_is_an_error_that_the_log_tells_once(site):
+    def fail(answer, accept):
+        raise RuntimeError("no page today")
+
+    ours = site(metrics=fail)
+    said = "/metrics cannot be shown: RuntimeError: no page today"
+    assert ours.get("/metrics") == (500, f"{said}\n")
+    assert ours.get("/metrics") == (500, f"{said}\n")
+    assert ours.get("/livez") == (200, "ok\n")
+    assert ours.loop.complaints == [said]
+
+
+def test_a_request_may_come_byte_by_byte_and_its_body_is_not_read(site):
+    client = site().connect()
+    for byte in b"GET /readyz HTTP/1.1\r\nContent-Length: 8192\r\n\r\n":
+        client.sendall(bytes([byte]))
+    client.sendall(b"x" * 8192)
+    assert answer_of(client)[0] == 200
+
+
+def test_what_is_known_is_shown_even_if_it_is_no_proper_text(site):
+    ours = site()
+    ours.loop.answers["/status"] = {"klass": "\udcff", "count": 2**70}
+    code, body = ours.get("/status")
+    assert (code, json.loads(body)) == (200, {"klass": "\udcff", "count": 2**70})
+
+
+# clients
+
+
+def test_a_hundred_slow_clients_do_not_keep_a_probe_waiting(site, measured):
+    ours = site()
+    for _ in range(100):
+        ours.send(b"GET /livez HTTP/1.1\r\nHost:")
+    took_s = []
+    for _ in range(20):
+        began_at = time.monotonic()
+        assert ours.get("/livez") == (200, "ok\n")
+        took_s.append(time.monotonic() - began_at)
+    measured(f"/livez beside 100 half requests: {1000 * max(took_s):.1f} ms at most")
+    assert max(took_s) < 1.0
+    assert len(ours.listener._connections) <= http.MOST_CONNECTIONS
+
+
+def test_clients_that_do_not_read_do_not_keep_a_probe_waiting(site):
+    page = b"x" * 8_000_000  # more than the kernel keeps for them
+    ours = site(metrics=lambda answer, accept: ("text/plain", page))
+    for _ in range(20):
+        ours.send(b"GET /metrics HTTP/1.1\r\n\r\n")
+    for _ in range(10):
+        began_at = time.monotonic()
+        assert ours.get("/livez") == (200, "ok\n")
+        assert time.monotonic() - began_at < 1.0
+
+
+def test_a_client_that_says_nothing_is_let_go(site, monkeypatch):
+    monkeypatch.setattr(http, "CONNECTION_S", 0.2)
+    ours = site()
+    assert answer_of(ours.send(b"GET /livez HTTP/1.1\r\n"))[::2] == (408, "no request has come within 0.2 s\n")
+    quiet = ours.send(b"GET / HTTP/1.1\r\n\r\n")
+    assert answer_of(quiet)[0] == 200  # and it never closes its end
+    ours.loop.wait_for(lambda: not ours.listener._connections)
+
+
+def test_clients_that_go_before_they_are_answered_harm_nobody(site):
+    ours = site()
+    for request in (b"", b"GET", b"GET /readyz HTTP/1.1\r\n\r\n", b"GET /status HTTP/1.1\r\n\r\n"):
+        for _ in range(20):
+            client = ours.send(request)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")  # a reset
+            client.close()
+    assert ours.get("/livez") == (200, "ok\n")
+    assert ours.loop.complaints == []
+
+
+def test_without_descriptors_clients_wait_and_are_served_once_there_are_some(site):
+    ours = site()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.socket() as client:
+        client.settimeout(10)
+        lowest_free = os.dup(0)
+        os.close(lowest_free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, limits[1]))
+        try:
+            client.connect(("127.0.0.1", ours.port))
+            client.sendall(b"GET /livez HTTP/1.1\r\n\r\n")
+            ours.loop.wait_for(lambda: ours.loop.complaints)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert answer_of(client)[0] == 200
+    (said,) = ours.loop.complaints
+    assert "cannot accept connections" in said and "Too many open files" in said
+
+
+# a loop that does not answer
+
+
+def test_a_loop_that_is_late_is_busy_and_one_that_stands_still_is_not_alive(site, monkeypatch):
+    monkeypatch.setattr(http, "PROBE_S", 0.1)
+    monkeypatch.setattr(http, "LIVE_S", 0.5)
+    ours = site()
+    assert ours.get("/livez") == (200, "ok\n")
+    ours.loop.turns.clear()
+    began_at = time.monotonic()
+    code, said = ours.get("/livez")
+    while code == 200:
+        assert re.fullmatch(r"busy for 0\.\d s\n", said)
+        code, said = ours.get("/livez")
+    assert code == 503
+    assert said.startswith("the master's loop stands still: no answer for 0.")
+    assert 0.5 <= time.monotonic() - began_at < 5
+    code, said = ours.get("/readyz")
+    assert code == 503
+    assert said.startswith("the master's loop has not answered for ")
+    ours.loop.turns.set()
+    assert ours.get("/livez") == (200, "ok\n")
+    assert ours.get("/readyz") == (200, "serving\n")
+
+
+def test_a_probe_is_answered_within_a_second_however_many_ask_a_loop_that_stands_still(site):
+    ours = site()
+    ours.loop.turns.clear()
+    for number in range(60):
+        ours.send(b"GET /status HTTP/1.1\r\n\r\n" if number % 2 else b"GET /metrics HTTP/1.1\r\n\r\n")
+    began_at = time.monotonic()
+    assert ours.get("/livez")[0] == 200
+    assert http.PROBE_S <= time.monotonic() - began_at < http.PROBE_S + 0.5
+    ours.loop.turns.set()
+    ours.loop.wait_for(lambda: ours.get("/status")[0] == 200)
+    assert len(ours.loop.taken) < 20  # one of each kind, however many have asked
+
+
+def test_whoever_looks_while_many_do_is_told_so(site):
+    ours = site()
+    ours.loop.kept_back.add("/status")
+    waiting = [ours.send(b"GET /status HTTP/1.1\r\n\r\n") for _ in range(http.MOST_LOOKS)]
+    ours.get("/livez")  # they came first
+    code, body = ours.get("/status")
+    assert (code, json.loads(body)) == (503, {"error": f"{http.MOST_LOOKS} others wait for an answer already"})
+    assert waiting
+
+
+def test_an_answer_that_the_loop_keeps_back_is_no_sign_of_a_loop_that_stands_still(site, monkeypatch):
+    monkeypatch.setattr(http, "LIVE_S", 0.0)
+    monkeypatch.setattr(http, "LOOK_S", 0.2)
+    ours = site()
+    ours.loop.kept_back.add("/status")
+    code, body = ours.get("/status")
+    assert (code, json.loads(body)) == (503, {"error": "the master's loop has not answered for 0.0 s"})
+    assert ours.get("/livez") == (200, "ok\n")
+
+
+# its address
+
+
+def test_a_port_alone_is_open_on_all_interfaces(site):
+    ours = site(Address("", 0))
+    assert ours.get("/livez") == (200, "ok\n")
+    if socket.has_dualstack_ipv6():
+        assert ours.get("/livez", host="::1") == (200, "ok\n")
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_an_address_of_version_six_is_served(site):
+    ours = site(Address("::1", 0))
+    assert ours.get("/livez", host="::1") == (200, "ok\n")
+    assert str(ours.listener.address) == f"[::1]:{ours.port}"
+
+
+def test_a_port_that_is_taken_is_refused_with_what_to_do(site):
+    taken = Address("127.0.0.1", site().port)
+    with pytest.raises(http.Unavailable, match=f"^--http {taken} cannot be had: another process listens there; end it"):
+        http.listen(taken)
+
+
+@pytest.mark.parametrize(
+    ("host", "why"),
+    [
+        ("192.0.2.1", "this machine has no such address; give one of its own, or only a port"),
+        ("no.such.host.invalid", "this machine does not know the name"),
+    ],
+)
+def test_an_address_that_is_not_ours_is_refused_with_what_to_do(host, why):
+    with pytest.raises(http.Unavailable, match=why):
+        http.listen(Address(host, 9464))
+
+
+# what it costs
+
+
+def test_where_nobody_asks_it_sleeps(site):
+    ours = site()
+    ours.get("/livez")
+    thread = Path(f"/proc/self/task/{ours.listener._thread.native_id}/status")
+    ours.loop.wait_for(lambda: not ours.listener._connections)
+    time.sleep(0.1)  # and it is back in its wait
+    before = re.findall(r"\w*voluntary_ctxt_switches:\t(\d+)", thread.read_text())
+    time.sleep(0.5)
+    assert re.findall(r"\w*voluntary_ctxt_switches:\t(\d+)", thread.read_text()) == before
+
+
+def test_it_ends_at_once_with_clients_waiting(site):
+    ours = site()
+    ours.loop.turns.clear()
+    client = ours.send(b"GET /livez HTTP/1.1\r\n\r\n")
+    began_at = time.monotonic()
+    ours.listener.close(5)
+    assert time.monotonic() - began_at < 1
+    assert not ours.listener._thread.is_alive()
+    with contextlib.suppress(ConnectionResetError):
+        assert client.recv(1) == b""
