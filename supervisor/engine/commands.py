@@ -513,11 +513,11 @@ def _parse_swept(reply: list[Any]) -> Swept:
 
 
 def _parse_grant(worker: str, reply: list[Any]) -> Grant:
-    now_ms, next_ms, token, due, wish = reply[:5]
+    now_ms, next_ms, token, due, wish, waits = reply[:6]
     leases, unreadable = [], []
-    for i, row in enumerate(reply[5:]):
+    for i, row in enumerate(reply[6:]):
         try:
-            leases.append(LeaseRecord(worker, token + i, row))
+            leases.append(LeaseRecord(worker, token + i, row, waits[i]))
         except ValueError:  # damaged in Redis, by whatever hand: the others must not suffer from it
             unreadable.append(row[10].decode("utf-8", "replace"))
     return Grant(now_ms / 1000, next_ms / 1000 if next_ms else None, leases, _parse_due(due), unreadable, wish)

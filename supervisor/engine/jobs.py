@@ -169,15 +169,16 @@ class LeaseRecord:
     __slots__ = (
         "_data", "at_most_once", "deaths", "expires_unix", "failures", "interruptions", "is_bytes", "jid", "klass",
         "lane", "max_deaths", "persistent", "priority", "queue", "raw", "raw_saved", "retries", "tags", "timeout_s",
-        "token", "worker",
+        "token", "waited_s", "worker",
     )  # fmt: skip
 
-    def __init__(self, worker: str, token: int, row: Sequence[Any]) -> None:
+    def __init__(self, worker: str, token: int, row: Sequence[Any], waited_ms: int = 0) -> None:
         klass, queue, priority, retries, timeout, max_deaths, kind, failures, deaths, interrupted, jid, expiry, raw = (
             row[:13]
         )
         self.worker = worker
         self.token = token
+        self.waited_s: float = waited_ms / 1000  # as the statistics count: since its put, or since it came back
         self.jid: str = jid.decode()
         self.klass: str = klass.decode()
         self.queue: str = queue.decode()

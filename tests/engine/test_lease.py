@@ -34,6 +34,24 @@ def test_a_lease_tells_everything_about_its_job(client, clock):
     assert job.expires_unix == clock.now + 12
 
 
+def test_a_lease_says_how_long_its_job_has_waited_since_it_was_put_or_came_back(client, clock):
+    put(client, "a", "b", priority=1)
+    clock.tick(1.5)
+    put(client, "c", priority=2)
+    clock.tick(0.25)
+    a, b, c = client.queue("q").lease("w", 3)
+    assert [lease.waited_s for lease in (a, b, c)] == [1.75, 1.75, 0.25]
+    clock.tick(10)
+    b.retry(delay=0)
+    clock.tick(3)
+    a.release()
+    assert {lease.jid: lease.waited_s for lease in client.queue("q").lease("w", 3)} == {"a": 0, "b": 3}
+    clock.tick(-100)
+    c.release()
+    clock.tick(-1)
+    assert client.lease("w", ["q", "other"], order="round-robin")[0].waited_s == 0
+
+
 def test_a_lease_lasts_for_the_heartbeat_of_its_queue(client, clock, config):
     put(client, "a", "b")
     put(client, "c", queue="other")

@@ -20,10 +20,10 @@
 --
 -- Returns   array: now in ms; the time in ms to ask again, 0 = none known (or there may be more at once); token of the
 --           first job, the next ones follow it by one each; due cron recurrences, each an array jid, cron, tz, time in
---           ms, backlog; number of the worker's last wish; then per job the array klass, queue, priority, retries,
---           timeout, max_deaths, kind of data (nil = json, "1" = bytes, "entry"), failures, deaths, interruptions, jid,
---           expiry in ms, data, tags, and if it has any: lane, marks ("p" = persistent, "o" = at most once), its
---           checkpoint as JSON.
+--           ms, backlog; number of the worker's last wish; how long each job has waited, an array of ms; then per job
+--           the array klass, queue, priority, retries, timeout, max_deaths, kind of data (nil = json, "1" = bytes,
+--           "entry"), failures, deaths, interruptions, jid, expiry in ms, data, tags, and if it has any: lane, marks
+--           ("p" = persistent, "o" = at most once), its checkpoint as JSON.
 --           A number below the worker's last one is answered with no job: it comes from a dead connection.
 -- Errors    DEREGISTERED if a worker that had a number is not known any more. WRONGTYPE for a foreign key of ours.
 --           Nothing has changed then.
@@ -42,7 +42,7 @@ if number then
   local last = redis.call("HMGET", exchange, "number", "wish")
   local last_number = tonumber(last[1])
   wish = tonumber(last[2]) or 0
-  if last_number and number < last_number then return { now, 0, 0, {}, wish } end
+  if last_number and number < last_number then return { now, 0, 0, {}, wish, {} } end
   if not last_number and number > 1 then refuse("DEREGISTERED", "worker " .. worker .. " is not known") end
 end
 
@@ -118,11 +118,12 @@ local function marks_of(rec)
   return marks ~= "" and marks
 end
 
-local first_token = 0
+local first_token, waits = 0, {}
 local function give(i, job, data)
   local queue, jid, token = job[2], job[11], raise("token", 1)
   if i == 1 then first_token = token end
   local expiry, key, owner = expiry_of(queue), P .. "data:" .. jid, token .. ":" .. worker
+  waits[i] = math.max(now - (job[14] or job[13]), 0)
   local rec = records[jid] or (job[15] or never_twice[job[1]] or heard()) and read_job(jid)
   place(queue_key(queue, "running"), jid, expiry)
   place(P .. "held:" .. worker, jid, token)
@@ -180,4 +181,4 @@ if picking.more and not full then soonest = now end
 place(P .. "workers", worker, now)
 if number then expire(exchange, setting_ms("max-worker-age")) end
 commit()
-return { now, soonest, first_token, picking.due_crons, wish, unpack(taken) }
+return { now, soonest, first_token, picking.due_crons, wish, waits, unpack(taken) }
