@@ -13,7 +13,16 @@ import pytest
 
 from supervisor.engine.client import Client
 from supervisor.engine.outcomes import Returned
-from supervisor.pool.states import CHILD_MOVES, PHASE_MOVES, ChildState, IllegalMove, Phase, move
+from supervisor.pool.states import (
+    CHILD_MOVES,
+    PHASE_MOVES,
+    ZYGOTE_MOVES,
+    ChildState,
+    IllegalMove,
+    Phase,
+    ZygoteState,
+    move,
+)
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "supervisor"
@@ -44,7 +53,6 @@ SAYS_WHERE = re.compile(
             r"\bby the master itself\b",
             r"\bimported by its zygote\b",
             r"`leasehold \w+`",
-            r"\bstate of the master and of a child\b",
             r"\bThe public names\b",
         )
     ),
@@ -213,7 +221,7 @@ def edges_of(title: str) -> list[tuple[str, str]]:
     return re.findall(r"^ +(\S+) --> (\S+)", diagram[1], re.MULTILINE)
 
 
-TABLES = [("Phase", Phase, PHASE_MOVES), ("Child", ChildState, CHILD_MOVES)]
+TABLES = [("Phase", Phase, PHASE_MOVES), ("Zygote", ZygoteState, ZYGOTE_MOVES), ("Child", ChildState, CHILD_MOVES)]
 
 
 @pytest.mark.parametrize(("title", "states", "moves"), TABLES)

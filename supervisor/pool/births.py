@@ -22,7 +22,7 @@ from supervisor.pool.children import Child
 from supervisor.pool.inbox import Inbox
 from supervisor.pool.messages import BootFailed, Reaped, SpawnFailed
 from supervisor.pool.slots import Slots
-from supervisor.pool.states import ChildState
+from supervisor.pool.states import ChildState, ZygoteState
 from supervisor.pool.zygotes import Zygote
 
 #: A zygote that was asked for a child must have said something by then, or it is retired.
@@ -189,7 +189,7 @@ class Births:
         if child is None:
             os.close(pidfd)
             return
-        if not zygote.retired and child not in self._probes:
+        if zygote.state is ZygoteState.CURRENT:
             self._look_at_zygote(zygote)
         self._await_reports(zygote)
         child.spawned(pid, pidfd, zygote.inherited)

@@ -1,25 +1,23 @@
-"""Zygotes coming and going: the *current* one forks, is started anew when it is lost, and gives way to the *candidate*
-of a reload once that has shown that it is of use. Runs in master.
+"""Zygotes coming and going: the *current* one forks, and is started anew when it is lost. Runs in master.
 
-Owns the zygotes' lives and the watching of their sockets; the children are `Births`. A candidate that is of no use has
-touched nothing that is the current one's.
+Owns the zygotes' lives and the watching of their sockets; the children are `Births`, a reload is `Handover`.
 """
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from supervisor import clock
 from supervisor.config import Config
 from supervisor.ops.events import Events
-from supervisor.pool import endings, leftovers, memory, removal
-from supervisor.pool.births import AGAIN_S, STACKS_S, Births, times
-from supervisor.pool.breaker import Breaker
+from supervisor.pool import endings, memory, removal
+from supervisor.pool.births import STACKS_S, Births
 from supervisor.pool.budget import Budget
 from supervisor.pool.children import Child
+from supervisor.pool.exits import GOING_S, Exits, why_no_use
+from supervisor.pool.handover import Handover
 from supervisor.pool.inbox import Inbox
 from supervisor.pool.messages import (
     BootFailed,
@@ -28,17 +26,13 @@ from supervisor.pool.messages import (
     Reaped,
     Spawned,
     SpawnFailed,
-    zygote_directory,
 )
-from supervisor.pool.place import Place
-from supervisor.pool.reload import WATCH, Reloaded, Reloads
 from supervisor.pool.slots import Slots
+from supervisor.pool.starts import Starts
+from supervisor.pool.states import ZygoteState
 from supervisor.pool.suspicion import Suspicion
-from supervisor.pool.watching import Watching
-from supervisor.pool.zygotes import Zygote, boot_of, fork_warnings, sandbox_warnings
+from supervisor.pool.zygotes import Zygote, fork_warnings, sandbox_warnings
 
-#: One that has closed its control socket is most likely about to exit.
-_GOING_S: Final = 0.2
 #: A retired one whose last child has ended must have exited by then.
 _EXIT_S: Final = 5.0
 #: All of them have been let go: they must have ended their children by then.
@@ -74,29 +68,18 @@ class Forks:
         self._slots = slots
         self._inbox = inbox
         self._events = events
-        self._workdir = workdir.absolute()  # zygotes go elsewhere
         self._budget = budget
-        self._environment = environment
         self._on_reloaded = on_reloaded
-        self._place = Place.here()
-        self._directory = self._place.now()  # where the handlers of the current zygote lie
         self._zygotes: dict[int, Zygote] = {}
-        self._current: Zygote | None = None  # the one that forks
-        self._candidate: Zygote | None = None  # the one that is to
-        self._before: Zygote | None = None  # the one that did before a reload, until the new one has filled its place
-        self._reloads = Reloads(events)
-        self._watching = Watching() if config.watch else None
-        self._started = 0
-        self._start_at: float | None = None
-        self._proven = False  # there was a zygote that could import the handlers
-        self._barren = Breaker()  # zygotes of which no child got ready
+        self._starts = Starts(config, workdir, environment, events)
         self._suspicion = Suspicion(slots)
-        self._exits: dict[int, int] = {}  # wait statuses of zygotes, by pid
-        self._failure: BootFailed | None = None
         self._closing = False
         self.births = Births(
             config, slots, inbox, events, budget, self._zygotes, self._retire, on_gone, on_line
         )  # fmt: skip
+        self.exits = Exits(self._zygotes)
+        self.handover = Handover(config, slots, events, self.births, self)
+        self.current: Zygote | None = None  # the one that forks, or boots for that
         self.handlers: dict[str, HandlerSettings] = {}
         self.once: tuple[str, ...] = ()  # those of them whose jobs never start twice
         self.sandbox: dict[str, str] = {}  # of what its children are confined by, each part: on, or why not
@@ -104,62 +87,56 @@ class Forks:
     @property
     def ready(self) -> bool:
         """Whether jobs can be run now or as soon as a child is forked."""
-        return self._current is not None and self._current.ready
+        return self.current is not None and self.current.state is ZygoteState.CURRENT
 
     @property
     def boot_failure(self) -> BootFailed | None:
         """Why no handler can run: the master is to drain and say so, unless it has another reason by now. What a
         reload under way may mend is not said yet.
         """
-        mendable = self._candidate is not None or self._before is not None
-        return None if mendable else self._failure or self.births.failure
+        return None if self.handover.may_mend else self.failure
+
+    @property
+    def failure(self) -> BootFailed | None:
+        """The same, whatever a reload may mend."""
+        return self._starts.failure or self.births.failure
 
     @property
     def reloading(self) -> bool:
-        return self._candidate is not None
+        return self.handover.candidate is not None
 
     @property
     def last_reload(self) -> dict[str, Any] | None:
-        """What has come of the last one: at_unix, by, outcome (completed or failed), message, traceback."""
-        return self._reloads.last
+        return self.handover.last
 
     def zygotes_status(self) -> list[dict[str, Any]]:
         return [
             {
-                "zygote": zygote.number, "pid": zygote.pid, "state": self._state_of(zygote),
+                "zygote": zygote.number, "pid": zygote.pid, "state": self._in_a_word(zygote),
                 "handlers": sorted(zygote.handlers),
             }
             for zygote in self._zygotes.values()
         ]  # fmt: skip
 
-    def _state_of(self, zygote: Zygote) -> str:
-        if zygote is self._candidate:
+    def _in_a_word(self, zygote: Zygote) -> str:
+        """What people know it as."""
+        if zygote is self.handover.candidate:
             return "candidate"
-        if zygote is not self._current:
-            return "retired"
-        return "current" if zygote.ready else "booting"
+        return zygote.state.value if zygote is self.current else "retired"
 
     # a zygote's start
 
     def start_zygote(self) -> None:
-        self._start_at = None
-        try:
-            # The code of the one before, as long as that is there: no other has shown yet that it is of use.
-            gone = self._directory and not os.path.isdir(self._directory)
-            self._current = self._start(self._place.now() if gone else self._directory)
-        except OSError as error:
-            if self._started == 1:
-                raise
-            self._warn(f"no zygote can be started ({error}); trying again in {AGAIN_S:g} s")
-            self._start_at = clock.monotonic() + AGAIN_S
+        zygote = self._starts.again(self.births.open_files)
+        if zygote is not None:
+            self.current = self._welcome(zygote)
 
-    def _start(self, directory: str) -> Zygote:
-        self._started += 1
-        workdir = Path(zygote_directory(str(self._workdir), self._started))
-        workdir.mkdir(mode=0o700, parents=True)
-        boot = boot_of(self._config, workdir, self.births.open_files, directory)
-        deadline_at = clock.monotonic() + self._config.boot_timeout_s
-        zygote = self._zygotes[self._started] = Zygote(self._started, boot, self._environment, deadline_at)
+    def start_anew(self) -> Zygote:
+        """One that loads the code from where it lies now. Raises OSError."""
+        return self._welcome(self._starts.anew(self.births.open_files))
+
+    def _welcome(self, zygote: Zygote) -> Zygote:
+        self._zygotes[zygote.number] = zygote
         self._inbox.watch(zygote.control, ZygoteSpoke(zygote))
         self._events.emit("zygote.spawned", zygote=zygote.number, pid=zygote.pid)
         return zygote
@@ -175,7 +152,7 @@ class Forks:
                 case Spawned():
                     # No room for its pidfd: a child that we cannot kill must not have a job.
                     self._retire(zygote, "the descriptor of a child was lost: too many open files")
-                    self._kill(zygote)
+                    self.exits.kill(zygote)
                 case Reaped():
                     self.births.on_reaped(zygote, report)
                 case Ready():
@@ -188,10 +165,10 @@ class Forks:
                     self._on_lost(zygote)
 
     def _on_ready(self, zygote: Zygote, said: Ready) -> None:
-        if zygote.retired:
+        if zygote.state is not ZygoteState.BOOTING:
             return  # dropped meanwhile
-        boot_s, zygote.ready, zygote.deadline_at = clock.monotonic() - zygote.started_at, True, None
-        self._proven, zygote.failure, zygote.runs_hooks, zygote.said = True, None, said.before_fork, said
+        boot_s, zygote.deadline_at = clock.monotonic() - zygote.started_at, None
+        self._starts.proven, zygote.failure, zygote.runs_hooks, zygote.said = True, None, said.before_fork, said
         zygote.inherited = memory.of(zygote.pid) or memory.NOTHING
         zygote.handlers = {name: HandlerSettings(**settings) for name, settings in said.handlers.items()}
         self._events.emit(
@@ -202,9 +179,11 @@ class Forks:
             self._warn(warning)
         if said.sandbox != self.sandbox:
             self._say_sandbox(zygote, said)
-        if zygote is self._candidate:
-            self._probe(zygote)
+        if zygote is self.handover.candidate:
+            zygote.become(ZygoteState.PROVING)
+            self.handover.probe(zygote)
         else:
+            zygote.become(ZygoteState.CURRENT)
             self.births.fill_now()
             self._follow(zygote, said)
             self._on_reloaded((), self.handlers)  # the files may be others than those that the last one loaded
@@ -219,132 +198,56 @@ class Forks:
         self.handlers = current.handlers
         self.once = tuple(name for name, settings in self.handlers.items() if settings.at_most_once)
         self.sandbox = dict(said.sandbox)
-        self._directory = current.directory
-        if self._watching is not None:
-            self._watching.follow(said.files, current.started_unix)
+        self._starts.directory = current.directory
+        self.handover.follow(said.files, current.started_unix)
         if warning := self._budget.stand_on(current.inherited):
             self._warn(warning)
 
     def fill(self, now_at: float) -> None:
         """Ask for the children that are missing."""
-        if self._current is not None and self._current.ready:
-            self.births.fill(self._current, now_at)
+        if self.current is not None and self.ready:
+            self.births.fill(self.current, now_at)
 
-    # a reload
+    # what a reload has done
 
-    def reload(self, by: str, on_done: Callable[[Reloaded], None] | None = None) -> None:
-        """Have another zygote import the handlers anew and, once a child of it is ready, take over. Until then, and if
-        that fails, nothing changes. `on_done` is told what has come of it, once; maybe before this returns.
-        """
-        self._reloads.ask(by, on_done)
-        if self._closing:
-            self._reloads.fail("this supervisor drains")
-            return
-        if self._candidate is not None:
-            self._drop(self._candidate)  # it may have read what has changed since
-        if self._current is not None and not self._proven:
-            self._drop(self._current)
-        if self._watching is not None:
-            self._watching.note()
-        try:
-            self._candidate = self._start(self._place.now())
-        except OSError as error:
-            self._fail_reload(BootFailed(f"no zygote can be started ({error})", ""))
+    def drop_unproven(self) -> None:
+        """Where no zygote could import the handlers yet, the one that tries is wanted no more."""
+        if self.current is not None and not self._starts.proven:
+            self.drop(self.current)
 
-    def _drop(self, zygote: Zygote) -> None:
+    def drop(self, zygote: Zygote) -> None:
         """It is not wanted any more, whatever may become of it."""
-        if zygote is self._candidate:
-            self._candidate = None
-        if zygote is self._current:
-            self._current = None
-        zygote.retired = zygote.outdated = True
-        self._kill(zygote)
+        if zygote is self.current:
+            self.current = None
+        zygote.become(ZygoteState.RETIRED)
+        self.exits.kill(zygote)
 
-    def _kill(self, zygote: Zygote) -> None:
-        if zygote.pid not in self._exits:  # else the pid may be anybody's
-            zygote.kill()
-
-    def _probe(self, candidate: Zygote) -> None:
-        try:
-            self.births.probe(candidate)
-        except OSError as error:
-            self._fail_reload(BootFailed(f"no child can be asked for ({error})", ""))
-
-    def _see_to_candidate(self, candidate: Zygote) -> None:
-        if candidate.fertile:
-            self._promote(candidate)
-        elif candidate.ready and candidate.failure is not None:
-            self._fail_reload(candidate.failure)
-
-    def _promote(self, candidate: Zygote) -> None:
-        before, old = self.handlers, self._current
-        if self._before is None and old is not None and old.fertile:
-            self._before = old
-        self._take_over(candidate)
-        self._reloads.succeed(candidate.number, clock.monotonic() - candidate.started_at, before, self.handlers)
-
-    def _take_over(self, new: Zygote) -> None:
-        """It forks from now on, and what its handlers say holds."""
-        outdated = []
-        for zygote in self._zygotes.values():
-            if zygote is not new and not zygote.outdated:
-                outdated += self.births.of(zygote)
-                self._replace(zygote)
-        self._candidate, self._current, self._start_at = None, new, None
-        self._failure = None
-        self._barren.succeed()
+    def take_over(self, new: Zygote, kept: Zygote | None) -> None:
+        """It forks from now on, and what its handlers say holds; all others retire, but for the one that is `kept`."""
+        outdated = [child for zygote in self._zygotes.values() if zygote is not new for child in self.births.of(zygote)]
+        if self.current is not None:
+            self._replace(self.current, kept)
+        new.become(ZygoteState.CURRENT)
+        self.current = new
+        self._starts.succeed()
         self.births.begin_anew(new)
         assert new.said is not None
         self._follow(new, new.said)
-        self._hold(False)
         self._on_reloaded(outdated, self.handlers)
 
-    def _see_to_place(self, before: Zygote) -> None:
-        """One child was ready, but the others may not be: what they open may be there once only, or used up."""
-        failure = self._failure or self.births.failure
-        if failure is not None and self._candidate is None:
-            self._go_back(before, failure)
-        elif self._current is not None and self._current.born >= self._slots.processes - 1:
-            self._before = None
-
-    def _go_back(self, before: Zygote, failure: BootFailed) -> None:
-        self._before = None
-        before.retired = before.outdated = False
-        self._take_over(before)
-        if self._watching is not None:
-            self._watching.note()  # another edit is to be tried, not this one again
-        message = f"one child was ready, the next ones are not, so the code before runs again: {failure.message}"
-        self._reloads.fail(message, failure.traceback)
-
-    def _replace(self, old: Zygote) -> None:
+    def _replace(self, old: Zygote, kept: Zygote | None) -> None:
         """It ends with its last child; one that is not ready yet, at once."""
-        old.retired = old.outdated = True
-        if not old.ready:
-            self._kill(old)
+        if old.state is ZygoteState.BOOTING:
+            self.drop(old)
+        else:
+            old.become(ZygoteState.KEPT if old is kept else ZygoteState.RETIRED)
 
-    def _fail_reload(self, failure: BootFailed) -> None:
-        """The candidate is of no use."""
-        if self._candidate is not None:
-            self._drop(self._candidate)
-        if self._watching is not None:
-            self._watching.add(failure.files)
-        self._hold(False)
-        self._reloads.fail(failure.message, failure.traceback)
-        if not self._proven:
-            self._failure = self._failure or failure
-        elif self._current is None and self._start_at is None:
-            self._start_at = clock.monotonic()
-
-    # its files
-
-    def look_at_files(self) -> None:
-        """With `--watch`, before a job starts: if a file of the handlers is another by now it waits for a reload."""
-        if self._watching is not None and not self._closing and self._watching.is_changed():
-            self.reload(WATCH)
-            self._hold(self.reloading)
-
-    def _hold(self, on: bool) -> None:
-        self._slots.on_hold = on
+    def do_without(self, failure: BootFailed) -> None:
+        """No candidate takes over."""
+        if not self._starts.proven:
+            self._starts.give_up(failure)
+        elif self.current is None and self._starts.at is None:
+            self._starts.at = clock.monotonic()
 
     # its end
 
@@ -353,20 +256,18 @@ class Forks:
         self._inbox.forget(zygote.control)
         zygote.let_go()
         del self._zygotes[zygote.number]
-        is_candidate = zygote is self._candidate
-        if zygote is self._current:
-            self._current = None
-        if is_candidate:
-            self._candidate = None
-        if zygote is self._before:
-            self._before = None
-        status = self._status_of(zygote)
-        lost = zygote.ready and not zygote.retired and not is_candidate
+        is_candidate, is_current = self.handover.lose(zygote), zygote is self.current
+        if is_current:
+            self.current = None
+        status = self.exits.take_status(zygote)
+        lost, leaving = zygote.state is ZygoteState.CURRENT, zygote.state is ZygoteState.LEAVING
+        if zygote.state not in (ZygoteState.RETIRED, ZygoteState.LEAVING):
+            zygote.become(ZygoteState.RETIRED)
         if lost:
             self._suspicion.on_loss(self.births.of(zygote))
         children = self.births.lose(zygote, _ZYGOTE_LOST)
-        if not zygote.finished or status:  # else it has seen to them itself
-            self._end_strangers(zygote)
+        if not leaving or status:  # else it has seen to them itself
+            self.exits.end_strangers(zygote)
         removal.remove(str(zygote.workdir))
         if lost or any(child.sent for child in children):
             self._say_lost(zygote, status, children)
@@ -374,12 +275,13 @@ class Forks:
             self.births.bury(child, None, "lost" if lost and self._suspicion.convicted else _ZYGOTE_LOST)
         wait_s = self._suspicion.wait_s
         if is_candidate:
-            self._fail_reload(self._why_no_use(zygote, status))
-        elif not zygote.retired:
-            wait_s = max(wait_s, self._count(zygote, self._why_no_use(zygote, status)))
-        if self._current is None and self._start_at is None and self._proven:
-            self._start_at = clock.monotonic() + wait_s
+            self.handover.fail(why_no_use(zygote, status, self._config.handlers))
+        elif is_current:
+            wait_s = max(wait_s, self._starts.count(zygote, why_no_use(zygote, status, self._config.handlers)))
+        if self.current is None and self._starts.at is None and self._starts.proven:
+            self._starts.at = clock.monotonic() + wait_s
         zygote.stacks.close()
+        zygote.become(ZygoteState.GONE)
 
     def _say_lost(self, zygote: Zygote, status: int, children: list[Child]) -> None:
         running = sum(1 for child in children if child.sent)
@@ -388,131 +290,60 @@ class Forks:
         if zygote.failure is not None:
             self._warn(zygote.failure.message)
 
-    def _status_of(self, zygote: Zygote) -> int:
-        """Its wait status; it may have closed its socket and live on, which ends now."""
-        if zygote.pid not in self._exits:
-            zygote.await_end(_GOING_S)  # its own cause is to be told, not ours
-            self._exits[zygote.pid] = os.waitpid(zygote.pid, 0)[1]
-        return self._exits.pop(zygote.pid)
-
-    def _end_strangers(self, zygote: Zygote) -> None:
-        """What the lost zygote's children had started has come to us: it must not meet the next run of their jobs."""
-        own = zygote.strangers | {other.pid for other in self._zygotes.values()}
-        leftovers.end_strangers(own, clock.monotonic() + leftovers.TRY_S)
-
-    def _why_no_use(self, zygote: Zygote, status: int) -> BootFailed:
-        """Why no child of it got ready, if none did."""
-        failure = zygote.failure
-        reason = endings.death_reason(status)
-        if failure is None and zygote.ready:
-            what = f"the process that forks the children ended ({reason}) before any of them was ready"
-            failure = BootFailed(what, "")
-        elif failure is None:
-            failure = BootFailed(
-                f"the process that imports {self._config.handlers!r} ended meanwhile ({reason});"
-                " look for the module that exits or crashes when it is imported",
-                "",
-            )
-        return replace(failure, traceback=failure.traceback or zygote.stacks.read())
-
-    def _count(self, zygote: Zygote, failure: BootFailed) -> float:
-        """It forks no more. `failure`: what is wrong if no child of it got ready. Answers how long to wait before the
-        next one is started.
-        """
-        if zygote.fertile:
-            self._barren.succeed()
-            return 0.0
-        if not self._proven:
-            self._failure = self._failure or failure
-            return 0.0
-        wait_s = self._barren.fail()
-        self._events.emit(
-            "zygote.failed", zygote=zygote.number, message=failure.message, traceback=failure.traceback or None
-        )
-        if self._barren.broken:
-            self._failure = self._failure or failure
-        else:
-            in_a_row = times(self._barren.in_a_row)
-            self._warn(
-                f"no child of zygote {zygote.number} was ready{in_a_row}; the next one is started in {wait_s:g} s"
-            )
-        return wait_s
-
     def _retire(self, zygote: Zygote, reason: str) -> None:
         """It does not answer. Its children may go on; the next ones come from another."""
         failure = BootFailed(f"no child was ready: {reason}", "")
-        if zygote is self._candidate:
-            self._fail_reload(failure)
-        elif zygote is self._current:
+        if zygote is self.handover.candidate:
+            self.handover.fail(failure)
+        elif zygote is self.current:
             self._events.emit("zygote.retired", zygote=zygote.number, reason=reason)
-            zygote.retired = True
-            self._current = None
-            self._start_at = clock.monotonic() + self._count(zygote, failure)
+            zygote.become(ZygoteState.RETIRED)
+            self.current = None
+            self._starts.at = clock.monotonic() + self._starts.count(zygote, failure)
         for child in self.births.of(zygote):
             if child.pidfd is None:
                 if not child.sent:
                     self.births.forget(child)  # if it lives, now or later, it finds its sockets closed and exits
                 else:
-                    self._kill(zygote)  # we could neither see nor bring about this child's end, but by its zygote's
+                    # We could neither see nor bring about this child's end, but by its zygote's.
+                    self.exits.kill(zygote)
 
     def _finish(self, zygote: Zygote) -> None:
         """It is retired, and its last child has ended."""
         zygote.finish()
         zygote.deadline_at = zygote.deadline_at or clock.monotonic() + _EXIT_S
 
-    def reap_own_children(self) -> None:
-        """On SIGCHLD: zygotes, and whatever orphans are left to us as PID 1 or subreaper."""
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            for zygote in self._zygotes.values():
-                zygote.strangers.discard(pid)  # the pid may come again, as anybody's
-                if zygote.pid == pid:
-                    self._exits[pid] = status
-
     # time
 
     def deadline_at(self) -> float:
-        deadlines = [math.inf if self._start_at is None or self._closing else self._start_at]
+        deadlines = [math.inf if self._starts.at is None or self._closing else self._starts.at]
         deadlines += [zygote.deadline_at for zygote in self._zygotes.values() if zygote.deadline_at is not None]
         if self.ready:
             deadlines.append(self.births.fill_at())
-        if self._watching is not None and not self._closing:
-            deadlines.append(self._watching.look_at)
-        return min(self.births.deadline_at(), *deadlines)
+        return min(self.births.deadline_at(), self.handover.deadline_at(), *deadlines)
 
     def keep_time(self, now_at: float) -> None:
-        if self._exits:
-            self._lose_the_ended()
-        if self._start_at is not None and now_at >= self._start_at and not self._closing:
+        self._lose_the_ended()
+        if self._starts.at is not None and now_at >= self._starts.at and not self._closing:
             self.start_zygote()
         for zygote in self._zygotes.values():
             if zygote.deadline_at is not None and now_at >= zygote.deadline_at:
                 self._on_overdue(zygote, now_at)
         self.births.keep_time(now_at)
-        if self._candidate is not None:
-            self._see_to_candidate(self._candidate)
-        if self._before is not None:
-            self._see_to_place(self._before)
-        if self._watching is not None and now_at >= self._watching.look_at:
-            self.look_at_files()
+        self.handover.keep_time(now_at)
         for zygote in self._zygotes.values():
-            if zygote.retired and zygote is not self._before and not zygote.finished and not self.births.of(zygote):
+            if zygote.state is ZygoteState.RETIRED and not self.births.of(zygote):
                 self._finish(zygote)
 
     def _lose_the_ended(self) -> None:
         """Their sockets may not tell: what they have forked while they imported has them open as well."""
-        for zygote in [each for each in self._zygotes.values() if each.pid in self._exits]:
+        for zygote in self.exits.unseen:
             self.on_zygote_spoke(zygote)
             if zygote.number in self._zygotes:
                 self._on_lost(zygote)
 
     def _on_overdue(self, zygote: Zygote, now_at: float) -> None:
-        if not zygote.retired and zygote.failure is None:
+        if zygote.state is ZygoteState.BOOTING and zygote.failure is None:
             zygote.failure = BootFailed(
                 f"{self._config.handlers!r} was not imported within {self._config.boot_timeout_s:g} s;"
                 " import less, or raise --boot-timeout",
@@ -529,10 +360,8 @@ class Forks:
     def fork_no_more(self) -> None:
         """Who ends from now on has no successor."""
         self._closing = True
-        self._before = None
         self.births.fork_no_more()
-        if self._candidate is not None:
-            self._fail_reload(BootFailed("given up, as this supervisor drains", ""))
+        self.handover.close()
 
     def close(self, patience_s: float) -> None:
         """End all zygotes, and with them all children, and wait for that; those that hang are killed after
@@ -544,6 +373,6 @@ class Forks:
             zygote.let_go()
         for zygote in self._zygotes.values():
             left_s = max(0.0, kill_at - clock.monotonic())
-            zygote.await_end(left_s if zygote.ready else min(left_s, _GOING_S))
+            zygote.await_end(min(left_s, GOING_S) if zygote.state is ZygoteState.BOOTING else left_s)
         for zygote in self._zygotes.values():
-            self._end_strangers(zygote)  # of one that was still importing, or was killed
+            self.exits.end_strangers(zygote)  # of one that was still importing, or was killed

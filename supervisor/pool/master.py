@@ -134,7 +134,7 @@ class Master:
             self._dispatcher.on_gone, self._on_line, self._dispatcher.on_reloaded,
         )  # fmt: skip
         if config.watch:
-            self._dispatcher.before_start = self._forks.look_at_files
+            self._dispatcher.before_start = self._forks.handover.look_at_files
         self._scaling = Scaling(config, self._slots, self._dispatcher, budget, events)
         self._controls = Controls(self, self._forks, self._scaling, self._slots, self._survey, events)
         self._conversation = Conversation(

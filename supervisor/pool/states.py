@@ -1,4 +1,4 @@
-"""Every state of the master and of a child, and every legal move. Imports nothing of ours.
+"""Used in the master: every state of it, of a zygote and of a child, and every legal move. Imports nothing of ours.
 
 ARCHITECTURE.md draws these tables; a test keeps the two equal.
 """
@@ -28,6 +28,29 @@ PHASE_MOVES: Final = {
 }
 
 
+class ZygoteState(Enum):
+    """Where a zygote's life stands, as the master knows it."""
+
+    BOOTING = "booting"  # imports the handlers
+    PROVING = "proving"  # of a reload: has imported them; a child of it is to show that it is of use
+    CURRENT = "current"  # the one that forks
+    KEPT = "kept"  # another one forks, but has not filled its place yet: if it cannot, this one does so again
+    RETIRED = "retired"  # forks no more: ends with its last child, was killed, or has ended by itself
+    LEAVING = "leaving"  # has been told that there will be no more requests
+    GONE = "gone"  # reaped, its children buried
+
+
+ZYGOTE_MOVES: Final = {
+    ZygoteState.BOOTING: {ZygoteState.PROVING, ZygoteState.CURRENT, ZygoteState.RETIRED},
+    ZygoteState.PROVING: {ZygoteState.CURRENT, ZygoteState.RETIRED},
+    ZygoteState.CURRENT: {ZygoteState.KEPT, ZygoteState.RETIRED},
+    ZygoteState.KEPT: {ZygoteState.CURRENT, ZygoteState.RETIRED},
+    ZygoteState.RETIRED: {ZygoteState.LEAVING, ZygoteState.GONE},
+    ZygoteState.LEAVING: {ZygoteState.GONE},
+    ZygoteState.GONE: set(),
+}
+
+
 class ChildState(Enum):
     """Where a child's life stands, as the master knows it."""
 
@@ -48,7 +71,7 @@ CHILD_MOVES: Final = {
     ChildState.GONE: set(),
 }
 
-State = TypeVar("State", Phase, ChildState)
+State = TypeVar("State", Phase, ZygoteState, ChildState)
 
 
 class IllegalMove(AssertionError):

@@ -19,6 +19,7 @@ from supervisor.config import Config
 from supervisor.pool import kernel, memory, messages
 from supervisor.pool.messages import Boot, BootFailed, Control, HandlerSettings, Ready, Reaped, Spawn, Spawned
 from supervisor.pool.stacks import Stacks
+from supervisor.pool.states import ZYGOTE_MOVES, ZygoteState, move
 
 #: Our own modules come from where the master's came from, whatever lies in the working directory, and wherever links on
 #: the way lead by now: master and zygote must be of one version.
@@ -64,7 +65,7 @@ def boot_of(config: Config, workdir: Path, open_files: int, directory: str = "")
 
 
 class Zygote:
-    """One started zygote. It is `ready` once its handlers are imported."""
+    """One started zygote, and what is known of it."""
 
     def __init__(self, number: int, boot: Boot, environment: Mapping[str, str], deadline_at: float) -> None:
         """Starts it, by exec and so from the master's main thread: its parent-death signal is tied to the thread.
@@ -74,17 +75,14 @@ class Zygote:
         self.number = number
         self.workdir = boot.workdir
         self.directory = boot.directory
+        self.state = ZygoteState.BOOTING
         self.said: Ready | None = None  # of its handlers
         self.handlers: dict[str, HandlerSettings] = {}
-        self.ready = False
         self.runs_hooks = False  # before each fork
         self.inherited = memory.NOTHING  # what its children have from it
         self.look_at = 0.0  # when that is to be looked at again
         self.fertile = False  # a child of it has got ready
         self.born = 0  # how many have, but for one that was to show that it can
-        self.retired = False  # it forks no more, and ends with its last child
-        self.finished = False  # it has been told so
-        self.outdated = False  # another one has newer code, or is to have it
         self.failure: BootFailed | None = None  # what it has said, or we, of why it is of no use
         self.started_at = clock.monotonic()
         self.started_unix = clock.unix()
@@ -115,6 +113,9 @@ class Zygote:
             os.close(stacks_fd)
         kernel.send(self.control, messages.pack_control(boot))
         self.control.setblocking(False)
+
+    def become(self, state: ZygoteState) -> None:
+        self.state = move(ZYGOTE_MOVES, self.state, state)
 
     def spawn(self, child: int, fds: tuple[int, ...]) -> None:
         """Ask for a child, which gets `fds` (`Spawn`). Raises OSError where the request cannot be passed on now."""
@@ -148,7 +149,7 @@ class Zygote:
 
     def finish(self) -> None:
         """Tell it that there will be no more requests: it ends what is below it and exits."""
-        self.finished = True
+        self.become(ZygoteState.LEAVING)
         self.control.shutdown(socket.SHUT_WR)
 
     def let_go(self) -> None:

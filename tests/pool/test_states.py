@@ -5,15 +5,25 @@ import itertools
 import pytest
 from parts import held_of
 
-from supervisor.pool.states import CHILD_MOVES, PHASE_MOVES, ChildState, IllegalMove, Phase, move
+from supervisor.pool.states import (
+    CHILD_MOVES,
+    PHASE_MOVES,
+    ZYGOTE_MOVES,
+    ChildState,
+    IllegalMove,
+    Phase,
+    ZygoteState,
+    move,
+)
 
 TABLES = [
     (PHASE_MOVES, Phase, Phase.SERVING, Phase.STOPPED),
+    (ZYGOTE_MOVES, ZygoteState, ZygoteState.BOOTING, ZygoteState.GONE),
     (CHILD_MOVES, ChildState, ChildState.SPAWNING, ChildState.GONE),
 ]
 
 
-@pytest.mark.parametrize(("moves", "states", "first", "last"), TABLES, ids=["phases", "children"])
+@pytest.mark.parametrize(("moves", "states", "first", "last"), TABLES, ids=["phases", "zygotes", "children"])
 def test_the_tables_allow_what_they_list_and_nothing_else(moves, states, first, last):
     assert set(moves) == set(states)
     for old, new in itertools.product(states, states):
@@ -24,7 +34,7 @@ def test_the_tables_allow_what_they_list_and_nothing_else(moves, states, first, 
                 move(moves, old, new)
 
 
-@pytest.mark.parametrize(("moves", "states", "first", "last"), TABLES, ids=["phases", "children"])
+@pytest.mark.parametrize(("moves", "states", "first", "last"), TABLES, ids=["phases", "zygotes", "children"])
 def test_every_state_can_be_reached_from_the_first_and_the_last_one_from_every_state(moves, states, first, last):
     def reached(start):
         found, new = {start}, [start]

@@ -1,0 +1,93 @@
+"""When the next zygote is started, with the code of which place, and when there is no use in it. Runs in master.
+
+Owns their numbers. What becomes of those that have started is `Forks`'.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from supervisor import clock
+from supervisor.config import Config
+from supervisor.ops.events import Events
+from supervisor.pool.births import AGAIN_S, times
+from supervisor.pool.breaker import Breaker
+from supervisor.pool.messages import BootFailed, zygote_directory
+from supervisor.pool.place import Place
+from supervisor.pool.zygotes import Zygote, boot_of
+
+
+class Starts:
+    def __init__(self, config: Config, workdir: Path, environment: Mapping[str, str], events: Events) -> None:
+        """`environment`: of the zygotes."""
+        self._config = config
+        self._workdir = workdir.absolute()  # zygotes go elsewhere
+        self._environment = environment
+        self._events = events
+        self._place = Place.here()
+        self._started = 0
+        self._barren = Breaker()  # zygotes of which no child got ready
+        self.directory = self._place.now()  # where the handlers of the current zygote lie
+        self.at: float | None = None  # when the next one is started
+        self.proven = False  # there was one that could import the handlers
+        self.failure: BootFailed | None = None  # why there is no use in starting more
+
+    def again(self, open_files: int) -> Zygote | None:
+        """One with the code of the one before, as long as that is there: no other has shown yet that it is of use.
+        None: not now. Raises OSError if not even the first one can be started. `open_files`: as in `boot_of`.
+        """
+        self.at = None
+        try:
+            gone = self.directory and not os.path.isdir(self.directory)
+            return self._start(self._place.now() if gone else self.directory, open_files)
+        except OSError as error:
+            if self._started == 1:
+                raise
+            self._warn(f"no zygote can be started ({error}); trying again in {AGAIN_S:g} s")
+            self.at = clock.monotonic() + AGAIN_S
+            return None
+
+    def anew(self, open_files: int) -> Zygote:
+        """One with the code that lies there now. Raises OSError."""
+        return self._start(self._place.now(), open_files)
+
+    def _start(self, directory: str, open_files: int) -> Zygote:
+        self._started += 1
+        workdir = Path(zygote_directory(str(self._workdir), self._started))
+        workdir.mkdir(mode=0o700, parents=True)
+        boot = boot_of(self._config, workdir, open_files, directory)
+        return Zygote(self._started, boot, self._environment, clock.monotonic() + self._config.boot_timeout_s)
+
+    def succeed(self) -> None:
+        """One forks of which a child was ready."""
+        self.at = self.failure = None
+        self._barren.succeed()
+
+    def give_up(self, failure: BootFailed) -> None:
+        self.failure = self.failure or failure
+
+    def count(self, zygote: Zygote, failure: BootFailed) -> float:
+        """It forks no more. `failure`: what is wrong if no child of it got ready. Answers how long to wait before the
+        next one is started.
+        """
+        if zygote.fertile:
+            self._barren.succeed()
+            return 0.0
+        if not self.proven:
+            self.give_up(failure)
+            return 0.0
+        wait_s = self._barren.fail()
+        self._events.emit(
+            "zygote.failed", zygote=zygote.number, message=failure.message, traceback=failure.traceback or None
+        )
+        if self._barren.broken:
+            self.give_up(failure)
+        else:
+            in_a_row = times(self._barren.in_a_row)
+            self._warn(
+                f"no child of zygote {zygote.number} was ready{in_a_row}; the next one is started in {wait_s:g} s"
+            )
+        return wait_s
+
+    def _warn(self, message: str) -> None:
+        self._events.emit("master.warned", message=message)
