@@ -95,7 +95,7 @@ class Controls:
     def _reload(self, by: By, on_done: Callable[[Reloaded], None] | None) -> None:
         self._check_serving()
         self._scaling.again(by)
-        self._forks.handover.begin(str(by), on_done)
+        self._forks.handover.ask(str(by), on_done)
 
     def _pause(self, by: By) -> str:
         self._check_serving()

@@ -131,6 +131,10 @@ class Forks:
         if zygote is not None:
             self.current = self._welcome(zygote)
 
+    def place(self) -> str:
+        """Where the code lies now."""
+        return self._starts.place()
+
     def start_anew(self) -> Zygote:
         """One that loads the code from where it lies now. Raises OSError."""
         return self._welcome(self._starts.anew(self.births.open_files))
@@ -217,6 +221,8 @@ class Forks:
 
     def drop(self, zygote: Zygote) -> None:
         """It is not wanted any more, whatever may become of it."""
+        if zygote.number not in self._zygotes:
+            return  # it has ended by itself
         if zygote is self.current:
             self.current = None
         zygote.become(ZygoteState.RETIRED)
@@ -256,7 +262,8 @@ class Forks:
         self._inbox.forget(zygote.control)
         zygote.let_go()
         del self._zygotes[zygote.number]
-        is_candidate, is_current = self.handover.lose(zygote), zygote is self.current
+        self.handover.lose(zygote)
+        is_current = zygote is self.current
         if is_current:
             self.current = None
         status = self.exits.take_status(zygote)
@@ -274,7 +281,7 @@ class Forks:
         for child in children:
             self.births.bury(child, None, "lost" if lost and self._suspicion.convicted else _ZYGOTE_LOST)
         wait_s = self._suspicion.wait_s
-        if is_candidate:
+        if zygote is self.handover.candidate:
             self.handover.fail(why_no_use(zygote, status, self._config.handlers))
         elif is_current:
             wait_s = max(wait_s, self._starts.count(zygote, why_no_use(zygote, status, self._config.handlers)))

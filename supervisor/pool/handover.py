@@ -7,7 +7,7 @@ A candidate that is of no use has touched nothing that is the current one's.
 
 import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from supervisor import clock
 from supervisor.config import Config
@@ -19,6 +19,12 @@ from supervisor.pool.slots import Slots
 from supervisor.pool.states import ZygoteState
 from supervisor.pool.watching import Watching
 from supervisor.pool.zygotes import Zygote
+
+#: After so many candidates in a row that were dropped for newer code one may finish: who edits it quicker than it is
+#: imported would never see any of it.
+_MOST_DROPPED: Final = 3
+#: A candidate that has taken so long may hang for a reason that is gone by now.
+_LONG_S: Final = 30.0
 
 
 class Forking(Protocol):
@@ -33,6 +39,9 @@ class Forking(Protocol):
     @property
     def failure(self) -> BootFailed | None:
         """Why no handler can run, as things are."""
+
+    def place(self) -> str:
+        """Where the code lies now."""
 
     def start_anew(self) -> Zygote:
         """One that loads the code from where it lies now. Raises OSError."""
@@ -56,7 +65,9 @@ class Handover:
         self._births = births
         self._forks = forks
         self._reloads = Reloads(events)
-        self._watching = Watching() if config.watch else None
+        self._files = Watching()
+        self._watches = config.watch
+        self._dropped = 0  # candidates in a row
         self._closing = False
         self.candidate: Zygote | None = None
         self._kept: Zygote | None = None  # the one that forked before, until the new one has filled its place
@@ -73,20 +84,42 @@ class Handover:
 
     # there
 
-    def begin(self, by: str, on_done: Callable[[Reloaded], None] | None = None) -> None:
-        """`on_done` is told what has come of it, once; maybe before this returns."""
+    def ask(self, by: str, on_done: Callable[[Reloaded], None] | None = None) -> None:
+        """Begin a reload: now, or when the one under way has ended. That one is given up if it is of no use to whoever
+        asks. `on_done` is told what has come of his, once; maybe before this returns.
+        """
         self._reloads.ask(by, on_done)
         if self._closing:
+            self._reloads.begin()
             self._reloads.fail("this supervisor drains")
-            return
-        self._drop_candidate()  # it may have read what has changed since
+        elif self.candidate is None:
+            self._begin()
+        elif self._dropped < _MOST_DROPPED and self._is_outdated(self.candidate):
+            self._dropped += 1
+            self._drop_candidate()
+            self._begin()
+
+    def _is_outdated(self, candidate: Zygote) -> bool:
+        """Whether the code is another one since it has begun, as far as can be seen."""
+        is_slow = clock.monotonic() >= candidate.started_at + _LONG_S
+        return is_slow or candidate.directory != self._forks.place() or self._files.differ()
+
+    def _begin(self) -> None:
+        self._reloads.begin()
         self._forks.drop_unproven()
-        if self._watching is not None:
-            self._watching.note()
+        self._files.note()
         try:
             self.candidate = self._forks.start_anew()
         except OSError as error:
             self.fail(BootFailed(f"no zygote can be started ({error})", ""))
+
+    def _begin_next(self) -> bool:
+        """The one under way has ended. Answers whether another one has begun."""
+        self._dropped = 0
+        is_wanted = self._reloads.wanted
+        if is_wanted:
+            self._begin()
+        return is_wanted
 
     def _drop_candidate(self) -> None:
         candidate, self.candidate = self.candidate, None
@@ -107,26 +140,27 @@ class Handover:
             self.fail(candidate.failure)
 
     def _promote(self, candidate: Zygote) -> None:
-        before, old = self._forks.handlers, self._forks.current
+        self.candidate, old = None, self._forks.current
         if self._kept is None and old is not None and old.fertile:
             self._kept = old
-        self._take_over(candidate)
         boot_s = clock.monotonic() - candidate.started_at
-        self._reloads.succeed(candidate.number, boot_s, before, self._forks.handlers)
+        # First of all: the taking over starts jobs.
+        self._reloads.succeed(candidate.number, boot_s, self._forks.handlers, candidate.handlers)
+        self._take_over(candidate)
+        self._begin_next()
 
     def _take_over(self, new: Zygote) -> None:
-        self.candidate = None
-        self._slots.on_hold = False
+        self._hold()
         self._forks.take_over(new, self._kept)
 
     def fail(self, failure: BootFailed) -> None:
         """The candidate is of no use."""
         self._drop_candidate()
-        if self._watching is not None:
-            self._watching.add(failure.files)
-        self._slots.on_hold = False
+        self._files.add(failure.files)
+        self._hold()
         self._reloads.fail(failure.message, failure.traceback)
-        self._forks.do_without(failure)
+        if not self._begin_next():
+            self._forks.do_without(failure)
 
     # back
 
@@ -141,8 +175,7 @@ class Handover:
     def _go_back(self, kept: Zygote, failure: BootFailed) -> None:
         self._kept = None
         self._take_over(kept)
-        if self._watching is not None:
-            self._watching.note()  # another edit is to be tried, not this one again
+        self._files.note()  # another edit is to be tried, not this one again
         message = f"one child was ready, the next ones are not, so the code before runs again: {failure.message}"
         self._reloads.fail(message, failure.traceback)
 
@@ -154,38 +187,41 @@ class Handover:
 
     def follow(self, files: list[str], since_unix: float) -> None:
         """The code that holds was loaded from these after that time."""
-        if self._watching is not None:
-            self._watching.follow(files, since_unix)
+        self._files.follow(files, since_unix)
+
+    @property
+    def _looks(self) -> bool:
+        return self._watches and not self._closing and not self._reloads.wanted
 
     def look_at_files(self) -> None:
         """With `--watch`, before a job starts: if a file of the handlers is another by now it waits for a reload."""
-        if self._watching is not None and not self._closing and self._watching.is_changed():
-            self.begin(WATCH)
+        if self._looks and self._files.is_edited():
+            self.ask(WATCH)
             self._slots.on_hold = self.candidate is not None
+
+    def _hold(self) -> None:
+        """A reload has ended: what waits for it starts, but for what waits for the next one."""
+        self._slots.on_hold = self._watches and self._reloads.wanted
 
     # time
 
     def deadline_at(self) -> float:
-        return math.inf if self._watching is None or self._closing else self._watching.look_at
+        return self._files.look_at if self._looks else math.inf
 
     def keep_time(self, now_at: float) -> None:
         if self.candidate is not None:
             self._see_to_candidate(self.candidate)
         if self._kept is not None:
             self._see_to_kept(self._kept)
-        if self._watching is not None and now_at >= self._watching.look_at:
+        if now_at >= self._files.look_at:
             self.look_at_files()
 
     # ends
 
-    def lose(self, zygote: Zygote) -> bool:
-        """It has ended. Answers whether it was the candidate."""
-        was_candidate = zygote is self.candidate
-        if was_candidate:
-            self.candidate = None
+    def lose(self, zygote: Zygote) -> None:
+        """It has ended. Of the candidate `fail` is to be told, too."""
         if zygote is self._kept:
             self._kept = None
-        return was_candidate
 
     def close(self) -> None:
         """None begins any more, and the one under way comes to nothing."""
@@ -193,4 +229,5 @@ class Handover:
         if self._kept is not None:
             self._let_go(self._kept)
         if self.candidate is not None:
+            self._reloads.begin()  # nobody waits for another one
             self.fail(BootFailed("given up, as this supervisor drains", ""))

@@ -66,7 +66,6 @@ class Boot:
     readable: list[str] = field(default_factory=list)  # beside the default list, under strict
     hidden: list[str] = field(default_factory=list)  # not to be readable under strict, wherever they lie
     child_user: list[int] = field(default_factory=list)  # uid and gid; empty: as the level has it
-    watch: bool = False  # whether the files of the handlers are to be named
     directory: str = ""  # to go to before anything is imported; empty: stay
 
 
@@ -86,7 +85,7 @@ class Spawn:
 class Ready:
     """Handlers are imported. `handlers`: name -> settings (`HandlerSettings` as a dict); `threads`, `descriptors`: what
     they have left running and open, in words; `before_fork`: whether a hook of theirs runs before each fork; `sandbox`:
-    each part of it, and "on" or why not; `files`: what the handlers were loaded from, where that was asked for.
+    each part of it, and "on" or why not; `files`: what the handlers were loaded from.
     """
 
     handlers: dict[str, dict[str, Any]]

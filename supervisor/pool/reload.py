@@ -28,16 +28,27 @@ class Reloaded:
 class Reloads:
     def __init__(self, events: Events) -> None:
         self._events = events
-        self._waiting: list[Callable[[Reloaded], None]] = []
+        self._waiting: list[tuple[str, Callable[[Reloaded], None] | None]] = []  # for the next one to begin
+        self._told: list[Callable[[Reloaded], None]] = []  # of the one under way
         self._by = ""
         self.last: dict[str, Any] | None = None  # what has come of the last one, for the status
 
     def ask(self, by: str, on_done: Callable[[Reloaded], None] | None) -> None:
-        """`by`, who wants one, is told by `on_done`; with what comes of a later one, if that is asked for meanwhile."""
+        """`by`, who wants one, is told by `on_done` what has come of one that begins from now on."""
         self._events.emit("reload.requested", by=by)
-        self._by = by
-        if on_done is not None:
-            self._waiting.append(on_done)
+        self._waiting.append((by, on_done))
+
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody waits for one to begin."""
+        return bool(self._waiting)
+
+    def begin(self) -> None:
+        """All who wait are told of this one; so are those who would have been told of one that is given up for it."""
+        if self._waiting:
+            self._by = self._waiting[-1][0]
+        self._told += [on_done for _by, on_done in self._waiting if on_done is not None]
+        self._waiting.clear()
 
     def succeed(self, zygote: int, boot_s: float, before: Iterable[str], after: Iterable[str]) -> None:
         """`before`, `after`: the names of the handlers."""
@@ -57,6 +68,6 @@ class Reloads:
             "at_unix": clock.unix(), "by": self._by, "outcome": outcome, "message": what.message,
             "traceback": what.traceback,
         }  # fmt: skip
-        waiting, self._waiting = self._waiting, []
-        for on_done in waiting:
+        told, self._told = self._told, []
+        for on_done in told:
             on_done(what)

@@ -39,7 +39,7 @@ class Starts:
         self.at = None
         try:
             gone = self.directory and not os.path.isdir(self.directory)
-            return self._start(self._place.now() if gone else self.directory, open_files)
+            return self._start(self.place() if gone else self.directory, open_files)
         except OSError as error:
             if self._started == 1:
                 raise
@@ -47,9 +47,13 @@ class Starts:
             self.at = clock.monotonic() + AGAIN_S
             return None
 
+    def place(self) -> str:
+        """Where the code lies now."""
+        return self._place.now()
+
     def anew(self, open_files: int) -> Zygote:
         """One with the code that lies there now. Raises OSError."""
-        return self._start(self._place.now(), open_files)
+        return self._start(self.place(), open_files)
 
     def _start(self, directory: str, open_files: int) -> Zygote:
         self._started += 1

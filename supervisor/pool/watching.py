@@ -1,4 +1,4 @@
-"""`--watch`: whether the files that the handlers were loaded from are others by now. Runs in master, for development.
+"""Whether the files that the handlers were loaded from are others by now. Runs in master, for reloads and `--watch`.
 
 Owns what they looked like when a zygote was last told to load them. Reads no file: it looks at their sizes and times.
 A module that comes into one of their directories counts as well.
@@ -52,9 +52,13 @@ class Watching:
         """They are about to be loaded as they are now."""
         self._noted = self._looks()
 
-    def is_changed(self) -> bool:
-        """Whether any of them is not as it was noted last. What the handlers write themselves while they are loaded is
-        no edit: else they would be loaded for ever.
+    def differ(self) -> bool:
+        """Whether any of them is not as it was noted last."""
+        return self._looks() != self._noted
+
+    def is_edited(self) -> bool:
+        """The same, for whoever loads them then. What the handlers write themselves while they are loaded is no edit:
+        else they would be loaded for ever.
         """
         self.look_at = clock.monotonic() + _EVERY_S
         looks, is_first, self._is_first = self._looks(), self._is_first, False

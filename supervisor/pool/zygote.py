@@ -76,13 +76,13 @@ def _load(
         _go_to(boot.directory)
         loaded = handlers.load(boot.handlers, boot.sandbox)
     except BaseException as error:  # noqa: BLE001  foreign code: whatever it raises is reported, then this process ends
-        _say(control, _describe(error, [*sources.loaded(), *sources.named_by(error)] if boot.watch else []))
+        _say(control, _describe(error, [*sources.loaded(), *sources.named_by(error)]))
         os._exit(1)
     settings = {name: asdict(loaded_handler.settings) for name, loaded_handler in loaded.items()}
     # What a before_fork hook is there for is its business: it may let go of all that is open.
     opened = [] if handlers.hooks.before_fork else preloaded.opened(before)
     threads, descriptors = [*map(messages.sayable, preloaded.running())], [*map(messages.sayable, opened)]
-    files = [*map(messages.sayable, sources.loaded())] if boot.watch else []
+    files = [*map(messages.sayable, sources.loaded())]
     profiles = {loaded_handler.settings.profile for loaded_handler in loaded.values()}
     confinement = confinements.Confinement(boot, profiles, guard.bind)
     report = {part: messages.sayable(state) for part, state in confinement.report.items()}

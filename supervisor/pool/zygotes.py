@@ -59,7 +59,6 @@ def boot_of(config: Config, workdir: Path, open_files: int, directory: str = "")
         readable=[str(path) for path in config.sandbox_read],
         hidden=[str(Path(HIDDEN).absolute())],
         child_user=list(config.child_user or ()),
-        watch=config.watch,
         directory=directory,
     )
 

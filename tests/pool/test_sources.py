@@ -66,7 +66,7 @@ def files(tmp_path):
 def watching(files):
     watching = Watching()
     watching.follow([str(files / "one.py")], os.stat(files).st_ctime + 1)
-    assert not watching.is_changed()
+    assert not watching.is_edited()
     return watching
 
 
@@ -84,9 +84,9 @@ EDITS = {
 @pytest.mark.parametrize("how", EDITS)
 def test_an_edit_is_seen_once(files, watching, how):
     EDITS[how](files)
-    assert watching.is_changed()
+    assert watching.is_edited()
     watching.note()
-    assert not watching.is_changed()
+    assert not watching.is_edited()
 
 
 def test_what_is_no_module_does_not_count(files, watching):
@@ -94,17 +94,17 @@ def test_what_is_no_module_does_not_count(files, watching):
     (files / ".#one.py").symlink_to("nobody")
     (files / "notes.txt").write_text("x")
     (files / "__pycache__").mkdir()
-    assert not watching.is_changed()
+    assert not watching.is_edited()
 
 
 def test_an_edit_while_they_are_loaded_is_seen_and_so_is_one_of_a_module_that_was_not_known(files):
     watching = Watching()
     began_unix = os.stat(files / "two.py").st_ctime
     watching.follow([str(files / "one.py")], began_unix - 0.001)
-    assert watching.is_changed()
+    assert watching.is_edited()
     watching.note()
     watching.follow([str(files / "one.py")], began_unix + 1)
-    assert not watching.is_changed()
+    assert not watching.is_edited()
 
 
 def test_a_file_that_stopped_a_reload_is_looked_at_from_then_on(files, watching):
@@ -112,9 +112,9 @@ def test_a_file_that_stopped_a_reload_is_looked_at_from_then_on(files, watching)
     elsewhere.mkdir()
     (elsewhere / "broken.py").write_text("(")
     watching.add([str(elsewhere / "broken.py")])
-    assert not watching.is_changed()
+    assert not watching.is_edited()
     (elsewhere / "broken.py").write_text("()")
-    assert watching.is_changed()
+    assert watching.is_edited()
 
 
 # the directory

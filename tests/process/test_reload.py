@@ -230,6 +230,44 @@ def test_a_reload_that_is_asked_for_during_another_brings_the_newest_code(stage,
     assert_ends_well(stage, pool)
 
 
+def test_a_request_during_a_reload_of_the_same_code_lets_it_finish_and_is_one_more(stage, app):
+    pool = app(VERSION.format(1)).wait_ready()
+    stage.gate("import")
+    write_app(stage, VERSION.format(2) + WAIT_IF.format("import"))
+    flag(stage, "import")
+    pool.send(signal.SIGHUP)
+    wait_for_arrival(stage, "import")
+    for nth in range(2, 5):
+        pool.send(signal.SIGHUP)
+        pool.wait_for("reload.requested", nth=nth)
+    flag(stage, "import", on=False)
+    stage.open_gate("import")
+    assert [pool.wait_for("reload.completed", nth=nth)["zygote"] for nth in (1, 2)] == [2, 3]
+    assert run(stage, "version", 3) == [2] * 3
+    wait_for_zygotes(stage, pool, 1)
+    assert len(pool.find("zygote.spawned")) == 3
+    assert_ends_well(stage, pool)
+
+
+def test_requests_and_edits_that_come_quicker_than_the_code_boots_starve_no_reload(stage, app, measured):
+    pool = app(VERSION.format(1), processes=1).wait_ready()
+    requests, least = 0, 2
+    while len(pool.find("reload.completed")) < least:
+        requests += 1
+        write_app(stage, VERSION.format(1 + requests))
+        pool.send(signal.SIGHUP)
+        pool.wait_for("reload.requested", nth=requests)
+        time.sleep(0.05)  # as somebody would who knows no better
+        assert requests < 1000
+    write_app(stage, VERSION.format(-1))
+    pool.send(signal.SIGHUP)
+    stage.wait_until(lambda: run(stage, "version") == [-1], "the newest code runs")
+    assert not pool.find("reload.failed") + pool.find("job.died") + pool.find("zygote.lost")
+    boots = len(pool.find("zygote.spawned"))
+    measured(f"{requests} edits and requests, 50 ms apart, until {least} reloads were done; {boots} boots in all")
+    assert_ends_well(stage, pool)
+
+
 @pytest.mark.parametrize("to", ["the master", "the group"])
 def test_a_doubled_signal_is_one_reload_more_and_harms_nobody(stage, app, to):
     pool = app(VERSION.format(1), processes=2).wait_ready()
