@@ -6,6 +6,7 @@ leases nothing else while the first job does not fit will start it sooner or lat
 """
 
 import os
+from collections.abc import Iterable
 from typing import Final, TypeVar
 
 from supervisor.config import megabytes
@@ -40,6 +41,7 @@ class Budget:
     def __init__(self, limit_bytes: int, capacity: int = 1024) -> None:
         self.limit_bytes = limit_bytes  # 0: none
         self.base_bytes = 0  # master and zygote
+        self._beside_bytes = 0  # other zygotes: one of them is to take over, or has yet to end
         self._capacity = capacity
         self._peaks: dict[str, int] = {}  # by klass, decaying maxima
         self._alone: dict[str, None] = {}  # jids of those killed, oldest first
@@ -64,13 +66,20 @@ class Budget:
             f" {megabytes(self.limit_bytes)}: jobs run one at a time; raise --memory-budget, or import less"
         )
 
+    def stand_beside(self, others: Iterable[Usage]) -> bool:
+        """These zygotes are there, too. It ends nobody, but what starts is to fit beside them. Answers whether that
+        has become easier.
+        """
+        before_bytes, self._beside_bytes = self._beside_bytes, sum(other.total_bytes for other in others)
+        return self._beside_bytes < before_bytes
+
     def expected(self, klass: str) -> int:
         """Bytes that the next run of `klass` will hardly exceed; 0: unknown."""
         return self._peaks.get(klass, 0)
 
     def used_bytes(self) -> int:
         """What is in use or reserved."""
-        return self.base_bytes + self._reserved_bytes
+        return self.base_bytes + self._beside_bytes + self._reserved_bytes
 
     def room_bytes(self) -> int | None:
         """What the last looks leave, reserved or not; None: there is no limit. For `Meter.next_in_s`."""

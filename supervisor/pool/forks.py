@@ -185,6 +185,7 @@ class Forks:
             self._say_sandbox(zygote, said)
         if zygote is self.handover.candidate:
             zygote.become(ZygoteState.PROVING)
+            self._weigh()
             self.handover.probe(zygote)
         else:
             zygote.become(ZygoteState.CURRENT)
@@ -206,6 +207,13 @@ class Forks:
         self.handover.follow(said.files, current.started_unix)
         if warning := self._budget.stand_on(current.inherited):
             self._warn(warning)
+        self._weigh()
+
+    def _weigh(self) -> None:
+        """What zygotes take beside the one that forks is missing to jobs."""
+        others = [zygote.inherited for zygote in self._zygotes.values() if zygote is not self.current]
+        if self._budget.stand_beside(others):
+            self._slots.short_until_at = 0.0
 
     def fill(self, now_at: float) -> None:
         """Ask for the children that are missing."""
@@ -288,6 +296,7 @@ class Forks:
         if self.current is None and self._starts.at is None and self._starts.proven:
             self._starts.at = clock.monotonic() + wait_s
         zygote.stacks.close()
+        self._weigh()
         zygote.become(ZygoteState.GONE)
 
     def _say_lost(self, zygote: Zygote, status: int, children: list[Child]) -> None:

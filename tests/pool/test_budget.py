@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from supervisor.pool.budget import Budget
+from supervisor.pool.memory import Usage
 
 MB = 2**20
 
@@ -90,6 +91,25 @@ def test_master_and_zygote_count_too():
     budget.base_bytes = 201
     assert not budget.fits("Big", "b2")
     assert budget.used_bytes() == 601
+
+
+def test_zygotes_beside_the_one_that_forks_leave_less_to_start_in_and_end_nobody():
+    budget = learnt(Big=400)
+    budget.base_bytes = 100
+    budget.hold(1, "Big", "b1")
+    budget.grown(1, 400)
+    assert not budget.stand_beside([Usage(90, 10, 1)])
+    assert budget.fits("Big", "b2")
+    assert not budget.stand_beside([Usage(90, 10, 1), Usage(1, 0, 1)])
+    assert not budget.fits("Big", "b2")
+    budget.grown(1, 890)
+    assert budget.victim() is None
+    assert budget.stand_beside([])
+    budget.grown(1, 400)
+    assert budget.fits("Big", "b2")
+    budget.gone(1)
+    budget.stand_beside([Usage(2000, 0, 1)])
+    assert budget.fits("Big", "b2")  # where nothing runs, all fits
 
 
 def test_jobs_sent_ahead_to_a_child_reserve_the_largest_of_them_only():

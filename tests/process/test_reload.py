@@ -411,6 +411,44 @@ def test_a_candidate_that_is_killed_is_a_failed_reload(stage, app):
     assert_ends_well(stage, pool)
 
 
+EAT = """
+@handler
+def eat(job):
+    eaten = b"x" * (60 << 20)
+    wait_at(job.data)
+
+"""
+#: Until somebody opens the gate it is asked for one child, and does not take over.
+FAT = "FAT = b'x' * (80 << 20)\n@after_fork\ndef wait(): wait_at('probe')\n"
+
+
+def test_while_two_zygotes_are_there_no_job_starts_that_has_no_room_beside_both(stage, app):
+    pool = app(EAT, processes=2, jobs_per_child=0, memory_budget="200M").wait_ready()
+    for gate in ("learn", "probe", "one", "two"):
+        stage.gate(gate)
+    put(stage, "eat", data="learn")
+    wait_for_arrival(stage, "learn")
+    stage.let_time_pass(0.6)  # it is looked at meanwhile
+    stage.open_gate("learn")
+    pool.wait_for("job.completed")
+    write_app(stage, EAT + FAT)
+    pool.send(signal.SIGHUP)
+    wait_for_arrival(stage, "probe")
+    (first,) = put(stage, "eat", data="one")
+    wait_for_arrival(stage, "one")
+    (second,) = put(stage, "eat", data="two")
+    stage.wait_until_counted(lambda: stage.states([second]) == ["running"])
+    stage.open_gate("probe")
+    pool.wait_for("reload.completed")
+    stage.open_gate("one")
+    stage.open_gate("two")
+    stage.wait_until_ended([first, second], 60)
+    told = [(event["event"], event.get("jid")) for event in pool.events]
+    assert told.index(("job.started", second)) > told.index(("job.completed", first))
+    assert not pool.find("job.died")
+    assert_ends_well(stage, pool)
+
+
 # where the code lies
 
 
