@@ -33,6 +33,17 @@ def charge(packet_bytes: int) -> int:
     return 2 * packet_bytes + 1024
 
 
+class Turn:
+    """What has become of a child's first job, for as long as it is that. A new one costs next to nothing."""
+
+    overran = False  # it runs longer than it was expected to: nothing is sent ahead
+    warned = False  # it has been told that its time limit is near
+    nudge_at = math.inf  # when `Child.nudge` is due
+    nudge_s = 0.0  # how long after that once more
+    insist_at = math.inf  # when a notice that was to be raised by a checkpoint is raised anywhere
+    insisting: Notice | None = None  # which one
+
+
 class Child:
     """One forked child. `sent` is what it has not answered yet; it runs the first of them."""
 
@@ -51,12 +62,7 @@ class Child:
         self.sent_s = 0.0  # estimated run time of all that is sent
         self.sent_bytes = 0
         self.at_end = False  # it has closed its end of `talk`
-        self.overran = False  # its first job runs longer than it was expected to: nothing is sent ahead
-        self.warned = False  # its first job has been told that its time limit is near
-        self.nudge_at = math.inf  # when `nudge` is due
-        self._nudge_s = 0.0
-        self._insist_at = math.inf  # when a notice that was to be raised by a checkpoint is raised anywhere
-        self._insisting: Notice | None = None
+        self.turn = Turn()  # of its first job
         self.asked_at = clock.monotonic()
         self.ended_at: float | None = None  # when the kernel has said so
         self.report_by_at: float | None = None  # it has ended: when its zygote must have said so
@@ -197,9 +203,7 @@ class Child:
         self._forget(held)
         self.output.forget(held.lease.token)
         self.served += 1
-        self.overran = False
-        self.nudge_at = self._insist_at = math.inf
-        self.warned = False
+        self.turn = Turn()
         if self.stacks.end:
             self.stacks.clear()
         if self.sent:
@@ -233,8 +237,7 @@ class Child:
             self.sent.remove(held)
             self._forget(held)
         if head is not self.head:  # what was decided about it does not hold for another
-            self.kill_at, self.nudge_at, self.overran, self.warned = None, math.inf, False, False
-            self._insist_at = math.inf
+            self.kill_at, self.turn = None, Turn()
         if head is not self.head is not None:
             self._begin(self.sent[0])  # it was quicker than we were
         if taken and not self.sent and self.state is ChildState.BUSY:
@@ -260,13 +263,13 @@ class Child:
         """
         notice = Notice(token, reason, message, gently, patience_s > 0)
         if not gently:
-            self._insist_at = clock.monotonic() + patience_s if patience_s > 0 else math.inf
-            self._insisting = notice._replace(at_checkpoint=False)
+            self.turn.insist_at = clock.monotonic() + patience_s if patience_s > 0 else math.inf
+            self.turn.insisting = notice._replace(at_checkpoint=False)
         self._notify(notice)
 
     def _notify(self, notice: Notice) -> None:
         if self._say(messages.pack_notice(notice)):
-            self._nudge_s = _FIRST_NUDGE_S
+            self.turn.nudge_s = _FIRST_NUDGE_S
             self.nudge()
 
     def answer_checkpoint(self, number: int, kept: bool) -> None:
@@ -282,19 +285,19 @@ class Child:
         return True
 
     def nudge(self) -> None:
-        """Signal that there is a notice; at `nudge_at` once more, until the job is answered. Once is not enough if it
-        comes just before a system call of the handler, or while its stacks are written: the kernel then goes on with
+        """Signal that there is a notice; once more when that is due, until the job is answered. Once is not enough if
+        it comes just before a system call of the handler, or while its stacks are written: the kernel then goes on with
         the call, and Python does not look.
         """
-        now_at = clock.monotonic()
-        if now_at >= self._insist_at and self._insisting is not None:
-            self._insist_at = math.inf
-            self._notify(self._insisting)
+        now_at, turn = clock.monotonic(), self.turn
+        if now_at >= turn.insist_at and turn.insisting is not None:
+            turn.insist_at = math.inf
+            self._notify(turn.insisting)
             return
         self._tell(kernel.NOTICE_SIGNAL)
-        nudge_at = now_at + self._nudge_s if self._nudge_s <= _LAST_NUDGE_S else math.inf
-        self.nudge_at = min(nudge_at, self._insist_at)
-        self._nudge_s *= 4
+        nudge_at = now_at + turn.nudge_s if turn.nudge_s <= _LAST_NUDGE_S else math.inf
+        turn.nudge_at = min(nudge_at, turn.insist_at)
+        turn.nudge_s *= 4
 
     def write_stacks(self) -> None:
         """Have the Python stacks of all its threads written to `stacks`, even in the midst of C code."""

@@ -545,7 +545,7 @@ class Dispatcher:
 
     def on_overrun(self, child: Child, head: Held) -> None:
         """Its job takes longer than it was expected to: nobody is to wait behind it."""
-        child.overran = True
+        child.turn.overran = True
         if not head.told_started:
             self._ledger.has_started(head)
         if len(child.sent) > 1:

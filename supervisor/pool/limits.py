@@ -58,14 +58,15 @@ class Limits:
         head = child.head
         if head is None or child.state is not ChildState.BUSY:
             return child.kill_at or (child.look_at if self._is_looked_at_idle(child) else math.inf)
-        due_at = min(child.look_at, child.nudge_at, child.stop_at, child.kill_at or self._limit_at(child, head))
-        return due_at if child.overran else min(due_at, head.started_at + self._config.dispatch_ahead_s)
+        turn = child.turn
+        due_at = min(child.look_at, turn.nudge_at, child.stop_at, child.kill_at or self._limit_at(child, head))
+        return due_at if turn.overran else min(due_at, head.started_at + self._config.dispatch_ahead_s)
 
     def _limit_at(self, child: Child, head: Held) -> float:
         """When its time is over, or nearly."""
         if not head.limit_s:
             return math.inf
-        if child.warned:
+        if child.turn.warned:
             return head.started_at + head.limit_s
         return head.started_at + head.limit_s - min(_NEAR * head.limit_s, self._config.term_grace_s)
 
@@ -82,9 +83,9 @@ class Limits:
         self._disk.keep_time(now_at)
 
     def _attend(self, child: Child, head: Held, now_at: float) -> None:
-        if now_at >= child.nudge_at:
+        if now_at >= child.turn.nudge_at:
             child.nudge()
-        if not child.overran and now_at >= head.started_at + self._config.dispatch_ahead_s:
+        if not child.turn.overran and now_at >= head.started_at + self._config.dispatch_ahead_s:
             self._dispatcher.on_overrun(child, head)
         if now_at >= child.stop_at:
             self._dispatcher.on_patience_over(child)
@@ -95,13 +96,13 @@ class Limits:
 
     def _on_time_up(self, child: Child, head: Held) -> None:
         ran_s = clock.monotonic() - head.started_at
-        child.stacks.head(f"after {ran_s:.3g} s, {'at' if child.warned else 'near'} its time limit:")
+        child.stacks.head(f"after {ran_s:.3g} s, {'at' if child.turn.warned else 'near'} its time limit:")
         child.write_stacks()
-        if child.warned:
+        if child.turn.warned:
             words = f"the job passed its time limit of {head.limit_s:g} s"
             child.plan_kill(clock.monotonic() + _STACKS_S, "timeout", words)
         else:
-            child.warned = True
+            child.turn.warned = True
             child.notify(head.lease.token, TIMEOUT, f"the time limit of {head.limit_s:g} s is near")
 
     def _on_disk_full(self, child: Child, why: str) -> None:

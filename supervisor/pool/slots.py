@@ -251,7 +251,7 @@ class Slots:
         """Whether any job may be sent to it while it is busy."""
         return (
             child.state is ChildState.BUSY
-            and not child.overran
+            and not child.turn.overran
             and child.sent[0].estimate_s is not None
             and len(child.sent) < MAX_SENT
             and self._jobs_left(child) > 0

@@ -848,7 +848,7 @@ def test_a_child_that_overruns_has_what_it_did_not_receive_taken_back_and_its_st
     desk = desk(processes="1", dispatch_ahead="20ms")
     child, held = busy_with_five(desk)
     desk.keep_time(held[0].started_at + 0.019)
-    assert (child.overran, len(child.sent)) == (False, 5)
+    assert (child.turn.overran, len(child.sent)) == (False, 5)
     assert desk.deadline_at() == pytest.approx(held[0].started_at + 0.02)
     desk.keep_time(held[0].started_at + 0.021)
     assert [each.lease.token for each in child.sent] == [1]
@@ -884,11 +884,11 @@ def test_past_its_time_limit_a_job_says_where_it_is_and_is_killed(desk, own_ms, 
     await_readable(child.output.fd)
     child.output.read()
     desk.keep_time(held.started_at + 0.9 * limit_s - 0.01)
-    assert (child.kill_at, child.warned) == (None, False)
+    assert (child.kill_at, child.turn.warned) == (None, False)
     desk.keep_time(held.started_at + 0.9 * limit_s)
     await_readable(child.output.fd)
     child.output.read()
-    assert (child.kill_at, child.warned) == (None, True)
+    assert (child.kill_at, child.turn.warned) == (None, True)
     desk.keep_time(held.started_at + limit_s)
     await_readable(child.output.fd)
     desk.keep_time(child.kill_at)
@@ -926,7 +926,7 @@ def test_a_limit_of_0_is_none(desk):
     child = desk.child(never_reading)
     (held,) = desk.give(lease_of(1, timeout_ms=0))
     desk.keep_time(held.started_at + 10**8)
-    assert (child.kill_at, child.overran) == (None, True)
+    assert (child.kill_at, child.turn.overran) == (None, True)
 
 
 def test_a_job_that_ends_in_the_last_instant_is_not_killed(desk):

@@ -203,9 +203,9 @@ def test_the_time_limit_says_where_the_job_is_first_then_that_it_is_near_and_kil
     desk = desk(processes="1", term_grace="1s")
     child, held = running(desk, 1, timeout_s=10.0)
     desk.limits.keep_time(held.started_at + 8.9)
-    assert not child.warned
+    assert not child.turn.warned
     desk.limits.keep_time(held.started_at + 9.0)
-    assert (child.warned, child.kill_at) == (True, None)
+    assert (child.turn.warned, child.kill_at) == (True, None)
     before_at = clock.monotonic()
     desk.limits.keep_time(held.started_at + 10.0)
     assert before_at < child.kill_at <= clock.monotonic() + 0.1
@@ -220,7 +220,7 @@ def test_after_a_long_gap_a_job_past_its_limit_is_warned_before_it_is_killed(des
     desk = desk(processes="1", term_grace="1s")
     child, held = running(desk, 1, timeout_s=10.0)
     desk.limits.keep_time(held.started_at + 100)
-    assert (child.warned, child.state) == (True, ChildState.BUSY)
+    assert (child.turn.warned, child.state) == (True, ChildState.BUSY)
     desk.limits.keep_time(held.started_at + 100)
     desk.limits.keep_time(child.kill_at)
     until(lambda: child.state is ChildState.DOOMED)

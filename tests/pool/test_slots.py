@@ -254,7 +254,7 @@ def test_a_child_that_overran_gets_nothing_more_until_it_answers(pool):
     slots = pool(processes=1)
     send(slots, held_of(1, QUICK_S))
     child = slots.get(1)
-    child.overran = True
+    child.turn.overran = True
     assert slots.choose(held_of(2, QUICK_S)) is None
     end(child, ChildState.IDLE)
     send(slots, held_of(3, QUICK_S))
