@@ -87,13 +87,13 @@ class Conversation:
     def pause(self) -> None:
         """Lease nothing until `resume`, and hand back what has not started; all else goes on. Idempotent."""
         self.paused = True
-        self._dispatcher.pause()
+        self._dispatcher.placing.pause()
 
     def resume(self) -> None:
         """Lease again. Idempotent."""
         self._ask = self._ask or self.paused
         self.paused = False
-        self._dispatcher.resume()
+        self._dispatcher.placing.resume()
 
     def look(self) -> None:
         """Nothing is known of the queues."""
@@ -232,7 +232,7 @@ class Conversation:
             self._keep_time_to_live(min(lease.expires_unix for lease in grant.leases) - grant.now_unix)
             self._counts.granted += len(grant.leases)
             self._events.emit("lease.granted", count=len(grant.leases))
-            self._dispatcher.take_on(grant.leases, self._wanted.starting, self._forks.handlers)
+            self._dispatcher.placing.take_on(grant.leases, self._wanted.starting, self._forks.handlers)
 
     def _keep_time_to_live(self, ttl_s: float) -> None:
         """The heartbeat of a queue may have been made shorter since it was asked for."""

@@ -1,6 +1,7 @@
-"""A job's way through the master: from its grant to a child, and from the child's word or death to its outcome.
+"""A job's way from a child: from its word or its death to its outcome; and what is done against children.
 
-Runs in master. Owns the decisions about jobs in our hands; must not speak to Redis: what has ended waits in the ledger.
+Runs in master. Owns the decisions about jobs that run, as `Placing` does about those that are to. Must not speak to
+Redis: what has ended waits in the ledger.
 """
 
 import math
@@ -12,8 +13,7 @@ from typing import Final
 
 from supervisor import clock
 from supervisor.config import Config
-from supervisor.engine.jobs import LeaseRecord
-from supervisor.engine.outcomes import Completed, Released, Unknown
+from supervisor.engine.outcomes import Completed
 from supervisor.engine.outcomes import Outcome as AnyOutcome
 from supervisor.ops.events import Events
 from supervisor.pool import endings
@@ -32,10 +32,10 @@ from supervisor.pool.messages import (
     unpack_trouble,
 )
 from supervisor.pool.pace import Pace
+from supervisor.pool.placing import Placing
 from supervisor.pool.recycling import Recycling
 from supervisor.pool.reload import WORN
-from supervisor.pool.settlements import attempt_of
-from supervisor.pool.slots import Slots, may_go_ahead
+from supervisor.pool.slots import Slots
 from supervisor.pool.states import ChildState
 
 #: A child that has answered its last job must have exited by then.
@@ -45,12 +45,6 @@ _REPORTS: Final = 1000
 _REPORTS_PER_S: Final = 4
 #: How long a handler that makes checkpoints has for the next one before it is interrupted anywhere.
 _CHECKPOINT_S: Final = 1.0
-#: When a job that does not fit into the memory budget is tried again, if none ends before.
-_SHORT_S: Final = 1.0
-#: When one for which the others have waited long enough is offered again.
-_PUT_OFF_S: Final = 10.0
-#: When a job whose klass no handler of ours has is offered again.
-_UNKNOWN_S: Final = 10.0
 
 
 class Dispatcher:
@@ -75,183 +69,31 @@ class Dispatcher:
         self._kernel_verdict = kernel_verdict
         self._events = events
         self._counts = counts
-        self._handlers: Mapping[str, HandlerSettings] = {}  # as known when something was leased last
-        self._open = True
-        self._paused = False
+        self.placing = Placing(config, slots, ledger, pace, budget, events, counts, self._leave, self.kill)
         self.on_ready: Callable[[Child], None] = lambda _child: None  # told of each child that gets ready
         self._stopping = ""  # why all running jobs are to stop, those too that begin yet
         self._interrupting = False  # and whether their patience is over
-        self._hand_back_at = math.inf  # when what is ready, and nobody may have, goes back
-        self.before_start: Callable[[], None] | None = None  # has a word before jobs are sent
 
     @property
     def is_open(self) -> bool:
         """Whether jobs may still start, now or once a pause is over."""
-        return self._open
-
-    # to a child
-
-    def take_on(self, leases: Sequence[LeaseRecord], starting: int, handlers: Mapping[str, HandlerSettings]) -> None:
-        """Leases that were granted, of which the engine takes the first `starting` to start at once."""
-        self._slots.only_idle = not all(map(may_go_ahead, leases))
-        self._know_profiles(leases, handlers)
-        if self.before_start is not None:
-            self.before_start()
-        for index, lease in enumerate(leases):
-            settings = handlers.get(lease.klass)
-            held = Held(
-                lease,
-                settings or HandlerSettings(),
-                self._limit_s(lease, settings),
-                None if lease.persistent else self._pace.of(lease.klass),
-                index < starting,
-                self._memory_limit_bytes(settings),
-            )
-            self._ledger.add(held)
-            if settings is None and self._slots.on_hold:
-                self._ledger.end(held, Released(lease, started=False))  # nobody knows yet
-            elif settings is None and self._open:
-                self._ledger.end(held, Unknown(lease, _UNKNOWN_S))
-            elif _lacks_mark(lease, settings):
-                self._ledger.end(held, Released(lease, started=False))
-            else:
-                self._ledger.ready.append(held)
-        self._place()
-
-    def _know_profiles(self, leases: Sequence[LeaseRecord], handlers: Mapping[str, HandlerSettings]) -> None:
-        """Where handlers differ in theirs, jobs are sent ahead only while those at hand do not."""
-        if handlers is not self._handlers:
-            self._handlers = handlers
-            self._slots.mixed = len({settings.profile for settings in handlers.values()}) > 1
-        if self._slots.mixed and not self._slots.only_idle:
-            profiles = {handlers[lease.klass].profile for lease in leases if lease.klass in handlers}
-            self._slots.only_idle = not self._slots.all_alike(profiles)
-
-    def _limit_s(self, lease: LeaseRecord, settings: HandlerSettings | None) -> float:
-        if lease.timeout_s is not None:
-            return lease.timeout_s
-        if settings is not None and settings.timeout_s is not None:
-            return settings.timeout_s
-        return 0.0 if lease.persistent else self._config.job_timeout_s
-
-    def _memory_limit_bytes(self, settings: HandlerSettings | None) -> int:
-        own = settings.memory_bytes if settings is not None else None
-        return self._config.memory_limit_bytes if own is None else own
-
-    def place(self) -> None:
-        """Send what is ready to the children that may have it. What nobody may have soon goes back, uncounted."""
-        if self._ledger.ready and self.before_start is not None:
-            self.before_start()
-        self._place()
-
-    def _place(self) -> None:
-        ready = self._ledger.ready
-        while ready and self._open and not self._paused:
-            child = self._slots.choose(ready[0])
-            if child is None:
-                self._make_way(ready)
-                break
-            if not self._fits(ready[0], child):
-                if self._slots.short:
-                    break
-                continue
-            try:
-                child.send(ready[0])
-            except BrokenPipeError:
-                self.kill(child, "it has shut down the socket that its jobs come by")
-                continue
-            except OSError as error:  # our open files, or the kernel's memory, are used up
-                self._events.emit("master.warned", message=f"a job cannot be sent to a child ({error})")
-                break
-            held = ready.popleft()
-            if self._slots.mixed:
-                child.profile = held.settings.profile
-            self._budget.hold(child.number, held.lease.klass, held.lease.jid, ends=not held.lease.persistent)
-            self._hand_back_at = math.inf
-            if len(child.sent) == 1:
-                self._say_started(held)
-        if not ready:
-            self._hand_back_at = math.inf
-        elif not self._open or self._paused:
-            self._hand_back()
-        elif self._hand_back_at == math.inf:
-            self._hand_back_at = clock.monotonic() + self._config.dispatch_ahead_s
-
-    def _make_way(self, ready: Sequence[Held]) -> None:
-        """For a job that none of the idle children may have."""
-        in_the_way = self._slots.in_the_way(ready)
-        for child in in_the_way:
-            child.worn = "the next job is to run in another sandbox than its first one"
-            self._leave(child)
-        if in_the_way:
-            self._slots.short_until_at = clock.monotonic() + _SHORT_S
-
-    def _fits(self, held: Held, child: Child) -> bool:
-        """Whether there is memory for it. If not nothing is leased either, so that it is the next one here; handed back
-        meanwhile, it may run at another worker.
-        """
-        lease, now_at = held.lease, clock.monotonic()
-        if self._budget.fits(lease.klass, lease.jid, child.number):
-            return True
-        why = self._budget.put_off(lease.klass, lease.jid, now_at)
-        if why is not None:
-            self._events.emit("master.warned", message=f"{why}; it is tried again in {_PUT_OFF_S:g} s")
-            self._ledger.ready.remove(held)
-            self._ledger.end(held, Released(lease, started=False, delay=_PUT_OFF_S))
-            return False
-        self._slots.short_until_at = now_at + _SHORT_S
-        spare = self._slots.get(self._budget.spare() or 0)
-        if spare is not None and spare.state is ChildState.IDLE:
-            spare.worn = "its memory is needed for another job"
-            self._leave(spare)
-        return False
-
-    def _hand_back(self) -> None:
-        self._hand_back_at = math.inf
-        while self._ledger.ready:
-            held = self._ledger.ready.popleft()
-            self._ledger.end(held, Released(held.lease, started=False))
-
-    def _say_started(self, held: Held) -> None:
-        lease = held.lease
-        self._counts.of(lease.queue, lease.klass).started += 1
-        if lease.deaths or lease.interruptions:
-            self._counts.note_start(lease.jid, held.started_at)
-        self._events.emit(
-            "job.started", jid=lease.jid, klass=lease.klass, queue=lease.queue, child=held.child,
-            attempt=attempt_of(lease),
-        )  # fmt: skip
-
-    def take_back(self, child: Child) -> None:
-        """What it has not received goes to another child, or back to the front of its queue."""
-        self._take_back(child)
-        self.place()
+        return self.placing.is_open
 
     def _take_back(self, child: Child) -> None:
-        for held in reversed(child.take_back()):
-            self._budget.settle(child.number, held.lease.klass, held.lease.jid)
-            if not held.lost:
-                self._ledger.ready.appendleft(held)
-
-    def pause(self) -> None:
-        """Nothing starts until `resume`: hand back what has not. What runs goes on. Idempotent."""
-        self._paused = True
-        for child in self._slots:
-            self.take_back(child)
-
-    def resume(self) -> None:
-        self._paused = False
+        """What it has not received goes to another child, or back to the front of its queue."""
+        self.placing.take_back(child)
+        self.placing.place()
 
     def close(self) -> None:
         """Nothing starts any more: hand back what has not. What never ends by itself is to stop now."""
-        self._open = False
+        self.placing.is_open = False
         for child in self._slots:
-            self.take_back(child)
+            self._take_back(child)
             if child.head is not None and child.head.lease.persistent:
                 self._stop(child, "drain")
             if child.state is ChildState.IDLE:
                 self._leave(child)
-        self.place()
+        self.placing.place()
 
     # from a child
 
@@ -285,7 +127,7 @@ class Dispatcher:
             self._counts.fork.add(clock.monotonic() - child.asked_at)
             self._events.emit("child.ready", child=child.number, pid=child.pid or None)
             self.on_ready(child)
-            if not self._open or child.worn is not None:
+            if not self.placing.is_open or child.worn is not None:
                 self._leave(child)
         elif child.state is not ChildState.DOOMED:
             raise ValueError("it is ready once only")
@@ -344,9 +186,9 @@ class Dispatcher:
             child.worn = self._recycling.wear_of(child)
         child.kill_at = None
         if child.sent:
-            self._say_started(child.sent[0])
+            self.placing.say_started(child.sent[0])
             self._tell_the_next(child)
-        elif self._slots.is_done(child) or not self._open:
+        elif self._slots.is_done(child) or not self.placing.is_open:
             self._leave(child)
         else:
             child.become(ChildState.IDLE)
@@ -355,7 +197,7 @@ class Dispatcher:
         """It has no job, and gets none any more: it exits."""
         if child.worn is not None:
             self._events.emit("child.recycled", child=child.number, pid=child.pid, reason=child.worn)
-        if child.worn is not None or not self._open:
+        if child.worn is not None or not self.placing.is_open:
             child.send_no_more()  # else it has counted its jobs, too
         child.become(ChildState.LEAVING)
         child.plan_kill(clock.monotonic() + _EXIT_S, "it did not exit after its last job")
@@ -387,7 +229,7 @@ class Dispatcher:
             child.become(ChildState.DOOMED)  # what is taken back now must not be sent to it again
         self._budget.gone(child.number)
         self._slots.short_until_at = 0.0
-        self.take_back(child)
+        self._take_back(child)
         while child.head is not None:
             end = replace(self._end_of(child), why_killed=why, in_words=child.in_words)
             held = child.answered()
@@ -427,7 +269,7 @@ class Dispatcher:
         if held.checkpoint is not None:
             child.answer_checkpoint(held.checkpoint.number, kept=False)
         self._events.emit("lease.lost", jid=held.lease.jid, klass=held.lease.klass, child=child.number, reason=why)
-        self.take_back(child)  # the kernel knows whether it has begun
+        self._take_back(child)  # the kernel knows whether it has begun
         if held is child.head:
             self._stop(child, why)
 
@@ -438,7 +280,7 @@ class Dispatcher:
         """
         if child.worn is None:
             child.worn = worn
-        self.take_back(child)
+        self._take_back(child)
         if child.state is ChildState.IDLE:
             self._leave(child)
         elif child.head is not None:
@@ -453,24 +295,11 @@ class Dispatcher:
         for child in outdated:
             child.worn = child.worn or WORN  # all of them first: what is taken back must not be sent to another
         for child in outdated:
-            self._take_back(child)
-        self._judge_again(handlers)
+            self.placing.take_back(child)
+        self.placing.judge_again(handlers)
         for child in outdated:
             self.dismiss(child, WORN, "reload", self._config.reload_timeout_s or None)
-        self.place()
-
-    def _judge_again(self, handlers: Mapping[str, HandlerSettings]) -> None:
-        ready = self._ledger.ready
-        for held in [ready.popleft() for _ in range(len(ready))]:
-            lease, settings = held.lease, handlers.get(held.lease.klass)
-            if settings is None:
-                self._ledger.end(held, Unknown(lease, _UNKNOWN_S))
-                continue
-            if _lacks_mark(lease, settings):
-                self._ledger.end(held, Released(lease, started=False))
-                continue
-            held.change(settings, self._limit_s(lease, settings), self._memory_limit_bytes(settings))
-            ready.append(held)
+        self.placing.place()
 
     def on_patience_over(self, child: Child) -> None:
         """Its job was to end by now."""
@@ -549,21 +378,5 @@ class Dispatcher:
         if not head.told_started:
             self._ledger.has_started(head)
         if len(child.sent) > 1:
-            self.take_back(child)
-            self._hand_back()  # they have waited already
-
-    # time
-
-    def deadline_at(self) -> float:
-        return min(self._hand_back_at, self._slots.short_until_at or math.inf)
-
-    def keep_time(self, now_at: float) -> None:
-        if now_at >= self._slots.short_until_at:
-            self._slots.short_until_at = 0.0
-        if now_at >= self._hand_back_at:
-            self._hand_back()
-
-
-def _lacks_mark(lease: LeaseRecord, settings: HandlerSettings | None) -> bool:
-    """Leased for the code before, by which it might start twice: only a lease anew tells the engine that it may not."""
-    return settings is not None and settings.at_most_once and not (lease.at_most_once or lease.persistent)
+            self._take_back(child)
+            self.placing.hand_back()  # they have waited already

@@ -134,7 +134,7 @@ class Master:
             self._dispatcher.on_gone, self._on_line, self._dispatcher.on_reloaded,
         )  # fmt: skip
         if config.watch:
-            self._dispatcher.before_start = self._forks.handover.look_at_files
+            self._dispatcher.placing.before_start = self._forks.handover.look_at_files
         self._scaling = Scaling(config, self._slots, self._dispatcher, budget, events)
         self._controls = Controls(self, self._forks, self._scaling, self._slots, self._survey, events)
         self._conversation = Conversation(
@@ -176,12 +176,12 @@ class Master:
         for event in self._inbox.wait(self._deadline_at()):
             self._handle(event)
         now_at = clock.monotonic()
-        self._dispatcher.keep_time(now_at)
+        self._dispatcher.placing.keep_time(now_at)
         self._limits.keep_time(now_at)
         self._survey.keep_time(now_at)
         self._forks.keep_time(now_at)
         self._forks.fill(now_at)
-        self._dispatcher.place()
+        self._dispatcher.placing.place()
         self._scaling.keep_time(now_at)
         self._session.keep_time(now_at)
         self._conversation.converse(now_at)
@@ -226,7 +226,7 @@ class Master:
     def _deadline_at(self) -> float:
         """When something is due, if nothing happens before."""
         return min(
-            self._dispatcher.deadline_at(),
+            self._dispatcher.placing.deadline_at(),
             self._limits.deadline_at(),
             self._scaling.deadline_at(),
             self._survey.deadline_at,

@@ -234,7 +234,7 @@ class Desk:
     def give(self, *leases: LeaseRecord, starting: int | None = None, **settings: Any) -> list[Held]:
         """Leases come from the engine; answers those that are held now."""
         known = {lease.klass: HandlerSettings(**settings) for lease in leases if lease.klass != "unknown"}
-        self.dispatcher.take_on(leases, len(leases) if starting is None else starting, known)
+        self.dispatcher.placing.take_on(leases, len(leases) if starting is None else starting, known)
         held = [self.ledger.find(lease.token) for lease in leases]
         return [each for each in held if each is not None]
 
@@ -261,11 +261,11 @@ class Desk:
         return status
 
     def keep_time(self, now_at: float) -> None:
-        self.dispatcher.keep_time(now_at)
+        self.dispatcher.placing.keep_time(now_at)
         self.limits.keep_time(now_at)
 
     def deadline_at(self) -> float:
-        return min(self.dispatcher.deadline_at(), self.limits.deadline_at())
+        return min(self.dispatcher.placing.deadline_at(), self.limits.deadline_at())
 
     def outcomes(self) -> list[Any]:
         """What goes with the next exchange."""

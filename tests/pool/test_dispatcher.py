@@ -994,8 +994,8 @@ def test_while_paused_what_has_not_started_goes_back_uncounted_and_what_runs_goe
     child = desk.child(taking)
     (running,) = desk.give(lease_of(1))
     await_readable(child.output.fd)
-    desk.dispatcher.pause()
-    desk.dispatcher.pause()
+    desk.dispatcher.placing.pause()
+    desk.dispatcher.placing.pause()
     desk.give(lease_of(2), lease_of(3))
     assert [(outcome.lease.token, outcome.started) for outcome in desk.outcomes()] == [(2, False), (3, False)]
     assert child.head is running and desk.dispatcher.is_open
@@ -1004,8 +1004,8 @@ def test_while_paused_what_has_not_started_goes_back_uncounted_and_what_runs_goe
 def test_an_idle_child_stays_while_paused_and_gets_the_next_job_after_it(desk):
     desk = desk(processes="1")
     child = desk.child(holding)
-    desk.dispatcher.pause()
+    desk.dispatcher.placing.pause()
     assert child.state is ChildState.IDLE
-    desk.dispatcher.resume()
+    desk.dispatcher.placing.resume()
     (held,) = desk.give(lease_of(1))
     assert child.head is held

@@ -174,7 +174,7 @@ def test_what_does_not_fit_waits_and_goes_back_uncounted_and_nothing_is_leased_u
     (held,) = desk.give(lease_of(2, "large"))
     assert (len(second.sent), list(desk.ledger.ready)) == (0, [held])
     assert desk.slots.capacity() == (0, 0)
-    desk.keep_time(desk.dispatcher.deadline_at())
+    desk.keep_time(desk.dispatcher.placing.deadline_at())
     (outcome,) = desk.outcomes()
     assert (outcome.started, outcome.lease.token) == (False, 2)
     assert desk.slots.short
@@ -191,9 +191,9 @@ def test_the_wait_for_memory_ends_by_itself(desk):
     desk.child(growing(1))
     desk.give(lease_of(2, "large"))
     assert desk.slots.short
-    desk.dispatcher.keep_time(desk.slots.short_until_at)
+    desk.dispatcher.placing.keep_time(desk.slots.short_until_at)
     assert not desk.slots.short
-    assert desk.dispatcher.deadline_at() < float("inf")
+    assert desk.dispatcher.placing.deadline_at() < float("inf")
 
 
 # time and memory

@@ -29,7 +29,7 @@ def pool(desk):
 def run(pool, *klasses, first=1):
     """Lease jobs of these handlers. Answers who got each: a child's number, or 0."""
     leases = [lease_of(first + index, klass) for index, klass in enumerate(klasses)]
-    pool.dispatcher.take_on(leases, len(leases), pool.known)
+    pool.dispatcher.placing.take_on(leases, len(leases), pool.known)
     return [pool.ledger.find(lease.token).child for lease in leases]
 
 
@@ -82,7 +82,7 @@ def test_for_a_job_that_no_idle_child_may_have_one_of_them_makes_room(pool):
     assert pool.slots.capacity() == (0, 0)  # nothing more is leased until the new one is ready
     pool.child(honest)
     assert pool.slots.capacity()[1] == 2
-    pool.dispatcher.place()
+    pool.dispatcher.placing.place()
     assert pool.ledger.find(3).child == 3
 
 
@@ -92,11 +92,11 @@ def test_while_the_new_child_is_under_way_nobody_else_makes_room(pool):
     finish(pool)
     run(pool, "shut", first=3)
     for _ in range(10):
-        pool.dispatcher.place()
+        pool.dispatcher.placing.place()
     coming = pool.child(honest, ready=False)
     leave(pool, next(child for child in pool.children if child.state is ChildState.LEAVING))
     for _ in range(10):
-        pool.dispatcher.place()
+        pool.dispatcher.placing.place()
     assert coming.state is ChildState.SPAWNING
     assert len(pool.events("child.recycled")) == 1
 
@@ -111,7 +111,7 @@ def test_as_many_make_room_as_jobs_wait(pool):
 
 def test_nobody_makes_room_while_as_many_jobs_run_as_may(pool):
     pool = pool(processes="1", children=2)
-    pool.dispatcher.take_on([], 0, pool.known)
+    pool.dispatcher.placing.take_on([], 0, pool.known)
     pool.children[0].profile = HANDLERS["free"].profile
     run(pool, "free", "shut")
     assert pool.children[1].state is ChildState.IDLE
@@ -123,11 +123,11 @@ def test_a_job_that_waits_too_long_for_its_child_goes_back_and_the_next_lease_wa
     finish(pool)
     pool.outcomes()
     run(pool, "shut", first=3)
-    pool.dispatcher.keep_time(pool.dispatcher.deadline_at())
+    pool.dispatcher.placing.keep_time(pool.dispatcher.placing.deadline_at())
     (released,) = pool.outcomes()
     assert (released.lease.token, released.started) == (3, False)
     assert pool.slots.capacity() == (0, 0)
-    pool.dispatcher.keep_time(clock.monotonic() + 10)
+    pool.dispatcher.placing.keep_time(clock.monotonic() + 10)
     assert pool.slots.capacity() != (0, 0)
 
 

@@ -1,0 +1,238 @@
+"""From a grant to a child: which job starts, waits here, or goes back to its queue uncounted. Runs in master.
+
+Owns what is ready. What comes from children, and what is done against them, is `Dispatcher`'s.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from supervisor import clock
+from supervisor.config import Config
+from supervisor.engine.jobs import LeaseRecord
+from supervisor.engine.outcomes import Released, Unknown
+from supervisor.ops.events import Events
+from supervisor.pool.budget import Budget
+from supervisor.pool.children import Child
+from supervisor.pool.counts import Counts
+from supervisor.pool.ledger import Held, Ledger
+from supervisor.pool.messages import HandlerSettings
+from supervisor.pool.pace import Pace
+from supervisor.pool.settlements import attempt_of
+from supervisor.pool.slots import Slots, may_go_ahead
+from supervisor.pool.states import ChildState
+
+#: When a job that does not fit into the memory budget is tried again, if none ends before.
+_SHORT_S: Final = 1.0
+#: When one for which the others have waited long enough is offered again.
+_PUT_OFF_S: Final = 10.0
+#: When a job whose klass no handler of ours has is offered again.
+_UNKNOWN_S: Final = 10.0
+
+
+class Placing:
+    def __init__(
+        self,
+        config: Config,
+        slots: Slots,
+        ledger: Ledger,
+        pace: Pace,
+        budget: Budget,
+        events: Events,
+        counts: Counts,
+        leave: Callable[[Child], None],
+        kill: Callable[[Child, str], None],
+    ) -> None:
+        """`leave(child)`: it has no job, and is to exit. `kill(child, why)`: at once."""
+        self._config = config
+        self._slots = slots
+        self._ledger = ledger
+        self._pace = pace
+        self._budget = budget
+        self._events = events
+        self._counts = counts
+        self._leave = leave
+        self._kill = kill
+        self._handlers: Mapping[str, HandlerSettings] = {}  # as known when something was leased last
+        self.is_open = True  # jobs may still start, now or once a pause is over
+        self._paused = False
+        self._hand_back_at = math.inf  # when what is ready, and nobody may have, goes back
+        self.before_start: Callable[[], None] | None = None  # has a word before jobs are sent
+
+    def take_on(self, leases: Sequence[LeaseRecord], starting: int, handlers: Mapping[str, HandlerSettings]) -> None:
+        """Leases that were granted, of which the engine takes the first `starting` to start at once."""
+        self._slots.only_idle = not all(map(may_go_ahead, leases))
+        self._know_profiles(leases, handlers)
+        if self.before_start is not None:
+            self.before_start()
+        for index, lease in enumerate(leases):
+            settings = handlers.get(lease.klass)
+            held = Held(
+                lease,
+                settings or HandlerSettings(),
+                self._limit_s(lease, settings),
+                None if lease.persistent else self._pace.of(lease.klass),
+                index < starting,
+                self._memory_limit_bytes(settings),
+            )
+            self._ledger.add(held)
+            self._admit(held, settings)
+        self._place()
+
+    def _admit(self, held: Held, settings: HandlerSettings | None) -> None:
+        """It is ready, as far as these settings of its handler are concerned; None: there is none."""
+        lease = held.lease
+        if settings is None and self._slots.on_hold:
+            self._ledger.end(held, Released(lease, started=False))  # nobody knows yet
+        elif settings is None and self.is_open:
+            self._ledger.end(held, Unknown(lease, _UNKNOWN_S))
+        elif settings is not None and _lacks_mark(lease, settings):
+            self._ledger.end(held, Released(lease, started=False))
+        else:
+            self._ledger.ready.append(held)
+
+    def judge_again(self, handlers: Mapping[str, HandlerSettings]) -> None:
+        """The code is another one, and these hold for what is ready."""
+        ready = self._ledger.ready
+        for held in [ready.popleft() for _ in range(len(ready))]:
+            settings = handlers.get(held.lease.klass)
+            if settings is not None:
+                held.change(settings, self._limit_s(held.lease, settings), self._memory_limit_bytes(settings))
+            self._admit(held, settings)
+
+    def _know_profiles(self, leases: Sequence[LeaseRecord], handlers: Mapping[str, HandlerSettings]) -> None:
+        """Where handlers differ in theirs, jobs are sent ahead only while those at hand do not."""
+        if handlers is not self._handlers:
+            self._handlers = handlers
+            self._slots.mixed = len({settings.profile for settings in handlers.values()}) > 1
+        if self._slots.mixed and not self._slots.only_idle:
+            profiles = {handlers[lease.klass].profile for lease in leases if lease.klass in handlers}
+            self._slots.only_idle = not self._slots.all_alike(profiles)
+
+    def _limit_s(self, lease: LeaseRecord, settings: HandlerSettings | None) -> float:
+        if lease.timeout_s is not None:
+            return lease.timeout_s
+        if settings is not None and settings.timeout_s is not None:
+            return settings.timeout_s
+        return 0.0 if lease.persistent else self._config.job_timeout_s
+
+    def _memory_limit_bytes(self, settings: HandlerSettings | None) -> int:
+        own = settings.memory_bytes if settings is not None else None
+        return self._config.memory_limit_bytes if own is None else own
+
+    def place(self) -> None:
+        """Send what is ready to the children that may have it. What nobody may have soon goes back, uncounted."""
+        if self._ledger.ready and self.before_start is not None:
+            self.before_start()
+        self._place()
+
+    def _place(self) -> None:
+        ready = self._ledger.ready
+        while ready and self.is_open and not self._paused:
+            child = self._slots.choose(ready[0])
+            if child is None:
+                self._make_way(ready)
+                break
+            if not self._fits(ready[0], child):
+                if self._slots.short:
+                    break
+                continue
+            try:
+                child.send(ready[0])
+            except BrokenPipeError:
+                self._kill(child, "it has shut down the socket that its jobs come by")
+                continue
+            except OSError as error:  # our open files, or the kernel's memory, are used up
+                self._events.emit("master.warned", message=f"a job cannot be sent to a child ({error})")
+                break
+            held = ready.popleft()
+            if self._slots.mixed:
+                child.profile = held.settings.profile
+            self._budget.hold(child.number, held.lease.klass, held.lease.jid, ends=not held.lease.persistent)
+            self._hand_back_at = math.inf
+            if len(child.sent) == 1:
+                self.say_started(held)
+        if not ready:
+            self._hand_back_at = math.inf
+        elif not self.is_open or self._paused:
+            self.hand_back()
+        elif self._hand_back_at == math.inf:
+            self._hand_back_at = clock.monotonic() + self._config.dispatch_ahead_s
+
+    def _make_way(self, ready: Sequence[Held]) -> None:
+        """For a job that none of the idle children may have."""
+        in_the_way = self._slots.in_the_way(ready)
+        for child in in_the_way:
+            child.worn = "the next job is to run in another sandbox than its first one"
+            self._leave(child)
+        if in_the_way:
+            self._slots.short_until_at = clock.monotonic() + _SHORT_S
+
+    def _fits(self, held: Held, child: Child) -> bool:
+        """Whether there is memory for it. If not nothing is leased either, so that it is the next one here; handed back
+        meanwhile, it may run at another worker.
+        """
+        lease, now_at = held.lease, clock.monotonic()
+        if self._budget.fits(lease.klass, lease.jid, child.number):
+            return True
+        why = self._budget.put_off(lease.klass, lease.jid, now_at)
+        if why is not None:
+            self._events.emit("master.warned", message=f"{why}; it is tried again in {_PUT_OFF_S:g} s")
+            self._ledger.ready.remove(held)
+            self._ledger.end(held, Released(lease, started=False, delay=_PUT_OFF_S))
+            return False
+        self._slots.short_until_at = now_at + _SHORT_S
+        spare = self._slots.get(self._budget.spare() or 0)
+        if spare is not None and spare.state is ChildState.IDLE:
+            spare.worn = "its memory is needed for another job"
+            self._leave(spare)
+        return False
+
+    def hand_back(self) -> None:
+        self._hand_back_at = math.inf
+        while self._ledger.ready:
+            held = self._ledger.ready.popleft()
+            self._ledger.end(held, Released(held.lease, started=False))
+
+    def say_started(self, held: Held) -> None:
+        lease = held.lease
+        self._counts.of(lease.queue, lease.klass).started += 1
+        if lease.deaths or lease.interruptions:
+            self._counts.note_start(lease.jid, held.started_at)
+        self._events.emit(
+            "job.started", jid=lease.jid, klass=lease.klass, queue=lease.queue, child=held.child,
+            attempt=attempt_of(lease),
+        )  # fmt: skip
+
+    def take_back(self, child: Child) -> None:
+        """What it has not received is ready again."""
+        for held in reversed(child.take_back()):
+            self._budget.settle(child.number, held.lease.klass, held.lease.jid)
+            if not held.lost:
+                self._ledger.ready.appendleft(held)
+
+    def pause(self) -> None:
+        """Nothing starts until `resume`: hand back what has not. What runs goes on. Idempotent."""
+        self._paused = True
+        for child in self._slots:
+            self.take_back(child)
+        self.place()
+
+    def resume(self) -> None:
+        self._paused = False
+
+    # time
+
+    def deadline_at(self) -> float:
+        return min(self._hand_back_at, self._slots.short_until_at or math.inf)
+
+    def keep_time(self, now_at: float) -> None:
+        if now_at >= self._slots.short_until_at:
+            self._slots.short_until_at = 0.0
+        if now_at >= self._hand_back_at:
+            self.hand_back()
+
+
+def _lacks_mark(lease: LeaseRecord, settings: HandlerSettings) -> bool:
+    """Leased for the code before, by which it might start twice: only a lease anew tells the engine that it may not."""
+    return settings.at_most_once and not (lease.at_most_once or lease.persistent)
