@@ -5,18 +5,19 @@ Must not delete anything but what was named, and agreed to.
 
 import argparse
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from supervisor.cli.connection import add_connection, arguments, connect
 from supervisor.cli.consent import add_delete, agreed, check_delete, of_running
 from supervisor.cli.lookup import no_queue, queues_of
 from supervisor.cli.options import add_json
 from supervisor.cli.parser import Refusal, Subparsers, UsageError, near
+from supervisor.cli.shown import span
 from supervisor.cli.terminal import counted, note, say, say_json, table
 
 if TYPE_CHECKING:
     from supervisor.engine.client import Client
-    from supervisor.engine.looks import Counts
+    from supervisor.engine.looks import Counts, Depths
 
 EXAMPLES = """\
 examples:
@@ -29,8 +30,8 @@ examples:
 
 waiting: could start now, what other programs have pushed included. stalled: the lease ran out and nobody has taken the
 job over yet. scheduled: waits for its time. depends: waits for other jobs. parked: its limit is used up. recurring:
-puts jobs here again and again. paused: nothing new starts. --delete leaves complete and failed jobs; without --stop
-what runs ends in peace."""
+puts jobs here again and again. oldest: for how long the oldest has waited that could start. paused: nothing new
+starts. --delete leaves complete and failed jobs; without --stop what runs ends in peace."""
 
 
 def add(subparsers: Subparsers) -> None:
@@ -66,7 +67,7 @@ def _list(args: argparse.Namespace) -> int:
         say_json(rows)
         return 0
     if rows:
-        table(list(rows[0]), [[_cell(value) for value in row.values()] for row in rows])
+        table(_HEADS, [[_cell(row[head]) for head in _COLUMNS] for row in rows])
     else:
         note("no job was ever put here")
     for sentence in filter(None, unknown):
@@ -74,12 +75,27 @@ def _list(args: argparse.Namespace) -> int:
     return 0
 
 
-def _counts(client: "Client", patterns: list[str]) -> "dict[str, Counts]":
-    return {name: client.queue(name).counts() for name in queues_of(client, patterns)}
+def _counts(client: "Client", patterns: list[str]) -> "dict[str, Depths]":
+    from supervisor.engine import looks
+    from supervisor.engine.commands import MOST
+
+    names = queues_of(client, patterns)
+    found: dict[str, Depths] = {}
+    for first in range(0, len(names), MOST):
+        found |= client.call(looks.depths, names[first : first + MOST])
+    return found
 
 
-def _cell(value: object) -> object:
-    return ("yes" if value else None) if isinstance(value, bool) else value
+_COLUMNS = (
+    "queue", "waiting", "running", "stalled", "scheduled", "depends", "parked", "recurring", "oldest_s", "paused",
+)  # fmt: skip
+_HEADS = [column.removesuffix("_s") for column in _COLUMNS]
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "yes" if value else None
+    return span(value) if isinstance(value, float) else value
 
 
 def _delete(args: argparse.Namespace) -> int:

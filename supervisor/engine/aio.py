@@ -53,7 +53,7 @@ from supervisor.engine.jobs import JobRecord, NewJob, PutOptions, new_jid, new_j
 from supervisor.engine.keys import checked_name
 from supervisor.engine.lanes import Deleted, LaneCounts, in_lane
 from supervisor.engine.limits import Limit
-from supervisor.engine.looks import Counts, Stats, Tracked, Worker, WorkerJobs
+from supervisor.engine.looks import Counts, Depths, Stats, Tracked, Worker, WorkerJobs
 from supervisor.engine.orders import Queues
 from supervisor.engine.outcomes import Answer, Outcome
 from supervisor.engine.recurring import CronMissing, DueCron, RecurOptions, following
@@ -387,9 +387,9 @@ class AsyncClient:
         """As Client.queue; not awaited."""
         return AsyncQueue(self, name)
 
-    async def queues(self) -> dict[str, Counts]:
+    async def queues(self) -> dict[str, Depths]:
         """As Client.queues."""
-        return await self.follow(steps.all_pages(lambda offset: looks.counts((), offset, now=self.clock())))
+        return await self.follow(steps.all_pages(lambda offset: looks.depths((), offset, now=self.clock())))
 
     async def recurring(self, jid: str) -> AsyncRecurringJob | None:
         """As Client.recurring."""

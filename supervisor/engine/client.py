@@ -52,7 +52,7 @@ from supervisor.engine.jobs import JobRecord, NewJob, PutOptions, new_jid, new_j
 from supervisor.engine.keys import checked_name
 from supervisor.engine.lanes import Deleted, LaneCounts, in_lane
 from supervisor.engine.limits import Limit
-from supervisor.engine.looks import Counts, Stats, Tracked, Worker, WorkerJobs
+from supervisor.engine.looks import Counts, Depths, Stats, Tracked, Worker, WorkerJobs
 from supervisor.engine.orders import Queues
 from supervisor.engine.outcomes import Answer, Outcome
 from supervisor.engine.recurring import CronMissing, DueCron, RecurOptions, following
@@ -416,9 +416,9 @@ class Client:
         """A queue by its name. No round trip; a queue comes into being with its first put."""
         return Queue(self, name)
 
-    def queues(self) -> dict[str, Counts]:
-        """All known queues, in the order of their first put, with their counts."""
-        return self.follow(steps.all_pages(lambda offset: looks.counts((), offset, now=self.clock())))
+    def queues(self) -> dict[str, Depths]:
+        """All known queues, in the order of their first put, with their counts, and how old the oldest is."""
+        return self.follow(steps.all_pages(lambda offset: looks.depths((), offset, now=self.clock())))
 
     def recurring(self, jid: str) -> RecurringJob | None:
         """What comes again under a jid; None if nothing does."""

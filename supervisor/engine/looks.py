@@ -54,6 +54,20 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
+class Depths(Counts):
+    """The same, and what could be leased of those waiting. `front` and `entries` are part of `waiting`; `ready` is what
+    of it no pause, no paused lane and no max-concurrency holds back. `oldest_s`: for how long the oldest has been there
+    to be leased, None if none is; entries have no age, and a pause of the queue does not count. Looked at are 100 jobs
+    of the front, and of 100 lanes the first job of each of 16 priorities.
+    """
+
+    front: int
+    entries: int
+    ready: int
+    oldest_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Timing:
     """The shortest heartbeat and the longest grace of some queues, in seconds."""
 
@@ -235,8 +249,16 @@ def names() -> Command[list[str]]:
 
 def counts(queues: Sequence[str] = (), offset: int = 0, *, now: float | None = None) -> Command[dict[str, Counts]]:
     """The counts of some queues; or, in their order, of 1,000 of those that `names` has, from `offset` on."""
-    wanted = checked_queues(queues) if queues else ()
-    return Command(scripts.COUNTS, (now_ms(now), checked_int("offset", offset, 0), *wanted), _parse_counts)
+    return Command(scripts.COUNTS, _counting(queues, offset, now, ""), _parse_counts)
+
+
+def depths(queues: Sequence[str] = (), offset: int = 0, *, now: float | None = None) -> Command[dict[str, Depths]]:
+    """As `counts`, with what could be leased now, and how old it is."""
+    return Command(scripts.COUNTS, _counting(queues, offset, now, "1"), _parse_depths)
+
+
+def _counting(queues: Sequence[str], offset: int, now: float | None, in_depth: str) -> tuple[Any, ...]:
+    return now_ms(now), checked_int("offset", offset, 0), in_depth, *(checked_queues(queues) if queues else ())
 
 
 def timing(queues: Sequence[str]) -> Command[Timing]:
@@ -446,6 +468,13 @@ def _parse_recurring(reply: list[Any]) -> list[Recurring]:
 
 def _parse_counts(reply: list[Any]) -> dict[str, Counts]:
     return {row[0].decode(): Counts(*(*row[1:8], row[8] == 1)) for row in reply}
+
+
+def _parse_depths(reply: list[Any]) -> dict[str, Depths]:
+    return {
+        row[0].decode(): Depths(*(*row[1:8], row[8] == 1, *row[9:12], row[12] / 1000 if row[12] >= 0 else None))
+        for row in reply
+    }
 
 
 def _parse_workers(reply: list[Any]) -> list[Worker]:

@@ -60,4 +60,5 @@ def say(events: Events, counts: Counts, held: Held, verdict: Answer) -> None:
             counted.unknown += 1
             events.emit("job.unknown", **what)
             return
+    counted.wait.add(lease.waited_s)
     counted.run.add(held.run_s)

@@ -151,11 +151,14 @@ def test_queues_counts_every_state(shell, jobs, queue):
     states = ("waiting", "running", "stalled", "scheduled", "depends", "parked", "recurring")
     first = {"queue": "q", **dict.fromkeys(states, 1)}
     empty = dict.fromkeys(first, 0) | {"queue": "empty"}
-    assert shell.json("queues") == [{**first, "paused": False}, {**empty, "paused": False}]
+    said = shell.json("queues")
+    assert said[0].pop("oldest_s") < 60
+    depths = {"paused": False, "front": 0, "entries": 0}
+    assert said == [{**first, **depths, "ready": 1}, {**empty, **depths, "ready": 0, "oldest_s": None}]
     queue.pause()
     head, row, _ = shell.rows("queues")
-    assert head == ["queue", *states, "paused"]
-    assert row == ["q", *["1"] * 7, "yes"]
+    assert head == ["queue", *states, "oldest", "paused"]
+    assert row[:8] == ["q", *["1"] * 7] and row[8].endswith("s") and row[9] == "yes"
 
 
 def test_an_empty_queue_is_forgotten_and_one_with_jobs_is_not(shell, jobs, queue):

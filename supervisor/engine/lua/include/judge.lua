@@ -8,7 +8,7 @@ local judge = {}
 local STATES = { scheduled = true, running = true, failed = true, complete = true, depends = true }
 local NUMBERS = {
   "priority", "retries", "timeout", "max_deaths", "failures", "deaths", "interruptions", "turn", "popped", "since",
-  "due", "size", "unknown", "backlog", "count", "expires", "short", "awaited",
+  "due", "ready", "size", "unknown", "backlog", "count", "expires", "short", "awaited",
 }
 local FLAGS = { once = "^[01]$", persistent = "^1$" }
 local NAMES = { "lane", "limit" }

@@ -15,8 +15,9 @@ end
 
 local function promote(queue, most)
   local key = queue_key(queue, "scheduled")
-  local members = redis.call("ZRANGEBYSCORE", key, "-inf", now, "LIMIT", 0, most)
-  for _, member in ipairs(members) do
+  local members = redis.call("ZRANGEBYSCORE", key, "-inf", now, "WITHSCORES", "LIMIT", 0, most)
+  for i = 1, #members, 2 do
+    local member = members[i]
     local jid = string.sub(member, 14)
     local rec = read_job(jid)
     if left_already(key, member) then
@@ -25,10 +26,11 @@ local function promote(queue, most)
       moves.phantom(key, member, jid)
     else
       moves.leave(rec)
+      rec.ready = tonumber(members[i + 1])
       if rec.turn then moves.to_front(rec) else moves.to_waiting(rec) end
     end
   end
-  return #members == most
+  return #members == 2 * most
 end
 
 -- `come` says of which kinds there is something: expired, due, spawns, entries, limited. Answers how many jobs had been

@@ -103,6 +103,7 @@ end
 function moves.leave(rec)
   leaving[rec.state or "waiting"](rec)
   rec.state, rec.owner, rec.started, rec.popped, rec.told, rec.group, rec.due = nil, nil, nil, nil, nil, nil, nil
+  rec.ready = nil
 end
 
 -- What else ends with a job, when it completes, fails or is deleted: its claim, its date, and the wait for it.

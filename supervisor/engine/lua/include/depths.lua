@@ -1,0 +1,48 @@
+-- depths.lua: of what a lease could take from a queue now: how old the oldest is, and what paused lanes keep back. For
+-- readers, who must not cost more the more there is: what is beyond the bounds is not looked at.
+--- @include clock
+local LOOKS, FRONT, PRIORITIES, LANES = 5000, 100, 16, 100 -- by one call; of a queue, a lane, and a queue
+local looks = LOOKS
+
+local function in_paused_lanes(queue)
+  local settings, n = P .. "lanes:" .. queue, 0
+  if redis.call("HLEN", settings) > LOOKS then return 0 end
+  for _, field in ipairs(redis.call("HKEYS", settings)) do
+    local lane = string.match(field, "^paused:(.+)$")
+    if lane then n = n + redis.call("ZCARD", P .. "lane:" .. queue .. "\n" .. lane) end
+  end
+  return n
+end
+
+-- From when on a job could be leased, if that is before `oldest`.
+local function older(jid, oldest)
+  looks = looks - 1
+  local times = redis.call("HMGET", job_key(jid), "ready", "since", "put")
+  return math.min(oldest, tonumber(times[1] or times[2] or times[3] or nil) or oldest)
+end
+
+-- The first of each priority came into the line before all others of that.
+local function oldest_in_line(key, oldest)
+  local found = redis.call("ZRANGE", key, 0, 0, "WITHSCORES")
+  for _ = 1, PRIORITIES do
+    if not found[1] or looks <= 0 then break end
+    oldest = older(string.sub(found[1], 14), oldest)
+    found = redis.call("ZRANGEBYSCORE", key, "(" .. found[2], "+inf", "WITHSCORES", "LIMIT", 0, 1)
+  end
+  return oldest
+end
+
+-- For how many ms the oldest has been waiting that is there to be leased; -1 if there is none. Entries have no age.
+local function age_of_oldest(queue)
+  local due = redis.call("ZRANGE", queue_key(queue, "scheduled"), 0, 0, "WITHSCORES")
+  local oldest = tonumber(due[2]) or math.huge
+  if oldest > now then oldest = math.huge end
+  for _, jid in ipairs(redis.call("ZRANGE", queue_key(queue, "front"), 0, FRONT - 1)) do
+    if looks > 0 then oldest = older(jid, oldest) end
+  end
+  oldest = oldest_in_line(queue_key(queue, "waiting"), oldest)
+  for _, lane in ipairs(redis.call("ZRANGE", queue_key(queue, "lanes"), 0, LANES - 1)) do
+    if lane ~= "" then oldest = oldest_in_line(P .. "lane:" .. queue .. "\n" .. lane, oldest) end
+  end
+  return oldest < math.huge and math.max(0, now - oldest) or -1
+end
