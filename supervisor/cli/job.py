@@ -141,6 +141,8 @@ def _limits(job: "JobRecord | Recurring") -> Iterator[str]:
         yield f"unique     {'by klass and data' if job.unique is True else job.unique}"
     if job.at_most_once:
         yield "once       at most: it never starts twice"
+    if job.trace is not None:
+        yield f"trace      {job.trace}"
 
 
 def _relations(job: "JobRecord") -> Iterator[str]:

@@ -55,6 +55,7 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
         help="only if no other job of the queue has this key, or without KEY the same klass and data",
     )
     parser.add_argument("--expires", metavar="DURATION", help="fail it if it has not started by then ('': never)")
+    parser.add_argument("--trace", metavar="TRACEPARENT", help="the W3C trace that it belongs to ('': none)")
     parser.add_argument("--at-most-once", action="store_true", help="once started it never runs again, come what may")
 
 
@@ -105,6 +106,7 @@ JOB_OPTIONS: Mapping[str, Reader] = {
     "limit": or_none(str),
     "unique": lambda key: key or True,
     "expires": or_none(parse_duration),
+    "trace": or_none(str),
 }
 
 

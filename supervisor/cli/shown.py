@@ -51,6 +51,7 @@ def as_dict(job: "JobRecord") -> dict[str, Any]:
         "start_by_unix": job.start_by_unix,
         "persistent": job.persistent,
         "at_most_once": job.at_most_once,
+        "trace": job.trace,
         "parked": job.parked,
         "progress": job.progress._asdict() if job.progress else None,
         "saved": job.saved,
@@ -84,6 +85,7 @@ def recurring_dict(job: "Recurring") -> dict[str, Any]:
         "unique": job.unique,
         "expires_s": job.expires_s,
         "at_most_once": job.at_most_once,
+        "trace": job.trace,
     }
 
 

@@ -21,6 +21,7 @@ from supervisor.engine.checks import (
 )
 from supervisor.engine.entries import payload_of
 from supervisor.engine.keys import checked_name
+from supervisor.engine.traces import checked_trace, current_trace
 
 DEFAULT_RETRIES = 5
 MOST_TAGS = 100
@@ -52,6 +53,7 @@ class PutOptions(TypedDict, total=False):
     expires: float | None  # seconds from now within which it must have started, else it fails in group expired
     persistent: bool | None  # it has no end: whatever ends a run of it, another worker gets it
     at_most_once: bool | None  # it is never started twice: whatever else than its own end ends it fails it
+    trace: str | None  # the W3C traceparent of what has caused it; default: that of the current OpenTelemetry span
 
 
 _OPTIONS = frozenset(PutOptions.__annotations__)
@@ -83,6 +85,8 @@ def new_job(verb: Literal["put", "add"], queue: str, klass: str, data: object, o
     delay, at = _checked_times(options)
     kind, raw = to_data("data", data)
     kept = claim_on(checked_options(options), klass, kind, raw)
+    if "trace" not in kept and (trace := current_trace()) is not None:
+        kept["trace"] = trace
     head = (verb, checked_name("queue", queue), jid, checked_name("klass", klass), kind, raw, delay, at)
     return NewJob(jid, len(raw), (*head, len(kept), *(part for pair in kept.items() for part in pair)))
 
@@ -126,6 +130,8 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, str | int]:
         fields["persistent"] = _flag("persistent", options["persistent"])
     if "at_most_once" in options:
         fields["once"] = _flag("at_most_once", options["at_most_once"])
+    if "trace" in options:
+        fields["trace"] = "" if options["trace"] is None else checked_trace("trace", options["trace"])
     if fields.get("persistent") == fields.get("once") == "1":
         raise ValueError("persistent and at_most_once exclude each other: True")
     return fields
@@ -169,7 +175,7 @@ class LeaseRecord:
     __slots__ = (
         "_data", "at_most_once", "deaths", "expires_unix", "failures", "interruptions", "is_bytes", "jid", "klass",
         "lane", "max_deaths", "persistent", "priority", "queue", "raw", "raw_saved", "retries", "tags", "timeout_s",
-        "token", "waited_s", "worker",
+        "token", "trace", "waited_s", "worker",
     )  # fmt: skip
 
     def __init__(self, worker: str, token: int, row: Sequence[Any], waited_ms: int = 0) -> None:
@@ -199,6 +205,7 @@ class LeaseRecord:
         self.persistent: bool = b"p" in (marks or b"")
         self.at_most_once: bool = b"o" in (marks or b"")
         self.raw_saved: bytes | None = row[16] if len(row) > 16 else None  # its checkpoint as JSON
+        self.trace: str | None = row[17].decode() if len(row) > 17 else None  # a W3C traceparent
         self._data: Any = UNSET
 
     @property
@@ -274,6 +281,7 @@ class JobRecord:
     at_most_once: bool
     progress: Progress | None  # the last one that it has said
     saved: Any  # its last checkpoint, until it completes or is put anew
+    trace: str | None = None  # the W3C traceparent of what has caused it
 
     @property
     def data(self) -> Any:

@@ -391,6 +391,7 @@ def _parse_job(row: list[Any]) -> JobRecord:
         at_most_once=fields.get("once") == "1",
         progress=_progress(progress) if progress else None,
         saved=_decoded(saved) if saved else None,
+        trace=fields.get("trace"),
     )
 
 

@@ -20,6 +20,7 @@ from supervisor.engine.checks import (
 )
 from supervisor.engine.jobs import MOST_FOLLOWERS, MOST_PARENTS, NewJob, new_job
 from supervisor.engine.keys import checked_name
+from supervisor.engine.traces import current_trace
 
 RESULT_BYTES = 64 * 1024
 _DEATH_REASON = re.compile(r"SIG[A-Z0-9+]{1,12}|exit-\d{1,3}|timeout|memory|disk|oom|lost|boot")
@@ -36,6 +37,8 @@ class Leased(Protocol):
     def queue(self) -> str: ...
     @property
     def worker(self) -> str: ...
+    @property
+    def trace(self) -> str | None: ...
 
 
 # The ways in which a lease ends. `arguments` is what settle.lua takes per outcome.
@@ -65,7 +68,7 @@ class Completed:
         if len(result) > RESULT_BYTES:
             raise ValueError(f"result must have at most {RESULT_BYTES} bytes as JSON, not {len(result)}")
         lease = self.lease.jid, self.lease.token
-        puts = [_follower(one) for one in checked_each("then", self.then, "dicts of put's arguments")]
+        puts = [_follower(one, self.lease.trace) for one in checked_each("then", self.then, "dicts of put's arguments")]
         if len(puts) > MOST_FOLLOWERS:
             raise ValueError(
                 f"then must be at most {MOST_FOLLOWERS} jobs, not {len(puts)}; let one of them put the rest"
@@ -87,7 +90,8 @@ class Completed:
             raise ValueError(f"{name} must not be given without next: {getattr(self, name)!r:.100}")
 
 
-def _follower(arguments: object) -> NewJob:
+def _follower(arguments: object, trace: str | None) -> NewJob:
+    """Where no other trace is known, it has that of the job that it follows."""
     if isinstance(arguments, NewJob):
         return arguments
     if not isinstance(arguments, Mapping):
@@ -96,6 +100,8 @@ def _follower(arguments: object) -> NewJob:
     for needed in ("queue", "klass"):
         if needed not in given:
             raise TypeError(f"then must each have a {needed}: {arguments!r:.100}")
+    if "trace" not in given and trace is not None:
+        given["trace"] = current_trace() or trace
     return new_job("put", given.pop("queue"), given.pop("klass"), given.pop("data", None), given)
 
 

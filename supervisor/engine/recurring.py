@@ -53,6 +53,7 @@ class RecurOptions(TypedDict, total=False):
     unique: bool | str | None
     expires: float | None
     at_most_once: bool | None
+    trace: str | None  # of all its jobs; default: none, whatever span it is in that has them come
 
 
 class RecurChanges(RecurOptions, total=False):
@@ -89,6 +90,7 @@ class Recurring:
     unique: str | bool | None = None  # a key, or True: by content
     expires_s: float | None = None  # each of its jobs must have started so many seconds after its put
     at_most_once: bool = False
+    trace: str | None = None
 
     @property
     def data(self) -> Any:
@@ -146,6 +148,7 @@ def parse_recurring(row: Sequence[Any]) -> Recurring:
         unique=_unique(fields.get("unique")),
         expires_s=int(fields["expires"]) / 1000 if "expires" in fields else None,
         at_most_once=fields.get("once") == "1",
+        trace=fields.get("trace"),
     )
 
 

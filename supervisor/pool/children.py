@@ -148,11 +148,11 @@ class Child:
         )  # fmt: skip
         saved = lease.raw_saved
         if len(lease.raw) + (len(saved) if saved else 0) <= messages.INLINE_PAYLOAD_BYTES:
-            packet = messages.pack_job(lease.token, meta, lease.raw, lease.is_bytes, saved)
+            packet = messages.pack_job(lease.token, meta, lease.raw, lease.is_bytes, saved, lease.trace)
             self._jobs.send(packet, socket.MSG_DONTWAIT)
             size_bytes = len(packet)
         else:
-            packet = messages.pack_job(lease.token, meta, None, lease.is_bytes, saved)
+            packet = messages.pack_job(lease.token, meta, None, lease.is_bytes, saved, lease.trace)
             size_bytes = len(packet) + messages.INLINE_PAYLOAD_BYTES  # few memfds at a time: they count as open files
             memfd = kernel.sealed_memfd((saved, lease.raw) if saved else (lease.raw,))
             try:

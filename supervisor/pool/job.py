@@ -22,6 +22,7 @@ from supervisor.engine.checks import (
 )
 from supervisor.engine.jobs import MOST_FOLLOWERS, MOST_PARENTS, new_job
 from supervisor.engine.keys import checked_name
+from supervisor.engine.traces import current_trace
 from supervisor.pool.messages import (
     MAX_HEAD_BYTES,
     Blob,
@@ -45,7 +46,7 @@ class Job:
 
     `jid klass queue lane priority tags` as put; `token` of this lease; `failures deaths interruptions`: how earlier
     starts ended; `attempt`: 1 at the first start; `raw`: the payload's bytes; `workdir`: the current directory, its own
-    and empty; `saved`: the last checkpoint of an earlier start.
+    and empty; `saved`: the last checkpoint of an earlier start; `trace`: the W3C traceparent of what has caused it.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Job:
         self.deaths = message.deaths
         self.interruptions = message.interruptions
         self.tags = message.tags
+        self.trace = message.trace
         self.raw = message.payload or b""
         self._saved = message.saved
         self._workdir = workdir
@@ -108,12 +110,15 @@ class Job:
 
     def put(self, queue: str, klass: str, data: Any = None, **options: Any) -> str:
         """Put a job in the same step in which this one completes: if it does not complete, nothing is put. The options
-        are those of `Queue.put`. Answers the jid. At most 1,000 jobs and 256 MB. Raises TypeError or ValueError.
+        are those of `Queue.put`; without `trace` it has that of the current OpenTelemetry span, else this job's.
+        Answers the jid. At most 1,000 jobs and 256 MB. Raises TypeError or ValueError.
         """
         self._check_completes("put")
         if len(self._then) >= MOST_FOLLOWERS:
             raise ValueError(f"job.put: at most {MOST_FOLLOWERS} jobs can be put with one completion")
         given = {name: _listed(value) for name, value in options.items()}
+        if "trace" not in given and (trace := current_trace() or self.trace) is not None:
+            given["trace"] = trace
         kind, raw = to_data("data", data)
         job = new_job("put", queue, klass, raw if kind == "bytes" else orjson.Fragment(raw), given)
         if job.jid == self.jid:

@@ -214,6 +214,7 @@ class JobMessage(NamedTuple):
     payload: bytes | None
     saved: bytes | None = None
     saved_bytes: int = 0
+    trace: str | None = None
 
     def filled(self, body: bytes) -> "JobMessage":
         """With what has lain in the memfd, or behind the head: the last checkpoint as JSON, and the payload."""
@@ -226,11 +227,13 @@ Meta = tuple[str, str, str, int, int, int, int, list[str], str | None, bool]
 _META_LENGTH: Final = 10
 
 
-def pack_job(token: int, meta: Meta, payload: bytes | None, is_bytes: bool, saved: bytes | None = None) -> bytes:
+def pack_job(
+    token: int, meta: Meta, payload: bytes | None, is_bytes: bool, saved: bytes | None = None, trace: str | None = None
+) -> bytes:
     """`meta`: the fields of JobMessage from jid to persistent. `payload` None: it is in a memfd, behind `saved`."""
-    if saved:
-        head = orjson.dumps((*meta, len(saved)))
-        payload = None if payload is None else saved + payload
+    if saved or trace:
+        head = orjson.dumps((*meta, len(saved) if saved else 0, trace))
+        payload = saved + payload if saved and payload is not None else payload
     else:
         head = orjson.dumps(meta)
     flags = (_IS_BYTES if is_bytes else 0) | (_IN_MEMFD if payload is None else 0)
@@ -244,8 +247,9 @@ def unpack_job(packet: bytes) -> JobMessage:
     is_bytes = bool(flags & _IS_BYTES)
     payload = None if flags & _IN_MEMFD else packet[start + length :]
     if len(meta) == _META_LENGTH:
-        return JobMessage._make((token, *meta, is_bytes, payload, None, 0))
-    message = JobMessage._make((token, *meta[:-1], is_bytes, None, None, meta[-1]))
+        return JobMessage._make((token, *meta, is_bytes, payload, None, 0, None))
+    *meta, saved_bytes, trace = meta
+    message = JobMessage._make((token, *meta, is_bytes, None, None, saved_bytes, trace))
     return message if payload is None else message.filled(payload)
 
 

@@ -41,6 +41,18 @@ def test_put_takes_lane_limit_expiry_and_how_often_it_may_start(shell, jobs):
     assert jobs.job("p").persistent
 
 
+def test_put_and_recur_take_a_trace_and_job_shows_it(shell, jobs):
+    trace = f"00-{'ab' * 16}-{'cd' * 8}-01"
+    shell.line("put", "k", "--jid", "j", "--trace", trace)
+    shell.line("recur", "k", "--every", "1h", "--offset", "1h", "--jid", "r", "--trace", trace)
+    for jid in ("j", "r"):
+        assert shell.json("job", jid)["trace"] == trace
+        assert f"trace      {trace}" in shell.good("job", jid)
+    assert "trace must be a W3C traceparent" in shell.refused(2, "put", "k", "--trace", "00-ab-01")
+    shell.line("put", "k", "--jid", "j", "--trace", "")
+    assert jobs.job("j").trace is None
+
+
 def test_what_is_to_be_unique_is_put_once_and_then_answers_its_holder(shell, jobs):
     first = shell.line("put", "k", '{"n": 1}', "--unique")
     said = shell("put", "k", '{"n": 1}', "--unique")

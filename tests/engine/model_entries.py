@@ -9,7 +9,7 @@ _NAMED = {"on_parent_failure": "policy", "at_most_once": "once"}
 _TYPES = {
     "lane": str, "limit": str, "priority": int, "retries": int, "max_deaths": int, "tags": list, "depends": list,
     "unique": (bool, str), "persistent": bool, "at_most_once": bool, "on_parent_failure": str,
-    "delay": (int, float), "expires": (int, float),
+    "trace": str, "delay": (int, float), "expires": (int, float),
 }  # fmt: skip
 
 

@@ -50,6 +50,7 @@ class Job:
     expires: int | None = None  # ms from the put within which it must have started
     persistent: bool = False
     once: bool | None = None  # None: as its handler says, when it is leased
+    trace: str | None = None
     spawned_from: str | None = None
     state: str = "waiting"
     failures: int = 0

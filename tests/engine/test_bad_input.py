@@ -80,9 +80,15 @@ QUEUES = [
 ]  # fmt: skip
 GROUPS = names(most_bytes=GROUP_BYTES)
 PAGE = {"offset": ints(0), "count": ints(0, 1000)}
+TRACES = [
+    5, True, b"00", ["00"], "", "00", "\ud800", f"00-{'a' * 32}-{'b' * 16}-01\n", f"00-{'A' * 32}-{'b' * 16}-01",
+    f"00-{'a' * 32}-{'b' * 16}", f"00-{'0' * 32}-{'b' * 16}-01", f"00-{'a' * 32}-{'0' * 16}-01",
+    f"ff-{'a' * 32}-{'b' * 16}-01", f"00-{'a' * 31}-{'b' * 17}-01", f"00-{'a' * 32}-{'b' * 16}-01-more",
+    "00-" + "\u0661" * 32 + "-00f067aa0ba902b7-01",
+]  # fmt: skip
 BOTH = {
     "lane": names(None), "limit": names(None), "unique": names(None, True), "expires": SECONDS,
-    "at_most_once": [0, 1, "yes", [True]],
+    "at_most_once": [0, 1, "yes", [True]], "trace": TRACES,
 }  # fmt: skip
 NEW_JOB = {
     "jid": names(), "priority": ints(-(2**53)), "delay": [None, *SECONDS], "at": [None, *SECONDS], "retries": ints(0),

@@ -629,7 +629,7 @@ DAMAGES: dict[str, Damage] = {
         lambda ns: (ns.client.queue("l").lane("p").unpause(), "aside" in ns.lease("l"))[1],
     ),
     "names and answers that are none": Damage(
-        lambda ns: ns.write("job:laned", {"lane": "a\nb", "once": "maybe", "persistent": "0"}),
+        lambda ns: ns.write("job:laned", {"lane": "a\nb", "once": "maybe", "persistent": "0", "trace": ""}),
         {
             ("half-written-job", "laned"),
             ("job-in-no-place", "laned"),
@@ -920,7 +920,7 @@ FIELDS = [
     "klass", "queue", "seq", "put", "state", "owner", "turn", "group", "kin", "policy", "priority", "tagged", "due",
     "every", "next", "special", "noted", "lane", "limit", "parked", "aside", "unique", "expires", "once", "persistent",
     "progress", "saved", "one", "running", "starts", "weight:a", "paused:p", "paused:a", "grace-l", "run.mean",
-    "awaited",
+    "awaited", "trace",
 ]  # fmt: skip
 JIDS = [
     "waiting", "running", "released", "later", "child", "heir", "failing", "completed", "parent", "again", "ghost",

@@ -12,6 +12,7 @@ import pytest
 from supervisor.engine.outcomes import Completed
 
 ANY = bytes(range(256))
+TRACE = f"00-{'ab' * 16}-{'cd' * 8}-01"
 
 
 @pytest.fixture
@@ -63,6 +64,7 @@ def test_all_of_puts_arguments_may_be_given(client, push, clock):
             "max_deaths": 7, "tags": ["a", "b"],
             "depends": ["parent"], "on_parent_failure": "run", "lane": "l", "limit": "key",
             "unique": "u", "expires": 60, "persistent": False, "at_most_once": True,
+            "trace": TRACE,
         }
     )  # fmt: skip
     push({"klass": "k", "jid": "at", "at": clock.now + 7, "unique": True, "persistent": True})
@@ -72,6 +74,7 @@ def test_all_of_puts_arguments_may_be_given(client, push, clock):
     assert (job.priority, job.retries, job.timeout_s, job.max_deaths) == (-3, 2, 1.5, 7)
     assert (job.tags, job.on_parent_failure, job.lane, job.limit) == (["a", "b"], "run", "l", "key")
     assert (job.unique, job.start_by_unix, job.persistent, job.at_most_once) == ("u", clock.now + 60, False, True)
+    assert job.trace == TRACE
     job = client.job("at")
     assert (job.state, job.due_unix, job.unique, job.persistent) == ("scheduled", clock.now + 7, True, True)
 
@@ -228,6 +231,12 @@ WRONG = {
     "a wait for itself": '{"klass": "k", "jid": "x", "depends": ["x"]}',
     "what excludes each other": '{"klass": "k", "persistent": true, "at_most_once": true}',
     "a flag that is none": '{"klass": "k", "persistent": 1}',
+    "a trace that is no text": '{"klass": "k", "trace": 1}',
+    "a trace in capitals": json.dumps({"klass": "k", "trace": TRACE.upper()}),
+    "a trace that is longer": json.dumps({"klass": "k", "trace": TRACE + "0"}),
+    "a trace of nothing": json.dumps({"klass": "k", "trace": f"00-{'0' * 32}-{'b' * 16}-01"}),
+    "a trace without a span": json.dumps({"klass": "k", "trace": f"00-{'a' * 32}-{'0' * 16}-01"}),
+    "a trace of no version": json.dumps({"klass": "k", "trace": "ff" + TRACE[2:]}),
 }
 
 

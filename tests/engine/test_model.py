@@ -63,6 +63,14 @@ order = st.sampled_from(["strict", "round-robin"])
 policy = st.sampled_from(["wait", "fail", "run"])
 data = st.sampled_from([[], {"n": 2**60}, b"\x00raw"])
 
+TRACES = [None, *(f"00-{'ab' * 16}-{number:016x}-01" for number in (1, 2))]
+
+
+def traced(options: dict[str, Any]) -> dict[str, Any]:
+    """With a trace that follows from the others: whether a job has one must not matter to anything else."""
+    return {**options, "trace": TRACES[len(options) % 3]} if len(options) % 4 else options
+
+
 job_options = {
     "priority": st.integers(-1, 2),
     "retries": st.integers(0, 2),
@@ -93,7 +101,7 @@ put_options = st.one_of(
     st.fixed_dictionaries({}, optional=terms),
     st.builds(lambda options, kind: options | kind, much, kinds),
     st.fixed_dictionaries({}, optional={**job_options, **later, **after, **terms}),
-)
+).map(traced)
 verb = st.sampled_from(["retry", "died", "release", "hand back", "fail", "complete", "return"])
 outcome = st.tuples(pick, verb, seconds, group)
 recur_options = st.fixed_dictionaries(
@@ -102,7 +110,7 @@ recur_options = st.fixed_dictionaries(
         **job_options, "missed": st.sampled_from(["all", "once", "skip"]), "lane": lane, "limit": limit,
         "unique": st.sampled_from([True, "u"]), "expires": st.sampled_from([2, 40]), "at_most_once": st.booleans(),
     },
-)  # fmt: skip
+).map(traced)  # fmt: skip
 new_content = st.one_of(st.just({}), st.fixed_dictionaries({"data": data}, optional={"klass": st.just("n")}))
 new_job = st.fixed_dictionaries({"jid": jid, "data": data, "options": put_options})
 
@@ -423,7 +431,7 @@ class Machine(RuleBasedStateMachine):
             seen = (lease.queue, lease.klass, lease.data, lease.priority, list(lease.tags), ms(lease.expires_unix))
             assert seen == (job.queue, job.klass, job.data, job.priority, job.tags, job.expires_at)
             assert (lease.failures, lease.deaths, lease.interruptions) == (job.failures, job.deaths, job.interruptions)
-            assert lease.saved == job.saved
+            assert (lease.saved, lease.trace) == (job.saved, job.trace)
             assert (lease.lane or "", lease.persistent, lease.at_most_once) == (
                 job.lane,
                 job.persistent,
@@ -526,7 +534,7 @@ class Machine(RuleBasedStateMachine):
                 **job_options, **later, **after, **terms, "persistent": st.booleans(), "data": st.booleans(),
                 "delay": st.sampled_from([0, 2]),
             },
-        ),
+        ).map(traced),
         broken=st.sampled_from(["", "", "", "bare", "json", "key", "klass", "value"]),
     )  # fmt: skip
     def push(self, queue, jid, options, broken):
@@ -606,6 +614,8 @@ class Machine(RuleBasedStateMachine):
         followers = []
         for one in new:
             plain = {"queue": queue, "klass": "n", "jid": one["jid"], "data": one["data"], "depends": ()}
+            if lease.trace is not None:
+                plain["trace"] = lease.trace  # where it is given none
             followers.append(plain | for_model(one["options"]))
         self.agree(
             lambda: lease.complete(then=then),
@@ -837,7 +847,7 @@ class Machine(RuleBasedStateMachine):
             "persistent": job.persistent, "at_most_once": job.at_most_once,
             "start_by": ms(job.start_by_unix) if job.start_by_unix is not None else None,
             "progress": job.progress and (job.progress.fraction, job.progress.text, ms(job.progress.when_unix)),
-            "saved": job.saved,
+            "saved": job.saved, "trace": job.trace,
         }  # fmt: skip
 
     def expected(self, job):
@@ -853,7 +863,7 @@ class Machine(RuleBasedStateMachine):
             "lane": job.lane, "limit": job.limit, "parked": job.parked,
             "unique": job.claim and (True if job.claim[0] == "content" else job.claim[1]),
             "persistent": job.persistent, "at_most_once": bool(job.once), "progress": job.progress,
-            "start_by": self.model.start_by(job), "saved": job.saved,
+            "start_by": self.model.start_by(job), "saved": job.saved, "trace": job.trace,
         }  # fmt: skip
 
     def compare_queues(self, found: Look):

@@ -4,6 +4,7 @@ import asyncio
 
 import orjson
 import pytest
+from opentelemetry.trace import NonRecordingSpan, SpanContext, use_span
 
 from supervisor import clock
 from supervisor.pool import job as job_module
@@ -25,8 +26,8 @@ def stored():
 
 @pytest.fixture
 def new(reported, stored):
-    def make(persistent=False, lane=None):
-        message = JobMessage(7, "j", "k", "q", 0, 0, 0, 0, [], lane, persistent, False, b"{}")
+    def make(persistent=False, lane=None, trace=None):
+        message = JobMessage(7, "j", "k", "q", 0, 0, 0, 0, [], lane, persistent, False, b"{}", trace=trace)
         return Job(message, "/tmp", reported.append, stored.append)
 
     return make
@@ -69,6 +70,24 @@ def test_tags_and_jids_may_come_from_whatever_can_be_iterated(new):
     (follower,) = job.completion(b"").then
     assert follower.options == {"jid": "b", "tags": ["x", "y"], "depends": ["p"], "delay": 5, "priority": -1}
     pack_completion(job.completion(b""))
+
+
+def test_what_follows_has_the_jobs_trace_unless_it_is_given_another(new):
+    trace, other = f"00-{'ab' * 16}-{'cd' * 8}-01", f"00-{'ef' * 16}-{'01' * 8}-00"
+    job = new(trace=trace)
+    for given in ({}, {"trace": other}, {"trace": None}):
+        job.put("q", "k", jid="b", **given)
+    assert job.trace == trace
+    assert [follower.options["trace"] for follower in job.completion(b"").then] == [trace, other, None]
+
+
+def test_what_follows_belongs_to_the_span_in_which_it_is_put(new):
+    job = new(trace=f"00-{'ab' * 16}-{'cd' * 8}-01")
+    span = NonRecordingSpan(SpanContext(0x12, 0x34, is_remote=False))
+    with use_span(span):
+        job.put("q", "k", jid="b")
+    (follower,) = job.completion(b"").then
+    assert follower.options["trace"] == f"00-{0x12:032x}-{0x34:016x}-00"
 
 
 def test_next_says_where_when_and_after_what(new):

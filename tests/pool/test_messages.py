@@ -68,13 +68,23 @@ def test_a_job_comes_back_the_same(payload, is_bytes):
     meta = ("jid-ä", "email.send", 'q"\\', -5, 1, 2, 3, ["a tag", "ä"], "lane", True)
     packet = messages.pack_job(2**53, meta, payload, is_bytes)
     assert messages.token_of(packet) == 2**53
-    assert messages.unpack_job(packet) == (2**53, *meta, is_bytes, payload, None, 0)
+    assert messages.unpack_job(packet) == (2**53, *meta, is_bytes, payload, None, 0, None)
 
 
 def test_a_job_comes_with_its_last_checkpoint():
     meta = ("jid-ä", "email.send", 'q"\\', -5, 1, 2, 3, ["a tag", "ä"], "lane", True)
     job = messages.unpack_job(messages.pack_job(7, meta, b"payload", True, b"[1,2]"))
-    assert job == (7, *meta, True, b"payload", b"[1,2]", 5)
+    assert job == (7, *meta, True, b"payload", b"[1,2]", 5, None)
+
+
+@pytest.mark.parametrize("saved", [None, b"[1,2]"])
+@pytest.mark.parametrize("payload", [b"payload", None])
+def test_a_job_comes_with_its_trace(payload, saved):
+    meta = ("jid", "k", "q", 0, 0, 0, 0, [], None, False)
+    job = messages.unpack_job(messages.pack_job(7, meta, payload, False, saved, "00-a-b-01"))
+    if payload is None:
+        job = job.filled((saved or b"") + b"payload")
+    assert (job.trace, job.payload, job.saved) == ("00-a-b-01", b"payload", saved)
 
 
 def test_a_job_whose_payload_is_in_a_memfd_has_its_last_checkpoint_there():

@@ -23,7 +23,7 @@
 --           ms, backlog; number of the worker's last wish; how long each job has waited, an array of ms; then per job
 --           the array klass, queue, priority, retries, timeout, max_deaths, kind of data (nil = json, "1" = bytes,
 --           "entry"), failures, deaths, interruptions, jid, expiry in ms, data, tags, and if it has any: lane, marks
---           ("p" = persistent, "o" = at most once), its checkpoint as JSON.
+--           ("p" = persistent, "o" = at most once), its checkpoint as JSON, its trace.
 --           A number below the worker's last one is answered with no job: it comes from a dead connection.
 -- Errors    DEREGISTERED if a worker that had a number is not known any more. WRONGTYPE for a foreign key of ours.
 --           Nothing has changed then.
@@ -142,11 +142,10 @@ local function give(i, job, data)
     set_fields({ job_key(jid), "state", "running", "owner", owner, "popped", now })
   end
   job[12], job[13], job[14], job[15] = expiry, strings[key] or data, names, job[16]
-  job[16] = marks
-  if saved then
-    job[17] = saved
-  elseif not job[15] and not marks then
-    job[15], job[16] = nil, nil
+  job[16], job[17], job[18] = marks, saved, job[17] or nil
+  if not job[18] and not saved then
+    job[17] = nil
+    if not job[15] and not marks then job[15], job[16] = nil, nil end
   end
 end
 

@@ -84,6 +84,17 @@ function checks.unique(value)
   return is_name(value) and ":" .. value, "true, false or a name"
 end
 
+-- As checked_trace of supervisor/engine/traces.py.
+local function hex(n) return "(" .. string.rep("[0-9a-f]", n) .. ")" end
+local TRACE = "^" .. table.concat({ hex(2), hex(32), hex(16), hex(2) }, "%-") .. "$"
+
+function checks.trace(value)
+  local wanted = "a W3C traceparent"
+  if type(value) ~= "string" then return false, wanted end
+  local version, trace, parent = string.match(value, TRACE)
+  return version and version ~= "ff" and string.find(trace, "[^0]") and string.find(parent, "[^0]") and value, wanted
+end
+
 function checks.on_parent_failure(value) return POLICIES[value] and value, "wait, fail or run" end
 function checks.data() return "", "" end
 

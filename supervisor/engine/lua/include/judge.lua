@@ -11,7 +11,7 @@ local NUMBERS = {
   "due", "ready", "size", "unknown", "backlog", "count", "expires", "short", "awaited",
 }
 local FLAGS = { once = "^[01]$", persistent = "^1$" }
-local NAMES = { "lane", "limit" }
+local NAMES = { "lane", "limit", "trace" }
 
 function judge.fresh_seq()
   local value = is_there("seq", "string") and redis.call("GET", P .. "seq") or types.seq == "none" and "0"

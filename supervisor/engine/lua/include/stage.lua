@@ -5,6 +5,7 @@
 --- @include claims
 stage.OPTIONS = {
   "priority", "retries", "timeout", "max_deaths", "policy", "lane", "limit", "expires", "once", "persistent",
+  "trace",
 }
 -- What is the default is not written down.
 local DEFAULTS = { priority = "0", policy = "wait", persistent = "0" }
