@@ -172,6 +172,8 @@ def _failure(failure: dict[str, Any], label: str) -> Iterator[str]:
         if isinstance(value, str) and ("\n" in value or name in {"traceback", "output"}):
             yield f"{name}:"
             yield from (f"  {line}" for line in value.rstrip().splitlines())
+        elif name == "cpu_s":
+            yield f"{'cpu':<10} {value:g} s"
         elif name in _SIZES:
             yield f"{_SIZES[name]:<10} {megabytes(value)}"
         else:

@@ -23,6 +23,11 @@ from supervisor import clock
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 
+#: What the end of a job is said with, whichever it is; what nobody knows is left out.
+OUTCOME: Final = (
+    "jid", "klass", "queue", "attempt", "wait_ms", "run_ms", "cpu_ms", "max_rss_bytes", "child", "trace",
+)  # fmt: skip
+
 #: name -> (level, fields). Said in the order of a worker's life.
 EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "master.started": (
@@ -71,27 +76,13 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "lease.lost": ("warning", ("jid", "klass", "child", "reason")),
     "lease.returned": ("debug", ("count",)),
     "job.started": ("debug", ("jid", "klass", "queue", "child", "attempt")),
-    "job.completed": ("info", ("jid", "klass", "queue", "attempt", "run_ms", "child")),
-    "job.returned": ("info", ("jid", "klass", "queue", "attempt", "run_ms", "child")),
-    "job.retried": (
-        "warning", ("jid", "klass", "queue", "attempt", "run_ms", "group", "message", "remaining", "delay_s"),
-    ),
-    "job.failed": ("error", ("jid", "klass", "queue", "attempt", "run_ms", "group", "message")),
-    "job.died": (
-        "error",
-        (
-            "jid", "klass", "queue", "attempt", "run_ms", "reason", "deaths", "state", "message", "cpu_s",
-            "max_rss_bytes", "memory_bytes", "output", "stack",
-        ),
-    ),
-    "job.released": (
-        "info",
-        (
-            "jid", "klass", "queue", "attempt", "run_ms", "reason", "message", "cpu_s", "max_rss_bytes",
-            "memory_bytes", "output", "stack",
-        ),
-    ),
-    "job.stale": ("warning", ("jid", "klass", "verb", "reason", "message")),
+    "job.completed": ("info", OUTCOME),
+    "job.returned": ("info", OUTCOME),
+    "job.retried": ("warning", (*OUTCOME, "group", "message", "remaining", "delay_s")),
+    "job.failed": ("error", (*OUTCOME, "group", "message")),
+    "job.died": ("error", (*OUTCOME, "reason", "deaths", "state", "message", "memory_bytes", "output", "stack")),
+    "job.released": ("info", (*OUTCOME, "reason", "message", "memory_bytes", "output", "stack")),
+    "job.stale": ("warning", (*OUTCOME, "verb", "reason", "message")),
     "job.unknown": ("warning", ("jid", "klass", "queue")),
     "job.printed": ("info", ("jid", "klass", "child", "line")),
     "worker.deregistered": ("warning", ("old", "new")),
@@ -125,6 +116,7 @@ class Events:
         self._encode = _text_line if format == "text" else _json_line
         least = LEVELS.index(level)
         self._said = {name: each for name, (each, _) in EVENTS.items() if LEVELS.index(each) >= least}
+        self._always: dict[str, str] = {}
         self._lines: deque[bytes] = deque()
         self._bytes = 0
         self._write_at_bytes = WRITE_BYTES
@@ -132,6 +124,10 @@ class Events:
         self._dropped_bytes = 0
         self._dropped_before = 0  # what has been said of it
         self.counts = dict.fromkeys(EVENTS, 0)  # how often each has happened, whatever the level
+
+    def sign(self, worker: str) -> None:
+        """From now on each line of JSON says who says it."""
+        self._always = {"worker": worker}
 
     def emit(self, name: str, /, **fields: object) -> None:
         """Say one event. Fields that are None are left out. Never blocks; what the buffer has no room for is counted.
@@ -144,7 +140,7 @@ class Events:
             return
         if self._dropped_count:
             self.flush()
-        line = self._encode(clock.unix(), name, level, fields)
+        line = self._encode(clock.unix(), name, level, self._always, fields)
         if self._dropped_count or self._bytes + len(line) > BUFFER_BYTES:
             self._dropped_count += 1
             self._dropped_bytes += len(line)
@@ -219,7 +215,7 @@ class Events:
     def _say_dropped(self) -> None:
         """Called with an empty buffer, so that the line stands where the gap is. The count is kept until it is said."""
         dropped = {"count": self._dropped_count, "bytes": self._dropped_bytes}
-        line = self._encode(clock.unix(), "log.dropped", "warning", dropped)
+        line = self._encode(clock.unix(), "log.dropped", "warning", self._always, dropped)
         rest = line[self._sink.write(line) :]
         self._dropped_before += self._dropped_count
         self._dropped_count = self._dropped_bytes = 0
@@ -273,16 +269,16 @@ def _write_if_ready(fd: int, chunk: bytes) -> int:
     return os.write(fd, chunk[:PIPE_BYTES])
 
 
-def _json_line(time_unix: float, name: str, level: str, fields: dict[str, Any]) -> bytes:
+def _json_line(time_unix: float, name: str, level: str, always: dict[str, str], fields: dict[str, Any]) -> bytes:
     if None in fields.values():
         fields = _without_none(fields)
-    record = {"time": time_unix, "event": name, "level": level, **fields}
+    record = {"time": time_unix, "event": name, "level": level, **always, **fields}
     try:
         # Made anew by the newline: what orjson answers holds 4 KiB of memory, however short it is, while it waits here.
         line = orjson.dumps(record, _plain) + b"\n"
     except TypeError:  # lone surrogates, an int above 64 bits, nesting: whatever it is, the event is said
         line = json.dumps(record, default=_plain).encode() + b"\n"
-    return line if len(line) <= LINE_BYTES else _json_line(time_unix, name, level, _shortened(fields))
+    return line if len(line) <= LINE_BYTES else _json_line(time_unix, name, level, always, _shortened(fields))
 
 
 def _plain(value: object) -> str:
@@ -302,7 +298,7 @@ def _shortened(fields: dict[str, Any]) -> dict[str, Any]:
     return short
 
 
-def _text_line(time_unix: float, name: str, level: str, fields: dict[str, Any]) -> bytes:
+def _text_line(time_unix: float, name: str, level: str, always: dict[str, str], fields: dict[str, Any]) -> bytes:
     """`14:03:12.345 job.completed  email.send jid=… run_ms=12  message`, further lines of a value indented below."""
     words: list[str] = []
     last = blocks = ""
@@ -314,6 +310,8 @@ def _text_line(time_unix: float, name: str, level: str, fields: dict[str, Any]) 
             last = f"  {text}"
         elif key == "klass":
             words.insert(0, text)
+        elif key.endswith("_bytes"):
+            words.append(f"{key.removesuffix('_bytes')}={int(text) / 2**20:.3g}MB")
         else:
             words.append(f"{key}={text}")
     head = f"{_clock_time(int(time_unix))}.{int(time_unix % 1 * 1000):03d} {name}"

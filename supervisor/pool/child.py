@@ -112,7 +112,7 @@ class Child:
         """Answers its exit status: 0 in peace."""
         self._talk.listen()
         setproctitle(f"leasehold: child {self._number} idle")
-        self._talk.send(messages.READY)
+        self._talk.send(messages.pack_ready(kernel.used()[0]))
         served = 0
         while not self._jobs_per_child or served < self._jobs_per_child:
             packet, fds = kernel.receive(self._jobs, messages.MAX_PACKET_BYTES, 1)
@@ -162,17 +162,18 @@ class Child:
 
     def _answer(self, verb: Verb, token: int, run_s: float, parts: list[bytes]) -> None:
         if verb != Verb.FOLLOWED or sum(map(len, parts)) <= INLINE_COMPLETION_BYTES:
-            self._talk.send(messages.pack_outcome(verb, token, run_s, b"".join(parts)))
+            self._talk.send(messages.pack_outcome(verb, token, run_s, b"".join(parts), *kernel.used()))
             return
         try:
             memfd = kernel.sealed_memfd(parts)
         except OSError as error:
             if error.errno != errno.EFBIG:
                 raise
-            self._talk.send(messages.pack_outcome(Verb.FAILED, token, run_s, messages.pack_trouble(_TOO_LARGE)))
+            body = messages.pack_trouble(_TOO_LARGE)
+            self._talk.send(messages.pack_outcome(Verb.FAILED, token, run_s, body, *kernel.used()))
             return
         try:
-            self._talk.send_with(messages.pack_outcome(verb, token, run_s), memfd)
+            self._talk.send_with(messages.pack_outcome(verb, token, run_s, b"", *kernel.used()), memfd)
         finally:
             os.close(memfd)
 

@@ -58,6 +58,7 @@ class Child:
         self.pid = 0
         self.served = 0
         self.sent: deque[Held] = deque()
+        self.cpu_s = 0.0  # that it has used until it answered last
         self.last: Held | None = None  # what it answered last: whose words may come after the answer
         self.sent_s = 0.0  # estimated run time of all that is sent
         self.sent_bytes = 0

@@ -211,6 +211,7 @@ class Conversation:
         for held, number in self._ledger.not_stored():
             self._dispatcher.on_stored(held, number, kept=False)
         self._session.rename()
+        self._events.sign(self._session.worker)
         self._events.emit("worker.deregistered", old=old, new=self._session.worker)
         self._ask = True
 

@@ -35,6 +35,7 @@ from supervisor.pool.pace import Pace
 from supervisor.pool.placing import Placing
 from supervisor.pool.recycling import Recycling
 from supervisor.pool.reload import WORN
+from supervisor.pool.settlements import account_of
 from supervisor.pool.slots import Slots
 from supervisor.pool.states import ChildState
 
@@ -102,7 +103,7 @@ class Dispatcher:
         try:
             for outcome in child.read_talk():
                 if outcome.verb == Verb.READY:
-                    self._on_ready(child)
+                    self._on_ready(child, outcome)
                 elif child.overflow is not None:
                     child.overflow = None  # whatever it said, it is killed for this
                     raise ValueError("something after its last word")
@@ -119,9 +120,10 @@ class Dispatcher:
         except (ValueError, TypeError, KeyError) as error:
             self.kill(child, f"it spoke nonsense on its socket ({error})")
 
-    def _on_ready(self, child: Child) -> None:
+    def _on_ready(self, child: Child, said: Outcome) -> None:
         if child.state is ChildState.SPAWNING:
             child.become(ChildState.IDLE)
+            child.cpu_s = said.cpu_s
             if self._slots.mixed:
                 self._slots.short_until_at = 0.0
             self._counts.fork.add(clock.monotonic() - child.asked_at)
@@ -165,6 +167,7 @@ class Dispatcher:
 
     def _on_outcome(self, child: Child, head: Held, said: Outcome) -> None:
         lease = head.lease
+        self._note_use(child, head, said.cpu_s, said.max_rss_bytes)
         head.end = end = NO_END if said.verb == Verb.COMPLETED else self._end_of(child)
         outcome = endings.of_outcome(lease, said.verb, said.body, head.settings, end)
         self._budget.settle(child.number, lease.klass, lease.jid, child.meter.peak_bytes)
@@ -202,13 +205,19 @@ class Dispatcher:
         child.become(ChildState.LEAVING)
         child.plan_kill(clock.monotonic() + _EXIT_S, "it did not exit after its last job")
 
+    def _note_use(self, child: Child, held: Held, cpu_s: float, max_rss_bytes: int) -> None:
+        """What the child has used so far, of which the job's share is what came since the last answer."""
+        held.cpu_s, held.max_rss_bytes = max(0.0, cpu_s - child.cpu_s), max_rss_bytes
+        child.cpu_s = cpu_s
+
     def _end_of(self, child: Child) -> End:
         """What its words tell of the job in its hands, while it counts as the one that has said them."""
         head = child.head
-        token = head.lease.token if head is not None else 0
+        assert head is not None
         return End(
-            memory_limit_bytes=head.memory_limit_bytes if head is not None else 0, overflow=child.overflow,
-            memory_bytes=child.meter.peak_bytes or None, output=child.output.last_of(token), stack=child.stacks.read(),
+            cpu_s=head.cpu_s, max_rss_bytes=head.max_rss_bytes, memory_limit_bytes=head.memory_limit_bytes,
+            overflow=child.overflow, memory_bytes=child.meter.peak_bytes or None,
+            output=child.output.last_of(head.lease.token), stack=child.stacks.read(),
         )  # fmt: skip
 
     def _end(self, held: Held, outcome: AnyOutcome) -> None:
@@ -218,8 +227,8 @@ class Dispatcher:
         lease = held.lease
         self._counts.of(lease.queue, lease.klass).stale += 1
         self._events.emit(
-            "job.stale", jid=lease.jid, klass=lease.klass, verb=type(outcome).__name__.lower(), reason=held.lost,
-            message=endings.stopped_sentence(lease, held.lost),
+            "job.stale", **account_of(held), verb=type(outcome).__name__.lower(), reason=held.lost,
+            message=endings.stopped_sentence(held.lease, held.lost),
         )  # fmt: skip
 
     def on_gone(self, child: Child, reaped: Reaped | None, why: str | None) -> None:
@@ -231,6 +240,8 @@ class Dispatcher:
         self._slots.short_until_at = 0.0
         self._take_back(child)
         while child.head is not None:
+            if reaped is not None:
+                self._note_use(child, child.head, reaped.cpu_s, reaped.max_rss_bytes)
             end = replace(self._end_of(child), why_killed=why, in_words=child.in_words)
             held = child.answered()
             held.run_s = clock.monotonic() - held.started_at
@@ -243,7 +254,7 @@ class Dispatcher:
 
     def _reported(self, child: Child, end: End, reaped: Reaped) -> End:
         """With what its zygote has told, and the kernel."""
-        end = replace(end, status=reaped.status, cpu_s=reaped.cpu_s, max_rss_bytes=reaped.max_rss_bytes)
+        end = replace(end, status=reaped.status)
         if end.why_killed is not None or not os.WIFSIGNALED(reaped.status) or os.WTERMSIG(reaped.status) != SIGKILL:
             return end
         verdict = self._kernel_verdict(child.number)

@@ -81,12 +81,14 @@ class End:
 
     @property
     def account(self) -> dict[str, Any]:
-        """What is kept and told of it."""
+        """What is kept of it with the job."""
         cpu_s = None if self.cpu_s is None else round(self.cpu_s, 3)
-        return _details(
-            cpu_s=cpu_s, max_rss_bytes=self.max_rss_bytes, memory_bytes=self.memory_bytes, output=self.output,
-            stack=self.stack,
-        )  # fmt: skip
+        return _details(cpu_s=cpu_s, max_rss_bytes=self.max_rss_bytes) | self.findings
+
+    @property
+    def findings(self) -> dict[str, Any]:
+        """What was found of it that every run does not have."""
+        return _details(memory_bytes=self.memory_bytes, output=self.output, stack=self.stack)
 
 
 #: Of a job that has ended by itself, and well.

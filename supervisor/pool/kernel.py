@@ -209,6 +209,15 @@ def raise_oom_score(points: int) -> None:
         file.write(str(score))
 
 
+def used() -> tuple[float, int]:
+    """Processor time in seconds, and the most resident memory in bytes, of this process and those that it has waited
+    for. The memory counts the pages that it has inherited.
+    """
+    own, waited = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    # By number: names take three times as long, and every job is asked.
+    return own[0] + own[1] + waited[0] + waited[1], max(own[2], waited[2]) * 1024
+
+
 def allow_open_files() -> int:
     """Raise our soft limit of open files to the hard one. Answers what it was."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

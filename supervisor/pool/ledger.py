@@ -21,9 +21,9 @@ class Held:
     """One lease in the master's hands."""
 
     __slots__ = (
-        "base_bytes", "checkpoint", "checkpoints", "child", "child_asked_at", "end", "estimate_s", "first_look_s",
-        "lease", "limit_s", "lost", "memory_limit_bytes", "outcome", "progress", "reports", "run_s", "settings",
-        "size_bytes", "started_at", "told_started", "weight", "weight_bytes",
+        "base_bytes", "checkpoint", "checkpoints", "child", "child_asked_at", "cpu_s", "end", "estimate_s",
+        "first_look_s", "lease", "limit_s", "lost", "max_rss_bytes", "memory_limit_bytes", "outcome", "progress",
+        "reports", "run_s", "settings", "size_bytes", "started_at", "told_started", "weight", "weight_bytes",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +48,8 @@ class Held:
         self.child = 0  # the number of the child that has or had it
         self.child_asked_at = 0.0  # by which that one is told from others of its number
         self.run_s = 0.0
+        self.cpu_s: float | None = None  # of its run; None: nobody knows
+        self.max_rss_bytes: int | None = None  # of its child until its end, with the pages that it has inherited
         self.first_look_s = first_look_s(memory_limit_bytes)  # at its memory, after its start
         self.outcome: Outcome | None = None
         self.weight, self.weight_bytes = 1, 0  # of the outcome: how many jobs it concerns, and their data

@@ -115,6 +115,7 @@ class Master:
         for_handlers, self._held_back = environment.for_handlers(
             os.environ, config.redis_url, environment.allowed_by(config.env, config.sandbox)
         )
+        events.sign(self._session.worker)
         self._workdir = (config.workdir or Path(tempfile.gettempdir())) / f"leasehold-{self._session.worker}"
         self._signals = kernel.SignalFd(kernel.HANDLED_SIGNALS)
         self._ledger = Ledger()

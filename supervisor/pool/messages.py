@@ -4,8 +4,8 @@ directories that all of them know; does no I/O.
 control  master <-> zygote    one JSON array per packet, its first element the message's name, descriptors beside it
 jobs     master  -> child     one job per packet (`pack_job`); the master keeps a duplicate of the receiving end
 talk     master <-> child     outcomes, readiness, progress, checkpoints and their answers, notices (`pack_outcome`,
-                              `READY`, `pack_progress`, `pack_checkpoint`, `pack_stored`, `pack_notice`); what
-                              follows a completion is packed by `pack_completion`
+                              `pack_ready`, `pack_progress`, `pack_checkpoint`, `pack_stored`, `pack_notice`);
+                              what follows a completion is packed by `pack_completion`
 """
 
 from dataclasses import dataclass, field, fields, replace
@@ -278,19 +278,20 @@ class Verb(IntEnum):
     CHECKPOINT = 8  # no outcome: what to store; body: its number and the state as JSON; the handler waits for `Stored`
 
 
-_OUTCOME_HEAD: Final = Struct("<BQI")  # verb, token, run time in µs (saturated)
-_MAX_RUN_US: Final = 2**32 - 1
-
-READY: Final = _OUTCOME_HEAD.pack(Verb.READY, 0, 0)
+_OUTCOME_HEAD: Final = Struct("<BQQQQ")  # verb, token, run time in µs, processor time in µs, bytes
 
 
 class Outcome(NamedTuple):
-    """How a job ended, in its child's words."""
+    """How a job ended, in its child's words. `cpu_s`, `max_rss_bytes`: what the child and all that it has waited for
+    have used since its fork.
+    """
 
     verb: int
     token: int
     run_s: float
     body: bytes
+    cpu_s: float = 0.0
+    max_rss_bytes: int = 0
 
 
 class Trouble(NamedTuple):
@@ -302,16 +303,26 @@ class Trouble(NamedTuple):
     delay_s: float | None = None
 
 
-def pack_outcome(verb: int, token: int, run_s: float, body: bytes = b"") -> bytes:
-    return _OUTCOME_HEAD.pack(verb, token, min(int(run_s * 1e6), _MAX_RUN_US)) + body
+def pack_outcome(
+    verb: int, token: int, run_s: float, body: bytes = b"", cpu_s: float = 0.0, max_rss_bytes: int = 0
+) -> bytes:
+    return _OUTCOME_HEAD.pack(verb, token, int(run_s * 1e6), int(cpu_s * 1e6), max_rss_bytes) + body
+
+
+def pack_ready(cpu_s: float = 0.0) -> bytes:
+    """It has become itself, and has used so much of the processor for that."""
+    return pack_outcome(Verb.READY, 0, 0.0, b"", cpu_s)
+
+
+READY: Final = pack_ready()
 
 
 def unpack_outcome(packet: bytes) -> Outcome:
     """Raises ValueError for what is too short to be one; the body is judged by who reads it."""
     if len(packet) < _OUTCOME_HEAD.size:
         raise ValueError(f"not an outcome: {packet!r}")
-    verb, token, run_us = _OUTCOME_HEAD.unpack_from(packet)
-    return Outcome(verb, token, run_us / 1e6, packet[_OUTCOME_HEAD.size :])
+    verb, token, run_us, cpu_us, max_rss_bytes = _OUTCOME_HEAD.unpack_from(packet)
+    return Outcome(verb, token, run_us / 1e6, packet[_OUTCOME_HEAD.size :], cpu_us / 1e6, max_rss_bytes)
 
 
 def pack_trouble(trouble: Trouble) -> bytes:

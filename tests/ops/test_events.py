@@ -57,6 +57,22 @@ def test_a_json_line_has_time_event_level_and_the_fields_that_are_not_none(pipe)
     assert said == {"event": "job.completed", "level": "info", **DONE}
 
 
+def test_once_signed_every_line_of_json_says_which_worker_says_it_and_a_terminal_is_spared(pipe):
+    reading, writing = pipe
+    for format in ("json", "text"):
+        events = Events(writing, format, "info")
+        events.sign("host-1-abc")
+        events.emit("job.completed", **DONE, max_rss_bytes=3 * 2**20)
+        events.sign("host-1-def")
+        events.emit("worker.deregistered", old="host-1-abc", new="host-1-def")
+        events.flush()
+        raw = drain(reading)
+        if format == "json":
+            assert [each["worker"] for each in events_of(raw)] == ["host-1-abc", "host-1-def"]
+        else:
+            assert b"worker=" not in raw and b" max_rss=3MB\n" in raw
+
+
 def test_no_event_has_a_field_in_place_of_those_that_every_line_has():
     assert {name for name, (_, fields) in EVENTS.items() if {"time", "event", "level"} & set(fields)} == set()
 

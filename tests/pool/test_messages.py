@@ -117,20 +117,21 @@ def test_the_answer_to_a_checkpoint_comes_back_the_same_and_is_no_notice(kept):
 
 @pytest.mark.parametrize("verb", Verb)
 def test_an_outcome_comes_back_the_same(verb):
-    outcome = messages.unpack_outcome(messages.pack_outcome(verb, 2**64 - 1, 1.5, b"body"))
-    assert outcome == (verb, 2**64 - 1, 1.5, b"body")
+    outcome = messages.unpack_outcome(messages.pack_outcome(verb, 2**64 - 1, 1.5, b"body", 0.25, 2**40))
+    assert outcome == (verb, 2**64 - 1, 1.5, b"body", 0.25, 2**40)
 
 
-def test_a_run_of_more_than_an_hour_saturates_and_one_of_no_time_is_none():
-    assert messages.unpack_outcome(messages.pack_outcome(Verb.COMPLETED, 1, 1e9)).run_s == pytest.approx(4294.967295)
+def test_a_run_of_years_is_told_as_it_is_and_one_of_no_time_is_none():
+    assert messages.unpack_outcome(messages.pack_outcome(Verb.COMPLETED, 1, 1e9)).run_s == 1e9
     assert messages.unpack_outcome(messages.pack_outcome(Verb.COMPLETED, 1, 0.0)).run_s == 0.0
 
 
 def test_readiness_is_an_outcome_of_no_job():
-    assert messages.unpack_outcome(messages.READY) == (Verb.READY, 0, 0.0, b"")
+    assert messages.unpack_outcome(messages.READY) == (Verb.READY, 0, 0.0, b"", 0.0, 0)
+    assert messages.unpack_outcome(messages.pack_ready(0.5)) == (Verb.READY, 0, 0.0, b"", 0.5, 0)
 
 
-@pytest.mark.parametrize("size", range(13))
+@pytest.mark.parametrize("size", range(33))
 def test_a_packet_too_short_for_an_outcome_is_a_value_error(size):
     with pytest.raises(ValueError, match="not an outcome"):
         messages.unpack_outcome(b"\x01" * size)

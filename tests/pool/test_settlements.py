@@ -7,7 +7,7 @@ from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retrie
 from supervisor.ops.events import EVENTS
 from supervisor.pool.counts import OUTCOMES, Counts
 from supervisor.pool.endings import NO_END, End
-from supervisor.pool.settlements import attempt_of, say
+from supervisor.pool.settlements import account_of, attempt_of, say
 
 
 class Listener:
@@ -24,14 +24,15 @@ class Listener:
 
 def said_of(make, verdict, end=NO_END, **lease):
     held = held_of(1, klass="email.send", **lease)
-    held.child, held.run_s = 3, 0.0015
+    held.child, held.run_s, held.cpu_s, held.max_rss_bytes = 3, 0.0015, 0.00125, 2**20
+    held.lease.waited_s = 0.25
     held.end = end
     held.outcome = make(held.lease)
     listener, counts = Listener(), Counts()
     say(listener, counts, held, verdict)
     ((name, fields),) = listener.said
     counted = counts.of(held.lease.queue, held.lease.klass)
-    assert counted.run.count == (1 if "run_ms" in fields else 0)
+    assert counted.run.count == (1 if "run_ms" in fields and name != "job.stale" else 0)
     assert sum(counted.deaths.values()) == counted.died
     assert sum(counted.interruptions.values()) == counted.released
     assert counts.returned == (1 if name == "lease.returned" else 0)
@@ -39,7 +40,9 @@ def said_of(make, verdict, end=NO_END, **lease):
 
 
 JOB = {"jid": "j1", "klass": "email.send", "queue": "q"}
-RUN = {**JOB, "attempt": 1, "run_ms": 1.5}
+RUN = {
+    **JOB, "attempt": 1, "wait_ms": 250.0, "run_ms": 1.5, "cpu_ms": 1.25, "max_rss_bytes": 2**20, "child": 3
+}  # fmt: skip
 MAKE = {
     "completed": lambda lease: Completed(lease),
     "retried": lambda lease: Retried(lease, 2.5, "E", "m"),
@@ -52,7 +55,7 @@ MAKE = {
 
 
 def test_a_completion():
-    assert said_of(MAKE["completed"], True) == ("job.completed", {**RUN, "child": 3}, {"completed": 1})
+    assert said_of(MAKE["completed"], True) == ("job.completed", RUN, {"completed": 1})
 
 
 @pytest.mark.parametrize("remaining", [0, 1, 4])
@@ -71,19 +74,19 @@ def test_a_failure():
 
 @pytest.mark.parametrize("state", ["waiting", "scheduled", "failed"])
 def test_a_death_says_its_reason_its_count_and_where_the_job_is_now(state):
-    end = End(why_killed="it spoke nonsense", cpu_s=0.005, output="last", stack="File …", memory_bytes=7)
+    end = End(why_killed="it spoke nonsense", cpu_s=9.0, output="last", stack="File …", memory_bytes=7)
     name, fields, counted = said_of(MAKE["died"], state, end, deaths=1)
     assert (name, counted) == ("job.died", {"died": 1})
     assert fields == {
-        **RUN, "attempt": 2, "reason": "SIGSEGV", "deaths": 2, "state": state, "message": "the child …", "cpu_s": 0.005,
+        **RUN, "attempt": 2, "reason": "SIGSEGV", "deaths": 2, "state": state, "message": "the child …",
         "memory_bytes": 7, "output": "last", "stack": "File …",
     }  # fmt: skip
 
 
 def test_an_interruption_says_why():
-    assert said_of(MAKE["released"], True, End(cpu_s=1.5)) == (
+    assert said_of(MAKE["released"], True, End(memory_bytes=7)) == (
         "job.released",
-        {**RUN, "reason": "drain", "message": "email.send was stopped: this supervisor drains", "cpu_s": 1.5},
+        {**RUN, "reason": "drain", "message": "email.send was stopped: this supervisor drains", "memory_bytes": 7},
         {"released": 1},
     )
 
@@ -101,8 +104,13 @@ def test_an_unknown_klass(state):
 @pytest.mark.parametrize("outcome", MAKE)
 def test_what_the_engine_refuses_is_stale_and_counts_as_nothing_else(outcome, verdict):
     verb = "released" if outcome == "returned" else outcome
-    said = {"jid": "j1", "klass": "email.send", "verb": verb}
-    assert said_of(MAKE[outcome], verdict) == ("job.stale", said, {"stale": 1})
+    assert said_of(MAKE[outcome], verdict) == ("job.stale", {**RUN, "verb": verb}, {"stale": 1})
+
+
+def test_of_a_job_whose_child_could_not_say_what_it_used_the_rest_is_said():
+    held = held_of(1, klass="email.send")
+    held.child = 3
+    assert account_of(held) == {**JOB, "attempt": 1, "wait_ms": 0.0, "run_ms": 0.0, "child": 3}
 
 
 def test_attempts_count_every_earlier_start():

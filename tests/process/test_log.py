@@ -1,0 +1,110 @@
+"""What the log says of the end of a job: whatever end it is, all that one asks first is in its line."""
+
+import os
+import re
+import signal
+
+import pytest
+from supervised import ROOT
+
+from supervisor.ops.events import OUTCOME
+
+ALWAYS = set(OUTCOME) - {"trace"}
+#: What a child has used its zygote tells, if the child cannot. Where that is lost as well, nobody knows.
+USED = {"cpu_ms", "max_rss_bytes"}
+BOTH = pytest.mark.parametrize("jobs_per_child", [1, 0])
+
+
+def assert_said(pool, event, jid, **fields):
+    """There is one line of this event about the job, it has every field, and it makes sense."""
+    (said,) = pool.find(event, jid=jid, **fields)
+    assert set(said) >= ALWAYS, set(said)
+    assert said["worker"] == pool.worker
+    assert said["queue"] == "default"
+    assert 0 <= said["wait_ms"] < 60_000
+    assert 0 <= said["run_ms"] < 60_000
+    assert 0 <= said["cpu_ms"] < 60_000
+    assert 2**20 <= said["max_rss_bytes"] < 2**30
+    return said
+
+
+@BOTH
+def test_whichever_way_a_job_ends_its_line_has_all_that_one_asks_first(stage, jobs_per_child):
+    pool = stage.start(processes=2, jobs_per_child=jobs_per_child, term_grace="0.2s").wait_ready()
+    put = stage.queue.put
+    ends = {
+        "job.completed": put("good.noop"),
+        "job.retried": put("bad.retry", {"times": 1}),
+        "job.failed": put("bad.fail"),
+        "job.died": put("bad.leave", {"status": 3, "times": 1}),
+        "job.returned": put("good.noop", persistent=True),
+    }
+    raising, timed = put("bad.raises", retries=0), put("bad.spin", timeout=0.5, retries=0)
+    stage.wait_until_ended([ends["job.failed"], ends["job.retried"], ends["job.died"], raising, timed])
+    pool.wait_for("job.returned", jid=ends["job.returned"])
+    stage.client.job(ends["job.returned"]).cancel()
+    for event, jid in ends.items():
+        said = pool.find(event, jid=jid)
+        assert said, event
+        assert set(said[0]) >= ALWAYS, (event, set(said[0]))
+    assert assert_said(pool, "job.completed", ends["job.died"])["attempt"] == 2
+    assert assert_said(pool, "job.died", ends["job.died"])["reason"] == "exit-3"
+    assert assert_said(pool, "job.retried", ends["job.retried"])["attempt"] == 1
+    assert assert_said(pool, "job.failed", raising)["group"] == "LookupError"
+    assert assert_said(pool, "job.failed", timed)["group"] == "timeout"
+    for jid in (raising, timed):
+        failure = stage.client.job(jid).failure
+        assert 0 < failure["cpu_s"] < 60 and failure["max_rss_bytes"] >= 2**20
+
+    gate = stage.gate("gate")
+    cancelled, drained = put("good.hold", gate), put("good.hold", gate)
+    for jid in (cancelled, drained):
+        stage.wait_for_starts(jid)
+    stage.client.cancel(cancelled)
+    pool.wait_for("job.stale", jid=cancelled)
+    assert assert_said(pool, "job.stale", cancelled)["reason"] == "cancelled"
+    once = put("good.hold", gate, at_most_once=True)
+    stage.wait_for_starts(once)
+    pool.send(signal.SIGQUIT)
+    assert pool.wait() == 0
+    assert assert_said(pool, "job.released", drained)["reason"] == "drain"
+    assert assert_said(pool, "job.failed", once)["group"] == "interrupted"
+    stage.assert_nothing_left(waiting=["default"])
+
+
+@BOTH
+def test_a_job_has_used_what_it_and_its_processes_have_and_nothing_of_the_jobs_before(stage, jobs_per_child):
+    pool = stage.start(processes=1, jobs_per_child=jobs_per_child, on_error="fail").wait_ready()
+    burnt = [stage.queue.put("spend.burn", {"seconds": 0.1, "then": then}, max_deaths=1) for then in ("", "raise")]
+    small = stage.queue.put("good.noop")
+    burnt.append(stage.queue.put("spend.burn", {"seconds": 0.1, "then": "die"}, max_deaths=1))
+    stage.wait_until_ended([*burnt, small])
+    for jid, event in zip(burnt, ("job.completed", "job.failed", "job.died"), strict=True):
+        assert 190 <= assert_said(pool, event, jid)["cpu_ms"] < 380
+    assert assert_said(pool, "job.completed", small)["cpu_ms"] < 95
+    assert 0.19 <= stage.client.job(burnt[1]).failure["cpu_s"] < 0.38
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_of_a_lost_zygotes_job_what_it_has_used_is_not_known_and_all_else_is_said(stage):
+    pool = stage.start(processes=1).wait_ready()
+    gate = stage.gate("gate")
+    jid = stage.queue.put("good.hold", gate)
+    stage.wait_for_starts(jid)
+    os.kill(pool.zygote_pid, signal.SIGKILL)
+    said = pool.wait_for("job.released", jid=jid)
+    assert set(said) >= ALWAYS - USED
+    assert not USED & set(said)
+    assert (said["reason"], said["attempt"]) == ("zygote-lost", 1)
+    stage.open_gate(gate)
+    stage.wait_until_ended([jid])
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_operations_explain_each_of_these_fields():
+    page = (ROOT / "deploy/README.md").read_text()
+    table = page.partition("| field of an outcome |")[2].partition("\n\n")[0]
+    assert {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)} \
+        == {*OUTCOME, "worker"}  # fmt: skip
