@@ -27,6 +27,7 @@ from supervisor.engine.orders import Queues
 from supervisor.engine.session import ConnectionMade, RepliesCame, Session
 from supervisor.ops.events import Events
 from supervisor.ops.metrics import Snapshot
+from supervisor.ops.notify import Notify, Told
 from supervisor.ops.questions import Questions
 from supervisor.pool import environment, kernel, removal
 from supervisor.pool.answers import Answers
@@ -151,6 +152,7 @@ class Master:
         self._figures = Figures(
             self._status, self._session, self._conversation, self._slots, self._forks, self._scaling, events, counts
         )  # fmt: skip
+        self._notify = Notify.of(os.environ, os.getpid())
         self._listening = listening
         self._questions = Questions()
         self._answers = Answers(self._questions, self, self._conversation, self.snapshot, self._warn)
@@ -236,6 +238,7 @@ class Master:
             self._forks.deadline_at(),
             self._drain.next_at(),
             self._answers.deadline_at(),
+            self._notify.deadline_at() if self._notify is not None else math.inf,
             clock.monotonic() + _SHOW_S if self._events.pending or self._title != self._title_shown else math.inf,
         )
 
@@ -259,6 +262,8 @@ class Master:
             listener.close(_LISTENER_S)
 
     def _open(self) -> None:
+        if self._notify is not None:
+            self._notify.begin(self._config.boot_timeout_s)
         kernel.become_subreaper()
         signal.pthread_sigmask(signal.SIG_BLOCK, kernel.HANDLED_SIGNALS)
         self._inbox.watch(self._signals, SignalCame())
@@ -329,6 +334,8 @@ class Master:
 
     def _show(self, now_at: float) -> None:
         self._events.flush()
+        if self._notify is not None:
+            self._notify.tell(now_at, self._told(now_at))
         state = f"{self._slots.busy}/{self._slots.processes} busy"
         if self._drain.ladder is not None:
             state += f", {self._drain.phase.value}, {self._drain.ladder.left_s(now_at):.0f} s left"
@@ -338,6 +345,14 @@ class Master:
         if self._title != self._title_shown and now_at >= self._title_at:
             self._title_shown, self._title_at = self._title, now_at + _SHOW_S
             setproctitle(self._title)
+
+    def _told(self, now_at: float) -> Told:
+        ladder, state = self._drain.ladder, self.state
+        left_s = ladder.left_s(now_at) if ladder is not None else None
+        status = f"{state}, {self._slots.busy}/{self._slots.processes} busy"
+        if left_s is not None:
+            status += f", {left_s:.0f} s left"
+        return Told(self.able, self._forks.reloading, left_s, status)
 
     # what it is told to do
 
