@@ -4,6 +4,7 @@ Leaves no process and no file behind. Must not raise: what cannot be looked at i
 """
 
 import errno
+import importlib.util
 import os
 import platform
 import resource
@@ -17,7 +18,7 @@ from typing import Final
 
 from supervisor import cgroups
 from supervisor.cli.findings import Finding, ok, problem, warning
-from supervisor.config import Config, megabytes
+from supervisor.config import Config, Exit, megabytes
 from supervisor.pool import environment, kernel
 
 #: Descriptors that a master has open per child (its sockets, output, stacks, pidfd, payloads under way), and besides.
@@ -258,4 +259,20 @@ def _workdir(config: Config) -> Iterator[Finding]:
         yield ok("workdir", f"{base}, {megabytes(usage.free)} free")
 
 
-CHECKS_OF_SETTINGS: Final = (_processes, _memory, _workdir)
+def _http(config: Config) -> Iterator[Finding]:
+    """Whether it can be listened where it is to be."""
+    if config.http is None:
+        return
+    from supervisor.ops import http
+
+    try:
+        http.listen(config.http).close()
+    except http.Unavailable as error:
+        yield problem("http", f"{error}", Exit.CONFIG)
+        return
+    yield ok("http", f"{config.http} is free for /livez, /readyz, /metrics and /status")
+    if importlib.util.find_spec("prometheus_client") is None:
+        yield warning("http", "/metrics cannot be served: pip install 'leasehold[metrics]'")
+
+
+CHECKS_OF_SETTINGS: Final = (_processes, _memory, _workdir, _http)

@@ -50,6 +50,7 @@ COMMANDS = {
     "check": ("check", "look for inconsistencies, and mend them"),
     "sweep": ("check", "take jobs from workers that are lost, now"),
     "doctor": ("doctor", "look at everything that run would need, before it does"),
+    "healthcheck": ("healthcheck", "ask the supervisor of this machine whether it is well, for probes"),
     "demo": ("demo", "see it work: a real pool on a real server, with jobs that crash on purpose"),
 }
 

@@ -5,6 +5,7 @@ lets it.
 """
 
 import contextlib
+import importlib.util
 import math
 import os
 import signal
@@ -25,8 +26,8 @@ from supervisor.engine.keys import Namespace
 from supervisor.engine.link import LinkLost
 from supervisor.engine.orders import Queues
 from supervisor.engine.session import ConnectionMade, RepliesCame, Session
+from supervisor.ops import metrics
 from supervisor.ops.events import Events
-from supervisor.ops.metrics import Snapshot
 from supervisor.ops.notify import Notify, Told
 from supervisor.ops.questions import Questions
 from supervisor.pool import environment, kernel, removal
@@ -61,6 +62,7 @@ _SHOW_S: Final = 0.2
 _LAST_LINES_S: Final = 1.0
 #: What zygotes get to end at the least, however late it is.
 _ZYGOTES_S: Final = 1.0
+_NO_METRICS: Final = "metrics need the package prometheus-client: pip install 'leasehold[metrics]'"
 #: The listener only has to let go.
 _LISTENER_S: Final = 0.5
 
@@ -252,10 +254,13 @@ class Master:
             return
         from supervisor.ops import http
 
-        listener = http.Listener(self._listening, self._questions, "there are no metrics yet")
+        has_metrics = importlib.util.find_spec("prometheus_client") is not None
+        listener = http.Listener(self._listening, self._questions, metrics.render if has_metrics else _NO_METRICS)
         self._inbox.watch(self._questions, QuestionCame())
         listener.start()
         self._events.emit("http.listening", address=str(listener.address), port=listener.address.port)
+        if not has_metrics:
+            self._warn(f"/metrics is not served: {_NO_METRICS}")
         try:
             yield
         finally:
@@ -379,7 +384,7 @@ class Master:
     def status(self) -> Mapping[str, Any]:
         return self._status.tell(self._drain.phase, self._drain.ladder)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> metrics.Snapshot:
         """All that is counted and measured, as `ops/metrics.py` renders it."""
         return self._figures.snapshot(self._drain.phase, self._drain.ladder)
 

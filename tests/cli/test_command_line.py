@@ -1,6 +1,7 @@
 """The command as users and containers start it: exit codes, one sentence per error, and nothing imported in vain."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -42,7 +43,7 @@ def test_help_names_every_command_and_every_exit_code(words):
     done = leasehold(*words)
     text = done.stdout.decode()
     assert done.returncode == (0 if words else 2)
-    assert all(f"    {command} " in text for command in COMMANDS)
+    assert all(re.search(rf"^    {command}\s", text, re.MULTILINE) for command in COMMANDS)
     assert all(code in text for code in ("1 refused", "2 usage", "69 ", "70 ", "71 ", "75 ", "78 "))
 
 

@@ -17,7 +17,7 @@ import pytest
 import redis
 
 from supervisor.cli import doctor_handlers, doctor_machine, doctor_server, findings
-from supervisor.config import Config
+from supervisor.config import Config, Exit
 from supervisor.engine.client import Client
 from supervisor.pool.messages import Ready
 from tests import servers
@@ -287,6 +287,18 @@ def test_more_memory_than_there_is_for_all_is_a_warning(doctor, server):
     code, found = doctor(*words, LEASEHOLD_REDIS_URL=server.url)
     assert code == 0
     assert any(line.startswith("memory: 2 processes of up to 600 MB") for line in of(found, "warning"))
+
+
+def test_a_port_that_is_taken_is_what_run_would_end_with_and_one_that_is_free_is_said():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        config = Config.load({"http": address}, {}, terminal=False)
+        (found,) = doctor_machine._http(config)
+        assert (found.level, found.code) == ("problem", Exit.CONFIG)
+        assert found.message.startswith(f"--http {address} cannot be had: another process listens there")
+    found, *_ = doctor_machine._http(config)
+    assert found.level == "ok"
+    assert not list(doctor_machine._http(Config.load({}, {}, terminal=False)))
 
 
 def test_a_call_that_the_kernel_refuses_is_a_problem_by_name(monkeypatch):
