@@ -1,4 +1,4 @@
-"""Asks before something is deleted, in the command's process. Must not delete anything, nor ask where nobody is."""
+"""Asks before much is deleted or changed, in the command's process. Must not do so itself, nor ask where nobody is."""
 
 import argparse
 import sys
@@ -32,7 +32,7 @@ def of_running(args: argparse.Namespace, running: int) -> str:
     return f", stop {running:,} that run" if args.stop else f", let {running:,} that run end"
 
 
-def agreed(args: argparse.Namespace, question: str) -> None:
+def agreed(args: argparse.Namespace, question: str, otherwise: str = "nothing was deleted") -> None:
     """Returns if it may be done: --yes was given, or whoever sits at the terminal says so."""
     if args.yes:
         return
@@ -41,4 +41,4 @@ def agreed(args: argparse.Namespace, question: str) -> None:
     sys.stderr.write(f"leasehold: {visible(question)} [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in YES:
-        raise Refusal("nothing was deleted")
+        raise Refusal(otherwise)

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from supervisor import clock
 from supervisor.cli.connection import arguments
 from supervisor.cli.demo_pool import Log, Pool
-from supervisor.cli.demo_progress import Progress
 from supervisor.cli.parser import Refusal, Subparsers, UsageError
+from supervisor.cli.progress import Progress
 from supervisor.cli.terminal import note, say, table
 from supervisor.config import Exit
 
@@ -121,6 +121,11 @@ def _perform(jobs: list[dict[str, Any]], files: int, url: str, directory: Path, 
     return Exit.OK if found.proven and pool.exit_code == 0 else Exit.REFUSED
 
 
+def _progress_words(log: Log, total: int) -> str:
+    words = f"{sum(log.deaths.values())} deaths, {log.raised} exceptions" if log.ready else "importing the handlers"
+    return f"{log.settled:,} of {total:,} jobs, {words}"
+
+
 def _watch(pool: Pool, queue: "Queue", total: int, signals: int) -> bool:
     """Follow the pool until everything is settled, or somebody stops it; then let it drain. True: it was stopped."""
     waiter = select.poll()
@@ -129,11 +134,11 @@ def _watch(pool: Pool, queue: "Queue", total: int, signals: int) -> bool:
     deadline_at = clock.monotonic() + DEADLINE_S
     look_at = 0.0
     interrupted = False
-    with Progress(total) as progress:
+    with Progress(total, patience_s=0) as progress:
         while pool.running and not interrupted:
             ready = {fd for fd, _ in waiter.poll(200)}
             pool.read_log()
-            progress.show(pool.log)
+            progress.show(pool.log.settled, _progress_words(pool.log, total))
             now = clock.monotonic()
             if signals in ready:
                 os.read(signals, 64)

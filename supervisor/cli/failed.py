@@ -1,14 +1,15 @@
-"""`leasehold failed` and `leasehold unfail`: failed jobs by group, and their way back, from the command's process.
-
-`failed` reads only. `unfail` must not put anything back that was not named by its group.
+"""`leasehold failed`, `leasehold retry` and `leasehold unfail`: failed jobs by group, and their way back, from the
+command's process. `failed` reads only. Must not put anything back that was not named, by its jid or its group.
 """
 
 import argparse
 from typing import Any
 
+from supervisor.cli.bulk import HELP, Deed, add_choice, carry_out, choice, is_choice
 from supervisor.cli.connection import add_connection, arguments, connect
+from supervisor.cli.lookup import jobs_of
 from supervisor.cli.options import MOST, add_json, within
-from supervisor.cli.parser import Subparsers, UsageError, near
+from supervisor.cli.parser import Refusal, Subparsers, UsageError, near
 from supervisor.cli.payload import add_data_flag, is_given, read_payload
 from supervisor.cli.shown import as_dict
 from supervisor.cli.terminal import counted, local_time, note, say, say_json, table
@@ -20,6 +21,18 @@ examples:
   leasehold failed died:SIGKILL --json
 
 A group is the kind of failure: an exception's class, died:<reason>, failed-retries-<queue>, or a handler's own word."""
+
+RETRY_EXAMPLES = f"""\
+examples:
+  leasehold retry invoice-2031-07
+  leasehold retry --group ValueError --dry-run
+  leasehold retry --group ValueError --yes
+  leasehold retry --group died:SIGKILL --queue slow
+  leasehold retry --tag nightly
+
+Each goes back into its own queue, with all its retries and its data; it keeps its history. With other data, for another
+handler or into another queue: `leasehold unfail`.
+{HELP}"""
 
 UNFAIL_EXAMPLES = """\
 examples:
@@ -39,6 +52,10 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("--limit", metavar="N", default="25", help=f"at most so many, up to {MOST} (default: 25)")
     add_json(parser, "counts by group, or total and jobs")
     add_connection(parser)
+    parser = subparsers.add_parser("retry", description="Put failed jobs back.", epilog=RETRY_EXAMPLES)
+    parser.add_argument("jids", metavar="JID", nargs="*", help="the jobs; or instead, by what they are:")
+    add_choice(parser, "tag", "group", queue="all failed jobs of this queue", state=False)
+    add_connection(parser)
     parser = subparsers.add_parser("unfail", description="Put failed jobs back into a queue.", epilog=UNFAIL_EXAMPLES)
     parser.add_argument("group", metavar="GROUP", help="the group, as `leasehold failed` shows it")
     parser.add_argument("--queue", metavar="NAME", help="put them all here (default: each into its own)")
@@ -52,6 +69,8 @@ def run(args: argparse.Namespace) -> int:
     """Say the groups, or one group's jobs; or put them back."""
     if args.command == "unfail":
         return _unfail(args)
+    if args.command == "retry":
+        return _retry(args)
     limit, offset = within("--limit", args.limit, 1, MOST), within("--offset", args.offset, 0, 2**53)
     if args.group is None and offset:
         raise UsageError("--offset needs GROUP")
@@ -87,6 +106,42 @@ def _jobs(args: argparse.Namespace, offset: int, limit: int) -> int:
         table(("jid", "klass", "queue", "when", "message"), rows)
     if total > len(jobs) or not jobs:
         note(f"{len(jobs):,} of {total:,} failed jobs in group {args.group}{meant}")
+    return 0
+
+
+def _retry(args: argparse.Namespace) -> int:
+    if bool(args.jids) == is_choice(args):
+        raise UsageError("give JID, or --group, --queue or --tag, one of the two")
+    return _retry_named(args) if args.jids else _retry_chosen(args)
+
+
+def _retry_named(args: argparse.Namespace) -> int:
+    from supervisor.engine import commands
+
+    with connect(args) as client, arguments():
+        before = jobs_of(client, args.jids)
+        failed = [job.jid for job in before if job.state == "failed"]
+        moved = client.call(commands.unfail_jobs, failed) if failed else 0
+        after = dict(zip(args.jids, client.jobs(*args.jids), strict=True)) if moved < len(args.jids) else {}
+    if moved:
+        say(f"put back {' '.join(failed) if moved == len(failed) else counted(moved, 'job')}")
+    left = [f"{job.jid} ({job.state})" for job in before if job.jid not in failed]
+    left += [f"{jid} (as it is)" for jid in failed if (job := after.get(jid)) and job.state == "failed"]
+    if left:
+        raise Refusal(f"not put back, as only what has failed and can be read is: {' '.join(left)}")
+    return 0
+
+
+def _retry_chosen(args: argparse.Namespace) -> int:
+    from supervisor.engine import commands
+    from supervisor.engine.bulk import Done
+
+    with connect(args) as client, arguments():
+        chosen = choice(args, ("failed",))
+        carry_out(
+            args, client, chosen, Deed("retry", "put back"),
+            lambda jids: Done(client.call(commands.unfail_jobs, jids, group=args.group), []),
+        )  # fmt: skip
     return 0
 
 

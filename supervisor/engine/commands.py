@@ -259,14 +259,29 @@ def unfail(
     with a new klass or new data if given. Answers how many. An entry that is still no job stays where it is.
     """
     name, most = checked_name("group", group, GROUP_BYTES), checked_int("count", count, 1, MOST)
-    return Command(scripts.UNFAIL, (now_ms(now), name, *_back(queue, most, klass, data), ""), int)
+    return Command(scripts.UNFAIL, (now_ms(now), name, *_back(queue, most, klass, data)), int)
 
 
 def unfail_job(
     jid: str, queue: str | None = None, *, klass: str | None = None, data: object = UNSET, now: float | None = None
 ) -> Command[int]:
     """Puts one failed job back, as `unfail`. Answers 0 if it is not failed, or is still no job."""
-    return Command(scripts.UNFAIL, (now_ms(now), "", *_back(queue, 1, klass, data), checked_name("jid", jid)), int)
+    return unfail_jobs([jid], queue, klass=klass, data=data, now=now)
+
+
+def unfail_jobs(
+    jids: Sequence[str],
+    queue: str | None = None,
+    *,
+    group: str | None = None,
+    klass: str | None = None,
+    data: object = UNSET,
+    now: float | None = None,
+) -> Command[int]:
+    """Puts those of up to 1,000 jobs back that have failed, in this group or in any, as `unfail`. Answers how many."""
+    of_group = "" if group is None else checked_name("group", group, GROUP_BYTES)
+    args = now_ms(now), of_group, *_back(queue, MOST, klass, data), *checked_jids("jids", jids)
+    return Command(scripts.UNFAIL, args, int)
 
 
 def _back(queue: str | None, count: int, klass: str | None, data: object) -> tuple[Argument, ...]:

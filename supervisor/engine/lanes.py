@@ -98,12 +98,13 @@ def drop(
     *,
     lane: str | None = None,
     content: Content | None = None,
+    count: int = SLICE,
     now: float | None = None,
 ) -> Command[Dropped]:
     """Deletes what is wanted of one slice of a place: all, or what is of this lane and has this data."""
     of_lane = "" if lane is None else f"={checked_name('lane', lane)}"
     wanted = content or Content("", b"")
-    args = now_ms(now), checked_name("queue", queue), place, checked_int("offset", offset, 0), SLICE, of_lane, *wanted
+    args = now_ms(now), checked_name("queue", queue), place, checked_int("offset", offset, 0), count, of_lane, *wanted
     return Command(scripts.DROP, args, _parse_dropped)
 
 

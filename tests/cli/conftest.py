@@ -2,7 +2,9 @@
 that are played.
 """
 
+import io
 import json
+import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -85,6 +87,17 @@ def shell(server, namespace, monkeypatch, capsys):
     monkeypatch.setenv("LEASEHOLD_REDIS_URL", server.url)
     monkeypatch.setenv("LEASEHOLD_NAMESPACE", namespace)
     return Shell(capsys)
+
+
+@pytest.fixture
+def answer(monkeypatch):
+    """Somebody sits at a terminal and types this."""
+
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    return lambda text: monkeypatch.setattr(sys, "stdin", Terminal(text))
 
 
 @pytest.fixture

@@ -1,8 +1,5 @@
 """Lanes, limits, deletion, and what a running supervisor serves, on the command line."""
 
-import io
-import sys
-
 import pytest
 
 from supervisor.engine import commands, looks
@@ -13,17 +10,6 @@ COLUMNS = ["lane", "waiting", "running", "stalled", "parked", "weight", "paused"
 @pytest.fixture
 def queue(jobs):
     return jobs.queue("q")
-
-
-@pytest.fixture
-def answer(monkeypatch):
-    """Somebody sits at a terminal and types this."""
-
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    return lambda text: monkeypatch.setattr(sys, "stdin", Terminal(text))
 
 
 # Putting.

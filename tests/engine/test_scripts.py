@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 
-from supervisor.engine import check, commands, lanes, limits, looks, scripts
+from supervisor.engine import bulk, check, commands, lanes, limits, looks, scripts
 from supervisor.engine.checks import UNSET
 from supervisor.engine.client import Client
 from supervisor.engine.commands import Command
@@ -69,9 +69,10 @@ def test_a_header_says_what_it_is_who_calls_it_and_what_it_answers(name):
     assert re.match(r"#!lua( flags=[a-z-]+)?\n-- " + name + r"\.lua — \S", header)
     for heading in ("Called by: ", "Holds: ", "Returns ", "Errors "):
         assert f"\n-- {heading}" in header
-    caller = re.search(r"Called by: (.+) \(supervisor/engine/(check|commands|lanes|limits|looks)\.py\)", header)
+    caller = re.search(r"Called by: (.+) \(supervisor/engine/(bulk|check|commands|lanes|limits|looks)\.py\)", header)
     assert caller
-    module = {"check": check, "commands": commands, "lanes": lanes, "limits": limits, "looks": looks}[caller[2]]
+    builders = (bulk, check, commands, lanes, limits, looks)
+    (module,) = (each for each in builders if each.__name__.rpartition(".")[2] == caller[2])
     for function in caller[1].split(", "):
         assert function.startswith(f"{caller[2]}.")
         assert callable(getattr(module, function.partition(".")[2]))
@@ -107,7 +108,7 @@ def test_what_must_get_in_when_redis_is_full_says_so_and_what_only_looks_says_th
     }  # fmt: skip
     assert {s.name for s in scripts.ALL if s.reads_only} == {
         "job", "failed", "counts", "timing", "names", "list", "peek", "tagged", "tags", "tracked", "workers", "worker",
-        "stats", "recurring", "settings", "limits", "lanes", "wish", "asks",
+        "stats", "recurring", "settings", "limits", "lanes", "wish", "asks", "find",
     }  # fmt: skip
 
 
@@ -545,6 +546,7 @@ SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "recurring": lambda _: looks.recurring_in("q"),
     "settings": lambda _: looks.settings(),
 }  # fmt: skip
+EVERYTHING = bulk.Choice(tag="t")
 # The same where fill_special() was.
 SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "renew: what is special": renewals,
@@ -595,6 +597,15 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "ask": lambda _: commands.ask("second", ["w"], "stacks", {"n": 1}, now=NOW),
     "ask: all": lambda _: commands.ask("second", None, "stacks", now=NOW),
     "asks": lambda _: looks.asks("w", now=NOW),
+    **{
+        f"find: {place}": lambda _, place=place: bulk.find(bulk.Choice("s"), place, now=NOW)
+        for place in ("waiting", "front", "scheduled", "depends", "parked", "running", "lane:a", "tag:t", "failed:g")
+    },
+    "find: entries": lambda _: bulk.entries("s"),
+    "each: cancel": lambda _: bulk.cancel(EVERYTHING, [*SPECIAL, "parent", "waits-for-special"], now=NOW),
+    "each: fail": lambda _: bulk.fail(EVERYTHING, SPECIAL, "g", "m", now=NOW),
+    "each: move": lambda _: bulk.move(EVERYTHING, [*SPECIAL, "not-due", "child"], "t", now=NOW),
+    "each: priority": lambda _: bulk.set_priority(EVERYTHING, SPECIAL, -9, now=NOW),
     "answer": lambda _: commands.answer("w", "first", {"children": []}, now=NOW),
 }  # fmt: skip
 SCENES |= SPECIAL_SCENES
@@ -822,6 +833,11 @@ THOUSANDS: dict[str, Callable[[Client], Command[Any]]] = {
     "sweep of failed ones": pruned,
     "unfail": unfailed,
     "cancel": cancelled,
+    "cancel each": lambda client: (thousand(client), bulk.cancel(EVERYTHING, JIDS, now=NOW))[1],
+    "fail each": lambda client: (thousand(client), bulk.fail(EVERYTHING, JIDS, "g", "m", now=NOW))[1],
+    "move each": lambda client: (thousand(client), bulk.move(EVERYTHING, JIDS, "p", now=NOW))[1],
+    "change each priority": lambda client: (thousand(client), bulk.set_priority(EVERYTHING, JIDS, 3, now=NOW))[1],
+    "unfail each": lambda client: (failed(client), commands.unfail_jobs(JIDS, "p", now=NOW))[1],
     "release by hand": lambda client: (thousand(client), commands.release(JIDS, now=NOW))[1],
     "deregister": lambda client: (thousand(client), commands.deregister("w", now=NOW))[1],
     "renew": lambda client: commands.renew(

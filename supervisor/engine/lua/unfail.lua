@@ -1,18 +1,18 @@
 #!lua flags=allow-oom
 -- unfail.lua — put failed jobs back into a queue, oldest first, as they are or with new data.
 --
--- Called by: commands.unfail, commands.unfail_job (supervisor/engine/commands.py)
+-- Called by: commands.unfail, commands.unfail_jobs (supervisor/engine/commands.py)
 -- Holds:     INV-3 each begins a new stage
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
--- ARGV[2]   group; "" with ARGV[8]
+-- ARGV[2]   group; "" = of whatever group, with jids
 -- ARGV[3]   queue; "" = each job's own
 -- ARGV[4]   count, most jobs to move, 1 to 1000
 -- ARGV[5]   klass; "" = as it was
 -- ARGV[6]   kind of new data, "json" or "bytes"; "" = as it was
 -- ARGV[7]   the data
--- ARGV[8]   jid of the only one to move, of whatever group; "" = those of the group
+-- ARGV[8..] jids of the only ones to move; none = those of the group
 --
 -- Returns   how many jobs were moved, of the group's 1,000 oldest. An entry of another program that is still broken
 --           stays, and so does a job whose claim another one holds by now.
@@ -48,12 +48,13 @@ local function move(rec)
   return true
 end
 
-for _, jid in ipairs(ARGV[8] ~= "" and { ARGV[8] } or redis.call("ZRANGE", key, 0, 999)) do
+local named = { unpack(ARGV, 8) }
+for _, jid in ipairs(#named > 0 and named or redis.call("ZRANGE", key, 0, 999)) do
   if moved == tonumber(ARGV[4]) then break end
   local rec = read_job(jid)
-  if rec and rec.state == "failed" and (rec.group == group or ARGV[8] ~= "") then
+  if rec and rec.state == "failed" and (rec.group == group or group == "") then
     if move(rec) then moved = moved + 1 end
-  elseif ARGV[8] == "" then
+  elseif #named == 0 then
     moves.phantom(key, jid, jid)
   end
 end

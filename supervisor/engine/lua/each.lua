@@ -1,0 +1,98 @@
+#!lua flags=allow-oom
+-- each.lua — cancel, fail or move each of some jobs, or change its priority, if it still is what it was chosen as.
+--
+-- Called by: bulk.cancel, bulk.fail, bulk.move, bulk.set_priority (supervisor/engine/bulk.py)
+-- Holds:     INV-1 a job lies in exactly one place; INV-3 whoever ran one has lost it
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   now, unix ms; "" = the server's clock
+-- ARGV[2]   verb: cancel, fail, move, priority
+-- ARGV[3]   queue; "" = whatever queue it is of
+-- ARGV[4]   states, a comma around each, as in find.lua
+-- ARGV[5]   group; "" = any
+-- ARGV[6]   what goes with the verb: group, queue or priority
+-- ARGV[7]   of fail: the failure as JSON
+-- ARGV[8..] jids
+--
+-- Returns   array: to how many it was done, then the jids of those that are not cancelled because others wait for them.
+-- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
+
+--- @include clock
+--- @include stage
+--- @include retention
+--- @include chosen
+local queue, states, group, argument, failure = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+local chosen, order, needed, cancelled = {}, {}, {}, {}
+for i = 8, #ARGV do
+  local rec = read_job(ARGV[i])
+  if rec and not chosen[rec.jid] and chosen_as(rec, queue, states, group) then
+    chosen[rec.jid], order[#order + 1] = true, rec
+  end
+end
+
+-- What a job waits for that is left is left too, and so on.
+local function leave_out(jid, parents)
+  if not chosen[jid] then return end
+  chosen[jid], needed[#needed + 1] = nil, jid
+  for _, parent in ipairs(parents[jid] or {}) do leave_out(parent, parents) end
+end
+
+local function leave_out_needed()
+  local parents, needing = {}, {}
+  for _, rec in ipairs(order) do
+    for _, child in ipairs(rec.kin and kin.waiting_children(rec.jid) or {}) do
+      if not child.policy then
+        parents[child.jid] = parents[child.jid] or {}
+        table.insert(parents[child.jid], rec.jid)
+        if not chosen[child.jid] then needing[#needing + 1] = rec.jid end
+      end
+    end
+  end
+  for _, jid in ipairs(needing) do leave_out(jid, parents) end
+end
+
+-- When it may run, of a job that is not to run before.
+local function due_of(rec)
+  if rec.state == "depends" then return tonumber(rec.due) end
+  if chosen_state(rec) ~= "scheduled" then return nil end
+  return tonumber(redis.call("ZSCORE", queue_key(rec.queue, "scheduled"), member_of(rec.jid, rec.seq)))
+end
+
+local verbs = {}
+
+function verbs.cancel(rec)
+  if not chosen[rec.jid] then return false end
+  retention.cancel(rec)
+  cancelled[#cancelled + 1] = rec
+  return true
+end
+
+function verbs.fail(rec)
+  moves.take_away(rec)
+  drop(P .. "result:" .. rec.jid)
+  moves.to_failed(rec, argument, failure)
+  return true
+end
+
+function verbs.move(rec)
+  return stage.put("move", argument, rec.jid, "", "", "", due_of(rec), {}) == 1
+end
+
+function verbs.priority(rec)
+  rec.priority = argument ~= "0" and argument or nil
+  if rec.parked then
+    limits.line_up(rec)
+  elseif not rec.state and not rec.turn then
+    place(lanes.line(rec.queue, rec.lane or ""), member_of(rec.jid, rec.seq), argument)
+  end
+  return true
+end
+
+if ARGV[2] == "cancel" then leave_out_needed() end
+local done = 0
+for _, rec in ipairs(order) do
+  if verbs[ARGV[2]](rec) then done = done + 1 end
+end
+retention.tell_children(cancelled, "was cancelled")
+commit()
+return { done, unpack(needed) }
