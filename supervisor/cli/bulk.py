@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from supervisor.engine.client import Client
 
 #: In one call: some milliseconds in which Redis does nothing else.
-STEP = 500
+STEP = 250
 NOT_ENDED = ("waiting", "scheduled", "depends", "parked", "running")
 NOT_BEGUN = NOT_ENDED[:-1]
 

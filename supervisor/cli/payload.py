@@ -68,18 +68,26 @@ def _read(file: BinaryIO, name: str) -> bytes:
 
 def read_json(raw: bytes, name: str) -> Any:
     """The decoded value. What JSON in Redis could not give back exactly is refused, not changed."""
-    hint = " (--raw puts bytes)" if name != "--data" else ""
+    try:
+        return decoded(raw)
+    except ValueError as error:
+        hint = " (--raw puts bytes)" if name != "--data" else ""
+        raise UsageError(f"{name} {error}{hint}") from error
+
+
+def decoded(raw: bytes) -> Any:
+    """The same; raises ValueError that says what is wrong: `is not JSON: …`."""
     try:
         return json.loads(raw.decode(), parse_constant=_refuse, parse_float=_finite)
     except UnicodeDecodeError as error:
-        raise UsageError(f"{name} is not JSON: byte {error.start + 1} is not UTF-8{hint}") from error
+        raise ValueError(f"is not JSON: byte {error.start + 1} is not UTF-8") from error
     except json.JSONDecodeError as error:
         where = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno} column {error.colno}"
-        raise UsageError(f"{name} is not JSON: {error.msg} at {where}{hint}") from error
+        raise ValueError(f"is not JSON: {error.msg} at {where}") from error
     except RecursionError as error:
-        raise UsageError(f"{name} is JSON nested too deep") from error
+        raise ValueError("is JSON nested too deep") from error
     except ValueError as error:
-        raise UsageError(f"{name} is not JSON: {error}") from error
+        raise ValueError(f"is not JSON: {error}") from error
 
 
 def _refuse(constant: str) -> float:
