@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 #: In one call: some milliseconds in which Redis does nothing else.
 STEP = 250
-NOT_ENDED = ("waiting", "scheduled", "depends", "parked", "running")
-NOT_BEGUN = NOT_ENDED[:-1]
+#: By which jobs are chosen; complete ones are left alone by everything.
+STATES = ("waiting", "scheduled", "depends", "parked", "running", "failed")
+NOT_ENDED = STATES[:-1]
+NOT_BEGUN = STATES[:-2]
 
 HELP = """\
 Chosen by --queue, --tag or --group (of several: those for which all hold) and --state, jobs are counted first, and on a
@@ -68,13 +70,13 @@ def is_choice(args: argparse.Namespace) -> bool:
 
 def choice(args: argparse.Namespace, states: Sequence[str]) -> "Choice":
     """The choice of the flags; in `states` if there is no --state. Those of a group have failed."""
-    from supervisor.engine.bulk import STATES, Choice
+    from supervisor.engine.bulk import Choice
 
     group = getattr(args, "group", None)
     wanted = getattr(args, "state", None)
     for state in wanted or ():
-        if state not in STATES[:-1]:
-            raise UsageError(f"--state {state!r} must be one of {', '.join(STATES[:-1])}{near(state, STATES)}")
+        if state not in STATES:
+            raise UsageError(f"--state {state!r} must be one of {', '.join(STATES)}{near(state, STATES)}")
     if wanted and group is not None:
         raise UsageError("--group is of failed jobs: no --state goes with it")
     if group is not None:

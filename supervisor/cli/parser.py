@@ -26,7 +26,7 @@ COMMANDS = {
     "job": ("job", "everything about one job"),
     "failed": ("failed", "the groups of failed jobs, or the jobs of one group"),
     "retry": ("failed", "put failed jobs back: some, or all of a group"),
-    "unfail": ("failed", "put the jobs of a group back, into another queue or with other data"),
+    "unfail": ("failed", "put the jobs of a group back, changed if need be"),
     "cancel": ("steer", "take jobs away, whatever their state"),
     "fail": ("steer", "fail jobs by hand"),
     "release": ("steer", "take running jobs from their workers, to the front of the queue"),
@@ -52,6 +52,7 @@ COMMANDS = {
     "sweep": ("check", "take jobs from workers that are lost, now"),
     "doctor": ("doctor", "look at everything that run would need, before it does"),
     "healthcheck": ("healthcheck", "ask the supervisor of this machine whether it is well, for probes"),
+    "completion": ("completion", "have the Tab key complete commands and flags: bash, zsh, tcsh"),
     "demo": ("demo", "see it work: a real pool on a real server, with jobs that crash on purpose"),
 }
 
@@ -104,11 +105,22 @@ class OptionalValue(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """argparse's, which forgets that commands are indented: the longest one would have a line of its own."""
+
+    def add_argument(self, action: argparse.Action) -> None:
+        """Makes room for it."""
+        super().add_argument(action)
+        if isinstance(action, argparse._SubParsersAction) and action.choices:
+            longest = max(map(len, action.choices)) + self._current_indent + self._indent_increment
+            self._action_max_length = max(self._action_max_length, longest)
+
+
 class Parser(argparse.ArgumentParser):
     """Raises what argparse would print: one sentence is enough, and one place writes it."""
 
     def __init__(self, **kwargs: Any) -> None:
-        kwargs.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        kwargs.setdefault("formatter_class", _Help)
         super().__init__(allow_abbrev=False, **kwargs)
 
     def error(self, message: str) -> NoReturn:
