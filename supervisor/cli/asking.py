@@ -71,7 +71,7 @@ def ask(args: argparse.Namespace, workers: Sequence[str], what: str, argument: A
 
 def tell(args: argparse.Namespace, workers: Sequence[str], what: str, wish: Answer | None = None) -> dict[str, Any]:
     """Have each of them do something, and say of each what it has done. Answers what they have answered."""
-    answers = ask(args, workers, what, {**(wish or {}), "by": _who()})
+    answers = ask(args, workers, what, {**(wish or {}), "by": who()})
     for worker, answer in answers.items():
         if is_done(answer):
             say(f"{worker}  {answer['did']}")
@@ -87,7 +87,7 @@ def verdict(args: argparse.Namespace, answers: Mapping[str, Any]) -> Exit:
     """Says who has not done it, and answers the exit code."""
     undone = {worker: answer for worker, answer in answers.items() if not is_done(answer)}
     for worker, answer in undone.items():
-        note(f"{worker} {_why_not(answer, args.timeout)}{_still_possible(args, worker) if answer is None else ''}")
+        note(f"{worker} {why_not(answer, args.timeout)}{_still_possible(args, worker) if answer is None else ''}")
     return Exit.REFUSED if undone else Exit.OK
 
 
@@ -95,14 +95,14 @@ def missing(args: argparse.Namespace, answers: Mapping[str, Any], known: Mapping
     """Of commands that only look: says of whom nothing is `known`, and why, and answers the exit code."""
     for worker, answer in answers.items():
         if known[worker] is None:
-            note(f"{worker} {_why_not(answer, args.timeout)}{_PERHAPS if answer is None else ''}")
+            note(f"{worker} {why_not(answer, args.timeout)}{_PERHAPS if answer is None else ''}")
     return Exit.REFUSED if None in known.values() else Exit.OK
 
 
 _PERHAPS: Final = "; is it stopped, or without Redis? Its log says"
 
 
-def _why_not(answer: Any, timeout: str) -> str:
+def why_not(answer: Any, timeout: str) -> str:
     """What an answer is that is not the one that was asked for."""
     if answer is None:
         return f"has not answered within {timeout}"
@@ -132,7 +132,7 @@ def _check_names(client: "Client", names: Sequence[str]) -> None:
             raise Refusal(f"there is no worker {name}{advice}")
 
 
-def _who() -> str:
+def who() -> str:
     """For the log of who does it."""
     import pwd
 

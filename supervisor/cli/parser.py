@@ -38,6 +38,7 @@ COMMANDS = {
     "log": ("log", "write a line into a job's history"),
     "workers": ("workers", "who works, and on what"),
     "serve": ("serve", "have a running supervisor serve other queues"),
+    "top": ("top", "queues, supervisors and their children on a live screen, with keys to steer"),
     "status": ("status", "how running supervisors are, and what their children do"),
     "drain": ("drain", "have running supervisors end, once their jobs have"),
     "reload": ("reload", "have running supervisors load their handlers anew"),

@@ -60,13 +60,13 @@ def _show(children: Mapping[str, list[Mapping[str, Any]] | None]) -> None:
 
 
 #: In place of frames.
-_SILENT = "(it has not answered in time: stopped, another program, or deaf to the signal)"
+SILENT = "(it has not answered in time: stopped, another program, or deaf to the signal)"
 
 
 def _lines(child: Mapping[str, Any]) -> Iterator[str]:
     yield f"  child {child.get('child')}  pid {child.get('pid')}  {_job_of(child)}"
     stack = textwrap.dedent(str(child.get("stack") or "")).strip("\n")
-    yield from (f"    {line}" for line in (stack or _SILENT).splitlines())
+    yield from (f"    {line}" for line in (stack or SILENT).splitlines())
 
 
 def _job_of(child: Mapping[str, Any]) -> str:

@@ -34,7 +34,7 @@ def add(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Ask them, and show what they answer."""
     answers = ask(args, args.workers, "status")
-    told = {worker: answer if _is_known(answer) else None for worker, answer in answers.items()}
+    told = {worker: answer if is_known(answer) else None for worker, answer in answers.items()}
     known = [each for each in told.values() if each is not None]
     if args.json:
         say_json(told)
@@ -45,7 +45,8 @@ def run(args: argparse.Namespace) -> int:
     return missing(args, answers, told)
 
 
-def _is_known(answer: Any) -> bool:
+def is_known(answer: Any) -> bool:
+    """Whether it is the answer of a supervisor, of which all is there that is needed to show it."""
     return (
         isinstance(answer, Mapping)
         and isinstance(answer.get("state"), str)

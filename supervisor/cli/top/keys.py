@@ -1,0 +1,87 @@
+"""Which keys were pressed, by what a terminal sends, in the process of `leasehold top`. Pure: it reads no terminal."""
+
+import codecs
+from collections.abc import Iterator
+from typing import Final
+
+#: What a terminal sends for keys that are no characters. A lone escape is one too, if nothing follows.
+_SEQUENCES: Final = {
+    "\x1b[A": "up", "\x1bOA": "up", "\x1b[B": "down", "\x1bOB": "down", "\x1b[C": "right", "\x1bOC": "right",
+    "\x1b[D": "left", "\x1bOD": "left", "\x1b[Z": "back-tab", "\x1b[5~": "page-up", "\x1b[6~": "page-down",
+    "\x1b[H": "home", "\x1bOH": "home", "\x1b[1~": "home", "\x1b[F": "end", "\x1bOF": "end", "\x1b[4~": "end",
+}  # fmt: skip
+_SINGLE: Final = {"\r": "enter", "\n": "enter", "\t": "tab", "\x7f": "rubout", "\x08": "rubout", " ": "space"}
+#: A sequence that is not known ends with one of these, as all of them do.
+_LAST: Final = range(0x40, 0x7F)
+
+#: For the page of help, by what they do.
+HELP: Final = (
+    ("Tab, Shift-Tab", "choose a pane: queues, supervisors, children, ends"),
+    ("Up, Down; k, j", "choose a line of it; PgUp, PgDn, Home and End go far"),
+    ("d", "drain the chosen supervisor: it ends, once its jobs have"),
+    ("+, -", "a process more, or fewer, at the chosen supervisor"),
+    ("p", "pause the chosen queue or supervisor; again: go on"),
+    ("r", "the chosen supervisor loads its handlers anew"),
+    ("c", "cancel the job of the chosen child"),
+    ("s", "where the chosen child is in its code, as a stack"),
+    ("f", "only the lines of the pane that contain a text"),
+    ("space", "freeze what is shown; again: go on"),
+    ("Escape", "back from here; and all lines of a pane again"),
+    ("?", "this page"),
+    ("q, Ctrl-C", "quit"),
+    ("", ""),
+    ("", "d and c ask first. Children are those of the chosen"),
+    ("", "supervisor. Rates are those of the last five seconds,"),
+    ("", "wait and run the mean of them; failed is today's."),
+)
+
+
+class Keys:
+    """Bytes become names of keys, or characters. What is not whole yet waits for its rest."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = ""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something has begun that may still go on: an escape."""
+        return bool(self._rest)
+
+    def feed(self, sent: bytes) -> list[str]:
+        """What was pressed by now."""
+        self._rest += self._decoder.decode(sent)
+        return list(self._take())
+
+    def flush(self) -> list[str]:
+        """Nothing has followed: what has begun is taken as it is."""
+        rest, self._rest = self._rest, ""
+        return ["escape"] if rest else []
+
+    def _take(self) -> Iterator[str]:
+        while self._rest:
+            length = _length(self._rest)
+            if length == 0:
+                return
+            one, self._rest = self._rest[:length], self._rest[length:]
+            if one[0] == "\x1b":
+                name = _SEQUENCES.get(one, "escape" if one == "\x1b" else "")
+            else:
+                name = _SINGLE.get(one, one if one.isprintable() else "")
+            if name:
+                yield name
+
+
+def _length(text: str) -> int:
+    """Of the first key; 0: not known yet."""
+    if text[0] != "\x1b":
+        return 1
+    if len(text) == 1:
+        return 0
+    if text[1] == "\x1b":
+        return 1
+    if text[1] == "O":
+        return 3 if len(text) >= 3 else 0
+    if text[1] != "[":
+        return 2  # a key with Alt: nothing here
+    return next((at + 1 for at in range(2, len(text)) if ord(text[at]) in _LAST), 0)

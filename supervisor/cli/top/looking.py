@@ -1,0 +1,82 @@
+"""Looks at Redis and asks the supervisors, again and again, in a thread of the process of `leasehold top`.
+
+Must not change anything, nor look faster than it was told to, whatever is slow.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from supervisor import clock
+from supervisor.cli.status import is_known
+from supervisor.cli.top.model import Look, Told
+
+if TYPE_CHECKING:
+    from supervisor.engine.client import Client
+
+#: Of the time between two looks, so much is waited for answers; and never longer than that.
+_PATIENCE: Final = 0.7
+_LONGEST_S: Final = 3.0
+#: Of so many queues the figures are looked at: a round trip each. More are not on one screen.
+_MOST_FIGURES: Final = 60
+
+
+class Looker:
+    """`queues`: of which the figures are wanted. Anybody may set it at any time."""
+
+    def __init__(self, client: "Client", every_s: float) -> None:
+        self._client = client
+        self._every_s = every_s
+        self.queues: Sequence[str] = ()
+
+    def look(self) -> Look:
+        """One look: a few round trips, and the time that supervisors take to answer. Raises LeaseholdError."""
+        client = self._client
+        queues = client.queues()
+        wanted = self.queues or list(queues)
+        figures = {name: client.queue(name).stats() for name in wanted[:_MOST_FIGURES] if name in queues}
+        answers = client.ask(None, "status", min(_LONGEST_S, _PATIENCE * self._every_s))
+        told: dict[str, Told | None] = {name: _known(answer) for name, answer in answers.items()}
+        return Look(clock.monotonic(), clock.unix(), queues, figures, client.failed(), client.workers(), told)
+
+
+def _known(answer: Any) -> Told | None:
+    return answer if is_known(answer) else None
+
+
+class Watch:
+    """Has a looker look every so often, and tells of each look, or of why there is none."""
+
+    def __init__(
+        self, looker: Looker, every_s: float, on_look: Callable[[Look], None], on_lost: Callable[[str], None]
+    ) -> None:
+        """Both are called in the thread."""
+        self._looker = looker
+        self._every_s = every_s
+        self._on_look = on_look
+        self._on_lost = on_lost
+        self._over = threading.Event()
+        self.frozen = False
+        self._thread = threading.Thread(target=self._run, name="looks", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Does not wait for a look that is under way: it may hang at Redis."""
+        self._over.set()
+
+    def _run(self) -> None:
+        from supervisor.engine.errors import LeaseholdError
+
+        next_at = clock.monotonic()
+        while not self._over.wait(max(0.0, next_at - clock.monotonic())):
+            next_at = max(next_at + self._every_s, clock.monotonic())
+            if self.frozen:
+                continue
+            try:
+                look = self._looker.look()
+            except LeaseholdError as error:
+                self._on_lost(str(error))
+            else:
+                self._on_look(look)

@@ -1,0 +1,101 @@
+"""The terminal of `leasehold top`, taken while it runs, and given back as it was. Runs in the command's process.
+
+Must not leave it otherwise than it was found, whatever happens.
+"""
+
+import os
+import sys
+import termios
+import tty
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+from rich.console import Console
+from rich.text import Text
+
+#: The other screen, without a cursor, lines that do not wrap; and back. What was there before comes back with it.
+_ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[H\x1b[2J"
+_LEAVE: Final = "\x1b[?7h\x1b[?25h\x1b[?1049l"
+#: Shown at once when all of it has come, where the terminal can do that: no half of a picture is ever seen.
+_BEGIN: Final = "\x1b[?2026h\x1b[H"
+_END: Final = "\x1b[?2026l"
+
+
+def is_live() -> bool:
+    """Whether it can be drawn upon, and keys come from it."""
+    return sys.stdout.isatty() and sys.stdin.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
+
+
+def is_unicode() -> bool:
+    """Whether it can show more than ASCII."""
+    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+
+
+class Terminal:
+    """A context manager."""
+
+    def __init__(self) -> None:
+        self._in = sys.stdin.fileno()
+        self._out = sys.stdout.fileno()
+        self._encoding = sys.stdout.encoding or "ascii"
+        self._before: list[Any] | None = None
+
+    def __enter__(self) -> Self:
+        self.take()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.give_back()
+
+    def take(self) -> None:
+        """Idempotent: another program may have had it meanwhile."""
+        if self._before is None:
+            self._before = termios.tcgetattr(self._in)
+        tty.setcbreak(self._in, termios.TCSANOW)
+        self._write(_ENTER)
+
+    def give_back(self) -> None:
+        """As it was. Idempotent."""
+        before, self._before = self._before, None
+        if before is None:
+            return
+        try:
+            self._write(_LEAVE)
+            termios.tcsetattr(self._in, termios.TCSANOW, before)
+        except (OSError, termios.error):
+            pass  # it is gone, and nobody sees how it was left
+
+    @property
+    def fd(self) -> int:
+        """Keys come from it."""
+        return self._in
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and lines, as they are now."""
+        try:
+            columns, lines = os.get_terminal_size(self._out)
+        except OSError:
+            columns, lines = 0, 0
+        return columns or 80, lines or 24
+
+    def draw(self, lines: Sequence[Text], width: int) -> None:
+        """In place of all that was there, without a moment of nothing."""
+        shown = drawn(lines, width).split("\n")
+        self._write(_BEGIN + "\r\n".join(f"{line}\x1b[K" for line in shown) + "\x1b[J" + _END)
+
+    def _write(self, text: str) -> None:
+        left = memoryview(text.encode(self._encoding, "replace"))
+        while left:
+            left = left[os.write(self._out, left) :]
+
+
+def drawn(lines: Sequence[Text], width: int) -> str:
+    """The lines with the colours that the terminal has."""
+    console = Console(force_terminal=True, width=width + 1, legacy_windows=False, highlight=False)
+    with console.capture() as captured:
+        console.print(Text("\n").join(lines), end="", soft_wrap=True)
+    return captured.get()
