@@ -1,0 +1,246 @@
+"""`leasehold top` on a real terminal, with a real server and supervisors: what is seen, keys, and the way back."""
+
+import fcntl
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+
+import psutil
+import pytest
+from supervised import ROOT, SOON_S
+
+pytest.importorskip("rich")
+pyte = pytest.importorskip("pyte")
+
+TOP = f"{sys.executable} -m supervisor top --every 300ms"
+LEFT = b"\x1b[?25h\x1b[?1049l"  # the cursor, and the screen that was there before
+
+
+class Seat:
+    """Somebody at a terminal, in whose shell a script runs."""
+
+    def __init__(self, stage, script, size=(120, 40), **environment):
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
+        self._master, theirs = os.openpty()
+        self.screen = pyte.Screen(*size)
+        self._stream = pyte.ByteStream(self.screen)
+        self.sent = b""
+        self._news = threading.Condition()
+        self._resize(*size)
+        self.process = subprocess.Popen(
+            ["setsid", "--ctty", "bash", "-c", script],
+            stdin=theirs, stdout=theirs, stderr=theirs, cwd=stage.directory,
+            env={
+                **clean, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "LC_ALL": "C.UTF-8",
+                "LEASEHOLD_REDIS_URL": stage.server.url, "LEASEHOLD_NAMESPACE": stage.namespace, **environment,
+            },
+        )  # fmt: skip
+        os.close(theirs)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        while True:
+            try:
+                sent = os.read(self._master, 65536)
+            except OSError:  # nobody has the other end any more
+                sent = b""
+            with self._news:
+                self.sent += sent
+                self._stream.feed(sent)
+                self._news.notify_all()
+            if not sent:
+                return
+
+    def _resize(self, columns, lines):
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def resize(self, columns, lines):
+        with self._news:
+            self.screen.resize(lines, columns)
+            self._resize(columns, lines)
+
+    def press(self, keys):
+        os.write(self._master, keys.encode())
+
+    @property
+    def lines(self):
+        return [line.rstrip() for line in self.screen.display]
+
+    @property
+    def text(self):
+        return "\n".join(self.lines)
+
+    def row(self, name):
+        """The cells of the row that begins with a name."""
+        rows = (line.replace("▸", " ").split() for line in self.lines)
+        return next((cells for cells in rows if cells[:1] == [name]), [])
+
+    def chosen(self, pane):
+        """The cells of the chosen row of a pane."""
+        lines = self.lines
+        below = lines[next(at for at, line in enumerate(lines) if line.startswith(f"── {pane}")) :]
+        return next(line for line in below if line.startswith("▸"))[1:].split()
+
+    def wait_until(self, holds, what):
+        deadline_at = time.monotonic() + SOON_S
+        with self._news:
+            while not holds():
+                left_s = deadline_at - time.monotonic()
+                if left_s <= 0 or not self._news.wait(left_s):
+                    assert holds(), f"not within {SOON_S:g} s: {what}\n{self.text}"
+                    return
+
+    def wait_for(self, *texts):
+        self.wait_until(lambda: all(text in self.text for text in texts), texts)
+
+    def end(self):
+        """The exit code of the script."""
+        code = self.process.wait(SOON_S)
+        self._reader.join(SOON_S)
+        return code
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._reader.join(SOON_S)
+        os.close(self._master)
+
+
+@pytest.fixture
+def seat(stage):
+    """Sits down: seat(script). Whatever still runs there is killed in the end."""
+    seats = []
+
+    def sit(script, **more):
+        seats.append(Seat(stage, script, **more))
+        return seats[-1]
+
+    yield sit
+    for each in seats:
+        each.close()
+
+
+def pid_of_top(seat):
+    (top,) = (each for each in psutil.Process(seat.process.pid).children() if "top" in each.cmdline())
+    return top.pid
+
+
+def forget_answers(stage):
+    """Those to questions that nobody waits for any more stand for a minute."""
+    for key in stage.server.redis.scan_iter(f"{stage.prefix}answer:*", count=10_000):
+        stage.server.redis.delete(key)
+
+
+def test_two_supervisors_under_load_are_seen_and_steered(stage, seat):
+    gate = stage.gate("gate")
+    big = stage.start(processes=2, queue="work", jobs_per_child=0, drain_timeout="60s").wait_ready()
+    small = stage.start(processes=1, queue="work", jobs_per_child=0).wait_ready()
+    queue = stage.client.queue("work")
+    jids = [queue.put("good.hold", gate, jid=f"held-{number}") for number in range(5)]
+    stage.wait_until(lambda: len(stage.ledger.starts()) == 3, "three jobs that run")
+    stage.client.queue("other").put("good.noop", delay=3600, jid="later")
+    top = seat(f"stty -g; {TOP}; echo code $?; stty -g")
+    top.wait_for("2 supervisors", "3/3 busy", big.worker, small.worker, "good.hold")
+    assert top.screen.cursor.hidden
+    assert top.row("other")[:2] == ["other", "0"]
+    assert (top.row("work")[1], top.row("work")[3]) == ("2", "3")
+    first, second = sorted((big, small), key=lambda pool: pool.worker)
+    assert top.row(first.worker)[1] == top.row(second.worker)[1] == "serving"
+
+    top.press("\t")  # to the children of the first
+    top.press("s")
+    top.wait_for("wait_at", "Escape goes back")
+    top.press("\x1b")
+    top.wait_for(f"children of {first.worker}")
+    jid = top.chosen("children")[4]
+    top.press("c")
+    top.wait_for(f"Cancel {jid} (good.hold)?")
+    top.press("y")
+    top.wait_for(f"cancelled {jid}")
+    assert stage.client.job(jid) is None
+    stage.wait_until(lambda: len(stage.ledger.starts()) == 4, "the next one runs")
+
+    top.press("\x1b[Z+")  # back to the supervisors
+    most = first.wait_for("master.scaled")["processes"]
+    top.wait_until(lambda: f"/{most}" in top.row(first.worker)[2], "one process more")
+    top.press("jd")
+    top.wait_for(f"Drain {second.worker}, which runs ")
+    top.press("y")
+    second.wait_for("master.draining")
+    top.wait_until(lambda: top.row(second.worker)[1] == "draining", "it is seen to drain")
+    stage.open_gate(gate)
+    assert second.wait() == 0
+    top.wait_for("1 supervisor  ")
+
+    top.press("\t\t\t")  # round to the queues
+    top.press("\x1b[Fp")
+    top.wait_for("paused queue work")
+    top.wait_until(lambda: top.row("work")[-1:] == ["paused"], "it is seen to be paused")
+    stage.client.queue("work").unpause()
+    stage.wait_until_ended(set(jids) - {jid})
+    top.press("q")
+    assert top.end() == 0
+    before, after = re.findall(r"(?:\w+:){9,}\w+", top.sent.decode())
+    assert before == after and LEFT in top.sent and b"code 0" in top.sent
+    assert first.drain() == 0
+    stage.client.cancel("later")
+    forget_answers(stage)
+    stage.assert_nothing_left()
+
+
+def test_the_terminal_is_given_back_when_it_is_stopped_or_ended_and_follows_its_size(stage, seat):
+    top = seat(f"stty -g; set -m; {TOP}; echo stopped $?; stty -g; read; fg; echo ended $?; stty -g", size=(80, 24))
+    top.wait_for("no supervisor is running here")
+    top.resize(100, 30)
+    top.wait_until(lambda: len(top.lines[2]) == 100 and top.lines[29].startswith("? keys"), "the new size is filled")
+    top.press("\x1a")
+    top.wait_for("stopped 148")
+    assert LEFT in top.sent and not top.screen.cursor.hidden
+    heard = len(top.sent)
+    top.press("\n")
+    top.wait_until(lambda: b"no supervisor is running here" in top.sent[heard:], "it is drawn again")
+    assert top.screen.cursor.hidden
+    stage.client.queue("q").put("good.noop", jid="j")
+    top.wait_until(lambda: top.row("q")[1:2] == ["1"], "it goes on")
+    heard = len(top.sent)
+    os.kill(pid_of_top(top), signal.SIGTERM)
+    top.wait_for("ended 143")
+    assert LEFT in top.sent[heard:]
+    assert top.end() == 0
+    assert len(set(re.findall(r"(?:\w+:){9,}\w+", top.sent.decode()))) == 1
+    stage.client.cancel("j")
+
+
+def test_while_redis_is_away_the_last_screen_stays_and_it_comes_back_by_itself(own_stage, own_server, seat):
+    stage = own_stage
+    stage.client.queue("emails").put("good.noop")
+    top = seat(f"{TOP}; echo code $?")
+    top.wait_until(lambda: top.row("emails")[1:2] == ["1"], "the queue is seen")
+    own_server.kill()
+    top.wait_for("Redis is away since ")
+    assert top.row("emails")[1] == "1"
+    top.press("p")
+    top.wait_for("no supervisor is running here")
+    own_server.start()
+    stage.client.queue("emails").put("good.noop")
+    top.wait_until(lambda: top.row("emails")[1:2] == ["2"] and "away" not in top.text, "it is back")
+    top.press("q")
+    assert top.end() == 0
+
+
+def test_who_cannot_reach_redis_or_has_no_rich_learns_it_before_the_screen_is_gone(stage, seat):
+    lost = seat(f"{TOP}; echo code $?", LEASEHOLD_REDIS_URL=f"unix://{stage.directory}/nobody")
+    assert lost.end() == 0
+    assert "code 69" in lost.text and b"\x1b[?1049h" not in lost.sent
+    (stage.directory / "rich.py").write_text("raise ImportError('no rich here')\n")
+    bare = seat(f"{TOP}; echo code $?", PYTHONPATH=f"{stage.directory}:{ROOT}")
+    assert bare.end() == 0
+    assert "pip install 'leasehold[cli]'" in bare.text and "code 1" in bare.text
