@@ -51,7 +51,7 @@ GUIDE = ROOT / "supervisor/engine/README.md"
 PAGES = [README, OPERATIONS, CONTRACT, ARCHITECTURE, GUIDE, ROOT / "deploy/CHANGELOG.md"]
 ENTRIES = ROOT / "supervisor/engine/lua/include/entries.lua"
 ATTACKS = ROOT / "tests/process/test_attacks.py"
-RECIPES = [ROOT / "deploy/Dockerfile", ROOT / "deploy/compose.yaml", ROOT / "deploy/leasehold.service"]
+RECIPES = [path for path in sorted((ROOT / "deploy").rglob("*")) if path.is_file() and path.suffix != ".md"]
 
 #: Flags of other programs that the pages show.
 FOREIGN_FLAGS = {
@@ -60,6 +60,7 @@ FOREIGN_FLAGS = {
     *("--system", "--uid", "--no-create-home", "--home-dir", "--from", "--signal", "--depth", "--pids-limit"),
     *("--gid", "--no-deps", "--wheel-dir", "--only-binary", "--without-pip", "--python", "--read-only", "--tmpfs"),
     *("--interval", "--timeout", "--start-period", "--retries", "--now"),
+    *("--kustomize", "--from-literal"),
 }
 #: What `job` has for its child, and not for the handler.
 NOT_FOR_HANDLERS = {"completion", "report_progress", "tell_to_stop"}
