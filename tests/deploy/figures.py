@@ -1,0 +1,28 @@
+"""Which metrics, with which labels, an expression asks for; and whether supervisors have them."""
+
+import re
+
+from supervisor.ops.metrics import METRICS
+
+#: What Prometheus adds to every sample, and its own recordings below.
+SCRAPED = {"job", "instance", "le"}
+_SELECTOR = re.compile(r"\b(leasehold_\w+)\b(?:\{([^}]*)\})?")
+
+
+def unknown(expression: str) -> list[str]:
+    """What no supervisor shows: metrics, labels of them in its selectors, and labels that it groups by."""
+    found = []
+    known: set[str] = set(SCRAPED)
+    for name, matchers in _SELECTOR.findall(expression):
+        metric = METRICS.get(name) or METRICS.get(re.sub(r"_(bucket|sum|count)$", "", name))
+        if metric is None or (name not in METRICS and metric.kind != "histogram"):
+            found.append(name)
+            continue
+        known |= set(metric.labels)
+        labels = set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", matchers))
+        found += [f"{name}{{{label}}}" for label in labels - set(metric.labels) - SCRAPED]
+    for names in re.findall(r"\b(?:by|on|without)\s*\(([^)]*)\)", expression):
+        found += [
+            f"by {each}" for each in re.findall(r"\w+", names) if each not in known and "leasehold:" not in expression
+        ]
+    return found

@@ -1,0 +1,64 @@
+"""What Prometheus is given: it reads it, each alert fires when it should, and each figure is one that there is."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from supervisor.ops.metrics import METRICS, render
+from tests.deploy import figures
+from tests.test_docs import OPERATIONS, anchors, rows
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "deploy/prometheus"
+PLAYED = ROOT / "tests/deploy/alerts_test.yml"
+GROUPS = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"]
+RULES = [rule for group in GROUPS for rule in group["rules"]]
+ALERTS = {rule["alert"]: rule for rule in RULES if "alert" in rule}
+
+
+def test_prometheus_reads_its_configuration_and_the_rules(promtool):
+    done = promtool("check", "config", FOLDER / "prometheus.yml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(RULES)} rules found" in done.stdout
+
+
+def test_each_alert_fires_when_it_should_and_only_then(promtool):
+    done = promtool("test", "rules", PLAYED)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_each_alert_is_played():
+    assert set(re.findall(r'alertname="(\w+)"', PLAYED.read_text())) == set(ALERTS)
+
+
+def test_what_supervisors_show_follows_the_customs_of_prometheus(promtool):
+    _, shown = render({name: [] for name in METRICS})
+    done = promtool("check", "metrics", input=shown.decode())
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.get("alert") or rule["record"])
+def test_a_rule_asks_for_figures_that_supervisors_show(rule):
+    assert figures.unknown(rule["expr"]) == []
+
+
+def test_the_played_figures_are_ones_that_supervisors_show():
+    for test in yaml.safe_load(PLAYED.read_text())["tests"]:
+        for each in test["input_series"]:
+            assert figures.unknown(each["series"]) == []
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_whoever_is_woken_is_told_what_it_is_and_where_to_read_on(name):
+    alert = ALERTS[name]
+    assert alert["labels"].keys() == {"severity"}
+    assert alert["annotations"].keys() == {"summary", "description", "runbook"}
+    page, _, anchor = alert["annotations"]["runbook"].partition("#")
+    assert anchor in anchors(ROOT / page)
+
+
+def test_the_manual_lists_the_alerts():
+    listed = {name.strip("`"): severity for name, severity, _ in rows(OPERATIONS, "Alerts")}
+    assert listed == {name: alert["labels"]["severity"] for name, alert in ALERTS.items()}
