@@ -60,7 +60,7 @@ FOREIGN_FLAGS = {
     *("--system", "--uid", "--no-create-home", "--home-dir", "--from", "--signal", "--depth", "--pids-limit"),
     *("--gid", "--no-deps", "--wheel-dir", "--only-binary", "--without-pip", "--python", "--read-only", "--tmpfs"),
     *("--interval", "--timeout", "--start-period", "--retries", "--now"),
-    *("--kustomize", "--from-literal"),
+    *("--kustomize", "--from-literal", "--scale", "--spider"),
 }
 #: What `job` has for its child, and not for the handler.
 NOT_FOR_HANDLERS = {"completion", "report_progress", "tell_to_stop"}
