@@ -36,6 +36,7 @@ MAY_IMPORT = {
     "ops": {"clock", "config"},
     "pool": {"engine", "ops", "clock", "cgroups", "config"},
     "cli": {"pool", "engine", "ops", "clock", "cgroups", "config", ""},
+    "otel": {"pool", "clock", "config"},  # for handlers, which import it
     "__main__": {"cli", "config"},
     "": set(),  # the public names, loaded on first use
 }

@@ -12,7 +12,7 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 import orjson
@@ -20,7 +20,7 @@ from setproctitle import setproctitle
 
 from supervisor import clock
 from supervisor.pool import kernel, messages, sandbox
-from supervisor.pool.handlers import Fail, Handler, Interrupted, Retry, SoftTimeout, foreign_part, hooks
+from supervisor.pool.handlers import Ending, Fail, Handler, Interrupted, Retry, SoftTimeout, foreign_part, hooks
 from supervisor.pool.job import Job
 from supervisor.pool.messages import INLINE_COMPLETION_BYTES, JobMessage, Trouble, Verb
 from supervisor.pool.sandbox import DataRoom
@@ -30,6 +30,11 @@ from supervisor.pool.talk import Talk
 _TOO_LARGE: Final = Trouble(
     "result-too-large", "what is to follow this job has more bytes than --workdir-limit lets it write into a file"
 )
+#: As those are told of them that want to be around each job.
+_OUTCOMES: Final = {
+    Verb.COMPLETED: "completed", Verb.FOLLOWED: "completed", Verb.RETRIED: "retried", Verb.FAILED: "failed",
+    Verb.INTERRUPTED: "interrupted", Verb.OVERFLOWED: "failed",
+}  # fmt: skip
 #: Ends what one job printed in the output of a child that runs several. A record separator, the token, a newline.
 OUTPUT_MARK: Final = b"\x1e%d\n"
 
@@ -137,11 +142,14 @@ class Child:
         report = functools.partial(self._talk.report, message.token)
         job = Job(message, self._workdir, report, functools.partial(self._talk.checkpoint, message.token))
         self._talk.begin(job)
+        ends = _begun(job) if hooks.around_job else ()
         verb, parts = self._perform(job)
         self._data_room.limit(0)  # else the next job's payload would have to fit into this one's
         run_s = clock.monotonic() - started_at
         if os.getpid() != self._pid:
             os._exit(0)  # a fork that the handler made has returned from it: it must not answer in our name
+        if ends:
+            _tell_end(ends, verb, parts)
         _flush()
         kernel.become_subreaper()  # a handler may have given it up
         alone = sandbox.end_leftovers()
@@ -258,6 +266,27 @@ class Child:
             raise
         finally:
             self._talk.may_cancel(None)
+
+
+def _begun(job: Job) -> list[Callable[[Ending], object]]:
+    """What wants to be around it has been told that it begins, and answers what wants to know of its end."""
+    ends = []
+    for around in hooks.around_job:
+        try:
+            ends.append(around(job))
+        except Exception as error:  # noqa: BLE001  foreign code, which must not fail the job
+            _note(f"what is to be around a job has not begun: {type(error).__name__}: {_message_of(error)}")
+    return ends
+
+
+def _tell_end(ends: Sequence[Callable[[Ending], object]], verb: Verb, parts: list[bytes]) -> None:
+    trouble = None if verb in (Verb.COMPLETED, Verb.FOLLOWED) else messages.unpack_trouble(parts[0])
+    ending = Ending(_OUTCOMES[verb], trouble)
+    for end in reversed(ends):
+        try:
+            end(ending)
+        except Exception as error:  # noqa: BLE001  foreign code, which must not fail the job
+            _note(f"what is to be around a job has not ended: {type(error).__name__}: {_message_of(error)}")
 
 
 def _describe(error: BaseException) -> Trouble:

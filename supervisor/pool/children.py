@@ -145,15 +145,17 @@ class Child:
         lease = held.lease
         counts = lease.failures, lease.deaths, lease.interruptions
         meta = (
-            lease.jid, lease.klass, lease.queue, lease.priority, *counts, lease.tags, lease.lane, lease.persistent
+            lease.jid, lease.klass, lease.queue, lease.priority, *counts, lease.tags, lease.lane, lease.persistent,
+            lease.waited_s,
         )  # fmt: skip
         saved = lease.raw_saved
+        rest = lease.is_bytes, saved, lease.trace
         if len(lease.raw) + (len(saved) if saved else 0) <= messages.INLINE_PAYLOAD_BYTES:
-            packet = messages.pack_job(lease.token, meta, lease.raw, lease.is_bytes, saved, lease.trace)
+            packet = messages.pack_job(lease.token, meta, lease.raw, *rest)
             self._jobs.send(packet, socket.MSG_DONTWAIT)
             size_bytes = len(packet)
         else:
-            packet = messages.pack_job(lease.token, meta, None, lease.is_bytes, saved, lease.trace)
+            packet = messages.pack_job(lease.token, meta, None, *rest)
             size_bytes = len(packet) + messages.INLINE_PAYLOAD_BYTES  # few memfds at a time: they count as open files
             memfd = kernel.sealed_memfd((saved, lease.raw) if saved else (lease.raw,))
             try:

@@ -12,10 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 from supervisor.config import parse_duration, parse_size
-from supervisor.pool.messages import MAX_DELAY_S, HandlerSettings
+from supervisor.pool.messages import MAX_DELAY_S, HandlerSettings, Trouble
+
+if TYPE_CHECKING:
+    from supervisor.pool.job import Job
 
 Function = Callable[..., Any]
 #: Seconds until the next try; of a list one by one, the last one repeats; a function is given the failures so far.
@@ -96,13 +99,25 @@ _LARGEST = 2**53  # whole numbers above it do not survive Redis
 _registered: list[Handler] = []
 
 
+class Ending(NamedTuple):
+    """How a run has ended, as far as its child knows: completed, retried, failed or interrupted, and why."""
+
+    outcome: str
+    trouble: Trouble | None = None
+
+
+#: Called before a handler is, with its job; what it answers is called when that has ended.
+Around = Callable[["Job"], Callable[[Ending], object]]
+
+
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What handlers want to be done around a fork, in the order of their registration."""
+    """What handlers want to be done around forks and jobs, in the order of their registration."""
 
     before_fork: list[Callable[[], object]] = field(default_factory=list)
     after_fork: list[Callable[[], object]] = field(default_factory=list)
     on_exit: list[Callable[[], object]] = field(default_factory=list)
+    around_job: list[Around] = field(default_factory=list)
 
 
 hooks = Hooks()
@@ -129,6 +144,14 @@ def on_exit(function: H) -> H:
     flush and close what is the child's own. Not in a child that dies or is killed.
     """
     return _hook("on_exit", hooks.on_exit, function)
+
+
+def around_job(function: Around) -> Around:
+    """Have `function(job)` called in the child before each job's handler, and what it answers when that has ended, with
+    an Ending. Neither is interrupted, both are in the job's time, and what they raise is a line in its output.
+    """
+    hooks.around_job.append(function)
+    return function
 
 
 def _hook(name: str, registered: list[Callable[[], object]], function: H) -> H:

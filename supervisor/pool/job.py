@@ -46,7 +46,8 @@ class Job:
 
     `jid klass queue lane priority tags` as put; `token` of this lease; `failures deaths interruptions`: how earlier
     starts ended; `attempt`: 1 at the first start; `raw`: the payload's bytes; `workdir`: the current directory, its own
-    and empty; `saved`: the last checkpoint of an earlier start; `trace`: the W3C traceparent of what has caused it.
+    and empty; `saved`: the last checkpoint of an earlier start; `trace`: the W3C traceparent of what has caused it;
+    `waited_s`: how long it could have been leased before it was.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Job:
         self.interruptions = message.interruptions
         self.tags = message.tags
         self.trace = message.trace
+        self.waited_s = message.waited_s
         self.raw = message.payload or b""
         self._saved = message.saved
         self._workdir = workdir

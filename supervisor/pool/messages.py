@@ -210,6 +210,7 @@ class JobMessage(NamedTuple):
     tags: list[str]
     lane: str | None
     persistent: bool
+    waited_s: float
     is_bytes: bool
     payload: bytes | None
     saved: bytes | None = None
@@ -223,14 +224,14 @@ class JobMessage(NamedTuple):
         return self._replace(saved=body[: self.saved_bytes], payload=body[self.saved_bytes :])
 
 
-Meta = tuple[str, str, str, int, int, int, int, list[str], str | None, bool]
-_META_LENGTH: Final = 10
+Meta = tuple[str, str, str, int, int, int, int, list[str], str | None, bool, float]
+_META_LENGTH: Final = 11
 
 
 def pack_job(
     token: int, meta: Meta, payload: bytes | None, is_bytes: bool, saved: bytes | None = None, trace: str | None = None
 ) -> bytes:
-    """`meta`: the fields of JobMessage from jid to persistent. `payload` None: it is in a memfd, behind `saved`."""
+    """`meta`: the fields of JobMessage from jid to waited_s. `payload` None: it is in a memfd, behind `saved`."""
     if saved or trace:
         head = orjson.dumps((*meta, len(saved) if saved else 0, trace))
         payload = saved + payload if saved and payload is not None else payload

@@ -341,7 +341,7 @@ def test_a_notice_that_comes_while_a_soft_timeout_is_put_into_words_ends_nobody(
     process = Process(serve)
     try:
         assert messages.unpack_outcome(talk.recv(1000)).verb == Verb.READY
-        jobs.send(messages.pack_job(7, ("j", "k", "q", 0, 0, 0, 0, (), None, False), b"1", False))
+        jobs.send(messages.pack_job(7, ("j", "k", "q", 0, 0, 0, 0, (), None, False, 0.0), b"1", False))
         for notice in (Notice(7, messages.TIMEOUT, "near"), Notice(7, "drain")):
             assert os.read(telling, 1) == b"!"
             talk.send(messages.pack_notice(notice))

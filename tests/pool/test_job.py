@@ -27,7 +27,7 @@ def stored():
 @pytest.fixture
 def new(reported, stored):
     def make(persistent=False, lane=None, trace=None):
-        message = JobMessage(7, "j", "k", "q", 0, 0, 0, 0, [], lane, persistent, False, b"{}", trace=trace)
+        message = JobMessage(7, "j", "k", "q", 0, 0, 0, 0, [], lane, persistent, 0.0, False, b"{}", trace=trace)
         return Job(message, "/tmp", reported.append, stored.append)
 
     return make

@@ -65,14 +65,14 @@ def test_no_other_packet_is_a_message_of_the_control_socket(packet):
 @pytest.mark.parametrize("is_bytes", [True, False])
 @pytest.mark.parametrize("payload", [b"", b"{}", os.urandom(1000), None])
 def test_a_job_comes_back_the_same(payload, is_bytes):
-    meta = ("jid-ä", "email.send", 'q"\\', -5, 1, 2, 3, ["a tag", "ä"], "lane", True)
+    meta = ("jid-ä", "email.send", 'q"\\', -5, 1, 2, 3, ["a tag", "ä"], "lane", True, 0.25)
     packet = messages.pack_job(2**53, meta, payload, is_bytes)
     assert messages.token_of(packet) == 2**53
     assert messages.unpack_job(packet) == (2**53, *meta, is_bytes, payload, None, 0, None)
 
 
 def test_a_job_comes_with_its_last_checkpoint():
-    meta = ("jid-ä", "email.send", 'q"\\', -5, 1, 2, 3, ["a tag", "ä"], "lane", True)
+    meta = ("jid-ä", "email.send", 'q"\\', -5, 1, 2, 3, ["a tag", "ä"], "lane", True, 0.25)
     job = messages.unpack_job(messages.pack_job(7, meta, b"payload", True, b"[1,2]"))
     assert job == (7, *meta, True, b"payload", b"[1,2]", 5, None)
 
@@ -80,15 +80,15 @@ def test_a_job_comes_with_its_last_checkpoint():
 @pytest.mark.parametrize("saved", [None, b"[1,2]"])
 @pytest.mark.parametrize("payload", [b"payload", None])
 def test_a_job_comes_with_its_trace(payload, saved):
-    meta = ("jid", "k", "q", 0, 0, 0, 0, [], None, False)
+    meta = ("jid", "k", "q", 0, 0, 0, 0, [], None, False, 0.25)
     job = messages.unpack_job(messages.pack_job(7, meta, payload, False, saved, "00-a-b-01"))
     if payload is None:
         job = job.filled((saved or b"") + b"payload")
-    assert (job.trace, job.payload, job.saved) == ("00-a-b-01", b"payload", saved)
+    assert (job.trace, job.waited_s, job.payload, job.saved) == ("00-a-b-01", 0.25, b"payload", saved)
 
 
 def test_a_job_whose_payload_is_in_a_memfd_has_its_last_checkpoint_there():
-    meta = ("jid", "k", "q", 0, 0, 0, 0, [], None, False)
+    meta = ("jid", "k", "q", 0, 0, 0, 0, [], None, False, 0.25)
     job = messages.unpack_job(messages.pack_job(7, meta, None, False, b"[1,2]"))
     assert (job.payload, job.saved) == (None, None)
     filled = job.filled(b"[1,2]payload")

@@ -45,7 +45,7 @@ class Master:
 
 
 def job_of(talk):
-    message = JobMessage(TOKEN, "j", "k", "q", 0, 0, 0, 0, [], None, False, False, b"1")
+    message = JobMessage(TOKEN, "j", "k", "q", 0, 0, 0, 0, [], None, False, 0.0, False, b"1")
     return Job(message, "/tmp", partial(talk.report, TOKEN), partial(talk.checkpoint, TOKEN))
 
 

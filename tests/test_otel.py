@@ -1,0 +1,102 @@
+"""What `instrument` takes, how it asks for what is missing, and for how long a collector is waited for."""
+
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+
+from supervisor import otel
+from supervisor.pool.handlers import hooks
+
+
+@pytest.fixture
+def registered():
+    """What is registered goes again."""
+    lists = (hooks.after_fork, hooks.around_job, hooks.on_exit)
+    before = [list(each) for each in lists]
+    yield lambda: [len(each) - len(had) for each, had in zip(lists, before, strict=True)]
+    for each, had in zip(lists, before, strict=True):
+        each[:] = had
+
+
+@pytest.mark.parametrize("provider", [None, TracerProvider(shutdown_on_exit=False), lambda: None])
+def test_it_takes_a_provider_a_function_that_makes_one_or_the_global_one(registered, provider):
+    otel.instrument(provider, flush="1s")
+    assert registered() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"provider": "otlp"}, TypeError, "provider must be a TracerProvider, .*'otlp'"),
+        ({"flush": "soon"}, ValueError, "flush='soon'"),
+        ({"flush": -1}, ValueError, "flush=-1: write 0 to 8 seconds"),
+        ({"flush": "1m"}, ValueError, "flush='1m': write 0 to 8 seconds"),
+        ({"flush": float("nan")}, ValueError, "flush=nan"),
+        ({"flush": None}, ValueError, "flush=None"),
+    ],
+)
+def test_nonsense_is_refused_by_its_name_and_nothing_is_registered(registered, arguments, error, message):
+    with pytest.raises(error, match=message):
+        otel.instrument(**arguments)
+    assert registered() == [0, 0, 0]
+
+
+def test_without_the_package_it_says_what_to_install():
+    code = "import sys; sys.modules['opentelemetry'] = None; import supervisor.otel"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == (
+        "ImportError: spans need the package opentelemetry-sdk: pip install 'leasehold[otel]'"
+    )
+
+
+def stuck():
+    """A flush that ends when the test does."""
+    thread = threading.Thread(target=threading.Event().wait, daemon=True)
+    thread.start()
+    return thread
+
+
+def done():
+    thread = threading.Thread(target=lambda: None)
+    thread.start()
+    return thread
+
+
+def length_s(call, *arguments):
+    began_at = time.monotonic()
+    call(*arguments)
+    return time.monotonic() - began_at
+
+
+def test_who_gets_no_answer_waits_for_its_budget_and_then_nobody_does(capsys):
+    patience = otel._Patience(0.2)
+    assert not patience.is_over()
+    assert length_s(patience.wait_for, stuck()) >= 0.2
+    assert "spans were not sent within 0.2 s" in capsys.readouterr().err
+    assert patience.is_over()
+
+
+def test_after_a_while_one_asks_again_and_only_it(monkeypatch):
+    monkeypatch.setattr(otel, "_AGAIN_S", 0.0)
+    patience = otel._Patience(0.1)
+    patience.wait_for(stuck())
+    monkeypatch.setattr(otel, "_AGAIN_S", 60.0)
+    assert not patience.is_over()
+    assert patience.is_over()
+    patience.wait_for(done())
+    assert not patience.is_over()
+
+
+def test_who_is_not_the_first_to_wait_gives_up_early(capsys):
+    patience = otel._Patience(4.0)
+    first = threading.Thread(target=patience.wait_for, args=(stuck(),), daemon=True)
+    first.start()
+    while not patience._SHARED.unpack_from(patience._shared)[0]:
+        time.sleep(0.001)  # until it is known that it waits
+    assert length_s(patience.wait_for, stuck()) < 3
+    assert first.is_alive()
+    assert capsys.readouterr().err == ""
