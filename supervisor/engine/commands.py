@@ -429,6 +429,14 @@ def answer(worker: str, question: str, answer: object, *, now: float | None = No
     return Command(scripts.ANSWER, (now_ms(now), worker, checked_name("question", question), text), bool)
 
 
+def desire(name: str, count: int, note: object) -> Command[int]:
+    """Says for a minute, to whoever scales supervisors under this name, how many there should be (0 to 1,000): as the
+    length of a list, of which the first element is `note` as JSON.
+    """
+    args = checked_name("name", name), checked_int("count", count, 0, MOST), to_json("note", note)
+    return Command(scripts.DESIRE, args, int)
+
+
 def serve(worker: str, queues: Sequence[str], order: str | None = None, *, now: float | None = None) -> Command[int]:
     """Leaves the wish that a running worker serves these queues from now on, in this order; None: as it did. Answers
     the wish's number; 0: nobody knows such a worker.

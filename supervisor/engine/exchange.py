@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from supervisor.engine import commands
 from supervisor.engine.commands import Grant
 from supervisor.engine.jobs import LeaseRecord
-from supervisor.engine.looks import Ask
+from supervisor.engine.looks import Ask, Depths
 from supervisor.engine.recurring import DueCron
 
 #: What one sweep takes at the most; the next one follows at once if it has.
@@ -59,12 +59,26 @@ class Reply(NamedTuple):
     answer: Any
 
 
+class Desired(NamedTuple):
+    """How many supervisors like this one there should be, for whoever scales them under this name; and, as an object,
+    of what that was made.
+    """
+
+    name: str
+    supervisors: int
+    note: dict[str, Any]
+
+
 class Chores(NamedTuple):
-    """What the next exchange is to do for the namespace as a whole. A sweep goes on at `offset`."""
+    """What the next exchange is to do for the namespace as a whole. A sweep goes on at `offset`. `look`: at what waits
+    in the queues that are served.
+    """
 
     sweep: bool = False
     spawns: Sequence[Spawn] = ()
     offset: int = 0
+    look: bool = False
+    desired: Desired | None = None
 
 
 # What it answers.
@@ -142,6 +156,13 @@ class Tidied:
 
 
 @dataclass(slots=True)
+class Looked:
+    """What waits in the queues that are served."""
+
+    depths: dict[str, Depths]
+
+
+@dataclass(slots=True)
 class Deregistered:
     """Somebody has forgotten this worker: its leases are void, others have its jobs. Go on after `rename`."""
 
@@ -152,5 +173,17 @@ class Left:
 
 
 Answer = (
-    Left | Settled | Renewed | Granted | Refused | Resumed | Found | Changed | Asked | Timed | Tidied | Deregistered
+    Left
+    | Settled
+    | Renewed
+    | Granted
+    | Refused
+    | Resumed
+    | Found
+    | Changed
+    | Asked
+    | Timed
+    | Tidied
+    | Looked
+    | Deregistered
 )

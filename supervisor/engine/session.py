@@ -31,10 +31,12 @@ from supervisor.engine.exchange import (
     Changed,
     Chores,
     Deregistered,
+    Desired,
     Due,
     Found,
     Granted,
     Left,
+    Looked,
     Refused,
     Renewed,
     Reply,
@@ -280,6 +282,10 @@ class Session:
             parts.append(_Part(sweep, None, Tidied))
         for due, times_unix, next_unix in chores.spawns:
             parts.append(_Part(commands.spawn(due, times_unix, next_unix), None, Spawn))
+        if chores.look and self.serving.names:
+            parts.append(_Part(looks.depths(self.serving.names), None, Looked))
+        if chores.desired is not None:
+            parts.append(_Part(commands.desire(*chores.desired), None, Desired))
         return parts
 
     def _lease(self, wanted: Wanted) -> Command[Grant]:
@@ -370,7 +376,9 @@ class Session:
             return Timed()
         if part.kind is Tidied:
             return Tidied(value)
-        return None if part.kind is Spawn else Left()
+        if part.kind is Looked:
+            return Looked(value)
+        return None if part.kind in (Spawn, Desired) else Left()
 
     def _with_time_due(self, change: Found | Changed | None) -> Found | Changed | None:
         """Other queues may have another heartbeat."""
@@ -380,7 +388,7 @@ class Session:
     def _answer_error(self, part: _Part, message: str) -> Answer:
         if message.startswith("DEREGISTERED") and part.kind in (Granted, Resumed):
             return Deregistered()
-        if part.kind not in (Granted, Found, Changed, Asked, Reply, Timed, Tidied, Spawn):
+        if part.kind not in (Granted, Found, Changed, Asked, Reply, Timed, Tidied, Spawn, Looked, Desired):
             raise LinkLost(f"Redis refused {part.command.script.name}: {message}")
         return Refused(part.command.script.name, message)
 

@@ -84,8 +84,8 @@ METRICS: Final[dict[str, Metric]] = {
     # queues: of the namespace, so each supervisor says the same
     "leasehold_queue_jobs": Metric(
         "gauge", ("queue", "state"),
-        "Jobs of the queues that are served, at all supervisors: waiting, front, entries (pushed by other programs),"
-        " running, stalled, scheduled, depends, parked. Said alike by all: max, not sum.",
+        "Jobs of the queues that are served, at all supervisors: waiting, ready (of those waiting, what nothing holds"
+        " back), running, stalled, scheduled, depends, parked. Said alike by all: max, not sum.",
     ),
     "leasehold_queue_oldest_seconds": Metric(
         "gauge", ("queue",), "For how long the oldest job waits that could start; 0: none does. max, not sum.",

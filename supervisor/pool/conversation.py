@@ -13,11 +13,13 @@ from supervisor.engine.commands import GONE, LOST, MOST
 from supervisor.engine.exchange import (
     Asked,
     Changed,
+    Chores,
     Deregistered,
     Due,
     Found,
     Granted,
     Left,
+    Looked,
     Refused,
     Renewed,
     Resumed,
@@ -31,6 +33,7 @@ from supervisor.engine.outcomes import ENDLESS, REFUSED, Answer, Completed, Retu
 from supervisor.engine.session import Session
 from supervisor.ops.events import Events
 from supervisor.pool import endings, settlements
+from supervisor.pool.backlog import Backlog
 from supervisor.pool.counts import Counts
 from supervisor.pool.dispatcher import Dispatcher
 from supervisor.pool.ends import LatestEnds
@@ -55,6 +58,7 @@ class Conversation:
         forks: Forks,
         dispatcher: Dispatcher,
         requests: Requests,
+        backlog: Backlog,
         events: Events,
         counts: Counts,
     ) -> None:
@@ -64,11 +68,11 @@ class Conversation:
         self._forks = forks
         self._dispatcher = dispatcher
         self._requests = requests
+        self._backlog = backlog
         self._events = events
         self._counts = counts
         self._upkeep = Upkeep(events)
         self.ends = LatestEnds()
-        self.looked_at = math.inf
         self.over = False  # the last exchange has been answered
         self._leasing = True
         self.paused = False
@@ -95,15 +99,13 @@ class Conversation:
         self.paused = False
         self._dispatcher.placing.resume()
 
-    def look(self) -> None:
-        """Nothing is known of the queues."""
-
     def connected(self) -> None:
         """The session has begun, or begun again."""
         now_at = clock.monotonic()
         self._ask, self._asked_at = True, None
         self._renew_at = now_at + self._session.ttl_s / 3
         self._upkeep.begin(now_at)
+        self._backlog.forget_said()
 
     @property
     def settled(self) -> bool:
@@ -145,12 +147,15 @@ class Conversation:
                 case Tidied(swept):
                     self._counts.swept += swept.taken
                     self._upkeep.on_swept(swept)
+                case Looked(depths):
+                    self._backlog.on_looked(depths, self._session.worker)
                 case Deregistered():
                     self._on_deregistered()
                 case Left():
                     self.over = True
 
     def _on_settled(self, answers: Sequence[Answer]) -> None:
+        self._backlog.move()
         for held, verdict in zip(self._ledger.settled(), answers, strict=True):
             if verdict == REFUSED:
                 self._ledger.end_again(held, endings.of_refusal(held.lease))
@@ -232,6 +237,7 @@ class Conversation:
         if grant.leases:
             self._keep_time_to_live(min(lease.expires_unix for lease in grant.leases) - grant.now_unix)
             self._counts.granted += len(grant.leases)
+            self._backlog.move()
             self._events.emit("lease.granted", count=len(grant.leases))
             self._dispatcher.placing.take_on(grant.leases, self._wanted.starting, self._forks.handlers)
 
@@ -276,7 +282,7 @@ class Conversation:
         self._ask = self._session.doors.take_knock(now_at) or self._ask
         wanted = self._due_lease(now_at)
         renewals = self._due_renewals(now_at)
-        chores = self._upkeep.due(now_at) if self._leasing else None
+        chores = self._chores(now_at) if self._leasing else None
         looks = self._session.serving.looks_due
         if wanted is not None or renewals or self._ledger.has_ended or chores or looks or self._requests.answered:
             if wanted is not None:
@@ -287,6 +293,12 @@ class Conversation:
             self._session.exchange(outcomes, renewals, wanted, chores, replies)
         elif self._leasing or not self.settled:
             self._wait(now_at)
+
+    def _chores(self, now_at: float) -> Chores | None:
+        chores = self._upkeep.due(now_at)
+        look = self._backlog.take_look(now_at, chores is not None and chores.sweep)
+        desired = self._backlog.take_to_say()
+        return (chores or Chores())._replace(look=look, desired=desired) if look or desired else chores
 
     def leave(self) -> None:
         """Say good-bye, if nothing else is under way: no bell either, which would be lost with us. Raises LinkLost."""
@@ -356,5 +368,5 @@ class Conversation:
             return -math.inf  # since we last spoke
         ask_at = self._ask_at if self._leasing else math.inf
         mail_at = math.inf if self._full_since_at is None else self._full_since_at + _MAIL_AFTER_S
-        chores_at = self._upkeep.due_at if self._leasing else math.inf
+        chores_at = min(self._upkeep.due_at, self._backlog.deadline_at()) if self._leasing else math.inf
         return min(ask_at, mail_at, self._renew_at, chores_at)

@@ -2,17 +2,20 @@
 its own memory; must not ask Redis.
 """
 
+import math
 import os
 import resource
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from supervisor import clock
+from supervisor.engine.looks import Depths
 from supervisor.engine.session import Session
 from supervisor.ops.events import Events
 from supervisor.ops.metrics import Distribution, Snapshot
+from supervisor.pool.backlog import Backlog
 from supervisor.pool.conversation import Conversation
-from supervisor.pool.counts import OUTCOMES, Counts, Histogram
+from supervisor.pool.counts import MOST_QUEUES, OTHER, OUTCOMES, Counts, Histogram
 from supervisor.pool.drain import Ladder
 from supervisor.pool.forks import Forks
 from supervisor.pool.scaling import Scaling
@@ -36,6 +39,13 @@ _EVENTS: Final = {
     "leasehold_warnings_total": "master.warned",
 }
 
+#: Metrics of which nothing is known before somebody has looked.
+_OF_QUEUES: Final = (
+    "leasehold_queue_jobs", "leasehold_queue_oldest_seconds", "leasehold_queue_paused", "leasehold_depths_age_seconds",
+    "leasehold_desired_replicas",
+)  # fmt: skip
+_QUEUE_STATES: Final = ("waiting", "ready", "running", "stalled", "scheduled", "depends", "parked")
+
 _Samples = list[tuple[tuple[str, ...], float | Distribution]]
 
 
@@ -45,6 +55,7 @@ class Figures:
         status: Status,
         session: Session,
         conversation: Conversation,
+        backlog: Backlog,
         slots: Slots,
         forks: Forks,
         scaling: Scaling,
@@ -54,6 +65,7 @@ class Figures:
         self._status = status
         self._session = session
         self._conversation = conversation
+        self._backlog = backlog
         self._slots = slots
         self._forks = forks
         self._scaling = scaling
@@ -68,6 +80,7 @@ class Figures:
             **{name: _one(number) for name, number in self._numbers(phase, ladder)},
             **{name: _one(self._events.counts[event]) for name, event in _EVENTS.items()},
             **self._states(phase),
+            **self._queues(),
             "leasehold_reloads_total": [
                 ((outcome,), self._events.counts[f"reload.{outcome}"]) for outcome in ("completed", "failed")
             ],
@@ -122,6 +135,23 @@ class Figures:
         used = resource.getrusage(resource.RUSAGE_SELF)
         yield "leasehold_master_cpu_seconds_total", used.ru_utime + used.ru_stime
 
+    def _queues(self) -> dict[str, _Samples]:
+        backlog = self._backlog
+        if backlog.looked_at == -math.inf:
+            return {name: [] for name in _OF_QUEUES}
+        by_queue = _bounded(backlog.depths)
+        return {
+            "leasehold_queue_jobs": [
+                ((queue, state), getattr(depths, state))
+                for queue, depths in by_queue.items()
+                for state in _QUEUE_STATES
+            ],
+            "leasehold_queue_oldest_seconds": [((queue,), each.oldest_s or 0.0) for queue, each in by_queue.items()],
+            "leasehold_queue_paused": [((queue,), each.paused) for queue, each in by_queue.items()],
+            "leasehold_depths_age_seconds": _one(clock.monotonic() - backlog.looked_at),
+            "leasehold_desired_replicas": _one(backlog.desired),
+        }
+
     def _states(self, phase: Phase) -> dict[str, _Samples]:
         now = self._status.state(phase)
         states = [child.state for child in self._slots]
@@ -136,6 +166,18 @@ class Figures:
 
 def _one(number: float) -> _Samples:
     return [((), number)]
+
+
+def _bounded(depths: Mapping[str, Depths]) -> Mapping[str, Depths]:
+    """As many queues as are told apart; the others in one, with the oldest of them."""
+    if len(depths) <= MOST_QUEUES:
+        return depths
+    first, rest = dict(list(depths.items())[:MOST_QUEUES]), list(depths.values())[MOST_QUEUES:]
+    numbers = {name: sum(getattr(each, name) for each in rest) for name in (*_QUEUE_STATES, "front", "entries")}
+    oldest_s = max((each.oldest_s for each in rest if each.oldest_s is not None), default=None)
+    paused = all(each.paused for each in rest)
+    first[OTHER] = Depths(**numbers, recurring=0, paused=paused, oldest_s=oldest_s)
+    return first
 
 
 def _by_reason(counted: Iterable[tuple[str, str, Iterable[tuple[str, int]]]]) -> Iterator[tuple[tuple[str, ...], int]]:

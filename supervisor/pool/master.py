@@ -32,6 +32,7 @@ from supervisor.ops.notify import Notify, Told
 from supervisor.ops.questions import Questions
 from supervisor.pool import environment, kernel, removal
 from supervisor.pool.answers import Answers
+from supervisor.pool.backlog import Backlog
 from supervisor.pool.births import ChildEnded, ChildPrinted, ChildSpoke
 from supervisor.pool.budget import Budget
 from supervisor.pool.cells import Cells
@@ -140,24 +141,26 @@ class Master:
         if config.watch:
             self._dispatcher.placing.before_start = self._forks.handover.look_at_files
         self._scaling = Scaling(config, self._slots, self._dispatcher, budget, events)
+        self._backlog = Backlog(config.autoscale, self._scaling, self._slots)
         self._controls = Controls(self, self._forks, self._scaling, self._slots, self._survey, events)
         self._conversation = Conversation(
             self._session, self._ledger, self._slots, self._forks, self._dispatcher,
-            Requests(self._controls, self._slots, self._survey), events, counts,
+            Requests(self._controls, self._slots, self._survey), self._backlog, events, counts,
         )  # fmt: skip
         self._drain = Drain(
             config, self._slots, self._session, self._forks, self._dispatcher, self._conversation, events
         )  # fmt: skip
         self._status = Status(
-            self._url, self._session, self._slots, self._forks, self._scaling, self._conversation, counts
+            self._url, self._session, self._slots, self._forks, self._scaling, self._conversation, self._backlog, counts
         )  # fmt: skip
         self._figures = Figures(
-            self._status, self._session, self._conversation, self._slots, self._forks, self._scaling, events, counts
+            self._status, self._session, self._conversation, self._backlog, self._slots, self._forks, self._scaling,
+            events, counts,
         )  # fmt: skip
         self._notify = Notify.of(os.environ, os.getpid())
         self._listening = listening
         self._questions = Questions()
-        self._answers = Answers(self._questions, self, self._conversation, self.snapshot, self._warn)
+        self._answers = Answers(self._questions, self, self._backlog, self.snapshot, self._warn)
 
     # the loop
 

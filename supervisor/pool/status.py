@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 from supervisor import clock
 from supervisor.config import redacted
 from supervisor.engine.session import Session
+from supervisor.pool.backlog import Backlog
 from supervisor.pool.children import Child
 from supervisor.pool.conversation import Conversation
 from supervisor.pool.counts import Counts
@@ -64,6 +65,7 @@ class Status:
         zygotes: Zygotes,
         scaling: Scaling,
         conversation: Conversation,
+        backlog: Backlog,
         counts: Counts,
     ) -> None:
         self._url = redacted(url)
@@ -72,6 +74,7 @@ class Status:
         self._zygotes = zygotes
         self._scaling = scaling
         self._conversation = conversation
+        self._backlog = backlog
         self._counts = counts
         self._began_at = clock.monotonic()
 
@@ -115,6 +118,7 @@ class Status:
             "redis": {"connected": session.connected, "url": self._url, "server": session.server},
             "sandbox": dict(self._zygotes.sandbox),
             "counts": self._counts.ended,
+            "autoscaling": self._backlog.status(),
             "ends": self._conversation.ends.status(),
         }
 

@@ -32,7 +32,7 @@ local TYPES = {
   worker = "hash", held = "zset", mail = "list", bell = "list", failed = "zset", tag = "zset", stats = "hash",
   histogram = "hash", lane = "zset", laned = "string", lanes = "hash", limit = "hash", holders = "zset",
   starts = "list", unique = "hash", ended = "list", progress = "string", saved = "string", ["in"] = "list",
-  asks = "list", answer = "list",
+  asks = "list", answer = "list", desired = "list",
 }
 local WHOLE = {
   complete = "zset", failed = "zset", groups = "zset", queues = "zset", tags = "zset", tracked = "zset",
@@ -261,6 +261,7 @@ keys["mail:"] = function(name) must_end(name, HOUR_MS) end
 keys["ended:"] = function(name) must_end(name, HOUR_MS) end
 keys["asks:"] = function(name) must_end(name, HOUR_MS) end
 keys["answer:"] = function(name) must_end(name, HOUR_MS) end
+keys["desired:"] = function(name) must_end(name, HOUR_MS) end
 keys["starts:"] = function(name)
   must_end(name, DAY_MS)
   judge_limit.starts(name)

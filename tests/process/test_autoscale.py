@@ -1,0 +1,71 @@
+"""What a scaler from outside reads: how many supervisors there should be, and that there is work where none is."""
+
+import json
+import signal
+
+KEY = "desired:pool"
+#: How KEDA reads a key (its pkg/scalers/redis_scaler.go).
+KEDA = """
+    local listName = KEYS[1]
+    local listType = redis.call('type', listName).ok
+    local cmd = {
+        zset = 'zcard',
+        set = 'scard',
+        list = 'llen',
+        hash = 'hlen',
+        none = 'llen'
+    }
+    return redis.call(cmd[listType], listName)
+"""
+
+
+def keda(stage, key):
+    return stage.server.redis.eval(KEDA, 1, stage.prefix + key)
+
+
+def test_the_number_follows_the_backlog_and_is_gone_when_there_is_nothing_to_do(stage):
+    gate = stage.gate("gate")
+    pool = stage.start(processes=2, autoscale="pool").wait_ready()
+    assert keda(stage, KEY) == 0
+    jids = stage.queue.put_many([{"klass": "good.hold", "data": gate} for _ in range(9)])
+    stage.wait_until_counted(lambda: keda(stage, KEY) == 5)
+    note = json.loads(stage.server.redis.lindex(stage.prefix + KEY, 0))
+    assert note.pop("oldest_s") >= 0 and note.pop("at_unix") > 0
+    assert note == {"worker": pool.worker, "desired": 5, "ready": 7, "running": 2, "processes": 2}
+    assert 0 < stage.server.redis.pttl(stage.prefix + KEY) <= 60_000
+    (told,) = stage.client.ask([pool.worker], "status", timeout=20).values()
+    assert (told["autoscaling"]["name"], told["autoscaling"]["desired"]) == ("pool", 5)
+    stage.open_gate(gate)
+    stage.wait_until_ended(jids)
+    stage.wait_until_counted(lambda: not stage.server.redis.exists(stage.prefix + KEY))
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_a_number_that_nobody_says_any_more_ends_by_itself(stage):
+    gate = stage.gate("gate")
+    pool = stage.start(processes=1, autoscale="pool").wait_ready()
+    stage.queue.put("good.hold", gate)
+    stage.wait_until_counted(lambda: keda(stage, KEY) == 1)
+    pool.send(signal.SIGKILL)
+    pool.wait()
+    assert keda(stage, KEY) == 1
+    stage.server.redis.pexpire(stage.prefix + KEY, 1)  # instead of a minute
+    stage.wait_until_counted(lambda: keda(stage, KEY) == 0)
+    stage.open_gate(gate)
+
+
+def test_where_no_supervisor_runs_a_put_leaves_a_token_that_a_scaler_can_see(stage):
+    pool = stage.start(processes=1, autoscale="pool").wait_ready()
+    stage.wait_until_idle(1)
+    assert pool.drain() == 0
+    assert keda(stage, "bell:default") == 0
+    stage.queue.put("good.noop")
+    assert (keda(stage, "bell:default"), keda(stage, KEY)) == (1, 0)
+    pool = stage.start(processes=1, autoscale="pool")
+    pool.wait_for("job.completed")
+    stage.wait_until_counted(lambda: keda(stage, KEY) == 0)
+    stage.wait_until_idle(1)
+    assert keda(stage, "bell:default") == 0
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
