@@ -12,7 +12,7 @@ from typing import Any, Final
 from supervisor import clock
 from supervisor.config import Config
 from supervisor.ops.events import Events
-from supervisor.pool import endings, memory, removal
+from supervisor.pool import endings, removal
 from supervisor.pool.births import STACKS_S, Births
 from supervisor.pool.budget import Budget
 from supervisor.pool.children import Child
@@ -78,7 +78,7 @@ class Forks:
             config, slots, inbox, events, budget, self._zygotes, self._retire, on_gone, on_line
         )  # fmt: skip
         self.exits = Exits(self._zygotes)
-        self.handover = Handover(config, slots, events, self.births, self)
+        self.handover = Handover(config, slots, events, self._starts, self.births, self)
         self.current: Zygote | None = None  # the one that forks, or boots for that
         self.handlers: dict[str, HandlerSettings] = {}
         self.once: tuple[str, ...] = ()  # those of them whose jobs never start twice
@@ -131,10 +131,6 @@ class Forks:
         if zygote is not None:
             self.current = self._welcome(zygote)
 
-    def place(self) -> str:
-        """Where the code lies now."""
-        return self._starts.place()
-
     def start_anew(self) -> Zygote:
         """One that loads the code from where it lies now. Raises OSError."""
         return self._welcome(self._starts.anew(self.births.open_files))
@@ -171,10 +167,9 @@ class Forks:
     def _on_ready(self, zygote: Zygote, said: Ready) -> None:
         if zygote.state is not ZygoteState.BOOTING:
             return  # dropped meanwhile
-        boot_s, zygote.deadline_at = clock.monotonic() - zygote.started_at, None
-        self._starts.proven, zygote.failure, zygote.runs_hooks, zygote.said = True, None, said.before_fork, said
-        zygote.inherited = memory.of(zygote.pid) or memory.NOTHING
-        zygote.handlers = {name: HandlerSettings(**settings) for name, settings in said.handlers.items()}
+        boot_s = clock.monotonic() - zygote.started_at
+        self._starts.proven = True
+        zygote.has_booted(said)
         self._events.emit(
             "zygote.ready", zygote=zygote.number, pid=zygote.pid, handlers=sorted(zygote.handlers),
             boot_ms=round(boot_s * 1000), threads=said.threads or None, descriptors=said.descriptors or None,
@@ -222,11 +217,6 @@ class Forks:
 
     # what a reload has done
 
-    def drop_unproven(self) -> None:
-        """Where no zygote could import the handlers yet, the one that tries is wanted no more."""
-        if self.current is not None and not self._starts.proven:
-            self.drop(self.current)
-
     def drop(self, zygote: Zygote) -> None:
         """It is not wanted any more, whatever may become of it."""
         if zygote.number not in self._zygotes:
@@ -255,13 +245,6 @@ class Forks:
             self.drop(old)
         else:
             old.become(ZygoteState.KEPT if old is kept else ZygoteState.RETIRED)
-
-    def do_without(self, failure: BootFailed) -> None:
-        """No candidate takes over."""
-        if not self._starts.proven:
-            self._starts.give_up(failure)
-        elif self.current is None and self._starts.at is None:
-            self._starts.at = clock.monotonic()
 
     # its end
 

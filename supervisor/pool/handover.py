@@ -16,6 +16,7 @@ from supervisor.pool.births import Births
 from supervisor.pool.messages import BootFailed, HandlerSettings
 from supervisor.pool.reload import WATCH, Reloaded, Reloads
 from supervisor.pool.slots import Slots
+from supervisor.pool.starts import Starts
 from supervisor.pool.states import ZygoteState
 from supervisor.pool.watching import Watching
 from supervisor.pool.zygotes import Zygote
@@ -40,14 +41,8 @@ class Forking(Protocol):
     def failure(self) -> BootFailed | None:
         """Why no handler can run, as things are."""
 
-    def place(self) -> str:
-        """Where the code lies now."""
-
     def start_anew(self) -> Zygote:
         """One that loads the code from where it lies now. Raises OSError."""
-
-    def drop_unproven(self) -> None:
-        """Where no zygote could import the handlers yet, the one that tries is wanted no more."""
 
     def take_over(self, new: Zygote, kept: Zygote | None) -> None:
         """This one forks from now on; all others retire, but for the one that is `kept`."""
@@ -55,13 +50,13 @@ class Forking(Protocol):
     def drop(self, zygote: Zygote) -> None:
         """It is not wanted any more, whatever may become of it."""
 
-    def do_without(self, failure: BootFailed) -> None:
-        """No candidate takes over."""
-
 
 class Handover:
-    def __init__(self, config: Config, slots: Slots, events: Events, births: Births, forks: Forking) -> None:
+    def __init__(
+        self, config: Config, slots: Slots, events: Events, starts: Starts, births: Births, forks: Forking
+    ) -> None:
         self._slots = slots
+        self._starts = starts
         self._births = births
         self._forks = forks
         self._reloads = Reloads(events)
@@ -102,11 +97,13 @@ class Handover:
     def _is_outdated(self, candidate: Zygote) -> bool:
         """Whether the code is another one since it has begun, as far as can be seen."""
         is_slow = clock.monotonic() >= candidate.started_at + _LONG_S
-        return is_slow or candidate.directory != self._forks.place() or self._files.differ()
+        return is_slow or candidate.directory != self._starts.place() or self._files.differ()
 
     def _begin(self) -> None:
         self._reloads.begin()
-        self._forks.drop_unproven()
+        current = self._forks.current
+        if current is not None and not self._starts.proven:
+            self._forks.drop(current)  # it tries to import what was there before
         self._files.note()
         try:
             self.candidate = self._forks.start_anew()
@@ -160,7 +157,13 @@ class Handover:
         self._hold()
         self._reloads.fail(failure.message, failure.traceback)
         if not self._begin_next():
-            self._forks.do_without(failure)
+            self._do_without(failure)
+
+    def _do_without(self, failure: BootFailed) -> None:
+        if not self._starts.proven:
+            self._starts.give_up(failure)
+        elif self._forks.current is None and self._starts.at is None:
+            self._starts.at = clock.monotonic()
 
     # back
 

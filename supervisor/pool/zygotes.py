@@ -116,6 +116,13 @@ class Zygote:
     def become(self, state: ZygoteState) -> None:
         self.state = move(ZYGOTE_MOVES, self.state, state)
 
+    def has_booted(self, said: Ready) -> None:
+        """Its handlers are imported."""
+        self.said, self.failure, self.deadline_at = said, None, None
+        self.runs_hooks = said.before_fork
+        self.handlers = {name: HandlerSettings(**settings) for name, settings in said.handlers.items()}
+        self.inherited = memory.of(self.pid) or memory.NOTHING
+
     def spawn(self, child: int, fds: tuple[int, ...]) -> None:
         """Ask for a child, which gets `fds` (`Spawn`). Raises OSError where the request cannot be passed on now."""
         kernel.send(self.control, messages.pack_control(Spawn(child)), fds)

@@ -19,13 +19,13 @@ class Zygote(SimpleNamespace):
 
 
 class Zygotes:
-    """They boot when the test says so."""
+    """All that there is of forks and starts. They boot when the test says so."""
 
     def __init__(self):
         self.handlers, self.failure = {}, None
         self.current = self._new()
-        self.lies_in = ""
-        self.started, self.dropped, self.useless = [], [], []
+        self.at, self.proven, self.lies_in = None, True, ""
+        self.started, self.dropped = [], []
 
     def _new(self, directory=""):
         return Zygote(
@@ -42,24 +42,21 @@ class Zygotes:
         self.started.append(zygote)
         return zygote
 
-    def drop_unproven(self):
-        pass
-
     def drop(self, zygote):
         self.dropped.append(zygote.number)
 
     def take_over(self, new, _kept):
         self.current = new
 
-    def do_without(self, failure):
-        self.useless.append(failure.message)
+    def give_up(self, failure):
+        self.failure = failure
 
 
 class Desk:
     def __init__(self, events, watch):
         self.zygotes = Zygotes()
         self.slots = SimpleNamespace(on_hold=False, processes=1)
-        self.handover = Handover(SimpleNamespace(watch=watch), self.slots, events, None, self.zygotes)
+        self.handover = Handover(SimpleNamespace(watch=watch), self.slots, events, self.zygotes, None, self.zygotes)
         self.told = []
 
     def ask(self, who):
@@ -101,13 +98,15 @@ def test_all_who_ask_meanwhile_share_one_more_that_begins_when_the_first_has_end
 
 
 def test_after_one_that_fails_the_next_one_begins_too(desk):
+    desk.zygotes.current, desk.zygotes.proven = None, False
     desk.ask("a")
     desk.ask("b")
     desk.handover.fail(BootFailed("no such thing", ""))
     assert desk.told == [("a", "no such thing")]
-    assert desk.zygotes.useless == []  # the next one may be of use
-    desk.boots()
-    assert desk.told[1:] == [("b", 2)]
+    assert desk.zygotes.failure is None  # the next one may be of use
+    desk.handover.fail(BootFailed("nor this", ""))
+    assert desk.zygotes.failure.message == "nor this"
+    assert len(desk.zygotes.started) == 2
 
 
 def test_newer_code_is_loaded_at_once_and_all_are_told_of_that_but_not_for_ever(desk):
