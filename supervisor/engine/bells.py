@@ -82,6 +82,11 @@ class Bells:
     def waiting(self) -> bool:
         return self.silent_at is not None
 
+    @property
+    def waking(self) -> bool:
+        """Whether the wait is about to end, as we wish."""
+        return self._waking
+
     def wait(self, worker: str, names: tuple[str, ...] | None, ttl_s: float) -> None:
         """Begin to wait for mail, and for the bells of `names`, if any; `BellRang` ends it. Raises LinkLost."""
         assert self._link is not None and not self.waiting

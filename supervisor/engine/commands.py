@@ -429,6 +429,14 @@ def answer(worker: str, question: str, answer: object, *, now: float | None = No
     return Command(scripts.ANSWER, (now_ms(now), worker, checked_name("question", question), text), bool)
 
 
+def retire(worker: str, queues: Sequence[str], soon_s: float, *, now: float | None = None) -> Command[str]:
+    """Forgets a worker that has nothing to do in its queues, nor will have within `soon_s` seconds. Answers "", or why
+    it is needed: held, mail, asked, lost, work, soon, watch.
+    """
+    args = now_ms(now), checked_name("worker", worker), milliseconds("soon_s", soon_s)
+    return Command(scripts.RETIRE, (*args, *(checked_queues(queues) if queues else ())), bytes.decode)
+
+
 def desire(name: str, count: int, note: object) -> Command[int]:
     """Says for a minute, to whoever scales supervisors under this name, how many there should be (0 to 1,000): as the
     length of a list, of which the first element is `note` as JSON.

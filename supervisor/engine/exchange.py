@@ -168,6 +168,13 @@ class Deregistered:
 
 
 @dataclass(slots=True)
+class Retired:
+    """The worker is forgotten, as there is nothing to do; or it stays, and `why`."""
+
+    why: str
+
+
+@dataclass(slots=True)
 class Left:
     """The worker is forgotten."""
 
@@ -185,5 +192,6 @@ Answer = (
     | Timed
     | Tidied
     | Looked
+    | Retired
     | Deregistered
 )

@@ -142,6 +142,7 @@ ASK = load("ask")
 ASKS = load("asks")
 ANSWER = load("answer")
 DESIRE = load("desire")
+RETIRE = load("retire")
 
 ALL = tuple(script for script in globals().values() if isinstance(script, Script))
 #: What a master calls. It has these loaded at each connecting, in which Redis does nothing else for as long.

@@ -41,6 +41,7 @@ from supervisor.engine.exchange import (
     Renewed,
     Reply,
     Resumed,
+    Retired,
     Settled,
     Spawn,
     Tidied,
@@ -295,6 +296,13 @@ class Session:
             woken=wanted.woken, weights=self.serving.weights, once=wanted.once,
         )  # fmt: skip
 
+    def retire(self, soon_s: float) -> None:
+        """Ask to be forgotten, as there is nothing to do: if that is so, and nothing will be within `soon_s`. Our wait
+        must have ended, or it would take a token that is for others. Raises LinkLost.
+        """
+        assert not self.bells.waiting
+        self._start([_Part(commands.retire(self.worker, self.serving.names, soon_s), None, Retired)])
+
     def leave(self) -> None:
         """The last exchange: nothing is held any more, and the worker is forgotten. Raises LinkLost."""
         self._start([_Part(commands.deregister(self.worker, own=True), None, Left)])
@@ -378,6 +386,8 @@ class Session:
             return Tidied(value)
         if part.kind is Looked:
             return Looked(value)
+        if part.kind is Retired:
+            return Retired(value)
         return None if part.kind in (Spawn, Desired) else Left()
 
     def _with_time_due(self, change: Found | Changed | None) -> Found | Changed | None:
@@ -388,7 +398,7 @@ class Session:
     def _answer_error(self, part: _Part, message: str) -> Answer:
         if message.startswith("DEREGISTERED") and part.kind in (Granted, Resumed):
             return Deregistered()
-        if part.kind not in (Granted, Found, Changed, Asked, Reply, Timed, Tidied, Spawn, Looked, Desired):
+        if part.kind not in (Granted, Found, Changed, Asked, Reply, Timed, Tidied, Spawn, Looked, Desired, Retired):
             raise LinkLost(f"Redis refused {part.command.script.name}: {message}")
         return Refused(part.command.script.name, message)
 

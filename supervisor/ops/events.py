@@ -47,6 +47,7 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "queues.resolved": ("info", ("added", "removed", "count")),
     "master.warned": ("warning", ("message",)),
     "signal.received": ("info", ("signal", "sender_pid", "sender_uid", "sender", "effect")),
+    "master.idle": ("info", ("idle_s",)),
     "master.draining": ("info", ("signal", "by", "sender_pid", "sender_uid", "sender", "left_s", "running")),
     "master.hurried": ("warning", ("signal", "by", "sender_pid", "sender_uid", "sender", "left_s", "running")),
     "master.interrupting": ("info", ("left_s", "running")),

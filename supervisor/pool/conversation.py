@@ -23,6 +23,7 @@ from supervisor.engine.exchange import (
     Refused,
     Renewed,
     Resumed,
+    Retired,
     Settled,
     Tidied,
     Timed,
@@ -38,6 +39,7 @@ from supervisor.pool.counts import Counts
 from supervisor.pool.dispatcher import Dispatcher
 from supervisor.pool.ends import LatestEnds
 from supervisor.pool.forks import Forks
+from supervisor.pool.idling import Idling
 from supervisor.pool.ledger import Ledger
 from supervisor.pool.requests import Requests
 from supervisor.pool.slots import Slots
@@ -59,6 +61,7 @@ class Conversation:
         dispatcher: Dispatcher,
         requests: Requests,
         backlog: Backlog,
+        idling: Idling,
         events: Events,
         counts: Counts,
     ) -> None:
@@ -69,11 +72,13 @@ class Conversation:
         self._dispatcher = dispatcher
         self._requests = requests
         self._backlog = backlog
+        self._idling = idling
         self._events = events
         self._counts = counts
         self._upkeep = Upkeep(events)
         self.ends = LatestEnds()
         self.over = False  # the last exchange has been answered
+        self.retired = False  # for want of work
         self._leasing = True
         self.paused = False
         self._wanted = Wanted(0, 0)  # of the exchange under way
@@ -106,6 +111,7 @@ class Conversation:
         self._renew_at = now_at + self._session.ttl_s / 3
         self._upkeep.begin(now_at)
         self._backlog.forget_said()
+        self._idling.note(False, now_at)
 
     @property
     def settled(self) -> bool:
@@ -141,6 +147,7 @@ class Conversation:
                 case Changed():
                     self._on_changed(answer)
                 case Asked(asks):
+                    self._idling.note(False, clock.monotonic())
                     self._requests.on_asked(asks)
                 case Timed():
                     self._renew_at = min(self._renew_at, clock.monotonic() + self._session.ttl_s / 3)
@@ -149,6 +156,8 @@ class Conversation:
                     self._upkeep.on_swept(swept)
                 case Looked(depths):
                     self._backlog.on_looked(depths, self._session.worker)
+                case Retired(why):
+                    self._on_retired(why)
                 case Deregistered():
                     self._on_deregistered()
                 case Left():
@@ -220,6 +229,13 @@ class Conversation:
         self._events.emit("worker.deregistered", old=old, new=self._session.worker)
         self._ask = True
 
+    def _on_retired(self, why: str) -> None:
+        if not why:
+            self.retired = self.over = True
+            return
+        self._idling.stay(why, clock.monotonic())
+        self._ask = self._ask or why in ("work", "lost")
+
     def _on_granted(self, granted: Granted) -> None:
         grant = granted.grant
         if self._upkeep.on_granted(grant):
@@ -275,8 +291,9 @@ class Conversation:
 
     def converse(self, now_at: float) -> None:
         """Start the next exchange if there is a reason for one; wait for bells if there is none. Raises LinkLost."""
-        if not self._session.idle:
+        if not self._session.idle or self.retired:
             return
+        self._idling.note(self._at_rest, now_at)
         if self._session.bells.waiting and not self._may_wait:
             self._session.stop_waiting()  # else our wait would take bells that others could answer
         self._ask = self._session.doors.take_knock(now_at) or self._ask
@@ -291,6 +308,8 @@ class Conversation:
             outcomes, replies = self._ledger.settle_next(MOST), self._requests.take_replies()
             self._asked_at = now_at
             self._session.exchange(outcomes, renewals, wanted, chores, replies)
+        elif now_at >= self._idling.due_at:
+            self._retire()
         elif self._leasing or not self.settled:
             self._wait(now_at)
 
@@ -304,6 +323,18 @@ class Conversation:
         """Say good-bye, if nothing else is under way: no bell either, which would be lost with us. Raises LinkLost."""
         if self._session.idle and not self._session.bells.waiting and not self._session.bells.rang:
             self._session.leave()
+
+    @property
+    def _at_rest(self) -> bool:
+        """Whether nothing is in our hands, although we could take something."""
+        return self._takes_jobs and self.settled and not self._forks.reloading
+
+    def _retire(self) -> None:
+        """Once nobody wakes us any more: who puts a job then rings for somebody else."""
+        if self._session.bells.waiting:
+            self._session.stop_waiting()
+        else:
+            self._session.retire(self._idling.patience_s)
 
     @property
     def _may_wait(self) -> bool:
@@ -362,11 +393,12 @@ class Conversation:
                 session.wait_for_bells(queues=False)
 
     def deadline_at(self) -> float:
-        if not self._session.idle:
+        if not self._session.idle or self.retired:
             return math.inf
         if self._ledger.has_ended:
             return -math.inf  # since we last spoke
         ask_at = self._ask_at if self._leasing else math.inf
         mail_at = math.inf if self._full_since_at is None else self._full_since_at + _MAIL_AFTER_S
         chores_at = min(self._upkeep.due_at, self._backlog.deadline_at()) if self._leasing else math.inf
-        return min(ask_at, mail_at, self._renew_at, chores_at)
+        retire_at = math.inf if self._session.bells.waking else self._idling.due_at
+        return min(ask_at, mail_at, self._renew_at, chores_at, retire_at)

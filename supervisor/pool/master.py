@@ -44,6 +44,7 @@ from supervisor.pool.dispatcher import Dispatcher
 from supervisor.pool.drain import Drain
 from supervisor.pool.figures import Figures
 from supervisor.pool.forks import Forks, ZygoteSpoke
+from supervisor.pool.idling import Idling
 from supervisor.pool.inbox import Inbox
 from supervisor.pool.ledger import Ledger
 from supervisor.pool.limits import KernelKills, Limits
@@ -145,7 +146,8 @@ class Master:
         self._controls = Controls(self, self._forks, self._scaling, self._slots, self._survey, events)
         self._conversation = Conversation(
             self._session, self._ledger, self._slots, self._forks, self._dispatcher,
-            Requests(self._controls, self._slots, self._survey), self._backlog, events, counts,
+            Requests(self._controls, self._slots, self._survey), self._backlog, Idling(config.exit_when_idle_s),
+            events, counts,
         )  # fmt: skip
         self._drain = Drain(
             config, self._slots, self._session, self._forks, self._dispatcher, self._conversation, events
@@ -193,6 +195,9 @@ class Master:
         self._scaling.keep_time(now_at)
         self._session.keep_time(now_at)
         self._conversation.converse(now_at)
+        if self._drain.ladder is None and self._conversation.retired:
+            self._events.emit("master.idle", idle_s=self._config.exit_when_idle_s)
+            self._drain.begin(None)
         if self._drain.ladder is None and self._forks.boot_failure is not None:
             self._drain.begin(None, Exit.HANDLERS)
         self._drain.climb(now_at, self._served)

@@ -607,6 +607,7 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "each: move": lambda _: bulk.move(EVERYTHING, [*SPECIAL, "not-due", "child"], "t", now=NOW),
     "each: priority": lambda _: bulk.set_priority(EVERYTHING, SPECIAL, -9, now=NOW),
     "answer": lambda _: commands.answer("w", "first", {"children": []}, now=NOW),
+    "retire": lambda _: commands.retire("idle", ["nothing"], 60, now=NOW),
     "desire": lambda _: commands.desire("pool", 3, {"ready": 9}),
     "counts: in depth": lambda _: looks.depths(["q", "s"], now=NOW),
 }  # fmt: skip

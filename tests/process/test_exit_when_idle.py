@@ -1,0 +1,95 @@
+"""A supervisor that ends by itself when there is nothing to do leaves no job behind, whenever that comes."""
+
+import random
+import signal
+import time
+
+import pytest
+from watched import FULL
+
+IDLE_S = 0.3
+
+
+def test_it_ends_after_a_while_without_work_and_not_before(stage):
+    pool = stage.start(processes=2, exit_when_idle=f"{IDLE_S * 1000:.0f}ms")
+    jids = [stage.queue.put("good.noop") for _ in range(3)]
+    stage.wait_until_ended(jids)
+    assert pool.wait() == 0
+    idle = pool.wait_for("master.idle")
+    assert idle["idle_s"] == IDLE_S
+    assert idle["time"] - pool.find("job.completed")[-1]["time"] >= IDLE_S
+    assert pool.find("master.stopped")[0]["exit_code"] == 0
+    stage.assert_nothing_left()
+
+
+@pytest.mark.timeout(600)
+def test_a_put_at_any_instant_around_the_exit_is_run_here_or_at_once_by_the_next(stage, measured):
+    chance, here, after_s, left = random.Random(3), 0, 0.17, None
+    trials = 200 if FULL else 8
+    for _ in range(trials):
+        pool = stage.start(processes=1, exit_when_idle="200ms")
+        pool.wait_for("child.ready")
+        if left:
+            pool.wait_for("job.completed", jid=left)
+        time.sleep(max(0.0, after_s + chance.uniform(-0.005, 0.005)))  # the exit comes about now
+        jid = stage.queue.put("good.noop")
+        assert pool.wait() == 0
+        assert pool.find("master.idle")
+        if pool.find("job.completed", jid=jid):
+            here, after_s, left = here + 1, after_s + 0.01, None
+            continue
+        assert pool.find("job.started", jid=jid) == []
+        assert stage.states([jid]) == ["waiting"]
+        assert stage.server.redis.llen(f"{stage.prefix}bell:default") == 1
+        after_s, left = after_s - 0.01, jid
+    measured(f"{trials} puts around the exit: {here} run by the one that was about to end, {trials - here} by the next")
+    if left:
+        stage.start(processes=1, exit_when_idle="200ms").wait()
+        assert stage.states([left]) == ["complete"]
+    stage.assert_nothing_left()
+
+
+def delayed(stage):
+    stage.queue.put("good.noop", delay=4 * IDLE_S)
+
+
+def running_for_long(stage):
+    gate = stage.gate("gate")
+    jid = stage.queue.put("good.hold", gate)
+    stage.wait_for_starts(jid)
+    stage.let_time_pass(2 * IDLE_S)
+    stage.open_gate(gate)
+
+
+def lost_by_another(stage):
+    stage.config(grace=0.2)
+    stage.queue.put("good.noop")
+    stage.queue.lease("another", ttl=4 * IDLE_S)
+
+
+@pytest.mark.parametrize("happen", [delayed, running_for_long, lost_by_another], ids=lambda each: each.__name__)
+def test_it_stays_for_what_comes_soon_what_runs_and_what_another_has_lost(stage, happen):
+    pool = stage.start(processes=1, exit_when_idle=f"{4 * IDLE_S:g}s").wait_ready()
+    happen(stage)
+    assert pool.wait() == 0
+    assert len(pool.find("job.completed")) == 1
+    stage.client.deregister("another")
+    stage.assert_nothing_left()
+
+
+def test_a_paused_one_stays_and_one_without_redis_too(own_stage):
+    stage = own_stage
+    pool = stage.start(processes=1, exit_when_idle="400ms").wait_ready()
+    pool.send(signal.SIGUSR2)
+    pool.wait_for("master.paused")
+    stage.let_time_pass(0.8)
+    assert pool.find("master.idle") == []
+    stage.server.kill()
+    pool.send(signal.SIGCONT)
+    pool.wait_for("redis.lost")
+    stage.let_time_pass(0.8)
+    assert pool.find("master.idle") == []
+    stage.server.start()
+    pool.wait_for("redis.connected")
+    assert pool.wait() == 0
+    assert pool.find("master.idle")
