@@ -98,6 +98,7 @@ class Births:
         self._stillborn_at = 0.0  # when the last one of them ended
         self._stillborn_since_at = 0.0  # and the first
         self._fertile = False  # a child has been ready, sometime
+        self._resting: dict[Child, float] = {}  # those that print too much, and until when nobody reads it
         self._on_trial: Child | None = None  # the first one that is ready after some that failed
         self.lines_dropped = 0  # of what those have printed that have ended
         self.open_files = kernel.allow_open_files()  # the soft limit before: the children's
@@ -235,9 +236,14 @@ class Births:
         child.ended_at = clock.monotonic()
         child.report_by_at = child.ended_at + _REPORT_S
 
-    def on_mute(self, child: Child) -> None:
-        """It has closed its output."""
-        self._inbox.forget(child.output.fd)
+    def on_printed(self, child: Child) -> None:
+        """Read it. Who prints too much waits, and so does one that has closed its output, for ever."""
+        child.output.read()
+        if child.output.at_end:
+            self._inbox.forget(child.output.fd)
+        elif (until_at := child.output.rests_until_at) > clock.monotonic():
+            self._inbox.forget(child.output.fd)
+            self._resting[child] = until_at
 
     def on_silent(self, child: Child) -> None:
         """It has closed its end of `talk`, which stays readable for ever."""
@@ -277,6 +283,7 @@ class Births:
             self._slots.remove(child)
         self._unready.pop(child, None)
         self._kill_at.pop(child, None)
+        self._resting.pop(child, None)
         if child is self._on_trial:
             self._on_trial = None
         child.close()
@@ -344,7 +351,7 @@ class Births:
 
     def deadline_at(self) -> float:
         trial_at = math.inf if self._on_trial is None else self._on_trial.asked_at + _PROBATION_S
-        return min(trial_at, *map(self._child_deadline_at, self._everyone()), math.inf)
+        return min(trial_at, *map(self._child_deadline_at, self._everyone()), *self._resting.values(), math.inf)
 
     def _child_deadline_at(self, child: Child) -> float:
         if child.report_by_at is not None:
@@ -367,6 +374,9 @@ class Births:
     def keep_time(self, now_at: float) -> None:
         if self._on_trial is not None:
             self._judge(self._on_trial, now_at)
+        for child in [child for child, until_at in self._resting.items() if now_at >= until_at]:
+            del self._resting[child]
+            self._inbox.watch(child.output.fd, ChildPrinted(child))
         for child in tuple(self._unready):
             self._note_ready(child)
         for child, zygote in self._probes.items():

@@ -73,6 +73,14 @@ def run(
         os._exit(status)
 
 
+def _number_of(fd: int) -> int:
+    """Of the file that it leads to; 0: it is closed."""
+    try:
+        return os.fstat(fd).st_ino
+    except OSError:  # EBADF: a hook of the handlers, or a handler, may close what it likes
+        return 0
+
+
 def _exit_status(leaving: SystemExit) -> int:
     if leaving.code is None or isinstance(leaving.code, int):
         return (leaving.code or 0) & 0xFF
@@ -111,6 +119,7 @@ class Child:
         self._confinement = confinement if confinement.common is None else None
         self._own_fds = jobs.fileno(), talk.fileno()
         self._data_room = DataRoom()
+        self._output = _number_of(1)
         self._pid = os.getpid()
 
     def serve(self) -> int:
@@ -186,9 +195,11 @@ class Child:
             os.close(memfd)
 
     def _mark_output(self, token: int, verb: Verb) -> None:
-        """Say where this job's output ends: a failure keeps its last lines, whoever has read them."""
+        """Say where this job's output ends: a failure keeps its last lines, whoever has read them. A file that it has
+        put in place of its output is its own.
+        """
         try:
-            if verb != Verb.COMPLETED or kernel.unread_bytes(1):
+            if (verb != Verb.COMPLETED or kernel.unread_bytes(1)) and _number_of(1) == self._output:
                 os.write(1, OUTPUT_MARK % token)
         except OSError:
             return  # a handler has closed its output: there is none to be told apart

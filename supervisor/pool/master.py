@@ -217,9 +217,7 @@ class Master:
                 self._forks.on_zygote_spoke(zygote)
             case ChildPrinted(child):
                 self._dispatcher.on_spoke(child)  # what was answered before this was printed
-                child.output.read()
-                if child.output.at_end:
-                    self._forks.births.on_mute(child)
+                self._forks.births.on_printed(child)
             case ChildEnded(child):
                 self._forks.births.on_ended(child)
             case BellRang():

@@ -1,11 +1,14 @@
 """What children print: line by line, never taken for another job's, remembered up to a limit, whatever it is."""
 
 import os
+import random
 
 import pytest
 from parts import open_fds
 
-from supervisor.pool.output import KEPT_BYTES, LINES_PER_S, Output
+from supervisor.pool.output import KEPT_BYTES, LINES_PER_S, LOGGED_BYTES_PER_S, READS_PER_S, Output
+
+LEFT_OUT = b"leasehold: %d lines (%d bytes) are left out: more than 200 lines or 64 KiB in a second"
 
 
 class Tape:
@@ -187,7 +190,7 @@ def test_a_line_without_an_end_is_told_in_pieces_and_takes_no_memory(tape):
     for _ in range(50):
         tape.prints(b"x" * 60_000)
     assert all(set(line) == {ord("x")} and len(line) <= 8192 for line in tape.lines(0))
-    assert len(tape.said) >= 50
+    assert len(tape.said) == LOGGED_BYTES_PER_S // 8192
     assert len(tape.output._open_line) <= 8192
     assert len(tape.output._unmarked) <= 2 * KEPT_BYTES + 1
     assert len(tape.output.last_of(11)) == KEPT_BYTES
@@ -204,7 +207,7 @@ def test_beyond_its_rate_lines_are_counted_and_still_kept_for_the_failure(tape, 
     assert tape.output.last_of(11).endswith("498\n499\nlate\n")
     now[0] += 1.0
     tape.prints(b"again\n")
-    assert tape.said[-2:] == [(0, b"leasehold: 301 lines are left out: more than 200/s"), (0, b"again")]
+    assert tape.said[-2:] == [(0, LEFT_OUT % (301, 1205)), (0, b"again")]
     assert tape.output.lines_dropped == 0
 
 
@@ -217,6 +220,96 @@ def test_bytes_that_are_no_text_are_kept_as_replacement_characters(tape):
     assert "\ufffd" in text
     text.encode()
     assert b"".join(line + b"\n" for line in tape.lines(0))[:-1] == garbage
+
+
+def test_a_line_that_is_too_long_comes_in_pieces_whether_it_is_read_at_once_or_not_and_no_character_is_torn(tape):
+    line = "ä€😀x" * 2000
+    tape.prints(f"{line}\n".encode())
+    tape.prints(line.encode()[:9001])
+    tape.prints(line.encode()[9001:] + b"\nend\n")
+    *pieces, end = tape.lines(0)
+    assert all(len(piece) <= 8192 for piece in pieces)
+    assert "".join(piece.decode() for piece in pieces) == 2 * line
+    assert end == b"end"
+    tape.prints(b"y" * 8192 + b"\n")
+    assert tape.lines(0)[-1] == b"y" * 8192
+
+
+def test_beyond_its_bytes_lines_are_counted_too(tape, monkeypatch):
+    monkeypatch.setattr("supervisor.clock.monotonic", lambda: 100.0)
+    line = b"x" * 999 + b"\n"
+    tape.prints(line * 100)
+    told = len(tape.said)
+    assert LOGGED_BYTES_PER_S <= told * 999 < LOGGED_BYTES_PER_S + 999
+    assert (tape.output.lines_dropped, tape.output.bytes_dropped) == (100 - told, (100 - told) * 1000)
+
+
+def test_what_is_left_out_is_said_once_in_a_second_and_of_the_job_that_printed_it(tape, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("supervisor.clock.monotonic", lambda: now[0])
+    tape.run(11, 12, 13)
+    tape.prints(b"a\n" * 300 + b"\x1e11\n" + b"b\n" * 10 + b"\x1e12\n")
+    assert tape.said[LINES_PER_S:] == [(11, LEFT_OUT % (100, 200))]
+    now[0] += 1.0
+    tape.prints(b"c\n")
+    assert tape.said[LINES_PER_S + 1 :] == [(0, LEFT_OUT % (10, 20)), (0, b"c")]
+
+
+def test_who_prints_little_is_read_at_once_and_who_prints_more_than_is_logged_waits_for_a_while(tape, monkeypatch):
+    monkeypatch.setattr("supervisor.clock.monotonic", lambda: 100.0)
+    for _ in range(LINES_PER_S - 1):
+        tape.prints(b"line\n")
+    assert tape.output.rests_until_at == 0.0
+    tape.prints(b"line\nline\n")
+    assert tape.output.rests_until_at == 100.008
+
+
+def test_who_prints_dot_by_dot_waits_as_well(tape, monkeypatch):
+    monkeypatch.setattr("supervisor.clock.monotonic", lambda: 100.0)
+    for _ in range(READS_PER_S):
+        assert tape.output.rests_until_at == 0.0
+        tape.prints(b".")
+    assert tape.output.rests_until_at > 0.0
+    assert tape.output.last_of(0) == "." * READS_PER_S
+
+
+def test_we_rest_for_many_times_as_long_as_a_job_has_kept_us_busy(tape, monkeypatch):
+    now = [100.0]
+
+    def later():
+        now[0] += 0.05
+        return now[0]
+
+    monkeypatch.setattr("supervisor.clock.monotonic", later)
+    tape.prints(b"x\n" * 1000)
+    assert tape.output.rests_until_at == pytest.approx(now[0] + 0.5)
+
+
+def test_of_binary_rubbish_no_more_than_16_kib_of_text_stay(tape):
+    tape.run(11)
+    tape.prints(bytes(range(128, 256)) * 500 + b"end")
+    kept = tape.output.last_of(11)
+    assert len(kept.encode()) <= KEPT_BYTES
+    assert kept.endswith("end")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_flood_of_many_jobs_read_in_whatever_pieces_leaves_each_its_own_end(tape, seed):
+    chance = random.Random(seed)
+    stream, ends = b"", {}
+    tape.run(*range(1, 9))
+    for token in range(1, 9):
+        words = [b"\n", b"x" * 9000, b"\x1e", b"\x1e7-", b"12345 ", b"line\n", "€".encode(), b"\0\xff", b"y\n" * 5000]
+        printed = b"".join(chance.choices(words, k=chance.choice([0, 3, 40])))
+        stream += printed + b"\x1e%d\n" % token
+        ends[token] = printed if not printed or printed.endswith(b"\n") else printed + b"\n"
+    while stream:
+        cut = chance.choice([1, 5, 1000, 60_000])
+        tape.prints(stream[:cut])
+        stream = stream[cut:]
+    for token, end in ends.items():
+        text = end[-KEPT_BYTES:].decode(errors="replace").encode()
+        assert tape.output.last_of(token).encode() == text[-KEPT_BYTES:].decode(errors="ignore").encode()
 
 
 def test_of_a_descendant_that_never_stops_printing_a_bounded_amount_is_read(tape, monkeypatch):

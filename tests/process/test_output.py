@@ -1,8 +1,15 @@
-"""What a job prints is tagged with its jid in the log, and its last lines stay with it when it fails."""
+"""What a job prints is tagged with its jid in the log, and its last lines stay with it when it fails.
+
+TEST_FULL=1: a gigabyte of each kind.
+"""
 
 import time
 
 import pytest
+from supervised import quantiles
+from watched import FULL
+
+FLOOD_BYTES = (1024 if FULL else 10) * 2**20
 
 BOTH = pytest.mark.parametrize("jobs_per_child", [1, 0])
 
@@ -100,4 +107,73 @@ def test_the_processes_say_in_their_titles_what_they_do(stage):
     stage.open_gate(gate)
     pool.wait_for("job.completed", jid=jid)
     assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+KINDS = ["short lines", "long lines", "no line at all", "rubbish", "forged marks", "a tree of programs"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_flood_of_output_fills_no_disk_and_holds_up_nobody(stage, kind, measured):
+    """What is logged of it depends on its time, and not on its size; the neighbour's jobs start at once meanwhile."""
+    pool = stage.start(processes=2, jobs_per_child=0, on_error="fail").wait_ready()
+    began_at = time.monotonic()
+    size = FLOOD_BYTES if kind != "forged marks" else 2**18
+    jid = stage.queue.put("words.flood", {"kind": kind, "bytes": size})
+    stage.wait_for_starts(jid)
+    delays_s = []
+    while not pool.find("job.failed", jid=jid):
+        put_unix = time.time()
+        other = stage.queue.put("good.noop")
+        delays_s.append(stage.wait_for_starts(other)[0].unix - put_unix)
+        stage.wait_until_ended([other])
+        assert time.monotonic() < began_at + 300
+    took_s = time.monotonic() - began_at
+    output = stage.client.job(jid).failure["output"]
+    assert output.endswith("\nthe end\n")
+    assert (0 if kind == "forged marks" else 4000) < len(output.encode()) <= 16 * 1024
+    assert pool.drain() == 0
+    said = [len(event["line"]) for event in pool.find("job.printed")]
+    assert len(said) <= 300 * (took_s + 1)
+    assert sum(said) <= 100_000 * (took_s + 1)
+    left_out = [event["line"] for event in pool.find("job.printed") if "are left out" in event["line"]]
+    assert bool(left_out) == (kind != "forged marks")  # which are no lines
+    delays_s.sort()
+    measured(
+        f"{kind}: {size / 2**20:g} MiB in {took_s:.1f} s, {sum(said) >> 10} KiB logged,"
+        f" put -> start beside it {quantiles(delays_s)}"
+    )
+    assert delays_s[len(delays_s) // 2] < 0.5
+    stage.assert_nothing_left()
+
+
+@BOTH
+def test_whatever_way_leads_to_its_output_each_line_is_logged_as_it_was(stage, jobs_per_child):
+    pool = stage.start(processes=1, jobs_per_child=jobs_per_child, on_error="fail").wait_ready()
+    jids = [stage.queue.put("words.speak", data) for data in ("", "raise")]
+    stage.wait_until_ended(jids)
+    assert pool.drain() == 0
+    for jid in jids:
+        lines = [event["line"] for event in pool.find("job.printed", jid=jid)]
+        for line in ("no end of this line before here", "by logging", "ä€😀", "from a shell"):
+            assert lines.count(line) == 1, line
+        assert "\x1b[31mred\x1b[0m and \0 and \ufffd" in lines
+        assert [line for line in lines if "in speak" in line]  # faulthandler's
+        pieces = [line for line in lines if set(line) == {"x"}]
+        assert sum(map(len, pieces)) == 9000 and max(map(len, pieces)) <= 8192
+    assert "by logging\n" in stage.client.job(jids[1]).failure["output"]
+    stage.assert_nothing_left()
+
+
+def test_a_file_in_place_of_its_output_is_the_jobs_own_and_closed_streams_end_nobody(stage, tmp_path):
+    pool = stage.start(processes=1, jobs_per_child=0, on_error="fail").wait_ready()
+    redirected = stage.queue.put("words.redirect", str(tmp_path / "file"))
+    after = stage.queue.put("good.noop")
+    stage.wait_until_ended([redirected, after])
+    assert (tmp_path / "file").read_text() == "into the file\n"
+    assert stage.client.job(redirected).failure["output"] == "before\n"
+    closed = [stage.queue.put("words.close") for _ in range(2)]
+    stage.wait_until_ended(closed)
+    assert pool.drain() == 0
+    assert "last words" in [event["line"] for event in pool.find("job.printed")] or pool.find("job.failed")
     stage.assert_nothing_left()
