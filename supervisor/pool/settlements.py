@@ -26,6 +26,8 @@ def account_of(held: Held) -> dict[str, Any]:
         account["cpu_ms"], account["max_rss_bytes"] = round(held.cpu_s * 1000, 3), held.max_rss_bytes
     if held.child:
         account["child"] = held.child
+    if lease.trace:
+        account["trace"] = lease.trace
     return account
 
 

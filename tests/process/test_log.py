@@ -12,6 +12,7 @@ from supervisor.ops.events import OUTCOME
 ALWAYS = set(OUTCOME) - {"trace"}
 #: What a child has used its zygote tells, if the child cannot. Where that is lost as well, nobody knows.
 USED = {"cpu_ms", "max_rss_bytes"}
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 BOTH = pytest.mark.parametrize("jobs_per_child", [1, 0])
 
 
@@ -33,7 +34,7 @@ def test_whichever_way_a_job_ends_its_line_has_all_that_one_asks_first(stage, jo
     pool = stage.start(processes=2, jobs_per_child=jobs_per_child, term_grace="0.2s").wait_ready()
     put = stage.queue.put
     ends = {
-        "job.completed": put("good.noop"),
+        "job.completed": put("good.noop", trace=TRACE),
         "job.retried": put("bad.retry", {"times": 1}),
         "job.failed": put("bad.fail"),
         "job.died": put("bad.leave", {"status": 3, "times": 1}),
@@ -47,7 +48,9 @@ def test_whichever_way_a_job_ends_its_line_has_all_that_one_asks_first(stage, jo
         said = pool.find(event, jid=jid)
         assert said, event
         assert set(said[0]) >= ALWAYS, (event, set(said[0]))
-    assert assert_said(pool, "job.completed", ends["job.died"])["attempt"] == 2
+    assert assert_said(pool, "job.completed", ends["job.completed"])["trace"] == TRACE
+    completed = assert_said(pool, "job.completed", ends["job.died"])
+    assert completed["attempt"] == 2 and "trace" not in completed
     assert assert_said(pool, "job.died", ends["job.died"])["reason"] == "exit-3"
     assert assert_said(pool, "job.retried", ends["job.retried"])["attempt"] == 1
     assert assert_said(pool, "job.failed", raising)["group"] == "LookupError"
