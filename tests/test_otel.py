@@ -53,11 +53,20 @@ def test_without_the_package_it_says_what_to_install():
     )
 
 
+@pytest.fixture
 def stuck():
-    """A flush that ends when the test does."""
-    thread = threading.Thread(target=threading.Event().wait, daemon=True)
-    thread.start()
-    return thread
+    """Begins flushes that end when the test does."""
+    over, threads = threading.Event(), []
+
+    def begin(call=over.wait):
+        threads.append(threading.Thread(target=call, daemon=True))
+        threads[-1].start()
+        return threads[-1]
+
+    yield begin
+    over.set()
+    for thread in threads:
+        thread.join(10)
 
 
 def done():
@@ -72,7 +81,7 @@ def length_s(call, *arguments):
     return time.monotonic() - began_at
 
 
-def test_who_gets_no_answer_waits_for_its_budget_and_then_nobody_does(capsys):
+def test_who_gets_no_answer_waits_for_its_budget_and_then_nobody_does(stuck, capsys):
     patience = otel._Patience(0.2)
     assert not patience.is_over()
     assert length_s(patience.wait_for, stuck()) >= 0.2
@@ -80,7 +89,7 @@ def test_who_gets_no_answer_waits_for_its_budget_and_then_nobody_does(capsys):
     assert patience.is_over()
 
 
-def test_after_a_while_one_asks_again_and_only_it(monkeypatch):
+def test_after_a_while_one_asks_again_and_only_it(stuck, monkeypatch):
     monkeypatch.setattr(otel, "_AGAIN_S", 0.0)
     patience = otel._Patience(0.1)
     patience.wait_for(stuck())
@@ -91,10 +100,10 @@ def test_after_a_while_one_asks_again_and_only_it(monkeypatch):
     assert not patience.is_over()
 
 
-def test_who_is_not_the_first_to_wait_gives_up_early(capsys):
+def test_who_is_not_the_first_to_wait_gives_up_early(stuck, capsys):
     patience = otel._Patience(4.0)
-    first = threading.Thread(target=patience.wait_for, args=(stuck(),), daemon=True)
-    first.start()
+    never = stuck()
+    first = stuck(lambda: patience.wait_for(never))
     while not patience._SHARED.unpack_from(patience._shared)[0]:
         time.sleep(0.001)  # until it is known that it waits
     assert length_s(patience.wait_for, stuck()) < 3
