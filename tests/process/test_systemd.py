@@ -59,10 +59,10 @@ def test_systemd_is_told_of_the_start_the_watchdog_a_reload_and_the_end_and_by_t
         environment={"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "400000"}, boot_timeout="40s", jobs_per_child=0
     )
     manager.wait_for("READY=1")
-    assert pool.find("zygote.ready") and pool.find("master.started")
+    pool.wait_ready()
     lines = manager.lines()
-    assert lines[0] == "EXTEND_TIMEOUT_USEC=45000000"
-    assert "STATUS=serving, 0/1 busy" in lines
+    assert lines[:2] == ["EXTEND_TIMEOUT_USEC=45000000", "STATUS=booting, 0/1 busy"]
+    assert lines[lines.index("READY=1") + 1] == "STATUS=serving, 0/1 busy"
     manager.wait_for("WATCHDOG=1", nth=3)
 
     jid = stage.queue.put("look.around")
@@ -80,6 +80,7 @@ def test_systemd_is_told_of_the_start_the_watchdog_a_reload_and_the_end_and_by_t
     assert lines.index("READY=1") < begun
 
     assert pool.drain() == 0
+    manager.wait_for("STOPPING=1")
     lines = manager.lines()
     stopping = lines.index("STOPPING=1")
     assert lines[stopping + 1].startswith("EXTEND_TIMEOUT_USEC=")
