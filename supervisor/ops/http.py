@@ -9,6 +9,7 @@ import contextlib
 import errno
 import json
 import selectors
+import signal
 import socket
 import threading
 from collections.abc import Callable
@@ -179,6 +180,7 @@ class Listener:
             self._woken.close()
 
     def _serve(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are for the loop
         while not self._closing:
             try:
                 self._turn()

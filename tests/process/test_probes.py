@@ -266,20 +266,49 @@ def test_without_the_setting_nobody_listens_and_no_thread_is_there_for_it(stage)
     stage.assert_nothing_left()
 
 
-def test_status_is_what_the_command_says(stage):
-    pool = stage.start(http="127.0.0.1:0", processes=1).wait_ready()
-    gate = stage.gate("job")
-    jid = stage.queue.put("good.hold", gate)
+def _page(port, path):
+    """Type and text of a page that is served."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        assert answer.status == 200
+        return answer.getheader("Content-Type"), answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_status_and_metrics_tell_of_the_queues_as_they_are_when_somebody_asks(stage):
+    pool = stage.start(http="127.0.0.1:0", processes=1, jobs_per_child=0).wait_ready()
+    port = pool.find("http.listening")[0]["port"]
+    jid = stage.queue.put("good.hold", stage.gate("job"))
     stage.wait_for_starts(jid)
-    connection = http.client.HTTPConnection("127.0.0.1", pool.find("http.listening")[0]["port"], timeout=20)
-    connection.request("GET", "/status")
-    answer = connection.getresponse()
-    assert (answer.status, answer.getheader("Content-Type")) == (200, "application/json")
-    told = json.loads(answer.read())
-    connection.close()
-    assert (told["worker"], told["state"], told["busy"]) == (pool.worker, "serving", 1)
-    assert told["children"][0]["jid"] == jid
-    stage.open_gate(gate)
+    for waiting in (1, 2, 3):
+        stage.queue.put("good.noop")
+        kind, page = _page(port, "/status")
+        told = json.loads(page)
+        assert kind == "application/json"
+        assert (told["worker"], told["state"], told["busy"]) == (pool.worker, "serving", 1)
+        assert told["children"][0]["jid"] == jid
+        assert (told["autoscaling"]["ready"], told["autoscaling"]["running"]) == (waiting, 1)
+    kind, page = _page(port, "/metrics")
+    assert kind.startswith("text/plain; version=")
+    assert re.search(r'^leasehold_queue_jobs\{.*state="waiting".*\} 3\.0$', page, re.MULTILINE)
+    stage.open_gate("job")
     stage.wait_until_ended([jid])
+    assert pool.drain() == 0
+    stage.assert_nothing_left(waiting=["default"])
+
+
+def test_without_the_extra_there_are_no_metrics_and_the_log_and_the_page_say_what_to_install(stage):
+    (stage.directory / "sitecustomize.py").write_text("import sys; sys.modules['prometheus_client'] = None\n")
+    pool = stage.start(
+        http="127.0.0.1:0", environment={"PYTHONPATH": f"{stage.directory}:{ROOT}:{Path(__file__).parent}"}
+    )
+    missing = "metrics need the package prometheus-client: pip install 'leasehold[metrics]'"
+    pool.wait_for("master.warned", message=f"/metrics is not served: {missing}")
+    probes = Probes(pool, watch=False)
+    assert probes.get("/metrics") == (501, missing)
+    probes.wait_for(200, "serving")
     assert pool.drain() == 0
     stage.assert_nothing_left()
