@@ -11,8 +11,8 @@ from supervisor.cli.lookup import jobs_of
 from supervisor.cli.options import MOST, add_json, within
 from supervisor.cli.parser import Refusal, Subparsers, UsageError, near
 from supervisor.cli.payload import add_data_flag, is_given, read_payload
-from supervisor.cli.shown import as_dict
-from supervisor.cli.terminal import counted, local_time, note, say, say_json, table
+from supervisor.cli.shown import age, as_dict
+from supervisor.cli.terminal import counted, note, say, say_json, table
 
 FAILED_EXAMPLES = """\
 examples:
@@ -99,10 +99,7 @@ def _jobs(args: argparse.Namespace, offset: int, limit: int) -> int:
         return 0
     if jobs:
         failures = [(job, job.failure or {}) for job in jobs]
-        rows = [
-            (job.jid, job.klass, job.queue, local_time(why.get("when")), why.get("message", ""))
-            for job, why in failures
-        ]
+        rows = [(job.jid, job.klass, job.queue, age(why.get("when")), why.get("message", "")) for job, why in failures]
         table(("jid", "klass", "queue", "when", "message"), rows)
     if total > len(jobs) or not jobs:
         note(f"{len(jobs):,} of {total:,} failed jobs in group {args.group}{meant}")

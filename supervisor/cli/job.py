@@ -164,7 +164,8 @@ _SIZES = {"memory_bytes": "memory", "max_rss_bytes": "max RSS"}
 
 def _failure(failure: dict[str, Any], label: str) -> Iterator[str]:
     """One line about it, then what there is of traceback and output, as they were."""
-    yield f"{label:<10} {failure.get('group')}: {failure.get('message')}"
+    message = str(failure.get("message")).replace("\n", "\n" + " " * 11)
+    yield f"{label:<10} {failure.get('group')}: {message}"
     yield f"           {local_time(failure.get('when'))} at {failure.get('worker') or 'nobody'}"
     for name, value in failure.items():
         if name in {"group", "message", "when", "worker"} or value in (None, ""):

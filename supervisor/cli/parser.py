@@ -4,6 +4,7 @@ Owns the list of commands. Must not import a command that is not run, so that --
 """
 
 import argparse
+import io
 import itertools
 import os
 import sys
@@ -163,6 +164,9 @@ class Parser(argparse.ArgumentParser):
 
 def dispatch(argv: Sequence[str]) -> int:
     """Run the command of `argv` (without the program's name). Answers the exit code; raises KeyboardInterrupt only."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show what a job has gets it escaped
+            stream.reconfigure(errors="backslashreplace")
     try:
         try:
             code = _run(argv)

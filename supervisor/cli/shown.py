@@ -7,6 +7,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from supervisor import clock
 from supervisor.cli.terminal import counted, local_time, note, say_json, table
 
 if TYPE_CHECKING:
@@ -136,6 +137,11 @@ def span(seconds: float) -> str:
     return f"{whole}s"
 
 
+def age(unix: float | None) -> str | None:
+    """How long ago, by this machine's clock: `5m10s ago`."""
+    return f"{span(max(clock.unix() - unix, 0))} ago" if unix else None
+
+
 def state_words(job: "JobRecord") -> str:
     """The state, and what is to know about it."""
     match job.state:
@@ -170,9 +176,7 @@ def say_jobs(args: argparse.Namespace, jobs: Sequence["JobRecord"], head: dict[s
     if args.json:
         say_json({**head, "jobs": [as_dict(job) for job in jobs]})
     elif jobs:
-        rows = [
-            (job.jid, job.klass, job.queue, job.priority, local_time(job.put_unix), state_words(job)) for job in jobs
-        ]
+        rows = [(job.jid, job.klass, job.queue, job.priority, age(job.put_unix), state_words(job)) for job in jobs]
         table(("jid", "klass", "queue", "priority", "put", "state"), rows)
     else:
         note(none)

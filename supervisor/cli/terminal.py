@@ -1,12 +1,18 @@
 """What the commands write, in their own process: results to stdout, sentences to stderr. Must not log: that is ops."""
 
+import os
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
+from unicodedata import combining, east_asian_width
 
 import orjson
+
+GAP: Final = 2  # between columns
+LEAST: Final = 8  # to this a text is cut
+NOTHING: Final = ("-", "0", "")
 
 
 def say(text: str) -> None:
@@ -33,13 +39,22 @@ def visible(text: str) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Rows under headings, numbers to the right, fitted to the terminal: drawn by rich if it is there, else plain."""
-    cells = [[_cell(value) for value in row] for row in rows]
-    numeric = [bool(cells) and all(_is_number(row[i]) for row in cells) for i in range(len(columns))]
-    try:
-        _rich_table(columns, cells, numeric)
-    except ImportError:
-        _plain_table(columns, cells, numeric)
+    """Rows under headings, numbers to the right. On a terminal they fit it; elsewhere nothing is cut."""
+    cells = [list(columns), *([_cell(value) for value in row] for row in rows)]
+    numeric = [len(cells) > 1 and all(_is_number(row[i]) for row in cells[1:]) for i in range(len(columns))]
+    if not sys.stdout.isatty():
+        _draw(cells, numeric, _widths(cells))
+        return
+    room = shutil.get_terminal_size().columns
+    kept = _that_fit(cells, room)
+    cells, numeric = [[row[i] for i in kept] for row in cells], [numeric[i] for i in kept]
+    widths = _fitted(_widths(cells), cells[0], numeric, room)
+    if not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb":
+        _draw(cells[:1], numeric, widths, "\x1b[1m{}\x1b[0m\n")
+    else:
+        _draw(cells[:1], numeric, widths)
+    say("─" * min(sum(widths) + GAP * (len(widths) - 1), room))
+    _draw(cells[1:], numeric, widths)
 
 
 def local_time(unix: float | None) -> str:
@@ -52,37 +67,53 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def _rich_table(columns: Sequence[str], cells: list[list[str]], numeric: list[bool]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, right in zip(columns, numeric, strict=True):
-        drawn.add_column(name, justify="right" if right else "left", overflow="ellipsis", no_wrap=True)
-    for row in cells:
-        drawn.add_row(*(Text(cell) for cell in row))
-    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200).print(drawn)
+def _widths(cells: Sequence[Sequence[str]]) -> list[int]:
+    return [max(_width(row[i]) for row in cells) for i in range(len(cells[0]))]
 
 
-def _plain_table(columns: Sequence[str], cells: list[list[str]], numeric: list[bool]) -> None:
-    widths = [max(len(row[i]) for row in [list(columns), *cells]) for i in range(len(columns))]
-    while sum(widths) + 2 * (len(widths) - 1) > _columns() and max(widths) > 8:
-        widths[widths.index(max(widths))] -= 1
-    for row in [list(columns), *cells]:
-        parts = [_fitted(cell, width, right) for cell, width, right in zip(row, widths, numeric, strict=True)]
-        say("  ".join(parts).rstrip())
+def _that_fit(cells: Sequence[Sequence[str]], room: int) -> list[int]:
+    """The columns to show: those in which nothing is fall away, the last first, while there is no room for all."""
+    widths = _widths(cells)
+    kept = list(range(len(widths)))
+    for i in reversed(range(1, len(widths))):
+        if sum(widths[k] + GAP for k in kept) - GAP > room and all(row[i] in NOTHING for row in cells[1:]):
+            kept.remove(i)
+    return kept
 
 
-def _columns() -> int:
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 200
+def _fitted(widths: list[int], heads: Sequence[str], numeric: Sequence[bool], room: int) -> list[int]:
+    """The widths with those of texts cut to the room there is: what names a row last, and numbers never."""
+    names = [i for i, head in enumerate(heads) if i == 0 or head == "jid"]
+    texts = [i for i in range(len(heads)) if i not in names and not numeric[i]]
+    for columns, least in ((texts, LEAST), (names, 2 * LEAST)):
+        while columns and sum(widths) + GAP * (len(widths) - 1) > room:
+            widest = max(columns, key=lambda i: widths[i])
+            if widths[widest] <= least:
+                break
+            widths[widest] -= 1
+    return widths
 
 
-def _fitted(cell: str, width: int, right: bool) -> str:
-    if len(cell) > width:
-        cell = cell[: width - 1] + "…"
-    return cell.rjust(width) if right else cell.ljust(width)
+def _draw(rows: Iterable[Sequence[str]], numeric: Sequence[bool], widths: Sequence[int], form: str = "{}\n") -> None:
+    for row in rows:
+        parts = [_part(cell, width, right) for cell, width, right in zip(row, widths, numeric, strict=True)]
+        sys.stdout.write(form.format((" " * GAP).join(parts).rstrip()))
+
+
+def _part(cell: str, width: int, right: bool) -> str:
+    if _width(cell) > width:
+        while _width(cell) >= width:
+            cell = cell[:-1]
+        cell += "…"
+    blanks = " " * (width - _width(cell))
+    return blanks + cell if right else cell + blanks
+
+
+def _width(text: str) -> int:
+    """How many places of a terminal it takes."""
+    if text.isascii():
+        return len(text)
+    return sum(2 if east_asian_width(c) in "WF" else 0 if combining(c) else 1 for c in text)
 
 
 def _cell(value: object) -> str:

@@ -1,0 +1,88 @@
+"""The keys of what --json prints: others read them, so they change only where this table does."""
+
+import pytest
+
+JOB = {
+    "at_most_once", "data", "data_hex", "data_is", "deaths", "dependencies", "dependents", "due_unix", "expires_unix",
+    "failure", "failures", "history", "interruptions", "jid", "klass", "lane", "limit", "max_deaths",
+    "on_parent_failure", "parked", "persistent", "priority", "progress", "put_unix", "queue", "result", "retries",
+    "saved", "spawned_from", "start_by_unix", "started", "state", "tags", "timeout_s", "token", "tracked", "unique",
+    "worker",
+}  # fmt: skip
+RECURRING = {
+    "at_most_once", "backlog", "count", "cron", "data", "data_hex", "data_is", "every_s", "expires_s", "jid", "klass",
+    "lane", "limit", "max_deaths", "missed", "next_unix", "priority", "queue", "retries", "state", "tags", "timeout_s",
+    "tz", "unique",
+}  # fmt: skip
+LANE = {"lane", "parked", "paused", "running", "stalled", "waiting", "weight"}
+LIMIT = {"in_use", "key", "parked", "rate", "running"}
+SPREAD = {"count", "histogram", "mean", "std", "variance"}
+#: Command -> its keys; a list: of each entry. Of the values of JOBS: of each of the jobs.
+KEYS = {
+    "queues": [{"depends", "parked", "paused", "queue", "recurring", "running", "scheduled", "stalled", "waiting"}],
+    "workers": [{"name", "running", "seen_unix", "stalled", "unseen_s"}],
+    "workers web-1": {"name", "running", "seen_unix", "stalled"},
+    "job failed": JOB,
+    "job tick": RECURRING,
+    "jobs waiting --queue q": {"jobs", "offset", "queue", "state"},
+    "jobs complete": {"jobs", "offset", "queue", "state"},
+    "jobs recurring --queue q": {"jobs", "offset", "queue", "state"},
+    "peek q": {"jobs", "queue"},
+    "failed Broken": {"group", "jobs", "total"},
+    "tag": [{"jobs", "tag"}],
+    "tag failed": {"jid", "tags"},
+    "tag --get red": {"jobs", "offset", "tag", "total"},
+    "track": {"expired", "jobs"},
+    "recur": {"jobs", "queue"},
+    "lane q": [LANE],
+    "lane q a": LANE,
+    "limit": [LIMIT],
+    "limit api": LIMIT,
+    "stats q": {"date", "deaths", "failed", "failures", "interruptions", "queue", "retries", "run", "wait"},
+}
+JOBS = {
+    "jobs waiting --queue q": JOB, "jobs complete": JOB, "peek q": JOB, "failed Broken": JOB, "tag --get red": JOB,
+    "track": JOB, "jobs recurring --queue q": RECURRING, "recur": RECURRING,
+}  # fmt: skip
+FAILURE = {"group", "message", "when", "worker"}
+
+
+@pytest.fixture
+def filled(jobs):
+    queue = jobs.queue("q")
+    for jid in ("failed", "complete"):
+        queue.put("k", jid=jid, tags=["red"])
+    failed, complete = queue.lease("web-1", 2)
+    failed.fail("Broken", "boom")
+    complete.complete({"n": 1})
+    queue.put("k", jid="waiting", lane="a", tags=["red"])
+    queue.recur("k", every=60, offset=60, jid="tick")
+    jobs.limit("api", running=5)
+    jobs.track("waiting")
+
+
+def keys_of(value):
+    return [set(value[0])] if isinstance(value, list) else set(value)
+
+
+@pytest.mark.parametrize("command", KEYS)
+def test_the_keys_of_json_are_those_that_others_read(shell, filled, command):
+    seen = shell.json(*command.split())
+    assert keys_of(seen) == KEYS[command]
+    if command in JOBS:
+        assert seen["jobs"] and all(set(job) == JOBS[command] for job in seen["jobs"])
+
+
+def test_what_is_within_them_has_its_keys_too(shell, filled):
+    assert set(shell.json("job", "failed")["failure"]) == FAILURE
+    assert shell.json("job", "failed")["history"][0].keys() >= {"what", "when"}
+    stats = shell.json("stats", "q")
+    assert set(stats["wait"]) == set(stats["run"]) == SPREAD
+    assert shell.json("failed") == {"Broken": 1}
+    assert shell.json("config")["heartbeat"] == 30 and shell.json("check") == []
+
+
+def test_numbers_are_plain_and_times_are_unix_seconds(shell, filled):
+    job = shell.json("job", "waiting")
+    assert isinstance(job["put_unix"], float) and isinstance(job["priority"], int) and job["timeout_s"] is None
+    assert isinstance(shell.json("recur")["jobs"][0]["every_s"], float)
