@@ -101,9 +101,14 @@ def _show(told: Told) -> None:
 
 def _child_row(child: Told) -> tuple[object, ...]:
     return (
-        child.get("child"), child.get("pid"), child.get("zygote"), child.get("state"), child.get("klass"),
+        child.get("child"), _pid(child.get("pid")), child.get("zygote"), child.get("state"), child.get("klass"),
         child.get("jid"), _duration(child.get("running_s")),
     )  # fmt: skip
+
+
+def _pid(pid: Any) -> str | None:
+    """As other programs write it: a name, and no number of anything."""
+    return None if pid is None else str(pid)
 
 
 def _processes(processes: Told) -> str:

@@ -71,7 +71,7 @@ def model_of(*looks):
 
 
 def worker(name, running=0, stalled=0, ago_s=1.0):
-    return Worker(name, running, stalled, NOW_UNIX - ago_s)
+    return Worker(name, running, stalled, NOW_UNIX - ago_s, ago_s)
 
 
 class Shown:
