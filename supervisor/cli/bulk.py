@@ -141,11 +141,11 @@ def _changed(count: int, deed: Deed) -> str:
 
 def _entries(client: "Client", chosen: "Choice") -> int:
     """How many entries of other programs, which are no jobs yet, the words of the choice would stand for."""
-    from supervisor.engine.bulk import entries
+    from supervisor.engine import looks
 
     if chosen.queue is None or chosen.tag is not None or chosen.group is not None or "waiting" not in chosen.states:
         return 0
-    return client.run(entries(chosen.queue))
+    return client.call(looks.depths, [chosen.queue])[chosen.queue].entries
 
 
 def _drop_entries(client: "Client", queue: str, count: int) -> int:

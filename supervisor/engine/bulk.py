@@ -88,11 +88,6 @@ def found(choice: Choice, now: Callable[[], float | None]) -> Steps[dict[str, st
     return chosen
 
 
-def entries(queue: str) -> Command[int]:
-    """How many entries of other programs no lease has turned into jobs yet."""
-    return Command(scripts.FIND, ("", "in", checked_name("queue", queue), "", "", 0, 1), lambda reply: int(reply[0]))
-
-
 def _places(choice: Choice, now: Callable[[], float | None]) -> Generator[Command[Any], Any, Iterable[str]]:
     if choice.tag is not None:
         return [f"tag:{choice.tag}"]

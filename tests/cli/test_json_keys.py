@@ -6,20 +6,24 @@ JOB = {
     "at_most_once", "data", "data_hex", "data_is", "deaths", "dependencies", "dependents", "due_unix", "expires_unix",
     "failure", "failures", "history", "interruptions", "jid", "klass", "lane", "limit", "max_deaths",
     "on_parent_failure", "parked", "persistent", "priority", "progress", "put_unix", "queue", "result", "retries",
-    "saved", "spawned_from", "start_by_unix", "started", "state", "tags", "timeout_s", "token", "tracked", "unique",
-    "worker",
+    "saved", "spawned_from", "start_by_unix", "started", "state", "tags", "timeout_s", "token", "trace", "tracked",
+    "unique", "worker",
 }  # fmt: skip
 RECURRING = {
     "at_most_once", "backlog", "count", "cron", "data", "data_hex", "data_is", "every_s", "expires_s", "jid", "klass",
     "lane", "limit", "max_deaths", "missed", "next_unix", "priority", "queue", "retries", "state", "tags", "timeout_s",
-    "tz", "unique",
+    "trace", "tz", "unique",
+}  # fmt: skip
+QUEUE = {
+    "depends", "entries", "front", "oldest_s", "parked", "paused", "queue", "ready", "recurring", "running",
+    "scheduled", "stalled", "waiting",
 }  # fmt: skip
 LANE = {"lane", "parked", "paused", "running", "stalled", "waiting", "weight"}
 LIMIT = {"in_use", "key", "parked", "rate", "running"}
 SPREAD = {"count", "histogram", "mean", "std", "variance"}
 #: Command -> its keys; a list: of each entry. Of the values of JOBS: of each of the jobs.
 KEYS = {
-    "queues": [{"depends", "parked", "paused", "queue", "recurring", "running", "scheduled", "stalled", "waiting"}],
+    "queues": [QUEUE],
     "workers": [{"name", "running", "seen_unix", "stalled", "unseen_s"}],
     "workers web-1": {"name", "running", "seen_unix", "stalled"},
     "job failed": JOB,

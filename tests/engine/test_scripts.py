@@ -601,7 +601,6 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
         f"find: {place}": lambda _, place=place: bulk.find(bulk.Choice("s"), place, now=NOW)
         for place in ("waiting", "front", "scheduled", "depends", "parked", "running", "lane:a", "tag:t", "failed:g")
     },
-    "find: entries": lambda _: bulk.entries("s"),
     "each: cancel": lambda _: bulk.cancel(EVERYTHING, [*SPECIAL, "parent", "waits-for-special"], now=NOW),
     "each: fail": lambda _: bulk.fail(EVERYTHING, SPECIAL, "g", "m", now=NOW),
     "each: move": lambda _: bulk.move(EVERYTHING, [*SPECIAL, "not-due", "child"], "t", now=NOW),

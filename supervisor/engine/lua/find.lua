@@ -6,16 +6,16 @@
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
--- ARGV[2]   place: "tag:" and a tag, "failed:" and a group, failed; or of the queue: waiting, front, scheduled, depends,
---           parked, running, "lane:" and the name of one, in: only how many entries there are
+-- ARGV[2]   place: "tag:" and a tag, "failed:" and a group, failed; or of the queue: waiting, front, scheduled,
+--           depends, parked, running, "lane:" and the name of one
 -- ARGV[3]   queue; "" = any
 -- ARGV[4]   states, a comma around each: waiting, scheduled, depends, parked, running, failed, complete
 -- ARGV[5]   group; "" = any
 -- ARGV[6]   offset from the end of the place
 -- ARGV[7]   count, most to look at, 1 to 1000
 --
--- Returns   array: how many lie in the place, then jid, state, jid, state …, the last one first. From the end, for it is at
---           the front that jobs leave meanwhile: one may come twice, and none is passed over.
+-- Returns   array: how many lie in the place, then jid, state, jid, state …, the last one first. From the end, for
+--           it is at the front that jobs leave meanwhile: one may come twice, and none is passed over.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include clock
@@ -23,8 +23,6 @@
 --- @include chosen
 local place_name, queue, states, group = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local offset, count = tonumber(ARGV[6]), tonumber(ARGV[7])
-if place_name == "in" then return { redis.call("LLEN", P .. "in:" .. queue) } end
-
 local lane = string.match(place_name, "^lane:(.*)$")
 local is_index = string.match(place_name, "^tag:") or string.match(place_name, "^failed")
 local key = lane and lanes.line(queue, lane) or is_index and P .. place_name or queue_key(queue, place_name)

@@ -10,7 +10,8 @@
 -- ARGV[3]   count, most workers to answer
 --
 -- Returns   array, one array per worker, the most recently seen first: name, seen in ms, how many of its leases run,
---           how many have run out, and for how many ms it was not seen. At most 10,000 leases are looked at; what lies beyond counts as running.
+--           how many have run out, and for how many ms it was not seen. At most 10,000 leases are looked
+--           at; what lies beyond counts as running.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include clock
