@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
 def _list(args: argparse.Namespace) -> int:
     with connect(args) as client:
         known = client.workers()
-    workers = [each for each in known if args.all or _is_here(each)]
+    workers = [each for each in known if args.all or is_here(each)]
     if args.json:
         say_json([asdict(worker) for worker in workers])
     elif workers:
@@ -69,7 +69,8 @@ def _list(args: argparse.Namespace) -> int:
     return 0
 
 
-def _is_here(worker: "Worker") -> bool:
+def is_here(worker: "Worker") -> bool:
+    """Whether it is there, or holds something though it is not."""
     return worker.unseen_s < GONE_S or worker.running + worker.stalled > 0
 
 

@@ -5,24 +5,18 @@ import datetime
 from supervisor.cli.top.desk import Desk
 from supervisor.cli.top.model import Look, Model
 from supervisor.cli.top.view import UNICODE, Place, View
-from supervisor.engine.looks import Counts, Spread, Stats, Worker
+from supervisor.engine.looks import Depths, Spread, Stats, Worker
 
 #: Of the last look: monotonic and wall time.
 NOW_AT = 1000.0
 NOW_UNIX = 1_900_000_000.0
 
 
-class AgedCounts(Counts):
-    """As of a server that tells how long the oldest job has waited."""
-
-    __slots__ = ("oldest_s",)
-    oldest_s: float | None
-
-
 def counts(waiting=0, running=0, *, stalled=0, scheduled=0, depends=0, parked=0, paused=False, oldest_s=None):
-    made = AgedCounts(waiting, running, stalled, scheduled, depends, parked, 0, paused)
-    object.__setattr__(made, "oldest_s", oldest_s)
-    return made
+    return Depths(
+        waiting=waiting, running=running, stalled=stalled, scheduled=scheduled, depends=depends, parked=parked,
+        recurring=0, paused=paused, front=0, entries=0, ready=0 if paused else waiting, oldest_s=oldest_s,
+    )  # fmt: skip
 
 
 def stats(queue, completed=0, wait_s=0.0, run_s=0.0, *, failures=0):

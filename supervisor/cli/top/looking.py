@@ -47,14 +47,11 @@ def _known(answer: Any) -> Told | None:
 class Watch:
     """Has a looker look every so often, and tells of each look, or of why there is none."""
 
-    def __init__(
-        self, looker: Looker, every_s: float, on_look: Callable[[Look], None], on_lost: Callable[[str], None]
-    ) -> None:
-        """Both are called in the thread."""
+    def __init__(self, looker: Looker, every_s: float, tell: Callable[[Look | str | Exception], None]) -> None:
+        """`tell` is called in the thread: with a look, a sentence, or an error of ours, which is the end of it."""
         self._looker = looker
         self._every_s = every_s
-        self._on_look = on_look
-        self._on_lost = on_lost
+        self._tell = tell
         self._over = threading.Event()
         self.frozen = False
         self._thread = threading.Thread(target=self._run, name="looks", daemon=True)
@@ -77,6 +74,9 @@ class Watch:
             try:
                 look = self._looker.look()
             except LeaseholdError as error:
-                self._on_lost(str(error))
+                self._tell(str(error))
+            except Exception as error:  # noqa: BLE001 -- the thread's boundary: whoever is told raises it
+                self._tell(error)
+                return
             else:
-                self._on_look(look)
+                self._tell(look)

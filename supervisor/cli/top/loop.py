@@ -49,14 +49,14 @@ class Loop:
         self._place = place
         self._every_s = every_s
         self._keys = Keys()
-        self._news: queue.SimpleQueue[Look | Said | str] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[Look | Said | str | Exception] = queue.SimpleQueue()
         self._wishes = 0
         self._ended_by: int | None = None
         self._woken, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def run(self, desk: Desk, view: View) -> int | None:
         """Until somebody quits; answers the signal by which, if it was one."""
-        watch = Watch(self._looker, self._every_s, self._tell, self._tell)
+        watch = Watch(self._looker, self._every_s, self._tell)
         with self._signals(), Terminal() as terminal:
             watch.start()
             try:
@@ -78,7 +78,7 @@ class Loop:
 
     # what comes
 
-    def _tell(self, news: Look | Said | str) -> None:
+    def _tell(self, news: Look | Said | str | Exception) -> None:
         """From any thread."""
         self._news.put(news)
         with contextlib.suppress(OSError):  # full: it is awake already; closed: it is over
@@ -118,6 +118,8 @@ class Loop:
                     desk.page = page or desk.page
                 case str():
                     self._model.lost(clock.monotonic(), news)
+                case _:
+                    raise news
 
     def _press(self, keys: list[str], desk: Desk) -> None:
         for key in keys:
@@ -135,7 +137,10 @@ class Loop:
         threading.Thread(target=self._act, args=(wish,), name="wish", daemon=True).start()
 
     def _act(self, wish: Wish) -> None:
-        self._tell(act(self._client, wish))
+        try:
+            self._tell(act(self._client, wish))
+        except Exception as error:  # noqa: BLE001 -- the thread's boundary: the loop raises it
+            self._tell(error)
 
     # signals
 

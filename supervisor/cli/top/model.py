@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+from supervisor.cli.workers import is_here
+
 if TYPE_CHECKING:
-    from supervisor.engine.looks import Counts, Stats, Worker
+    from supervisor.engine.looks import Depths, Stats, Worker
 
 Told = Mapping[str, Any]
 
@@ -20,8 +22,6 @@ _OVER_S: Final = 5.0
 LATE_S: Final = 60.0
 #: A death, or a failure, is marked for so long.
 _RECENT_S: Final = 60.0
-#: A worker that was not seen for so long and holds nothing is gone (supervisor/engine/lua/ask.lua asks no other).
-_GONE_S: Final = 60.0
 #: Rates that are remembered for the small diagram.
 _MOST_RATES: Final = 120
 
@@ -52,7 +52,7 @@ class Look:
 
     at: float
     unix: float
-    queues: "Mapping[str, Counts]"
+    queues: "Mapping[str, Depths]"
     figures: "Mapping[str, Stats]"
     failed: Mapping[str, int]
     workers: "Sequence[Worker]"
@@ -128,7 +128,7 @@ class _Queue:
         self.failed = 0
         self._total = 0
 
-    def take(self, at: float, counts: "Counts", stats: "Stats | None") -> None:
+    def take(self, at: float, counts: "Depths", stats: "Stats | None") -> None:
         if stats is None:  # it was not shown; what is known of it tells nothing of now
             return
         self.completed.add(at, stats.run.count)
@@ -186,9 +186,11 @@ class Model:
         self._supervisors: dict[str, _Supervisor] = {}
         self._groups: dict[str, Flow] = {}
         self._rates: deque[float] = deque(maxlen=_MOST_RATES)
+        self._rows: dict[tuple[Pane, str | None, str], list[Row]] = {}  # of this look, as far as they were asked for
 
     def take(self, look: Look) -> None:
         """Looks come in their order."""
+        self._rows = {}
         self.look, self.away_since_at = look, None
         self._queues = {name: self._queues.get(name) or _Queue() for name in look.queues}
         for name, counts in look.queues.items():
@@ -218,7 +220,7 @@ class Model:
         look = self.look
         queues = list(look.queues.values()) if look else []
         known = [each.told for each in self._supervisors.values() if each.told is not None]
-        ages = [age for counts in queues if (age := _oldest_s(counts)) is not None]
+        ages = [counts.oldest_s for counts in queues if counts.oldest_s is not None]
         failed = dict(look.failed) if look else {}
         return Head(
             supervisors=len(self._supervisors),
@@ -246,17 +248,21 @@ class Model:
 
     def rows(self, pane: Pane, worker: str | None, containing: str = "") -> list[Row]:
         """The rows of a pane that contain a text; children are those of a worker."""
+        wanted = pane, worker if pane is Pane.CHILDREN else None, containing.casefold()
+        if wanted not in self._rows:
+            self._rows[wanted] = [row for row in self._all_rows(pane, worker) if wanted[2] in _words(row)]
+        return self._rows[wanted]
+
+    def _all_rows(self, pane: Pane, worker: str | None) -> list[Row]:
         match pane:
             case Pane.QUEUES:
-                rows = self._queue_rows()
+                return self._queue_rows()
             case Pane.SUPERVISORS:
-                rows = self._supervisor_rows()
+                return self._supervisor_rows()
             case Pane.CHILDREN:
-                rows = self._child_rows(worker)
+                return self._child_rows(worker)
             case Pane.ENDS:
-                rows = self._end_rows()
-        wanted = containing.casefold()
-        return [row for row in rows if wanted in _words(row)] if wanted else rows
+                return self._end_rows()
 
     def _queue_rows(self) -> list[Row]:
         """Those in which something lies or happens, then the others, each by name: rows are not to jump."""
@@ -266,9 +272,9 @@ class Model:
         rows = [self._queue_row(name, counts) for name, counts in look.queues.items()]
         return sorted(rows, key=lambda row: (not row.values["active"], row.key))
 
-    def _queue_row(self, name: str, counts: "Counts") -> Row:
+    def _queue_row(self, name: str, counts: "Depths") -> Row:
         known, now_at = self._queues[name], self._now_at
-        oldest_s = _oldest_s(counts)
+        oldest_s = counts.oldest_s
         values = {
             "queue": name, "waiting": counts.waiting, "oldest": oldest_s, "running": counts.running,
             "stalled": counts.stalled, "scheduled": counts.scheduled, "depends": counts.depends,
@@ -295,8 +301,7 @@ class Model:
 
     def _is_other(self, worker: "Worker") -> bool:
         """A program that leases by the client; or what a lost supervisor still holds."""
-        here = self.look is not None and self.look.unix - worker.seen_unix < _GONE_S
-        return worker.name not in self._supervisors and (here or worker.running + worker.stalled > 0)
+        return worker.name not in self._supervisors and is_here(worker)
 
     def _supervisor_row(self, name: str, known: _Supervisor) -> Row:
         now_at = self._now_at
@@ -349,11 +354,6 @@ def _objects(value: Any) -> list[Told]:
 def _mean(total: Flow, count: Flow) -> float | None:
     per_s = count.per_s
     return (total.per_s or 0.0) / per_s if per_s else None
-
-
-def _oldest_s(counts: "Counts") -> float | None:
-    age_s = getattr(counts, "oldest_s", None)
-    return age_s if isinstance(age_s, int | float) else None
 
 
 def _object(value: Any) -> Told:
