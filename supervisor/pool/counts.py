@@ -130,6 +130,15 @@ class Counts:
         """How many have ended which way, over all queues and klasses."""
         return {name: sum(getattr(each, name) for each in self._jobs.values()) for name in SUMMED}
 
+    @property
+    def deaths(self) -> dict[str, int]:
+        """How many deaths there were for each reason, likewise."""
+        found: dict[str, int] = {}
+        for counts in self._jobs.values():
+            for reason, count in counts.deaths.items():
+                found[reason] = found.get(reason, 0) + count
+        return found
+
     # of a death, until the job runs again
 
     def note_death(self, jid: str, reported_at: float) -> None:

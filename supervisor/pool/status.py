@@ -118,6 +118,7 @@ class Status:
             "redis": {"connected": session.connected, "url": self._url, "server": session.server},
             "sandbox": dict(self._zygotes.sandbox),
             "counts": self._counts.ended,
+            "deaths": self._counts.deaths,
             "autoscaling": self._backlog.status(),
             "ends": self._conversation.ends.status(),
         }

@@ -4,6 +4,7 @@ import pytest
 
 pytest.importorskip("rich")
 
+from supervisor import clock
 from supervisor.cli.top.looking import Looker
 from tests.cli.top_parts import child, end, told
 
@@ -55,3 +56,24 @@ def test_only_of_the_queues_that_are_shown_the_figures_are_looked_at(jobs):
     looker.queues = ["q3", "gone"]
     look = looker.look()
     assert set(look.figures) == {"q3"} and set(look.queues) == {f"q{number}" for number in range(5)}
+
+
+def test_a_look_at_twenty_supervisors_and_two_hundred_queues_takes_less_than_the_time_between_two(
+    jobs, played, server, measured
+):
+    for number in range(200):
+        jobs.queue(f"queue-{number:03}").put("k")
+    answer = told(children=[child(number, "email.send", 1.0) for number in range(16)])
+    for _ in range(20):
+        played(answer)
+    looker = Looker(jobs, 5.0)
+    looker.queues = [f"queue-{number:03}" for number in range(30)]
+    before_us = server.redis.info("commandstats")["cmdstat_evalsha"]["usec"]
+    began_at = clock.monotonic()
+    look = looker.look()
+    took_s = clock.monotonic() - began_at
+    redis_us = server.redis.info("commandstats")["cmdstat_evalsha"]["usec"] - before_us
+    assert (len(look.queues), len(look.figures), len(look.told)) == (200, 30, 20)
+    assert None not in look.told.values()
+    assert took_s < 5.0
+    measured(f"a look took {1000 * took_s:.0f} ms, and scripts {redis_us / 1000:.1f} ms of Redis")

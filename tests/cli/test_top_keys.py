@@ -151,7 +151,7 @@ def test_s_asks_for_the_stack_of_the_chosen_child(shown):
 def test_a_page_takes_the_keys_until_it_is_left(shown):
     shown.desk.page = Page("a stack", [f"line {number}" for number in range(100)])
     assert shown.press("down", "page-down", "d", "c", "+") == []
-    lines = shown.lines()
+    lines = shown.lines(80, 24)
     assert lines[2].startswith("── a stack ──") and lines[3] == "  line 11" and lines[-1] == "Escape goes back"
     shown.press("escape")
     assert shown.desk.page is None and not shown.desk.over

@@ -134,7 +134,12 @@ def test_the_ends_of_all_supervisors_are_in_the_order_of_time():
 
 def test_the_groups_of_failed_jobs_come_largest_first():
     head = model_of(look(failed={"b": 2, "a": 2, "c": 9})).head()
-    assert (head.failed, head.groups) == (13, [("c", 9), ("a", 2), ("b", 2)])
+    assert head.groups == [("c", 9), ("a", 2), ("b", 2)]
+
+
+def test_deaths_are_those_of_all_supervisors_by_reason():
+    model = model_of(look(supervisors={"a": told(deaths={"oom": 1, "SIGSEGV": 3}), "b": told(deaths={"oom": 4})}))
+    assert model.head().deaths == [("oom", 5), ("SIGSEGV", 3)]
 
 
 def test_since_when_redis_is_away_is_since_the_first_failure():

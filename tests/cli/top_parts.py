@@ -132,7 +132,10 @@ def busy_shop():
             failed={"ValueError": 1000 + int(seconds), "died:SIGSEGV": 204},
             workers=[worker(name, 4) for name in names] + [worker("script-9-1-aaaa", 1)],
             supervisors={
-                names[0]: told(children=children, completed=done, died=2 if seconds else 1, ends=ends),
+                names[0]: told(
+                    children=children, completed=done, died=2 if seconds else 1, ends=ends,
+                    deaths={"SIGSEGV": 2, "oom": 7},
+                ),
                 names[1]: told(
                     "draining", children=children[:2], completed=int(done / 2), left_s=21.5, ends=other_ends,
                     uptime_s=372_000.0, reload={"outcome": "failed", "at_unix": NOW_UNIX},

@@ -48,6 +48,7 @@ def test_deaths_are_told_apart_by_reason_while_those_are_few():
     assert deaths[OTHER] == 256 - MOST_REASONS
     assert deaths == counts.of("q", "other-klass").deaths
     assert counts.of("q", "k").died == 256
+    assert counts.deaths == {reason: 2 * count for reason, count in deaths.items()}
 
 
 def test_an_interruption_that_a_handler_has_raised_is_one_reason_whatever_it_says():

@@ -200,7 +200,7 @@ def test_the_terminal_is_given_back_when_it_is_stopped_or_ended_and_follows_its_
     top = seat(f"stty -g; set -m; {TOP}; echo stopped $?; stty -g; read; fg; echo ended $?; stty -g", size=(80, 24))
     top.wait_for("no supervisor is running here")
     top.resize(100, 30)
-    top.wait_until(lambda: len(top.lines[2]) == 100 and top.lines[29].startswith("? keys"), "the new size is filled")
+    top.wait_until(lambda: len(top.lines[3]) == 100 and top.lines[29].startswith("? keys"), "the new size is filled")
     top.press("\x1a")
     top.wait_for("stopped 148")
     assert LEFT in top.sent and not top.screen.cursor.hidden

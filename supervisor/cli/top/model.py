@@ -3,7 +3,7 @@
 Must not do I/O, nor know of colours and columns: that is view.py.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -81,8 +81,8 @@ class Head:
     died_per_s: float | None
     waiting: int
     stalled: int
-    failed: int
     groups: Sequence[tuple[str, int]]
+    deaths: Sequence[tuple[str, int]]
     oldest_s: float | None
     rates: Sequence[float]
     server: str | None
@@ -221,7 +221,9 @@ class Model:
         queues = list(look.queues.values()) if look else []
         known = [each.told for each in self._supervisors.values() if each.told is not None]
         ages = [counts.oldest_s for counts in queues if counts.oldest_s is not None]
-        failed = dict(look.failed) if look else {}
+        failed, deaths = dict(look.failed) if look else {}, Counter[str]()
+        for told in known:
+            deaths.update({str(why): int(number(count)) for why, count in _object(told.get("deaths")).items()})
         return Head(
             supervisors=len(self._supervisors),
             silent=sum(each.silent for each in self._supervisors.values()),
@@ -232,8 +234,8 @@ class Model:
             died_per_s=self._sum_of("died"),
             waiting=sum(each.waiting for each in queues),
             stalled=sum(each.stalled for each in queues),
-            failed=sum(failed.values()),
-            groups=sorted(failed.items(), key=lambda group: (-group[1], group[0])),
+            groups=_largest_first(failed),
+            deaths=_largest_first(deaths),
             oldest_s=max(ages, default=None),
             rates=list(self._rates),
             server=next((str(told["redis"]["server"]) for told in known if told["redis"].get("server")), None),
@@ -349,6 +351,10 @@ def number(value: Any) -> float:
 
 def _objects(value: Any) -> list[Told]:
     return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
+
+
+def _largest_first(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda each: (-each[1], each[0]))
 
 
 def _mean(total: Flow, count: Flow) -> float | None:

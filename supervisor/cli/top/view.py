@@ -22,6 +22,9 @@ _FALLING: Final = (Pane.ENDS, Pane.CHILDREN, Pane.QUEUES)
 #: Lines of a pane, so that it is worth its headings.
 _LEAST_ROWS: Final = 2
 _BAR: Final = 10
+#: From so many lines on the head says why jobs have failed and died.
+_TALL: Final = 30
+_MOST_REASONS: Final = 4
 _SPARKS: Final = 24
 _HINTS: Final = (
     "? keys", "q quit", "d drain", "+ - scale", "p pause", "c cancel", "s stacks", "r reload", "f filter", "Tab pane",
@@ -72,7 +75,7 @@ class View:
 
     def screen(self, place: Place, width: int, height: int) -> Screen:
         """As it is on a terminal of this size."""
-        head = self._head(place, width)
+        head = self._head(place, width, height >= _TALL)
         room = height - len(head) - 1
         page, queues = self._desk.page, list[str]()
         if page is not None:
@@ -91,7 +94,7 @@ class View:
 
     def sheet(self, place: Place, width: int) -> list[Text]:
         """All of it on end, for where nothing can be drawn twice."""
-        lines = self._head(place, width)
+        lines = self._head(place, width, whole=True)
         for pane in (Pane.QUEUES, Pane.SUPERVISORS, Pane.ENDS):
             lines += [Text(), Text(pane.value), *self._table(pane, self._desk.rows(pane), width)]
             if pane is Pane.SUPERVISORS:
@@ -104,9 +107,10 @@ class View:
 
     # the head
 
-    def _head(self, place: Place, width: int) -> list[Text]:
+    def _head(self, place: Place, width: int, whole: bool) -> list[Text]:
         head = self._model.head()
-        return [self._first(place, head, width), self._figures(head, width)]
+        lines = [self._first(place, head, width), self._figures(head, width)]
+        return [*lines, self._reasons(head, width)] if whole else lines
 
     def _first(self, place: Place, head: Head, width: int) -> Text:
         left = [(0, Text("leasehold", "bold")), (0, Text(visible(place.namespace)))]
@@ -152,11 +156,16 @@ class View:
             parts.append((3, Text(f"oldest {_span(head.oldest_s)}", STYLES[late])))
         if head.stalled:
             parts.append((0, Text(f"{_count(head.stalled)} stalled", STYLES[Tone.ALARM])))
-        if head.groups:
-            most = ", ".join(f"{visible(group)} {_count(count)}" for group, count in head.groups[:3])
-            parts.append((5, Text(f"{_count(head.failed)} failed")))
-            parts.append((7, Text(f"({_one_line(most)})", "dim")))
         return _joined(parts, width)
+
+    def _reasons(self, head: Head, width: int) -> Text:
+        """Of what has failed and died, so far."""
+        parts = [
+            Text(f"{_count(sum(count for _, count in counts))} {what}: {_most_of(counts)}", "dim")
+            for what, counts in (("failed", head.groups), ("died", head.deaths))
+            if counts
+        ]
+        return _joined([(at, part) for at, part in enumerate(parts)] or [(0, Text("no failed jobs", "dim"))], width)
 
     def _bar(self, some: float, of: float) -> str:
         if not of:
@@ -313,6 +322,10 @@ def _count(value: float) -> str:
         if value >= least:
             return f"{value / least:.3g}{unit}" if value < 1000 * least else f"{value / least:,.0f}{unit}"
     return f"{value:,.0f}"
+
+
+def _most_of(counts: Sequence[tuple[str, int]]) -> str:
+    return ", ".join(f"{_word(what)} {_count(count)}" for what, count in counts[:_MOST_REASONS])
 
 
 def _rate(per_s: float | None) -> str:
