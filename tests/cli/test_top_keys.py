@@ -106,7 +106,11 @@ def test_plus_and_minus_scale_by_one_and_count_on_until_there_is_news(shown):
         Wish("scale", "web-1-4711-3f2a", {"fewest": 6, "most": 6}),
         Wish("scale", "web-1-4711-3f2a", {"fewest": 5, "most": 5}),
     ]
-    shown.desk.on_look()
+    shown.desk.on_look()  # which was made before it came about
+    (wish,) = shown.press("+")
+    assert wish.argument == {"fewest": 6, "most": 6}
+    for _ in range(4):
+        shown.desk.on_look()  # it never has
     (wish,) = shown.press("+")
     assert wish.argument == {"fewest": 5, "most": 5}
 
@@ -155,6 +159,26 @@ def test_a_page_takes_the_keys_until_it_is_left(shown):
     assert lines[2].startswith("── a stack ──") and lines[3] == "  line 11" and lines[-1] == "Escape goes back"
     shown.press("escape")
     assert shown.desk.page is None and not shown.desk.over
+
+
+def test_enter_shows_all_of_a_line_what_has_no_room_in_it_too(shown):
+    shown.press("tab", "tab", "enter")
+    lines = shown.lines(60, 24)
+    assert lines[2].startswith("── ends: 6JK2xghrRbuBbIain0NqbA")
+    assert lines[3].startswith("  at          ")
+    assert lines[4:12] == [
+        "  what        died", "  why         SIGSEGV", "  klass       image.resize",
+        "  jid         6JK2xghrRbuBbIain0NqbA", "  queue       images",
+        "  message     the child that ran it was ended by SIGSEGV", "  worker      web-1-4711-3f2a", "",
+    ]  # fmt: skip
+    assert "              SIGSEGV" in shown.lines(50, 24)
+    shown.press("escape")
+    assert shown.desk.page is None
+
+
+def test_a_question_can_be_answered_however_narrow_the_terminal_is(shown):
+    shown.press("d")
+    assert shown.lines(30, 24)[-1] == "Drain web-1-4711-3f2a, wh… y/n"
 
 
 def test_the_page_of_the_keys_names_every_key(shown):

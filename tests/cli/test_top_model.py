@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.cli.top.model import Flow, Pane, Tone
+from supervisor.cli.top.model import Flow, Lost, Pane, Tone
 from tests.cli.top_parts import NOW_AT, counts, end, look, model_of, stats, told, worker
 
 
@@ -144,8 +144,8 @@ def test_deaths_are_those_of_all_supervisors_by_reason():
 
 def test_since_when_redis_is_away_is_since_the_first_failure():
     model = model_of(look())
-    model.lost(NOW_AT + 1, "no")
-    model.lost(NOW_AT + 9, "still no")
-    assert (model.away_since_at, model.away_why) == (NOW_AT + 1, "still no")
+    model.lost(NOW_AT + 1, Lost("no", is_away=True))
+    model.lost(NOW_AT + 9, Lost("still no", is_away=True))
+    assert (model.lost_since_at, model.why_lost.why) == (NOW_AT + 1, "still no")
     model.take(look(NOW_AT + 10))
-    assert model.away_since_at is None
+    assert model.lost_since_at is None

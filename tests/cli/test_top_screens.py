@@ -10,7 +10,7 @@ pytest.importorskip("rich")
 
 from rich.cells import cell_len
 
-from supervisor.cli.top.model import Pane
+from supervisor.cli.top.model import Lost, Pane
 from supervisor.cli.top.terminal import drawn
 from supervisor.cli.top.view import ASCII
 from tests.cli.top_parts import NOW_AT, Shown, busy_shop, child, counts, end, look, model_of, stats, told
@@ -164,14 +164,17 @@ def test_what_is_drawn_has_colour_only_where_the_terminal_has(monkeypatch):
 def test_while_redis_is_away_the_last_screen_stays_and_says_since_when():
     model = busy_shop()
     before = Shown(model).lines()
-    model.lost(NOW_AT - 3.8, "Redis at redis:6379 cannot be reached:\nconnection refused")
-    model.lost(NOW_AT - 1.0, "Redis at redis:6379 cannot be reached:\nconnection refused")
+    lost = Lost("Redis at redis:6379 cannot be reached:\nconnection refused", is_away=True)
+    model.lost(NOW_AT - 3.8, lost)
+    model.lost(NOW_AT - 1.0, lost)
     first, *others = Shown(model).lines()
     assert first.startswith(
         "leasehold   shop   Redis is away since 4 s: Redis at redis:6379 cannot be reached: connection"
     )
     assert first.endswith("03:12:07")
     assert others == before[1:]
+    model.lost(NOW_AT, Lost("NOPERM", is_away=False))
+    assert "Redis refuses since 4 s: NOPERM" in Shown(model).text()
     model.take(look(NOW_AT + 1))
     assert "away" not in Shown(model).text()
 

@@ -69,6 +69,11 @@ class Seat:
     def press(self, keys):
         os.write(self._master, keys.encode())
 
+    def hang_up(self):
+        """The terminal is gone, as when a connection breaks."""
+        master, self._master = self._master, -1  # the reader looks there before it reads again
+        os.close(master)
+
     @property
     def lines(self):
         return [line.rstrip() for line in self.screen.display]
@@ -111,7 +116,8 @@ class Seat:
             self.process.kill()
             self.process.wait()
         self._reader.join(SOON_S)
-        os.close(self._master)
+        if self._master >= 0:
+            os.close(self._master)
 
 
 @pytest.fixture
@@ -217,6 +223,13 @@ def test_the_terminal_is_given_back_when_it_is_stopped_or_ended_and_follows_its_
     assert top.end() == 0
     assert len(set(re.findall(r"(?:\w+:){9,}\w+", top.sent.decode()))) == 1
     stage.client.cancel("j")
+
+
+def test_it_ends_with_its_terminal(stage, seat):
+    top = seat(f"exec {TOP}")
+    top.wait_for("no supervisor is running here")
+    top.hang_up()
+    assert top.end() == -signal.SIGHUP
 
 
 def test_while_redis_is_away_the_last_screen_stays_and_it_comes_back_by_itself(own_stage, own_server, seat):

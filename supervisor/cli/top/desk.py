@@ -13,6 +13,8 @@ from supervisor.cli.top.model import Model, Pane, Row, Tone, number
 #: As far as one page key goes.
 _PAGE: Final = 10
 _FILTER_CHARS: Final = 60
+#: What was asked for and is not seen after so many looks was refused.
+_LOOKS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +36,20 @@ class Question:
 
 @dataclass(slots=True)
 class Page:
-    """Text in place of the panes, until Escape."""
+    """Text in place of the panes, until Escape; or all of one row."""
 
     title: str
     lines: list[str]
     first: int = 0
+    row: tuple[Pane, Row] | None = None
+
+
+@dataclass(slots=True)
+class _Scaled:
+    """How many processes a supervisor was asked to have, and how many looks ago."""
+
+    most: int
+    looks: int = 0
 
 
 class Desk:
@@ -53,7 +64,7 @@ class Desk:
         self.said: tuple[str, Tone] = ("", Tone.PLAIN)
         self.frozen = False
         self.over = False
-        self._most: dict[str, int] = {}  # of processes, where more were asked for than is known to be so yet
+        self._scaled: dict[str, _Scaled] = {}
 
     # what is chosen
 
@@ -74,8 +85,12 @@ class Desk:
         return next((row for row in rows if row.key == self.chosen[pane]), rows[0] if rows else None)
 
     def on_look(self) -> None:
-        """There is news: what was asked for has come about, or never will."""
-        self._most = {}
+        """There is news: perhaps what was asked for has come about."""
+        for worker, scaled in list(self._scaled.items()):
+            scaled.looks += 1
+            told = self._model.told(worker)
+            if told is None or told["processes"].get("most") == scaled.most or scaled.looks >= _LOOKS:
+                del self._scaled[worker]
 
     def say(self, text: str, tone: Tone = Tone.PLAIN) -> None:
         self.said = text, tone
@@ -120,6 +135,10 @@ class Desk:
                 self.frozen = not self.frozen
             case "f" | "/":
                 self.typing = self.filters[self.pane]
+            case "enter":
+                row = self.row(self.pane)
+                if row is not None:
+                    self.page = Page(f"{self.pane.value}: {row.key}", [], row=(self.pane, row))
             case "escape":
                 self.filters[self.pane] = ""
             case _:
@@ -184,8 +203,9 @@ class Desk:
     def _scale(self, worker: str, processes: Mapping[str, Any], step: int) -> Wish:
         """The same key again before it is known to have worked counts on."""
         fewest, most = int(number(processes.get("fewest"))), int(number(processes.get("most")))
-        wanted = max(1, self._most.get(worker, most) + step)
-        self._most[worker] = wanted
+        scaled = self._scaled.get(worker)
+        wanted = max(1, (scaled.most if scaled else most) + step)
+        self._scaled[worker] = _Scaled(wanted)
         return Wish("scale", worker, {"fewest": wanted if fewest == most else min(fewest, wanted), "most": wanted})
 
     def _act_on_child(self, key: str) -> Wish | None:

@@ -18,6 +18,7 @@ _LAST: Final = range(0x40, 0x7F)
 HELP: Final = (
     ("Tab, Shift-Tab", "choose a pane: queues, supervisors, children, ends"),
     ("Up, Down; k, j", "choose a line of it; PgUp, PgDn, Home and End go far"),
+    ("Enter", "all of the line, also what has no room in it"),
     ("d", "drain the chosen supervisor: it ends, once its jobs have"),
     ("+, -", "a process more, or fewer, at the chosen supervisor"),
     ("p", "pause the chosen queue or supervisor; again: go on"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from supervisor import clock
 from supervisor.cli.status import is_known
-from supervisor.cli.top.model import Look, Told
+from supervisor.cli.top.model import Look, Lost, Told
 
 if TYPE_CHECKING:
     from supervisor.engine.client import Client
@@ -47,8 +47,8 @@ def _known(answer: Any) -> Told | None:
 class Watch:
     """Has a looker look every so often, and tells of each look, or of why there is none."""
 
-    def __init__(self, looker: Looker, every_s: float, tell: Callable[[Look | str | Exception], None]) -> None:
-        """`tell` is called in the thread: with a look, a sentence, or an error of ours, which is the end of it."""
+    def __init__(self, looker: Looker, every_s: float, tell: Callable[[Look | Lost | Exception], None]) -> None:
+        """`tell` is called in the thread: with a look, why there is none, or an error of ours, which ends it."""
         self._looker = looker
         self._every_s = every_s
         self._tell = tell
@@ -64,7 +64,7 @@ class Watch:
         self._over.set()
 
     def _run(self) -> None:
-        from supervisor.engine.errors import LeaseholdError
+        from supervisor.engine.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 
         next_at = clock.monotonic()
         while not self._over.wait(max(0.0, next_at - clock.monotonic())):
@@ -73,8 +73,10 @@ class Watch:
                 continue
             try:
                 look = self._looker.look()
+            except (StoreUnavailable, OutcomeUnknown) as error:
+                self._tell(Lost(str(error), is_away=True))
             except LeaseholdError as error:
-                self._tell(str(error))
+                self._tell(Lost(str(error), is_away=False))
             except Exception as error:  # noqa: BLE001 -- the thread's boundary: whoever is told raises it
                 self._tell(error)
                 return

@@ -4,7 +4,6 @@ Must not wait for Redis: looks and wishes have threads of their own.
 """
 
 import contextlib
-import errno
 import os
 import queue
 import select
@@ -18,8 +17,8 @@ from supervisor.cli.top.acts import Said, act
 from supervisor.cli.top.desk import Desk, Wish
 from supervisor.cli.top.keys import Keys
 from supervisor.cli.top.looking import Looker, Watch
-from supervisor.cli.top.model import Look, Model, Tone
-from supervisor.cli.top.terminal import Terminal
+from supervisor.cli.top.model import Look, Lost, Model, Tone
+from supervisor.cli.top.terminal import Terminal, TerminalGone
 from supervisor.cli.top.view import Place, View
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ class Loop:
         self._place = place
         self._every_s = every_s
         self._keys = Keys()
-        self._news: queue.SimpleQueue[Look | Said | str | Exception] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[Look | Lost | Said | Exception] = queue.SimpleQueue()
         self._wishes = 0
         self._ended_by: int | None = None
         self._woken, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -64,7 +63,7 @@ class Loop:
                     watch.frozen = desk.frozen
                     self._draw(terminal, view)
                     self._wait(terminal, desk)
-            except _TerminalGone:
+            except TerminalGone:
                 self._ended_by = signal.SIGHUP  # which has not come yet
             finally:
                 watch.stop()
@@ -78,7 +77,7 @@ class Loop:
 
     # what comes
 
-    def _tell(self, news: Look | Said | str | Exception) -> None:
+    def _tell(self, news: Look | Lost | Said | Exception) -> None:
         """From any thread."""
         self._news.put(news)
         with contextlib.suppress(OSError):  # full: it is awake already; closed: it is over
@@ -94,10 +93,7 @@ class Loop:
                     self._on_signal(number, terminal, desk)
             self._on_news(desk)
         if terminal.fd in ready:
-            sent = _read(terminal.fd)
-            if not sent:
-                raise _TerminalGone
-            self._press(self._keys.feed(sent), desk)
+            self._press(self._keys.feed(terminal.read()), desk)
         elif self._keys.waiting and not ready:
             self._press(self._keys.flush(), desk)
 
@@ -116,7 +112,7 @@ class Loop:
                     self._wishes -= 1
                     desk.say(text, tone)
                     desk.page = page or desk.page
-                case str():
+                case Lost():
                     self._model.lost(clock.monotonic(), news)
                 case _:
                     raise news
@@ -127,6 +123,8 @@ class Loop:
             wish = desk.press(key)
             if wish is not None:
                 self._start(wish, desk)
+            if desk.question is not None:
+                return  # what was typed before it was seen, or pasted, is no answer
 
     def _start(self, wish: Wish, desk: Desk) -> None:
         if self._wishes >= _MOST_WISHES:
@@ -182,19 +180,6 @@ class Loop:
         if screen.queues:
             self._looker.queues = screen.queues
         terminal.draw(screen.lines, width)
-
-
-class _TerminalGone(Exception):
-    """Nobody sees us any more."""
-
-
-def _read(fd: int) -> bytes:
-    try:
-        return os.read(fd, 4096)
-    except OSError as error:
-        if error.errno == errno.EIO:  # as terminals say that they have hung up
-            return b""
-        raise
 
 
 def _noted(_number: int, _frame: Any) -> None:

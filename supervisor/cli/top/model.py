@@ -60,6 +60,14 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
+class Lost:
+    """Why there is no look: Redis is away, or it refuses."""
+
+    why: str
+    is_away: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """One line of a pane: what it is about, its values by the names of columns, and how those are to be taken."""
 
@@ -180,8 +188,8 @@ class Model:
 
     def __init__(self) -> None:
         self.look: Look | None = None
-        self.away_since_at: float | None = None
-        self.away_why = ""
+        self.lost_since_at: float | None = None
+        self.why_lost = Lost("", is_away=True)
         self._queues: dict[str, _Queue] = {}
         self._supervisors: dict[str, _Supervisor] = {}
         self._groups: dict[str, Flow] = {}
@@ -191,7 +199,7 @@ class Model:
     def take(self, look: Look) -> None:
         """Looks come in their order."""
         self._rows = {}
-        self.look, self.away_since_at = look, None
+        self.look, self.lost_since_at = look, None
         self._queues = {name: self._queues.get(name) or _Queue() for name in look.queues}
         for name, counts in look.queues.items():
             self._queues[name].take(look.at, counts, look.figures.get(name))
@@ -205,11 +213,11 @@ class Model:
         if rate is not None:
             self._rates.append(rate)
 
-    def lost(self, at: float, why: str) -> None:
+    def lost(self, at: float, lost: Lost) -> None:
         """A look has failed."""
-        if self.away_since_at is None:
-            self.away_since_at = at
-        self.away_why = why
+        if self.lost_since_at is None:
+            self.lost_since_at = at
+        self.why_lost = lost
 
     def told(self, worker: str) -> Told | None:
         """What a supervisor has said last."""

@@ -3,11 +3,13 @@
 Must not leave it otherwise than it was found, whatever happens.
 """
 
+import contextlib
+import errno
 import os
 import sys
 import termios
 import tty
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -30,6 +32,10 @@ def is_live() -> bool:
 def is_unicode() -> bool:
     """Whether it can show more than ASCII."""
     return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+
+
+class TerminalGone(Exception):
+    """It has hung up: nobody sees us any more."""
 
 
 class Terminal:
@@ -68,6 +74,14 @@ class Terminal:
         except (OSError, termios.error):
             pass  # it is gone, and nobody sees how it was left
 
+    def read(self) -> bytes:
+        """What was typed. Raises TerminalGone."""
+        with _gone():
+            sent = os.read(self._in, 4096)
+        if not sent:
+            raise TerminalGone
+        return sent
+
     @property
     def fd(self) -> int:
         """Keys come from it."""
@@ -83,14 +97,25 @@ class Terminal:
         return columns or 80, lines or 24
 
     def draw(self, lines: Sequence[Text], width: int) -> None:
-        """In place of all that was there, without a moment of nothing."""
+        """In place of all that was there, without a moment of nothing. Raises TerminalGone."""
         shown = drawn(lines, width).split("\n")
-        self._write(_BEGIN + "\r\n".join(f"{line}\x1b[K" for line in shown) + "\x1b[J" + _END)
+        with _gone():
+            self._write(_BEGIN + "\r\n".join(f"{line}\x1b[K" for line in shown) + "\x1b[J" + _END)
 
     def _write(self, text: str) -> None:
         left = memoryview(text.encode(self._encoding, "replace"))
         while left:
             left = left[os.write(self._out, left) :]
+
+
+@contextlib.contextmanager
+def _gone() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.EIO:  # as terminals say that they have hung up
+            raise TerminalGone from error
+        raise
 
 
 def drawn(lines: Sequence[Text], width: int) -> str:

@@ -3,6 +3,7 @@
 Must not do I/O, and must not decide what is wrong: that is model.py.
 """
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,7 +13,7 @@ from rich.text import Text
 
 from supervisor.cli.shown import span
 from supervisor.cli.terminal import local_time, visible
-from supervisor.cli.top.columns import Column, fitted
+from supervisor.cli.top.columns import COLUMNS, Column, fitted
 from supervisor.cli.top.desk import Desk, Page
 from supervisor.cli.top.model import LATE_S, Head, Model, Pane, Row, Tone, number
 
@@ -22,6 +23,7 @@ _FALLING: Final = (Pane.ENDS, Pane.CHILDREN, Pane.QUEUES)
 #: Lines of a pane, so that it is worth its headings.
 _LEAST_ROWS: Final = 2
 _BAR: Final = 10
+_DETAIL: Final = 12
 #: From so many lines on the head says why jobs have failed and died.
 _TALL: Final = 30
 _MOST_REASONS: Final = 4
@@ -128,9 +130,10 @@ class View:
 
     def _trouble(self, place: Place) -> Text | None:
         model = self._model
-        if model.away_since_at is not None:
-            away_s = place.now_at - model.away_since_at
-            return Text(f"Redis is away since {away_s:.0f} s: {_one_line(model.away_why)}", STYLES[Tone.ALARM])
+        if model.lost_since_at is not None:
+            what = "Redis is away" if model.why_lost.is_away else "Redis refuses"
+            lost_s = place.now_at - model.lost_since_at
+            return Text(f"{what} since {lost_s:.0f} s: {_one_line(model.why_lost.why)}", STYLES[Tone.ALARM])
         look = model.look
         if look is None or self._desk.frozen or place.now_at - look.at < 3 * place.every_s + 2:
             return None
@@ -275,12 +278,23 @@ class View:
     def _page(self, page: Page, width: int, room: int) -> list[Text]:
         title = Text.assemble((f"{self._marks.rule * 2} ", "dim"), (visible(page.title), "bold"), " ")
         title.append(self._marks.rule * max(0, width - cell_len(title.plain)), "dim")
-        return [title, *(Text(f"  {_one_line(line)}") for line in page.lines[page.first : page.first + room - 1])]
+        lines = self._details(page.row, width - 4) if page.row else page.lines
+        return [title, *(Text(f"  {_one_line(line)}") for line in lines[page.first :][: max(0, room - 1)])]
+
+    def _details(self, row: tuple[Pane, Row], width: int) -> list[str]:
+        """All of a row, also what is cut or has fallen away from its line."""
+        cells = self._cells(*row)
+        lines = []
+        for column in COLUMNS[row[0]]:
+            words = textwrap.wrap(cells.get(column.name, ""), max(10, width - _DETAIL)) if column.name else []
+            heads = [column.name] + [""] * (len(words) - 1)
+            lines += [f"{head.ljust(_DETAIL)}{line}" for head, line in zip(heads, words, strict=False)]
+        return lines
 
     def _foot(self, width: int) -> Text:
         desk = self._desk
         if desk.question is not None:
-            return Text(f"{_one_line(desk.question.text)} y/n", "bold")
+            return Text(f"{_cut(_one_line(desk.question.text), width - 4, self._marks)} y/n", "bold")
         if desk.typing is not None:
             return Text(f"only what contains: {visible(desk.typing)}_   Enter: done, Escape: all")
         if desk.page is not None:
