@@ -56,17 +56,17 @@ class Loop:
     def run(self, desk: Desk, view: View) -> int | None:
         """Until somebody quits; answers the signal by which, if it was one."""
         watch = Watch(self._looker, self._every_s, self._tell)
-        with self._signals(), Terminal() as terminal:
-            watch.start()
-            try:
+        try:
+            with self._signals(), Terminal() as terminal:
+                watch.start()
                 while not desk.over:
                     watch.frozen = desk.frozen
                     self._draw(terminal, view)
                     self._wait(terminal, desk)
-            except TerminalGone:
-                self._ended_by = signal.SIGHUP  # which has not come yet
-            finally:
-                watch.stop()
+        except TerminalGone:
+            self._ended_by = signal.SIGHUP  # which has not come yet
+        finally:
+            watch.stop()
         return self._ended_by
 
     def close(self) -> None:

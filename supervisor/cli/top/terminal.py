@@ -57,11 +57,12 @@ class Terminal:
         self.give_back()
 
     def take(self) -> None:
-        """Idempotent: another program may have had it meanwhile."""
-        if self._before is None:
-            self._before = termios.tcgetattr(self._in)
-        tty.setcbreak(self._in, termios.TCSANOW)
-        self._write(_ENTER)
+        """Idempotent: another program may have had it meanwhile. Raises TerminalGone."""
+        with _gone():
+            if self._before is None:
+                self._before = termios.tcgetattr(self._in)
+            tty.setcbreak(self._in, termios.TCSANOW)
+            self._write(_ENTER)
 
     def give_back(self) -> None:
         """As it was. Idempotent."""
@@ -112,8 +113,8 @@ class Terminal:
 def _gone() -> Iterator[None]:
     try:
         yield
-    except OSError as error:
-        if error.errno == errno.EIO:  # as terminals say that they have hung up
+    except (OSError, termios.error) as error:
+        if error.args[0] == errno.EIO:  # as terminals say that they have hung up
             raise TerminalGone from error
         raise
 
