@@ -86,6 +86,7 @@ def test_the_image_builds_and_runs_a_job_read_only_and_without_rights_and_drains
         for words, code, said in [
             (["leasehold", "--version"], 0, ""),
             (FINAL.last("ENTRYPOINT").command(), 78, "LEASEHOLD_REDIS_URL"),
+            (FINAL.last("HEALTHCHECK").command(), 1, FINAL.last("EXPOSE").text),
             (["touch", "/app/x"], 1, "Read-only"),
             (["touch", "/tmp/x"], 0, ""),
         ]:
@@ -116,6 +117,8 @@ def runs_a_job_and_drains(image, server, namespace):
                 asked = image.enter(master, ["leasehold", "status", "--json"], environment)
                 (told,) = json.loads(asked.stdout).values()
                 assert told["state"] == "serving"
+                asked = image.enter(master, FINAL.last("HEALTHCHECK").command(), environment)
+                assert (asked.returncode, asked.stderr) == (0, "")
                 os.kill(master, signal.SIGTERM)
                 *_, last = map(json.loads, box.stderr)
                 assert (last["event"], box.wait(30)) == ("master.stopped", 0)
