@@ -19,7 +19,7 @@ from typing import Final
 from supervisor import cgroups
 from supervisor.cli.findings import Finding, ok, problem, warning
 from supervisor.config import Config, Exit, megabytes
-from supervisor.pool import environment, kernel
+from supervisor.pool import environment, kernel, memory
 
 #: Descriptors that a master has open per child (its sockets, output, stacks, pidfd, payloads under way), and besides.
 _FILES_PER_CHILD: Final = 8
@@ -112,7 +112,7 @@ def _proc() -> Iterator[Finding]:
     """A process must be able to see what is below it, and how much memory that takes."""
     try:
         kernel.children_of_self()
-        memory = "RssAnon:" in Path("/proc/self/status").read_text()
+        measured = "RssAnon:" in Path("/proc/self/status").read_text()
     except OSError as error:
         yield problem(
             "proc",
@@ -120,10 +120,16 @@ def _proc() -> Iterator[Finding]:
             " CONFIG_PROC_CHILDREN",
         )
         return
-    if not memory:
+    if not measured:
         yield warning("proc", "the memory of a process (RssAnon) is not in its status: memory limits do not work")
     hidden = _mount_option("/proc", "hidepid")
-    if hidden in {"4", "ptraceable"}:
+    if not _sees_what_is_not_dumpable():
+        yield warning(
+            "proc",
+            f"it hides children, which are not dumpable, from their own master (hidepid={hidden}): jobs cannot be"
+            " measured, and no memory limit holds; mount it without, or take ProtectProc= out of the unit",
+        )
+    elif hidden in {"4", "ptraceable"}:
         yield warning(
             "proc",
             f"it is mounted with hidepid={hidden}: processes of jobs that change their user are not measured, and"
@@ -131,6 +137,26 @@ def _proc() -> Iterator[Finding]:
         )
     else:
         yield ok("proc", "it shows the processes below one" + (f" (hidepid={hidden})" if hidden else ""))
+
+
+def _sees_what_is_not_dumpable() -> bool:
+    """A child that has become so must still be seen by its parent."""
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    ours.close()
+                    kernel.forbid_dumping()
+                    theirs.sendall(b"x")
+                    theirs.recv(1)  # until its parent has looked
+                finally:
+                    os._exit(0)
+        ours.recv(1)
+        seen = memory.of(pid) is not None
+    os.waitpid(pid, 0)
+    return seen
 
 
 def _mount_option(where: str, name: str) -> str:

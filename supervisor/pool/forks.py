@@ -12,7 +12,7 @@ from typing import Any, Final
 from supervisor import clock
 from supervisor.config import Config
 from supervisor.ops.events import Events
-from supervisor.pool import endings, removal
+from supervisor.pool import endings, memory, removal
 from supervisor.pool.births import STACKS_S, Births
 from supervisor.pool.budget import Budget
 from supervisor.pool.children import Child
@@ -38,6 +38,10 @@ _EXIT_S: Final = 5.0
 #: All of them have been let go: they must have ended their children by then.
 _END_S: Final = 2.0
 _ZYGOTE_LOST: Final = "zygote-lost"
+_HIDDEN: Final = (
+    "/proc hides zygote and children from us, as they are not dumpable: no job can be measured, and no memory limit"
+    " holds; mount it without hidepid=, or take ProtectProc= out of the unit"
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -192,6 +196,8 @@ class Forks:
         self._events.emit("sandbox.reported", zygote=zygote.number, sandbox=self._config.sandbox, parts=said.sandbox)
         for warning in sandbox_warnings(said):
             self._warn(warning)
+        if memory.of(zygote.pid) is None:  # and so it will be with its children
+            self._warn(_HIDDEN)
 
     def _follow(self, current: Zygote, said: Ready) -> None:
         """What it has said of its handlers holds."""

@@ -326,6 +326,9 @@ def test_processes_that_proc_hides_are_said(monkeypatch):
     monkeypatch.setattr(doctor_machine, "_mount_option", lambda _where, _name: "ptraceable")
     (hidden,) = doctor_machine._proc()
     assert hidden.level == "warning" and "hidepid=ptraceable" in hidden.message
+    monkeypatch.setattr("supervisor.pool.memory.of", lambda _pid: None)
+    (hidden,) = doctor_machine._proc()
+    assert hidden.level == "warning" and "no memory limit holds" in hidden.message
     monkeypatch.setattr("supervisor.pool.kernel.children_of_self", lambda: os.listdir("/nowhere"))
     (missing,) = doctor_machine._proc()
     assert missing.level == "problem" and "/nowhere" in missing.message

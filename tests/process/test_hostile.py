@@ -404,6 +404,7 @@ def hidden(job):
     job = run(stage, "hidden", max_deaths=1)
     assert job.failure["reason"] == "timeout"
     assert "SoftTimeout" in job.failure["output"]
+    assert any("no memory limit holds" in warned["message"] for warned in pool.find("master.warned"))
     assert run(stage, "noop").state == "complete"
     assert not pool.find("master.crashed")
     finish(stage, pool)
