@@ -8,7 +8,7 @@ import pytest
 
 from supervisor.engine import commands
 from supervisor.engine.client import Client
-from tests.process.watched import FULL
+from tests.lengths import FULL
 
 
 @pytest.fixture
