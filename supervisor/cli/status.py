@@ -84,6 +84,9 @@ def _show(told: Told) -> None:
         "redis": f"{redis.get('url')}, {redis.get('server')}" + ("" if redis.get("connected") else ", away"),
         "ended": "  ".join(f"{name} {count}" for name, count in told["counts"].items()),
     }
+    if isinstance(work := told.get("autoscaling"), Mapping):
+        jobs = f"{work.get('ready')} ready and {work.get('running')} running jobs"
+        lines["desired"] = f"{work.get('desired')}, for {jobs}, seen {_duration(work.get('age_s'))} ago"
     if isinstance(reload, Mapping):
         lines["reload"] = f"{local_time(reload.get('at_unix'))} by {reload.get('by')}: {_outcome(reload)}"
         if reload.get("message"):
