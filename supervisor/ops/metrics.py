@@ -49,6 +49,9 @@ METRICS: Final[dict[str, Metric]] = {
     ),
     "leasehold_job_wait_seconds": Metric("histogram", _JOB, "From when a job could start to its lease."),
     "leasehold_job_run_seconds": Metric("histogram", _JOB, "How long the runs have taken that have ended."),
+    "leasehold_job_running_longest_seconds": Metric(
+        "gauge", (), "For how long the job has been running here that runs longest; 0: none does.",
+    ),
     "leasehold_job_restart_seconds": Metric(
         "histogram", (), "From the kernel's report of a child's death to the start of its job here anew.",
     ),

@@ -118,6 +118,9 @@ class Figures:
         yield "leasehold_processes", slots.processes
         yield "leasehold_processes_most", self._scaling.most
         yield "leasehold_processes_busy", slots.busy
+        now_at = clock.monotonic()
+        running_s = [now_at - child.sent[0].started_at for child in slots if child.sent]
+        yield "leasehold_job_running_longest_seconds", max(running_s, default=0.0)
         yield "leasehold_busy_ratio", slots.busy / slots.processes
         memory = [child.meter.sampled_bytes for child in slots]
         yield "leasehold_children_memory_bytes", sum(memory)
@@ -129,7 +132,7 @@ class Figures:
         yield "leasehold_start_time_seconds", self._began_unix
         yield "leasehold_ready", self._status.state(phase) in LEASING
         yield "leasehold_paused", self._conversation.paused
-        yield "leasehold_drain_left_seconds", ladder.left_s(clock.monotonic()) if ladder is not None else 0.0
+        yield "leasehold_drain_left_seconds", ladder.left_s(now_at) if ladder is not None else 0.0
         yield "leasehold_loop_longest_turn_seconds", counts.longest_turn_s
         yield "leasehold_master_memory_bytes", _resident_bytes()
         used = resource.getrusage(resource.RUSAGE_SELF)
