@@ -18,8 +18,9 @@ LOGGED_BYTES_PER_S: Final = 64 * 1024
 #: in its writes. Neither we nor its neighbours are to be busy with what nobody sees.
 READS_PER_S: Final = 500
 _REST_S: Final = 0.008
-#: How much longer we rest than we have worked, if that is more.
+#: How much longer we rest than we have worked, if that is more; at most so long, as it may not be the child's fault.
 _REST_RATIO: Final = 10
+_LONGEST_REST_S: Final = 0.5
 _LONGEST_LINE_BYTES: Final = 8 * 1024
 _READ_BYTES: Final = 64 * 1024
 #: Of one that prints too much, so that our looks, and its waits, are few: its pipe then holds so much.
@@ -80,7 +81,7 @@ class Output:
         return len(chunk) == most_bytes
 
     def _rest(self, now_at: float, busy_s: float) -> None:
-        self.rests_until_at = now_at + max(_REST_S, _REST_RATIO * busy_s)
+        self.rests_until_at = now_at + min(max(_REST_S, _REST_RATIO * busy_s), _LONGEST_REST_S)
         if self._read_bytes == _READ_BYTES and busy_s < _LONG_S:
             self._read_bytes = _LONG_READ_BYTES
             with contextlib.suppress(OSError):  # its user has too many of these, or it is no pipe: it waits more often

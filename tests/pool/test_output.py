@@ -273,16 +273,17 @@ def test_who_prints_dot_by_dot_waits_as_well(tape, monkeypatch):
     assert tape.output.last_of(0) == "." * READS_PER_S
 
 
-def test_we_rest_for_many_times_as_long_as_a_job_has_kept_us_busy(tape, monkeypatch):
+@pytest.mark.parametrize(("busy_s", "rest_s"), [(0.001, 0.01), (0.02, 0.2), (3.0, 0.5)])
+def test_we_rest_for_many_times_as_long_as_a_job_has_kept_us_busy(tape, monkeypatch, busy_s, rest_s):
     now = [100.0]
 
     def later():
-        now[0] += 0.05
+        now[0] += busy_s
         return now[0]
 
     monkeypatch.setattr("supervisor.clock.monotonic", later)
     tape.prints(b"x\n" * 1000)
-    assert tape.output.rests_until_at == pytest.approx(now[0] + 0.5)
+    assert tape.output.rests_until_at == pytest.approx(now[0] + rest_s)
 
 
 def test_of_binary_rubbish_no_more_than_16_kib_of_text_stay(tape):
