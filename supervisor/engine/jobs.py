@@ -184,7 +184,7 @@ class LeaseRecord:
         )
         self.worker = worker
         self.token = token
-        self.waited_s: float = waited_ms / 1000  # as the statistics count: since its put, or since it came back
+        self.waited_s: float = waited_ms / 1000  # since it could be leased: what it was put off for does not count
         self.jid: str = jid.decode()
         self.klass: str = klass.decode()
         self.queue: str = queue.decode()

@@ -52,6 +52,22 @@ def test_a_lease_says_how_long_its_job_has_waited_since_it_was_put_or_came_back(
     assert client.lease("w", ["q", "other"], order="round-robin")[0].waited_s == 0
 
 
+@pytest.mark.parametrize("count", [1, 5], ids=["one by one", "at once"])
+def test_what_a_job_was_put_off_for_it_has_not_waited(client, clock, count):
+    put(client, "now")
+    (lease,) = client.queue("q").lease("w")
+    put(client, "a", "b", delay=60)
+    put(client, "t", delay=60, trace="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
+    lease.retry(delay=50)
+    clock.tick(70)
+    leases = [lease for _ in range(4) for lease in client.queue("q").lease("w", count)]
+    assert {lease.jid: lease.waited_s for lease in leases} == {"now": 20, "a": 10, "b": 10, "t": 10}
+    assert [lease.trace for lease in leases if lease.jid in "at"].count(None) == 1
+    leases[0].retry(delay=0)
+    clock.tick(3)
+    assert client.queue("q").lease("w")[0].waited_s == 3
+
+
 def test_a_lease_lasts_for_the_heartbeat_of_its_queue(client, clock, config):
     put(client, "a", "b")
     put(client, "c", queue="other")

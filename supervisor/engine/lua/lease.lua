@@ -20,10 +20,10 @@
 --
 -- Returns   array: now in ms; the time in ms to ask again, 0 = none known (or there may be more at once); token of the
 --           first job, the next ones follow it by one each; due cron recurrences, each an array jid, cron, tz, time in
---           ms, backlog; number of the worker's last wish; how long each job has waited, an array of ms; then per job
---           the array klass, queue, priority, retries, timeout, max_deaths, kind of data (nil = json, "1" = bytes,
---           "entry"), failures, deaths, interruptions, jid, expiry in ms, data, tags, and if it has any: lane, marks
---           ("p" = persistent, "o" = at most once), its checkpoint as JSON, its trace.
+--           ms, backlog; number of the worker's last wish; an array: for how many ms each job could have been leased;
+--           then per job the array klass, queue, priority, retries, timeout, max_deaths, kind of data (nil = json, "1" =
+--           bytes, "entry"), failures, deaths, interruptions, jid, expiry in ms, data, tags, and if it has any: lane,
+--           marks ("p" = persistent, "o" = at most once), its checkpoint as JSON, its trace.
 --           A number below the worker's last one is answered with no job: it comes from a dead connection.
 -- Errors    DEREGISTERED if a worker that had a number is not known any more. WRONGTYPE for a foreign key of ours.
 --           Nothing has changed then.
@@ -123,7 +123,7 @@ local function give(i, job, data)
   local queue, jid, token = job[2], job[11], raise("token", 1)
   if i == 1 then first_token = token end
   local expiry, key, owner = expiry_of(queue), P .. "data:" .. jid, token .. ":" .. worker
-  waits[i] = math.max(now - (job[14] or job[13]), 0)
+  waits[i] = math.max(now - (job[18] or job[14] or job[13]), 0) -- since it was due, came back, or was put
   local rec = records[jid] or (job[15] or never_twice[job[1]] or heard()) and read_job(jid)
   place(queue_key(queue, "running"), jid, expiry)
   place(P .. "held:" .. worker, jid, token)

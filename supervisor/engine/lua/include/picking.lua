@@ -9,7 +9,7 @@ local UNSIZED_BYTES = 1024 -- a record names its size only above this
 local ELSEWHERE_MS = 25    -- for which a persistent job that came back is left to other workers
 local FIELDS = {
   "klass", "queue", "priority", "retries", "timeout", "max_deaths", "bytes", "failures", "deaths", "interruptions",
-  "state", "size", "put", "since", "special", "lane", "trace",
+  "state", "size", "put", "since", "special", "lane", "trace", "ready",
 }
 local taken, left, due_crons, timed = {}, {}, {}, {}
 local brought, freed = {}, {}
