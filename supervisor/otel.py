@@ -6,6 +6,7 @@ spans. Must not: make a job late, or fail it: a collector that does not answer i
 import contextlib
 import math
 import mmap
+import socket
 import struct
 import sys
 import threading
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from supervisor import clock
 from supervisor.config import parse_duration
-from supervisor.pool.handlers import Ending, after_fork, around_job, on_exit
+from supervisor.pool.handlers import Ending, around_job, on_exit, when_confined
 
 try:
     from opentelemetry import context, trace
@@ -40,14 +41,15 @@ def instrument(
     """Have each job be a span, a child of the one in which it was put. Call it once, in the handlers' package.
 
     `provider`: a function that makes one, called in each child before its first job, as what most providers need, a
-    thread, does not survive a fork; or one that is there; None: the global one. `flush`: how long a child that has run
+    thread, does not survive a fork; or one that is there; None: the global one. If it raises, that child has no spans.
+    `flush`: how long a child that has run
     its last job waits at most until its spans are sent. No job is late for it: its outcome is sent before. Raises
     TypeError or ValueError.
     """
     if provider is not None and not isinstance(provider, TracerProvider) and not callable(provider):
         raise TypeError(f"provider must be a TracerProvider, a function that makes one, or None: {provider!r:.100}")
     spans = _Spans(provider, _checked_budget(flush))
-    after_fork(spans.open)
+    when_confined(spans.open)
     around_job(spans.begin)
     on_exit(spans.flush)
 
@@ -74,11 +76,11 @@ class _Spans:
 
     def open(self) -> None:
         """In a new child."""
-        if self._given is None:
-            self._provider = trace.get_tracer_provider()
-        else:
-            self._provider = self._given if isinstance(self._given, TracerProvider) else self._given()
-        self._tracer = self._provider.get_tracer("leasehold")
+        try:
+            self._provider = self._given() if callable(self._given) else self._given or trace.get_tracer_provider()
+            self._tracer = self._provider.get_tracer("leasehold")
+        except Exception as error:  # noqa: BLE001  foreign code, which must not fail the jobs
+            _say(f"this child has no spans: {type(error).__name__}: {error}")
 
     def begin(self, job: "Job") -> Callable[[Ending], None]:
         """The span of this job is the current one until it has ended."""
@@ -100,10 +102,20 @@ class _Spans:
     def flush(self) -> None:
         """In a child that is to exit. Its thread is left behind if it takes too long: the exit ends it."""
         force = getattr(self._provider, "force_flush", None)  # the global one may be none that has spans
-        if self._any and force is not None and not self._patience.is_over():
+        if self._any and force is not None and _has_network() and not self._patience.is_over():
             thread = threading.Thread(target=force, args=(math.ceil(self._patience.budget_s * 1000),), daemon=True)
             thread.start()
             self._patience.wait_for(thread)
+
+
+def _has_network() -> bool:
+    """Else there is nobody to wait for, and nothing to be learnt for the others. Sends nothing."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(("127.0.0.1", 9))
+    except OSError:  # EPERM or EACCES of a filter, ENETUNREACH of an empty namespace: there is none
+        return False
+    return True
 
 
 class _Patience:

@@ -9,13 +9,15 @@ import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
 from supervisor import otel
-from supervisor.pool.handlers import hooks
+from supervisor.pool.handlers import Ending, hooks
+from supervisor.pool.job import Job
+from supervisor.pool.messages import JobMessage
 
 
 @pytest.fixture
 def registered():
     """What is registered goes again."""
-    lists = (hooks.after_fork, hooks.around_job, hooks.on_exit)
+    lists = (hooks.confined, hooks.around_job, hooks.on_exit)
     before = [list(each) for each in lists]
     yield lambda: [len(each) - len(had) for each, had in zip(lists, before, strict=True)]
     for each, had in zip(lists, before, strict=True):
@@ -43,6 +45,18 @@ def test_nonsense_is_refused_by_its_name_and_nothing_is_registered(registered, a
     with pytest.raises(error, match=message):
         otel.instrument(**arguments)
     assert registered() == [0, 0, 0]
+
+
+def test_a_provider_that_cannot_be_made_costs_the_spans_and_nothing_else(registered, capsys):
+    def broken():
+        raise ValueError("no exporter")
+
+    otel.instrument(broken)
+    hooks.confined[-1]()
+    assert capsys.readouterr().err == "leasehold: this child has no spans: ValueError: no exporter\n"
+    message = JobMessage(7, "j", "k", "q", 0, 0, 0, 0, [], None, False, 0.0, False, b"{}")
+    hooks.around_job[-1](Job(message, "/", print, print))(Ending("completed"))
+    hooks.on_exit[-1]()
 
 
 def test_without_the_package_it_says_what_to_install():

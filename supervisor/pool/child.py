@@ -61,6 +61,8 @@ def run(
             hook()
             if os.getpid() != own_pid:
                 os._exit(0)  # a fork that it made has returned from it
+        for hook in hooks.confined if confinement.common is not None else ():
+            hook()
         status = Child(number, jobs, talk, workdir, handlers, boot, confinement).serve()
         for hook in hooks.on_exit if status == 0 else ():
             hook()
@@ -176,6 +178,8 @@ class Child:
         confinement.enter(self._handlers[klass].settings.profile, self._workdir, self._own_fds)
         if threading.active_count() > 1:
             _note("threads that @after_fork functions have started before the first job are not in its sandbox")
+        for hook in hooks.confined:
+            hook()
 
     def _answer(self, verb: Verb, token: int, run_s: float, parts: list[bytes]) -> None:
         if verb != Verb.FOLLOWED or sum(map(len, parts)) <= INLINE_COMPLETION_BYTES:

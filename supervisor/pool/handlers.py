@@ -117,6 +117,7 @@ class Hooks:
     before_fork: list[Callable[[], object]] = field(default_factory=list)
     after_fork: list[Callable[[], object]] = field(default_factory=list)
     on_exit: list[Callable[[], object]] = field(default_factory=list)
+    confined: list[Callable[[], object]] = field(default_factory=list)
     around_job: list[Around] = field(default_factory=list)
 
 
@@ -144,6 +145,13 @@ def on_exit(function: H) -> H:
     flush and close what is the child's own. Not in a child that dies or is killed.
     """
     return _hook("on_exit", hooks.on_exit, function)
+
+
+def when_confined(function: H) -> H:
+    """Have `function()` called in each child as soon as it is in its sandbox: after the @after_fork functions, or where
+    handlers differ in it, with its first job. So what starts threads starts no free ones.
+    """
+    return _hook("when_confined", hooks.confined, function)
 
 
 def around_job(function: Around) -> Around:

@@ -134,11 +134,11 @@ def silence():
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
-def start(stage, url, **flags):
+def start(stage, url, more="", **flags):
     environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "NO_PROXY": "127.0.0.1"}
     write_app(stage, ORDERS, "orders.py")
     write_app(stage, "@handler\ndef send(job): ...\n", "email.py")
-    return start_app(stage, PACKAGE + SOURCE, environment=environment, **flags).wait_ready()
+    return start_app(stage, PACKAGE + SOURCE + more, environment=environment, **flags).wait_ready()
 
 
 def finish(stage, pool):
@@ -219,6 +219,16 @@ def test_spans_of_ones_own_lie_between_a_job_and_what_it_puts(stage, collector):
     (sent,) = (span for span in collector.spans if span.name == "process email.send")
     assert (wrap.parent, sent.parent) == (pack.span, wrap.span)
     assert pack.trace == wrap.trace == sent.trace
+
+
+def test_who_has_no_network_sends_none_and_keeps_nobody_from_sending_theirs(stage, collector):
+    quiet = "@handler(network=False)\ndef quiet(job): ...\n"
+    pool = start(stage, collector.url, quiet)
+    silent, heard = put(stage, "quiet"), put(stage, "noop")
+    stage.wait_until_ended([*silent, *heard])
+    finish(stage, pool)
+    assert [span.attributes["leasehold.jid"] for span in collector.spans] == heard
+    assert pool.find("job.printed") == []  # neither of spans that were waited for, nor of threads outside the sandbox
 
 
 def test_a_reload_and_a_drain_in_the_midst_lose_none(stage, collector):
