@@ -249,7 +249,7 @@ def test_a_reload_and_a_drain_in_the_midst_lose_none(stage, collector):
 
 def test_a_collector_that_does_not_answer_makes_no_job_late(stage, silence, measured):
     pool = start(stage, silence, processes=2)
-    lengths_s = []
+    lengths_s, first_at = [], time.monotonic()
     for _ in range(200 if FULL else 60):
         began_at = time.monotonic()
         (jid,) = put(stage, "noop")
@@ -258,6 +258,6 @@ def test_a_collector_that_does_not_answer_makes_no_job_late(stage, silence, meas
     lengths_s.sort()
     median_s = lengths_s[len(lengths_s) // 2]
     measured(f"put to complete, collector silent: median {median_s:.3f} s, worst {lengths_s[-1]:.3f} s")
-    assert median_s < 0.5
-    assert sum(lengths_s) < 20  # were each child waited for, with room for six that leave: 20 s and more
     finish(stage, pool)
+    waited = [event for event in pool.find("job.printed") if "spans were not sent within 2 s" in event["line"]]
+    assert 1 <= len(waited) <= 2 + (time.monotonic() - first_at) / 5  # and no other child has lingered for long
