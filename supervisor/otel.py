@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: A collector that has not answered within the budget is waited for again after this, by one child.
 _AGAIN_S: Final = 5.0
-_IN_COMPANY: Final = 4  # who is not the first to wait gives up after this part of the budget
+_IN_COMPANY: Final = 2  # who is not the first to wait gives up after this part of the budget
 _LOOK_S: Final = 0.02
 _LONGEST_BUDGET_S: Final = 8.0  # a child that has not exited ten seconds after its last job is killed
 _PROPAGATOR: Final = TraceContextTextMapPropagator()

@@ -134,11 +134,13 @@ def silence():
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
-def start(stage, url, more="", **flags):
+def start(stage, url, more="", flush="8s", **flags):
+    """`flush`: a loaded machine's collector is to be waited for; who comes second waits for half of that."""
     environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "NO_PROXY": "127.0.0.1"}
     write_app(stage, ORDERS, "orders.py")
     write_app(stage, "@handler\ndef send(job): ...\n", "email.py")
-    return start_app(stage, PACKAGE + SOURCE + more, environment=environment, **flags).wait_ready()
+    package = PACKAGE.replace('flush="2s"', f"flush={flush!r}")
+    return start_app(stage, package + SOURCE + more, environment=environment, **flags).wait_ready()
 
 
 def finish(stage, pool):
@@ -248,7 +250,7 @@ def test_a_reload_and_a_drain_in_the_midst_lose_none(stage, collector):
 
 
 def test_a_collector_that_does_not_answer_makes_no_job_late(stage, silence, measured):
-    pool = start(stage, silence, processes=2)
+    pool = start(stage, silence, flush="2s", processes=2)
     lengths_s, first_at = [], time.monotonic()
     for _ in range(200 if FULL else 60):
         began_at = time.monotonic()
