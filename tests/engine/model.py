@@ -604,7 +604,8 @@ class Model:
                 lanes.join("")
         else:
             lanes.turns.leave("")
-        while len(given) < most and (lane := self._next_lane(queue)) is not None:
+        alone = not lanes.turns.times  # and stays so, whoever wakes in a lane meanwhile
+        while len(given) < most and (lane := self._next_lane(queue, alone)) is not None:
             job = self._open_line(queue, lane)[0]
             if self._may_start(job, worker):
                 given.append(self._take(job))
@@ -612,9 +613,10 @@ class Model:
                     lanes.turns.took(lane, lanes.weight(lane))
         return given
 
-    def _next_lane(self, queue: str) -> str | None:
+    def _next_lane(self, queue: str, alone: bool) -> str | None:
+        """Of which it is the turn. `alone`: there is but the one without a name."""
         turns = self.lanes_of(queue).turns
-        for lane in turns.in_order() or [""]:
+        for lane in [""] if alone else turns.in_order():
             if self._open_line(queue, lane):
                 return lane
             if not self.line(queue, lane):
