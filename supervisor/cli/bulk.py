@@ -109,8 +109,8 @@ def _do(jobs: dict[str, str], deed: Deed, act: Act) -> None:
     # Who waits for others was mostly put after them, and must go first.
     left = list(reversed(jobs)) if deed.verb == "cancel" else list(jobs)
     done = 0
-    with Progress(len(jobs)) as progress:
-        try:
+    try:
+        with Progress(len(jobs)) as progress:
             while left:
                 needed, before = list[str](), done
                 for first in range(0, len(left), STEP):
@@ -121,9 +121,9 @@ def _do(jobs: dict[str, str], deed: Deed, act: Act) -> None:
                 left = needed
                 if done == before:
                     break
-        except KeyboardInterrupt:
-            note(f"interrupted: {deed.past} {done:,} of {counted(len(jobs), 'job')}{deed.how}, the rest is as it was")
-            raise
+    except KeyboardInterrupt:
+        note(f"interrupted: {deed.past} {done:,} of {counted(len(jobs), 'job')}{deed.how}, the rest is as it was")
+        raise
     of_all = f"{done:,} of {counted(len(jobs), 'job')}" if done < len(jobs) else counted(done, "job")
     say(f"{deed.past} {of_all}{deed.how}")
     changed = len(jobs) - done - len(left)

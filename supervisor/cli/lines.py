@@ -69,18 +69,18 @@ def put_lines(args: argparse.Namespace, options: Mapping[str, Any]) -> int:
     """Puts a job for each line of --file or stdin; `options` are what a line does not give. 1: some lines were bad."""
     began = clock.monotonic()
     tally = Tally()
-    with _opened(args.file) as stream, connect(args) as client, Progress(_size_bytes(stream)) as progress:
-        reader = _Reader(stream, args, options)
-        try:
+    try:
+        with _opened(args.file) as stream, connect(args) as client, Progress(_size_bytes(stream)) as progress:
+            reader = _Reader(stream, args, options)
             for batch in reader.batches():
                 _take(args, client, batch, tally)
                 rate = tally.put / max(clock.monotonic() - began, 0.001)
                 progress.show(reader.read_bytes, f"{counted(tally.put, 'job')}, {_rounded(rate):,}/s")
                 if tally.stopped_at and tally.bad >= SHOWN:
                     break
-        except KeyboardInterrupt:
-            note(f"interrupted: {_how_far(tally)}")
-            raise
+    except KeyboardInterrupt:
+        note(f"interrupted: {_how_far(tally)}")
+        raise
     _conclude(args, tally, clock.monotonic() - began)
     return Exit.REFUSED if tally.bad else Exit.OK
 
