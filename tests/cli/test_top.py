@@ -1,11 +1,15 @@
-"""`leasehold top` where nothing can be drawn: everything once, from a real server; the supervisors are played."""
+"""`leasehold top` where nothing can be drawn, and what comes of wishes; the supervisors are played."""
 
 import pytest
 
 pytest.importorskip("rich")
 
 from supervisor import clock
+from supervisor.cli.top import acts
+from supervisor.cli.top.acts import Said, act
+from supervisor.cli.top.desk import Wish
 from supervisor.cli.top.looking import Looker
+from supervisor.cli.top.model import Tone
 from tests.cli.top_parts import child, end, told
 
 
@@ -77,3 +81,70 @@ def test_a_look_at_twenty_supervisors_and_two_hundred_queues_takes_less_than_the
     assert None not in look.told.values()
     assert took_s < 5.0
     measured(f"a look took {1000 * took_s:.0f} ms, and scripts {redis_us / 1000:.1f} ms of Redis")
+
+
+# what comes of a wish
+
+
+@pytest.mark.parametrize("what", ["drain", "reload", "scale", "pause", "resume"])
+def test_a_supervisor_that_is_told_something_answers_what_it_does(jobs, played, what):
+    worker = played({"did": "does so"})
+    assert act(jobs, Wish(what, worker.name, {"most": 3})) == Said(f"{worker.name} does so")
+    (ask,) = worker.asked
+    assert (ask.what, ask.argument["most"]) == (what, 3)
+    assert " at " in ask.argument["by"]
+
+
+def test_a_refusal_is_said_with_its_reason(jobs, played):
+    worker = played({"error": "this supervisor drains"})
+    assert act(jobs, Wish("scale", worker.name)) == Said(f"{worker.name} refuses: this supervisor drains", Tone.ALARM)
+    broken = played({"error": "SyntaxError in email.py", "traceback": "…"})
+    said = act(jobs, Wish("reload", broken.name))
+    assert said == Said(f"{broken.name} does not run the new code: SyntaxError in email.py", Tone.ALARM)
+
+
+def test_no_answer_in_time_is_said(jobs, silent, monkeypatch):
+    monkeypatch.setattr(acts, "_TIMEOUT_S", 0.1)
+    for what in ("pause", "stacks"):
+        said = act(jobs, Wish(what, silent.name, {"child": 1}))
+        assert (said.text, said.tone) == (f"{silent.name} has not answered within 5s", Tone.ALARM)
+
+
+def test_a_supervisor_that_has_left_meanwhile_is_said(jobs):
+    said = act(jobs, Wish("drain", "gone-1"))
+    assert "gone-1" in said.text and said.tone is Tone.ALARM
+
+
+def test_a_stack_is_a_page_of_its_lines(jobs, played):
+    children = [
+        {"child": 1, "pid": 11, "jid": "j", "klass": "k", "running_s": 1.0, "stack": "  File a\n    File b"},
+        {"child": 2, "pid": 12, "jid": None, "klass": None, "running_s": None, "stack": ""},
+    ]
+    worker = played({"children": children})
+    page = act(jobs, Wish("stacks", worker.name, {"child": 1})).page
+    assert (page.title, page.lines) == (f"child 1 of {worker.name}, pid 11: k j", ["File a", "  File b"])
+    page = act(jobs, Wish("stacks", worker.name, {"child": 2})).page
+    assert page.title.endswith("idle") and "has not answered in time" in page.lines[0]
+    said = act(jobs, Wish("stacks", worker.name, {"child": 9}))
+    assert (said.text, said.page) == (f"child 9 of {worker.name} has ended meanwhile", None)
+
+
+def test_a_job_is_cancelled_or_it_is_said_why_not(jobs):
+    jobs.queue("q").put("k", jid="j")
+    jobs.queue("q").put("k", jid="done")
+    assert act(jobs, Wish("cancel", "j")) == Said("cancelled j")
+    assert act(jobs, Wish("cancel", "j")) == Said("j has ended meanwhile", Tone.NOTICE)
+    jobs.queue("q").lease("w")[0].complete()
+    assert act(jobs, Wish("cancel", "done")) == Said("done was not cancelled: it is complete", Tone.NOTICE)
+    jobs.queue("q").put("k", jid="first")
+    jobs.queue("q").put("k", jid="second", depends=["first"])
+    said = act(jobs, Wish("cancel", "first"))
+    assert "second" in said.text and said.tone is Tone.ALARM
+
+
+def test_a_queue_is_paused_and_goes_on(jobs):
+    jobs.queue("q").put("k")
+    act(jobs, Wish("pause queue", "q"))
+    assert jobs.queue("q").counts().paused
+    act(jobs, Wish("unpause queue", "q"))
+    assert not jobs.queue("q").counts().paused
