@@ -140,23 +140,23 @@ class View:
         return Text(f"no answer from Redis for {place.now_at - look.at:.0f} s", STYLES[Tone.NOTICE])
 
     def _figures(self, head: Head, width: int) -> Text:
-        busy = f"{head.busy}/{head.processes}"
         supervisors = f"{head.supervisors} supervisor{'' if head.supervisors == 1 else 's'}"
-        parts: list[tuple[int, Text]] = [(2, Text(supervisors))]
+        parts: list[tuple[int, Text]] = [(4, Text(supervisors))]
         if head.silent:
             parts.append((0, Text(f"{head.silent} silent", STYLES[Tone.ALARM])))
-        parts.append((0, Text(f"{busy} busy {self._bar(head.busy, head.processes)}".rstrip())))
+        parts.append((0, Text(f"{head.busy}/{head.processes} busy")))
+        parts.append((5, Text(self._bar(head.busy, head.processes))))
         parts.append((0, Text(f"{_rate(head.completed_per_s)} jobs/s")))
         if self._marks.sparks and len(head.rates) > 1:
             parts.append((6, Text(_sparks(head.rates[-_SPARKS:], self._marks.sparks), "dim")))
         parts += [
-            (3, Text(f"{_rate(head.failed_per_s)} failed/s", STYLES[Tone.ALARM] if head.failed_per_s else "")),
-            (4, Text(f"{_rate(head.died_per_s)} died/s", STYLES[Tone.ALARM] if head.died_per_s else "")),
+            (3, Text(f"{_rate(head.failed_per_s)} failed/s", STYLES[Tone.ALARM if head.failed_per_s else Tone.QUIET])),
+            (5, Text(f"{_rate(head.died_per_s)} died/s", STYLES[Tone.ALARM if head.died_per_s else Tone.QUIET])),
             (1, Text(f"{_count(head.waiting)} waiting")),
         ]
         if head.oldest_s is not None:
             late = Tone.NOTICE if head.oldest_s >= LATE_S else Tone.PLAIN
-            parts.append((3, Text(f"oldest {_span(head.oldest_s)}", STYLES[late])))
+            parts.append((2, Text(f"oldest {_span(head.oldest_s)}", STYLES[late])))
         if head.stalled:
             parts.append((0, Text(f"{_count(head.stalled)} stalled", STYLES[Tone.ALARM])))
         return _joined(parts, width)
