@@ -56,7 +56,7 @@ class Image:
             (self.directory / f"view-{number}").mkdir()
             self.upper.mkdir(mode=0o755)
             self.environment, self.workdir, self.user, arguments = {"PATH": BASE_PATH}, "/", "0:0", {}
-            self._let_all_in(PYTHON)
+            self._stand_in(PYTHON)
             for each in stage.instructions:
                 match each.word:
                     case "ARG":
@@ -132,12 +132,15 @@ class Image:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(root / file, place)
 
-    def _let_all_in(self, path: Path) -> None:
-        """The base image's Python may be run by everybody; this machine's may lie in somebody's home."""
+    def _stand_in(self, path: Path) -> None:
+        """The base image's Python may be run by everybody, as `python`; this machine's may lie in somebody's home."""
         for above in reversed([path, *path.parents[:-1]]):
             inside = self._inside(str(above))
             inside.mkdir(exist_ok=True)
             inside.chmod(0o755)
+        if not (path / "python").exists():  # Debian's own
+            self._inside("/usr/local/bin").mkdir(parents=True, exist_ok=True)
+            (self._inside("/usr/local/bin") / "python").symlink_to(path / "python3")
 
     def _inside(self, path: str) -> Path:
         return Path(f"{self.upper}{path}")
@@ -152,13 +155,17 @@ class Image:
 _PLACES = {"upper": "stage", "work": "work", "view": "view"}
 
 
-def skip_where_it_cannot_be() -> None:
-    """An overlay over / in a mount namespace: root may make one, in most places."""
+def skip_where_it_cannot_be(directory: Path) -> None:
+    """An overlay over / in a mount namespace, with its changes in `directory`: root may make one, in most places."""
     missing = [program for program in PROGRAMS if shutil.which(program) is None]
     if missing:
         pytest.skip(f"this machine has no {', '.join(missing)}")
-    script = "mount -t tmpfs tmpfs /mnt && mkdir /mnt/u /mnt/w /mnt/v && "
-    script += "mount -t overlay overlay -o lowerdir=/,upperdir=/mnt/u,workdir=/mnt/w /mnt/v"
-    tried = subprocess.run(["unshare", "--mount", "--net", "sh", "-c", script], capture_output=True, text=True)
+    places = {part: directory / f"tried-{part}" for part in ("upper", "work", "view")}
+    for place in places.values():
+        place.mkdir()
+    tried = subprocess.run(
+        ["unshare", "--mount", "--pid", "--net", "--fork", "sh", "-c", VIEW.format(**places)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
     if tried.returncode:
         pytest.skip(f"this machine gives no overlay of its root: {tried.stderr.strip()}")

@@ -78,10 +78,10 @@ def test_the_build_is_given_the_sources_and_nothing_else(tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_image_builds_and_runs_a_job_read_only_and_without_rights_and_drains(server, namespace):
-    skip_where_it_cannot_be()
     server.socket.chmod(0o777)  # its directory is closed; the user of the image comes by another way
     with tempfile.TemporaryDirectory(prefix="lh-image-", ignore_cleanup_errors=True) as directory:
         Path(directory).chmod(0o755)
+        skip_where_it_cannot_be(Path(directory))
         image = Image(Path(directory)).build(ROOT, STAGES)
         for words, code, said in [
             (["leasehold", "--version"], 0, ""),
