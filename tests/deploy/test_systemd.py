@@ -128,18 +128,8 @@ def test_a_supervisor_and_its_sandbox_make_no_call_that_the_unit_refuses(unit, i
     allowed = allowed_calls(*unit.service["SystemCallFilter"].split())
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
     environment |= {"LEASEHOLD_REDIS_URL": server.url, "LEASEHOLD_NAMESPACE": namespace, "PYTHONPATH": str(ROOT)}
-    run = [
-        sys.executable,
-        "-m",
-        "supervisor",
-        "run",
-        "--processes",
-        "1",
-        "--sandbox",
-        "strict",
-        "--memory-limit",
-        "64M",
-    ]
+    flags = ["--processes", "1", "--sandbox", "strict", "--memory-limit", "64M", "--http", "127.0.0.1:0"]
+    run = [sys.executable, "-m", "supervisor", "run", *flags]
     with supervisor.Client(server.url, namespace) as client:
         client.queue("default").put("text.words", {"text": "to be"})
     with subprocess.Popen(
