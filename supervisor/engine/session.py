@@ -120,6 +120,10 @@ class Session:
     # connecting
 
     @property
+    def namespace(self) -> str:
+        return self._namespace.name
+
+    @property
     def connected(self) -> bool:
         """Whether Redis was there at its last word."""
         return self._resumed

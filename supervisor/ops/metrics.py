@@ -99,7 +99,7 @@ METRICS: Final[dict[str, Metric]] = {
         "gauge", (), "How many supervisors like this one the work is for: running and ready jobs by processes.",
     ),
     # the supervisor
-    "leasehold_info": Metric("gauge", ("worker", "version", "server"), "Which supervisor it is: always 1."),
+    "leasehold_info": Metric("gauge", ("worker", "namespace", "version", "server"), "Which one it is: always 1."),
     "leasehold_start_time_seconds": Metric("gauge", (), "When it has begun, in unix seconds."),
     "leasehold_state": Metric("gauge", ("state",), "1 for the state in which it is, 0 for all others."),
     "leasehold_ready": Metric("gauge", (), "1 while it is able to lease, as /readyz."),

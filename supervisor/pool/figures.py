@@ -163,7 +163,9 @@ class Figures:
             "leasehold_children": [
                 ((state.value,), states.count(state)) for state in ChildState if state is not ChildState.GONE
             ],
-            "leasehold_info": [((self._session.worker, version() or "", self._session.server), 1)],
+            "leasehold_info": [
+                ((self._session.worker, self._session.namespace, version() or "", self._session.server), 1)
+            ],
         }
 
 

@@ -34,7 +34,17 @@ def test_names_say_what_is_measured_and_in_what_unit(name):
     assert name.endswith("_total") == (kind == "counter")
     if kind == "histogram":
         assert name.endswith("_seconds")
-    assert set(METRICS[name].labels) <= {"queue", "klass", "reason", "outcome", "state", "worker", "version", "server"}
+    assert set(METRICS[name].labels) <= {
+        "queue",
+        "klass",
+        "reason",
+        "outcome",
+        "state",
+        "worker",
+        "namespace",
+        "version",
+        "server",
+    }
 
 
 def test_the_manual_lists_every_metric_as_it_is():
