@@ -21,8 +21,8 @@
 -- Returns   array: now in ms; the time in ms to ask again, 0 = none known (or there may be more at once); token of the
 --           first job, the next ones follow it by one each; due cron recurrences, each an array jid, cron, tz, time in
 --           ms, backlog; number of the worker's last wish; an array: for how many ms each job could have been leased;
---           then per job the array klass, queue, priority, retries, timeout, max_deaths, kind of data (nil = json, "1" =
---           bytes, "entry"), failures, deaths, interruptions, jid, expiry in ms, data, tags, and if it has any: lane,
+--           then per job the array klass, queue, priority, retries, timeout, max_deaths, kind of data (nil = json, "1"
+--           = bytes, "entry"), failures, deaths, interruptions, jid, expiry in ms, data, tags, and if it has any: lane,
 --           marks ("p" = persistent, "o" = at most once), its checkpoint as JSON, its trace.
 --           A number below the worker's last one is answered with no job: it comes from a dead connection.
 -- Errors    DEREGISTERED if a worker that had a number is not known any more. WRONGTYPE for a foreign key of ours.
