@@ -139,12 +139,12 @@ class Model:
         there = [job for job in self.jobs.values() if jid in job.parents]
         return sorted(there, key=lambda job: (job.parents[jid], job.jid))
 
-    def peek(self, queue: str, n: int) -> list[str]:
-        """What leases would give next, were the queue neither paused nor full."""
+    def peek(self, queue: str, n: int, freed: Sequence[str] | None = None) -> list[str]:
+        """What leases would give next, were the queue neither paused nor full. `freed`: as of a lease."""
         ahead = copy.deepcopy(self)
         ahead.config |= {f"paused-{queue}": 0, f"max-concurrency-{queue}": 0}
         ahead.recurring, ahead.pushed = {}, {}
-        return [hold.jid for hold in ahead.lease("peek", [queue], n)]
+        return [hold.jid for hold in ahead.lease("peek", [queue], n, freed=freed)]
 
     def times(self) -> set[int]:
         """When something begins or ends by itself."""

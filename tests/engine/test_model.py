@@ -775,7 +775,8 @@ class Machine(RuleBasedStateMachine):
     @operation(queue=queue, n=st.integers(1, 6))
     def look_around(self, queue, n):
         model, client = self.model, self.client
-        assert [job.jid for job in client.queue(queue).peek(n)] == model.peek(queue, n)
+        seen = [job.jid for job in client.queue(queue).peek(n)]
+        assert seen == model.peek(queue, n, freed=seen)
         for state in ("waiting", "running", "stalled", "scheduled", "depends", "parked"):
             there = {job.jid for job in model.jobs.values() if job.queue == queue and model.state(job) == state}
             listed = [job.jid for job in client.queue(queue).jobs(state, count=100)]
