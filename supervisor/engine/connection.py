@@ -238,4 +238,4 @@ def result_of(jid: str, record: JobRecord | None) -> Any:
 def served(worker: str, number: int) -> None:
     """Of a wish. Raises LeaseholdError if nobody was there to have it."""
     if not number:
-        raise LeaseholdError(f"there is no worker {worker} (any more); client.workers() lists those that there are")
+        raise LeaseholdError(f"there is no worker {worker} (any more); `leasehold status` shows who is there")

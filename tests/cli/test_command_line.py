@@ -2,10 +2,10 @@
 
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -201,10 +201,11 @@ def test_help_and_version_import_neither_redis_nor_rich_nor_any_other_command(wo
 def test_help_takes_no_longer_than_an_eye_blink():
     best = 1.0
     for _ in range(5):
-        began = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         leasehold("--help")
-        best = min(best, time.perf_counter() - began)
-    assert best < 0.3, "measured: 45 ms; the bar forgives a busy machine"
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert best < 0.3, "of processor time, as a busy machine makes it wait; measured: 45 ms"
 
 
 def test_every_command_of_the_list_is_in_the_module_that_says_so():

@@ -119,7 +119,7 @@ def test_nobody_is_asked_where_nobody_is(live, server, namespace):
 def test_if_one_that_is_named_is_not_there_nobody_is_asked(live, play, server, namespace):
     worker = play()
     before = server.dump(namespace)
-    with pytest.raises(LeaseholdError, match=r"there is no worker nobody \(any more\); client\.workers\(\) lists"):
+    with pytest.raises(LeaseholdError, match=r"there is no worker nobody \(any more\); `leasehold status` shows"):
         live.ask([worker.name, "nobody"], "stacks")
     assert server.dump(namespace) == before
 

@@ -36,7 +36,7 @@ end
 
 for i = 6, #ARGV do
   if not ask(ARGV[i]) then
-    refuse("REFUSED", "there is no worker " .. ARGV[i] .. " (any more); client.workers() lists those that there are")
+    refuse("REFUSED", "there is no worker " .. ARGV[i] .. " (any more); `leasehold status` shows who is there")
   end
 end
 if #ARGV < 6 then
