@@ -19,6 +19,7 @@ import hiredis
 import redis
 
 from supervisor import clock
+from supervisor.config import redacted
 from supervisor.engine import commands, looks, scripts
 from supervisor.engine.bells import Bells, Doors, Watcher
 from supervisor.engine.checks import UNSET
@@ -118,6 +119,11 @@ class Session:
         self.doors = Doors(url, namespace, watcher)
 
     # connecting
+
+    @property
+    def url(self) -> str:
+        """Where the server is, as people may see it: without the secret."""
+        return redacted(self._url)
 
     @property
     def namespace(self) -> str:

@@ -13,8 +13,8 @@ from supervisor.ops.questions import COMPLAINT, Question, Questions
 LOOKED_S: Final = 0.5
 
 
-class Told(Protocol):
-    """The master."""
+class Teller(Protocol):
+    """Who knows how the master is."""
 
     @property
     def able(self) -> bool:
@@ -23,7 +23,8 @@ class Told(Protocol):
     @property
     def state(self) -> str: ...
 
-    def status(self) -> Mapping[str, Any]: ...
+    def tell(self) -> Mapping[str, Any]:
+        """All that there is to know of it."""
 
 
 class Looks(Protocol):
@@ -39,15 +40,20 @@ class Looks(Protocol):
 
 class Answers:
     def __init__(
-        self, questions: Questions, master: Told, looks: Looks, snapshot: Callable[[], Any], warn: Callable[[str], None]
+        self,
+        questions: Questions,
+        status: Teller,
+        looks: Looks,
+        snapshot: Callable[[], Any],
+        warn: Callable[[str], None],
     ) -> None:
         """`snapshot`: what metrics are made of, as plain data."""
         self._questions = questions
-        self._master = master
+        self._status = status
         self._looks = looks
         self._snapshot = snapshot
         self._warn = warn
-        self._waiting: list[tuple[Question, float, float]] = []  # since when, and until when (monotonic s)
+        self._waiting: list[tuple[Question, float]] = []  # and since when (monotonic s)
 
     def on_asked(self, now_at: float) -> None:
         """Answer what can be answered at once."""
@@ -56,23 +62,22 @@ class Answers:
                 case "/livez":
                     self._questions.answer(question, None)
                 case "/readyz":
-                    self._questions.answer(question, (self._master.able, self._master.state))
+                    self._questions.answer(question, (self._status.able, self._status.state))
                 case _ if question.what == COMPLAINT:
                     self._warn(question.detail)
                 case _:
                     self._looks.look()
-                    self._waiting.append((question, now_at, now_at + LOOKED_S))
+                    self._waiting.append((question, now_at))
 
     def keep_time(self, now_at: float) -> None:
         """Answer what Redis has answered since, or has had time enough to."""
-        if not self._waiting:
-            return
-        due = [each for each in self._waiting if self._looks.looked_at >= each[1] or now_at >= each[2]]
-        for each in due:
-            self._waiting.remove(each)
-            question = each[0]
-            answer = self._master.status() if question.what == "/status" else self._snapshot()
+        waiting, self._waiting = self._waiting, []
+        for question, since_at in waiting:
+            if self._looks.looked_at < since_at and now_at < since_at + LOOKED_S:
+                self._waiting.append((question, since_at))
+                continue
+            answer = self._status.tell() if question.what == "/status" else self._snapshot()
             self._questions.answer(question, answer)
 
     def deadline_at(self) -> float:
-        return min(until_at for _question, _since_at, until_at in self._waiting) if self._waiting else math.inf
+        return self._waiting[0][1] + LOOKED_S if self._waiting else math.inf

@@ -14,14 +14,12 @@ from supervisor.engine.session import Session
 from supervisor.ops.events import Events
 from supervisor.ops.metrics import Distribution, Snapshot
 from supervisor.pool.backlog import Backlog
-from supervisor.pool.conversation import Conversation
 from supervisor.pool.counts import MOST_QUEUES, OTHER, OUTCOMES, Counts, Histogram
-from supervisor.pool.drain import Ladder
 from supervisor.pool.forks import Forks
 from supervisor.pool.scaling import Scaling
 from supervisor.pool.slots import Slots
-from supervisor.pool.states import ChildState, Phase
-from supervisor.pool.status import LEASING, STATES, Status, version
+from supervisor.pool.states import ChildState
+from supervisor.pool.status import STATES, Status, version
 
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -54,7 +52,6 @@ class Figures:
         self,
         status: Status,
         session: Session,
-        conversation: Conversation,
         backlog: Backlog,
         slots: Slots,
         forks: Forks,
@@ -64,7 +61,6 @@ class Figures:
     ) -> None:
         self._status = status
         self._session = session
-        self._conversation = conversation
         self._backlog = backlog
         self._slots = slots
         self._forks = forks
@@ -73,13 +69,13 @@ class Figures:
         self._counts = counts
         self._began_unix = clock.unix()
 
-    def snapshot(self, phase: Phase, ladder: Ladder | None) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         """Plain data, for another thread to make text of; the states as `Status.tell` has them."""
         return {
             **self._jobs(),
-            **{name: _one(number) for name, number in self._numbers(phase, ladder)},
+            **{name: _one(number) for name, number in self._numbers()},
             **{name: _one(self._events.counts[event]) for name, event in _EVENTS.items()},
-            **self._states(phase),
+            **self._states(),
             **self._queues(),
             "leasehold_reloads_total": [
                 ((outcome,), self._events.counts[f"reload.{outcome}"]) for outcome in ("completed", "failed")
@@ -108,7 +104,7 @@ class Figures:
             "leasehold_job_run_seconds": [((queue, klass), _spread(each.run)) for queue, klass, each in counted],
         }
 
-    def _numbers(self, phase: Phase, ladder: Ladder | None) -> Iterator[tuple[str, float]]:
+    def _numbers(self) -> Iterator[tuple[str, float]]:
         counts, slots = self._counts, self._slots
         yield "leasehold_leases_granted_total", counts.granted
         yield "leasehold_leases_renewed_total", counts.renewed
@@ -130,9 +126,9 @@ class Figures:
         yield "leasehold_log_lines_dropped_total", self._events.dropped
         yield "leasehold_redis_connected", self._session.connected
         yield "leasehold_start_time_seconds", self._began_unix
-        yield "leasehold_ready", self._status.state(phase) in LEASING
-        yield "leasehold_paused", self._conversation.paused
-        yield "leasehold_drain_left_seconds", ladder.left_s(now_at) if ladder is not None else 0.0
+        yield "leasehold_ready", self._status.able
+        yield "leasehold_paused", self._status.paused
+        yield "leasehold_drain_left_seconds", self._status.left_s or 0.0
         yield "leasehold_loop_longest_turn_seconds", counts.longest_turn_s
         yield "leasehold_master_memory_bytes", _resident_bytes()
         used = resource.getrusage(resource.RUSAGE_SELF)
@@ -155,8 +151,8 @@ class Figures:
             "leasehold_desired_replicas": _one(backlog.desired),
         }
 
-    def _states(self, phase: Phase) -> dict[str, _Samples]:
-        now = self._status.state(phase)
+    def _states(self) -> dict[str, _Samples]:
+        now = self._status.state
         states = [child.state for child in self._slots]
         return {
             "leasehold_state": [((state,), state == now) for state in STATES],

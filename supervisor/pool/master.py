@@ -20,7 +20,7 @@ from typing import Any, Final
 from setproctitle import setproctitle
 
 from supervisor import cgroups, clock
-from supervisor.config import Config, ConfigError, Exit, redacted
+from supervisor.config import Config, ConfigError, Exit
 from supervisor.engine.bells import BellRang, DoorsMade, DoorSpoke
 from supervisor.engine.keys import Namespace
 from supervisor.engine.link import LinkLost
@@ -108,7 +108,6 @@ class Master:
     def __init__(self, config: Config, events: Events, listening: socket.socket | None) -> None:
         assert config.redis_url is not None
         self._config = config
-        self._url = config.redis_url
         self._events = events
         self._began_at = clock.monotonic()
         self._served = False  # Redis has been there
@@ -116,7 +115,7 @@ class Master:
 
         self._inbox: Inbox[Any] = Inbox()
         queues = Queues(config.queue, config.order)
-        self._session = Session(self._url, Namespace(config.namespace), queues, config.lease_ttl_s, self._inbox)
+        self._session = Session(config.redis_url, Namespace(config.namespace), queues, config.lease_ttl_s, self._inbox)
         for_handlers, self._held_back = environment.for_handlers(
             os.environ, config.redis_url, environment.allowed_by(config.env, config.sandbox)
         )
@@ -153,16 +152,16 @@ class Master:
             config, self._slots, self._session, self._forks, self._dispatcher, self._conversation, events
         )  # fmt: skip
         self._status = Status(
-            self._url, self._session, self._slots, self._forks, self._scaling, self._conversation, self._backlog, counts
+            self._drain, self._session, self._slots, self._forks, self._scaling, self._conversation, self._backlog,
+            counts,
         )  # fmt: skip
-        self._figures = Figures(
-            self._status, self._session, self._conversation, self._backlog, self._slots, self._forks, self._scaling,
-            events, counts,
+        figures = Figures(
+            self._status, self._session, self._backlog, self._slots, self._forks, self._scaling, events, counts
         )  # fmt: skip
         self._notify = Notify.of(os.environ, os.getpid())
         self._listening = listening
         self._questions = Questions()
-        self._answers = Answers(self._questions, self, self._backlog, self.snapshot, self._warn)
+        self._answers = Answers(self._questions, self._status, self._backlog, figures.snapshot, self._warn)
 
     # the loop
 
@@ -303,7 +302,7 @@ class Master:
             return
         self._conversation.connected()
         if self._served:
-            self._events.emit("redis.connected", url=redacted(self._url), server=self._session.server)
+            self._events.emit("redis.connected", url=self._session.url, server=self._session.server)
             return
         self._served = True
         config = self._config
@@ -311,13 +310,12 @@ class Master:
             "master.started", worker=self._session.worker, pid=os.getpid(),
             queues=list(config.queue), order=config.order, processes=config.processes,
             processes_reason=config.processes_reason, memory_budget_mb=config.memory_budget_bytes >> 20 or None,
-            memory_budget_reason=config.memory_budget_reason, cells=self._cells_where, redis=redacted(self._url),
+            memory_budget_reason=config.memory_budget_reason, cells=self._cells_where, redis=self._session.url,
             server=self._session.server,
         )  # fmt: skip
 
     def _fail_to_start(self, lost: LinkLost) -> None:
-        url = redacted(self._url)
-        message = f"Redis at {url} cannot be used: {lost}; check --redis-url and that the server runs"
+        message = f"Redis at {self._session.url} cannot be used: {lost}; check --redis-url and that the server runs"
         self._events.emit("redis.failed", message=message)
         self._drain.begin(None, Exit.UNREACHABLE)
 
@@ -346,7 +344,7 @@ class Master:
     def _show(self, now_at: float) -> None:
         self._events.flush()
         if self._notify is not None:
-            self._notify.tell(now_at, self._told(now_at))
+            self._notify.tell(now_at, self._told())
         state = f"{self._slots.busy}/{self._slots.processes} busy"
         if self._drain.ladder is not None:
             state += f", {self._drain.phase.value}, {self._drain.ladder.left_s(now_at):.0f} s left"
@@ -357,13 +355,12 @@ class Master:
             self._title_shown, self._title_at = self._title, now_at + _SHOW_S
             setproctitle(self._title)
 
-    def _told(self, now_at: float) -> Told:
-        ladder, state = self._drain.ladder, self.state
-        left_s = ladder.left_s(now_at) if ladder is not None else None
-        status = f"{state}, {self._slots.busy}/{self._slots.processes} busy"
+    def _told(self) -> Told:
+        left_s = self._status.left_s
+        status = f"{self._status.state}, {self._slots.busy}/{self._slots.processes} busy"
         if left_s is not None:
             status += f", {left_s:.0f} s left"
-        return Told(self.able, self._forks.reloading, left_s, status)
+        return Told(self._status.able, self._forks.reloading, left_s, status)
 
     # what it is told to do
 
@@ -379,20 +376,8 @@ class Master:
         self._conversation.resume()
         return True
 
-    @property
-    def able(self) -> bool:
-        return self._status.able(self._drain.phase)
-
-    @property
-    def state(self) -> str:
-        return self._status.state(self._drain.phase)
-
     def status(self) -> Mapping[str, Any]:
-        return self._status.tell(self._drain.phase, self._drain.ladder)
-
-    def snapshot(self) -> metrics.Snapshot:
-        """All that is counted and measured, as `ops/metrics.py` renders it."""
-        return self._figures.snapshot(self._drain.phase, self._drain.ladder)
+        return self._status.tell()
 
     @property
     def draining(self) -> bool:

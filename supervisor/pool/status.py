@@ -9,13 +9,12 @@ from itertools import islice
 from typing import Any, Final, Protocol
 
 from supervisor import clock
-from supervisor.config import redacted
 from supervisor.engine.session import Session
 from supervisor.pool.backlog import Backlog
 from supervisor.pool.children import Child
 from supervisor.pool.conversation import Conversation
 from supervisor.pool.counts import Counts
-from supervisor.pool.drain import Ladder
+from supervisor.pool.drain import Drain
 from supervisor.pool.scaling import Scaling
 from supervisor.pool.settlements import attempt_of
 from supervisor.pool.slots import Slots
@@ -25,10 +24,10 @@ from supervisor.pool.survey import describe
 #: More children than these are counted only: an answer has its limits.
 _MOST_CHILDREN: Final = 1000
 #: In which it can lease.
-LEASING: Final = ("serving", "reloading")
+_LEASING: Final = ("serving", "reloading")
 #: The words for how it is, while it serves and on its way down.
 STATES: Final = (
-    "booting", "redis-away", "paused", *LEASING,
+    "booting", "redis-away", "paused", *_LEASING,
     *(phase.value for phase in Phase if phase not in (Phase.SERVING, Phase.STOPPED)),
 )  # fmt: skip
 
@@ -59,7 +58,7 @@ class Zygotes(Protocol):
 class Status:
     def __init__(
         self,
-        url: str,
+        drain: Drain,
         session: Session,
         slots: Slots,
         zygotes: Zygotes,
@@ -68,7 +67,7 @@ class Status:
         backlog: Backlog,
         counts: Counts,
     ) -> None:
-        self._url = redacted(url)
+        self._drain = drain
         self._session = session
         self._slots = slots
         self._zygotes = zygotes
@@ -78,33 +77,46 @@ class Status:
         self._counts = counts
         self._began_at = clock.monotonic()
 
-    def state(self, phase: Phase) -> str:
+    @property
+    def state(self) -> str:
         """The most telling word for how it is."""
+        phase = self._drain.phase
         if phase is not Phase.SERVING:
             return str(phase.value)
         if not self._zygotes.ready:
             return "booting"
         if not self._session.connected:
             return "redis-away"
-        if self._conversation.paused:
+        if self.paused:
             return "paused"
         return "reloading" if self._zygotes.reloading else "serving"
 
-    def able(self, phase: Phase) -> bool:
+    @property
+    def able(self) -> bool:
         """Whether it can lease jobs."""
-        return self.state(phase) in ("serving", "reloading")
+        return self.state in _LEASING
 
-    def tell(self, phase: Phase, ladder: Ladder | None) -> dict[str, Any]:
+    @property
+    def paused(self) -> bool:
+        return self._conversation.paused
+
+    @property
+    def left_s(self) -> float | None:
+        """How long its drain takes yet, at the most; None: it does not drain."""
+        ladder = self._drain.ladder
+        return ladder.left_s(clock.monotonic()) if ladder is not None else None
+
+    def tell(self) -> dict[str, Any]:
         """All of it, as plain JSON."""
-        session, now_at = self._session, clock.monotonic()
+        session = self._session
         children = list(self._slots)
         return {
             "worker": session.worker,
             "version": version(),
-            "state": self.state(phase),
-            "left_s": ladder.left_s(now_at) if ladder is not None else None,
-            "uptime_s": round(now_at - self._began_at, 3),
-            "paused": self._conversation.paused,
+            "state": self.state,
+            "left_s": self.left_s,
+            "uptime_s": round(clock.monotonic() - self._began_at, 3),
+            "paused": self.paused,
             "reloading": self._zygotes.reloading,
             "processes": self._scaling.status(),
             "busy": self._slots.busy,
@@ -115,7 +127,7 @@ class Status:
             "reload": self._zygotes.last_reload,
             "queues": list(session.serving.patterns),
             "order": session.serving.order,
-            "redis": {"connected": session.connected, "url": self._url, "server": session.server},
+            "redis": {"connected": session.connected, "url": session.url, "server": session.server},
             "sandbox": dict(self._zygotes.sandbox),
             "counts": self._counts.ended,
             "deaths": self._counts.deaths,

@@ -8,10 +8,10 @@ from supervisor.ops.questions import Questions
 from supervisor.pool.answers import LOOKED_S, Answers
 
 
-class Master:
+class Status:
     able, state = True, "serving"
 
-    def status(self):
+    def tell(self):
         return {"state": self.state}
 
 
@@ -29,7 +29,7 @@ class Part:
 
     def __init__(self):
         self.questions, self.looks, self.said = Questions(), Looks(), []
-        self.answers = Answers(self.questions, Master(), self.looks, lambda: "a snapshot", self.said.append)
+        self.answers = Answers(self.questions, Status(), self.looks, lambda: "a snapshot", self.said.append)
 
     def ask(self, what, now_at):
         question = self.questions.ask(what, now_at)
