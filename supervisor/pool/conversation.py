@@ -80,7 +80,6 @@ class Conversation:
         self.over = False  # the last exchange has been answered
         self.retired = False  # for want of work
         self._leasing = True
-        self.paused = False
         self._wanted = Wanted(0, 0)  # of the exchange under way
         self._ask = True  # there may be something to lease
         self._ask_at = math.inf  # when there will be
@@ -95,14 +94,16 @@ class Conversation:
 
     def pause(self) -> None:
         """Lease nothing until `resume`, and hand back what has not started; all else goes on. Idempotent."""
-        self.paused = True
         self._dispatcher.placing.pause()
 
     def resume(self) -> None:
         """Lease again. Idempotent."""
         self._ask = self._ask or self.paused
-        self.paused = False
         self._dispatcher.placing.resume()
+
+    @property
+    def paused(self) -> bool:
+        return self._dispatcher.placing.paused
 
     def connected(self) -> None:
         """The session has begun, or begun again."""

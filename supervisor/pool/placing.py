@@ -55,7 +55,7 @@ class Placing:
         self._kill = kill
         self._handlers: Mapping[str, HandlerSettings] = {}  # as known when something was leased last
         self.is_open = True  # jobs may still start, now or once a pause is over
-        self._paused = False
+        self.paused = False  # nothing starts, but may later
         self._hand_back_at = math.inf  # when what is ready, and nobody may have, goes back
         self.before_start: Callable[[], None] | None = None  # has a word before jobs are sent
 
@@ -128,7 +128,7 @@ class Placing:
 
     def _place(self) -> None:
         ready = self._ledger.ready
-        while ready and self.is_open and not self._paused:
+        while ready and self.is_open and not self.paused:
             child = self._slots.choose(ready[0])
             if child is None:
                 self._make_way(ready)
@@ -154,7 +154,7 @@ class Placing:
                 self.say_started(held)
         if not ready:
             self._hand_back_at = math.inf
-        elif not self.is_open or self._paused:
+        elif not self.is_open or self.paused:
             self.hand_back()
         elif self._hand_back_at == math.inf:
             self._hand_back_at = clock.monotonic() + self._config.dispatch_ahead_s
@@ -213,13 +213,13 @@ class Placing:
 
     def pause(self) -> None:
         """Nothing starts until `resume`: hand back what has not. What runs goes on. Idempotent."""
-        self._paused = True
+        self.paused = True
         for child in self._slots:
             self.take_back(child)
         self.place()
 
     def resume(self) -> None:
-        self._paused = False
+        self.paused = False
 
     # time
 
