@@ -317,6 +317,9 @@ class Conversation:
     def _chores(self, now_at: float) -> Chores | None:
         chores = self._upkeep.due(now_at)
         look = self._backlog.take_look(now_at, chores is not None and chores.sweep)
+        if look and not self._session.serving.names:  # globs that match nothing yet: there is nothing to look into
+            self._backlog.on_looked({}, self._session.worker)
+            look = False
         desired = self._backlog.take_to_say()
         return (chores or Chores())._replace(look=look, desired=desired) if look or desired else chores
 

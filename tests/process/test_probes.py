@@ -300,6 +300,16 @@ def test_status_and_metrics_tell_of_the_queues_as_they_are_when_somebody_asks(st
     stage.assert_nothing_left(waiting=["default"])
 
 
+def test_where_globs_match_no_queue_yet_a_look_costs_no_connection(stage):
+    pool = stage.start(http="127.0.0.1:0", queue="nothing-*", lease_ttl="1s").wait_ready()
+    _kind, page = _page(pool.find("http.listening")[0]["port"], "/metrics")
+    assert "\nleasehold_desired_replicas 0.0\n" in page
+    stage.let_time_pass(1.0)  # three times what Redis may be silent after an exchange has begun
+    assert pool.find("redis.lost") == []
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
 def test_without_the_extra_there_are_no_metrics_and_the_log_and_the_page_say_what_to_install(stage):
     (stage.directory / "sitecustomize.py").write_text("import sys; sys.modules['prometheus_client'] = None\n")
     pool = stage.start(
