@@ -94,7 +94,9 @@ METRICS: Final[dict[str, Metric]] = {
         "gauge", ("queue",), "For how long the oldest job waits that could start; 0: none does. max, not sum.",
     ),
     "leasehold_queue_paused": Metric("gauge", ("queue",), "1 while nothing new is leased from it. max, not sum."),
-    "leasehold_depths_age_seconds": Metric("gauge", (), "How old the figures of the queues are."),
+    "leasehold_depths_age_seconds": Metric(
+        "gauge", (), "How old the figures of the queues are; beyond 30 s they are not shown.",
+    ),
     "leasehold_desired_replicas": Metric(
         "gauge", (), "How many supervisors like this one the work is for: running and ready jobs by processes.",
     ),

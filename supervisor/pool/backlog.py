@@ -19,6 +19,8 @@ from supervisor.pool.slots import Slots
 _LOOK_S: Final = 1.0
 #: A number that stays the same is said again this often: it ends by itself after 60 s.
 _SAY_S: Final = 14.0
+#: Figures that are older than this are not shown as those of now: who drains, or has lost Redis, does not look.
+FRESH_S: Final = 30.0
 #: More than so many supervisors are not asked for.
 MOST_DESIRED: Final = 1000
 
@@ -83,6 +85,11 @@ class Backlog:
         self._said, self._due = None, bool(self._name)
 
     # what it means
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether what was seen last still says how it is."""
+        return clock.monotonic() < self.looked_at + FRESH_S
 
     @property
     def desired(self) -> int:

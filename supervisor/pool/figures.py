@@ -37,10 +37,10 @@ _EVENTS: Final = {
     "leasehold_warnings_total": "master.warned",
 }
 
-#: Metrics of which nothing is known before somebody has looked.
+#: Metrics of which nothing is known unless somebody has looked of late. Of several supervisors the most is taken: what
+#: one has seen long ago would hold for all.
 _OF_QUEUES: Final = (
-    "leasehold_queue_jobs", "leasehold_queue_oldest_seconds", "leasehold_queue_paused", "leasehold_depths_age_seconds",
-    "leasehold_desired_replicas",
+    "leasehold_queue_jobs", "leasehold_queue_oldest_seconds", "leasehold_queue_paused", "leasehold_desired_replicas",
 )  # fmt: skip
 _QUEUE_STATES: Final = ("waiting", "ready", "running", "stalled", "scheduled", "depends", "parked")
 
@@ -136,8 +136,10 @@ class Figures:
 
     def _queues(self) -> dict[str, _Samples]:
         backlog = self._backlog
-        if backlog.looked_at == -math.inf:
-            return {name: [] for name in _OF_QUEUES}
+        age_s = clock.monotonic() - backlog.looked_at
+        age = {"leasehold_depths_age_seconds": _one(age_s) if age_s < math.inf else []}
+        if not backlog.is_fresh:
+            return {**age, **{name: [] for name in _OF_QUEUES}}
         by_queue = _bounded(backlog.depths)
         return {
             "leasehold_queue_jobs": [
@@ -147,7 +149,7 @@ class Figures:
             ],
             "leasehold_queue_oldest_seconds": [((queue,), each.oldest_s or 0.0) for queue, each in by_queue.items()],
             "leasehold_queue_paused": [((queue,), each.paused) for queue, each in by_queue.items()],
-            "leasehold_depths_age_seconds": _one(clock.monotonic() - backlog.looked_at),
+            **age,
             "leasehold_desired_replicas": _one(backlog.desired),
         }
 

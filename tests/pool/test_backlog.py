@@ -7,7 +7,7 @@ import pytest
 
 from supervisor.engine.looks import Depths
 from supervisor.pool import backlog as module
-from supervisor.pool.backlog import MOST_DESIRED, Backlog
+from supervisor.pool.backlog import FRESH_S, MOST_DESIRED, Backlog
 
 
 @pytest.fixture
@@ -95,3 +95,13 @@ def test_its_status_is_of_all_queues_and_says_how_old_it_is(now):
         "name": "pool", "desired": 1, "ready": 1, "running": 1, "processes": 4, "oldest_s": 9.0, "busy_ratio": 0.5,
         "age_s": 2.5,
     }  # fmt: skip
+
+
+def test_what_was_seen_long_ago_does_not_say_how_it_is(now):
+    told = backlog()
+    assert not told.is_fresh
+    say(told, now, {"q": depths(ready=9)})
+    now.at += FRESH_S - 1
+    assert told.is_fresh
+    now.at += 2
+    assert not told.is_fresh
