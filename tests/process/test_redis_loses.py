@@ -1,0 +1,92 @@
+"""A Redis that refuses, that has lost what it had acknowledged, or that another one has taken the place of."""
+
+import shutil
+
+import pytest
+from supervised import await_ends
+
+from supervisor import StoreUnavailable
+
+
+def test_while_its_memory_is_full_nothing_is_put_and_what_there_is_runs_to_its_end(own_stage, own_server):
+    stage = own_stage
+    pool = stage.start(processes=1).wait_ready()
+    held = stage.queue.put("good.hold", stage.gate("gate"))
+    stage.wait_for_starts(held)
+    behind = stage.queue.put_many([{"klass": "good.noop"} for _ in range(3)])
+    own_server.redis.config_set("maxmemory", 1)
+    with pytest.raises(StoreUnavailable, match="Nothing has changed"):
+        stage.queue.put("good.noop")
+    stage.open_gate("gate")
+    stage.wait_until_ended([held, *behind])
+    assert not pool.find("redis.lost") and not pool.find("redis.failed")
+    own_server.redis.config_set("maxmemory", 0)
+    stage.wait_until_ended([stage.queue.put("good.noop")])
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_a_replica_in_its_place_that_is_not_promoted_yet_stops_no_running_job(own_stage, own_server):
+    """Nor does one without the scripts."""
+    stage = own_stage
+    stage.config(grace=0.5)
+    pool = stage.start(processes=2, lease_ttl="1s").wait_ready()
+    held = stage.queue.put("good.hold", stage.gate("gate"))
+    stage.wait_for_starts(held)
+    own_server.redis.replicaof("127.0.0.1", "1")
+    assert "READONLY" in pool.wait_for("redis.lost", nth=2)["message"]
+    own_server.redis.replicaof("NO", "ONE")
+    own_server.redis.script_flush()
+    pool.wait_for("redis.connected")
+    behind = stage.queue.put("good.noop")
+    stage.wait_until_ended([behind])
+    stage.open_gate("gate")
+    stage.wait_until_ended([held])
+    assert [len(stage.ledger.starts(jid)) for jid in (held, behind)] == [1, 1]
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_without_its_last_moments_what_was_put_in_them_is_gone_and_what_ended_in_them_runs_again(own_stage, own_server):
+    stage = own_stage
+    stage.config(grace=0.5)
+    pool = stage.start(processes=2, lease_ttl="10s", term_grace="0.3s").wait_ready()
+    held, ends = (stage.queue.put("good.hold", stage.gate(gate)) for gate in ("held", "ends"))
+    for jid in (held, ends):
+        stage.wait_for_starts(jid)
+    behind = stage.queue.put("good.noop")
+    before, now = own_server.directory / "before", own_server.directory / "appendonlydir"
+    shutil.copytree(now, before)
+    stage.open_gate("ends")
+    stage.wait_until_ended([ends, behind])
+    gone = stage.queue.put("good.hold", stage.gate("gone"))
+    (start,) = stage.wait_for_starts(gone)
+    own_server.kill()
+    shutil.rmtree(now)
+    before.rename(now)
+    own_server.start()
+    pool.wait_for("lease.lost", jid=gone, reason="cancelled")
+    assert await_ends([start.pid], 10.0) == []
+    for jid in (ends, behind):
+        pool.wait_for("job.completed", jid=jid, nth=2)
+    stage.open_gate("held")
+    stage.wait_until_ended([held])
+    assert stage.states([held, ends, behind, gone]) == ["complete", "complete", "complete", "lost"]
+    assert [len(stage.ledger.starts(jid)) for jid in (held, ends, behind, gone)] == [1, 2, 2, 1]
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_without_anything_its_jobs_are_stopped_and_it_goes_on_under_another_name(own_stage, own_server):
+    stage = own_stage
+    pool = stage.start(processes=1, lease_ttl="1s", term_grace="0.3s").wait_ready()
+    held = stage.queue.put("good.hold", stage.gate("gate"))
+    (start,) = stage.wait_for_starts(held)
+    own_server.redis.flushall()
+    pool.wait_for("lease.lost", jid=held)
+    assert await_ends([start.pid], 10.0) == []
+    after = stage.queue.put("good.noop")
+    stage.wait_until_ended([after])
+    assert pool.wait_for("worker.deregistered")["old"] == pool.worker
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
