@@ -1,5 +1,6 @@
 """Servers between or beside: a Redis that can be killed and comes back, and a proxy that loses replies or counts."""
 
+import contextlib
 import signal
 import subprocess
 import sys
@@ -8,6 +9,16 @@ from pathlib import Path
 
 import pytest
 import redis
+
+
+@contextlib.contextmanager
+def stopped(process):
+    """A process of the test's own stands still."""
+    process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
 
 
 class OwnServer:
@@ -52,19 +63,19 @@ class Proxy:
 
     def __init__(self, listen, upstream, every):
         self.url = f"unix://{listen}"
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             [sys.executable, str(Path(__file__).parent / "dropping.py"), str(listen), str(upstream), str(every)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
-        assert self._process.stdout.readline() == "ready\n"
+        assert self.process.stdout.readline() == "ready\n"
 
     def counts(self):
         """What it has counted so far: exchanges, dropped, batches."""
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        words = self._process.stdout.readline().split()
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        words = self.process.stdout.readline().split()
         return {words[n]: int(words[n + 1]) for n in (0, 2, 4)}
 
     def close(self):
-        self._process.kill()
-        self._process.communicate()
+        self.process.kill()
+        self.process.communicate()

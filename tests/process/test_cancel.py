@@ -1,14 +1,13 @@
 """A running job is cancelled: it is stopped, with all that it has started, and nobody else notices."""
 
 import contextlib
-import os
 import random
-import signal
 import threading
 import time
 
 import psutil
 import pytest
+from servers import stopped
 from supervised import quantiles
 from watched import FULL
 
@@ -256,7 +255,7 @@ def test_a_job_that_is_cancelled_while_its_master_cannot_reach_redis_is_stopped_
     put("other", "sleep", 4.0)
     assert runs.wait_for(3, 20)
     stage.wait_until_idle(1)
-    with stopped(proxy._process.pid):
+    with stopped(proxy.process):
         assert sorted(stage.client.cancel("x", "deaf")) == ["deaf", "x"]
         stage.let_time_pass(1.5)  # the outage
         assert pool.find("lease.lost") == []
@@ -282,7 +281,7 @@ def test_cancelled_while_redis_stands_still_jobs_are_stopped_when_it_goes_on(own
     assert runs.wait_for(2, 20)
     stage.wait_until_idle(1)
     asked = threading.Thread(target=stage.client.cancel, args=("x",), name="cancel")
-    with stopped(own_server.process.pid):
+    with stopped(own_server.process):
         asked.start()
         pool.wait_for("redis.lost")
         assert pool.find("lease.lost") == []
@@ -316,13 +315,3 @@ def test_cancels_take_effect_though_every_seventh_reply_is_lost(stage, runs, sta
     assert proxy.counts()["dropped"] > 0
     assert pool.drain() == 0
     stage.assert_nothing_left()
-
-
-@contextlib.contextmanager
-def stopped(pid):
-    """A process of the test's own stands still."""
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)

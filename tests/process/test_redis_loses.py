@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+from servers import stopped
 from supervised import await_ends
 
 from supervisor import StoreUnavailable
@@ -89,4 +90,43 @@ def test_without_anything_its_jobs_are_stopped_and_it_goes_on_under_another_name
     stage.wait_until_ended([after])
     assert pool.wait_for("worker.deregistered")["old"] == pool.worker
     assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_what_it_refuses_is_asked_for_again_until_it_does_not(own_stage, own_server):
+    """A lease is asked for by itself; an outcome goes with all else that every supervisor must do."""
+    stage = own_stage
+    stage.config(grace=0.5)
+    pool = stage.start(processes=2).wait_ready()
+    held = stage.queue.put("good.hold", stage.gate("gate"))
+    stage.wait_for_starts(held)
+    later = stage.queue.put("good.noop", delay=0.2)
+    stage.wait_until_idle(1)
+    own_server.redis.config_set("min-replicas-to-write", 1)
+    assert "Redis refused lease: NOREPLICAS" in pool.wait_for("redis.failed")["message"]
+    stage.open_gate("gate")
+    assert "Redis refused" in pool.wait_for("redis.lost")["message"]
+    own_server.redis.config_set("min-replicas-to-write", 0)
+    stage.wait_until_ended([held, later])
+    assert [len(stage.ledger.starts(jid)) for jid in (held, later)] == [1, 1]
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_one_that_it_is_away_from_alone_loses_its_jobs_to_a_peer(stage, proxies):
+    stage.config(grace=0.5)
+    line = proxies(0)
+    alone = stage.start(processes=1, lease_ttl="1s", term_grace="0.3s", redis_url=line.url).wait_ready()
+    jid = stage.queue.put("good.short_or_long", stage.gate("gate"))
+    (start,) = stage.wait_for_starts(jid)
+    with stopped(line.process):
+        peer = stage.start(processes=1).wait_ready()
+        stage.wait_for_starts(jid, 2)
+    alone.wait_for("lease.lost", jid=jid, reason="lease-lost")
+    assert await_ends([start.pid], 10.0) == []
+    stage.open_gate("gate")
+    stage.wait_until_ended([jid])
+    job = stage.client.job(jid)
+    assert (job.state, job.deaths, job.interruptions) == ("complete", 1, 0)
+    assert [pool.drain() for pool in (alone, peer)] == [0, 0]
     stage.assert_nothing_left()
