@@ -170,9 +170,9 @@ def _memory(_examiner: Examiner, info: Info) -> Iterator[Finding]:
             " check` says what is missing here",
         )
     if most and used >= most:
-        yield problem(check, f"{words}: it is full, and refuses puts and leases; raise maxmemory, or keep less history")
+        yield problem(check, f"{words}: it is full, and refuses puts; raise maxmemory, or keep less history")
     elif most and used >= most * _NEARLY_FULL:
-        yield warning(check, f"{words}: when it is full, puts and leases are refused; raise maxmemory")
+        yield warning(check, f"{words}: when it is full, puts are refused; raise maxmemory")
     else:
         yield ok(check, f"{words}, {policy}")
 

@@ -1,0 +1,94 @@
+"""The chapter that is read at three in the morning: each name in its tables is one that there is, whatever the log may
+warn of has its row, and each row the tests that show it.
+"""
+
+import ast
+import builtins
+import itertools
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+import supervisor
+from supervisor.cli import parser
+from supervisor.config import SETTINGS
+from supervisor.engine import outcomes
+from supervisor.engine.options import OPTIONS
+from supervisor.ops.events import EVENTS
+from supervisor.ops.metrics import METRICS
+from supervisor.pool import endings
+from supervisor.pool.counts import OUTCOMES
+from supervisor.pool.status import STATES
+
+ROOT = Path(__file__).parents[1]
+CHAPTER = re.search(
+    r"^## What happens when …\n(.*?)(?=^## )", (ROOT / "deploy/README.md").read_text(), re.DOTALL | re.MULTILINE
+)[1]
+
+#: Reasons of deaths beside signals and exit codes.
+NAMED_REASONS = {"timeout", "memory", "disk", "oom", "lost", "boot"}
+KNOWN = {
+    *EVENTS, *itertools.chain(*(fields for _, fields in EVENTS.values())), *METRICS, *OUTCOMES, *STATES, *OPTIONS,
+    *(setting.flag for setting in SETTINGS), *signal.Signals.__members__, *NAMED_REASONS, "exit-N",
+    *endings.INTERRUPTIONS, *endings._LOSSES, *supervisor.__all__, *dir(builtins),
+    *("broken", "interrupted", "unknown-handler"),  # groups in which jobs have failed
+    *("/livez", "/readyz", "/metrics"),
+    *("sys.exit", "os._exit", "put", "failed", "stalled", "READONLY", "died:…", "died:<reason>"),
+}  # fmt: skip
+
+
+def tables() -> list[list[list[str]]]:
+    found = re.findall(r"^(?:\|.*\n)+", CHAPTER, re.MULTILINE)
+    return [[[cell.strip() for cell in line.strip("|").split("|")] for line in each.splitlines()[2:]] for each in found]
+
+
+*PARTS, SHOWN = tables()
+ROWS = [row for part in PARTS for row in part]
+
+
+def named(text: str) -> set[str]:
+    return set(re.findall(r"`([^`]+)`", text))
+
+
+def exists(word: str) -> bool:
+    program, _, command = word.partition(" ")
+    return word.removeprefix("--") in KNOWN or (program == "leasehold" and command in parser.COMMANDS)
+
+
+def test_every_name_in_it_is_one_that_there_is():
+    before_its_tests = CHAPTER.partition("### Which test shows it")[0]
+    assert {word for word in named(before_its_tests) if not exists(word)} == set()
+
+
+def test_whatever_the_log_warns_of_has_a_row():
+    seen = set().union(*(named("".join(row[1:])) for row in ROWS))
+    assert {name for name, (level, _) in EVENTS.items() if level in ("warning", "error")} - seen == set()
+
+
+def test_every_reason_of_a_death_and_of_an_interruption_has_a_row():
+    told = set().union(*(named("".join(row)) for row in ROWS))
+    assert all(reason in outcomes._DEATH_REASON.pattern.split("|") for reason in NAMED_REASONS)
+    assert len(outcomes._DEATH_REASON.pattern.split("|")) == len(NAMED_REASONS) + 2
+    assert {*NAMED_REASONS, "exit-N", "SIGSEGV", "SIGKILL"} - told == set()
+    assert {*endings.INTERRUPTIONS, *endings._LOSSES} - told == set()
+
+
+def test_its_rows_are_told_apart_and_each_is_shown_by_something():
+    rows = [row[0] for row in ROWS]
+    assert len(set(rows)) == len(rows)
+    assert [row[0] for row in SHOWN] == rows
+
+
+def names_in(path: str) -> set[str]:
+    """The tests of a module."""
+    body = ast.parse((ROOT / "tests" / path).read_text()).body
+    return {node.name for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+@pytest.mark.parametrize("shown", [row[1] for row in SHOWN], ids=[row[0] for row in SHOWN])
+def test_what_is_said_to_show_a_row_is_a_test(shown):
+    for reference in shown.split("<br>"):
+        path, name = re.fullmatch(r"`(\w+/\w+\.py)::(test_\w+)`", reference).groups()
+        assert name in names_in(path), reference
