@@ -111,14 +111,14 @@ def test_it_runs_to_its_end_proves_that_nothing_was_lost_and_leaves_nothing(demo
     )
     assert files == 400 and 400 < code < lines and code < tokens
     assert re.search(r"ran again after\s+p50 [\d.]+ ms, max [\d.]+ ms", out)
-    assert b"400/400" in running.screen
+    assert b"400 of 400 jobs" in running.screen
     assert running.relatives() == [] and list(running.directory.iterdir()) == []
 
 
 @pytest.mark.parametrize("to_the_group", [True, False], ids=["ctrl-c", "signal to the demo alone"])
 def test_ctrl_c_in_the_middle_drains_and_says_so_and_leaves_nothing(demo, to_the_group):
     running = demo("--jobs", "3000")
-    running.read_until(rb"[1-9]\d+/3000")
+    running.read_until(rb"[1-9]\d+ of 3,?000 jobs")
     if to_the_group:
         os.killpg(running.process.pid, signal.SIGINT)
     else:
@@ -135,7 +135,7 @@ def test_ctrl_c_in_the_middle_drains_and_says_so_and_leaves_nothing(demo, to_the
 
 def test_the_demo_killed_leaves_no_process(demo):
     running = demo("--jobs", "3000")
-    running.read_until(rb"[1-9]\d+/3000")
+    running.read_until(rb"[1-9]\d+ of 3,?000 jobs")
     assert len(running.relatives()) >= 6, "demo, keeper, server, master, zygote, children"
     running.process.kill()
     deadline = time.monotonic() + 40

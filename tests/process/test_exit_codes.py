@@ -5,7 +5,7 @@ import signal
 from supervisor.config import Exit
 
 #: Descriptors that are enough to begin, and too few to go on.
-TOO_FEW = ["prlimit", "--nofile=6"]
+TOO_FEW = ["prlimit", "--nofile=9"]
 
 
 def test_the_exit_code_says_why_it_has_ended(own_stage, own_server):
