@@ -1,10 +1,9 @@
-"""A job's way from a child: from its word or its death to its outcome; and what is done against children.
+"""A job's way from a child: from its word, its death, or the loss of its lease, to its outcome. Runs in master.
 
-Runs in master. Owns the decisions about jobs that run, as `Placing` does about those that are to. Must not speak to
-Redis: what has ended waits in the ledger.
+Owns the decisions about jobs that run, as `Placing` does about those that are to; what is done against their children
+is `Stopping`'s. Must not speak to Redis: what has ended waits in the ledger.
 """
 
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -38,14 +37,11 @@ from supervisor.pool.reload import WORN
 from supervisor.pool.settlements import account_of
 from supervisor.pool.slots import Slots
 from supervisor.pool.states import ChildState
+from supervisor.pool.stopping import Stopping
 
-#: A child that has answered its last job must have exited by then.
-_EXIT_S: Final = 10.0
 #: More reports of progress than a child makes that was stopped, or we were, for long: twice a second and a reserve.
 _REPORTS: Final = 1000
 _REPORTS_PER_S: Final = 4
-#: How long a handler that makes checkpoints has for the next one before it is interrupted anywhere.
-_CHECKPOINT_S: Final = 1.0
 
 
 class Dispatcher:
@@ -70,15 +66,14 @@ class Dispatcher:
         self._kernel_verdict = kernel_verdict
         self._events = events
         self._counts = counts
-        self.placing = Placing(config, slots, ledger, pace, budget, events, counts, self._leave, self.kill)
+        self.stopping = Stopping(config, slots, events)
+        self.placing = Placing(config, slots, ledger, pace, budget, events, counts, self.stopping)
         self.on_ready: Callable[[Child], None] = lambda _child: None  # told of each child that gets ready
-        self._stopping = ""  # why all running jobs are to stop, those too that begin yet
-        self._interrupting = False  # and whether their patience is over
 
     @property
     def is_open(self) -> bool:
         """Whether jobs may still start, now or once a pause is over."""
-        return self.placing.is_open
+        return self.stopping.is_open
 
     def _take_back(self, child: Child) -> None:
         """What it has not received goes to another child, or back to the front of its queue."""
@@ -87,13 +82,13 @@ class Dispatcher:
 
     def close(self) -> None:
         """Nothing starts any more: hand back what has not. What never ends by itself is to stop now."""
-        self.placing.is_open = False
+        self.stopping.is_open = False
         for child in self._slots:
             self._take_back(child)
             if child.head is not None and child.head.lease.persistent:
-                self._stop(child, "drain")
+                self.stopping.stop(child, "drain")
             if child.state is ChildState.IDLE:
-                self._leave(child)
+                self.stopping.leave(child)
         self.placing.place()
 
     # from a child
@@ -118,7 +113,7 @@ class Dispatcher:
                 else:
                     self._on_outcome(child, child.head, outcome)
         except (ValueError, TypeError, KeyError) as error:
-            self.kill(child, f"it spoke nonsense on its socket ({error})")
+            self.stopping.kill(child, f"it spoke nonsense on its socket ({error})")
 
     def _on_ready(self, child: Child, said: Outcome) -> None:
         if child.state is ChildState.SPAWNING:
@@ -129,8 +124,8 @@ class Dispatcher:
             self._counts.fork.add(clock.monotonic() - child.asked_at)
             self._events.emit("child.ready", child=child.number, pid=child.pid or None)
             self.on_ready(child)
-            if not self.placing.is_open or child.worn is not None:
-                self._leave(child)
+            if not self.is_open or child.worn is not None:
+                self.stopping.leave(child)
         elif child.state is not ChildState.DOOMED:
             raise ValueError("it is ready once only")
 
@@ -163,7 +158,7 @@ class Dispatcher:
     def _on_overflow(self, child: Child, said: Outcome) -> None:
         """It dies of it: that is settled when its end is reported."""
         child.overflow = unpack_trouble(said.body).traceback or ""
-        child.plan_kill(clock.monotonic() + _EXIT_S, "it did not exit after a MemoryError")
+        self.stopping.await_exit(child, "it did not exit after a MemoryError")
 
     def _on_outcome(self, child: Child, head: Held, said: Outcome) -> None:
         lease = head.lease
@@ -190,20 +185,11 @@ class Dispatcher:
         child.kill_at = None
         if child.sent:
             self.placing.say_started(child.sent[0])
-            self._tell_the_next(child)
-        elif self._slots.is_done(child) or not self.placing.is_open:
-            self._leave(child)
+            self.stopping.tell_the_next(child)
+        elif self._slots.is_done(child) or not self.is_open:
+            self.stopping.leave(child)
         else:
             child.become(ChildState.IDLE)
-
-    def _leave(self, child: Child) -> None:
-        """It has no job, and gets none any more: it exits."""
-        if child.worn is not None:
-            self._events.emit("child.recycled", child=child.number, pid=child.pid, reason=child.worn)
-        if child.worn is not None or not self.placing.is_open:
-            child.send_no_more()  # else it has counted its jobs, too
-        child.become(ChildState.LEAVING)
-        child.plan_kill(clock.monotonic() + _EXIT_S, "it did not exit after its last job")
 
     def _note_use(self, child: Child, held: Held, cpu_s: float, max_rss_bytes: int) -> None:
         """What the child has used so far, of which the job's share is what came since the last answer."""
@@ -282,7 +268,7 @@ class Dispatcher:
         self._events.emit("lease.lost", jid=held.lease.jid, klass=held.lease.klass, child=child.number, reason=why)
         self._take_back(child)  # the kernel knows whether it has begun
         if held is child.head:
-            self._stop(child, why)
+            self.stopping.stop(child, why)
 
     def dismiss(self, child: Child, worn: str, why: str, patience_s: float | None = None) -> None:
         """It gets no more jobs, for what `worn` says, and leaves once it has none. If its job has not ended in
@@ -293,11 +279,11 @@ class Dispatcher:
             child.worn = worn
         self._take_back(child)
         if child.state is ChildState.IDLE:
-            self._leave(child)
+            self.stopping.leave(child)
         elif child.head is not None:
             given_s = 0.0 if child.head.lease.persistent else patience_s
             if given_s is not None and child.plan_stop(clock.monotonic() + given_s, why):
-                self._tell_to_stop(child, why)
+                self.stopping.tell(child, why)
 
     def on_reloaded(self, outdated: Sequence[Child], handlers: Mapping[str, HandlerSettings]) -> None:
         """The code is another one. Its `handlers` hold for all that has not begun, and `outdated`, who have the code
@@ -311,74 +297,6 @@ class Dispatcher:
         for child in outdated:
             self.dismiss(child, WORN, "reload", self._config.reload_timeout_s or None)
         self.placing.place()
-
-    def on_patience_over(self, child: Child) -> None:
-        """Its job was to end by now."""
-        child.stop_at = math.inf
-        self._stop(child, child.stop_why)
-
-    def tell_to_stop_all(self, why: str) -> None:
-        """Have `should_stop` become True in every running handler, and in those that begin yet; nothing is raised."""
-        self._stopping = why
-        for child in self._slots:
-            self._tell_to_stop(child, why)
-
-    def _tell_to_stop(self, child: Child, why: str) -> None:
-        """One that is being stopped already has been told."""
-        if child.head is not None and child.kill_at is None:
-            child.notify(child.head.lease.token, why, gently=True)
-
-    def _tell_the_next(self, child: Child) -> None:
-        """It has begun while its child, or all of them, are to stop."""
-        if self._interrupting:
-            self._interrupt(child, self._stopping)
-        elif self._stopping:
-            self._tell_to_stop(child, self._stopping)
-        elif child.stop_at != math.inf:
-            self._tell_to_stop(child, child.stop_why)
-
-    def interrupt_all(self, why: str) -> None:
-        """Have `Interrupted` raised in every running handler, and in those that begin yet."""
-        self._stopping, self._interrupting = why, True
-        for child in self._slots:
-            self._interrupt(child, why)
-
-    def _interrupt(self, child: Child, why: str) -> None:
-        """One that makes checkpoints is interrupted at the next one, if it does not take long."""
-        head = child.head
-        if head is None:
-            return
-        patience_s = 0.0
-        if head.checkpoints and why in endings.INTERRUPTIONS:
-            patience_s = min(_CHECKPOINT_S, self._config.term_grace_s / 3)
-        child.notify(head.lease.token, why, patience_s=patience_s)
-
-    def kill_all(self, why: str) -> None:
-        """Kill the process tree of every running job."""
-        for child in self._slots:
-            if child.sent:
-                self.kill(child, why)
-
-    def _stop(self, child: Child, why: str) -> None:
-        head = child.head
-        if head is not None and child.kill_at is None:
-            self._interrupt(child, why)
-            child.plan_kill(clock.monotonic() + self._config.term_grace_s, why)
-
-    def kill(self, child: Child, why: str, in_words: str | None = None) -> None:
-        """Kill its process tree, for a reason, or a sentence's end, of ours."""
-        head = child.head
-        if child.state is not ChildState.DOOMED:
-            self._events.emit(
-                "child.killed",
-                child=child.number,
-                pid=child.pid,
-                reason=why,
-                message=in_words,
-                jid=head.lease.jid if head else None,
-            )
-        child.kill_at = None
-        child.kill(why, in_words)
 
     def warn(self, message: str) -> None:
         self._events.emit("master.warned", message=message)

@@ -106,7 +106,7 @@ class Drain:
         )
         self._forks.fork_no_more()
         self._dispatcher.close()
-        self._dispatcher.tell_to_stop_all("drain")
+        self._dispatcher.stopping.tell_all("drain")
         self._conversation.stop_leasing()
         return ladder
 
@@ -124,10 +124,10 @@ class Drain:
             return
         if self.phase is Phase.DRAINING and now_at >= ladder.interrupt_at:
             self._step_down(Phase.INTERRUPTING, ladder, now_at)
-            self._dispatcher.interrupt_all("drain")
+            self._dispatcher.stopping.interrupt_all("drain")
         if self.phase is Phase.INTERRUPTING and now_at >= ladder.kill_at:
             self._step_down(Phase.KILLING, ladder, now_at)
-            self._dispatcher.kill_all("drain")
+            self._dispatcher.stopping.kill_all("drain")
         if self.phase is Phase.KILLING and now_at >= ladder.hand_back_at:
             ladder.hand_back_at = math.inf
             self._forks.births.abandon("drain")

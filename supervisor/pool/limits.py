@@ -1,6 +1,6 @@
 """What a running job may take: time, memory, and disk. Runs in master. Owns when each child is looked at next.
 
-Nothing here waits for a child's consent: it may sit in C code, or be hostile. Decides when; the dispatcher kills.
+Nothing here waits for a child's consent: it may sit in C code, or be hostile. Decides when; `Stopping` kills.
 """
 
 import math
@@ -46,6 +46,7 @@ class Limits:
         self._config = config
         self._slots = slots
         self._dispatcher = dispatcher
+        self._stopping = dispatcher.stopping
         self._budget = budget
         self._kills = kills
         self._cells = cells
@@ -75,7 +76,7 @@ class Limits:
             if now_at < self._child_deadline_at(child):
                 continue
             if child.kill_at is not None and now_at >= child.kill_at:
-                self._dispatcher.kill(child, *child.kill_plan)
+                self._stopping.kill(child, *child.kill_plan)
             elif child.head is not None:
                 self._attend(child, child.head, now_at)
             elif child.kill_at is None:
@@ -88,7 +89,7 @@ class Limits:
         if not child.turn.overran and now_at >= head.started_at + self._config.dispatch_ahead_s:
             self._dispatcher.on_overrun(child, head)
         if now_at >= child.stop_at:
-            self._dispatcher.on_patience_over(child)
+            self._stopping.on_patience_over(child)
         if child.kill_at is None and now_at >= self._limit_at(child, head):
             self._on_time_up(child, head)
         if now_at >= child.look_at:
@@ -106,7 +107,7 @@ class Limits:
             child.notify(head.lease.token, TIMEOUT, f"the time limit of {head.limit_s:g} s is near")
 
     def _on_disk_full(self, child: Child, why: str) -> None:
-        self._dispatcher.kill(child, "disk", why)
+        self._stopping.kill(child, "disk", why)
 
     # memory
 
@@ -121,7 +122,7 @@ class Limits:
         most_bytes = limit_bytes and limit_bytes + head.base_bytes
         child.look_at = now_at + child.meter.next_in_s(most_bytes, self._budget.room_bytes())
         if limit_bytes and own_bytes > limit_bytes:
-            self._dispatcher.kill(
+            self._stopping.kill(
                 child, "memory",
                 f"the job's processes have {megabytes(own_bytes)} of private memory, its limit is"
                 f" {megabytes(limit_bytes)}",
@@ -147,7 +148,7 @@ class Limits:
             else:
                 self._budget.condemn(number, lease.klass, lease.jid)
             if child is not None:
-                self._dispatcher.kill(child, "memory", self._beyond(child))
+                self._stopping.kill(child, "memory", self._beyond(child))
 
     def _beyond(self, child: Child) -> str:
         beyond = f"all processes together are beyond the memory budget of {megabytes(self._budget.limit_bytes)}"

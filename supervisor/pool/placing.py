@@ -1,6 +1,6 @@
 """From a grant to a child: which job starts, waits here, or goes back to its queue uncounted. Runs in master.
 
-Owns what is ready. What comes from children, and what is done against them, is `Dispatcher`'s.
+Owns what is ready. What comes from children is `Dispatcher`'s, what is done against them `Stopping`'s.
 """
 
 import math
@@ -21,6 +21,7 @@ from supervisor.pool.pace import Pace
 from supervisor.pool.settlements import attempt_of
 from supervisor.pool.slots import Slots, may_go_ahead
 from supervisor.pool.states import ChildState
+from supervisor.pool.stopping import Stopping
 
 #: When a job that does not fit into the memory budget is tried again, if none ends before.
 _SHORT_S: Final = 1.0
@@ -40,10 +41,8 @@ class Placing:
         budget: Budget,
         events: Events,
         counts: Counts,
-        leave: Callable[[Child], None],
-        kill: Callable[[Child, str], None],
+        stopping: Stopping,
     ) -> None:
-        """`leave(child)`: it has no job, and is to exit. `kill(child, why)`: at once."""
         self._config = config
         self._slots = slots
         self._ledger = ledger
@@ -51,10 +50,8 @@ class Placing:
         self._budget = budget
         self._events = events
         self._counts = counts
-        self._leave = leave
-        self._kill = kill
+        self._stopping = stopping
         self._handlers: Mapping[str, HandlerSettings] = {}  # as known when something was leased last
-        self.is_open = True  # jobs may still start, now or once a pause is over
         self.paused = False  # nothing starts, but may later
         self._hand_back_at = math.inf  # when what is ready, and nobody may have, goes back
         self.before_start: Callable[[], None] | None = None  # has a word before jobs are sent
@@ -84,7 +81,7 @@ class Placing:
         lease = held.lease
         if settings is None and self._slots.on_hold:
             self._ledger.end(held, Released(lease, started=False))  # nobody knows yet
-        elif settings is None and self.is_open:
+        elif settings is None and self._stopping.is_open:
             self._ledger.end(held, Unknown(lease, _UNKNOWN_S))
         elif settings is not None and _lacks_mark(lease, settings):
             self._ledger.end(held, Released(lease, started=False))
@@ -128,7 +125,7 @@ class Placing:
 
     def _place(self) -> None:
         ready = self._ledger.ready
-        while ready and self.is_open and not self.paused:
+        while ready and self._stopping.is_open and not self.paused:
             child = self._slots.choose(ready[0])
             if child is None:
                 self._make_way(ready)
@@ -140,7 +137,7 @@ class Placing:
             try:
                 child.send(ready[0])
             except BrokenPipeError:
-                self._kill(child, "it has shut down the socket that its jobs come by")
+                self._stopping.kill(child, "it has shut down the socket that its jobs come by")
                 continue
             except OSError as error:  # our open files, or the kernel's memory, are used up
                 self._events.emit("master.warned", message=f"a job cannot be sent to a child ({error})")
@@ -154,7 +151,7 @@ class Placing:
                 self.say_started(held)
         if not ready:
             self._hand_back_at = math.inf
-        elif not self.is_open or self.paused:
+        elif not self._stopping.is_open or self.paused:
             self.hand_back()
         elif self._hand_back_at == math.inf:
             self._hand_back_at = clock.monotonic() + self._config.dispatch_ahead_s
@@ -164,7 +161,7 @@ class Placing:
         in_the_way = self._slots.in_the_way(ready)
         for child in in_the_way:
             child.worn = "the next job is to run in another sandbox than its first one"
-            self._leave(child)
+            self._stopping.leave(child)
         if in_the_way:
             self._slots.short_until_at = clock.monotonic() + _SHORT_S
 
@@ -185,7 +182,7 @@ class Placing:
         spare = self._slots.get(self._budget.spare() or 0)
         if spare is not None and spare.state is ChildState.IDLE:
             spare.worn = "its memory is needed for another job"
-            self._leave(spare)
+            self._stopping.leave(spare)
         return False
 
     def hand_back(self) -> None:

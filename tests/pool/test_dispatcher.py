@@ -322,7 +322,7 @@ def test_a_handler_that_makes_checkpoints_is_interrupted_by_the_next_one_or_soon
     (held,) = desk.give(lease_of(1))
     desk.turn(lambda: held.checkpoint is not None)
     began_at = clock.monotonic()
-    desk.dispatcher.interrupt_all("drain")
+    desk.dispatcher.stopping.interrupt_all("drain")
     live(desk, child)
     assert results(desk) == [b"1"]
     assert clock.monotonic() - began_at >= 0.2
@@ -374,7 +374,7 @@ def test_all_are_told_to_stop_and_whoever_begins_after_that_is_too(desk):
     first, second = desk.give(lease_of(1), lease_of(2))
     assert list(child.sent) == [first, second]
     desk.turn(lambda: first.reports)
-    desk.dispatcher.tell_to_stop_all("drain")
+    desk.dispatcher.stopping.tell_all("drain")
     desk.turn(lambda: child.state is ChildState.IDLE)
     assert results(desk) == [b"1"] * 2
 
@@ -717,7 +717,7 @@ def test_the_head_of_a_child_that_is_killed_on_the_way_down_is_an_interruption(d
     child = desk.child(behave)
     desk.give(lease_of(1))
     desk.turn(lambda: child.at_end)  # it has the job: an empty packet is the only thing it says
-    desk.dispatcher.kill_all("drain")
+    desk.dispatcher.stopping.kill_all("drain")
     desk.reap(child)
     (outcome,) = desk.outcomes()
     assert (type(outcome), outcome.started) == (Released, True)
@@ -975,7 +975,7 @@ def test_every_running_handler_is_interrupted_with_the_reason_and_the_token_of_i
     desk = desk(processes="2")
     children = [desk.child(behave) for _ in range(2)]
     desk.give(lease_of(1), lease_of(2))
-    desk.dispatcher.interrupt_all("drain")
+    desk.dispatcher.stopping.interrupt_all("drain")
     desk.turn(lambda: all(child.state is ChildState.IDLE for child in children))
     assert sorted(summary(desk.outcomes()), key=lambda each: each[1]) == [(Released, 1), (Released, 2)]
 
