@@ -58,7 +58,7 @@ def test_what_is_built_fits_the_schemas_of_kubernetes(built, version):
         kubernetes_validate.validate(resource, version, strict=True)
 
 
-@pytest.mark.parametrize("name", [name for name in BUILT_IN if name != "deployment:Deployment"])
+@pytest.mark.parametrize("name", BUILT_IN)
 def test_each_resource_fits_the_schemas_of_kubernetes(name):
     for version in VERSIONS:
         kubernetes_validate.validate(RESOURCES[name], version, strict=True)
@@ -91,6 +91,14 @@ def test_selectors_and_targets_name_the_pods_of_the_deployment(built):
     apart = [each for each in RESOURCES.values() if "namespace" in each["metadata"]]
     assert {each["metadata"]["namespace"] for each in apart} == {built["Deployment"]["metadata"]["namespace"]}
     assert POD["serviceAccountName"] == built["ServiceAccount"]["metadata"]["name"]
+
+
+def test_what_is_built_lets_the_same_pods_in_and_out_as_the_policy_that_is_written(built):
+    written = RESOURCES["networkpolicy:NetworkPolicy"]["spec"]
+    assert built["NetworkPolicy"]["spec"] == written, "a label that kustomize adds to a rule makes it match nobody"
+    assert {"app.kubernetes.io/name": "redis"} in [
+        to["podSelector"]["matchLabels"] for rule in written["egress"] for to in rule["to"]
+    ]
 
 
 def test_whoever_scales_it_owns_the_number_of_its_pods():
