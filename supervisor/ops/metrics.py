@@ -76,6 +76,7 @@ METRICS: Final[dict[str, Metric]] = {
     "leasehold_child_memory_largest_bytes": Metric("gauge", (), "And of the largest child's."),
     "leasehold_zygotes_lost_total": Metric("counter", (), "Zygotes that have ended by themselves."),
     "leasehold_reloads_total": Metric("counter", ("outcome",), "Reloads of the handlers: completed, failed."),
+    "leasehold_reload_refused": Metric("gauge", (), "1 while the last reload is one that failed."),
     "leasehold_printed_lines_total": Metric("counter", (), "Lines that children have printed and the log has."),
     "leasehold_printed_lines_dropped_total": Metric("counter", (), "Lines that were more than the log takes a second."),
     # Redis

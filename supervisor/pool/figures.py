@@ -42,7 +42,7 @@ _EVENTS: Final = {
 _OF_QUEUES: Final = (
     "leasehold_queue_jobs", "leasehold_queue_oldest_seconds", "leasehold_queue_paused", "leasehold_desired_replicas",
 )  # fmt: skip
-_QUEUE_STATES: Final = ("waiting", "ready", "running", "stalled", "scheduled", "depends", "parked")
+QUEUE_STATES: Final = ("waiting", "ready", "running", "stalled", "scheduled", "depends", "parked")
 
 _Samples = list[tuple[tuple[str, ...], float | Distribution]]
 
@@ -124,6 +124,8 @@ class Figures:
         living = sum(child.output.dropped for child in slots)
         yield "leasehold_printed_lines_dropped_total", self._forks.births.lines_dropped + living
         yield "leasehold_log_lines_dropped_total", self._events.dropped
+        last_reload = self._forks.last_reload
+        yield "leasehold_reload_refused", last_reload is not None and last_reload["outcome"] == "failed"
         yield "leasehold_redis_connected", self._session.connected
         yield "leasehold_start_time_seconds", self._began_unix
         yield "leasehold_ready", self._status.able
@@ -143,9 +145,7 @@ class Figures:
         by_queue = _bounded(backlog.depths)
         return {
             "leasehold_queue_jobs": [
-                ((queue, state), getattr(depths, state))
-                for queue, depths in by_queue.items()
-                for state in _QUEUE_STATES
+                ((queue, state), getattr(depths, state)) for queue, depths in by_queue.items() for state in QUEUE_STATES
             ],
             "leasehold_queue_oldest_seconds": [((queue,), each.oldest_s or 0.0) for queue, each in by_queue.items()],
             "leasehold_queue_paused": [((queue,), each.paused) for queue, each in by_queue.items()],
@@ -176,7 +176,7 @@ def _bounded(depths: Mapping[str, Depths]) -> Mapping[str, Depths]:
     if len(depths) <= MOST_QUEUES:
         return depths
     first, rest = dict(list(depths.items())[:MOST_QUEUES]), list(depths.values())[MOST_QUEUES:]
-    numbers = {name: sum(getattr(each, name) for each in rest) for name in (*_QUEUE_STATES, "front", "entries")}
+    numbers = {name: sum(getattr(each, name) for each in rest) for name in (*QUEUE_STATES, "front", "entries")}
     oldest_s = max((each.oldest_s for each in rest if each.oldest_s is not None), default=None)
     paused = all(each.paused for each in rest)
     first[OTHER] = Depths(**numbers, recurring=0, paused=paused, oldest_s=oldest_s)

@@ -3,14 +3,26 @@
 import re
 
 from supervisor.ops.metrics import METRICS
+from supervisor.pool.counts import OUTCOMES
+from supervisor.pool.figures import QUEUE_STATES
+from supervisor.pool.states import ChildState
+from supervisor.pool.status import STATES
 
 #: What Prometheus adds to every sample, and its own recordings below.
 SCRAPED = {"job", "instance", "le"}
+#: Of labels that have few values: which.
+VALUES = {
+    ("leasehold_queue_jobs", "state"): set(QUEUE_STATES),
+    ("leasehold_jobs_ended_total", "outcome"): set(OUTCOMES),
+    ("leasehold_children", "state"): {state.value for state in ChildState},
+    ("leasehold_state", "state"): set(STATES),
+    ("leasehold_reloads_total", "outcome"): {"completed", "failed"},
+}
 _SELECTOR = re.compile(r"\b(leasehold_\w+)\b(?:\{([^}]*)\})?")
 
 
 def unknown(expression: str) -> list[str]:
-    """What no supervisor shows: metrics, labels of them in its selectors, and labels that it groups by."""
+    """What no supervisor shows: metrics, labels of them in its selectors, their values, and labels it groups by."""
     found = []
     known: set[str] = set(SCRAPED)
     for name, matchers in _SELECTOR.findall(expression):
@@ -21,6 +33,9 @@ def unknown(expression: str) -> list[str]:
         known |= set(metric.labels)
         labels = set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", matchers))
         found += [f"{name}{{{label}}}" for label in labels - set(metric.labels) - SCRAPED]
+        for label, values in re.findall(r'(\w+)\s*[=!]~?\s*"([^"]*)"', matchers):
+            known_values = VALUES.get((name, label), set(values.split("|")))
+            found += [f'{name}{{{label}="{value}"}}' for value in values.split("|") if value not in known_values]
     for names in re.findall(r"\b(?:by|on|without)\s*\(([^)]*)\)", expression):
         found += [
             f"by {each}" for each in re.findall(r"\w+", names) if each not in known and "leasehold:" not in expression

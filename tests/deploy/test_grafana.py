@@ -38,7 +38,7 @@ def test_every_figure_is_one_that_supervisors_show_and_they_show_few_that_are_no
     shown |= {re.sub(r"_(bucket|sum|count)$", "", name) for name in shown}
     #: busy_ratio is what a panel reckons over all supervisors; the others go with one that is there.
     without = {"leasehold_busy_ratio", "leasehold_processes_most", "leasehold_children_reaped_total"}
-    without |= {"leasehold_printed_lines_total", "leasehold_job_running_longest_seconds"}
+    without |= {"leasehold_printed_lines_total", "leasehold_job_running_longest_seconds", "leasehold_reload_refused"}
     assert METRICS.keys() - shown == without
 
 

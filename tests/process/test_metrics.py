@@ -7,7 +7,7 @@ from collections import Counter
 
 import psutil
 import pytest
-from apps import start_app
+from apps import start_app, write_app
 from prometheus_client.parser import text_string_to_metric_families as parse
 from watched import FULL
 
@@ -140,6 +140,20 @@ def test_after_many_outcomes_every_number_is_exact_and_nothing_has_grown(stage, 
     )
     assert memory_bytes[-1] - memory_bytes[0] < 6e6
     spread_over_many_queues(stage, scraper, made.total())
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_code_that_was_refused_shows_until_a_reload_succeeds(stage):
+    pool = start_app(stage, SOURCE, http="127.0.0.1:0", processes=1).wait_ready()
+    scraper = Scraper(pool)
+    shown = [scraper.value("leasehold_reload_refused")]
+    for source, outcome in (("def (:", "failed"), (SOURCE, "completed")):
+        write_app(stage, source)
+        pool.send(signal.SIGHUP)
+        pool.wait_for(f"reload.{outcome}")
+        shown.append(scraper.value("leasehold_reload_refused"))
+    assert shown == [0, 1, 0]
     assert pool.drain() == 0
     stage.assert_nothing_left()
 
