@@ -30,7 +30,7 @@ from supervisor.engine.exchange import (
     Wanted,
 )
 from supervisor.engine.jobs import LeaseRecord
-from supervisor.engine.outcomes import ENDLESS, REFUSED, Answer, Completed, Returned
+from supervisor.engine.outcomes import ENDLESS, REFUSED, Answer, Returned
 from supervisor.engine.session import Session
 from supervisor.ops.events import Events
 from supervisor.pool import endings, settlements
@@ -172,9 +172,7 @@ class Conversation:
             elif verdict == ENDLESS:
                 self._ledger.end_again(held, Returned(held.lease))
             else:
-                settlements.say(self._events, self._counts, held, verdict)
-                if type(held.outcome) is not Completed:
-                    self.ends.remember(held, verdict)
+                self.ends.remember(held, settlements.say(self._events, self._counts, held, verdict))
                 held.outcome = None  # its child is remembered with it, and it may hold what followed
 
     def _on_stored(self, leases: Sequence[LeaseRecord], expires_unix: Sequence[float]) -> None:

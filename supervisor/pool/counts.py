@@ -111,19 +111,21 @@ class Counts:
         """By queue and klass."""
         return ((queue, klass, counts) for (queue, klass), counts in self._jobs.items())
 
-    def died(self, counts: JobCounts, reason: str) -> None:
-        if reason not in self._reasons:
-            if len(self._reasons) >= MOST_REASONS:
-                reason = OTHER
-            self._reasons.add(reason)
-        counts.died += 1
-        counts.deaths[reason] = counts.deaths.get(reason, 0) + 1
+    def ended_as(self, counts: JobCounts, outcome: str, reason: str | None = None) -> None:
+        """One run more has ended that way. `reason`: of a death, or an interruption."""
+        setattr(counts, outcome, getattr(counts, outcome) + 1)
+        if outcome == "died":
+            known = self._known(reason or OTHER)
+            counts.deaths[known] = counts.deaths.get(known, 0) + 1
+        elif outcome == "released":
+            known = reason if reason in INTERRUPTIONS else _BY_HANDLER
+            counts.interruptions[known] = counts.interruptions.get(known, 0) + 1
 
-    @staticmethod
-    def released(counts: JobCounts, reason: str | None) -> None:
-        known = reason if reason in INTERRUPTIONS else _BY_HANDLER
-        counts.released += 1
-        counts.interruptions[known] = counts.interruptions.get(known, 0) + 1
+    def _known(self, reason: str) -> str:
+        if reason not in self._reasons and len(self._reasons) >= MOST_REASONS:
+            reason = OTHER
+        self._reasons.add(reason)
+        return reason
 
     @property
     def ended(self) -> dict[str, int]:

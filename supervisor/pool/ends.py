@@ -6,25 +6,26 @@ from collections import deque
 from typing import Any, Final
 
 from supervisor import clock
-from supervisor.engine.outcomes import Answer, Died, Failed, Released, Retried
+from supervisor.engine.outcomes import Died, Failed, Outcome, Released, Retried
 from supervisor.pool.ledger import Held
 
 #: As many as fit on a screen.
 _MOST: Final = 20
 #: Of a message; the log has all of it.
 _CHARS: Final = 200
+#: What else comes of a lease has completed, was lost, or had not started.
+_REMEMBERED: Final = frozenset({"retried", "failed", "died", "released"})
 
 
 class LatestEnds:
     def __init__(self) -> None:
         self._ends: deque[dict[str, Any]] = deque(maxlen=_MOST)
 
-    def remember(self, held: Held, verdict: Answer) -> None:
-        """How a lease has ended, by its outcome and what the engine said to that."""
-        told = _told(held, verdict)
-        if told is None:
+    def remember(self, held: Held, what: str) -> None:
+        """How a run has ended, in a word of `counts.OUTCOMES`."""
+        if what not in _REMEMBERED:
             return
-        lease, (what, why, message) = held.lease, told
+        lease, (why, message) = held.lease, _why(held.outcome)
         self._ends.append({
             "at_unix": round(clock.unix(), 3), "what": what, "why": why, "message": (message or "")[:_CHARS],
             "jid": lease.jid, "klass": lease.klass, "queue": lease.queue,
@@ -35,20 +36,14 @@ class LatestEnds:
         return list(reversed(self._ends))
 
 
-def _told(held: Held, verdict: Answer) -> tuple[str, str | None, str | None] | None:
-    """What has become of the job, why, and in which words; None: it completed, or was lost, or had not started."""
-    outcome = held.outcome
-    if verdict is None or verdict is False:
-        return None
+def _why(outcome: Outcome | None) -> tuple[str | None, str | None]:
+    """In one word, and in others."""
     match outcome:
-        case Retried(group=group, message=message):
-            tried_again = isinstance(verdict, int) and verdict >= 0
-            return "retried" if tried_again else "failed", group, message
-        case Failed(group=group, message=message):
-            return "failed", group, message
-        case Died(reason=reason, message=message):
-            return "died", reason, message
-        case Released(started=True, reason=reason):
-            return "failed" if held.lease.at_most_once else "released", reason, None
+        case Retried(group=why, message=message) | Failed(group=why, message=message):
+            return why, message
+        case Died(reason=why, message=message):
+            return why, message
+        case Released(reason=why):
+            return why, None
         case _:
-            return None
+            return None, None

@@ -1,6 +1,7 @@
 """What the log and the counts say of a job's end, once Redis has accepted it or not. Runs in master. No decision."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from supervisor.engine.jobs import LeaseRecord
 from supervisor.engine.outcomes import Answer, Completed, Died, Failed, Released, Retried, Returned
@@ -8,6 +9,10 @@ from supervisor.ops.events import Events
 from supervisor.pool import endings
 from supervisor.pool.counts import Counts
 from supervisor.pool.ledger import Held
+
+#: What has become of a lease whose job has not started.
+HANDED_BACK: Final = "handed back"
+_NOTHING: Final[Mapping[str, Any]] = {}
 
 
 def attempt_of(lease: LeaseRecord) -> int:
@@ -20,10 +25,10 @@ def account_of(held: Held) -> dict[str, Any]:
     lease = held.lease
     account = {
         "jid": lease.jid, "klass": lease.klass, "queue": lease.queue, "attempt": attempt_of(lease),
-        "wait_ms": round(lease.waited_s * 1000, 3), "run_ms": round(held.run_s * 1000, 3),
+        "wait_ms": _ms(lease.waited_s), "run_ms": _ms(held.run_s),
     }  # fmt: skip
     if held.cpu_s is not None:
-        account["cpu_ms"], account["max_rss_bytes"] = round(held.cpu_s * 1000, 3), held.max_rss_bytes
+        account["cpu_ms"], account["max_rss_bytes"] = _ms(held.cpu_s), held.max_rss_bytes
     if held.child:
         account["child"] = held.child
     if lease.trace:
@@ -31,51 +36,54 @@ def account_of(held: Held) -> dict[str, Any]:
     return account
 
 
-def say(events: Events, counts: Counts, held: Held, verdict: Answer) -> None:
-    outcome, lease = held.outcome, held.lease
+def _ms(seconds: float) -> float:
+    """To the microsecond. An int is rounded to in a fifth of the time that decimal places take."""
+    return round(seconds * 1e6) / 1000
+
+
+def say(events: Events, counts: Counts, held: Held, verdict: Answer) -> str:
+    """Answers what has become of the run: one of OUTCOMES, or HANDED_BACK."""
+    what, more = _end_of(held, verdict)
+    if what == HANDED_BACK:
+        counts.returned += 1
+        events.emit("lease.returned", count=1)
+        return what
+    lease = held.lease
     counted = counts.of(lease.queue, lease.klass)
-    account = account_of(held)
+    counts.ended_as(counted, what, more.get("reason"))
+    if what == "unknown":
+        events.emit("job.unknown", jid=lease.jid, klass=lease.klass, queue=lease.queue)
+        return what
+    events.emit(f"job.{what}", **account_of(held), **more)
+    if what != "stale":
+        counted.wait.add(lease.waited_s)
+        counted.run.add(held.run_s)
+    return what
+
+
+def _end_of(held: Held, verdict: Answer) -> tuple[str, Mapping[str, Any]]:
+    """What has become of the run, and what there is to say of that."""
+    outcome, lease = held.outcome, held.lease
     if verdict is None or verdict is False:
-        counted.stale += 1
-        events.emit("job.stale", **account, verb=type(outcome).__name__.lower())
-        return
+        return "stale", {"verb": type(outcome).__name__.lower()}
     match outcome:
         case Completed():
-            counted.completed += 1
-            events.emit("job.completed", **account)
+            return "completed", _NOTHING
         case Returned():
-            counted.returned += 1
-            events.emit("job.returned", **account)
-        case Retried() if isinstance(verdict, int) and verdict >= 0:
-            counted.retried += 1
-            events.emit(
-                "job.retried", **account, group=outcome.group, message=outcome.message, remaining=verdict,
-                delay_s=outcome.delay,
-            )  # fmt: skip
-        case Retried() | Failed():
-            counted.failed += 1
-            events.emit("job.failed", **account, group=outcome.group, message=outcome.message)
-        case Died():
-            counts.died(counted, outcome.reason)
-            events.emit(
-                "job.died", **account, reason=outcome.reason, deaths=lease.deaths + 1, state=verdict,
-                message=outcome.message, **held.end.findings,
-            )  # fmt: skip
-        case Released(started=True) if lease.at_most_once:
-            counted.failed += 1
-            message = f"{endings.stopped_sentence(lease, outcome.reason)}, and it must not be started twice"
-            events.emit("job.failed", **account, group="interrupted", message=message)
-        case Released(started=True):
-            counts.released(counted, outcome.reason)
-            message = endings.stopped_sentence(lease, outcome.reason)
-            events.emit("job.released", **account, reason=outcome.reason, message=message, **held.end.findings)
-        case Released():
-            counts.returned += 1
-            events.emit("lease.returned", count=1)
-            return
+            return "returned", _NOTHING
+        case Retried(group=group, message=message) if isinstance(verdict, int) and verdict >= 0:
+            return "retried", {"group": group, "message": message, "remaining": verdict, "delay_s": outcome.delay}
+        case Retried(group=group, message=message) | Failed(group=group, message=message):
+            return "failed", {"group": group, "message": message}
+        case Died(reason=reason, message=message):
+            more = {"reason": reason, "deaths": lease.deaths + 1, "state": verdict, "message": message}
+            return "died", {**more, **held.end.findings}
+        case Released(started=False):
+            return HANDED_BACK, _NOTHING
+        case Released(reason=reason):
+            message = endings.stopped_sentence(lease, reason)
+            if lease.at_most_once:
+                return "failed", {"group": "interrupted", "message": f"{message}, and it must not be started twice"}
+            return "released", {"reason": reason, "message": message, **held.end.findings}
         case _:
-            counted.unknown += 1
-            events.emit("job.unknown", jid=lease.jid, klass=lease.klass, queue=lease.queue)
-            return
-    counted.wait.add(lease.waited_s)
-    counted.run.add(held.run_s)
+            return "unknown", _NOTHING

@@ -41,8 +41,8 @@ def test_more_queues_or_klasses_than_are_told_apart_count_together(queues, klass
 def test_deaths_are_told_apart_by_reason_while_those_are_few():
     counts = Counts()
     for status in range(256):
-        counts.died(counts.of("q", "k"), f"exit-{status}")
-        counts.died(counts.of("q", "other-klass"), f"exit-{status}")
+        counts.ended_as(counts.of("q", "k"), "died", f"exit-{status}")
+        counts.ended_as(counts.of("q", "other-klass"), "died", f"exit-{status}")
     deaths = counts.of("q", "k").deaths
     assert len(deaths) == MOST_REASONS + 1
     assert deaths[OTHER] == 256 - MOST_REASONS
@@ -54,7 +54,7 @@ def test_deaths_are_told_apart_by_reason_while_those_are_few():
 def test_an_interruption_that_a_handler_has_raised_is_one_reason_whatever_it_says():
     counts = Counts()
     for reason in ("drain", "anything", None, "reload", "my own words"):
-        counts.released(counts.of("q", "k"), reason)
+        counts.ended_as(counts.of("q", "k"), "released", reason)
     assert counts.of("q", "k").interruptions == {"drain": 1, "handler": 3, "reload": 1}
 
 

@@ -4,13 +4,16 @@ import pytest
 from parts import held_of
 
 from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retried, Returned, Unknown
+from supervisor.ops.events import Events
+from supervisor.pool.counts import Counts
 from supervisor.pool.ends import LatestEnds
+from supervisor.pool.settlements import say
 
 
 def end(ends, make, verdict, number=1, **lease):
     held = held_of(number, klass="email.send", **lease)
     held.outcome = make(held.lease)
-    ends.remember(held, verdict)
+    ends.remember(held, say(Events(-1, "json", "error"), Counts(), held, verdict))
     return [(each["what"], each["why"], each["message"]) for each in ends.status()]
 
 
