@@ -151,6 +151,10 @@ class Events:
         if self._bytes >= self._write_at_bytes:
             self.flush()
 
+    def warn(self, message: str) -> None:
+        """What people should know, and maybe mend, but nothing has ended of."""
+        self.emit("master.warned", message=message)
+
     @property
     def dropped(self) -> int:
         """How many lines nobody has got or will get, so far."""

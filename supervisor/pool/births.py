@@ -157,10 +157,7 @@ class Births:
 
     def _try_again(self, why: str) -> None:
         self._fork_after_at = clock.monotonic() + AGAIN_S
-        self._warn(f"{why}; trying again in {AGAIN_S:g} s")
-
-    def _warn(self, message: str) -> None:
-        self._events.emit("master.warned", message=message)
+        self._events.warn(f"{why}; trying again in {AGAIN_S:g} s")
 
     # for a zygote that is to show that it is of use
 
@@ -345,7 +342,7 @@ class Births:
         if self._stillborn.broken and not is_outage:
             self.failure = self.failure or BootFailed(what, said)
         else:
-            self._warn(f"{what}; the next one is forked in {wait_s:g} s. It said: {said or 'nothing'}")
+            self._events.warn(f"{what}; the next one is forked in {wait_s:g} s. It said: {said or 'nothing'}")
 
     # time
 

@@ -194,10 +194,7 @@ class Conversation:
     def _on_changed(self, changed: Changed) -> None:
         """Somebody wishes that we serve other queues."""
         if changed.problem:
-            self._events.emit(
-                "master.warned",
-                message=f"the wish to serve {list(changed.patterns)} is not followed: {changed.problem}",
-            )
+            self._events.warn(f"the wish to serve {list(changed.patterns)} is not followed: {changed.problem}")
             return
         self._events.emit(
             "queues.changed", queues=list(changed.patterns), order=changed.order, count=changed.count
@@ -211,10 +208,9 @@ class Conversation:
             "queues.resolved", added=found.added, removed=found.removed, count=len(self._session.serving.names)
         )
         if found.left_out:
-            self._events.emit(
-                "master.warned",
-                message=f"{found.left_out} queues that the globs match are not served: one supervisor serves at most"
-                f" {MOST}; use narrower globs, and more supervisors",
+            self._events.warn(
+                f"{found.left_out} queues that the globs match are not served: one supervisor serves at most"
+                f" {MOST}; use narrower globs, and more supervisors"
             )
 
     def _on_deregistered(self) -> None:
@@ -248,7 +244,7 @@ class Conversation:
                 self._ask_at = min(self._ask_at, self._session.takeover_at)
         if grant.unreadable:
             jids = ", ".join(grant.unreadable)
-            self._events.emit("master.warned", message=f"records that cannot be read: {jids}; see `leasehold check`")
+            self._events.warn(f"records that cannot be read: {jids}; see `leasehold check`")
         if grant.leases:
             self._keep_time_to_live(min(lease.expires_unix for lease in grant.leases) - grant.now_unix)
             self._counts.granted += len(grant.leases)

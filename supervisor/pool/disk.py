@@ -10,16 +10,18 @@ import math
 import os
 import random
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from supervisor import clock
 from supervisor.config import megabytes
+from supervisor.ops.events import Events
 from supervisor.pool.children import Child
 from supervisor.pool.ledger import Held
 from supervisor.pool.messages import child_directory, zygote_directory
+from supervisor.pool.stopping import Stopping
 
 #: From a job's start to the first look: most jobs have ended by then, and cost nothing.
 _FIRST_S: Final = 0.5
@@ -190,14 +192,13 @@ class Disk:
         self,
         limit_bytes: int,
         workdir: Path,
-        on_beyond: Callable[[Child, str], None],
-        on_hidden: Callable[[str], None],
+        stopping: Stopping,
+        events: Events,
     ) -> None:
-        """`on_beyond(child, why)`: its directory has more. `on_hidden(why)`: of one the limit cannot be kept."""
         self._limit_bytes = limit_bytes
         self._workdir = workdir
-        self._on_beyond = on_beyond
-        self._on_hidden = on_hidden
+        self._stopping = stopping
+        self._events = events
         self._jobs: dict[int, _Job] = {}  # by the child's number
         self._free_at = 0.0  # when the next go at counting may be made
         self.deadline_at = math.inf
@@ -247,12 +248,12 @@ class Disk:
         beyond = count.used_bytes > self._limit_bytes or count.too_deep
         if beyond and job.beyond:
             del self._jobs[job.child.number]
-            self._on_beyond(job.child, self._sentence(count))
+            self._stopping.kill(job.child, "disk", self._sentence(count))
             return
         if count.hidden is not None and not job.warned:
             job.warned = True
             lease = job.held.lease
-            self._on_hidden(
+            self._events.warn(
                 f"the working directory of {lease.klass} {lease.jid} cannot be counted: {count.hidden};"
                 f" its limit of {megabytes(self._limit_bytes)} is not kept for what lies there"
             )

@@ -298,9 +298,6 @@ class Dispatcher:
             self.dismiss(child, WORN, "reload", self._config.reload_timeout_s or None)
         self.placing.place()
 
-    def warn(self, message: str) -> None:
-        self._events.emit("master.warned", message=message)
-
     def on_overrun(self, child: Child, head: Held) -> None:
         """Its job takes longer than it was expected to: nobody is to wait behind it."""
         child.turn.overran = True

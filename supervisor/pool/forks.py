@@ -145,9 +145,6 @@ class Forks:
         self._events.emit("zygote.spawned", zygote=zygote.number, pid=zygote.pid)
         return zygote
 
-    def _warn(self, message: str) -> None:
-        self._events.emit("master.warned", message=message)
-
     def on_zygote_spoke(self, zygote: Zygote) -> None:
         for report, fds in zygote.read():
             match report:
@@ -179,7 +176,7 @@ class Forks:
             boot_ms=round(boot_s * 1000), threads=said.threads or None, descriptors=said.descriptors or None,
         )  # fmt: skip
         for warning in fork_warnings(said):
-            self._warn(warning)
+            self._events.warn(warning)
         if said.sandbox != self.sandbox:
             self._say_sandbox(zygote, said)
         if zygote is self.handover.candidate:
@@ -195,9 +192,9 @@ class Forks:
     def _say_sandbox(self, zygote: Zygote, said: Ready) -> None:
         self._events.emit("sandbox.reported", zygote=zygote.number, sandbox=self._config.sandbox, parts=said.sandbox)
         for warning in sandbox_warnings(said):
-            self._warn(warning)
+            self._events.warn(warning)
         if memory.of(zygote.pid) is None:  # and so it will be with its children
-            self._warn(_HIDDEN)
+            self._events.warn(_HIDDEN)
 
     def _follow(self, current: Zygote, said: Ready) -> None:
         """What it has said of its handlers holds."""
@@ -207,7 +204,7 @@ class Forks:
         self._starts.directory = current.directory
         self.handover.follow(said.files, current.started_unix)
         if warning := self._budget.stand_on(current.inherited):
-            self._warn(warning)
+            self._events.warn(warning)
         self._weigh()
 
     def _weigh(self) -> None:
@@ -293,7 +290,7 @@ class Forks:
         reason = endings.death_reason(status)
         self._events.emit("zygote.lost", zygote=zygote.number, status=reason, running=running)
         if zygote.failure is not None:
-            self._warn(zygote.failure.message)
+            self._events.warn(zygote.failure.message)
 
     def _retire(self, zygote: Zygote, reason: str) -> None:
         """It does not answer. Its children may go on; the next ones come from another."""

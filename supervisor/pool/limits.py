@@ -4,7 +4,6 @@ Nothing here waits for a child's consent: it may sit in C code, or be hostile. D
 """
 
 import math
-from pathlib import Path
 from typing import Final
 
 from supervisor import cgroups, clock
@@ -40,9 +39,8 @@ class Limits:
         budget: Budget,
         kills: "KernelKills",
         cells: Cells | None,
-        workdir: Path,
+        disk: Disk,
     ) -> None:
-        """`workdir`: below it lie the zygotes' directories, and in those the children's."""
         self._config = config
         self._slots = slots
         self._dispatcher = dispatcher
@@ -50,7 +48,7 @@ class Limits:
         self._budget = budget
         self._kills = kills
         self._cells = cells
-        self._disk = Disk(config.workdir_limit_bytes, workdir, self._on_disk_full, dispatcher.warn)
+        self._disk = disk
 
     def deadline_at(self) -> float:
         return min(self._disk.deadline_at, min(map(self._child_deadline_at, self._slots), default=math.inf))
@@ -105,9 +103,6 @@ class Limits:
         else:
             child.turn.warned = True
             child.notify(head.lease.token, TIMEOUT, f"the time limit of {head.limit_s:g} s is near")
-
-    def _on_disk_full(self, child: Child, why: str) -> None:
-        self._stopping.kill(child, "disk", why)
 
     # memory
 

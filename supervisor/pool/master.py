@@ -40,6 +40,7 @@ from supervisor.pool.children import Child
 from supervisor.pool.controls import Controls
 from supervisor.pool.conversation import Conversation
 from supervisor.pool.counts import Counts
+from supervisor.pool.disk import Disk
 from supervisor.pool.dispatcher import Dispatcher
 from supervisor.pool.drain import Drain
 from supervisor.pool.figures import Figures
@@ -132,7 +133,8 @@ class Master:
         self._dispatcher = Dispatcher(
             config, self._slots, self._ledger, pace, budget, kernel_kills.verdict, events, counts
         )  # fmt: skip
-        self._limits = Limits(config, self._slots, self._dispatcher, budget, kernel_kills, self._cells, self._workdir)
+        disk = Disk(config.workdir_limit_bytes, self._workdir, self._dispatcher.stopping, events)
+        self._limits = Limits(config, self._slots, self._dispatcher, budget, kernel_kills, self._cells, disk)
         self._survey = Survey()
         self._forks = Forks(
             config, self._slots, self._inbox, events, self._workdir, budget, for_handlers,
@@ -161,7 +163,7 @@ class Master:
         self._notify = Notify.of(os.environ, os.getpid())
         self._listening = listening
         self._questions = Questions()
-        self._answers = Answers(self._questions, self._status, self._backlog, figures.snapshot, self._warn)
+        self._answers = Answers(self._questions, self._status, self._backlog, figures.snapshot, self._events.warn)
 
     # the loop
 
@@ -265,7 +267,7 @@ class Master:
         listener.start()
         self._events.emit("http.listening", address=str(listener.address), port=listener.address.port)
         if not has_metrics:
-            self._warn(f"/metrics is not served: {_NO_METRICS}")
+            self._events.warn(f"/metrics is not served: {_NO_METRICS}")
         try:
             yield
         finally:
@@ -279,13 +281,15 @@ class Master:
         self._inbox.watch(self._signals, SignalCame())
         self._workdir.mkdir(mode=0o700, parents=True)
         for warning in self._config.warnings:
-            self._warn(warning)
+            self._events.warn(warning)
         if self._held_back:
-            self._warn(f"handlers do not get {', '.join(sorted(self._held_back))}: the value tells the Redis secret")
+            self._events.warn(
+                f"handlers do not get {', '.join(sorted(self._held_back))}: the value tells the Redis secret"
+            )
         if shell := environment.shell_above():
-            self._warn(shell)
+            self._events.warn(shell)
         if cgroups.kills_as_group():
-            self._warn(
+            self._events.warn(
                 "memory.oom.group is 1: if the kernel's OOM killer ends one process of this container it ends all; give"
                 " jobs a --memory-limit, or the handlers memory=, so that ours comes first"
             )
@@ -326,12 +330,9 @@ class Master:
     def _close_cells(self) -> None:
         left = self._cells.close() if self._cells is not None else []
         if left:
-            self._warn(f"cgroups of ours cannot be removed: {', '.join(map(str, left))}")
+            self._events.warn(f"cgroups of ours cannot be removed: {', '.join(map(str, left))}")
 
     # what people see
-
-    def _warn(self, message: str) -> None:
-        self._events.emit("master.warned", message=message)
 
     def _on_line(self, child: Child, token: int, line: bytes) -> None:
         held = self._ledger.find(token) or child.printing

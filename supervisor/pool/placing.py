@@ -140,7 +140,7 @@ class Placing:
                 self._stopping.kill(child, "it has shut down the socket that its jobs come by")
                 continue
             except OSError as error:  # our open files, or the kernel's memory, are used up
-                self._events.emit("master.warned", message=f"a job cannot be sent to a child ({error})")
+                self._events.warn(f"a job cannot be sent to a child ({error})")
                 break
             held = ready.popleft()
             if self._slots.mixed:
@@ -174,7 +174,7 @@ class Placing:
             return True
         why = self._budget.put_off(lease.klass, lease.jid, now_at)
         if why is not None:
-            self._events.emit("master.warned", message=f"{why}; it is tried again in {_PUT_OFF_S:g} s")
+            self._events.warn(f"{why}; it is tried again in {_PUT_OFF_S:g} s")
             self._ledger.ready.remove(held)
             self._ledger.end(held, Released(lease, started=False, delay=_PUT_OFF_S))
             return False

@@ -43,7 +43,7 @@ class Starts:
         except OSError as error:
             if self._started == 1:
                 raise
-            self._warn(f"no zygote can be started ({error}); trying again in {AGAIN_S:g} s")
+            self._events.warn(f"no zygote can be started ({error}); trying again in {AGAIN_S:g} s")
             self.at = clock.monotonic() + AGAIN_S
             return None
 
@@ -88,10 +88,7 @@ class Starts:
             self.give_up(failure)
         else:
             in_a_row = times(self._barren.in_a_row)
-            self._warn(
+            self._events.warn(
                 f"no child of zygote {zygote.number} was ready{in_a_row}; the next one is started in {wait_s:g} s"
             )
         return wait_s
-
-    def _warn(self, message: str) -> None:
-        self._events.emit("master.warned", message=message)

@@ -70,4 +70,4 @@ class Upkeep:
         """Once of each, while they are few: it would come with every lease."""
         if message not in self._warned and len(self._warned) < MOST_WARNINGS:
             self._warned.add(message)
-            self._events.emit("master.warned", message=message)
+            self._events.warn(message)

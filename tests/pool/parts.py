@@ -20,6 +20,7 @@ from supervisor.pool import kernel, messages
 from supervisor.pool.budget import Budget
 from supervisor.pool.children import Child
 from supervisor.pool.counts import Counts
+from supervisor.pool.disk import Disk
 from supervisor.pool.dispatcher import Dispatcher
 from supervisor.pool.ledger import Held, Ledger
 from supervisor.pool.limits import KernelKills, Limits
@@ -213,8 +214,9 @@ class Desk:
         self.dispatcher = Dispatcher(
             config, self.slots, self.ledger, self.pace, self.budget, oom, self.log, self.counts
         )
+        disk = Disk(config.workdir_limit_bytes, log.parent, self.dispatcher.stopping, self.log)
         self.limits = Limits(
-            config, self.slots, self.dispatcher, self.budget, KernelKills(OomKills(), None), None, log.parent
+            config, self.slots, self.dispatcher, self.budget, KernelKills(OomKills(), None), None, disk
         )
         self.processes: dict[int, Process] = {}
         self.printed: list[tuple[int, int, bytes]] = []
