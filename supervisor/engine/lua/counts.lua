@@ -26,10 +26,9 @@ local function size(queue, part) return redis.call("ZCARD", queue_key(queue, par
 local function past(queue, part) return redis.call("ZCOUNT", queue_key(queue, part), "-inf", now) end
 
 for i, queue in ipairs(queues) do
-  local in_lanes = tonumber(redis.call("GET", P .. "laned:" .. queue) or 0)
-  local front, entries = size(queue, "front"), redis.call("LLEN", P .. "in:" .. queue)
+  local waiting, front, entries = in_line(queue)
   local stalled, due = past(queue, "running"), past(queue, "scheduled")
-  local waiting = size(queue, "waiting") + front + in_lanes + entries + due
+  waiting = waiting + due
   local row = {
     queue, waiting, size(queue, "running") - stalled, stalled, size(queue, "scheduled") - due, size(queue, "depends"),
     size(queue, "parked"), size(queue, "recurring"), setting("paused", queue) > 0 and 1 or 0,

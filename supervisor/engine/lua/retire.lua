@@ -35,9 +35,7 @@ local function first_time(queue, part)
 end
 
 local function can_be_leased(queue)
-  local in_lanes = tonumber(redis.call("GET", P .. "laned:" .. queue) or 0)
-  local waiting = redis.call("ZCARD", queue_key(queue, "waiting")) + redis.call("ZCARD", queue_key(queue, "front"))
-    + redis.call("LLEN", P .. "in:" .. queue) + in_lanes - in_paused_lanes(queue)
+  local waiting = in_line(queue) - in_paused_lanes(queue)
   local due = math.min(first_time(queue, "scheduled"), first_time(queue, "recurring"), first_time(queue, "limits"))
   if allowed(queue, math.max(waiting, due <= now and 1 or 0), 0) > 0 then return "work" end
   return setting("paused", queue) == 0 and due > now and due <= horizon and "soon"

@@ -1,8 +1,16 @@
--- depths.lua: of what a lease could take from a queue now: how old the oldest is, and what paused lanes keep back. For
--- readers, who must not cost more the more there is: what is beyond the bounds is not looked at.
+-- depths.lua: of what a lease could take from a queue now: how much it is, how old the oldest is, and what paused lanes
+-- keep back. For readers, who must not cost more the more there is: what is beyond the bounds is not looked at.
 --- @include clock
 local LOOKS, FRONT, PRIORITIES, LANES = 5000, 100, 16, 100 -- by one call; of a queue, a lane, and a queue
 local looks = LOOKS
+
+-- How many wait, beside what is due: in the front, the line without a lane, all lanes, and as entries. And how many of
+-- them in the front, and as entries.
+local function in_line(queue)
+  local front, entries = redis.call("ZCARD", queue_key(queue, "front")), redis.call("LLEN", P .. "in:" .. queue)
+  local in_lanes = tonumber(redis.call("GET", P .. "laned:" .. queue) or 0)
+  return redis.call("ZCARD", queue_key(queue, "waiting")) + front + in_lanes + entries, front, entries
+end
 
 local function in_paused_lanes(queue)
   local settings, n = P .. "lanes:" .. queue, 0
