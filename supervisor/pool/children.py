@@ -176,7 +176,7 @@ class Child:
         """
         for _ in range(MOST_WORDS):
             try:
-                packet, fds = kernel.receive(self.talk, messages.MAX_PACKET_BYTES, 1, socket.MSG_DONTWAIT)
+                packet, fds = kernel.receive(self.talk, messages.MAX_PACKET_BYTES, 1, wait=False)
             except BlockingIOError:
                 return
             except OSError as error:  # EMSGSIZE: longer than anything that we know
@@ -226,7 +226,7 @@ class Child:
         tokens: set[int] = set()
         while True:
             try:
-                packet, fds = kernel.receive(self._jobs_back, messages.MAX_PACKET_BYTES, 1, socket.MSG_DONTWAIT)
+                packet, fds = kernel.receive(self._jobs_back, messages.MAX_PACKET_BYTES, 1, wait=False)
             except BlockingIOError:
                 break
             if not packet:

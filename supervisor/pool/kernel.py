@@ -29,6 +29,10 @@ _SIGINFO_BYTES: Final = 128  # sizeof(struct signalfd_siginfo)
 _FIONREAD: Final = 0x541B
 _CHILDREN_BYTES: Final = 2**20  # the kernel fills a read with whole pids
 _MOST_OOM_SCORE: Final = 1000
+#: Plain ints: with the flags of `socket` each `|` and `&` would cost as much as a short system call.
+_AND_WAIT: Final = int(socket.MSG_CMSG_CLOEXEC)
+_AT_ONCE: Final = _AND_WAIT | int(socket.MSG_DONTWAIT)
+_CUT: Final = int(socket.MSG_TRUNC)
 _SEALED: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 #: What `receive` reads into: a new buffer for each packet would cost ten times the call.
@@ -277,26 +281,26 @@ def read_sealed(fd: int, most_bytes: int) -> bytes:
         os.close(fd)
 
 
-def receive(sock: socket.socket, size: int, max_fds: int, flags: int = 0) -> tuple[bytes, list[int]]:
+def receive(sock: socket.socket, size: int, max_fds: int, wait: bool = True) -> tuple[bytes, list[int]]:
     """One packet and the descriptors that came with it, closed on exec (`socket.recv_fds` loses that flag).
 
-    Blocks unless `flags` says MSG_DONTWAIT. An empty packet means that the other end is gone. For one thread at a time.
+    Without `wait` it never blocks. An empty packet means that the other end is gone. For one thread at a time.
     """
     if len(_packet) < size:
         _packet.extend(bytes(size - len(_packet)))
     room = memoryview(_packet)[:size]
     try:
         got, ancillary, message_flags, _address = sock.recvmsg_into(
-            (room,), socket.CMSG_LEN(max_fds * 4), flags | socket.MSG_CMSG_CLOEXEC
+            (room,), socket.CMSG_LEN(max_fds * 4), _AND_WAIT if wait else _AT_ONCE
         )
     except ConnectionResetError:
         # Told once: it is gone without having read all that we said. Its own last words come now.
-        return receive(sock, size, max_fds, flags)
+        return receive(sock, size, max_fds, wait)
     fds: list[int] = []
     for level, kind, payload in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             fds.extend(struct.unpack(f"={len(payload) // 4}i", payload[: len(payload) // 4 * 4]))
-    if message_flags & socket.MSG_TRUNC:
+    if message_flags & _CUT:
         for fd in fds:
             os.close(fd)
         raise OSError(errno.EMSGSIZE, f"packet longer than {size} bytes")

@@ -335,7 +335,7 @@ def test_the_last_words_of_who_is_gone_are_heard_before_its_end_also_where_it_le
 
 def test_without_a_packet_it_says_so_where_it_must_not_wait(pair):
     with pytest.raises(BlockingIOError):
-        kernel.receive(pair[0], 100, 0, socket.MSG_DONTWAIT)
+        kernel.receive(pair[0], 100, 0, wait=False)
 
 
 def test_a_process_without_descriptors_left_receives_the_packet_and_no_descriptor(pair):
