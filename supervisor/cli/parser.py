@@ -258,10 +258,14 @@ class _Version(argparse.Action):
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """`, did you mean …?` if something known is written much like the word, else nothing."""
+    """`, did you mean …?` if something known is written much like the word, or alone begins with it; else nothing."""
     import difflib
 
-    close = difflib.get_close_matches(word, list(known), 1)
+    names = list(known)
+    if word in names:
+        return ""
+    longer = [name for name in names if word and name.startswith(word)]
+    close = difflib.get_close_matches(word, names, 1) or (longer if len(longer) == 1 else [])
     return f", did you mean {close[0]}?" if close else ""
 
 

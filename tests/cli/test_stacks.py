@@ -59,6 +59,7 @@ def test_nobody_there_is_said(shell):
 def test_a_wrong_name_is_said_with_the_one_that_was_meant(shell, played):
     name = played({"children": []}).name
     assert shell.refused(1, "stacks", name + "x") == f"there is no worker {name}x, did you mean {name}?"
+    assert shell.refused(1, "stacks", name[:3]) == f"there is no worker {name[:3]}, did you mean {name}?"
 
 
 @pytest.mark.parametrize("timeout", ["soon", "-1s"])
