@@ -121,7 +121,7 @@ def _cell(value: object) -> str:
         return "-"
     if isinstance(value, int):
         return f"{value:,}"
-    return visible(str(value)).replace("\n", " ")
+    return visible(str(value)).replace("\n", " ").replace("\t", " ")
 
 
 def _is_number(cell: str) -> bool:

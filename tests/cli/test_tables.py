@@ -54,6 +54,10 @@ def test_in_a_pipe_nothing_is_cut_and_there_is_one_line_each_and_no_blank_at_its
     assert lines == [f"jid{' ' * 63}message", f"{'j' * 64}  {'x' * 5000} second", f"b{' ' * 65}short"]
 
 
+def test_a_tab_does_not_move_what_stands_behind_it(drawn):
+    assert drawn(None, ("message", "klass"), ("a\tb", "x"))[1] == f"a b{' ' * 6}x"
+
+
 def test_wide_characters_and_those_without_a_width_stay_in_line(drawn):
     lines = drawn(40, ("queue", "jobs"), ("漢字漢字", 1), ("e\u0301te\u0301", 22), ("plain\x1b[31m", 333))
     assert {_width(line) for line in lines} == {_width("plain\\x1b[31m") + 2 + 4}
