@@ -27,9 +27,9 @@ NOT_ENDED = STATES[:-1]
 NOT_BEGUN = STATES[:-2]
 
 HELP = """\
-Chosen by --queue, --tag or --group (of several: those for which all hold) and --state, jobs are counted first, and on a
-terminal it asks; --yes does not, --dry-run only counts. In steps, while others run: what has become something else
-meanwhile is left as it is. Ctrl-C says how far it came."""
+Jobs that are chosen by what they are (by several flags: those for which all hold) are counted first, and on a terminal
+it asks; --yes does not, --dry-run only counts. In steps, while others run: what has become something else meanwhile is
+left as it is. Ctrl-C says how far it came."""
 
 Act = Callable[[Sequence[str]], "Done"]
 
@@ -108,21 +108,24 @@ def carry_out(args: argparse.Namespace, client: "Client", chosen: "Choice", deed
 def _do(jobs: dict[str, str], deed: Deed, act: Act) -> None:
     # Who waits for others was mostly put after them, and must go first.
     left = list(reversed(jobs)) if deed.verb == "cancel" else list(jobs)
-    done = 0
+    done, sent = 0, 0
     try:
         with Progress(len(jobs)) as progress:
             while left:
                 needed, before = list[str](), done
                 for first in range(0, len(left), STEP):
-                    answer = act(left[first : first + STEP])
+                    step = left[first : first + STEP]
+                    sent = len(step)
+                    answer = act(step)
+                    sent = 0
                     done += answer.number
                     needed += answer.needed
                     progress.show(done, f"{deed.past} {done:,} of {counted(len(jobs), 'job')}")
                 left = needed
                 if done == before:
                     break
-    except KeyboardInterrupt:
-        note(f"interrupted: {deed.past} {done:,} of {counted(len(jobs), 'job')}{deed.how}, the rest is as it was")
+    except BaseException as error:  # Ctrl-C, Redis that goes away: whatever ended it, how far it came is to be known
+        note(f"{_ended(error)}: {deed.past} {done:,} of {counted(len(jobs), 'job')}{deed.how}{_perhaps(error, sent)}")
         raise
     of_all = f"{done:,} of {counted(len(jobs), 'job')}" if done < len(jobs) else counted(done, "job")
     say(f"{deed.past} {of_all}{deed.how}")
@@ -131,6 +134,18 @@ def _do(jobs: dict[str, str], deed: Deed, act: Act) -> None:
         note(_changed(changed, deed))
     if left:
         raise Refusal(f"not {deed.past}, for other jobs wait for {'it' if len(left) == 1 else 'them'}: {_some(left)}")
+
+
+def _ended(error: BaseException) -> str:
+    return "interrupted" if isinstance(error, KeyboardInterrupt) else "it did not come to its end"
+
+
+def _perhaps(error: BaseException, sent: int) -> str:
+    """What is known of the step that was under way, and of the jobs after it."""
+    from supervisor.engine.errors import StoreUnavailable
+
+    unknown = sent and not isinstance(error, StoreUnavailable)  # which says that nothing was sent
+    return (f", perhaps {sent:,} more" if unknown else "") + "; the rest is as it was"
 
 
 def _changed(count: int, deed: Deed) -> str:

@@ -5,6 +5,7 @@ import pytest
 from supervisor.cli import bulk as steps
 from supervisor.engine import bulk as engine
 from supervisor.engine import commands
+from supervisor.engine.errors import OutcomeUnknown, StoreUnavailable
 
 
 @pytest.fixture
@@ -189,18 +190,48 @@ def test_where_there_is_nothing_it_says_so_and_what_was_perhaps_meant(shell, job
     assert shell.noted("cancel", "--queue", "q", "--state", "parked") == "no job of queue q is parked"
 
 
-def test_ctrl_c_says_how_far_it_came(shell, jobs, queue, filled, monkeypatch, capsys):
-    monkeypatch.setattr(steps, "STEP", 1)
-    real = engine.cancel
+def test_what_there_is_but_not_among_those_that_are_chosen_is_not_suggested(shell, jobs, queue, filled):
+    jobs.queue("other").put("k", tags=["redo"])
+    said = shell.noted("cancel", "--queue", "other", "--tag", "red", "--state", "waiting")
+    assert said == "no job of queue other with tag red is waiting"
+    assert shell.noted("retry", "--queue", "other", "--group", "Broken") == (
+        "there is no failed job of queue other of group Broken"
+    )
 
-    def cancel(chosen, jids, **more):
-        if jids == ["w0"]:
-            raise KeyboardInterrupt
-        return real(chosen, jids, **more)
 
-    monkeypatch.setattr(engine, "cancel", cancel)
-    with pytest.raises(KeyboardInterrupt):
-        shell("cancel", "--queue", "q", "--state", "waiting", "--yes")
-    said = capsys.readouterr()
-    assert said.err == "leasehold: interrupted: cancelled 3 of 4 jobs, the rest is as it was\n"
+@pytest.fixture
+def ended_by(shell, queue, filled, monkeypatch, capsys):
+    """What is said if the last of four steps ends with an error."""
+
+    def ended_by(error):
+        monkeypatch.setattr(steps, "STEP", 1)
+        real = engine.cancel
+
+        def cancel(chosen, jids, **more):
+            if jids == ["w0"]:
+                raise error
+            return real(chosen, jids, **more)
+
+        monkeypatch.setattr(engine, "cancel", cancel)
+        words = ("cancel", "--queue", "q", "--state", "waiting", "--yes")
+        if isinstance(error, Exception):
+            return shell(*words).err
+        with pytest.raises(type(error)):
+            shell(*words)
+        return capsys.readouterr().err
+
+    return ended_by
+
+
+def test_ctrl_c_says_how_far_it_came_and_what_was_under_way(jobs, ended_by):
+    assert ended_by(KeyboardInterrupt()) == (
+        "leasehold: interrupted: cancelled 3 of 4 jobs, perhaps 1 more; the rest is as it was\n"
+    )
     assert states(jobs, "w0", "w1") == ["waiting", None]
+
+
+@pytest.mark.parametrize(("error", "perhaps"), [(OutcomeUnknown, ", perhaps 1 more"), (StoreUnavailable, "")])
+def test_when_redis_goes_away_midway_it_says_how_far_it_came(ended_by, error, perhaps):
+    first, then = ended_by(error("Redis is away")).splitlines()
+    assert first == f"leasehold: it did not come to its end: cancelled 3 of 4 jobs{perhaps}; the rest is as it was"
+    assert then.startswith("leasehold: Redis is away")
