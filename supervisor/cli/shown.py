@@ -53,6 +53,7 @@ def as_dict(job: "JobRecord") -> dict[str, Any]:
         "persistent": job.persistent,
         "at_most_once": job.at_most_once,
         "trace": job.trace,
+        "unknown_unix": job.unknown_unix,
         "parked": job.parked,
         "progress": job.progress._asdict() if job.progress else None,
         "saved": job.saved,
@@ -147,6 +148,8 @@ def state_words(job: "JobRecord") -> str:
     match job.state:
         case "running" | "stalled":
             return f"{job.state} at {job.worker}, its lease ends {local_time(job.expires_unix)}"
+        case "waiting" | "scheduled" if job.unknown_unix is not None:
+            return f"{job.state}, no worker has known klass {job.klass} since {local_time(job.unknown_unix)}"
         case "waiting" if job.parked:
             return f"waiting, parked until limit {job.limit} lets it start"
         case "scheduled":

@@ -282,6 +282,7 @@ class JobRecord:
     progress: Progress | None  # the last one that it has said
     saved: Any  # its last checkpoint, until it completes or is put anew
     trace: str | None = None  # the W3C traceparent of what has caused it
+    unknown_unix: float | None = None  # since when it has not run, as those that leased it did not know its klass
 
     @property
     def data(self) -> Any:

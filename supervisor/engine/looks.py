@@ -392,6 +392,7 @@ def _parse_job(row: list[Any]) -> JobRecord:
         progress=_progress(progress) if progress else None,
         saved=_decoded(saved) if saved else None,
         trace=fields.get("trace"),
+        unknown_unix=_unix(fields.get("unknown")) if state in {b"scheduled", b"waiting"} else None,
     )
 
 

@@ -7,7 +7,7 @@ JOB = {
     "failure", "failures", "history", "interruptions", "jid", "klass", "lane", "limit", "max_deaths",
     "on_parent_failure", "parked", "persistent", "priority", "progress", "put_unix", "queue", "result", "retries",
     "saved", "spawned_from", "start_by_unix", "started", "state", "tags", "timeout_s", "token", "trace", "tracked",
-    "unique", "worker",
+    "unique", "unknown_unix", "worker",
 }  # fmt: skip
 RECURRING = {
     "at_most_once", "backlog", "count", "cron", "data", "data_hex", "data_is", "every_s", "expires_s", "jid", "klass",

@@ -5,7 +5,9 @@ import time
 
 import pytest
 
+from supervisor.cli.terminal import local_time
 from supervisor.engine.client import Client
+from supervisor.engine.outcomes import Unknown
 
 
 @pytest.fixture
@@ -59,6 +61,16 @@ def test_jobs_says_of_each_what_is_to_know_of_its_state(shell, jobs, queue):
         "recurring": "every 1h",
     }.items():
         assert words in shell.good("jobs", state, "--queue", "q")
+
+
+def test_of_a_job_whose_klass_no_worker_knows_it_is_said_that_this_is_why_it_does_not_run(shell, jobs, queue):
+    queue.put("emial.send", jid="j")
+    assert shell.json("job", "j")["unknown_unix"] is None
+    (lease,) = queue.lease("w")
+    jobs.settle([Unknown(lease, 10)])
+    since = shell.json("job", "j")["unknown_unix"]
+    words = f"scheduled, no worker has known klass emial.send since {local_time(since)}"
+    assert words in shell.good("job", "j") and words in shell.good("jobs", "scheduled", "--queue", "q")
 
 
 def test_jobs_come_in_pages(shell, queue):
