@@ -128,7 +128,7 @@ def test_p_pauses_what_is_chosen_and_lets_it_go_on(shown):
     assert shown.press("p") == [Wish("pause", "web-1-4711-3f2a")]
     shown.press("back-tab")
     assert shown.press("p") == [Wish("pause queue", "emails")]
-    shown.press("down", "down", "down")
+    shown.press("down", "down")
     assert shown.press("p") == [Wish("unpause queue", "reports")]
     paused = Shown(model_of(look(supervisors={"w-1": told("paused", paused=True)})))
     assert paused.press("p") == [Wish("resume", "w-1")]

@@ -76,6 +76,28 @@ def test_queues_with_something_in_them_come_first_each_by_name():
     assert [each.key for each in model.rows(Pane.QUEUES, None)] == ["m", "z", "a", "b"]
 
 
+def test_what_is_stalled_or_late_is_never_out_of_sight():
+    model = model_of(
+        look(queues={"a": counts(1, oldest_s=59.0), "y": counts(0, 1, stalled=1), "z": counts(1, oldest_s=60.0)})
+    )
+    assert [each.key for each in model.rows(Pane.QUEUES, None)] == ["y", "z", "a"]
+
+
+def test_a_queue_in_which_jobs_wait_and_that_nobody_serves_says_so():
+    def states(*supervisors, workers=()):
+        queues = {"emails": counts(1), "emials": counts(1), "empty": counts(), "shut": counts(1, paused=True)}
+        names = {f"w-{n}": each for n, each in enumerate(supervisors)}
+        rows = model_of(look(queues=queues, supervisors=names, workers=workers)).rows(Pane.QUEUES, None)
+        return {row.key: row.values["state"] for row in rows if row.values["state"]}
+
+    one = told(queues=["emails"], order="strict")
+    assert states(one) == {"emials": "nobody", "shut": "paused"}
+    assert states(one, told(queues=["em*:3"], order="weighted")) == {"shut": "paused"}
+    for known in ([], [one, None], [one, told(queues=[7], order="strict")], [one, told(queues=["x"], order=None)]):
+        assert states(*known) == {"shut": "paused"}
+    assert states(one, workers=[worker("script-9-1-aaaa", 1)]) == {"shut": "paused"}
+
+
 def test_rates_of_all_are_the_sums_of_those_that_answer():
     model = two_looks(
         {"supervisors": {"a": told(completed=0), "b": told(completed=100, failed=1), "c": told(completed=7)}},

@@ -175,7 +175,7 @@ class Desk:
         if row is None:
             self.say("there is no queue to be paused")
             return None
-        return Wish("unpause queue" if row.values["state"] else "pause queue", row.key)
+        return Wish("unpause queue" if row.values["state"] == "paused" else "pause queue", row.key)
 
     def _act_on_supervisor(self, key: str) -> Wish | None:
         worker = self.worker

@@ -34,6 +34,8 @@ HELP: Final = (
     ("", "d and c ask first. Children are those of the chosen"),
     ("", "supervisor. Rates are those of the last five seconds,"),
     ("", "wait and run the mean of them; failed is today's."),
+    ("", "memory: by how much it has grown since the fork."),
+    ("", "nobody: no supervisor serves that queue."),
 )
 
 

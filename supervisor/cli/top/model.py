@@ -4,12 +4,13 @@ Must not do I/O, nor know of colours and columns: that is view.py.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from supervisor.cli.workers import is_here
+from supervisor.engine.orders import Queues
 
 if TYPE_CHECKING:
     from supervisor.engine.looks import Depths, Stats, Worker
@@ -275,26 +276,42 @@ class Model:
                 return self._end_rows()
 
     def _queue_rows(self) -> list[Row]:
-        """Those in which something lies or happens, then the others, each by name: rows are not to jump."""
+        """Those that are stalled or late, those in which something lies or happens, and the others, each by name: rows
+        are not to jump, but what is wrong must not be out of sight.
+        """
         look = self.look
         if look is None:
             return []
-        rows = [self._queue_row(name, counts) for name, counts in look.queues.items()]
-        return sorted(rows, key=lambda row: (not row.values["active"], row.key))
+        served = self._served(look)
+        rows = [self._queue_row(name, counts, served) for name, counts in look.queues.items()]
+        return sorted(rows, key=lambda row: (not row.values["wrong"], not row.values["active"], row.key))
 
-    def _queue_row(self, name: str, counts: "Depths") -> Row:
+    def _served(self, look: Look) -> Collection[str]:
+        """The queues that somebody serves; all of them where that is not known."""
+        known, told = list(look.queues), [each.told for each in self._supervisors.values()]
+        if not told or None in told or any(self._is_other(worker) for worker in look.workers):
+            return known
+        try:
+            served = [Queues(each["queues"], each["order"]).resolve(known) for each in told if each is not None]
+        except (KeyError, TypeError, ValueError):  # the answer of another version
+            return known
+        return set().union(*served)
+
+    def _queue_row(self, name: str, counts: "Depths", served: Collection[str]) -> Row:
         known, now_at = self._queues[name], self._now_at
         oldest_s = counts.oldest_s
+        is_late = oldest_s is not None and oldest_s >= LATE_S
+        unserved = "nobody" if counts.ready and name not in served else ""
         values = {
             "queue": name, "waiting": counts.waiting, "oldest": oldest_s, "running": counts.running,
             "stalled": counts.stalled, "scheduled": counts.scheduled, "depends": counts.depends,
             "parked": counts.parked, "failed": known.failed, "in/s": known.put_per_s,
             "out/s": known.completed.per_s, "wait": known.wait_s, "run": known.run_s,
-            "state": "paused" if counts.paused else "",
+            "state": "paused" if counts.paused else unserved, "wrong": is_late or counts.stalled > 0,
             "active": counts.total > counts.recurring or known.total.grew_within(_RECENT_S, now_at),
         }  # fmt: skip
         tones = {
-            "oldest": Tone.NOTICE if oldest_s is not None and oldest_s >= LATE_S else Tone.PLAIN,
+            "oldest": Tone.NOTICE if is_late else Tone.PLAIN,
             "wait": Tone.NOTICE if (known.wait_s or 0) >= LATE_S else Tone.PLAIN,
             "stalled": Tone.ALARM if counts.stalled else Tone.PLAIN,
             "failed": Tone.NOTICE if known.failures.grew_within(_RECENT_S, now_at) else Tone.PLAIN,
