@@ -134,6 +134,24 @@ def test_p_pauses_what_is_chosen_and_lets_it_go_on(shown):
     assert paused.press("p") == [Wish("resume", "w-1")]
 
 
+def test_nothing_is_done_to_what_has_taken_the_place_of_what_was_chosen_until_the_key_comes_again():
+    shown = Shown(model_of(look(supervisors={"a-1": told(), "b-1": told()}, queues={"q": counts(1), "r": counts(1)})))
+    shown.press("down", "back-tab", "down")
+    gone = look(supervisors={"a-1": told()}, queues={"q": counts(1)})
+    shown.desk._model.take(gone)
+    assert shown.press("p") == []
+    assert shown.lines()[-1] == "r is gone, and q is chosen now: nothing was done"
+    assert shown.press("p") == [Wish("pause queue", "q")]
+    assert shown.press("-") == []
+    assert shown.lines()[-1] == "b-1 is gone, and a-1 is chosen now: nothing was done"
+    assert shown.press("-") == [Wish("scale", "a-1", {"fewest": 3, "most": 3})]
+
+
+def test_what_a_filter_has_left_is_what_keys_act_on():
+    shown = Shown(model_of(look(supervisors={"a-1": told(), "b-1": told()})))
+    assert shown.press("r", "f", "b", "enter", "r") == [Wish("reload", "a-1"), Wish("reload", "b-1")]
+
+
 def test_r_reloads(shown):
     assert shown.press("r") == [Wish("reload", "web-1-4711-3f2a")]
 

@@ -170,10 +170,21 @@ class Desk:
                 self.say(f"{key} means nothing here; ? lists the keys")
                 return None
 
+    def _is_gone(self, pane: Pane) -> bool:
+        """Whether what was chosen is: then nothing is done to what has taken its place, until the key comes again."""
+        chosen, row = self.chosen[pane], self.row(pane)
+        self.chosen[pane] = row.key if row else None
+        if row is None or chosen in {None, row.key}:
+            return False
+        self.say(f"{chosen} is gone, and {row.key} is chosen now: nothing was done", Tone.NOTICE)
+        return True
+
     def _pause_queue(self) -> Wish | None:
         row = self.row(Pane.QUEUES)
         if row is None:
             self.say("there is no queue to be paused")
+            return None
+        if self._is_gone(Pane.QUEUES):
             return None
         return Wish("unpause queue" if row.values["state"] == "paused" else "pause queue", row.key)
 
@@ -181,6 +192,8 @@ class Desk:
         worker = self.worker
         if worker is None:
             self.say("no supervisor is running here")
+            return None
+        if self._is_gone(Pane.SUPERVISORS):
             return None
         told = self._model.told(worker)
         if told is None:
@@ -245,6 +258,9 @@ class Desk:
                 if len(typed) == 1 and len(text) < _FILTER_CHARS:
                     self.typing = text = text + typed
         self.filters[self.pane] = text
+        row = self.row(self.pane)
+        if row is None or row.key != self.chosen[self.pane]:
+            self.chosen[self.pane] = None  # it is not among those that are shown
 
     def _turn(self, key: str) -> None:
         page = self.page
