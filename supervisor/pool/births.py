@@ -21,6 +21,7 @@ from supervisor.pool.budget import Budget
 from supervisor.pool.children import Child
 from supervisor.pool.inbox import Inbox
 from supervisor.pool.messages import BootFailed, Reaped, SpawnFailed
+from supervisor.pool.output import LONGEST_REST_S
 from supervisor.pool.slots import Slots
 from supervisor.pool.states import ChildState, ZygoteState
 from supervisor.pool.zygotes import Zygote
@@ -41,6 +42,8 @@ _ZYGOTE_LOOK_S: Final = 0.1
 AGAIN_S: Final = 1.0
 #: Descriptors that children leave to the rest of us: pidfds of those under way, looks at memory, payloads, Redis.
 _KEPT_FREE: Final = 24
+#: Who prints too much rests once, twice, thrice as long beside none, so many, twice as many that do.
+_RESTING_APART: Final = 4
 #: Why a child is killed that does not get ready.
 NOT_READY: Final = "boot"
 
@@ -234,13 +237,14 @@ class Births:
         child.report_by_at = child.ended_at + _REPORT_S
 
     def on_printed(self, child: Child) -> None:
-        """Read it. Who prints too much waits, and so does one that has closed its output, for ever."""
+        """Read it. Who prints too much waits, longer beside others who do; who has closed its output, for ever."""
         child.output.read()
         if child.output.at_end:
             self._inbox.forget(child.output.fd)
-        elif (until_at := child.output.rests_until_at) > clock.monotonic():
+        elif (rest_s := child.output.rests_until_at - clock.monotonic()) > 0:
             self._inbox.forget(child.output.fd)
-            self._resting[child] = until_at
+            rest_s *= 1 + len(self._resting) // _RESTING_APART
+            self._resting[child] = clock.monotonic() + min(rest_s, LONGEST_REST_S)
 
     def on_silent(self, child: Child) -> None:
         """It has closed its end of `talk`, which stays readable for ever."""

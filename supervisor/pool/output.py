@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from supervisor import clock
+from supervisor.pool import kernel
 
 #: How much of a job's output stays with it when it fails.
 KEPT_BYTES: Final = 16 * 1024
@@ -20,14 +21,14 @@ READS_PER_S: Final = 500
 _REST_S: Final = 0.008
 #: How much longer we rest than we have worked, if that is more; at most so long, as it may not be the child's fault.
 _REST_RATIO: Final = 10
-_LONGEST_REST_S: Final = 0.5
+LONGEST_REST_S: Final = 0.5
 _LONGEST_LINE_BYTES: Final = 8 * 1024
 _READ_BYTES: Final = 64 * 1024
 #: Of one that prints too much, so that our looks, and its waits, are few: its pipe then holds so much.
 _LONG_READ_BYTES: Final = 256 * 1024
-#: Unless it takes us long to read: marks may be forged.
+#: What takes us longer is read in smaller pieces: marks may be forged.
 _LONG_S: Final = 0.005
-_MOST_AT_ONCE_BYTES: Final = 4 * 2**20
+_SHORT_READ_BYTES: Final = 8 * 1024
 _LEFT_OUT: Final = b"leasehold: %d lines (%d bytes) are left out: more than %d lines or %d KiB in a second"
 _MARK: Final = re.compile(rb"\x1e([0-9]{1,20})\n")
 _MARK_BEGUN: Final = re.compile(rb"\x1e[0-9]{0,20}\Z")
@@ -63,13 +64,12 @@ class Output:
         self._read_bytes = _READ_BYTES
         self.at_end = False  # nobody can print any more: it stays readable for ever
 
-    def read(self) -> bool:
-        """Take what is there, at most 256 KiB; True where there may be more."""
-        most_bytes = self._read_bytes
+    def read(self) -> int:
+        """Take what is there, at most 256 KiB. Answers how many bytes that were."""
         try:
-            chunk = os.read(self.fd, most_bytes)
+            chunk = os.read(self.fd, self._read_bytes)
         except BlockingIOError:
-            return False
+            return 0
         began_at = clock.monotonic()
         self._open_window(began_at)
         self._reads_left -= 1
@@ -78,20 +78,23 @@ class Output:
         busy_s = clock.monotonic() - began_at
         if busy_s > _LONG_S or not self._lines_left or self._bytes_left <= 0 or self._reads_left <= 0:
             self._rest(began_at + busy_s, busy_s)
-        return len(chunk) == most_bytes
+        return len(chunk)
 
     def _rest(self, now_at: float, busy_s: float) -> None:
-        self.rests_until_at = now_at + min(max(_REST_S, _REST_RATIO * busy_s), _LONGEST_REST_S)
-        if self._read_bytes == _READ_BYTES and busy_s < _LONG_S:
-            self._read_bytes = _LONG_READ_BYTES
-            with contextlib.suppress(OSError):  # its user has too many of these, or it is no pipe: it waits more often
-                fcntl.fcntl(self.fd, fcntl.F_SETPIPE_SZ, _LONG_READ_BYTES)
+        self.rests_until_at = now_at + min(max(_REST_S, _REST_RATIO * busy_s), LONGEST_REST_S)
+        if busy_s >= _LONG_S:
+            self._read_bytes = max(self._read_bytes // 2, _SHORT_READ_BYTES)
+        elif self._read_bytes < _LONG_READ_BYTES:
+            self._read_bytes *= 2
+            if self._read_bytes == _LONG_READ_BYTES:
+                with contextlib.suppress(OSError):  # its user has too many of these, or it is no pipe: it waits more
+                    fcntl.fcntl(self.fd, fcntl.F_SETPIPE_SZ, _LONG_READ_BYTES)
 
     def read_to_end(self) -> None:
-        """Take everything printed so far; bounded, as a descendant may go on printing."""
-        left_bytes = _MOST_AT_ONCE_BYTES
-        while left_bytes > 0 and self.read():
-            left_bytes -= self._read_bytes
+        """Take everything printed so far, and the end where it has come. No more: somebody may go on printing."""
+        left_bytes = kernel.unread_bytes(self.fd)
+        while left_bytes >= 0 and (taken_bytes := self.read()):
+            left_bytes -= taken_bytes
 
     def last_of(self, token: int) -> str:
         """The last 16 KiB that the job with this token has printed."""

@@ -61,7 +61,7 @@ def test_it_is_told_line_by_line_and_an_open_line_when_it_ends(tape):
 
 
 def test_nothing_printed_is_no_line_and_does_not_block(tape):
-    assert tape.output.read() is False
+    assert tape.output.read() == 0
     assert (tape.said, tape.output.last_of(1), tape.output.at_end) == ([], "", False)
 
 
@@ -313,8 +313,35 @@ def test_a_flood_of_many_jobs_read_in_whatever_pieces_leaves_each_its_own_end(ta
         assert tape.output.last_of(token).encode() == text[-KEPT_BYTES:].decode(errors="ignore").encode()
 
 
-def test_of_a_descendant_that_never_stops_printing_a_bounded_amount_is_read(tape, monkeypatch):
+def test_of_somebody_who_never_stops_printing_is_read_what_was_there_and_little_more(tape, monkeypatch):
+    tape.prints(b"y\n" * 10_000, read=False)
     read = []
     monkeypatch.setattr("os.read", lambda fd, size: read.append(size) or b"y\n" * (size // 2))
     tape.output.read_to_end()
-    assert sum(read) <= 64 * 65536
+    assert sum(read) <= 2 * 65536
+
+
+def test_whoever_reads_to_the_end_is_told_the_last_open_line_at_once(tape):
+    tape.prints(b"line\nlast words", read=False)
+    tape.hang_up()
+    tape.output.read_to_end()
+    assert tape.output.at_end
+    assert tape.said == [(0, b"line"), (0, b"last words")]
+
+
+def test_what_costs_much_to_read_is_read_in_small_pieces_until_it_costs_little(tape, monkeypatch):
+    now, busy_s, sizes = [100.0], [0.02], []
+    read = os.read
+
+    def later():
+        now[0] += busy_s[0] / 2
+        return now[0]
+
+    monkeypatch.setattr("supervisor.clock.monotonic", later)
+    monkeypatch.setattr("os.read", lambda fd, size: sizes.append(size) or read(fd, size))
+    for _ in range(5):
+        tape.prints(b"x\n" * 1000)
+    busy_s[0] = 0.0001
+    for _ in range(7):
+        tape.prints(b"x\n" * 1000)
+    assert [size >> 10 for size in sizes] == [64, 32, 16, 8, 8, 8, 16, 32, 64, 128, 256, 256]
