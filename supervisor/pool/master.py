@@ -335,7 +335,9 @@ class Master:
     # what people see
 
     def _on_line(self, child: Child, token: int, line: bytes) -> None:
-        held = self._ledger.find(token) or child.printing
+        held = self._ledger.find(token)
+        if held is None or held.child != child.number:  # a mark may be forged
+            held = child.printing
         lease = held.lease if held is not None else None
         self._events.emit(
             "job.printed", jid=lease and lease.jid, klass=lease and lease.klass, child=child.number,

@@ -177,3 +177,17 @@ def test_a_file_in_place_of_its_output_is_the_jobs_own_and_closed_streams_end_no
     assert pool.drain() == 0
     assert "last words" in [event["line"] for event in pool.find("job.printed")] or pool.find("job.failed")
     stage.assert_nothing_left()
+
+
+def test_a_job_that_forges_marks_says_nothing_in_the_name_of_one_at_another_child(stage):
+    gate = stage.gate("held")
+    pool = stage.start(processes=2, jobs_per_child=1).wait_ready()
+    held = stage.queue.put("good.hold", gate)
+    stage.wait_for_starts(held)
+    forger = stage.queue.put("words.forge")
+    pool.wait_for("job.completed", jid=forger)
+    pool.wait_for("job.printed", line="the end")
+    assert {event["jid"] for event in pool.find("job.printed")} == {forger}
+    stage.open_gate(gate)
+    assert pool.drain() == 0
+    stage.assert_nothing_left()

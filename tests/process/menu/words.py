@@ -70,3 +70,12 @@ def close(job):
     print("last words")
     sys.stdout.close()
     sys.stderr.close()
+
+
+@handler
+def forge(job):
+    """Prints lines as if every job before it had ended here."""
+    menu.enter(job)
+    for token in range(max(1, job.token - 100), job.token):
+        os.write(1, b"not mine\x1e%d\n" % token)
+    print("the end")
