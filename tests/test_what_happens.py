@@ -1,5 +1,5 @@
-"""The chapter that is read at three in the morning: each name in its tables is one that there is, whatever the log may
-warn of has its row, and each row the tests that show it.
+"""What is read at three in the morning. The manual's contents are its sections; in its tables of what happens each name
+is one that there is, whatever the log may warn of has its row, and each row the tests that show it.
 """
 
 import ast
@@ -23,9 +23,8 @@ from supervisor.pool.counts import OUTCOMES
 from supervisor.pool.status import STATES
 
 ROOT = Path(__file__).parents[1]
-CHAPTER = re.search(
-    r"^## What happens when …\n(.*?)(?=^## )", (ROOT / "deploy/README.md").read_text(), re.DOTALL | re.MULTILINE
-)[1]
+MANUAL = (ROOT / "deploy/README.md").read_text()
+CHAPTER = re.search(r"^## What happens when …\n(.*?)(?=^## )", MANUAL, re.DOTALL | re.MULTILINE)[1]
 
 #: Reasons of deaths beside signals and exit codes.
 NAMED_REASONS = {"timeout", "memory", "disk", "oom", "lost", "boot"}
@@ -55,6 +54,11 @@ def named(text: str) -> set[str]:
 def exists(word: str) -> bool:
     program, _, command = word.partition(" ")
     return word.removeprefix("--") in KNOWN or (program == "leasehold" and command in parser.COMMANDS)
+
+
+def test_the_contents_are_the_sections_in_their_order():
+    contents = re.findall(r"^\| \[(.*?)\]\(#", MANUAL.partition("\n## ")[0], re.MULTILINE)
+    assert contents == re.findall(r"^## (.*)$", MANUAL, re.MULTILINE)
 
 
 def test_every_name_in_it_is_one_that_there_is():
