@@ -42,16 +42,28 @@ from supervisor.pool.kernel import HANDLED_SIGNALS, children_of
 from supervisor.pool.sandbox import confinement
 from supervisor.pool.signals import MEANINGS, Meaning
 from supervisor.pool.states import Phase
+from tests.docs.pages import (
+    ARCHITECTURE,
+    CONTRACT,
+    FENCE,
+    GUIDE,
+    OPERATIONS,
+    PAGES,
+    README,
+    RECIPES,
+    ROOT,
+    anchors,
+    blocks,
+    example,
+    path_of,
+    rows,
+    section,
+    tables,
+)
 from tests.engine.invariants import look, misplaced
 
-ROOT = Path(__file__).parents[1]
-README, OPERATIONS = ROOT / "README.md", ROOT / "deploy/README.md"
-CONTRACT, ARCHITECTURE = ROOT / "handlers/README.md", ROOT / "supervisor/ARCHITECTURE.md"
-GUIDE = ROOT / "supervisor/engine/README.md"
-PAGES = [README, OPERATIONS, CONTRACT, ARCHITECTURE, GUIDE, ROOT / "deploy/CHANGELOG.md"]
 ENTRIES = ROOT / "supervisor/engine/lua/include/entries.lua"
 ATTACKS = ROOT / "tests/process/test_attacks.py"
-RECIPES = [path for path in sorted((ROOT / "deploy").rglob("*")) if path.is_file() and path.suffix != ".md"]
 
 #: Flags of other programs that the pages show.
 FOREIGN_FLAGS = {
@@ -60,41 +72,10 @@ FOREIGN_FLAGS = {
     *("--system", "--uid", "--no-create-home", "--home-dir", "--from", "--signal", "--depth", "--pids-limit"),
     *("--gid", "--no-deps", "--wheel-dir", "--only-binary", "--without-pip", "--python", "--read-only", "--tmpfs"),
     *("--interval", "--timeout", "--start-period", "--retries", "--now"),
-    *("--kustomize", "--from-literal", "--scale", "--spider"),
+    *("--kustomize", "--from-literal", "--scale", "--spider", "--silent"),
 }
 #: What `job` has for its child, and not for the handler.
 NOT_FOR_HANDLERS = {"completion", "report_progress", "tell_to_stop"}
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-
-
-def path_of(page: Path) -> str:
-    return str(page.relative_to(ROOT))
-
-
-def blocks(page: Path, *languages: str) -> list[str]:
-    return [body for language, body in FENCE.findall(page.read_text()) if not languages or language in languages]
-
-
-def section(page: Path, title: str) -> str:
-    """From a heading to the next one of its level or above."""
-    match = re.search(rf"^(#+) {re.escape(title)}\n(.*?)(?=^#{{1,2}} |\Z)", page.read_text(), re.DOTALL | re.MULTILINE)
-    assert match, f"{page.name} has no section {title!r}"
-    return match[2]
-
-
-def tables(page: Path, title: str) -> list[list[list[str]]]:
-    """The cells of each table of a section, without its heading."""
-    found = re.findall(r"^(?:\|.*\n)+", section(page, title), re.MULTILINE)
-    assert found, f"{page.name}, {title}: no table"
-    return [
-        [[cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))] for line in table.splitlines()[2:]]
-        for table in found
-    ]
-
-
-def rows(page: Path, title: str) -> list[list[str]]:
-    """Those of its first table."""
-    return tables(page, title)[0]
 
 
 @contextlib.contextmanager
@@ -450,12 +431,6 @@ def test_links_lead_somewhere_and_no_path_is_of_one_machine(page):
     assert not re.search(r"(?<![\w.])/(root|home|work|tmp)/", page.read_text())
 
 
-def anchors(page: Path) -> set[str]:
-    """What GitHub makes of the headings."""
-    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text()), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
 @pytest.mark.parametrize("page", PAGES, ids=path_of)
 def test_links_into_a_page_lead_to_a_heading_of_it(page):
     for target, anchor in re.findall(r"\]\(([^)#]*)#([\w-]+)\)", page.read_text()):
@@ -472,12 +447,6 @@ def test_what_is_imported_from_supervisor_is_public(page):
         for node in ast.walk(ast.parse(block)):
             if isinstance(node, ast.ImportFrom) and node.module == "supervisor":
                 assert {alias.name for alias in node.names} <= set(supervisor.__all__)
-
-
-def example(page: Path, name: str) -> str:
-    """The module `handlers/<name>.py` of a page."""
-    (block,) = (block for block in blocks(page, "python") if block.startswith(f"# handlers/{name}.py"))
-    return block
 
 
 @pytest.mark.parametrize(
@@ -542,32 +511,6 @@ def test_putting_jobs_works_as_shown(page, waiting, server, namespace):
     assert (done.returncode, done.stderr) == (0, "")
     with supervisor.Client(server.url, namespace) as client:
         assert client.queue("default").counts().waiting == waiting
-
-
-def test_the_first_minute_goes_as_shown(server, namespace):
-    lines = [
-        shlex.split(line, comments=True) for line in FENCE.search(section(README, "The first minute"))[2].splitlines()
-    ]
-    _, put, run, show = lines
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
-    environment |= {"LEASEHOLD_REDIS_URL": server.url, "LEASEHOLD_NAMESPACE": namespace}
-
-    def command(words: list[str]) -> list[str]:
-        assert words[0] == "leasehold"
-        return [sys.executable, "-m", "supervisor", *words[1:]]
-
-    jid = subprocess.run(command(put), cwd=ROOT, env=environment, capture_output=True, text=True, timeout=30).stdout
-    assert jid.strip() == show[-1]
-    with subprocess.Popen(command(run), cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as master:
-        try:
-            assert any(json.loads(line)["event"] == "job.completed" for line in master.stderr)
-            master.send_signal(signal.SIGINT)
-            assert master.wait(30) == 0
-        finally:
-            master.kill()
-    shown = subprocess.run(command(show), cwd=ROOT, env=environment, capture_output=True, text=True, timeout=30)
-    assert re.search(r"^state +complete$", shown.stdout, re.MULTILINE)
-    assert '"words":6' in shown.stdout
 
 
 # the guide

@@ -8,7 +8,7 @@ import yaml
 
 from supervisor.ops.metrics import METRICS, render
 from tests.deploy import figures
-from tests.test_docs import OPERATIONS, anchors, rows
+from tests.docs.pages import OPERATIONS, anchors, rows
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy/prometheus"

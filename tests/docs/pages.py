@@ -1,0 +1,58 @@
+"""The pages of the repository, and what stands in them: sections, tables, and blocks in their fences."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+README, OPERATIONS = ROOT / "README.md", ROOT / "deploy/README.md"
+CONTRACT, ARCHITECTURE = ROOT / "handlers/README.md", ROOT / "supervisor/ARCHITECTURE.md"
+GUIDE = ROOT / "supervisor/engine/README.md"
+PAGES = [README, OPERATIONS, CONTRACT, ARCHITECTURE, GUIDE, ROOT / "deploy/CHANGELOG.md"]
+#: What runs us in containers, clusters and under systemd.
+RECIPES = [path for path in sorted((ROOT / "deploy").rglob("*")) if path.is_file() and path.suffix != ".md"]
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def path_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path, *languages: str) -> list[str]:
+    return [body for language, body in FENCE.findall(page.read_text()) if not languages or language in languages]
+
+
+def section(page: Path, title: str) -> str:
+    """From a heading to the next one of its level or above. A comment in a block is no heading."""
+    text = page.read_text()
+    headings = FENCE.sub(lambda fence: re.sub(r"[^\n]", "`", fence[0]), text)
+    match = re.search(rf"^(#+) {re.escape(title)}\n(.*?)(?=^#{{1,2}} |\Z)", headings, re.DOTALL | re.MULTILINE)
+    assert match, f"{page.name} has no section {title!r}"
+    return text[match.start(2) : match.end(2)]
+
+
+def tables(page: Path, title: str) -> list[list[list[str]]]:
+    """The cells of each table of a section, without its heading."""
+    found = re.findall(r"^(?:\|.*\n)+", section(page, title), re.MULTILINE)
+    assert found, f"{page.name}, {title}: no table"
+    return [
+        [[cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))] for line in table.splitlines()[2:]]
+        for table in found
+    ]
+
+
+def rows(page: Path, title: str) -> list[list[str]]:
+    """Those of its first table."""
+    return tables(page, title)[0]
+
+
+def anchors(page: Path) -> set[str]:
+    """What GitHub makes of the headings."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def example(page: Path, name: str) -> str:
+    """The module `handlers/<name>.py` of a page."""
+    (block,) = (block for block in blocks(page, "python") if block.startswith(f"# handlers/{name}.py"))
+    return block

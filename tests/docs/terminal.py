@@ -1,0 +1,208 @@
+"""Somebody who types what the pages show: line by line, as printed, in one folder.
+
+What a line leaves, its directory and its variables, the next one finds. A line that says "until Ctrl-C" has a terminal
+of its own.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from tests.docs import warm
+from tests.docs.pages import ROOT
+
+#: Notes where a line has led to.
+_AFTERWARDS = "\n__code=$?; { pwd; env --null; } >%s; exit $__code"
+#: For what takes a moment; a loaded machine is slow.
+_LONGEST_S = 60
+
+_LEASEHOLD = f"""\
+#!/bin/sh
+exec {sys.executable} -m supervisor "$@"
+"""
+_WARM_LEASEHOLD = f"""\
+#!/bin/sh
+[ "$1" = run ] && exec %s "$@"
+exec {sys.executable} -IS {Path(warm.__file__)} %s "$@"
+"""
+_REDIS_CLI = f"""\
+#!{sys.executable}
+import os, sys, redis
+print(redis.Redis.from_url(os.environ["LEASEHOLD_REDIS_URL"]).execute_command(*sys.argv[1:]))
+"""
+_GIT = """\
+#!/bin/sh
+[ "$1" = clone ] || exit 2
+for folder; do :; done
+cp -R "$ORIGIN" "$folder"
+"""
+_CURL = f"""\
+#!{sys.executable}
+import sys, urllib.request
+print(urllib.request.urlopen(sys.argv[-1], timeout=5).read().decode(), end="")
+"""
+
+
+def commands(block: str) -> list[str]:
+    """The lines of a block that do something; what ends in a backslash goes on."""
+    lines = block.replace("\\\n", " ").splitlines()
+    return [line for line in lines if line.strip() and not line.startswith("#")]
+
+
+def typed(line: str) -> str:
+    """Without the comment, which the pages set off."""
+    return line.partition("  ")[0]
+
+
+def is_until_ctrl_c(line: str) -> bool:
+    return line.endswith("until Ctrl-C")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Running:
+    """What goes on in a terminal of its own, until Ctrl-C."""
+
+    def __init__(self, line: str, directory: Path, environment: dict[str, str]) -> None:
+        self.process = subprocess.Popen(
+            ["sh", "-c", f"exec {line}"], cwd=directory, env=environment,
+            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """What it says, as it says it, to its end."""
+        assert self.process.stderr is not None
+        yield from (json.loads(line) for line in self.process.stderr if line.startswith(b"{"))
+
+    def log_until(self, name: str) -> list[dict[str, Any]]:
+        """What it says up to its next event of this name."""
+        said = []
+        for event in self.events():
+            said.append(event)
+            if event["event"] == name:
+                return said
+        raise AssertionError(f"it has ended without {name}")
+
+    def until(self, name: str) -> dict[str, Any]:
+        """Its next event of this name."""
+        return self.log_until(name)[-1]
+
+    def end(self, ctrl_c: bool = True) -> int:
+        """Its exit code, after Ctrl-C, or by itself."""
+        if ctrl_c and self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        for _ in self.events():
+            pass
+        return self.process.wait(_LONGEST_S)
+
+
+class Terminal:
+    """A shell in a folder. `instead` are words of the pages that stand for something of the reader's own."""
+
+    def __init__(self, directory: Path, **variables: str) -> None:
+        self.directory = directory
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
+        self.environment |= {"HOME": str(directory), **variables}
+        self.instead: dict[str, str] = {}
+        self.running: list[Running] = []
+
+    def read(self, line: str) -> str:
+        """As the reader has to read it."""
+        for word, ours in self.instead.items():
+            line = line.replace(word, ours)
+        return line
+
+    def carry_out(self, line: str) -> "subprocess.CompletedProcess[str]":
+        """Type it, and wait for its end."""
+        with tempfile.NamedTemporaryFile("r") as afterwards:
+            done = subprocess.run(
+                ["sh", "-c", f"{self.read(line)}{_AFTERWARDS % afterwards.name}"],
+                cwd=self.directory, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                timeout=_LONGEST_S, check=False,
+            )  # fmt: skip
+            where, _, variables = afterwards.read().partition("\n")
+        self.directory = Path(where)
+        self.environment = dict(pair.split("=", 1) for pair in variables.split("\0") if pair)
+        return done
+
+    def begin(self, line: str) -> Running:
+        """Type it in a terminal of its own."""
+        self.running.append(Running(self.read(line), self.directory, self.environment))
+        return self.running[-1]
+
+    def close(self) -> None:
+        """Nothing that was begun here lives on."""
+        for each in self.running:
+            each.process.kill()
+            each.process.wait(_LONGEST_S)
+            assert each.process.stderr is not None
+            each.process.stderr.close()
+
+
+def _is_installed() -> bool:
+    """Whether the `leasehold` beside this interpreter is the code that is tested, and not another version of it."""
+    try:
+        installed = Path(str(metadata.distribution("leasehold").locate_file("supervisor")))
+    except metadata.PackageNotFoundError:
+        return False
+    ours = [path.relative_to(ROOT / "supervisor") for path in (ROOT / "supervisor").rglob("*.py")]
+    return all(
+        (installed / path).is_file() and (installed / path).read_bytes() == (ROOT / "supervisor" / path).read_bytes()
+        for path in ours
+    )
+
+
+def install(folder: Path) -> None:
+    """A `.venv` with the command: the one in which these tests run, or what does the same with the code here."""
+    venv = folder / ".venv"
+    if _is_installed() and Path(sys.prefix, "bin/activate").is_file():
+        venv.symlink_to(sys.prefix)
+        return
+    (venv / "bin").mkdir(parents=True)
+    (venv / "lib").mkdir()
+    (venv / "lib/supervisor").symlink_to(ROOT / "supervisor")
+    _program(venv / "bin/leasehold", _LEASEHOLD)
+    (venv / "bin/activate").write_text(f'export PATH="{venv}/bin:$PATH" PYTHONPATH="{venv}/lib"\n')
+
+
+@contextlib.contextmanager
+def kept_warm(folder: Path, environment: dict[str, str]) -> Iterator[None]:
+    """Meanwhile the `leasehold` in the folder is one that needs not be loaded."""
+    installed = shutil.which("leasehold", path=environment["PATH"])
+    socket_path = folder / "warm"
+    server = subprocess.Popen(
+        [sys.executable, warm.__file__, "--serve", socket_path], env=environment, stdout=subprocess.PIPE
+    )
+    try:
+        assert server.stdout is not None
+        assert server.stdout.read(1) == b"!"
+        _program(folder / "leasehold", _WARM_LEASEHOLD % (installed, socket_path))
+        yield
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def stand_in(folder: Path, *names: str) -> None:
+    """Programs of others that the pages name, and a machine may not have: what they do here, and no more."""
+    for name in names:
+        _program(folder / name, {"redis-cli": _REDIS_CLI, "curl": _CURL, "git": _GIT}[name])
+
+
+def _program(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o755)

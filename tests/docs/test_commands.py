@@ -1,0 +1,164 @@
+"""What README.md and deploy/README.md show for a shell is carried out: every line as it is printed, in its order.
+
+Beside it there is a supervisor, which is started anew where a line has ended it.
+"""
+
+import contextlib
+import re
+
+import pytest
+
+from supervisor import Client
+from tests.docs.pages import FENCE, OPERATIONS, README, blocks, example, path_of, section
+from tests.docs.terminal import Terminal, commands, free_port, install, is_until_ctrl_c, kept_warm, stand_in, typed
+from tests.lengths import FULL
+
+#: Exit codes other than 0 that a line has here, and why.
+ENDS_WITH = {
+    "leasehold queues emails --delete": (2, "it asks, and nobody sits at this terminal"),
+}
+#: Sections whose blocks for a shell other tests carry out.
+ELSEWHERE = {
+    "Run it": "the demo is run by tests/process/test_demo.py, and the whole line with TEST_FULL=1 by test_new_user.py",
+    "Test it": "this is what runs",
+    "The first ten minutes": "test_new_user.py",
+}
+#: Blocks in other fences: what is in them, by their first word, and who looks at it.
+NOT_FOR_A_SHELL_HERE = {
+    ("README.md", "docker"): "there is no engine; tests/deploy/test_dockerfile.py does the image's steps",
+    ("deploy/README.md", "docker"): "the same",
+    ("deploy/README.md", "TERM"): "a drawing; compared with the times of the code",
+    ("deploy/README.md", "ACL"): "tests/docs/test_access.py gives the accounts to a server",
+}
+
+
+class Manual:
+    """A page that is read at a terminal in the folder of a release, as the manual has it, beside a supervisor."""
+
+    def __init__(self, folder, server, namespace):
+        self.folder = folder
+        (release := folder / "srv/app/releases/first").mkdir(parents=True)
+        (release / "handlers").mkdir()
+        (release / "handlers/greetings.py").write_text(example(README, "greetings"))
+        (folder / "srv/app/current").symlink_to(release)
+        install(folder)
+        self.tools = folder / "tools"
+        self.tools.mkdir()
+        stand_in(self.tools, "redis-cli", "git")
+        self.terminal = Terminal(folder, LC_ALL="C.UTF-8", PATH=f"{self.tools}:/usr/bin:/bin")
+        self.terminal.environment["ORIGIN"] = str(release)
+        self.terminal.environment.pop("PYTHONPATH", None)
+        self._type(f". .venv/bin/activate; cd {folder}/srv/app/current")
+        self.terminal.environment |= {
+            "LEASEHOLD_REDIS_URL": server.url,
+            "LEASEHOLD_NAMESPACE": namespace,
+            "LEASEHOLD_PROCESSES": "2",
+        }
+        self.terminal.instead = {
+            "{leasehold}": f"{{{namespace}}}", "/srv/app": f"{folder}/srv/app", "9464": str(free_port()),
+        }  # fmt: skip
+        self.pool = None
+        with Client(server.url, namespace) as client:  # nobody here serves them
+            client.queue("emails").put("greetings.hello", {"name": "Ada"})
+
+    def _type(self, line):
+        done = self.terminal.carry_out(line)
+        code, _ = ENDS_WITH.get(typed(line), (0, ""))
+        assert done.returncode == code, f"{line}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def has_a_supervisor(self):
+        if self.pool is None:
+            self.pool = self.terminal.begin("leasehold run --http 127.0.0.1:9464")
+            ready = self.pool.until("zygote.ready")
+            self.terminal.instead["web-1-4711-3f2a"] = ready["worker"]
+
+    def carry_out(self, block):
+        beside = [self._line(line) for line in commands(block)]
+        for running in filter(None, beside):
+            running.until("zygote.ready")
+            assert running.end() == 0
+
+    def _line(self, line):
+        if is_until_ctrl_c(line):
+            return self.terminal.begin(line)
+        self.has_a_supervisor()
+        healthcheck = line.startswith("leasehold healthcheck")
+        self._type(f"LEASEHOLD_HTTP=127.0.0.1:9464 {line}" if healthcheck else line)
+        if line.startswith("leasehold drain"):
+            assert self.pool.end(ctrl_c=False) == 0
+            self.pool = None
+        return None
+
+    def script(self, block):
+        """A file, not lines."""
+        (path := self.folder / "script").write_text(self.terminal.read(block))
+        path.chmod(0o755)
+        self.has_a_supervisor()
+        return self.terminal.carry_out(str(path))
+
+    def end(self):
+        assert self.pool is None or self.pool.end() == 0
+
+
+@pytest.fixture
+def manual(open_directory, server, namespace):
+    manual = Manual(open_directory, server, namespace)
+    with contextlib.ExitStack() as held:
+        held.callback(manual.terminal.close)
+        if not FULL:
+            held.enter_context(kept_warm(manual.tools, manual.terminal.environment))
+            manual.terminal.environment["PATH"] = f"{manual.tools}:{manual.terminal.environment['PATH']}"
+        yield manual
+
+
+def for_a_shell(page):
+    """Its blocks that are carried out here."""
+    elsewhere = [body for title in ELSEWHERE if page == README for _, body in FENCE.findall(section(page, title))]
+    return [block for block in blocks(page, "sh") if block not in elsewhere]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("page", [README, OPERATIONS], ids=path_of)
+def test_every_line_for_a_shell_does_what_it_is_shown_for(page, manual, measured):
+    lines = 0
+    for block in for_a_shell(page):
+        if block.startswith("#!"):
+            done = manual.script(block)
+            assert done.returncode == 0, done.stdout + done.stderr
+        else:
+            manual.carry_out(block)
+        lines += len(commands(block))
+    manual.end()
+    measured(f"{lines} lines of {path_of(page)}")
+
+
+def test_the_script_of_a_deploy_goes_back_where_the_new_code_does_not_boot(manual):
+    current = manual.folder / "srv/app/current"
+    before = current.resolve()
+    broken = manual.folder / "origin"
+    (broken / "handlers").mkdir(parents=True)
+    (broken / "handlers/greetings.py").write_text("import nothing_of_this_name")
+    manual.terminal.environment["ORIGIN"] = str(broken)
+    (script,) = (block for block in blocks(OPERATIONS, "sh") if block.startswith("#!"))
+    done = manual.script(script)
+    assert done.returncode == 1 and "nothing_of_this_name" in done.stdout + done.stderr
+    assert current.resolve() == before
+    assert [event["event"] for event in manual.pool.log_until("reload.completed")].count("reload.failed") == 1
+    manual.end()
+
+
+def test_what_is_not_carried_out_is_listed_and_why():
+    found = set()
+    for page in (README, OPERATIONS):
+        for language, body in FENCE.findall(page.read_text()):
+            if language in {"", "console"}:
+                found |= {
+                    (path_of(page), line.split()[0]) for line in body.splitlines() if re.match(r" {0,2}[a-zA-Z]", line)
+                }
+            else:
+                assert language in {"sh", "python", "json", "text"}, language
+    assert found == set(NOT_FOR_A_SHELL_HERE)
+    for line in ENDS_WITH:
+        assert any(line in block for page in (README, OPERATIONS) for block in for_a_shell(page)), line

@@ -1,0 +1,101 @@
+"""Somebody who has never seen it: the first ten minutes of README.md as they are printed, from an empty folder on."""
+
+import fcntl
+import json
+import re
+import shutil
+import subprocess
+import time
+
+import pytest
+
+from tests.docs.pages import FENCE, README, ROOT, blocks, section
+from tests.docs.terminal import Terminal, commands, free_port, install, is_until_ctrl_c, stand_in, typed
+from tests.lengths import FULL
+
+TITLE = "The first ten minutes"
+#: Where a reader looks at the log before the next line is typed: what it says by then.
+LOOKED_FOR = {
+    "leasehold run --processes 2 --http 127.0.0.1:9464": "job.completed",
+    """leasehold put greetings.hello '{"name": "Godot"}'""": "job.retried",
+}
+#: What is to be seen then.
+SEEN = {
+    "leasehold job first": r'(?s)^state +complete$.*\{"greeted":"Ada"\}',
+    "leasehold queues": r"^queue .* scheduled .*\n(-.*\n)?default .* 1 ",
+    "leasehold top": r"^1 supervisor .*0/2 busy(?s:.*)retried +greetings\.hello",
+    "leasehold status": r"serving",
+    "curl --silent": r'^leasehold_jobs_ended_total\{klass="greetings.hello",outcome="completed".*\} 1\.0$',
+    "leasehold drain --all": r"drains",
+}
+
+
+def get_it(clone):
+    """The command in its `.venv`: at full length by the page's own first line, from the package index."""
+    if not FULL:
+        install(clone)
+        return
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, clone)
+    shutil.copytree(ROOT / "supervisor", clone / "supervisor", ignore=shutil.ignore_patterns("__pycache__"))
+    (line,) = FENCE.search(section(README, "Run it"))[2].splitlines()
+    subprocess.run(["sh", "-c", line], cwd=clone, check=True, stdout=subprocess.DEVNULL, timeout=300)
+
+
+@pytest.mark.timeout(400 if FULL else 120)
+def test_from_an_empty_folder_to_a_drained_pool_as_the_page_says(open_directory, measured):
+    begun_at = time.monotonic()
+    clone = open_directory / "leasehold"
+    clone.mkdir()
+    get_it(clone)
+    terminal = Terminal(clone, LC_ALL="C.UTF-8")
+    terminal.environment.pop("PYTHONPATH", None)
+    terminal.instead["9464"] = str(free_port())
+    if shutil.which("curl") is None:
+        (tools := open_directory / "tools").mkdir()
+        stand_in(tools, "curl")
+        terminal.environment["PATH"] += f":{tools}"
+    try:
+        said, said_here = walk(terminal)
+    finally:
+        terminal.close()
+    for line, pattern in SEEN.items():
+        (shown,) = (text for command, text in said.items() if command.startswith(line))
+        assert re.search(pattern, shown, re.MULTILINE), f"{line}\n{shown}"
+    (shown,) = (json.loads(block) for block in blocks(README, "json"))
+    assert list(shown) == list(said_here["job.completed"]), "the line of the log on the page has other fields"
+    with (open_directory / "first/.leasehold/running.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # free when the embedded server has ended, which it does with the last command
+    measured(f"every command of the first ten minutes: {time.monotonic() - begun_at:.1f} s")
+
+
+def walk(terminal):
+    """Does what the section says. What each line has shown, and the last event of each name that was looked for."""
+    said, events = {}, {}
+    for language, body in FENCE.findall(section(README, TITLE)):
+        if language == "python":
+            name, _, _ = body.removeprefix("# ").partition("\n")
+            (terminal.directory / name).write_text(body)
+        for line in commands(body) if language == "sh" else []:
+            if is_until_ctrl_c(line):
+                pool = terminal.begin(line)
+            else:
+                done = terminal.carry_out(line)
+                assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+                said[typed(line)] = done.stdout
+            if typed(line) in LOOKED_FOR:
+                event = pool.until(LOOKED_FOR[typed(line)])
+                events[event["event"]] = event
+    assert pool.end(ctrl_c=False) == 0
+    return said, events
+
+
+def test_all_that_is_looked_for_stands_on_the_page():
+    lines = [line for block in FENCE.findall(section(README, TITLE)) for line in commands(block[1])]
+    for each in [*LOOKED_FOR, *SEEN]:
+        assert [line for line in lines if line.startswith(each)], each
+
+
+def test_the_page_can_be_read_in_ten_minutes():
+    words = len(FENCE.sub("", README.read_text()).split())
+    assert words < 10 * 200, f"{words} words"
