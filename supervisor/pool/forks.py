@@ -3,7 +3,6 @@
 Owns the zygotes' lives and the watching of their sockets; the children are `Births`, a reload is `Handover`.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,7 +76,6 @@ class Forks:
         self._zygotes: dict[int, Zygote] = {}
         self._starts = Starts(config, workdir, environment, events)
         self._suspicion = Suspicion(slots)
-        self._closing = False
         self.births = Births(
             config, slots, inbox, events, budget, self._zygotes, self._retire, on_gone, on_line
         )  # fmt: skip
@@ -169,7 +167,7 @@ class Forks:
         if zygote.state is not ZygoteState.BOOTING:
             return  # dropped meanwhile
         boot_s = clock.monotonic() - zygote.started_at
-        self._starts.proven = True
+        self._starts.prove()
         zygote.has_booted(said)
         self._events.emit(
             "zygote.ready", zygote=zygote.number, pid=zygote.pid, handlers=sorted(zygote.handlers),
@@ -201,7 +199,7 @@ class Forks:
         self.handlers = current.handlers
         self.once = tuple(name for name, settings in self.handlers.items() if settings.at_most_once)
         self.sandbox = dict(said.sandbox)
-        self._starts.directory = current.directory
+        self._starts.follow(current)
         self.handover.follow(said.files, current.started_unix)
         if warning := self._budget.stand_on(current.inherited):
             self._events.warn(warning)
@@ -279,8 +277,8 @@ class Forks:
             self.handover.fail(why_no_use(zygote, status, self._config.handlers))
         elif is_current:
             wait_s = max(wait_s, self._starts.count(zygote, why_no_use(zygote, status, self._config.handlers)))
-        if self.current is None and self._starts.at is None and self._starts.proven:
-            self._starts.at = clock.monotonic() + wait_s
+        if self.current is None and self._starts.proven:
+            self._starts.plan(wait_s)
         zygote.stacks.close()
         self._weigh()
         zygote.become(ZygoteState.GONE)
@@ -301,7 +299,7 @@ class Forks:
             self._events.emit("zygote.retired", zygote=zygote.number, reason=reason)
             zygote.become(ZygoteState.RETIRED)
             self.current = None
-            self._starts.at = clock.monotonic() + self._starts.count(zygote, failure)
+            self._starts.plan(self._starts.count(zygote, failure))
         for child in self.births.of(zygote):
             if child.pidfd is None:
                 if not child.sent:
@@ -318,15 +316,14 @@ class Forks:
     # time
 
     def deadline_at(self) -> float:
-        deadlines = [math.inf if self._starts.at is None or self._closing else self._starts.at]
-        deadlines += [zygote.deadline_at for zygote in self._zygotes.values() if zygote.deadline_at is not None]
+        deadlines = [zygote.deadline_at for zygote in self._zygotes.values() if zygote.deadline_at is not None]
         if self.ready:
             deadlines.append(self.births.fill_at())
-        return min(self.births.deadline_at(), self.handover.deadline_at(), *deadlines)
+        return min(self._starts.due_at, self.births.deadline_at(), self.handover.deadline_at(), *deadlines)
 
     def keep_time(self, now_at: float) -> None:
         self._lose_the_ended()
-        if self._starts.at is not None and now_at >= self._starts.at and not self._closing:
+        if now_at >= self._starts.due_at:
             self.start_zygote()
         for zygote in self._zygotes.values():
             if zygote.deadline_at is not None and now_at >= zygote.deadline_at:
@@ -361,7 +358,7 @@ class Forks:
 
     def fork_no_more(self) -> None:
         """Who ends from now on has no successor."""
-        self._closing = True
+        self._starts.close()
         self.births.fork_no_more()
         self.handover.close()
 

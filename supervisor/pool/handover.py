@@ -162,8 +162,8 @@ class Handover:
     def _do_without(self, failure: BootFailed) -> None:
         if not self._starts.proven:
             self._starts.give_up(failure)
-        elif self._forks.current is None and self._starts.at is None:
-            self._starts.at = clock.monotonic()
+        elif self._forks.current is None:
+            self._starts.plan(0.0)
 
     # back
 

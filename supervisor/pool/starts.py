@@ -3,6 +3,7 @@
 Owns their numbers. What becomes of those that have started is `Forks`'.
 """
 
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,8 +28,9 @@ class Starts:
         self._place = Place.here()
         self._started = 0
         self._barren = Breaker()  # zygotes of which no child got ready
-        self.directory = self._place.now()  # where the handlers of the current zygote lie
-        self.at: float | None = None  # when the next one is started
+        self._directory = self._place.now()  # where the handlers of the current zygote lie
+        self._closing = False
+        self.due_at = math.inf  # when the next one is started (monotonic s)
         self.proven = False  # there was one that could import the handlers
         self.failure: BootFailed | None = None  # why there is no use in starting more
 
@@ -36,15 +38,15 @@ class Starts:
         """One with the code of the one before, as long as that is there: no other has shown yet that it is of use.
         None: not now. Raises OSError if not even the first one can be started. `open_files`: as in `boot_of`.
         """
-        self.at = None
+        self.due_at = math.inf
         try:
-            gone = self.directory and not os.path.isdir(self.directory)
-            return self._start(self.place() if gone else self.directory, open_files)
+            gone = self._directory and not os.path.isdir(self._directory)
+            return self._start(self.place() if gone else self._directory, open_files)
         except OSError as error:
             if self._started == 1:
                 raise
             self._events.warn(f"no zygote can be started ({error}); trying again in {AGAIN_S:g} s")
-            self.at = clock.monotonic() + AGAIN_S
+            self.plan(AGAIN_S)
             return None
 
     def place(self) -> str:
@@ -62,9 +64,26 @@ class Starts:
         boot = boot_of(self._config, workdir, open_files, directory)
         return Zygote(self._started, boot, self._environment, clock.monotonic() + self._config.boot_timeout_s)
 
+    def plan(self, wait_s: float) -> None:
+        """The next one is started after that time, unless it is planned already, or none is wanted any more."""
+        if self.due_at == math.inf and not self._closing:
+            self.due_at = clock.monotonic() + wait_s
+
+    def close(self) -> None:
+        """None is started any more."""
+        self._closing, self.due_at = True, math.inf
+
+    def prove(self) -> None:
+        """One has imported the handlers."""
+        self.proven = True
+
+    def follow(self, zygote: Zygote) -> None:
+        """This one forks: those that come after it have its code."""
+        self._directory = zygote.directory
+
     def succeed(self) -> None:
         """One forks of which a child was ready."""
-        self.at = self.failure = None
+        self.due_at, self.failure = math.inf, None
         self._barren.succeed()
 
     def give_up(self, failure: BootFailed) -> None:
