@@ -1,13 +1,12 @@
 """What probes, Prometheus and people look at, by HTTP. Runs in master, in a thread of its own.
 
-Owns the socket and all connections: never more than MOST_CONNECTIONS, each for CONNECTION_S at the most. Must not touch
-anything of the master's: what it wants to know it asks the loop (`ops/questions.py`), and if that does not answer, says
-so in time.
+Owns the socket and all connections: never more than MOST_CONNECTIONS, each for CONNECTION_S at the most. The words are
+those of `ops/pages.py`. Must not touch anything of the master's: what it wants to know it asks the loop
+(`ops/questions.py`), and if that does not answer, says so in time.
 """
 
 import contextlib
 import errno
-import json
 import selectors
 import signal
 import socket
@@ -19,10 +18,10 @@ from http.server import BaseHTTPRequestHandler
 from io import BytesIO
 from typing import Any, Final
 
-import orjson
-
 from supervisor import clock
 from supervisor.config import Address
+from supervisor.ops import pages
+from supervisor.ops.pages import LOOKS, PROBES, Page
 from supervisor.ops.questions import Question, Questions
 
 #: More wait in the kernel; of those that are served, whoever is slow makes way.
@@ -37,23 +36,12 @@ PROBE_S: Final = 0.8
 LOOK_S: Final = 4.0
 #: How many of these may wait at a time, so that there is room for probes.
 MOST_LOOKS: Final = MOST_CONNECTIONS // 2
-#: A loop that has not turned for so long is taken to stand still.
-LIVE_S: Final = 10.0
 #: When accepting is tried again where there is no descriptor to be had.
 _AGAIN_S: Final = 0.5
 #: A pause longer than this was not ours: the process was stopped, or the machine starved.
 _GAP_S: Final = 1.0
 #: Nobody has to come: what comes wakes us.
 _LONGEST_WAIT_S: Final = 3600.0
-
-_TEXT: Final = "text/plain; charset=utf-8"
-_JSON: Final = "application/json"
-_INDEX: Final = """\
-/livez    200 while the master's loop turns, whatever Redis and the jobs do; else 503
-/readyz   200 while it can lease jobs; else 503, and why
-/status   what the master knows of itself, as JSON
-/metrics  the same for Prometheus
-"""
 
 #: What the loop has answered, and the Accept header -> the type of a page, and the page.
 Render = Callable[[Any, str], tuple[str, bytes]]
@@ -333,23 +321,17 @@ class Listener:
         if asked.command not in ("GET", "HEAD"):
             self._refuse(connection, HTTPStatus.METHOD_NOT_ALLOWED, f"{asked.command[:20]!r} is none of GET and HEAD")
         elif connection.path == "/":
-            self._reply(connection, HTTPStatus.OK, _INDEX.encode())
-        elif connection.path not in ("/livez", "/readyz", "/status", "/metrics"):
-            self._refuse(
-                connection, HTTPStatus.NOT_FOUND, f"there is no {connection.path[:80]!r}; there are /livez, /readyz,"
-                " /status and /metrics",
-            )  # fmt: skip
+            self._reply(connection, pages.INDEX)
+        elif connection.path not in (*PROBES, *LOOKS):
+            self._reply(connection, pages.not_found(connection.path))
         elif connection.path == "/metrics" and isinstance(self._metrics, str):
             self._refuse(connection, HTTPStatus.NOT_IMPLEMENTED, self._metrics)
         else:
             self._ask(connection, now_at)
 
     def _ask(self, connection: _Connection, now_at: float) -> None:
-        is_probe = connection.path in ("/livez", "/readyz")
-        looking = sum(
-            each.stage is Stage.WAITING and each.path not in ("/livez", "/readyz")
-            for each in self._connections.values()
-        )
+        is_probe = connection.path in PROBES
+        looking = sum(each.stage is Stage.WAITING and each.path in LOOKS for each in self._connections.values())
         if not is_probe and looking >= MOST_LOOKS:
             self._refuse(connection, HTTPStatus.SERVICE_UNAVAILABLE, f"{looking} others wait for an answer already")
             return
@@ -364,59 +346,36 @@ class Listener:
         assert question is not None
         if not question.answered and now_at < connection.deadline_at:
             return
-        if connection.path == "/livez":
-            self._say_whether_it_lives(connection, now_at)
-        elif not question.answered:
-            unheard_s = self._questions.unheard_s(now_at)
-            self._refuse(
-                connection, HTTPStatus.SERVICE_UNAVAILABLE, f"the master's loop has not answered for {unheard_s:.1f} s"
-            )
-        elif connection.path == "/readyz":
-            able, state = question.answer
-            code = HTTPStatus.OK if able else HTTPStatus.SERVICE_UNAVAILABLE
-            self._reply(connection, code, f"{state}\n".encode())
-        else:
-            self._show(connection, question.answer)
-
-    def _say_whether_it_lives(self, connection: _Connection, now_at: float) -> None:
-        """Any question that it has seen shows that it turns, whatever becomes of it."""
-        question = connection.question
-        assert question is not None
         unheard_s = self._questions.unheard_s(now_at)
-        if question.answered or unheard_s <= 0.0:
-            self._reply(connection, HTTPStatus.OK, b"ok\n")
-        elif unheard_s < LIVE_S:
-            self._reply(connection, HTTPStatus.OK, f"busy for {unheard_s:.1f} s\n".encode())
+        if connection.path == "/livez":
+            # Any question that the loop has seen shows that it turns, whatever becomes of it.
+            self._reply(connection, pages.liveness(question.answered or unheard_s <= 0.0, unheard_s))
+        elif not question.answered:
+            self._reply(connection, pages.not_answered(connection.path, unheard_s))
+        elif connection.path == "/readyz":
+            self._reply(connection, pages.readiness(*question.answer))
         else:
-            self._refuse(
-                connection, HTTPStatus.SERVICE_UNAVAILABLE, f"the master's loop stands still: no answer for"
-                f" {unheard_s:.1f} s",
-            )  # fmt: skip
+            self._reply(connection, self._look(connection, question.answer))
 
-    def _show(self, connection: _Connection, answer: Any) -> None:
+    def _look(self, connection: _Connection, answer: Any) -> Page:
         try:
             if connection.path == "/status":
-                kind, body = _JSON, _as_json(answer)
-            else:
-                assert not isinstance(self._metrics, str)
-                kind, body = self._metrics(answer, connection.accept)
+                return pages.status(answer)
+            assert not isinstance(self._metrics, str)
+            kind, body = self._metrics(answer, connection.accept)
         except Exception as error:  # noqa: BLE001 -- the boundary: the one who asked is told, and so is the log
             what = f"{connection.path} cannot be shown: {type(error).__name__}: {error}"
             self._complain(what)
-            self._refuse(connection, HTTPStatus.INTERNAL_SERVER_ERROR, what)
-            return
-        self._reply(connection, HTTPStatus.OK, body, kind)
+            return pages.refusal(connection.path, HTTPStatus.INTERNAL_SERVER_ERROR, what)
+        return Page(HTTPStatus.OK, body, kind)
 
     # what goes
 
     def _refuse(self, connection: _Connection, code: int, sentence: str) -> None:
-        """As JSON where JSON is read, else as text."""
-        if connection.path == "/status":
-            self._reply(connection, code, _as_json({"error": sentence}), _JSON)
-        else:
-            self._reply(connection, code, f"{sentence}\n".encode("utf-8", "replace"))
+        self._reply(connection, pages.refusal(connection.path, code, sentence))
 
-    def _reply(self, connection: _Connection, code: int, body: bytes, kind: str = _TEXT) -> None:
+    def _reply(self, connection: _Connection, page: Page) -> None:
+        code, body, kind = page
         head = (
             f"HTTP/1.1 {int(code)} {HTTPStatus(code).phrase}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
             "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n"
@@ -456,10 +415,3 @@ class Listener:
         except OSError:  # it is gone, as it should be
             pass
         self._drop(connection)
-
-
-def _as_json(answer: Any) -> bytes:
-    try:
-        return orjson.dumps(answer) + b"\n"
-    except TypeError:  # lone surrogates, an int above 64 bits
-        return json.dumps(answer, default=str).encode() + b"\n"

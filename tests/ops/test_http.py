@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.config import Address
-from supervisor.ops import http
+from supervisor.ops import http, pages
 from tests.ops.listening import Site, answer_of
 
 
@@ -190,7 +190,7 @@ def test_without_descriptors_clients_wait_and_are_served_once_there_are_some(sit
 
 def test_a_loop_that_is_late_is_busy_and_one_that_stands_still_is_not_alive(site, monkeypatch):
     monkeypatch.setattr(http, "PROBE_S", 0.1)
-    monkeypatch.setattr(http, "LIVE_S", 0.5)
+    monkeypatch.setattr(pages, "LIVE_S", 0.5)
     ours = site()
     assert ours.get("/livez") == (200, "ok\n")
     ours.loop.turns.clear()
@@ -234,7 +234,7 @@ def test_whoever_looks_while_many_do_is_told_so(site):
 
 
 def test_an_answer_that_the_loop_keeps_back_is_no_sign_of_a_loop_that_stands_still(site, monkeypatch):
-    monkeypatch.setattr(http, "LIVE_S", 0.0)
+    monkeypatch.setattr(pages, "LIVE_S", 0.0)
     monkeypatch.setattr(http, "LOOK_S", 0.2)
     ours = site()
     ours.loop.kept_back.add("/status")

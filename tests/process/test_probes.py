@@ -19,7 +19,7 @@ from apps import put, start_app, wait_for_arrival, write_app
 from supervised import ROOT
 from watched import FULL
 
-from supervisor.ops.http import LIVE_S
+from supervisor.ops.pages import LIVE_S
 
 WAIT = 'wait_at("{}")\n'
 #: Handlers that only a kill ends.
