@@ -133,7 +133,6 @@ class Reaped:
     status: int
     cpu_s: float
     max_rss_bytes: int
-    leftovers: int
 
 
 Control = Boot | Spawn | Ready | BootFailed | Spawned | SpawnFailed | Reaped
@@ -313,9 +312,6 @@ def pack_outcome(
 def pack_ready(cpu_s: float = 0.0) -> bytes:
     """It has become itself, and has used so much of the processor for that."""
     return pack_outcome(Verb.READY, 0, 0.0, b"", cpu_s)
-
-
-READY: Final = pack_ready()
 
 
 def unpack_outcome(packet: bytes) -> Outcome:

@@ -252,15 +252,14 @@ class Zygote:
         self._poll.unregister(pidfd)
         os.close(pidfd)
         _kill_group(pid)
-        ended = self._end_strangers({pid})
+        self._end_strangers({pid})
         _pid, status, usage = os.wait4(pid, 0)
-        self._say(Reaped(number, pid, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, ended))
+        self._say(Reaped(number, pid, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024))
 
-    def _end_strangers(self, dying: set[int]) -> int:
-        """Kill what has become our child without being one: the leftovers of dead children. Answers how many."""
-        ended, left = leftovers.end_strangers(self._own | dying | self._left, clock.monotonic() + leftovers.TRY_S)
+    def _end_strangers(self, dying: set[int]) -> None:
+        """Kill what has become our child without being one: the leftovers of dead children."""
+        _ended, left = leftovers.end_strangers(self._own | dying | self._left, clock.monotonic() + leftovers.TRY_S)
         self._left |= left
-        return ended
 
     def _end_the_rest(self) -> None:
         _ended, self._left = leftovers.end_strangers(self._own, clock.monotonic() + _LOOK_S)

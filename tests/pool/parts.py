@@ -175,20 +175,20 @@ Behaviour = Callable[[Ends], Any]
 
 def honest(ends: Ends) -> NoReturn:
     """Completes whatever it gets."""
-    ends.talk.send(messages.READY)
+    ends.talk.send(messages.pack_ready())
     while True:
         ends.say(Verb.COMPLETED, ends.next_job().token)
 
 
 def never_reading(ends: Ends) -> NoReturn:
     """Says that it is ready, and takes no job."""
-    ends.talk.send(messages.READY)
+    ends.talk.send(messages.pack_ready())
     rest()
 
 
 def holding(ends: Ends) -> NoReturn:
     """Takes one job and keeps it."""
-    ends.talk.send(messages.READY)
+    ends.talk.send(messages.pack_ready())
     ends.next_job()
     rest()
 
@@ -256,7 +256,7 @@ class Desk:
     def reap(self, child: Child, why: str | None = None) -> int:
         """The child's process has ended, by itself or killed: settle it as the zygote's report would."""
         status = self.processes[child.number].await_end()
-        reaped = messages.Reaped(child.number, child.pid, status, 0.5, 4096, 0)
+        reaped = messages.Reaped(child.number, child.pid, status, 0.5, 4096)
         self.dispatcher.on_gone(child, reaped, why or child.why_killed)
         self.slots.remove(child)
         child.close()

@@ -222,7 +222,7 @@ def filling(write):
 
     def behave(ends):
         signal.signal(kernel.NOTICE_SIGNAL, lambda *_: None)
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         ends.next_job()
         write()
         os.write(ends.out, b"done\n")

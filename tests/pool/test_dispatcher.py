@@ -96,7 +96,7 @@ def test_every_word_of_a_child_becomes_its_outcome(desk):
     ]
 
     def behave(ends):
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         for verb, body, _kind in words:
             token = ends.next_job().token
             os.write(ends.out, b"a word\n" + OUTPUT_MARK % token)
@@ -125,7 +125,7 @@ def follows(size_bytes, jobs=1):
 
 def test_what_follows_comes_in_the_packet_or_beside_it(desk):
     def behave(ends):
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         ends.say(Verb.FOLLOWED, ends.next_job().token, b"".join(follows(10, jobs=3)))
         memfd = kernel.sealed_memfd(follows(10**6))
         ends.say_with(memfd, Verb.FOLLOWED, ends.next_job().token)
@@ -145,7 +145,7 @@ def test_what_follows_comes_in_the_packet_or_beside_it(desk):
 
 def test_progress_is_told_once_and_only_the_last(desk):
     def behave(ends):
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         token = ends.next_job().token
         for step in range(5):
             ends.talk.send(pack_progress(token, Progress(step / 10, f"step {step}")))
@@ -170,7 +170,7 @@ def results(desk):
 def storing(ends):
     """Makes two checkpoints, waits for the answers, and ends with what it was told."""
     signal.signal(kernel.NOTICE_SIGNAL, signal.SIG_IGN)
-    ends.talk.send(messages.READY)
+    ends.talk.send(messages.pack_ready())
     token = ends.next_job().token
     told = []
     for number in (1, 2):
@@ -196,7 +196,7 @@ def test_a_checkpoint_goes_with_an_exchange_and_is_answered_when_that_is(desk):
 
 def dying_at_a_checkpoint(ends):
     """Takes a job, says what is to be stored, and ends."""
-    ends.talk.send(messages.READY)
+    ends.talk.send(messages.pack_ready())
     ends.talk.send(pack_checkpoint(ends.next_job().token, 1, b'"last"'))
     os._exit(3)
 
@@ -213,7 +213,7 @@ def test_the_checkpoint_of_a_child_that_dies_at_that_is_stored_before_its_death_
 
 def test_a_thread_that_its_job_has_left_running_is_answered_too_for_the_next_one_may_wait_behind_it(desk):
     def leaving(ends):
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         token = ends.next_job().token
         ends.talk.send(pack_checkpoint(token, 1, b"1"))
         ends.say(Verb.COMPLETED, token)
@@ -256,7 +256,7 @@ def test_what_becomes_of_a_dead_childs_checkpoint_is_not_told_to_the_next_one_of
 def test_a_checkpoint_of_a_lost_job_is_answered_at_once_and_goes_nowhere(desk):
     def behave(ends):
         signal.signal(kernel.NOTICE_SIGNAL, signal.SIG_IGN)
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         token = ends.next_job().token
         ends.talk.send(pack_checkpoint(token, 1, b"1"))
         words = []
@@ -288,7 +288,7 @@ def noting(*words):
 
     def behave(ends):
         signal.signal(kernel.NOTICE_SIGNAL, signal.SIG_IGN)
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         token = ends.next_job().token
         ends.talk.send(pack_checkpoint(token, 1, b"1"))
         heard = []
@@ -359,7 +359,7 @@ def test_one_that_is_to_end_in_time_sees_it_at_once_and_is_stopped_then(desk):
 def test_all_are_told_to_stop_and_whoever_begins_after_that_is_too(desk):
     def behave(ends):
         signal.signal(kernel.NOTICE_SIGNAL, signal.SIG_IGN)
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         for _ in range(2):
             token = ends.next_job().token
             ends.talk.send(pack_progress(token, Progress(0.0, "it has begun")))
@@ -414,14 +414,14 @@ def test_nothing_is_sent_behind_a_persistent_job_however_short_its_klass_is_else
 def telling(ends):
     """Takes one job, says that it has, and keeps it."""
     signal.signal(kernel.NOTICE_SIGNAL, signal.SIG_IGN)
-    ends.talk.send(messages.READY)
+    ends.talk.send(messages.pack_ready())
     ends.talk.send(pack_progress(ends.next_job().token, Progress(0.0, "it has begun")))
     rest()
 
 
 def test_in_a_drain_persistent_jobs_are_interrupted_at_once_and_the_others_are_not(desk):
     def behave(ends):
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         token = ends.next_job().token
         ends.talk.send(pack_progress(token, Progress(0.0, "it has begun")))
         await_readable(ends.talk)
@@ -489,7 +489,7 @@ def twice(ends: Ends):
 def ready_again(ends: Ends):
     ends.next_job()
     while True:
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
 
 
 def says(packet):
@@ -601,7 +601,7 @@ HOSTILE = {
 @pytest.mark.parametrize("behave", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_child_that_speaks_nonsense_is_killed_and_nothing_is_raised(desk, behave):
     def run(ends):
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         behave(ends)
         rest()
 
@@ -641,7 +641,7 @@ def test_a_child_that_shuts_down_the_socket_of_its_jobs_is_killed_and_another_ge
 
 def test_garbage_after_the_outcome_does_not_undo_it(desk):
     def behave(ends):
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         ends.say(Verb.COMPLETED, ends.next_job().token)
         ends.talk.send(b"x")
 
@@ -657,7 +657,7 @@ def test_garbage_after_the_outcome_does_not_undo_it(desk):
 
 def test_a_death_is_settled_by_its_last_words_then_what_it_never_received_then_the_job_in_its_hands(desk):
     def behave(ends):
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         ends.say(Verb.COMPLETED, ends.next_job().token)
         ends.next_job()
         os.write(ends.out, b"a line\nlast words")
@@ -683,7 +683,7 @@ def test_a_death_is_settled_by_its_last_words_then_what_it_never_received_then_t
 
 def test_what_a_dying_child_printed_last_is_told_as_its_jobs(desk):
     def behave(ends):
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         ends.next_job()
         os.write(ends.out, b"last words\n")
 
@@ -708,7 +708,7 @@ def test_jobs_taken_back_from_the_dead_go_to_another_child_that_may_have_them(de
 
 def test_the_head_of_a_child_that_is_killed_on_the_way_down_is_an_interruption(desk):
     def behave(ends):
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         ends.next_job()
         ends.talk.send(b"")
         rest()
@@ -737,7 +737,7 @@ def await_receipt(child):
 def test_a_lost_lease_has_its_handler_stopped_and_then_killed_and_nothing_is_settled(desk):
     def behave(ends):
         signal.signal(kernel.NOTICE_SIGNAL, lambda *_: None)
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         ends.next_job()
         rest()
 
@@ -758,7 +758,7 @@ def test_a_lost_lease_has_its_handler_stopped_and_then_killed_and_nothing_is_set
 def test_the_outcome_of_a_lost_lease_is_not_sent_and_the_child_goes_on(desk):
     def behave(ends):
         signal.signal(kernel.NOTICE_SIGNAL, signal.SIG_IGN)
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         token = ends.next_job().token
         await_readable(ends.talk)
         assert messages.unpack_word(ends.talk.recv(1000)) == messages.Notice(token, "cancelled")
@@ -777,7 +777,7 @@ def test_the_outcome_of_a_lost_lease_is_not_sent_and_the_child_goes_on(desk):
 
 def test_a_lost_job_that_no_child_has_begun_never_begins(desk):
     def behave(ends):
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         rest()
 
     desk = desk(processes="1")
@@ -833,7 +833,7 @@ def busy_with_five(desk):
     desk.pace.learn("k", QUICK_S)
 
     def behave(ends):
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         ends.next_job()
         os.write(ends.out, b"has it\n")
         rest()
@@ -873,7 +873,7 @@ def test_what_is_taken_back_from_a_child_that_overran_goes_to_an_idle_one(desk):
 def test_past_its_time_limit_a_job_says_where_it_is_and_is_killed(desk, own_ms, handler_s, limit_s):
     def behave(ends):
         signal.signal(kernel.STACKS_SIGNAL, lambda *_: os.write(ends.out, b"stacks\n"))
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         ends.next_job()
         os.write(ends.out, b"has it\n")
         rest()
@@ -902,7 +902,7 @@ def test_past_its_time_limit_a_job_says_where_it_is_and_is_killed(desk, own_ms, 
 def test_near_its_time_limit_the_handler_is_told_so_once(desk):
     def behave(ends):
         signal.signal(kernel.NOTICE_SIGNAL, lambda *_: None)
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         ends.next_job()
         os.write(ends.out, b"has it\n")
         os.write(ends.out, ends.talk.recv(1000) + b"\n")
@@ -932,7 +932,7 @@ def test_a_limit_of_0_is_none(desk):
 def test_a_job_that_ends_in_the_last_instant_is_not_killed(desk):
     def behave(ends):
         signal.signal(kernel.STACKS_SIGNAL, signal.SIG_IGN)
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         ends.say(Verb.COMPLETED, ends.next_job().token)
         rest()
 
@@ -964,7 +964,7 @@ def test_when_it_closes_what_has_not_started_goes_back_and_nothing_starts_any_mo
 def test_every_running_handler_is_interrupted_with_the_reason_and_the_token_of_its_job(desk):
     def behave(ends):
         signal.signal(kernel.NOTICE_SIGNAL, signal.SIG_IGN)
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         token = ends.next_job().token
         await_readable(ends.talk)
         notice = messages.unpack_word(ends.talk.recv(1000))
@@ -985,7 +985,7 @@ def test_every_running_handler_is_interrupted_with_the_reason_and_the_token_of_i
 
 def test_while_paused_what_has_not_started_goes_back_uncounted_and_what_runs_goes_on(desk):
     def taking(ends):
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         ends.next_job()
         os.write(ends.out, b"has it\n")
         rest()

@@ -23,7 +23,7 @@ def growing(mb, shared=False):
     def behave(ends):
         signal.signal(kernel.NOTICE_SIGNAL, lambda *_: None)
         signal.signal(kernel.STACKS_SIGNAL, lambda *_: None)
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         ends.next_job()
         room = mmap.mmap(-1, max(mb, 1) * MB, mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         for _ in range(mb):
@@ -122,7 +122,7 @@ def test_a_child_that_ends_meanwhile_has_nothing_and_is_not_killed(desk):
 
 def test_each_job_of_a_child_has_its_own_limit(desk):
     def behave(ends):
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         for _ in range(2):
             token = ends.next_job().token
             room = b"x" * (20 * MB)
@@ -238,7 +238,7 @@ def test_memory_is_looked_at_also_while_a_cancelled_job_has_its_time_to_clean_up
 
 def test_what_a_job_has_given_back_stands_in_nobodys_way(desk):
     def giving_back(ends):
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         token = ends.next_job().token
         room = mmap.mmap(-1, 60 * MB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         room.write(b"x" * (60 * MB))
@@ -289,7 +289,7 @@ def test_a_planned_kill_is_not_told_as_one_that_was_made(desk):
     """A child that crashes between the end of its time and its kill has crashed."""
 
     def behave(ends):
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         ends.next_job()
         ends.jobs.recv(1)  # until there are no more
         os.abort()
@@ -315,7 +315,7 @@ def growing_afterwards(mb):
     """Answers its first job, and takes so much memory then."""
 
     def behave(ends):
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         ends.say(messages.Verb.COMPLETED, ends.next_job().token)
         room = mmap.mmap(-1, mb * MB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         room.write(b"x" * (mb * MB))
@@ -376,7 +376,7 @@ def keeping(*takes_mb):
     def behave(ends):
         signal.signal(kernel.NOTICE_SIGNAL, lambda *_: None)
         kept = []
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         for mb in takes_mb:
             token = ends.next_job().token
             if kept:

@@ -33,7 +33,7 @@ CONTROL = [
     BootFailed("no", "Traceback\n"),
     Spawned(3, 4711),
     SpawnFailed(3, "fork: no memory"),
-    Reaped(3, 4711, 139, 0.25, 4096, 2),
+    Reaped(3, 4711, 139, 0.25, 4096),
 ]
 HOSTILE = [
     b"", b"\xff\xfe", b"\x00" * 40, b"1", b"null", b"true", b"[]", b"{}", b'"abcd"', b"[1,2,3,4,5]",
@@ -127,7 +127,7 @@ def test_a_run_of_years_is_told_as_it_is_and_one_of_no_time_is_none():
 
 
 def test_readiness_is_an_outcome_of_no_job():
-    assert messages.unpack_outcome(messages.READY) == (Verb.READY, 0, 0.0, b"", 0.0, 0)
+    assert messages.unpack_outcome(messages.pack_ready()) == (Verb.READY, 0, 0.0, b"", 0.0, 0)
     assert messages.unpack_outcome(messages.pack_ready(0.5)) == (Verb.READY, 0, 0.0, b"", 0.5, 0)
 
 

@@ -19,7 +19,7 @@ def keeping(mb):
 
     def behave(ends):
         room = mmap.mmap(-1, mb * MB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        ends.talk.send(messages.READY)
+        ends.talk.send(messages.pack_ready())
         while True:
             token = ends.next_job().token
             room.seek(0)
@@ -31,7 +31,7 @@ def keeping(mb):
 
 def leaving_when_told(ends):
     """Takes no job, and ends when there will be none."""
-    ends.talk.send(messages.READY)
+    ends.talk.send(messages.pack_ready())
     ends.jobs.recv(1)
 
 

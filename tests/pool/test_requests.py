@@ -17,7 +17,7 @@ from supervisor.pool.survey import Survey
 def working(ends):
     """Its stacks go to its file; it takes a job, says so on its output, and keeps it."""
     faulthandler.register(kernel.STACKS_SIGNAL, file=ends.stacks, all_threads=True)
-    ends.talk.send(messages.READY)
+    ends.talk.send(messages.pack_ready())
     ends.next_job()
     os.write(ends.out, b"has it\n")
     rest()

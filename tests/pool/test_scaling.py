@@ -90,7 +90,7 @@ def pool(desk, new_child):
 
 def working(ends):
     """Takes a job, says so on its output, and keeps it."""
-    ends.talk.send(messages.READY)
+    ends.talk.send(messages.pack_ready())
     ends.next_job()
     os.write(ends.out, b"has it\n")
     rest()

@@ -25,7 +25,7 @@ def file():
 def writing(ends):
     """A child as ours are: its stacks go to its file, in Python or not."""
     faulthandler.register(kernel.STACKS_SIGNAL, file=ends.stacks, all_threads=True)
-    ends.talk.send(messages.READY)
+    ends.talk.send(messages.pack_ready())
     ends.next_job()
     os.write(ends.out, b"has it\n")
     rest()
@@ -34,7 +34,7 @@ def writing(ends):
 def deaf(ends):
     """Catches the signal, and writes nothing."""
     signal.signal(kernel.STACKS_SIGNAL, lambda *_: None)
-    ends.talk.send(messages.READY)
+    ends.talk.send(messages.pack_ready())
     rest()
 
 

@@ -476,7 +476,7 @@ def outcomes_of_others(job, knows):
 
 @attack
 def ready_again(job, knows):
-    _talk().send(messages.READY)
+    _talk().send(messages.pack_ready())
     time.sleep(_LONG_S)
 
 
