@@ -12,8 +12,8 @@
 --
 -- Returns   "" if it is forgotten; else why it stays: "held" (it has leases), "mail" (there are hints for it), "asked"
 --           (a question waits for its answer), "lost" (there are leases that have run out), "work" (something could be
---           leased), "soon" (something is due by then), "watch" (others work, and if they are lost nobody else is there
---           to take their jobs over: one stays for that).
+--           leased), "soon" (something is due by then), "watch" (others work, and no other has nothing to do: who works
+--           may be lost, all of a host at once, and somebody must be there to take their jobs over).
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock
@@ -41,13 +41,13 @@ local function can_be_leased(queue)
   return setting("paused", queue) == 0 and due > now and due <= horizon and "soon"
 end
 
--- Whether two others live: one of them may be lost. Who only leases, by the client, takes nothing over.
-local function others_watch()
-  local others = 0
+-- Whether another lives that has nothing to do. Who only leases, by the client, takes nothing over.
+local function another_watches()
   for _, name in ipairs(redis.call("ZREVRANGEBYSCORE", P .. "workers", "+inf", now - SEEN, "LIMIT", 0, WORKERS)) do
-    if name ~= worker and redis.call("HEXISTS", P .. "worker:" .. name, "number") == 1 then others = others + 1 end
+    local is_idle = name ~= worker and redis.call("EXISTS", P .. "held:" .. name) == 0
+    if is_idle and redis.call("HEXISTS", P .. "worker:" .. name, "number") == 1 then return true end
   end
-  return others >= 2
+  return false
 end
 
 local function why_stay()
@@ -61,7 +61,7 @@ local function why_stay()
     local why = first_time(queue, "running") <= now and "lost" or can_be_leased(queue)
     if why then return why end
   end
-  if running > 0 and not others_watch() then return "watch" end
+  if running > 0 and not another_watches() then return "watch" end
 end
 
 local why = why_stay()
