@@ -216,13 +216,16 @@ def test_the_terminal_is_given_back_when_it_is_stopped_or_ended_and_follows_its_
     assert top.screen.cursor.hidden
     stage.client.queue("q").put("good.noop", jid="j")
     top.wait_until(lambda: top.row("q")[1:2] == ["1"], "it goes on")
+    top.press("\x13")
+    stage.client.queue("q").put("good.noop", jid="k")
+    top.wait_until(lambda: top.row("q")[1:2] == ["2"], "Ctrl-S stops nothing")
     heard = len(top.sent)
     os.kill(pid_of_top(top), signal.SIGTERM)
     top.wait_for("ended 143")
     assert LEFT in top.sent[heard:]
     assert top.end() == 0
     assert len(set(re.findall(r"(?:\w+:){9,}\w+", top.sent.decode()))) == 1
-    stage.client.cancel("j")
+    stage.client.cancel("j", "k")
 
 
 def test_it_ends_with_its_terminal(stage, seat):

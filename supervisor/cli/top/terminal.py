@@ -62,6 +62,9 @@ class Terminal:
             if self._before is None:
                 self._before = termios.tcgetattr(self._in)
             tty.setcbreak(self._in, termios.TCSANOW)
+            mode = termios.tcgetattr(self._in)
+            mode[0] &= ~termios.IXON  # a Ctrl-S would have us wait in a write, deaf to keys and signals
+            termios.tcsetattr(self._in, termios.TCSANOW, mode)
             self._write(_ENTER)
 
     def give_back(self) -> None:
