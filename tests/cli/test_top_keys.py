@@ -7,7 +7,7 @@ pytest.importorskip("rich")
 from supervisor.cli.top.desk import Page, Wish
 from supervisor.cli.top.keys import HELP, Keys
 from supervisor.cli.top.model import Pane
-from tests.cli.top_parts import Shown, busy_shop, child, counts, look, model_of, told
+from tests.cli.top_parts import NOW_AT, Shown, busy_shop, child, counts, end, look, model_of, told
 
 # bytes
 
@@ -174,7 +174,8 @@ def test_a_page_takes_the_keys_until_it_is_left(shown):
     shown.desk.page = Page("a stack", [f"line {number}" for number in range(100)])
     assert shown.press("down", "page-down", "d", "c", "+") == []
     lines = shown.lines(80, 24)
-    assert lines[2].startswith("── a stack ──") and lines[3] == "  line 11" and lines[-1] == "Escape goes back"
+    assert lines[2].startswith("── a stack, lines 12 to 31 of 100 ──") and lines[3] == "  line 11"
+    assert lines[-1] == "Escape goes back"
     shown.press("escape")
     assert shown.desk.page is None and not shown.desk.over
 
@@ -192,6 +193,15 @@ def test_enter_shows_all_of_a_line_what_has_no_room_in_it_too(shown):
     assert "              SIGSEGV" in shown.lines(50, 24)
     shown.press("escape")
     assert shown.desk.page is None
+
+
+def test_of_a_line_with_many_words_the_page_is_turned_as_any_other():
+    ends = [end("failed", "my-own", "k", 1, " ".join(f"word-{n}" for n in range(200)))]
+    shown = Shown(model_of(look(supervisors={"w-1": told(ends=ends)})))
+    shown.press("tab", "tab", "enter")
+    assert "lines 1 to 20 of" in shown.lines(80, 24)[2] and "word-199" not in shown.text(80, 24)
+    shown.press("page-down", "page-down")
+    assert "word-199" in shown.text(80, 24)
 
 
 def test_a_question_can_be_answered_however_narrow_the_terminal_is(shown):
@@ -254,3 +264,16 @@ def test_the_answer_of_another_version_breaks_nothing():
     shown = Shown(model_of(look(queues={"q": counts(1)}, supervisors={"w-1": odd})))
     assert "w-1" in shown.text(200, 60)
     shown.press("+", "d", "y")
+
+
+@pytest.mark.parametrize("value", [None, -1, 1e300, float("nan"), 10**30, "soon", [], {"a": 1}, True], ids=repr)
+def test_whatever_stands_where_a_number_should_breaks_nothing(value):
+    odd = child(1, "k") | {"running_s": value, "memory_bytes": value, "attempt": value, "child": value}
+    ends = [end("died", "SIGSEGV", "k", 0) | {"at_unix": value}]
+    answer = told(children=[odd], processes=(value, value, value), completed=value, died=value, ends=ends)
+    answer |= {"uptime_s": value, "left_s": value, "busy": value, "deaths": {"SIGSEGV": value}}
+    shown = Shown(model_of(look(supervisors={"w-1": answer}), look(NOW_AT + 1, supervisors={"w-1": answer})))
+    assert "w-1" in shown.text(200, 60)
+    for keys in (["+"], ["d", "n"], ["tab", "s"], ["tab", "enter"]):
+        shown.press(*keys)
+        assert shown.lines(80, 24)

@@ -169,18 +169,18 @@ def test_while_redis_is_away_the_last_screen_stays_and_says_since_when():
     model.lost(NOW_AT - 1.0, lost)
     first, *others = Shown(model).lines()
     assert first.startswith(
-        "leasehold   shop   Redis is away since 4 s: Redis at redis:6379 cannot be reached: connection"
+        "leasehold   shop   Redis is away since 4s: Redis at redis:6379 cannot be reached: connection"
     )
     assert first.endswith("03:12:07")
     assert others == before[1:]
     model.lost(NOW_AT, Lost("NOPERM", is_away=False))
-    assert "Redis refuses since 4 s: NOPERM" in Shown(model).text()
+    assert "Redis refuses since 4s: NOPERM" in Shown(model).text()
     model.take(look(NOW_AT + 1))
     assert "away" not in Shown(model).text()
 
 
 def test_a_look_that_hangs_is_said_before_it_has_failed():
-    assert "no answer from Redis for 9 s" in Shown(busy_shop(), after_s=9.0).text()
+    assert "no answer from Redis for 9s" in Shown(busy_shop(), after_s=9.0).text()
     assert "no answer from Redis" not in Shown(busy_shop(), after_s=2.0).text()
 
 

@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from supervisor.cli.workers import is_here
 from supervisor.engine.orders import Queues
@@ -25,6 +25,8 @@ LATE_S: Final = 60.0
 _RECENT_S: Final = 60.0
 #: Rates that are remembered for the small diagram.
 _MOST_RATES: Final = 120
+#: No count, size or time is as large.
+_TOO_MUCH: Final = 1e15
 
 
 class Pane(Enum):
@@ -369,9 +371,14 @@ class Model:
         return self.look.at if self.look else 0.0
 
 
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether it is one that can be shown."""
+    return isinstance(value, int | float) and abs(value) < _TOO_MUCH
+
+
 def number(value: Any) -> float:
     """A number of an answer; 0 if it is none: another version may answer otherwise."""
-    return value if isinstance(value, int | float) else 0
+    return value if is_number(value) else 0
 
 
 def _objects(value: Any) -> list[Told]:

@@ -15,7 +15,7 @@ from supervisor.cli.shown import span
 from supervisor.cli.terminal import local_time, visible
 from supervisor.cli.top.columns import COLUMNS, Column, fitted
 from supervisor.cli.top.desk import Desk, Page
-from supervisor.cli.top.model import LATE_S, Head, Model, Pane, Row, Tone, number
+from supervisor.cli.top.model import LATE_S, Head, Model, Pane, Row, Tone, is_number, number
 
 STYLES: Final = {Tone.PLAIN: "", Tone.QUIET: "dim", Tone.NOTICE: "yellow", Tone.ALARM: "bold red"}
 #: Where the panes do not all fit these fall away first, but for the one that is chosen.
@@ -28,6 +28,8 @@ _DETAIL: Final = 12
 _TALL: Final = 30
 _MOST_REASONS: Final = 4
 _SPARKS: Final = 24
+#: Of clocks that can be drawn; in the year 3058.
+_LAST_UNIX: Final = 2**35
 _HINTS: Final = (
     "? keys", "q quit", "d drain", "+ - scale", "p pause", "c cancel", "s stacks", "r reload", "f filter", "Tab pane",
     "space freeze",
@@ -133,11 +135,11 @@ class View:
         if model.lost_since_at is not None:
             what = "Redis is away" if model.why_lost.is_away else "Redis refuses"
             lost_s = place.now_at - model.lost_since_at
-            return Text(f"{what} since {lost_s:.0f} s: {_one_line(model.why_lost.why)}", STYLES[Tone.ALARM])
+            return Text(f"{what} since {_span(round(lost_s))}: {_one_line(model.why_lost.why)}", STYLES[Tone.ALARM])
         look = model.look
         if look is None or self._desk.frozen or place.now_at - look.at < 3 * place.every_s + 2:
             return None
-        return Text(f"no answer from Redis for {place.now_at - look.at:.0f} s", STYLES[Tone.NOTICE])
+        return Text(f"no answer from Redis for {_span(round(place.now_at - look.at))}", STYLES[Tone.NOTICE])
 
     def _figures(self, head: Head, width: int) -> Text:
         supervisors = f"{head.supervisors} supervisor{'' if head.supervisors == 1 else 's'}"
@@ -173,7 +175,7 @@ class View:
     def _bar(self, some: float, of: float) -> str:
         if not of:
             return ""
-        full = min(_BAR, round(_BAR * some / of))
+        full = max(0, min(_BAR, round(_BAR * some / of)))
         return self._marks.full * full + self._marks.empty * (_BAR - full)
 
     # panes
@@ -271,15 +273,20 @@ class View:
                     "runs": _span(values["runs"]), "try": _word(values["attempt"]), "memory": _size(values["memory"]),
                 }  # fmt: skip
             case Pane.ENDS:
-                return {**{name: _word(value) for name, value in values.items()}, "at": local_time(values["at"])[11:]}
+                return {**{name: _word(value) for name, value in values.items()}, "at": _clock(values["at"])}
 
     # the rest
 
     def _page(self, page: Page, width: int, room: int) -> list[Text]:
-        title = Text.assemble((f"{self._marks.rule * 2} ", "dim"), (visible(page.title), "bold"), " ")
+        if page.row is not None:
+            page.lines = self._details(page.row, width - 4)  # by which keys turn it
+        shown = page.lines[page.first :][: max(0, room - 1)]
+        words = visible(page.title)
+        if len(shown) < len(page.lines):
+            words += f", lines {page.first + 1:,} to {page.first + len(shown):,} of {len(page.lines):,}"
+        title = Text.assemble((f"{self._marks.rule * 2} ", "dim"), (words, "bold"), " ")
         title.append(self._marks.rule * max(0, width - cell_len(title.plain)), "dim")
-        lines = self._details(page.row, width - 4) if page.row else page.lines
-        return [title, *(Text(f"  {_one_line(line)}") for line in lines[page.first :][: max(0, room - 1)])]
+        return [title, *(Text(f"  {_one_line(line)}") for line in shown)]
 
     def _details(self, row: tuple[Pane, Row], width: int) -> list[str]:
         """All of a row, also what is cut or has fallen away from its line."""
@@ -327,7 +334,7 @@ def _word(value: Any) -> str:
 
 
 def _number(value: Any) -> str:
-    return _count(value) if isinstance(value, int | float) else "-"
+    return _count(value) if is_number(value) else "-"
 
 
 def _count(value: float) -> str:
@@ -352,13 +359,17 @@ def _rate(per_s: float | None) -> str:
 
 def _span(seconds: Any) -> str:
     """Two digits are enough for what changes every second."""
-    if not isinstance(seconds, int | float):
+    if not is_number(seconds):
         return "-"
     return span(float(f"{seconds:.2g}") if seconds < 60 else seconds)
 
 
+def _clock(unix: Any) -> str:
+    return local_time(unix)[11:] if is_number(unix) and 0 < unix < _LAST_UNIX else "-"
+
+
 def _size(size_bytes: Any) -> str:
-    if not isinstance(size_bytes, int | float):
+    if not is_number(size_bytes):
         return "-"
     for least, unit in ((2**30, "GB"), (2**20, "MB"), (2**10, "KB")):
         if size_bytes >= least:
