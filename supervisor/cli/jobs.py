@@ -9,6 +9,7 @@ from supervisor.cli.lookup import no_queue
 from supervisor.cli.options import MOST, add_json, add_paging, paging, within
 from supervisor.cli.parser import Subparsers, UsageError, near
 from supervisor.cli.shown import say_jobs, say_recurring
+from supervisor.cli.terminal import counted, note
 
 if TYPE_CHECKING:
     from supervisor.engine.client import Client
@@ -19,13 +20,15 @@ STATES = ("waiting", "running", "stalled", "scheduled", "depends", "parked", "re
 
 JOBS_EXAMPLES = f"""\
 examples:
-  leasehold jobs running --queue emails
+  leasehold jobs running
+  leasehold jobs scheduled --queue emails
   leasehold jobs waiting --queue emails --offset 100 --count 100
   leasehold jobs complete --json | jq -r '.jobs[].jid'
 
 STATE is {", ".join(STATES)}.
 parked: their limit is used up, they start when it lets them.
-complete without --queue: of all queues, newest first. What has failed in all queues: leasehold failed."""
+Without --queue: of all queues, one after the other; complete ones newest first. What has failed, by its kind: leasehold
+failed."""
 
 PEEK_EXAMPLES = """\
 examples:
@@ -39,7 +42,7 @@ def add(subparsers: Subparsers) -> None:
     """Declare the flags of both."""
     parser = subparsers.add_parser("jobs", description="The jobs in one state.", epilog=JOBS_EXAMPLES)
     parser.add_argument("state", metavar="STATE", help="waiting, running, …: see below")
-    parser.add_argument("--queue", metavar="NAME", help="of this queue; needed but for complete")
+    parser.add_argument("--queue", metavar="NAME", help="only of this queue")
     add_paging(parser)
     add_json(parser, "state, queue, offset and jobs")
     add_connection(parser)
@@ -56,14 +59,16 @@ def run(args: argparse.Namespace) -> int:
         return _peek(args)
     if args.state not in STATES:
         raise UsageError(f"there is no state {args.state!r}{near(args.state, STATES)}")
-    if args.queue is None and args.state != "complete":
-        raise UsageError(f"jobs {args.state} needs --queue")
     offset, count = paging(args)
+    if offset and args.queue is None and args.state != "complete":
+        raise UsageError("--offset needs --queue, but for complete")
     head = {"state": args.state, "queue": args.queue, "offset": offset}
     with connect(args) as client, arguments():
         jobs: Sequence[JobRecord | Recurring]
-        if args.queue is None:
+        if args.queue is None and args.state == "complete":
             jobs = client.completed(offset, count)
+        elif args.queue is None:
+            jobs = _of_all(client, args.state, count)
         else:
             jobs = client.queue(args.queue).jobs(args.state, offset, count)
         none = "" if jobs or args.json else _none(client, args.queue, args.state, offset)
@@ -71,7 +76,18 @@ def run(args: argparse.Namespace) -> int:
         say_recurring(args, cast("Sequence[Recurring]", jobs), head, none)
     else:
         say_jobs(args, cast("Sequence[JobRecord]", jobs), head, none)
+    if len(jobs) == count and not args.json:
+        note(f"there may be more than these {counted(count, 'job')}: --count and --offset show them")
     return 0
+
+
+def _of_all(client: "Client", state: str, count: int) -> "Sequence[JobRecord | Recurring]":
+    """Up to `count` in that state, queue by queue."""
+    jobs: list[JobRecord | Recurring] = []
+    for name, counts in sorted(client.queues().items()):
+        if len(jobs) < count and getattr(counts, state, True):
+            jobs += client.queue(name).jobs(state, 0, count - len(jobs))
+    return jobs
 
 
 def _peek(args: argparse.Namespace) -> int:

@@ -85,6 +85,24 @@ def test_jobs_come_in_pages(shell, queue):
     assert "beyond the first 5" in shell.noted("jobs", "waiting", "--queue", "q", "--offset", "5")
 
 
+def test_without_a_queue_they_are_those_of_all_queues(shell, jobs):
+    for name in ("two", "one", "three"):
+        jobs.queue(name).put_many({"klass": "k", "jid": f"{name}-{n}"} for n in range(2))
+    jobs.queue("two").lease("w", 2, ttl=3600)
+    assert [job["jid"] for job in shell.json("jobs", "running")["jobs"]] == ["two-0", "two-1"]
+    shown = shell.json("jobs", "waiting", "--count", "3")
+    assert [job["jid"] for job in shown["jobs"]] == ["one-0", "one-1", "three-0"] and shown["queue"] is None
+    assert shell.noted("jobs", "parked") == "no job is parked"
+
+
+def test_a_list_that_is_cut_says_so(shell, queue):
+    queue.put_many({"klass": "k"} for _ in range(3))
+    cut = shell("jobs", "waiting", "--queue", "q", "--count", "2")
+    assert cut.code == 0 and len(cut.out.splitlines()) == 3
+    assert cut.err == "leasehold: there may be more than these 2 jobs: --count and --offset show them\n"
+    assert shell("jobs", "waiting", "--queue", "q").err == ""
+
+
 def test_complete_jobs_are_of_all_queues_newest_first(shell, jobs):
     for name in ("one", "two"):
         jobs.queue(name).put("k", jid=name)
