@@ -58,6 +58,15 @@ COMMANDS = {
     "demo": ("demo", "see it work: a real pool on a real server, with jobs that crash on purpose"),
 }
 
+#: What other programs call it: none of these is written much like ours.
+_ELSEWHERE = {
+    "add": "put", "enqueue": "put", "push": "put", "start": "run", "worker": "run", "work": "run", "stop": "drain",
+    "quit": "drain", "shutdown": "drain", "restart": "reload", "delete": "cancel", "remove": "cancel", "rm": "cancel",
+    "kill": "cancel", "purge": "cancel", "revoke": "cancel", "requeue": "retry", "ps": "status", "inspect": "status",
+    "info": "status", "ls": "jobs", "list": "jobs", "show": "job", "logs": "events", "monitor": "top",
+    "version": "--version",
+}  # fmt: skip
+
 EXAMPLES = """\
 examples:
   leasehold demo
@@ -195,7 +204,10 @@ def dispatch(argv: Sequence[str]) -> int:
 def _run(argv: Sequence[str]) -> int:
     command = argv[0] if argv and argv[0] in COMMANDS else None
     if argv and not command and not argv[0].startswith("-"):
-        raise UsageError(f"there is no command {argv[0]!r}{near(argv[0], COMMANDS)}")
+        if argv[0] == "help":
+            return _run([*argv[1:2], "--help"])
+        meant = f", did you mean {_ELSEWHERE[argv[0]]}?" if argv[0] in _ELSEWHERE else near(argv[0], COMMANDS)
+        raise UsageError(f"there is no command {argv[0]!r}{meant}")
     parser, module = build(command)
     args = parser.parse_args(argv)
     if module is None:

@@ -61,6 +61,11 @@ def test_the_help_of_run_has_every_setting_with_its_default():
         assert setting.default is None or setting.switch or f"(default: {setting.default})" in text
 
 
+def test_the_word_help_is_taken_as_the_flag():
+    assert leasehold("help").stdout == leasehold("--help").stdout
+    assert leasehold("help", "peek").stdout == leasehold("peek", "--help").stdout
+
+
 def test_version_says_a_version():
     done = leasehold("--version")
     assert done.returncode == 0 and done.stdout.startswith(b"leasehold ")
