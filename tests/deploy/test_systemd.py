@@ -89,7 +89,7 @@ def test_there_is_time_for_the_whole_ladder_and_for_a_boot(unit):
 
 def test_it_is_started_again_unless_that_would_mend_nothing(unit):
     assert unit.service["Restart"] == "always"
-    hopeless = {Exit.USAGE, Exit.HANDLERS, Exit.CONFIG}
+    hopeless = {Exit.USAGE, Exit.CONFIG}  # with 71 ends, too, whose handlers' database is away
     assert set(map(int, unit.service["RestartPreventExitStatus"].split())) == hopeless
     assert float(unit.service["RestartSec"]) * 5 > 10, "systemd gives up after five starts in 10 s"
 
