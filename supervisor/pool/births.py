@@ -102,6 +102,7 @@ class Births:
         self._stillborn_since_at = 0.0  # and the first
         self._fertile = False  # a child has been ready, sometime
         self._resting: dict[Child, float] = {}  # those that print too much, and until when nobody reads it
+        self._untold: dict[Child, float] = {}  # those of which lines were left out, and when that is to be said
         self._on_trial: Child | None = None  # the first one that is ready after some that failed
         self.lines_dropped = 0  # of what those have printed that have ended
         self.open_files = kernel.allow_open_files()  # the soft limit before: the children's
@@ -239,6 +240,8 @@ class Births:
     def on_printed(self, child: Child) -> None:
         """Read it. Who prints too much waits, longer beside others who do; who has closed its output, for ever."""
         child.output.read()
+        if (untold_at := child.output.untold_at) < math.inf:
+            self._untold[child] = untold_at
         if child.output.at_end:
             self._inbox.forget(child.output.fd)
         elif (rest_s := child.output.rests_until_at - clock.monotonic()) > 0:
@@ -285,6 +288,7 @@ class Births:
         self._unready.pop(child, None)
         self._kill_at.pop(child, None)
         self._resting.pop(child, None)
+        self._untold.pop(child, None)
         if child is self._on_trial:
             self._on_trial = None
         child.close()
@@ -352,7 +356,8 @@ class Births:
 
     def deadline_at(self) -> float:
         trial_at = math.inf if self._on_trial is None else self._on_trial.asked_at + _PROBATION_S
-        return min(trial_at, *map(self._child_deadline_at, self._everyone()), *self._resting.values(), math.inf)
+        printers_at = (*self._resting.values(), *self._untold.values())
+        return min(trial_at, *map(self._child_deadline_at, self._everyone()), *printers_at, math.inf)
 
     def _child_deadline_at(self, child: Child) -> float:
         if child.report_by_at is not None:
@@ -378,6 +383,9 @@ class Births:
         for child in [child for child, until_at in self._resting.items() if now_at >= until_at]:
             del self._resting[child]
             self._inbox.watch(child.output.fd, ChildPrinted(child))
+        for child in [child for child, untold_at in self._untold.items() if now_at >= untold_at]:
+            del self._untold[child]
+            child.output.open_window(now_at)
         for child in tuple(self._unready):
             self._note_ready(child)
         for child, zygote in self._probes.items():

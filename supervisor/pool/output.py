@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import math
 import os
 import re
 from collections.abc import Callable
@@ -71,7 +72,7 @@ class Output:
         except BlockingIOError:
             return 0
         began_at = clock.monotonic()
-        self._open_window(began_at)
+        self.open_window(began_at)
         self._reads_left -= 1
         self.at_end = not chunk
         self._take(self._mark_begun + chunk)
@@ -118,8 +119,14 @@ class Output:
         self._say_dropped(0)
         os.close(self.fd)
 
-    def _open_window(self, now_at: float) -> None:
-        if now_at - self._window_at >= 1.0:
+    @property
+    def untold_at(self) -> float:
+        """When it is time to say that something was left out, though nobody prints on; inf: nothing was."""
+        return self._window_at + 1.0 if self.lines_dropped else math.inf
+
+    def open_window(self, now_at: float) -> None:
+        """If its second is over."""
+        if now_at >= self._window_at + 1.0:
             self._say_dropped(0)
             self._window_at, self._may_say = now_at, True
             self._lines_left, self._bytes_left, self._reads_left = LINES_PER_S, LOGGED_BYTES_PER_S, READS_PER_S

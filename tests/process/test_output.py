@@ -191,3 +191,18 @@ def test_a_job_that_forges_marks_says_nothing_in_the_name_of_one_at_another_chil
     stage.open_gate(gate)
     assert pool.drain() == 0
     stage.assert_nothing_left()
+
+
+def test_that_lines_were_left_out_is_said_within_a_second_also_of_a_job_that_prints_no_more(stage):
+    gate = stage.gate("gate")
+    pool = stage.start(processes=1).wait_ready()
+    jid = stage.queue.put("words.burst", {"lines": 1000, "gate": gate})
+    stage.wait_until(
+        lambda: "are left out" in "".join(e["line"] for e in pool.find("job.printed")), "what was left out"
+    )
+    assert "800 lines" in pool.find("job.printed", jid=jid)[-1]["line"]
+    stage.open_gate(gate)
+    stage.wait_until_ended([jid])
+    assert pool.drain() == 0
+    assert len([event for event in pool.find("job.printed") if "are left out" in event["line"]]) == 1
+    stage.assert_nothing_left()

@@ -79,3 +79,11 @@ def forge(job):
     for token in range(max(1, job.token - 100), job.token):
         os.write(1, b"not mine\x1e%d\n" % token)
     print("the end")
+
+
+@handler
+def burst(job):
+    """Prints so many lines at once, and waits at a gate."""
+    menu.enter(job)
+    os.write(1, b"y\n" * job.data["lines"])
+    menu.wait_at(job.data["gate"])
