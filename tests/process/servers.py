@@ -47,6 +47,13 @@ class OwnServer:
                 time.sleep(0.01)  # no event tells that a server has begun to listen
         pytest.fail("the server does not answer")
 
+    def refuse_scripts(self):
+        """As to an account that may not run them; what waits goes on waiting."""
+        self.redis.execute_command("ACL", "SETUSER", "default", "-evalsha")
+
+    def accept_scripts(self):
+        self.redis.execute_command("ACL", "SETUSER", "default", "+evalsha")
+
     def kill(self):
         self.process.kill()
         self.process.wait()

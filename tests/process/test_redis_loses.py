@@ -94,21 +94,22 @@ def test_without_anything_its_jobs_are_stopped_and_it_goes_on_under_another_name
 
 
 def test_what_it_refuses_is_asked_for_again_until_it_does_not(own_stage, own_server):
-    """A lease is asked for by itself; an outcome goes with all else that every supervisor must do."""
+    """A lease is asked for by itself; an outcome goes with what every supervisor must do."""
     stage = own_stage
     stage.config(grace=0.5)
     pool = stage.start(processes=2).wait_ready()
     held = stage.queue.put("good.hold", stage.gate("gate"))
     stage.wait_for_starts(held)
-    later = stage.queue.put("good.noop", delay=0.2)
     stage.wait_until_idle(1)
-    own_server.redis.config_set("min-replicas-to-write", 1)
-    assert "Redis refused lease: NOREPLICAS" in pool.wait_for("redis.failed")["message"]
+    own_server.refuse_scripts()
+    own_server.redis.rpush(f"{stage.prefix}bell:default", "1")
+    assert "Redis refused lease: NOPERM" in pool.wait_for("redis.failed")["message"]
     stage.open_gate("gate")
     assert "Redis refused" in pool.wait_for("redis.lost")["message"]
-    own_server.redis.config_set("min-replicas-to-write", 0)
-    stage.wait_until_ended([held, later])
-    assert [len(stage.ledger.starts(jid)) for jid in (held, later)] == [1, 1]
+    own_server.accept_scripts()
+    after = stage.queue.put("good.noop")
+    stage.wait_until_ended([held, after])
+    assert [len(stage.ledger.starts(jid)) for jid in (held, after)] == [1, 1]
     assert pool.drain() == 0
     stage.assert_nothing_left()
 
