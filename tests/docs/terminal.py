@@ -206,3 +206,16 @@ def stand_in(folder: Path, *names: str) -> None:
 def _program(path: Path, text: str) -> None:
     path.write_text(text)
     path.chmod(0o755)
+
+
+@contextlib.contextmanager
+def started(server, namespace, directory: Path, *flags: str) -> Iterator[subprocess.Popen]:
+    """A supervisor with one process, and all that it says on its stderr."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
+    environment |= {"LEASEHOLD_REDIS_URL": server.url, "LEASEHOLD_NAMESPACE": namespace, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "supervisor", "run", "--processes", "1", "--log-level", "debug", *flags]
+    with subprocess.Popen(command, cwd=directory, env=environment, stderr=subprocess.PIPE) as master:
+        try:
+            yield master
+        finally:
+            master.kill()

@@ -1,0 +1,105 @@
+"""Commands, flags, variables, options and exit codes: those of the pages are those of the code."""
+
+import argparse
+import re
+import shlex
+import subprocess
+
+import pytest
+
+from supervisor.cli import parser
+from supervisor.config import (
+    FROM_KUBERNETES,
+    SETTINGS,
+    VARIABLES,
+    Exit,
+)
+from supervisor.engine.options import OPTIONS
+from supervisor.pool.environment import BASICS
+from tests.docs.pages import (
+    OPERATIONS,
+    PAGES,
+    RECIPES,
+    blocks,
+    path_of,
+    rows,
+)
+
+#: Flags of other programs that the pages show.
+FOREIGN_FLAGS = {
+    *("--quiet", "--no-cache-dir", "--file", "--tag", "--rm", "--stop-timeout", "--env", "--build", "--init"),
+    *("--appendonly", "--appendfsync", "--maxmemory-policy"),
+    *("--system", "--uid", "--no-create-home", "--home-dir", "--from", "--signal", "--depth", "--pids-limit"),
+    *("--gid", "--no-deps", "--wheel-dir", "--only-binary", "--without-pip", "--python", "--read-only", "--tmpfs"),
+    *("--interval", "--timeout", "--start-period", "--retries", "--now"),
+    *("--kustomize", "--from-literal", "--scale", "--spider", "--silent"),
+}
+
+
+def shown_commands() -> list[str]:
+    lines = [line for page in PAGES for block in blocks(page, "sh") for line in block.splitlines()]
+    return [line for line in lines if line.startswith("leasehold ")]
+
+
+@pytest.mark.parametrize("command", shown_commands())
+def test_every_command_shown_is_one_that_the_command_line_takes(command):
+    words = shlex.split(command, comments=True)[1:]
+    built, module = parser.build(words[0] if words[0] in parser.COMMANDS else None)
+    assert module is not None, words
+    _, unknown = built.parse_known_args(words)
+    assert unknown == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=path_of)
+def test_a_shell_reads_what_is_shown_for_it(page):
+    for block in blocks(page, "sh"):
+        read = subprocess.run(["sh", "-n"], input=block, capture_output=True, text=True)
+        assert (read.returncode, read.stderr) == (0, ""), block
+
+
+def all_flags() -> set[str]:
+    found = {"--version", "--help"}
+    for command in parser.COMMANDS:
+        built, _ = parser.build(command)
+        commands = next(a for a in built._actions if isinstance(a, argparse._SubParsersAction))
+        found.update(commands.choices[command]._option_string_actions)
+    return found
+
+
+@pytest.mark.parametrize("page", [*PAGES, *RECIPES], ids=path_of)
+def test_every_flag_exists(page):
+    flags = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text()))
+    assert flags - all_flags() - FOREIGN_FLAGS == set()
+
+
+@pytest.mark.parametrize("page", [*PAGES, *RECIPES], ids=path_of)
+def test_every_variable_exists(page):
+    names = set(re.findall(r"LEASEHOLD_[A-Z_]+[A-Z]", page.read_text()))
+    assert {name for name in names - VARIABLES if not FROM_KUBERNETES.fullmatch(name)} == set()
+
+
+def test_the_settings_of_operations_are_those_of_the_code():
+    table = {row[0]: (row[1], row[2]) for row in rows(OPERATIONS, "Settings")}
+    assert list(table) == [f"`--{setting.flag}`" for setting in SETTINGS]
+    for setting in SETTINGS:
+        variable, default = table[f"`--{setting.flag}`"]
+        assert variable == f"`{setting.variable}`"
+        if setting.default is not None:
+            assert default == f"`{setting.default}`"
+
+
+def test_the_options_in_redis_are_those_of_the_engine():
+    defaults = {name: str(option.default).lower() for name, option in OPTIONS.items() if option.default is not None}
+    shown = {}
+    for names, values, _ in rows(OPERATIONS, "The config in Redis"):
+        shown |= dict(zip(re.findall(r"`([\w-]+)`", names), values.split(", "), strict=True))
+    assert shown == defaults
+
+
+def test_the_exit_codes_are_those_of_the_code():
+    table = [(int(code), name.strip("`")) for code, name, *_ in rows(OPERATIONS, "Exit codes")]
+    assert table == [(each.value, each.name) for each in Exit]
+
+
+def test_the_variables_that_all_handlers_see_are_those_of_the_code():
+    assert f"`{' '.join(BASICS)}`" in OPERATIONS.read_text()

@@ -1,0 +1,25 @@
+"""Links lead somewhere, from every page."""
+
+import re
+
+import pytest
+
+from tests.docs.pages import (
+    PAGES,
+    anchors,
+    path_of,
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=path_of)
+def test_links_lead_somewhere_and_no_path_is_of_one_machine(page):
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
+        assert target.startswith("https://") or (page.parent / target).exists(), target
+    assert not re.search(r"(?<![\w.])/(root|home|work|tmp)/", page.read_text())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=path_of)
+def test_links_into_a_page_lead_to_a_heading_of_it(page):
+    for target, anchor in re.findall(r"\]\(([^)#]*)#([\w-]+)\)", page.read_text()):
+        if not target.startswith("https://"):
+            assert anchor in anchors(page.parent / target if target else page), f"{target}#{anchor}"

@@ -1,0 +1,95 @@
+"""Python in the pages: handlers load, jobs are put, and a long one survives a drain, all as shown."""
+
+import ast
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import supervisor
+from tests.docs.pages import (
+    CONTRACT,
+    PAGES,
+    README,
+    ROOT,
+    blocks,
+    example,
+    path_of,
+)
+from tests.docs.terminal import started
+
+
+@pytest.mark.parametrize("page", PAGES, ids=path_of)
+def test_what_is_imported_from_supervisor_is_public(page):
+    for block in blocks(page, "python"):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and node.module == "supervisor":
+                assert {alias.name for alias in node.names} <= set(supervisor.__all__)
+
+
+@pytest.mark.parametrize(
+    ("page", "name"),
+    [
+        pytest.param(page, name, id=f"{path_of(page)}-{name}")
+        for page in PAGES
+        for name in re.findall(r"^# handlers/(\w+)\.py", page.read_text(), re.MULTILINE)
+    ],
+)
+def test_the_handlers_in_the_pages_load_under_the_name_they_are_said_to_have(page, name, tmp_path):
+    (tmp_path / "handlers").mkdir()
+    (tmp_path / "handlers/__init__.py").touch()
+    (tmp_path / "handlers" / f"{name}.py").write_text(example(page, name))
+    code = "from supervisor.pool import handlers; print(*handlers.load('handlers'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (klass,) = done.stdout.split()
+    assert klass.startswith(f"{name}.") and f"`{klass}`" in page.read_text().replace('"', "`")
+
+
+def test_every_module_with_a_handler_in_the_pages_says_its_name():
+    for page in PAGES:
+        assert all(block.startswith("# handlers/") for block in blocks(page, "python") if "@handler" in block)
+
+
+def test_the_long_job_of_the_contract_survives_a_drain_and_does_each_step_once(server, namespace, tmp_path):
+    (tmp_path / "handlers").mkdir()
+    (tmp_path / "handlers/__init__.py").touch()
+    (tmp_path / "handlers/newsletter.py").write_text(example(CONTRACT, "newsletter"))
+    readers = [f"reader-{number}" for number in range(150)]
+    printed = []
+    with supervisor.Client(server.url, namespace) as client:
+        jid = client.queue("default").put("newsletter.send", {"readers": readers})
+        for steps_of_a_start in (50, None):
+            with started(server, namespace, tmp_path, "--drain-timeout", "0") as master:
+                steps = 0
+                for event in map(json.loads, master.stderr):
+                    assert event["event"] not in {"job.retried", "job.failed", "job.died"}, event
+                    if event["event"] == "job.printed":
+                        printed.append(event["line"])
+                        steps += 1
+                    if steps == steps_of_a_start or event["event"] == "job.completed":
+                        master.send_signal(signal.SIGTERM)
+                assert master.wait(30) == 0
+        job = client.job(jid)
+        assert (job.state, job.result, job.interruptions) == ("complete", {"sent": len(readers)}, 1)
+    assert [line.split()[1] for line in printed] == readers
+
+
+@pytest.mark.parametrize(("page", "waiting"), [(README, 5), (CONTRACT, 2)], ids=["README.md", "handlers/README.md"])
+def test_putting_jobs_works_as_shown(page, waiting, server, namespace):
+    first, *more = (block for block in blocks(page, "python") if "with Client()" in block)
+    block = "\n".join([first, *more])
+    environment = {**os.environ, "LEASEHOLD_REDIS_URL": server.url, "LEASEHOLD_NAMESPACE": namespace}
+    done = subprocess.run(
+        [sys.executable, "-c", block], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=30
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    with supervisor.Client(server.url, namespace) as client:
+        assert client.queue("default").counts().waiting == waiting

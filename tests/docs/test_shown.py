@@ -1,0 +1,125 @@
+"""What a supervisor shows of itself, its state, its sandbox and its events, is explained, and nothing else is."""
+
+import ast
+import inspect
+import re
+
+import pytest
+
+import supervisor
+from supervisor.cli import status
+from supervisor.engine.stream import STREAM_EVENTS
+from supervisor.ops.events import EVENTS
+from supervisor.pool.sandbox import confinement
+from supervisor.pool.states import Phase
+from tests.docs.pages import (
+    CONTRACT,
+    OPERATIONS,
+    PAGES,
+    ROOT,
+    path_of,
+    rows,
+    section,
+    tables,
+)
+
+ATTACKS = ROOT / "tests/process/test_attacks.py"
+
+#: What `job` has for its child, and not for the handler.
+NOT_FOR_HANDLERS = {"completion", "report_progress", "tell_to_stop"}
+
+
+def test_the_states_of_a_supervisor_are_those_that_status_knows():
+    states = {
+        word for row in rows(OPERATIONS, "Asking and telling supervisors") for word in re.findall(r"`([\w-]+)`", row[0])
+    }
+    assert {each.value for each in Phase} - {Phase.STOPPED.value} <= states
+    listed = re.search(r"State: (.*?)\. Exit", status.EXAMPLES, re.DOTALL)[1]
+    assert states == {word.split()[-1] for word in re.split(r",\s", listed)}
+
+
+def test_what_a_supervisor_says_of_itself_is_in_the_table():
+    tree = ast.parse((ROOT / "supervisor/pool/status.py").read_text())
+    (told,) = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "tell")
+    (said,) = (node.value for node in told.body if isinstance(node, ast.Return))
+    listed = tables(OPERATIONS, "Asking and telling supervisors")[1]
+    keys = [key for row in listed for key in re.findall(r"`(\w+)`", row[0])]
+    assert sorted(keys) == sorted(key.value for key in said.keys)
+
+
+def test_the_parts_of_the_sandbox_are_those_that_it_reports():
+    _, parts = tables(OPERATIONS, "The sandbox")[:2]
+    assert [part.strip("`") for part, *_ in parts] == list(confinement._PARTS)
+
+
+#: What a handler tries, as the page says it, and the attacks that show what comes of it.
+TRIED = {
+    "to find the Redis password": ("own_environment", "own_memory", "own_descriptors", "environment_of_the_master"),
+    "to read the supervisor's memory": ("memory_files", "process_vm_readv", "ptrace"),
+    "to take their descriptors": ("descriptors_of_others", "connection_of_the_master", "sockets_of_a_sibling"),
+    "to read the password of the embedded server": ("password_of_the_embedded_server",),
+    "to kill or stop": ("signals",),
+    "to set the limits of others": ("limits_of_others",),
+    "to gain privileges": ("raise_limits", "privileges", "privileges_of_programs"),
+    "to fill its working directory": ("one_large_file",),
+    "to write into another": ("directory_of_a_sibling",),
+    "to write elsewhere": ("write_outside",),
+    "to read what programs": ("read_outside",),
+    "to connect to another machine": ("network", "network_of_a_program"),
+}  # fmt: skip
+
+
+def test_what_the_sandbox_is_said_to_keep_off_is_what_the_attacks_show():
+    attacks = re.findall(r'Attack\("(\w+)", "?(\w+)"?', ATTACKS.read_text())
+    refused_from = dict(attacks)
+    levels = ["none", "basic", "strict"]
+    table = tables(OPERATIONS, "The sandbox")[2]
+    for tried, names in TRIED.items():
+        (cells,) = (row[1:] for row in table if row[0].startswith(tried))
+        for name in names:
+            first = levels.index(refused_from[name]) if refused_from[name] in levels else len(levels)
+            assert [cell.startswith("**can**") for cell in cells] == [each < first for each in range(len(levels))], name
+    assert refused_from.keys() - {name for names in TRIED.values() for name in names} <= {"command_lines"}
+
+
+def job_attributes() -> set[str]:
+    """What a handler's `job` has: assigned in `__init__`, a property or a method."""
+    tree = ast.parse((ROOT / "supervisor/pool/job.py").read_text())
+    (job,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Job")
+    assigned = {
+        node.attr
+        for node in ast.walk(job)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+    }
+    defined = {node.name for node in job.body if isinstance(node, ast.FunctionDef)}
+    return {name for name in assigned | defined if name[0] != "_"} - NOT_FOR_HANDLERS
+
+
+@pytest.mark.parametrize("page", PAGES, ids=path_of)
+def test_every_event_and_every_attribute_of_a_job_exists(page):
+    nouns = {name.partition(".")[0] for name in EVENTS}
+    for noun, word in re.findall(r"`(\w+)\.(\w+)`", page.read_text()):
+        if noun in nouns and word not in {"py", "lua", "md"}:
+            said = EVENTS.keys() | STREAM_EVENTS.keys()
+            attributes = {"job": job_attributes(), "lease": dir(supervisor.Lease)}.get(noun, ())
+            known = f"{noun}.{word}" in said or word in attributes
+            assert known, f"{page.name} names {noun}.{word}"
+
+
+def test_the_contract_lists_what_a_job_has():
+    (line,) = (line for line in CONTRACT.read_text().splitlines() if line.startswith("- `job.jid "))
+    listed = set(re.search(r"`job\.([\w ]+)`", line)[1].split())
+    assert listed == job_attributes()
+
+
+def test_the_contract_names_every_option_of_a_handler():
+    (listed,) = (part for part in CONTRACT.read_text().split("\n\n") if part.startswith("Options of `@handler`:"))
+    options = set(inspect.signature(supervisor.handler).parameters) - {"function"}
+    assert {option for option in options if f"`{option}`" not in listed} == set()
+
+
+def test_operations_explain_every_event_that_is_said_by_default():
+    table = section(OPERATIONS, "The log")
+    said = {name for name, (level, _) in EVENTS.items() if level != "debug"}
+    missing = {name for name in said if f"`{name}`" not in table}
+    assert missing == set()
