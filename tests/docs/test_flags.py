@@ -78,6 +78,10 @@ def test_every_variable_exists(page):
     assert {name for name in names - VARIABLES if not FROM_KUBERNETES.fullmatch(name)} == set()
 
 
+def test_every_variable_is_told_of():
+    assert set(re.findall(r"LEASEHOLD_[A-Z_]+[A-Z]", OPERATIONS.read_text())) >= VARIABLES
+
+
 def test_the_settings_of_operations_are_those_of_the_code():
     table = {row[0]: (row[1], row[2]) for row in rows(OPERATIONS, "Settings")}
     assert list(table) == [f"`--{setting.flag}`" for setting in SETTINGS]
