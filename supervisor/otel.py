@@ -29,9 +29,11 @@ if TYPE_CHECKING:
 
 #: A collector that has not answered within the budget is waited for again after this, by one child.
 _AGAIN_S: Final = 5.0
-_IN_COMPANY: Final = 2  # who is not the first to wait gives up after this part of the budget
+#: Who is not the first to wait gives up after this part of the budget: a half.
+_IN_COMPANY: Final = 2
 _LOOK_S: Final = 0.02
-_LONGEST_BUDGET_S: Final = 8.0  # a child that has not exited ten seconds after its last job is killed
+#: A child that has not exited ten seconds after its last job is killed.
+_LONGEST_BUDGET_S: Final = 8.0
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 
 
@@ -42,9 +44,8 @@ def instrument(
 
     `provider`: a function that makes one, called in each child before its first job, as what most providers need, a
     thread, does not survive a fork; or one that is there; None: the global one. If it raises, that child has no spans.
-    `flush`: how long a child that has run
-    its last job waits at most until its spans are sent. No job is late for it: its outcome is sent before. Raises
-    TypeError or ValueError.
+    `flush`: how long a child that has run its last job waits at most until its spans are sent. No job is late for it:
+    its outcome is sent before. Raises TypeError or ValueError.
     """
     if provider is not None and not isinstance(provider, TracerProvider) and not callable(provider):
         raise TypeError(f"provider must be a TracerProvider, a function that makes one, or None: {provider!r:.100}")
