@@ -104,7 +104,7 @@ class Births:
         self._resting: dict[Child, float] = {}  # those that print too much, and until when nobody reads it
         self._untold: dict[Child, float] = {}  # those of which lines were left out, and when that is to be said
         self._on_trial: Child | None = None  # the first one that is ready after some that failed
-        self.lines_dropped = 0  # of what those have printed that have ended
+        self._lines_dropped = 0  # of what those have printed that have ended
         self.open_files = kernel.allow_open_files()  # the soft limit before: the children's
         self._most_files = kernel.most_open_files()
 
@@ -113,6 +113,11 @@ class Births:
 
     def _everyone(self) -> list[Child]:
         return [*self._slots, *self._probes]
+
+    @property
+    def lines_dropped(self) -> int:
+        """Of all that children have printed so far, what was more than the log takes."""
+        return self._lines_dropped + sum(child.output.dropped for child in self._everyone())
 
     # asking for them
 
@@ -292,7 +297,7 @@ class Births:
         if child is self._on_trial:
             self._on_trial = None
         child.close()
-        self.lines_dropped += child.output.dropped
+        self._lines_dropped += child.output.dropped
 
     def lose(self, zygote: Zygote, why: str) -> list[Child]:
         """The zygote has ended, and takes its children along: wait until they have. They are still to be buried."""

@@ -121,8 +121,7 @@ class Figures:
         memory = [child.meter.sampled_bytes for child in slots]
         yield "leasehold_children_memory_bytes", sum(memory)
         yield "leasehold_child_memory_largest_bytes", max(memory, default=0)
-        living = sum(child.output.dropped for child in slots)
-        yield "leasehold_printed_lines_dropped_total", self._forks.births.lines_dropped + living
+        yield "leasehold_printed_lines_dropped_total", self._forks.births.lines_dropped
         yield "leasehold_log_lines_dropped_total", self._events.dropped
         last_reload = self._forks.last_reload
         yield "leasehold_reload_refused", last_reload is not None and last_reload["outcome"] == "failed"

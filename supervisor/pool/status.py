@@ -2,11 +2,10 @@
 nothing else: no file, no process is looked at.
 """
 
-from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from supervisor import clock
 from supervisor.engine.session import Session
@@ -15,6 +14,7 @@ from supervisor.pool.children import Child
 from supervisor.pool.conversation import Conversation
 from supervisor.pool.counts import Counts
 from supervisor.pool.drain import Drain
+from supervisor.pool.forks import Forks
 from supervisor.pool.scaling import Scaling
 from supervisor.pool.settlements import attempt_of
 from supervisor.pool.slots import Slots
@@ -32,36 +32,13 @@ STATES: Final = (
 )  # fmt: skip
 
 
-class Zygotes(Protocol):
-    """What is to be known of the forking half, and of what it has loaded."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether jobs can be run."""
-
-    @property
-    def reloading(self) -> bool:
-        """Whether the handlers are being loaded anew."""
-
-    @property
-    def last_reload(self) -> Mapping[str, Any] | None:
-        """What has come of the last time."""
-
-    @property
-    def sandbox(self) -> Mapping[str, str]:
-        """Each part: on, or why not."""
-
-    def zygotes_status(self) -> list[dict[str, Any]]:
-        """Each zygote, and what has become of it."""
-
-
 class Status:
     def __init__(
         self,
         drain: Drain,
         session: Session,
         slots: Slots,
-        zygotes: Zygotes,
+        forks: Forks,
         scaling: Scaling,
         conversation: Conversation,
         backlog: Backlog,
@@ -70,7 +47,7 @@ class Status:
         self._drain = drain
         self._session = session
         self._slots = slots
-        self._zygotes = zygotes
+        self._forks = forks
         self._scaling = scaling
         self._conversation = conversation
         self._backlog = backlog
@@ -83,13 +60,13 @@ class Status:
         phase = self._drain.phase
         if phase is not Phase.SERVING:
             return str(phase.value)
-        if not self._zygotes.ready:
+        if not self._forks.ready:
             return "booting"
         if not self._session.connected:
             return "redis-away"
         if self.paused:
             return "paused"
-        return "reloading" if self._zygotes.reloading else "serving"
+        return "reloading" if self._forks.reloading else "serving"
 
     @property
     def able(self) -> bool:
@@ -117,18 +94,18 @@ class Status:
             "left_s": self.left_s,
             "uptime_s": round(clock.monotonic() - self._began_at, 3),
             "paused": self.paused,
-            "reloading": self._zygotes.reloading,
+            "reloading": self._forks.reloading,
             "processes": self._scaling.status(),
             "busy": self._slots.busy,
             "idle": sum(1 for child in children if child.state is ChildState.IDLE),
             "children": [_told(child) for child in islice(children, _MOST_CHILDREN)],
             "children_left_out": max(0, len(children) - _MOST_CHILDREN),
-            "zygotes": self._zygotes.zygotes_status(),
-            "reload": self._zygotes.last_reload,
+            "zygotes": self._forks.zygotes_status(),
+            "reload": self._forks.last_reload,
             "queues": list(session.serving.patterns),
             "order": session.serving.order,
             "redis": {"connected": session.connected, "url": session.url, "server": session.server},
-            "sandbox": dict(self._zygotes.sandbox),
+            "sandbox": dict(self._forks.sandbox),
             "counts": self._counts.ended,
             "deaths": self._counts.deaths,
             "autoscaling": self._backlog.status(),
