@@ -56,6 +56,16 @@ def test_with_one_it_looks_with_each_sweep_and_once_a_second_while_jobs_come_and
     assert told.deadline_at() == math.inf
 
 
+def test_the_more_queues_there_are_the_less_often_it_looks(now):
+    told = backlog("pool")
+    say(told, now, {f"q{n}": depths() for n in range(1000)})
+    assert told.take_look(now.at, sweeps=False)
+    told.move()
+    assert told.deadline_at() == now.at + 10
+    assert not told.take_look(now.at + 9, sweeps=False)
+    assert told.take_look(now.at + 10, sweeps=False)
+
+
 @pytest.mark.parametrize(
     ("ready", "running", "stalled", "most", "desired"),
     [(0, 0, 0, 4, 0), (1, 0, 0, 4, 1), (4, 0, 0, 4, 1), (5, 0, 0, 4, 2), (0, 3, 1, 4, 1), (3, 4, 1, 4, 2),

@@ -35,7 +35,7 @@ for i, queue in ipairs(queues) do
   }
   if in_depth then
     row[10], row[11], row[12] = front, entries, allowed(queue, waiting - in_paused_lanes(queue), 0)
-    row[13] = age_of_oldest(queue)
+    row[13] = age_of_oldest(queue, #queues)
   end
   answer[i] = row
 end

@@ -2,7 +2,7 @@
 -- keep back. For readers, who must not cost more the more there is: what is beyond the bounds is not looked at.
 --- @include clock
 local LOOKS, FRONT, PRIORITIES, LANES = 5000, 100, 16, 100 -- by one call; of a queue, a lane, and a queue
-local looks = LOOKS
+local looks -- that are left to the queue which is looked into
 
 -- How many wait, beside what is due: in the front, the line without a lane, all lanes, and as entries. And how many of
 -- them in the front, and as entries.
@@ -40,16 +40,21 @@ local function oldest_in_line(key, oldest)
   return oldest
 end
 
--- For how many ms the oldest has been waiting that is there to be leased; -1 if there is none. Entries have no age.
-local function age_of_oldest(queue)
+local function first_looked_at(key, most)
+  most = math.min(most, looks)
+  return most > 0 and redis.call("ZRANGE", key, 0, most - 1) or {}
+end
+
+-- For how many ms the oldest has been waiting that is there to be leased; -1 if there is none. Entries have no age. It
+-- is one of so many queues: each has its share of the looks, or the last ones would always be taken for empty.
+local function age_of_oldest(queue, queues)
+  looks = math.max(2, math.floor(LOOKS / queues))
   local due = redis.call("ZRANGE", queue_key(queue, "scheduled"), 0, 0, "WITHSCORES")
   local oldest = tonumber(due[2]) or math.huge
   if oldest > now then oldest = math.huge end
-  for _, jid in ipairs(redis.call("ZRANGE", queue_key(queue, "front"), 0, FRONT - 1)) do
-    if looks > 0 then oldest = older(jid, oldest) end
-  end
   oldest = oldest_in_line(queue_key(queue, "waiting"), oldest)
-  for _, lane in ipairs(redis.call("ZRANGE", queue_key(queue, "lanes"), 0, LANES - 1)) do
+  for _, jid in ipairs(first_looked_at(queue_key(queue, "front"), FRONT)) do oldest = older(jid, oldest) end
+  for _, lane in ipairs(first_looked_at(queue_key(queue, "lanes"), LANES)) do
     if lane ~= "" then oldest = oldest_in_line(P .. "lane:" .. queue .. "\n" .. lane, oldest) end
   end
   return oldest < math.huge and math.max(0, now - oldest) or -1
