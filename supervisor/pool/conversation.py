@@ -143,6 +143,7 @@ class Conversation:
                 case Refused(what, message):
                     self._events.emit("redis.failed", message=f"Redis refused {what}: {message}")
                     self._ask_at = clock.monotonic() + _REFUSED_S
+                    self._idling.put_off(clock.monotonic())
                 case Found():
                     self._on_found(answer)
                 case Changed():

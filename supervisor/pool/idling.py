@@ -26,6 +26,10 @@ class Idling:
         """When it is long enough."""
         return max(self.since_at + self.patience_s, self._again_at)
 
+    def put_off(self, now_at: float) -> None:
+        """Redis refuses: to ask it again at once would be answered alike."""
+        self._again_at = now_at + max(_SOON_S, self.patience_s)
+
     def stay(self, why: str, now_at: float) -> None:
         """The engine has said that there is something to stay for."""
         self._again_at = now_at + (_SOON_S if why in ("mail", "asked") else self.patience_s)

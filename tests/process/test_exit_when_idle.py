@@ -93,3 +93,15 @@ def test_a_paused_one_stays_and_one_without_redis_too(own_stage):
     pool.wait_for("redis.connected")
     assert pool.wait() == 0
     assert pool.find("master.idle")
+
+
+def test_one_that_redis_refuses_asks_again_a_second_later_and_not_at_once(stage):
+    pool = stage.start(processes=1, exit_when_idle="200ms").wait_ready()
+    stage.server.redis.set(f"{stage.prefix}lanes:default", "of another program")
+    pool.wait_for("redis.failed")
+    stage.let_time_pass(0.7)
+    assert len(pool.find("redis.failed")) < 5
+    stage.server.redis.delete(f"{stage.prefix}lanes:default")
+    assert pool.wait() == 0
+    assert pool.find("master.idle")
+    stage.assert_nothing_left()
