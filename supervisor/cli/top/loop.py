@@ -10,6 +10,7 @@ import select
 import signal
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from supervisor import clock
@@ -37,6 +38,14 @@ _ESCAPE_S: Final = 0.05
 _MOST_WISHES: Final = 8
 
 
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What has come of a wish."""
+
+    wish: Wish
+    said: Said
+
+
 class Loop:
     def __init__(
         self, client: "Client", model: Model, looker: Looker, place: Mapping[str, str], every_s: float
@@ -48,8 +57,8 @@ class Loop:
         self._place = place
         self._every_s = every_s
         self._keys = Keys()
-        self._news: queue.SimpleQueue[Look | Lost | Said | Exception] = queue.SimpleQueue()
-        self._wishes = 0
+        self._news: queue.SimpleQueue[Look | Lost | Done | Exception] = queue.SimpleQueue()
+        self._under_way: dict[tuple[str, str], Wish | None] = {}  # by _kind: and the one that waits for it
         self._ended_by: int | None = None
         self._woken, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
@@ -77,7 +86,7 @@ class Loop:
 
     # what comes
 
-    def _tell(self, news: Look | Lost | Said | Exception) -> None:
+    def _tell(self, news: Look | Lost | Done | Exception) -> None:
         """From any thread."""
         self._news.put(news)
         with contextlib.suppress(OSError):  # full: it is awake already; closed: it is over
@@ -108,10 +117,12 @@ class Loop:
                     if not desk.frozen:
                         self._model.take(news)
                         desk.on_look()
-                case Said(text, tone, page):
-                    self._wishes -= 1
+                case Done(wish, Said(text, tone, page)):
                     desk.say(text, tone)
                     desk.page = page or desk.page
+                    following = self._under_way.pop(_kind(wish))
+                    if following is not None:
+                        self._start(following, desk)
                 case Lost():
                     self._model.lost(clock.monotonic(), news)
                 case _:
@@ -127,16 +138,21 @@ class Loop:
                 return  # what was typed before it was seen, or pasted, is no answer
 
     def _start(self, wish: Wish, desk: Desk) -> None:
-        if self._wishes >= _MOST_WISHES:
+        """One of a kind at a time: two could come in either order. Of those that wait the last is what is wanted."""
+        kind = _kind(wish)
+        if kind in self._under_way:
+            self._under_way[kind] = wish
+            return
+        if len(self._under_way) >= _MOST_WISHES:
             desk.say("wait: what was asked for has not been answered yet", Tone.NOTICE)
             return
-        self._wishes += 1
+        self._under_way[kind] = None
         desk.say(f"{wish.what} {wish.whom} …")
         threading.Thread(target=self._act, args=(wish,), name="wish", daemon=True).start()
 
     def _act(self, wish: Wish) -> None:
         try:
-            self._tell(act(self._client, wish))
+            self._tell(Done(wish, act(self._client, wish)))
         except Exception as error:  # noqa: BLE001 -- the thread's boundary: the loop raises it
             self._tell(error)
 
@@ -180,6 +196,11 @@ class Loop:
         if screen.queues:
             self._looker.queues = screen.queues
         terminal.draw(screen.lines, width)
+
+
+def _kind(wish: Wish) -> tuple[str, str]:
+    """Of wishes that are about the same thing of the same."""
+    return wish.whom, {"resume": "pause", "unpause queue": "pause queue"}.get(wish.what, wish.what)
 
 
 def _noted(_number: int, _frame: Any) -> None:
