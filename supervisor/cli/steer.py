@@ -195,9 +195,9 @@ def _release(args: argparse.Namespace) -> None:
 
 
 def _move(args: argparse.Namespace) -> None:
-    options = read_options(args, {"delay": parse_duration})
     chosen = _is_chosen(args)
-    if chosen and options:
+    options = {} if chosen else read_options(args, {"delay": parse_duration})
+    if chosen and args.delay is not None:
         raise UsageError("--delay goes with JID: chosen jobs keep their times")
     with connect(args) as client, arguments():
         unknown = no_queue(client, args.into)

@@ -140,6 +140,14 @@ def test_move_takes_what_has_not_begun_from_one_queue_into_another(shell, jobs, 
     assert [job.jid for job in jobs.queue("slow").peek(9)] == ["there", "w0", "w1", "w2", "w3"]
 
 
+def test_move_takes_those_of_a_tag_or_of_a_group(shell, jobs, queue, filled):
+    words = ("move", "--queue", "q", "--tag", "red", "--state", "waiting", "slow", "--yes")
+    assert shell.line(*words) == "moved 2 jobs into queue slow"
+    assert shell.line("move", "--tag", "red", "other", "--yes") == "moved 2 jobs into queue other"
+    assert shell.line("move", "--group", "Broken", "other", "--yes") == "moved 2 jobs into queue other"
+    assert [job.jid for job in jobs.queue("other").peek(9)] == ["w0", "w1", "f1", "f2"]
+
+
 def test_fail_and_priority_take_those_of_a_tag(shell, jobs, queue, filled):
     assert shell.line("priority", "--tag", "red", "-3", "--yes") == "gave 2 jobs priority -3"
     assert [job.jid for job in queue.peek(2)] == ["w0", "w1"] and jobs.job("w0").priority == -3
