@@ -201,14 +201,17 @@ def _move(args: argparse.Namespace) -> None:
         raise UsageError("--delay goes with JID: chosen jobs keep their times")
     with connect(args) as client, arguments():
         unknown = no_queue(client, args.into)
+        misspelt = unknown if unknown and "did you mean" in unknown else None
         if chosen:
+            if misspelt:
+                note(misspelt)  # to be known before many are moved
             _move_chosen(args, client)
         else:
             job = job_of(client, args.jid)
             job.move(args.into, **options)
             say(f"moved {args.jid} from queue {job.queue} into queue {args.into}")
-    if unknown and "did you mean" in unknown and not args.dry_run:
-        note(unknown)
+    if misspelt and not chosen:
+        note(misspelt)
 
 
 def _move_chosen(args: argparse.Namespace, client: "Client") -> None:

@@ -148,6 +148,14 @@ def test_move_takes_those_of_a_tag_or_of_a_group(shell, jobs, queue, filled):
     assert [job.jid for job in jobs.queue("other").peek(9)] == ["w0", "w1", "f1", "f2"]
 
 
+def test_that_the_queue_to_move_to_may_be_misspelt_is_said_before_it_asks(shell, jobs, filled, answer):
+    jobs.queue("slow").put("k", jid="there")
+    answer("n\n")
+    first, then = shell("move", "--queue", "q", "slwo").err.splitlines()
+    assert first == "leasehold: no job was ever put into queue slwo, did you mean slow?"
+    assert then.startswith("leasehold: Move 5 jobs of queue q ")
+
+
 def test_fail_and_priority_take_those_of_a_tag(shell, jobs, queue, filled):
     assert shell.line("priority", "--tag", "red", "-3", "--yes") == "gave 2 jobs priority -3"
     assert [job.jid for job in queue.peek(2)] == ["w0", "w1"] and jobs.job("w0").priority == -3
