@@ -133,11 +133,10 @@ class _Queue:
     """What the figures of a queue tell together with those before them."""
 
     def __init__(self) -> None:
-        self.completed, self.failures, self.gone, self.total = Flow(), Flow(), Flow(), Flow()
+        self.completed, self.failures, self.total = Flow(), Flow(), Flow()
         self._waits, self._waited_s = Flow(), Flow()
         self._ran_s = Flow()
         self.failed = 0
-        self._total = 0
 
     def take(self, at: float, counts: "Depths", stats: "Stats | None") -> None:
         if stats is None:  # it was not shown; what is known of it tells nothing of now
