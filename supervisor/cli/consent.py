@@ -40,5 +40,11 @@ def agreed(args: argparse.Namespace, question: str, otherwise: str = "nothing wa
         raise UsageError(f"{question} Nobody is here to say so: give --yes")
     sys.stderr.write(f"leasehold: {visible(question)} [y/N] ")
     sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in YES:
+    said = ""
+    try:
+        said = sys.stdin.readline()
+    finally:
+        if not said:  # Ctrl-C, or Ctrl-D: what comes next has a line of its own
+            sys.stderr.write("\n")
+    if said.strip().lower() not in YES:
         raise Refusal(otherwise)
