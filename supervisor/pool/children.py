@@ -131,11 +131,13 @@ class Child:
 
     @property
     def printing(self) -> Held | None:
-        """The job whose words come without a mark: the first whose end has not been marked, else the last one."""
-        for held in self.sent:
-            if held.lease.token != self.output.ended:
-                return held
-        return self.last
+        """The job whose words come without a mark: the one behind the last mark. If there is none, that which has it: a
+        thread that it has left may print, or it has forged the mark.
+        """
+        if not self.sent:
+            return self.last
+        behind = next((i + 1 for i, held in enumerate(self.sent) if held.lease.token == self.output.ended), 0)
+        return self.sent[min(behind, len(self.sent) - 1)]
 
     def send(self, held: Held) -> None:
         """Send a job. Never blocks: the caller stays within MAX_SENT and MAX_SENT_BYTES.

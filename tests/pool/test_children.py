@@ -187,6 +187,20 @@ def test_when_the_child_takes_a_job_from_among_those_taken_back_its_time_begins_
     child.close_theirs()
 
 
+def test_words_without_a_mark_are_those_of_the_job_behind_the_last_mark_else_of_the_last_job(child):
+    said = []
+    for token, ended in ((1, 0), (1, 1), (2, 1), (2, 2)):
+        if token > len(child.sent):
+            child.send(held_of(token))
+        child.output.ended = ended
+        said.append(child.printing.lease.token)
+    child.answered()
+    child.answered()
+    said.append(child.printing.lease.token)
+    assert said == [1, 1, 2, 2, 2]
+    child.close_theirs()
+
+
 def test_the_childs_end_is_the_end_of_its_talk_after_its_last_words(child, process):
     def say_and_die(ends):
         ends.say(Verb.COMPLETED, ends.next_job().token)
