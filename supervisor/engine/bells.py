@@ -155,13 +155,20 @@ class Doors:
             self._wanted = wanted
             for door in [door for door in self._doors.values() if door.queue not in wanted]:
                 self._leave(door)
-        if len(self._doors) < len(wanted) and self._connector is None and now_at >= self._make_at:
-            self._making = tuple(queue for queue in wanted if queue not in self._doors)
-            self._connector = Connector(self._url, len(self._making), (), CONNECT_S)
-            self._watcher.watch(self._connector, DoorsMade())
+        self._make(now_at)
         for door in list(self._doors.values()):
             if not (door.asked or door.armed) and door.knock_at == math.inf and now_at >= door.shut_until_at:
                 self._ask(door)
+
+    @property
+    def _are_missing(self) -> bool:
+        return len(self._doors) < len(self._wanted) and self._connector is None
+
+    def _make(self, now_at: float) -> None:
+        if self._are_missing and now_at >= self._make_at:
+            self._making = tuple(queue for queue in self._wanted if queue not in self._doors)
+            self._connector = Connector(self._url, len(self._making), (), CONNECT_S)
+            self._watcher.watch(self._connector, DoorsMade())
 
     def finish_making(self) -> None:
         """On `DoorsMade`."""
@@ -244,11 +251,13 @@ class Doors:
 
     @property
     def deadline_at(self) -> float:
-        return min((min(door.knock_at, door.silent_at) for door in self._doors.values()), default=math.inf)
+        make_at = self._make_at if self._are_missing else math.inf
+        return min([make_at, *(min(door.knock_at, door.silent_at) for door in self._doors.values())])
 
     def keep_time(self, now_at: float) -> None:
         for door in [door for door in self._doors.values() if now_at >= door.silent_at]:
             self._lose(door)
+        self._make(now_at)
 
     def close(self) -> None:
         for door in list(self._doors.values()):

@@ -158,6 +158,24 @@ def test_a_connection_lost_at_a_door_is_made_anew(stage):
     stage.assert_nothing_left()
 
 
+def test_an_idle_supervisor_hears_pushes_again_soon_after_an_outage(own_stage, own_server, measured):
+    stage = own_stage
+    stage.config(grace=0.5)  # it connects again sooner than it would try the doors
+    pool = stage.start(processes=1).wait_ready()
+    stage.wait_until_idle(1)
+    own_server.kill()
+    pool.wait_for("redis.lost")
+    own_server.start()
+    back_unix = pool.wait_for("redis.connected")["time"]
+    stage.wait_until_idle(1)
+    measured(f"connected anew -> it waits at the door: {time.time() - back_unix:.2f} s")
+    push(stage, {"klass": "good.noop"})
+    completed(stage, 1)
+    assert pool.find("job.completed")[0]["time"] - back_unix < 5.0  # by itself it looks after ten
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
 def test_what_is_no_job_fails_as_broken_and_the_next_one_runs(stage):
     pool = stage.start(processes=1).wait_ready()
     stage.wait_until_idle(1)

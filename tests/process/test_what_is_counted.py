@@ -91,7 +91,7 @@ class World:
         self.pool.wait_for("redis.connected")
 
     def is_refused(self):
-        self.stage.wait_until_idle(1)  # soon: an outage would have cost it the doors, for seconds
+        self.stage.wait_until_idle(1)
         self.server.refuse_scripts()
         self.server.redis.rpush(f"{self.stage.prefix}bell:default", "1")
         self.pool.wait_for("redis.failed")
