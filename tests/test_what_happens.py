@@ -7,7 +7,6 @@ import builtins
 import itertools
 import re
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -21,10 +20,11 @@ from supervisor.ops.metrics import METRICS
 from supervisor.pool import endings
 from supervisor.pool.counts import OUTCOMES
 from supervisor.pool.status import STATES
+from tests.docs.pages import OPERATIONS, ROOT, section, tables
 
-ROOT = Path(__file__).parents[1]
-MANUAL = (ROOT / "deploy/README.md").read_text()
-CHAPTER = re.search(r"^## What happens when …\n(.*?)(?=^## )", MANUAL, re.DOTALL | re.MULTILINE)[1]
+CHAPTER = "What happens when …"
+*PARTS, SHOWN = tables(OPERATIONS, CHAPTER)
+ROWS = [row for part in PARTS for row in part]
 
 #: Reasons of deaths beside signals and exit codes.
 NAMED_REASONS = {"timeout", "memory", "disk", "oom", "lost", "boot"}
@@ -32,19 +32,10 @@ KNOWN = {
     *EVENTS, *itertools.chain(*(fields for _, fields in EVENTS.values())), *METRICS, *OUTCOMES, *STATES, *OPTIONS,
     *(setting.flag for setting in SETTINGS), *signal.Signals.__members__, *NAMED_REASONS, "exit-N",
     *endings.INTERRUPTIONS, *endings._LOSSES, *supervisor.__all__, *dir(builtins),
-    *("broken", "interrupted", "unknown-handler"),  # groups in which jobs have failed
+    *("broken", "expired", "expires", "interrupted", "unknown-handler"),  # failed groups, and an option
     *("/livez", "/readyz", "/metrics"),
     *("sys.exit", "os._exit", "put", "failed", "stalled", "READONLY", "died:…", "died:<reason>"),
 }  # fmt: skip
-
-
-def tables() -> list[list[list[str]]]:
-    found = re.findall(r"^(?:\|.*\n)+", CHAPTER, re.MULTILINE)
-    return [[[cell.strip() for cell in line.strip("|").split("|")] for line in each.splitlines()[2:]] for each in found]
-
-
-*PARTS, SHOWN = tables()
-ROWS = [row for part in PARTS for row in part]
 
 
 def named(text: str) -> set[str]:
@@ -57,12 +48,12 @@ def exists(word: str) -> bool:
 
 
 def test_the_contents_are_the_sections_in_their_order():
-    contents = re.findall(r"^\| \[(.*?)\]\(#", MANUAL.partition("\n## ")[0], re.MULTILINE)
-    assert contents == re.findall(r"^## (.*)$", MANUAL, re.MULTILINE)
+    contents = re.findall(r"^\| \[(.*?)\]\(#", section(OPERATIONS, "Operations"), re.MULTILINE)
+    assert contents == re.findall(r"^## (.*)$", OPERATIONS.read_text(), re.MULTILINE)
 
 
 def test_every_name_in_it_is_one_that_there_is():
-    before_its_tests = CHAPTER.partition("### Which test")[0]
+    before_its_tests = section(OPERATIONS, CHAPTER).partition("### Which test")[0]
     assert {word for word in named(before_its_tests) if not exists(word)} == set()
 
 

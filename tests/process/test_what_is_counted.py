@@ -9,7 +9,8 @@ import signal
 import pytest
 from apps import flag, start_app, wait_for_arrival
 from scraping import Scraper, total
-from supervised import ROOT
+
+from tests.docs.pages import OPERATIONS, tables
 
 SOURCE = """
 @handler(retries=1, backoff=0.01)
@@ -23,7 +24,7 @@ def prints(job): os.write(1, b"again" + bytes([10]) * 100_000)
 
 if is_set("broken"): raise LookupError("no such thing")
 """
-CELLS = re.findall(r"^\| (.*?) \| (.*?) \| (.*?) \| .*? \|$", (ROOT / "deploy/README.md").read_text(), re.MULTILINE)
+ROWS = [row for part in tables(OPERATIONS, "What happens when …")[:-1] for row in part]
 
 
 class World:
@@ -126,7 +127,7 @@ def test_what_the_manual_says_one_sees_and_is_counted_is_so(own_stage, own_serve
     world = World(own_stage, own_server)
     before = world.counted()
     for begins, happens in HAPPENS.items():
-        (row,) = (row for row in CELLS if row[0].startswith(begins))
+        (row,) = (row for row in ROWS if row[0].startswith(begins))
         happens(world)
         now = world.counted()
         metrics = {name.removesuffix("_total") for name in re.findall(r"`(leasehold_\w+)`", row[2])}
