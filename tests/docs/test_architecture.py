@@ -58,3 +58,8 @@ def test_every_invariant_names_its_test_or_says_that_it_has_none():
     assert [row[0] for row in table] == [f"INV-{number}" for number in range(1, 13)]
     assert all("`tests/" in row[2] or "none yet" in row[2] for row in table)
     assert section(README, "What is promised").count("\n- ") == len(table)
+
+
+def test_every_module_by_which_people_look_has_its_place_on_the_page():
+    modules = {path.name for path in (ROOT / "supervisor/ops").glob("[!_]*.py")}
+    assert modules <= set(re.findall(r"`ops/(\w+\.py)", ARCHITECTURE.read_text()))
