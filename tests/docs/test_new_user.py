@@ -99,3 +99,9 @@ def test_all_that_is_looked_for_stands_on_the_page():
 def test_the_page_can_be_read_in_ten_minutes():
     words = len(FENCE.sub("", README.read_text()).split())
     assert words < 10 * 200, f"{words} words"
+
+
+def test_the_screen_on_the_page_is_one_that_top_draws():
+    (screen,) = blocks(README, "text")
+    drawn = (ROOT / "tests/cli/screens/busy-80x24.txt").read_text()
+    assert screen.splitlines() == drawn.splitlines()
