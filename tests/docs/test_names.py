@@ -11,7 +11,7 @@ import yaml
 
 from supervisor.cli import parser
 from supervisor.config import Exit
-from supervisor.ops import http
+from supervisor.ops import pages
 from tests.deploy import figures
 from tests.docs.pages import CONTRACT, FENCE, GUIDE, OPERATIONS, PAGES, README, ROOT, path_of, rows, section
 
@@ -55,17 +55,17 @@ def test_every_command_is_told_of():
 
 def test_the_pages_that_are_served_are_those_that_are_told_of():
     told = [row[0].strip("`") for row in rows(OPERATIONS, "Probes")]
-    assert told == re.findall(r"^(/\w+)", http._INDEX, re.MULTILINE)
+    assert told == re.findall(r"^(/\w+)", pages.INDEX.body.decode(), re.MULTILINE)
     for page in PAGES:
         named = re.findall(r"`(/[a-z]+)`", page.read_text())
         assert {path for path in named if path.endswith("z") or path in told} <= set(told), path_of(page)
 
 
 def test_the_codes_by_http_are_those_that_are_told_of():
-    tree = ast.parse((ROOT / "supervisor/ops/http.py").read_text())
     answered = {
         HTTPStatus[node.attr].value
-        for node in ast.walk(tree)
+        for path in (ROOT / "supervisor/ops").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "HTTPStatus"
     }
     told = {int(code) for code in re.findall(r"\b([2-5]\d\d)\b", section(OPERATIONS, "Probes"))}
