@@ -4,10 +4,7 @@ import pytest
 import redis
 
 import supervisor
-from tests.docs.pages import (
-    OPERATIONS,
-    blocks,
-)
+from tests.docs.pages import OPERATIONS, blocks
 
 
 def test_the_accounts_can_do_what_they_are_for_and_no_more(server, namespace):

@@ -6,13 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import (
-    ARCHITECTURE,
-    README,
-    ROOT,
-    rows,
-    section,
-)
+from tests.docs.pages import ARCHITECTURE, README, ROOT, rows, section
 
 
 def definitions(path: Path) -> set[str]:

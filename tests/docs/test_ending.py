@@ -7,22 +7,11 @@ import signal
 from pathlib import Path
 
 import supervisor
-from supervisor.config import (
-    LAST_EXCHANGE_S,
-    REAP_S,
-    SETTINGS,
-    parse_duration,
-)
+from supervisor.config import LAST_EXCHANGE_S, REAP_S, SETTINGS, parse_duration
 from supervisor.pool.drain import HURRIED_EXCHANGE_S, Ladder
 from supervisor.pool.kernel import HANDLED_SIGNALS, children_of
 from supervisor.pool.signals import MEANINGS, Meaning
-from tests.docs.pages import (
-    OPERATIONS,
-    blocks,
-    rows,
-    section,
-    tables,
-)
+from tests.docs.pages import OPERATIONS, blocks, rows, section, tables
 from tests.docs.terminal import started
 
 

@@ -8,22 +8,10 @@ import subprocess
 import pytest
 
 from supervisor.cli import parser
-from supervisor.config import (
-    FROM_KUBERNETES,
-    SETTINGS,
-    VARIABLES,
-    Exit,
-)
+from supervisor.config import FROM_KUBERNETES, SETTINGS, VARIABLES, Exit
 from supervisor.engine.options import OPTIONS
 from supervisor.pool.environment import BASICS
-from tests.docs.pages import (
-    OPERATIONS,
-    PAGES,
-    RECIPES,
-    blocks,
-    path_of,
-    rows,
-)
+from tests.docs.pages import OPERATIONS, PAGES, RECIPES, blocks, path_of, rows
 
 #: Flags of other programs that the pages show.
 FOREIGN_FLAGS = {

@@ -5,12 +5,7 @@ import tomllib
 
 import pytest
 
-from tests.docs.pages import (
-    FENCE,
-    README,
-    ROOT,
-    section,
-)
+from tests.docs.pages import FENCE, README, ROOT, section
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,7 @@ import shlex
 import pytest
 
 import supervisor
-from tests.docs.pages import (
-    FENCE,
-    GUIDE,
-    ROOT,
-    blocks,
-    rows,
-    section,
-)
+from tests.docs.pages import FENCE, GUIDE, ROOT, blocks, rows, section
 from tests.engine.invariants import look, misplaced
 
 ENTRIES = ROOT / "supervisor/engine/lua/include/entries.lua"

@@ -4,11 +4,7 @@ import re
 
 import pytest
 
-from tests.docs.pages import (
-    PAGES,
-    anchors,
-    path_of,
-)
+from tests.docs.pages import PAGES, anchors, path_of
 
 
 @pytest.mark.parametrize("page", PAGES, ids=path_of)

@@ -11,15 +11,7 @@ import sys
 import pytest
 
 import supervisor
-from tests.docs.pages import (
-    CONTRACT,
-    PAGES,
-    README,
-    ROOT,
-    blocks,
-    example,
-    path_of,
-)
+from tests.docs.pages import CONTRACT, PAGES, README, ROOT, blocks, example, path_of
 from tests.docs.terminal import started
 
 

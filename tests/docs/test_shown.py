@@ -12,16 +12,7 @@ from supervisor.engine.stream import STREAM_EVENTS
 from supervisor.ops.events import EVENTS
 from supervisor.pool.sandbox import confinement
 from supervisor.pool.states import Phase
-from tests.docs.pages import (
-    CONTRACT,
-    OPERATIONS,
-    PAGES,
-    ROOT,
-    path_of,
-    rows,
-    section,
-    tables,
-)
+from tests.docs.pages import CONTRACT, OPERATIONS, PAGES, ROOT, path_of, rows, section, tables
 
 ATTACKS = ROOT / "tests/process/test_attacks.py"
 
