@@ -1,8 +1,15 @@
 """`leasehold top` where nothing can be drawn, and what comes of wishes; the supervisors are played."""
 
+import os
+import select
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 pytest.importorskip("rich")
+
+from rich.text import Text
 
 from supervisor import clock
 from supervisor.cli.top import acts
@@ -10,6 +17,7 @@ from supervisor.cli.top.acts import Said, act
 from supervisor.cli.top.desk import Wish
 from supervisor.cli.top.looking import Looker
 from supervisor.cli.top.model import Tone
+from supervisor.cli.top.terminal import Terminal
 from tests.cli.top_parts import child, end, told
 
 
@@ -148,3 +156,21 @@ def test_a_queue_is_paused_and_goes_on(jobs):
     assert jobs.queue("q").counts().paused
     act(jobs, Wish("unpause queue", "q"))
     assert not jobs.queue("q").counts().paused
+
+
+def test_a_terminal_that_was_left_so_that_it_does_not_block_is_waited_for(monkeypatch):
+    ours, theirs = os.openpty()
+    os.set_blocking(theirs, False)
+    with os.fdopen(ours, "rb", buffering=0) as seen, os.fdopen(theirs, "w", encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        monkeypatch.setattr(sys, "stdin", stream)
+        with ThreadPoolExecutor(1) as pool:
+            drawing = pool.submit(Terminal().draw, [Text("x" * 200)] * 500, 200)
+            drawn = b""
+            while not drawing.done() and select.select([], [stream], [], 0)[1]:
+                pass  # until no more has room
+            while not drawing.done() or select.select([seen], [], [], 0)[0]:
+                if select.select([seen], [], [], 0.05)[0]:
+                    drawn += seen.read(65536)
+            drawing.result()
+    assert drawn.count(b"x") == 100_000

@@ -6,6 +6,7 @@ Must not leave it otherwise than it was found, whatever happens.
 import contextlib
 import errno
 import os
+import select
 import sys
 import termios
 import tty
@@ -109,7 +110,10 @@ class Terminal:
     def _write(self, text: str) -> None:
         left = memoryview(text.encode(self._encoding, "replace"))
         while left:
-            left = left[os.write(self._out, left) :]
+            try:
+                left = left[os.write(self._out, left) :]
+            except BlockingIOError:  # whoever had it before us has left it so, and it is read slowly
+                select.select([], [self._out], [])
 
 
 @contextlib.contextmanager
