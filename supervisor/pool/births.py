@@ -1,7 +1,7 @@
 """Children coming and going: asked of a zygote, forked, ready, and buried. Runs in master.
 
-Owns the watching of their sockets, and the judgement on children that do not get ready: when the next one is tried, and
-when there is no use in it (`failure`). What a child's end means for its jobs is decided by `on_gone`.
+Owns the watching of their sockets. What it means that some do not get ready is decided by `Stillborn`, what a child's
+end means for its jobs by `on_gone`.
 """
 
 import errno
@@ -16,7 +16,6 @@ from supervisor import clock
 from supervisor.config import Config
 from supervisor.ops.events import Events
 from supervisor.pool import endings, kernel, leftovers, memory
-from supervisor.pool.breaker import Breaker
 from supervisor.pool.budget import Budget
 from supervisor.pool.children import Child
 from supervisor.pool.inbox import Inbox
@@ -24,22 +23,17 @@ from supervisor.pool.messages import BootFailed, Reaped, SpawnFailed
 from supervisor.pool.output import LONGEST_REST_S
 from supervisor.pool.slots import Slots
 from supervisor.pool.states import ChildState, ZygoteState
+from supervisor.pool.stillborn import PROBATION_S, Stillborn
 from supervisor.pool.zygotes import Zygote
 
 #: A zygote that was asked for a child must have said something by then, or it is retired.
 _SPAWN_S: Final = 10.0
-#: Children that do not get ready any more, where others did, are so long taken for an outage of what they need.
-_OUTAGE_S: Final = 10.0
-#: A child that ends by itself within this, without having answered a job, is as one that was never ready.
-_PROBATION_S: Final = 10.0
 #: A child is dead: its zygote must have ended its leftovers and said so by then.
 _REPORT_S: Final = 2.0
 #: Between the signal that writes the Python stacks of a child, or a zygote, and its kill.
 STACKS_S: Final = 0.2
 #: Between two looks at the memory of a zygote that forks.
 _ZYGOTE_LOOK_S: Final = 0.1
-#: When what the kernel has refused is tried again.
-AGAIN_S: Final = 1.0
 #: Descriptors that children leave to the rest of us: pidfds of those under way, looks at memory, payloads, Redis.
 _KEPT_FREE: Final = 24
 #: Who prints too much rests once, twice, thrice as long beside none, so many, twice as many that do.
@@ -91,19 +85,13 @@ class Births:
         self._retire = retire
         self._on_gone = on_gone
         self._on_line = on_line
-        self.failure: BootFailed | None = None  # why there is no use in forking more
-        self._fork_after_at = 0.0
+        self._stillborn = Stillborn(events)
         self._closing = False
         self._unready: dict[Child, Zygote] = {}  # children that have not been seen ready
         self._probes: dict[Child, Zygote] = {}  # those that only show that a zygote is of use: in no slot
         self._kill_at: dict[Child, float] = {}  # of them those that are overdue, while they write their stacks
-        self._stillborn = Breaker()  # children that did not get ready, each forked after the last one's end
-        self._stillborn_at = 0.0  # when the last one of them ended
-        self._stillborn_since_at = 0.0  # and the first
-        self._fertile = False  # a child has been ready, sometime
         self._resting: dict[Child, float] = {}  # those that print too much, and until when nobody reads it
         self._untold: dict[Child, float] = {}  # those of which lines were left out, and when that is to be said
-        self._on_trial: Child | None = None  # the first one that is ready after some that failed
         self._lines_dropped = 0  # of what those have printed that have ended
         self.open_files = kernel.allow_open_files()  # the soft limit before: the children's
         self._most_files = kernel.most_open_files()
@@ -115,6 +103,11 @@ class Births:
         return [*self._slots, *self._probes]
 
     @property
+    def failure(self) -> BootFailed | None:
+        """Why there is no use in forking more."""
+        return self._stillborn.failure
+
+    @property
     def lines_dropped(self) -> int:
         """Of all that children have printed so far, what was more than the log takes."""
         return self._lines_dropped + sum(child.output.dropped for child in self._everyone())
@@ -123,30 +116,30 @@ class Births:
 
     def fill(self, zygote: Zygote, now_at: float) -> None:
         """Ask for the children that are missing."""
-        if self._closing or now_at < self._fork_after_at:
+        if self._closing or now_at < self._stillborn.fork_after_at:
             return
         for _ in range(self._wanted()):
             try:
                 child = self._ask_for_child(zygote)
             except OSError as error:
                 # Our descriptors or the room in its socket are used up. If it is its end, we shall be told.
-                self._try_again(f"no child can be asked for ({error})")
+                self._stillborn.put_off(f"no child can be asked for ({error})")
                 return
             self._slots.add(child)
             self._unready[child] = zygote
 
     def fill_at(self) -> float:
         """When `fill` has something to do."""
-        return math.inf if self._closing or self._wanted() <= 0 else self._fork_after_at
+        return math.inf if self._closing or self._wanted() <= 0 else self._stillborn.fork_after_at
 
     def fill_now(self) -> None:
-        """There is another zygote: what the last one could not, it may."""
-        self._fork_after_at = 0.0
+        """There is another zygote."""
+        self._stillborn.fork_now()
 
     def _wanted(self) -> int:
         """How many children to ask for now; after one that did not get ready, one at a time."""
         missing = self._slots.missing()
-        return min(missing, 1 - len(self._unready)) if self._stillborn.in_a_row or self._kill_at else missing
+        return min(missing, 1 - len(self._unready)) if self._stillborn.any or self._kill_at else missing
 
     def _ask_for_child(self, zygote: Zygote) -> Child:
         number = self._slots.free_number({probe.number for probe in self._probes})
@@ -164,10 +157,6 @@ class Births:
         self._inbox.watch(child.output.fd, ChildPrinted(child))
         return child
 
-    def _try_again(self, why: str) -> None:
-        self._fork_after_at = clock.monotonic() + AGAIN_S
-        self._events.warn(f"{why}; trying again in {AGAIN_S:g} s")
-
     # for a zygote that is to show that it is of use
 
     def probe(self, zygote: Zygote) -> None:
@@ -177,17 +166,11 @@ class Births:
         self._probes[self._ask_for_child(zygote)] = zygote
 
     def begin_anew(self, zygote: Zygote) -> None:
-        """This one forks from now on, and its probe is a child like others. What came of children before says nothing
-        any more.
-        """
+        """This one forks from now on, and its probe is a child like others."""
         for child in [probe for probe, its in self._probes.items() if its is zygote]:
             del self._probes[child]
             self._slots.add(child)
-        self._stillborn.succeed()
-        self._stillborn_at = clock.monotonic()
-        self._on_trial = None
-        self.failure = None
-        self.fill_now()
+        self._stillborn.begin_anew()
 
     # what becomes of them
 
@@ -231,8 +214,8 @@ class Births:
             return
         if failed.traceback or child in self._probes:
             self._count_stillborn(child, failed.message, failed.traceback)
-        elif clock.monotonic() >= self._fork_after_at:  # else it has been said of another one just now
-            self._try_again(f"no child can be forked ({failed.message})")
+        elif clock.monotonic() >= self._stillborn.fork_after_at:  # else it has been said of another one just now
+            self._stillborn.put_off(f"no child can be forked ({failed.message})")
         self.forget(child)
 
     def on_ended(self, child: Child) -> None:
@@ -277,7 +260,7 @@ class Births:
         child.output.read_to_end()
         # A kill from outside may be anybody's, and says nothing about the next one.
         by_itself = child.why_killed is not None or (reaped is not None and reaped.status != SIGKILL)
-        early = idle and by_itself and not self._closing and clock.monotonic() < child.asked_at + _PROBATION_S
+        early = idle and by_itself and not self._closing and clock.monotonic() < child.asked_at + PROBATION_S
         unready = child in self._unready or child in self._probes
         if (unready or early) and child.why_killed not in endings.INTERRUPTIONS:
             self._on_stillborn(child, reaped)
@@ -294,8 +277,7 @@ class Births:
         self._kill_at.pop(child, None)
         self._resting.pop(child, None)
         self._untold.pop(child, None)
-        if child is self._on_trial:
-            self._on_trial = None
+        self._stillborn.forget(child)
         child.close()
         self._lines_dropped += child.output.dropped
 
@@ -315,17 +297,10 @@ class Births:
         if child not in self._unready or not (surely or child.is_ready or child.sent or child.served):
             return
         zygote = self._unready.pop(child)
-        zygote.fertile = self._fertile = True
+        zygote.fertile = True
         zygote.born += 1
         self._kill_at.pop(child, None)
-        if self._stillborn.in_a_row and child.asked_at >= self._stillborn_at and self._on_trial is None:
-            self._on_trial = child
-
-    def _judge(self, child: Child, now_at: float) -> None:
-        """The first one that is ready again has proved itself once it has answered a job, or has lived for a while."""
-        if child.served or now_at >= child.asked_at + _PROBATION_S:
-            self._stillborn.succeed()
-            self._on_trial = None
+        self._stillborn.note_ready(child)
 
     def _on_stillborn(self, child: Child, reaped: Reaped | None) -> None:
         how = endings.death_reason(reaped.status) if reaped else "its end was not reported"
@@ -338,31 +313,18 @@ class Births:
         self._count_stillborn(child, f"a child ended before {before} ({how})", said)
 
     def _count_stillborn(self, child: Child, what: str, said: str) -> None:
-        """`said`: its last words. Those that were asked for together count once, for they have the same cause."""
+        """`said`: its last words."""
         if child in self._probes:
             self._probes[child].failure = BootFailed(what, said)
-            return
-        if child.asked_at < self._stillborn_at:
-            return
-        self._stillborn_at = clock.monotonic()
-        if not self._stillborn.in_a_row:
-            self._stillborn_since_at = self._stillborn_at
-        wait_s = self._stillborn.fail()
-        self._fork_after_at = self._stillborn_at + wait_s
-        what += times(self._stillborn.in_a_row)
-        # What children need may be away for a moment: not every restart of a database is to end a supervisor.
-        is_outage = self._fertile and self._stillborn_at < self._stillborn_since_at + _OUTAGE_S
-        if self._stillborn.broken and not is_outage:
-            self.failure = self.failure or BootFailed(what, said)
         else:
-            self._events.warn(f"{what}; the next one is forked in {wait_s:g} s. It said: {said or 'nothing'}")
+            self._stillborn.count(child, what, said)
 
     # time
 
     def deadline_at(self) -> float:
-        trial_at = math.inf if self._on_trial is None else self._on_trial.asked_at + _PROBATION_S
+        deadlines = map(self._child_deadline_at, self._everyone())
         printers_at = (*self._resting.values(), *self._untold.values())
-        return min(trial_at, *map(self._child_deadline_at, self._everyone()), *printers_at, math.inf)
+        return min(self._stillborn.deadline_at(), *deadlines, *printers_at, math.inf)
 
     def _child_deadline_at(self, child: Child) -> float:
         if child.report_by_at is not None:
@@ -383,8 +345,7 @@ class Births:
         return zygote.heard_at + _SPAWN_S
 
     def keep_time(self, now_at: float) -> None:
-        if self._on_trial is not None:
-            self._judge(self._on_trial, now_at)
+        self._stillborn.keep_time(now_at)
         for child in [child for child, until_at in self._resting.items() if now_at >= until_at]:
             del self._resting[child]
             self._inbox.watch(child.output.fd, ChildPrinted(child))
@@ -432,7 +393,3 @@ class Births:
         for child in self._slots:
             if child.sent:
                 self.bury(child, None, why)
-
-
-def times(count: int) -> str:
-    return f", {count} times in a row" if count > 1 else ""

@@ -21,6 +21,11 @@ class Breaker:
         self.in_a_row = 0
 
     @property
+    def in_words(self) -> str:
+        """What goes behind the name of the last one."""
+        return f", {self.in_a_row} times in a row" if self.in_a_row > 1 else ""
+
+    @property
     def broken(self) -> bool:
         return self.in_a_row >= MOST
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from supervisor import clock
 from supervisor.config import Config
 from supervisor.ops.events import Events
-from supervisor.pool.births import AGAIN_S, times
 from supervisor.pool.breaker import Breaker
 from supervisor.pool.messages import BootFailed, zygote_directory
 from supervisor.pool.place import Place
+from supervisor.pool.stillborn import AGAIN_S
 from supervisor.pool.zygotes import Zygote, boot_of
 
 
@@ -106,8 +106,6 @@ class Starts:
         if self._barren.broken:
             self.give_up(failure)
         else:
-            in_a_row = times(self._barren.in_a_row)
-            self._events.warn(
-                f"no child of zygote {zygote.number} was ready{in_a_row}; the next one is started in {wait_s:g} s"
-            )
+            what = f"no child of zygote {zygote.number} was ready{self._barren.in_words}"
+            self._events.warn(f"{what}; the next one is started in {wait_s:g} s")
         return wait_s
