@@ -120,7 +120,7 @@ class Dispatcher:
             child.become(ChildState.IDLE)
             child.cpu_s = said.cpu_s
             if self._slots.mixed:
-                self._slots.short_until_at = 0.0
+                self._slots.find_room()
             self._counts.fork.add(clock.monotonic() - child.asked_at)
             self._events.emit("child.ready", child=child.number, pid=child.pid or None)
             self.on_ready(child)
@@ -223,7 +223,7 @@ class Dispatcher:
         if child.state in (ChildState.IDLE, ChildState.BUSY):
             child.become(ChildState.DOOMED)  # what is taken back now must not be sent to it again
         self._budget.gone(child.number)
-        self._slots.short_until_at = 0.0
+        self._slots.find_room()
         self._take_back(child)
         while child.head is not None:
             if reaped is not None:

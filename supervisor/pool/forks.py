@@ -209,7 +209,7 @@ class Forks:
         """What zygotes take beside the one that forks is missing to jobs."""
         others = [zygote.inherited for zygote in self._zygotes.values() if zygote is not self.current]
         if self._budget.stand_beside(others):
-            self._slots.short_until_at = 0.0
+            self._slots.find_room()
 
     def fill(self, now_at: float) -> None:
         """Ask for the children that are missing."""

@@ -23,8 +23,6 @@ from supervisor.pool.slots import Slots, may_go_ahead
 from supervisor.pool.states import ChildState
 from supervisor.pool.stopping import Stopping
 
-#: When a job that does not fit into the memory budget is tried again, if none ends before.
-_SHORT_S: Final = 1.0
 #: When one for which the others have waited long enough is offered again.
 _PUT_OFF_S: Final = 10.0
 #: When a job whose klass no handler of ours has is offered again.
@@ -163,7 +161,7 @@ class Placing:
             child.worn = "the next job is to run in another sandbox than its first one"
             self._stopping.leave(child)
         if in_the_way:
-            self._slots.short_until_at = clock.monotonic() + _SHORT_S
+            self._slots.fall_short()
 
     def _fits(self, held: Held, child: Child) -> bool:
         """Whether there is memory for it. If not nothing is leased either, so that it is the next one here; handed back
@@ -178,7 +176,7 @@ class Placing:
             self._ledger.ready.remove(held)
             self._ledger.end(held, Released(lease, started=False, delay=_PUT_OFF_S))
             return False
-        self._slots.short_until_at = now_at + _SHORT_S
+        self._slots.fall_short()
         spare = self._slots.get(self._budget.spare() or 0)
         if spare is not None and spare.state is ChildState.IDLE:
             spare.worn = "its memory is needed for another job"
@@ -225,7 +223,7 @@ class Placing:
 
     def keep_time(self, now_at: float) -> None:
         if now_at >= self._slots.short_until_at:
-            self._slots.short_until_at = 0.0
+            self._slots.find_room()
         if now_at >= self._hand_back_at:
             self.hand_back()
 

@@ -15,6 +15,8 @@ from supervisor.pool.states import ChildState
 _MOST_SPAWNING = 32
 #: What a job costs us at the most: children whose jobs take no longer wait for us, however many they are.
 _FEED_S = 100e-6
+#: When a job that does not fit is tried again, if none ends before.
+_SHORT_S = 1.0
 #: What a packet may have beside its payload.
 _HEAD_BYTES = 1024
 _TAG_BYTES = 2 * 64 + 3  # at the most: quoted, in JSON
@@ -104,7 +106,7 @@ class Slots:
     def count_answer(self) -> None:
         """A job has ended."""
         self.answered += 1
-        self.short_until_at = 0.0
+        self.find_room()
         self._cautious = max(0, self._cautious - 1)
 
     @property
@@ -117,6 +119,14 @@ class Slots:
     def at_once(self) -> int:
         """How many jobs may run at once now."""
         return 1 if self.cautious else self.processes
+
+    def fall_short(self) -> None:
+        """What is here cannot start: it does not fit."""
+        self.short_until_at = clock.monotonic() + _SHORT_S
+
+    def find_room(self) -> None:
+        """It may fit by now."""
+        self.short_until_at = 0.0
 
     @property
     def short(self) -> bool:
