@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import mmap
 import os
 import resource
 import select
@@ -37,6 +38,9 @@ _SEALED: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 #: What `receive` reads into: a new buffer for each packet would cost ten times the call.
 _packet = bytearray()
+
+#: A frame for each signal that there is, of the largest that processors make (AMX: 11 KiB); taken as it is touched.
+_signal_stack = mmap.mmap(-1, 1024 * 1024, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 #: Reserved for the supervisor in every child: "read the reason on `talk`" and "write all Python stacks".
 NOTICE_SIGNAL: Final = signal.SIGRTMIN + 5
@@ -111,6 +115,22 @@ def forbid_dumping() -> None:
     written of it. What it forks inherits it; an exec and a change of uid undo it.
     """
     _prctl(_PR_SET_DUMPABLE, 0)
+
+
+class _SignalStack(ctypes.Structure):
+    _fields_ = [("start", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t)]
+
+
+def make_room_for_signals() -> None:
+    """Give the calling thread, and what it forks, a stack on which all signals find room at once.
+
+    The one that faulthandler has made holds five. The kernel puts all that are pending there before the first is
+    handled, and ends a process with SIGSEGV where they do not fit.
+    """
+    start = ctypes.addressof(ctypes.c_char.from_buffer(_signal_stack))
+    if _libc.sigaltstack(ctypes.byref(_SignalStack(start, 0, len(_signal_stack))), None) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 class SignalFd:
@@ -286,8 +306,9 @@ def receive(sock: socket.socket, size: int, max_fds: int, wait: bool = True) -> 
 
     Without `wait` it never blocks. An empty packet means that the other end is gone. For one thread at a time.
     """
+    global _packet
     if len(_packet) < size:
-        _packet.extend(bytes(size - len(_packet)))
+        _packet = bytearray(size)  # the one before may be held still, by an exception that was raised below
     room = memoryview(_packet)[:size]
     try:
         got, ancillary, message_flags, _address = sock.recvmsg_into(

@@ -13,7 +13,7 @@ import pytest
 
 from supervisor.cli import healthcheck
 from supervisor.config import Address
-from supervisor.ops import http
+from supervisor.ops import http, pages
 from tests.ops.listening import Site
 
 ROOT = Path(__file__).parents[2]
@@ -49,7 +49,7 @@ def test_one_that_is_not_ready_says_why(site):
 
 
 def test_one_that_stands_still_is_not_well(site, monkeypatch):
-    monkeypatch.setattr(http, "LIVE_S", 0.0)
+    monkeypatch.setattr(pages, "LIVE_S", 0.0)
     monkeypatch.setattr(http, "PROBE_S", 0.05)
     site.loop.turns.clear()
     done = check("--http", f"127.0.0.1:{site.port}")

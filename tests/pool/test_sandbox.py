@@ -138,6 +138,24 @@ def test_group_signals_do_not_end_a_child_and_are_default_again_in_what_it_execu
     in_fork(run)
 
 
+def test_signals_that_come_all_at_once_do_not_end_a_child():
+    """The kernel puts a frame for each of them onto one stack before the first is handled."""
+
+    def run():
+        os.dup2(os.memfd_create("stacks"), sandbox.STACKS_FD)
+        sandbox.ignore_group_signals()
+        sandbox.tell_stacks()
+        signal.signal(kernel.NOTICE_SIGNAL, lambda _signo, _frame: None)
+        all_of_them = [*sandbox.GROUP_SIGNALS, kernel.NOTICE_SIGNAL, kernel.STACKS_SIGNAL]
+        signal.pthread_sigmask(signal.SIG_BLOCK, all_of_them)
+        for signo in all_of_them:
+            os.kill(os.getpid(), signo)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        assert b"most recent call first" in os.pread(sandbox.STACKS_FD, 10_000, 0)
+
+    in_fork(run)
+
+
 def test_a_process_that_a_handler_forks_ends_by_a_signal_also_if_that_comes_before_its_first_step():
     """As `multiprocessing` ends its workers: not at all where it is ignored."""
 

@@ -89,6 +89,7 @@ def tell_stacks() -> None:
     """Have a crash, or the master's question, write the Python stacks to STACKS_FD, whatever else runs just then."""
     faulthandler.enable(file=STACKS_FD)
     faulthandler.register(kernel.STACKS_SIGNAL, file=STACKS_FD, all_threads=True)
+    kernel.make_room_for_signals()
 
 
 def prepare() -> None:
