@@ -77,7 +77,7 @@ def test_the_nearer_a_job_is_to_its_limit_the_sooner_it_is_looked_at_again(desk)
 @pytest.mark.parametrize(("flags", "settings"), [({"memory_limit": "8M"}, {}), ({}, {"memory_bytes": 8 * MB})])
 def test_a_job_beyond_its_limit_is_killed_with_what_it_has_and_what_it_may(desk, flags, settings):
     desk = desk(processes="1", **flags)
-    child, held = running(desk, 20, **settings)
+    child, held = running(desk, 21, **settings)  # some of what it had before it gives back meanwhile
     assert held.memory_limit_bytes == 8 * MB
     look(desk, child)
     assert child.state is ChildState.DOOMED
