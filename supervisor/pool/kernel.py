@@ -72,10 +72,15 @@ class Received(NamedTuple):
     by_kernel: bool
 
 
+def last_error(call: str = "") -> OSError:
+    """Why the last call by ctypes was refused, after the name of the call if there is one."""
+    number = ctypes.get_errno()
+    return OSError(number, f"{call}: {os.strerror(number)}" if call else os.strerror(number))
+
+
 def _prctl(option: int, argument: int) -> None:
     if _libc.prctl(option, argument, 0, 0, 0) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"prctl({option}): {os.strerror(number)}")
+        raise last_error(f"prctl({option})")
 
 
 def system_call(number: int, *arguments: Any) -> int:
@@ -85,8 +90,7 @@ def system_call(number: int, *arguments: Any) -> int:
     """
     answer: int = _libc.syscall(number, *arguments)
     if answer < 0:
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error))
+        raise last_error()
     return answer
 
 
@@ -129,8 +133,7 @@ def make_room_for_signals() -> None:
     """
     start = ctypes.addressof(ctypes.c_char.from_buffer(_signal_stack))
     if _libc.sigaltstack(ctypes.byref(_SignalStack(start, 0, len(_signal_stack))), None) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
+        raise last_error()
 
 
 class SignalFd:
@@ -143,8 +146,7 @@ class SignalFd:
             _libc.sigaddset(mask, int(signo))
         self._fd: int = _libc.signalfd(-1, mask, _SFD_NONBLOCK | _SFD_CLOEXEC)
         if self._fd < 0:
-            number = ctypes.get_errno()
-            raise OSError(number, f"signalfd: {os.strerror(number)}")
+            raise last_error("signalfd")
 
     def fileno(self) -> int:
         return self._fd

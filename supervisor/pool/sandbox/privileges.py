@@ -90,7 +90,7 @@ def network_namespace() -> int:
     Raises OSError where that is not allowed. To be called in a process that needs no network any more.
     """
     if _libc.unshare(_CLONE_NEWNET) != 0:
-        raise _last_error()
+        raise kernel.last_error()
     fd = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     enter_network(fd)  # whether that is allowed too
     return fd
@@ -98,9 +98,4 @@ def network_namespace() -> int:
 
 def enter_network(namespace: int) -> None:
     if _libc.setns(namespace, _CLONE_NEWNET) != 0:
-        raise _last_error()
-
-
-def _last_error() -> OSError:
-    number = ctypes.get_errno()
-    return OSError(number, os.strerror(number))
+        raise kernel.last_error()
