@@ -6,6 +6,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -257,7 +258,11 @@ def test_ctrl_c_is_no_traceback_and_130(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    with open(fifo, "wb"):  # returns when the command has opened it too: then it reads
+    with open(fifo, "wb"):
+        # Python looks for signals before it reads, not between that and the kernel's call.
+        while "pipe_read" not in Path(f"/proc/{process.pid}/wchan").read_text():
+            assert process.poll() is None
+            time.sleep(0.005)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (130, b"", b"")

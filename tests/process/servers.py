@@ -83,6 +83,13 @@ class Proxy:
         words = self.process.stdout.readline().split()
         return {words[n]: int(words[n + 1]) for n in (0, 2, 4)}
 
+    def wait_until_quiet(self):
+        """Until nothing has been sent for half a second. Answers how many batches there were."""
+        batches = -1
+        while batches != (batches := self.counts()["batches"]):
+            time.sleep(0.5)
+        return batches
+
     def close(self):
         self.process.kill()
         self.process.communicate()

@@ -380,10 +380,17 @@ class Stage:
 
     def wait_until_idle(self, count: int) -> None:
         """Until so many masters wait for bells, and at the doors of the queues that they name."""
-        deadline_at = time.monotonic() + SOON_S
         living = sorted(pool.doors for pool in self.pools if pool.process.poll() is None)
-        while self._blocked("blpop") < count or self._blocked("blmove") < sum(living[:count]):
-            assert time.monotonic() < deadline_at, f"not {count} idle masters\n{self.last_words()}"
+        self._wait_until_blocked("idle", blpop=count, blmove=sum(living[:count]))
+
+    def wait_until_heard(self, count: int) -> None:
+        """Until so many masters, busy or idle, wait for mail."""
+        self._wait_until_blocked("listening", blpop=count)
+
+    def _wait_until_blocked(self, what: str, **wanted: int) -> None:
+        deadline_at = time.monotonic() + SOON_S
+        while any(self._blocked(command) < count for command, count in wanted.items()):
+            assert time.monotonic() < deadline_at, f"not {wanted['blpop']} {what} masters\n{self.last_words()}"
             time.sleep(0.005)  # the server does not say when a client begins to wait
 
     def _blocked(self, command: str) -> int:

@@ -200,7 +200,7 @@ def test_a_deaf_handler_is_killed_after_the_grace_with_all_that_it_has_started(s
     child = psutil.Process(runs.all[0].who.pid)
     tree = [child, *child.children(recursive=True)]
     assert len(tree) >= 4
-    stage.wait_until_idle(1)
+    stage.wait_until_heard(1)
 
     began_at, began_unix = time.monotonic(), time.time()
     TAKEN[reason](stage, jid)
@@ -254,7 +254,7 @@ def test_a_job_that_is_cancelled_while_its_master_cannot_reach_redis_is_stopped_
     put("deaf", "deaf")
     put("other", "sleep", 4.0)
     assert runs.wait_for(3, 20)
-    stage.wait_until_idle(1)
+    stage.wait_until_heard(1)
     with stopped(proxy.process):
         assert sorted(stage.client.cancel("x", "deaf")) == ["deaf", "x"]
         stage.let_time_pass(1.5)  # the outage
@@ -279,7 +279,7 @@ def test_cancelled_while_redis_stands_still_jobs_are_stopped_when_it_goes_on(own
     put("x", "sleep")
     put("other", "sleep", 4.0)
     assert runs.wait_for(2, 20)
-    stage.wait_until_idle(1)
+    stage.wait_until_heard(1)
     asked = threading.Thread(target=stage.client.cancel, args=("x",), name="cancel")
     with stopped(own_server.process):
         asked.start()

@@ -44,7 +44,7 @@ def test_an_idle_supervisor_serves_a_new_queue_that_its_glob_matches_and_polls_f
     proxy = proxies(0)
     pool = stage.start(redis_url=proxy.url, queue=["email-*", "!email-bulk"]).wait_ready()
     stage.wait_until_idle(1)
-    asked = proxy.counts()["batches"]
+    asked = proxy.wait_until_quiet()
     stage.let_time_pass(6.0)
     assert proxy.counts()["batches"] - asked <= 1, "a sweep, at the most"
     waits_s = []

@@ -16,7 +16,7 @@ def hold(stage, **options):
     """A running job that waits at a gate of its own, which stays closed."""
     jid = stage.queue.put("good.count_interrupted", stage.gate(f"gate-{len(stage.ledger.starts())}"), **options)
     (start,) = stage.wait_for_starts(jid)
-    stage.wait_until_idle(len(stage.pools))  # for mail, that is
+    stage.wait_until_heard(len(stage.pools))
     return jid, start
 
 
@@ -107,7 +107,7 @@ def test_a_handler_that_is_deaf_to_its_cancellation_is_killed_after_the_grace(st
     pool = stage.start(processes=1, term_grace="300ms").wait_ready()
     jid = stage.queue.put("bad.swallow", stage.gate("gate"))
     (start,) = stage.wait_for_starts(jid)
-    stage.wait_until_idle(1)
+    stage.wait_until_heard(1)
     stage.client.cancel(jid)
     assert pool.wait_for("child.killed", jid=jid)["reason"] == "cancelled"
     assert await_ends([start.pid], 2.0) == []
@@ -124,7 +124,7 @@ def test_all_running_jobs_are_cancelled_by_one_call(stage):
     held = stage.queue.put_many([{"klass": "good.count_interrupted", "data": gate} for _ in range(6)])
     for jid in held:
         stage.wait_for_starts(jid)
-    stage.wait_until_idle(1)
+    stage.wait_until_heard(1)
     began_unix = time.time()
     assert sorted(stage.client.cancel(*held)) == sorted(held)
     for jid in held:
@@ -145,7 +145,7 @@ def test_many_hints_make_one_renewal(stage, proxies):
     stage.client.cancel(jid)
     pool.send(signal.SIGCONT)
     wait_until_stopped(pool, jid, began_unix, "cancelled")
-    stage.wait_until_idle(1)
+    stage.wait_until_heard(1)
     assert proxy.counts()["exchanges"] - asked <= 8
     assert pool.drain() == 0
     stage.assert_nothing_left()
@@ -156,7 +156,7 @@ def test_a_job_that_is_cancelled_while_its_supervisor_drains_does_not_hold_it_up
     jid, _start = hold(stage)
     pool.send(signal.SIGTERM)
     pool.wait_for("master.draining")
-    stage.wait_until_idle(1)
+    stage.wait_until_heard(1)
     began_at = time.monotonic()
     stage.client.cancel(jid)
     assert pool.wait(10) == 0
@@ -171,7 +171,7 @@ def test_what_a_deregistered_supervisor_ran_is_stopped_and_runs_anew_and_it_goes
     gate = stage.gate("gate")
     held = [stage.queue.put("good.count_interrupted", gate) for _ in range(3)]
     children = [stage.wait_for_starts(jid)[0].pid for jid in held]
-    stage.wait_until_idle(1)
+    stage.wait_until_heard(1)
     began_unix = time.time()
     assert stage.client.deregister(old) == 3
     said = pool.wait_for("worker.deregistered", old=old)
@@ -199,7 +199,7 @@ def test_a_peer_gets_what_a_deregistered_supervisor_held_at_once(stage):
     for jid in held:
         stage.wait_for_starts(jid)
     idle = stage.start(processes=2).wait_ready()
-    stage.wait_until_idle(2)
+    stage.wait_until_heard(2)
     began_unix = time.time()
     stage.client.deregister(busy.worker)
     for jid in held:
