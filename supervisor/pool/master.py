@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from setproctitle import setproctitle
-
 from supervisor import cgroups, clock
 from supervisor.config import Config, ConfigError, Exit
 from supervisor.engine.bells import BellRang, DoorsMade, DoorSpoke
@@ -28,7 +26,6 @@ from supervisor.engine.orders import Queues
 from supervisor.engine.session import ConnectionMade, RepliesCame, Session
 from supervisor.ops import metrics
 from supervisor.ops.events import Events
-from supervisor.ops.notify import Notify, Told
 from supervisor.ops.questions import Questions
 from supervisor.pool import environment, kernel, removal
 from supervisor.pool.answers import Answers
@@ -52,6 +49,7 @@ from supervisor.pool.limits import KernelKills, Limits
 from supervisor.pool.pace import Pace
 from supervisor.pool.requests import Requests
 from supervisor.pool.scaling import Scaling
+from supervisor.pool.showing import SHOW_S, Showing
 from supervisor.pool.signals import By
 from supervisor.pool.slots import Slots
 from supervisor.pool.states import Phase
@@ -60,8 +58,6 @@ from supervisor.pool.survey import Survey
 
 #: A repeated TERM or INT within this is the same request: inits and shells double it.
 _SAME_SIGNAL_S: Final = 1.0
-#: How soon what is shown follows what is, where that costs something.
-_SHOW_S: Final = 0.2
 _LAST_LINES_S: Final = 1.0
 #: What zygotes get to end at the least, however late it is.
 _ZYGOTES_S: Final = 1.0
@@ -112,7 +108,6 @@ class Master:
         self._events = events
         self._began_at = clock.monotonic()
         self._served = False  # Redis has been there
-        self._title, self._title_shown, self._title_at = "", "", 0.0
 
         self._inbox: Inbox[Any] = Inbox()
         queues = Queues(config.queue, config.order)
@@ -160,7 +155,7 @@ class Master:
         figures = Figures(
             self._status, self._session, self._backlog, self._slots, self._forks, self._scaling, events, counts
         )  # fmt: skip
-        self._notify = Notify.of(os.environ, os.getpid())
+        self._showing = Showing(self._status, self._session.serving, self._forks)
         self._listening = listening
         self._questions = Questions()
         self._answers = Answers(self._questions, self._status, self._backlog, figures.snapshot, self._events.warn)
@@ -203,7 +198,8 @@ class Master:
             self._drain.begin(None, Exit.HANDLERS)
         self._drain.climb(now_at, self._served)
         self._answers.keep_time(now_at)
-        self._show(now_at)
+        self._events.flush()
+        self._showing.keep_time(now_at)
         self._counts.turned(self._inbox.heard_at, clock.monotonic())
 
     def _handle(self, event: Any) -> None:
@@ -247,8 +243,8 @@ class Master:
             self._forks.deadline_at(),
             self._drain.next_at(),
             self._answers.deadline_at(),
-            self._notify.deadline_at() if self._notify is not None else math.inf,
-            clock.monotonic() + _SHOW_S if self._events.pending or self._title != self._title_shown else math.inf,
+            self._showing.deadline_at(),
+            clock.monotonic() + SHOW_S if self._events.pending else math.inf,
         )
 
     # beginning
@@ -274,8 +270,7 @@ class Master:
             listener.close(_LISTENER_S)
 
     def _open(self) -> None:
-        if self._notify is not None:
-            self._notify.begin(self._config.boot_timeout_s)
+        self._showing.begin(self._config.boot_timeout_s)
         kernel.become_subreaper()
         signal.pthread_sigmask(signal.SIG_BLOCK, kernel.HANDLED_SIGNALS)
         self._inbox.watch(self._signals, SignalCame())
@@ -343,27 +338,6 @@ class Master:
             "job.printed", jid=lease and lease.jid, klass=lease and lease.klass, child=child.number,
             line=line.decode(errors="replace"),
         )  # fmt: skip
-
-    def _show(self, now_at: float) -> None:
-        self._events.flush()
-        if self._notify is not None:
-            self._notify.tell(now_at, self._told())
-        state = f"{self._slots.busy}/{self._slots.processes} busy"
-        if self._drain.ladder is not None:
-            state += f", {self._drain.phase.value}, {self._drain.ladder.left_s(now_at):.0f} s left"
-        elif self._conversation.paused:
-            state += ", paused"
-        self._title = f"leasehold: master {','.join(self._session.serving.patterns)}  {state}"
-        if self._title != self._title_shown and now_at >= self._title_at:
-            self._title_shown, self._title_at = self._title, now_at + _SHOW_S
-            setproctitle(self._title)
-
-    def _told(self) -> Told:
-        left_s = self._status.left_s
-        status = f"{self._status.state}, {self._slots.busy}/{self._slots.processes} busy"
-        if left_s is not None:
-            status += f", {left_s:.0f} s left"
-        return Told(self._status.able, self._forks.reloading, left_s, status)
 
     # what it is told to do
 

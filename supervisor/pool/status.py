@@ -69,6 +69,15 @@ class Status:
         return "reloading" if self._forks.reloading else "serving"
 
     @property
+    def words(self) -> str:
+        """How it is, for people."""
+        state, left_s = self.state, self.left_s
+        words = f"{self._slots.busy}/{self._slots.processes} busy"
+        if state != "serving":
+            words += f", {state}"
+        return words if left_s is None else f"{words}, {left_s:.0f} s left"
+
+    @property
     def able(self) -> bool:
         """Whether it can lease jobs."""
         return self.state in _LEASING

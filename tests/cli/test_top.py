@@ -130,9 +130,9 @@ def test_a_stack_is_a_page_of_its_lines(jobs, played):
     ]
     worker = played({"children": children})
     page = act(jobs, Wish("stacks", worker.name, {"child": 1})).page
-    assert (page.title, page.lines) == (f"child 1 of {worker.name}, pid 11: k j", ["File a", "  File b"])
+    assert (page.title, page.text) == (f"child 1 of {worker.name}, pid 11: k j", ["File a", "  File b"])
     page = act(jobs, Wish("stacks", worker.name, {"child": 2})).page
-    assert page.title.endswith("idle") and "has not answered in time" in page.lines[0]
+    assert page.title.endswith("idle") and "has not answered in time" in page.text[0]
     said = act(jobs, Wish("stacks", worker.name, {"child": 9}))
     assert (said.text, said.page) == (f"child 9 of {worker.name} has ended meanwhile", None)
 

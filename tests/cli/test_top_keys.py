@@ -180,6 +180,12 @@ def test_a_page_takes_the_keys_until_it_is_left(shown):
     assert shown.desk.page is None and not shown.desk.over
 
 
+def test_a_long_line_of_a_stack_goes_on_below_as_its_end_names_the_function(shown):
+    shown.desk.page = Page("a stack", [f'  File "/{"app/" * 20}mail.py", line 7 in send'])
+    below = shown.lines(80, 24)[4]
+    assert below.startswith(" " * 8) and below.endswith('app/mail.py", line 7 in send')
+
+
 def test_enter_shows_all_of_a_line_what_has_no_room_in_it_too(shown):
     shown.press("tab", "tab", "enter")
     lines = shown.lines(60, 24)

@@ -61,8 +61,8 @@ def test_systemd_is_told_of_the_start_the_watchdog_a_reload_and_the_end_and_by_t
     manager.wait_for("READY=1")
     pool.wait_ready()
     lines = manager.lines()
-    assert lines[:2] == ["EXTEND_TIMEOUT_USEC=45000000", "STATUS=booting, 0/1 busy"]
-    assert lines[lines.index("READY=1") + 1] == "STATUS=serving, 0/1 busy"
+    assert lines[:2] == ["EXTEND_TIMEOUT_USEC=45000000", "STATUS=0/1 busy, booting"]
+    assert lines[lines.index("READY=1") + 1] == "STATUS=0/1 busy"
     manager.wait_for("WATCHDOG=1", nth=3)
 
     jid = stage.queue.put("look.around")

@@ -3,7 +3,7 @@
 Must not do I/O: what is to be done at a supervisor, or at Redis, it answers as a wish.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -39,9 +39,13 @@ class Page:
     """Text in place of the panes, until Escape; or all of one row."""
 
     title: str
-    lines: list[str]
+    text: Sequence[str]
     first: int = 0
     row: tuple[Pane, Row] | None = None
+    lines: Sequence[str] = field(init=False)  # as the text fits the screen
+
+    def __post_init__(self) -> None:
+        self.lines = self.text
 
 
 @dataclass(slots=True)

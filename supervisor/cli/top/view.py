@@ -278,8 +278,8 @@ class View:
     # the rest
 
     def _page(self, page: Page, width: int, room: int) -> list[Text]:
-        if page.row is not None:
-            page.lines = self._details(page.row, width - 4)  # by which keys turn it
+        # By these keys turn it.
+        page.lines = _wrapped(page.text, width - 4) if page.row is None else self._details(page.row, width - 4)
         shown = page.lines[page.first :][: max(0, room - 1)]
         words = visible(page.title)
         if len(shown) < len(page.lines):
@@ -310,6 +310,15 @@ class View:
         if text:
             return Text(_one_line(text), STYLES[tone])
         return _joined([(at, Text(hint, "dim")) for at, hint in enumerate(_HINTS)], width)
+
+
+def _wrapped(text: Sequence[str], width: int) -> list[str]:
+    """Of a stack the end of a line says most: the function."""
+    lines, width = [], max(20, width)
+    for line in text:
+        margin = " " * min(len(line) - len(line.lstrip()) + 4, width // 2)
+        lines += textwrap.wrap(line, width, subsequent_indent=margin, drop_whitespace=False) or [""]
+    return lines
 
 
 # Cells.
