@@ -138,7 +138,7 @@ class Conversation:
                 case Resumed(leases, expires_unix, handed_back):
                     self._on_renewed(leases, expires_unix)
                     if handed_back:
-                        self._counts.returned += handed_back
+                        self._counts.handed_back += handed_back
                         self._events.emit("lease.returned", count=handed_back)
                 case Refused(what, message):
                     self._events.emit("redis.failed", message=f"Redis refused {what}: {message}")

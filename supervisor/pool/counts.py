@@ -87,7 +87,7 @@ class Counts:
         self.granted = 0  # leases
         self.renewed = 0
         self.lost = 0
-        self.returned = 0  # to the front, never started
+        self.handed_back = 0  # to the front, never started
         self.swept = 0  # jobs of lost workers
         self._turns = (0.0, 0.0)  # the longest, of the window before and of this one
         self._window_until_at = 0.0

@@ -109,7 +109,7 @@ class Figures:
         yield "leasehold_leases_granted_total", counts.granted
         yield "leasehold_leases_renewed_total", counts.renewed
         yield "leasehold_leases_lost_total", counts.lost
-        yield "leasehold_leases_returned_total", counts.returned
+        yield "leasehold_leases_returned_total", counts.handed_back
         yield "leasehold_leases_swept_total", counts.swept
         yield "leasehold_processes", slots.processes
         yield "leasehold_processes_most", self._scaling.most

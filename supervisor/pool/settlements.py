@@ -45,7 +45,7 @@ def say(events: Events, counts: Counts, held: Held, verdict: Answer) -> str:
     """Answers what has become of the run: one of OUTCOMES, or HANDED_BACK."""
     what, more = _end_of(held, verdict)
     if what == HANDED_BACK:
-        counts.returned += 1
+        counts.handed_back += 1
         events.emit("lease.returned", count=1)
         return what
     lease = held.lease

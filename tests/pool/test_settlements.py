@@ -35,7 +35,7 @@ def said_of(make, verdict, end=NO_END, **lease):
     assert counted.run.count == (1 if "run_ms" in fields and name != "job.stale" else 0)
     assert sum(counted.deaths.values()) == counted.died
     assert sum(counted.interruptions.values()) == counted.released
-    assert counts.returned == (1 if name == "lease.returned" else 0)
+    assert counts.handed_back == (1 if name == "lease.returned" else 0)
     return name, fields, {outcome: getattr(counted, outcome) for outcome in OUTCOMES if getattr(counted, outcome)}
 
 
