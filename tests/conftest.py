@@ -5,6 +5,7 @@ import gc
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -24,6 +25,8 @@ _numbers = itertools.count(1)
 def pytest_configure(config):
     """Some hundred tests start interpreters of their own: where none may keep its bytecode, each would compile all."""
     config.addinivalue_line("markers", "slow: takes more than ten seconds")
+    # A shell that runs us in the background has Ctrl-C ignored, and so would have all that we start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(ROOT / "supervisor", quiet=2)
         if getattr(config.option, "maxschedchunk", 0) is None:

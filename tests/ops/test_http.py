@@ -196,11 +196,13 @@ def test_a_loop_that_is_late_is_busy_and_one_that_stands_still_is_not_alive(site
     ours.loop.turns.clear()
     began_at = time.monotonic()
     code, said = ours.get("/livez")
+    while said == "ok\n":  # of the turn that it was in
+        code, said = ours.get("/livez")
     while code == 200:
-        assert re.fullmatch(r"busy for 0\.\d s\n", said)
+        assert re.fullmatch(r"busy for \d\.\d s\n", said)
         code, said = ours.get("/livez")
     assert code == 503
-    assert said.startswith("the master's loop stands still: no answer for 0.")
+    assert said.startswith("the master's loop stands still: no answer for ")
     assert 0.5 <= time.monotonic() - began_at < 5
     code, said = ours.get("/readyz")
     assert code == 503
