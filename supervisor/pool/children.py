@@ -204,9 +204,10 @@ class Child:
 
     def answered(self) -> Held:
         """Its first job has been answered: it is no longer in its hands."""
-        held = self.last = self.sent.popleft()
+        held = self.last = self.sent[0]
+        self.output.forget(held.lease.token)  # which may still read what it has printed
+        self.sent.popleft()
         self._forget(held)
-        self.output.forget(held.lease.token)
         self.served += 1
         self.turn = Turn()
         if self.stacks.end:

@@ -108,8 +108,8 @@ class Output:
 
     def forget(self, token: int) -> None:
         """The job that ran has been answered: its output is needed no more, and must not become the next one's."""
-        if self._open_line or self._mark_begun:
-            self.read_to_end()  # the rest of a line that was read in the middle
+        if self._open_line or self._mark_begun or self.rests_until_at:
+            self.read_to_end()  # the rest of a line, or what was left for later, when nobody knows whose it is
         if self._marked.pop(token, None) is None:
             if self._open_line:
                 self._tell(token, b"", ends=True)

@@ -264,6 +264,18 @@ def test_who_prints_little_is_read_at_once_and_who_prints_more_than_is_logged_wa
     assert tape.output.rests_until_at == 100.008
 
 
+def test_what_has_not_been_read_as_its_child_prints_too_much_is_read_when_its_job_is_answered(tape, monkeypatch):
+    monkeypatch.setattr("supervisor.clock.monotonic", lambda: 100.0)
+    tape.run(11)
+    for _ in range(READS_PER_S - 1):
+        tape.prints(b".")
+    tape.prints(b"\n")
+    assert tape.output.rests_until_at > 100.0
+    tape.prints(b"a1\na2\n\x1e11\n", read=False)
+    tape.answer(11)
+    assert tape.lines(11) == [b"a1", b"a2"]
+
+
 def test_who_prints_dot_by_dot_waits_as_well(tape, monkeypatch):
     monkeypatch.setattr("supervisor.clock.monotonic", lambda: 100.0)
     for _ in range(READS_PER_S):
