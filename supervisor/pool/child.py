@@ -121,7 +121,7 @@ class Child:
         self._confinement = confinement if confinement.common is None else None
         self._own_fds = jobs.fileno(), talk.fileno()
         self._data_room = DataRoom()
-        self._output = _number_of(1)
+        self._outputs = _number_of(1), _number_of(2)
         self._pid = os.getpid()
 
     def serve(self) -> int:
@@ -135,15 +135,17 @@ class Child:
             if not packet:
                 break
             served += 1
-            verb, alone = self._serve_one(messages.unpack_job(packet), fds)
+            verb, fit = self._serve_one(messages.unpack_job(packet), fds)
             if verb == Verb.OVERFLOWED:
                 return 1  # what is left of this process nobody knows
-            if not alone:
+            if not fit:
                 break
         return 0
 
     def _serve_one(self, message: JobMessage, fds: list[int]) -> tuple[Verb, bool]:
-        """Run one job and answer it. Answers with what, and whether all that it has started has ended."""
+        """Run one job and answer it. Answers with what, and whether another one may follow: all that it has started has
+        ended, and what is printed still comes to the master.
+        """
         if self._confinement is not None:
             self._confine(self._confinement, message.klass)
         if message.payload is None:
@@ -163,15 +165,16 @@ class Child:
             _tell_end(ends, verb, parts)
         _flush()
         kernel.become_subreaper()  # a handler may have given it up
-        alone = sandbox.end_leftovers()
+        fit = sandbox.end_leftovers()
         if self._jobs_per_child != 1:
             self._mark_output(message.token, verb)
+            fit = fit and self._prints()
         sandbox.claim(self._workdir)  # the handler may even have removed it
         setproctitle(f"leasehold: child {self._number} idle")
         job.report_progress()
         self._talk.end()
         self._answer(verb, message.token, run_s, parts)
-        return verb, alone
+        return verb, fit
 
     def _confine(self, confinement: Confinement, klass: str) -> None:
         self._confinement = None
@@ -203,10 +206,18 @@ class Child:
         put in place of its output is its own.
         """
         try:
-            if (verb != Verb.COMPLETED or kernel.unread_bytes(1)) and _number_of(1) == self._output:
+            if (verb != Verb.COMPLETED or kernel.unread_bytes(1)) and _number_of(1) == self._outputs[0]:
                 os.write(1, OUTPUT_MARK % token)
         except OSError:
             return  # a handler has closed its output: there is none to be told apart
+
+    def _prints(self) -> bool:
+        """Whether a handler has left its output as it was: the next job's words would go into a file of this one's, or
+        raise an error in it.
+        """
+        if getattr(sys.stdout, "closed", False) or getattr(sys.stderr, "closed", False):
+            return False
+        return (_number_of(1), _number_of(2)) == self._outputs
 
     def _perform(self, job: Job) -> tuple[Verb, list[bytes]]:
         """The handler's outcome in our words. A notice may arrive at any instruction of it, also while a SoftTimeout is

@@ -165,17 +165,22 @@ def test_whatever_way_leads_to_its_output_each_line_is_logged_as_it_was(stage, j
     stage.assert_nothing_left()
 
 
-def test_a_file_in_place_of_its_output_is_the_jobs_own_and_closed_streams_end_nobody(stage, tmp_path):
+def test_a_file_in_place_of_its_output_is_the_jobs_own_and_who_comes_after_closed_streams_prints_all_the_same(
+    stage, tmp_path
+):
     pool = stage.start(processes=1, jobs_per_child=0, on_error="fail").wait_ready()
     redirected = stage.queue.put("words.redirect", str(tmp_path / "file"))
-    after = stage.queue.put("good.noop")
+    after = stage.queue.put("words.speak")
     stage.wait_until_ended([redirected, after])
     assert (tmp_path / "file").read_text() == "into the file\n"
     assert stage.client.job(redirected).failure["output"] == "before\n"
-    closed = [stage.queue.put("words.close") for _ in range(2)]
+    closed = [stage.queue.put(klass) for klass in ("words.close", "words.close", "words.hang_up", "words.speak")]
     stage.wait_until_ended(closed)
     assert pool.drain() == 0
-    assert "last words" in [event["line"] for event in pool.find("job.printed")] or pool.find("job.failed")
+    assert _said(pool, "last words") == closed[:3]
+    assert _said(pool, "by logging") == [after, closed[3]]
+    assert {event["jid"] for event in pool.find("job.failed")} == {redirected}
+    assert not pool.find("job.died")
     stage.assert_nothing_left()
 
 
@@ -206,3 +211,8 @@ def test_that_lines_were_left_out_is_said_within_a_second_also_of_a_job_that_pri
     assert pool.drain() == 0
     assert len([event for event in pool.find("job.printed") if "are left out" in event["line"]]) == 1
     stage.assert_nothing_left()
+
+
+def _said(pool, words):
+    """The jobs in whose names this is logged, in that order."""
+    return [event["jid"] for event in pool.find("job.printed") if words in event["line"]]

@@ -73,6 +73,15 @@ def close(job):
 
 
 @handler
+def hang_up(job):
+    """Closes the descriptors, and not the streams."""
+    menu.enter(job)
+    os.write(1, b"last words\n")
+    os.close(1)
+    os.close(2)
+
+
+@handler
 def forge(job):
     """Prints lines as if every job before it had ended here."""
     menu.enter(job)
