@@ -141,6 +141,11 @@ def test_probes_ask_what_they_are_for_where_the_listener_is():
     assert (scraped["port"], scraped["path"]) == (SUPERVISOR["ports"][0]["name"], "/metrics")
 
 
+def test_supervisors_of_another_namespace_are_another_job_to_the_alerts():
+    # Without a label to take it from, the operator makes it of the namespace and the name of the monitor.
+    assert "jobLabel" not in RESOURCES["podmonitor:PodMonitor"]["spec"]
+
+
 def test_it_runs_without_rights_as_the_user_of_the_image_on_a_read_only_root():
     _, stages = dockerfile.read(ROOT / "deploy/Dockerfile")
     uid, gid = map(int, stages[-1].last("USER").text.split(":"))
