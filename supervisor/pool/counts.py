@@ -12,6 +12,9 @@ from supervisor.pool.endings import INTERRUPTIONS
 
 #: Pairs of a queue and a klass that are counted by themselves.
 MOST_PAIRS: Final = 200
+#: Of these, pairs with a klass that no handler here is for: whoever puts jobs makes up as many of them as he likes, and
+#: those that run must find room.
+MOST_UNKNOWN_PAIRS: Final = 20
 #: And queues.
 MOST_QUEUES: Final = 100
 #: Reasons of deaths, of all pairs together: a handler may exit with any status.
@@ -78,6 +81,7 @@ class JobCounts:
 class Counts:
     def __init__(self) -> None:
         self._jobs: dict[tuple[str, str], JobCounts] = {}
+        self._unknown_pairs = 0
         self._queues: set[str] = set()
         self._reasons: set[str] = set()
         self._deaths: dict[str, float] = {}  # jid -> when the kernel has reported it, until it starts again here
@@ -96,6 +100,14 @@ class Counts:
 
     def of(self, queue: str, klass: str) -> JobCounts:
         return self._jobs.get((queue, klass)) or self._first_of(queue, klass)
+
+    def of_unknown(self, queue: str, klass: str) -> JobCounts:
+        """The same for a klass that no handler here is for."""
+        if (queue, klass) not in self._jobs:
+            if self._unknown_pairs >= MOST_UNKNOWN_PAIRS:
+                return self.of(OTHER, OTHER)
+            self._unknown_pairs += 1
+        return self.of(queue, klass)
 
     def _first_of(self, queue: str, klass: str) -> JobCounts:
         if len(self._jobs) < MOST_PAIRS and (queue in self._queues or len(self._queues) < MOST_QUEUES):

@@ -49,7 +49,7 @@ def say(events: Events, counts: Counts, held: Held, verdict: Answer) -> str:
         events.emit("lease.returned", count=1)
         return what
     lease = held.lease
-    counted = counts.of(lease.queue, lease.klass)
+    counted = (counts.of_unknown if what == "unknown" else counts.of)(lease.queue, lease.klass)
     counts.ended_as(counted, what, more.get("reason"))
     if what == "unknown":
         events.emit("job.unknown", jid=lease.jid, klass=lease.klass, queue=lease.queue)

@@ -3,7 +3,15 @@
 import pytest
 
 from supervisor.pool import counts as module
-from supervisor.pool.counts import MOST_PAIRS, MOST_QUEUES, MOST_REASONS, OTHER, Counts, Histogram
+from supervisor.pool.counts import (
+    MOST_PAIRS,
+    MOST_QUEUES,
+    MOST_REASONS,
+    MOST_UNKNOWN_PAIRS,
+    OTHER,
+    Counts,
+    Histogram,
+)
 
 
 def test_what_takes_as_long_as_a_bound_is_within_it():
@@ -36,6 +44,18 @@ def test_more_queues_or_klasses_than_are_told_apart_count_together(queues, klass
     assert len({queue for queue, _, _ in seen}) <= MOST_QUEUES + 1
     assert sum(each.started for _, _, each in seen) == max(queues, klasses) * 2
     assert counts.of("new", "one") is counts.of(OTHER, OTHER)
+
+
+def test_klasses_that_nobody_here_knows_leave_room_for_those_that_run():
+    counts = Counts()
+    for number in range(10_000):
+        counts.ended_as(counts.of_unknown("q", f"made-up-{number}"), "unknown")
+    counts.of("q", "real").completed += 1
+    seen = {klass: each for _, klass, each in counts.jobs()}
+    assert seen["real"].completed == 1
+    assert len(seen) == MOST_UNKNOWN_PAIRS + len(["real", OTHER])
+    assert sum(each.unknown for each in seen.values()) == 10_000
+    assert counts.of_unknown("q", "real") is counts.of("q", "real")  # its handler is in other code that was loaded
 
 
 def test_deaths_are_told_apart_by_reason_while_those_are_few():
