@@ -200,3 +200,12 @@ def test_lines_come_through_a_pipe(server, namespace, jobs):
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, b"") and done.stdout.startswith(b"put 3,001 jobs in ")
     assert jobs.queue("default").counts().waiting == 3_001
+
+
+def test_without_a_stdin_there_are_no_lines_and_without_a_stdout_a_job_is_put(server, namespace, jobs):
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "LEASEHOLD_REDIS_URL": server.url}
+    for closed, words in (("<&-", ["--lines"]), (">&- 2>&-", []), ("<&- >&- 2>&-", [])):
+        command = [sys.executable, "-m", "supervisor", "put", "k", "--namespace", namespace, *words]
+        done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *command], env=environ, timeout=60)
+        assert done.returncode == 0
+    assert jobs.queue("default").counts().waiting == 2

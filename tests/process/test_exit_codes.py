@@ -66,3 +66,11 @@ def test_an_idle_one_does_not_wait_for_a_redis_that_has_fallen_silent(own_stage,
     draining, stopped = pool.find("master.draining")[0], pool.find("master.stopped")[0]
     assert stopped["time"] - draining["time"] < 10.0
     own_server.process.send_signal(signal.SIGCONT)
+
+
+def test_whose_streams_are_closed_is_no_worse_off(stage):
+    without = ["sh", "-c", 'exec "$@" <&- >&-', "sh"]
+    pool = stage.start(prefix=without).wait_ready()
+    stage.wait_until_ended([stage.queue.put("good.noop")])
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
