@@ -40,7 +40,7 @@ def running(program: str) -> Iterator[Path]:
 
 
 def _await_answer(socket: Path, process: "subprocess.Popen[bytes]") -> None:
-    deadline_at = time.monotonic() + 10
+    deadline_at = time.monotonic() + 30
     with redis.Redis(unix_socket_path=str(socket), protocol=2) as connection:
         while True:
             try:

@@ -38,7 +38,7 @@ class OwnServer:
              "--save", "", "--appendonly", "yes", "--appendfsync", "always"],
             stdout=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
-        deadline_at = time.monotonic() + 10
+        deadline_at = time.monotonic() + 30
         while time.monotonic() < deadline_at:
             try:
                 if self.redis.ping():

@@ -209,7 +209,7 @@ class Pool:
     def wait(self, timeout_s: float = 40.0) -> int:
         """Its exit code."""
         code = self.process.wait(timeout_s)
-        self._reader.join(5.0)
+        self._reader.join(SOON_S)
         return code
 
     def drain(self, timeout_s: float = 40.0) -> int:
@@ -310,6 +310,7 @@ class Stage:
         named = [queue for queue in ([queues] if isinstance(queues, str) else queues) if not set(queue) & set("!*?[")]
         pool.doors = min(len(named), MOST_DOORS)
         self.pools.append(pool)
+        self._seen[pool.pid] = psutil.Process(pool.pid).create_time()
         return pool
 
     def config(self, **options: float) -> None:
@@ -389,13 +390,15 @@ class Stage:
 
     def _wait_until_blocked(self, what: str, **wanted: int) -> None:
         deadline_at = time.monotonic() + SOON_S
-        while any(self._blocked(command) < count for command, count in wanted.items()):
+        # By one look: between two, a wait that was seen may have ended and the other only then have begun.
+        while not wanted.items() <= self._blocked(wanted).items():
             assert time.monotonic() < deadline_at, f"not {wanted['blpop']} {what} masters\n{self.last_words()}"
             time.sleep(0.005)  # the server does not say when a client begins to wait
 
-    def _blocked(self, command: str) -> int:
-        clients = self.server.redis.client_list()
-        return sum("b" in client["flags"] and client["cmd"] == command for client in clients)
+    def _blocked(self, wanted: dict[str, int]) -> dict[str, int]:
+        """By command, how many wait, up to as many as are wanted."""
+        waiting = [client["cmd"] for client in self.server.redis.client_list() if "b" in client["flags"]]
+        return {command: min(count, waiting.count(command)) for command, count in wanted.items()}
 
     # looking
 
@@ -417,7 +420,6 @@ class Stage:
 
     def relatives(self) -> dict[int, str]:
         """Every living process that came from our pools: by pid and time of birth, session, group, directory, mark."""
-        own = {pool.pid for pool in self.pools}
         ours = {**self._seen}
         found: dict[int, str] = {}
         me = os.getpid()
@@ -426,11 +428,8 @@ class Stage:
             try:
                 if pid == me or process.status() == psutil.STATUS_ZOMBIE:
                     continue
-                if pid in own or ours.get(pid) == process.create_time():
-                    found[pid] = _describe(process)
-                    continue
-                line = {os.getsid(pid), os.getpgid(pid)}
-                if line & ours.keys() or line & own or self._is_here(pid):
+                line = {pid, os.getsid(pid), os.getpgid(pid)}
+                if any(_is_still(each, ours[each]) for each in line & ours.keys()) or self._is_here(pid):
                     found[pid] = _describe(process)
             except (psutil.NoSuchProcess, psutil.AccessDenied, ProcessLookupError, FileNotFoundError, PermissionError):
                 continue
@@ -447,7 +446,7 @@ class Stage:
             return True
         return self.mark.encode() in Path(f"/proc/{pid}/environ").read_bytes()
 
-    def assert_no_zombies(self, within_s: float = 2.0) -> None:
+    def assert_no_zombies(self, within_s: float = 10.0) -> None:
         """Below the masters that run, once what is just ending has been reaped."""
         running = [psutil.Process(pool.pid) for pool in self.pools if pool.process.poll() is None]
 
@@ -490,7 +489,7 @@ class Stage:
         """
         for pool in self.pools:
             assert pool.process.poll() is not None, f"{pool} runs"
-        deadline_at = time.monotonic() + 2.0  # what was killed needs a moment to be gone
+        deadline_at = time.monotonic() + 10.0  # what was killed needs a moment to be gone
         while (left := self.relatives()) and time.monotonic() < deadline_at:
             await_ends(left, deadline_at - time.monotonic())
         assert left == {}, f"processes are left: {left}"
@@ -555,6 +554,14 @@ def _has(event: dict[str, Any], fields: dict[str, Any]) -> bool:
 def _is_index(key: str) -> bool:
     """Of lanes, or of limits; the jobs themselves lie below a limit, a queue and a lane."""
     return key.endswith((":lanes", ":limits")) or (key.startswith("limited:") and key.count("\n") < 2)
+
+
+def _is_still(pid: int, created_unix: float) -> bool:
+    """Whether the number means the process of then, or what that has left; another test's process may have it."""
+    try:
+        return psutil.Process(pid).create_time() == created_unix
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _status(process: psutil.Process) -> str:

@@ -91,9 +91,12 @@ def fail(job):
 @handler
 def swallow(job):
     """Catches everything that can be caught, and goes on. data: gate."""
-    menu.enter(job)
+    entered = False
     while True:
         try:
+            if not entered:
+                entered = True
+                menu.enter(job)  # who waits for that may interrupt at once
             menu.wait_at(job.data)
             return
         except BaseException:

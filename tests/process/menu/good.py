@@ -56,8 +56,8 @@ def digest(job):
 @handler
 def count_interrupted(job):
     """Waits until it is interrupted, and cleans up in its own time. data: gate."""
-    menu.enter(job)
     try:
+        menu.enter(job)  # who waits for that may interrupt at once
         menu.wait_at(job.data)
     except BaseException as reason:
         print("cleaning up after", type(reason).__name__, reason)
