@@ -7,6 +7,7 @@ of its own.
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -49,7 +50,7 @@ cp -R "$ORIGIN" "$folder"
 _CURL = f"""\
 #!{sys.executable}
 import sys, urllib.request
-print(urllib.request.urlopen(sys.argv[-1], timeout=5).read().decode(), end="")
+print(urllib.request.urlopen(sys.argv[-1], timeout=30).read().decode(), end="")
 """
 
 
@@ -69,9 +70,12 @@ def is_until_ctrl_c(line: str) -> bool:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Below those that the kernel gives to whoever asks for any: it stays free until it is used."""
+    while True:
+        port = random.randrange(10_000, 30_000)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Running:
@@ -100,6 +104,15 @@ class Running:
     def until(self, name: str) -> dict[str, Any]:
         """Its next event of this name."""
         return self.log_until(name)[-1]
+
+    def until_ready(self) -> dict[str, Any]:
+        """What it says once it can lease jobs."""
+        missing = {"master.started", "zygote.ready"}  # in any order
+        for event in self.events():
+            missing.discard(event["event"])
+            if not missing:
+                return event
+        raise AssertionError(f"it has ended without {missing}")
 
     def end(self, ctrl_c: bool = True) -> int:
         """Its exit code, after Ctrl-C, or by itself."""

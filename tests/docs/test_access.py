@@ -24,9 +24,9 @@ def test_the_accounts_can_do_what_they_are_for_and_no_more(server, namespace):
             queue = client.queue("emails")
             client.limit("smtp", running=1)
             queue.put("email.send", limit="smtp", unique=True)
-            assert [lease.complete("sent") for lease in queue.lease("worker", count=2, block=5)] == [True, True]
+            assert [lease.complete("sent") for lease in queue.lease("worker", count=2, block=30)] == [True, True]
             assert client.sweep() == 0 and client.check(repair=True) == []
-            assert events.get(timeout=5) is not None
+            assert events.get(timeout=30) is not None
         with redis.Redis(unix_socket_path=str(server.socket), username="leasehold", password="PASSWORD") as door:
             assert door.execute_command("BLMOVE", key, key, "RIGHT", "RIGHT", "0.001") is None
             assert door.llen(key) == 0

@@ -75,13 +75,12 @@ class Manual:
     def has_a_supervisor(self):
         if self.pool is None:
             self.pool = self.terminal.begin("leasehold run --http 127.0.0.1:9464")
-            ready = self.pool.until("zygote.ready")
-            self.terminal.instead["web-1-4711-3f2a"] = ready["worker"]
+            self.terminal.instead["web-1-4711-3f2a"] = self.pool.until_ready()["worker"]
 
     def carry_out(self, block):
         beside = [self._line(line) for line in commands(block)]
         for running in filter(None, beside):
-            running.until("zygote.ready")
+            running.until_ready()
             assert running.end() == 0
 
     def _line(self, line):
@@ -139,6 +138,7 @@ def test_every_line_for_a_shell_does_what_it_is_shown_for(page, manual, measured
     measured(f"{lines} lines of {path_of(page)}")
 
 
+@pytest.mark.timeout(240)
 def test_the_script_of_a_deploy_goes_back_where_the_new_code_does_not_boot(manual):
     current = manual.folder / "srv/app/current"
     before = current.resolve()

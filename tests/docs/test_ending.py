@@ -6,6 +6,8 @@ import re
 import signal
 from pathlib import Path
 
+import pytest
+
 import supervisor
 from supervisor.config import LAST_EXCHANGE_S, REAP_S, SETTINGS, parse_duration
 from supervisor.pool.drain import HURRIED_EXCHANGE_S, Ladder
@@ -46,6 +48,7 @@ def shell(job):
 """
 
 
+@pytest.mark.timeout(240)
 def test_the_signals_do_to_zygote_child_and_programs_what_the_table_says(server, namespace, tmp_path):
     (tmp_path / "shelling.py").write_text(SHELLING)
     with supervisor.Client(server.url, namespace) as client:
@@ -65,7 +68,7 @@ def test_the_signals_do_to_zygote_child_and_programs_what_the_table_says(server,
                 assert [re.match("nothing|ends it", effect)[0] for effect in effects] == found, name
         master.send_signal(signal.SIGTERM)
         list(master.stderr)
-        assert master.wait(30) == 0
+        assert master.wait(60) == 0
 
 
 def test_the_ladder_has_the_times_of_the_code():

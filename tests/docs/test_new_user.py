@@ -42,7 +42,7 @@ def get_it(clone):
     subprocess.run(["sh", "-c", line], cwd=clone, check=True, stdout=subprocess.DEVNULL, timeout=300)
 
 
-@pytest.mark.timeout(400 if FULL else 120)
+@pytest.mark.timeout(400 if FULL else 240)
 def test_from_an_empty_folder_to_a_drained_pool_as_the_page_says(open_directory, measured):
     begun_at = time.monotonic()
     clone = open_directory / "leasehold"
