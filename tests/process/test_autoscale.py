@@ -26,6 +26,8 @@ def keda(stage, key):
 def test_the_number_follows_the_backlog_and_is_gone_when_there_is_nothing_to_do(stage):
     gate = stage.gate("gate")
     pool = stage.start(processes=2, autoscale="pool").wait_ready()
+    pool.wait_for("child.ready", nth=2)
+    stage.wait_until_idle(1)  # else its first look could come between two leases
     assert keda(stage, KEY) == 0
     jids = stage.queue.put_many([{"klass": "good.hold", "data": gate} for _ in range(9)])
     stage.wait_until_counted(lambda: keda(stage, KEY) == 5)

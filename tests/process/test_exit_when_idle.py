@@ -8,11 +8,13 @@ import pytest
 from watched import FULL
 
 IDLE_S = 0.3
+#: For those that must not end before a test has come to its next line.
+PATIENCE_S = 2.0
 
 
 def test_it_ends_after_a_while_without_work_and_not_before(stage):
-    pool = stage.start(processes=2, exit_when_idle=f"{IDLE_S * 1000:.0f}ms")
     jids = [stage.queue.put("good.noop") for _ in range(3)]
+    pool = stage.start(processes=2, exit_when_idle=f"{IDLE_S * 1000:.0f}ms")
     stage.wait_until_ended(jids)
     assert pool.wait() == 0
     idle = pool.wait_for("master.idle")
@@ -50,27 +52,23 @@ def test_a_put_at_any_instant_around_the_exit_is_run_here_or_at_once_by_the_next
 
 
 def delayed(stage):
-    stage.queue.put("good.noop", delay=4 * IDLE_S)
+    stage.queue.put("good.noop", delay=1.75 * PATIENCE_S)
 
 
 def running_for_long(stage):
-    gate = stage.gate("gate")
-    jid = stage.queue.put("good.hold", gate)
-    stage.wait_for_starts(jid)
-    stage.let_time_pass(2 * IDLE_S)
-    stage.open_gate(gate)
+    stage.queue.put("good.nap", 1.5 * PATIENCE_S)
 
 
 def lost_by_another(stage):
     stage.config(grace=0.2)
     stage.queue.put("good.noop")
-    stage.queue.lease("another", ttl=4 * IDLE_S)
+    stage.queue.lease("another", ttl=1.5 * PATIENCE_S)
 
 
 @pytest.mark.parametrize("happen", [delayed, running_for_long, lost_by_another], ids=lambda each: each.__name__)
 def test_it_stays_for_what_comes_soon_what_runs_and_what_another_has_lost(stage, happen):
-    pool = stage.start(processes=1, exit_when_idle=f"{4 * IDLE_S:g}s").wait_ready()
     happen(stage)
+    pool = stage.start(processes=1, exit_when_idle=f"{PATIENCE_S:g}s")
     assert pool.wait() == 0
     assert len(pool.find("job.completed")) == 1
     stage.client.deregister("another")
@@ -79,9 +77,13 @@ def test_it_stays_for_what_comes_soon_what_runs_and_what_another_has_lost(stage,
 
 def test_a_paused_one_stays_and_one_without_redis_too(own_stage):
     stage = own_stage
-    pool = stage.start(processes=1, exit_when_idle="400ms").wait_ready()
+    jid = stage.queue.put("good.hold", stage.gate("gate"))
+    pool = stage.start(processes=1, exit_when_idle="400ms")
+    stage.wait_for_starts(jid)
     pool.send(signal.SIGUSR2)
     pool.wait_for("master.paused")
+    stage.open_gate("gate")
+    pool.wait_for("job.completed", jid=jid)
     stage.let_time_pass(0.8)
     assert pool.find("master.idle") == []
     stage.server.kill()
@@ -96,10 +98,10 @@ def test_a_paused_one_stays_and_one_without_redis_too(own_stage):
 
 
 def test_one_that_redis_refuses_asks_again_a_second_later_and_not_at_once(stage):
-    pool = stage.start(processes=1, exit_when_idle="200ms").wait_ready()
+    pool = stage.start(processes=1, exit_when_idle=f"{PATIENCE_S:g}s").wait_ready()
     stage.server.redis.set(f"{stage.prefix}lanes:default", "of another program")
     pool.wait_for("redis.failed")
-    stage.let_time_pass(0.7)
+    stage.let_time_pass(PATIENCE_S)
     assert len(pool.find("redis.failed")) < 5
     stage.server.redis.delete(f"{stage.prefix}lanes:default")
     assert pool.wait() == 0

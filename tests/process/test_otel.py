@@ -148,6 +148,7 @@ def finish(stage, pool):
     stage.assert_nothing_left()
 
 
+@pytest.mark.timeout(240)
 def test_each_job_is_a_span_below_the_one_in_which_it_was_put_though_each_child_runs_but_one(
     stage, collector, measured
 ):
@@ -249,6 +250,7 @@ def test_a_reload_and_a_drain_in_the_midst_lose_none(stage, collector):
     stage.assert_nothing_left()
 
 
+@pytest.mark.timeout(240)
 def test_a_collector_that_does_not_answer_makes_no_job_late(stage, silence, measured):
     pool = start(stage, silence, flush="2s", processes=2)
     lengths_s, first_at = [], time.monotonic()

@@ -35,7 +35,9 @@ def test_a_replica_in_its_place_that_is_not_promoted_yet_stops_no_running_job(ow
     held = stage.queue.put("good.hold", stage.gate("gate"))
     stage.wait_for_starts(held)
     own_server.redis.replicaof("127.0.0.1", "1")
-    assert "READONLY" in pool.wait_for("redis.lost", nth=2)["message"]
+    stage.wait_until(
+        lambda: sum("READONLY" in lost["message"] for lost in pool.find("redis.lost")) >= 2, "READONLY twice"
+    )
     own_server.redis.replicaof("NO", "ONE")
     own_server.redis.script_flush()
     pool.wait_for("redis.connected")

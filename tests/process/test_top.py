@@ -145,6 +145,7 @@ def forget_answers(stage):
         stage.server.redis.delete(key)
 
 
+@pytest.mark.timeout(240)
 def test_two_supervisors_under_load_are_seen_and_steered(stage, seat):
     gate = stage.gate("gate")
     big = stage.start(processes=2, queue="work", jobs_per_child=0, drain_timeout="60s").wait_ready()
@@ -186,12 +187,13 @@ def test_two_supervisors_under_load_are_seen_and_steered(stage, seat):
     assert second.wait() == 0
     top.wait_for("1 supervisor  ")
 
+    stage.wait_until_ended(set(jids) - {jid})
+    top.wait_until(lambda: top.row("work")[1:4:2] == ["0", "0"], "there is nothing to do: the last of the queues")
     top.press("\t\t\t")  # round to the queues
     top.press("\x1b[Fp")
     top.wait_for("paused queue work")
     top.wait_until(lambda: top.row("work")[-1:] == ["paused"], "it is seen to be paused")
     stage.client.queue("work").unpause()
-    stage.wait_until_ended(set(jids) - {jid})
     top.press("q")
     assert top.end() == 0
     before, after = re.findall(r"(?:\w+:){9,}\w+", top.sent.decode())

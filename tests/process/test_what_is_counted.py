@@ -70,8 +70,10 @@ class World:
         self.stage.client.cancel(jid)
 
     def has_no_json(self):
-        jid = self.put("noop", {"n": 1}, delay=0.3)
+        self.stage.queue.pause()
+        jid = self.put("noop", {"n": 1})
         self.server.redis.set(f"{self.stage.prefix}data:{jid}", b'{"n": \xff')
+        self.stage.queue.unpause()
         self.pool.wait_for("job.failed", jid=jid, group="broken")
 
     def is_reloaded(self):
@@ -122,7 +124,7 @@ HAPPENS = {
 }
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_what_the_manual_says_one_sees_and_is_counted_is_so(own_stage, own_server):
     world = World(own_stage, own_server)
     before = world.counted()
