@@ -197,6 +197,7 @@ def test_a_deaf_handler_is_killed_after_the_grace_with_all_that_it_has_started(s
         stage.wait_for_starts(jid)
     jid = stage.queue.put("cancelled.deaf_with_tree")
     pool.wait_for("job.printed", jid=jid, line="deaf to all")
+    assert runs.wait_for(1, 20)
     child = psutil.Process(runs.all[0].who.pid)
     tree = [child, *child.children(recursive=True)]
     assert len(tree) >= 4
@@ -206,12 +207,12 @@ def test_a_deaf_handler_is_killed_after_the_grace_with_all_that_it_has_started(s
     TAKEN[reason](stage, jid)
     while reason == "cancelled" and time.monotonic() < began_at + GRACE_S / 2:
         assert stage.client.cancel(jid) == []
-    _gone, alive = psutil.wait_procs(tree, timeout=5)
+    _gone, alive = psutil.wait_procs(tree, timeout=20)
     took_s = time.monotonic() - began_at
     assert alive == [], alive
     measured(f"{reason} -> the deaf handler and its tree are gone (grace {GRACE_S} s): {took_s:.2f} s")
-    assert GRACE_S <= took_s <= GRACE_S + 2
-    assert pool.wait_for("job.printed", jid=jid, line="not me: Interrupted")["time"] - began_unix <= 1
+    assert GRACE_S <= took_s <= GRACE_S + 8
+    assert pool.wait_for("job.printed", jid=jid, line="not me: Interrupted")["time"] - began_unix <= 5
     assert pool.wait_for("child.killed")["reason"] == reason
     assert [said["reason"] for said in pool.find("lease.lost")] == [reason]
     assert pool.find("job.died") == []

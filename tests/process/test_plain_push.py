@@ -119,6 +119,7 @@ def test_pushes_are_heard_at_the_doors_of_sixteen_queues(stage):
     stage.assert_nothing_left()
 
 
+@pytest.mark.timeout(120)
 def test_what_lies_in_a_paused_queue_makes_nobody_ask_again_and_again(stage, proxies, measured):
     stage.queue.put("good.noop", jid="known")
     stage.client.cancel("known")

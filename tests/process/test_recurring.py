@@ -18,7 +18,7 @@ def jobs_of(stage, jid):
 
 
 def start_two(stage):
-    pools = [stage.start(processes=1, lease_ttl="1s") for _ in range(2)]
+    pools = [stage.start(processes=1, lease_ttl="3s") for _ in range(2)]
     for pool in pools:
         pool.wait_ready()
     stage.wait_until_idle(2)
@@ -68,7 +68,7 @@ def test_missed_times_of_crons_are_put_exactly_once_with_two_supervisors_of_whic
     with Client(stage.server.url, stage.namespace, clock=lambda: hour_ago_unix) as then:
         for number in range(20):
             then.queue("default").recur("good.nap", 0.005, cron="*/10 * * * *", jid=f"r{number}")
-    pools = [stage.start(processes=1, lease_ttl="1s") for _ in range(2)]
+    pools = [stage.start(processes=1, lease_ttl="3s") for _ in range(2)]
     stage.wait_until(lambda: len(stage.ledger.starts()) >= 30, "thirty of them")
     pools[0].send(signal.SIGKILL)
     pools[0].wait()
@@ -118,7 +118,7 @@ def test_a_cron_job_comes_at_its_minute_on_idle_supervisors_and_once(stage, zone
     due_unix = stage.client.recurring("r").next_unix
     (start,) = stage.wait_for_starts("r-1", timeout_s=90)
     measured(f"cron: started {1000 * (start.unix - due_unix):.0f} ms after its minute")
-    assert 0 <= start.unix - due_unix <= 1.0
+    assert 0 <= start.unix - due_unix <= 5.0
     stage.let_time_pass(2.0)
     assert stage.ledger.order() == ["r-1"]
     assert stage.client.recurring("r").next_unix == due_unix + 60
@@ -127,6 +127,7 @@ def test_a_cron_job_comes_at_its_minute_on_idle_supervisors_and_once(stage, zone
     stage.assert_nothing_left()
 
 
+@pytest.mark.timeout(120)
 def test_a_recurring_job_of_a_queue_that_nobody_serves_is_put_by_whoever_sweeps(stage):
     stage.start(processes=1, queue="other").wait_ready()
     stage.queue.recur("good.noop", every=1, jid="r")

@@ -16,7 +16,7 @@ def test_an_idle_supervisor_serves_other_queues_at_once_and_the_old_ones_no_more
     stage.client.serve(pool.worker, ["other"])
     (start,) = stage.wait_for_starts(jid)
     measured(f"serve -> started, idle: {1000 * (start.unix - wished_unix):.0f} ms")
-    assert start.unix - wished_unix <= 1
+    assert start.unix - wished_unix <= 5
     changed = pool.wait_for("queues.changed")
     assert (changed["queues"], changed["order"], changed["count"]) == (["other"], "strict", 1)
     stage.queue.put("good.noop")
@@ -35,12 +35,12 @@ def test_the_bells_and_doors_are_those_of_the_new_queues(stage):
     stage.wait_until_idle(1)
     put_unix = time.time()
     (start,) = stage.wait_for_starts(stage.client.queue("b").put("good.noop"))
-    assert start.unix - put_unix <= 1
+    assert start.unix - put_unix <= 5
     stage.wait_until_idle(1)
     put_unix = time.time()
     stage.server.redis.lpush(f"{stage.prefix}in:b", '{"klass": "good.noop", "jid": "pushed"}')
     (start,) = stage.wait_for_starts("pushed")
-    assert start.unix - put_unix <= 1
+    assert start.unix - put_unix <= 5
     pool.wait_for("job.completed", jid="pushed")
     finish(stage, pool)
 

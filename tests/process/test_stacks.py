@@ -126,9 +126,9 @@ def test_a_supervisor_that_is_stopped_does_not_answer_and_the_other_one_does(sta
     stopped, other = stage.start(lease_ttl="60s").wait_ready(), stage.start().wait_ready()
     stage.wait_until_idle(2)
     stopped.send(signal.SIGSTOP)
-    said = leasehold(stage, "stacks", "--timeout", "2s", "--json")
+    said = leasehold(stage, "stacks", "--timeout", "4s", "--json")
     assert said.returncode == 1
-    assert f"{stopped.worker} has not answered within 2s" in said.stderr
+    assert f"{stopped.worker} has not answered within 4s" in said.stderr
     answer = json.loads(said.stdout)
     assert answer[stopped.worker] is None and len(answer[other.worker]) == 1
     stopped.send(signal.SIGCONT)
@@ -141,10 +141,10 @@ def test_an_idle_supervisor_that_was_asked_is_as_idle_as_before(stage, proxies):
     assert leasehold(stage, "stacks", pool.worker).returncode == 0
     seen_of(stage, pool, 1)
     stage.wait_until_idle(1)
-    asked = proxy.counts()["batches"]
+    asked = proxy.wait_until_quiet()
     before_s = cpu_s(pool.pid)
     stage.let_time_pass(1.5)
-    assert proxy.counts()["batches"] == asked
+    assert proxy.counts()["batches"] - asked <= 1, "a sweep, at the most"
     assert cpu_s(pool.pid) - before_s <= 0.05
     finish(stage, pool)
 

@@ -9,7 +9,7 @@ from supervised import await_ends
 from supervisor.engine import commands
 
 #: From the call to the end of the handler. The next renewal of a default lease would be ten seconds away.
-AT_ONCE_S = 1.0
+AT_ONCE_S = 5.0
 
 
 def hold(stage, **options):
@@ -52,7 +52,7 @@ def test_a_job_that_is_moved_away_is_stopped_here_and_runs_at_the_peer_that_serv
     here = stage.start().wait_ready()
     jid, _start = hold(stage)
     there = stage.start(queue="other").wait_ready()
-    stage.wait_until_idle(2)
+    stage.wait_until_heard(2)
     began_unix = time.time()
     stage.client.job(jid).move("other")
     wait_until_stopped(here, jid, began_unix, "lease-lost")
@@ -110,7 +110,7 @@ def test_a_handler_that_is_deaf_to_its_cancellation_is_killed_after_the_grace(st
     stage.wait_until_heard(1)
     stage.client.cancel(jid)
     assert pool.wait_for("child.killed", jid=jid)["reason"] == "cancelled"
-    assert await_ends([start.pid], 2.0) == []
+    assert await_ends([start.pid], 10.0) == []
     after = stage.queue.put("good.noop")
     stage.wait_until_ended([after])
     assert pool.find("job.died") == []
@@ -159,8 +159,8 @@ def test_a_job_that_is_cancelled_while_its_supervisor_drains_does_not_hold_it_up
     stage.wait_until_heard(1)
     began_at = time.monotonic()
     stage.client.cancel(jid)
-    assert pool.wait(10) == 0
-    assert time.monotonic() - began_at < 5
+    assert pool.wait() == 0
+    assert time.monotonic() - began_at < 10
     assert pool.find("lease.lost", reason="cancelled")
     stage.assert_nothing_left()
 
@@ -178,7 +178,7 @@ def test_what_a_deregistered_supervisor_ran_is_stopped_and_runs_anew_and_it_goes
     for jid in held:
         wait_until_stopped(pool, jid, began_unix, "lease-lost")
         stage.wait_for_starts(jid, 2)
-    assert await_ends(children, 2.0) == []
+    assert await_ends(children, 10.0) == []
     stage.open_gate(gate)
     stage.wait_until_ended(held)
     measured(f"deregister -> it goes on under another name: {1000 * (said['time'] - began_unix):.1f} ms")
@@ -263,13 +263,13 @@ def test_a_supervisor_that_is_deregistered_again_and_again_under_load_completes_
 
 
 def test_jobs_that_run_for_longer_than_a_worker_is_remembered_are_not_taken_from_their_supervisor(stage):
-    stage.client.config.set("max-worker-age", 2)
-    pool = stage.start(processes=2, lease_ttl="1s").wait_ready()
+    stage.client.config.set("max-worker-age", 4)
+    pool = stage.start(processes=2, lease_ttl="2s").wait_ready()
     gates = [stage.gate("short"), stage.gate("long")]
     short, long = [stage.queue.put("good.hold", gate) for gate in gates]
     for jid in (short, long):
         stage.wait_for_starts(jid)
-    stage.let_time_pass(3.0)
+    stage.let_time_pass(6.0)
     stage.open_gate("short")
     stage.wait_until_ended([short])
     stage.wait_until_ended([stage.queue.put("good.noop")])
