@@ -44,7 +44,7 @@ class Loop:
 
     def wait_for(self, holds: Callable[[], object]) -> None:
         """Until something holds that nobody is told of."""
-        deadline_at = time.monotonic() + 10
+        deadline_at = time.monotonic() + 20
         while not holds():
             assert time.monotonic() < deadline_at
             time.sleep(0.01)

@@ -131,7 +131,7 @@ def test_a_hundred_slow_clients_do_not_keep_a_probe_waiting(site, measured):
         assert ours.get("/livez") == (200, "ok\n")
         took_s.append(time.monotonic() - began_at)
     measured(f"/livez beside 100 half requests: {1000 * max(took_s):.1f} ms at most")
-    assert max(took_s) < 1.0
+    assert max(took_s) < http.CONNECTION_S - 1
     assert len(ours.listener._connections) <= http.MOST_CONNECTIONS
 
 
@@ -143,13 +143,13 @@ def test_clients_that_do_not_read_do_not_keep_a_probe_waiting(site):
     for _ in range(10):
         began_at = time.monotonic()
         assert ours.get("/livez") == (200, "ok\n")
-        assert time.monotonic() - began_at < 1.0
+        assert time.monotonic() - began_at < http.CONNECTION_S - 1
 
 
 def test_a_client_that_says_nothing_is_let_go(site, monkeypatch):
-    monkeypatch.setattr(http, "CONNECTION_S", 0.2)
+    monkeypatch.setattr(http, "CONNECTION_S", 1.0)
     ours = site()
-    assert answer_of(ours.send(b"GET /livez HTTP/1.1\r\n"))[::2] == (408, "no request has come within 0.2 s\n")
+    assert answer_of(ours.send(b"GET /livez HTTP/1.1\r\n"))[::2] == (408, "no request has come within 1 s\n")
     quiet = ours.send(b"GET / HTTP/1.1\r\n\r\n")
     assert answer_of(quiet)[0] == 200  # and it never closes its end
     ours.loop.wait_for(lambda: not ours.listener._connections)
@@ -189,10 +189,10 @@ def test_without_descriptors_clients_wait_and_are_served_once_there_are_some(sit
 
 
 def test_a_loop_that_is_late_is_busy_and_one_that_stands_still_is_not_alive(site, monkeypatch):
-    monkeypatch.setattr(http, "PROBE_S", 0.1)
-    monkeypatch.setattr(pages, "LIVE_S", 0.5)
     ours = site()
     assert ours.get("/livez") == (200, "ok\n")
+    monkeypatch.setattr(http, "PROBE_S", 0.1)
+    monkeypatch.setattr(pages, "LIVE_S", 0.5)
     ours.loop.turns.clear()
     began_at = time.monotonic()
     code, said = ours.get("/livez")
@@ -203,13 +203,13 @@ def test_a_loop_that_is_late_is_busy_and_one_that_stands_still_is_not_alive(site
         code, said = ours.get("/livez")
     assert code == 503
     assert said.startswith("the master's loop stands still: no answer for ")
-    assert 0.5 <= time.monotonic() - began_at < 5
+    assert 0.5 <= time.monotonic() - began_at < 8
     code, said = ours.get("/readyz")
     assert code == 503
     assert said.startswith("the master's loop has not answered for ")
     ours.loop.turns.set()
-    assert ours.get("/livez") == (200, "ok\n")
-    assert ours.get("/readyz") == (200, "serving\n")
+    ours.loop.wait_for(lambda: ours.get("/livez") == (200, "ok\n"))
+    ours.loop.wait_for(lambda: ours.get("/readyz") == (200, "serving\n"))
 
 
 def test_a_probe_is_answered_within_a_second_however_many_ask_a_loop_that_stands_still(site):
@@ -219,7 +219,7 @@ def test_a_probe_is_answered_within_a_second_however_many_ask_a_loop_that_stands
         ours.send(b"GET /status HTTP/1.1\r\n\r\n" if number % 2 else b"GET /metrics HTTP/1.1\r\n\r\n")
     began_at = time.monotonic()
     assert ours.get("/livez")[0] == 200
-    assert http.PROBE_S <= time.monotonic() - began_at < http.PROBE_S + 0.5
+    assert http.PROBE_S <= time.monotonic() - began_at < http.LOOK_S - 0.5
     ours.loop.turns.set()
     ours.loop.wait_for(lambda: ours.get("/status")[0] == 200)
     assert len(ours.loop.taken) < 20  # one of each kind, however many have asked
@@ -288,19 +288,24 @@ def test_where_nobody_asks_it_sleeps(site):
     ours.get("/livez")
     thread = Path(f"/proc/self/task/{ours.listener._thread.native_id}/status")
     ours.loop.wait_for(lambda: not ours.listener._connections)
-    time.sleep(0.1)  # and it is back in its wait
-    before = re.findall(r"\w*voluntary_ctxt_switches:\t(\d+)", thread.read_text())
+
+    def switches():
+        return re.findall(r"\w*voluntary_ctxt_switches:\t(\d+)", thread.read_text())
+
+    before = []
+    while before != (before := switches()):  # until it is back in its wait
+        time.sleep(0.2)
     time.sleep(0.5)
-    assert re.findall(r"\w*voluntary_ctxt_switches:\t(\d+)", thread.read_text()) == before
+    assert switches() == before
 
 
 def test_it_ends_at_once_with_clients_waiting(site):
     ours = site()
     ours.loop.turns.clear()
-    client = ours.send(b"GET /livez HTTP/1.1\r\n\r\n")
+    client = ours.send(b"GET /status HTTP/1.1\r\n\r\n")
     began_at = time.monotonic()
     ours.listener.close(5)
-    assert time.monotonic() - began_at < 1
+    assert time.monotonic() - began_at < http.LOOK_S - 1
     assert not ours.listener._thread.is_alive()
     with contextlib.suppress(ConnectionResetError):
         assert client.recv(1) == b""
