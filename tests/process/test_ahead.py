@@ -23,7 +23,7 @@ def test_short_jobs_behind_an_unforeseen_long_one_run_elsewhere(stage, measured)
     assert stage.client.job(long).state == "running"
     took_s = max(start.unix for jid in short for start in stage.ledger.starts(jid)) - began_unix
     measured(f"10 short jobs behind a long one, two supervisors: all started within {1000 * took_s:.0f} ms")
-    assert took_s <= 2
+    assert took_s <= 8
     for jid in short:
         job = stage.client.job(jid)
         assert (job.deaths, job.failures, job.interruptions) == (0, 0, 0)
@@ -54,7 +54,7 @@ def test_a_death_costs_the_job_in_hand_and_none_of_those_sent_ahead(stage):
 def test_a_limit_of_time_counts_from_a_jobs_own_start(stage):
     """Each runs for half its limit; sent ahead together they wait for longer than that."""
     pool = stage.start(processes=1, jobs_per_child=0, dispatch_ahead="5s").wait_ready()
-    jids = stage.queue.put_many([{"klass": "good.nap", "data": 0.2, "timeout": 0.4} for _ in range(8)])
+    jids = stage.queue.put_many([{"klass": "good.nap", "data": 0.6, "timeout": 1.2} for _ in range(8)])
     stage.wait_until_ended(jids)
     assert set(stage.states(jids)) == {"complete"}
     assert not pool.find("child.killed")

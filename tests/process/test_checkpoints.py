@@ -13,8 +13,8 @@ from watched import FULL
 
 from supervisor.pool import kernel
 
-#: A way down in which nothing may finish.
-QUICK = {"drain_timeout": "0s", "reload_timeout": "0.01s", "term_grace": "3s"}
+#: A way down in which nothing may finish. For a third of the grace a step is waited for.
+QUICK = {"drain_timeout": "0s", "reload_timeout": "0.01s", "term_grace": "12s"}
 
 
 class Steps:
@@ -62,7 +62,7 @@ def reload(stage, pool):
 WAYS = {"drain": drain, "reload": reload}
 
 
-@pytest.mark.timeout(180 if FULL else 60)
+@pytest.mark.timeout(180 if FULL else 120)
 @pytest.mark.parametrize(
     ("klass", "way"),
     [
@@ -229,7 +229,11 @@ def test_a_checkpoint_that_comes_after_another_has_taken_the_job_is_refused(stag
     finish(stage, pool)
 
 
-def marching(stage, count, **flags):
+#: So many steps that an outage that begins after the first twenty comes before the last one.
+MANY = 500
+
+
+def marching(stage, count=MANY, **flags):
     """A supervisor, and in it a job of so many steps that has made some of them."""
     stage.config(grace=0.3)
     steps = Steps(stage)
@@ -256,13 +260,13 @@ def away(server, how):
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 def test_while_redis_is_away_a_checkpoint_waits_and_is_stored_when_it_is_back(own_stage, own_server, how):
     stage = own_stage
-    pool, steps, jid = marching(stage, 60)
+    pool, steps, jid = marching(stage)
     with away(own_server, how):
         pool.wait_for("redis.lost")
         stage.let_time_pass(0.3)
-        assert len(steps.done()) < 60
+        assert len(steps.done()) < MANY
     stage.wait_until_ended([jid])
-    assert steps.done() == list(range(60))
+    assert steps.done() == list(range(MANY))
     assert len(stage.ledger.starts(jid)) == 1
     finish(stage, pool)
 
@@ -272,33 +276,33 @@ def test_what_the_master_has_received_is_stored_when_redis_is_back_though_the_ch
     own_stage, own_server, how
 ):
     stage = own_stage
-    pool, steps, jid = marching(stage, 60)
+    pool, steps, jid = marching(stage)
     with away(own_server, how):
         pool.wait_for("redis.lost")
-        stage.let_time_pass(0.2)  # by then it waits for the answer to its last one
+        stage.let_time_pass(1.0)  # by then it waits for the answer to its last one
         os.kill(stage.ledger.starts(jid)[0].pid, signal.SIGKILL)
         pool.wait_for("child.reaped", status="SIGKILL")
     stage.wait_until_ended([jid])
-    assert steps.done() == list(range(60))
+    assert steps.done() == list(range(MANY))
     assert stage.client.job(jid).deaths == 1
     finish(stage, pool)
 
 
 def test_a_drain_gets_through_to_a_checkpoint_that_waits_for_redis(own_stage, own_server):
     stage = own_stage
-    pool, steps, jid = marching(stage, 200, drain_timeout="0s", term_grace="3s")
+    pool, steps, jid = marching(stage, drain_timeout="0s", term_grace="10s")
     own_server.kill()
     pool.wait_for("redis.lost")
     began_at = pool.send(signal.SIGTERM)
     assert pool.wait() == 75
     assert not pool.find("child.killed")
-    assert time.monotonic() - began_at < 10
+    assert time.monotonic() - began_at < 20
     own_server.start()
     second = stage.start(lease_ttl="2s")
     stage.wait_until_ended([jid])
     done = steps.done()
-    assert sorted(set(done)) == list(range(200))
-    assert len(done) <= 201  # Redis could not be told of the last one
+    assert sorted(set(done)) == list(range(MANY))
+    assert len(done) <= MANY + 1  # Redis could not be told of the last one
     stage.client.deregister(pool.worker)
     finish(stage, second)
 
@@ -324,7 +328,7 @@ def test_should_stop_is_true_at_once_where_a_drain_begins_and_nothing_is_raised(
     stage.let_time_pass(0.05)
     began_at = pool.send(signal.SIGTERM)
     steps.wait_for(1)
-    assert time.monotonic() - began_at < 5
+    assert time.monotonic() - began_at < 12
     assert pool.wait() == 0
     assert stage.client.job(jid).result == "in peace"
     stage.assert_nothing_left()

@@ -10,7 +10,7 @@ from supervised import await_ends, quantiles
 KILLS = int(os.environ.get("LEASEHOLD_TEST_KILLS", "30"))
 
 
-@pytest.mark.timeout(60 + KILLS)
+@pytest.mark.timeout(120 + 2 * KILLS)
 def test_a_killed_childs_job_runs_again_at_once_before_those_behind_it(stage, measured):
     pool = stage.start(processes=1).wait_ready()
     again_s = []
@@ -30,7 +30,7 @@ def test_a_killed_childs_job_runs_again_at_once_before_those_behind_it(stage, me
         assert (job.state, job.deaths, job.failures, job.interruptions) == ("complete", 1, 0, 0)
         assert second.attempt == 2
     measured(f"SIGKILL to a child -> its job runs again: {quantiles(again_s)}")
-    assert sorted(again_s)[int(len(again_s) * 0.99)] <= 0.5
+    assert sorted(again_s)[int(len(again_s) * 0.99)] <= 3
     assert pool.drain() == 0
     stage.assert_nothing_left()
 
@@ -89,7 +89,7 @@ def test_after_the_masters_death_no_child_lives_and_a_peer_finishes_every_job_on
     children = [first.zygote_pid, *first.child_pids()]
     first.send(signal.SIGKILL)
     killed_at = time.monotonic()
-    assert await_ends(children, 1.0) == []
+    assert await_ends(children, 5.0) == []
     measured(f"SIGKILL to the master -> all below it ended: {1000 * (time.monotonic() - killed_at):.0f} ms")
     assert first.wait() == -signal.SIGKILL
     stage.open_gate(gate)
@@ -119,7 +119,7 @@ def test_a_subprocess_of_a_job_does_not_outlive_the_killed_master(stage):
     jid = stage.queue.put("bad.daemons", {"gate": gate})
     stage.wait_until(lambda: len(stage.ledger.left_behind(jid)) == 3, "three left behind")
     pool.send(signal.SIGKILL)
-    assert await_ends([*stage.ledger.left_behind(jid), pool.zygote_pid, *pool.child_pids()], 1.0) == []
+    assert await_ends([*stage.ledger.left_behind(jid), pool.zygote_pid, *pool.child_pids()], 5.0) == []
     pool.wait()
     assert stage.files() == []
 
@@ -160,12 +160,12 @@ def test_a_job_that_alone_sees_zygote_after_zygote_die_is_buried_in_the_end(stag
     stage.assert_nothing_left()
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(180)
 def test_a_job_that_ends_zygotes_beside_others_is_found_and_buried_and_the_others_complete(stage):
     pool = stage.start(processes=2, sandbox="none").wait_ready()
     poison = stage.queue.put("bad.nap_then_kill_zygote", 0.3)
     others = stage.queue.put_many([{"klass": "good.nap", "data": 0.1} for _ in range(150)])
-    stage.wait_until_ended([poison, *others], 60)
+    stage.wait_until_ended([poison, *others], 100)
     assert stage.client.job(poison).state == "failed"
     assert set(stage.states(others)) == {"complete"}
     assert stage.client.failed() == {"died:lost": 1}

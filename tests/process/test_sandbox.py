@@ -139,7 +139,7 @@ def _living(pidfds):
 def test_a_job_that_is_killed_takes_its_descendants_along_and_leaves_its_neighbours(stage):
     gate = stage.gate("gate")
     pool = stage.start(processes=2).wait_ready()
-    jids = [stage.queue.put("bad.daemons", {"gate": gate, "deaf": deaf}, timeout=deaf) for deaf in (1, 0)]
+    jids = [stage.queue.put("bad.daemons", {"gate": gate, "deaf": deaf}, timeout=3 * deaf) for deaf in (1, 0)]
     for jid in jids:
         stage.wait_until(lambda jid=jid: len(stage.ledger.left_behind(jid)) == 3, "three left behind")
     first, second = (stage.ledger.left_behind(jid) for jid in jids)

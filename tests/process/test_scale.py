@@ -89,7 +89,7 @@ def test_between_a_fewest_and_a_most_it_grows_to_the_most_at_once_under_a_backlo
     stage.wait_until(lambda: len(running(stage, jids)) == 32, "32 of them run")
     first, last = stage.ledger.starts(*jids)[0], stage.ledger.starts(*jids)[31]
     measured(f"from 1 to 32 jobs at once: {last.unix - first.unix:.2f} s")
-    assert last.unix - first.unix < 10
+    assert last.unix - first.unix < 25
     steps = scaled(pool)
     assert steps[-1][1] == 32
     stage.open_gate(gate)

@@ -17,7 +17,7 @@ from supervisor.config import LAST_EXCHANGE_S, REAP_S
 from supervisor.pool.drain import HURRIED_EXCHANGE_S
 from tests.lengths import FULL
 
-pytestmark = pytest.mark.timeout(900 if FULL else 60)
+pytestmark = pytest.mark.timeout(900 if FULL else 240)
 ENDING = [SIGTERM, SIGINT, SIGQUIT]
 #: In an order in which each finds the state that the first one found.
 OTHERS = [SIGHUP, SIGUSR1, SIGTTIN, SIGTTOU, SIGUSR2, SIGCONT]
@@ -105,7 +105,7 @@ class Cell:
             self.hang()
             self.rest = self.put(2)
         self.pool = self.stage.start(
-            handlers="app", environment={"CELL": self.name}, queue=self.name, lease_ttl="2s",
+            handlers="app", environment={"CELL": self.name}, queue=self.name, lease_ttl="4s",
             drain_timeout=f"{patience_s}s", term_grace=f"{grace_s}s",
         )  # fmt: skip
 
@@ -178,7 +178,7 @@ class Cell:
         assert took_s <= within_s + SLACK_S, f"{self}: {took_s}"
         stopped = self.pool.find("master.stopped")[0]
         assert stopped["exit_code"] == code and stopped["time"] - self.pool.find("master.draining")[0]["time"] <= (
-            self.ladder_s + 1.0
+            self.ladder_s + SLACK_S
         )
 
     def open_gate(self) -> None:

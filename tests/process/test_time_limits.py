@@ -8,7 +8,7 @@ from supervised import await_ends
 from watched import FULL
 
 #: How much later than it should something may happen on a machine that is loaded.
-LATE_S = 1.5
+LATE_S = 8.0
 #: How much earlier: the log tells of a start when it has been ordered.
 EARLY_S = 0.05
 BURN_S = 60.0 if FULL else 8.0
@@ -29,18 +29,18 @@ def finish(stage, *pools):
 
 @ONE
 def test_a_handler_that_is_told_of_its_limit_may_clean_up_and_complete(stage, measured, jobs_per_child):
-    pool = stage.start(jobs_per_child=jobs_per_child).wait_ready()
+    pool = stage.start(processes=2, jobs_per_child=jobs_per_child).wait_ready()
     gate = stage.gate("gate")
-    jids = [stage.queue.put(klass, gate, timeout=2.0) for klass in ("timed.clean_up", "timed.clean_up_later")]
+    jids = [stage.queue.put(klass, gate, timeout=6.0) for klass in ("timed.clean_up", "timed.clean_up_later")]
     after = stage.queue.put("good.noop", timeout=2.0)
     stage.wait_until_ended([*jids, after])
     for job in stage.client.jobs(*jids):
         assert (job.state, job.failures, job.deaths) == ("complete", 0, 0)
         told_s = since_start_s(pool, pool.wait_for("job.printed", jid=job.jid))
-        measured(f"a limit of 2 s is near: {job.klass} told after {told_s:.3f} s")
-        assert 1.8 - EARLY_S <= told_s <= 1.8 + LATE_S
+        measured(f"a limit of 6 s is near: {job.klass} told after {told_s:.3f} s")
+        assert 5.4 - EARLY_S <= told_s <= 5.4 + LATE_S
     printed = "".join(event["line"] for event in pool.find("job.printed", jid=jids[0]))
-    assert printed == "cleaning up: the time limit of 2 s is near"
+    assert printed == "cleaning up: the time limit of 6 s is near"
     assert not pool.find("child.killed")
     finish(stage, pool)
 
@@ -49,29 +49,29 @@ def test_a_handler_that_is_told_of_its_limit_may_clean_up_and_complete(stage, me
 def test_a_handler_is_told_of_its_limit_however_long_the_writing_of_its_stacks_takes(stage, repeat):
     """What blocks is begun again by the kernel when the stacks have been written: the word must not be lost there."""
     pool = stage.start(processes=1).wait_ready()
-    jid = stage.queue.put("timed.clean_up_among_threads", stage.gate("gate"), timeout=3.0, max_deaths=1)
+    jid = stage.queue.put("timed.clean_up_among_threads", stage.gate("gate"), timeout=5.0, max_deaths=1)
     stage.wait_until_ended([jid])
     assert stage.client.job(jid).state == "complete"
     finish(stage, pool)
 
 
 def test_the_term_grace_is_the_most_time_to_clean_up_in(stage):
-    pool = stage.start(term_grace="0.2s").wait_ready()
-    jid = stage.queue.put("timed.clean_up", stage.gate("gate"), timeout=4.0, max_deaths=1)
-    assert since_start_s(pool, pool.wait_for("job.printed", jid=jid)) >= 3.8 - EARLY_S
+    pool = stage.start(term_grace="0.4s").wait_ready()
+    jid = stage.queue.put("timed.clean_up", stage.gate("gate"), timeout=8.0, max_deaths=1)
+    assert since_start_s(pool, pool.wait_for("job.printed", jid=jid)) >= 7.6 - EARLY_S
     finish(stage, pool)
 
 
 @pytest.mark.parametrize(("klass", "function"), [("good.hold", "wait_at"), ("timed.await_for_ever", "await_for_ever")])
 def test_a_soft_timeout_that_leaves_the_handler_is_a_failure_in_group_timeout_with_its_stack(stage, klass, function):
     pool = stage.start(on_error="fail").wait_ready()
-    jid = stage.queue.put(klass, stage.gate("gate"), timeout=1.5)
+    jid = stage.queue.put(klass, stage.gate("gate"), timeout=4)
     event = pool.wait_for("job.failed", jid=jid)
     job = stage.client.job(jid)
     assert (job.state, job.failures, job.deaths, job.interruptions) == ("failed", 0, 0, 0)
     assert stage.client.failed() == {"timeout": 1}
     assert job.failure["message"] == event["message"]
-    assert "the time limit of 1.5 s is near" in job.failure["message"]
+    assert "the time limit of 4 s is near" in job.failure["message"]
     assert "SoftTimeout" in job.failure["traceback"]
     assert job.failure["stack"]
     if klass == "good.hold":
@@ -93,7 +93,7 @@ def test_a_soft_timeout_spends_a_retry(stage):
 
 def test_what_a_handler_makes_of_its_soft_timeout_is_what_counts(stage):
     pool = stage.start(on_error="fail").wait_ready()
-    jid = stage.queue.put("timed.translate", stage.gate("gate"), timeout=1.5)
+    jid = stage.queue.put("timed.translate", stage.gate("gate"), timeout=4)
     stage.wait_until_ended([jid])
     assert stage.client.failed() == {"RuntimeError": 1}
     finish(stage, pool)
@@ -119,30 +119,30 @@ def test_at_its_limit_a_job_is_killed_with_all_below_it_whatever_it_does(
 ):
     pool = stage.start(processes=1, jobs_per_child=jobs_per_child).wait_ready()
     stage.gate("gate")
-    jid = stage.queue.put(klass, data, timeout=0.7, max_deaths=1)
+    jid = stage.queue.put(klass, data, timeout=1.2, max_deaths=1)
     after = stage.queue.put("good.noop")
     stage.wait_until_ended([jid, after])
     assert await_ends(stage.ledger.left_behind(jid), 0.0) == []
     job = stage.client.job(jid)
     assert (job.state, job.failures, job.deaths, job.interruptions) == ("failed", 0, 1, 0)
     assert stage.client.failed() == {"died:timeout": 1}
-    assert "was killed by us: the job passed its time limit of 0.7 s" in job.failure["message"]
+    assert "was killed by us: the job passed its time limit of 1.2 s" in job.failure["message"]
     assert stack in job.failure.get("stack", "")
     killed_s = since_start_s(pool, pool.find("child.killed")[0])
-    measured(f"started -> killed at its limit of 0.7 s: {killed_s:.3f} s")
-    assert 0.7 - EARLY_S <= killed_s <= 0.7 + LATE_S
+    measured(f"started -> killed at its limit of 1.2 s: {killed_s:.3f} s")
+    assert 1.2 - EARLY_S <= killed_s <= 1.2 + LATE_S
     assert stage.client.job(after).state == "complete"
     finish(stage, pool)
 
 
 def test_the_jobs_own_limit_comes_before_its_handlers_and_that_before_the_flag(stage):
-    pool = stage.start(processes=5, job_timeout="2.5s", on_error="fail").wait_ready()
+    pool = stage.start(processes=5, job_timeout="5s", on_error="fail").wait_ready()
     gate = stage.gate("gate")
     limits = [
-        ("good.hold", {"timeout": 1.0}, 1.0),
-        ("timed.limited", {"timeout": 2.0}, 2.0),
-        ("timed.limited", {}, 1.5),
-        ("good.hold", {}, 2.5),
+        ("good.hold", {"timeout": 2.0}, 2.0),
+        ("timed.limited", {"timeout": 4.0}, 4.0),
+        ("timed.limited", {}, 3.0),
+        ("good.hold", {}, 5.0),
     ]
     jids = [stage.queue.put(klass, gate, **options) for klass, options, _ in limits]
     endless = [stage.queue.put("timed.no_limit", gate)]
@@ -174,8 +174,8 @@ def test_a_limit_of_0_is_none(stage, flag, own):
 
 def test_a_limit_counts_from_the_start_of_each_job_of_a_child(stage):
     """Many jobs of one child, together far longer than the limit, and those sent ahead wait in its socket."""
-    pool = stage.start(processes=1, jobs_per_child=0, job_timeout="1.5s", on_error="fail").wait_ready()
-    jids = stage.queue.put_many([{"klass": "good.nap", "data": 0.004} for _ in range(500)])
+    pool = stage.start(processes=1, jobs_per_child=0, job_timeout="3s", on_error="fail").wait_ready()
+    jids = stage.queue.put_many([{"klass": "good.nap", "data": 0.004} for _ in range(900)])
     late = stage.queue.put("good.hold", stage.gate("gate"))
     stage.wait_until_ended([*jids, late])
     assert set(stage.states(jids)) == {"complete"}
@@ -187,7 +187,7 @@ def test_a_limit_counts_from_the_start_of_each_job_of_a_child(stage):
 @pytest.mark.slow
 @pytest.mark.timeout(BURN_S + 60)
 def test_a_job_that_never_lets_go_of_the_interpreter_outlives_its_lease_many_times_and_runs_once(stage):
-    stage.config(grace=0.5)
+    stage.config(grace=2.5)
     pool = stage.start(processes=1, lease_ttl="3s").wait_ready()
     jid = stage.queue.put("timed.burn_in_c", BURN_S)
     stage.wait_for_starts(jid)

@@ -76,7 +76,7 @@ def clean_up_too_long(job):
         menu.wait_at(job.data[1])
 
 
-@handler(timeout=1.5, backoff=0)
+@handler(timeout=3, backoff=0)
 def limited(job):
     """data: gate."""
     menu.enter(job)
