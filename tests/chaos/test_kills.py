@@ -203,7 +203,7 @@ def test_a_killed_childs_job_runs_again_at_once_beside_busy_processes(stage, run
     assert [(run.jid, run.attempt) for run in runs.all] == [(f"j{n}", m) for n in range(DEATHS) for m in (1, 2)]
     measured(f"SIGKILL to a child, beside busy processes -> its job runs again: {quantiles(killed_s)}")
     measured(f"the kernel's report of its death, beside busy processes -> its job runs again: {quantiles(reported_s)}")
-    assert sorted(reported_s)[int(DEATHS * 0.99)] <= 0.5
+    assert sorted(reported_s)[int(DEATHS * 0.99)] <= 3
     stage.wait_until_ended([run.jid for run in runs.all])
     assert pool.drain() == 0
     stage.assert_nothing_left()

@@ -103,9 +103,9 @@ def measured_s():
 def test_the_answers_of_others_are_there_if_one_has_not_answered_in_time(live, listening, play, measured_s):
     silent, worker = play(), listening()
     answers = {}
-    took_s = measured_s(lambda: answers.update(live.ask(None, "stacks", timeout=0.3)))
+    took_s = measured_s(lambda: answers.update(live.ask(None, "stacks", timeout=2)))
     assert answers == {silent.name: None, worker.name: {"what": "stacks", "argument": None}}
-    assert took_s >= 0.3
+    assert took_s >= 2
 
 
 def test_nobody_is_asked_where_nobody_is(live, server, namespace):

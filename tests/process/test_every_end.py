@@ -19,10 +19,10 @@ OUTAGE_S = 5.0 if FULL else 0.3
 PRINT_BYTES = (1024 if FULL else 64) * 2**20
 SHORT_S = 0.6
 #: The same where the handler is to hear of it in time, on a machine that is loaded.
-SOFT_S = 1.5
+SOFT_S = 3.0
 MEMORY_LIMIT_BYTES = 64 * 2**20
 #: From the master's knowledge of an end to the next start; measured it is some 20 ms.
-NEXT_START_S = 1.0
+NEXT_START_S = 8.0
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ MENU = [
     Dish("abort", "died:SIGABRT", says=FOREIGN, stack="in abort"),
     Dish("segv", "died:SIGSEGV", says=FOREIGN, stack="in segv"),
     Dish("kill_self", "died:SIGKILL", says=FOREIGN, printed="about to kill myself"),
-    Dish("ignore_term", "died:timeout", says=LIMIT, stack="in _sleep_deaf", printed="not me", limit_s=SHORT_S),
+    Dish("ignore_term", "died:timeout", says=LIMIT, stack="in _sleep_deaf", printed="not me", limit_s=SOFT_S),
     Dish("spin", "timeout", stack="in spin", limit_s=SOFT_S),
     Dish("spin_in_c", "died:timeout", says=LIMIT, stack="in spin_in_c", limit_s=SHORT_S),
     Dish("sleep_in_c", "timeout", stack="in sleep_in_c", limit_s=SOFT_S),

@@ -121,8 +121,9 @@ def test_a_flood_of_output_fills_no_disk_and_holds_up_nobody(stage, kind, measur
     size = FLOOD_BYTES if kind != "forged marks" else 2**18
     jid = stage.queue.put("words.flood", {"kind": kind, "bytes": size})
     stage.wait_for_starts(jid)
-    delays_s = []
-    while not pool.find("job.failed", jid=jid):
+    delays_s, is_over = [], False
+    while not is_over:
+        is_over = bool(pool.find("job.failed", jid=jid))
         put_unix = time.time()
         other = stage.queue.put("good.noop")
         delays_s.append(stage.wait_for_starts(other)[0].unix - put_unix)

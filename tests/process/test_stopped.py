@@ -96,7 +96,7 @@ def test_a_zygote_that_hangs_is_replaced_and_its_children_finish(stage):
 def test_redis_away_for_seconds_costs_nothing(own_stage, own_server, how):
     stage = own_stage
     stage.config(grace=3)  # who is back must not rob the other one, who may be late
-    pools = [stage.start(processes=2, lease_ttl="3s").wait_ready() for _ in range(2)]
+    pools = [stage.start(processes=2, lease_ttl="9s").wait_ready() for _ in range(2)]
     gate = stage.gate("gate")
     held = [stage.queue.put("good.hold", gate) for _ in range(3)]
     for jid in held:

@@ -152,7 +152,7 @@ def assert_ends_well(stage, pool):
     """Jobs that litter, die, are killed with what they have started, and are interrupted by a drain."""
     assert [run(stage, "litter").result for _ in range(2)] == [[], []]
     assert run(stage, "die", max_deaths=1).state == "failed"
-    slept = run(stage, "sleep", timeout=0.3, max_deaths=1)
+    slept = run(stage, "sleep", timeout=3, retries=0, max_deaths=1)
     assert slept.failure["group"] == "timeout", stage.last_words()
     jid = stage.queue.put("sleep")
     pool.wait_for("job.started", jid=jid)
