@@ -164,7 +164,7 @@ def test_two_supervisors_under_load_are_seen_and_steered(stage, seat):
 
     top.press("\t")  # to the children of the first
     top.press("s")
-    top.wait_for("in wait_at", "Escape goes back")
+    top.wait_for("wait_at", "Escape goes back")
     top.press("\x1b")
     top.wait_for(f"children of {first.worker}")
     jid = top.chosen("children")[4]
