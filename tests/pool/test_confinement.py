@@ -330,7 +330,7 @@ def test_the_cost_of_the_levels_for_a_fork(workdir, measured):
         made = Confinement(boot_of(workdir, profile.level), {profile}, lambda: None)
         made.prepare()
         costs = []
-        for _ in range(30):
+        for _ in range(11):
             ours, theirs = os.pipe()
             pid = os.fork()
             if pid == 0:
