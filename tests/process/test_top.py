@@ -230,11 +230,12 @@ def test_the_terminal_is_given_back_when_it_is_stopped_or_ended_and_follows_its_
     stage.client.cancel("j", "k")
 
 
-def test_it_ends_with_its_terminal(stage, seat):
-    top = seat(f"exec {TOP}")
+def test_it_ends_with_its_terminal(stage, seat, tmp_path):
+    complaints = tmp_path / "complaints"
+    top = seat(f"exec {TOP} 2>{complaints}")
     top.wait_for("no supervisor is running here")
     top.hang_up()
-    assert top.end() == -signal.SIGHUP
+    assert (top.end(), complaints.read_text()) == (-signal.SIGHUP, "")
 
 
 def test_while_redis_is_away_the_last_screen_stays_and_it_comes_back_by_itself(own_stage, own_server, seat):
