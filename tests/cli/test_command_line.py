@@ -12,7 +12,7 @@ import pytest
 
 from supervisor.cli.parser import COMMANDS, build
 from supervisor.config import SETTINGS
-from tests.cli.waiting import until_it_waits
+from tests.waiting import until_it_waits
 
 ROOT = Path(__file__).parents[2]
 

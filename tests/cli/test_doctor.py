@@ -21,8 +21,8 @@ from supervisor.config import Config, Exit
 from supervisor.engine.client import Client
 from supervisor.pool.messages import Ready
 from tests import servers
-from tests.cli.waiting import until_it_waits
 from tests.process.servers import OwnServer
+from tests.waiting import until_it_waits
 
 ROOT = Path(__file__).parents[2]
 GOOD = "from supervisor import handler\n@handler\ndef a(job): ...\n"

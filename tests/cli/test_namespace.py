@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.engine.options import OPTIONS
-from tests.cli.waiting import until_it_waits
+from tests.waiting import until_it_waits
 
 ROOT = Path(__file__).parents[2]
 

@@ -21,6 +21,7 @@ from watched import FULL
 
 from supervisor.ops.pages import LIVE_S
 from supervisor.pool.answers import LOOKED_S
+from tests.waiting import until_it_waits
 
 WAIT = 'wait_at("{}")\n'
 #: Handlers that only a kill ends.
@@ -217,8 +218,7 @@ def test_a_loop_that_stands_still_is_told_from_one_that_is_busy(stage, hold_stil
     probes.wait_for(200, "serving")
     stage.wait_until_idle(1)
     stage.let_time_pass(0.5)
-    wchan = Path(f"/proc/{pool.pid}/wchan")
-    stage.wait_until_counted(lambda: "poll" in wchan.read_text())  # else it could take Python's lock with it
+    until_it_waits(pool.process, "poll")  # else it could take Python's lock with it
     with hold_still(pool.pid):
         code, said = probes.get("/livez")
         assert code == 200 and re.fullmatch(r"busy for [\d.]+ s", said)
