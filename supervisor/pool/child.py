@@ -25,6 +25,7 @@ from supervisor.pool.job import Job
 from supervisor.pool.messages import INLINE_COMPLETION_BYTES, JobMessage, Trouble, Verb
 from supervisor.pool.sandbox import DataRoom
 from supervisor.pool.sandbox.confinement import Confinement
+from supervisor.pool.sandbox.workdir import Workdir
 from supervisor.pool.talk import Talk
 
 _TOO_LARGE: Final = Trouble(
@@ -50,8 +51,9 @@ def run(
 ) -> NoReturn:
     """Live as child `number`: serve up to `boot.jobs_per_child` jobs, then exit. Never returns, never unwinds."""
     status = 70
+    own = Workdir(workdir)
     try:
-        sandbox.enter(workdir, boot.open_files)
+        sandbox.enter(own, boot.open_files)
         if confinement.common is not None:
             confinement.enter(confinement.common, workdir, (jobs.fileno(), talk.fileno()))
         for stream in (sys.stdout, sys.stderr):
@@ -63,7 +65,7 @@ def run(
                 os._exit(0)  # a fork that it made has returned from it
         for hook in hooks.confined if confinement.common is not None else ():
             hook()
-        status = Child(number, jobs, talk, workdir, handlers, boot, confinement).serve()
+        status = Child(number, jobs, talk, own, handlers, boot, confinement).serve()
         for hook in hooks.on_exit if status == 0 else ():
             hook()
     except SystemExit as leaving:
@@ -104,7 +106,7 @@ class Child:
         number: int,
         jobs: socket.socket,
         talk: socket.socket,
-        workdir: str,
+        workdir: Workdir,
         handlers: Mapping[str, Handler],
         boot: messages.Boot,
         confinement: Confinement,
@@ -153,7 +155,7 @@ class Child:
         setproctitle(f"leasehold: child {self._number} {message.klass} {message.jid[:4]}… since {clock.time_of_day()}")
         started_at = clock.monotonic()
         report = functools.partial(self._talk.report, message.token)
-        job = Job(message, self._workdir, report, functools.partial(self._talk.checkpoint, message.token))
+        job = Job(message, self._workdir.path, report, functools.partial(self._talk.checkpoint, message.token))
         self._talk.begin(job)
         ends = _begun(job) if hooks.around_job else ()
         verb, parts = self._perform(job)
@@ -169,7 +171,7 @@ class Child:
         if self._jobs_per_child != 1:
             self._mark_output(message.token, verb)
             fit = fit and self._prints()
-        sandbox.claim(self._workdir)  # the handler may even have removed it
+        self._workdir.claim()  # the handler may even have removed it
         setproctitle(f"leasehold: child {self._number} idle")
         job.report_progress()
         self._talk.end()
@@ -178,7 +180,7 @@ class Child:
 
     def _confine(self, confinement: Confinement, klass: str) -> None:
         self._confinement = None
-        confinement.enter(self._handlers[klass].settings.profile, self._workdir, self._own_fds)
+        confinement.enter(self._handlers[klass].settings.profile, self._workdir.path, self._own_fds)
         if threading.active_count() > 1:
             _note("threads that @after_fork functions have started before the first job are not in its sandbox")
         for hook in hooks.confined:

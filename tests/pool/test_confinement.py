@@ -15,6 +15,7 @@ from supervisor.pool import preloaded, sandbox
 from supervisor.pool.messages import Boot, HandlerSettings, Profile
 from supervisor.pool.sandbox import confinement, landlock, privileges, seccomp
 from supervisor.pool.sandbox.confinement import Confinement
+from supervisor.pool.sandbox.workdir import Workdir
 
 NONE, BASIC, STRICT = Profile("none", True), Profile("basic", True), Profile("strict", False)
 is_root = os.geteuid() == 0
@@ -46,7 +47,7 @@ def confined(workdir, run, *profiles, enters=None, **fields):
         made.prepare()
         pid = guard.fork()
         if pid == 0:
-            sandbox.claim(str(workdir / "child"))
+            Workdir(str(workdir / "child")).claim()
             made.enter(enters or profiles[-1], str(workdir / "child"), ())
             run()
             os._exit(0)
@@ -151,7 +152,7 @@ def test_another_user_owns_its_directory_and_is_tied_to_the_zygote_as_before(wor
         assert told.value == 9
         assert ctypes.CDLL(None).prctl(3, 0, 0, 0, 0) == 0  # PR_GET_DUMPABLE
         Path("file").touch()
-        sandbox.claim(str(workdir / "child"))
+        Workdir(str(workdir / "child")).claim()
         assert os.listdir(".") == []
 
     report = confined(workdir, run, BASIC, child_user=[1234, 2345])
@@ -221,7 +222,7 @@ def test_descriptors_of_preloaded_code_lead_nowhere_under_strict_and_stay_under_
 
         made = Confinement(boot_of(workdir, profile.level), {profile}, lambda: None)
         made.prepare()
-        sandbox.claim(str(workdir / "child"))
+        Workdir(str(workdir / "child")).claim()
         made.enter(profile, str(workdir / "child"), ())
         look()
 
@@ -334,7 +335,7 @@ def test_the_cost_of_the_levels_for_a_fork(workdir, measured):
             ours, theirs = os.pipe()
             pid = os.fork()
             if pid == 0:
-                sandbox.claim(str(workdir / "child"))
+                Workdir(str(workdir / "child")).claim()
                 began = time.perf_counter()
                 made.enter(profile, str(workdir / "child"), ())
                 os.write(theirs, b"%d" % (1e9 * (time.perf_counter() - began)))

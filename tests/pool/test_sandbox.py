@@ -4,15 +4,13 @@ import os
 import resource
 import signal
 import sys
-import tempfile
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
 from parts import Process, await_readable, in_fork, rest
 
 from supervisor.pool import kernel, sandbox
+from supervisor.pool.sandbox.workdir import Workdir
 
 TRIES = 30
 
@@ -214,125 +212,13 @@ def test_dispositions_that_handlers_set_while_they_were_imported_are_taken_back(
 def test_a_child_has_a_session_an_empty_mask_and_a_directory_of_its_own(tmp_path):
     def run():
         signal.pthread_sigmask(signal.SIG_BLOCK, kernel.HANDLED_SIGNALS)
-        sandbox.enter(str(tmp_path / "w"), open_files=100)
+        sandbox.enter(Workdir(str(tmp_path / "w")), open_files=100)
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 100
         assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
         assert os.getsid(0) == os.getpgid(0) == os.getpid()
         assert os.getcwd() == str(tmp_path / "w")
 
     in_fork(run)
-
-
-# its directory
-
-
-@pytest.fixture
-def outside(tmp_path):
-    """A directory that nothing here may touch, and its content."""
-    outside = tmp_path / "outside"
-    (outside / "sub").mkdir(parents=True)
-    (outside / "precious").write_text("x")
-    (outside / "sub" / "precious").write_text("x")
-    yield outside
-    assert sorted(str(path.relative_to(outside)) for path in outside.rglob("*")) == ["precious", "sub", "sub/precious"]
-
-
-def test_cleaning_removes_whatever_there_is_and_follows_no_link(tmp_path, outside):
-    workdir = tmp_path / "w"
-    (workdir / "deep" / "er").mkdir(parents=True)
-    (workdir / "deep" / "er" / "file").write_text("x")
-    (workdir / "deep" / "link").symlink_to(outside)
-    (workdir / ".hidden").write_text("x")
-    (workdir / "to-directory").symlink_to(outside)
-    (workdir / "to-file").symlink_to(outside / "precious")
-    (workdir / "to-nothing").symlink_to("nowhere")
-    (workdir / "hard").hardlink_to(outside / "precious")
-    (workdir / "read-only").mkdir()
-    (workdir / "read-only" / "file").write_text("x")
-    (workdir / "read-only").chmod(0o500)
-    os.mkfifo(workdir / "fifo")
-    sandbox.clean(str(workdir))
-    assert list(workdir.iterdir()) == []
-
-
-def test_a_file_that_somebody_else_removes_meanwhile_is_no_error(tmp_path, monkeypatch):
-    (tmp_path / "real").write_text("x")
-    monkeypatch.setattr("os.listdir", lambda path: ["gone", "real"])
-    sandbox.clean(str(tmp_path))
-    assert not (tmp_path / "real").exists()
-
-
-def claimed(workdir):
-    def run():
-        sandbox.claim(str(workdir))
-        assert os.getcwd() == str(workdir)
-        assert os.listdir(".") == []
-
-    in_fork(run)
-    assert workdir.is_dir()
-    assert not workdir.is_symlink()
-    assert list(workdir.iterdir()) == []
-
-
-def test_claiming_makes_the_directory_where_there_is_none(tmp_path):
-    claimed(tmp_path / "w")
-    assert (tmp_path / "w").stat().st_mode & 0o777 == 0o700
-
-
-def test_claiming_makes_those_above_it_anew_where_a_job_or_a_cleaner_has_removed_them(tmp_path):
-    claimed(tmp_path / "leasehold-w" / "zygote-1" / "child-1")
-    for above in ("leasehold-w", "leasehold-w/zygote-1"):
-        assert (tmp_path / above).stat().st_mode & 0o777 == 0o711
-
-
-def test_nothing_is_claimed_below_what_is_somebody_elses(tmp_path):
-    def run():
-        with pytest.raises(PermissionError, match="somebody else"):
-            sandbox.claim(str(tmp_path / "leasehold-w" / "zygote-1" / "child-1"))
-
-    if os.geteuid() != 0:
-        pytest.skip("nobody else without root")
-    (tmp_path / "leasehold-w").mkdir()
-    os.chown(tmp_path / "leasehold-w", 65534, 65534)
-    in_fork(run)
-
-
-def test_claiming_empties_what_an_earlier_child_left(tmp_path):
-    (tmp_path / "w" / "sub").mkdir(parents=True)
-    (tmp_path / "w" / "file").write_text("x")
-    claimed(tmp_path / "w")
-
-
-@pytest.mark.parametrize("what", ["link to a directory", "link to nothing", "file", "fifo"])
-def test_claiming_replaces_whatever_stands_in_its_place_and_follows_no_link(tmp_path, outside, what):
-    workdir = tmp_path / "w"
-    match what:
-        case "link to a directory":
-            workdir.symlink_to(outside)
-        case "link to nothing":
-            workdir.symlink_to("nowhere")
-        case "file":
-            workdir.write_text("x")
-        case "fifo":
-            os.mkfifo(workdir)
-    claimed(workdir)
-
-
-def test_an_ordinary_user_can_claim_a_directory_that_was_made_unreadable():
-    def run():
-        if os.getuid() == 0:
-            os.setgid(65534)
-            os.setuid(65534)
-        workdir.mkdir()
-        (workdir / "file").write_text("x")
-        workdir.chmod(0)
-        sandbox.claim(str(workdir))
-        assert os.listdir(".") == []
-
-    with tempfile.TemporaryDirectory() as open_to_all:
-        os.chmod(open_to_all, 0o777)
-        workdir = Path(open_to_all) / "w"
-        in_fork(run)
 
 
 # what it leaves
@@ -377,7 +263,7 @@ def test_the_global_generator_of_numpy_goes_on_differently_in_each_child(tmp_pat
     monkeypatch.chdir(tmp_path)
 
     def run():
-        sandbox.enter(str(tmp_path / "w"), 1024)
+        sandbox.enter(Workdir(str(tmp_path / "w")), 1024)
         assert seeded == [os.getpid()]
 
     in_fork(run)
@@ -385,4 +271,4 @@ def test_the_global_generator_of_numpy_goes_on_differently_in_each_child(tmp_pat
 
 def test_a_module_of_that_name_without_a_generator_is_left_alone(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "numpy.random", SimpleNamespace())
-    in_fork(lambda: sandbox.enter(str(tmp_path / "w"), 1024))
+    in_fork(lambda: sandbox.enter(Workdir(str(tmp_path / "w")), 1024))

@@ -5,8 +5,6 @@ Owns the child's surroundings; what it is kept from is `confinement`.
 It runs once per fork, where each page that is touched costs more than the call: strings here, no Paths.
 """
 
-import contextlib
-import errno
 import faulthandler
 import os
 import resource
@@ -16,8 +14,9 @@ import threading
 from typing import Final
 
 from supervisor import clock
-from supervisor.pool import kernel, leftovers, removal
+from supervisor.pool import kernel, leftovers
 from supervisor.pool.messages import STACKS_FD
+from supervisor.pool.sandbox.workdir import Workdir
 
 #: What is meant for the master may be sent to the whole group, or to all of a control group: it must neither kill nor
 #: stop a process of ours. Not SIG_IGN: the programs that handlers start would inherit it and become deaf to their own
@@ -105,7 +104,7 @@ def prepare() -> None:
     tell_stacks()
 
 
-def enter(workdir: str, open_files: int) -> None:
+def enter(workdir: Workdir, open_files: int) -> None:
     """Give the calling child a session, limits and a directory of its own.
 
     `open_files`: the soft limit that the master was given. The zygote keeps the hard one: a descriptor per child.
@@ -114,7 +113,7 @@ def enter(workdir: str, open_files: int) -> None:
     os.setsid()
     kernel.become_subreaper()
     resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    claim(workdir)
+    workdir.claim()
     _reseed()
 
 
@@ -149,44 +148,6 @@ def _mapped_bytes() -> int:
     """Data and stack of this process, used or not."""
     with open("/proc/self/statm", "rb") as statm:
         return int(statm.read().split()[5]) * resource.getpagesize()
-
-
-def claim(workdir: str) -> None:
-    """Make `workdir` an empty directory of ours, whatever an earlier child has left in its place, and go there."""
-    try:
-        fd = os.open(workdir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        _make(workdir)
-    except NotADirectoryError:
-        os.unlink(workdir)
-        os.mkdir(workdir, 0o700)
-    except PermissionError:
-        os.chmod(workdir, 0o700)  # a directory, and no link: those are refused before
-    else:
-        os.fchmod(fd, 0o700)  # a handler may have made it read-only
-        os.close(fd)
-    os.chdir(workdir)
-    clean(workdir)
-
-
-def _make(workdir: str) -> None:
-    """And the two above it: a job, or whoever cleans the temporary directory, may have removed them all."""
-    try:
-        os.mkdir(workdir, 0o700)
-    except FileNotFoundError:
-        of_zygote = os.path.dirname(workdir)
-        for above in (os.path.dirname(of_zygote), of_zygote):
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(above, 0o711)  # a child of another user is to get through
-            if os.lstat(above).st_uid != os.geteuid():
-                raise PermissionError(errno.EACCES, "somebody else's directory is in its place", above) from None
-        os.mkdir(workdir, 0o700)
-
-
-def clean(workdir: str) -> None:
-    """Empty the directory. Follows no link out of it."""
-    if os.listdir(workdir):
-        removal.empty(workdir)
 
 
 def end_leftovers() -> bool:
