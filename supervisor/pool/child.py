@@ -129,11 +129,11 @@ class Child:
     def serve(self) -> int:
         """Answers its exit status: 0 in peace."""
         self._talk.listen()
-        setproctitle(f"leasehold: child {self._number} idle")
+        self._show("idle")
         self._talk.send(messages.pack_ready(kernel.used()[0]))
         served = 0
         while not self._jobs_per_child or served < self._jobs_per_child:
-            packet, fds = kernel.receive(self._jobs, messages.MAX_PACKET_BYTES, 1)
+            packet, fds = self._next() if served else kernel.receive(self._jobs, messages.MAX_PACKET_BYTES, 1)
             if not packet:
                 break
             served += 1
@@ -142,7 +142,19 @@ class Child:
                 return 1  # what is left of this process nobody knows
             if not fit:
                 break
+        self._show("idle")
         return 0
+
+    def _next(self) -> tuple[bytes, list[int]]:
+        """The next packet. Between two jobs that lie there already nobody sees that it is idle."""
+        try:
+            return kernel.receive(self._jobs, messages.MAX_PACKET_BYTES, 1, wait=False)
+        except BlockingIOError:
+            self._show("idle")
+            return kernel.receive(self._jobs, messages.MAX_PACKET_BYTES, 1)
+
+    def _show(self, what: str) -> None:
+        setproctitle(f"leasehold: child {self._number} {what}")
 
     def _serve_one(self, message: JobMessage, fds: list[int]) -> tuple[Verb, bool]:
         """Run one job and answer it. Answers with what, and whether another one may follow: all that it has started has
@@ -152,7 +164,7 @@ class Child:
             self._confine(self._confinement, message.klass)
         if message.payload is None:
             message = message.filled(kernel.read_memfd(fds[0]))
-        setproctitle(f"leasehold: child {self._number} {message.klass} {message.jid[:4]}… since {clock.time_of_day()}")
+        self._show(f"{message.klass} {message.jid[:4]}… since {clock.time_of_day()}")
         started_at = clock.monotonic()
         report = functools.partial(self._talk.report, message.token)
         job = Job(message, self._workdir.path, report, functools.partial(self._talk.checkpoint, message.token))
@@ -172,7 +184,6 @@ class Child:
             self._mark_output(message.token, verb)
             fit = fit and self._prints()
         self._workdir.claim()  # the handler may even have removed it
-        setproctitle(f"leasehold: child {self._number} idle")
         job.report_progress()
         self._talk.end()
         self._answer(verb, message.token, run_s, parts)
