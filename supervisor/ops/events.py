@@ -15,11 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import orjson
 
 from supervisor import clock
+
+T = TypeVar("T")
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 
@@ -137,8 +139,17 @@ class Events:
         """
         self.counts[name] += 1  # a wrong name is a bug, whatever the level
         level = self._said.get(name)
-        if level is None:
-            return
+        if level is not None:
+            self._say(name, level, fields)
+
+    def tell(self, name: str, fields_of: Callable[[T], dict[str, object]], about: T) -> None:
+        """The same of an event that each job has: its fields are made only if it is said."""
+        self.counts[name] += 1
+        level = self._said.get(name)
+        if level is not None:
+            self._say(name, level, fields_of(about))
+
+    def _say(self, name: str, level: str, fields: dict[str, object]) -> None:
         if self._dropped_count:
             self.flush()
         line = self._encode(clock.unix(), name, level, self._always, fields)

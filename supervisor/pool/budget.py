@@ -121,10 +121,10 @@ class Budget:
         if not self.limit_bytes:
             return
         self._waiting.pop(jid, None)
-        known = self._child(child)
+        known = self._children.get(child) or self._child(child)
         if jid in known.expected:
             return
-        expected_bytes = known.expected[jid] = self.expected(klass)
+        expected_bytes = known.expected[jid] = self._peaks.get(klass, 0)
         if not ends:
             self._endless.add(jid)
         self._held += ends
@@ -148,7 +148,8 @@ class Budget:
             self._held -= jid not in self._endless
             self._endless.discard(jid)
             self._held_alone.discard(jid)
-            if known.expected.pop(jid) == known.reserved_bytes:
+            expected_bytes = known.expected.pop(jid)
+            if expected_bytes and expected_bytes == known.reserved_bytes:
                 self._reserve(known)
         if peak_bytes:
             self._learn(klass, peak_bytes)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Final
 
 from supervisor import clock
-from supervisor.pool import kernel, messages
+from supervisor.pool import kernel, messages, packets
 from supervisor.pool.ledger import Held
 from supervisor.pool.memory import NOTHING, Meter, Usage
 from supervisor.pool.messages import Notice, Outcome, Stored, Verb
@@ -23,6 +23,7 @@ MAX_SENT: Final = 128
 MAX_SENT_BYTES: Final = 200 * 1024  # as `charge` counts
 #: Read of one child at a time: more than its socket holds, and less than would keep the others waiting.
 MOST_WORDS: Final = 1024
+_AT_ONCE: Final = int(socket.MSG_DONTWAIT)
 #: When the signal for a notice is sent once more; four times so long the next time, up to the last.
 _FIRST_NUDGE_S: Final = 0.01
 _LAST_NUDGE_S: Final = 1.0
@@ -154,19 +155,19 @@ class Child:
         rest = lease.is_bytes, saved, lease.trace
         if len(lease.raw) + (len(saved) if saved else 0) <= messages.INLINE_PAYLOAD_BYTES:
             packet = messages.pack_job(lease.token, meta, lease.raw, *rest)
-            self._jobs.send(packet, socket.MSG_DONTWAIT)
+            self._jobs.send(packet, _AT_ONCE)
             size_bytes = len(packet)
         else:
             packet = messages.pack_job(lease.token, meta, None, *rest)
             size_bytes = len(packet) + messages.INLINE_PAYLOAD_BYTES  # few memfds at a time: they count as open files
             memfd = kernel.sealed_memfd((saved, lease.raw) if saved else (lease.raw,))
             try:
-                kernel.send(self._jobs, packet, (memfd,), socket.MSG_DONTWAIT)
+                kernel.send(self._jobs, packet, (memfd,), _AT_ONCE)
             finally:
                 os.close(memfd)
         if not self.sent:
             self.become(ChildState.BUSY)
-            self._begin(held)
+            self._begin(held, clock.monotonic())
         held.child, held.child_asked_at, held.size_bytes = self.number, self.asked_at, charge(size_bytes)
         self.sent.append(held)
         self.sent_s += held.estimate_s or 0.0
@@ -176,21 +177,18 @@ class Child:
         """What it has said since the last call. Ends quietly where the child is gone: its end is told by the zygote.
         Raises ValueError for nonsense.
         """
-        for _ in range(MOST_WORDS):
-            try:
-                packet, fds = kernel.receive(self.talk, messages.MAX_PACKET_BYTES, 1, wait=False)
-            except BlockingIOError:
-                return
-            except OSError as error:  # EMSGSIZE: longer than anything that we know
-                raise ValueError(str(error)) from error
-            if not packet:
-                self.at_end = True
-                return
-            yield self._outcome(packet, fds)
+        try:
+            for packet, fd in packets.receive(self.talk, MOST_WORDS):
+                if not packet:
+                    self.at_end = True
+                    return
+                yield self._outcome(packet, fd)
+        except OSError as error:  # EMSGSIZE: longer than anything that we know
+            raise ValueError(str(error)) from error
 
-    def _outcome(self, packet: bytes, fds: list[int]) -> Outcome:
+    def _outcome(self, packet: bytes, fd: int) -> Outcome:
         """Raises ValueError for what is none. A memfd is read only where one may come."""
-        if not fds:
+        if fd < 0:
             return messages.unpack_outcome(packet)
         try:
             outcome = messages.unpack_outcome(packet)
@@ -198,11 +196,11 @@ class Child:
             if outcome.verb != Verb.FOLLOWED or outcome.body or not due:
                 raise ValueError("a descriptor that nobody asked for")
         except ValueError:
-            os.close(fds[0])
+            os.close(fd)
             raise
-        return outcome._replace(body=kernel.read_sealed(fds[0], messages.MAX_COMPLETION_BYTES))
+        return outcome._replace(body=kernel.read_sealed(fd, messages.MAX_COMPLETION_BYTES))
 
-    def answered(self) -> Held:
+    def answered(self, now_at: float) -> Held:
         """Its first job has been answered: it is no longer in its hands."""
         held = self.last = self.sent[0]
         self.output.forget(held.lease.token)  # which may still read what it has printed
@@ -213,12 +211,12 @@ class Child:
         if self.stacks.end:
             self.stacks.clear()
         if self.sent:
-            self._begin(self.sent[0])
+            self._begin(self.sent[0], now_at)
         return held
 
-    def _begin(self, held: Held) -> None:
+    def _begin(self, held: Held, now_at: float) -> None:
         """It is the first now, and so the one that runs."""
-        held.started_at = clock.monotonic()
+        held.started_at = now_at
         self.meter.start()
         if held.memory_limit_bytes and self.served:
             held.base_bytes = self.meter.sample()
@@ -245,7 +243,7 @@ class Child:
         if head is not self.head:  # what was decided about it does not hold for another
             self.kill_at, self.turn = None, Turn()
         if head is not self.head is not None:
-            self._begin(self.sent[0])  # it was quicker than we were
+            self._begin(self.sent[0], clock.monotonic())  # it was quicker than we were
         if taken and not self.sent and self.state is ChildState.BUSY:
             self.become(ChildState.IDLE)
         return taken

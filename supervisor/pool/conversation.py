@@ -40,7 +40,7 @@ from supervisor.pool.dispatcher import Dispatcher
 from supervisor.pool.ends import LatestEnds
 from supervisor.pool.forks import Forks
 from supervisor.pool.idling import Idling
-from supervisor.pool.ledger import Ledger
+from supervisor.pool.ledger import Held, Ledger
 from supervisor.pool.requests import Requests
 from supervisor.pool.slots import Slots
 from supervisor.pool.upkeep import Upkeep
@@ -86,6 +86,7 @@ class Conversation:
         self._renew_at = math.inf
         self._asked_at: float | None = None  # when the exchange under way was sent
         self._full_since_at: float | None = None
+        self._untold: list[tuple[Held, Answer]] = []  # how these have ended
 
     def stop_leasing(self) -> None:
         """From now on only settle and renew."""
@@ -173,8 +174,18 @@ class Conversation:
             elif verdict == ENDLESS:
                 self._ledger.end_again(held, Returned(held.lease))
             else:
-                self.ends.remember(held, settlements.say(self._events, self._counts, held, verdict))
-                held.outcome = None  # its child is remembered with it, and it may hold what followed
+                self._untold.append((held, verdict))
+
+    def tell_ends(self) -> None:
+        """Say and count what was settled. That may wait for the next exchange to begin: the server then has its work
+        while we do ours.
+        """
+        for held, verdict in self._untold:
+            what = settlements.say(self._events, self._counts, held, verdict)
+            if what != "completed":
+                self.ends.remember(held, what)
+            held.outcome = None  # its child is remembered with it, and it may hold what followed
+        self._untold.clear()
 
     def _on_stored(self, leases: Sequence[LeaseRecord], expires_unix: Sequence[float]) -> None:
         for lease, expires in zip(leases, expires_unix, strict=True):

@@ -19,7 +19,7 @@ from supervisor.pool import endings
 from supervisor.pool.budget import Budget
 from supervisor.pool.children import Child
 from supervisor.pool.counts import Counts
-from supervisor.pool.endings import NO_END, End
+from supervisor.pool.endings import End
 from supervisor.pool.ledger import Held, Ledger
 from supervisor.pool.messages import (
     HandlerSettings,
@@ -42,6 +42,8 @@ from supervisor.pool.stopping import Stopping
 #: More reports of progress than a child makes that was stopped, or we were, for long: twice a second and a reserve.
 _REPORTS: Final = 1000
 _REPORTS_PER_S: Final = 4
+#: What a child ends its job with.
+_ENDS: Final = frozenset({Verb.COMPLETED, Verb.RETRIED, Verb.FAILED, Verb.INTERRUPTED, Verb.FOLLOWED})
 
 
 class Dispatcher:
@@ -95,25 +97,33 @@ class Dispatcher:
 
     def on_spoke(self, child: Child) -> None:
         """Read what it says. It may run hostile code: nothing that it says becomes an exception of ours."""
+        now_at = clock.monotonic()
         try:
-            for outcome in child.read_talk():
-                if outcome.verb == Verb.READY:
-                    self._on_ready(child, outcome)
+            for said in child.read_talk():
+                if said.verb == Verb.READY:
+                    self._on_ready(child, said)
                 elif child.overflow is not None:
                     child.overflow = None  # whatever it said, it is killed for this
                     raise ValueError("something after its last word")
-                elif child.head is None or outcome.token != child.head.lease.token:
+                elif not child.sent or said.token != child.sent[0].lease.token:
                     raise ValueError("an outcome for a job that is not in its hands")
-                elif outcome.verb == Verb.PROGRESS:
-                    self._on_progress(child.head, outcome)
-                elif outcome.verb == Verb.CHECKPOINT:
-                    self._on_checkpoint(child, child.head, outcome)
-                elif outcome.verb == Verb.OVERFLOWED:
-                    self._on_overflow(child, outcome)
+                elif said.verb in _ENDS:
+                    self._on_outcome(child, child.sent[0], said, now_at)
                 else:
-                    self._on_outcome(child, child.head, outcome)
+                    self._on_word(child, child.sent[0], said)
         except (ValueError, TypeError, KeyError) as error:
             self.stopping.kill(child, f"it spoke nonsense on its socket ({error})")
+
+    def _on_word(self, child: Child, head: Held, said: Outcome) -> None:
+        """What is not the end of its job."""
+        if said.verb == Verb.PROGRESS:
+            self._on_progress(head, said)
+        elif said.verb == Verb.CHECKPOINT:
+            self._on_checkpoint(child, head, said)
+        elif said.verb == Verb.OVERFLOWED:
+            self._on_overflow(child, said)
+        else:
+            raise ValueError(f"no outcome has the number {said.verb}")
 
     def _on_ready(self, child: Child, said: Outcome) -> None:
         if child.state is ChildState.SPAWNING:
@@ -160,22 +170,24 @@ class Dispatcher:
         child.overflow = unpack_trouble(said.body).traceback or ""
         self.stopping.await_exit(child, "it did not exit after a MemoryError")
 
-    def _on_outcome(self, child: Child, head: Held, said: Outcome) -> None:
+    def _on_outcome(self, child: Child, head: Held, said: Outcome, now_at: float) -> None:
         lease = head.lease
         self._note_use(child, head, said.cpu_s, said.max_rss_bytes)
-        head.end = end = NO_END if said.verb == Verb.COMPLETED else self._end_of(child)
-        outcome = endings.of_outcome(lease, said.verb, said.body, head.settings, end)
-        self._budget.settle(child.number, lease.klass, lease.jid, child.meter.peak_bytes)
-        if child.meter.peak_bytes:  # it was looked at; what it had it has given back by now, or keeps
+        if said.verb != Verb.COMPLETED:
+            head.end = self._end_of(child)
+        outcome = endings.of_outcome(lease, said.verb, said.body, head.settings, head.end)
+        peak_bytes = child.meter.peak_bytes
+        self._budget.settle(child.number, lease.klass, lease.jid, peak_bytes)
+        if peak_bytes:  # it was looked at; what it had it has given back by now, or keeps
             self._budget.grown(child.number, child.meter.sample())
-        child.answered()
+        child.answered(now_at)
         head.run_s = said.run_s
         self._slots.count_answer()
         if not lease.persistent:
             self._pace.learn(lease.klass, said.run_s)
         if said.verb == Verb.FOLLOWED and isinstance(outcome, Completed):
             head.weight, head.weight_bytes = 1 + len(tuple(outcome.then)), len(said.body)
-        if isinstance(outcome, Completed):
+        if type(outcome) is Completed:
             self._budget.done(lease.jid)
         self._end(head, outcome)
         if child.state is not ChildState.BUSY:
@@ -229,7 +241,7 @@ class Dispatcher:
             if reaped is not None:
                 self._note_use(child, child.head, reaped.cpu_s, reaped.max_rss_bytes)
             end = replace(self._end_of(child), why_killed=why, in_words=child.in_words)
-            held = child.answered()
+            held = child.answered(clock.monotonic())
             held.run_s = clock.monotonic() - held.started_at
             held.end = end if reaped is None else self._reported(child, end, reaped)
             if child.ended_at is not None:

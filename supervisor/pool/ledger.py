@@ -26,6 +26,22 @@ class Held:
         "reports", "run_s", "settings", "size_bytes", "started_at", "told_started", "weight", "weight_bytes",
     )  # fmt: skip
 
+    base_bytes: int  # what its child kept of earlier jobs when it began, as far as it has a limit
+    lost: str | None  # the lease is void: why, in the words of `Interrupted.reason`
+    size_bytes: int  # of its packet, while a child has it
+    started_at: float  # when it became the first of its child
+    child: int  # the number of the child that has or had it
+    child_asked_at: float  # by which that one is told from others of its number
+    run_s: float
+    cpu_s: float | None  # of its run; None: nobody knows
+    max_rss_bytes: int | None  # of its child until its end, with the pages that it has inherited
+    outcome: Outcome | None
+    weight: int  # of the outcome: how many jobs it concerns,
+    weight_bytes: int  # and their data
+    progress: Progress | None  # the last one, until it goes with an exchange
+    checkpoint: Checkpoint | None  # the last one, until it goes with an exchange
+    reports: int  # how often the child has told of what nobody waits for
+
     def __init__(
         self,
         lease: LeaseRecord,
@@ -39,25 +55,15 @@ class Held:
         self.settings = settings  # its handler's, as they were when it could begin last
         self.limit_s = limit_s  # how long its run may take; 0: as long as it likes
         self.memory_limit_bytes = memory_limit_bytes  # of its processes together; 0: as much as they like
-        self.base_bytes = 0  # what its child kept of earlier jobs when it began, as far as it has a limit
+        self.first_look_s = first_look_s(memory_limit_bytes)  # at its memory, after its start
         self.estimate_s = estimate_s  # of its run time; None: nobody knows
         self.told_started = told_started  # the engine knows that it has started
-        self.lost: str | None = None  # the lease is void: why, in the words of `Interrupted.reason`
-        self.size_bytes = 0  # of its packet, while a child has it
-        self.started_at = 0.0  # when it became the first of its child
-        self.child = 0  # the number of the child that has or had it
-        self.child_asked_at = 0.0  # by which that one is told from others of its number
-        self.run_s = 0.0
-        self.cpu_s: float | None = None  # of its run; None: nobody knows
-        self.max_rss_bytes: int | None = None  # of its child until its end, with the pages that it has inherited
-        self.first_look_s = first_look_s(memory_limit_bytes)  # at its memory, after its start
-        self.outcome: Outcome | None = None
-        self.weight, self.weight_bytes = 1, 0  # of the outcome: how many jobs it concerns, and their data
-        self.progress: Progress | None = None  # the last one, until it goes with an exchange
-        self.checkpoint: Checkpoint | None = None  # the last one, until it goes with an exchange
         self.checkpoints = lease.raw_saved is not None  # there is one, or has been, of this run or an earlier one
-        self.reports = 0  # how often the child has told of what nobody waits for
         self.end = NO_END  # what is known of how it ended, if not well
+        self.weight = 1
+        self.base_bytes = self.size_bytes = self.child = self.reports = self.weight_bytes = 0
+        self.started_at = self.child_asked_at = self.run_s = 0.0
+        self.lost = self.cpu_s = self.max_rss_bytes = self.outcome = self.progress = self.checkpoint = None
 
     def change(self, settings: HandlerSettings, limit_s: float, memory_limit_bytes: int) -> None:
         """Its handler is another one, and it has not begun."""

@@ -18,15 +18,18 @@ from supervisor.pool.counts import Counts
 from supervisor.pool.ledger import Held, Ledger
 from supervisor.pool.messages import HandlerSettings
 from supervisor.pool.pace import Pace
-from supervisor.pool.settlements import attempt_of
+from supervisor.pool.settlements import start_of
 from supervisor.pool.slots import Slots, may_go_ahead
 from supervisor.pool.states import ChildState
 from supervisor.pool.stopping import Stopping
 
+#: Of estimated work that goes to one child in a row, before it is asked again whose turn it is.
+_RUN_S: Final = 0.0005
 #: When one for which the others have waited long enough is offered again.
 _PUT_OFF_S: Final = 10.0
 #: When a job whose klass no handler of ours has is offered again.
 _UNKNOWN_S: Final = 10.0
+_NO_SETTINGS: Final = HandlerSettings()
 
 
 class Placing:
@@ -64,7 +67,7 @@ class Placing:
             settings = handlers.get(lease.klass)
             held = Held(
                 lease,
-                settings or HandlerSettings(),
+                settings or _NO_SETTINGS,
                 self._limit_s(lease, settings),
                 None if lease.persistent else self._pace.of(lease.klass),
                 index < starting,
@@ -123,31 +126,43 @@ class Placing:
 
     def _place(self) -> None:
         ready = self._ledger.ready
+        child, run_s = None, 0.0
         while ready and self._stopping.is_open and not self.paused:
-            child = self._slots.choose(ready[0])
+            held = ready[0]
+            if child is None or run_s <= 0 or not self._slots.goes_on(child, held):
+                child = self._slots.choose(held)
+                run_s = _RUN_S if child is not None and child.sent else 0.0
             if child is None:
                 self._make_way(ready)
                 break
-            if not self._fits(ready[0], child):
+            if not self._fits(held, child):
                 if self._slots.short:
                     break
                 continue
             try:
-                child.send(ready[0])
+                child.send(held)
             except BrokenPipeError:
                 self._stopping.kill(child, "it has shut down the socket that its jobs come by")
                 continue
             except OSError as error:  # our open files, or the kernel's memory, are used up
                 self._events.warn(f"a job cannot be sent to a child ({error})")
                 break
-            held = ready.popleft()
-            if self._slots.mixed:
-                child.profile = held.settings.profile
-            self._budget.hold(child.number, held.lease.klass, held.lease.jid, ends=not held.lease.persistent)
-            self._hand_back_at = math.inf
-            if len(child.sent) == 1:
-                self.say_started(held)
-        if not ready:
+            ready.popleft()
+            run_s -= held.estimate_s or _RUN_S
+            self._given(held, child)
+        self._plan_hand_back()
+
+    def _given(self, held: Held, child: Child) -> None:
+        """The child has it."""
+        if self._slots.mixed:
+            child.profile = held.settings.profile
+        self._budget.hold(child.number, held.lease.klass, held.lease.jid, ends=not held.lease.persistent)
+        self._hand_back_at = math.inf
+        if len(child.sent) == 1:
+            self.say_started(held)
+
+    def _plan_hand_back(self) -> None:
+        if not self._ledger.ready:
             self._hand_back_at = math.inf
         elif not self._stopping.is_open or self.paused:
             self.hand_back()
@@ -167,10 +182,10 @@ class Placing:
         """Whether there is memory for it. If not nothing is leased either, so that it is the next one here; handed back
         meanwhile, it may run at another worker.
         """
-        lease, now_at = held.lease, clock.monotonic()
+        lease = held.lease
         if self._budget.fits(lease.klass, lease.jid, child.number):
             return True
-        why = self._budget.put_off(lease.klass, lease.jid, now_at)
+        why = self._budget.put_off(lease.klass, lease.jid, clock.monotonic())
         if why is not None:
             self._events.warn(f"{why}; it is tried again in {_PUT_OFF_S:g} s")
             self._ledger.ready.remove(held)
@@ -194,10 +209,7 @@ class Placing:
         self._counts.of(lease.queue, lease.klass).started += 1
         if lease.deaths or lease.interruptions:
             self._counts.note_start(lease.jid, held.started_at)
-        self._events.emit(
-            "job.started", jid=lease.jid, klass=lease.klass, queue=lease.queue, child=held.child,
-            attempt=attempt_of(lease),
-        )  # fmt: skip
+        self._events.tell("job.started", start_of, held)
 
     def take_back(self, child: Child) -> None:
         """What it has not received is ready again."""

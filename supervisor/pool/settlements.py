@@ -20,6 +20,14 @@ def attempt_of(lease: LeaseRecord) -> int:
     return 1 + lease.failures + lease.deaths + lease.interruptions
 
 
+def start_of(held: Held) -> dict[str, Any]:
+    """What is said of a job when it begins."""
+    lease = held.lease
+    return {
+        "jid": lease.jid, "klass": lease.klass, "queue": lease.queue, "child": held.child, "attempt": attempt_of(lease),
+    }  # fmt: skip
+
+
 def account_of(held: Held) -> dict[str, Any]:
     """What is said of a job at its end, whichever that is. What nobody knows is left out."""
     lease = held.lease
@@ -43,6 +51,8 @@ def _ms(seconds: float) -> float:
 
 def say(events: Events, counts: Counts, held: Held, verdict: Answer) -> str:
     """Answers what has become of the run: one of OUTCOMES, or HANDED_BACK."""
+    if verdict is True and type(held.outcome) is Completed:
+        return _say_completed(events, counts, held)
     what, more = _end_of(held, verdict)
     if what == HANDED_BACK:
         counts.handed_back += 1
@@ -61,14 +71,23 @@ def say(events: Events, counts: Counts, held: Held, verdict: Answer) -> str:
     return what
 
 
+def _say_completed(events: Events, counts: Counts, held: Held) -> str:
+    """As nearly all of them end."""
+    lease = held.lease
+    counted = counts.of(lease.queue, lease.klass)
+    counted.completed += 1
+    counted.wait.add(lease.waited_s)
+    counted.run.add(held.run_s)
+    events.tell("job.completed", account_of, held)
+    return "completed"
+
+
 def _end_of(held: Held, verdict: Answer) -> tuple[str, Mapping[str, Any]]:
     """What has become of the run, and what there is to say of that."""
     outcome, lease = held.outcome, held.lease
     if verdict is None or verdict is False:
         return "stale", {"verb": type(outcome).__name__.lower()}
     match outcome:
-        case Completed():
-            return "completed", _NOTHING
         case Returned():
             return "returned", _NOTHING
         case Retried(group=group, message=message) if isinstance(verdict, int) and verdict >= 0:

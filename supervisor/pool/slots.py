@@ -106,8 +106,9 @@ class Slots:
     def count_answer(self) -> None:
         """A job has ended."""
         self.answered += 1
-        self.find_room()
-        self._cautious = max(0, self._cautious - 1)
+        self.short_until_at = 0.0
+        if self._cautious:
+            self._cautious -= 1
 
     @property
     def cautious(self) -> bool:
@@ -240,6 +241,10 @@ class Slots:
             return None
         return soonest if soonest is not None and self._fits(held, soonest) else None
 
+    def goes_on(self, child: Child, held: Held) -> bool:
+        """Whether the job may go where the one before it was sent ahead."""
+        return not self.mixed and self._may_queue(child) and self._fits(held, child)
+
     def in_the_way(self, ready: Sequence[Held]) -> list[Child]:
         """Idle children that may not have the first of these jobs, as no other is: they are to make room for new ones,
         as many as jobs like it wait for and are not under way.
@@ -259,17 +264,19 @@ class Slots:
 
     def _may_queue(self, child: Child) -> bool:
         """Whether any job may be sent to it while it is busy."""
+        sent = child.sent
         return (
             child.state is ChildState.BUSY
+            and len(sent) < MAX_SENT
+            and sent[0].estimate_s is not None
             and not child.turn.overran
-            and child.sent[0].estimate_s is not None
-            and len(child.sent) < MAX_SENT
             and self._jobs_left(child) > 0
         )
 
     def _fits(self, held: Held, child: Child) -> bool:
         """Whether the job will start within the time that jobs may be sent ahead, if it may be sent ahead at all."""
-        if held.estimate_s is None or not may_go_ahead(held.lease) or child.sent_s + held.estimate_s > self._ahead_s:
+        lease, estimate_s = held.lease, held.estimate_s
+        if estimate_s is None or child.sent_s + estimate_s > self._ahead_s or not may_go_ahead(lease):
             return False
-        head_bytes = _HEAD_BYTES + _TAG_BYTES * len(held.lease.tags)
-        return child.sent_bytes + charge(min(len(held.lease.raw), INLINE_PAYLOAD_BYTES) + head_bytes) <= MAX_SENT_BYTES
+        packet_bytes = min(len(lease.raw), INLINE_PAYLOAD_BYTES) + _HEAD_BYTES + _TAG_BYTES * len(lease.tags)
+        return child.sent_bytes + charge(packet_bytes) <= MAX_SENT_BYTES

@@ -62,7 +62,7 @@ def test_of_20000_messages_a_racing_reader_and_take_back_get_each_exactly_once_a
         for outcome in child.read_talk():
             assert outcome.token == child.head.lease.token
             received.append(outcome.token)
-            child.answered()
+            child.answered(1.0)
             if not child.sent:
                 child.become(ChildState.IDLE)
 
@@ -167,7 +167,7 @@ def test_outcomes_are_read_in_the_order_of_the_jobs_and_the_next_one_begins_with
         await_readable(child.talk)
         for outcome in child.read_talk():
             assert outcome.token == child.head.lease.token
-            answered.append(child.answered().lease.token)
+            answered.append(child.answered(1.0).lease.token)
             assert child.head is None or child.head.started_at > 0
     assert answered == [3, 1, 2]
     assert child.served == 3
@@ -195,8 +195,8 @@ def test_words_without_a_mark_are_those_of_the_job_behind_the_last_mark_else_of_
             child.send(held_of(token))
         child.output.ended = ended
         said.append(child.printing.lease.token)
-    child.answered()
-    child.answered()
+    child.answered(1.0)
+    child.answered(1.0)
     said.append(child.printing.lease.token)
     assert said == [1, 1, 2, 2, 2]
     child.close_theirs()

@@ -291,7 +291,7 @@ def test_a_directory_within_the_limit_is_looked_at_again_and_a_job_that_ends_no_
     before_at = clock.monotonic()
     look(desk)
     assert before_at + 0.5 < desk.limits._disk.deadline_at < clock.monotonic() + 1.1
-    child.answered()
+    child.answered(0.0)
     child.become(ChildState.IDLE)
     look(desk)
     assert desk.limits._disk.deadline_at == float("inf")

@@ -532,6 +532,12 @@ def with_descriptor(make, verb=Verb.FOLLOWED, body=b""):
     return behave
 
 
+def too_long(ends: Ends):
+    ends.next_job()
+    ends.talk.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**20)
+    ends.talk.send(bytes(messages.MAX_PACKET_BYTES + 1))
+
+
 def memfd_of(*parts):
     return lambda: kernel.sealed_memfd(parts)
 
@@ -586,6 +592,7 @@ HOSTILE = {
     "one byte": says(b"\x01"),
     "a verb without a body's length": says(b"\x01" * 12),
     "noise": says(os.urandom(2000)),
+    "more than a packet has": too_long,
     "a verb that does not exist": answers(77, pack_trouble(Trouble("g", "m"))),
     "a result that is no JSON": answers(Verb.COMPLETED, b"{"),
     "a result that is too large": oversized,

@@ -36,7 +36,7 @@ class Pool:
     def busy(self, count):
         """So many run a job, in children forked for them; the others end."""
         for child in [child for child in self.slots if child.sent][count:]:
-            child.answered()
+            child.answered(0.0)
             child.become(ChildState.LEAVING)
             self.slots.remove(child)
         while self.slots.busy < count:
@@ -261,7 +261,7 @@ def test_nobody_is_stopped_once_so_many_have_ended_by_themselves(pool):
     kept, stopped = work(pool, lease_of(1), lease_of(2))
     pool.set(1)
     assert (kept.stop_why, stopped.stop_why, stopped.stop_at < math.inf) == ("", "scaled", True)
-    kept.answered()
+    kept.answered(0.0)
     kept.become(ChildState.IDLE)
     pool.scaling.keep_time(pool.now_at)
     assert (stopped.stop_at, stopped.state) == (math.inf, ChildState.BUSY)

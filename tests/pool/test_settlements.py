@@ -21,6 +21,9 @@ class Listener:
         assert set(given) <= set(EVENTS[name][1])
         self.said.append((name, given))
 
+    def tell(self, name, fields_of, about):
+        self.emit(name, **fields_of(about))
+
 
 def said_of(make, verdict, end=NO_END, **lease):
     held = held_of(1, klass="email.send", **lease)

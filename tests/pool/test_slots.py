@@ -35,7 +35,7 @@ def send(slots, held):
 
 def end(child, state):
     """Its first job has been answered, and it goes on as `state`."""
-    child.answered()
+    child.answered(0.0)
     child.become(state)
 
 
@@ -49,8 +49,8 @@ def test_some_jobs_wait_for_an_idle_child(pool, kind):
     assert send(slots, held_of(1, QUICK_S)) == 1
     assert send(slots, held_of(2, QUICK_S, **kind)) is None
     assert send(slots, held_of(3, QUICK_S)) == 1
-    slots.get(1).answered()
-    slots.get(1).answered()
+    slots.get(1).answered(0.0)
+    slots.get(1).answered(0.0)
     slots.get(1).become(ChildState.IDLE)
     assert send(slots, held_of(2, QUICK_S, **kind)) == 1
 
@@ -151,7 +151,7 @@ def test_a_killed_child_counts_as_busy_until_its_end_is_known(pool):
     slots.get(1).kill("a test")
     assert slots.busy == 1
     assert slots.choose(held_of(2)) is None
-    slots.get(1).answered()
+    slots.get(1).answered(0.0)
     assert slots.choose(held_of(2)).number == 2
 
 
@@ -240,7 +240,7 @@ def test_a_child_on_its_last_job_is_sent_nothing_ahead(pool):
     slots = pool(processes=1, jobs_per_child=3)
     assert [send(slots, held_of(token, QUICK_S)) for token in (1, 2, 3, 4)] == [1, 1, 1, None]
     assert slots.is_done(slots.get(1))
-    slots.get(1).answered()
+    slots.get(1).answered(0.0)
     assert slots.choose(held_of(5, QUICK_S)) is None
 
 

@@ -1,0 +1,124 @@
+"""Many packets of a socket by one system call. Runs in master. Owns the room that they are read into.
+
+Children's answers come in bursts, and a call for each one would cost twice what the kernel needs for it.
+"""
+
+import ctypes
+import errno
+import mmap
+import os
+import socket
+from collections.abc import Iterator
+from functools import cache
+from struct import Struct, calcsize
+from typing import Final
+
+from supervisor.pool.messages import MAX_PACKET_BYTES
+
+#: By one call.
+_MOST: Final = 64
+#: The room of a packet that is longer is given back to the kernel: the next one will hardly be.
+_USUAL_BYTES: Final = 4096
+_FLAGS: Final = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
+_CUT: Final = int(socket.MSG_TRUNC)
+#: For one descriptor, of which the kernel uses so much: what else comes it closes.
+_RIGHTS_BYTES: Final = socket.CMSG_SPACE(4)
+_ONE_BYTES: Final = socket.CMSG_LEN(4)
+
+_IOVEC: Final = Struct("@PN")
+#: struct mmsghdr: name, its length; iovecs, their count; control data, its length; flags; the length of the packet.
+_HEADER: Final = Struct("@PIPNPNi0PI0P")
+#: Of that, what a call leaves there: the length of the control data, the flags, the length of the packet.
+_GOT: Final = Struct(f"@{calcsize('@PIPNP')}xNi0PI0P")
+#: struct cmsghdr (its length, level, type) and the descriptor.
+_RIGHTS: Final = Struct("@Niii")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_recvmmsg = _libc.recvmmsg
+_recvmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p)
+
+
+def receive(sock: socket.socket, most: int) -> Iterator[tuple[bytes, int]]:
+    """The packets that are there now, `most` or a few more, each with the descriptor that came with it, closed on exec,
+    or -1. An empty packet means that the other end is gone.
+
+    Never blocks. Raises OSError (EMSGSIZE) for a packet that is longer than any of ours. What is not taken is lost, its
+    descriptors closed.
+    """
+    room, taken, count = _room(), 0, _MOST
+    while count == _MOST and taken < most:
+        count = room.fill(sock.fileno())
+        yield from room.take(count)
+        taken += count
+
+
+class _Room:
+    """Where one call puts what it reads."""
+
+    def __init__(self) -> None:
+        # Touched, and so taken, only as far as packets fill it.
+        self._packets = mmap.mmap(-1, _MOST * MAX_PACKET_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self._headers = bytearray(_MOST * _HEADER.size)
+        self._rights = bytearray(_MOST * _RIGHTS_BYTES)
+        self._iovecs = bytearray(_MOST * _IOVEC.size)
+        packets_at, rights_at, iovecs_at = _address(self._packets), _address(self._rights), _address(self._iovecs)
+        for i in range(_MOST):
+            iovec_at = i * _IOVEC.size
+            _IOVEC.pack_into(self._iovecs, iovec_at, packets_at + i * MAX_PACKET_BYTES, MAX_PACKET_BYTES)
+            control = rights_at + i * _RIGHTS_BYTES, _ONE_BYTES
+            _HEADER.pack_into(self._headers, i * _HEADER.size, 0, 0, iovecs_at + iovec_at, 1, *control, 0, 0)
+        self._headers_at = _address(self._headers)
+        self._unused = bytes(self._headers)  # the kernel writes into them
+
+    def fill(self, fd: int) -> int:
+        """Read what is there. Answers how many packets."""
+        while True:
+            self._headers[:] = self._unused
+            count: int = _recvmmsg(fd, self._headers_at, _MOST, _FLAGS, None)
+            if count >= 0:
+                return count
+            number = ctypes.get_errno()
+            if number == errno.EAGAIN:
+                return 0
+            # ECONNRESET is told once: it is gone without having read all that we said. Its own last words come now.
+            if number not in (errno.ECONNRESET, errno.EINTR):
+                raise OSError(number, os.strerror(number))
+
+    def take(self, count: int) -> Iterator[tuple[bytes, int]]:
+        found = _GOT.iter_unpack(memoryview(self._headers)[: count * _HEADER.size])
+        start, is_large = 0, False
+        try:
+            for rights_bytes, flags, length in found:
+                fd = self._descriptor(start) if rights_bytes else -1
+                is_large = is_large or length > _USUAL_BYTES
+                if flags & _CUT:
+                    _close(fd)
+                    raise OSError(errno.EMSGSIZE, f"packet longer than {MAX_PACKET_BYTES} bytes")
+                yield self._packets[start : start + length], fd
+                start += MAX_PACKET_BYTES
+        finally:
+            for rights_bytes, _flags, _length in found:
+                start += MAX_PACKET_BYTES
+                _close(self._descriptor(start) if rights_bytes else -1)
+            if is_large:
+                self._packets.madvise(mmap.MADV_DONTNEED)
+
+    def _descriptor(self, start: int) -> int:
+        """What came with the packet that starts there."""
+        length, level, kind, fd = _RIGHTS.unpack_from(self._rights, start // MAX_PACKET_BYTES * _RIGHTS_BYTES)
+        is_one = length >= _RIGHTS.size and (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
+        return fd if is_one else -1
+
+
+@cache
+def _room() -> _Room:
+    return _Room()
+
+
+def _address(room: "mmap.mmap | bytearray") -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(room))
+
+
+def _close(fd: int) -> None:
+    if fd >= 0:
+        os.close(fd)
