@@ -43,6 +43,7 @@ WITHOUT = {
         (r"local function tell_of\(event, job, more\)\n.*?\nend\n", "local function tell_of() end\n"),
     ],
     "statistics": [
+        (r"local function add_time\(s, ms\)\n.*?\nend\n", "local function add_time() end\n"),
         (r"local function spread\(queue, kind, ms\)\n.*?\nend\n", "local function spread() end\n"),
         (r"local function tally\(queue, what, by, when\)\n.*?\nend\n", "local function tally() end\n"),
     ],

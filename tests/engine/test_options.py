@@ -13,7 +13,7 @@ CONFIG = (Path(scripts.__file__).parent / "lua/include/config.lua").read_text()
 
 def defaults_in_lua(table: str) -> dict[str, float]:
     (body,) = re.findall(rf"local {table} = {{(.*?)}}", CONFIG, re.S)
-    return {name: float(value) for name, value in re.findall(r'"([a-z-]+)", (\d+)', body)}
+    return {name: float(value) for name, value in re.findall(r'\b([a-z-]+)(?:"\])? = (\d+)', body)}
 
 
 def test_the_scripts_have_the_same_defaults():

@@ -124,8 +124,8 @@ def test_an_include_is_put_in_once():
 # keys that are used, "" = not wanted.
 WRAPPED = """
 local redis = (function(real)
-  local WRITES = { SET = 1, MSET = 1, HSET = 1, HDEL = 1, ZADD = 1, ZREM = 1, UNLINK = 1, INCRBY = 1, RPUSH = 1,
-    LREM = 1, LTRIM = 1, PEXPIRE = 1, ZREMRANGEBYSCORE = 1, ZREMRANGEBYRANK = 1, PUBLISH = 1, RENAME = 1 }
+  local WRITES = { SET = 1, MSET = 1, HSET = 1, HDEL = 1, ZADD = 1, ZREM = 1, UNLINK = 1, DEL = 1, INCRBY = 1,
+    RPUSH = 1, LREM = 1, LTRIM = 1, PEXPIRE = 1, ZREMRANGEBYSCORE = 1, ZREMRANGEBYRANK = 1, PUBLISH = 1, RENAME = 1 }
   local fail_at, noting = tonumber(KEYS[2]), KEYS[3] ~= ""
   local calls, writing = 0, false
   local function call(command, ...)

@@ -29,13 +29,12 @@
 --           Nothing has changed then.
 
 --- @include clock
+--- @include quick_lease
 --- @include picking
 --- @include turns
 local worker, number = ARGV[2], tonumber(ARGV[3])
 local count, starting, ttl = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local order, exchange = ARGV[8], P .. "worker:" .. worker
-
-local LONGEST_WAIT = 30000 -- of a worker for a bell, before it asks by itself
 
 local wish = 0
 if number then

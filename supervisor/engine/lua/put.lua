@@ -15,6 +15,7 @@
 -- Errors    DEPENDENCY if a job would wait for itself. WRONGTYPE for a foreign key of ours. Nothing has changed then.
 
 --- @include clock
+--- @include quick_put
 --- @include stage
 local answers, at = {}, 2
 while at <= #ARGV do

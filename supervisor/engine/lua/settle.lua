@@ -29,6 +29,7 @@
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock
+--- @include quick_settle
 --- @include death
 --- @include stage
 --- @include retention

@@ -2,24 +2,27 @@
 -- are of the whole namespace. Seconds, days or counts. All of a kind are read at once.
 --- @include keys
 local OF_A_QUEUE = {
-  "heartbeat", 30, "grace", 5, "max-deaths", 3, "unknown-for", 3600, "max-concurrency", 0, "paused", 0,
+  heartbeat = 30, grace = 5, ["max-deaths"] = 3, ["unknown-for"] = 3600, ["max-concurrency"] = 0, paused = 0,
 }
 local OF_ALL = {
-  "max-worker-age", 86400, "jobs-history", 604800, "jobs-history-count", 50000, "failed-history", 0,
-  "failed-history-count", 50000, "stats-history", 30, "histogram-history", 7,
+  ["max-worker-age"] = 86400, ["jobs-history"] = 604800, ["jobs-history-count"] = 50000, ["failed-history"] = 0,
+  ["failed-history-count"] = 50000, ["stats-history"] = 30, ["histogram-history"] = 7,
 }
-local settings = {}
+local settings, is_configured = {}, nil
 
 local function read_settings(defaults, queue)
-  local names, found = {}, {}
-  for i = 1, #defaults, 2 do
-    if queue then names[#names + 1] = defaults[i] .. "-" .. queue end
-    names[#names + 1] = defaults[i]
+  if is_configured == nil then is_configured = redis.call("EXISTS", P .. "config") == 1 end
+  if not is_configured then return defaults end
+  local options, names, found = {}, {}, {}
+  for option in pairs(defaults) do
+    options[#options + 1] = option
+    names[#names + 1] = option
+    if queue then names[#names + 1] = option .. "-" .. queue end
   end
   local values, width = redis.call("HMGET", P .. "config", unpack(names)), queue and 2 or 1
-  for i = 1, #defaults, 2 do
-    local at = (i - 1) / 2 * width + 1
-    found[defaults[i]] = tonumber(values[at]) or queue and tonumber(values[at + 1]) or defaults[i + 1]
+  for i, option in ipairs(options) do
+    local at = (i - 1) * width + 1
+    found[option] = queue and tonumber(values[at + 1]) or tonumber(values[at]) or defaults[option]
   end
   return found
 end

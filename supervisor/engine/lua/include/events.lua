@@ -1,16 +1,7 @@
 -- events.lua: what happens, said to whoever listens; while nobody does it costs one look per script.
 --- @include clock
 --- @include plan
-local listened
-
-local function heard()
-  if listened == nil then
-    local found = redis.pcall("PUBSUB", "NUMSUB", P .. "events") -- an account that may not ask is not heard
-    listened = (found[2] or 0) > 0
-  end
-  return listened
-end
-
+--- @include heard
 -- Says that something happened to a job; `job` needs jid, queue and klass. Tracked ones have a channel of their own.
 local function tell_of(event, job, more)
   if not job.tracked and not heard() then return end

@@ -4,8 +4,8 @@
 --- @include config
 local judge_value = {} -- by the kind of their hash
 local OF_QUEUES, OF_THE_NAMESPACE = { klass = true }, {}
-for i = 1, #OF_A_QUEUE, 2 do OF_QUEUES[OF_A_QUEUE[i]] = true end
-for i = 1, #OF_ALL, 2 do OF_THE_NAMESPACE[OF_ALL[i]] = true end
+for option in pairs(OF_A_QUEUE) do OF_QUEUES[option] = true end
+for option in pairs(OF_ALL) do OF_THE_NAMESPACE[option] = true end
 
 local allowed = {}
 function allowed.count(text) return (whole(text) or -1) >= 0 end

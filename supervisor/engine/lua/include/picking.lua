@@ -2,15 +2,10 @@
 -- kind: what may not start now leaves its place when it is met, and comes back when it may.
 --- @include allowed
 --- @include late
+--- @include leased
 --- @module
 local SPARE = 16
-local ANSWER_BYTES = 1048576
-local UNSIZED_BYTES = 1024 -- a record names its size only above this
-local ELSEWHERE_MS = 25    -- for which a persistent job that came back is left to other workers
-local FIELDS = {
-  "klass", "queue", "priority", "retries", "timeout", "max_deaths", "bytes", "failures", "deaths", "interruptions",
-  "state", "size", "put", "since", "special", "lane", "trace", "ready",
-}
+local ELSEWHERE_MS = 25 -- for which a persistent job that came back is left to other workers
 local taken, left, due_crons, timed = {}, {}, {}, {}
 local brought, freed = {}, {}
 local limit, bytes, others = 0, 0, nil

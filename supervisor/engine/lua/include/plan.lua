@@ -1,6 +1,7 @@
 -- plan.lua: the write half of every script. What is to change is collected here while the script reads and checks;
 -- commit() carries it out as its very last step. Redis does not roll back, so nothing may be read or fail in between.
 --- @include keys
+--- @include chunks
 local zsets, sets, gone, strings, dropped, bells, counters = {}, {}, {}, {}, {}, {}, {}
 local lists, shifted, struck, messages, expiries, finishers = {}, {}, {}, {}, {}, {}
 
@@ -136,18 +137,6 @@ local function bells_to_push()
     if rung and not wanted then drop(bell) end
   end
   return pushed
-end
-
--- At most 1,000 values a call: Lua's stack ends at about 8,000.
-local function in_chunks(command, values, key)
-  for first = 1, #values, 1000 do
-    local last = math.min(first + 999, #values)
-    if key then
-      redis.call(command, key, unpack(values, first, last))
-    else
-      redis.call(command, unpack(values, first, last))
-    end
-  end
 end
 
 local function write_zset(key, members)

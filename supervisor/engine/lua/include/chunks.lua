@@ -1,0 +1,12 @@
+-- chunks.lua: calls of Redis with many values.
+-- At most 1,000 values a call: Lua's stack ends at about 8,000.
+local function in_chunks(command, values, key)
+  for first = 1, #values, 1000 do
+    local last = math.min(first + 999, #values)
+    if key then
+      redis.call(command, key, unpack(values, first, last))
+    else
+      redis.call(command, unpack(values, first, last))
+    end
+  end
+end

@@ -1,0 +1,137 @@
+-- quick_lease.lua: a lease of queues in which jobs only wait: without lanes, limits, entries, recurrences, anything in
+-- front, due or expired, and of jobs that are nothing but a record and data.
+--- @include quick
+--- @include quick_times
+--- @include leased
+-- What waits in a queue, one more than `most`, and when there will be something else; nil if there is more to see to.
+local function quick_look(queue, most, takeover)
+  local of_queue, entries_key = P .. "queue:" .. queue .. ":", P .. "in:" .. queue
+  local others = redis.call(
+    "EXISTS", of_queue .. "front", of_queue .. "lanes", of_queue .. "limits", of_queue .. "recurring", entries_key
+  )
+  if others > 0 or setting("paused", queue) > 0 or setting("max-concurrency", queue) > 0 then return nil end
+  local grace = setting_ms("grace", queue)
+  local expiry = tonumber(redis.call("ZRANGE", of_queue .. "running", 0, 0, "WITHSCORES")[2]) or math.huge
+  local due = tonumber(redis.call("ZRANGE", of_queue .. "scheduled", 0, 0, "WITHSCORES")[2]) or math.huge
+  if due <= now or takeover and expiry + grace <= now then return nil end
+  if not takeover then expiry = math.max(expiry, now) end
+  return redis.call("ZRANGE", of_queue .. "waiting", 0, most), due, math.min(due, expiry + grace)
+end
+
+-- The record of a waiting job as a lease answers it; nil if there is more to it.
+local function quick_record(key, queue)
+  local call, job = redis.call, nil
+  if call("HLEN", key) == 4 then
+    local plain = call("HMGET", key, "klass", "queue", "put", "seq")
+    if not plain[4] then return nil end
+    job = { plain[1], plain[2], false, false, false, false, false, false, false, false, false, false, plain[3] }
+  else
+    job = call("HMGET", key, unpack(FIELDS))
+    if job[11] or job[15] or job[16] then return nil end
+  end
+  return job[1] and job[2] == queue and job[13] and job
+end
+
+-- Adds the first `most` members of a queue to what is given, with their records; false if there is more to one.
+local function quick_take(given, queue, members, most, never_twice)
+  local jobs, jids, waits, s = given.jobs, given.jids, given.waits, new_spread()
+  for i = 1, math.min(#members, most) do
+    local jid = string.sub(members[i], 14)
+    local job = quick_record(P .. "job:" .. jid, queue)
+    if not job or never_twice[job[1]] then return false end
+    given.bytes = given.bytes + (tonumber(job[12]) or UNSIZED_BYTES)
+    if given.bytes > ANSWER_BYTES and #jobs > 0 then return false end
+    local since = job[14] or job[13]
+    add_time(s, now - since)
+    jobs[#jobs + 1], jids[#jids + 1], waits[#waits + 1] = job, jid, math.max(now - (job[18] or since), 0)
+  end
+  return count_times(given.sets, queue, "wait", s)
+end
+
+-- Whether somebody is to be rung for, and the bell is silent, or the other way round; nil if it is as it should be.
+local function quick_bell(queue, has_more, full, due)
+  local wanted = has_more or full and ARGV[10] == "1" and due <= now + LONGEST_WAIT
+  if not wanted and full then return nil end
+  local rung = redis.call("LLEN", P .. "bell:" .. queue) > 0
+  if rung == (wanted or false) then return nil end
+  return wanted and "ring" or "silence"
+end
+
+local function quick_lease()
+  if heard() or ARGV[8] ~= "strict" and #ARGV > 13 then return nil end
+  local call, worker, number, count = redis.call, ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+  local starting, ttl, takeover = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == "1"
+  local exchange, held, wish, never_twice = P .. "worker:" .. worker, P .. "held:" .. worker, 0, {}
+  if number then
+    local last = call("HMGET", exchange, "number", "wish")
+    local last_number = tonumber(last[1])
+    if number < (last_number or 0) or not last_number and number > 1 then return nil end
+    wish = tonumber(last[2]) or 0
+  end
+  for _, klass in ipairs(lines_of(ARGV[11])) do never_twice[klass] = true end
+
+  local given, served, soonest = { jobs = {}, jids = {}, waits = {}, sets = {}, bytes = 0 }, {}, math.huge
+  local jobs, jids = given.jobs, given.jids
+  for i = 12, #ARGV, 2 do
+    local queue, before = ARGV[i], #jobs
+    local members, due, next_at = quick_look(queue, count - before, takeover)
+    if not members or not quick_take(given, queue, members, count - before, never_twice) then return nil end
+    if #jobs < count then soonest = math.min(soonest, next_at) end
+    served[#served + 1] = { queue, before + 1, #jobs, #members > count - before, due }
+  end
+  local n, full, token, data = #jobs, #jobs >= count, 0, nil
+  if n > 0 then
+    token = value_of("token")
+    if not token then return nil end
+    local keys = {}
+    for i = 1, n do keys[i] = P .. "data:" .. jids[i] end
+    data = call("MGET", unpack(keys))
+    call("ZCARD", held)
+  end
+  for _, line in ipairs(served) do line[6] = quick_bell(line[1], line[4], full, line[5]) end
+  call("ZCARD", P .. "workers")
+  local lifetime = number and setting_ms("max-worker-age")
+
+  -- From here on nothing is read.
+  if n > 0 then call("INCRBY", P .. "token", n) end
+  local owners_end, held_now = ":" .. worker, {}
+  for i = 1, n do
+    local jid, key = jids[i], P .. "job:" .. jids[i]
+    local token_text = string.format("%.0f", token + i)
+    held_now[2 * i - 1], held_now[2 * i] = token_text, jid
+    if i <= starting then
+      call("HSET", key, "state", "running", "owner", token_text .. owners_end, "popped", now_text, "started", "1")
+    else
+      call("HSET", key, "state", "running", "owner", token_text .. owners_end, "popped", now_text)
+    end
+  end
+  for _, fields in ipairs(given.sets) do call("HSET", unpack(fields)) end
+  in_chunks("ZADD", held_now, held)
+  for _, line in ipairs(served) do
+    local of_queue, running, first, last = P .. "queue:" .. line[1] .. ":", {}, line[2], line[3]
+    if first <= last then
+      local expiry = now + (ttl or setting_ms("heartbeat", line[1]))
+      local expiry_text = string.format("%.0f", expiry)
+      for i = first, last do
+        local job = jobs[i]
+        running[#running + 1] = expiry_text
+        running[#running + 1] = jids[i]
+        job[11], job[12], job[13], job[14], job[15] = jids[i], expiry, data[i], false, nil
+        local trace = job[17]
+        job[16], job[17], job[18] = nil, nil, nil
+        if trace then job[15], job[16], job[17], job[18] = false, false, false, trace end
+      end
+      call("ZREMRANGEBYRANK", of_queue .. "waiting", 0, last - first)
+      in_chunks("ZADD", running, of_queue .. "running")
+    end
+    if line[6] == "ring" then call("RPUSH", P .. "bell:" .. line[1], "1") end
+    if line[6] == "silence" then call("UNLINK", P .. "bell:" .. line[1]) end
+  end
+  call("ZADD", P .. "workers", now_text, worker)
+  if number then call("PEXPIRE", exchange, lifetime) end
+  if full or soonest == math.huge then soonest = 0 end
+  return { now, soonest, n > 0 and token + 1 or 0, {}, wish, given.waits, unpack(jobs) }
+end
+
+local granted = quick_lease()
+if granted then return granted end

@@ -1,0 +1,85 @@
+-- quick_settle.lua: a batch of completions, without results, of jobs that are nothing but a record and data, of queues
+-- without a limit.
+--- @include quick
+--- @include quick_times
+-- The jobs that retention drops for so many completed ones; nil if there is more to one than record and data.
+local function quick_surplus(added, most, running)
+  local age, count, key = setting("jobs-history"), setting("jobs-history-count"), P .. "complete"
+  local aged = redis.call("ZCOUNT", key, "-inf", now - age * 1000 + 0.5)
+  local n = math.min(math.max(aged, redis.call("ZCARD", key) + added - count), most)
+  if n <= 0 then return {} end
+  local old, jids = redis.call("ZRANGE", key, 0, n - 1, "WITHSCORES"), {}
+  for i = 1, #old, 2 do
+    if old[i + 1] % 1 ~= 0 or running[old[i]] then return nil end
+    jids[#jids + 1] = old[i]
+  end
+  return jids
+end
+
+local function quick_settle()
+  if heard() then return nil end
+  local call, worker, number, keeps = redis.call, ARGV[2], tonumber(ARGV[3]), keeps_completed()
+  local exchange, owners_end = P .. "worker:" .. worker, ":" .. worker
+  local stored = number and call("HMGET", exchange, "number", "settled", "answers")
+  if stored and (tonumber(stored[2]) == number or number <= (tonumber(stored[1]) or -1)) then return nil end
+
+  local job_keys, jids, by_queue, spreads, seen = {}, {}, {}, {}, {}
+  local at, n, argc = 4, 0, #ARGV
+  while at <= argc do
+    local jid = ARGV[at + 1]
+    if ARGV[at] ~= "complete" or ARGV[at + 3] ~= "" or seen[jid] then return nil end
+    local key = P .. "job:" .. jid
+    local job = call("HMGET", key, "owner", "state", "queue", "popped", "special")
+    local queue = job[3]
+    if job[1] ~= ARGV[at + 2] .. owners_end or job[2] ~= "running" or job[5] or not queue then return nil end
+    n = n + 1
+    job_keys[n], jids[n], seen[jid] = key, jid, true
+    local line = by_queue[queue]
+    if not line then
+      if setting("max-concurrency", queue) > 0 then return nil end
+      line = {}
+      by_queue[queue], spreads[queue] = line, new_spread()
+    end
+    line[#line + 1] = jid
+    add_time(spreads[queue], now - (job[4] or now))
+    at = at + 4
+  end
+
+  local held, sets, gone, old = P .. "held:" .. worker, {}, {}, {}
+  if n == 0 then return nil end
+  for queue, s in pairs(spreads) do
+    if not count_times(sets, queue, "run", s) then return nil end
+    call("ZCARD", P .. "queue:" .. queue .. ":running")
+  end
+  call("ZCARD", held)
+  if keeps then
+    old = quick_surplus(n, math.min(2 * n + 16, 1000), seen)
+    if not old then return nil end
+  end
+  local lifetime = number and setting_ms("max-worker-age")
+  -- From here on nothing is read.
+  for _, jid in ipairs(keeps and old or jids) do
+    gone[#gone + 1] = P .. "job:" .. jid
+    gone[#gone + 1] = P .. "data:" .. jid
+  end
+  in_chunks("DEL", gone)
+  for i = 1, keeps and n or 0 do call("HSET", job_keys[i], "state", "complete") end
+  for i = 1, #sets do call("HSET", unpack(sets[i])) end
+  for queue, line in pairs(by_queue) do in_chunks("ZREM", line, P .. "queue:" .. queue .. ":running") end
+  in_chunks("ZREM", jids, held)
+  if keeps then
+    local scored = {}
+    for i = 1, n do scored[2 * i - 1], scored[2 * i] = now_text, jids[i] end
+    if #old > 0 then call("ZREMRANGEBYRANK", P .. "complete", 0, #old - 1) end
+    in_chunks("ZADD", scored, P .. "complete")
+  end
+  local reply = string.rep("1,", n - 1) .. "1"
+  if stored and (stored[1] or number <= 1) then -- else the worker was deregistered
+    call("HSET", exchange, "number", number, "settled", number, "answers", reply)
+    call("PEXPIRE", exchange, lifetime)
+  end
+  return reply
+end
+
+local settled = quick_settle()
+if settled then return settled end
