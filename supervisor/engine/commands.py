@@ -544,13 +544,16 @@ def _parse_swept(reply: list[Any]) -> Swept:
 
 
 def _parse_grant(worker: str, reply: list[Any]) -> Grant:
-    now_ms, next_ms, token, due, wish, waits = reply[:6]
+    now_ms, next_ms, token, due, wish, ends, jobs = reply
+    expires = {queue: ms / 1000 for queue, ms in zip(ends[::2], ends[1::2], strict=True)}
     leases, unreadable = [], []
-    for i, row in enumerate(reply[6:]):
+    rows = iter(jobs)
+    for jid, klass, queue, raw, waited_ms, rest in zip(rows, rows, rows, rows, rows, rows, strict=True):
         try:
-            leases.append(LeaseRecord(worker, token + i, row, waits[i]))
+            leases.append(LeaseRecord(worker, token, jid, klass, queue, raw, expires[queue], waited_ms, rest))
         except ValueError:  # damaged in Redis, by whatever hand: the others must not suffer from it
-            unreadable.append(row[10].decode("utf-8", "replace"))
+            unreadable.append(jid.decode("utf-8", "replace"))
+        token += 1
     return Grant(now_ms / 1000, next_ms / 1000 if next_ms else None, leases, _parse_due(due), unreadable, wish)
 
 

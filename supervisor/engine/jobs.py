@@ -6,7 +6,7 @@ import base64
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import orjson
 
@@ -169,11 +169,6 @@ def _checked_policy(policy: object) -> str:
 # What a lease gives.
 
 
-#: Where the jid stands in a lease's answer, behind the fields of the record, and how long that is for most jobs.
-_JID: Final = 10
-_USUAL: Final = 14
-
-
 class LeaseRecord:
     """One leased job, as the lease answered it. It holds values only; `.data` is decoded when first asked for."""
 
@@ -183,54 +178,70 @@ class LeaseRecord:
         "token", "trace", "waited_s", "worker",
     )  # fmt: skip
 
-    priority: int
-    failures: int
-    deaths: int
-    interruptions: int
-    retries: int | None
-    timeout_s: float | None
-    max_deaths: int | None
-    lane: str | None
-    persistent: bool
-    at_most_once: bool
-    is_bytes: bool
-    raw_saved: bytes | None  # its checkpoint as JSON
-    trace: str | None  # a W3C traceparent
-
-    def __init__(self, worker: str, token: int, row: Sequence[Any], waited_ms: int = 0) -> None:
+    def __init__(
+        self,
+        worker: str,
+        token: int,
+        jid: bytes,
+        klass: bytes,
+        queue: bytes,
+        raw: bytes | None,
+        expires_unix: float,
+        waited_ms: int = 0,
+        rest: Sequence[bytes | None] | None = None,
+    ) -> None:
         self.worker = worker
         self.token = token
-        self.waited_s = waited_ms / 1000  # since it could be leased: what it was put off for does not count
-        self.jid: str = row[_JID].decode()
-        self.klass: str = row[0].decode()
-        self.queue: str = row[1].decode()
-        self.expires_unix: float = row[_JID + 1] / 1000
-        self.raw: bytes = row[_JID + 2] or b""
-        self.tags: list[str] = []
+        self.jid: str = jid.decode()
+        self.klass: str = klass.decode()
+        self.queue: str = queue.decode()
+        self.raw: bytes = raw or b""
+        self.is_bytes = False
+        self.expires_unix = expires_unix
+        self.waited_s: float = waited_ms / 1000  # since it could be leased: what it was put off for does not count
         self._data: Any = UNSET
-        # What most jobs have.
+        self.tags: list[str] = []
         self.priority = self.failures = self.deaths = self.interruptions = 0
-        self.persistent = self.at_most_once = self.is_bytes = False
-        self.retries = self.timeout_s = self.max_deaths = self.lane = self.raw_saved = self.trace = None
-        if len(row) > _USUAL or any(row[2:_JID]) or row[_USUAL - 1]:
-            self._set_what_differs(row)
+        self.retries: int | None = None
+        self.max_deaths: int | None = None
+        self.timeout_s: float | None = None
+        self.lane: str | None = None
+        self.trace: str | None = None  # a W3C traceparent
+        self.raw_saved: bytes | None = None  # its checkpoint as JSON
+        self.persistent = self.at_most_once = False
+        if rest is not None:
+            self._take(*rest)
 
-    def _set_what_differs(self, row: Sequence[Any]) -> None:
-        priority, retries, timeout, max_deaths, kind, failures, deaths, interrupted = row[2:_JID]
+    def _take(
+        self,
+        priority: bytes | None,
+        retries: bytes | None,
+        timeout: bytes | None,
+        max_deaths: bytes | None,
+        kind: bytes | None,
+        failures: bytes | None,
+        deaths: bytes | None,
+        interruptions: bytes | None,
+        tags: bytes | None,
+        lane: bytes | None,
+        marks: bytes | None,
+        saved: bytes | None,
+        trace: bytes | None,
+    ) -> None:
+        """What few jobs have, as lease.lua answers it."""
         if kind:
             self.raw, self.is_bytes = payload_of(kind, self.raw)
-        self.priority = int(priority) if priority else 0
-        self.failures = int(failures) if failures else 0
-        self.deaths = int(deaths) if deaths else 0
-        self.interruptions = int(interrupted) if interrupted else 0
+        self.priority = int(priority or 0)
+        self.failures = int(failures or 0)
+        self.deaths = int(deaths or 0)
+        self.interruptions = int(interruptions or 0)
         self.retries = int(retries) if retries else None
         self.timeout_s = int(timeout) / 1000 if timeout else None
         self.max_deaths = int(max_deaths) if max_deaths else None
-        if row[_USUAL - 1]:
-            self.tags = row[_USUAL - 1].decode().split("\n")
-        lane, marks, saved, trace = (*row[_USUAL:], None, None, None, None)[:4]
+        self.tags = tags.decode().split("\n") if tags else []
         self.lane = lane.decode() if lane else None
-        self.persistent, self.at_most_once = b"p" in (marks or b""), b"o" in (marks or b"")
+        self.persistent = b"p" in (marks or b"")
+        self.at_most_once = b"o" in (marks or b"")
         self.raw_saved = saved
         self.trace = trace.decode() if trace else None
 

@@ -42,9 +42,9 @@ def lease_of(
     timeout = None if timeout_ms is None else str(timeout_ms).encode()
     counts = [str(count).encode() if count else None for count in (failures, deaths, interruptions)]
     own = b"1" if is_bytes else None
-    row = [klass.encode(), b"q", None, None, timeout, None, own, *counts, f"j{token}".encode(), 0, raw, None]
-    row += [lane and lane.encode(), (b"p" if persistent else b"") + (b"o" if at_most_once else b"") or None]
-    return LeaseRecord("w", token, row)
+    marks = (b"p" if persistent else b"") + (b"o" if at_most_once else b"")
+    rest = [None, None, timeout, None, own, *counts, None, lane.encode() if lane else None, marks or None, None, None]
+    return LeaseRecord("w", token, f"j{token}".encode(), klass.encode(), b"q", raw, 0, rest=rest)
 
 
 def held_of(token: int, estimate_s: float | None = None, **lease: Any) -> Held:

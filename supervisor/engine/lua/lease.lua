@@ -20,10 +20,11 @@
 --
 -- Returns   array: now in ms; the time in ms to ask again, 0 = none known (or there may be more at once); token of the
 --           first job, the next ones follow it by one each; due cron recurrences, each an array jid, cron, tz, time in
---           ms, backlog; number of the worker's last wish; an array: for how many ms each job could have been leased;
---           then per job the array klass, queue, priority, retries, timeout, max_deaths, kind of data (nil = json, "1"
---           = bytes, "entry"), failures, deaths, interruptions, jid, expiry in ms, data, tags, and if it has any: lane,
---           marks ("p" = persistent, "o" = at most once), its checkpoint as JSON, its trace.
+--           ms, backlog; number of the worker's last wish; an array of queues and, behind each, the expiry in ms of the
+--           leases of its jobs; an array of the jobs, six values each: jid, klass, queue, data, for how many ms it
+--           could have been leased, and what else there is: nil, or an array priority, retries, timeout, max_deaths,
+--           kind of data (nil = json, "1" = bytes, "entry"), failures, deaths, interruptions, tags, lane, marks ("p" =
+--           persistent, "o" = at most once), its checkpoint as JSON, its trace.
 --           A number below the worker's last one is answered with no job: it comes from a dead connection.
 -- Errors    DEREGISTERED if a worker that had a number is not known any more. WRONGTYPE for a foreign key of ours.
 --           Nothing has changed then.
@@ -41,7 +42,7 @@ if number then
   local last = redis.call("HMGET", exchange, "number", "wish")
   local last_number = tonumber(last[1])
   wish = tonumber(last[2]) or 0
-  if last_number and number < last_number then return { now, 0, 0, {}, wish, {} } end
+  if last_number and number < last_number then return { now, 0, 0, {}, wish, {}, {} } end
   if not last_number and number > 1 then refuse("DEREGISTERED", "worker " .. worker .. " is not known") end
 end
 
@@ -103,9 +104,13 @@ else
   serve_in_turns()
 end
 
-local expiries = {}
+local expiries, ends = {}, {}
 local function expiry_of(queue)
-  expiries[queue] = expiries[queue] or now + (ttl or setting_ms("heartbeat", queue))
+  if not expiries[queue] then
+    expiries[queue] = now + (ttl or setting_ms("heartbeat", queue))
+    ends[#ends + 1] = queue
+    ends[#ends + 1] = expiries[queue]
+  end
   return expiries[queue]
 end
 
@@ -117,12 +122,12 @@ local function marks_of(rec)
   return marks ~= "" and marks
 end
 
-local first_token, waits = 0, {}
+local first_token, jobs = 0, {}
 local function give(i, job, data)
   local queue, jid, token = job[2], job[11], raise("token", 1)
   if i == 1 then first_token = token end
   local expiry, key, owner = expiry_of(queue), P .. "data:" .. jid, token .. ":" .. worker
-  waits[i] = math.max(now - (job[18] or job[14] or job[13]), 0) -- since it was due, came back, or was put
+  local waited = math.max(now - (job[18] or job[14] or job[13]), 0) -- since it was due, came back, or was put
   local rec = records[jid] or (job[15] or never_twice[job[1]] or heard()) and read_job(jid)
   place(queue_key(queue, "running"), jid, expiry)
   place(P .. "held:" .. worker, jid, token)
@@ -140,12 +145,7 @@ local function give(i, job, data)
   else
     set_fields({ job_key(jid), "state", "running", "owner", owner, "popped", now })
   end
-  job[12], job[13], job[14], job[15] = expiry, strings[key] or data, names, job[16]
-  job[16], job[17], job[18] = marks, saved, job[17] or nil
-  if not job[18] and not saved then
-    job[17] = nil
-    if not job[15] and not marks then job[15], job[16] = nil, nil end
-  end
+  add_given(jobs, jid, job, strings[key] or data, waited, names, marks, saved)
 end
 
 if #taken > 0 then
@@ -179,4 +179,4 @@ if picking.more and not full then soonest = now end
 place(P .. "workers", worker, now)
 if number then expire(exchange, setting_ms("max-worker-age")) end
 commit()
-return { now, soonest, first_token, picking.due_crons, wish, waits, unpack(taken) }
+return { now, soonest, first_token, picking.due_crons, wish, ends, jobs }

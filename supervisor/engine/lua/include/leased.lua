@@ -6,3 +6,15 @@ local FIELDS = {
 local ANSWER_BYTES = 1048576
 local UNSIZED_BYTES = 1024 -- a record names its size only above this
 local LONGEST_WAIT = 30000 -- ms, of a worker for a bell, before it asks by itself
+
+-- Adds to an answer what it says of a job, of which a lease has read the fields.
+local function add_given(jobs, jid, job, data, waited, tags, marks, saved)
+  local n, rest = #jobs, false
+  if job[3] or job[4] or job[5] or job[6] or job[7] or job[8] or job[9] or job[10] or job[16] or job[17]
+    or tags or marks or saved then
+    rest = {
+      job[3], job[4], job[5], job[6], job[7], job[8], job[9], job[10], tags, job[16], marks, saved, job[17],
+    }
+  end
+  jobs[n + 1], jobs[n + 2], jobs[n + 3], jobs[n + 4], jobs[n + 5], jobs[n + 6] = jid, job[1], job[2], data, waited, rest
+end

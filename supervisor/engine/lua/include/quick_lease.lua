@@ -18,13 +18,14 @@ local function quick_look(queue, most, takeover)
   return redis.call("ZRANGE", of_queue .. "waiting", 0, most), due, math.min(due, expiry + grace)
 end
 
--- The record of a waiting job as a lease answers it; nil if there is more to it.
+-- The fields of a waiting job, as picking.lua reads them; nil if there is more to it.
 local function quick_record(key, queue)
   local call, job = redis.call, nil
   if call("HLEN", key) == 4 then
     local plain = call("HMGET", key, "klass", "queue", "put", "seq")
     if not plain[4] then return nil end
-    job = { plain[1], plain[2], false, false, false, false, false, false, false, false, false, false, plain[3] }
+    job = plain
+    job[13], job[3], job[4] = plain[3], nil, nil
   else
     job = call("HMGET", key, unpack(FIELDS))
     if job[11] or job[15] or job[16] then return nil end
@@ -94,7 +95,7 @@ local function quick_lease()
 
   -- From here on nothing is read.
   if n > 0 then call("INCRBY", P .. "token", n) end
-  local owners_end, held_now = ":" .. worker, {}
+  local owners_end, held_now, ends = ":" .. worker, {}, {}
   for i = 1, n do
     local jid, key = jids[i], P .. "job:" .. jids[i]
     local token_text = string.format("%.0f", token + i)
@@ -113,14 +114,11 @@ local function quick_lease()
       local expiry = now + (ttl or setting_ms("heartbeat", line[1]))
       local expiry_text = string.format("%.0f", expiry)
       for i = first, last do
-        local job = jobs[i]
         running[#running + 1] = expiry_text
         running[#running + 1] = jids[i]
-        job[11], job[12], job[13], job[14], job[15] = jids[i], expiry, data[i], false, nil
-        local trace = job[17]
-        job[16], job[17], job[18] = nil, nil, nil
-        if trace then job[15], job[16], job[17], job[18] = false, false, false, trace end
       end
+      ends[#ends + 1] = line[1]
+      ends[#ends + 1] = expiry
       call("ZREMRANGEBYRANK", of_queue .. "waiting", 0, last - first)
       in_chunks("ZADD", running, of_queue .. "running")
     end
@@ -130,7 +128,9 @@ local function quick_lease()
   call("ZADD", P .. "workers", now_text, worker)
   if number then call("PEXPIRE", exchange, lifetime) end
   if full or soonest == math.huge then soonest = 0 end
-  return { now, soonest, n > 0 and token + 1 or 0, {}, wish, given.waits, unpack(jobs) }
+  local answer = {}
+  for i = 1, n do add_given(answer, jids[i], jobs[i], data[i], given.waits[i], false, false, false) end
+  return { now, soonest, n > 0 and token + 1 or 0, {}, wish, ends, answer }
 end
 
 local granted = quick_lease()
