@@ -7,6 +7,12 @@ local ANSWER_BYTES = 1048576
 local UNSIZED_BYTES = 1024 -- a record names its size only above this
 local LONGEST_WAIT = 30000 -- ms, of a worker for a bell, before it asks by itself
 
+local function row_of(rec)
+  local row = {}
+  for i, field in ipairs(FIELDS) do row[i] = rec[field] or false end
+  return row
+end
+
 -- Adds to an answer what it says of a job, of which a lease has read the fields.
 local function add_given(jobs, jid, job, data, waited, tags, marks, saved)
   local n, rest = #jobs, false

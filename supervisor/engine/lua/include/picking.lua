@@ -21,12 +21,6 @@ local function room() return #taken < limit and not picking.capped end
 
 local function put_off_until(time) picking.soonest = math.min(picking.soonest, time) end
 
-local function row_of(rec)
-  local row = {}
-  for i, field in ipairs(FIELDS) do row[i] = rec[field] or false end
-  return row
-end
-
 local function is_for_others(rec)
   local is_new = now >= tonumber(rec.since) and now < rec.since + ELSEWHERE_MS -- a clock may have gone back
   if rec.left ~= picking.worker or not is_new then return false end

@@ -18,19 +18,20 @@ local function quick_look(queue, most, takeover)
   return redis.call("ZRANGE", of_queue .. "waiting", 0, most), due, math.min(due, expiry + grace)
 end
 
--- The fields of a waiting job, as picking.lua reads them; nil if there is more to it.
+-- The fields of a waiting job, as picking.lua reads them; nil if there is more to it. One with no options has these four
+-- in this order, as quick_put.lua writes them.
 local function quick_record(key, queue)
-  local call, job = redis.call, nil
-  if call("HLEN", key) == 4 then
-    local plain = call("HMGET", key, "klass", "queue", "put", "seq")
-    if not plain[4] then return nil end
-    job = plain
-    job[13], job[3], job[4] = plain[3], nil, nil
+  local flat, job = redis.call("HGETALL", key), nil
+  if #flat == 8 and flat[1] == "klass" and flat[3] == "queue" and flat[5] == "seq" and flat[7] == "put" then
+    job = { flat[2], flat[4] }
+    job[13] = flat[8]
   else
-    job = call("HMGET", key, unpack(FIELDS))
-    if job[11] or job[15] or job[16] then return nil end
+    local rec = {}
+    for i = 1, #flat, 2 do rec[flat[i]] = flat[i + 1] end
+    if rec.state or rec.special or rec.lane or not rec.klass or not rec.put then return nil end
+    job = row_of(rec)
   end
-  return job[1] and job[2] == queue and job[13] and job
+  return job[2] == queue and job
 end
 
 -- Adds the first `most` members of a queue to what is given, with their records; false if there is more to one.
@@ -95,11 +96,12 @@ local function quick_lease()
 
   -- From here on nothing is read.
   if n > 0 then call("INCRBY", P .. "token", n) end
+  -- Of a short set Redis looks through all that is less than what comes in: the greatest come first.
   local owners_end, held_now, ends = ":" .. worker, {}, {}
   for i = 1, n do
     local jid, key = jids[i], P .. "job:" .. jids[i]
     local token_text = string.format("%.0f", token + i)
-    held_now[2 * i - 1], held_now[2 * i] = token_text, jid
+    held_now[2 * (n - i) + 1], held_now[2 * (n - i) + 2] = token_text, jid
     if i <= starting then
       call("HSET", key, "state", "running", "owner", token_text .. owners_end, "popped", now_text, "started", "1")
     else
