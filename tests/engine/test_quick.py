@@ -261,7 +261,10 @@ def restore(server: Any, namespace: str, keys: dict[bytes, bytes]) -> None:
 def test_a_batch_of_a_thousand_is_quick_and_keeps_within_a_thousand_values_a_call(server, namespace):
     prepare(server, namespace)
     made = [new_job("put", "q", "k", {"n": n}, {}) for n in range(1000)]
-    evaluate(server, namespace, commands.put(made, now=NOW))
+    put = commands.put(made, now=NOW)
+    with pytest.raises(redis.ResponseError, match="INJECTED"):
+        evaluate(server, namespace, put, FIRST_WRITE)
+    assert run(server, namespace, put, only(scripts.PUT)) == [1] * 1000
     lease = commands.lease("w", ["q"], 1000, now=NOW)
     leases = lease.parse(evaluate(server, namespace, lease)).leases
     assert [one.jid for one in leases] == [job.jid for job in made]

@@ -58,6 +58,7 @@ end
 -- what held_back() says.
 local function offer(queue, jid, in_front)
   local rec, job = records[jid], nil
+  if rec == nil and looked[job_key(jid)] then rec = read_job(jid) end
   if rec == nil then
     job = redis.call("HMGET", job_key(jid), unpack(FIELDS))
     if job[15] then rec = read_job(jid) end

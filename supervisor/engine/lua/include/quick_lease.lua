@@ -1,15 +1,20 @@
--- quick_lease.lua: a lease of queues in which jobs only wait: without lanes, limits, entries, recurrences, anything in
--- front, due or expired, and of jobs that are nothing but a record and data.
+-- quick_lease.lua: a lease of queues in which jobs only wait: without lanes, limits with room, entries, recurrences,
+-- anything in front, due or expired, and of jobs that are nothing but a record and data.
 --- @include quick
 --- @include quick_times
 --- @include leased
+--- @include looked
+-- Whether jobs are parked under limits, all of which only a slot can free: then nothing can be done for them now.
+local function quick_is_held(looks) return tonumber(redis.call("ZRANGE", looks, 0, 0, "WITHSCORES")[2]) == 2 ^ 53 end
+
 -- What waits in a queue, one more than `most`, and when there will be something else; nil if there is more to see to.
 local function quick_look(queue, most, takeover)
   local of_queue, entries_key = P .. "queue:" .. queue .. ":", P .. "in:" .. queue
   local others = redis.call(
     "EXISTS", of_queue .. "front", of_queue .. "lanes", of_queue .. "limits", of_queue .. "recurring", entries_key
   )
-  if others > 0 or setting("paused", queue) > 0 or setting("max-concurrency", queue) > 0 then return nil end
+  if others > 0 and not (others == 1 and quick_is_held(of_queue .. "limits")) then return nil end
+  if setting("paused", queue) > 0 or setting("max-concurrency", queue) > 0 then return nil end
   local grace = setting_ms("grace", queue)
   local expiry = tonumber(redis.call("ZRANGE", of_queue .. "running", 0, 0, "WITHSCORES")[2]) or math.huge
   local due = tonumber(redis.call("ZRANGE", of_queue .. "scheduled", 0, 0, "WITHSCORES")[2]) or math.huge
@@ -18,10 +23,11 @@ local function quick_look(queue, most, takeover)
   return redis.call("ZRANGE", of_queue .. "waiting", 0, most), due, math.min(due, expiry + grace)
 end
 
--- The fields of a waiting job, as picking.lua reads them; nil if there is more to it. One with no options has these four
--- in this order, as quick_put.lua writes them.
+-- The fields of a waiting job, as picking.lua reads them; nil if there is more to it. One without options has these
+-- four in this order, as quick_put.lua writes them.
 local function quick_record(key, queue)
   local flat, job = redis.call("HGETALL", key), nil
+  looked[key] = flat
   if #flat == 8 and flat[1] == "klass" and flat[3] == "queue" and flat[5] == "seq" and flat[7] == "put" then
     job = { flat[2], flat[4] }
     job[13] = flat[8]

@@ -40,7 +40,10 @@ local function quick_put()
     values[2 * n - 1], values[2 * n] = P .. "data:" .. jid, ARGV[at + 5]
     at = after
   end
-  if n == 0 or n > 999 or call("EXISTS", P .. "tracked", unpack(keys)) > 0 then return nil end
+  keys[n + 1] = P .. "tracked"
+  for first = 1, n + 1, 1000 do
+    if call("EXISTS", unpack(keys, first, math.min(first + 999, n + 1))) > 0 then return nil end
+  end
   local bells = {}
   for queue in pairs(by_queue) do
     if not call("ZSCORE", P .. "queues", queue) then return nil end

@@ -2,13 +2,14 @@
 -- differs is written once, by commit().
 --- @include clock
 --- @include plan
+--- @include looked
 local records, patches = {}, {}
 local UNWRITTEN = {}
 local holders = {} -- jid -> the worker that this script has taken it from
 local holds = {}   -- jid -> for how many ms that worker had had it
 
 local function read_fields(key)
-  local flat_fields = redis.call("HGETALL", key)
+  local flat_fields = looked[key] or redis.call("HGETALL", key)
   if #flat_fields == 0 then return nil end
   local fields = {}
   for i = 1, #flat_fields, 2 do fields[flat_fields[i]] = flat_fields[i + 1] end
