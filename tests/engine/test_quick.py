@@ -123,12 +123,14 @@ class Twins:
     def settle(self) -> None:
         n = self.random.choice([0, 1, 1, 5, 9])
         ending, self.leases = self.leases[:n], self.leases[n:]
-        outcomes: list[Any] = [Completed(lease) for lease in ending]
+        result = self.random.choice([None, None, {"n": 1}])
+        outcomes: list[Any] = [Completed(lease, result) for lease in ending]
         if ending and self.random.random() < 0.15:
             lease = ending[0]
             outcomes[0] = self.random.choice(
-                [Completed(lease, {"r": 1}), Retried(lease), Died(lease, "SIGKILL"), Released(lease), Returned(lease),
-                 Completed(lease, next="r"), Completed(lease, then=[{"queue": "q", "klass": "k", "jid": "follows"}])]
+                [Completed(lease, {"r": 1}), Completed(lease, data=1), Retried(lease), Died(lease, "SIGKILL"),
+                 Released(lease), Returned(lease), Completed(lease, next="r"),
+                 Completed(lease, then=[{"queue": "q", "klass": "k", "jid": "follows"}])]
             )  # fmt: skip
         if ending and self.random.random() < 0.1:
             outcomes.append(Completed(self.random.choice(ending)))
@@ -192,7 +194,10 @@ def common_calls(worker: str) -> list[Any]:
         lambda: commands.put([new_job("put", "q", "k", {"n": n}, {"jid": f"j{n}"}) for n in range(2)], now=NOW),
         lambda: commands.put([new_job("add", "r", "k", b"x" * 2000, {"jid": "r1", "trace": TRACE})], now=NOW),
         grant,
-        lambda: commands.settle(worker, [Completed(lease) for lease in leased], number=1, now=NOW),
+        lambda: commands.settle(worker, [Completed(lease, lease.token) for lease in leased], number=1, now=NOW),
+        lambda: commands.put([new_job("put", "q", "k", None, {"jid": "last"})], now=NOW),
+        grant,
+        lambda: commands.settle(worker, [Completed(lease) for lease in leased], number=2, now=NOW),
         lambda: commands.lease(worker, ["q"], 1, number=2, now=NOW),
     ]
 

@@ -1,19 +1,27 @@
--- quick_settle.lua: a batch of completions, without results, of jobs that are nothing but a record and data, of queues
--- without a limit.
+-- quick_settle.lua: a batch of completions of jobs that are nothing but a record and data, of queues without a limit.
 --- @include quick
 --- @include quick_times
--- The jobs that retention drops for so many completed ones; nil if there is more to one than record and data.
+local RESTS = { "failure:", "result:", "history:", "progress:", "saved:" }
+
+-- The jobs that retention drops for so many completed ones, and the other keys of those that have more than record and
+-- data; nil if one has tags.
 local function quick_surplus(added, most, running)
   local age, count, key = setting("jobs-history"), setting("jobs-history-count"), P .. "complete"
   local aged = redis.call("ZCOUNT", key, "-inf", now - age * 1000 + 0.5)
   local n = math.min(math.max(aged, redis.call("ZCARD", key) + added - count), most)
-  if n <= 0 then return {} end
-  local old, jids = redis.call("ZRANGE", key, 0, n - 1, "WITHSCORES"), {}
+  if n <= 0 then return {}, {} end
+  local old, jids, rests, tags = redis.call("ZRANGE", key, 0, n - 1, "WITHSCORES"), {}, {}, {}
   for i = 1, #old, 2 do
-    if old[i + 1] % 1 ~= 0 or running[old[i]] then return nil end
-    jids[#jids + 1] = old[i]
+    local jid = old[i]
+    if running[jid] then return nil end
+    jids[#jids + 1] = jid
+    if old[i + 1] % 1 ~= 0 then
+      tags[#tags + 1] = P .. "tags:" .. jid
+      for _, rest in ipairs(RESTS) do rests[#rests + 1] = P .. rest .. jid end
+    end
   end
-  return jids
+  if #tags > 0 and redis.call("EXISTS", unpack(tags)) > 0 then return nil end
+  return jids, rests
 end
 
 local function quick_settle()
@@ -23,17 +31,21 @@ local function quick_settle()
   local stored = number and call("HMGET", exchange, "number", "settled", "answers")
   if stored and (tonumber(stored[2]) == number or number <= (tonumber(stored[1]) or -1)) then return nil end
 
-  local job_keys, jids, by_queue, spreads, seen = {}, {}, {}, {}, {}
+  local job_keys, jids, results, stored_results, by_queue, spreads, seen = {}, {}, {}, {}, {}, {}, {}
   local at, n, argc = 4, 0, #ARGV
   while at <= argc do
     local jid = ARGV[at + 1]
-    if ARGV[at] ~= "complete" or ARGV[at + 3] ~= "" or seen[jid] then return nil end
+    if ARGV[at] ~= "complete" or seen[jid] then return nil end
     local key = P .. "job:" .. jid
     local job = call("HMGET", key, "owner", "state", "queue", "popped", "special")
     local queue = job[3]
     if job[1] ~= ARGV[at + 2] .. owners_end or job[2] ~= "running" or job[5] or not queue then return nil end
     n = n + 1
-    job_keys[n], jids[n], seen[jid] = key, jid, true
+    job_keys[n], jids[n], results[n], seen[jid] = key, jid, ARGV[at + 3], true
+    if results[n] ~= "" then
+      stored_results[#stored_results + 1] = P .. "result:" .. jid
+      stored_results[#stored_results + 1] = results[n]
+    end
     local line = by_queue[queue]
     if not line then
       if setting("max-concurrency", queue) > 0 then return nil end
@@ -45,7 +57,7 @@ local function quick_settle()
     at = at + 4
   end
 
-  local held, sets, gone, old = P .. "held:" .. worker, {}, {}, {}
+  local held, sets, gone, old = P .. "held:" .. worker, {}, {}, nil
   if n == 0 then return nil end
   for queue, s in pairs(spreads) do
     if not count_times(sets, queue, "run", s) then return nil end
@@ -53,7 +65,7 @@ local function quick_settle()
   end
   call("ZCARD", held)
   if keeps then
-    old = quick_surplus(n, math.min(2 * n + 16, 1000), seen)
+    old, gone = quick_surplus(n, math.min(2 * n + 16, 1000), seen)
     if not old then return nil end
   end
   local lifetime = number and setting_ms("max-worker-age")
@@ -63,13 +75,16 @@ local function quick_settle()
     gone[#gone + 1] = P .. "data:" .. jid
   end
   in_chunks("DEL", gone)
-  for i = 1, keeps and n or 0 do call("HSET", job_keys[i], "state", "complete") end
+  if keeps then
+    in_chunks("MSET", stored_results)
+    for i = 1, n do call("HSET", job_keys[i], "state", "complete") end
+  end
   for i = 1, #sets do call("HSET", unpack(sets[i])) end
   for queue, line in pairs(by_queue) do in_chunks("ZREM", line, P .. "queue:" .. queue .. ":running") end
   in_chunks("ZREM", jids, held)
   if keeps then
-    local scored = {}
-    for i = 1, n do scored[2 * i - 1], scored[2 * i] = now_text, jids[i] end
+    local scored, with_more = {}, string.format("%.1f", now + 0.5)
+    for i = 1, n do scored[2 * i - 1], scored[2 * i] = results[i] == "" and now_text or with_more, jids[i] end
     if #old > 0 then call("ZREMRANGEBYRANK", P .. "complete", 0, #old - 1) end
     in_chunks("ZADD", scored, P .. "complete")
   end
