@@ -6,7 +6,6 @@ decides what an outcome means.
 
 import asyncio
 import errno
-import functools
 import os
 import socket
 import sys
@@ -16,10 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 import orjson
-from setproctitle import setproctitle
 
 from supervisor import clock
-from supervisor.pool import kernel, messages, sandbox
+from supervisor.pool import kernel, messages, printing, sandbox, title
 from supervisor.pool.handlers import Ending, Fail, Handler, Interrupted, Retry, SoftTimeout, foreign_part, hooks
 from supervisor.pool.job import Job
 from supervisor.pool.messages import INLINE_COMPLETION_BYTES, JobMessage, Trouble, Verb
@@ -36,8 +34,6 @@ _OUTCOMES: Final = {
     Verb.COMPLETED: "completed", Verb.FOLLOWED: "completed", Verb.RETRIED: "retried", Verb.FAILED: "failed",
     Verb.INTERRUPTED: "interrupted", Verb.OVERFLOWED: "failed",
 }  # fmt: skip
-#: Ends what one job printed in the output of a child that runs several. A record separator, the token, a newline.
-OUTPUT_MARK: Final = b"\x1e%d\n"
 
 
 def run(
@@ -73,16 +69,8 @@ def run(
     except BaseException:  # noqa: BLE001  the child's boundary: whatever it is, it ends here and is told
         traceback.print_exc()
     finally:
-        _flush()
+        printing.flush()
         os._exit(status)
-
-
-def _number_of(fd: int) -> int:
-    """Of the file that it leads to; 0: it is closed."""
-    try:
-        return os.fstat(fd).st_ino
-    except OSError:  # EBADF: a hook of the handlers, or a handler, may close what it likes
-        return 0
 
 
 def _exit_status(leaving: SystemExit) -> int:
@@ -90,14 +78,6 @@ def _exit_status(leaving: SystemExit) -> int:
         return (leaving.code or 0) & 0xFF
     sys.stderr.write(f"{leaving.code}\n")
     return 1
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError):
-            continue  # a handler has closed it: nothing is left to flush
 
 
 class Child:
@@ -114,6 +94,7 @@ class Child:
         self._number = number
         self._jobs = jobs
         self._talk = Talk(talk)
+        self._report, self._store = self._talk.report, self._talk.checkpoint
         self._workdir = workdir
         self._handlers = handlers
         self._jobs_per_child = boot.jobs_per_child
@@ -123,13 +104,13 @@ class Child:
         self._confinement = confinement if confinement.common is None else None
         self._own_fds = jobs.fileno(), talk.fileno()
         self._data_room = DataRoom()
-        self._outputs = _number_of(1), _number_of(2)
+        self._printing = printing.Printing() if boot.jobs_per_child != 1 else None
         self._pid = os.getpid()
 
     def serve(self) -> int:
         """Answers its exit status: 0 in peace."""
         self._talk.listen()
-        self._show("idle")
+        title.introduce(f"leasehold: child {self._number} idle")
         self._talk.send(messages.pack_ready(kernel.used()[0]))
         served = 0
         while not self._jobs_per_child or served < self._jobs_per_child:
@@ -142,7 +123,7 @@ class Child:
                 return 1  # what is left of this process nobody knows
             if not fit:
                 break
-        self._show("idle")
+        self._show_idle()
         return 0
 
     def _next(self) -> tuple[bytes, list[int]]:
@@ -150,11 +131,11 @@ class Child:
         try:
             return kernel.receive(self._jobs, messages.MAX_PACKET_BYTES, 1, wait=False)
         except BlockingIOError:
-            self._show("idle")
+            self._show_idle()
             return kernel.receive(self._jobs, messages.MAX_PACKET_BYTES, 1)
 
-    def _show(self, what: str) -> None:
-        setproctitle(f"leasehold: child {self._number} {what}")
+    def _show_idle(self) -> None:
+        title.show(f"leasehold: child {self._number} idle")
 
     def _serve_one(self, message: JobMessage, fds: list[int]) -> tuple[Verb, bool]:
         """Run one job and answer it. Answers with what, and whether another one may follow: all that it has started has
@@ -164,10 +145,9 @@ class Child:
             self._confine(self._confinement, message.klass)
         if message.payload is None:
             message = message.filled(kernel.read_memfd(fds[0]))
-        self._show(f"{message.klass} {message.jid[:4]}… since {clock.time_of_day()}")
         started_at = clock.monotonic()
-        report = functools.partial(self._talk.report, message.token)
-        job = Job(message, self._workdir.path, report, functools.partial(self._talk.checkpoint, message.token))
+        job = Job(message, self._workdir.path, self._report, self._store)
+        title.show(f"leasehold: child {self._number} {job.klass} {job.jid[:4]}… since {clock.time_of_day()}")
         self._talk.begin(job)
         ends = _begun(job) if hooks.around_job else ()
         verb, parts = self._perform(job)
@@ -177,12 +157,11 @@ class Child:
             os._exit(0)  # a fork that the handler made has returned from it: it must not answer in our name
         if ends:
             _tell_end(ends, verb, parts)
-        _flush()
+        printing.flush()
         kernel.become_subreaper()  # a handler may have given it up
         fit = sandbox.end_leftovers()
-        if self._jobs_per_child != 1:
-            self._mark_output(message.token, verb)
-            fit = fit and self._prints()
+        if self._printing is not None:
+            fit = self._printing.end(message.token, verb != Verb.COMPLETED) and fit
         self._workdir.claim()  # the handler may even have removed it
         job.report_progress()
         self._talk.end()
@@ -213,24 +192,6 @@ class Child:
             self._talk.send_with(messages.pack_outcome(verb, token, run_s, b"", *kernel.used()), memfd)
         finally:
             os.close(memfd)
-
-    def _mark_output(self, token: int, verb: Verb) -> None:
-        """Say where this job's output ends: a failure keeps its last lines, whoever has read them. A file that it has
-        put in place of its output is its own.
-        """
-        try:
-            if (verb != Verb.COMPLETED or kernel.unread_bytes(1)) and _number_of(1) == self._outputs[0]:
-                os.write(1, OUTPUT_MARK % token)
-        except OSError:
-            return  # a handler has closed its output: there is none to be told apart
-
-    def _prints(self) -> bool:
-        """Whether a handler has left its output as it was: the next job's words would go into a file of this one's, or
-        raise an error in it.
-        """
-        if getattr(sys.stdout, "closed", False) or getattr(sys.stderr, "closed", False):
-            return False
-        return (_number_of(1), _number_of(2)) == self._outputs
 
     def _perform(self, job: Job) -> tuple[Verb, list[bytes]]:
         """The handler's outcome in our words. A notice may arrive at any instruction of it, also while a SoftTimeout is

@@ -3,7 +3,6 @@ redis, nor send anything itself: `pool/talk.py` does.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,6 +40,20 @@ _SIZES_BYTES: Final = 32
 PROGRESS_S: Final = 0.5
 
 
+class _Once:
+    """What is made of the job when it is first asked for: functools.cached_property without the lock of 3.11."""
+
+    def __init__(self, make: Callable[["Job"], Any]) -> None:
+        self._make = make
+        self.__doc__ = make.__doc__
+
+    def __get__(self, job: "Job | None", owner: type) -> Any:
+        if job is None:
+            return self
+        made = job.__dict__[self._make.__name__] = self._make(job)
+        return made
+
+
 class Job:
     """One start of one job.
 
@@ -50,40 +63,33 @@ class Job:
     `waited_s`: how long it could have been leased before it was.
     """
 
+    # What most jobs never change costs nothing at their start.
+    _next: Stage | None = None
+    _unreported: Progress | None = None
+    _report_at = 0.0
+    _told_to_stop = False
+
     def __init__(
         self,
         message: JobMessage,
         workdir: str,
-        report: Callable[[Progress], None],
-        store: Callable[[bytes], None],
+        report: Callable[[int, Progress], None],
+        store: Callable[[int, bytes], None],
     ) -> None:
-        """`report` takes progress, at most every PROGRESS_S; `store` a checkpoint, and answers when it is stored."""
-        self.jid = message.jid
-        self.klass = message.klass
-        self.queue = message.queue
-        self.lane = message.lane
-        self.priority = message.priority
-        self.token = message.token
-        self.failures = message.failures
-        self.deaths = message.deaths
-        self.interruptions = message.interruptions
-        self.tags = message.tags
-        self.trace = message.trace
-        self.waited_s = message.waited_s
-        self.raw = message.payload or b""
-        self._saved = message.saved
+        """`report` takes the token and progress, at most every PROGRESS_S; `store` the token and a checkpoint, and
+        answers when it is stored.
+        """
+        (
+            self.token, self.jid, self.klass, self.queue, self.priority, self.failures, self.deaths, self.interruptions,
+            self.tags, self.lane, self._persistent, self.waited_s, self._is_bytes, payload, self._saved, _, self.trace,
+        ) = message  # fmt: skip
+        self.raw = payload or b""
         self._workdir = workdir
-        self._is_bytes = message.is_bytes
-        self._persistent = message.persistent
-        self._next: Stage | None = None
         self._then: list[Follower] = []
         self._room_bytes = ROOM_BYTES
         self._head_room_bytes = MAX_HEAD_BYTES - _SIZES_BYTES
         self._report = report
         self._store = store
-        self._unreported: Progress | None = None
-        self._report_at = 0.0
-        self._told_to_stop = False
 
     @property
     def attempt(self) -> int:
@@ -93,12 +99,12 @@ class Job:
     def workdir(self) -> Path:
         return Path(self._workdir)
 
-    @cached_property
+    @_Once
     def data(self) -> Any:
         """The decoded payload, or the bytes where bytes were put."""
         return self.raw if self._is_bytes else orjson.loads(self.raw)
 
-    @cached_property
+    @_Once
     def saved(self) -> Any:
         """The state that the last `checkpoint` of an earlier start has stored, wherever that ran; None if there is
         none. What this start stores does not change it.
@@ -177,7 +183,7 @@ class Job:
         progress, self._unreported = self._unreported, None  # taken first: threads of the handler may tell of it, too
         if progress is not None:
             self._report_at = clock.monotonic() + PROGRESS_S
-            self._report(progress)
+            self._report(self.token, progress)
 
     def checkpoint(self, state: Any) -> None:
         """Store how far the work is: JSON of at most 64 KiB, in place of the last one. It is the next start's `saved`,
@@ -191,7 +197,7 @@ class Job:
         Raises LeaseLost where the job is not this supervisor's any more, TypeError or ValueError for what cannot be
         stored.
         """
-        self._store(to_state("state", state))
+        self._store(self.token, to_state("state", state))
 
     @property
     def should_stop(self) -> bool:

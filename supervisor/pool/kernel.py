@@ -18,6 +18,7 @@ from supervisor import clock
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
+_quick = ctypes.PyDLL(None)  # for what never waits: no other thread gets a turn meanwhile
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_DUMPABLE: Final = 4
@@ -27,17 +28,24 @@ _PR_SET_NO_NEW_PRIVS: Final = 38
 _SFD_NONBLOCK: Final = os.O_NONBLOCK
 _SFD_CLOEXEC: Final = os.O_CLOEXEC
 _SIGINFO_BYTES: Final = 128  # sizeof(struct signalfd_siginfo)
+_SELF: Final = resource.RUSAGE_SELF
+_CHILDREN: Final = resource.RUSAGE_CHILDREN
 _FIONREAD: Final = 0x541B
+_INT: Final = struct.Struct("=i")
 _CHILDREN_BYTES: Final = 2**20  # the kernel fills a read with whole pids
 _MOST_OOM_SCORE: Final = 1000
 #: Plain ints: with the flags of `socket` each `|` and `&` would cost as much as a short system call.
 _AND_WAIT: Final = int(socket.MSG_CMSG_CLOEXEC)
 _AT_ONCE: Final = _AND_WAIT | int(socket.MSG_DONTWAIT)
 _CUT: Final = int(socket.MSG_TRUNC)
+_CMSG_HEAD_BYTES: Final = socket.CMSG_LEN(0)
 _SEALED: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 #: What `receive` reads into: a new buffer for each packet would cost ten times the call.
-_packet = bytearray()
+_room = memoryview(bytearray())
+
+#: What `unread_bytes` reads into.
+_number = bytearray(_INT.size)
 
 #: A frame for each signal that there is, of the largest that processors make (AMX: 11 KiB); taken as it is touched.
 _signal_stack = mmap.mmap(-1, 1024 * 1024, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -106,7 +114,7 @@ def set_parent_death_signal(signo: int) -> None:
 
 def become_subreaper() -> None:
     """Orphans below this process become its children instead of PID 1's."""
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _quick.prctl(_PR_SET_CHILD_SUBREAPER, 1)  # never refused
 
 
 def forbid_new_privileges() -> None:
@@ -214,6 +222,14 @@ def catches(pid: int, signo: int) -> bool:
     return bool(caught >> (signo - 1) & 1)
 
 
+def reap_one() -> int:
+    """The pid of a child that has ended, which is gone now; 0: none has; -1: there is no child. Never waits; half of
+    what os.waitpid takes to say that there is none.
+    """
+    pid: int = _quick.waitpid(-1, None, os.WNOHANG)
+    return pid
+
+
 def is_zombie(pid: int) -> bool:
     """Whether the process has ended: what is left of it waits for its parent, or nothing is left."""
     try:
@@ -239,9 +255,10 @@ def used() -> tuple[float, int]:
     """Processor time in seconds, and the most resident memory in bytes, of this process and those that it has waited
     for. The memory counts the pages that it has inherited.
     """
-    own, waited = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    own, waited = resource.getrusage(_SELF), resource.getrusage(_CHILDREN)
     # By number: names take three times as long, and every job is asked.
-    return own[0] + own[1] + waited[0] + waited[1], max(own[2], waited[2]) * 1024
+    most = own[2] if own[2] >= waited[2] else waited[2]
+    return own[0] + own[1] + waited[0] + waited[1], most * 1024
 
 
 def allow_open_files() -> int:
@@ -259,9 +276,9 @@ def most_open_files() -> int:
 
 def unread_bytes(fd: int) -> int:
     """How many bytes of the pipe `fd` nobody has read yet; works on either end."""
-    buffer = bytearray(4)
-    fcntl.ioctl(fd, _FIONREAD, buffer)
-    return int.from_bytes(buffer, "little")
+    fcntl.ioctl(fd, _FIONREAD, _number)
+    count: int = _INT.unpack(_number)[0]
+    return count
 
 
 def sealed_memfd(parts: Iterable[bytes]) -> int:
@@ -308,26 +325,30 @@ def receive(sock: socket.socket, size: int, max_fds: int, wait: bool = True) -> 
 
     Without `wait` it never blocks. An empty packet means that the other end is gone. For one thread at a time.
     """
-    global _packet
-    if len(_packet) < size:
-        _packet = bytearray(size)  # the one before may be held still, by an exception that was raised below
-    room = memoryview(_packet)[:size]
+    global _room
+    if len(_room) != size:
+        _room = memoryview(bytearray(size))
     try:
         got, ancillary, message_flags, _address = sock.recvmsg_into(
-            (room,), socket.CMSG_LEN(max_fds * 4), _AND_WAIT if wait else _AT_ONCE
+            (_room,), max_fds and _CMSG_HEAD_BYTES + max_fds * _INT.size, _AND_WAIT if wait else _AT_ONCE
         )
     except ConnectionResetError:
         # Told once: it is gone without having read all that we said. Its own last words come now.
         return receive(sock, size, max_fds, wait)
-    fds: list[int] = []
-    for level, kind, payload in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            fds.extend(struct.unpack(f"={len(payload) // 4}i", payload[: len(payload) // 4 * 4]))
+    fds = _descriptors_in(ancillary) if ancillary else []
     if message_flags & _CUT:
         for fd in fds:
             os.close(fd)
         raise OSError(errno.EMSGSIZE, f"packet longer than {size} bytes")
-    return bytes(room[:got]), fds
+    return _room[:got].tobytes(), fds
+
+
+def _descriptors_in(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
+    fds: list[int] = []
+    for level, kind, payload in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.extend(struct.unpack(f"={len(payload) // 4}i", payload[: len(payload) // 4 * 4]))
+    return fds
 
 
 def send(sock: socket.socket, data: bytes, fds: Iterable[int] = (), flags: int = 0) -> None:

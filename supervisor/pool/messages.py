@@ -225,6 +225,7 @@ class JobMessage(NamedTuple):
 
 Meta = tuple[str, str, str, int, int, int, int, list[str], str | None, bool, float]
 _META_LENGTH: Final = 11
+_job_message: Final = tuple.__new__  # without the names: JobMessage(...) takes as long as all the rest of unpacking
 
 
 def pack_job(
@@ -242,14 +243,14 @@ def pack_job(
 
 def unpack_job(packet: bytes) -> JobMessage:
     token, length, flags = _JOB_HEAD.unpack_from(packet)
-    start = _JOB_HEAD.size
-    meta = orjson.loads(packet[start : start + length])
+    body_at = _JOB_HEAD.size + length
+    meta = orjson.loads(packet[_JOB_HEAD.size : body_at])
     is_bytes = bool(flags & _IS_BYTES)
-    payload = None if flags & _IN_MEMFD else packet[start + length :]
+    payload = None if flags & _IN_MEMFD else packet[body_at:]
     if len(meta) == _META_LENGTH:
-        return JobMessage._make((token, *meta, is_bytes, payload, None, 0, None))
+        return _job_message(JobMessage, (token, *meta, is_bytes, payload, None, 0, None))
     *meta, saved_bytes, trace = meta
-    message = JobMessage._make((token, *meta, is_bytes, None, None, saved_bytes, trace))
+    message = _job_message(JobMessage, (token, *meta, is_bytes, None, None, saved_bytes, trace))
     return message if payload is None else message.filled(payload)
 
 

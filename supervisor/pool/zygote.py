@@ -16,10 +16,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final, NoReturn
 
-from setproctitle import setproctitle
-
 from supervisor import clock
-from supervisor.pool import child, handlers, kernel, leftovers, messages, preloaded, removal, sandbox, sources
+from supervisor.pool import child, handlers, kernel, leftovers, messages, preloaded, removal, sandbox, sources, title
 from supervisor.pool.messages import Boot, BootFailed, Ready, Reaped, Spawn, Spawned, SpawnFailed
 from supervisor.pool.sandbox import confinement as confinements
 
@@ -52,7 +50,7 @@ def main() -> NoReturn:
     assert isinstance(boot, Boot)
     if boot.sandbox != "none":
         kernel.forbid_dumping()
-    setproctitle(f"leasehold: zygote {number} {boot.handlers}")
+    title.introduce(f"leasehold: zygote {number} {boot.handlers}")
     sandbox.tell_stacks()
     guard = sandbox.Guard()
     loaded, confinement = _load(control, boot, guard)
@@ -61,6 +59,7 @@ def main() -> NoReturn:
         os._exit(1)
     sandbox.prepare()
     confinement.prepare()
+    title.find()
     gc.collect()
     gc.freeze()
     Zygote(control, boot, loaded, guard, confinement, master_pid).serve()

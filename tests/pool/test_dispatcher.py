@@ -13,7 +13,6 @@ from parts import Ends, await_readable, holding, honest, lease_of, never_reading
 from supervisor import clock
 from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retried, Returned, Unknown
 from supervisor.pool import kernel, messages
-from supervisor.pool.child import OUTPUT_MARK
 from supervisor.pool.messages import (
     TIMEOUT,
     Blob,
@@ -28,6 +27,7 @@ from supervisor.pool.messages import (
     pack_progress,
     pack_trouble,
 )
+from supervisor.pool.printing import MARK
 from supervisor.pool.states import ChildState
 
 QUICK_S = 0.0001
@@ -99,7 +99,7 @@ def test_every_word_of_a_child_becomes_its_outcome(desk):
         ends.talk.send(messages.pack_ready())
         for verb, body, _kind in words:
             token = ends.next_job().token
-            os.write(ends.out, b"a word\n" + OUTPUT_MARK % token)
+            os.write(ends.out, b"a word\n" + MARK % token)
             ends.say(verb, token, body, 0.25)
         rest()
 

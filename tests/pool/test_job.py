@@ -28,7 +28,9 @@ def stored():
 def new(reported, stored):
     def make(persistent=False, lane=None, trace=None):
         message = JobMessage(7, "j", "k", "q", 0, 0, 0, 0, [], lane, persistent, 0.0, False, b"{}", trace=trace)
-        return Job(message, "/tmp", reported.append, stored.append)
+        return Job(
+            message, "/tmp", lambda _token, said: reported.append(said), lambda _token, state: stored.append(state)
+        )
 
     return make
 

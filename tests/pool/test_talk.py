@@ -5,7 +5,6 @@ import random
 import signal
 import socket
 import threading
-from functools import partial
 
 import pytest
 from parts import Process, in_fork, until
@@ -46,7 +45,7 @@ class Master:
 
 def job_of(talk):
     message = JobMessage(TOKEN, "j", "k", "q", 0, 0, 0, 0, [], None, False, 0.0, False, b"1")
-    return Job(message, "/tmp", partial(talk.report, TOKEN), partial(talk.checkpoint, TOKEN))
+    return Job(message, "/tmp", talk.report, talk.checkpoint)
 
 
 def talking(play, handle):

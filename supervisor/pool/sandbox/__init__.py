@@ -154,10 +154,6 @@ def end_leftovers() -> bool:
     """Kill and reap every process that the calling one still has below it; 0.3 µs where there is none. False: some are
     not gone in time, and only the end of this process ends them, as its zygote can kill its whole group.
     """
-    while True:
-        try:
-            pid, _status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return True
-        if pid == 0:
-            return not leftovers.end_strangers(frozenset(), clock.monotonic() + leftovers.TRY_S)[1]
+    while (pid := kernel.reap_one()) > 0:
+        continue
+    return pid < 0 or not leftovers.end_strangers(frozenset(), clock.monotonic() + leftovers.TRY_S)[1]
