@@ -24,7 +24,7 @@ from supervisor.pool.messages import INLINE_COMPLETION_BYTES, JobMessage, Troubl
 from supervisor.pool.sandbox import DataRoom
 from supervisor.pool.sandbox.confinement import Confinement
 from supervisor.pool.sandbox.workdir import Workdir
-from supervisor.pool.talk import Talk
+from supervisor.pool.talk import Talk, heed_notices
 
 _TOO_LARGE: Final = Trouble(
     "result-too-large", "what is to follow this job has more bytes than --workdir-limit lets it write into a file"
@@ -52,8 +52,6 @@ def run(
         sandbox.enter(own, boot.open_files)
         if confinement.common is not None:
             confinement.enter(confinement.common, workdir, (jobs.fileno(), talk.fileno()))
-        for stream in (sys.stdout, sys.stderr):
-            stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # text streams on descriptors 1 and 2
         own_pid = os.getpid()
         for hook in hooks.after_fork:
             hook()
@@ -61,6 +59,8 @@ def run(
                 os._exit(0)  # a fork that it made has returned from it
         for hook in hooks.confined if confinement.common is not None else ():
             hook()
+        if hooks.after_fork or hooks.confined:
+            heed_notices()  # they may have given all signals back
         status = Child(number, jobs, talk, own, handlers, boot, confinement).serve()
         for hook in hooks.on_exit if status == 0 else ():
             hook()
@@ -111,20 +111,27 @@ class Child:
         """Answers its exit status: 0 in peace."""
         self._talk.listen()
         title.introduce(f"leasehold: child {self._number} idle")
-        self._talk.send(messages.pack_ready(kernel.used()[0]))
+        self.say_ready()
         served = 0
         while not self._jobs_per_child or served < self._jobs_per_child:
             packet, fds = self._next() if served else kernel.receive(self._jobs, messages.MAX_PACKET_BYTES, 1)
             if not packet:
                 break
             served += 1
-            verb, fit = self._serve_one(messages.unpack_job(packet), fds)
+            message = messages.unpack_job(packet)
+            title.show(
+                f"leasehold: child {self._number} {message.klass} {message.jid[:4]}… since {clock.time_of_day()}"
+            )
+            verb, fit = self.serve_one(message, fds)
             if verb == Verb.OVERFLOWED:
                 return 1  # what is left of this process nobody knows
             if not fit:
                 break
         self._show_idle()
         return 0
+
+    def say_ready(self) -> None:
+        self._talk.send(messages.pack_ready(kernel.used()[0]))
 
     def _next(self) -> tuple[bytes, list[int]]:
         """The next packet. Between two jobs that lie there already nobody sees that it is idle."""
@@ -137,7 +144,7 @@ class Child:
     def _show_idle(self) -> None:
         title.show(f"leasehold: child {self._number} idle")
 
-    def _serve_one(self, message: JobMessage, fds: list[int]) -> tuple[Verb, bool]:
+    def serve_one(self, message: JobMessage, fds: list[int]) -> tuple[Verb, bool]:
         """Run one job and answer it. Answers with what, and whether another one may follow: all that it has started has
         ended, and what is printed still comes to the master.
         """
@@ -147,7 +154,6 @@ class Child:
             message = message.filled(kernel.read_memfd(fds[0]))
         started_at = clock.monotonic()
         job = Job(message, self._workdir.path, self._report, self._store)
-        title.show(f"leasehold: child {self._number} {job.klass} {job.jid[:4]}… since {clock.time_of_day()}")
         self._talk.begin(job)
         ends = _begun(job) if hooks.around_job else ()
         verb, parts = self._perform(job)

@@ -50,6 +50,10 @@ _number = bytearray(_INT.size)
 #: A frame for each signal that there is, of the largest that processors make (AMX: 11 KiB); taken as it is touched.
 _signal_stack = mmap.mmap(-1, 1024 * 1024, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
+_no_signals = ctypes.create_string_buffer(128)  # sizeof(sigset_t)
+_sigmask = _quick.pthread_sigmask  # bound now: looking for it in a fork costs more than the call
+_SIG_SETMASK: Final = int(signal.SIG_SETMASK)
+
 #: Reserved for the supervisor in every child: "read the reason on `talk`" and "write all Python stacks".
 NOTICE_SIGNAL: Final = signal.SIGRTMIN + 5
 STACKS_SIGNAL: Final = signal.SIGRTMIN + 6
@@ -110,6 +114,12 @@ def bound_capability(capability: int) -> None:
 def set_parent_death_signal(signo: int) -> None:
     """Have the kernel send `signo` when the thread that forked us ends; 0 clears it. Lost by setuid and setgid."""
     _prctl(_PR_SET_PDEATHSIG, signo)
+
+
+def unblock_all_signals() -> None:
+    """In the calling thread. Python's own call makes a set of names of what was blocked, which is much for a fork."""
+    if _sigmask(_SIG_SETMASK, _no_signals, None) != 0:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
 
 def become_subreaper() -> None:

@@ -139,10 +139,12 @@ Control = Boot | Spawn | Ready | BootFailed | Spawned | SpawnFailed | Reaped
 _CONTROL: Final[dict[str, type[Any]]] = {
     kind.__name__: kind for kind in (Boot, Spawn, Ready, BootFailed, Spawned, SpawnFailed, Reaped)
 }
+_FIELDS: Final = {kind: tuple(field.name for field in fields(kind)) for kind in _CONTROL.values()}
 
 
 def pack_control(message: Control) -> bytes:
-    return orjson.dumps([type(message).__name__, *(getattr(message, field.name) for field in fields(message))])
+    kind = type(message)
+    return orjson.dumps([kind.__name__, *[getattr(message, name) for name in _FIELDS[kind]]])
 
 
 def unpack_control(packet: bytes) -> Control:

@@ -75,6 +75,11 @@ def _number_of(fd: int) -> int:
         return 0
 
 
+def write_lines_at_once() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # text streams on descriptors 1 and 2
+
+
 def flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:

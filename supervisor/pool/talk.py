@@ -26,6 +26,21 @@ from supervisor.pool.messages import TIMEOUT, Notice, Progress, Stored
 _LOSSES: Final = frozenset({"cancelled", "lease-lost"})
 
 
+_listening: "Talk | None" = None
+
+
+def heed_notices() -> None:
+    """In the zygote, for all that it forks: `Talk.listen` then costs a child next to nothing. Who does not listen yet
+    hears nothing; he is told again.
+    """
+    signal.signal(kernel.NOTICE_SIGNAL, _on_notice)
+
+
+def _on_notice(_signo: int, _frame: Any) -> None:
+    if _listening is not None:
+        _listening.hear()
+
+
 class Talk:
     def __init__(self, talk: socket.socket) -> None:
         self._talk = talk
@@ -48,7 +63,9 @@ class Talk:
         self._at_end = False  # the master has closed its end
 
     def listen(self) -> None:
-        signal.signal(kernel.NOTICE_SIGNAL, self._on_notice)
+        """After `heed_notices`."""
+        global _listening
+        _listening = self
 
     def send(self, packet: bytes) -> None:
         self._talk.send(packet)
@@ -96,7 +113,8 @@ class Talk:
 
     # notices
 
-    def _on_notice(self, _signo: int, _frame: Any) -> None:
+    def hear(self) -> None:
+        """There is a notice. In the main thread, at any instruction of it."""
         if self._reader == self._main:
             return  # we have interrupted its wait: it reads, and raises
         if not self._reader:

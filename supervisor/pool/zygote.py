@@ -17,7 +17,21 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from supervisor import clock
-from supervisor.pool import child, handlers, kernel, leftovers, messages, preloaded, removal, sandbox, sources, title
+from supervisor.pool import (
+    child,
+    handlers,
+    kernel,
+    leftovers,
+    messages,
+    preloaded,
+    printing,
+    rehearsal,
+    removal,
+    sandbox,
+    sources,
+    talk,
+    title,
+)
 from supervisor.pool.messages import Boot, BootFailed, Ready, Reaped, Spawn, Spawned, SpawnFailed
 from supervisor.pool.sandbox import confinement as confinements
 
@@ -52,6 +66,8 @@ def main() -> NoReturn:
         kernel.forbid_dumping()
     title.introduce(f"leasehold: zygote {number} {boot.handlers}")
     sandbox.tell_stacks()
+    printing.write_lines_at_once()
+    rehearsal.rehearse(boot)
     guard = sandbox.Guard()
     loaded, confinement = _load(control, boot, guard)
     kernel.set_parent_death_signal(0)
@@ -59,6 +75,7 @@ def main() -> NoReturn:
         os._exit(1)
     sandbox.prepare()
     confinement.prepare()
+    talk.heed_notices()
     title.find()
     gc.collect()
     gc.freeze()
@@ -195,6 +212,7 @@ class Zygote:
 
     def _fork(self) -> tuple[int, int]:
         """The child's pid and pidfd; in the child itself (0, -1)."""
+        clock.time_of_day()  # found out once a second here, and not in each child
         pid = self._guard.fork()
         if pid == 0:
             return 0, -1

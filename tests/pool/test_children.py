@@ -20,6 +20,7 @@ from supervisor.pool.messages import INLINE_PAYLOAD_BYTES, Notice, Verb
 from supervisor.pool.sandbox.confinement import Confinement
 from supervisor.pool.sandbox.workdir import Workdir
 from supervisor.pool.states import ChildState, IllegalMove
+from supervisor.pool.talk import heed_notices
 from supervisor.pool.zygotes import Zygote
 
 
@@ -351,6 +352,7 @@ def test_a_notice_that_comes_while_a_soft_timeout_is_put_into_words_ends_nobody(
         known = {"k": Handler(late, "k", messages.HandlerSettings(), False)}
         boot = messages.Boot("handlers", str(tmp_path), 1, "retry", 0, 1024)
         confinement = Confinement(boot, [messages.Profile("none", True)], lambda: None)
+        heed_notices()
         running.Child(1, jobs_theirs, talk_theirs, Workdir(str(tmp_path / "w")), known, boot, confinement).serve()
 
     process = Process(serve)

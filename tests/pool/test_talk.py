@@ -13,7 +13,7 @@ from supervisor import Interrupted, LeaseLost, SoftTimeout
 from supervisor.pool import kernel, messages
 from supervisor.pool.job import Job
 from supervisor.pool.messages import JobMessage, Notice, Stored, Verb
-from supervisor.pool.talk import Talk
+from supervisor.pool.talk import Talk, heed_notices
 
 TOKEN = 7
 
@@ -54,6 +54,7 @@ def talking(play, handle):
     def run():
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         talk = Talk(theirs)
+        heed_notices()
         talk.listen()
         pid = os.getpid()
 

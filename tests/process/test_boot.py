@@ -240,6 +240,31 @@ def test_running_jobs_end_in_peace_when_no_child_gets_ready_any_more(stage, app)
 # hooks
 
 
+def test_a_hook_that_gives_all_signals_back_takes_no_interruption_from_its_jobs(stage, app):
+    source = """
+@after_fork
+def as_it_was_at_first():
+    for signo in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(signo, signal.SIG_DFL)
+
+@handler
+def work(job):
+    try:
+        (HERE / "begun").touch()
+        time.sleep(600)
+    except BaseException as error:
+        (HERE / "told").write_text(type(error).__name__)
+        raise
+"""
+    pool = app(source, processes=1).wait_ready()
+    jid = stage.queue.put("work")
+    stage.wait_until(lambda: (stage.directory / "begun").exists(), "the job at work")
+    assert stage.client.cancel(jid)
+    pool.wait_for("job.stale", jid=jid)
+    assert (stage.directory / "told").read_text() == "Interrupted"
+    assert_works(stage, pool)
+
+
 def test_hooks_run_where_and_as_often_as_they_say(stage, app):
     source = """
 def say(what): open(HERE / "said", "a").write(f"{what} {os.getpid()}\\n")

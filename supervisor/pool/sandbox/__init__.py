@@ -109,7 +109,7 @@ def enter(workdir: Workdir, open_files: int) -> None:
 
     `open_files`: the soft limit that the master was given. The zygote keeps the hard one: a descriptor per child.
     """
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    kernel.unblock_all_signals()
     os.setsid()
     kernel.become_subreaper()
     resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))

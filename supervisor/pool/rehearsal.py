@@ -1,0 +1,57 @@
+"""What every child does, done before there is one. Runs in the zygote, before anything foreign is imported.
+
+What Python learns of code that runs often, where its names are found and which instructions fit, it writes into the
+pages where these lie. Each child would learn it anew with its first job, and have all these pages copied.
+"""
+
+import contextlib
+import os
+import socket
+from dataclasses import replace
+from typing import Final
+
+from supervisor.pool import kernel, messages
+from supervisor.pool.child import Child
+from supervisor.pool.handlers import Handler
+from supervisor.pool.messages import Boot, HandlerSettings, Profile
+from supervisor.pool.sandbox.confinement import Confinement
+from supervisor.pool.sandbox.workdir import Workdir
+
+#: By then it has learnt what it learns: it begins after eight times.
+_TIMES: Final = 32
+_KLASS: Final = "rehearsal"
+_META: Final[messages.Meta] = (_KLASS, _KLASS, _KLASS, 0, 0, 0, 0, [], None, False, 0.0)
+
+
+def rehearse(boot: Boot) -> None:
+    """Run jobs that do nothing. Leaves nothing behind. Where there is no directory for them it is left out."""
+    boot = replace(boot, jobs_per_child=1)
+    path = messages.child_directory(boot.workdir, 0)
+    with contextlib.suppress(OSError):  # the first child says what is wrong with the directory
+        before = os.open(".", os.O_PATH | os.O_CLOEXEC)
+        try:
+            _run_jobs(boot, path)
+        finally:
+            os.fchdir(before)
+            os.close(before)
+            os.rmdir(path)
+
+
+def _run_jobs(boot: Boot, path: str) -> None:
+    known = {_KLASS: Handler(_nothing, _KLASS, HandlerSettings(), False)}
+    confinement = Confinement(boot, [Profile("none", True)], lambda: None)
+    for token in range(1, _TIMES + 1):
+        jobs, jobs_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        talk, talk_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with jobs, jobs_end, talk, talk_end:
+            workdir = Workdir(path)
+            workdir.claim()
+            child = Child(0, jobs_end, talk_end, workdir, known, boot, confinement)
+            child.say_ready()
+            jobs.send(messages.pack_job(token, _META, b"{}", False))
+            packet, fds = kernel.receive(jobs_end, messages.MAX_PACKET_BYTES, 1)
+            child.serve_one(messages.unpack_job(packet), fds)
+
+
+def _nothing(_job: object) -> None:
+    return
