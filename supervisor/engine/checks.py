@@ -114,17 +114,13 @@ def to_json(argument: str, value: object) -> bytes:
 
 def to_data(argument: str, value: object) -> tuple[str, bytes]:
     """The kind and the bytes to store: a caller's own ("bytes") are kept as they are, all else becomes "json"."""
-    own = isinstance(value, bytes | bytearray | memoryview)
-    if isinstance(value, memoryview):
-        size = value.nbytes  # refused before it is copied
-    elif isinstance(value, bytes | bytearray):
-        size = len(value)
-    else:
-        value = to_json(argument, value)
-        size = len(value)
+    kind = "bytes"
+    if not isinstance(value, bytes | bytearray | memoryview):
+        kind, value = "json", to_json(argument, value)
+    size = value.nbytes if isinstance(value, memoryview) else len(value)  # refused before it is copied
     if size > DATA_BYTES:
         raise ValueError(f"{argument} must have at most {DATA_BYTES} bytes, not {size}")
-    return "bytes" if own else "json", bytes(value)
+    return kind, bytes(value)
 
 
 def to_new_data(argument: str, value: object) -> tuple[str, bytes]:

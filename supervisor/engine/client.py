@@ -4,10 +4,13 @@ Must not: send anything twice. A call whose answer was lost raises OutcomeUnknow
 
 import datetime
 import itertools
+import os
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
+import hiredis
 import redis as redis_py
 from redis.backoff import NoBackoff
 from redis.retry import Retry
@@ -64,10 +67,15 @@ _LOST = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
 
 
 class _Store:
-    """Runs commands, each on a pooled connection, each sent once."""
+    """Runs commands, each on a connection of its own, each sent once."""
 
     def __init__(self, pool: Any, shown: str, prefix: str) -> None:
         self._pool = pool
+        # Taken from the pool and kept: to give one back and take it again costs more than the call in between. Not of
+        # pools that may wish to renew a connection between two calls.
+        self._kept: deque[Any] = deque()
+        self._keeps = type(pool) is redis_py.ConnectionPool and "credential_provider" not in pool.connection_kwargs
+        self._pid = os.getpid()
         self._shown = shown
         self._prefix = prefix
         self._checked = False
@@ -81,7 +89,7 @@ class _Store:
         except redis_py.ResponseError as error:
             raise refused(self._shown, command, error) from error
         finally:
-            self._pool.release(connection)
+            self._let_go(connection)
 
     def pop(self, keys: Sequence[str], seconds: float) -> bytes | None:
         """Blocks until something comes into one of the lists, at most so long; takes it. Raises StoreUnavailable."""
@@ -93,7 +101,7 @@ class _Store:
         except (*_LOST, redis_py.ResponseError) as error:
             raise unreachable(self._shown, error) from error
         finally:
-            self._pool.release(connection)
+            self._let_go(connection)
 
     def events(self, wanted: Filter) -> EventStream:
         return EventStream(self._pool, self._shown, wanted)
@@ -103,9 +111,28 @@ class _Store:
 
     def _connect(self) -> Any:
         try:
-            return self._pool.get_connection()
+            return self._take_kept() or self._pool.get_connection()
         except (*_LOST, redis_py.ResponseError) as error:
             raise unreachable(self._shown, error) from error
+
+    def _take_kept(self) -> Any:
+        """The one that was used last, if it is as good as new; None: there is none."""
+        if self._pid != os.getpid():  # a fork must not speak on its parent's
+            self._kept, self._pid = deque(), os.getpid()
+        try:
+            while True:
+                connection = self._kept.pop()
+                if _is_ready(connection):
+                    return connection
+                self._pool.release(connection)
+        except IndexError:
+            return None
+
+    def _let_go(self, connection: Any) -> None:
+        if self._keeps and connection._sock is not None:
+            self._kept.append(connection)
+        else:
+            self._pool.release(connection)
 
     def _check_server(self, connection: Any) -> None:
         if self._checked:
@@ -132,14 +159,24 @@ class _Store:
             return self._ask(connection, command)
 
     def _ask(self, connection: Any, command: Command[Any]) -> Any:
+        words: Any = command.wire(self._prefix)  # of any number: hiredis says that it takes one
         try:
-            connection.send_command(*command.wire(self._prefix))
+            connection.send_packed_command([hiredis.pack_command(words)])
         except _LOST as error:
             raise unreachable(self._shown, error) from error  # Redis runs no command that has not come to its end
         try:
             return connection.read_response()
         except _LOST as error:
             raise unanswered(self._shown, command, error) from error
+
+
+def _is_ready(connection: Any) -> bool:
+    """Whether it stands, and nothing has come that nobody has asked for, which would be taken for the next answer."""
+    try:
+        return bool(connection._sock is not None and not connection.can_read())
+    except _LOST:
+        connection.disconnect()
+        return False
 
 
 def _pool_of(address: Address) -> Any:

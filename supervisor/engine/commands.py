@@ -9,6 +9,7 @@ Every builder checks what it is given and raises TypeError or ValueError naming 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from supervisor import clock
@@ -115,7 +116,7 @@ def put(jobs: Sequence[NewJob], *, now: float | None = None) -> Command[list[boo
     the jid of another job, which holds the claim that this one would have.
     """
     checked_batch("jobs", jobs)
-    return Command(scripts.PUT, (now_ms(now), *(a for job in jobs for a in job.arguments)), _parse_puts)
+    return Command(scripts.PUT, (now_ms(now), *chain.from_iterable(job.arguments for job in jobs)), _parse_puts)
 
 
 def lease(

@@ -2,11 +2,11 @@
 Must not: do I/O; what acts through a client is in handles.py.
 """
 
-import base64
-import uuid
+import binascii
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Final, Literal, NamedTuple, TypedDict
 
 import orjson
 
@@ -59,8 +59,11 @@ class PutOptions(TypedDict, total=False):
 _OPTIONS = frozenset(PutOptions.__annotations__)
 
 
-@dataclass(frozen=True, slots=True)
-class NewJob:
+#: Base64 as it may stand in an URL.
+_URL_SAFE: Final = bytes.maketrans(b"+/", b"-_")
+
+
+class NewJob(NamedTuple):
     """One checked job of a put or add."""
 
     jid: str
@@ -71,24 +74,32 @@ class NewJob:
 def new_jid() -> str:
     """A fresh jid: 22 characters, of which the first is no "-", which commands would take for a flag."""
     while True:
-        jid = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
+        drawn = bytearray(os.urandom(16))
+        drawn[6], drawn[8] = drawn[6] & 0x0F | 0x40, drawn[8] & 0x3F | 0x80  # a UUID that was drawn: version 4
+        jid = binascii.b2a_base64(drawn)[:22].translate(_URL_SAFE).decode()
         if jid[0] != "-":
             return jid
 
 
 def new_job(verb: Literal["put", "add"], queue: str, klass: str, data: object, options: Mapping[str, Any]) -> NewJob:
     """Checks what put or add was given. Raises TypeError or ValueError naming the argument."""
+    checked_name("queue", queue)
+    checked_name("klass", klass)
+    kind, raw = to_data("data", data)
+    trace = current_trace()
+    if not options and trace is None:  # as most are
+        jid = new_jid()
+        return NewJob(jid, len(raw), (verb, queue, jid, klass, kind, raw, "", "", 0))
     for option in options:
         if option not in _OPTIONS:
             raise TypeError(f"{verb} has no option {option!r}; it has {', '.join(sorted(_OPTIONS))}")
     jid = checked_name("jid", options["jid"]) if "jid" in options else new_jid()
     delay, at = _checked_times(options)
-    kind, raw = to_data("data", data)
     kept = claim_on(checked_options(options), klass, kind, raw)
-    if "trace" not in kept and (trace := current_trace()) is not None:
-        kept["trace"] = trace
-    head = (verb, checked_name("queue", queue), jid, checked_name("klass", klass), kind, raw, delay, at)
-    return NewJob(jid, len(raw), (*head, len(kept), *(part for pair in kept.items() for part in pair)))
+    if trace is not None:
+        kept.setdefault("trace", trace)
+    more = (part for pair in kept.items() for part in pair)
+    return NewJob(jid, len(raw), (verb, queue, jid, klass, kind, raw, delay, at, len(kept), *more))
 
 
 def _checked_times(options: Mapping[str, Any]) -> tuple[int | str, int | str]:

@@ -18,6 +18,8 @@ def checked_name(argument: str, value: object, most_bytes: int = NAME_BYTES) -> 
 
     Raises TypeError or ValueError naming the argument.
     """
+    if isinstance(value, str) and value.isascii() and value.isprintable() and 1 <= len(value) <= most_bytes:
+        return value  # as nearly all are
     if not isinstance(value, str):
         raise TypeError(f"{argument} must be a str, not {type(value).__name__}: {value!r:.100}")
     try:

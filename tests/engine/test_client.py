@@ -3,6 +3,8 @@
 import asyncio
 import inspect
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -383,6 +385,89 @@ def test_a_lost_answer_of_a_look_is_only_an_unavailable_store(server, namespace,
         with pytest.raises(StoreUnavailable, match="try again"):
             client.queues()
         assert client.queues() == {}
+
+
+# Connections that are kept between calls.
+
+
+def numbers_of_connections(server, namespace):
+    """How many connections an application of this name has."""
+    return [c["id"] for c in server.redis.client_list() if c["name"] == namespace]
+
+
+@pytest.fixture
+def named(server, namespace) -> Iterator[Client]:
+    with Client(f"{server.url}?client_name={namespace}", namespace) as client:
+        yield client
+
+
+def test_calls_one_after_another_use_one_connection(named, server, namespace):
+    named.queue("q").put("k")
+    (first,) = numbers_of_connections(server, namespace)
+    for _ in range(5):
+        named.queue("q").put("k")
+        named.queue("q").lease("w", block=0.001)
+    assert numbers_of_connections(server, namespace) == [first]
+
+
+def test_calls_of_many_threads_at_once_get_their_own_answers(named):
+    q = named.queue("q")
+    with ThreadPoolExecutor(8) as threads:
+        jids = list(threads.map(lambda n: q.put("k", n, jid=f"j{n}"), range(400)))
+        found = list(threads.map(named.job, jids))
+    assert [job.data for job in found] == list(range(400))
+
+
+def test_a_connection_that_the_server_has_closed_since_is_made_anew_and_nothing_is_lost(named, server, namespace):
+    named.queue("q").put("k", jid="a")
+    for number in numbers_of_connections(server, namespace):
+        server.redis.client_kill_filter(_id=number)
+    assert named.queue("q").put("k", jid="b") == "b"
+    assert [job.jid for job in named.jobs("a", "b")] == ["a", "b"]
+
+
+def test_what_was_not_read_of_an_interrupted_call_is_not_taken_for_the_next_answer(named, monkeypatch):
+    """As by Ctrl-C, which may come at any instruction."""
+    q = named.queue("q")
+    q.put("k", jid="a")
+
+    def interrupt(connection, command):
+        connection.send_packed_command([b"*2\r\n$4\r\nECHO\r\n$5\r\nwrong\r\n"])
+        assert connection.can_read(timeout=5)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(named._store, "_ask", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            q.put("k", jid="b")
+    assert q.put("k", jid="c") == "c"
+    assert [job is None for job in named.jobs("a", "b", "c")] == [False, True, False]
+
+
+def test_after_its_end_a_client_connects_again(named):
+    named.queue("q").put("k", jid="a")
+    named.close()
+    assert named.queue("q").put("k", jid="b") == "b"
+
+
+def test_a_fork_does_not_speak_on_its_parents_connection(server, namespace):
+    program = """
+import os, sys
+from supervisor import Client
+with Client(sys.argv[1], sys.argv[2]) as client:
+    q = client.queue("q")
+    q.put("k", jid="before")
+    forks = []
+    for fork in range(3):
+        forks.append(os.fork())
+        if not forks[-1]:
+            ok = all(q.put("k", jid=f"{fork}-{n}") == f"{fork}-{n}" for n in range(200))
+            os._exit(0 if ok else 1)
+    assert all(q.put("k", jid=f"own-{n}") == f"own-{n}" for n in range(200))
+    assert [os.waitpid(pid, 0)[1] for pid in forks] == [0, 0, 0]
+    assert q.length() == 801
+"""
+    subprocess.run([sys.executable, "-c", program, server.url, namespace], check=True, timeout=60)
 
 
 # What answers mean.

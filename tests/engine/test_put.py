@@ -1,7 +1,11 @@
 """put, add and put_many: what comes in, and where it lies."""
 
+import base64
+from uuid import RFC_4122, UUID
+
 import pytest
 
+from supervisor.engine.jobs import new_jid
 from supervisor.engine.outcomes import Completed
 
 
@@ -22,6 +26,14 @@ def test_a_put_job_waits_with_what_it_was_given(client):
 def test_a_jid_is_22_characters_unless_given(client):
     assert len(client.queue("q").put("k")) == 22
     assert client.queue("q").put("k", jid="invoice-7") == "invoice-7"
+
+
+def test_a_jid_that_was_not_given_is_a_random_uuid_in_base64_that_no_command_takes_for_a_flag():
+    jids = [new_jid() for _ in range(2000)]
+    assert len(set(jids)) == 2000
+    assert not any(jid.startswith("-") for jid in jids)
+    drawn = [UUID(bytes=base64.urlsafe_b64decode(f"{jid}==")) for jid in jids]
+    assert {(each.version, each.variant) for each in drawn} == {(4, RFC_4122)}
 
 
 def test_an_unknown_jid_is_no_job(client):
