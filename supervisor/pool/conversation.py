@@ -300,7 +300,8 @@ class Conversation:
         """Start the next exchange if there is a reason for one; wait for bells if there is none. Raises LinkLost."""
         if not self._session.idle or self.retired:
             return
-        self._idling.note(self._at_rest, now_at)
+        if self._idling.patience_s:
+            self._idling.note(self._at_rest, now_at)
         if self._session.bells.waiting and not self._may_wait:
             self._session.stop_waiting()  # else our wait would take bells that others could answer
         self._ask = self._session.doors.take_knock(now_at) or self._ask
@@ -375,15 +376,19 @@ class Conversation:
         return Wanted(min(count, MOST), starting, woken, self._forks.once)
 
     def _due_renewals(self, now_at: float) -> list[Due]:
-        started = [Due(lease, True) for lease in self._ledger.take_started()]
-        started += [Due(lease, True, (fraction, text)) for lease, (fraction, text) in self._ledger.take_progress()]
-        started += [Due(lease, True, None, state) for lease, state in self._ledger.take_checkpoints()]
+        told = self._told() if self._ledger.has_told else []
         if now_at < self._renew_at:
-            return started
+            return told
         if self._renew_at == -math.inf:
             self._session.drop_mail()  # one renewal answers all hints that came until now
         self._renew_at = now_at + self._session.ttl_s / 3
-        return started + [Due(lease) for lease in self._ledger.leases]
+        return told + [Due(lease) for lease in self._ledger.leases]
+
+    def _told(self) -> list[Due]:
+        """What is to be said of jobs that run."""
+        told = [Due(lease, True) for lease in self._ledger.take_started()]
+        told += [Due(lease, True, (fraction, text)) for lease, (fraction, text) in self._ledger.take_progress()]
+        return told + [Due(lease, True, None, state) for lease, state in self._ledger.take_checkpoints()]
 
     def _wait(self, now_at: float) -> None:
         """Wait for work where a child could take it; where none could for a while, for mail alone."""

@@ -120,6 +120,11 @@ class Ledger:
         held.told_started = True
         self._started.append(held)
 
+    @property
+    def has_told(self) -> bool:
+        """Whether there is something to say of jobs that run."""
+        return bool(self._started or self._progressed or self._checkpointed)
+
     def take_started(self) -> list[LeaseRecord]:
         started, self._started = self._started, []
         return [held.lease for held in started if held.lease.token in self._held]
@@ -146,8 +151,6 @@ class Ledger:
 
     def take_checkpoints(self) -> list[tuple[LeaseRecord, bytes]]:
         """They are being stored until `stored`. Also those of jobs that have ended since; not of lost ones."""
-        if not self._checkpointed:
-            return []
         told, self._checkpointed = self._checkpointed, {}
         taken = []
         for token, held in told.items():

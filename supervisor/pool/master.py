@@ -182,6 +182,8 @@ class Master:
         for event in self._inbox.wait(self._deadline_at()):
             self._handle(event)
         now_at = clock.monotonic()
+        if self._session.bells.rang:
+            self._conversation.converse(now_at)  # somebody waits for that, and for nothing else of this turn
         self._dispatcher.placing.keep_time(now_at)
         self._limits.keep_time(now_at)
         self._survey.keep_time(now_at)
@@ -211,6 +213,8 @@ class Master:
                     self._forks.births.on_silent(child)
             case RepliesCame():
                 self._conversation.on_replies()
+            case BellRang():
+                self._conversation.on_bell()
             case ZygoteSpoke(zygote):
                 self._forks.on_zygote_spoke(zygote)
             case ChildPrinted(child):
@@ -218,8 +222,6 @@ class Master:
                 self._forks.births.on_printed(child)
             case ChildEnded(child):
                 self._forks.births.on_ended(child)
-            case BellRang():
-                self._conversation.on_bell()
             case DoorSpoke(door):
                 self._conversation.on_door(door)
             case DoorsMade():

@@ -195,16 +195,18 @@ class Slots:
 
     def capacity(self) -> tuple[int, int]:
         """How many jobs to lease now, and how many of them would start at once."""
-        idle = len(self.idle())
+        if self.on_hold or self.short:
+            return 0, 0
+        cautious, idle = self.cautious, 0
+        room = 1 if cautious else self.processes
+        for child in self._children.values():
+            if child.sent:
+                room -= 1
+            elif child.state is ChildState.IDLE and not child.worn:
+                idle += 1
+        idle = max(0, min(idle, room))
         recent_s = self._pace.recent_s
-        if (
-            recent_s is None
-            or recent_s > self._ahead_s
-            or self.cautious
-            or self.only_idle
-            or self.short
-            or self.on_hold
-        ):
+        if recent_s is None or recent_s > self._ahead_s or self.only_idle or cautious:
             return idle, idle
         ahead = 0
         free = idle
