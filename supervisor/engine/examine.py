@@ -13,9 +13,9 @@ from redis.connection import parse_url
 from supervisor import clock
 from supervisor.engine import looks, scripts
 from supervisor.engine.connection import redacted, unreachable
+from supervisor.engine.dial import pool_of
 from supervisor.engine.errors import StoreUnavailable
 from supervisor.engine.keys import Namespace
-from supervisor.engine.link import pool_of
 
 _TIMEOUT_S: Final = 5.0
 _LOST = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)

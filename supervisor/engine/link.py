@@ -1,20 +1,20 @@
 """One connection to Redis that never waits. Runs in master; owns the socket and the bytes under way.
 
-redis-py makes the connection (address, TLS, authentication, protocol), in a thread, for only there may it block. From
-then on nothing here waits, sends anything twice or connects by itself: what a lost connection means is decided above.
+It is made (dial.py) in a thread, for only there may that block. From then on nothing here waits, sends anything twice
+or connects by itself: what a lost connection means is decided above.
 """
 
+import contextlib
 import os
-import ssl
+import socket
 import threading
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
 import hiredis
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
+
+from supervisor.engine.dial import Line, Unreachable, dial
 
 _CHUNK_BYTES: Final = 256 * 1024
 _JOINED_BYTES: Final = 2**20
@@ -29,10 +29,10 @@ class LinkLost(Exception):
 class Link:
     """An established connection: `send` commands, `receive` replies when the descriptor is readable."""
 
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection  # kept: it closes the socket when it is collected
-        self._socket: Any = connection._sock  # redis-py has no public name for it
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
         self._socket.setblocking(False)
+        self._not_now, self._is_tls = _not_now(connected)
         self._reader = hiredis.Reader()
         self._unsent: deque[memoryview] = deque()
 
@@ -62,7 +62,7 @@ class Link:
                     self._unsent[0] = view[sent:]
                 else:
                     self._unsent.popleft()
-            except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            except self._not_now:
                 return
             except OSError as error:
                 raise LinkLost(f"writing to Redis failed: {error}") from error
@@ -72,14 +72,14 @@ class Link:
         while True:
             try:
                 chunk = self._socket.recv(_CHUNK_BYTES)
-            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            except self._not_now:
                 break
             except OSError as error:
                 raise LinkLost(f"reading from Redis failed: {error}") from error
             if not chunk:
                 raise LinkLost("Redis has closed the connection")
             self._reader.feed(chunk)
-            if len(chunk) < _CHUNK_BYTES and not isinstance(self._socket, ssl.SSLSocket):
+            if len(chunk) < _CHUNK_BYTES and not self._is_tls:
                 break  # TLS may still hold decrypted bytes that no poll would tell of
         replies = []
         try:
@@ -90,21 +90,18 @@ class Link:
         return replies
 
     def close(self) -> None:
-        self._connection.disconnect()
+        with contextlib.suppress(OSError):  # the other end may have done so
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
 
 
-def pool_of(url: str, timeout_s: float) -> Any:
-    """A pool that makes connections which speak as ours do: bytes, and nothing is ever sent twice. `timeout_s`: of each
-    step. Raises ValueError.
-    """
-    return redis.ConnectionPool.from_url(
-        url,
-        protocol=2,
-        decode_responses=False,
-        retry=Retry(NoBackoff(), 0),
-        socket_timeout=timeout_s,
-        socket_connect_timeout=timeout_s,
-    )
+def _not_now(connected: socket.socket) -> tuple[tuple[type[OSError], ...], bool]:
+    """What it raises instead of waiting, and whether it is TLS: who has that has loaded it, others do without."""
+    if type(connected) is socket.socket:
+        return (BlockingIOError,), False
+    import ssl
+
+    return (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError), True
 
 
 class Connector:
@@ -114,7 +111,8 @@ class Connector:
         """`greeting`: commands sent on the first connection, their replies, or the errors, in `finish`. `timeout_s`: of
         each step.
         """
-        self._pool = pool_of(url, timeout_s)
+        self._url = url
+        self._timeout_s = timeout_s
         self._count = count
         self._greeting = greeting
         self._event_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -127,19 +125,15 @@ class Connector:
         return self._event_fd
 
     def _connect(self) -> None:
-        connections: list[Any] = []  # redis-py's connections have no types
+        lines: list[Line] = []
         try:
             for _ in range(self._count):
-                connection: Any = self._pool.make_connection()
-                connection.connect()
-                connections.append(connection)
-            for command in self._greeting:
-                connections[0].send_command(*command)
-                self._replies.append(_reply_of(connections[0]))
-            self._links = [Link(connection) for connection in connections]
-        except (redis.RedisError, OSError, ValueError) as error:  # ValueError: a host name that cannot be one
-            for connection in connections:
-                connection.disconnect()
+                lines.append(dial(self._url, self._timeout_s))
+            self._replies = [lines[0].ask(*command) for command in self._greeting]
+            self._links = [Link(line.socket) for line in lines]
+        except Unreachable as error:
+            for line in lines:
+                line.close()
             self._error = LinkLost(f"{error}")
         finally:
             os.eventfd_write(self._event_fd, 1)
@@ -150,10 +144,3 @@ class Connector:
         if self._error is not None:
             raise self._error
         return self._links, self._replies
-
-
-def _reply_of(connection: Any) -> Any:
-    try:
-        return connection.read_response()
-    except redis.ResponseError as error:
-        return error

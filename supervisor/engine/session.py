@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import hiredis
-import redis
 
 from supervisor import clock
 from supervisor.config import redacted
@@ -161,7 +160,7 @@ class Session:
         self.bells.open(bells)
         *loaded, info, timings = replies
         for reply in (*loaded, timings):
-            if isinstance(reply, redis.ResponseError):
+            if isinstance(reply, hiredis.ReplyError):
                 raise LinkLost(f"Redis refused what every worker must do: {reply}")
         self.server = _checked_server(info)
         self._keep_timing(self._timing().parse(timings))
@@ -462,9 +461,9 @@ class Session:
         self.doors.close()
 
 
-def _checked_server(info: bytes | redis.ResponseError) -> str:
+def _checked_server(info: bytes | hiredis.ReplyError) -> str:
     """Name and version of the server. Raises LinkLost where it is too old for our scripts."""
-    if isinstance(info, redis.ResponseError):
+    if isinstance(info, hiredis.ReplyError):
         return "unknown"  # an ACL may forbid INFO; that the scripts were loaded says enough
     try:
         return scripts.check_server(info)
