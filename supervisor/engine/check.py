@@ -8,7 +8,6 @@ A client runs the steps of a Check, one after the other, and tells it each answe
         check.answered(store.run(step))
 """
 
-import hashlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -100,11 +99,11 @@ class Page(NamedTuple):
 def _looking(script: Script) -> Script:
     """The same script, held by Redis to write nothing."""
     text = script.text.replace("#!lua flags=allow-oom\n", "#!lua flags=no-writes\n", 1)
-    return Script(script.name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+    return Script(script.name, text)
 
 
 _LOOK = _looking(scripts.CHECK)
-_SCAN = Script("scan", "#!lua flags=no-writes\n", "")  # for messages: it is no script, but changes as little
+_SCAN = Script("scan", "#!lua flags=no-writes\n")  # for messages: it is no script, but changes as little
 
 
 class _Walk(Command[Page]):

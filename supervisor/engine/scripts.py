@@ -8,8 +8,7 @@ the line `--- @module` becomes a table of its functions, which are defined when 
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 
 from supervisor.engine.errors import StoreUnavailable
@@ -20,13 +19,24 @@ _INCLUDE = re.compile(r"^--- @include (\w+)\n", re.MULTILINE)
 _LUA = files("supervisor.engine.lua")
 
 
-@dataclass(frozen=True, slots=True)
 class Script:
-    """A script as Redis gets it: SCRIPT LOAD takes the text, EVALSHA the sha."""
+    """A script as Redis gets it: SCRIPT LOAD takes the text, EVALSHA the sha. That of a verb is put together when first
+    needed: few processes need more than a few of them.
+    """
 
-    name: str
-    text: str
-    sha: str
+    def __init__(self, name: str, text: str | None = None) -> None:
+        """`text`: None = that of the verb."""
+        self.name = name
+        if text is not None:
+            self.text = text
+
+    @cached_property
+    def text(self) -> str:
+        return _text_of(self.name)
+
+    @cached_property
+    def sha(self) -> str:
+        return hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
     @property
     def reads_only(self) -> bool:
@@ -80,13 +90,16 @@ def _batches(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
 
 def load(name: str) -> Script:
     """One verb with its includes put in."""
+    return Script(name)
+
+
+def _text_of(name: str) -> str:
     seen: set[str] = set()
     modules: dict[str, str] = {}
     text = source(name)
     end = max((found.end() for found in _INCLUDE.finditer(text)), default=0)
     head, rest = _resolve(text[:end], seen, modules), text[end:]
-    text = head + _definitions(modules) + rest
-    return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+    return head + _definitions(modules) + rest
 
 
 PUT = load("put")

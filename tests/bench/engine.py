@@ -8,7 +8,6 @@ microseconds per job: a call during which the machine did something else tells n
 """
 
 import argparse
-import hashlib
 import re
 import statistics
 import sys
@@ -57,7 +56,7 @@ def without(part: str, script: Script) -> Script:
         text, found = re.subn(pattern, lambda _, new=stand_in: new, text, flags=re.DOTALL)
         if found != 1:
             raise ValueError(f"{script.name} has {found} of {pattern}")
-    return Script(script.name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+    return Script(script.name, text)
 
 
 PATCHED = {
