@@ -19,12 +19,10 @@ from supervisor.pool.ledger import Held, Ledger
 from supervisor.pool.messages import HandlerSettings
 from supervisor.pool.pace import Pace
 from supervisor.pool.settlements import start_of
-from supervisor.pool.slots import Slots, may_go_ahead
+from supervisor.pool.slots import RUN_S, Slots, may_go_ahead
 from supervisor.pool.states import ChildState
 from supervisor.pool.stopping import Stopping
 
-#: Of estimated work that goes to one child in a row, before it is asked again whose turn it is.
-_RUN_S: Final = 0.0005
 #: When one for which the others have waited long enough is offered again.
 _PUT_OFF_S: Final = 10.0
 #: When a job whose klass no handler of ours has is offered again.
@@ -131,7 +129,7 @@ class Placing:
             held = ready[0]
             if child is None or run_s <= 0 or not self._slots.goes_on(child, held):
                 child = self._slots.choose(held)
-                run_s = _RUN_S if child is not None and child.sent else 0.0
+                run_s = RUN_S if child is not None and child.sent else 0.0
             if child is None:
                 self._make_way(ready)
                 break
@@ -148,7 +146,7 @@ class Placing:
                 self._events.warn(f"a job cannot be sent to a child ({error})")
                 break
             ready.popleft()
-            run_s -= held.estimate_s or _RUN_S
+            run_s -= held.estimate_s or RUN_S
             self._given(held, child)
         self._plan_hand_back()
 

@@ -6,7 +6,7 @@ from parts import held_of
 from supervisor import clock
 from supervisor.pool.children import MAX_SENT, MAX_SENT_BYTES
 from supervisor.pool.pace import Pace
-from supervisor.pool.slots import Slots
+from supervisor.pool.slots import RUN_S, Slots
 from supervisor.pool.states import ChildState
 
 AHEAD_S = 0.02
@@ -161,6 +161,23 @@ def test_a_killed_child_counts_as_busy_until_its_end_is_known(pool):
 def test_an_idle_child_gets_the_job_before_one_that_would_be_free_soon(pool):
     slots = pool(processes=2)
     assert [send(slots, held_of(token, QUICK_S)) for token in (1, 2)] == [1, 2]
+
+
+def test_jobs_that_are_done_before_an_idle_child_has_woken_wait_for_a_busy_one(pool):
+    slots, tiny_s = pool(processes=2), QUICK_S / 5
+    slots._pace.learn("k", tiny_s)
+    in_a_row = round(RUN_S / tiny_s)
+    assert [send(slots, held_of(i, tiny_s)) for i in range(1, in_a_row + 2)] == [1] * in_a_row + [2]
+    slots._pace.learn("other", 2 * QUICK_S)
+    assert send(slots, held_of(in_a_row + 2, QUICK_S)) == 2
+
+
+def test_what_may_not_wait_goes_to_an_idle_child_however_quick_the_others_are(pool):
+    slots, tiny_s = pool(processes=3), QUICK_S / 5
+    slots._pace.learn("k", tiny_s)
+    assert send(slots, held_of(1, tiny_s)) == 1
+    assert send(slots, held_of(2, tiny_s, at_most_once=True)) == 2
+    assert send(slots, held_of(3, None)) == 3
 
 
 def test_the_child_that_is_free_soonest_gets_what_is_sent_ahead(pool):
