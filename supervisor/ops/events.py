@@ -210,6 +210,8 @@ class Events:
 
     def _chunk(self) -> bytes:
         """The first lines that fit into one write; a line that does not fit goes alone."""
+        if self._bytes <= self._sink.chunk_bytes:
+            return b"".join(self._lines)
         size_bytes, taken = 0, 0
         for line in self._lines:
             size_bytes += len(line)
@@ -221,6 +223,9 @@ class Events:
     def _forget(self, written: int) -> None:
         """Take what was written out of the buffer. Of a line cut in the middle the rest stays, to be written first."""
         self._bytes -= written
+        if not self._bytes:
+            self._lines.clear()
+            return
         while written:
             line = self._lines.popleft()
             if len(line) > written:
@@ -257,7 +262,7 @@ def _open(fd: int) -> _Sink:
     except OSError:  # EBADF: started with its stderr closed
         return _nowhere()
     if stat.S_ISREG(mode):
-        return _Sink(fd, lambda chunk: os.write(fd, chunk), WRITE_BYTES, lambda: None)
+        return _Sink(fd, lambda chunk: os.write(fd, chunk), 2 * WRITE_BYTES, lambda: None)
     if stat.S_ISSOCK(mode):
         peer = socket.socket(fileno=os.dup(fd))
         flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
