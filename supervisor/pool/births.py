@@ -322,9 +322,14 @@ class Births:
     # time
 
     def deadline_at(self) -> float:
-        deadlines = map(self._child_deadline_at, self._everyone())
+        deadlines = map(self._child_deadline_at, self._under_way())
         printers_at = (*self._resting.values(), *self._untold.values())
         return min(self._stillborn.deadline_at(), *deadlines, *printers_at, math.inf)
+
+    def _under_way(self) -> list[Child]:
+        """Those that are still to be forked, or reported."""
+        spawning = ChildState.SPAWNING
+        return [child for child in self._everyone() if child.state is spawning or child.report_by_at is not None]
 
     def _child_deadline_at(self, child: Child) -> float:
         if child.report_by_at is not None:
@@ -332,8 +337,6 @@ class Births:
             if zygote is not None and zygote.runs_hooks:
                 return max(child.report_by_at, self._forks_until_at(zygote))  # they may take their time
             return child.report_by_at
-        if child.state is not ChildState.SPAWNING:
-            return math.inf
         if child.pidfd is None:
             return max(child.asked_at + _SPAWN_S, self._forks_until_at(self._zygotes[child.zygote]))
         return self._kill_at.get(child, child.asked_at + self._config.boot_timeout_s)
@@ -356,7 +359,7 @@ class Births:
             self._note_ready(child)
         for child, zygote in self._probes.items():
             zygote.fertile = child.state is ChildState.IDLE and child.report_by_at is None
-        for child in self._everyone():
+        for child in self._under_way():
             if now_at >= self._child_deadline_at(child):
                 self._on_overdue(child, now_at)
 
