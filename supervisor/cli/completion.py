@@ -33,7 +33,7 @@ WORDS = {
     "missed": ("all", "once", "skip"),
 }
 #: What is a file or a folder.
-PATHS = {"file": "FILE", "workdir": "DIRECTORY", "sandbox-read": "DIRECTORY"}
+PATHS = {"file": "FILE", "workdir": "DIRECTORY", "sandbox-read": "DIRECTORY", "peers": "DIRECTORY", "out": "DIRECTORY"}
 
 
 def add(subparsers: Subparsers) -> None:

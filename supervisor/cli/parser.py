@@ -56,6 +56,7 @@ COMMANDS = {
     "healthcheck": ("healthcheck", "ask the supervisor of this machine whether it is well, for probes"),
     "completion": ("completion", "have the Tab key complete commands and flags: bash, zsh, tcsh"),
     "demo": ("demo", "see it work: a real pool on a real server, with jobs that crash on purpose"),
+    "bench": ("bench", "measure it, beside what limits it and beside peers; in a clone of the source"),
 }
 
 #: What other programs call it: none of these is written much like ours.

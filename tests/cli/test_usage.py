@@ -100,7 +100,7 @@ def test_what_reads_takes_json(command):
 
 
 def test_all_commands_are_looked_at_here():
-    assert set(SHORTEST) == set(COMMANDS) - {"run", "demo", "doctor", "healthcheck", "completion"}
+    assert set(SHORTEST) == set(COMMANDS) - {"run", "demo", "doctor", "healthcheck", "completion", "bench"}
     assert set(STATES) == {*looks.STATES, "recurring"}
 
 

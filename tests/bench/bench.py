@@ -1,0 +1,87 @@
+"""What a run of benchmarks has: servers, a directory, supervisors, and how much is to be measured."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from supervisor.engine.client import Client
+from supervisor.engine.outcomes import Completed
+from tests.bench import pool, server
+from tests.bench.marks import Marks
+from tests.bench.pool import Pool
+from tests.bench.server import Server
+
+T = TypeVar("T")
+#: Completed jobs that are kept, by default.
+KEPT = 50_000
+FILLER = "bench-12345-abcdef"
+
+
+class Bench:
+    """One run. Servers live until its end: the one that all use, and one with a backlog, made when first asked for."""
+
+    def __init__(
+        self, server: Server, directory: Path, stack: ExitStack, quick: bool, peers: Path | None,
+        say: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self.server = server
+        self.directory = directory
+        self.quick = quick
+        self.peers = peers
+        self.say = say
+        self.marks = Marks()
+        stack.callback(self.marks.close)
+        self._stack = stack
+        self._large: Server | None = None
+
+    def amount(self, full: T, quick: T) -> T:
+        """How many, or how long."""
+        return quick if self.quick else full
+
+    @property
+    def backlog(self) -> int:
+        """Of the large server."""
+        return self.amount(1_000_000, 20_000)
+
+    @property
+    def large(self) -> Server:
+        """A server on which a million jobs wait and as many completed ones are kept as can be. Who uses it puts as much
+        as he takes.
+        """
+        if self._large is None:
+            self.say(f"filling a server with {self.backlog:,} jobs")
+            self._large = self._stack.enter_context(server.started(self.directory / "large"))
+            fill(self._large, self.backlog, self.amount(KEPT, 1000))
+        return self._large
+
+    @contextmanager
+    def pool(self, *flags: str, on: Server | None = None, **options: object) -> Iterator[Pool]:
+        """A supervisor on one of the servers."""
+        with pool.running(on or self.server, self.directory, *flags, **options) as started:  # type: ignore[arg-type]
+            yield started
+
+
+@contextmanager
+def prepared(directory: Path, quick: bool, peers: Path | None, say: Callable[[str], None]) -> Iterator[Bench]:
+    """A run with a server of its own. Nothing of it is left afterwards."""
+    with ExitStack() as stack:
+        started = stack.enter_context(server.started(directory / "server"))
+        yield Bench(started, directory, stack, quick, peers, say)
+
+
+def fill(into: Server, waiting: int, completed: int) -> None:
+    """So many wait afterwards, behind so many that have completed."""
+    with into.client() as client:
+        into.put(completed)
+        complete(client, completed)
+        into.put(waiting)
+
+
+def complete(client: Client, jobs: int) -> None:
+    """So many of the queue's jobs."""
+    queue = client.queue("default")
+    while jobs > 0:
+        leases = queue.lease(FILLER, min(jobs, 1000))
+        client.settle([Completed(lease) for lease in leases])
+        jobs -= len(leases)

@@ -1,0 +1,135 @@
+"""What a benchmark is: rows that are measured in turn, and what is to be compared between them.
+
+A row is one contender: a limit of the machine, ourselves in one setting, or a peer.
+"""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tests.bench.figures import Figures, number, ratios, series, spread
+
+if TYPE_CHECKING:
+    from tests.bench.bench import Bench
+
+
+class Unmeasured(Exception):
+    """A row could not be measured, in one sentence."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one turn of a round measures: one row, or several that take turns call by call."""
+
+    rows: tuple[str, ...]
+    measure: Callable[[], Figures]
+    missing: str | None = None  # why it cannot be measured here
+
+
+def step(row: str, measure: Callable[[], Mapping[str, float]]) -> Step:
+    """Of one row."""
+    return Step((row,), lambda: {row: measure()})
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A figure over the same one of other rows (the best of them), or by itself where there are none; maybe a bar."""
+
+    name: str
+    row: str
+    column: str
+    over: tuple[str, ...] = ()
+    over_column: str | None = None
+    least: float | None = None
+    most: float | None = None
+    best: str = "most"  # of the others: the one of the most, or of the least
+
+    @property
+    def is_bar(self) -> bool:
+        return self.least is not None or self.most is not None
+
+    @property
+    def bar(self) -> str:
+        """In words."""
+        unit = "x" if self.over else f" {self.column}"
+        if self.least is not None:
+            return f">= {number(self.least)}{unit}"
+        return f"<= {number(self.most)}{unit}" if self.most is not None else ""
+
+    def values(self, rounds: Sequence[Figures]) -> list[float]:
+        """Round by round."""
+        if not self.over:
+            return series(rounds, self.row, self.column)
+        over = [(other, self.over_column or self.column) for other in self.over]
+        return ratios(rounds, self.row, self.column, over, self.best)
+
+    def holds(self, value: float) -> bool:
+        return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One table of the report."""
+
+    name: str
+    about: str
+    columns: tuple[str, ...]
+    steps: Callable[["Bench"], AbstractContextManager[Sequence[Step]]]
+    compared: tuple[Compared, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of what it is about."""
+        return self.about.split(". ")[0].rstrip(".")
+
+    @property
+    def bars(self) -> list[Compared]:
+        return [each for each in self.compared if each.is_bar]
+
+    @property
+    def rows_of_bars(self) -> set[str]:
+        return {row for each in self.bars for row in (each.row, *each.over)}
+
+
+@dataclass
+class Result:
+    """What came of a benchmark."""
+
+    benchmark: Benchmark
+    rounds: list[Figures] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)  # row -> why it has no figure, or not one in each round
+
+    @property
+    def rows(self) -> list[str]:
+        """Those with a figure, in the order of their first one."""
+        return list(dict.fromkeys(row for figures in self.rounds for row in figures))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One bar, and what was measured. `held` None: it could not be, for this reason."""
+
+    name: str
+    bar: str
+    measured: str
+    held: bool | None
+    reason: str = ""
+
+    @property
+    def word(self) -> str:
+        return {True: "held", False: "not held", None: f"skipped: {self.reason}"}[self.held]
+
+
+def judge(result: Result) -> list[Verdict]:
+    """Each bar of a benchmark, by the median."""
+    return [_judge(result, each) for each in result.benchmark.bars]
+
+
+def _judge(result: Result, bar: Compared) -> Verdict:
+    values = bar.values(result.rounds)
+    if values:
+        return Verdict(bar.name, bar.bar, spread(values), bar.holds(statistics.median(values)))
+    reasons = {result.missing[row]: None for row in (bar.row, *bar.over) if row in result.missing}
+    return Verdict(bar.name, bar.bar, "-", None, "; ".join(reasons) or "it was not measured")

