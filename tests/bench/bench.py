@@ -45,6 +45,21 @@ class Bench:
         return self.amount(1_000_000, 20_000)
 
     @property
+    def kept(self) -> int:
+        """Completed jobs that are there from the beginning: from then on each that completes drops one."""
+        return self.amount(KEPT, 1000)
+
+    def hold_back(self) -> None:
+        """An empty server, and a queue from which nothing starts until it is let go."""
+        self.server.clear()
+        with self.server.client() as client:
+            client.queue("default").pause()
+
+    def let_go(self) -> None:
+        with self.server.client() as client:
+            client.queue("default").unpause()
+
+    @property
     def large(self) -> Server:
         """A server on which a million jobs wait and as many completed ones are kept as can be. Who uses it puts as much
         as he takes.
@@ -52,7 +67,7 @@ class Bench:
         if self._large is None:
             self.say(f"filling a server with {self.backlog:,} jobs")
             self._large = self._stack.enter_context(server.started(self.directory / "large"))
-            fill(self._large, self.backlog, self.amount(KEPT, 1000))
+            fill(self._large, self.backlog, self.kept)
         return self._large
 
     @contextmanager

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tests.bench.figures import Figures, number, ratios, series, spread
+from tests.bench.figures import Figures, ratios, series, spread
 
 if TYPE_CHECKING:
     from tests.bench.bench import Bench
@@ -55,8 +55,8 @@ class Compared:
         """In words."""
         unit = "x" if self.over else f" {self.column}"
         if self.least is not None:
-            return f">= {number(self.least)}{unit}"
-        return f"<= {number(self.most)}{unit}" if self.most is not None else ""
+            return f">= {self.least:g}{unit}"
+        return f"<= {self.most:g}{unit}" if self.most is not None else ""
 
     def values(self, rounds: Sequence[Figures]) -> list[float]:
         """Round by round."""

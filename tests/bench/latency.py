@@ -1,0 +1,148 @@
+"""How long from a put to the handler's first line: on an idle pool, and while half of its children are busy."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from tests.bench.bench import Bench
+from tests.bench.benchmark import Benchmark, Compared, Step, step
+from tests.bench.figures import quantile
+from tests.bench.marks import Marks
+from tests.bench.server import Server
+
+SOCKETS, BLPOP = "socketpair, there and back", "bare BLPOP: pushed → popped"
+IDLE, IDLE_FORKED = "idle, reused", "idle, fork per job"
+BUSY, BUSY_FORKED = "one of 2 children busy, reused", "one of 2 children busy, fork per job"
+P50, P99, MOST = "p50 ms", "p99 ms", "most ms"
+COLUMNS = (P50, P99, MOST)
+#: Between two puts: the pool has come to rest again.
+GAP_S = 0.02
+#: As long as the handler `nap` takes: at each put one child of two is at work.
+NAP_S = 0.01
+#: Numbers of jobs that are not measured.
+WARM = 10_000_000
+
+ECHO = """
+import socket, sys
+with socket.socket(fileno=int(sys.argv[1])) as end:
+    while data := end.recv(64):
+        end.send(data)
+"""
+POPPER = """
+import os, struct, sys, time, redis
+record = struct.Struct("<dQQ")
+marks = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND)
+with redis.Redis.from_url(sys.argv[1], protocol=2) as connection:
+    while True:
+        _, number = connection.blpop("bell")
+        os.write(marks, record.pack(time.monotonic(), os.getpid(), int(number)))
+"""
+
+
+def spread_of(seconds: Sequence[float]) -> dict[str, float]:
+    return {P50: quantile(seconds, 0.5) * 1000, P99: quantile(seconds, 0.99) * 1000, MOST: max(seconds) * 1000}
+
+
+def paced(times: int, gap_s: float, act: Callable[[int], None]) -> list[float]:
+    """Does it again and again, no sooner than so long after the last; the moment before each."""
+    moments, next_at = [], time.monotonic()
+    for n in range(times):
+        time.sleep(max(0.0, next_at - time.monotonic()))
+        moments.append(time.monotonic())
+        next_at = moments[-1] + gap_s
+        act(n)
+    return moments
+
+
+def until_started(marks: Marks, moments: Sequence[float]) -> list[float]:
+    """From each moment to the start of the job of its number."""
+    started = {mark.job: mark.at for mark in reversed(marks.all())}
+    return [started[n] - moment for n, moment in enumerate(moments)]
+
+
+def put_to_start(bench: Bench, puts: int, gap_s: float, klass: str, *flags: str) -> dict[str, float]:
+    """Of two children."""
+    bench.server.clear()
+    bench.marks.clear()
+    with bench.pool("--processes", "2", *flags, marks=bench.marks.path) as pool, bench.server.client() as client:
+        queue = client.queue("default")
+        for n in range(20):
+            queue.put(klass, WARM + n)
+        bench.marks.wait(20, pool.is_alive)
+        pool.until_at_rest()
+        moments = paced(puts, gap_s, lambda n: queue.put(klass, n))
+        bench.marks.wait(20 + puts, pool.is_alive)
+    return spread_of(until_started(bench.marks, moments))
+
+
+def through_sockets(times: int) -> dict[str, float]:
+    """To another process and back, as often as jobs are put."""
+    import socket
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        command = [sys.executable, "-c", ECHO, str(theirs.fileno())]
+        with subprocess.Popen(command, pass_fds=[theirs.fileno()], start_new_session=True):
+            theirs.close()
+            took = []
+
+            def there_and_back(_n: int) -> None:
+                began = time.perf_counter()
+                ours.send(b"x" * 64)
+                ours.recv(64)
+                took.append(time.perf_counter() - began)
+
+            there_and_back(-1)
+            paced(times, GAP_S, there_and_back)
+            ours.close()
+    return spread_of(took[1:])
+
+
+def through_blpop(server: Server, marks: Marks, times: int) -> dict[str, float]:
+    """To a process that waits in nothing else."""
+    server.clear()
+    marks.clear()
+    command = [sys.executable, "-c", POPPER, server.url, marks.path]
+    with subprocess.Popen(command, start_new_session=True) as popper:
+        try:
+            server.redis.lpush("bell", WARM)
+            marks.wait(1, lambda: popper.poll() is None)
+            moments = paced(times, GAP_S, lambda n: server.redis.lpush("bell", n))
+            marks.wait(1 + times)
+        finally:
+            popper.kill()
+    return spread_of(until_started(marks, moments))
+
+
+@contextmanager
+def steps(bench: Bench) -> Iterator[Sequence[Step]]:
+    puts = bench.amount(400, 40)
+    reused, forked = ("--jobs-per-child", "0"), ("--jobs-per-child", "1")
+    yield [
+        step(SOCKETS, lambda: through_sockets(puts)),
+        step(BLPOP, lambda: through_blpop(bench.server, bench.marks, puts)),
+        step(IDLE, lambda: put_to_start(bench, puts, GAP_S, "bench.mark", *reused)),
+        step(IDLE_FORKED, lambda: put_to_start(bench, puts, GAP_S, "bench.mark", *forked)),
+        step(BUSY, lambda: put_to_start(bench, puts, NAP_S, "bench.nap", *reused)),
+        step(BUSY_FORKED, lambda: put_to_start(bench, puts, NAP_S, "bench.nap", *forked)),
+    ]
+
+
+LATENCY = Benchmark(
+    "latency",
+    "From just before a put to the handler's first line. On an idle pool of two children, a put each 20 ms; and at half"
+    " of its load: a put each 10 ms of a job that sleeps for 10 ms, so that one child of two is busy. Limits: a packet"
+    " to another process and back, and a value pushed to one that waits in BLPOP, both each 20 ms.",
+    COLUMNS,
+    steps,
+    (
+        Compared("idle pool, p99 / p50, reused", IDLE, P99, (IDLE,), over_column=P50, most=3),
+        Compared("idle pool, p99 / p50, fork per job", IDLE_FORKED, P99, (IDLE_FORKED,), over_column=P50, most=3),
+        Compared("idle pool / bare BLPOP, p50, reused", IDLE, P50, (BLPOP,)),
+        Compared("idle pool / bare BLPOP, p50, fork per job", IDLE_FORKED, P50, (BLPOP,)),
+        Compared("half busy / idle, p50, reused", BUSY, P50, (IDLE,)),
+        Compared("half busy / idle, p50, fork per job", BUSY_FORKED, P50, (IDLE_FORKED,)),
+    ),
+)
