@@ -11,7 +11,8 @@ from tests.bench.memory import MEMORY
 from tests.bench.puts import PUTS
 from tests.bench.records import RECORDS
 from tests.bench.restart import RESTART
+from tests.bench.rivals import PEERS, PEERS_LATENCY
 from tests.bench.throughput import THROUGHPUT
 
-_ALL = (THROUGHPUT, PUTS, LATENCY, RESTART, DRAIN, MEMORY, RECORDS, IDLE, GROWTH, ENGINE, LANES)
+_ALL = (THROUGHPUT, PUTS, LATENCY, RESTART, DRAIN, MEMORY, RECORDS, IDLE, GROWTH, ENGINE, LANES, PEERS, PEERS_LATENCY)
 BENCHMARKS: dict[str, Benchmark] = {each.name: each for each in _ALL}
