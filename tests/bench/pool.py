@@ -172,8 +172,18 @@ def running(
         try:
             yield Pool(process, server, home / "log")
         finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(60)
+            _end(process)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """By a drain; whoever interrupts that, or waits in vain, has it killed."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(60)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
 
 
 def _write_handlers(package: Path, megabytes: int) -> None:

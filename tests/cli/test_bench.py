@@ -2,7 +2,13 @@
 
 import contextlib
 import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
+import psutil
 import pytest
 
 import supervisor
@@ -24,6 +30,7 @@ BARS = (
     Compared("no bar", LIMIT, "jobs/s", (PEER,)),
 )
 HEADER = {"server": "Redis 7.0.15"}
+ROOT = Path(__file__).parents[2]
 
 
 def result(*rounds, missing=()):
@@ -158,3 +165,47 @@ def test_outside_of_a_clone_it_says_what_to_do(capsys, monkeypatch, tmp_path):
     assert dispatch(["bench"]) == 1
     said = capsys.readouterr().err
     assert "there are no benchmarks beside" in said and "run this in a clone of the source" in said
+
+
+@contextlib.contextmanager
+def bench(*words):
+    """The command in a process of its own, elsewhere than in the source."""
+    command = [sys.executable, "-m", "supervisor", "bench", "--quick", "--rounds", "1", *map(str, words)]
+    with subprocess.Popen(
+        command, cwd="/", env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_run_writes_its_report_for_people_and_for_programs(tmp_path):
+    with bench("put", "--out", tmp_path / "report") as process:
+        said = process.communicate(timeout=50)[1]
+    assert process.returncode == 0, said
+    assert "leasehold: put 1/1: one by one: " in said
+    text = (tmp_path / "report/report.md").read_text()
+    assert "## put" in text and "| put_many, 1,000 in a call | " in text and "| code | " in text
+    (figures,) = json.loads((tmp_path / "report/report.json").read_text())["benchmarks"]["put"]["rounds"]
+    assert all(row["puts/s"] > 0 and row["server µs"] > 0 for row in figures.values()) and len(figures) == 6
+
+
+def test_a_check_measures_what_the_bars_need_and_its_exit_code_says_whether_they_hold(tmp_path):
+    with bench("records", "--check", "--out", tmp_path) as process:
+        process.communicate(timeout=50)
+    found = json.loads((tmp_path / "report.json").read_text())
+    (bar,) = found["bars"]
+    assert list(found["benchmarks"]["records"]["rounds"][0]) == ["waiting"]
+    assert process.returncode == (0 if bar["held"] else 1)
+
+
+def test_a_run_that_is_stopped_leaves_nothing_running():
+    with bench("drain") as process:
+        assert "drain 1/1: " in process.stderr.readline()  # the first is measured, the second has begun or will
+        started = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=50)
+    assert process.returncode == 130
+    assert started and psutil.wait_procs(started, timeout=20)[1] == []
