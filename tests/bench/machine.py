@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.bench.pool import SOURCE
 
 
-def header(server: str, rounds: int, quick: bool) -> dict[str, str]:
+def header(server: str, rounds: int, quick: bool, peers: str) -> dict[str, str]:
     """To be asked before anything is measured."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -18,6 +18,7 @@ def header(server: str, rounds: int, quick: bool) -> dict[str, str]:
         "kernel": f"{platform.system()} {platform.release()}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "server": f"{server}, without an append-only file",
+        "peers": peers or "none",
         "load before": " ".join(f"{load:.2f}" for load in os.getloadavg()),
         "rounds": f"{rounds}, and small amounts: figures of no use" if quick else str(rounds),
     }

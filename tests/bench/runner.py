@@ -9,6 +9,7 @@ from tests.bench import machine
 from tests.bench.bench import Bench, prepared
 from tests.bench.benchmark import Benchmark, Result, Step, Unmeasured
 from tests.bench.figures import Figures, number
+from tests.bench.peers import versions
 
 Say = Callable[[str], None]
 
@@ -31,7 +32,7 @@ def run(plan: Plan, say: Say) -> tuple[dict[str, str], list[Result]]:
         tempfile.TemporaryDirectory(prefix="lh-bench-", dir="/tmp") as directory,
         prepared(Path(directory), plan.quick, plan.peers, say) as bench,
     ):
-        header = machine.header(bench.server.name, plan.rounds, plan.quick)
+        header = machine.header(bench.server.name, plan.rounds, plan.quick, versions(plan.peers))
         return header, [_benchmark(bench, each, plan, say) for each in plan.benchmarks]
 
 

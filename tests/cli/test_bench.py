@@ -13,7 +13,7 @@ import pytest
 
 import supervisor
 from supervisor.cli.parser import dispatch
-from tests.bench import report
+from tests.bench import peers, report
 from tests.bench.benchmark import Benchmark, Compared, Result, Step, Unmeasured, step
 from tests.bench.figures import number, quantile, spread
 from tests.bench.runner import _round
@@ -165,6 +165,29 @@ def test_outside_of_a_clone_it_says_what_to_do(capsys, monkeypatch, tmp_path):
     assert dispatch(["bench"]) == 1
     said = capsys.readouterr().err
     assert "there are no benchmarks beside" in said and "run this in a clone of the source" in said
+
+
+def test_a_peer_that_is_not_there_is_missing_for_a_reason(tmp_path):
+    peer = peers.Peer("own", ("{home}/bin/work",), 1, needs=("sh", "{home}/bin/work"), package="own")
+    assert peers.missing(peer, None) == "no --peers DIR was given"
+    assert peers.missing(peer, tmp_path) == "there is no own/bin/work in the folder of --peers"
+    (tmp_path / "own/bin").mkdir(parents=True)
+    (tmp_path / "own/bin/work").touch()
+    assert peers.missing(peer, tmp_path) is None
+    assert (
+        peers.missing(peers.Peer("own", (), 1, needs=("no-such-program",)), tmp_path)
+        == "no-such-program is not on PATH"
+    )
+
+
+def test_of_a_peer_that_is_ended_nothing_is_left(tmp_path):
+    worker = ("sh", "-c", "sleep 1000 & setsid sh -c 'sleep 1000 & sleep 1000; true' & wait")
+    peer = peers.Installed(peers.Peer("own", worker, 1, mains=2), tmp_path, "redis://", "marks", tmp_path / "log")
+    with peer.working() as mains:
+        below = [psutil.Process(pid) for pid in mains]
+        while len(found := [child for main in below for child in main.children(recursive=True)]) < 8:
+            assert all(main.is_running() for main in below)
+    assert psutil.wait_procs([*below, *found], timeout=20)[1] == []
 
 
 @contextlib.contextmanager

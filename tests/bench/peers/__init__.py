@@ -19,32 +19,43 @@ APPS = Path(__file__).parent / "apps"
 
 @dataclass(frozen=True)
 class Peer:
-    """`worker` is the command of one main process; {bin} stands for its environment's folder, {url} for the server."""
+    """`worker` is the command of one main process, `producer` that which puts jobs; {home} stands for the peer's
+    folder, {url} for the server. `needs` are files there, and programs of the PATH.
+    """
 
     name: str
     worker: tuple[str, ...]
     jobs: int  # of some seconds
     mains: int = 1  # 2: it has no pool, so there is one for each worker process
-    forks: bool = False  # for each job
+    producer: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    package: str = ""  # whose version is told
 
-    @property
-    def app(self) -> str:
-        return f"{self.name}_app"
+
+def _python(name: str, program: str, *arguments: str, jobs: int, mains: int = 1, package: str = "") -> Peer:
+    """One in a virtual environment."""
+    worker = f"{{home}}/bin/{program}"
+    producer = ("{home}/bin/python", "produce.py", f"{name}_app")
+    return Peer(name, (worker, *arguments), jobs, mains, producer, (worker,), package or name)
 
 
 PYTHON = (
-    Peer("taskiq", ("{bin}/taskiq", "worker", "taskiq_app:broker", "--workers", "2", "--log-level", "WARNING"), 30_000),
-    Peer("huey", ("{bin}/huey_consumer", "-k", "process", "-w", "2", "-q", "huey_app.huey"), 25_000),
-    Peer("saq", ("{bin}/saq", "saq_app.settings", "--workers", "2"), 18_000),
-    Peer("dramatiq", ("{bin}/dramatiq", "dramatiq_app", "-p", "2"), 18_000),
-    Peer("rwq", ("{bin}/python", "rwq_app.py"), 14_000, mains=2),
-    Peer("celery", ("{bin}/celery", "-A", "celery_app", "worker", "-c", "2", "-l", "WARNING"), 5_000),
-    Peer("tasktiger", ("{bin}/python", "tasktiger_app.py"), 2_000, mains=2, forks=True),
-    Peer("arq", ("{bin}/arq", "arq_app.WorkerSettings", "--custom-log-dict", "arq_app.LOG"), 1_000, mains=2),
-    Peer("rq", ("{bin}/rq", "worker-pool", "-q", "-n", "2", "-u", "{url}", "default"), 600, forks=True),
+    _python("taskiq", "taskiq", "worker", "taskiq_app:broker", "--workers", "2", "--log-level", "WARNING", jobs=30_000),
+    _python("huey", "huey_consumer", "-k", "process", "-w", "2", "-q", "huey_app.huey", jobs=25_000),
+    _python("saq", "saq", "saq_app.settings", "--workers", "2", jobs=18_000),
+    _python("dramatiq", "dramatiq", "dramatiq_app", "-p", "2", jobs=18_000),
+    _python("rwq", "python", "rwq_app.py", jobs=14_000, mains=2, package="redis_work_queue"),
+    _python("celery", "celery", "-A", "celery_app", "worker", "-c", "2", "-l", "WARNING", jobs=5_000),
+    _python("tasktiger", "python", "tasktiger_app.py", jobs=2_000, mains=2),
+    _python("arq", "arq", "arq_app.WorkerSettings", "--custom-log-dict", "arq_app.LOG", jobs=1_000, mains=2),
+    _python("rq", "rq", "worker-pool", "-q", "-n", "2", "-u", "{url}", "default", jobs=600),
 )
-SIDEKIQ = Peer("sidekiq", ("sidekiq", "-r", "./sidekiq_app.rb"), 100_000, mains=2)
-ALL = (*PYTHON, SIDEKIQ)
+OTHERS = (
+    Peer("sidekiq", ("sidekiq", "-r", "./sidekiq_app.rb"), 100_000, 2, ("ruby", "sidekiq_app.rb"), ("sidekiq", "ruby")),
+    Peer("bullmq", ("node", "bullmq_app.js", "work"), 35_000, 2, ("node", "bullmq_app.js"),
+         ("node", "{home}/node_modules/bullmq")),
+)  # fmt: skip
+ALL = (*PYTHON, *OTHERS)
 
 
 class Installed:
@@ -52,9 +63,12 @@ class Installed:
 
     def __init__(self, peer: Peer, folder: Path | None, url: str, marks: str, log: Path) -> None:
         self._peer = peer
-        self._programs = {"bin": str(folder / peer.name / "bin") if folder else "", "url": url}
+        self._home = _home(peer, folder)
+        self._url = url
         self._log = log
-        self._environment = os.environ | {"BENCH_URL": url, VARIABLE: marks, "PYTHONPATH": str(APPS)}
+        self._environment = os.environ | {
+            "BENCH_URL": url, "BENCH_HOME": self._home, VARIABLE: marks, "PYTHONPATH": str(APPS),
+        }  # fmt: skip
 
     def put(self, first: int, count: int) -> None:
         self._produce("backlog", first, count)
@@ -63,23 +77,22 @@ class Installed:
         """The moment before each."""
         return list(json.loads(self._produce("paced", count, gap_s).splitlines()[-1]))
 
+    def _command(self, parts: Iterable[str]) -> list[str]:
+        return [part.format(home=self._home, url=self._url) for part in parts]
+
     def _produce(self, *arguments: object) -> str:
-        if self._peer is SIDEKIQ:
-            command = ["ruby", f"{self._peer.app}.rb"]
-        else:
-            command = [f"{self._programs['bin']}/python", "produce.py", self._peer.app]
         done = subprocess.run(
-            [*command, *map(str, arguments)],
+            [*self._command(self._peer.producer), *map(str, arguments)],
             cwd=APPS, env=self._environment, capture_output=True, text=True, timeout=600, start_new_session=True,
         )  # fmt: skip
         if done.returncode:
-            raise Unmeasured(f"it takes no jobs: {_last_line(done.stderr)}")
+            raise Unmeasured(f"it takes no jobs: {' '.join(done.stderr.split()[-20:])}")
         return done.stdout
 
     @contextmanager
     def working(self) -> Iterator[list[int]]:
         """Two worker processes, however many mains that needs: the mains' pids. All of them are killed in the end."""
-        command = [part.format(**self._programs) for part in self._peer.worker]
+        command = self._command(self._peer.worker)
         mains = [self._start(command) for _ in range(self._peer.mains)]
         try:
             yield [main.pid for main in mains]
@@ -96,14 +109,33 @@ class Installed:
             )  # fmt: skip
 
 
+def _home(peer: Peer, folder: Path | None) -> str:
+    return str(folder / peer.name) if folder else ""
+
+
 def missing(peer: Peer, folder: Path | None) -> str | None:
     """Why it cannot be measured here; None: it can."""
-    if peer is SIDEKIQ:
-        return None if shutil.which("sidekiq") else "sidekiq is not on PATH"
-    if folder is None:
-        return "no --peers DIR was given"
-    program = Path(peer.worker[0].format(bin=folder / peer.name / "bin"))
-    return None if program.exists() else f"there is no {peer.name}/bin/{program.name} in the folder of --peers"
+    for need in peer.needs:
+        if need.startswith("{home}"):
+            if folder is None:
+                return "no --peers DIR was given"
+            if not Path(need.format(home=_home(peer, folder))).exists():
+                return f"there is no {need.format(home=peer.name)} in the folder of --peers"
+        elif shutil.which(need) is None:
+            return f"{need} is not on PATH"
+    return None
+
+
+def versions(folder: Path | None) -> str:
+    """Of those that can be measured, where their environments tell it."""
+    return ", ".join(f"{peer.name} {_version(peer, folder)}".strip() for peer in ALL if not missing(peer, folder))
+
+
+def _version(peer: Peer, folder: Path | None) -> str:
+    if not peer.package:
+        return ""
+    found = Path(_home(peer, folder)).glob(f"lib/python*/site-packages/{peer.package}-*.dist-info")
+    return next((path.name.removesuffix(".dist-info").partition("-")[2] for path in found), "")
 
 
 def _kill_trees(mains: Iterable[int]) -> None:
@@ -137,8 +169,3 @@ def _below(process: psutil.Process) -> list[psutil.Process]:
 def _send(signal: Callable[[], None]) -> None:
     with suppress(psutil.NoSuchProcess):  # it has ended meanwhile
         signal()
-
-
-def _last_line(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[-1] if lines else "it has said nothing"
