@@ -5,6 +5,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests.bench.benchmark import Unmeasured
+
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -51,7 +53,10 @@ def tree_spent_s(pids: Iterable[int]) -> float:
 
 def memory_mb(pid: int) -> dict[str, float]:
     """Its share of the memory (PSS: what n processes have in common counts as an nth) and all that it sees (RSS)."""
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    except PermissionError as error:
+        raise Unmeasured("the kernel tells the memory of a child in its sandbox to root only") from error
     kilobytes = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
     return {"PSS": kilobytes["Pss"] / 1000 * 1.024, "RSS": kilobytes["Rss"] / 1000 * 1.024}
 

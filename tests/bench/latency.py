@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tests.bench.bench import Bench
-from tests.bench.benchmark import Benchmark, Compared, Step, step
+from tests.bench.benchmark import Benchmark, Compared, Step, Unmeasured, step
 from tests.bench.figures import quantile
 from tests.bench.marks import Marks
 from tests.bench.server import Server
@@ -45,7 +45,7 @@ def spread_of(seconds: Sequence[float]) -> dict[str, float]:
     return {P50: quantile(seconds, 0.5) * 1000, P99: quantile(seconds, 0.99) * 1000, MOST: max(seconds) * 1000}
 
 
-def paced(times: int, gap_s: float, act: Callable[[int], None]) -> list[float]:
+def paced(times: int, gap_s: float, act: Callable[[int], object]) -> list[float]:
     """Does it again and again, no sooner than so long after the last; the moment before each."""
     moments, next_at = [], time.monotonic()
     for n in range(times):
@@ -59,6 +59,8 @@ def paced(times: int, gap_s: float, act: Callable[[int], None]) -> list[float]:
 def until_started(marks: Marks, moments: Sequence[float]) -> list[float]:
     """From each moment to the start of the job of its number."""
     started = {mark.job: mark.at for mark in reversed(marks.all())}
+    if missed := [n for n in range(len(moments)) if n not in started]:
+        raise Unmeasured(f"{len(missed)} of {len(moments)} jobs have not started, others more than once")
     return [started[n] - moment for n, moment in enumerate(moments)]
 
 

@@ -1,7 +1,7 @@
 """Runs benchmarks: round by round, in each round every row once, so that what is compared has the same machine."""
 
 import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def _benchmark(bench: Bench, benchmark: Benchmark, plan: Plan, say: Say) -> Resu
     return result
 
 
-def _wanted(steps: Sequence[Step], rows: Collection[str] | None) -> list[Step]:
+def _wanted(steps: Sequence[Step], rows: Set[str] | None) -> list[Step]:
     return [step for step in steps if rows is None or not rows.isdisjoint(step.rows)]
 
 

