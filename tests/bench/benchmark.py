@@ -109,7 +109,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One bar, and what was measured. `held` None: it could not be, for this reason."""
+    """One bar, and what was measured. `held` None: it could not be, for a reason; else the reason is what it lacks."""
 
     name: str
     bar: str
@@ -119,7 +119,9 @@ class Verdict:
 
     @property
     def word(self) -> str:
-        return {True: "held", False: "not held", None: f"skipped: {self.reason}"}[self.held]
+        if self.held is None:
+            return f"skipped: {self.reason}"
+        return ("held" if self.held else "not held") + (f", {self.reason}" if self.reason else "")
 
 
 def judge(result: Result) -> list[Verdict]:
@@ -129,7 +131,9 @@ def judge(result: Result) -> list[Verdict]:
 
 def _judge(result: Result, bar: Compared) -> Verdict:
     values = bar.values(result.rounds)
-    if values:
-        return Verdict(bar.name, bar.bar, spread(values), bar.holds(statistics.median(values)))
-    reasons = {result.missing[row]: None for row in (bar.row, *bar.over) if row in result.missing}
-    return Verdict(bar.name, bar.bar, "-", None, "; ".join(reasons) or "it was not measured")
+    lacking = {row: result.missing[row] for row in (bar.row, *bar.over) if row in result.missing}
+    if not values:
+        reasons = "; ".join(dict.fromkeys(lacking.values())) or "it was not measured"
+        return Verdict(bar.name, bar.bar, "-", None, reasons)
+    reason = f"without {', '.join(lacking)}" if lacking else ""
+    return Verdict(bar.name, bar.bar, spread(values), bar.holds(statistics.median(values)), reason)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from supervisor.engine import commands
+from supervisor.engine import commands, scripts
 from supervisor.engine.outcomes import Completed
 from tests.bench.bench import FILLER, Bench
 from tests.bench.benchmark import Benchmark, Compared, Step, step
@@ -56,7 +56,7 @@ def engine_alone(bench: Bench, jobs: int, **config: int) -> dict[str, float]:
     bench.server.clear(**config)
     bench.server.put(jobs)
     connection = bench.server.redis
-    for script in (commands.scripts.LEASE, commands.scripts.SETTLE):
+    for script in (scripts.LEASE, scripts.SETTLE):
         connection.script_load(script.text)
     lease = commands.lease(FILLER, ["default"], BATCH)
     began, spent_s, done = time.perf_counter(), bench.server.spent_s(), 0
