@@ -52,6 +52,9 @@ class Bench:
     def hold_back(self) -> None:
         """An empty server, and a queue from which nothing starts until it is let go."""
         self.server.clear()
+        self.pause()
+
+    def pause(self) -> None:
         with self.server.client() as client:
             client.queue("default").pause()
 

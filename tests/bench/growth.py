@@ -1,63 +1,67 @@
 """Throughput where one thing grows: what waits, lanes, children, supervisors, payloads."""
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from tests.bench.bench import Bench, fill
-from tests.bench.benchmark import Benchmark, Compared, Step, Unmeasured, step
-from tests.bench.pool import LOOK_S, PATIENCE_S, SPENT, Pool, Snapshot, per_job
+from tests.bench.benchmark import Benchmark, Compared, Step, step
+from tests.bench.pool import PARTS, SPENT, Pool, Snapshot, per_job
 from tests.bench.server import Server
 
-FEW, MANY = "waiting: 3,000", "waiting: 1,000,000"
+FEW, MANY = "waiting: 3,000 at most", "waiting: 1,000,000"
 LANES = {count: f"lanes: {count:,}" for count in (1, 10_000)}
 CHILDREN = {count: f"children: {count}" for count in (1, 2, 4, 8, 16, 32)}
 SUPERVISORS = {count: f"supervisors of 2 children: {count}" for count in (1, 2, 4, 8)}
 PAYLOADS = {10**power: f"payload: {10**power:,} bytes" for power in range(2, 7)}
-#: Jobs that a feeder puts at once.
-MOUTHFUL = 1000
+#: Jobs that wait at first where few do.
+BURST = 3000
 #: Bytes of one put_many.
 CALL_BYTES = 8 * 10**6
 
 
-class Feeder:
-    """Puts as many as run, so that what waits stays about as much."""
-
-    def __init__(self, server: Server, keep: int) -> None:
-        self._server = server
-        self._keep = keep
-        self._put = server.waiting()
-
-    def turn(self) -> int:
-        """Looks, and puts; how many have been taken from the queue until now."""
-        waiting = self._server.waiting()
-        if not waiting:
-            raise Unmeasured("the queue has run dry: this process was too slow for the others")
-        done = self._put - waiting
-        if waiting < self._keep:
-            self._server.put(MOUTHFUL)
-            self._put += MOUTHFUL
-        return done
+def in_bursts(bench: Bench, jobs: int) -> dict[str, float]:
+    """As many bursts as these jobs make, each from nine tenths of it to a tenth."""
+    server = bench.server
+    server.clear()
+    fill(server, 0, bench.kept)
+    with bench.pool("--processes", "2", "--jobs-per-child", "0") as pool:
+        pool.until_idle(2)
+        spans = []
+        for _ in range(jobs // BURST):
+            bench.pause()
+            server.put(BURST)
+            bench.let_go()
+            spans.append(span(pool, server, BURST * 9 // 10, BURST // 10))
+    return summed(spans)
 
 
-def fed(bench: Bench, server: Server, keep: int, jobs: int) -> dict[str, float]:
-    """Of so many jobs the last nine tenths, with about the same number waiting all the time."""
-    server.put(max(0, keep - server.waiting()))
-    feeder = Feeder(server, keep)
+def of_many(bench: Bench, jobs: int) -> dict[str, float]:
+    """So many of a long queue, from a tenth of them to nine tenths; as many wait afterwards as before."""
+    server = bench.large
+    server.put(bench.backlog + jobs - server.waiting())
     with bench.pool("--processes", "2", "--jobs-per-child", "0", on=server) as pool:
-        began, before = until(pool, feeder, jobs // 10), pool.snapshot()
-        ended, after = until(pool, feeder, jobs), pool.snapshot()
-    return per_job(before, after, ended - began)
+        return summed([span(pool, server, bench.backlog + jobs * 9 // 10, bench.backlog + jobs // 10)])
 
 
-def until(pool: Pool, feeder: Feeder, jobs: int) -> int:
-    deadline_at = time.monotonic() + PATIENCE_S
-    while (done := feeder.turn()) < jobs:
-        if not pool.is_alive() or time.monotonic() > deadline_at:
-            raise Unmeasured(f"{done} of {jobs} jobs after {PATIENCE_S:g} s")
-        time.sleep(LOOK_S)
-    return done
+def span(pool: Pool, server: Server, first: int, last: int) -> tuple[Snapshot, Snapshot, int]:
+    """From the moment when no more than `first` jobs wait to that of `last`, and how many have been taken between."""
+    pool.until_left(first)
+    left, before = server.waiting(), pool.snapshot()
+    pool.until_left(last)
+    return before, pool.snapshot(), left - server.waiting()
+
+
+def summed(spans: Sequence[tuple[Snapshot, Snapshot, int]]) -> dict[str, float]:
+    """Of all spans together."""
+    began = Snapshot(sum(before.at for before, _, _ in spans), _spent(before for before, _, _ in spans))
+    ended = Snapshot(sum(after.at for _, after, _ in spans), _spent(after for _, after, _ in spans))
+    return per_job(began, ended, sum(done for _, _, done in spans))
+
+
+def _spent(snapshots: Iterable[Snapshot]) -> dict[str, float]:
+    taken = list(snapshots)
+    return {part: sum(each.spent_s[part] for each in taken) for part in PARTS}
 
 
 def through(bench: Bench, jobs: int, children: int = 2, supervisors: int = 1) -> dict[str, float]:
@@ -79,8 +83,7 @@ def through(bench: Bench, jobs: int, children: int = 2, supervisors: int = 1) ->
 def together(pools: Sequence[Pool]) -> Snapshot:
     """Of several supervisors; the server is one."""
     taken = [pool.snapshot() for pool in pools]
-    spent_s = {part: sum(each.spent_s[part] for each in taken) for part in taken[0].spent_s}
-    return Snapshot(taken[-1].at, spent_s | {"server": taken[-1].spent_s["server"]})
+    return Snapshot(taken[-1].at, _spent(taken) | {"server": taken[-1].spent_s["server"]})
 
 
 def in_lanes(bench: Bench, jobs: int, lanes: int) -> dict[str, float]:
@@ -109,17 +112,12 @@ def steps(bench: Bench) -> Iterator[Sequence[Step]]:
     jobs = bench.amount(40_000, 3_000)
     room = bench.amount(3 * 10**8, 2 * 10**7)
 
-    def beside_few() -> dict[str, float]:
-        bench.server.clear()
-        fill(bench.server, 0, bench.kept)
-        return fed(bench, bench.server, 3000, jobs)
-
     def grown(rows: dict[int, str], measure: Any) -> list[Step]:
         return [step(row, lambda size=size: measure(size)) for size, row in rows.items()]
 
     yield [
-        step(FEW, beside_few),
-        step(MANY, lambda: fed(bench, bench.large, bench.backlog, jobs)),
+        step(FEW, lambda: in_bursts(bench, jobs)),
+        step(MANY, lambda: of_many(bench, jobs)),
         *grown(LANES, lambda lanes: in_lanes(bench, jobs, lanes)),
         *grown(CHILDREN, lambda children: of_children(bench, jobs, children)),
         *grown(SUPERVISORS, lambda supervisors: of_children(bench, jobs, supervisors=supervisors)),
@@ -134,13 +132,15 @@ def _over_the_first(rows: dict[int, str]) -> list[Compared]:
 
 GROWTH = Benchmark(
     "growth",
-    "No-op jobs per second where one thing grows. Two reused children, unless said. Beside a number of waiting jobs as"
-    " many are put as run, a thousand at a time, and what the puts cost the server is in its part.",
+    "No-op jobs per second where one thing grows. Two reused children, unless said. Few jobs wait where they come in"
+    " bursts of 3,000, each of which is measured from nine tenths of it to a tenth.",
     ("jobs/s", *SPENT),
     steps,
     (
         Compared("1,000,000 waiting / 3,000", MANY, "jobs/s", (FEW,), least=0.9),
+        Compared("1,000,000 waiting / 3,000, processor time", MANY, "sum µs", (FEW,)),
         Compared("10,000 lanes / one lane", LANES[10_000], "jobs/s", (LANES[1],), least=0.7),
+        Compared("10,000 lanes / one lane, processor time", LANES[10_000], "sum µs", (LANES[1],)),
         *(each for rows in (CHILDREN, SUPERVISORS, PAYLOADS) for each in _over_the_first(rows)),
     ),
 )
