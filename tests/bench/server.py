@@ -1,5 +1,6 @@
 """One private server that keeps nothing on a disk: on a unix socket and on the loopback interface."""
 
+import random
 import shutil
 import socket
 import subprocess
@@ -106,9 +107,12 @@ def started(directory: Path) -> Iterator[Server]:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Below those that the kernel gives to whoever asks for any: it stays free until it is used."""
+    while True:
+        port = random.randrange(10_000, 30_000)
+        with suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _await_answer(connection: "redis.Redis", process: "subprocess.Popen[bytes]") -> None:
