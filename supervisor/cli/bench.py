@@ -47,7 +47,10 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("--check", action="store_true", help="measure what the bars need, and say which of them hold")
     parser.add_argument("--peers", metavar="DIR", type=Path, help="folder of the peers' virtual environments")
     parser.add_argument(
-        "--out", metavar="DIR", type=Path, help="folder for report.md and report.json (default: stdout)"
+        "--out",
+        metavar="DIR",
+        type=Path,
+        help="folder for report.md and report.json, written after each benchmark (default: stdout)",
     )
 
 
@@ -88,28 +91,37 @@ def _chosen(args: argparse.Namespace, benchmarks: dict[str, Any]) -> list[Any]:
 
 
 def _measure(args: argparse.Namespace, benchmarks: list[Any]) -> int:
-    runner, report, unmeasured = (
-        import_module("tests.bench.runner"),
-        import_module("tests.bench.report"),
-        import_module("tests.bench.benchmark").Unmeasured,
-    )
+    runner, report = import_module("tests.bench.runner"), import_module("tests.bench.report")
+    unmeasured = import_module("tests.bench.benchmark").Unmeasured
     rounds = within("--rounds", args.rounds, 1, 1000)
     if args.peers is not None and not args.peers.is_dir():
         raise UsageError(f"--peers {str(args.peers)!r} is no folder")
-    if args.out is not None:
-        args.out.mkdir(parents=True, exist_ok=True)  # before an hour has been spent for it
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what has been started is ended
     plan = runner.Plan(benchmarks, rounds, args.quick, bars_only=args.check, peers=args.peers and args.peers.absolute())
+    shown = report.check if args.check else report.markdown
+
+    def keep(header: Any, results: Any) -> None:
+        if args.out is not None:
+            (args.out / "report.md").write_text(shown(header, results) + "\n")
+            (args.out / "report.json").write_text(json.dumps(report.as_json(header, results), indent=1) + "\n")
+
+    _make(args.out)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what has been started is ended
     try:
-        header, results = runner.run(plan, note)
+        header, results = runner.run(plan, note, keep)
     except unmeasured as error:
         raise Refusal(str(error), Exit.UNREACHABLE) from error
-    text = (report.check if args.check else report.markdown)(header, results)
     if args.out is None:
-        say(text)
+        say(shown(header, results))
     else:
-        (args.out / "report.md").write_text(text + "\n")
-        (args.out / "report.json").write_text(json.dumps(report.as_json(header, results), indent=1) + "\n")
         note(f"written: {args.out / 'report.md'} and report.json")
     missed = args.check and any(verdict.held is False for verdict in report.verdicts(results))
     return Exit.REFUSED if missed else Exit.OK
+
+
+def _make(folder: Path | None) -> None:
+    """Before an hour has been spent for what cannot be written."""
+    try:
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Refusal(f"--out {str(folder)!r} cannot be made: {error.strerror}") from error

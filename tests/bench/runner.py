@@ -10,8 +10,10 @@ from tests.bench.bench import Bench, prepared
 from tests.bench.benchmark import Benchmark, Result, Step, Unmeasured
 from tests.bench.figures import Figures, number
 from tests.bench.peers import versions
+from tests.bench.report import Header
 
 Say = Callable[[str], None]
+Keep = Callable[[Header, Sequence[Result]], None]
 
 
 @dataclass(frozen=True)
@@ -25,15 +27,21 @@ class Plan:
     peers: Path | None = None
 
 
-def run(plan: Plan, say: Say) -> tuple[dict[str, str], list[Result]]:
-    """The header of the report, and what was measured. Raises Unmeasured where there is no server."""
+def run(plan: Plan, say: Say, keep: Keep) -> tuple[Header, list[Result]]:
+    """The header of the report, and what was measured; `keep` is told what there is of it after each benchmark, as an
+    hour is long. Raises Unmeasured where there is no server.
+    """
+    results: list[Result] = []
     with (
         # The path of a socket may have a hundred bytes.
         tempfile.TemporaryDirectory(prefix="lh-bench-", dir="/tmp") as directory,
         prepared(Path(directory), plan.quick, plan.peers, say) as bench,
     ):
         header = machine.header(bench.server.name, plan.rounds, plan.quick, versions(plan.peers))
-        return header, [_benchmark(bench, each, plan, say) for each in plan.benchmarks]
+        for benchmark in plan.benchmarks:
+            results.append(_benchmark(bench, benchmark, plan, say))
+            keep(header, results)
+    return header, results
 
 
 def _benchmark(bench: Bench, benchmark: Benchmark, plan: Plan, say: Say) -> Result:
@@ -59,9 +67,10 @@ def _round(steps: Sequence[Step], result: Result, say: Say) -> Figures:
             continue
         try:
             found = step.measure()
-        except Unmeasured as why:
+        except Exception as error:  # noqa: BLE001 -- the boundary: for one row an hour of others is not thrown away
+            why = str(error) if isinstance(error, Unmeasured) else f"{type(error).__name__}: {error}"
             say(f"{step.rows[0]}: {why}")
-            result.missing |= {row: str(why) for row in step.rows}
+            result.missing |= dict.fromkeys(step.rows, why)
             continue
         for row, columns in found.items():
             figures[row] = dict(columns)

@@ -112,10 +112,15 @@ def test_what_cannot_be_measured_in_a_round_does_not_end_the_others():
         raise Unmeasured("it does not come up")
 
     found, said = result(), []
-    steps = [step(PEER, fails), Step(("absent",), fails, missing="why"), step(LIMIT, lambda: {"jobs/s": 2.0})]
+    steps = [
+        step(PEER, fails),
+        Step(("absent",), fails, missing="why"),
+        step(QUICKER, lambda: {}["figure"]),
+        step(LIMIT, lambda: {"jobs/s": 2.0}),
+    ]
     assert _round(steps, found, said.append) == {LIMIT: {"jobs/s": 2.0}}
-    assert found.missing == {PEER: "it does not come up"}
-    assert said == ["peer: it does not come up", "limit: 2.00 jobs/s"]
+    assert found.missing == {PEER: "it does not come up", QUICKER: "KeyError: 'figure'"}
+    assert said == ["peer: it does not come up", "quicker: KeyError: 'figure'", "limit: 2.00 jobs/s"]
 
 
 @pytest.mark.parametrize(
@@ -157,6 +162,12 @@ def test_it_lists_what_there_is(capsys):
 def test_wrong_use_is_one_sentence(capsys, words, said):
     assert dispatch(["bench", *words]) == 2
     assert capsys.readouterr().err == f"leasehold: {said}; see `leasehold bench --help`\n"
+
+
+def test_what_cannot_be_written_is_said_before_anything_is_measured(capsys, tmp_path):
+    (tmp_path / "file").touch()
+    assert dispatch(["bench", "--out", str(tmp_path / "file/report")]) == 1
+    assert capsys.readouterr().err.endswith("/file/report' cannot be made: Not a directory\n")
 
 
 def test_outside_of_a_clone_it_says_what_to_do(capsys, monkeypatch, tmp_path):
