@@ -16,8 +16,8 @@ from supervisor.pool.states import ChildState
 _MOST_SPAWNING = 32
 #: What a job costs us at the most: children whose jobs take no longer wait for us, however many they are.
 _FEED_S = 100e-6
-#: Of estimated work that goes to one child in a row, before it is asked again whose turn it is; jobs that take less than
-#: we need for each wait for so much at a busy child rather than waking an idle one.
+#: Of estimated work that goes to one child in a row, before it is asked again whose turn it is; jobs that take less
+#: than we need for each wait for so much at a busy child rather than waking an idle one.
 RUN_S: Final = 0.0005
 #: When a job that does not fit is tried again, if none ends before.
 _SHORT_S = 1.0
