@@ -20,6 +20,7 @@ from supervisor import clock
 from supervisor.pool import kernel, messages, printing, sandbox, title
 from supervisor.pool.handlers import Ending, Fail, Handler, Interrupted, Retry, SoftTimeout, foreign_part, hooks
 from supervisor.pool.job import Job
+from supervisor.pool.loops import Loops
 from supervisor.pool.messages import INLINE_COMPLETION_BYTES, JobMessage, Trouble, Verb
 from supervisor.pool.sandbox import DataRoom
 from supervisor.pool.sandbox.confinement import Confinement
@@ -104,6 +105,7 @@ class Child:
         self._confinement = confinement if confinement.common is None else None
         self._own_fds = jobs.fileno(), talk.fileno()
         self._data_room = DataRoom()
+        self._loops = Loops()
         self._printing = printing.Printing() if boot.jobs_per_child != 1 else None
         self._pid = os.getpid()
 
@@ -260,11 +262,7 @@ class Child:
         if not handler.is_async:
             return handler.function(job)
         try:
-            with asyncio.Runner() as runner:  # its end cancels what the handler has left running
-                loop = runner.get_loop()
-                task = loop.create_task(handler.function(job))
-                self._talk.may_cancel(task)
-                return loop.run_until_complete(task)
+            return self._loops.run(handler.function(job), self._talk.may_cancel)
         except asyncio.CancelledError:
             cause = self._talk.cause_of_cancel(job.token)
             if cause is not None:
