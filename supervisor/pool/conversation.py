@@ -47,6 +47,8 @@ from supervisor.pool.upkeep import Upkeep
 
 #: How long no child could take a job before we wait for mail alone: shorter jobs never pay for it.
 _MAIL_AFTER_S: Final = 0.05
+#: Leases whose placing takes longer than an exchange takes to begin.
+_MANY: Final = 16
 #: When a lease that was refused is tried again.
 _REFUSED_S: Final = 1.0
 
@@ -86,6 +88,7 @@ class Conversation:
         self._renew_at = math.inf
         self._asked_at: float | None = None  # when the exchange under way was sent
         self._full_since_at: float | None = None
+        self._coming = 0  # so many leases have just been granted, and are still to be placed
         self._untold: list[tuple[Held, Answer]] = []  # how these have ended
 
     def stop_leasing(self) -> None:
@@ -263,6 +266,11 @@ class Conversation:
             self._backlog.move()
             self._events.emit("lease.granted", count=len(grant.leases))
             self._dispatcher.placing.take_on(grant.leases, self._wanted.starting, self._forks.handlers)
+            if len(grant.leases) >= _MANY:
+                self._coming = len(self._ledger.ready)
+                self.converse(clock.monotonic())  # Redis has its work while we place them
+                self._coming = 0
+            self._dispatcher.placing.place()
 
     def _keep_time_to_live(self, ttl_s: float) -> None:
         """The heartbeat of a queue may have been made shorter since it was asked for."""
@@ -367,8 +375,9 @@ class Conversation:
         if not self._session.serving.names:
             self._session.bells.rang = False  # there was none: the wait for mail is over
             return None
-        able = self._takes_jobs and not self._ledger.ready
-        count, starting = self._slots.capacity() if able else (0, 0)
+        coming = self._coming
+        able = self._takes_jobs and len(self._ledger.ready) == coming
+        count, starting = self._slots.capacity(coming) if able else (0, 0)
         bells = self._session.bells
         if not count and not bells.rang:
             return None

@@ -56,7 +56,9 @@ class Placing:
         self.before_start: Callable[[], None] | None = None  # has a word before jobs are sent
 
     def take_on(self, leases: Sequence[LeaseRecord], starting: int, handlers: Mapping[str, HandlerSettings]) -> None:
-        """Leases that were granted, of which the engine takes the first `starting` to start at once."""
+        """Leases that were granted, of which the engine takes the first `starting` to start at once: they are ready.
+        `place` is to follow.
+        """
         self._slots.only_idle = not all(map(may_go_ahead, leases))
         self._know_profiles(leases, handlers)
         if self.before_start is not None:
@@ -73,7 +75,6 @@ class Placing:
             )
             self._ledger.add(held)
             self._admit(held, settings)
-        self._place()
 
     def _admit(self, held: Held, settings: HandlerSettings | None) -> None:
         """It is ready, as far as these settings of its handler are concerned; None: there is none."""
@@ -118,12 +119,9 @@ class Placing:
 
     def place(self) -> None:
         """Send what is ready to the children that may have it. What nobody may have soon goes back, uncounted."""
-        if self._ledger.ready and self.before_start is not None:
-            self.before_start()
-        self._place()
-
-    def _place(self) -> None:
         ready = self._ledger.ready
+        if ready and self.before_start is not None:
+            self.before_start()
         child, run_s = None, 0.0
         while ready and self._stopping.is_open and not self.paused:
             held = ready[0]

@@ -197,8 +197,12 @@ class Slots:
 
     # how many jobs
 
-    def capacity(self) -> tuple[int, int]:
-        """How many jobs to lease now, and how many of them would start at once."""
+    def capacity(self, coming: int = 0) -> tuple[int, int]:
+        """How many jobs to lease now, beside those that are `coming`, and how many of them would start at once.
+
+        Ahead go as many as will start in time, but at once no more than half of what the children take: they have the
+        other half to do while Redis carries this one out.
+        """
         if self.on_hold or self.short:
             return 0, 0
         cautious, idle = self.cautious, 0
@@ -209,19 +213,27 @@ class Slots:
             elif child.state is ChildState.IDLE and not child.worn:
                 idle += 1
         idle = max(0, min(idle, room))
+        starting = max(0, idle - coming)
         recent_s = self._pace.recent_s
         if recent_s is None or recent_s > self._ahead_s or self.only_idle or cautious:
-            return idle, idle
-        ahead = 0
-        free = idle
+            return starting, starting
+        ahead, most = self._room_ahead(idle, recent_s)
+        return max(starting, min(ahead - coming, (most + 1) // 2)), starting
+
+    def _room_ahead(self, idle: int, recent_s: float) -> tuple[int, int]:
+        """How many jobs that take so long would start in time, at as many idle children and at the busy ones, and how
+        many these take at the most.
+        """
+        in_time = most = 0
         for child in self._children.values():
-            if child.state is ChildState.IDLE and free:
-                free -= 1
-            elif not child.sent or not self._may_queue(child):
+            if child.state is ChildState.IDLE and idle:
+                idle -= 1
+            elif not child.sent or not self._may_wait_at(child):
                 continue
-            fits = int((self._ahead_s - child.sent_s) / recent_s)
-            ahead += max(0, min(fits, MAX_SENT - len(child.sent), self._jobs_left(child)))
-        return max(idle, ahead), idle
+            left = self._jobs_left(child)
+            in_time += max(0, min(int((self._ahead_s - child.sent_s) / recent_s), left))
+            most += min(int(self._ahead_s / recent_s), MAX_SENT, left + len(child.sent))
+        return in_time, most
 
     # which child
 
@@ -277,11 +289,13 @@ class Slots:
 
     def _may_queue(self, child: Child) -> bool:
         """Whether any job may be sent to it while it is busy."""
-        sent = child.sent
+        return len(child.sent) < MAX_SENT and self._may_wait_at(child)
+
+    def _may_wait_at(self, child: Child) -> bool:
+        """The same, were there room for it."""
         return (
             child.state is ChildState.BUSY
-            and len(sent) < MAX_SENT
-            and sent[0].estimate_s is not None
+            and child.sent[0].estimate_s is not None
             and not child.turn.overran
             and self._jobs_left(child) > 0
         )

@@ -237,6 +237,7 @@ class Desk:
         """Leases come from the engine; answers those that are held now."""
         known = {lease.klass: HandlerSettings(**settings) for lease in leases if lease.klass != "unknown"}
         self.dispatcher.placing.take_on(leases, len(leases) if starting is None else starting, known)
+        self.dispatcher.placing.place()
         held = [self.ledger.find(lease.token) for lease in leases]
         return [each for each in held if each is not None]
 

@@ -30,6 +30,7 @@ def run(pool, *klasses, first=1):
     """Lease jobs of these handlers. Answers who got each: a child's number, or 0."""
     leases = [lease_of(first + index, klass) for index, klass in enumerate(klasses)]
     pool.dispatcher.placing.take_on(leases, len(leases), pool.known)
+    pool.dispatcher.placing.place()
     return [pool.ledger.find(lease.token).child for lease in leases]
 
 

@@ -301,21 +301,40 @@ def test_slow_handlers_are_leased_one_job_per_idle_child(pool):
     assert slots.capacity() == (1, 1)
 
 
-def test_quick_handlers_are_leased_as_many_as_will_start_in_time(pool):
+def test_quick_handlers_are_leased_as_many_as_will_start_in_time_half_of_them_at_once(pool):
     slots = pool(processes=2)
     slots._pace.learn("k", 0.002)
-    assert slots.capacity() == (20, 2)
-    send(slots, held_of(1, 0.002))
-    assert slots.capacity() == (19, 1)
+    assert slots.capacity() == (10, 2)
+    assert slots.capacity(coming=10) == (10, 0)
+    assert slots.capacity(coming=15) == (5, 0)
+    assert slots.capacity(coming=20) == (0, 0)
+    for token in range(1, 17):
+        send(slots, held_of(token, 0.002))
+    assert slots.capacity() == (4, 0)
 
 
-def test_no_more_are_leased_than_children_take(pool):
+def test_no_more_are_leased_at_once_than_half_of_what_children_take(pool):
     slots = pool(processes=2)
     slots._pace.learn("k", 1e-9)
-    assert slots.capacity() == (2 * MAX_SENT, 2)
+    assert slots.capacity() == (MAX_SENT, 2)
     few = pool(processes=2, jobs_per_child=5)
     few._pace.learn("k", 1e-9)
-    assert few.capacity() == (10, 2)
+    assert few.capacity() == (5, 2)
+    assert few.capacity(coming=7) == (3, 0)
+
+
+def test_those_who_have_all_that_they_take_will_have_room_when_more_are_granted_if_their_jobs_are_quick(pool):
+    slots, tiny_s = pool(processes=1), QUICK_S / 10
+    slots._pace.learn("k", tiny_s)
+    for token in range(MAX_SENT):
+        assert send(slots, held_of(token, tiny_s)) == 1
+    assert send(slots, held_of(MAX_SENT, tiny_s)) is None
+    assert slots.capacity() == (MAX_SENT // 2, 0)
+    slow = pool(processes=1)
+    slow._pace.learn("k", AHEAD_S / 2)
+    while send(slow, held_of(1, AHEAD_S / 2)):
+        pass
+    assert slow.capacity() == (0, 0)
 
 
 def test_idle_children_beyond_the_processes_are_leased_nothing(pool):
