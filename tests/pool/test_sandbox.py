@@ -224,6 +224,28 @@ def test_a_child_has_a_session_an_empty_mask_and_a_directory_of_its_own(tmp_path
 # what it leaves
 
 
+def test_a_child_gives_way_to_the_master_unless_the_operator_has_decided_otherwise(tmp_path):
+    def usual():
+        sandbox.enter(Workdir(str(tmp_path / "w")), open_files=100)
+        assert os.sched_getscheduler(0) == os.SCHED_BATCH
+
+    def idle():
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        sandbox.enter(Workdir(str(tmp_path / "w")), open_files=100)
+        assert os.sched_getscheduler(0) == os.SCHED_IDLE
+
+    in_fork(usual)
+    in_fork(idle)
+
+
+def test_where_that_is_forbidden_a_child_works_as_well(tmp_path, monkeypatch):
+    def refuse(*_given):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    in_fork(lambda: sandbox.enter(Workdir(str(tmp_path / "w")), open_files=100))
+
+
 def test_leftovers_end_also_when_they_forked_twice_into_sessions_of_their_own():
     ended, lives = os.pipe()
 

@@ -23,6 +23,7 @@ from supervisor.pool.sandbox.workdir import Workdir
 #: `terminate()`. What they fork without an exec is not ours either.
 GROUP_SIGNALS: Final = kernel.HANDLED_SIGNALS - {signal.SIGCONT, signal.SIGCHLD}
 _PYTHON_IGNORES: Final = (signal.SIGPIPE, signal.SIGXFSZ)
+_NO_PRIORITY: Final = os.sched_param(0)
 
 
 class Guard:
@@ -111,10 +112,22 @@ def enter(workdir: Workdir, open_files: int) -> None:
     """
     kernel.unblock_all_signals()
     os.setsid()
+    _give_way()
     kernel.become_subreaper()
     resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     workdir.claim()
     _reseed()
+
+
+def _give_way() -> None:
+    """Where processors are short, a job that wakes up does not interrupt the master, which has leases to renew and
+    other jobs to hand out. What the operator has decided otherwise stays.
+    """
+    try:
+        if os.sched_getscheduler(0) == os.SCHED_OTHER:
+            os.sched_setscheduler(0, os.SCHED_BATCH, _NO_PRIORITY)
+    except OSError:  # EPERM, ENOSYS: a container may forbid it
+        return
 
 
 def _reseed() -> None:
