@@ -171,6 +171,7 @@ def test_zygote_child_and_handlers_never_load_redis(code):
 def test_asyncio_is_for_async_handlers_and_the_async_client_alone():
     assert {module for module in FILES if "asyncio" in foreign(module)} <= {
         "supervisor.pool.child",
+        "supervisor.pool.loops",
         "supervisor.pool.talk",
         "supervisor.engine.aio",
     }

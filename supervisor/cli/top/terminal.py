@@ -5,6 +5,7 @@ Must not leave it otherwise than it was found, whatever happens.
 
 import contextlib
 import errno
+import io
 import os
 import select
 import sys
@@ -127,8 +128,8 @@ def _gone() -> Iterator[None]:
 
 
 def drawn(lines: Sequence[Text], width: int) -> str:
-    """The lines with the colours that the terminal has."""
-    console = Console(force_terminal=True, width=width + 1, legacy_windows=False, highlight=False)
+    """The lines with the colours that the terminal has. Not by way of it: it may have hung up."""
+    console = Console(file=io.StringIO(), force_terminal=True, width=width + 1, legacy_windows=False, highlight=False)
     with console.capture() as captured:
         console.print(Text("\n").join(lines), end="", soft_wrap=True)
     return captured.get()
