@@ -88,6 +88,9 @@ class _Store:
             return command.parse(self._answered(connection, command))
         except redis_py.ResponseError as error:
             raise refused(self._shown, command, error) from error
+        except BaseException:
+            connection.disconnect()  # an answer may be under way, and would be taken for that to the next command
+            raise
         finally:
             self._let_go(connection)
 
@@ -100,6 +103,9 @@ class _Store:
             return found[1] if found else None
         except (*_LOST, redis_py.ResponseError) as error:
             raise unreachable(self._shown, error) from error
+        except BaseException:
+            connection.disconnect()
+            raise
         finally:
             self._let_go(connection)
 

@@ -85,8 +85,15 @@ class _Plain:
             host=unquote(parts.hostname or "localhost"),
             port=parts.port or _PORT,
             account=_account(unquote(parts.username or ""), unquote(parts.password or "")),
-            db=int(options["db"][0]) if "db" in options else int(named) if named.isdecimal() else 0,
+            db=int(options["db"][0]) if "db" in options else _number_or_0(named),
         )
+
+
+def _number_or_0(named: str) -> int:
+    try:
+        return int(named)
+    except ValueError:
+        return 0
 
 
 def _account(user: str, password: str) -> tuple[str, ...]:
@@ -136,10 +143,10 @@ def _must(reply: Any) -> None:
 def _by_redis_py(url: str, timeout_s: float) -> Line:
     import redis  # only those whose address asks for it
 
-    connection: Any = pool_of(url, timeout_s).make_connection()
     try:
+        connection: Any = pool_of(url, timeout_s).make_connection()
         connection.connect()
-    except redis.RedisError as error:
+    except (redis.RedisError, TypeError) as error:  # TypeError: an option that there is not
         raise Unreachable(str(error)) from error
     # It is ours from here on: redis-py would close it with the object that has made it.
     connected, connection._sock = connection._sock, None

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import hiredis
 
-from supervisor.engine.dial import Line, Unreachable, dial
+from supervisor.engine.dial import Line, dial
 
 _CHUNK_BYTES: Final = 256 * 1024
 _JOINED_BYTES: Final = 2**20
@@ -131,7 +131,7 @@ class Connector:
                 lines.append(dial(self._url, self._timeout_s))
             self._replies = [lines[0].ask(*command) for command in self._greeting]
             self._links = [Link(line.socket) for line in lines]
-        except Unreachable as error:
+        except Exception as error:  # noqa: BLE001 -- the thread's boundary: whatever it is, it is told
             for line in lines:
                 line.close()
             self._error = LinkLost(f"{error}")

@@ -359,8 +359,8 @@ class Births:
             self._note_ready(child)
         for child, zygote in self._probes.items():
             zygote.fertile = child.state is ChildState.IDLE and child.report_by_at is None
-        for child in self._under_way():
-            if now_at >= self._child_deadline_at(child):
+        for child in [child for child in self._under_way() if now_at >= self._child_deadline_at(child)]:
+            if child in self._under_way():  # else what was done about another one has seen to it
                 self._on_overdue(child, now_at)
 
     def _on_overdue(self, child: Child, now_at: float) -> None:

@@ -60,7 +60,7 @@ def run(
                 os._exit(0)  # a fork that it made has returned from it
         for hook in hooks.confined if confinement.common is not None else ():
             hook()
-        if hooks.after_fork or hooks.confined:
+        if hooks.before_fork or hooks.after_fork or hooks.confined:
             heed_notices()  # they may have given all signals back
         status = Child(number, jobs, talk, own, handlers, boot, confinement).serve()
         for hook in hooks.on_exit if status == 0 else ():

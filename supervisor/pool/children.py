@@ -179,7 +179,7 @@ class Child:
         """
         try:
             for packet, fd in packets.receive(self.talk, MOST_WORDS):
-                if not packet:
+                if not packet and fd < 0:
                     self.at_end = True
                     return
                 yield self._outcome(packet, fd)

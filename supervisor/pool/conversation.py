@@ -89,7 +89,7 @@ class Conversation:
         self._asked_at: float | None = None  # when the exchange under way was sent
         self._full_since_at: float | None = None
         self._coming = 0  # so many leases have just been granted, and are still to be placed
-        self._untold: list[tuple[Held, Answer]] = []  # how these have ended
+        self._completed: list[Held] = []  # and nobody has said so yet
 
     def stop_leasing(self) -> None:
         """From now on only settle and renew."""
@@ -176,19 +176,20 @@ class Conversation:
                 self._ledger.end_again(held, endings.of_refusal(held.lease))
             elif verdict == ENDLESS:
                 self._ledger.end_again(held, Returned(held.lease))
-            else:
-                self._untold.append((held, verdict))
+            elif verdict is True and settlements.is_over(held):
+                self._completed.append(held)
+            else:  # now: it may begin again with this very answer
+                self.ends.remember(held, settlements.say(self._events, self._counts, held, verdict))
+                held.outcome = None  # its child is remembered with it, and it may hold what followed
 
-    def tell_ends(self) -> None:
-        """Say and count what was settled. That may wait for the next exchange to begin: the server then has its work
+    def tell_completed(self) -> None:
+        """Say and count what has completed. That may wait for the next exchange to begin: the server then has its work
         while we do ours.
         """
-        for held, verdict in self._untold:
-            what = settlements.say(self._events, self._counts, held, verdict)
-            if what != "completed":
-                self.ends.remember(held, what)
-            held.outcome = None  # its child is remembered with it, and it may hold what followed
-        self._untold.clear()
+        for held in self._completed:
+            settlements.say(self._events, self._counts, held, True)
+            held.outcome = None
+        self._completed.clear()
 
     def _on_stored(self, leases: Sequence[LeaseRecord], expires_unix: Sequence[float]) -> None:
         for lease, expires in zip(leases, expires_unix, strict=True):
@@ -267,10 +268,16 @@ class Conversation:
             self._events.emit("lease.granted", count=len(grant.leases))
             self._dispatcher.placing.take_on(grant.leases, self._wanted.starting, self._forks.handlers)
             if len(grant.leases) >= _MANY:
-                self._coming = len(self._ledger.ready)
-                self.converse(clock.monotonic())  # Redis has its work while we place them
-                self._coming = 0
+                self._converse_first()
             self._dispatcher.placing.place()
+
+    def _converse_first(self) -> None:
+        """Redis has its work while we place what it has granted. Raises LinkLost; that is placed then all the same."""
+        self._coming = len(self._ledger.ready)
+        try:
+            self.converse(clock.monotonic())
+        finally:
+            self._coming = 0
 
     def _keep_time_to_live(self, ttl_s: float) -> None:
         """The heartbeat of a queue may have been made shorter since it was asked for."""
@@ -385,11 +392,12 @@ class Conversation:
         return Wanted(min(count, MOST), starting, woken, self._forks.once)
 
     def _due_renewals(self, now_at: float) -> list[Due]:
-        told = self._told() if self._ledger.has_told else []
-        if now_at < self._renew_at:
-            return told
-        if self._renew_at == -math.inf:
+        is_due = now_at >= self._renew_at
+        if is_due and self._renew_at == -math.inf:
             self._session.drop_mail()  # one renewal answers all hints that came until now
+        told = self._told() if self._ledger.has_told else []
+        if not is_due:
+            return told
         self._renew_at = now_at + self._session.ttl_s / 3
         return told + [Due(lease) for lease in self._ledger.leases]
 

@@ -193,7 +193,7 @@ class Master:
         self._scaling.keep_time(now_at)
         self._session.keep_time(now_at)
         self._conversation.converse(now_at)
-        self._conversation.tell_ends()
+        self._conversation.tell_completed()
         if self._drain.ladder is None and self._conversation.retired:
             self._events.emit("master.idle", idle_s=self._config.exit_when_idle_s)
             self._drain.begin(None)

@@ -97,8 +97,9 @@ class _Room:
                 yield self._packets[start : start + length], fd
                 start += MAX_PACKET_BYTES
         finally:
-            for rights_bytes, _flags, _length in found:
+            for rights_bytes, _flags, length in found:
                 start += MAX_PACKET_BYTES
+                is_large = is_large or length > _USUAL_BYTES
                 _close(self._descriptor(start) if rights_bytes else -1)
             if is_large:
                 self._packets.madvise(mmap.MADV_DONTNEED)

@@ -71,6 +71,12 @@ def say(events: Events, counts: Counts, held: Held, verdict: Answer) -> str:
     return what
 
 
+def is_over(held: Held) -> bool:
+    """Whether its job, if its outcome is accepted, has come to its end by completing."""
+    outcome = held.outcome
+    return type(outcome) is Completed and outcome.next is None
+
+
 def _say_completed(events: Events, counts: Counts, held: Held) -> str:
     """As nearly all of them end."""
     lease = held.lease

@@ -218,7 +218,8 @@ class Slots:
         if recent_s is None or recent_s > self._ahead_s or self.only_idle or cautious:
             return starting, starting
         ahead, most = self._room_ahead(idle, recent_s)
-        return max(starting, min(ahead - coming, (most + 1) // 2)), starting
+        # Those that take next to nothing may wait at a busy child, though another one is idle.
+        return max(starting, min(ahead - coming, (most + 1) // 2)), 0 if self._quick else starting
 
     def _room_ahead(self, idle: int, recent_s: float) -> tuple[int, int]:
         """How many jobs that take so long would start in time, at as many idle children and at the busy ones, and how
@@ -261,10 +262,16 @@ class Slots:
 
     def _is_near(self, held: Held, soonest: Child | None) -> bool:
         """Whether the busy child that is free soonest will be so before an idle one has woken up."""
-        recent_s = self._pace.recent_s
-        if soonest is None or recent_s is None or recent_s >= _FEED_S:
+        if soonest is None or held.told_started or not self._quick or soonest.sent_s >= RUN_S:
             return False
-        return soonest.sent_s < RUN_S and self._fits(held, soonest)
+        has_run_s = clock.monotonic() - soonest.sent[0].started_at
+        return has_run_s < RUN_S and self._fits(held, soonest)
+
+    @property
+    def _quick(self) -> bool:
+        """Whether jobs of late took less than we need for each."""
+        recent_s = self._pace.recent_s
+        return recent_s is not None and recent_s < _FEED_S
 
     def goes_on(self, child: Child, held: Held) -> bool:
         """Whether the job may go where the one before it was sent ahead."""

@@ -450,6 +450,22 @@ def test_after_its_end_a_client_connects_again(named):
     assert named.queue("q").put("k", jid="b") == "b"
 
 
+def test_a_call_that_is_interrupted_leaves_no_answer_to_the_next_one(server, namespace, monkeypatch):
+    with Client(server.url, namespace) as client:
+        queue = client.queue("q")
+        queue.put("k", jid="first")
+
+        def interrupted(_connection, *_given, **_more):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr("redis.connection.AbstractConnection.read_response", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                queue.put("k", jid="second")
+        assert client.config.all()["heartbeat"] == 30
+        assert queue.length() == 2
+
+
 def test_a_fork_does_not_speak_on_its_parents_connection(server, namespace):
     program = """
 import os, sys

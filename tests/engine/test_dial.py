@@ -1,5 +1,6 @@
 """How a master reaches the server: what an address means, and what is said where it leads nowhere."""
 
+import select
 import socket
 import subprocess
 import sys
@@ -9,8 +10,10 @@ from contextlib import closing, suppress
 
 import hiredis
 import pytest
+from redis.connection import parse_url
 
 from supervisor.engine.dial import Unreachable, dial
+from supervisor.engine.link import Connector, LinkLost
 
 TIMEOUT_S = 5.0
 NOPERM = b"-NOPERM User app has no permissions to run the ping command\r\n"
@@ -161,3 +164,28 @@ def test_a_wrong_password_is_not_repeated(server):
 def test_a_master_with_a_plain_address_carries_neither_redis_py_nor_tls():
     heavy = "sys.exit(bool({'redis', 'asyncio', 'ssl'} & sys.modules.keys()))"
     subprocess.run([sys.executable, "-c", f"import sys, supervisor.pool.master; {heavy}"], check=True)
+
+
+@pytest.mark.parametrize("option", ["rediss://127.0.0.1:1/0?ssl_cert_reqs=bogus", "redis://127.0.0.1:1/0?nonsense=1"])
+def test_an_option_that_redis_py_refuses_is_said_as_any_other_trouble(option):
+    with pytest.raises(Unreachable):
+        dial(option, TIMEOUT_S)
+    connector = Connector(option, 2, (), TIMEOUT_S)
+    select.select([connector], [], [], TIMEOUT_S)
+    with pytest.raises(LinkLost):
+        connector.finish()
+
+
+@pytest.mark.parametrize(("path", "database"), [("/1", 1), ("/+1", 1), ("/%201", 1), ("/x", 0), ("", 0)])
+def test_the_database_is_the_one_that_clients_take(tcp, path, database):
+    asked: list[bytes] = []
+
+    def answer(connection: socket.socket) -> None:
+        while said := connection.recv(4096):
+            asked.append(said)
+            connection.sendall(b"+OK\r\n")
+
+    with closing(dial(f"redis://{tcp(answer)}{path}", TIMEOUT_S)):
+        selected = [said for said in asked if b"SELECT" in said]
+    assert selected == ([b"*2\r\n$6\r\nSELECT\r\n$1\r\n%d\r\n" % database] if database else [])
+    assert parse_url(f"redis://h{path}").get("db", 0) == database

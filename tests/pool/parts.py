@@ -47,8 +47,8 @@ def lease_of(
     return LeaseRecord("w", token, f"j{token}".encode(), klass.encode(), b"q", raw, 0, rest=rest)
 
 
-def held_of(token: int, estimate_s: float | None = None, **lease: Any) -> Held:
-    return Held(lease_of(token, **lease), HandlerSettings(), 60.0, estimate_s, True)
+def held_of(token: int, estimate_s: float | None = None, *, told_started: bool = False, **lease: Any) -> Held:
+    return Held(lease_of(token, **lease), HandlerSettings(), 60.0, estimate_s, told_started)
 
 
 def open_fds() -> int:

@@ -593,6 +593,7 @@ HOSTILE = {
     "a verb without a body's length": says(b"\x01" * 12),
     "noise": says(os.urandom(2000)),
     "more than a packet has": too_long,
+    "a descriptor and no word": lambda ends: (ends.next_job(), kernel.send(ends.talk, b"", (ends.stacks,))),
     "a verb that does not exist": answers(77, pack_trouble(Trouble("g", "m"))),
     "a result that is no JSON": answers(Verb.COMPLETED, b"{"),
     "a result that is too large": oversized,

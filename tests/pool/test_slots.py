@@ -172,12 +172,26 @@ def test_jobs_that_are_done_before_an_idle_child_has_woken_wait_for_a_busy_one(p
     assert send(slots, held_of(in_a_row + 2, QUICK_S)) == 2
 
 
+def test_nothing_waits_behind_a_job_that_runs_longer_than_it_should_while_a_child_is_idle(pool):
+    slots, tiny_s = pool(processes=2), QUICK_S / 5
+    slots._pace.learn("k", tiny_s)
+    assert send(slots, held_of(1, tiny_s)) == 1
+    slots.get(1).sent[0].started_at -= RUN_S
+    assert send(slots, held_of(2, tiny_s)) == 2
+
+
 def test_what_may_not_wait_goes_to_an_idle_child_however_quick_the_others_are(pool):
     slots, tiny_s = pool(processes=3), QUICK_S / 5
     slots._pace.learn("k", tiny_s)
     assert send(slots, held_of(1, tiny_s)) == 1
     assert send(slots, held_of(2, tiny_s, at_most_once=True)) == 2
     assert send(slots, held_of(3, None)) == 3
+
+
+def test_what_the_engine_takes_to_have_started_does_not_wait(pool):
+    slots, tiny_s = pool(processes=2), QUICK_S / 5
+    slots._pace.learn("k", tiny_s)
+    assert [send(slots, held_of(token, tiny_s, told_started=True)) for token in (1, 2)] == [1, 2]
 
 
 def test_the_child_that_is_free_soonest_gets_what_is_sent_ahead(pool):
@@ -316,10 +330,10 @@ def test_quick_handlers_are_leased_as_many_as_will_start_in_time_half_of_them_at
 def test_no_more_are_leased_at_once_than_half_of_what_children_take(pool):
     slots = pool(processes=2)
     slots._pace.learn("k", 1e-9)
-    assert slots.capacity() == (MAX_SENT, 2)
+    assert slots.capacity() == (MAX_SENT, 0)
     few = pool(processes=2, jobs_per_child=5)
     few._pace.learn("k", 1e-9)
-    assert few.capacity() == (5, 2)
+    assert few.capacity() == (5, 0)
     assert few.capacity(coming=7) == (3, 0)
 
 
