@@ -121,10 +121,10 @@ class Budget:
         if not self.limit_bytes:
             return
         self._waiting.pop(jid, None)
-        known = self._children.get(child) or self._child(child)
+        known = self._child(child)
         if jid in known.expected:
             return
-        expected_bytes = known.expected[jid] = self._peaks.get(klass, 0)
+        expected_bytes = known.expected[jid] = self.expected(klass)
         if not ends:
             self._endless.add(jid)
         self._held += ends

@@ -17,15 +17,19 @@ class Pace:
         self.recent_s: float | None = None  # the same over all klasses; None: nothing has run yet
 
     def learn(self, klass: str, run_s: float) -> None:
-        if run_s < _FLOOR_S:
-            run_s = _FLOOR_S
-        known_s = self._estimate_s.pop(klass, run_s)  # put in again at the end: who was seen last is forgotten last
+        known_s = self._estimate_s.pop(klass, None)  # put in again at the end: who was seen last is forgotten last
         if len(self._estimate_s) >= self._capacity:
             del self._estimate_s[next(iter(self._estimate_s))]
-        self._estimate_s[klass] = run_s if run_s >= known_s else known_s + _DECAY * (run_s - known_s)
-        recent_s = run_s if self.recent_s is None else self.recent_s
-        self.recent_s = run_s if run_s >= recent_s else recent_s + _DECAY * (run_s - recent_s)
+        self._estimate_s[klass] = _follow(known_s, run_s)
+        self.recent_s = _follow(self.recent_s, run_s)
 
     def of(self, klass: str) -> float | None:
         """Seconds that the next run of `klass` will hardly exceed; None: unknown."""
         return self._estimate_s.get(klass)
+
+
+def _follow(estimate_s: float | None, run_s: float) -> float:
+    run_s = max(run_s, _FLOOR_S)
+    if estimate_s is None or run_s >= estimate_s:
+        return run_s
+    return estimate_s + _DECAY * (run_s - estimate_s)

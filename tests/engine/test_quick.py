@@ -15,7 +15,7 @@ from supervisor.engine.jobs import LeaseRecord, new_job
 from supervisor.engine.outcomes import Completed, Died, Released, Retried, Returned
 from supervisor.engine.scripts import Script
 from tests.engine.invariants import look, misplaced
-from tests.engine.test_scripts import FIRST_WRITE, digest, evaluate, snapshot
+from tests.engine.test_scripts import FIRST_WRITE, digest, evaluate, is_refused, snapshot
 
 NOW = 1_000_000.0
 TAKEN = re.compile(r"^local (\w+) = quick_\w+\(\)\nif \1 then return \1 end$", re.MULTILINE)
@@ -244,12 +244,7 @@ def test_a_key_of_a_wrong_type_on_a_quick_way_is_an_error_before_the_first_write
             evaluate(server, namespace, command, FIRST_WRITE, note_in=f"used-{namespace}")
         for key in sorted(server.redis.smembers(f"used-{namespace}")):
             was = server.redis.dump(key)
-            server.redis.delete(key)
-            server.redis.xadd(key, {"of a type": "that we never use"}, id="1-1")
-            try:
-                evaluate(server, namespace, command)
-            except redis.ResponseError as error:
-                assert "WRONGTYPE" in str(error), key
+            is_refused(server, namespace, command, key)
             restore(server, namespace, before)
             assert was == server.redis.dump(key)
         server.redis.delete(f"used-{namespace}")
