@@ -110,9 +110,8 @@ class Slots:
     def count_answer(self) -> None:
         """A job has ended."""
         self.answered += 1
-        self.short_until_at = 0.0
-        if self._cautious:
-            self._cautious -= 1
+        self.find_room()
+        self._cautious = max(0, self._cautious - 1)
 
     @property
     def cautious(self) -> bool:
@@ -203,19 +202,10 @@ class Slots:
         Ahead go as many as will start in time, but at once no more than half of what the children take: they have the
         other half to do while Redis carries this one out.
         """
-        if self.on_hold or self.short:
-            return 0, 0
-        cautious, idle = self.cautious, 0
-        room = 1 if cautious else self.processes
-        for child in self._children.values():
-            if child.sent:
-                room -= 1
-            elif child.state is ChildState.IDLE and not child.worn:
-                idle += 1
-        idle = max(0, min(idle, room))
+        idle, recent_s = len(self.idle()), self._pace.recent_s
         starting = max(0, idle - coming)
-        recent_s = self._pace.recent_s
-        if recent_s is None or recent_s > self._ahead_s or self.only_idle or cautious:
+        is_blocked = self.cautious or self.only_idle or self.short or self.on_hold
+        if is_blocked or recent_s is None or recent_s > self._ahead_s:
             return starting, starting
         ahead, most = self._room_ahead(idle, recent_s)
         # Those that take next to nothing may wait at a busy child, though another one is idle.
