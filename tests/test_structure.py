@@ -170,11 +170,16 @@ def test_zygote_child_and_handlers_never_load_redis(code):
 
 def test_asyncio_is_for_async_handlers_and_the_async_client_alone():
     assert {module for module in FILES if "asyncio" in foreign(module)} <= {
-        "supervisor.pool.child",
         "supervisor.pool.loops",
         "supervisor.pool.talk",
         "supervisor.engine.aio",
+        "supervisor.engine.shared",
     }
+
+
+def test_the_image_that_each_fork_copies_has_no_event_loop_unless_a_handler_needs_one():
+    loaded = python("import supervisor.pool.zygote, sys; print(*sys.modules)").split()
+    assert {"asyncio", "ssl", "supervisor.pool.loops"}.isdisjoint(loaded)
 
 
 def test_nothing_is_ever_unpickled():

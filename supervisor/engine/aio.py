@@ -1,13 +1,15 @@
-"""Runs in asyncio applications (never in zygote or child). Owns: a pool of connections to Redis.
+"""Runs in asyncio applications (never in zygote or child). Owns: its connections to Redis, and when they are made.
 Must not: send anything twice, or block the event loop (only making an AsyncClient of the embedded server may block).
 """
 
+import asyncio
 import datetime
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
+import hiredis
 import redis as redis_py
 import redis.asyncio as redis_aio
 from redis.asyncio.retry import Retry
@@ -58,29 +60,48 @@ from supervisor.engine.orders import Queues
 from supervisor.engine.outcomes import Answer, Outcome
 from supervisor.engine.recurring import CronMissing, DueCron, RecurOptions, following
 from supervisor.engine.scripts import check_server
+from supervisor.engine.shared import LOST, MOST_BYTES, NotSent, OwnLine, SharedLine, can_share
 from supervisor.engine.steps import Steps
 from supervisor.engine.stream import AsyncEventStream, Filter
 
-_LOST = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
-
 
 class _Store:
-    """Runs commands, each on a pooled connection, each sent once."""
+    """Runs commands, each sent once. Those that are under way together share a connection, where that can be; what
+    waits in Redis, or is large, has one of its own out of the pool.
+    """
 
     def __init__(self, pool: Any, shown: str, prefix: str) -> None:
         self._pool = pool
+        self._shares = can_share(pool)
+        self._line: SharedLine | None = None
+        self._dialling: asyncio.Task[SharedLine] | None = None
         self._shown = shown
         self._prefix = prefix
         self._checked = False
 
+    def __del__(self) -> None:
+        if self._line is not None:
+            self._line.leave()
+
     async def run(self, command: Command[T]) -> T:
         """One round trip. Raises StoreUnavailable (nothing changed) or OutcomeUnknown."""
+        words: Any = command.wire(self._prefix)  # of any number: hiredis says that it takes one
+        packed = hiredis.pack_command(words)
+        try:
+            if self._shares and len(packed) <= MOST_BYTES:
+                line = self._line
+                if line is None or not line.stands():
+                    line = await self._dialled()
+                return command.parse(await self._answered(line, command, packed))
+            return command.parse(await self._run_alone(command, packed))
+        except redis_py.ResponseError as error:
+            raise refused(self._shown, command, error) from error
+
+    async def _run_alone(self, command: Command[Any], packed: bytes) -> Any:
         connection = await self._connect()
         try:
             await self._check_server(connection)
-            return command.parse(await self._answered(connection, command))
-        except redis_py.ResponseError as error:
-            raise refused(self._shown, command, error) from error
+            return await self._answered(OwnLine(connection), command, packed)
         finally:
             await self._pool.release(connection)
 
@@ -91,7 +112,7 @@ class _Store:
             await connection.send_command("BLPOP", *keys, f"{max(seconds, 0.001):.3f}")  # 0 would be for ever
             found = await connection.read_response()
             return found[1] if found else None
-        except (*_LOST, redis_py.ResponseError) as error:
+        except (*LOST, redis_py.ResponseError) as error:
             raise unreachable(self._shown, error) from error
         finally:
             await self._pool.release(connection)
@@ -100,13 +121,45 @@ class _Store:
         return AsyncEventStream(self._pool, self._shown, wanted)
 
     async def close(self) -> None:
+        if dialling := self._under_way():
+            await asyncio.wait([dialling])  # else what it makes would stay
+        if self._line is not None:
+            await self._line.close()
         await self._pool.disconnect()
 
     async def _connect(self) -> Any:
         try:
             return await self._pool.get_connection()
-        except (*_LOST, redis_py.ResponseError) as error:
+        except (*LOST, redis_py.ResponseError) as error:
             raise unreachable(self._shown, error) from error
+
+    async def _dialled(self) -> SharedLine:
+        """The shared connection, made anew once for all who need it, whoever of them is cancelled meanwhile."""
+        dialling = self._under_way()
+        if dialling is None:
+            dialling = self._dialling = asyncio.create_task(self._dial())
+        return await asyncio.shield(dialling)
+
+    def _under_way(self) -> asyncio.Task[SharedLine] | None:
+        """What is being dialled, on the loop that runs; one that was left with its loop will never be."""
+        dialling = self._dialling
+        return dialling if dialling is not None and dialling.get_loop() is asyncio.get_running_loop() else None
+
+    async def _dial(self) -> SharedLine:
+        try:
+            connection = self._pool.make_connection()
+            try:
+                await connection.connect()
+                await self._check_server(connection)
+            except BaseException:
+                await connection.disconnect(nowait=True)
+                raise
+        except (*LOST, redis_py.ResponseError) as error:
+            raise unreachable(self._shown, error) from error
+        finally:
+            self._dialling = None
+        self._line = SharedLine(connection)
+        return self._line
 
     async def _check_server(self, connection: Any) -> None:
         if self._checked:
@@ -116,30 +169,27 @@ class _Store:
             check_server(await connection.read_response())
         except redis_py.exceptions.NoPermissionError:
             pass  # an ACL without INFO: the scripts' first lines refuse a server that is too old
-        except _LOST as error:
+        except LOST as error:
             raise unreachable(self._shown, error) from error
         self._checked = True
 
-    async def _answered(self, connection: Any, command: Command[Any]) -> Any:
+    async def _answered(self, line: SharedLine | OwnLine, command: Command[Any], packed: bytes) -> Any:
         try:
-            return await self._ask(connection, command)
+            return await self._ask(line, command, packed)
         except redis_py.exceptions.NoScriptError:
             # Not carried out, so this is no second time.
             try:
-                await connection.send_command("SCRIPT", "LOAD", command.script.text)
-                await connection.read_response()
-            except _LOST as error:
+                await line.load(command.script.text)
+            except (NotSent, *LOST) as error:
                 raise unreachable(self._shown, error) from error
-            return await self._ask(connection, command)
+            return await self._ask(line, command, packed)
 
-    async def _ask(self, connection: Any, command: Command[Any]) -> Any:
+    async def _ask(self, line: SharedLine | OwnLine, command: Command[Any], packed: bytes) -> Any:
         try:
-            await connection.send_command(*command.wire(self._prefix))
-        except _LOST as error:
-            raise unreachable(self._shown, error) from error  # Redis runs no command that has not come to its end
-        try:
-            return await connection.read_response()
-        except _LOST as error:
+            return await line.ask(packed)
+        except NotSent as error:
+            raise unreachable(self._shown, error) from error
+        except LOST as error:
             raise unanswered(self._shown, command, error) from error
 
 
@@ -168,7 +218,11 @@ def _pool_like(given: redis_aio.Redis) -> Any:
 
 
 class AsyncClient:
-    """The queue, for asyncio programs: as Client, awaited. Use it as an async context manager, or close it."""
+    """The queue, for asyncio programs: as Client, awaited. Use it as an async context manager, or close it.
+
+    Calls that are under way together share a connection. What waits (a blocking lease, wait, ask), event streams, and
+    what has more than a megabyte to say have their own.
+    """
 
     def __init__(
         self,

@@ -5,6 +5,7 @@ push to. Must not block, must not take a job. A bell that was taken is the worke
 takes nothing, so that every worker who waits at it hears the knock.
 """
 
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,13 +61,17 @@ class Bells:
         self._watcher = watcher
         self._link: Link | None = None
         self._mailbox = ""  # that we wait for
+        self._due = 0  # how many replies the wait has
+        self._came: list[Any] = []  # of those
+        self.answer: Any = None  # to what was to follow the last wait
         self._waking = False
         self.names: tuple[str, ...] = ()  # of the queues whose bells we wait for
         self.waits_for_queues = False
         self.silent_at: float | None = None  # while we wait: when that must have ended
         self.mail: list[bytes] = []
-        self.rang = False  # a bell has been taken, or waited for in vain, and no lease was tried since
+        self.rang = False  # a bell has been taken, or waited for in vain, and no lease has followed
         self.timed_out = False  # the last wait has ended by itself
+        self.late = False  # the last wait has ended so long ago that what was leased with it may be somebody else's now
 
     def open(self, link: Link) -> None:
         self._link = link
@@ -76,7 +81,7 @@ class Bells:
         if self._link is not None:
             self._watcher.forget(self._link)
             self._link.close()
-        self._link, self.silent_at, self._waking = None, None, False
+        self._link, self.silent_at, self._waking, self._came = None, None, False, []
 
     @property
     def waiting(self) -> bool:
@@ -87,14 +92,22 @@ class Bells:
         """Whether the wait is about to end, as we wish."""
         return self._waking
 
-    def wait(self, worker: str, names: tuple[str, ...] | None, ttl_s: float) -> None:
-        """Begin to wait for mail, and for the bells of `names`, if any; `BellRang` ends it. Raises LinkLost."""
+    def wait(
+        self, worker: str, names: tuple[str, ...] | None, ttl_s: float, then: tuple[Any, ...] | None = None
+    ) -> None:
+        """Begin to wait for mail, and for the bells of `names`, if any; `BellRang` ends it. `then`: a command that the
+        server is to carry out as soon as the wait has ended, whatever has ended it. Raises LinkLost.
+        """
         assert self._link is not None and not self.waiting
         self.waits_for_queues, self.names = names is not None, names or ()
         self._mailbox = self._namespace.mail(worker)
         # Not beyond a TTL: what others have leased since we asked is in no time that we know of.
         wait_s = min(WAIT_S, max(ttl_s, _SHORTEST_WAIT_S))
-        self._link.send([("BLPOP", self._mailbox, *map(self._namespace.bell, self.names), f"{wait_s:.3f}")])
+        wires = [("BLPOP", self._mailbox, *map(self._namespace.bell, self.names), f"{wait_s:.3f}")]
+        if then is not None:
+            wires.append(then)
+        self._due, self.answer = len(wires), None
+        self._link.send(wires)
         self.silent_at = clock.monotonic() + wait_s + _SLACK_S
 
     def must_be_woken(self) -> bool:
@@ -105,19 +118,31 @@ class Bells:
     def read(self) -> bool:
         """On `BellRang`: whether the wait has ended. What came by mail is in `mail`. Raises LinkLost."""
         assert self._link is not None
-        replies = self._link.receive()
-        for reply in replies:
-            if isinstance(reply, hiredis.ReplyError):
-                raise LinkLost(f"Redis refused to wait: {reply}")
-            if reply is not None and reply[0] == self._mailbox.encode():
-                self.mail.append(reply[1])
-            else:
-                self.rang = True  # or the time is over: wake-ups that a dying connection took are lost
-            self.timed_out = reply is None
-        if not replies:
+        self._came += self._link.receive()
+        if not self.waiting or len(self._came) < self._due:
             return False
+        reply, *answers = self._came
+        if isinstance(reply, hiredis.ReplyError):
+            raise LinkLost(f"Redis refused to wait: {reply}")
+        self._came = []
+        if reply is not None and reply[0] == self._mailbox.encode():
+            self.mail.append(reply[1])
+        else:
+            self.rang = True  # or the time is over: wake-ups that a dying connection took are lost
+        self.timed_out = reply is None
+        self.late = self.silent_at is not None and clock.monotonic() >= self.silent_at  # we were stopped meanwhile
+        self.answer = answers[0] if answers else None
         self.silent_at, self._waking = None, False
         return True
+
+    def has_ended_unread(self) -> bool:
+        """Of a connection that is lost: whether the end of the wait has reached us, and so what was to follow it may
+        have been carried out. A wait that ends with its connection is followed by nothing.
+        """
+        assert self._link is not None
+        with contextlib.suppress(LinkLost):  # it has nothing more to say
+            self._came += self._link.receive()
+        return bool(self._came)
 
 
 class Door:

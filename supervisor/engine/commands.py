@@ -131,21 +131,23 @@ def lease(
     order: str = "strict",
     weights: Mapping[str, int] | None = None,
     woken: bool = False,
+    waited: bool = False,
     once: Sequence[str] = (),
     now: float | None = None,
 ) -> Command[Grant]:
     """Leases up to `count` (0 to 1,000) jobs of the queues, in one of orders.ORDERS. The first `starting` of them
     (default: all) start at once. A `number` below the worker's last one gives nothing; one of a worker that is not
     known any more is answered by an error beginning with DEREGISTERED. `takeover`: if lost workers' jobs may be had.
-    `weights`: of the queues, 1 where not given. `woken`: if a bell has called for it. `once`: klasses that this worker
-    must never start twice; a job of theirs is at-most-once from its lease on, if it was not put to be none.
+    `weights`: of the queues, 1 where not given. `woken`: if a bell has called for it; `waited`: if it is sent behind a
+    wait for one, while which other exchanges may have higher numbers. `once`: klasses that this worker must never start
+    twice; a job of theirs is at-most-once from its lease on, if it was not put to be none.
     """
     checked_int("count", count, 0, MOST)
     starts = count if starting is None else checked_int("starting", starting, 0)
     args: list[Argument] = [
         now_ms(now), checked_name("worker", worker), _number(number), count, starts, _ttl(ttl_s),
         "1" if takeover else "", checked_order(order), 0 if order == "strict" else random.getrandbits(31),
-        "1" if woken else "", "\n".join(once),
+        "2" if waited else "1" if woken else "", "\n".join(once),
     ]  # fmt: skip
     for queue in checked_queues(queues):
         args += (queue, weights.get(queue, 1) if weights else 1)

@@ -13,7 +13,7 @@ import socket
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import hiredis
 
@@ -74,13 +74,21 @@ class RepliesCame:
 
 @dataclass(slots=True)
 class _Part:
-    """One command of an exchange, what it is about, and its reply."""
+    """One command of an exchange, what it is about, and its reply; or one beside it, whose answer says nothing."""
 
     command: Command[Any]
-    subject: Any
-    kind: type[Any]
+    subject: Any = None
+    kind: type[Any] = object
     stores: bool = False  # a checkpoint
     reply: Any = None
+
+
+class _Behind(NamedTuple):
+    """The lease that stands behind a wait for bells: in whose name, and whether lost workers' jobs may be had."""
+
+    lease: Command[Grant]
+    worker: str
+    takeover: bool
 
 
 def worker_name() -> str:
@@ -115,6 +123,7 @@ class Session:
         self._reconnect_at: float | None = None
         self.may_hold_more = False  # a lease was not answered: jobs may be held in our name that we do not know of
         self.bells = Bells(namespace, watcher)
+        self._behind: _Behind | None = None  # the wait that is under way
         self.doors = Doors(url, namespace, watcher)
 
     # connecting
@@ -189,7 +198,7 @@ class Session:
         if self.bells.waiting:
             self.stop_waiting()
         # What we have left under the old name since: a renewal, mail to end a wait that was over already.
-        self._send([(None, commands.deregister(self.worker, own=True).wire(self._namespace.prefix))])
+        self._send_aside(commands.deregister(self.worker, own=True))
         self.worker = worker_name()
         self._number, self._unsettled, self._unstored = 0, None, []
         self.serving.forget_wish()
@@ -211,8 +220,10 @@ class Session:
             if part.kind is Reply:
                 self.serving.forget_ask(part.subject)
             self.may_hold_more = self.may_hold_more or part.kind is Granted
+        self.may_hold_more = self.may_hold_more or (self._behind is not None and self.bells.has_ended_unread())
         self._parts, self._exchange_deadline_at = [], None
         self._awaited.clear()
+        self._behind = None
         self._resumed = False
         self.close()
         wait_s = random.uniform(0.1, 1.0) * self.longest_wait_s
@@ -233,6 +244,8 @@ class Session:
     def drop_mail(self) -> None:
         """Forget the hints that have not been read: the next exchange, with all it renews, does what they ask for."""
         self._send([(None, ("UNLINK", self._namespace.mail(self.worker)))])
+        if self.bells.waking:  # by one of them, perhaps
+            self._send_aside(commands.tell(self.worker, b"wake"))
         self.serving.look_for_queues()
         self.serving.look_for_wish()
 
@@ -298,11 +311,11 @@ class Session:
             parts.append(_Part(commands.desire(*chores.desired), None, Desired))
         return parts
 
-    def _lease(self, wanted: Wanted) -> Command[Grant]:
+    def _lease(self, wanted: Wanted, waited: bool = False) -> Command[Grant]:
         return commands.lease(
             self.worker, self.serving.names, wanted.count, starting=wanted.starting, ttl_s=self._own_ttl_s,
             number=self._number, takeover=self.may_take_over, order=self.serving.order,
-            woken=wanted.woken, weights=self.serving.weights, once=wanted.once,
+            woken=wanted.woken, waited=waited, weights=self.serving.weights, once=wanted.once,
         )  # fmt: skip
 
     def retire(self, soon_s: float) -> None:
@@ -327,6 +340,10 @@ class Session:
         self._exchange_deadline_at = clock.monotonic() + max(
             _SHORTEST_SILENCE_S, min(_LONGEST_SILENCE_S, self.ttl_s / 3)
         )
+
+    def _send_aside(self, command: Command[Any]) -> None:
+        """It is no part of an exchange: all that matters is that it is carried out."""
+        self._send([(_Part(command), command.wire(self._namespace.prefix))])
 
     def _send(self, wires: list[tuple[_Part | None, tuple[Any, ...]]]) -> None:
         """Send commands; None: nobody waits for the reply."""
@@ -413,9 +430,43 @@ class Session:
 
     # waiting
 
-    def wait_for_bells(self, queues: bool) -> None:
-        """Begin to wait for mail, and with `queues` for their bells; `BellRang` ends it. Raises LinkLost."""
-        self.bells.wait(self.worker, self.serving.names if queues else None, self.ttl_s)
+    def wait_for_bells(self, queues: bool, wanted: Wanted | None = None) -> None:
+        """Begin to wait for mail, and with `queues` for their bells; `BellRang` ends it, call `hear`. With `wanted` the
+        server leases that as soon as the wait has ended, by whatever: who waits for a job is spared an exchange after
+        he was woken. Raises LinkLost.
+        """
+        wire = None
+        if wanted is not None and self.serving.names:  # globs may match nothing yet
+            self._behind = _Behind(self._lease(wanted, waited=True), self.worker, self.may_take_over)
+            wire = self._behind.lease.wire(self._namespace.prefix)
+        self.bells.wait(self.worker, self.serving.names if queues else None, self.ttl_s, wire)
+
+    def hear(self) -> tuple[bool, Granted | None]:
+        """On `BellRang`: whether the wait has ended, and what was leased with that. Raises LinkLost."""
+        if not self.bells.read():
+            return False, None
+        behind, self._behind = self._behind, None
+        if behind is None:
+            return True, None
+        is_ours = behind.worker == self.worker  # else it went back with all that our old name held
+        self.bells.rang = not is_ours or isinstance(self.bells.answer, hiredis.ReplyError)
+        if self.bells.rang:
+            return True, None  # what is wrong with it, the exchange that asks anew is told as well
+        grant = behind.lease.parse(self.bells.answer)
+        self.serving.heard_of_wish(grant.wish)
+        return True, Granted(grant)
+
+    @property
+    def leases_when_woken(self) -> bool:
+        """Whether the wait leases for us as soon as it ends."""
+        return self.bells.waiting and self._behind is not None and self._behind.worker == self.worker
+
+    @property
+    def leases_all_when_woken(self) -> bool:
+        """Whether it then leases all that could be had now."""
+        if self._behind is None or not self.leases_when_woken:
+            return False
+        return self._behind.takeover == self.may_take_over and not self.waits_for_others
 
     @property
     def waits_for_others(self) -> bool:
@@ -428,7 +479,7 @@ class Session:
         By mail to ourselves: a bell that we ring would else be taken by our own waiting connection.
         """
         if self.bells.must_be_woken():
-            self._send([(None, commands.tell(self.worker, b"wake").wire(self._namespace.prefix))])
+            self._send_aside(commands.tell(self.worker, b"wake"))
 
     # time
 

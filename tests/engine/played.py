@@ -10,6 +10,7 @@ from typing import Any
 
 from supervisor.engine.bells import BellRang
 from supervisor.engine.exchange import Asked, Granted, Reply, Wanted
+from supervisor.engine.jobs import LeaseRecord
 from supervisor.engine.keys import Namespace
 from supervisor.engine.looks import Ask
 from supervisor.engine.orders import Queues
@@ -30,6 +31,7 @@ class PlayedWorker:
         self._replies: list[Reply] = []
         self._lease_due = False
         self.asked: list[Ask] = []
+        self.granted: list[LeaseRecord] = []  # when waits have ended
         self.exchanges = 0
         self.session = Session(url, Namespace(namespace), Queues(["q"], "strict"), None, self)
 
@@ -71,6 +73,14 @@ class PlayedWorker:
         """Until it was asked for so much in all, and has answered if it does."""
         self.turn_until(lambda: len(self.asked) >= count and self._is_done, listening=True)
 
+    def wait_for_jobs(self, count: int = 1) -> None:
+        """Begins a wait that leases so many when it ends."""
+        self.session.wait_for_bells(True, Wanted(count, count, woken=True))
+
+    def wait_to_end(self) -> None:
+        """The wait that is under way."""
+        self.turn_until(lambda: not self.session.bells.waiting)
+
     def lease(self) -> None:
         """One lease of none, and whatever follows from it."""
         self._lease_due = True
@@ -103,8 +113,11 @@ class PlayedWorker:
             case RepliesCame():
                 for answer in self.session.read():
                     self._take(answer)
-            case BellRang() if self.session.bells.read():
-                if b"ask" in self.session.bells.mail:
+            case BellRang():
+                ended, granted = self.session.hear()
+                if granted is not None:
+                    self.granted += granted.grant.leases
+                if ended and b"ask" in self.session.bells.mail:
                     self.session.serving.look_for_wish()
                 self.session.bells.mail.clear()
 
@@ -130,7 +143,7 @@ class PlayedWorker:
         """As a master that has ended in peace."""
         if self.session.bells.waiting:
             self.session.stop_waiting()
-            self.turn_until(lambda: not self.session.bells.waiting)
+            self.wait_to_end()
         left = threading.Event()
         self._take = lambda _answer: left.set()  # type: ignore[method-assign]
         self.session.leave()

@@ -155,6 +155,7 @@ def test_a_connection_lost_at_a_door_is_made_anew(stage):
     stage.wait_until_idle(1)
     push(stage, {"klass": "good.noop"})
     completed(stage, 3)
+    stage.wait_until_idle(1)
     assert bell == [client["id"] for client in stage.server.redis.client_list() if client["cmd"] == "blpop"]
     assert pool.find("redis.lost") == []
     assert pool.drain() == 0

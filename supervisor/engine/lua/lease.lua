@@ -14,7 +14,8 @@
 -- ARGV[7]   "1" if jobs of lost workers may be taken over
 -- ARGV[8]   order: strict, round-robin, random or weighted
 -- ARGV[9]   seed of what is drawn, 0 to 2^31
--- ARGV[10]  "1" if a bell has called for this lease
+-- ARGV[10]  "1" if a bell has called for this lease; "2" if it was sent behind a wait for bells, which has ended: other
+--           exchanges of this worker may have had higher numbers since
 -- ARGV[11]  klasses that this worker never starts twice, a line each
 -- ARGV[12..] queue, weight; each queue once
 --
@@ -25,7 +26,8 @@
 --           could have been leased, and what else there is: nil, or an array priority, retries, timeout, max_deaths,
 --           kind of data (nil = json, "1" = bytes, "entry"), failures, deaths, interruptions, tags, lane, marks ("p" =
 --           persistent, "o" = at most once), its checkpoint as JSON, its trace.
---           A number below the worker's last one is answered with no job: it comes from a dead connection.
+--           A number below the worker's last one, behind a wait below that of its last resume, is answered with no
+--           job: it comes from a dead connection.
 -- Errors    DEREGISTERED if a worker that had a number is not known any more. WRONGTYPE for a foreign key of ours.
 --           Nothing has changed then.
 
@@ -39,7 +41,7 @@ local order, exchange = ARGV[8], P .. "worker:" .. worker
 
 local wish = 0
 if number then
-  local last = redis.call("HMGET", exchange, "number", "wish")
+  local last = redis.call("HMGET", exchange, ARGV[10] == "2" and "since" or "number", "wish")
   local last_number = tonumber(last[1])
   wish = tonumber(last[2]) or 0
   if last_number and number < last_number then return { now, 0, 0, {}, wish, {}, {} } end
@@ -166,7 +168,7 @@ local function is_near(queue)
 end
 
 for _, queue in ipairs(queues) do
-  if left[queue] or full and (ARGV[10] == "1" or picking.timed[queue]) and is_near(queue) then
+  if left[queue] or full and (ARGV[10] ~= "" or picking.timed[queue]) and is_near(queue) then
     ring(queue)
   elseif not full and not picking.more then
     silence(queue)

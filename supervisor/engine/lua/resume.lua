@@ -49,7 +49,7 @@ for _, jid in ipairs(redis.call("ZRANGE", held, 0, -1)) do
   end
 end
 
-set_fields({ exchange, "number", number })
+set_fields({ exchange, "number", number, "since", number })
 expire(exchange, setting_ms("max-worker-age"))
 place(P .. "workers", worker, now)
 commit()

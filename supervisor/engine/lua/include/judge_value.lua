@@ -65,7 +65,7 @@ function judge_value.announced(name, queue, value)
 end
 
 judge_value["worker:"] = function(name, field, value)
-  local is_number = field == "number" or field == "settled" or field == "wish"
+  local is_number = field == "number" or field == "since" or field == "settled" or field == "wish"
   if is_number and not whole(value) then unset(name, field, value) end
 end
 

@@ -58,7 +58,7 @@ end
 
 -- Whether somebody is to be rung for, and the bell is silent, or the other way round; nil if it is as it should be.
 local function quick_bell(queue, has_more, full, due)
-  local wanted = has_more or full and ARGV[10] == "1" and due <= now + LONGEST_WAIT
+  local wanted = has_more or full and ARGV[10] ~= "" and due <= now + LONGEST_WAIT
   if not wanted and full then return nil end
   local rung = redis.call("LLEN", P .. "bell:" .. queue) > 0
   if rung == (wanted or false) then return nil end
@@ -71,7 +71,7 @@ local function quick_lease()
   local starting, ttl, takeover = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == "1"
   local exchange, held, wish, never_twice = P .. "worker:" .. worker, P .. "held:" .. worker, 0, {}
   if number then
-    local last = call("HMGET", exchange, "number", "wish")
+    local last = call("HMGET", exchange, ARGV[10] == "2" and "since" or "number", "wish")
     local last_number = tonumber(last[1])
     if number < (last_number or 0) or not last_number and number > 1 then return nil end
     wish = tonumber(last[2]) or 0
