@@ -90,6 +90,7 @@ class Births:
         self._unready: dict[Child, Zygote] = {}  # children that have not been seen ready
         self._probes: dict[Child, Zygote] = {}  # those that only show that a zygote is of use: in no slot
         self._kill_at: dict[Child, float] = {}  # of them those that are overdue, while they write their stacks
+        self._report_by_at: dict[Child, float] = {}  # those that have ended, and when their zygote must have said so
         self._resting: dict[Child, float] = {}  # those that print too much, and until when nobody reads it
         self._untold: dict[Child, float] = {}  # those of which lines were left out, and when that is to be said
         self._lines_dropped = 0  # of what those have printed that have ended
@@ -176,7 +177,7 @@ class Births:
 
     def on_spawned(self, zygote: Zygote, number: int, pid: int, pidfd: int) -> None:
         child = self._find(zygote, number)
-        if child is None:
+        if child is None or child.pidfd is not None:  # foreign code in the zygote may say it twice
             os.close(pidfd)
             return
         if zygote.state is ZygoteState.CURRENT:
@@ -196,9 +197,9 @@ class Births:
     def _await_reports(self, zygote: Zygote) -> None:
         """While it forked it could not report an end: whose report was due meanwhile is due a while from now."""
         now_at = clock.monotonic()
-        for child in self.of(zygote):
-            if child.report_by_at is not None and now_at >= child.report_by_at:
-                child.report_by_at = now_at + _REPORT_S
+        for child, report_by_at in self._report_by_at.items():
+            if child.zygote == zygote.number and now_at >= report_by_at:
+                self._report_by_at[child] = now_at + _REPORT_S
 
     def _look_at_zygote(self, zygote: Zygote) -> None:
         """What its children have from it: hooks and threads may have it grow."""
@@ -210,7 +211,7 @@ class Births:
 
     def on_spawn_failed(self, zygote: Zygote, failed: SpawnFailed) -> None:
         child = self._find(zygote, failed.child)
-        if child is None:
+        if child is None or child.pidfd is not None:  # or say it of one that lives
             return
         if failed.traceback or child in self._probes:
             self._count_stillborn(child, failed.message, failed.traceback)
@@ -223,7 +224,7 @@ class Births:
         if child.pidfd is not None:
             self._inbox.forget(child.pidfd)
         child.ended_at = clock.monotonic()
-        child.report_by_at = child.ended_at + _REPORT_S
+        self._report_by_at[child] = child.ended_at + _REPORT_S
 
     def on_printed(self, child: Child) -> None:
         """Read it. Who prints too much waits, longer beside others who do; who has closed its output, for ever."""
@@ -275,6 +276,7 @@ class Births:
             self._slots.remove(child)
         self._unready.pop(child, None)
         self._kill_at.pop(child, None)
+        self._report_by_at.pop(child, None)
         self._resting.pop(child, None)
         self._untold.pop(child, None)
         self._stillborn.forget(child)
@@ -327,25 +329,26 @@ class Births:
         return min(self._stillborn.deadline_at(), *deadlines, *printers_at, math.inf)
 
     def _under_way(self) -> list[Child]:
-        """Those that are still to be forked, or reported."""
-        spawning = ChildState.SPAWNING
-        return [child for child in self._everyone() if child.state is spawning or child.report_by_at is not None]
+        """Those that are still to get ready, or to be reported."""
+        spawning = [child for child in (*self._unready, *self._probes) if child.state is ChildState.SPAWNING]
+        return list(dict.fromkeys((*self._report_by_at, *spawning)))
 
     def _child_deadline_at(self, child: Child) -> float:
-        if child.report_by_at is not None:
+        report_by_at = self._report_by_at.get(child)
+        if report_by_at is not None:
             zygote = self._zygotes.get(child.zygote)
             if zygote is not None and zygote.runs_hooks:
-                return max(child.report_by_at, self._forks_until_at(zygote))  # they may take their time
-            return child.report_by_at
+                return max(report_by_at, self._forks_until_at(zygote))  # they may take their time
+            return report_by_at
         if child.pidfd is None:
-            return max(child.asked_at + _SPAWN_S, self._forks_until_at(self._zygotes[child.zygote]))
+            return max(child.asked_at, self._zygotes[child.zygote].heard_at) + _SPAWN_S
         return self._kill_at.get(child, child.asked_at + self._config.boot_timeout_s)
 
     def _forks_until_at(self, zygote: Zygote) -> float:
         """When this zygote, if it has been asked for a child, must have said something."""
-        if not any(other.pidfd is None and other.zygote == zygote.number for other in self._everyone()):
-            return -math.inf
-        return zygote.heard_at + _SPAWN_S
+        if any(child.pidfd is None and child.zygote == zygote.number for child in self._everyone()):
+            return zygote.heard_at + _SPAWN_S
+        return -math.inf
 
     def keep_time(self, now_at: float) -> None:
         self._stillborn.keep_time(now_at)
@@ -358,14 +361,14 @@ class Births:
         for child in tuple(self._unready):
             self._note_ready(child)
         for child, zygote in self._probes.items():
-            zygote.fertile = child.state is ChildState.IDLE and child.report_by_at is None
+            zygote.fertile = child.state is ChildState.IDLE and child not in self._report_by_at
         for child in [child for child in self._under_way() if now_at >= self._child_deadline_at(child)]:
             if child in self._under_way():  # else what was done about another one has seen to it
                 self._on_overdue(child, now_at)
 
     def _on_overdue(self, child: Child, now_at: float) -> None:
         zygote = self._zygotes.get(child.zygote)
-        if child.report_by_at is not None:
+        if child in self._report_by_at:
             if zygote is not None:
                 self._retire(zygote, "it does not report the end of a child")
                 self._end_strangers_below(zygote, child)

@@ -4,15 +4,17 @@ Owns its ends of `jobs` and `talk` and its working directory. Must not speak to 
 decides what an outcome means.
 """
 
-import asyncio
 import errno
+import functools
+import importlib
 import os
 import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NoReturn
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import orjson
 
@@ -20,12 +22,15 @@ from supervisor import clock
 from supervisor.pool import kernel, messages, printing, sandbox, title
 from supervisor.pool.handlers import Ending, Fail, Handler, Interrupted, Retry, SoftTimeout, foreign_part, hooks
 from supervisor.pool.job import Job
-from supervisor.pool.loops import Loops
-from supervisor.pool.messages import INLINE_COMPLETION_BYTES, JobMessage, Trouble, Verb
+from supervisor.pool.messages import INLINE_COMPLETION_BYTES, HandlerSettings, JobMessage, Trouble, Verb
 from supervisor.pool.sandbox import DataRoom
 from supervisor.pool.sandbox.confinement import Confinement
 from supervisor.pool.sandbox.workdir import Workdir
 from supervisor.pool.talk import Talk, heed_notices
+from supervisor.pool.used import Used
+
+if TYPE_CHECKING:
+    from supervisor.pool.loops import Loops
 
 _TOO_LARGE: Final = Trouble(
     "result-too-large", "what is to follow this job has more bytes than --workdir-limit lets it write into a file"
@@ -37,10 +42,28 @@ _OUTCOMES: Final = {
 }  # fmt: skip
 
 
+def _nothing(_job: object) -> None:
+    return
+
+
+#: A job that does nothing, as it comes to a child, and its handler.
+REHEARSAL_KLASS: Final = "rehearsal"
+REHEARSAL_JOB: Final = messages.pack_job(0, ("", REHEARSAL_KLASS, "", 0, 0, 0, 0, [], None, False, 0.0), b"{}", False)
+REHEARSAL_HANDLER: Final = Handler(_nothing, REHEARSAL_KLASS, HandlerSettings(), False)
+#: Who has had no job by then waits in an idle pool.
+_SOON_S: Final = 0.01
+
+
+def prepare(handlers: Mapping[str, Handler]) -> None:
+    """In the zygote: import what a child would otherwise import with the first job of one of these handlers."""
+    if any(handler.is_async for handler in handlers.values()):
+        importlib.import_module("supervisor.pool.loops")
+
+
 def run(
     number: int,
-    jobs: socket.socket,
-    talk: socket.socket,
+    jobs: socket.SocketType,
+    talk: socket.SocketType,
     workdir: str,
     handlers: Mapping[str, Handler],
     boot: messages.Boot,
@@ -85,8 +108,8 @@ class Child:
     def __init__(
         self,
         number: int,
-        jobs: socket.socket,
-        talk: socket.socket,
+        jobs: socket.SocketType,
+        talk: socket.SocketType,
         workdir: Workdir,
         handlers: Mapping[str, Handler],
         boot: messages.Boot,
@@ -105,7 +128,8 @@ class Child:
         self._confinement = confinement if confinement.common is None else None
         self._own_fds = jobs.fileno(), talk.fileno()
         self._data_room = DataRoom()
-        self._loops = Loops()
+        self._used = Used()
+        self._loops: Loops | None = None  # once there is a job for it
         self._printing = printing.Printing() if boot.jobs_per_child != 1 else None
         self._pid = os.getpid()
 
@@ -116,7 +140,7 @@ class Child:
         self.say_ready()
         served = 0
         while not self._jobs_per_child or served < self._jobs_per_child:
-            packet, fds = self._next() if served else kernel.receive(self._jobs, messages.MAX_PACKET_BYTES, 1)
+            packet, fds = self._next() if served else self._first()
             if not packet:
                 break
             served += 1
@@ -129,11 +153,30 @@ class Child:
                 return 1  # what is left of this process nobody knows
             if not fit:
                 break
-        self._show_idle()
+        if hooks.on_exit:
+            self._show_idle()
         return 0
 
     def say_ready(self) -> None:
-        self._talk.send(messages.pack_ready(kernel.used()[0]))
+        self._talk.send(messages.pack_ready(self._used.look()[0]))
+
+    def _first(self) -> tuple[bytes, list[int]]:
+        """The first packet. Who has time until it comes rehearses."""
+        if not kernel.comes_within(self._jobs, _SOON_S):
+            self._rehearse()
+        return kernel.receive(self._jobs, messages.MAX_PACKET_BYTES, 1)
+
+    def _rehearse(self) -> None:
+        """Go the way to a handler, of which nobody hears: the pages that are written to on it are copied now, and not
+        while somebody waits for a start.
+        """
+        job = Job(messages.unpack_job(REHEARSAL_JOB), self._workdir.path, self._report, self._store)
+        clock.time_of_day()
+        self._talk.begin(job)
+        self._perform(job, REHEARSAL_HANDLER)
+        self._data_room.limit(0)
+        self._talk.end()
+        self._show_idle()
 
     def _next(self) -> tuple[bytes, list[int]]:
         """The next packet. Between two jobs that lie there already nobody sees that it is idle."""
@@ -158,7 +201,7 @@ class Child:
         job = Job(message, self._workdir.path, self._report, self._store)
         self._talk.begin(job)
         ends = _begun(job) if hooks.around_job else ()
-        verb, parts = self._perform(job)
+        verb, parts = self._perform(job, self._handlers[message.klass])
         self._data_room.limit(0)  # else the next job's payload would have to fit into this one's
         run_s = clock.monotonic() - started_at
         if os.getpid() != self._pid:
@@ -186,7 +229,7 @@ class Child:
 
     def _answer(self, verb: Verb, token: int, run_s: float, parts: list[bytes]) -> None:
         if verb != Verb.FOLLOWED or sum(map(len, parts)) <= INLINE_COMPLETION_BYTES:
-            self._talk.send(messages.pack_outcome(verb, token, run_s, b"".join(parts), *kernel.used()))
+            self._talk.send(messages.pack_outcome(verb, token, run_s, b"".join(parts), *self._used.after(run_s)))
             return
         try:
             memfd = kernel.sealed_memfd(parts)
@@ -194,30 +237,29 @@ class Child:
             if error.errno != errno.EFBIG:
                 raise
             body = messages.pack_trouble(_TOO_LARGE)
-            self._talk.send(messages.pack_outcome(Verb.FAILED, token, run_s, body, *kernel.used()))
+            self._talk.send(messages.pack_outcome(Verb.FAILED, token, run_s, body, *self._used.look()))
             return
         try:
-            self._talk.send_with(messages.pack_outcome(verb, token, run_s, b"", *kernel.used()), memfd)
+            self._talk.send_with(messages.pack_outcome(verb, token, run_s, b"", *self._used.look()), memfd)
         finally:
             os.close(memfd)
 
-    def _perform(self, job: Job) -> tuple[Verb, list[bytes]]:
+    def _perform(self, job: Job, handler: Handler) -> tuple[Verb, list[bytes]]:
         """The handler's outcome in our words. A notice may arrive at any instruction of it, also while a SoftTimeout is
         put into words.
         """
         try:
             try:
-                return self._run(job)
+                return self._run(job, handler)
             except SoftTimeout as error:
                 self._talk.must_not_interrupt()
-                return self._failed(job, error, "timeout")
+                return self._failed(job, handler, error, "timeout")
         except Interrupted as interrupted:
             return Verb.INTERRUPTED, [messages.pack_trouble(Trouble(None, interrupted.reason))]
         finally:
             self._talk.must_not_interrupt()
 
-    def _run(self, job: Job) -> tuple[Verb, list[bytes]]:
-        handler = self._handlers[job.klass]
+    def _run(self, job: Job, handler: Handler) -> tuple[Verb, list[bytes]]:
         try:
             job.data  # noqa: B018  a payload that cannot be decoded must not look like the handler's own mistake
         except ValueError as error:
@@ -239,15 +281,16 @@ class Child:
             self._talk.must_not_interrupt()
             if isinstance(error, MemoryError) and self._memory_limit_of(handler):
                 return Verb.OVERFLOWED, [messages.pack_trouble(_describe(error))]
-            return self._failed(job, error)
+            return self._failed(job, handler, error)
         encoded = _encode_result(result)
         completion = job.completion(encoded)
         if completion is None:
             return Verb.COMPLETED, [encoded]
         return Verb.FOLLOWED, messages.pack_completion(completion)
 
-    def _failed(self, job: Job, error: BaseException, group: str | None = None) -> tuple[Verb, list[bytes]]:
-        handler = self._handlers[job.klass]
+    def _failed(
+        self, job: Job, handler: Handler, error: BaseException, group: str | None = None
+    ) -> tuple[Verb, list[bytes]]:
         trouble = _describe(error)
         trouble = trouble._replace(group=group or trouble.group)
         if (handler.settings.on_error or self._on_error) == "fail":
@@ -259,17 +302,17 @@ class Child:
         return self._memory_limit_bytes if own is None else own
 
     def _call(self, handler: Handler, job: Job) -> Any:
-        if not handler.is_async:
-            return handler.function(job)
-        try:
-            return self._loops.run(handler.function(job), self._talk.may_cancel)
-        except asyncio.CancelledError:
-            cause = self._talk.cause_of_cancel(job.token)
-            if cause is not None:
-                raise cause from None
-            raise
-        finally:
-            self._talk.may_cancel(None)
+        result = handler.function(job)
+        # A decorator may hide that the handler is async.
+        return self._run_in_loop(result, job) if handler.is_async or type(result) is CoroutineType else result
+
+    def _run_in_loop(self, work: Coroutine[Any, Any, Any], job: Job) -> Any:
+        if self._loops is None:
+            from supervisor.pool.loops import Loops
+
+            self._loops = Loops()
+        cause_of_cancel = functools.partial(self._talk.cause_of_cancel, job.token)
+        return self._loops.run(work, self._talk.may_cancel, cause_of_cancel)
 
 
 def _begun(job: Job) -> list[Callable[[Ending], object]]:

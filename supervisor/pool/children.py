@@ -67,7 +67,6 @@ class Child:
         self.turn = Turn()  # of its first job
         self.asked_at = clock.monotonic()
         self.ended_at: float | None = None  # when the kernel has said so
-        self.report_by_at: float | None = None  # it has ended: when its zygote must have said so
         self.why_killed: str | None = None
         self.meter = Meter(0)  # of the memory of its tree
         self.look_at = math.inf  # when that is to be looked at again; of its first job
@@ -178,7 +177,7 @@ class Child:
         Raises ValueError for nonsense.
         """
         try:
-            for packet, fd in packets.receive(self.talk, MOST_WORDS):
+            for packet, fd in packets.receive(self.talk, MOST_WORDS, max(1, len(self.sent))):
                 if not packet and fd < 0:
                     self.at_end = True
                     return

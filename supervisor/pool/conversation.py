@@ -83,6 +83,7 @@ class Conversation:
         self.retired = False  # for want of work
         self._leasing = True
         self._wanted = Wanted(0, 0)  # of the exchange under way
+        self._waited = Wanted(0, 0)  # with the end of the wait for bells
         self._ask = True  # there may be something to lease
         self._ask_at = math.inf  # when there will be
         self._renew_at = math.inf
@@ -135,7 +136,7 @@ class Conversation:
                 case Settled(answers):
                     self._on_settled(answers)
                 case Granted():
-                    self._on_granted(answer)
+                    self._on_granted(answer, self._wanted)
                 case Renewed(leases, expires_unix):
                     self._on_stored(leases, expires_unix)
                     self._on_renewed(leases, expires_unix)
@@ -247,11 +248,12 @@ class Conversation:
         self._idling.stay(why, clock.monotonic())
         self._ask = self._ask or why in ("work", "lost")
 
-    def _on_granted(self, granted: Granted) -> None:
+    def _on_granted(self, granted: Granted, wanted: Wanted, late: bool = False) -> None:
+        """`late`: its leases may have run out before we have read it: none of them is to start."""
         grant = granted.grant
         if self._upkeep.on_granted(grant):
             self._ask = True  # what is spawned may be for us
-        self._ask = self._ask or 0 < self._wanted.count <= len(grant.leases)
+        self._ask = self._ask or 0 < wanted.count <= len(grant.leases)
         if grant.next_at_unix is not None:
             wait_s = max(0.0, grant.next_at_unix - grant.now_unix)
             self._ask_at = clock.monotonic() + wait_s
@@ -266,7 +268,9 @@ class Conversation:
             self._counts.granted += len(grant.leases)
             self._backlog.move()
             self._events.emit("lease.granted", count=len(grant.leases))
-            self._dispatcher.placing.take_on(grant.leases, self._wanted.starting, self._forks.handlers)
+            self._dispatcher.placing.take_on(grant.leases, wanted.starting, self._forks.handlers)
+            if late:
+                self._dispatcher.placing.hand_back()
             if len(grant.leases) >= _MANY:
                 self._converse_first()
             self._dispatcher.placing.place()
@@ -285,10 +289,12 @@ class Conversation:
             self._session.ttl_s = max(ttl_s, 0.0)
             self._renew_at = min(self._renew_at, clock.monotonic() + ttl_s / 3)
 
-    def on_bell(self) -> None:
+    def on_bell(self) -> bool:
+        """Whether jobs have come with it."""
         bells = self._session.bells
-        if not bells.read():
-            return
+        ended, granted = self._session.hear()
+        if not ended:
+            return False
         for hint in bells.mail:
             if hint == b"queues":
                 self._session.serving.look_for_queues()
@@ -300,6 +306,10 @@ class Conversation:
         if bells.timed_out:
             self._session.serving.look_for_queues()  # hints may be lost, too
         self._ask = self._ask or bells.rang
+        if granted is None:
+            return False
+        self._on_granted(granted, self._waited, bells.late)
+        return bool(granted.grant.leases)
 
     def on_door(self, door: Door) -> None:
         self._session.doors.read(door)
@@ -367,7 +377,8 @@ class Conversation:
         """Whether a wait that was begun may go on."""
         if not self._session.bells.waits_for_queues:
             return self._leasing or not self.settled
-        return self._takes_jobs and not self._session.waits_for_others
+        # With its end it leases: where nothing could start, that is for others.
+        return self._takes_jobs and not self._session.waits_for_others and bool(self._slots.idle())
 
     @property
     def _takes_jobs(self) -> bool:
@@ -387,6 +398,11 @@ class Conversation:
         count, starting = self._slots.capacity(coming) if able else (0, 0)
         bells = self._session.bells
         if not count and not bells.rang:
+            return None
+        if self._session.leases_when_woken:
+            if not bells.waking:  # else that was before there was a reason to ask
+                self._ask = not self._session.leases_all_when_woken
+                self._session.stop_waiting()  # it leases with that
             return None
         woken, bells.rang = bells.rang, False  # with a count of 0 the lease passes the bell on
         return Wanted(min(count, MOST), starting, woken, self._forks.once)
@@ -414,7 +430,11 @@ class Conversation:
             self._full_since_at = None
             session.doors.attend(session.serving.names)
             if not session.bells.waiting:
-                session.wait_for_bells(queues=True)
+                # Should we have vanished by then, only a few jobs wait for their leases to expire.
+                count, starting = self._slots.capacity()
+                count = min(count, max(starting, _MANY), MOST)
+                self._waited = Wanted(count, starting, woken=True, once=self._forks.once)
+                session.wait_for_bells(queues=True, wanted=self._waited)
             elif not session.bells.waits_for_queues:
                 session.stop_waiting()
         elif session.bells.waiting:

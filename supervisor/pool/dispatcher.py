@@ -111,7 +111,7 @@ class Dispatcher:
                     self._on_outcome(child, child.sent[0], said, now_at)
                 else:
                     self._on_word(child, child.sent[0], said)
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:  # nested too deep even to be shown
             self.stopping.kill(child, f"it spoke nonsense on its socket ({error})")
 
     def _on_word(self, child: Child, head: Held, said: Outcome) -> None:
@@ -131,7 +131,9 @@ class Dispatcher:
             child.cpu_s = said.cpu_s
             if self._slots.mixed:
                 self._slots.find_room()
-            self._counts.fork.add(clock.monotonic() - child.asked_at)
+            took_s = clock.monotonic() - child.asked_at
+            self._counts.fork.add(took_s)
+            self._pace.learn_fork(took_s)
             self._events.emit("child.ready", child=child.number, pid=child.pid or None)
             self.on_ready(child)
             if not self.is_open or child.worn is not None:

@@ -25,11 +25,10 @@ _PR_SET_DUMPABLE: Final = 4
 _PR_CAPBSET_DROP: Final = 24
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _PR_SET_NO_NEW_PRIVS: Final = 38
+_MADV_COLLAPSE: Final = 25
 _SFD_NONBLOCK: Final = os.O_NONBLOCK
 _SFD_CLOEXEC: Final = os.O_CLOEXEC
 _SIGINFO_BYTES: Final = 128  # sizeof(struct signalfd_siginfo)
-_SELF: Final = resource.RUSAGE_SELF
-_CHILDREN: Final = resource.RUSAGE_CHILDREN
 _FIONREAD: Final = 0x541B
 _INT: Final = struct.Struct("=i")
 _CHILDREN_BYTES: Final = 2**20  # the kernel fills a read with whole pids
@@ -185,6 +184,21 @@ class SignalFd:
         os.close(self._fd)
 
 
+def collapse(start: int, size_bytes: int) -> bool:
+    """Have the kernel put this range of our memory into huge pages now. Answers whether it has."""
+    refused: int = _libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size_bytes), _MADV_COLLAPSE)
+    return not refused
+
+
+def is_resident(start: int, size_bytes: int, share: float) -> bool:
+    """Whether at least so much of this range of our memory is there, neither swapped out nor never touched."""
+    pages = ctypes.create_string_buffer(size_bytes // mmap.PAGESIZE)
+    if _libc.mincore(ctypes.c_void_p(start), ctypes.c_size_t(size_bytes), pages) != 0:
+        return False  # ENOMEM: not all of it is mapped any more
+    there = sum(page & 1 for page in pages.raw)  # the other bits are reserved
+    return there >= share * len(pages)
+
+
 def program_of(process: int | str) -> str | None:
     """The name of the program that a process runs (a pid, or a path below /proc); None: it has ended, or is hidden from
     us, or no descriptor is left.
@@ -261,16 +275,6 @@ def raise_oom_score(points: int) -> None:
         file.write(str(score))
 
 
-def used() -> tuple[float, int]:
-    """Processor time in seconds, and the most resident memory in bytes, of this process and those that it has waited
-    for. The memory counts the pages that it has inherited.
-    """
-    own, waited = resource.getrusage(_SELF), resource.getrusage(_CHILDREN)
-    # By number: names take three times as long, and every job is asked.
-    most = own[2] if own[2] >= waited[2] else waited[2]
-    return own[0] + own[1] + waited[0] + waited[1], most * 1024
-
-
 def allow_open_files() -> int:
     """Raise our soft limit of open files to the hard one. Answers what it was."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -330,7 +334,7 @@ def read_sealed(fd: int, most_bytes: int) -> bytes:
         os.close(fd)
 
 
-def receive(sock: socket.socket, size: int, max_fds: int, wait: bool = True) -> tuple[bytes, list[int]]:
+def receive(sock: socket.SocketType, size: int, max_fds: int, wait: bool = True) -> tuple[bytes, list[int]]:
     """One packet and the descriptors that came with it, closed on exec (`socket.recv_fds` loses that flag).
 
     Without `wait` it never blocks. An empty packet means that the other end is gone. For one thread at a time.
@@ -353,6 +357,13 @@ def receive(sock: socket.socket, size: int, max_fds: int, wait: bool = True) -> 
     return _room[:got].tobytes(), fds
 
 
+def comes_within(sock: socket.SocketType, timeout_s: float) -> bool:
+    """Whether a packet, or the end, comes within that time."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))
+
+
 def _descriptors_in(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
     fds: list[int] = []
     for level, kind, payload in ancillary:
@@ -361,7 +372,7 @@ def _descriptors_in(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
     return fds
 
 
-def send(sock: socket.socket, data: bytes, fds: Iterable[int] = (), flags: int = 0) -> None:
+def send(sock: socket.SocketType, data: bytes, fds: Iterable[int] = (), flags: int = 0) -> None:
     """One packet with descriptors."""
     rights = struct.pack(f"={len(packed)}i", *packed) if (packed := tuple(fds)) else b""
     ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if rights else []

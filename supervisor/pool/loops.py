@@ -1,4 +1,7 @@
-"""The event loop that a child's async handlers run in. Runs in children. Must not hand on anything from job to job."""
+"""The event loop that a child's async handlers run in. Runs in children. Must not hand on anything from job to job.
+
+Imported where there is such a handler: asyncio is a fifth of the image that each fork copies.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -16,8 +19,26 @@ class Loops:
     def __init__(self) -> None:
         self._runner: asyncio.Runner | None = None
 
-    def run(self, work: Coroutine[Any, Any, Any], on_task: Callable[["asyncio.Task[Any]"], None]) -> Any:
-        """Run it to its end, as the task that `on_task` is told of. What it has left running is cancelled by then."""
+    def run(
+        self,
+        work: Coroutine[Any, Any, Any],
+        on_task: Callable[["asyncio.Task[Any] | None"], None],
+        cause_of_cancel: Callable[[], BaseException | None],
+    ) -> Any:
+        """Run it to its end, as the task that `on_task` is told of, with None once it is over. What it has left running
+        is cancelled by then. Raises what it raises; `cause_of_cancel()`, if there is one, where it was cancelled.
+        """
+        try:
+            return self._run(work, on_task)
+        except asyncio.CancelledError:
+            cause = cause_of_cancel()
+            if cause is not None:
+                raise cause from None
+            raise
+        finally:
+            on_task(None)
+
+    def _run(self, work: Coroutine[Any, Any, Any], on_task: Callable[["asyncio.Task[Any] | None"], None]) -> Any:
         runner, self._runner = self._runner or asyncio.Runner(), None
         with_rest = True
         try:

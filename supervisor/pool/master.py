@@ -214,7 +214,8 @@ class Master:
             case RepliesCame():
                 self._conversation.on_replies()
             case BellRang():
-                self._conversation.on_bell()
+                if self._conversation.on_bell():
+                    os.sched_yield()  # a child that was woken on our processor begins now, not after this turn
             case ZygoteSpoke(zygote):
                 self._forks.on_zygote_spoke(zygote)
             case ChildPrinted(child):

@@ -30,8 +30,13 @@ _MOST_LOOKS: Final = 8
 
 # Where they stand in /proc/<pid>/stat, counted from the state, which follows the name in parentheses.
 _PARENT: Final = 1
+_FLAGS: Final = 6
 _STARTED: Final = 19
 _STACK: Final = 25
+#: Of the flags: forked, and no other program since (PF_FORKNOEXEC).
+_FORKED: Final = 0x40
+#: What stands for the stack of a process that we may not look into.
+_UNREADABLE: Final = b"0"
 
 
 class Usage(NamedTuple):
@@ -82,16 +87,25 @@ def first_look_s(limit_bytes: int) -> float:
     return min(_LIMITED_S, max(_SHORTEST_S, limit_bytes / _GROWTH_BYTES_PER_S)) if limit_bytes else _LIMITED_S
 
 
+class _Identity(NamedTuple):
+    """What the kernel tells of any process; of none: nothing."""
+
+    parent: int
+    started: bytes
+    stack: bytes  # where it begins, or _UNREADABLE
+    forked: bool  # and no other program since
+
+
 class _Known:
     """A process below a child, as seen last."""
 
-    __slots__ = ("anon_bytes", "inherited_bytes", "stack", "started")
+    __slots__ = ("forked", "inherited_bytes", "stack", "started")
 
-    def __init__(self, started: bytes, stack: bytes, inherited_bytes: int) -> None:
+    def __init__(self, started: bytes, stack: bytes, forked: bool, inherited_bytes: int) -> None:
         self.started = started
         self.stack = stack  # where its stack begins: the same after a fork, another after an exec
+        self.forked = forked  # and no other program since
         self.inherited_bytes = inherited_bytes  # at most this is shared with the process that it was forked from
-        self.anon_bytes = 0
 
 
 class Meter:
@@ -102,6 +116,7 @@ class Meter:
         self._pid = pid
         self.inherited_bytes = inherited.anon_bytes  # at most this does not count
         self._inherited_shared_bytes = inherited.shared_bytes
+        self._stack = b""
         self._known: dict[int, _Known] = {}
         self._below: dict[int, list[int]] = {}  # of those with many threads, as found last
         self._looks = 0
@@ -162,15 +177,17 @@ class Meter:
         """What the processes below the child have grown, and the most shared memory that one of the tree has."""
         found: dict[int, _Known] = {}
         grown_bytes, shared_bytes = 0, top.shared_bytes
-        *_, stack = _identity(self._pid)
-        todo = [(self._pid, below, stack, top.anon_bytes)]
+        own = _identity(self._pid)
+        if not (own.forked and self._stack):
+            self._stack = own.stack
+        todo = [(self._pid, below, self._stack, top.anon_bytes)]
         while todo:
             parent, pids, stack, held_bytes = todo.pop()
             families: dict[bytes, int] = {}  # of the same program and parent: the most that one of them has inherited
             for pid in pids:
                 # Who it is comes first: what it had before an exec or its end is not what it has by itself.
                 identity = _identity(pid)
-                usage = _usage(pid) if identity[0] == parent and pid not in found else None
+                usage = _usage(pid) if identity.parent == parent and pid not in found else None
                 if usage is None:
                     continue
                 known = found[pid] = self._recognise(pid, identity, usage, stack, held_bytes)
@@ -186,18 +203,21 @@ class Meter:
         self._below = {pid: pids for pid, pids in self._below.items() if pid in found or pid == self._pid}
         return grown_bytes, shared_bytes
 
-    def _recognise(
-        self, pid: int, identity: tuple[int, bytes, bytes], usage: Usage, parent_stack: bytes, parent_bytes: int
-    ) -> _Known:
-        _, started, stack = identity
+    def _recognise(self, pid: int, identity: _Identity, usage: Usage, parent_stack: bytes, parent_bytes: int) -> _Known:
+        _parent, started, stack, forked = identity
         known = self._known.get(pid)
-        if known is None or known.started != started:
-            forked = stack == parent_stack  # also if neither can be read: a process that is not dumpable has forked
-            return _Known(started, stack, min(usage.anon_bytes, parent_bytes) if forked else 0)
-        if known.stack != stack:
-            return _Known(started, stack, 0)
-        known.inherited_bytes = min(known.inherited_bytes, usage.anon_bytes)
-        return known
+        if known is not None and known.started == started:
+            hidden = _UNREADABLE in (stack, known.stack)  # by then, or before: no sign of anything
+            if known.forked != forked or not (forked or hidden or known.stack == stack):
+                return _Known(started, stack, False, 0)  # it has become another program
+            known.inherited_bytes = min(known.inherited_bytes, usage.anon_bytes)
+            return known
+        # Who has given up its privileges, or that right, is a fork of its parent all the same. One that may be looked
+        # into where its parent may not comes from another program, which has ended.
+        if forked and stack == _UNREADABLE:
+            stack = parent_stack
+        shares = forked and stack == parent_stack
+        return _Known(started, stack, forked, min(usage.anon_bytes, parent_bytes) if shares else 0)
 
     def _children_of(self, pid: int, threads: int) -> list[int]:
         if threads == 1:
@@ -212,11 +232,13 @@ class Meter:
         return found
 
 
-def _identity(pid: int) -> tuple[int, bytes, bytes]:
-    """Whose child a process is, when it started, and where its stack begins (0 or 1 if we may not know it)."""
+def _identity(pid: int) -> _Identity:
     stat = _read(f"/proc/{pid}/stat")
     fields = stat[stat.rfind(b")") + 2 :].split(None, _STACK + 1)  # the name may hold anything
-    return (int(fields[_PARENT]), fields[_STARTED], fields[_STACK]) if len(fields) > _STACK else (0, b"", b"")
+    if len(fields) <= _STACK:
+        return _Identity(0, b"", b"", False)
+    forked = bool(int(fields[_FLAGS]) & _FORKED)
+    return _Identity(int(fields[_PARENT]), fields[_STARTED], fields[_STACK], forked)
 
 
 def _kb(status: bytes, start: int) -> int:

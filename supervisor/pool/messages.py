@@ -69,8 +69,7 @@ class Boot:
     directory: str = ""  # to go to before anything is imported; empty: stay
 
 
-@dataclass(frozen=True, slots=True)
-class Spawn:
+class Spawn(NamedTuple):
     """Fork child number `child`. With it: its ends of `jobs` and `talk`, the pipe for its output, and the file for its
     stacks.
     """
@@ -107,8 +106,7 @@ class BootFailed:
     files: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
-class Spawned:
+class Spawned(NamedTuple):
     """With it: the child's pidfd, opened right after the fork."""
 
     child: int
@@ -124,8 +122,7 @@ class SpawnFailed:
     traceback: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Reaped:
+class Reaped(NamedTuple):
     """A child has ended and nothing of its process tree is left. `status` is wait(2)'s."""
 
     child: int
@@ -139,12 +136,12 @@ Control = Boot | Spawn | Ready | BootFailed | Spawned | SpawnFailed | Reaped
 _CONTROL: Final[dict[str, type[Any]]] = {
     kind.__name__: kind for kind in (Boot, Spawn, Ready, BootFailed, Spawned, SpawnFailed, Reaped)
 }
-_FIELDS: Final = {kind: tuple(field.name for field in fields(kind)) for kind in _CONTROL.values()}
 
 
 def pack_control(message: Control) -> bytes:
-    kind = type(message)
-    return orjson.dumps([kind.__name__, *[getattr(message, name) for name in _FIELDS[kind]]])
+    # What is said of each child is a tuple: the zygote makes it between two forks, where each page touched is copied.
+    values = message if isinstance(message, tuple) else [getattr(message, field.name) for field in fields(message)]
+    return orjson.dumps((type(message).__name__, *values))
 
 
 def unpack_control(packet: bytes) -> Control:

@@ -1,4 +1,4 @@
-"""How long handlers take, and so how far ahead jobs may be sent. Runs in master. Decides nothing by itself."""
+"""How long handlers and forks take, and so how far ahead jobs may be had. Runs in master. Decides nothing by itself."""
 
 from typing import Final
 
@@ -15,6 +15,7 @@ class Pace:
         self._estimate_s: dict[str, float] = {}
         self._capacity = capacity
         self.recent_s: float | None = None  # the same over all klasses; None: nothing has run yet
+        self.fork_s: float | None = None  # the same of children, from being asked for until they are ready
 
     def learn(self, klass: str, run_s: float) -> None:
         known_s = self._estimate_s.pop(klass, None)  # put in again at the end: who was seen last is forgotten last
@@ -22,6 +23,9 @@ class Pace:
             del self._estimate_s[next(iter(self._estimate_s))]
         self._estimate_s[klass] = _follow(known_s, run_s)
         self.recent_s = _follow(self.recent_s, run_s)
+
+    def learn_fork(self, took_s: float) -> None:
+        self.fork_s = _follow(self.fork_s, took_s)
 
     def of(self, klass: str) -> float | None:
         """Seconds that the next run of `klass` will hardly exceed; None: unknown."""

@@ -38,18 +38,21 @@ _recvmmsg = _libc.recvmmsg
 _recvmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p)
 
 
-def receive(sock: socket.socket, most: int) -> Iterator[tuple[bytes, int]]:
+def receive(sock: socket.socket, most: int, likely: int = _MOST) -> Iterator[tuple[bytes, int]]:
     """The packets that are there now, `most` or a few more, each with the descriptor that came with it, closed on exec,
-    or -1. An empty packet means that the other end is gone.
+    or -1. An empty packet means that the other end is gone. No more than `likely` are expected.
 
     Never blocks. Raises OSError (EMSGSIZE) for a packet that is longer than any of ours. What is not taken is lost, its
     descriptors closed.
     """
-    room, taken, count = _room(), 0, _MOST
-    while count == _MOST and taken < most:
-        count = room.fill(sock.fileno())
+    # Of room for more, all would be filled with the end, which is told again and again.
+    room, taken, asked = _room(), 0, min(likely + 1, _MOST)
+    while taken < most:
+        count = room.fill(sock.fileno(), asked)
         yield from room.take(count)
-        taken += count
+        if count < asked:
+            return
+        taken, asked = taken + count, _MOST
 
 
 class _Room:
@@ -70,11 +73,11 @@ class _Room:
         self._headers_at = _address(self._headers)
         self._unused = bytes(self._headers)  # the kernel writes into them
 
-    def fill(self, fd: int) -> int:
+    def fill(self, fd: int, most: int) -> int:
         """Read what is there. Answers how many packets."""
         while True:
-            self._headers[:] = self._unused
-            count: int = _recvmmsg(fd, self._headers_at, _MOST, _FLAGS, None)
+            self._headers[: most * _HEADER.size] = self._unused[: most * _HEADER.size]
+            count: int = _recvmmsg(fd, self._headers_at, most, _FLAGS, None)
             if count >= 0:
                 return count
             number = ctypes.get_errno()

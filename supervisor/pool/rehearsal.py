@@ -11,21 +11,18 @@ from dataclasses import replace
 from typing import Final
 
 from supervisor.pool import kernel, messages
-from supervisor.pool.child import Child
-from supervisor.pool.handlers import Handler
-from supervisor.pool.messages import Boot, HandlerSettings, Profile
+from supervisor.pool.child import REHEARSAL_HANDLER, REHEARSAL_JOB, REHEARSAL_KLASS, Child
+from supervisor.pool.messages import Boot, Profile
 from supervisor.pool.sandbox.confinement import Confinement
 from supervisor.pool.sandbox.workdir import Workdir
 
 #: By then it has learnt what it learns: it begins after eight times.
 _TIMES: Final = 32
-_KLASS: Final = "rehearsal"
-_META: Final[messages.Meta] = (_KLASS, _KLASS, _KLASS, 0, 0, 0, 0, [], None, False, 0.0)
 
 
 def rehearse(boot: Boot) -> None:
     """Run jobs that do nothing. Leaves nothing behind. Where there is no directory for them it is left out."""
-    boot = replace(boot, jobs_per_child=1)
+    boot = replace(boot, jobs_per_child=1, memory_limit_bytes=0)
     path = messages.child_directory(boot.workdir, 0)
     with contextlib.suppress(OSError):  # the first child says what is wrong with the directory
         before = os.open(".", os.O_PATH | os.O_CLOEXEC)
@@ -38,9 +35,9 @@ def rehearse(boot: Boot) -> None:
 
 
 def _run_jobs(boot: Boot, path: str) -> None:
-    known = {_KLASS: Handler(_nothing, _KLASS, HandlerSettings(), False)}
+    known = {REHEARSAL_KLASS: REHEARSAL_HANDLER}
     confinement = Confinement(boot, [Profile("none", True)], lambda: None)
-    for token in range(1, _TIMES + 1):
+    for _ in range(_TIMES):
         jobs, jobs_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         talk, talk_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with jobs, jobs_end, talk, talk_end:
@@ -48,10 +45,6 @@ def _run_jobs(boot: Boot, path: str) -> None:
             workdir.claim()
             child = Child(0, jobs_end, talk_end, workdir, known, boot, confinement)
             child.say_ready()
-            jobs.send(messages.pack_job(token, _META, b"{}", False))
+            jobs.send(REHEARSAL_JOB)
             packet, fds = kernel.receive(jobs_end, messages.MAX_PACKET_BYTES, 1)
             child.serve_one(messages.unpack_job(packet), fds)
-
-
-def _nothing(_job: object) -> None:
-    return

@@ -200,7 +200,7 @@ class Slots:
         """How many jobs to lease now, beside those that are `coming`, and how many of them would start at once.
 
         Ahead go as many as will start in time, but at once no more than half of what the children take: they have the
-        other half to do while Redis carries this one out.
+        other half to do while Redis carries this one out. And one for each child that is about to get ready.
         """
         idle, recent_s = len(self.idle()), self._pace.recent_s
         starting = max(0, idle - coming)
@@ -208,8 +208,9 @@ class Slots:
         if is_blocked or recent_s is None or recent_s > self._ahead_s:
             return starting, starting
         ahead, most = self._room_ahead(idle, recent_s)
+        soon = max(0, min(self._soon(), self.at_once - self.busy - idle) - max(0, coming - idle))
         # Those that take next to nothing may wait at a busy child, though another one is idle.
-        return max(starting, min(ahead - coming, (most + 1) // 2)), 0 if self._quick else starting
+        return max(starting, min(ahead - coming, (most + 1) // 2)) + soon, 0 if self._quick else starting
 
     def _room_ahead(self, idle: int, recent_s: float) -> tuple[int, int]:
         """How many jobs that take so long would start in time, at as many idle children and at the busy ones, and how
@@ -225,6 +226,18 @@ class Slots:
             in_time += max(0, min(int((self._ahead_s - child.sent_s) / recent_s), left))
             most += min(int(self._ahead_s / recent_s), MAX_SENT, left + len(child.sent))
         return in_time, most
+
+    def _soon(self) -> int:
+        """How many children are about to get ready, as far as forks of late tell."""
+        fork_s = self._pace.fork_s
+        if fork_s is None:
+            return 0
+        # Not those that are overdue: nobody knows how long a job would wait for them.
+        asked_at = clock.monotonic() - fork_s
+        under_way = [
+            child for child in self._children.values() if child.state is ChildState.SPAWNING and not child.worn
+        ]
+        return sum(asked_at <= child.asked_at <= asked_at + self._ahead_s / 2 for child in under_way)
 
     # which child
 

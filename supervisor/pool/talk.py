@@ -7,20 +7,22 @@ the answer to a checkpoint, and only while there is none the signal handler. It 
 interrupted whoever holds it.
 """
 
-import asyncio
 import contextlib
 import os
 import select
 import signal
 import socket
 import threading
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from supervisor.engine.errors import LeaseLost
 from supervisor.pool import kernel, messages
 from supervisor.pool.handlers import Interrupted, SoftTimeout
 from supervisor.pool.job import Job
 from supervisor.pool.messages import TIMEOUT, Notice, Progress, Stored
+
+if TYPE_CHECKING:
+    import asyncio
 
 #: Reasons of a notice by which the lease is void: nothing is stored for this job any more.
 _LOSSES: Final = frozenset({"cancelled", "lease-lost"})
@@ -42,7 +44,7 @@ def _on_notice(_signo: int, _frame: Any) -> None:
 
 
 class Talk:
-    def __init__(self, talk: socket.socket) -> None:
+    def __init__(self, talk: socket.SocketType) -> None:
         self._talk = talk
         self._poll = select.poll()
         self._poll.register(talk, select.POLLIN)
@@ -88,7 +90,7 @@ class Talk:
     def must_not_interrupt(self) -> None:
         self._running_token = 0
 
-    def may_cancel(self, task: asyncio.Task[Any] | None) -> None:
+    def may_cancel(self, task: "asyncio.Task[Any] | None") -> None:
         """The handler is this task: it is cancelled in place of an exception in the midst of its loop."""
         self._task = task
 
@@ -227,7 +229,7 @@ class Talk:
             signal.pthread_kill(self._main, kernel.NOTICE_SIGNAL)
             raise _wish(due)
         self._is_raised(due)
-        if self._task is not None and asyncio.current_task(self._task.get_loop()) is not self._task:
+        if self._task is not None and not _is_current(self._task):
             self._cancel()
         raise _wish(due)
 
@@ -238,6 +240,13 @@ class Talk:
         else:
             signal.pthread_kill(self._main, kernel.NOTICE_SIGNAL)
         return LeaseLost("the lease of this job is not this supervisor's any more: nothing is stored; end the work")
+
+
+def _is_current(task: "asyncio.Task[Any]") -> bool:
+    """Whether it is this task that runs just now."""
+    from asyncio import current_task
+
+    return current_task(task.get_loop()) is task
 
 
 def _wish(notice: Notice) -> BaseException:

@@ -20,6 +20,7 @@ from supervisor import clock
 from supervisor.pool import (
     child,
     handlers,
+    hugepages,
     kernel,
     leftovers,
     messages,
@@ -68,24 +69,29 @@ def main() -> NoReturn:
     sandbox.tell_stacks()
     printing.write_lines_at_once()
     rehearsal.rehearse(boot)
+    our_own = hugepages.private()
     guard = sandbox.Guard()
-    loaded, confinement = _load(control, boot, guard)
-    kernel.set_parent_death_signal(0)
-    if os.getppid() != master_pid:
-        os._exit(1)
+    loaded, confinement, ready = _load(control, boot, guard)
     sandbox.prepare()
     confinement.prepare()
+    child.prepare(loaded)
     talk.heed_notices()
     title.find()
     gc.collect()
     gc.freeze()
+    if boot.jobs_per_child == 1:  # else forks are few
+        hugepages.gather(our_own)
+    _say(control, ready)
+    kernel.set_parent_death_signal(0)
+    if os.getppid() != master_pid:
+        os._exit(1)
     Zygote(control, boot, loaded, guard, confinement, master_pid).serve()
 
 
 def _load(
     control: socket.socket, boot: Boot, guard: sandbox.Guard
-) -> tuple[dict[str, handlers.Handler], confinements.Confinement]:
-    """Import the handlers; if that fails in any way, say so and exit."""
+) -> tuple[dict[str, handlers.Handler], confinements.Confinement, Ready]:
+    """Import the handlers, and answer what is to be said of them; if that fails in any way, say so and exit."""
     before = preloaded.open_descriptors().keys()
     sources.distrust_young_bytecode()
     try:
@@ -102,8 +108,8 @@ def _load(
     profiles = {loaded_handler.settings.profile for loaded_handler in loaded.values()}
     confinement = confinements.Confinement(boot, profiles, guard.bind)
     report = {part: messages.sayable(state) for part, state in confinement.report.items()}
-    _say(control, Ready(settings, threads, descriptors, bool(handlers.hooks.before_fork), report, files))
-    return loaded, confinement
+    ready = Ready(settings, threads, descriptors, bool(handlers.hooks.before_fork), report, files)
+    return loaded, confinement, ready
 
 
 def _go_to(directory: str) -> None:
@@ -244,7 +250,8 @@ class Zygote:
         return "", ""
 
     def _become_child(self, number: int, fds: list[int]) -> NoReturn:
-        self._control.close()
+        # What a socket of the standard library does in Python beside the calls costs a fork twenty pages.
+        os.close(self._control.fileno())
         for pidfd in self._children:
             os.close(pidfd)
         jobs_fd, talk_fd, output_fd, stacks_fd = fds
@@ -255,8 +262,8 @@ class Zygote:
         os.close(stacks_fd)
         child.run(
             number,
-            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, jobs_fd),
-            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, talk_fd),
+            socket.SocketType(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, jobs_fd),
+            socket.SocketType(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, talk_fd),
             messages.child_directory(self._boot.workdir, number),
             self._loaded,
             self._boot,

@@ -9,15 +9,24 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from pathlib import Path
 from types import UnionType
-from typing import Any, Final, get_args, get_origin
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from supervisor import clock
 from supervisor.config import Config
 from supervisor.pool import kernel, memory, messages
-from supervisor.pool.messages import Boot, BootFailed, Control, HandlerSettings, Ready, Reaped, Spawn, Spawned
+from supervisor.pool.messages import (
+    Boot,
+    BootFailed,
+    Control,
+    HandlerSettings,
+    Ready,
+    Reaped,
+    Spawn,
+    Spawned,
+    SpawnFailed,
+)
 from supervisor.pool.stacks import Stacks
 from supervisor.pool.states import ZYGOTE_MOVES, ZygoteState, move
 
@@ -25,6 +34,7 @@ from supervisor.pool.states import ZYGOTE_MOVES, ZygoteState, move
 #: the way lead by now: master and zygote must be of one version.
 _START: Final = (
     "import sys; sys.path.insert(0, sys.argv[3]); import supervisor; del sys.path[0];"
+    " from supervisor.pool import atfork; atfork.take_over();"
     " from supervisor.pool.zygote import main; main()"
 )
 _ROOT: Final = str(Path(__file__).resolve().parents[2])
@@ -40,6 +50,7 @@ HIDDEN: Final = ".leasehold"
 _MOST_NAMES: Final = 20
 #: What the kernel gets to end a zygote that was killed.
 _KILLED_S: Final = 2.0
+_LARGEST_CPU_S: Final = 1e9  # thirty years
 _LARGEST_STATUS: Final = 0xFFFF  # of wait(2)
 
 
@@ -142,8 +153,11 @@ class Zygote:
             try:
                 if packet == messages.IN_MEMFD and fds:
                     packet = kernel.read_sealed(fds.pop(), _MOST_BYTES)
-                report = _checked(messages.unpack_control(packet))
-            except (ValueError, TypeError) as error:
+                said = _checked(messages.unpack_control(packet))
+                if isinstance(said, Spawned) and fds:
+                    _check_pidfd(fds[0])
+                report = said
+            except (ValueError, TypeError, RecursionError) as error:  # nested too deep even to be shown
                 # Foreign code has written to its socket: it cannot be trusted any more.
                 self.failure = BootFailed(f"{_NONSENSE} ({error})", "")
             if not isinstance(report, Spawned):
@@ -217,8 +231,11 @@ def _checked(report: Control) -> Control:
     if isinstance(report, Boot | Spawn):
         raise ValueError(f"a zygote may not say {report!r:.100}")
     _check_fields(report)
-    if isinstance(report, Reaped) and not 0 <= report.status <= _LARGEST_STATUS:
-        raise ValueError(f"not a wait status: {report.status!r:.100}")
+    if isinstance(report, Reaped):
+        if not 0 <= report.status <= _LARGEST_STATUS:
+            raise ValueError(f"not a wait status: {report.status!r:.100}")
+        if not (0 <= report.cpu_s <= _LARGEST_CPU_S and report.max_rss_bytes >= 0):
+            raise ValueError(f"not what a child can have used: {report.cpu_s} s, {report.max_rss_bytes} bytes")
     if isinstance(report, Ready):
         for settings in report.handlers.values():
             _check_fields(HandlerSettings(**settings))
@@ -230,10 +247,32 @@ def _checked(report: Control) -> Control:
     return report
 
 
+def _check_pidfd(fd: int) -> None:
+    try:
+        signal.pidfd_send_signal(fd, 0)
+    except (ProcessLookupError, PermissionError):
+        return  # it has ended already, or is another user's by now
+    except OSError as error:  # EBADF: it is no process's
+        raise ValueError(f"not the descriptor of a child ({error.strerror})") from error
+
+
 def _check_fields(message: Any) -> None:
-    for field in fields(message):
-        value = getattr(message, field.name)
-        kinds = get_args(field.type) if isinstance(field.type, UnionType) else (field.type,)
-        allowed = {get_origin(kind) or kind for kind in kinds}
-        if type(value) not in allowed | ({int} if float in allowed else set()):
-            raise TypeError(f"{type(message).__name__}.{field.name} cannot be {value!r:.100}")
+    for name, allowed in _FIELDS_OF[type(message)]:
+        value = getattr(message, name)
+        if type(value) not in allowed:
+            raise TypeError(f"{type(message).__name__}.{name} cannot be {value!r:.100}")
+
+
+def _fields_of(kind: type) -> tuple[tuple[str, frozenset[Any]], ...]:
+    """The name of each field, and the types that its values may have."""
+    found = []
+    for name, hint in get_type_hints(kind).items():
+        kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+        allowed = {get_origin(each) or each for each in kinds}
+        found.append((name, frozenset(allowed | ({int} if float in allowed else set()))))
+    return tuple(found)
+
+
+_FIELDS_OF: Final = {
+    kind: _fields_of(kind) for kind in (Ready, BootFailed, Spawned, SpawnFailed, Reaped, HandlerSettings)
+}

@@ -8,14 +8,16 @@ import signal
 import socket
 import sys
 import traceback
+from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from parts import Ends, Process, await_readable, held_of, in_fork, open_fds, rest
 
 from supervisor.pool import child as running
-from supervisor.pool import kernel, messages
+from supervisor.pool import kernel, messages, title
 from supervisor.pool.children import MAX_SENT, Child
-from supervisor.pool.handlers import Handler
+from supervisor.pool.handlers import Handler, hooks
 from supervisor.pool.messages import INLINE_PAYLOAD_BYTES, Notice, Verb
 from supervisor.pool.sandbox.confinement import Confinement
 from supervisor.pool.sandbox.workdir import Workdir
@@ -329,10 +331,42 @@ def test_a_zygote_that_cannot_be_started_leaks_no_descriptor(monkeypatch, tmp_pa
 # in the child
 
 
-def test_a_notice_that_comes_while_a_soft_timeout_is_put_into_words_ends_nobody(tmp_path):
-    ours, theirs = (socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2))
-    (jobs, jobs_theirs), (talk, talk_theirs) = ours, theirs
-    telling, tells = os.pipe()
+@pytest.fixture
+def pipe():
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        os.close(end)
+
+
+@contextmanager
+def serving(tmp_path, function):
+    """A process that serves one job, of klass k, by this handler; and our ends of `jobs` and `talk`."""
+    (jobs, jobs_theirs), (talk, talk_theirs) = (socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in "jt")
+
+    def serve():
+        known = {"k": Handler(function, "k", messages.HandlerSettings(), False)}
+        boot = messages.Boot("handlers", str(tmp_path), 1, "retry", 0, 1024)
+        confinement = Confinement(boot, [messages.Profile("none", True)], lambda: None)
+        heed_notices()
+        running.Child(1, jobs_theirs, talk_theirs, Workdir(str(tmp_path / "w")), known, boot, confinement).serve()
+
+    process = Process(serve)
+    try:
+        assert messages.unpack_outcome(talk.recv(1000)).verb == Verb.READY
+        yield process, jobs, talk
+    finally:
+        process.end()
+        for end in (jobs, jobs_theirs, talk, talk_theirs):
+            end.close()
+
+
+def packed_job(token):
+    return messages.pack_job(token, ("j", "k", "q", 0, 0, 0, 0, (), None, False, 0.0), b"1", False)
+
+
+def test_a_notice_that_comes_while_a_soft_timeout_is_put_into_words_ends_nobody(tmp_path, pipe):
+    telling, tells = pipe
 
     def late(job):
         known_words = traceback.format_exception
@@ -348,17 +382,8 @@ def test_a_notice_that_comes_while_a_soft_timeout_is_put_into_words_ends_nobody(
         while True:
             os.sched_yield()
 
-    def serve():
-        known = {"k": Handler(late, "k", messages.HandlerSettings(), False)}
-        boot = messages.Boot("handlers", str(tmp_path), 1, "retry", 0, 1024)
-        confinement = Confinement(boot, [messages.Profile("none", True)], lambda: None)
-        heed_notices()
-        running.Child(1, jobs_theirs, talk_theirs, Workdir(str(tmp_path / "w")), known, boot, confinement).serve()
-
-    process = Process(serve)
-    try:
-        assert messages.unpack_outcome(talk.recv(1000)).verb == Verb.READY
-        jobs.send(messages.pack_job(7, ("j", "k", "q", 0, 0, 0, 0, (), None, False, 0.0), b"1", False))
+    with serving(tmp_path, late) as (process, jobs, talk):
+        jobs.send(packed_job(7))
         for notice in (Notice(7, messages.TIMEOUT, "near"), Notice(7, "drain")):
             assert os.read(telling, 1) == b"!"
             talk.send(messages.pack_notice(notice))
@@ -367,9 +392,26 @@ def test_a_notice_that_comes_while_a_soft_timeout_is_put_into_words_ends_nobody(
         outcome = messages.unpack_outcome(talk.recv(100_000))
         assert (outcome.verb, messages.unpack_trouble(outcome.body).group) == (Verb.RETRIED, "timeout")
         assert process.await_end() == 0
-    finally:
-        process.end()
-        for end in (jobs, jobs_theirs, talk, talk_theirs):
-            end.close()
-        os.close(telling)
-        os.close(tells)
+
+
+def test_a_child_that_waits_rehearses_and_nobody_hears_of_it(tmp_path, monkeypatch, pipe):
+    told, tells = pipe
+    monkeypatch.setattr(kernel, "comes_within", lambda _sock, _timeout_s: os.write(tells, b"waits,") == 0)
+    rehearsed = replace(running.REHEARSAL_HANDLER, function=lambda _job: os.write(tells, b"rehearses,") and None)
+    monkeypatch.setattr(running, "REHEARSAL_HANDLER", rehearsed)
+    monkeypatch.setattr(title, "show", lambda text: os.write(tells, text.encode() + b","))
+    around = lambda job: os.write(tells, f"around {job.jid},".encode()) and (lambda _ending: None)  # noqa: E731
+    monkeypatch.setattr(running, "hooks", replace(hooks, around_job=[around]))
+    with serving(tmp_path, lambda job: os.write(tells, b"handler,") and None) as (process, jobs, talk):
+        said = b""
+        while not said.endswith(b"idle,"):
+            await_readable(told)
+            said += os.read(told, 1000)
+        assert said == b"waits,rehearses,leasehold: child 1 idle,"
+        jobs.send(packed_job(7))
+        await_readable(talk)
+        outcome = messages.unpack_outcome(talk.recv(1000))
+        assert (outcome.verb, outcome.token) == (Verb.COMPLETED, 7)
+        assert process.await_end() == 0
+        _title, *rest = os.read(told, 1000).split(b",")
+        assert rest == [b"around j", b"handler", b""]

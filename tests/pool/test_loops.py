@@ -24,7 +24,7 @@ def loops():
 
 
 def run(loops, work):
-    return loops.run(work, lambda _task: None)
+    return loops.run(work, lambda _task: None, lambda: None)
 
 
 async def which():
@@ -53,7 +53,7 @@ def test_jobs_that_leave_nothing_behind_share_a_loop(loops):
 
 def test_whoever_wants_to_cancel_the_work_is_told_its_task(loops):
     told = []
-    assert loops.run(asyncio.sleep(0, 5), told.append) == 5
+    assert loops.run(asyncio.sleep(0, 5), told.append, lambda: None) == 5
     assert told[0].done()
 
 

@@ -17,7 +17,8 @@ from supervisor.pool import kernel, memory
 MB = 2**20
 #: What a Python process needs to go on: some pages here and there.
 SOME = 3 * MB
-GO_ON = "go on"
+
+as_somebody_else = pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become somebody else")
 
 
 class Forked:
@@ -333,13 +334,193 @@ print([meter.sample() >> 20 for _ in range(2)], os.access(f"/proc/{child}/enviro
 """
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become somebody else")
+@as_somebody_else
 def test_a_child_that_is_not_dumpable_is_measured_by_a_master_that_is_not_root():
     done = subprocess.run([sys.executable, "-c", NOT_DUMPABLE], capture_output=True, text=True, timeout=30)
     assert done.stderr == ""
     grown, readable = done.stdout.rsplit(maxsplit=1)
     assert all(79 <= each <= 85 for each in map(int, grown.strip("[]").split(", ")))
     assert readable == "False"
+
+
+#: Processes that go on step by step, below one that becomes a master that is not root.
+HIDING = """
+import ctypes, mmap, os, select, sys
+from supervisor.pool import kernel, memory
+
+class Forked:
+    def __init__(self, run):
+        (self.hears, self.wakes), (self.done, self.says) = os.pipe(), os.pipe()
+        self.pid = os.fork()
+        if self.pid:
+            os.close(self.says)
+            return
+        while lives:
+            os.close(lives.pop())  # its forker's, too: who waits for that is to see its end
+        lives.append(self.says)
+        self.wait()
+        run(self)
+        self.rest()
+        os._exit(1)
+
+    def go(self):
+        os.write(self.wakes, b"!")
+        assert os.read(self.done, 1), "it has ended"
+
+    def rest(self):
+        os.write(self.says, b"!")
+        self.wait()
+
+    def wait(self):
+        if ends in select.select([self.hears, ends], [], [])[0]:
+            os._exit(0)
+        os.read(self.hears, 1)
+
+def become_somebody_else():
+    os.setgroups([]), os.setgid(65534), os.setuid(65534)
+    show()
+
+def show():
+    prctl(4, 1)  # PR_SET_DUMPABLE
+
+def hide(_self=None):
+    prctl(4, 0)
+
+def run_as_root(self):
+    for fd in (fds := (self.says, ends, self.hears)):
+        os.set_inheritable(fd, True)
+    os.execv(sys.executable, [sys.executable, "-c", PROGRAM, *map(str, fds)])
+
+PROGRAM = (
+    "import os, sys; x = bytearray(60 << 20); os.write(int(sys.argv[1]), b'!');"
+    "os.read(int(sys.argv[2]), 1); os._exit(0)"
+)
+prctl = ctypes.CDLL(None).prctl
+large = mmap.mmap(-1, 100 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+large.write(b"x" * (100 << 20))
+inherited, (ends, *lives) = memory.of(os.getpid()), os.pipe()
+"""
+LOOKS = """
+child = Forked(top)
+become_somebody_else()
+meter, seen = memory.Meter(child.pid, inherited), []
+for step in range(int(sys.argv[1])):
+    child.go()
+    if step >= int(sys.argv[2]):
+        seen.append(meter.sample() >> 20)
+print(*seen, len(meter._known))
+"""
+HIDES_ITSELF = """
+def top(self):
+    become_somebody_else()
+    first, second = Forked(hide), Forked(hide)
+    self.rest()
+    first.go()
+    self.rest()
+    hide()
+    self.rest()
+    second.go(), Forked(lambda _self: None).go()
+    self.rest()
+    show()
+"""
+HIDDEN_FROM_ITS_FIRST_LOOK = """
+def top(self):
+    become_somebody_else()
+    Forked(hide).go()
+    self.rest()
+"""
+SHOWS_ITSELF = """
+def top(self):
+    become_somebody_else(), hide()
+    first = Forked(lambda _self: show())
+    self.rest()
+    first.go()
+    self.rest()
+    show()
+"""
+PROGRAM_THAT_HIDES = """
+PROGRAM = (
+    "import ctypes, os, sys; os.setgid(65534); os.setuid(65534); prctl = ctypes.CDLL(None).prctl; prctl(4, 1);"
+    "says, ends, hears = map(int, sys.argv[1:]); x = bytearray(60 << 20);"
+    "os.fork() or (os.read(ends, 1), os._exit(0));"
+    "os.write(says, b'!'); os.read(hears, 1); prctl(4, 0); os.write(says, b'!'); os.read(ends, 1); os._exit(0)"
+)
+
+def top(self):
+    program = Forked(run_as_root)
+    become_somebody_else()
+    program.go()
+    self.rest()
+    program.go()
+"""
+FORK_OF_A_DEAD_PROGRAM = """
+PROGRAM = (
+    "import ctypes, os, sys; os.setgid(65534); os.setuid(65534); ctypes.CDLL(None).prctl(4, 1);"
+    "says, ends, _hears = map(int, sys.argv[1:]); x = bytearray(60 << 20);"
+    "os.fork() and os._exit(0); os.write(says, b'!'); os.read(ends, 1); os._exit(0)"
+)
+
+def top(self):
+    kernel.become_subreaper()
+    program = Forked(run_as_root)
+    program.go()
+    os.waitpid(program.pid, 0)
+    self.rest()
+"""
+HIDDEN_PROGRAM = """
+def top(self):
+    program = Forked(run_as_root)
+    become_somebody_else()
+    self.rest()
+    program.go()
+"""
+HIDDEN_PROGRAM_OF_A_HIDDEN_PARENT = """
+def top(self):
+    program = Forked(run_as_root)
+    self.rest()
+    program.go()
+"""
+
+
+def play_hiding(script, steps, unseen=0):
+    """What was counted after each step but the `unseen` first ones, in MB; and how many processes are known then."""
+    command = [sys.executable, "-c", HIDING + script + LOOKS, str(steps), str(unseen)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    assert done.stderr == ""
+    *grown, known = map(int, done.stdout.split())
+    assert len(grown) == steps - unseen
+    return grown, known
+
+
+@as_somebody_else
+@pytest.mark.parametrize(
+    ("script", "steps", "known"),
+    [(HIDES_ITSELF, 5, 3), (HIDDEN_FROM_ITS_FIRST_LOOK, 2, 1), (SHOWS_ITSELF, 3, 1)],
+    ids=["hides", "is hidden", "shows"],
+)
+def test_a_fork_is_one_whether_it_may_be_looked_into_or_not(script, steps, known):
+    grown, found = play_hiding(script, steps)
+    assert max(grown) < 10
+    assert found == known
+
+
+@as_somebody_else
+@pytest.mark.parametrize("script", [HIDDEN_PROGRAM, HIDDEN_PROGRAM_OF_A_HIDDEN_PARENT], ids=["parent", "hidden parent"])
+@pytest.mark.parametrize("unseen", [0, 1], ids=["fork seen", "fork unseen"])
+def test_another_program_that_may_not_be_looked_into_counts_whole(script, unseen):
+    grown, found = play_hiding(script, 2, unseen)
+    assert 60 <= grown[-1] < 85
+    assert found == 1
+
+
+@as_somebody_else
+@pytest.mark.parametrize(
+    ("script", "known"), [(PROGRAM_THAT_HIDES, 2), (FORK_OF_A_DEAD_PROGRAM, 1)], ids=["hides", "has ended"]
+)
+def test_what_another_program_and_its_forks_share_counts_once(script, known):
+    grown, found = play_hiding(script, 2)
+    assert all(60 <= each < 85 for each in grown)
+    assert found == known
 
 
 # how often to look

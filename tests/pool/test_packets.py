@@ -64,6 +64,14 @@ def test_the_last_words_of_one_that_has_not_read_ours_come_too(pair):
     assert read(ours)[:2] == [b"last", b""]
 
 
+def test_more_than_were_expected_come_all_the_same(pair):
+    ours, theirs = pair
+    sent = [f"{n}".encode() for n in range(100)]
+    for packet in sent:
+        theirs.send(packet)
+    assert [packet for packet, _fd in packets.receive(ours, 1024, 1)] == sent
+
+
 def test_a_descriptor_comes_with_its_packet_and_is_closed_on_exec(pair):
     ours, theirs = pair
     with open(os.devnull) as null:

@@ -1,6 +1,7 @@
 """What a zygote rehearses leaves nothing behind."""
 
 import os
+import resource
 
 from parts import in_fork, open_fds
 
@@ -8,17 +9,18 @@ from supervisor.pool import kernel, messages, rehearsal
 
 
 def boot(workdir):
-    return messages.Boot("handlers", str(workdir), 0, "retry", 0, 1024)
+    return messages.Boot("handlers", str(workdir), 0, "retry", 2**30, 1024)
 
 
 def surroundings():
-    return os.getcwd(), open_fds(), kernel.children_of_self(), os.umask(0o22)
+    return os.getcwd(), open_fds(), kernel.children_of_self(), os.umask(0o22), resource.getrlimit(resource.RLIMIT_DATA)
 
 
 def test_it_leaves_everything_as_it_was(tmp_path):
     (tmp_path / "zygote-1").mkdir()
 
     def run():
+        resource.setrlimit(resource.RLIMIT_DATA, (2**40, resource.RLIM_INFINITY))
         before = surroundings()
         rehearsal.rehearse(boot(tmp_path / "zygote-1"))
         assert surroundings() == before

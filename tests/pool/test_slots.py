@@ -163,7 +163,8 @@ def test_an_idle_child_gets_the_job_before_one_that_would_be_free_soon(pool):
     assert [send(slots, held_of(token, QUICK_S)) for token in (1, 2)] == [1, 2]
 
 
-def test_jobs_that_are_done_before_an_idle_child_has_woken_wait_for_a_busy_one(pool):
+def test_jobs_that_are_done_before_an_idle_child_has_woken_wait_for_a_busy_one(pool, monkeypatch):
+    monkeypatch.setattr(clock, "monotonic", lambda: 1000.0)  # all of them within a moment, however busy the machine is
     slots, tiny_s = pool(processes=2), QUICK_S / 5
     slots._pace.learn("k", tiny_s)
     in_a_row = round(RUN_S / tiny_s)
@@ -335,6 +336,54 @@ def test_no_more_are_leased_at_once_than_half_of_what_children_take(pool):
     few._pace.learn("k", 1e-9)
     assert few.capacity() == (5, 0)
     assert few.capacity(coming=7) == (3, 0)
+
+
+@pytest.fixture
+def forking(pool, new_child):
+    """Slots of two processes with a fork per job. Makes one of a child that has been under way for so long."""
+
+    def make(since_s, fork_s=0.004, run_s=QUICK_S):
+        slots = pool(processes=2, jobs_per_child=1, children=0)
+        slots._pace.learn("k", run_s)
+        if fork_s is not None:
+            slots._pace.learn_fork(fork_s)
+        child = new_child(1)
+        child.state, child.asked_at = ChildState.SPAWNING, clock.monotonic() - since_s
+        slots.add(child)
+        return slots
+
+    return make
+
+
+def test_a_job_is_leased_for_a_child_that_is_about_to_get_ready(forking):
+    assert forking(since_s=0.001).capacity() == (1, 0)
+
+
+def test_one_that_was_granted_for_it_is_enough(forking):
+    assert forking(since_s=0.001).capacity(coming=1) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "child",
+    [
+        {"since_s": 0.001, "fork_s": None},
+        {"since_s": 0.001, "fork_s": 1.0},
+        {"since_s": 60.0},
+        {"since_s": 0.001, "run_s": 1.0},
+    ],
+    ids=["nobody knows when", "not soon", "overdue", "jobs are slow"],
+)
+def test_no_job_is_leased_for_a_child_that_may_keep_it_waiting(forking, child):
+    assert forking(**child).capacity() == (0, 0)
+
+
+def test_a_child_that_is_about_to_get_ready_gets_no_job_beside_as_many_as_may_run(forking, new_child):
+    slots = forking(since_s=0.001)
+    for number in (2, 3):
+        slots.add(new_child(number))
+        send(slots, held_of(number))
+    assert slots.busy == 2
+    assert slots.capacity() == (0, 0)
 
 
 def test_those_who_have_all_that_they_take_will_have_room_when_more_are_granted_if_their_jobs_are_quick(pool):

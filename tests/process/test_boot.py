@@ -128,6 +128,8 @@ NONSENSE = (
     ["Ready", {}, [1], []],
     ["Reaped", 1, 2, "three", 0.1, 5],
     ["Reaped", 1, 2, 10**12, 0.1, 5],
+    ["Reaped", 1, 2, 0, 1e308, 5],
+    ["Reaped", 1, 2, 0, 0.1, -5],
     ["Spawn", 1],
     ["Nothing"],
     {},
@@ -142,12 +144,29 @@ def test_nonsense_on_the_control_socket_is_a_failed_boot_and_no_crash(stage, app
     stage.assert_nothing_left()
 
 
+def test_nonsense_that_is_nested_too_deep_to_be_shown_is_a_failed_boot_too(stage, app):
+    deep = "[" * 1000 + "]" * 1000
+    said = f'["Reaped",{deep},1,1,1,1]'.encode()
+    pool = app(f"socket.socket(fileno=os.dup(3)).send({said})\ntime.sleep(1000)")
+    assert "nonsense" in assert_gave_up(stage, pool)["message"]
+    stage.assert_nothing_left()
+
+
 def test_a_descriptor_that_never_ends_in_place_of_a_memfd_holds_nobody_up(stage, app):
     pool = app(
         "ours = socket.socket(fileno=os.dup(3))\nends = os.pipe()\n"
         "socket.send_fds(ours, [b'memfd'], [ends[0]])\ntime.sleep(1000)"
     )
     assert "nonsense" in assert_gave_up(stage, pool)["message"]
+    stage.assert_nothing_left()
+
+
+def test_a_descriptor_that_is_no_childs_is_nonsense_too(stage, app):
+    pool = app(
+        "ours = socket.socket(fileno=os.dup(3))\nfile = os.open('/dev/null', os.O_RDONLY)\n"
+        "socket.send_fds(ours, [b'[\"Spawned\",1,2]'], [file])\ntime.sleep(1000)"
+    )
+    assert "not the descriptor of a child" in assert_gave_up(stage, pool)["message"]
     stage.assert_nothing_left()
 
 

@@ -129,7 +129,7 @@ def test_a_job_that_does_not_fit_holds_others_up_for_seconds_is_named_and_runs_w
     pool = app(MEMORY, processes=3, memory_budget="220M").wait_ready()
     run(stage, "big", 110)
     gate = stage.gate("gate")
-    long = stage.queue.put("big_and_long", {"mb": 80, "gate": gate})
+    long = stage.queue.put("big_and_long", {"mb": 100, "gate": gate})
     wait_for_file(stage, "has-it")
     large = stage.queue.put("big", 110)
     stage.wait_until_counted(lambda: stage.states([large]) == ["running"])
@@ -367,6 +367,29 @@ def test_who_speaks_after_its_last_word_is_killed_and_the_next_job_has_nothing_o
     assert died["reason"] == "exit-3"
     assert not after.failure.keys() & {"traceback", "stack", "memory_bytes"}
     assert run(stage, "good.noop").state == "complete"
+    finish(stage, pool)
+
+
+def test_words_that_are_nested_too_deep_to_be_shown_cost_the_one_who_says_them(stage, app):
+    source = """
+from supervisor.pool import messages
+
+@handler
+def forge(job):
+    body = b"[" + b"[" * 1000 + b"]" * 1000 + b',"far"]'
+    packet = messages.pack_outcome(messages.Verb.PROGRESS, job.token, 0.0, body)
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        try:
+            os.write(fd, packet) if "socket" in os.readlink(f"/proc/self/fd/{fd}") else None
+        except OSError:
+            continue
+    time.sleep(1000)
+"""
+    pool = app(source).wait_ready()
+    forger = run(stage, "forge", max_deaths=1, timeout=30)
+    assert (forger.state, forger.deaths) == ("failed", 1)
+    assert "it spoke nonsense" in pool.wait_for("child.killed")["reason"]
+    assert run(stage, "noop").state == "complete"
     finish(stage, pool)
 
 

@@ -161,11 +161,12 @@ def test_programs_that_handlers_start_can_be_terminated(stage):
     stage.assert_nothing_left()
 
 
-def test_asynchronous_handlers_run_in_the_same_child(stage):
+@pytest.mark.parametrize("klass", ["good.asynchronous", "good.decorated"])
+def test_asynchronous_handlers_run_in_the_same_child_also_where_a_decorator_hides_what_they_are(stage, klass):
     pool = stage.start(processes=1, jobs_per_child=0).wait_ready()
-    jids = [stage.queue.put("good.asynchronous") for _ in range(3)]
+    jids = [stage.queue.put(klass) for _ in range(3)]
     stage.wait_until_ended(jids)
-    assert len({stage.client.job(jid).result for jid in jids}) == 1
+    assert len({stage.client.job(jid).result for jid in jids} - {None}) == 1
     assert pool.drain() == 0
     stage.assert_nothing_left()
 

@@ -51,7 +51,8 @@ def test_usr1_shows_where_each_job_is_and_what_idle_children_are_called(stage):
         assert 0 <= event["running_s"] < 60
     assert "in beside" in seen[jids["stacks.two_threads"]]["stack"]
     idle = seen[None]
-    assert idle["pid"] in pool.child_pids() and "in receive" in idle["stack"]
+    assert idle["pid"] in pool.child_pids()
+    assert "supervisor/" in idle["stack"] and "menu/" not in idle["stack"]  # in no handler: it waits, or rehearses
     assert pool.find("job.died") == [] and pool.said == []
     assert {start.jid: 1 for start in stage.ledger.starts()} == dict.fromkeys(jids.values(), 1)
     finish(stage, pool, waiting=["default"])

@@ -51,6 +51,22 @@ def test_a_stale_child_is_stopped_when_its_master_learns_that_the_lease_is_lost(
     stage.assert_nothing_left()
 
 
+def test_what_was_leased_for_an_idle_master_that_stood_still_does_not_start_when_somebody_else_has_it(stage):
+    """The lease comes with the end of its wait: it finds that when it goes on."""
+    first = stage.start(processes=1, lease_ttl="1s").wait_ready()
+    stage.wait_until_idle(1)
+    first.send(signal.SIGSTOP)
+    jid = stage.queue.put("good.noop")
+    second = stage.start(processes=1, lease_ttl="1s").wait_ready()
+    second.wait_for("job.completed", jid=jid)
+    first.send(signal.SIGCONT)
+    first.wait_for("lease.granted")
+    assert [pool.drain() for pool in (first, second)] == [0, 0]
+    assert len(stage.ledger.starts(jid)) == 1
+    assert stage.client.job(jid).state == "complete"
+    stage.assert_nothing_left()
+
+
 def test_a_short_stop_costs_nothing(stage):
     """Suspended past a job's limit but within its lease: the child's answer is read before the deadline is acted on."""
     pool = stage.start(processes=1).wait_ready()
@@ -180,3 +196,13 @@ def test_a_drain_while_redis_is_away_exits_75_within_the_budget_and_loses_nothin
     stage.wait_until_ended([jid, *rest])
     assert set(stage.states([jid, *rest])) == {"complete"}
     assert second.drain() == 0
+
+
+def test_a_drain_of_an_idle_supervisor_while_redis_is_away_waits_for_nothing(own_stage, own_server):
+    pool = own_stage.start(processes=1).wait_ready()
+    own_stage.wait_until_idle(1)
+    own_server.kill()
+    pool.wait_for("redis.lost")
+    assert pool.drain() == 0
+    drained_s = pool.find("master.stopped")[0]["time"] - pool.find("master.draining")[0]["time"]
+    assert drained_s <= 1.0 + 3  # what the last exchange gets, of the 30 s of a drain

@@ -14,7 +14,7 @@ import threading
 from typing import Final
 
 from supervisor import clock
-from supervisor.pool import kernel, leftovers
+from supervisor.pool import atfork, kernel, leftovers
 from supervisor.pool.messages import STACKS_FD
 from supervisor.pool.sandbox.workdir import Workdir
 
@@ -42,7 +42,7 @@ class Guard:
     def fork(self) -> int:
         self._forking = True
         try:
-            return os.fork()
+            return atfork.fork()
         finally:
             self._forking = False
 

@@ -1,0 +1,83 @@
+"""What handlers load lies in huge pages, and is what it was: for the zygote, and for each fork of it alone."""
+
+import mmap
+import os
+from pathlib import Path
+
+import pytest
+
+from supervisor.pool import hugepages
+
+HUGE = hugepages._size_bytes()
+pytestmark = pytest.mark.skipif(not HUGE, reason="this system has no huge pages, or wants none")
+ROOM = 4 * HUGE
+
+
+def huge_bytes():
+    line = next(line for line in Path("/proc/self/smaps_rollup").read_text().splitlines() if "AnonHuge" in line)
+    return int(line.split()[1]) * 1024
+
+
+@pytest.fixture
+def loaded():
+    """Memory of ours in small pages, of which each byte tells where it is, and what there was before."""
+    before = hugepages.private()
+    with mmap.mmap(-1, ROOM, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as room:
+        for page in range(0, ROOM, mmap.PAGESIZE):
+            room[page : page + 8] = page.to_bytes(8, "little")
+        yield room, before
+
+
+def is_intact(room, but=()):
+    pages = set(range(0, ROOM, mmap.PAGESIZE)) - set(but)
+    return all(room[page : page + 8] == page.to_bytes(8, "little") for page in pages)
+
+
+def test_what_was_loaded_meanwhile_is_gathered_and_unchanged(loaded):
+    room, before = loaded
+    gathered = hugepages.gather(before)
+    assert gathered >= ROOM - 2 * HUGE
+    assert huge_bytes() >= gathered
+    assert is_intact(room)
+
+
+def test_what_is_in_use_only_here_and_there_takes_no_more_than_before():
+    before = hugepages.private()
+    with mmap.mmap(-1, ROOM, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as room:
+        for at in range(0, ROOM, HUGE // 4):
+            room[at] = 1
+        assert hugepages.gather(before) == 0
+
+
+def test_what_was_there_before_stays_as_it_is(loaded):
+    assert hugepages.gather(hugepages.private()) == 0
+
+
+def test_a_fork_that_writes_to_it_has_changed_its_own_copy_alone(loaded):
+    room, before = loaded
+    hugepages.gather(before)
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if not pid:
+        changed = range(0, ROOM, 8 * mmap.PAGESIZE)
+        for page in changed:
+            room[page] = 0xFF
+        os.write(writing, b"intact" if is_intact(room, changed) else b"broken")
+        os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as told:
+        assert told.read() == b"intact"
+    os.waitpid(pid, 0)
+    assert is_intact(room)
+
+
+def test_a_system_that_wants_none_gets_none(loaded, tmp_path, monkeypatch):
+    (tmp_path / "enabled").write_text("always madvise [never]\n")
+    (tmp_path / "hpage_pmd_size").write_text(f"{HUGE}\n")
+    monkeypatch.setattr(hugepages, "_SETTINGS", tmp_path)
+    assert hugepages.gather(loaded[1]) == 0
+
+
+def test_a_system_that_has_none_is_left_alone(loaded, tmp_path, monkeypatch):
+    monkeypatch.setattr(hugepages, "_SETTINGS", tmp_path / "missing")
+    assert hugepages.gather(loaded[1]) == 0
