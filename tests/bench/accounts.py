@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from tests.bench.benchmark import Unmeasured
@@ -29,13 +30,7 @@ def reaped_s(pid: int) -> float:
 
 def children(pid: int) -> list[int]:
     """Those directly below it, of its main thread or another."""
-    found: list[int] = []
-    for listed in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            found += map(int, listed.read_text().split())
-        except OSError:  # ENOENT, ESRCH: the thread has ended
-            continue
-    return found
+    return [int(child) for listed in _of_threads(pid, "children") for child in listed.split()]
 
 
 def tree(pids: Iterable[int]) -> list[int]:
@@ -63,5 +58,13 @@ def memory_mb(pid: int) -> dict[str, float]:
 
 def wakeups(pid: int) -> int:
     """How often its threads have waited and were woken."""
-    lines = (line for status in Path(f"/proc/{pid}/task").glob("*/status") for line in status.read_text().splitlines())
+    lines = (line for status in _of_threads(pid, "status") for line in status.splitlines())
     return sum(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+
+
+def _of_threads(pid: int, name: str) -> Iterator[str]:
+    """What the file of this name says of each of its threads; of those that end meanwhile, nothing."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                yield Path(f"/proc/{pid}/task/{task}/{name}").read_text()

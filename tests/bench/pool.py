@@ -26,7 +26,7 @@ LOOK_S = 0.003
 PATIENCE_S = 120.0
 
 HANDLERS = """
-import asyncio, os, struct, time
+import os, struct, time
 from supervisor import handler
 
 _RECORD = struct.Struct("<dQQ")
@@ -37,10 +37,6 @@ def _mark(number):
 
 @handler
 def noop(job):
-    pass
-
-@handler
-async def anoop(job):
     pass
 
 @handler
@@ -57,6 +53,15 @@ def hold(job):
     _mark(job.data)
     if not job.deaths:
         time.sleep(60)
+"""
+
+#: Apart: the image of children that have no such handler has no event loop either.
+ASYNC_HANDLERS = """
+from supervisor import handler
+
+@handler
+async def noop(job):
+    pass
 """
 
 #: Objects as modules have them, so many megabytes, in the image that all children share.
@@ -155,12 +160,18 @@ def per_job(before: Snapshot, after: Snapshot, jobs: int) -> dict[str, float]:
 
 @contextmanager
 def running(
-    server: Server, directory: Path, *flags: str, marks: str | None = None, megabytes: int = 0, url: str | None = None
+    server: Server,
+    directory: Path,
+    *flags: str,
+    marks: str | None = None,
+    megabytes: int = 0,
+    url: str | None = None,
+    handlers: str = HANDLERS,
 ) -> Iterator[Pool]:
     """A supervisor that serves the server's jobs while the block runs; its children's application has so many MB."""
     with tempfile.TemporaryDirectory(prefix="pool-", dir=directory) as name:
         home = Path(name)
-        _write_handlers(home / "handlers", megabytes)
+        _write_handlers(home / "handlers", handlers + (BALLAST.format(megabytes=megabytes) if megabytes else ""))
         environment = {key: value for key, value in os.environ.items() if not key.startswith("LEASEHOLD_")}
         environment |= {"PYTHONPATH": str(SOURCE), "LEASEHOLD_REDIS_URL": url or server.url}
         environment |= {VARIABLE: marks} if marks else {}
@@ -186,7 +197,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         raise
 
 
-def _write_handlers(package: Path, megabytes: int) -> None:
+def _write_handlers(package: Path, source: str) -> None:
     package.mkdir()
     (package / "__init__.py").touch()
-    (package / "bench.py").write_text(HANDLERS + (BALLAST.format(megabytes=megabytes) if megabytes else ""))
+    (package / "bench.py").write_text(source)

@@ -12,13 +12,15 @@ from supervisor.engine import commands, scripts
 from supervisor.engine.outcomes import Completed
 from tests.bench.bench import FILLER, Bench
 from tests.bench.benchmark import Benchmark, Compared, Step, step
-from tests.bench.pool import HANDLERS, SOURCE, SPENT, per_job
+from tests.bench.pool import ASYNC_HANDLERS, HANDLERS, SOURCE, SPENT, per_job
 from tests.bench.server import PREFIX
 
 ENGINE, ENGINE_0 = "engine alone, batch 64", "engine alone, batch 64, jobs-history 0"
 REUSED, REUSED_0 = "2 children, reused", "2 children, reused, jobs-history 0"
 ASYNC = "2 children, reused, async handler"
 FORKS, FORKED = "bare fork + exit + wait", "2 children, fork per job"
+LARGE_MB = 150
+FORKED_LARGE = f"2 children, fork per job, an application of {LARGE_MB} MB"
 BATCH = 64
 
 BARE_FORKS = """
@@ -39,11 +41,13 @@ print(forks / (time.perf_counter() - began))
 """
 
 
-def pool(bench: Bench, jobs: int, *flags: str, klass: str = "bench.noop", **config: int) -> dict[str, float]:
+def pool(
+    bench: Bench, jobs: int, *flags: str, megabytes: int = 0, handlers: str = HANDLERS, **config: int
+) -> dict[str, float]:
     """From a tenth of the backlog to nine tenths."""
     bench.server.clear(**config)
-    bench.server.put(jobs, klass=klass)
-    with bench.pool("--processes", "2", *flags) as running:
+    bench.server.put(jobs)
+    with bench.pool("--processes", "2", *flags, megabytes=megabytes, handlers=handlers) as running:
         running.until_left(jobs * 9 // 10)
         left, before = bench.server.waiting(), running.snapshot()
         running.until_left(jobs // 10)
@@ -91,9 +95,10 @@ def steps(bench: Bench) -> Iterator[Sequence[Step]]:
         step(REUSED, lambda: pool(bench, jobs, *reuse)),
         step(ENGINE_0, lambda: engine_alone(bench, jobs, jobs_history=0)),
         step(REUSED_0, lambda: pool(bench, jobs, *reuse, jobs_history=0)),
-        step(ASYNC, lambda: pool(bench, jobs, *reuse, klass="bench.anoop")),
+        step(ASYNC, lambda: pool(bench, jobs, *reuse, handlers=ASYNC_HANDLERS)),
         step(FORKS, lambda: bare_forks(forks)),
         step(FORKED, lambda: pool(bench, forks, *fork)),
+        step(FORKED_LARGE, lambda: pool(bench, forks // 2, *fork, megabytes=LARGE_MB)),
     ]
 
 
@@ -110,5 +115,6 @@ THROUGHPUT = Benchmark(
         Compared("reused / engine alone, jobs-history 0", REUSED_0, "jobs/s", (ENGINE_0,)),
         Compared("async / sync handler", ASYNC, "jobs/s", (REUSED,)),
         Compared("fork per job / bare forks", FORKED, "jobs/s", (FORKS,), least=0.7),
+        Compared(f"fork per job, {LARGE_MB} MB / small", FORKED_LARGE, "jobs/s", (FORKED,)),
     ),
 )
