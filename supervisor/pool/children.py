@@ -18,9 +18,10 @@ from supervisor.pool.output import Output
 from supervisor.pool.stacks import Stacks
 from supervisor.pool.states import CHILD_MOVES, ChildState, move
 
-#: Unread at one child; a default socket buffer takes this for sure, and beyond it a send would have to wait.
+#: Unread at one child, if its socket has room for them: beyond that a send would have to wait.
 MAX_SENT: Final = 128
-MAX_SENT_BYTES: Final = 200 * 1024  # as `charge` counts
+#: Of that room. Anybody may ask for so much, and has twice that, unless the system's administrator has lowered it.
+_SEND_BUFFER_BYTES: Final = 212_992
 #: Read of one child at a time: more than its socket holds, and less than would keep the others waiting.
 MOST_WORDS: Final = 1024
 _AT_ONCE: Final = int(socket.MSG_DONTWAIT)
@@ -30,8 +31,8 @@ _LAST_NUDGE_S: Final = 1.0
 
 
 def charge(packet_bytes: int) -> int:
-    """What a packet takes of the socket buffer at the most: the kernel rounds up to powers of two, and adds its own."""
-    return 2 * packet_bytes + 1024
+    """What a packet takes of that room at the most: the kernel adds to it, rounds up to a power of two, adds more."""
+    return (1 << (packet_bytes + 511).bit_length()) + 512
 
 
 class Turn:
@@ -84,6 +85,8 @@ class Child:
         # We keep the child's receiving end of `jobs`: the kernel gives each packet to one reader, so what we take back
         # the child has not seen.
         self._jobs, self._jobs_back = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._jobs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+        self.room_bytes = self._jobs.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)  # as `charge` counts
         self.talk, talk = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.talk.setblocking(False)
         self.stacks = Stacks()
@@ -140,7 +143,7 @@ class Child:
         return self.sent[min(behind, len(self.sent) - 1)]
 
     def send(self, held: Held) -> None:
-        """Send a job. Never blocks: the caller stays within MAX_SENT and MAX_SENT_BYTES.
+        """Send a job. Never blocks: the caller stays within MAX_SENT and `room_bytes`.
 
         Raises BrokenPipeError where the child has shut down our common end.
         """

@@ -6,7 +6,7 @@ from typing import Final
 from supervisor import clock
 from supervisor.config import MOST_PROCESSES
 from supervisor.engine.jobs import LeaseRecord
-from supervisor.pool.children import MAX_SENT, MAX_SENT_BYTES, Child, charge
+from supervisor.pool.children import MAX_SENT, Child, charge
 from supervisor.pool.ledger import Held
 from supervisor.pool.messages import INLINE_PAYLOAD_BYTES
 from supervisor.pool.pace import Pace
@@ -316,4 +316,4 @@ class Slots:
         if estimate_s is None or child.sent_s + estimate_s > self._ahead_s or not may_go_ahead(lease):
             return False
         packet_bytes = min(len(lease.raw), INLINE_PAYLOAD_BYTES) + _HEAD_BYTES + _TAG_BYTES * len(lease.tags)
-        return child.sent_bytes + charge(packet_bytes) <= MAX_SENT_BYTES
+        return child.sent_bytes + charge(packet_bytes) <= child.room_bytes

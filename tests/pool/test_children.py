@@ -1,12 +1,15 @@
 """Sockets between master and child: each job is in exactly one place, whoever is quicker."""
 
+import array
 import errno
+import fcntl
 import os
 import random
 import resource
 import signal
 import socket
 import sys
+import termios
 import traceback
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,7 +19,7 @@ from parts import Ends, Process, await_readable, held_of, in_fork, open_fds, res
 
 from supervisor.pool import child as running
 from supervisor.pool import kernel, messages, title
-from supervisor.pool.children import MAX_SENT, Child
+from supervisor.pool.children import MAX_SENT, Child, charge
 from supervisor.pool.handlers import Handler, hooks
 from supervisor.pool.messages import INLINE_PAYLOAD_BYTES, Notice, Verb
 from supervisor.pool.sandbox.confinement import Confinement
@@ -49,6 +52,17 @@ def child():
     yield child
     if child.state is not ChildState.GONE:
         child.close()
+
+
+@pytest.mark.parametrize("around", [0, *(2**power for power in range(6, 16)), messages.MAX_PACKET_BYTES])
+def test_the_kernel_never_charges_more_for_a_packet_than_we_do(around):
+    for size in range(max(1, around - 600), min(around + 600, messages.MAX_PACKET_BYTES) + 1, 11):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours, theirs:
+            ours.send(bytes(size))
+            charged = array.array("i", [0])
+            fcntl.ioctl(ours, termios.TIOCOUTQ, charged)
+            assert size < charged[0] <= charge(size)
 
 
 def answer_all(ends):

@@ -4,7 +4,7 @@ import pytest
 from parts import held_of
 
 from supervisor import clock
-from supervisor.pool.children import MAX_SENT, MAX_SENT_BYTES
+from supervisor.pool.children import MAX_SENT
 from supervisor.pool.pace import Pace
 from supervisor.pool.slots import RUN_S, Slots
 from supervisor.pool.states import ChildState
@@ -263,9 +263,28 @@ def test_a_full_child_never_makes_a_send_wait(pool, size):
         sent += 1
     child = slots.get(1)
     assert 5 <= sent == len(child.sent) <= MAX_SENT
-    assert child.sent_bytes <= MAX_SENT_BYTES
+    assert child.sent_bytes <= child.room_bytes
     assert [held.lease.token for held in child.take_back()] == list(range(1, sent + 1))
     assert (child.sent_bytes, round(child.sent_s, 9)) == (0, 0.0)
+
+
+def test_a_child_takes_two_dozen_jobs_of_10_kb_at_a_time(pool):
+    slots = pool(processes=1)
+    sent = 0
+    while send(slots, held_of(sent + 1, 1e-9, raw=b"x" * 10_000)):
+        sent += 1
+    assert sent >= 24
+
+
+def test_a_child_whose_socket_has_less_room_is_sent_less(pool, monkeypatch):
+    """An administrator may have lowered net.core.wmem_max."""
+    monkeypatch.setattr("supervisor.pool.children._SEND_BUFFER_BYTES", 50_000)
+    slots = pool(processes=1)
+    sent = 0
+    while send(slots, held_of(sent + 1, 1e-9, raw=b"x" * 10_000)):
+        sent += 1
+    assert 5 <= sent <= 6
+    assert [held.lease.token for held in slots.get(1).take_back()] == list(range(1, sent + 1))
 
 
 def test_a_child_on_its_last_job_is_sent_nothing_ahead(pool):
