@@ -19,6 +19,8 @@ _FEED_S = 100e-6
 #: Of estimated work that goes to one child in a row, before it is asked again whose turn it is; jobs that take less
 #: than we need for each wait for so much at a busy child rather than waking an idle one.
 RUN_S: Final = 0.0005
+#: Longer ones are leased when their child is ready: that is when the engine hears of a start, should we die meanwhile.
+_SOON_S: Final = 0.001
 #: When a job that does not fit is tried again, if none ends before.
 _SHORT_S = 1.0
 #: What a packet may have beside its payload.
@@ -200,7 +202,7 @@ class Slots:
         """How many jobs to lease now, beside those that are `coming`, and how many of them would start at once.
 
         Ahead go as many as will start in time, but at once no more than half of what the children take: they have the
-        other half to do while Redis carries this one out. And one for each child that is about to get ready.
+        other half to do while Redis carries this one out. And a short one for each child that is about to get ready.
         """
         idle, recent_s = len(self.idle()), self._pace.recent_s
         starting = max(0, idle - coming)
@@ -208,7 +210,8 @@ class Slots:
         if is_blocked or recent_s is None or recent_s > self._ahead_s:
             return starting, starting
         ahead, most = self._room_ahead(idle, recent_s)
-        soon = max(0, min(self._soon(), self.at_once - self.busy - idle) - max(0, coming - idle))
+        soon = self._soon() if recent_s <= _SOON_S else 0
+        soon = max(0, min(soon, self.at_once - self.busy - idle) - max(0, coming - idle))
         # Those that take next to nothing may wait at a busy child, though another one is idle.
         return max(starting, min(ahead - coming, (most + 1) // 2)) + soon, 0 if self._quick else starting
 

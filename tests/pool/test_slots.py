@@ -389,8 +389,9 @@ def test_one_that_was_granted_for_it_is_enough(forking):
         {"since_s": 0.001, "fork_s": 1.0},
         {"since_s": 60.0},
         {"since_s": 0.001, "run_s": 1.0},
+        {"since_s": 0.001, "run_s": 0.002},
     ],
-    ids=["nobody knows when", "not soon", "overdue", "jobs are slow"],
+    ids=["nobody knows when", "not soon", "overdue", "jobs are slow", "somebody may wonder whether they have started"],
 )
 def test_no_job_is_leased_for_a_child_that_may_keep_it_waiting(forking, child):
     assert forking(**child).capacity() == (0, 0)
