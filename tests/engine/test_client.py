@@ -5,11 +5,8 @@ import inspect
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
 import redis
@@ -23,6 +20,7 @@ from supervisor.engine.errors import LeaseholdError, LeaseLost, OutcomeUnknown, 
 from supervisor.engine.handles import AsyncJob, AsyncLease, Job, Lease
 from supervisor.engine.outcomes import ENDLESS, Completed, Died, Failed, Released, Retried, Returned
 from supervisor.engine.scripts import check_server
+from tests.between import Between
 
 NAN, INF = float("nan"), float("inf")
 
@@ -283,54 +281,25 @@ def test_the_environment_names_server_and_namespace(server, namespace, monkeypat
     assert server.dump(namespace)
 
 
-class Dropping:
-    """A proxy that forwards everything, but instead of the next reply to an EVALSHA, when armed, it hangs up."""
+class Dropping(Between):
+    """Instead of the next reply to an EVALSHA, when armed, it hangs up."""
 
-    def __init__(self, upstream: Path, directory: Path) -> None:
-        self.path = directory / "proxy"
-        self.armed = False
-        self.evalshas = 0
-        self._upstream = upstream
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(self.path))
-        self._listener.listen()
-        threading.Thread(target=self._accept, daemon=True).start()
+    armed = False
+    evalshas = 0
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                near, _ = self._listener.accept()
-            except OSError:
-                return  # closed
-            far = socket.socket(socket.AF_UNIX)
-            far.connect(str(self._upstream))
-            threading.Thread(target=self._up, args=(near, far), daemon=True).start()
-            threading.Thread(target=self._down, args=(far, near), daemon=True).start()
+    def on_request(self, data: bytes) -> None:
+        self.evalshas += data.count(b"EVALSHA")
 
-    def _up(self, near: socket.socket, far: socket.socket) -> None:
-        with suppress(OSError), near:  # either end may hang up first
-            while data := near.recv(65536):
-                self.evalshas += data.count(b"EVALSHA")
-                far.sendall(data)
-            far.shutdown(socket.SHUT_WR)
-
-    def _down(self, far: socket.socket, near: socket.socket) -> None:
-        with suppress(OSError), far:
-            while data := far.recv(65536):
-                if self.armed:
-                    self.armed = False
-                    break
-                near.sendall(data)
-            near.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread in accept
-        self._listener.close()
+    def reply(self, near: socket.socket, data: bytes) -> bool:
+        if self.armed:
+            self.armed = False
+            return False
+        return super().reply(near, data)
 
 
 @pytest.fixture
 def proxy(server, tmp_path_factory) -> Iterator[Dropping]:
-    dropping = Dropping(server.socket, tmp_path_factory.mktemp("p"))
+    dropping = Dropping(tmp_path_factory.mktemp("p") / "proxy", server.socket)
     yield dropping
     dropping.close()
 
