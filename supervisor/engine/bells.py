@@ -71,7 +71,6 @@ class Bells:
         self.mail: list[bytes] = []
         self.rang = False  # a bell has been taken, or waited for in vain, and no lease has followed
         self.timed_out = False  # the last wait has ended by itself
-        self.late = False  # the last wait has ended so long ago that what was leased with it may be somebody else's now
 
     def open(self, link: Link) -> None:
         self._link = link
@@ -130,7 +129,6 @@ class Bells:
         else:
             self.rang = True  # or the time is over: wake-ups that a dying connection took are lost
         self.timed_out = reply is None
-        self.late = self.silent_at is not None and clock.monotonic() >= self.silent_at  # we were stopped meanwhile
         self.answer = answers[0] if answers else None
         self.silent_at, self._waking = None, False
         return True

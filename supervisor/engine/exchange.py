@@ -98,6 +98,7 @@ class Renewed:
 @dataclass(slots=True)
 class Granted:
     grant: Grant
+    late: bool = False  # read so late that its leases may have run out, and be somebody else's
 
 
 @dataclass(slots=True)

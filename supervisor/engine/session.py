@@ -84,11 +84,14 @@ class _Part:
 
 
 class _Behind(NamedTuple):
-    """The lease that stands behind a wait for bells: in whose name, and whether lost workers' jobs may be had."""
+    """The lease that stands behind a wait for bells: in whose name, whether lost workers' jobs may be had, and until
+    when (monotonic s) what it grants is surely ours.
+    """
 
     lease: Command[Grant]
     worker: str
     takeover: bool
+    until_at: float
 
 
 def worker_name() -> str:
@@ -341,6 +344,11 @@ class Session:
             _SHORTEST_SILENCE_S, min(_LONGEST_SILENCE_S, self.ttl_s / 3)
         )
 
+    def tell_started(self, leases: Sequence[LeaseRecord]) -> None:
+        """These jobs start now. Beside any exchange. Raises LinkLost."""
+        started = [Renewal(lease.jid, lease.token, started=True) for lease in leases]
+        self._send_aside(commands.renew(self.worker, started, ttl_s=self._own_ttl_s))
+
     def _send_aside(self, command: Command[Any]) -> None:
         """It is no part of an exchange: all that matters is that it is carried out."""
         self._send([(_Part(command), command.wire(self._namespace.prefix))])
@@ -437,7 +445,8 @@ class Session:
         """
         wire = None
         if wanted is not None and self.serving.names:  # globs may match nothing yet
-            self._behind = _Behind(self._lease(wanted, waited=True), self.worker, self.may_take_over)
+            until_at = clock.monotonic() + self.ttl_s + self._grace_s  # were it granted at once
+            self._behind = _Behind(self._lease(wanted, waited=True), self.worker, self.may_take_over, until_at)
             wire = self._behind.lease.wire(self._namespace.prefix)
         self.bells.wait(self.worker, self.serving.names if queues else None, self.ttl_s, wire)
 
@@ -454,7 +463,7 @@ class Session:
             return True, None  # what is wrong with it, the exchange that asks anew is told as well
         grant = behind.lease.parse(self.bells.answer)
         self.serving.heard_of_wish(grant.wish)
-        return True, Granted(grant)
+        return True, Granted(grant, late=clock.monotonic() >= behind.until_at)
 
     @property
     def leases_when_woken(self) -> bool:

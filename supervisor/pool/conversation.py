@@ -248,8 +248,7 @@ class Conversation:
         self._idling.stay(why, clock.monotonic())
         self._ask = self._ask or why in ("work", "lost")
 
-    def _on_granted(self, granted: Granted, wanted: Wanted, late: bool = False) -> None:
-        """`late`: its leases may have run out before we have read it: none of them is to start."""
+    def _on_granted(self, granted: Granted, wanted: Wanted) -> None:
         grant = granted.grant
         if self._upkeep.on_granted(grant):
             self._ask = True  # what is spawned may be for us
@@ -269,11 +268,21 @@ class Conversation:
             self._backlog.move()
             self._events.emit("lease.granted", count=len(grant.leases))
             self._dispatcher.placing.take_on(grant.leases, wanted.starting, self._forks.handlers)
-            if late:
+            if granted.late:
                 self._dispatcher.placing.hand_back()
+            elif wanted is self._waited and not wanted.starting:
+                self._tell_starts()
             if len(grant.leases) >= _MANY:
                 self._converse_first()
             self._dispatcher.placing.place()
+
+    def _tell_starts(self) -> None:
+        """Of those that the lease has not told of, before they happen. Raises LinkLost."""
+        starts = self._dispatcher.placing.starts
+        if starts:
+            self._session.tell_started([held.lease for held in starts])
+            for held in starts:
+                held.told_started = True
 
     def _converse_first(self) -> None:
         """Redis has its work while we place what it has granted. Raises LinkLost; that is placed then all the same."""
@@ -308,7 +317,7 @@ class Conversation:
         self._ask = self._ask or bells.rang
         if granted is None:
             return False
-        self._on_granted(granted, self._waited, bells.late)
+        self._on_granted(granted, self._waited)
         return bool(granted.grant.leases)
 
     def on_door(self, door: Door) -> None:
@@ -430,9 +439,11 @@ class Conversation:
             self._full_since_at = None
             session.doors.attend(session.serving.names)
             if not session.bells.waiting:
-                # Should we have vanished by then, only a few jobs wait for their leases to expire.
+                # Should we have vanished by then, only a few jobs wait for their leases to expire, and none counts as
+                # started; but to tell of a short one before it starts would cost a tenth of the time until then.
                 count, starting = self._slots.capacity()
                 count = min(count, max(starting, _MANY), MOST)
+                starting = len(self._slots.idle()) if self._slots.are_short else 0
                 self._waited = Wanted(count, starting, woken=True, once=self._forks.once)
                 session.wait_for_bells(queues=True, wanted=self._waited)
             elif not session.bells.waits_for_queues:

@@ -5,6 +5,7 @@ Owns what is ready. What comes from children is `Dispatcher`'s, what is done aga
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from supervisor import clock
@@ -19,7 +20,7 @@ from supervisor.pool.ledger import Held, Ledger
 from supervisor.pool.messages import HandlerSettings
 from supervisor.pool.pace import Pace
 from supervisor.pool.settlements import start_of
-from supervisor.pool.slots import RUN_S, Slots, may_go_ahead
+from supervisor.pool.slots import RUN_S, SHORT_S, Slots, may_go_ahead
 from supervisor.pool.states import ChildState
 from supervisor.pool.stopping import Stopping
 
@@ -148,6 +149,11 @@ class Placing:
             self._given(held, child)
         self._plan_hand_back()
 
+    @property
+    def starts(self) -> list[Held]:
+        """Of what is ready: what idle children may have now."""
+        return list(islice(self._ledger.ready, len(self._slots.idle())))
+
     def _given(self, held: Held, child: Child) -> None:
         """The child has it."""
         if self._slots.mixed:
@@ -155,6 +161,8 @@ class Placing:
         self._budget.hold(child.number, held.lease.klass, held.lease.jid, ends=not held.lease.persistent)
         self._hand_back_at = math.inf
         if len(child.sent) == 1:
+            if not held.told_started and (held.estimate_s is None or held.estimate_s > SHORT_S):
+                self._ledger.has_started(held)
             self.say_started(held)
 
     def _plan_hand_back(self) -> None:

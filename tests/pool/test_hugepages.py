@@ -1,16 +1,29 @@
 """What handlers load lies in huge pages, and is what it was: for the zygote, and for each fork of it alone."""
 
+import ctypes
 import mmap
 import os
 from pathlib import Path
 
 import pytest
 
-from supervisor.pool import hugepages
+from supervisor.pool import hugepages, kernel
 
 HUGE = hugepages._size_bytes()
-pytestmark = pytest.mark.skipif(not HUGE, reason="this system has no huge pages, or wants none")
 ROOM = 4 * HUGE
+
+
+def are_to_be_had():
+    """Linux has MADV_COLLAPSE since 6.1."""
+    with mmap.mmap(-1, ROOM, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as room:
+        room.write(b"x" * ROOM)
+        start = -(-ctypes.addressof(ctypes.c_char.from_buffer(room)) // HUGE) * HUGE
+        return kernel.collapse(start, HUGE)
+
+
+pytestmark = pytest.mark.skipif(
+    not HUGE or not are_to_be_had(), reason="this system has no huge pages, or wants none, or is short of them"
+)
 
 
 def huge_bytes():

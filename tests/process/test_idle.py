@@ -60,15 +60,13 @@ def test_a_put_starts_at_once_on_an_idle_pool(stage, measured):
 
 def test_what_a_draining_peer_hands_back_starts_at_once_on_the_idle_one(stage, measured):
     waits_s = []
-    idle = stage.start(processes=1, queue=["none", "default"])
-    idle.wait_ready()
-    idle.send(signal.SIGSTOP)  # so that the other one gets the job
+    busy = stage.start(processes=1).wait_ready()
     gate = stage.gate("gate")
     jid = stage.queue.put("good.hold", gate)
-    busy = stage.start(processes=1).wait_ready()
     stage.wait_for_starts(jid)
-    idle.send(signal.SIGCONT)
-    stage.wait_until_idle(1)
+    stage.wait_until_heard(1)  # it waits for mail alone
+    idle = stage.start(processes=1, queue=["none", "default"]).wait_ready()
+    stage.wait_until_heard(2)
     busy.send(signal.SIGQUIT)
     again = stage.wait_for_starts(jid, 2)[1]
     handed_back_unix = busy.wait_for("job.released", jid=jid)["time"]

@@ -70,6 +70,7 @@ def test_missed_times_of_crons_are_put_exactly_once_with_two_supervisors_of_whic
             then.queue("default").recur("good.nap", 0.005, cron="*/10 * * * *", jid=f"r{number}")
     pools = [stage.start(processes=1, lease_ttl="3s") for _ in range(2)]
     stage.wait_until(lambda: len(stage.ledger.starts()) >= 30, "thirty of them")
+    pools[0].wait_for("child.ready")  # else its zygote may end with it, and leave its directory
     pools[0].send(signal.SIGKILL)
     pools[0].wait()
     tens = range(int(hour_ago_unix // 600 + 1) * 600, int(time.time()) + 1, 600)

@@ -51,19 +51,61 @@ def test_a_stale_child_is_stopped_when_its_master_learns_that_the_lease_is_lost(
     stage.assert_nothing_left()
 
 
-def test_what_was_leased_for_an_idle_master_that_stood_still_does_not_start_when_somebody_else_has_it(stage):
+@pytest.mark.parametrize(("at_most_once", "state", "starts"), [(False, "complete", 1), (True, "failed", 0)])
+def test_what_was_leased_for_an_idle_master_that_stood_still_does_not_start_when_its_lease_has_run_out(
+    stage, at_most_once, state, starts
+):
     """The lease comes with the end of its wait: it finds that when it goes on."""
-    first = stage.start(processes=1, lease_ttl="1s").wait_ready()
+    stage.config(grace=0.3)
+    first = stage.start(processes=1, lease_ttl="3s").wait_ready()
     stage.wait_until_idle(1)
     first.send(signal.SIGSTOP)
-    jid = stage.queue.put("good.noop")
-    second = stage.start(processes=1, lease_ttl="1s").wait_ready()
-    second.wait_for("job.completed", jid=jid)
+    jid = stage.queue.put("good.noop", at_most_once=at_most_once)
+    assert stage.client.job(jid).worker == first.worker
+    second = stage.start(processes=1, lease_ttl="3s").wait_ready()
+    stage.wait_until_settled([jid])
     first.send(signal.SIGCONT)
     first.wait_for("lease.granted")
     assert [pool.drain() for pool in (first, second)] == [0, 0]
+    job = stage.client.job(jid)
+    assert (job.state, job.deaths, len(stage.ledger.starts(jid))) == (state, int(at_most_once), starts)
+    stage.assert_nothing_left()
+
+
+def test_what_an_idle_master_that_has_vanished_was_given_has_not_started(stage):
+    stage.config(grace=0.3)
+    first = stage.start(processes=1, lease_ttl="1s").wait_ready()
+    stage.wait_until_idle(1)
+    first.send(signal.SIGSTOP)
+    jid = stage.queue.put("good.noop", max_deaths=1)
+    assert stage.client.job(jid).worker == first.worker
+    first.send(signal.SIGKILL)
+    first.wait()
+    second = stage.start(processes=1, lease_ttl="1s").wait_ready()
+    second.wait_for("job.completed", jid=jid)
+    assert stage.client.job(jid).deaths == 0
     assert len(stage.ledger.starts(jid)) == 1
-    assert stage.client.job(jid).state == "complete"
+    stage.client.deregister(first.worker)
+    assert second.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_what_an_idle_master_starts_is_known_to_have_started_before_it_does(stage):
+    """It stands still as soon as its job has begun: nothing that it would have said later is said."""
+    stage.config(grace=0.3)
+    first = stage.start(processes=1, lease_ttl="1s").wait_ready()
+    stage.wait_until_idle(1)
+    jid = stage.queue.put("bad.stop_the_master", stage.gate("gate"))
+    stage.wait_for_starts(jid)
+    first.send(signal.SIGKILL)
+    first.wait()
+    stage.open_gate("gate")
+    second = stage.start(processes=1, lease_ttl="1s").wait_ready()
+    second.wait_for("job.completed", jid=jid)
+    assert stage.client.job(jid).deaths == 1
+    assert len(stage.ledger.starts(jid)) == 2
+    stage.client.deregister(first.worker)
+    assert second.drain() == 0
     stage.assert_nothing_left()
 
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import menu
 from supervisor import Fail, Retry, handler
@@ -184,4 +185,14 @@ def kill_zygote(job):
     """Kills what all children come from."""
     menu.enter(job)
     os.kill(os.getppid(), signal.SIGKILL)
+    menu.wait_at(job.data)
+
+
+@handler
+def stop_the_master(job):
+    """First of all at its first start. data: gate."""
+    if job.attempt == 1:
+        zygote_stat = Path(f"/proc/{os.getppid()}/stat").read_text()
+        os.kill(int(zygote_stat.rpartition(")")[2].split()[1]), signal.SIGSTOP)
+    menu.enter(job)
     menu.wait_at(job.data)
