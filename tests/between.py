@@ -30,9 +30,8 @@ class Between:
 
     def _requests(self, near: socket.socket, far: socket.socket) -> None:
         with suppress(OSError):  # either end may hang up first
-            while data := near.recv(1 << 20):
-                self.on_request(data)
-                far.sendall(data)
+            while (data := near.recv(1 << 20)) and self.request(far, data):
+                pass
             far.shutdown(socket.SHUT_WR)
 
     def _replies(self, near: socket.socket, far: socket.socket) -> None:
@@ -41,8 +40,10 @@ class Between:
                 pass
             near.shutdown(socket.SHUT_RDWR)
 
-    def on_request(self, data: bytes) -> None:
-        """Before it is passed on."""
+    def request(self, far: socket.socket, data: bytes) -> bool:
+        """Pass it on. Answers whether the connection goes on."""
+        far.sendall(data)
+        return True
 
     def reply(self, near: socket.socket, data: bytes) -> bool:
         """Pass it on. Answers whether the connection goes on."""

@@ -91,6 +91,11 @@ class Bells:
         """Whether the wait is about to end, as we wish."""
         return self._waking
 
+    @staticmethod
+    def wait_s(ttl_s: float) -> float:
+        """How long a wait lasts: not beyond a TTL, as what others have leased since we asked is in no time of ours."""
+        return min(WAIT_S, max(ttl_s, _SHORTEST_WAIT_S))
+
     def wait(
         self, worker: str, names: tuple[str, ...] | None, ttl_s: float, then: tuple[Any, ...] | None = None
     ) -> None:
@@ -100,8 +105,7 @@ class Bells:
         assert self._link is not None and not self.waiting
         self.waits_for_queues, self.names = names is not None, names or ()
         self._mailbox = self._namespace.mail(worker)
-        # Not beyond a TTL: what others have leased since we asked is in no time that we know of.
-        wait_s = min(WAIT_S, max(ttl_s, _SHORTEST_WAIT_S))
+        wait_s = self.wait_s(ttl_s)
         wires = [("BLPOP", self._mailbox, *map(self._namespace.bell, self.names), f"{wait_s:.3f}")]
         if then is not None:
             wires.append(then)

@@ -84,14 +84,15 @@ class _Part:
 
 
 class _Behind(NamedTuple):
-    """The lease that stands behind a wait for bells: in whose name, whether lost workers' jobs may be had, and until
-    when (monotonic s) what it grants is surely ours.
+    """The lease that stands behind a wait for bells: in whose name, whether lost workers' jobs may be had, and when the
+    wait has begun and will end by itself (monotonic s).
     """
 
     lease: Command[Grant]
     worker: str
     takeover: bool
-    until_at: float
+    begun_at: float
+    ends_at: float
 
 
 def worker_name() -> str:
@@ -444,10 +445,12 @@ class Session:
         he was woken. Raises LinkLost.
         """
         wire = None
-        if wanted is not None and self.serving.names:  # globs may match nothing yet
-            until_at = clock.monotonic() + self.ttl_s + self._grace_s  # were it granted at once
-            self._behind = _Behind(self._lease(wanted, waited=True), self.worker, self.may_take_over, until_at)
-            wire = self._behind.lease.wire(self._namespace.prefix)
+        now_at, wait_s = clock.monotonic(), self.bells.wait_s(self.ttl_s)
+        # Globs may match nothing yet. A lease that is shorter than the wait might have run out when we hear of it.
+        if wanted is not None and self.serving.names and wait_s <= self.ttl_s:
+            lease = self._lease(wanted, waited=True)
+            self._behind = _Behind(lease, self.worker, self.may_take_over, now_at, now_at + wait_s)
+            wire = lease.wire(self._namespace.prefix)
         self.bells.wait(self.worker, self.serving.names if queues else None, self.ttl_s, wire)
 
     def hear(self) -> tuple[bool, Granted | None]:
@@ -463,7 +466,9 @@ class Session:
             return True, None  # what is wrong with it, the exchange that asks anew is told as well
         grant = behind.lease.parse(self.bells.answer)
         self.serving.heard_of_wish(grant.wish)
-        return True, Granted(grant, late=clock.monotonic() >= behind.until_at)
+        granted_at = behind.ends_at if self.bells.timed_out else behind.begun_at  # or later
+        ttl_s = min((lease.expires_unix for lease in grant.leases), default=math.inf) - grant.now_unix
+        return True, Granted(grant, late=clock.monotonic() >= granted_at + ttl_s)
 
     @property
     def leases_when_woken(self) -> bool:

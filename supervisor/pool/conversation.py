@@ -116,6 +116,9 @@ class Conversation:
         self._ask, self._asked_at = True, None
         self._renew_at = now_at + self._session.ttl_s / 3
         self._upkeep.begin(now_at)
+        for child in self._slots:
+            if child.head is not None and child.head.told_started and not child.head.lost:
+                self._ledger.has_started(child.head)  # the word may have been lost with the connection
         self._backlog.forget_said()
         self._idling.note(False, now_at)
 
@@ -270,14 +273,14 @@ class Conversation:
             self._dispatcher.placing.take_on(grant.leases, wanted.starting, self._forks.handlers)
             if granted.late:
                 self._dispatcher.placing.hand_back()
-            elif wanted is self._waited and not wanted.starting:
+            elif wanted is self._waited:
                 self._tell_starts()
             if len(grant.leases) >= _MANY:
                 self._converse_first()
             self._dispatcher.placing.place()
 
     def _tell_starts(self) -> None:
-        """Of those that the lease has not told of, before they happen. Raises LinkLost."""
+        """Before they happen: the lease behind a wait says of none. Raises LinkLost."""
         starts = self._dispatcher.placing.starts
         if starts:
             self._session.tell_started([held.lease for held in starts])
@@ -439,12 +442,10 @@ class Conversation:
             self._full_since_at = None
             session.doors.attend(session.serving.names)
             if not session.bells.waiting:
-                # Should we have vanished by then, only a few jobs wait for their leases to expire, and none counts as
-                # started; but to tell of a short one before it starts would cost a tenth of the time until then.
+                # Should we have vanished by then, only a few jobs wait for their leases to expire; none has started.
                 count, starting = self._slots.capacity()
                 count = min(count, max(starting, _MANY), MOST)
-                starting = len(self._slots.idle()) if self._slots.are_short else 0
-                self._waited = Wanted(count, starting, woken=True, once=self._forks.once)
+                self._waited = Wanted(count, 0, woken=True, once=self._forks.once)
                 session.wait_for_bells(queues=True, wanted=self._waited)
             elif not session.bells.waits_for_queues:
                 session.stop_waiting()

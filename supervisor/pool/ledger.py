@@ -116,7 +116,7 @@ class Ledger:
             self.ready.remove(held)
 
     def has_started(self, held: Held) -> None:
-        """It was sent ahead, and is running: the engine must know, for a death counts from now on."""
+        """It is running, and its lease does not say so: the engine must know, for a death counts from now on."""
         held.told_started = True
         self._started.append(held)
 

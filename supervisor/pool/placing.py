@@ -152,6 +152,8 @@ class Placing:
     @property
     def starts(self) -> list[Held]:
         """Of what is ready: what idle children may have now."""
+        if self.paused or not self._stopping.is_open:
+            return []
         return list(islice(self._ledger.ready, len(self._slots.idle())))
 
     def _given(self, held: Held, child: Child) -> None:

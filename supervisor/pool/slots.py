@@ -22,7 +22,7 @@ RUN_S: Final = 0.0005
 #: Of a longer job the engine is told as soon as it starts at an idle child: should we die meanwhile, that was a death.
 SHORT_S: Final = 0.001
 #: When a job that does not fit is tried again, if none ends before.
-_SHORT_S = 1.0
+_RETRY_S = 1.0
 #: What a packet may have beside its payload.
 _HEAD_BYTES = 1024
 _TAG_BYTES = 2 * 64 + 3  # at the most: quoted, in JSON
@@ -128,7 +128,7 @@ class Slots:
 
     def fall_short(self) -> None:
         """What is here cannot start: it does not fit."""
-        self.short_until_at = clock.monotonic() + _SHORT_S
+        self.short_until_at = clock.monotonic() + _RETRY_S
 
     def find_room(self) -> None:
         """It may fit by now."""
@@ -210,7 +210,7 @@ class Slots:
         if is_blocked or recent_s is None or recent_s > self._ahead_s:
             return starting, starting
         ahead, most = self._room_ahead(idle, recent_s)
-        soon = self._soon() if self.are_short else 0
+        soon = self._soon() if recent_s <= SHORT_S else 0
         soon = max(0, min(soon, self.at_once - self.busy - idle) - max(0, coming - idle))
         # Those that take next to nothing may wait at a busy child, though another one is idle.
         return max(starting, min(ahead - coming, (most + 1) // 2)) + soon, 0 if self._quick else starting
@@ -272,12 +272,6 @@ class Slots:
             return False
         has_run_s = clock.monotonic() - soonest.sent[0].started_at
         return has_run_s < RUN_S and self._fits(held, soonest)
-
-    @property
-    def are_short(self) -> bool:
-        """Whether jobs of late were over before anybody could ask whether they had started."""
-        recent_s = self._pace.recent_s
-        return recent_s is not None and recent_s <= SHORT_S
 
     @property
     def _quick(self) -> bool:

@@ -287,8 +287,9 @@ class Dropping(Between):
     armed = False
     evalshas = 0
 
-    def on_request(self, data: bytes) -> None:
+    def request(self, far: socket.socket, data: bytes) -> bool:
         self.evalshas += data.count(b"EVALSHA")
+        return super().request(far, data)
 
     def reply(self, near: socket.socket, data: bytes) -> bool:
         if self.armed:

@@ -1,11 +1,11 @@
-"""A link that is dead by the time at which what has come on it is answered: an exchange begins while a grant is placed,
-and must not leave the conversation as if that grant were still to come.
-"""
+"""A link that is lost at the worst moment: while a grant is placed, or with the word that a job starts."""
 
+import signal
 import socket
 
 import pytest
 
+from supervisor.engine.scripts import RENEW
 from supervisor.pool.conversation import _MANY
 from tests.between import Between
 
@@ -28,11 +28,50 @@ class Cutting(Between):
         return not cuts
 
 
+class Swallowing(Between):
+    """It hangs up in place of passing on the first renewal."""
+
+    swallowed = False
+
+    def request(self, far, data):
+        if not self.swallowed and RENEW.sha.encode() in data:
+            self.swallowed = True
+            return False
+        return super().request(far, data)
+
+
 @pytest.fixture
 def cutting(server, tmp_path):
     proxy = Cutting(tmp_path / "cutting", server.socket)
     yield proxy
     proxy.close()
+
+
+@pytest.fixture
+def swallowing(server, tmp_path):
+    proxy = Swallowing(tmp_path / "swallowing", server.socket)
+    yield proxy
+    proxy.close()
+
+
+def test_that_a_job_has_started_is_said_again_where_the_word_was_lost_with_the_link(stage, swallowing):
+    stage.config(grace=0.3)
+    first = stage.start(redis_url=f"unix://{swallowing.path}", processes=1, lease_ttl="3s").wait_ready()
+    stage.wait_until_idle(1)
+    jid = stage.queue.put("good.hold", stage.gate("gate"))
+    stage.wait_for_starts(jid)
+    first.wait_for("redis.lost")
+    record = f"{stage.prefix}job:{jid}"
+    stage.wait_until(lambda: stage.server.redis.hget(record, "started") == b"1", "known to have started")
+    first.send(signal.SIGKILL)
+    first.wait()
+    stage.open_gate("gate")
+    second = stage.start(processes=1, lease_ttl="3s").wait_ready()
+    second.wait_for("job.completed", jid=jid)
+    assert stage.client.job(jid).deaths == 1
+    stage.client.deregister(first.worker)
+    assert second.drain() == 0
+    stage.assert_nothing_left()
 
 
 def test_a_link_that_is_lost_while_a_grant_is_placed_keeps_nobody_from_leasing(stage, cutting):

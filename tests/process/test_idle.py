@@ -58,6 +58,19 @@ def test_a_put_starts_at_once_on_an_idle_pool(stage, measured):
     stage.assert_nothing_left()
 
 
+def test_where_leases_are_shorter_than_waits_each_job_is_leased_once_all_the_same(stage):
+    stage.config(heartbeat=0.3, grace=0.1)
+    pool = stage.start(processes=1).wait_ready()
+    jids = []
+    for _ in range(10):
+        stage.wait_until_idle(1)
+        jids.append(stage.queue.put("good.noop"))
+        pool.wait_for("job.completed", jid=jids[-1])
+    assert sum(event["count"] for event in pool.find("lease.granted")) == len(jids)
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
 def test_what_a_draining_peer_hands_back_starts_at_once_on_the_idle_one(stage, measured):
     waits_s = []
     busy = stage.start(processes=1).wait_ready()

@@ -74,14 +74,14 @@ def test_what_was_leased_for_an_idle_master_that_stood_still_does_not_start_when
 
 def test_what_an_idle_master_that_has_vanished_was_given_has_not_started(stage):
     stage.config(grace=0.3)
-    first = stage.start(processes=1, lease_ttl="1s").wait_ready()
+    first = stage.start(processes=1, lease_ttl="3s").wait_ready()
     stage.wait_until_idle(1)
     first.send(signal.SIGSTOP)
     jid = stage.queue.put("good.noop", max_deaths=1)
     assert stage.client.job(jid).worker == first.worker
     first.send(signal.SIGKILL)
     first.wait()
-    second = stage.start(processes=1, lease_ttl="1s").wait_ready()
+    second = stage.start(processes=1, lease_ttl="3s").wait_ready()
     second.wait_for("job.completed", jid=jid)
     assert stage.client.job(jid).deaths == 0
     assert len(stage.ledger.starts(jid)) == 1
