@@ -28,6 +28,11 @@ MOST_DOORS: Final = 16
 _IN_VAIN_S: Final = 0.05
 
 
+def wait_s_of(ttl_s: float) -> float:
+    """How long a wait lasts: not beyond a TTL, as what others have leased since we asked is in no time of ours."""
+    return min(WAIT_S, max(ttl_s, _SHORTEST_WAIT_S))
+
+
 class Watcher(Protocol):
     """What is asked of the master's inbox."""
 
@@ -38,7 +43,7 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BellRang:
-    """Call `Bells.read`."""
+    """Call `Session.hear`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,13 +96,8 @@ class Bells:
         """Whether the wait is about to end, as we wish."""
         return self._waking
 
-    @staticmethod
-    def wait_s(ttl_s: float) -> float:
-        """How long a wait lasts: not beyond a TTL, as what others have leased since we asked is in no time of ours."""
-        return min(WAIT_S, max(ttl_s, _SHORTEST_WAIT_S))
-
     def wait(
-        self, worker: str, names: tuple[str, ...] | None, ttl_s: float, then: tuple[Any, ...] | None = None
+        self, worker: str, names: tuple[str, ...] | None, wait_s: float, then: tuple[Any, ...] | None = None
     ) -> None:
         """Begin to wait for mail, and for the bells of `names`, if any; `BellRang` ends it. `then`: a command that the
         server is to carry out as soon as the wait has ended, whatever has ended it. Raises LinkLost.
@@ -105,7 +105,6 @@ class Bells:
         assert self._link is not None and not self.waiting
         self.waits_for_queues, self.names = names is not None, names or ()
         self._mailbox = self._namespace.mail(worker)
-        wait_s = self.wait_s(ttl_s)
         wires = [("BLPOP", self._mailbox, *map(self._namespace.bell, self.names), f"{wait_s:.3f}")]
         if then is not None:
             wires.append(then)

@@ -20,7 +20,7 @@ import hiredis
 from supervisor import clock
 from supervisor.config import redacted
 from supervisor.engine import commands, looks, scripts
-from supervisor.engine.bells import Bells, Doors, Watcher
+from supervisor.engine.bells import Bells, Doors, Watcher, wait_s_of
 from supervisor.engine.checks import UNSET
 from supervisor.engine.commands import Command, Grant, Renewal
 from supervisor.engine.errors import StoreUnavailable
@@ -445,13 +445,13 @@ class Session:
         he was woken. Raises LinkLost.
         """
         wire = None
-        now_at, wait_s = clock.monotonic(), self.bells.wait_s(self.ttl_s)
+        now_at, wait_s = clock.monotonic(), wait_s_of(self.ttl_s)
         # Globs may match nothing yet. A lease that is shorter than the wait might have run out when we hear of it.
         if wanted is not None and self.serving.names and wait_s <= self.ttl_s:
             lease = self._lease(wanted, waited=True)
             self._behind = _Behind(lease, self.worker, self.may_take_over, now_at, now_at + wait_s)
             wire = lease.wire(self._namespace.prefix)
-        self.bells.wait(self.worker, self.serving.names if queues else None, self.ttl_s, wire)
+        self.bells.wait(self.worker, self.serving.names if queues else None, wait_s, wire)
 
     def hear(self) -> tuple[bool, Granted | None]:
         """On `BellRang`: whether the wait has ended, and what was leased with that. Raises LinkLost."""

@@ -22,6 +22,7 @@ from typing import Any
 import psutil
 
 from supervisor.engine.bells import MOST_DOORS
+from supervisor.engine.handles import Job
 from supervisor.pool import removal
 
 HERE = Path(__file__).parent
@@ -399,6 +400,17 @@ class Stage:
         """By command, how many wait, up to as many as are wanted."""
         waiting = [client["cmd"] for client in self.server.redis.client_list() if "b" in client["flags"]]
         return {command: min(count, waiting.count(command)) for command, count in wanted.items()}
+
+    def finish_elsewhere(self, killed: Pool, jid: str) -> Job:
+        """Another pool completes the job that a killed one has left; nothing of either is left then."""
+        pool = self.start(processes=1).wait_ready()
+        pool.wait_for("job.completed", jid=jid)
+        job = self.client.job(jid)
+        assert job is not None
+        self.client.deregister(killed.worker)
+        assert pool.drain() == 0
+        self.assert_nothing_left()
+        return job
 
     # looking
 
