@@ -1,5 +1,7 @@
 """What keys mean at `leasehold top`: from the bytes that a terminal sends to what is to be done. No terminal here."""
 
+import re
+
 import pytest
 
 pytest.importorskip("rich")
@@ -175,9 +177,13 @@ def test_a_page_takes_the_keys_until_it_is_left(shown):
     assert shown.press("down", "page-down", "d", "c", "+") == []
     lines = shown.lines(80, 24)
     assert lines[2].startswith("── a stack, lines 12 to 31 of 100 ──") and lines[3] == "  line 11"
-    assert lines[-1] == "Escape goes back"
-    shown.press("escape")
-    assert shown.desk.page is None and not shown.desk.over
+    assert lines[-1] == "Escape or q goes back"
+    for key in ("escape", "q"):
+        shown.desk.page = Page("a stack", ["a line"])
+        shown.press(key)
+        assert shown.desk.page is None and not shown.desk.over
+    (quits,) = (what for keys, what in HELP if keys.startswith("q"))
+    assert "q goes back" in quits
 
 
 def test_a_long_line_of_a_stack_goes_on_below_as_its_end_names_the_function(shown):
@@ -189,7 +195,7 @@ def test_a_long_line_of_a_stack_goes_on_below_as_its_end_names_the_function(show
 def test_enter_shows_all_of_a_line_what_has_no_room_in_it_too(shown):
     shown.press("tab", "tab", "enter")
     lines = shown.lines(60, 24)
-    assert lines[2].startswith("── ends: 6JK2xghrRbuBbIain0NqbA")
+    assert re.match(r"── ends: 6JK2xghrRbuBbIain0NqbA at \d\d:\d\d:\d\d ─", lines[2])
     assert lines[3].startswith("  at          ")
     assert lines[4:12] == [
         "  what        died", "  why         SIGSEGV", "  klass       image.resize",

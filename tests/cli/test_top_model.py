@@ -3,7 +3,7 @@
 import pytest
 
 from supervisor.cli.top.model import Flow, Lost, Pane, Tone
-from tests.cli.top_parts import NOW_AT, counts, end, look, model_of, stats, told, worker
+from tests.cli.top_parts import NOW_AT, child, counts, end, look, model_of, stats, told, worker
 
 
 def flow(*seen):
@@ -93,7 +93,8 @@ def test_a_queue_in_which_jobs_wait_and_that_nobody_serves_says_so():
     one = told(queues=["emails"], order="strict")
     assert states(one) == {"emials": "nobody", "shut": "paused"}
     assert states(one, told(queues=["em*:3"], order="weighted")) == {"shut": "paused"}
-    for known in ([], [one, None], [one, told(queues=[7], order="strict")], [one, told(queues=["x"], order=None)]):
+    assert states() == {"emails": "nobody", "emials": "nobody", "shut": "paused"}
+    for known in ([one, None], [one, told(queues=[7], order="strict")], [one, told(queues=["x"], order=None)]):
         assert states(*known) == {"shut": "paused"}
     assert states(one, workers=[worker("script-9-1-aaaa", 1)]) == {"shut": "paused"}
 
@@ -140,6 +141,12 @@ def test_a_death_is_marked_for_a_minute():
     assert row(model, Pane.SUPERVISORS, "a").tones["died"] is Tone.ALARM
     model.take(look(NOW_AT + 61, supervisors={"a": told(died=2)}))
     assert row(model, Pane.SUPERVISORS, "a").tones["died"] is Tone.PLAIN
+
+
+def test_busy_children_come_before_idle_ones():
+    children = [child(1), child(2, "k"), child(3), child(4, "k")]
+    rows = model_of(look(supervisors={"a": told(children=children)})).rows(Pane.CHILDREN, "a")
+    assert [each.key for each in rows] == ["2", "4", "1", "3"]
 
 
 def test_the_ends_of_all_supervisors_are_in_the_order_of_time():

@@ -1,6 +1,7 @@
 """How `leasehold top` looks: recorded screens of made-up looks. TEST_RECORD=1 records them anew."""
 
 import os
+import re
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from rich.cells import cell_len
 
 from supervisor.cli.top.model import Lost, Pane
 from supervisor.cli.top.terminal import drawn
-from supervisor.cli.top.view import ASCII
+from supervisor.cli.top.view import ASCII, UNICODE
 from tests.cli.top_parts import NOW_AT, Shown, busy_shop, child, counts, end, look, model_of, stats, told
 
 SCREENS = Path(__file__).parent / "screens"
@@ -88,7 +89,7 @@ def test_where_there_is_little_room_ends_children_and_queues_fall_away_in_this_o
 
     def panes(height):
         text = shown.text(100, height)
-        return [pane.value for pane in Pane if f"── {pane.value}" in text]
+        return [pane.value for pane in Pane if re.search(f"(──|━━) {pane.value}", text)]
 
     assert panes(24) == ["queues", "supervisors", "children", "ends"]
     assert panes(16) == ["queues", "supervisors", "children"]
@@ -201,3 +202,11 @@ def test_an_end_whose_words_are_long_is_cut_at_the_edge():
     model = model_of(look(supervisors={"w-1": told(ends=[end("failed", "ValueError", "k", 1, "x" * 500)])}))
     (line,) = [line for line in Shown(model).lines(120) if "ValueError" in line]
     assert line.endswith("…") and cell_len(line) <= 120
+
+
+def test_the_chosen_pane_is_known_without_colour():
+    for marks, rule in ((UNICODE, "━━"), (ASCII, "==")):
+        shown = Shown(busy_shop(), marks)
+        for pane in Pane:
+            shown.desk.pane = pane
+            assert [line.split()[1] for line in shown.lines() if line.startswith(rule)] == [pane.value]

@@ -1,12 +1,15 @@
 """`leasehold top` on a real terminal, with a real server and supervisors: what is seen, keys, and the way back."""
 
+import contextlib
 import fcntl
 import os
 import re
+import shutil
 import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import threading
 import time
@@ -22,13 +25,27 @@ TOP = f"{sys.executable} -m supervisor top --every 300ms"
 LEFT = b"\x1b[?25h\x1b[?1049l"  # the cursor, and the screen that was there before
 
 
+class Screen(pyte.Screen):
+    """As terminals do it: after a full line the cursor stands on the last cell. pyte has it behind that, where what
+    erases the rest of a line finds nothing.
+    """
+
+    def erase_in_line(self, how=0, private=False):
+        self.cursor.x = min(self.cursor.x, self.columns - 1)
+        super().erase_in_line(how, private)
+
+    def erase_in_display(self, how=0, *rest, **more):
+        self.cursor.x = min(self.cursor.x, self.columns - 1)
+        super().erase_in_display(how, *rest, **more)
+
+
 class Seat:
     """Somebody at a terminal, in whose shell a script runs."""
 
     def __init__(self, stage, script, size=(120, 40), **environment):
         clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
         self._master, theirs = os.openpty()
-        self.screen = pyte.Screen(*size)
+        self.screen = Screen(*size)
         self._stream = pyte.ByteStream(self.screen)
         self.sent = b""
         self._news = threading.Condition()
@@ -84,13 +101,13 @@ class Seat:
 
     def row(self, name):
         """The cells of the row that begins with a name."""
-        rows = (line.replace("▸", " ").split() for line in self.lines)
+        rows = (line.removeprefix("▸").split() for line in self.lines)
         return next((cells for cells in rows if cells[:1] == [name]), [])
 
     def chosen(self, pane):
         """The cells of the chosen row of a pane."""
         lines = self.lines
-        below = lines[next(at for at, line in enumerate(lines) if line.startswith(f"── {pane}")) :]
+        below = lines[next(at for at, line in enumerate(lines) if line.startswith((f"── {pane}", f"━━ {pane}"))) :]
         return next(line for line in below if line.startswith("▸"))[1:].split()
 
     def wait_until(self, holds, what):
@@ -164,7 +181,7 @@ def test_two_supervisors_under_load_are_seen_and_steered(stage, seat):
 
     top.press("\t")  # to the children of the first
     top.press("s")
-    top.wait_for("wait_at", "Escape goes back")
+    top.wait_for("wait_at", "Escape or q goes back")
     top.press("\x1b")
     top.wait_for(f"children of {first.worker}")
     jid = top.chosen("children")[4]
@@ -263,3 +280,66 @@ def test_who_cannot_reach_redis_or_has_no_rich_learns_it_before_the_screen_is_go
     bare = seat(f"{TOP}; echo code $?", PYTHONPATH=f"{stage.directory}:{ROOT}")
     assert bare.end() == 0
     assert "pip install 'leasehold[cli]'" in bare.text and "code 1" in bare.text
+
+
+CLOCK = re.compile(r"\d\d:\d\d:\d\d$")
+
+
+def is_whole(lines):
+    """Whether what ends at the right edge has its last column: the clock, a queue's state, the rules."""
+    queues = [line.rstrip().endswith("nobody") for line in lines if line.startswith(("  emails", "▸ emails"))]
+    rules = [len(line) == len(lines[0]) for line in lines if line.startswith(("──", "━━"))]
+    return bool(CLOCK.search(lines[0])) and queues == [True] and len(rules) == 4 and all(rules)
+
+
+def test_the_last_column_is_drawn(stage, seat):
+    stage.client.queue("emails").put("good.noop", jid="j")
+    top = seat(TOP, size=(80, 24))
+    for columns in (80, 110, 140, 200):
+        top.resize(columns, 24)
+        top.wait_until(lambda: is_whole(top.lines), f"{columns} columns are whole")
+    top.press("q")
+    assert top.end() == 0
+    stage.client.cancel("j")
+
+
+@pytest.fixture
+def tmux(stage):
+    """tmux(words), with a server and a terminal of its own: answers what it says."""
+    if shutil.which("tmux") is None:
+        pytest.skip("this machine has no tmux")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("LEASEHOLD_", "TMUX"))}
+    environment |= {
+        "PYTHONPATH": str(ROOT), "LC_ALL": "C.UTF-8", "LEASEHOLD_REDIS_URL": stage.server.url,
+        "LEASEHOLD_NAMESPACE": stage.namespace,
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="leasehold-tmux-") as directory:  # a socket's path must be short
+
+        def say(*words):
+            command = ["tmux", "-S", f"{directory}/socket", "-f", "/dev/null", *words]
+            return subprocess.run(
+                command, env=environment, capture_output=True, text=True, timeout=SOON_S, check=True
+            ).stdout
+
+        yield say
+        with contextlib.suppress(subprocess.CalledProcessError):  # its server has ended with its last window
+            say("kill-server")
+
+
+def until(holds, what):
+    """tmux tells nobody of what its windows show."""
+    deadline_at = time.monotonic() + SOON_S
+    while not holds():
+        assert time.monotonic() < deadline_at, what()
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("columns", [80, 110, 140, 200])
+def test_tmux_shows_the_last_column(stage, tmux, columns):
+    stage.client.queue("emails").put("good.noop", jid="j")
+    ended = stage.directory / "ended"
+    tmux("new-session", "-d", "-x", str(columns), "-y", "24", f"{TOP}; echo $? > {ended}")
+    until(lambda: is_whole(tmux("capture-pane", "-p").splitlines()), lambda: tmux("capture-pane", "-p"))
+    tmux("send-keys", "q")
+    until(lambda: ended.is_file() and ended.read_text() == "0\n", lambda: "top goes on")
+    stage.client.cancel("j")

@@ -36,7 +36,7 @@ class Question:
 
 @dataclass(slots=True)
 class Page:
-    """Text in place of the panes, until Escape; or all of one row."""
+    """Text in place of the panes, until Escape; or all of one row, which names itself: then there is no title."""
 
     title: str
     text: Sequence[str]
@@ -142,7 +142,7 @@ class Desk:
             case "enter":
                 row = self.row(self.pane)
                 if row is not None:
-                    self.page = Page(f"{self.pane.value}: {row.key}", [], row=(self.pane, row))
+                    self.page = Page("", [], row=(self.pane, row))
             case "escape":
                 self.filters[self.pane] = ""
             case _:

@@ -29,7 +29,7 @@ HELP: Final = (
     ("space", "freeze what is shown; again: go on"),
     ("Escape", "back from here; and all lines of a pane again"),
     ("?", "this page"),
-    ("q, Ctrl-C", "quit"),
+    ("q, Ctrl-C", "quit; on a page like this one q goes back"),
     ("", ""),
     ("", "d and c ask first. Children are those of the chosen"),
     ("", "supervisor. Rates are those of the last five seconds,"),

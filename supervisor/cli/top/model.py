@@ -290,7 +290,7 @@ class Model:
     def _served(self, look: Look) -> Collection[str]:
         """The queues that somebody serves; all of them where that is not known."""
         known, told = list(look.queues), [each.told for each in self._supervisors.values()]
-        if not told or None in told or any(self._is_other(worker) for worker in look.workers):
+        if None in told or any(self._is_other(worker) for worker in look.workers):
             return known
         try:
             served = [Queues(each["queues"], each["order"]).resolve(known) for each in told if each is not None]
@@ -354,8 +354,10 @@ class Model:
         return Row(name, values, tones)
 
     def _child_rows(self, worker: str | None) -> list[Row]:
+        """The busy ones first: where not all fit, an idle one says least."""
         told = self.told(worker) if worker else None
-        return [_child_row(child) for child in _objects((told or {}).get("children"))]
+        rows = [_child_row(child) for child in _objects((told or {}).get("children"))]
+        return sorted(rows, key=lambda row: row.values["jid"] is None)
 
     def _end_rows(self) -> list[Row]:
         """The latest first, of all supervisors."""

@@ -24,6 +24,10 @@ _LEAVE: Final = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 #: Shown at once when all of it has come, where the terminal can do that: no half of a picture is ever seen.
 _BEGIN: Final = "\x1b[?2026h\x1b[H"
 _END: Final = "\x1b[?2026l"
+#: What erases the line, or all from it on, comes before its text: after a full line the cursor stands on the last cell,
+#: not behind it, and would take it along.
+_ERASE_LINE: Final = "\x1b[K"
+_ERASE_BELOW: Final = "\x1b[J"
 
 
 def is_live() -> bool:
@@ -104,9 +108,10 @@ class Terminal:
 
     def draw(self, lines: Sequence[Text], width: int) -> None:
         """In place of all that was there, without a moment of nothing. Raises TerminalGone."""
-        shown = drawn(lines, width).split("\n")
+        *above, last = drawn(lines, width).split("\n")
         with _gone():
-            self._write(_BEGIN + "\r\n".join(f"{line}\x1b[K" for line in shown) + "\x1b[J" + _END)
+            picture = "".join(f"{_ERASE_LINE}{line}\r\n" for line in above)
+            self._write(f"{_BEGIN}{picture}{_ERASE_BELOW}{last}{_END}")
 
     def _write(self, text: str) -> None:
         left = memoryview(text.encode(self._encoding, "replace"))

@@ -41,6 +41,7 @@ class Marks:
     """What is drawn beside words and numbers."""
 
     rule: str
+    chosen_rule: str
     chosen: str
     full: str
     empty: str
@@ -48,8 +49,8 @@ class Marks:
     sparks: str
 
 
-UNICODE: Final = Marks("─", "▸", "█", "░", "…", "▁▂▃▄▅▆▇█")
-ASCII: Final = Marks("-", ">", "#", ".", "~", "")
+UNICODE: Final = Marks("─", "━", "▸", "█", "░", "…", "▁▂▃▄▅▆▇█")
+ASCII: Final = Marks("-", "=", ">", "#", ".", "~", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +218,9 @@ class View:
         if text or (is_chosen and desk.typing is not None):
             title += f", only: {visible(text)}" + ("_" if is_chosen and desk.typing is not None else "")
         title = _cut(title, max(0, width - 6), marks)
-        line = Text.assemble((f"{marks.rule * 2} ", "dim"), (title, "bold" if is_chosen else ""), " ")
-        return line.append(marks.rule * max(0, width - cell_len(line.plain)), "dim")
+        rule, styles = (marks.chosen_rule, ("", "bold")) if is_chosen else (marks.rule, ("dim", ""))
+        line = Text.assemble((f"{rule * 2} ", styles[0]), (title, styles[1]), " ")
+        return line.append(rule * max(0, width - cell_len(line.plain)), styles[0])
 
     def _table(self, pane: Pane, rows: Sequence[Row], width: int, chosen: Row | None = None) -> list[Text]:
         columns = fitted(pane, width - 2)
@@ -281,7 +283,7 @@ class View:
         # By these keys turn it.
         page.lines = _wrapped(page.text, width - 4) if page.row is None else self._details(page.row, width - 4)
         shown = page.lines[page.first :][: max(0, room - 1)]
-        words = visible(page.title)
+        words = visible(page.title if page.row is None else _title(*page.row))
         if len(shown) < len(page.lines):
             words += f", lines {page.first + 1:,} to {page.first + len(shown):,} of {len(page.lines):,}"
         title = Text.assemble((f"{self._marks.rule * 2} ", "dim"), (words, "bold"), " ")
@@ -305,7 +307,7 @@ class View:
         if desk.typing is not None:
             return Text(f"only what contains: {visible(desk.typing)}_   Enter: done, Escape: all")
         if desk.page is not None:
-            return Text("Escape goes back", "dim")
+            return Text("Escape or q goes back", "dim")
         text, tone = desk.said
         if text:
             return Text(_one_line(text), STYLES[tone])
@@ -319,6 +321,13 @@ def _wrapped(text: Sequence[str], width: int) -> list[str]:
         margin = " " * min(len(line) - len(line.lstrip()) + 4, width // 2)
         lines += textwrap.wrap(line, width, subsequent_indent=margin, drop_whitespace=False) or [""]
     return lines
+
+
+def _title(pane: Pane, row: Row) -> str:
+    """What the page of a row is called."""
+    if pane is Pane.ENDS:
+        return f"{pane.value}: {row.values['jid']} at {_clock(row.values['at'])}"
+    return f"{pane.value}: {row.key}"
 
 
 # Cells.
