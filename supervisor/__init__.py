@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from supervisor.engine.aio import AsyncClient
     from supervisor.engine.client import Client
+    from supervisor.engine.connection import EmbeddedServerWarning
     from supervisor.engine.errors import (
         DependencyError,
         JobFailed,
         JobNotFound,
         LeaseholdError,
         LeaseLost,
+        NoServer,
         OutcomeUnknown,
         StoreUnavailable,
     )
@@ -41,6 +43,7 @@ _HOMES = {
     "Deleted": "engine.lanes",
     "DependencyError": "engine.errors",
     "Died": "engine.outcomes",
+    "EmbeddedServerWarning": "engine.connection",
     "Fail": "pool.handlers",
     "Failed": "engine.outcomes",
     "Interrupted": "pool.handlers",
@@ -52,6 +55,7 @@ _HOMES = {
     "LeaseLost": "engine.errors",
     "LeaseholdError": "engine.errors",
     "Limit": "engine.limits",
+    "NoServer": "engine.errors",
     "OutcomeUnknown": "engine.errors",
     "Progress": "engine.jobs",
     "Released": "engine.outcomes",
@@ -73,6 +77,7 @@ __all__ = [
     "Deleted",
     "DependencyError",
     "Died",
+    "EmbeddedServerWarning",
     "Fail",
     "Failed",
     "Interrupted",
@@ -84,6 +89,7 @@ __all__ = [
     "LeaseLost",
     "LeaseholdError",
     "Limit",
+    "NoServer",
     "OutcomeUnknown",
     "Progress",
     "Released",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from supervisor import cgroups
@@ -421,6 +421,8 @@ SETTINGS: tuple[Setting, ...] = (
 #: What the commands that only talk to Redis take.
 CONNECTION: tuple[Setting, ...] = tuple(s for s in SETTINGS if s.flag in {"redis-url", "namespace"})
 
+#: Set in the environment of handlers and of all that they start; its value does not matter.
+IN_POOL: Final = "LEASEHOLD_IN_POOL"
 VARIABLES = frozenset(setting.variable for setting in SETTINGS)
 #: Kubernetes puts these into every pod for a service called leasehold or leasehold-anything.
 FROM_KUBERNETES = re.compile(r"LEASEHOLD(_\w+)?_(SERVICE_\w+|PORT\w*)", re.ASCII)
@@ -549,7 +551,8 @@ def _repeated(texts: Sequence[str]) -> list[str]:
 
 def _unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
     for name in sorted(environ):
-        if name.startswith("LEASEHOLD_") and name not in VARIABLES and not FROM_KUBERNETES.fullmatch(name):
+        known = name in VARIABLES or name == IN_POOL or FROM_KUBERNETES.fullmatch(name)
+        if name.startswith("LEASEHOLD_") and not known:
             import difflib
 
             near = difflib.get_close_matches(name, VARIABLES, 1)

@@ -28,8 +28,10 @@ def server_url(redis_url: str | None) -> Iterator[str]:
     if redis_url not in {None, "embedded:"}:
         yield str(redis_url)
         return
-    from supervisor.engine.embedded import EmbeddedError, acquire
+    from supervisor.engine.embedded import EmbeddedError, acquire, refusal
 
+    if redis_url is None and (why := refusal("--redis-url embedded:")):
+        raise Refusal(why, Exit.CONFIG)
     try:
         server = acquire()
     except EmbeddedError as error:

@@ -13,9 +13,10 @@ from supervisor.cli import doctor_handlers, doctor_machine, doctor_server
 from supervisor.cli.findings import Finding, exit_code, ok, problem, warning
 from supervisor.cli.options import add_json
 from supervisor.cli.parser import Subparsers, add_settings, given
-from supervisor.cli.run import NO_SERVER, check_queues
+from supervisor.cli.run import check_queues
 from supervisor.cli.terminal import counted, note, say, say_json
 from supervisor.config import SETTINGS, Config, ConfigError, Exit
+from supervisor.engine.embedded import refusal
 
 EXAMPLES = """\
 examples:
@@ -87,8 +88,8 @@ def _settings(flags: Flags) -> tuple[Config | None, list[Finding]]:
     except ConfigError as error:
         return None, [problem(CONFIGURATION, sentence, Exit.CONFIG) for sentence in error.problems]
     findings = [warning(CONFIGURATION, sentence) for sentence in config.warnings]
-    if config.redis_url is None and os.getpid() == 1:
-        findings.append(problem(CONFIGURATION, NO_SERVER, Exit.CONFIG))
+    if config.redis_url is None and (why := refusal("--redis-url embedded:")):
+        findings.append(problem(CONFIGURATION, why, Exit.CONFIG))
         return None, findings
     queues = " ".join(config.queue)
     findings.append(ok(CONFIGURATION, f"serves {queues} ({config.order}) in namespace {config.namespace}"))

@@ -9,8 +9,8 @@ import os
 import sys
 
 from supervisor.cli.connection import server_url
-from supervisor.cli.parser import Refusal, Subparsers, add_settings, given
-from supervisor.config import SETTINGS, Config, ConfigError, Exit
+from supervisor.cli.parser import Subparsers, add_settings, given
+from supervisor.config import SETTINGS, Config, ConfigError
 
 EXAMPLES = """\
 examples:
@@ -22,11 +22,6 @@ examples:
 Durations: 30, 30s, 500ms, 5m, 2h. Every flag is also a variable: --job-timeout 5m is LEASEHOLD_JOB_TIMEOUT=5m.
 Signals: TERM, INT drain; QUIT hands everything back at once; HUP loads the handlers anew; TTIN, TTOU: one process more,
 fewer; USR1 writes what all children are doing into the log; USR2 pauses, CONT resumes."""
-
-NO_SERVER = (
-    "there is no LEASEHOLD_REDIS_URL, and a container's own server would lose its jobs with it;"
-    " set the variable, or ask for it with --redis-url embedded:"
-)
 
 
 def add(subparsers: Subparsers) -> None:
@@ -40,8 +35,6 @@ def run(args: argparse.Namespace) -> int:
     flags = given(args)
     config = Config.load(flags, os.environ, terminal=sys.stderr.isatty())
     check_queues(config, "--queue" if flags["queue"] or "LEASEHOLD_QUEUE" not in os.environ else "LEASEHOLD_QUEUE")
-    if config.redis_url is None and os.getpid() == 1:
-        raise Refusal(NO_SERVER, Exit.CONFIG)
     with server_url(config.redis_url) as url:
         from supervisor.pool import master
 

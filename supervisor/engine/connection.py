@@ -4,8 +4,10 @@ is, what an existing connection lends, and what its errors mean. Must not: send 
 
 import os
 import random
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -19,6 +21,7 @@ from supervisor.engine.errors import (
     JobFailed,
     JobNotFound,
     LeaseholdError,
+    NoServer,
     OutcomeUnknown,
     StoreUnavailable,
 )
@@ -57,17 +60,44 @@ class Address:
     share: Share | None
 
 
+class EmbeddedServerWarning(UserWarning):
+    """A client was made without a url and without LEASEHOLD_REDIS_URL, so it uses the embedded server."""
+
+
 def find_server(url: str | None) -> Address:
-    """The server of an url; if None, of LEASEHOLD_REDIS_URL; else the embedded one, started if need be (blocks)."""
+    """Return the server of an url; of LEASEHOLD_REDIS_URL, if None; else the embedded one, started if need be (blocks).
+
+    Raises NoServer where the embedded server would lose its jobs: in handlers, and as PID 1.
+    """
     if url is not None and not isinstance(url, str):
         raise TypeError(f"url must be a str, not {type(url).__name__}: {url!r:.100}")
-    url = url or os.environ.get("LEASEHOLD_REDIS_URL") or EMBEDDED_URL
-    if url == EMBEDDED_URL:
-        from supervisor.engine import embedded  # only those who want a server of their own load what starts one
+    url = url or os.environ.get("LEASEHOLD_REDIS_URL")
+    if url and url != EMBEDDED_URL:
+        return Address(url, redacted(url), None)
+    from supervisor.engine import embedded  # only those who want a server of their own load what starts one
 
-        share = embedded.acquire()
-        return Address(share.url, "the embedded server", share)
-    return Address(url, redacted(url), None)
+    if not url:
+        if why := embedded.refusal(f"Client({EMBEDDED_URL!r})"):
+            raise NoServer(why)
+        _announce(embedded.default_directory())
+    share = embedded.acquire()
+    return Address(share.url, "the embedded server", share)
+
+
+_announced = False
+
+
+def _announce(directory: Path) -> None:
+    """Warn of the embedded server that nobody asked for by name, once per process. The caller made a Client."""
+    global _announced
+    if not _announced:
+        warnings.warn(
+            f"no LEASEHOLD_REDIS_URL and no url: this process uses the embedded server in {directory}; name a server,"
+            f" or ask for this one with Client({EMBEDDED_URL!r})",
+            EmbeddedServerWarning,
+            stacklevel=4,
+        )
+        _announced = True
 
 
 def redacted(url: str) -> str:

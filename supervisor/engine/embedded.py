@@ -32,6 +32,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import quote
 
+from supervisor.config import IN_POOL
 from supervisor.engine import keeper
 
 _DIRECTORY = Path(".leasehold")
@@ -95,6 +96,30 @@ class Binary(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.brand} {'.'.join(map(str, self.version))}"
+
+
+def refusal(request: str) -> str | None:
+    """Why this process gets no embedded server unless it asks for one by name, in a sentence; None: it gets one.
+
+    `request` is how the caller would ask by name.
+    """
+    if IN_POOL in os.environ:
+        return (
+            "no server was named, and this is a handler's process, or one that a handler started: jobs put into an"
+            " embedded server here would be lost. A handler puts jobs with job.put(); to look at jobs, or to put some"
+            " before the handler ends, give Client(url) an account of its own"
+        )
+    if os.getpid() == 1:
+        return (
+            "there is no LEASEHOLD_REDIS_URL, and a container's own server would lose its jobs with it;"
+            f" set the variable, or ask for it with {request}"
+        )
+    return None
+
+
+def default_directory() -> Path:
+    """Where the embedded server of the current directory lies."""
+    return _DIRECTORY.absolute()
 
 
 def acquire(directory: Path | None = None) -> Embedded:

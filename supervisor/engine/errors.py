@@ -5,6 +5,10 @@ class LeaseholdError(Exception):
     """Whatever Leasehold refuses or cannot do."""
 
 
+class NoServer(LeaseholdError):
+    """A client was given no server, and here an embedded one would lose its jobs."""
+
+
 class LeaseLost(LeaseholdError):
     """The lease is not this worker's any more: it ran out and the job was taken, moved or settled already."""
 

@@ -14,7 +14,7 @@ from types import UnionType
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from supervisor import clock
-from supervisor.config import Config
+from supervisor.config import IN_POOL, Config
 from supervisor.pool import kernel, memory, messages
 from supervisor.pool.messages import (
     Boot,
@@ -113,7 +113,7 @@ class Zygote:
         ]
         # The signal mask is inherited, blocked: the zygote opens it when its dispositions are set.
         try:
-            self.pid = os.posix_spawn(sys.executable, arguments, dict(environment), file_actions=actions)
+            self.pid = os.posix_spawn(sys.executable, arguments, {**environment, IN_POOL: "1"}, file_actions=actions)
         except OSError:
             self.control.close()
             self.stacks.close()

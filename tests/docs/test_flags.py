@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from supervisor.cli import parser
-from supervisor.config import FROM_KUBERNETES, SETTINGS, VARIABLES, Exit
+from supervisor.config import FROM_KUBERNETES, IN_POOL, SETTINGS, VARIABLES, Exit
 from supervisor.engine.options import OPTIONS
 from supervisor.pool.environment import BASICS
 from tests.docs.pages import OPERATIONS, PAGES, RECIPES, blocks, path_of, rows
@@ -63,7 +63,7 @@ def test_every_flag_exists(page):
 @pytest.mark.parametrize("page", [*PAGES, *RECIPES], ids=path_of)
 def test_every_variable_exists(page):
     names = set(re.findall(r"LEASEHOLD_[A-Z_]+[A-Z]", page.read_text()))
-    assert {name for name in names - VARIABLES if not FROM_KUBERNETES.fullmatch(name)} == set()
+    assert {name for name in names - VARIABLES - {IN_POOL} if not FROM_KUBERNETES.fullmatch(name)} == set()
 
 
 def test_every_variable_is_told_of():

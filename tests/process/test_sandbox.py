@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from supervised import ROOT, await_ends
 
+from supervisor.config import IN_POOL
+
 BOTH = pytest.mark.parametrize("jobs_per_child", [1, 0])
 
 
@@ -33,7 +35,7 @@ def test_a_handler_runs_in_an_empty_directory_of_its_own_without_our_secrets_and
     assert seen["files"] == []
     assert seen["environ"]["HARMLESS"] == "yes"
     names = seen["environ"].keys()
-    assert not [name for name in names if name.startswith("LEASEHOLD_") or name in secrets]
+    assert [name for name in names if name.startswith("LEASEHOLD_") or name in secrets] == [IN_POOL]
     assert url not in str(seen["environ"].values())
     assert url not in str(seen["exec_environ"])
     assert not [entry for entry in seen["exec_environ"] if entry.startswith("LEASEHOLD_")]
