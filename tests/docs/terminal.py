@@ -39,7 +39,10 @@ exec {sys.executable} -IS {Path(warm.__file__)} %s "$@"
 _REDIS_CLI = f"""\
 #!{sys.executable}
 import os, sys, redis
-print(redis.Redis.from_url(os.environ["LEASEHOLD_REDIS_URL"]).execute_command(*sys.argv[1:]))
+where, address, *words = sys.argv[1:]
+password = os.environ.get("REDISCLI_AUTH")
+opened = {{"-u": redis.Redis.from_url, "-s": lambda path: redis.Redis(unix_socket_path=path, password=password)}}[where]
+print(opened(address).execute_command(*words))
 """
 _GIT = """\
 #!/bin/sh

@@ -17,6 +17,8 @@ from tests.lengths import FULL
 ENDS_WITH = {
     "leasehold queues emails --delete": (2, "it asks, and nobody sits at this terminal"),
 }
+#: What wants the server of the reader's own folder: test_new_user.py types it there.
+AT_THE_EMBEDDED_SERVER = "redis-cli -s .leasehold/socket"
 #: Sections whose blocks for a shell other tests carry out.
 ELSEWHERE = {
     "Run it": "the demo is run by tests/process/test_demo.py, and the whole line with TEST_FULL=1 by test_new_user.py",
@@ -61,6 +63,7 @@ class Manual:
         }
         self.terminal.instead = {
             "{leasehold}": f"{{{namespace}}}", "/srv/app": f"{folder}/srv/app", "9464": str(free_port()),
+            "redis://localhost:6379/0": server.url,
         }  # fmt: skip
         self.pool = None
         with Client(server.url, namespace) as client:  # nobody here serves them
@@ -119,7 +122,7 @@ def manual(open_directory, server, namespace):
 def for_a_shell(page):
     """Its blocks that are carried out here."""
     elsewhere = [body for title in ELSEWHERE if page == README for _, body in FENCE.findall(section(page, title))]
-    return [block for block in blocks(page, "sh") if block not in elsewhere]
+    return [block for block in blocks(page, "sh") if block not in elsewhere and AT_THE_EMBEDDED_SERVER not in block]
 
 
 @pytest.mark.slow

@@ -48,8 +48,9 @@ def test_a_job_is_pushed_by_one_command_in_five_languages(server, namespace):
     pushes = [block for block in FENCE.findall(section(GUIDE, "Jobs from any language")) if "LPUSH" in block[1].upper()]
     assert [language for language, _ in pushes][:5] == ["sh", "python", "js", "go", "ruby"]
     assert all('"{leasehold}:in:emails"' in body.replace("'", '"') for _, body in pushes)
-    program, *command = shlex.split(pushes[0][1].replace("{leasehold}", f"{{{namespace}}}"))
-    assert program == "redis-cli"
+    *to_the_server, push = pushes[0][1].replace("{leasehold}", f"{{{namespace}}}").partition("LPUSH")[::2]
+    assert to_the_server == ['redis-cli -u "$LEASEHOLD_REDIS_URL" ']
+    command = ["LPUSH", *shlex.split(push)]
     server.redis.execute_command(*command)
     with supervisor.Client(server.url, namespace) as client:
         (lease,) = client.lease("worker", ["emails"])

@@ -1,15 +1,18 @@
-"""Somebody who has never seen it: the first ten minutes of README.md as they are printed, from an empty folder on."""
+"""Somebody who has never seen it: the first ten minutes of README.md as they are printed, from an empty folder on, and
+then all that the page shows of jobs and queues, in that folder.
+"""
 
 import fcntl
 import json
 import re
 import shutil
 import subprocess
+import sys
 import time
 
 import pytest
 
-from tests.docs.pages import FENCE, README, ROOT, blocks, section
+from tests.docs.pages import FENCE, README, ROOT, blocks, example, section
 from tests.docs.terminal import Terminal, commands, free_port, install, is_until_ctrl_c, stand_in, typed
 from tests.lengths import FULL
 
@@ -28,6 +31,13 @@ SEEN = {
     "curl --silent": r'^leasehold_jobs_ended_total\{klass="greetings.hello",outcome="completed".*\} 1\.0$',
     "leasehold drain --all": r"drains",
 }
+
+
+#: The sections that come next, and the names in the data of the jobs that complete at once.
+NEXT = ("Put jobs", "What a queue can do")
+GREETED = {"Ada", "Alan", "Cleo", "Dan", "Ida", "Tim"}
+#: It needs a Redis of the reader's own; test_commands.py gives it one.
+ELSEWHERE = "redis-cli -u redis://localhost:6379/0"
 
 
 def get_it(clone):
@@ -67,6 +77,55 @@ def test_from_an_empty_folder_to_a_drained_pool_as_the_page_says(open_directory,
     with (open_directory / "first/.leasehold/running.lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # free when the embedded server has ended, which it does with the last command
     measured(f"every command of the first ten minutes: {time.monotonic() - begun_at:.1f} s")
+
+
+@pytest.fixture
+def folder(open_directory):
+    """A terminal in the folder that the first ten minutes leave."""
+    install(open_directory)
+    (first := open_directory / "first").mkdir()
+    (first / "handlers").mkdir()
+    (first / "handlers/greetings.py").write_text(example(README, "greetings"))
+    (tools := open_directory / "tools").mkdir()
+    if shutil.which("redis-cli") is None:
+        stand_in(tools, "redis-cli")
+    terminal = Terminal(open_directory, LC_ALL="C.UTF-8")
+    terminal.environment.pop("PYTHONPATH", None)
+    terminal.environment["PATH"] += f":{tools}"
+    terminal.carry_out(f". .venv/bin/activate; cd {first}")
+    yield terminal
+    terminal.close()
+
+
+def completed(pool, names):
+    """What the pool says until each of these has been greeted."""
+    names = set(names)
+    for event in pool.events():
+        yield event
+        if event["event"] == "job.printed":
+            names.discard(event["line"].removeprefix("hello "))
+        if not names:
+            return
+
+
+@pytest.mark.timeout(240)
+def test_what_is_shown_next_works_in_the_same_folder(folder):
+    pool = folder.begin("leasehold run --processes 2")
+    pool.until_ready()
+    for title in NEXT:
+        for language, body in FENCE.findall(section(README, title)):
+            if language == "python":
+                (folder.directory / "block.py").write_text(body)
+            lines = {"python": [f"{sys.executable} block.py"], "sh": commands(body)}[language]
+            for line in lines:
+                if not line.startswith(ELSEWHERE):
+                    done = folder.carry_out(line)
+                    assert (done.returncode, "Traceback" in done.stderr) == (0, False), f"{line}\n{done.stderr}"
+                    if language == "python":
+                        assert len(done.stdout) < 1000, f"too much to read\n{done.stdout}"
+    said = list(completed(pool, GREETED))
+    assert pool.end() == 0
+    assert not {"job.unknown", "job.retried", "job.failed", "job.died"} & {event["event"] for event in said}
 
 
 def walk(terminal):

@@ -7,11 +7,12 @@ import re
 import signal
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
 import supervisor
-from tests.docs.pages import CONTRACT, PAGES, README, ROOT, blocks, example, path_of
+from tests.docs.pages import CONTRACT, PAGES, README, ROOT, blocks, example, path_of, section
 from tests.docs.terminal import started
 
 
@@ -48,6 +49,26 @@ def test_the_handlers_in_the_pages_load_under_the_name_they_are_said_to_have(pag
 def test_every_module_with_a_handler_in_the_pages_says_its_name():
     for page in PAGES:
         assert all(block.startswith("# handlers/") for block in blocks(page, "python") if "@handler" in block)
+
+
+def test_putting_jobs_is_typed_as_shown(tmp_path):
+    pytest.importorskip("mypy")
+    shown = [block for page in (README, CONTRACT) for block in blocks(page, "python") if "with Client()" in block]
+    for number, block in enumerate(shown):
+        (tmp_path / f"block_{number}.py").write_text(block)
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir=.cache", "."]
+    environment = {**os.environ, "MYPYPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=50)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_exporter_of_the_traces_comes_with_the_extra_that_the_page_names():
+    text = section(CONTRACT, "Traces")
+    (module,) = re.findall(r"^from (opentelemetry\.exporter\S*) import", text, re.MULTILINE)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    packages = [requirement.partition(">")[0] for requirement in extras["otel"]]
+    assert any(module.replace(".", "-").startswith(package) for package in packages)
+    assert "pip install 'leasehold[otel]'" in text
 
 
 #: So that it is far from its end when a signal that was sent at its first third comes.
