@@ -386,7 +386,7 @@ def spawn(due: DueCron, times: Sequence[float], next_unix: float | None, *, now:
     """
     checked_batch("times", times)
     at_ms = [milliseconds("times", time) for time in times]
-    args = now_ms(now), due.jid, due.due_ms, milliseconds("next_unix", next_unix) if next_unix else "", *at_ms
+    args = now_ms(now), due.jid, due.due_ms, "" if next_unix is None else milliseconds("next_unix", next_unix), *at_ms
     return Command(scripts.SPAWN, args, bool)
 
 

@@ -4,10 +4,9 @@ zone, and the script takes each one exactly once.
 """
 
 import datetime
-import itertools
 import math
 import zoneinfo
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypedDict
 
@@ -114,10 +113,17 @@ class DueCron:
         return self.due_ms / 1000
 
 
+#: What the policy for missed times lets run, oldest first and at most 1,000; and the next time, or None: there is none.
+Following = tuple[list[float], float | None]
+
+
 def parse_due(row: Sequence[Any]) -> DueCron:
-    """Of jid, cron, tz | "", time in ms, backlog | ""."""
-    jid, cron, tz, due_ms, backlog = row
-    return DueCron(jid.decode(), cron.decode(), tz.decode() or None, due_ms, int(backlog) if backlog else None)
+    """Of jid, cron, tz | "", time in ms, backlog | "". A damaged record has no cron: `following` refuses it."""
+    try:
+        jid, cron, tz, due_ms, backlog = row
+        return DueCron(jid.decode(), cron.decode(), tz.decode() or None, due_ms, int(backlog) if backlog else None)
+    except ValueError:  # of a number, of UTF-8, or of a row that ends early
+        return DueCron(row[0].decode(errors="replace"), "", None, 0, None)
 
 
 def parse_recurring(row: Sequence[Any]) -> Recurring:
@@ -337,15 +343,21 @@ def _zone(tz: str | None) -> datetime.tzinfo | None:
 
 
 def _times(cron: str, tz: str | None, from_unix: float, backwards: bool = False) -> Iterator[float]:
+    """Yield the times from a moment on. The iterator ends where the calendar does. Raises CronMissing."""
     zone = _zone(tz)
     if zone is None:
         raise CronMissing(f"the time zone {tz} of a recurring job is not known here; pip install tzdata may help")
     cronsim = _cronsim()
     try:
         moments = cronsim.CronSim(cron, datetime.datetime.fromtimestamp(from_unix, zone), reverse=backwards)
-    except (cronsim.CronSimError, ValueError, OverflowError) as error:
+    except (cronsim.CronSimError, ValueError, OverflowError, OSError) as error:
         raise CronMissing(f"there is no time of cron {cron!r}: {error}") from None
-    return (moment.timestamp() for moment in moments)
+    while True:
+        try:
+            time = next(moments).timestamp()
+        except (StopIteration, OverflowError, ValueError):  # the years 1 and 9999 are the ends of the calendar
+            return
+        yield time
 
 
 def time_after(cron: str, tz: str | None, unix: float) -> float | None:
@@ -355,26 +367,57 @@ def time_after(cron: str, tz: str | None, unix: float) -> float | None:
     return next((time for time in _times(cron, tz, math.floor(unix)) if time > unix), None)
 
 
-def _times_before(cron: str, tz: str | None, unix: float, count: int) -> list[float]:
-    """The last `count` times that are not after a moment, the latest first: however many years were missed, these are
-    found at once.
-    """
-    past = (time for time in _times(cron, tz, math.floor(unix) + 1, backwards=True) if time <= unix)
-    return list(itertools.islice(past, count))
+def following(due: DueCron, now_unix: float) -> Following:
+    """Compute the times of a due recurrence that its policy for missed ones lets run. Raises CronMissing."""
+    steps = following_in_steps(due, now_unix)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]  # what a generator returns is Any to typeshed
 
 
-def following(due: DueCron, now_unix: float) -> tuple[list[float], float | None]:
-    """The times of a due recurrence that its policy for missed ones lets run, oldest first and at most 1,000, and the
-    next time after them (None: there is none). Raises CronMissing.
+def following_in_steps(due: DueCron, now_unix: float) -> Generator[None, None, Following]:
+    """Do the same in steps of at most some 20 ms, so that an event loop can put the rest off.
+
+    Raises CronMissing for whatever a record of Redis can bring about: no recurrence may end or hold its worker.
     """
+    if not due.cron:
+        raise CronMissing(f"the record of the recurring job {due.jid} is damaged; make it anew, or unrecur it")
     now_unix = max(now_unix, due.due_unix)
-    if due.backlog is None:
-        later = itertools.islice(_times(due.cron, due.tz, math.floor(due.due_unix)), MOST_AT_ONCE)
-        times = [due.due_unix, *(time for time in later if time > due.due_unix)]
-        missed = [time for time in times[:MOST_AT_ONCE] if time <= now_unix]
-        return missed, next(iter(times[len(missed) :]), None)
-    latest = _times_before(due.cron, due.tz, now_unix, max(due.backlog, 0) + 1)
-    times = [time for time in reversed(latest) if time >= due.due_unix] or [due.due_unix]
-    if due.backlog == _SKIP and now_unix - times[-1] > PROMPT_S:
+    try:
+        if due.backlog is None:
+            return (yield from _all_missed(due, now_unix))
+        return (yield from _latest_missed(due, due.backlog, now_unix))
+    except CronMissing:
+        raise
+    except Exception as error:  # what of the times fails in a library is no reason to end
+        raise CronMissing(f"there is no time of cron {due.cron!r}: {error!r}") from error
+
+
+def _all_missed(due: DueCron, now_unix: float) -> Generator[None, None, Following]:
+    """The oldest 1,000 times until now; the next time may be past, too."""
+    times = [due.due_unix]
+    for time in _times(due.cron, due.tz, math.floor(due.due_unix)):
+        if time > now_unix or len(times) == MOST_AT_ONCE:
+            return times, time
+        if time > due.due_unix:
+            times.append(time)
+            yield
+    return times, None
+
+
+def _latest_missed(due: DueCron, backlog: int, now_unix: float) -> Generator[None, None, Following]:
+    """The latest times until now, found backwards from there: years of missed times cost no more than `backlog`."""
+    wanted = min(max(backlog, 0), BACKLOG_MOST) + 1
+    latest: list[float] = []
+    for time in _times(due.cron, due.tz, math.floor(now_unix) + 1, backwards=True):
+        if time < due.due_unix or len(latest) == wanted:
+            break
+        if time <= now_unix:
+            latest.append(time)
+            yield
+    times = latest[::-1] or [due.due_unix]
+    if backlog == _SKIP and now_unix - times[-1] > PROMPT_S:
         times = []
     return times, time_after(due.cron, due.tz, now_unix)

@@ -253,7 +253,7 @@ class Conversation:
 
     def _on_granted(self, granted: Granted, wanted: Wanted) -> None:
         grant = granted.grant
-        if self._upkeep.on_granted(grant):
+        if self._upkeep.on_granted(grant, len(grant.leases) < wanted.count):
             self._ask = True  # what is spawned may be for us
         self._ask = self._ask or 0 < wanted.count <= len(grant.leases)
         if grant.next_at_unix is not None:

@@ -1,7 +1,9 @@
 """When recurring jobs come: what may be asked for, times by cron in zones that change their clocks, what was missed."""
 
 import datetime
+import random
 import sys
+import time
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -13,6 +15,7 @@ from supervisor.engine.recurring import (
     Recurring,
     changes_of,
     following,
+    following_in_steps,
     new_recurrence,
     time_after,
 )
@@ -133,19 +136,86 @@ def test_a_time_that_came_in_the_first_of_two_hours_is_not_lost_when_it_is_found
 def test_each_time_comes_exactly_once_whatever_the_policy_and_however_late(seed=7):
     """Taken at irregular moments, in the zone's worst nights: under `all` nothing is lost or doubled."""
     at, end = unix("2026-10-24T20:00"), unix("2026-10-26T06:00")
-    expected, time = [], at
-    while (time := time_after("*/20 * * * *", BERLIN, time) or end) < end:
-        expected.append(time)
+    expected, after = [], at
+    while (after := time_after("*/20 * * * *", BERLIN, after) or end) < end:
+        expected.append(after)
     found: list[float] = []
     next_unix, now = expected[0], at
     while now < end + 7200:
         now += 60 * (seed := seed * 75 % 65537) % 5000
         if next_unix <= now:
-            run, after = following(DueCron("r", "*/20 * * * *", BERLIN, round(next_unix * 1000), None), now)
+            run, coming = following(DueCron("r", "*/20 * * * *", BERLIN, round(next_unix * 1000), None), now)
             found += run
-            assert after is not None
-            next_unix = after
-    assert [time for time in found if time < end] == expected
+            assert coming is not None
+            next_unix = coming
+    assert [at for at in found if at < end] == expected
+
+
+FIELDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+
+
+def random_field(rng: random.Random, least: int, most: int) -> str:
+    first = rng.randint(least, most)
+    kinds = ["*", f"*/{rng.randint(1, most)}", f"{first}", f"{first}-{rng.randint(first, most)}", f"{least},{most}"]
+    if most == 31:
+        kinds += ["L", "LW"]
+    elif most == 7:
+        kinds += [f"{rng.randint(0, 6)}#{rng.randint(1, 5)}", "5L"]
+    return rng.choice(kinds)
+
+
+def random_due(rng: random.Random) -> DueCron:
+    cron = " ".join(random_field(rng, least, most) for least, most in FIELDS)
+    due_unix = datetime.datetime(rng.randint(1970, 9000), rng.randint(1, 12), 28, tzinfo=datetime.UTC).timestamp()
+    tz = rng.choice([None, None, BERLIN, "America/New_York", "Pacific/Apia", "Australia/Lord_Howe"])
+    return DueCron("r", cron, tz, round(due_unix * 1000), rng.choice([None, -1, 0, 1, 10, 999, 10**6]))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_expression_ends_or_holds_its_worker(seed, measured):
+    """Random expressions, policies, zones and years: the times are right in form, and no step takes long (CPU time)."""
+    rng = random.Random(seed)
+    longest_s, computed = 0.0, 0
+    for _ in range(250):
+        due = random_due(rng)
+        now_unix = due.due_unix + rng.choice([0, 1, 30, 3600, 86400, 366 * 86400, 40 * 366 * 86400])
+        steps = following_in_steps(due, now_unix)
+        while True:
+            before_s = time.thread_time()
+            try:
+                next(steps)
+            except CronMissing:  # refused at the edge, too
+                break
+            except StopIteration as end:
+                run_at, next_unix = end.value
+                assert len(run_at) <= MOST_AT_ONCE
+                assert run_at == sorted(set(run_at))
+                assert all(due.due_unix <= at <= now_unix for at in run_at)
+                assert next_unix is None or next_unix > max([due.due_unix, *run_at])
+                computed += 1
+                break
+            finally:
+                longest_s = max(longest_s, time.thread_time() - before_s)
+    measured(f"times of {computed} random cron expressions: the longest step took {1e3 * longest_s:.0f} ms")
+    assert computed > 100
+    assert longest_s < 0.5
+
+
+@pytest.mark.parametrize(
+    "late", [DueCron("r", "0 0 29 2 *", None, 1_835_395_200_000, 999), DueCron("r", "20 2 */22 11 1", None, 0, 999)]
+)
+def test_a_backlog_beyond_the_calendar_is_no_error(late):
+    """Fewer than a thousand times of these have been since the year 1."""
+    times, next_unix = following(late, 1_835_395_260)
+    assert times[0] >= late.due_unix and times[-1] <= 1_835_395_260
+    assert next_unix is not None and next_unix > times[-1]
+
+
+@pytest.mark.parametrize("backlog", [None, 0, 999])
+def test_the_end_of_the_calendar_ends_a_recurrence(backlog):
+    last_unix = datetime.datetime(9999, 12, 31, 23, 59, tzinfo=datetime.UTC).timestamp()
+    times, next_unix = following(DueCron("r", "* * * * *", None, round(last_unix * 1000), backlog), last_unix + 30)
+    assert (times, next_unix) == ([last_unix], None)
 
 
 # What may be asked for.
@@ -210,6 +280,7 @@ def test_the_policy_for_missed_times_is_one_number(options, backlog):
         ({"cron": "60 * * * *"}, ValueError, r"cron must be minute hour .* \(Bad minute\): '60 "),
         ({"cron": "x y z a b"}, ValueError, r"cron must be minute hour .*\(Bad minute\)"),
         ({"cron": "0 0 31 2 *"}, ValueError, r"cron must be .*\(Bad day-of-month\)"),
+        ({"cron": "5 * LW * */7"}, ValueError, r"cron must have a time to come: '5 \* LW \* \*/7'"),
         ({"cron": "0 0 29 2 mon#5", "offset": 5}, ValueError, "offset goes with every, not with cron"),
         ({"cron": 5}, TypeError, "cron must be a str, not int: 5"),
         ({"cron": "* * * * *", "tz": "Berlin"}, ValueError, "tz must be a time zone known here, .*: 'Berlin'"),

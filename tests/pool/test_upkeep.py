@@ -1,14 +1,16 @@
 """What a master does for the namespace as a whole, and when: without a server, on the real clock's numbers."""
 
+import itertools
 import json
 import math
+import time
 
 import pytest
 
 from supervisor import clock
 from supervisor.engine.commands import Grant, Swept
 from supervisor.engine.exchange import SWEEP_COUNT, Chores
-from supervisor.engine.recurring import CronMissing, DueCron
+from supervisor.engine.recurring import DueCron, parse_due
 from supervisor.ops.events import Events
 from supervisor.pool import upkeep as module
 from supervisor.pool.upkeep import SWEEP_S, Upkeep
@@ -78,9 +80,9 @@ def test_a_sweep_goes_on_at_once_until_all_queues_were_swept(log):
 
 def test_what_a_lease_reports_is_spawned_once_with_its_times_and_the_next_one(log):
     upkeep = Upkeep(log)
-    assert upkeep.on_granted(grant()) is False
-    assert upkeep.on_granted(grant(cron(due_unix=MINUTE_UNIX - 60))) is True
-    assert upkeep.on_granted(grant(cron(due_unix=MINUTE_UNIX - 60))) is True
+    assert upkeep.on_granted(grant(), names_all=True) is False
+    assert upkeep.on_granted(grant(cron(due_unix=MINUTE_UNIX - 60)), names_all=True) is True
+    assert upkeep.on_granted(grant(cron(due_unix=MINUTE_UNIX - 60)), names_all=True) is True
     assert upkeep.due_at == -math.inf
     chores = upkeep.due(clock.monotonic())
     assert chores is not None and not chores.sweep
@@ -98,23 +100,69 @@ def test_what_a_sweep_reports_is_timed_by_the_servers_clock_too(log):
     assert (list(times_unix), next_unix) == ([MINUTE_UNIX + 3600], MINUTE_UNIX + 3660)
 
 
-def test_what_cannot_be_computed_here_is_warned_of_once_and_keeps_nothing_else_up(log, tmp_path):
+def computed(upkeep):
+    """The jids of all that is spawned until nothing is due any more, per exchange."""
+    rounds = []
+    while upkeep.due_at == -math.inf:
+        chores = upkeep.due(clock.monotonic())
+        rounds.append([spawn.due.jid for spawn in chores.spawns] if chores is not None else [])
+    return rounds
+
+
+def test_a_recurrence_that_cannot_be_computed_keeps_no_other_from_it(log, tmp_path):
     upkeep = Upkeep(log)
+    bad = [
+        cron("zone", tz="Mars/Olympus"),
+        DueCron("words", "no cron", None, 0, None),
+        DueCron("end", "* * * * *", None, 10**18, 3),
+        parse_due([b"torn", b"* * * * *", b""]),
+        parse_due([b"odd", b"* * * * *", b"", 60_000, b"many"]),
+    ]
+    assert upkeep.on_granted(grant(*bad), names_all=True) is True
+    assert computed(upkeep) == [[]]
     for _ in range(3):
-        assert upkeep.on_granted(grant(cron("bad", tz="Mars/Olympus"))) is False
-    assert upkeep.on_granted(grant(cron("bad", tz="Mars/Olympus"), cron("good"))) is True
-    chores = upkeep.due(clock.monotonic())
-    assert chores is not None and [spawn.due.jid for spawn in chores.spawns] == ["good"]
-    (warning,) = said(log, tmp_path)
-    assert warning["event"] == "master.warned"
-    assert "Mars/Olympus" in warning["message"] and "bad" in warning["message"]
+        assert upkeep.on_granted(grant(*bad), names_all=True) is False
+    assert upkeep.on_granted(grant(*bad, cron("good")), names_all=True) is True
+    assert computed(upkeep) == [["good"]]
+    warnings = said(log, tmp_path)
+    assert {warning["event"] for warning in warnings} == {"master.warned"}
+    assert len(warnings) == len(bad)
+    assert all(any(due.jid in warning["message"] for warning in warnings) for due in bad)
 
 
-def test_warnings_are_few_however_many_recurrences_there_are(log, tmp_path, monkeypatch):
-    def missing(_due, _now_unix):
-        raise CronMissing("cron needs a package")
-
-    monkeypatch.setattr(module.recurring, "following", missing)
+def test_warnings_are_few_however_many_recurrences_there_are(log, tmp_path):
     upkeep = Upkeep(log)
-    upkeep.on_granted(grant(*(cron(f"r{number}") for number in range(500))))
+    upkeep.on_granted(grant(*(cron(f"r{number}", tz="Mars/Olympus") for number in range(500))), names_all=True)
+    computed(upkeep)
     assert len(said(log, tmp_path)) == module.MOST_WARNINGS
+
+
+def test_a_thousand_crons_of_one_minute_hold_no_turn(log, measured):
+    """CPU time, for the machine may be loaded."""
+    upkeep = Upkeep(log)
+    midnight_unix = NOW_UNIX - NOW_UNIX % 86400
+    kinds = ["0 0 * * *", f"0 0 {time.gmtime(midnight_unix).tm_mday} * *"]
+    due = [DueCron(f"r{n}", kinds[n % 2], None, round(midnight_unix * 1000), None) for n in range(1000)]
+    upkeep.on_granted(grant(*due, now_unix=midnight_unix + 1), names_all=True)
+    turns_s, jids = [], []
+    while upkeep.due_at == -math.inf:
+        before_s = time.thread_time()
+        chores = upkeep.due(clock.monotonic())
+        turns_s.append(time.thread_time() - before_s)
+        jids += [spawn.due.jid for spawn in chores.spawns] if chores is not None else []
+    measured(
+        f"1,000 cron recurrences of one minute: {sum(turns_s):.2f} s of CPU in {len(turns_s)} turns,"
+        f" the longest {1e3 * max(turns_s):.1f} ms"
+    )
+    assert sorted(jids) == sorted(one.jid for one in due)
+    assert max(turns_s) < 0.05
+    assert sum(turns_s) < 5
+
+
+def test_what_another_master_has_spawned_falls_out(log):
+    upkeep = Upkeep(log)
+    upkeep.on_swept(Swept(NOW_UNIX, 0, 0, [cron("swept")]))
+    upkeep.on_granted(grant(cron("a"), cron("b")), names_all=True)
+    assert upkeep.on_granted(grant(cron("c")), names_all=False) is True  # it has not come to look at all queues
+    assert upkeep.on_granted(grant(cron("b")), names_all=True) is True
+    assert sorted(itertools.chain(*computed(upkeep))) == ["b", "swept"]

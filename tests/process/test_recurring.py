@@ -7,6 +7,7 @@ import time
 import zoneinfo
 
 import pytest
+from scraping import Scraper
 
 from supervisor.engine.client import Client
 
@@ -85,6 +86,58 @@ def test_missed_times_of_crons_are_put_exactly_once_with_two_supervisors_of_whic
     assert {start.jid for start in stage.ledger.starts()} == expected
     forget(stage, pools[0])
     assert pools[1].drain() == 0
+    stage.assert_nothing_left()
+
+
+def recur_then(stage, then_unix, klass, **options):
+    """Make a recurrence as if it were another time."""
+    with Client(stage.server.url, stage.namespace, clock=lambda: then_unix) as then:
+        return then.queue("default").recur(klass, **options)
+
+
+def test_no_cron_of_redis_ends_or_holds_a_supervisor(stage):
+    """One with few times since the year 1 and a large backlog, records that somebody has damaged, and good ones."""
+    pools = start_two(stage)
+    now_unix = time.time()
+    recur_then(stage, 0.0, "good.noop", cron="20 2 */22 11 1", backlog=999, jid="few")
+    for field, value in {"tz": "Mars/Olympus", "cron": "no cron", "next": "soon", "backlog": "many"}.items():
+        recur_then(stage, now_unix - 120, "good.noop", cron="* * * * *", backlog=9, jid=field)
+        stage.server.redis.hset(f"{stage.prefix}recur:{field}", field, value)
+    for number in range(3):  # each lease meets them all
+        recur_then(stage, now_unix - 120, "good.noop", cron="* * * * *", jid=f"good{number}")
+        stage.queue.put("good.noop")
+        stage.wait_for_starts(f"good{number}-1")
+    stage.wait_until_counted(lambda: stage.client.recurring("few").next_unix > now_unix)
+    assert 10 <= stage.client.recurring("few").count <= 20
+    left = stage.keys()
+    for jid in [key.removeprefix("recur:") for key in left if key.startswith("recur:")]:
+        stage.client.unrecur(jid)
+    stage.wait_until_counted(lambda: stage.queue.length() == 0)
+    assert [pool.drain() for pool in pools] == [0, 0]
+    assert not stage.find("master.crashed")
+    for unknown in ("Mars/Olympus", "no cron", "the recurring job next is damaged", "the recurring job backlog"):
+        assert any(unknown in event["message"] for event in stage.find("master.warned"))
+    stage.assert_nothing_left()
+
+
+@pytest.mark.timeout(120)
+def test_a_thousand_crons_of_one_minute_hold_no_loop(stage, measured):
+    now_unix = time.time()
+    crons = [time.strftime(form, time.gmtime(now_unix - 60)) for form in ("%M %H * * *", "%M %H %d * *")]
+    jids = [f"r{number}-1" for number in range(1000)]
+    for number in range(1000):
+        recur_then(stage, now_unix - 86400, "good.noop", cron=crons[number % 2], jid=f"r{number}")
+    pool = stage.start(processes=1, jobs_per_child=0, http="127.0.0.1:0")
+    began_at = time.monotonic()
+    stage.wait_until_ended(jids, 40)
+    took_s = time.monotonic() - began_at
+    longest_s = Scraper(pool).value("leasehold_loop_longest_turn_seconds")
+    measured(f"1,000 cron recurrences of one minute ran within {took_s:.1f} s; longest turn {1000 * longest_s:.0f} ms")
+    assert longest_s < 2.0
+    for jid in jids:
+        stage.client.unrecur(jid.removesuffix("-1"))
+    assert pool.drain() == 0
+    assert sorted(stage.ledger.order()) == sorted(jids)
     stage.assert_nothing_left()
 
 
