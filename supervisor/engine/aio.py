@@ -24,6 +24,7 @@ from supervisor.engine.commands import Command
 from supervisor.engine.connection import (
     EMBEDDED_URL,
     ENDED,
+    MOST_CONNECTIONS,
     NOTHING,
     SOCKET_TIMEOUT_S,
     Address,
@@ -46,6 +47,7 @@ from supervisor.engine.connection import (
     served,
     shown_address,
     unanswered,
+    uncounted_connection,
     unreachable,
     worker_of,
 )
@@ -147,7 +149,7 @@ class _Store:
 
     async def _dial(self) -> SharedLine:
         try:
-            connection = self._pool.make_connection()
+            connection = uncounted_connection(self._pool)
             try:
                 await connection.connect()
                 await self._check_server(connection)
@@ -197,6 +199,7 @@ def _pool_of(address: Address) -> Any:
     arguments: dict[str, Any] = {
         "protocol": 2, "decode_responses": False, "retry": Retry(NoBackoff(), 0),
         "socket_timeout": SOCKET_TIMEOUT_S, "socket_connect_timeout": SOCKET_TIMEOUT_S,
+        "max_connections": MOST_CONNECTIONS,
     }  # fmt: skip
     try:
         return redis_aio.ConnectionPool.from_url(address.url, **arguments)
@@ -208,12 +211,16 @@ def _pool_like(given: redis_aio.Redis) -> Any:
     if not isinstance(given, redis_aio.Redis):
         raise TypeError(f"redis must be a redis.asyncio.Redis, not {type(given).__name__}: {given!r:.100}")
     theirs: Any = given.connection_pool
-    arguments = borrowed_arguments(theirs.connection_kwargs) | {"retry": Retry(NoBackoff(), 0)}
+    arguments = borrowed_arguments(theirs) | {"retry": Retry(NoBackoff(), 0)}
     if isinstance(theirs, SentinelConnectionPool):
         return SentinelConnectionPool(  # type: ignore[no-untyped-call]
             theirs.service_name, theirs.sentinel_manager, connection_class=theirs.connection_class,
             is_master=theirs.is_master, check_connection=theirs.check_connection, **arguments,
         )  # fmt: skip
+    if isinstance(theirs, redis_aio.BlockingConnectionPool):
+        return redis_aio.BlockingConnectionPool(
+            connection_class=theirs.connection_class, timeout=theirs.timeout, **arguments
+        )
     return redis_aio.ConnectionPool(connection_class=theirs.connection_class, **arguments)
 
 

@@ -24,6 +24,7 @@ from supervisor.engine.commands import Command
 from supervisor.engine.connection import (
     EMBEDDED_URL,
     ENDED,
+    MOST_CONNECTIONS,
     NOTHING,
     SOCKET_TIMEOUT_S,
     Address,
@@ -189,6 +190,7 @@ def _pool_of(address: Address) -> Any:
     arguments: dict[str, Any] = {
         "protocol": 2, "decode_responses": False, "retry": Retry(NoBackoff(), 0),
         "socket_timeout": SOCKET_TIMEOUT_S, "socket_connect_timeout": SOCKET_TIMEOUT_S,
+        "max_connections": MOST_CONNECTIONS,
     }  # fmt: skip
     try:
         return redis_py.ConnectionPool.from_url(address.url, **arguments)
@@ -200,12 +202,16 @@ def _pool_like(given: redis_py.Redis) -> Any:
     if not isinstance(given, redis_py.Redis):
         raise TypeError(f"redis must be a redis.Redis, not {type(given).__name__}: {given!r:.100}")
     theirs: Any = given.connection_pool
-    arguments = borrowed_arguments(theirs.connection_kwargs) | {"retry": Retry(NoBackoff(), 0)}
+    arguments = borrowed_arguments(theirs) | {"retry": Retry(NoBackoff(), 0)}
     if isinstance(theirs, SentinelConnectionPool):
         return SentinelConnectionPool(  # type: ignore[no-untyped-call]
             theirs.service_name, theirs.sentinel_manager, connection_class=theirs.connection_class,
             is_master=theirs.is_master, check_connection=theirs.check_connection, **arguments,
         )  # fmt: skip
+    if isinstance(theirs, redis_py.BlockingConnectionPool):
+        return redis_py.BlockingConnectionPool(  # type: ignore[no-untyped-call]
+            connection_class=theirs.connection_class, timeout=theirs.timeout, **arguments
+        )
     return redis_py.ConnectionPool(connection_class=theirs.connection_class, **arguments)
 
 

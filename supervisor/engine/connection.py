@@ -34,6 +34,8 @@ T = TypeVar("T")
 Clock = Callable[[], float]
 
 SOCKET_TIMEOUT_S = 10.0
+#: Of a client that is given a url: redis-py's own default of 100 would be a limit on threads that nobody has chosen.
+MOST_CONNECTIONS = 2**31
 _LONGEST_WAIT_S = 5.0
 _BELLS_S = 1.0  # nobody rings for what other programs push, nor for a new queue that a glob stands for
 #: The states of which nothing more will come; None: there is no such job.
@@ -124,11 +126,20 @@ def checked_clock(clock: Clock | None) -> Clock:
 _OF_THE_POOL = ("maint_notif", "oss_cluster", "orig_", "himport_registry", "event_dispatcher", "connection_pool")
 
 
-def borrowed_arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+def borrowed_arguments(pool: Any) -> dict[str, Any]:
     """The arguments of a given pool, to make one of our own: nothing is sent twice, and replies are bytes."""
-    kept = {name: value for name, value in given.items() if not name.startswith(_OF_THE_POOL)}
+    kept = {name: value for name, value in pool.connection_kwargs.items() if not name.startswith(_OF_THE_POOL)}
     own = {"retry_on_error": [], "retry_on_timeout": False, "decode_responses": False, "protocol": 2}
-    return {**kept, **own}
+    return {**kept, **own, "max_connections": pool.max_connections}
+
+
+def uncounted_connection(pool: Any) -> Any:
+    """Make a connection as the pool does, for a user that keeps it and closes it by itself.
+
+    pool.make_connection() of redis-py 8 counts towards max_connections, and only what get_connection() has given can
+    be given back.
+    """
+    return pool.connection_class(**pool.connection_kwargs)
 
 
 def shown_address(given: Mapping[str, Any]) -> str:
@@ -146,8 +157,17 @@ def _clause(error: Exception) -> str:
     return str(error).rstrip(".")
 
 
+#: What redis-py's pools say when their max_connections are in use.
+_EXHAUSTED: Final = frozenset({"Too many connections", "No connection available."})
+
+
 def unreachable(shown: str, error: Exception) -> StoreUnavailable:
     """Nothing was carried out: there was no connection to send it on."""
+    if str(error) in _EXHAUSTED:
+        return StoreUnavailable(
+            f"all connections to Redis that this client may have (max_connections) are in use, at {shown}. Nothing was"
+            " sent; raise max_connections, or make fewer calls at the same time."
+        )
     return StoreUnavailable(
         f"cannot reach Redis at {shown}: {_clause(error)}. Nothing was sent;"
         " is it running, and is LEASEHOLD_REDIS_URL right?"

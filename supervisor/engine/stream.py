@@ -16,7 +16,7 @@ import redis as redis_py
 
 from supervisor import clock
 from supervisor.engine.checks import checked_number
-from supervisor.engine.connection import unreachable
+from supervisor.engine.connection import uncounted_connection, unreachable
 from supervisor.engine.errors import StoreUnavailable
 from supervisor.engine.keys import Namespace, checked_name
 
@@ -167,7 +167,7 @@ class EventStream:
     """
 
     def __init__(self, pool: Any, shown: str, wanted: Filter) -> None:
-        """Of a client's pool of connections; it gets one of its own."""
+        """`pool` is the client's. The stream makes one connection like the pool's, which the pool does not count."""
         self._pool = pool
         self._shown = shown
         self._wanted = wanted
@@ -229,7 +229,7 @@ class EventStream:
     def _listen(self) -> Any:
         if self._connection is not None:
             return self._connection
-        connection = self._pool.make_connection()
+        connection = uncounted_connection(self._pool)
         try:
             connection.connect()
             connection.send_command("SUBSCRIBE", self._wanted.channel, check_health=False)
@@ -301,7 +301,7 @@ class AsyncEventStream:
     async def _listen(self) -> Any:
         if self._connection is not None:
             return self._connection
-        connection = self._pool.make_connection()
+        connection = uncounted_connection(self._pool)
         try:
             await connection.connect()
             await connection.send_command("SUBSCRIBE", self._wanted.channel, check_health=False)
