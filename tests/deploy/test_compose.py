@@ -1,18 +1,32 @@
 """compose.yaml: it fits the schema of Compose, what it names is there, and it gives a supervisor what that needs."""
 
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+import redis
 import yaml
 
 from supervisor.config import LAST_EXCHANGE_S, REAP_S, SETTINGS, Config, parse_duration, parse_size
+from tests import servers
 from tests.deploy import dockerfile
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "deploy/compose.yaml"
-COMPOSE = yaml.safe_load(RECIPE.read_text())
+#: What deploy/.env would say.
+PASSWORD = "0123456789abcdef"
+
+
+def interpolated(text):
+    """As Compose does it."""
+    return re.sub(r"\$(?:(\$)|\{REDIS_PASSWORD:\?[^}]+\})", lambda found: found[1] or PASSWORD, text)
+
+
+COMPOSE = yaml.safe_load(interpolated(RECIPE.read_text()))
 SERVICES = COMPOSE["services"]
 SUPERVISOR = SERVICES["supervisor"]
 _, STAGES = dockerfile.read(ROOT / "deploy/Dockerfile")
@@ -52,10 +66,61 @@ def test_every_container_is_without_rights_of_one_version_and_asked_for_its_heal
 
 
 def test_redis_keeps_what_it_has_acknowledged_and_evicts_nothing():
-    command = " ".join(SERVICES["redis"]["command"])
+    command = SERVICES["redis"]["command"][-1]
     assert "--appendonly yes" in command and "--maxmemory-policy noeviction" in command
     assert SERVICES["redis"]["volumes"] == ["redis:/data"]
     assert SUPERVISOR["depends_on"]["redis"] == {"condition": "service_healthy"}
+
+
+@pytest.fixture
+def redis_at(tmp_path):
+    """The socket of a server that the command of the service has started, and a PATH of its programs."""
+    if shutil.which("redis-cli") is None:
+        pytest.skip("this machine has no redis-cli")
+    programs = {
+        "redis-server": f'exec {servers.binary()} --port 0 --unixsocket {tmp_path}/s --dir {tmp_path} "$@"',
+        "redis-cli": f'exec {shutil.which("redis-cli")} -s {tmp_path}/s "$@"',
+    }
+    for name, script in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", **SERVICES["redis"]["environment"]}
+    with subprocess.Popen(SERVICES["redis"]["command"], env=environment, stdout=subprocess.PIPE, text=True) as server:
+        assert any("eady to accept connections" in line for line in server.stdout)
+        yield server, tmp_path / "s", environment
+        server.terminate()
+
+
+def test_redis_wants_the_password_that_supervisors_have_and_no_command_line_tells(redis_at):
+    server, socket, environment = redis_at
+    with redis.Redis(unix_socket_path=str(socket)) as stranger, pytest.raises(redis.AuthenticationError):
+        stranger.ping()
+    password = urlsplit(SUPERVISOR["environment"]["LEASEHOLD_REDIS_URL"]).password
+    with redis.Redis(unix_socket_path=str(socket), password=password) as ours:
+        assert ours.ping()
+    assert PASSWORD.encode() not in Path(f"/proc/{server.pid}/cmdline").read_bytes()
+    _, *healthcheck = SERVICES["redis"]["healthcheck"]["test"]
+    assert subprocess.run(healthcheck, env=environment, timeout=30, check=False).returncode == 0
+    wrong = {**environment, "REDIS_PASSWORD": "another"}
+    assert subprocess.run(healthcheck, env=wrong, timeout=30, check=False, stderr=subprocess.DEVNULL).returncode != 0
+
+
+def test_supervisors_alone_share_a_network_with_redis():
+    assert SERVICES["redis"]["networks"] == ["jobs"]
+    sharing = [name for name, service in SERVICES.items() if "jobs" in service.get("networks", ())]
+    assert sharing == ["redis", "supervisor"] and "default" in SUPERVISOR["networks"]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_no_log_fills_the_disk(name):
+    logging = SERVICES[name]["logging"]
+    assert logging["driver"] == "json-file" and logging["options"].keys() == {"max-size", "max-file"}
+
+
+def test_without_a_password_compose_refuses_and_says_where_to_look():
+    needed = [line for line in RECIPE.read_text().splitlines() if "${REDIS_PASSWORD" in line]
+    assert len(needed) == 2 and all("${REDIS_PASSWORD:?the head of compose.yaml" in line for line in needed)
+    assert "> deploy/.env\n" in RECIPE.read_text().partition("services:")[0]
 
 
 def test_the_supervisors_are_two_start_without_a_warning_and_have_time_to_drain():
