@@ -194,13 +194,22 @@ def settle(
 
 
 def resume(
-    worker: str, number: int, known: Iterable[tuple[str, int]], *, ttl_s: float | None = None, now: float | None = None
+    worker: str,
+    number: int,
+    known: Iterable[tuple[str, int]],
+    *,
+    highest: int = 0,
+    ttl_s: float | None = None,
+    now: float | None = None,
 ) -> Command[Resumed]:
     """After an exchange without an answer: renews the `known` (jid, token), hands back whatever else is held in the
     worker's name, and refuses from now on what was sent before. `number` must be above every earlier one, also that of
-    an earlier resume; else Redis answers an error beginning with SUPERSEDED.
+    an earlier resume; else Redis answers an error beginning with SUPERSEDED. `highest`: the highest token that this
+    worker was ever given. Later tokens are above it, even if the server has lost its last writes.
     """
-    args: list[Argument] = [now_ms(now), checked_name("worker", worker), _number(number), _ttl(ttl_s)]
+    args: list[Argument] = [
+        now_ms(now), checked_name("worker", worker), _number(number), _ttl(ttl_s), checked_int("highest", highest, 0),
+    ]  # fmt: skip
     for jid, token in known:
         args += (jid, token)
     return Command(scripts.RESUME, tuple(args), _parse_resumed)

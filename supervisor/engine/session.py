@@ -120,6 +120,7 @@ class Session:
         self._unstored: list[_Part] = []  # with checkpoints; sent on a connection that was lost before the answer
         self._unsettled: _Part | None = None  # sent on a connection that was lost before the answer
         self._resumed = False
+        self._highest_token = 0
         self._takeover_at = 0.0
         self._grace_s = 5.0
         self.ttl_s = ttl_s or 30.0
@@ -190,7 +191,9 @@ class Session:
             parts = [*parts, self._unsettled]
         self._number += 1
         known_ids = [(lease.jid, lease.token) for lease in known]
-        resume = commands.resume(self.worker, self._number, known_ids, ttl_s=self._own_ttl_s)
+        resume = commands.resume(
+            self.worker, self._number, known_ids, highest=self._highest_token, ttl_s=self._own_ttl_s
+        )
         self._start([*parts, _Part(resume, known, Resumed)])
 
     def _keep_timing(self, timing: looks.Timing) -> None:
@@ -398,7 +401,7 @@ class Session:
             self._unsettled = None
             return Settled(value)
         if part.kind is Granted:
-            self.serving.heard_of_wish(value.wish)
+            self._take_note(value)
             return Granted(value)
         if part.kind is Renewed:
             return Renewed(part.subject, value)
@@ -424,6 +427,11 @@ class Session:
         if part.kind is Retired:
             return Retired(value)
         return None if part.kind in (Spawn, Desired) else Left()
+
+    def _take_note(self, grant: Grant) -> None:
+        self.serving.heard_of_wish(grant.wish)
+        if grant.leases:
+            self._highest_token = max(self._highest_token, grant.leases[-1].token)
 
     def _with_time_due(self, change: Found | Changed | None) -> Found | Changed | None:
         """Other queues may have another heartbeat."""
@@ -465,7 +473,7 @@ class Session:
         if self.bells.rang:
             return True, None  # what is wrong with it, the exchange that asks anew is told as well
         grant = behind.lease.parse(self.bells.answer)
-        self.serving.heard_of_wish(grant.wish)
+        self._take_note(grant)
         granted_at = behind.ends_at if self.bells.timed_out else behind.begun_at  # or later
         ttl_s = min((lease.expires_unix for lease in grant.leases), default=math.inf) - grant.now_unix
         return True, Granted(grant, late=clock.monotonic() >= granted_at + ttl_s)

@@ -124,3 +124,13 @@ def test_what_was_leased_with_a_wait_whose_answer_was_lost_goes_back_uncounted(w
 def test_a_wait_that_ends_with_its_connection_has_leased_nothing(waiting):
     waiting.session.lose()
     assert not waiting.session.may_hold_more
+
+
+def test_a_worker_that_comes_back_raises_the_token_counter(waiting, live, server, namespace):
+    """The server has lost the write that drew its token."""
+    live.queue("q").put("k", jid="a")
+    waiting.wait_to_end()
+    server.redis.set(f"{{{namespace}}}:token", 0)
+    waiting.lose_the_connection()
+    live.queue("q").put("k", jid="b")
+    assert live.queue("q").lease("w")[0].token > waiting.granted[0].token

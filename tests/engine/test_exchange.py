@@ -296,3 +296,30 @@ def test_an_answer_cut_at_its_size_rings_on(client, bell):
     bell()
     assert len(q.lease("w", 5)) == 1
     assert bell()
+
+
+def test_tokens_grow_after_the_server_has_lost_writes(client, run, server, namespace):
+    """The counter is set back, as a failover to a replica that lags behind does."""
+    run(commands.resume("w", 1, []))
+    put(client, *"abcd")
+    seen = [lease.token for lease in client.queue("q").lease("w", 3)]
+    server.redis.set(f"{{{namespace}}}:token", 1)
+    resumed = run(commands.resume("w", 2, [], highest=seen[-1]))
+    assert resumed.handed_back == 3
+    again = [lease.token for lease in client.queue("q").lease("w", 4)]
+    assert min(again) > max(seen)
+
+
+def test_a_resume_never_sets_the_token_counter_back(client, run, server, namespace):
+    put(client, *"abc")
+    seen = [lease.token for lease in client.queue("q").lease("w", 3)]
+    run(commands.resume("v", 1, [], highest=1))
+    assert int(server.redis.get(f"{{{namespace}}}:token")) == seen[-1]
+
+
+@pytest.mark.parametrize("damage", ["no number", "-3"])
+def test_a_resume_leaves_a_damaged_counter_to_check(run, server, namespace, damage):
+    server.redis.set(f"{{{namespace}}}:token", damage)
+    run(commands.resume("w", 1, [], highest=7))
+    assert server.redis.get(f"{{{namespace}}}:token") == damage.encode()
+    server.redis.delete(f"{{{namespace}}}:token")

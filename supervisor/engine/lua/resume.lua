@@ -2,14 +2,16 @@
 -- resume.lua — after an exchange without an answer: renew what the worker knows, hand back what it never heard of.
 --
 -- Called by: commands.resume (supervisor/engine/commands.py)
--- Holds:     INV-6 what was leased but never started goes to the front uncounted
+-- Holds:     INV-6 what was leased but never started goes to the front uncounted; INV-3 tokens only grow, also where
+--            the server has lost its last writes, above all that this worker was given
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   worker
 -- ARGV[3]   number, above every earlier one of this worker; what was sent under a smaller one is refused from now on
 -- ARGV[4]   ttl in ms; "" = the heartbeat of the job's queue
--- ARGV[5..] per known lease: jid, token
+-- ARGV[5]   the highest token that the worker was ever given; 0 = none
+-- ARGV[6..] per known lease: jid, token
 --
 -- Returns   array: how many jobs were handed back, then per known lease its new expiry in ms, 0 if it is lost,
 --           -1 if there is no such job any more.
@@ -20,7 +22,7 @@
 --- @include clock
 --- @include config
 --- @include moves
-local worker, number, ttl = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local worker, number, ttl, highest = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local exchange, held = P .. "worker:" .. worker, P .. "held:" .. worker
 
 local last_number = tonumber(redis.call("HGET", exchange, "number"))
@@ -30,7 +32,7 @@ end
 if not last_number and number > 1 then refuse("DEREGISTERED", "worker " .. worker .. " is not known") end
 
 local known, answers = {}, { 0 }
-for at = 5, #ARGV, 2 do
+for at = 6, #ARGV, 2 do
   local jid, token = ARGV[at], ARGV[at + 1]
   local job = redis.call("HMGET", job_key(jid), "owner", "queue", "state")
   local expiry = job[2] and 0 or -1
@@ -48,6 +50,10 @@ for _, jid in ipairs(redis.call("ZRANGE", held, 0, -1)) do
     tell_of("job.released", read_job(jid), { worker = worker })
   end
 end
+
+-- A damaged counter is for a check to mend: leases refuse it.
+local last = string.match(redis.call("MGET", P .. "token")[1] or "0", "^%d+$")
+if last and tonumber(last) < highest then raise("token", highest - tonumber(last)) end
 
 set_fields({ exchange, "number", number, "since", number })
 expire(exchange, setting_ms("max-worker-age"))
