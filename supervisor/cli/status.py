@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from supervisor.cli.asking import add_look, ask, missing
-from supervisor.cli.parser import Subparsers
+from supervisor.cli.connection import connect
+from supervisor.cli.parser import Refusal, Subparsers
 from supervisor.cli.shown import span
-from supervisor.cli.terminal import local_time, say, say_json, table
+from supervisor.cli.terminal import local_time, note, say, say_json, table
+from supervisor.cli.workers import is_here
+from supervisor.config import Exit
 
 EXAMPLES = """\
 examples:
@@ -20,7 +23,7 @@ examples:
 
 WORKER is as `leasehold workers` shows it; of one alone there is more to see. State: booting, serving, paused,
 redis-away, reloading, or on the way down draining, interrupting, killing, leaving. Exit code 1 if one of them has not
-answered in time."""
+answered in time. At a read-only replica nobody can be asked: what Redis says of them is shown, with exit code 1."""
 
 Told = Mapping[str, Any]
 
@@ -33,7 +36,14 @@ def add(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Ask them, and show what they answer."""
-    answers = ask(args, args.workers, "status")
+    from supervisor.engine.errors import ReadOnlyReplica
+
+    try:
+        answers = ask(args, args.workers, "status")
+    except Refusal as refusal:
+        if not isinstance(refusal.__cause__, ReadOnlyReplica):
+            raise
+        return _of_a_replica(args, refusal)
     told = {worker: answer if is_known(answer) else None for worker, answer in answers.items()}
     known = [each for each in told.values() if each is not None]
     if args.json:
@@ -43,6 +53,21 @@ def run(args: argparse.Namespace) -> int:
     elif known:
         table(_HEADS, [_row(each) for each in known])
     return missing(args, answers, told)
+
+
+def _of_a_replica(args: argparse.Namespace, why: Exception) -> int:
+    """Nobody can be asked there: show what Redis says of them."""
+    with connect(args) as client:
+        workers = [each for each in client.workers() if is_here(each)]
+    if args.workers:
+        workers = [each for each in workers if each.name in args.workers]
+    if args.json:
+        say_json(dict.fromkeys((each.name for each in workers), None))
+    elif workers:
+        rows = [(each.name, each.running, each.stalled, f"{span(each.unseen_s)} ago") for each in workers]
+        table(("worker", "running", "stalled", "seen"), rows)
+    note(f"{why} Supervisors cannot be asked here: their own answers are missing")
+    return Exit.REFUSED
 
 
 def is_known(answer: Any) -> bool:

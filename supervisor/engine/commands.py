@@ -238,11 +238,10 @@ def deregister(worker: str, *, own: bool = False, now: float | None = None) -> C
     return Command(scripts.DEREGISTER, (now_ms(now), checked_name("worker", worker), "1" if own else ""), int)
 
 
-def move(jid: str, queue: str, delay: float = 0, *, now: float | None = None) -> Command[list[bool | str]]:
+def move(jid: str, queue: str, delay: float = 0, *, now: float | None = None) -> Command[bool]:
     """Moves a job as it is, from whatever state. Answers False if there is none."""
-    delay_ms = milliseconds("delay", delay, least=0)
-    args = "move", checked_name("queue", queue), checked_name("jid", jid), "", "", "", delay_ms, "", 0
-    return Command(scripts.PUT, (now_ms(now), *args), _parse_puts)
+    args = checked_name("queue", queue), checked_name("jid", jid), milliseconds("delay", delay, least=0)
+    return Command(scripts.MOVE, (now_ms(now), *args), bool)
 
 
 def cancel(jids: Sequence[str], *, now: float | None = None) -> Command[list[str]]:

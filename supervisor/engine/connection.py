@@ -23,6 +23,7 @@ from supervisor.engine.errors import (
     LeaseholdError,
     NoServer,
     OutcomeUnknown,
+    ReadOnlyReplica,
     StoreUnavailable,
 )
 from supervisor.engine.jobs import JobRecord, NewJob, new_job
@@ -192,6 +193,11 @@ def refused(shown: str, command: Command[Any], error: Exception) -> LeaseholdErr
     code, _, why = str(error).partition(" ")
     if code in _REFUSALS:
         return _REFUSALS[code](why.partition(" script: ")[0])
+    if isinstance(error, redis_py.ReadOnlyError):
+        return ReadOnlyReplica(
+            f"Redis at {shown} is a read-only replica and refused {command.script.name}. Nothing has changed;"
+            " name its primary."
+        )
     return StoreUnavailable(f"Redis at {shown} refused {command.script.name}: {_clause(error)}. Nothing has changed.")
 
 

@@ -35,5 +35,9 @@ class StoreUnavailable(LeaseholdError):
     """Redis cannot be reached, or would not carry the call out. Nothing has changed."""
 
 
+class ReadOnlyReplica(StoreUnavailable):
+    """The server is a replica that nobody may write to. Looks work there; supervisors cannot be asked by way of it."""
+
+
 class OutcomeUnknown(LeaseholdError):
     """The connection ended between a call and its answer: it was carried out as a whole, or not at all."""

@@ -229,7 +229,7 @@ class Job(JobRecord):
 
     def move(self, queue: str, delay: float = 0) -> None:
         """Moves the job as it is into a queue, where it begins anew, after `delay` seconds."""
-        found(self.jid, self._client.call(commands.move, self.jid, queue, delay)[0])
+        found(self.jid, self._client.call(commands.move, self.jid, queue, delay))
 
     def unfail(self, queue: str | None = None, *, klass: str | None = None, data: Any = UNSET) -> bool:
         """Puts the job back, into a queue or its own, with new data or klass if given; it begins anew. A broken entry
@@ -296,7 +296,7 @@ class AsyncJob(JobRecord):
 
     async def move(self, queue: str, delay: float = 0) -> None:
         """As Job.move."""
-        found(self.jid, (await self._client.call(commands.move, self.jid, queue, delay))[0])
+        found(self.jid, await self._client.call(commands.move, self.jid, queue, delay))
 
     async def unfail(self, queue: str | None = None, *, klass: str | None = None, data: Any = UNSET) -> bool:
         """As Job.unfail."""

@@ -103,6 +103,7 @@ def _text_of(name: str) -> str:
 
 
 PUT = load("put")
+MOVE = load("move")
 LEASE = load("lease")
 SETTLE = load("settle")
 RENEW = load("renew")

@@ -104,7 +104,7 @@ def test_lines_fit_the_page(path):
 def test_what_must_get_in_when_redis_is_full_says_so_and_what_only_looks_says_that():
     flags = {script.name: script.text.split("\n")[0] for script in scripts.ALL}
     assert {name for name, line in flags.items() if line == "#!lua"} == {
-        "put", "log", "recur", "limit", "lane", "serve", "await", "ask", "answer",
+        "put", "log", "recur", "await",
     }  # fmt: skip
     assert {s.name for s in scripts.ALL if s.reads_only} == {
         "job", "failed", "counts", "timing", "names", "list", "peek", "tagged", "tags", "tracked", "workers", "worker",
@@ -485,8 +485,8 @@ GHOST = [b"0" * 13 + b"ghost-waiting"]
 # What is run of each script. The names begin with the script's.
 SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "put": puts,
-    "put: move": lambda _: commands.move("held-0", "fresh", 5, now=NOW),
-    "put: move what waits": lambda _: commands.move("child", "p", now=NOW),
+    "move": lambda _: commands.move("held-0", "fresh", 5, now=NOW),
+    "move: what waits": lambda _: commands.move("child", "p", now=NOW),
     "lease": lambda _: commands.lease("w", ["q", "p"], 7, number=2, now=NOW),
     "lease: all": lambda _: commands.lease("new", ["p", "empty", "q", "r"], 100, now=NOW),
     "lease: none": lambda _: commands.lease("new", ["q", "p"], 0, now=NOW),

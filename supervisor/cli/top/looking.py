@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 from supervisor import clock
 from supervisor.cli.status import is_known
 from supervisor.cli.top.model import Look, Lost, Told
+from supervisor.cli.workers import is_here
 
 if TYPE_CHECKING:
     from supervisor.engine.client import Client
+    from supervisor.engine.looks import Worker
 
 #: Of the time between two looks, so much is waited for answers; and never longer than that.
 _PATIENCE: Final = 0.7
@@ -35,9 +37,18 @@ class Looker:
         queues = client.queues()
         wanted = self.queues or list(queues)
         figures = {name: client.queue(name).stats() for name in wanted[:_MOST_FIGURES] if name in queues}
-        answers = client.ask(None, "status", min(_LONGEST_S, _PATIENCE * self._every_s))
-        told: dict[str, Told | None] = {name: _known(answer) for name, answer in answers.items()}
-        return Look(clock.monotonic(), clock.unix(), queues, figures, client.failed(), client.workers(), told)
+        workers = client.workers()
+        told = self._ask(workers)
+        return Look(clock.monotonic(), clock.unix(), queues, figures, client.failed(), workers, told)
+
+    def _ask(self, workers: Sequence["Worker"]) -> dict[str, Told | None]:
+        from supervisor.engine.errors import ReadOnlyReplica
+
+        try:
+            answers = self._client.ask(None, "status", min(_LONGEST_S, _PATIENCE * self._every_s))
+        except ReadOnlyReplica:  # nobody can be asked by way of it: their answers are missing
+            return {worker.name: None for worker in workers if is_here(worker)}
+        return {name: _known(answer) for name, answer in answers.items()}
 
 
 def _known(answer: Any) -> Told | None:

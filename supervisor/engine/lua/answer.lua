@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- answer.lua — answer a question that a worker was asked. It stands no longer then, so that it is answered once.
 --
 -- Called by: commands.answer (supervisor/engine/commands.py)

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- ask.lua — ask running workers for something. The question stands until its worker answers, or its time is over.
 --
 -- Called by: commands.ask (supervisor/engine/commands.py)

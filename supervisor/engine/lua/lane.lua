@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- lane.lua — set up a lane of a queue: its weight, its pause.
 --
 -- Called by: lanes.weigh, lanes.pause, lanes.unpause (supervisor/engine/lanes.py)

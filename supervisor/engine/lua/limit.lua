@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- limit.lua — set how many jobs of a limit may run at once, and how many may start in a time.
 --
 -- Called by: limits.limit (supervisor/engine/limits.py)

@@ -1,17 +1,17 @@
 #!lua
 -- put.lua — create jobs, or move known ones, wherever they are; all of the batch or nothing.
 --
--- Called by: commands.put, commands.move (supervisor/engine/commands.py)
+-- Called by: commands.put (supervisor/engine/commands.py)
 -- Holds:     INV-1 a job lies in exactly one place; INV-3 a put begins a new stage, and whoever ran the job has lost it
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
--- ARGV[2..] per job: "put" (create or move), "add" (only create) or "move" (only move, keeping klass and data), queue,
---           jid, klass, kind of data ("json" or "bytes"), data, delay in ms | "", time in unix ms | "", number of
---           options, then that many times an option's field and value; tags and depends a line each
+-- ARGV[2..] per job: "put" (create or move) or "add" (only create), queue, jid, klass, kind of data ("json" or
+--           "bytes"), data, delay in ms | "", time in unix ms | "", number of options, then that many times an option's
+--           field and value; tags and depends a line each
 --
--- Returns   array, one per job: 1 (done), 0 (add of a known jid or of a claim that is held, move of an unknown jid:
---           nothing changed), or the jid of the job that holds the claim that a put would have: nothing changed.
+-- Returns   array, one per job: 1 (done), 0 (add of a known jid or of a claim that is held: nothing changed), or the
+--           jid of the job that holds the claim that a put would have: nothing changed.
 -- Errors    DEPENDENCY if a job would wait for itself. WRONGTYPE for a foreign key of ours. Nothing has changed then.
 
 --- @include clock

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- serve.lua — wish that a worker serves other queues. It reads the wish when it next leases, which it is told to do.
 --
 -- Called by: commands.serve (supervisor/engine/commands.py)

@@ -6,7 +6,7 @@ local QUICK_OPTIONS = { priority = "0", retries = "", timeout = "", max_deaths =
 -- nil if there is more to it.
 local function quick_new(at, queue, jid, seq)
   local verb, _, _, klass, kind, data, delay, time, options = unpack(ARGV, at, at + 8)
-  if verb == "move" or delay ~= "" or time ~= "" then return nil end
+  if delay ~= "" or time ~= "" then return nil end
   local set, priority = { P .. "job:" .. jid, "klass", klass, "queue", queue, "seq", seq, "put", now_text }, 0
   if kind == "bytes" then set[10], set[11] = "bytes", "1" elseif kind ~= "json" then return nil end
   if #data > 1024 then set[#set + 1], set[#set + 2] = "size", #data end

@@ -1,0 +1,21 @@
+#!lua flags=allow-oom
+-- move.lua — move one job as it is into a queue, from whatever state. A full Redis takes it too: it adds no job.
+--
+-- Called by: commands.move (supervisor/engine/commands.py)
+-- Holds:     INV-1 a job lies in exactly one place; INV-3 a move begins a new stage, who ran it has lost it
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   now, unix ms; "" = the server's clock
+-- ARGV[2]   queue
+-- ARGV[3]   jid
+-- ARGV[4]   delay in ms
+--
+-- Returns   1, or 0 if there is no such job.
+-- Errors    DEPENDENCY if the job would wait for itself. WRONGTYPE for a foreign key of ours. Nothing has changed then.
+
+--- @include clock
+--- @include stage
+local moved, why = stage.put("move", ARGV[2], ARGV[3], "", "", "", now + tonumber(ARGV[4]), {})
+if not moved then refuse("DEPENDENCY", why) end
+commit()
+return moved
