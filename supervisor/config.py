@@ -194,6 +194,9 @@ class Address:
 _ADDRESS = re.compile(r"(?:(?P<host>[^\[\]:/\s]*|\[(?P<six>[0-9A-Fa-f:.]+)\]):)?(?P<port>\d{1,5})", re.ASCII)
 
 
+_HOST_NAME = re.compile(r"(?=.{1,253}$)(?:[A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?", re.ASCII)
+
+
 def parse_address(text: str) -> Address | None:
     """Of `9464` or `:9464` (all interfaces), `127.0.0.1:9464`, `[::1]:9464`; None: `none`. Raises ValueError saying
     what is expected.
@@ -204,6 +207,12 @@ def parse_address(text: str) -> Address | None:
     if not match or int(match["port"]) > 65535:
         raise ValueError("must be none, PORT or HOST:PORT, like 9464, 127.0.0.1:9464 or [::1]:9464")
     return Address(match["six"] or match["host"] or "", int(match["port"]))
+
+
+def _host_name(text: str) -> str:
+    if not _HOST_NAME.fullmatch(text):
+        raise ValueError("must be the name of a host, like jobs.example.com, without a port")
+    return text.lower().removesuffix(".")
 
 
 def _idle(text: str) -> float:
@@ -409,6 +418,11 @@ SETTINGS: tuple[Setting, ...] = (
         "where /livez, /readyz, /metrics and /status are served; a port alone: on all interfaces; none: no listener",
     ),
     Setting(
+        "http-name", "http_name", _host_name, None, "NAME",
+        "a public name under which /metrics and /status may be asked for; repeat it for several (default: addresses,"
+        " names without a dot, and those of private domains alone)", repeatable=True,
+    ),
+    Setting(
         "autoscale", "autoscale", _name_or_none, "none", "NAME",
         "keep in Redis, under this name, how many supervisors like this one there should be; none: do not",
     ),
@@ -466,6 +480,7 @@ class Config:
     dispatch_ahead_s: float
     boot_timeout_s: float
     http: Address | None  # None: no listener
+    http_name: tuple[str, ...]
     autoscale: str  # empty: not
     exit_when_idle_s: float  # 0: never
     warnings: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ import selectors
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import Enum
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -21,6 +21,7 @@ from typing import Any, Final
 from supervisor import clock
 from supervisor.config import Address
 from supervisor.ops import pages
+from supervisor.ops.hosts import is_ours
 from supervisor.ops.pages import LOOKS, PROBES, Page
 from supervisor.ops.questions import Question, Questions
 
@@ -130,9 +131,14 @@ def _why(error: OSError) -> str:
 class Listener:
     """Serves from `start` to `close`. All but these two run in its thread."""
 
-    def __init__(self, listening: socket.socket, questions: Questions, metrics: Render | str) -> None:
-        """`metrics`: makes a page of what the loop answers, or says in a sentence why nothing can."""
+    def __init__(
+        self, listening: socket.socket, questions: Questions, metrics: Render | str, names: Collection[str] = ()
+    ) -> None:
+        """`metrics`: makes a page of what the loop answers, or says in a sentence why nothing can. `names`: of this
+        supervisor, beside those that only its own network has.
+        """
         self._listening = listening
+        self._names = names
         self._questions = questions
         self._metrics = metrics
         self._connections: dict[socket.socket, _Connection] = {}
@@ -324,6 +330,9 @@ class Listener:
             self._reply(connection, pages.INDEX)
         elif connection.path not in (*PROBES, *LOOKS):
             self._reply(connection, pages.not_found(connection.path))
+        elif connection.path in LOOKS and not is_ours(host := asked.headers.get("Host", ""), self._names):
+            foreign = f"{host[:200]!r} is no name of this supervisor: ask by its address, or give it --http-name"
+            self._refuse(connection, HTTPStatus.MISDIRECTED_REQUEST, foreign)
         elif connection.path == "/metrics" and isinstance(self._metrics, str):
             self._refuse(connection, HTTPStatus.NOT_IMPLEMENTED, self._metrics)
         else:

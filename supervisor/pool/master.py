@@ -262,7 +262,8 @@ class Master:
         from supervisor.ops import http
 
         has_metrics = importlib.util.find_spec("prometheus_client") is not None
-        listener = http.Listener(self._listening, self._questions, metrics.render if has_metrics else _NO_METRICS)
+        page = metrics.render if has_metrics else _NO_METRICS
+        listener = http.Listener(self._listening, self._questions, page, self._config.http_name)
         self._inbox.watch(self._questions, QuestionCame())
         listener.start()
         self._events.emit("http.listening", address=str(listener.address), port=listener.address.port)

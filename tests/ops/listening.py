@@ -5,7 +5,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from supervisor.config import Address
 from supervisor.ops import http
@@ -60,10 +60,12 @@ class Loop:
 class Site:
     """A listener, the loop behind it, and its clients."""
 
-    def __init__(self, address: Address = LOCAL, metrics: http.Render | str = "there are no metrics") -> None:
+    def __init__(
+        self, address: Address = LOCAL, metrics: http.Render | str = "there are no metrics", names: Collection[str] = ()
+    ) -> None:
         self.questions = Questions()
         self.loop = Loop(self.questions)
-        self.listener = http.Listener(http.listen(address), self.questions, metrics)
+        self.listener = http.Listener(http.listen(address), self.questions, metrics, names)
         self.port = self.listener.address.port
         self.listener.start()
         self._clients: list[socket.socket] = []

@@ -118,6 +118,36 @@ def test_what_is_known_is_shown_even_if_it_is_no_proper_text(site):
     assert (code, json.loads(body)) == (200, {"klass": "\udcff", "count": 2**70})
 
 
+# names
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1:9464", "10.0.0.7", "[::1]:9464", "[fd00::7]", "localhost:9464", "supervisor:9464", "web-1", "",
+        "leasehold.jobs.svc:9464", "10-0-0-7.jobs.pod.cluster.local", "web-1.internal", "JOBS.example.com.:9464",
+    ],
+)  # fmt: skip
+def test_its_own_names_are_answered(site, host):
+    assert status_as(site(names=("jobs.example.com",)), host) == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:9464", "a.jobs.example.com", "local.example", "127.0.0.1.nip.io", "a b.c:x:y"],
+)
+def test_a_foreign_name_gets_no_look_and_every_probe(site, host):
+    ours = site(names=("jobs.example.com",))
+    assert status_as(ours, host) == 421
+    assert status_as(ours, host, "/metrics") == 421
+    assert status_as(ours, host, "/livez") == status_as(ours, host, "/readyz") == 200
+
+
+def status_as(site, host, path="/status"):
+    code, _head, _body = answer_of(site.send(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode()))
+    return code
+
+
 # clients
 
 
