@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
-from supervisor import cgroups
+from supervisor import cgroups, redis_url
 
 
 class Exit(IntEnum):
@@ -227,22 +226,6 @@ def _name_or_none(text: str) -> str:
     return text
 
 
-def _redis_url(text: str) -> str:
-    if text == "embedded:":
-        return text
-    try:
-        parts = urlsplit(text)
-        good = (parts.scheme in {"redis", "rediss"} and bool(parts.hostname)) or (
-            parts.scheme == "unix" and bool(parts.path)
-        )
-        parts.port  # noqa: B018 -- reading it is the check: it raises ValueError
-    except ValueError:
-        good = False
-    if not good:
-        raise ValueError("must be redis://host:port/db, rediss://…, unix:///path/to/socket or embedded:")
-    return text
-
-
 def _namespace(text: str) -> str:
     if len(text.encode()) > 64 or set(text) & set("{}*?[]\\"):
         raise ValueError("must be at most 64 bytes with none of {}*?[]\\ in it")
@@ -296,12 +279,12 @@ class Setting:
 
     def shown(self, text: str) -> str:
         """The value for an error message, quoted, without a password."""
-        return repr(redacted(text) if self.secret else text)
+        return repr(redis_url.redacted(text) if self.secret else text)
 
 
 SETTINGS: tuple[Setting, ...] = (
     Setting(
-        "redis-url", "redis_url", _redis_url, None, "URL",
+        "redis-url", "redis_url", redis_url.checked, None, "URL",
         "redis://…, rediss://…, unix:///… or embedded: (default: a private server under .leasehold/)", secret=True,
     ),
     Setting("namespace", "namespace", _namespace, "leasehold", "NAME", "prefix of every key in Redis"),
@@ -604,20 +587,13 @@ def _warnings(values: Mapping[str, Any], flags: Mapping[str, object]) -> Iterato
 
 def _shows_password(values: Mapping[str, Any], flags: Mapping[str, object]) -> bool:
     """Whether the command line, which everybody can read, has the password."""
-    return bool(flags.get("redis-url")) and redacted(values["redis_url"]) != values["redis_url"]
+    return bool(flags.get("redis-url")) and bool(redis_url.secrets(values["redis_url"]))
 
 
 _SHOWS_PASSWORD = (
     "--redis-url holds a password, and every handler could read it in our command line: under --sandbox strict give it"
     " as LEASEHOLD_REDIS_URL."
 )
-
-
-def redacted(url: str) -> str:
-    """The URL without its password, for messages and logs."""
-    # Up to the last @: an unescaped slash in a password must not save it from being hidden.
-    url = re.sub(r"//([^:/@]*):?.*@", r"//\1:***@", url)
-    return re.sub(r"([?&]password=)[^&#]*", r"\1***", url)
 
 
 def usable_cpus(proc: Path = cgroups.PROC, mounted: Path = cgroups.CGROUPS) -> tuple[int, str]:

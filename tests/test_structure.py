@@ -31,11 +31,12 @@ PACKAGE = ROOT / "supervisor"
 MAY_IMPORT = {
     "clock": set(),
     "cgroups": set(),
-    "config": {"clock", "cgroups"},
-    "engine": {"clock", "config"},
+    "redis_url": set(),
+    "config": {"clock", "cgroups", "redis_url"},
+    "engine": {"clock", "config", "redis_url"},
     "ops": {"clock", "config"},
-    "pool": {"engine", "ops", "clock", "cgroups", "config"},
-    "cli": {"pool", "engine", "ops", "clock", "cgroups", "config", ""},
+    "pool": {"engine", "ops", "clock", "cgroups", "config", "redis_url"},
+    "cli": {"pool", "engine", "ops", "clock", "cgroups", "config", "redis_url", ""},
     "otel": {"pool", "clock", "config"},  # for handlers, which import it
     "__main__": {"cli", "config"},
     "": set(),  # the public names, loaded on first use

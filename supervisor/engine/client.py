@@ -22,7 +22,6 @@ from supervisor.engine.check import Check, Violation
 from supervisor.engine.checks import UNSET, checked_each
 from supervisor.engine.commands import Command
 from supervisor.engine.connection import (
-    EMBEDDED_URL,
     ENDED,
     MOST_CONNECTIONS,
     NOTHING,
@@ -192,10 +191,7 @@ def _pool_of(address: Address) -> Any:
         "socket_timeout": SOCKET_TIMEOUT_S, "socket_connect_timeout": SOCKET_TIMEOUT_S,
         "max_connections": MOST_CONNECTIONS,
     }  # fmt: skip
-    try:
-        return redis_py.ConnectionPool.from_url(address.url, **arguments)
-    except ValueError as error:
-        raise ValueError(f"url must be redis://, rediss://, unix:// or {EMBEDDED_URL} ({error})") from None
+    return redis_py.ConnectionPool.from_url(address.url, **arguments)
 
 
 def _pool_like(given: redis_py.Redis) -> Any:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
-from urllib.parse import urlsplit
 
 import orjson
 import redis as redis_py
 
+from supervisor import redis_url
 from supervisor.engine.checks import DATA_BYTES, UNSET, checked_each, checked_number
 from supervisor.engine.commands import MOST, Command, Grant
 from supervisor.engine.errors import (
@@ -43,7 +43,6 @@ _BELLS_S = 1.0  # nobody rings for what other programs push, nor for a new queue
 ENDED: Final = (None, "complete", "failed")
 #: What a lease of no queue gives.
 NOTHING = Grant(0.0, None, [], [])
-EMBEDDED_URL = "embedded:"
 
 
 class Share(Protocol):
@@ -74,17 +73,24 @@ def find_server(url: str | None) -> Address:
     """
     if url is not None and not isinstance(url, str):
         raise TypeError(f"url must be a str, not {type(url).__name__}: {url!r:.100}")
-    url = url or os.environ.get("LEASEHOLD_REDIS_URL")
-    if url and url != EMBEDDED_URL:
-        return Address(url, redacted(url), None)
+    name, url = ("url", url) if url else ("LEASEHOLD_REDIS_URL", os.environ.get("LEASEHOLD_REDIS_URL"))
+    if url and url != redis_url.EMBEDDED:
+        return Address(_checked_url(name, url), redis_url.redacted(url), None)
     from supervisor.engine import embedded  # only those who want a server of their own load what starts one
 
     if not url:
-        if why := embedded.refusal(f"Client({EMBEDDED_URL!r})"):
+        if why := embedded.refusal(f"Client({redis_url.EMBEDDED!r})"):
             raise NoServer(why)
         _announce(embedded.default_directory())
     share = embedded.acquire()
     return Address(share.url, "the embedded server", share)
+
+
+def _checked_url(name: str, url: str) -> str:
+    try:
+        return redis_url.checked(url)
+    except ValueError as error:
+        raise ValueError(f"{name} {redis_url.redacted(url)!r} {error}") from None
 
 
 _announced = False
@@ -96,17 +102,11 @@ def _announce(directory: Path) -> None:
     if not _announced:
         warnings.warn(
             f"no LEASEHOLD_REDIS_URL and no url: this process uses the embedded server in {directory}; name a server,"
-            f" or ask for this one with Client({EMBEDDED_URL!r})",
+            f" or ask for this one with Client({redis_url.EMBEDDED!r})",
             EmbeddedServerWarning,
             stacklevel=4,
         )
         _announced = True
-
-
-def redacted(url: str) -> str:
-    """The url without its user and password."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def find_namespace(namespace: str | None) -> Namespace:

@@ -85,15 +85,8 @@ class _Plain:
             host=unquote(parts.hostname or "localhost"),
             port=parts.port or _PORT,
             account=_account(unquote(parts.username or ""), unquote(parts.password or "")),
-            db=int(options["db"][0]) if "db" in options else _number_or_0(named),
+            db=int(options["db"][0] if "db" in options else named or 0),
         )
-
-
-def _number_or_0(named: str) -> int:
-    try:
-        return int(named)
-    except ValueError:
-        return 0
 
 
 def _account(user: str, password: str) -> tuple[str, ...]:

@@ -10,9 +10,9 @@ from typing import Any, Final
 import redis as redis_py
 from redis.connection import parse_url
 
-from supervisor import clock
+from supervisor import clock, redis_url
 from supervisor.engine import looks, scripts
-from supervisor.engine.connection import redacted, unreachable
+from supervisor.engine.connection import unreachable
 from supervisor.engine.dial import pool_of
 from supervisor.engine.errors import StoreUnavailable
 from supervisor.engine.keys import Namespace
@@ -70,7 +70,7 @@ class Examiner:
         """Connects. Raises StoreUnavailable."""
         self._namespace = namespace
         self.keys = f"{namespace.prefix}*"
-        self.shown = redacted(url)
+        self.shown = redis_url.redacted(url)
         try:
             parts = parse_url(url)  # type: ignore[no-untyped-call]  # redis-py has no types for it
             self.account = str(parts.get("username") or "default")

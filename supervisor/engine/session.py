@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple
 import hiredis
 
 from supervisor import clock
-from supervisor.config import redacted
 from supervisor.engine import commands, looks, scripts
 from supervisor.engine.bells import Bells, Doors, Watcher, wait_s_of
 from supervisor.engine.checks import UNSET
@@ -54,6 +53,7 @@ from supervisor.engine.link import CONNECT_S, Connector, Link, LinkLost
 from supervisor.engine.orders import Queues
 from supervisor.engine.outcomes import Outcome
 from supervisor.engine.serving import Serving
+from supervisor.redis_url import redacted
 
 _LONGEST_SILENCE_S: Final = 5.0
 _SHORTEST_SILENCE_S: Final = 0.3

@@ -6,9 +6,10 @@ Must not change its own.
 import os
 from collections.abc import Collection, Mapping
 from typing import Final
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote
 
 from supervisor.pool import kernel
+from supervisor.redis_url import secrets
 
 #: Addresses of the master's own talks with its init: a child that used them would speak in its name.
 _OF_THE_MASTER: Final = ("LEASEHOLD_", "NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_")
@@ -28,14 +29,13 @@ def for_handlers(
 
     `allowed`: those that it has beside the basics, and no others; None: all.
     """
-    parts = urlsplit(redis_url)
-    password = unquote(parts.password or "") or parse_qs(parts.query).get("password", [""])[0]
+    passwords = secrets(redis_url)
     kept: dict[str, str] = {}
     held_back: list[str] = []
     for name, value in environ.items():
         if name.startswith(_OF_THE_MASTER) or not (allowed is None or name in allowed or _is_basic(name)):
             continue
-        if redis_url in value or _tells(value, password):
+        if redis_url in value or any(_tells(value, password) for password in passwords):
             held_back.append(name)
         else:
             kept[name] = value
@@ -52,8 +52,6 @@ def _is_basic(name: str) -> bool:
 
 
 def _tells(value: str, password: str) -> bool:
-    if not password:
-        return False
     if len(password) >= _LONG_PASSWORD_CHARS:
         return password in value or password in unquote(value)
     return value == password or f":{password}@" in unquote(value)

@@ -70,7 +70,15 @@ def test_a_password_that_looks_percent_encoded_itself_is_found_both_ways(value):
     assert held_back(value, "redis://:abc%2541def@host/0")
 
 
-@pytest.mark.parametrize("url", ["unix:///run/redis.sock?password=hunter22", "redis://host/0?db=1&password=hunter%322"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "unix:///run/redis.sock?password=hunter22",
+        "redis://host/0?db=1&password=hunter%322",
+        "rediss://host/0?ssl_password=hunter22",
+        "rediss://u:other1@h?ssl_password=hunter22",
+    ],
+)
 def test_a_password_among_the_options_of_the_url_is_one_too(url):
     assert held_back("hunter22", url)
     assert held_back("redis://:hunter22@other", url)

@@ -14,7 +14,8 @@ from supervisor.cli.connection import add_connection, arguments, connect
 from supervisor.cli.options import read_options
 from supervisor.cli.parser import Refusal, Subparsers, UsageError, given
 from supervisor.cli.terminal import say
-from supervisor.config import CONNECTION, parse_duration, read, redacted
+from supervisor.config import CONNECTION, parse_duration, read
+from supervisor.redis_url import redacted
 
 if TYPE_CHECKING:
     from supervisor.engine.client import Client

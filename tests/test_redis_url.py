@@ -1,0 +1,151 @@
+"""Redis URLs: what is no URL is refused with the reason, and no secret of one is ever shown."""
+
+import inspect
+import re
+
+import pytest
+import redis
+import redis.asyncio
+
+from supervisor import redis_url
+from supervisor.engine.aio import AsyncClient
+from supervisor.engine.client import Client
+from supervisor.redis_url import checked, redacted, secrets
+
+
+@pytest.fixture
+def pem(tmp_path):
+    path = tmp_path / "ca.pem"
+    path.touch()
+    return path
+
+
+GOOD = [
+    "embedded:", "redis://h", "redis://h/", "redis://h:1/0", "rediss://u:p@h:1/0", "redis://[::1]:6379/3",
+    "unix:///run/x?db=1", "unix://:p@/run/x", "redis://:p%40%2F%23%3F@h/0", "redis://h/7?db=3",
+    "redis://h/0?socket_timeout=1.5&client_name=web-1&health_check_interval=30&max_connections=50&protocol=2",
+    "rediss://h/0?ssl_cert_reqs=none&ssl_check_hostname=false&ssl_password=x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("url", GOOD)
+def test_good_urls_are_taken_as_they_are(url):
+    assert checked(url) == url
+
+
+def test_certificate_files_that_are_there_are_taken(pem):
+    url = f"rediss://h/0?ssl_ca_certs={pem}&ssl_certfile={pem}&ssl_keyfile={pem}&ssl_ca_path={pem.parent}"
+    assert checked(url) == url
+
+
+WRONG = [
+    ("", "must be redis://"),
+    ("localhost:6379", "must be redis://"),
+    ("http://h/0", "must be redis://"),
+    ("redis://", "must be redis://"),
+    ("redis:///0", "must be redis://"),
+    ("redis://h:port/0", "must be redis://"),
+    ("redis://h:70000/0", "must be redis://"),
+    ("unix://run/x", "must be redis://"),
+    ("unix://", "must be redis://"),
+    ("redis://h/0\n", "control character"),
+    ("redis://h/abc", "database that is no number"),
+    ("redis://h/1/2", "database that is no number"),
+    ("redis://h/-1", "database that is no number"),
+    ("redis://h/0#x", "has a #"),
+    ("redis://h/?db=abc", "the option db with a wrong value"),
+    ("unix:///run/x?db=-1", "the option db with a wrong value"),
+    ("redis://h/0?socket_timeout=abc", "the option socket_timeout with a wrong value: it must be a number of seconds"),
+    ("redis://h/0?socket_timeout=0", "socket_timeout"),
+    ("redis://h/0?socket_timeout=nan", "socket_timeout"),
+    ("redis://h/0?socket_timeout=", "the option socket_timeout without a value"),
+    ("redis://h/0?socket_timeout", "the option socket_timeout without a value"),
+    ("redis://h/0?socket_timeout=1&socket_timeout=2", "the option socket_timeout twice"),
+    ("redis://h/0?socket_tiemout=1", "an unknown option 'socket_tiemout': did you mean socket_timeout?"),
+    ("redis://h/0?nonsense=1", "there are client_name, db,"),
+    ("redis://h/0?decode_responses=true", "an unknown option 'decode_responses'"),
+    ("redis://h/0?protocol=3", "the option protocol"),
+    ("redis://h/0?max_connections=0", "the option max_connections"),
+    ("redis://h/0?ssl_ca_certs=/etc/passwd", "which only a rediss:// URL has"),
+    ("rediss://h/0?ssl_check_hostname=off", "the option ssl_check_hostname with a wrong value"),
+    ("rediss://h/0?ssl_cert_reqs=bogus", "it must be none, optional or required"),
+    ("rediss://h/0?ssl_ca_certs=/nowhere/ca.pem", "it must be a file that is there"),
+    ("rediss://h/0?ssl_certfile=/nowhere/ca.pem", "it must be a file that is there"),
+    ("rediss://h/0?ssl_keyfile=/tmp", "it must be a file that is there"),
+    ("rediss://h/0?ssl_ca_path=/nowhere", "it must be a directory that is there"),
+]
+
+
+@pytest.mark.parametrize(("url", "why"), WRONG)
+def test_wrong_urls_are_refused_with_the_reason(url, why):
+    with pytest.raises(ValueError, match=re.escape(why)):
+        checked(url)
+
+
+@pytest.mark.parametrize("client", [Client, AsyncClient])
+@pytest.mark.parametrize(("url", "why"), WRONG[1:])
+def test_clients_refuse_wrong_urls(client, url, why):
+    with pytest.raises(ValueError, match=re.escape(why)) as raised:
+        client(url)
+    assert str(raised.value).startswith("url '")
+
+
+def test_clients_name_the_variable_of_a_wrong_url(monkeypatch):
+    monkeypatch.setenv("LEASEHOLD_REDIS_URL", "redis://:geheim@h/abc")
+    with pytest.raises(ValueError, match=r"^LEASEHOLD_REDIS_URL 'redis://:\*\*\*@h/abc' names a database"):
+        Client()
+
+
+def test_every_option_is_one_of_both_clients_of_redis_py():
+    for module in (redis, redis.asyncio):
+        known = {"max_connections"}
+        for kind in (module.Connection, module.SSLConnection):
+            for each in kind.__mro__:
+                known |= inspect.signature(each.__init__).parameters.keys()
+        assert redis_url._OPTIONS.keys() | redis_url._OF_TLS.keys() <= known
+
+
+SHOWN = [
+    ("redis://:geheim@host:1/2", "redis://:***@host:1/2"),
+    ("redis://geheim@host/0", "redis://***@host/0"),
+    ("rediss://user:geh@eim@host/0?password=geheim", "rediss://user:***@host/0?password=***"),
+    ("rediss://h/0?ssl_password=geheim&ssl_ca_certs=/x", "rediss://h/0?ssl_password=***&ssl_ca_certs=/x"),
+    ("rediss://h/0?pass%77ord=geheim", "rediss://h/0?pass%77ord=***"),
+    ("redis://h/0?pasword=geheim&db=1", "redis://h/0?pasword=***&db=1"),
+    ("redis://h/0?db=0;password=geheim", "redis://h/0?db=***"),
+    ("unix://:geheim@/tmp/socket?db=1", "unix://:***@/tmp/socket?db=1"),
+    ("unix:///tmp/a@b/socket?db=1", "unix:///tmp/a@b/socket?db=1"),
+    ("redis://user:12/geheim@h/0", "redis://user:***@h/0"),
+    ("redis://user:12?geheim@h/0", "redis://user:***@h/0"),
+    ("redis://user:12?a=geheim@h/0", "redis://user:***@h/0"),
+    ("redis://user:12#geheim@h/0", "redis://user:***@h/0"),
+    ("redis:/user:geheim@h/0", "***@h/0"),
+    ("redis//user:geheim@h/0", "***@h/0"),
+    ("redis://a://b:geheim@h/0", "***@h/0"),
+    ("unix:?password=geheim", "unix:?password=***"),
+    ("redis://h:1/0?socket_timeout=5", "redis://h:1/0?socket_timeout=5"),
+]
+
+
+@pytest.mark.parametrize(("url", "shown"), SHOWN)
+def test_no_secret_of_a_url_is_shown(url, shown):
+    assert redacted(url) == shown
+    try:
+        checked(url)
+    except ValueError as error:
+        assert "geh" not in str(error) and "eim" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("url", "found"),
+    [
+        ("redis://h/0", ()),
+        ("redis://user@h/0", ()),
+        ("redis://u:p%40w@h/0", ("p@w",)),
+        ("unix:///run/x?password=a", ("a",)),
+        ("rediss://u:a@h/0?password=b&ssl_password=c%20d", ("a", "b", "c d")),
+        ("embedded:", ()),
+    ],
+)
+def test_secrets_are_all_passwords_of_a_url(url, found):
+    assert secrets(url) == found
