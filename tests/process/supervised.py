@@ -118,28 +118,27 @@ class Ledger:
 
 
 class Pool:
-    """One `python -m supervisor run`."""
+    """One supervisor, which `command` starts. `is_here`: it has no PID namespace of its own."""
 
-    def __init__(self, stage: "Stage", number: int, arguments: list[str], environment: dict[str, str],
-                 prefix: Iterable[str], directory: Path) -> None:  # fmt: skip
+    def __init__(self, stage: "Stage", command: list[str], environment: dict[str, str],
+                 directory: Path, *, is_here: bool = True) -> None:  # fmt: skip
         self.stage = stage
-        self.number = number
-        self.is_here = "--pid" not in (prefix := list(prefix))
+        self.number = len(stage.pools) + 1
+        self.is_here = is_here
         self.said: list[str] = []  # lines that are not events
         self.events: list[dict[str, Any]] = []
         self._children: dict[int, bool] = {}
         self.closed = False
         self.doors = 0  # at how many it waits when it is idle
         self.process = subprocess.Popen(
-            [*prefix, sys.executable, "-m", "supervisor", "run", *arguments],
-            cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
         self.pid = self.process.pid
         self.pidfd = os.pidfd_open(self.pid)
         assert self.process.stderr is not None
         self._pipe = self.process.stderr
-        self._reader = threading.Thread(target=self._read_log, name=f"log-{number}", daemon=True)
+        self._reader = threading.Thread(target=self._read_log, name=f"log-{self.number}", daemon=True)
         self._reader.start()
 
     def _read_log(self) -> None:
@@ -290,26 +289,33 @@ class Stage:
 
         `directory`: where it is started, by this name, as a shell does.
         """
-        given: dict[str, Any] = {
-            "redis_url": redis_url or self.server.url, "namespace": self.namespace, "handlers": "menu", "processes": 1,
-            "log": "json", "log_level": "debug", **flags,
-        }  # fmt: skip
+        given: dict[str, Any] = {"redis_url": redis_url or self.server.url, **flags}
         if "LEASEHOLD_REDIS_URL" in (environment or {}):
             del given["redis_url"]
-        arguments: list[str] = []
-        for name, value in given.items():
-            for one in value if isinstance(value, list) else [value]:
-                arguments += ["--" + name.replace("_", "-"), str(one)]
         clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
         full = {
             **clean, "PYTHONPATH": f"{ROOT}:{HERE}", "TMPDIR": str(self.directory / "tmp"),
             "MENU_LEDGER": str(self.ledger.path), "MENU_GATES": str(self.directory / "gates"), "MENU_MARK": self.mark,
             "PWD": str(directory or self.directory), **(environment or {}),
         }  # fmt: skip
-        pool = Pool(self, len(self.pools) + 1, arguments, full, prefix, directory or self.directory)
+        command = [*prefix, sys.executable, "-m", "supervisor", "run", *self.arguments(given)]
+        pool = Pool(self, command, full, directory or self.directory, is_here="--pid" not in command)
         queues = given.get("queue", "default")
         named = [queue for queue in ([queues] if isinstance(queues, str) else queues) if not set(queue) & set("!*?[")]
         pool.doors = min(len(named), MOST_DOORS)
+        return self.add(pool)
+
+    def arguments(self, flags: dict[str, Any]) -> list[str]:
+        """The words behind `run`: these flags, and those that a test of this stage has in any case."""
+        given = {"namespace": self.namespace, "handlers": "menu", "processes": 1, "log": "json", "log_level": "debug"}
+        words: list[str] = []
+        for name, value in {**given, **flags}.items():
+            for one in value if isinstance(value, list) else [value]:
+                words += ["--" + name.replace("_", "-"), str(one)]
+        return words
+
+    def add(self, pool: Pool) -> Pool:
+        """Take a pool that has just been started into the stage."""
         self.pools.append(pool)
         self._seen[pool.pid] = psutil.Process(pool.pid).create_time()
         return pool
