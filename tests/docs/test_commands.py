@@ -33,6 +33,8 @@ NOT_FOR_A_SHELL_HERE = {
     ("deploy/README.md", "docker run"): _NO_ENGINE,
     ("deploy/README.md", "docker kill"): _NO_ENGINE,
     ("deploy/README.md", "docker exec"): _NO_ENGINE,
+    ("deploy/README.md", "buildah build"): "tests/image builds by it, in the full run",
+    ("deploy/README.md", "podman run"): _NO_ENGINE,
     ("deploy/README.md", "TERM 25"): "a drawing; test_ending.py compares it with the times of the code",
     ("deploy/README.md", "ACL SETUSER leasehold"): "test_access.py gives the account to a server",
     ("deploy/README.md", "ACL SETUSER producer"): "test_access.py gives the account to a server",

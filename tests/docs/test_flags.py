@@ -21,6 +21,7 @@ FOREIGN_FLAGS = {
     *("--gid", "--no-deps", "--wheel-dir", "--only-binary", "--without-pip", "--python", "--read-only", "--tmpfs"),
     *("--interval", "--timeout", "--start-period", "--retries", "--now"),
     *("--kustomize", "--from-literal", "--scale", "--spider", "--silent"),
+    *("--full", "--build-arg", "--format", "--volume"),
 }
 
 

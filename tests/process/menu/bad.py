@@ -196,3 +196,22 @@ def stop_the_master(job):
         os.kill(int(zygote_stat.rpartition(")")[2].split()[1]), signal.SIGSTOP)
     menu.enter(job)
     menu.wait_at(job.data)
+
+
+@handler
+def fork_until_refused(job):
+    """Forks until the kernel has no more for it, and keeps them. data: gate."""
+    menu.enter(job)
+    count = 0
+    while True:
+        try:
+            pid = os.fork()
+        except BlockingIOError:
+            break
+        if pid == 0:
+            signal.pause()
+            os._exit(0)
+        count += 1
+    print("refused")
+    menu.wait_at(job.data)
+    return count
