@@ -15,6 +15,11 @@ def unix() -> float:
     return time.time()
 
 
+def boottime() -> float:
+    """Seconds since the machine has started, with those in which it was suspended. Linux."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 _second = 0
 _time_of_day = ""
 

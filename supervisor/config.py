@@ -335,6 +335,11 @@ SETTINGS: tuple[Setting, ...] = (
         "how long an interrupted handler may clean up before it is killed",
     ),
     Setting(
+        "on-cut-off", "on_cut_off", _one_of("go-on", "stop"), "go-on", "WHAT",
+        "what a job does when this supervisor is cut off from Redis for so long that another one may have the job:"
+        " go-on or stop; a persistent job always stops",
+    ),
+    Setting(
         "reload-timeout", "reload_timeout_s", _duration_or_none, "none", "DURATION",
         "how long running jobs may go on with the old code after a reload; none: to their end",
     ),
@@ -446,6 +451,7 @@ class Config:
     lease_ttl_s: float | None  # None: the config in Redis
     drain_timeout_s: float
     term_grace_s: float
+    on_cut_off: str
     reload_timeout_s: float  # 0: none
     watch: bool
     max_deaths: int | None  # None: the config in Redis; 0: no limit

@@ -26,6 +26,7 @@ SHELLS = ("bash", "zsh", "tcsh")
 WORDS = {
     "order": ("strict", "round-robin", "random", "weighted"),
     "on-error": ("retry", "fail"),
+    "on-cut-off": ("go-on", "stop"),
     "sandbox": ("none", "basic", "strict"),
     "log": ("json", "text"),
     "log-level": ("debug", "info", "warning", "error"),

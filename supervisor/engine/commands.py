@@ -103,12 +103,21 @@ class Renewal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """What a resume found: the new end of each known lease in unix seconds (or LOST, GONE), and how many jobs that the
-    worker did not know of went back to the front.
+    """What a resume found: the new end of each known lease in unix seconds (or LOST, GONE), how many jobs that the
+    worker did not know of went back to the front, and the server's time.
     """
 
     expires: list[float]
     handed_back: int
+    now_unix: float
+
+
+class Renewals(list[float]):
+    """The new end of each lease in unix seconds, LOST or GONE. `now_unix`: the server's time."""
+
+    def __init__(self, expires: Iterable[float], now_unix: float) -> None:
+        super().__init__(expires)
+        self.now_unix = now_unix
 
 
 def put(jobs: Sequence[NewJob], *, now: float | None = None) -> Command[list[bool | str]]:
@@ -161,7 +170,7 @@ def renew(
     number: int | None = None,
     ttl_s: float | None = None,
     now: float | None = None,
-) -> Command[list[float]]:
+) -> Command[Renewals]:
     """Renews up to 1,000 leases. Answers each one's new end in unix seconds, LOST, or GONE: the job was cancelled.
     Under a smaller `number` than the worker's last one it stores no checkpoint.
     """
@@ -533,8 +542,9 @@ def _parse_puts(reply: list[int | bytes]) -> list[bool | str]:
     return [answer.decode() if isinstance(answer, bytes) else answer == 1 for answer in reply]
 
 
-def _parse_renewals(reply: list[Any]) -> list[float]:
-    return [ms / 1000 if isinstance(ms, int) else GONE if ms else LOST for ms in reply]
+def _parse_renewals(reply: list[Any]) -> Renewals:
+    now, *expires = reply
+    return Renewals((ms / 1000 if isinstance(ms, int) else GONE if ms else LOST for ms in expires), now / 1000)
 
 
 def parse_names(reply: list[bytes]) -> list[str]:
@@ -587,4 +597,5 @@ def _parse_answers(n: int, reply: bytes) -> list[Answer]:
 
 
 def _parse_resumed(reply: list[int]) -> Resumed:
-    return Resumed([ms / 1000 if ms >= 0 else GONE for ms in reply[1:]], reply[0])
+    handed_back, now, *expires = reply
+    return Resumed([ms / 1000 if ms >= 0 else GONE for ms in expires], handed_back, now / 1000)

@@ -84,6 +84,26 @@ class Chores(NamedTuple):
 # What it answers.
 
 
+class Confirmation(NamedTuple):
+    """When the server has granted or renewed leases."""
+
+    sent_at: float  # the request was carried out at this time or later (seconds of clock.boottime)
+    now_unix: float  # the server's clock at that moment
+    grace_s: float  # after a lease has run out, peers leave its job alone for at least so long
+
+    def fence(self, expires_unix: float) -> "Fence":
+        """Until when a lease that ends at `expires_unix` is certainly ours."""
+        end_at = self.sent_at + expires_unix - self.now_unix
+        return Fence(end_at, end_at + self.grace_s)
+
+
+class Fence(NamedTuple):
+    """Until when a lease is certainly ours (seconds of clock.boottime)."""
+
+    end_at: float  # before that it has not run out
+    taken_at: float  # before that no peer has taken the job over
+
+
 @dataclass(slots=True)
 class Settled:
     answers: list[Any]
@@ -93,11 +113,13 @@ class Settled:
 class Renewed:
     leases: Sequence[LeaseRecord]
     expires_unix: list[float]  # or commands.LOST, commands.GONE
+    confirmation: Confirmation
 
 
 @dataclass(slots=True)
 class Granted:
     grant: Grant
+    confirmation: Confirmation
     late: bool = False  # read so late that its leases may have run out, and be somebody else's
 
 
@@ -114,6 +136,7 @@ class Resumed:
     leases: Sequence[LeaseRecord]
     expires_unix: list[float]  # or commands.LOST, commands.GONE
     handed_back: int
+    confirmation: Confirmation
 
 
 @dataclass(slots=True)

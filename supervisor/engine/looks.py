@@ -69,10 +69,11 @@ class Depths(Counts):
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The shortest heartbeat and the longest grace of some queues, in seconds."""
+    """The shortest heartbeat of some queues, their longest grace and their shortest one, in seconds."""
 
     heartbeat_s: float
     grace_s: float
+    shortest_grace_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +264,7 @@ def _counting(queues: Sequence[str], offset: int, now: float | None, in_depth: s
 
 def timing(queues: Sequence[str]) -> Command[Timing]:
     """How a worker of these queues is to time itself, by their configuration."""
-    return Command(scripts.TIMING, checked_queues(queues), lambda reply: Timing(reply[0] / 1000, reply[1] / 1000))
+    return Command(scripts.TIMING, checked_queues(queues), lambda reply: Timing(*(ms / 1000 for ms in reply)))
 
 
 def stats(queue: str, date: object = None, *, now: float | None = None) -> Command[Stats]:

@@ -29,6 +29,7 @@ from supervisor.engine.exchange import (
     Asked,
     Changed,
     Chores,
+    Confirmation,
     Deregistered,
     Desired,
     Due,
@@ -85,7 +86,7 @@ class _Part:
 
 class _Behind(NamedTuple):
     """The lease that stands behind a wait for bells: in whose name, whether lost workers' jobs may be had, and when the
-    wait has begun and will end by itself (monotonic s).
+    wait has begun and will end by itself (seconds of clock.boottime).
     """
 
     lease: Command[Grant]
@@ -117,12 +118,13 @@ class Session:
         self._parts: list[_Part] = []  # of the exchange under way
         self._awaited: deque[_Part | None] = deque()  # whose replies are to come; None: nobody's
         self._exchange_deadline_at: float | None = None
+        self._sent_at = 0.0  # when the exchange under way was sent (seconds of clock.boottime)
         self._unstored: list[_Part] = []  # with checkpoints; sent on a connection that was lost before the answer
         self._unsettled: _Part | None = None  # sent on a connection that was lost before the answer
         self._resumed = False
         self._highest_token = 0
         self._takeover_at = 0.0
-        self._grace_s = 5.0
+        self._grace_s = self._shortest_grace_s = 5.0
         self.ttl_s = ttl_s or 30.0
         self.server = ""
         self._reconnect_at: float | None = None
@@ -198,6 +200,7 @@ class Session:
 
     def _keep_timing(self, timing: looks.Timing) -> None:
         self.ttl_s, self._grace_s = self._own_ttl_s or timing.heartbeat_s, timing.grace_s
+        self._shortest_grace_s = timing.shortest_grace_s
         self._time_due, self._time_at = False, clock.monotonic() + self.ttl_s / 4
 
     def rename(self) -> None:
@@ -338,7 +341,7 @@ class Session:
 
     def _start(self, parts: list[_Part]) -> None:
         assert not self._parts
-        self._parts = parts
+        self._parts, self._sent_at = parts, clock.boottime()
         self._be_patient()
         self._send([(part, part.command.wire(self._namespace.prefix)) for part in parts])
 
@@ -401,13 +404,13 @@ class Session:
             self._unsettled = None
             return Settled(value)
         if part.kind is Granted:
-            self._take_note(value)
-            return Granted(value)
+            return self._granted(value, self._sent_at)
         if part.kind is Renewed:
-            return Renewed(part.subject, value)
+            return Renewed(part.subject, value, self._confirmation(self._sent_at, value.now_unix))
         if part.kind is Resumed:
             self._resumed, self.may_hold_more = True, False
-            return Resumed(part.subject, value.expires, value.handed_back)
+            confirmation = self._confirmation(self._sent_at, value.now_unix)
+            return Resumed(part.subject, value.expires, value.handed_back, confirmation)
         if part.kind is Found:
             return self._with_time_due(self.serving.take_names(value))
         if part.kind is Changed:
@@ -428,10 +431,16 @@ class Session:
             return Retired(value)
         return None if part.kind in (Spawn, Desired) else Left()
 
-    def _take_note(self, grant: Grant) -> None:
+    def _confirmation(self, sent_at: float, now_unix: float) -> Confirmation:
+        return Confirmation(sent_at, now_unix, self._shortest_grace_s)
+
+    def _granted(self, grant: Grant, sent_at: float) -> Granted:
+        """`sent_at`: the lease was carried out then or later (seconds of clock.boottime)."""
         self.serving.heard_of_wish(grant.wish)
         if grant.leases:
             self._highest_token = max(self._highest_token, grant.leases[-1].token)
+        ttl_s = min((lease.expires_unix for lease in grant.leases), default=math.inf) - grant.now_unix
+        return Granted(grant, self._confirmation(sent_at, grant.now_unix), late=clock.boottime() >= sent_at + ttl_s)
 
     def _with_time_due(self, change: Found | Changed | None) -> Found | Changed | None:
         """Other queues may have another heartbeat."""
@@ -453,7 +462,7 @@ class Session:
         he was woken. Raises LinkLost.
         """
         wire = None
-        now_at, wait_s = clock.monotonic(), wait_s_of(self.ttl_s)
+        now_at, wait_s = clock.boottime(), wait_s_of(self.ttl_s)
         # Globs may match nothing yet. A lease that is shorter than the wait might have run out when we hear of it.
         if wanted is not None and self.serving.names and wait_s <= self.ttl_s:
             lease = self._lease(wanted, waited=True)
@@ -473,10 +482,7 @@ class Session:
         if self.bells.rang:
             return True, None  # what is wrong with it, the exchange that asks anew is told as well
         grant = behind.lease.parse(self.bells.answer)
-        self._take_note(grant)
-        granted_at = behind.ends_at if self.bells.timed_out else behind.begun_at  # or later
-        ttl_s = min((lease.expires_unix for lease in grant.leases), default=math.inf) - grant.now_unix
-        return True, Granted(grant, late=clock.monotonic() >= granted_at + ttl_s)
+        return True, self._granted(grant, behind.ends_at if self.bells.timed_out else behind.begun_at)
 
     @property
     def leases_when_woken(self) -> bool:

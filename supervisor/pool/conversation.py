@@ -14,6 +14,7 @@ from supervisor.engine.exchange import (
     Asked,
     Changed,
     Chores,
+    Confirmation,
     Deregistered,
     Due,
     Found,
@@ -36,6 +37,7 @@ from supervisor.ops.events import Events
 from supervisor.pool import endings, settlements
 from supervisor.pool.backlog import Backlog
 from supervisor.pool.counts import Counts
+from supervisor.pool.cut_off import CutOff
 from supervisor.pool.dispatcher import Dispatcher
 from supervisor.pool.ends import LatestEnds
 from supervisor.pool.forks import Forks
@@ -61,6 +63,7 @@ class Conversation:
         slots: Slots,
         forks: Forks,
         dispatcher: Dispatcher,
+        cut_off: CutOff,
         requests: Requests,
         backlog: Backlog,
         idling: Idling,
@@ -72,6 +75,7 @@ class Conversation:
         self._slots = slots
         self._forks = forks
         self._dispatcher = dispatcher
+        self._cut_off = cut_off
         self._requests = requests
         self._backlog = backlog
         self._idling = idling
@@ -140,11 +144,11 @@ class Conversation:
                     self._on_settled(answers)
                 case Granted():
                     self._on_granted(answer, self._wanted)
-                case Renewed(leases, expires_unix):
+                case Renewed(leases, expires_unix, confirmation):
                     self._on_stored(leases, expires_unix)
-                    self._on_renewed(leases, expires_unix)
-                case Resumed(leases, expires_unix, handed_back):
-                    self._on_renewed(leases, expires_unix)
+                    self._on_renewed(leases, expires_unix, confirmation)
+                case Resumed(leases, expires_unix, handed_back, confirmation):
+                    self._on_renewed(leases, expires_unix, confirmation)
                     if handed_back:
                         self._counts.handed_back += handed_back
                         self._events.emit("lease.returned", count=handed_back)
@@ -201,11 +205,14 @@ class Conversation:
             if stored is not None:
                 self._dispatcher.on_stored(*stored, kept=expires not in (LOST, GONE))
 
-    def _on_renewed(self, leases: Sequence[LeaseRecord], expires_unix: Sequence[float]) -> None:
+    def _on_renewed(
+        self, leases: Sequence[LeaseRecord], expires_unix: Sequence[float], confirmation: Confirmation
+    ) -> None:
         lost = []
         for lease, expires in zip(leases, expires_unix, strict=True):
-            held = self._ledger.find(lease.token) if expires in (LOST, GONE) else None
-            if held is not None:
+            if expires not in (LOST, GONE):
+                self._cut_off.on_renewed(lease, expires, confirmation)
+            elif (held := self._ledger.find(lease.token)) is not None:
                 lost.append((held, "cancelled" if expires == GONE else "lease-lost"))
         self._counts.renewed += sum(expires not in (LOST, GONE) for expires in expires_unix)
         if lost:
@@ -271,6 +278,7 @@ class Conversation:
             self._backlog.move()
             self._events.emit("lease.granted", count=len(grant.leases))
             self._dispatcher.placing.take_on(grant.leases, wanted.starting, self._forks.handlers)
+            self._fence(granted)
             if granted.late:
                 self._dispatcher.placing.hand_back()
             elif wanted is self._waited:
@@ -278,6 +286,13 @@ class Conversation:
             if len(grant.leases) >= _MANY:
                 self._converse_first()
             self._dispatcher.placing.place()
+
+    def _fence(self, granted: Granted) -> None:
+        """A lease behind a wait may be as old as the wait: its fence is too near, until it is renewed."""
+        sent_at = granted.confirmation.sent_at
+        has_fences = self._cut_off.on_granted(granted.grant.leases, self._forks.handlers, granted.confirmation)
+        if has_fences and clock.boottime() - sent_at > self._session.ttl_s / 3:
+            self._renew_at = min(self._renew_at, clock.monotonic())
 
     def _tell_starts(self) -> None:
         """Before they happen: the lease behind a wait says of none. Raises LinkLost."""

@@ -37,6 +37,8 @@ _NATIVE_CRASHES: Final = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS"})
 
 _Outcome = TypeVar("_Outcome", bound=Outcome)
 
+CUT_OFF: Final = "cut-off"
+
 #: Why a job is stopped, and how that is said. Of a job that is still ours it is an interruption: it goes to the front,
 #: and nothing is spent.
 INTERRUPTIONS: Final = {
@@ -44,6 +46,7 @@ INTERRUPTIONS: Final = {
     "reload": "the code is reloaded",
     "scaled": "there are to be fewer processes",
     "zygote-lost": "the zygote is lost that its child came from",
+    CUT_OFF: "this supervisor was cut off from Redis for so long that another one may have the job",
 }
 #: The same of a job that is not ours any more.
 _LOSSES: Final = {

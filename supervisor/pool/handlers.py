@@ -49,7 +49,7 @@ class Fail(Exception):
 class Interrupted(BaseException):  # not an Exception: `except Exception` in a handler must not swallow it
     """Raised inside a handler that has to stop; the job goes back to the front of its queue, its retries unspent.
 
-    `reason`: drain, reload, cancelled, lease-lost or scaled.
+    `reason`: drain, reload, scaled, cut-off, cancelled or lease-lost.
     """
 
     def __init__(self, reason: str) -> None:
@@ -187,6 +187,7 @@ def handler(
     at_most_once: bool = False,
     sandbox: str | None = None,
     network: bool | None = None,
+    on_cut_off: str | None = None,
 ) -> Callable[[F], F]: ...
 
 
@@ -205,6 +206,7 @@ def handler(
     at_most_once: bool = False,
     sandbox: str | None = None,
     network: bool | None = None,
+    on_cut_off: str | None = None,
 ) -> Any:
     """Register a function, or coroutine function, that takes one `job`, under its module path and name (or `name`).
 
@@ -216,6 +218,7 @@ def handler(
     `sandbox`: "basic" or "strict", as `--sandbox` has it. `network`: False keeps the handler from it; True gives it to
     a strict one. Where handlers differ in these two, a child is closed in with its first job, after the @after_fork
     functions, and then runs only jobs of handlers that are alike in them.
+    `on_cut_off`: "go-on" or "stop", what a job does whose supervisor is cut off from Redis until a peer may have it.
     None leaves the choice to the `run` flag or the default. Raises ValueError or TypeError.
     """
     _check_name(name)
@@ -229,6 +232,7 @@ def handler(
         at_most_once=_truth("at_most_once", at_most_once),
         sandbox=_choice("sandbox", sandbox, "basic", "strict"),
         network=None if network is None else _truth("network", network),
+        on_cut_off=_choice("on_cut_off", on_cut_off, "go-on", "stop"),
     )
     steps = _backoff(backoff)
 

@@ -7,6 +7,7 @@ next exchange), settling (the exchange with its outcome is under way).
 from collections import deque
 from typing import Final
 
+from supervisor.engine.exchange import Fence
 from supervisor.engine.jobs import LeaseRecord
 from supervisor.engine.outcomes import Outcome
 from supervisor.pool.endings import NO_END
@@ -21,7 +22,7 @@ class Held:
     """One lease in the master's hands."""
 
     __slots__ = (
-        "base_bytes", "checkpoint", "checkpoints", "child", "child_asked_at", "cpu_s", "end", "estimate_s",
+        "base_bytes", "checkpoint", "checkpoints", "child", "child_asked_at", "cpu_s", "end", "estimate_s", "fence",
         "first_look_s", "lease", "limit_s", "lost", "max_rss_bytes", "memory_limit_bytes", "outcome", "progress",
         "reports", "run_s", "settings", "size_bytes", "started_at", "told_started", "weight", "weight_bytes",
     )  # fmt: skip
@@ -41,6 +42,7 @@ class Held:
     progress: Progress | None  # the last one, until it goes with an exchange
     checkpoint: Checkpoint | None  # the last one, until it goes with an exchange
     reports: int  # how often the child has told of what nobody waits for
+    fence: Fence | None  # until when it is certainly ours, where the job is to be stopped then
 
     def __init__(
         self,
@@ -64,6 +66,7 @@ class Held:
         self.base_bytes = self.size_bytes = self.child = self.reports = self.weight_bytes = 0
         self.started_at = self.child_asked_at = self.run_s = 0.0
         self.lost = self.cpu_s = self.max_rss_bytes = self.outcome = self.progress = self.checkpoint = None
+        self.fence = None
 
     def change(self, settings: HandlerSettings, limit_s: float, memory_limit_bytes: int) -> None:
         """Its handler is another one, and it has not begun."""

@@ -37,6 +37,7 @@ from supervisor.pool.children import Child
 from supervisor.pool.controls import Controls
 from supervisor.pool.conversation import Conversation
 from supervisor.pool.counts import Counts
+from supervisor.pool.cut_off import CutOff
 from supervisor.pool.disk import Disk
 from supervisor.pool.dispatcher import Dispatcher
 from supervisor.pool.drain import Drain
@@ -128,6 +129,7 @@ class Master:
         self._dispatcher = Dispatcher(
             config, self._slots, self._ledger, pace, budget, kernel_kills.verdict, events, counts
         )  # fmt: skip
+        self._cut_off = CutOff(config, self._slots, self._ledger, self._dispatcher.stopping)
         disk = Disk(config.workdir_limit_bytes, self._workdir, self._dispatcher.stopping, events)
         self._limits = Limits(config, self._slots, self._dispatcher, budget, kernel_kills, self._cells, disk)
         self._survey = Survey()
@@ -141,7 +143,7 @@ class Master:
         self._backlog = Backlog(config.autoscale, self._scaling, self._slots)
         self._controls = Controls(self, self._forks, self._scaling, self._slots, self._survey, events)
         self._conversation = Conversation(
-            self._session, self._ledger, self._slots, self._forks, self._dispatcher,
+            self._session, self._ledger, self._slots, self._forks, self._dispatcher, self._cut_off,
             Requests(self._controls, self._slots, self._survey), self._backlog, Idling(config.exit_when_idle_s),
             events, counts,
         )  # fmt: skip
@@ -185,6 +187,7 @@ class Master:
         if self._session.bells.rang:
             self._conversation.converse(now_at)  # somebody waits for that, and for nothing else of this turn
         self._dispatcher.placing.keep_time(now_at)
+        self._cut_off.keep_time()
         self._limits.keep_time(now_at)
         self._survey.keep_time(now_at)
         self._forks.keep_time(now_at)
@@ -239,6 +242,7 @@ class Master:
         """When something is due, if nothing happens before."""
         return min(
             self._dispatcher.placing.deadline_at(),
+            self._cut_off.deadline_at(),
             self._limits.deadline_at(),
             self._scaling.deadline_at(),
             self._survey.deadline_at,

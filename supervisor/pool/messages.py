@@ -173,6 +173,7 @@ class HandlerSettings:
     memory_bytes: int | None = None
     sandbox: str | None = None
     network: bool | None = None  # None: as the sandbox has it
+    on_cut_off: str | None = None
 
     def within(self, level: str) -> "HandlerSettings":
         """The same with what the level of the run decides where the handler does not."""

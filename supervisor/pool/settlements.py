@@ -88,11 +88,19 @@ def _say_completed(events: Events, counts: Counts, held: Held) -> str:
     return "completed"
 
 
+def _why_released(held: Held) -> Mapping[str, Any]:
+    """Why a job was stopped that another worker has by now."""
+    outcome = held.outcome
+    if not isinstance(outcome, Released) or not outcome.started:
+        return _NOTHING
+    return {"reason": outcome.reason, "message": endings.stopped_sentence(held.lease, outcome.reason)}
+
+
 def _end_of(held: Held, verdict: Answer) -> tuple[str, Mapping[str, Any]]:
     """What has become of the run, and what there is to say of that."""
     outcome, lease = held.outcome, held.lease
     if verdict is None or verdict is False:
-        return "stale", {"verb": type(outcome).__name__.lower()}
+        return "stale", {"verb": type(outcome).__name__.lower(), **_why_released(held)}
     match outcome:
         case Returned():
             return "returned", _NOTHING

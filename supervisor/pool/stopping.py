@@ -10,7 +10,7 @@ from supervisor import clock
 from supervisor.config import Config
 from supervisor.ops.events import Events
 from supervisor.pool.children import Child
-from supervisor.pool.endings import INTERRUPTIONS
+from supervisor.pool.endings import CUT_OFF, INTERRUPTIONS
 from supervisor.pool.slots import Slots
 from supervisor.pool.states import ChildState
 
@@ -69,13 +69,22 @@ class Stopping:
             self._interrupt(child, why)
             child.plan_kill(clock.monotonic() + self._grace_s, why)
 
+    def cut_off(self, child: Child, kill_at: float) -> None:
+        """A peer may have its job soon: have `Interrupted` raised in its handler, and its processes killed by then."""
+        if child.kill_at is None:
+            self._interrupt(child, CUT_OFF)
+        if child.kill_at is None or kill_at < child.kill_at:
+            child.plan_kill(kill_at, CUT_OFF)
+
     def _interrupt(self, child: Child, why: str) -> None:
-        """One that makes checkpoints is interrupted at the next one, if it does not take long."""
+        """One that makes checkpoints is interrupted at the next one, if it does not take long. While we are cut off
+        none can be stored.
+        """
         head = child.head
         if head is None:
             return
         patience_s = 0.0
-        if head.checkpoints and why in INTERRUPTIONS:
+        if head.checkpoints and why in INTERRUPTIONS and why != CUT_OFF:
             patience_s = min(_CHECKPOINT_S, self._grace_s / 3)
         child.notify(head.lease.token, why, patience_s=patience_s)
 

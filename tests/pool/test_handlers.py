@@ -160,9 +160,9 @@ def test_the_decorator_gives_the_function_back_as_it_is(registry):
 def test_all_that_can_be_said_is_kept(registry):
     handler(
         name="n", timeout="1.5m", retries=0, on_error="fail", on_death="retry", max_deaths=2**53, at_most_once=True,
-        sandbox="strict", network=True,
+        sandbox="strict", network=True, on_cut_off="stop",
     )(print)  # fmt: skip
-    assert registry[0].settings == HandlerSettings(90.0, 0, "fail", "retry", 2**53, True, None, "strict", True)
+    assert registry[0].settings == HandlerSettings(90.0, 0, "fail", "retry", 2**53, True, None, "strict", True, "stop")
     assert registry[0].name == "n"
 
 
@@ -208,6 +208,7 @@ def test_nonsense_that_a_function_answers_is_a_value_error(registry, answer):
         *(("at_most_once", value) for value in (None, 1, "yes")),
         *(("on_error", value) for value in ("", "Retry", "ignore", 1, True, [])),
         *(("on_death", value) for value in ("", "bury", 0, {})),
+        *(("on_cut_off", value) for value in ("", "Stop", "go on", True)),
         *(("sandbox", value) for value in ("", "none", "Strict", True, [])),
         *(("network", value) for value in ("", "off", 0, 1, [])),
         *(("name", value) for value in ("", 5, b"n", [], "a\nb", "x" * 65, "ä" * 33, "\ud800")),

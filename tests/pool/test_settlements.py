@@ -107,7 +107,12 @@ def test_an_unknown_klass(state):
 @pytest.mark.parametrize("outcome", MAKE)
 def test_what_the_engine_refuses_is_stale_and_counts_as_nothing_else(outcome, verdict):
     verb = "released" if outcome == "returned" else outcome
-    assert said_of(MAKE[outcome], verdict) == ("job.stale", {**RUN, "verb": verb}, {"stale": 1})
+    why = (
+        {"reason": "drain", "message": "email.send was stopped: this supervisor drains"}
+        if outcome == "released"
+        else {}
+    )
+    assert said_of(MAKE[outcome], verdict) == ("job.stale", {**RUN, "verb": verb, **why}, {"stale": 1})
 
 
 def test_of_a_job_whose_child_could_not_say_what_it_used_the_rest_is_said():

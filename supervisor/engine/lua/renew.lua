@@ -14,14 +14,15 @@
 -- ARGV[5..] per lease: jid, token, "1" if the job is known to have started else "", kind of new data ("", "json" or
 --           "bytes"), the data | "", how far the job is as a fraction | "", and in words, its checkpoint as JSON | ""
 --
--- Returns   array, one per lease: its new expiry in ms, "" if it is lost, or "gone" if there is no such job any more.
+-- Returns   array: now in ms, then one per lease: its new expiry in ms, "" if it is lost, or "gone" if there is no such
+--           job any more.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock
 --- @include config
 --- @include events
 --- @include record
-local worker, number, ttl, answers, has_any = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), {}, false
+local worker, number, ttl, answers, has_any = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), { now }, false
 
 local function replace_data(jid, kind, data)
   local key = job_key(jid)

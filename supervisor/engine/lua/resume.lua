@@ -13,8 +13,8 @@
 -- ARGV[5]   the highest token that the worker was ever given; 0 = none
 -- ARGV[6..] per known lease: jid, token
 --
--- Returns   array: how many jobs were handed back, then per known lease its new expiry in ms, 0 if it is lost,
---           -1 if there is no such job any more.
+-- Returns   array: how many jobs were handed back, now in ms, then per known lease its new expiry in ms, 0 if it is
+--           lost, -1 if there is no such job any more.
 -- Errors    SUPERSEDED if the number is not above the last one: the call comes from a dead connection. DEREGISTERED if
 --           a worker that had a number is not known any more. WRONGTYPE for a foreign key of ours. Nothing has changed
 --           then.
@@ -31,7 +31,7 @@ if last_number and number <= last_number then
 end
 if not last_number and number > 1 then refuse("DEREGISTERED", "worker " .. worker .. " is not known") end
 
-local known, answers = {}, { 0 }
+local known, answers = {}, { 0, now }
 for at = 6, #ARGV, 2 do
   local jid, token = ARGV[at], ARGV[at + 1]
   local job = redis.call("HMGET", job_key(jid), "owner", "queue", "state")

@@ -7,13 +7,14 @@
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1..] queues
 --
--- Returns   array: the shortest heartbeat of these queues and their longest grace, in ms.
+-- Returns   array: the shortest heartbeat of these queues, their longest grace and their shortest one, in ms.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include config
-local heartbeat, grace = math.huge, 0
+local heartbeat, longest_grace, shortest_grace = math.huge, 0, math.huge
 for i = 1, #ARGV do
   heartbeat = math.min(heartbeat, setting_ms("heartbeat", ARGV[i]))
-  grace = math.max(grace, setting_ms("grace", ARGV[i]))
+  local grace = setting_ms("grace", ARGV[i])
+  longest_grace, shortest_grace = math.max(longest_grace, grace), math.min(shortest_grace, grace)
 end
-return { heartbeat, grace }
+return { heartbeat, longest_grace, shortest_grace }
