@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator
 from typing import Final
 
 from supervisor import clock
-from supervisor.pool import kernel, messages, packets
+from supervisor.pool import aside, kernel, messages, packets
 from supervisor.pool.ledger import Held
 from supervisor.pool.memory import NOTHING, Meter, Usage
 from supervisor.pool.messages import Notice, Outcome, Stored, Verb
@@ -85,6 +85,8 @@ class Child:
         # We keep the child's receiving end of `jobs`: the kernel gives each packet to one reader, so what we take back
         # the child has not seen.
         self._jobs, self._jobs_back = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # Nothing may come back on `jobs`: a descriptor there would be closed by us, unread, at the child's end.
+        self._jobs.shutdown(socket.SHUT_RD)
         self._jobs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         self.room_bytes = self._jobs.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)  # as `charge` counts
         self.talk, talk = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -197,10 +199,9 @@ class Child:
             due = self.head is not None and outcome.token == self.head.lease.token
             if outcome.verb != Verb.FOLLOWED or outcome.body or not due:
                 raise ValueError("a descriptor that nobody asked for")
-        except ValueError:
-            os.close(fd)
-            raise
-        return outcome._replace(body=kernel.read_sealed(fd, messages.MAX_COMPLETION_BYTES))
+            return outcome._replace(body=kernel.read_sealed(fd, messages.MAX_COMPLETION_BYTES))
+        finally:
+            aside.close((fd,))
 
     def answered(self, now_at: float) -> Held:
         """Its first job has been answered: it is no longer in its hands."""
@@ -365,7 +366,7 @@ class Child:
         self.become(ChildState.GONE)
         self._jobs.close()
         self._jobs_back.close()
-        self.talk.close()
+        aside.close_socket(self.talk)
         self.output.close()
         self.stacks.close()
         if self._pidfd is not None:

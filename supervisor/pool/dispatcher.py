@@ -111,8 +111,8 @@ class Dispatcher:
                     self._on_outcome(child, child.sent[0], said, now_at)
                 else:
                     self._on_word(child, child.sent[0], said)
-        except (ValueError, TypeError, KeyError, RecursionError) as error:  # nested too deep even to be shown
-            self.stopping.kill(child, f"it spoke nonsense on its socket ({error})")
+        except (ValueError, TypeError, KeyError, RecursionError, MemoryError) as error:  # or nested too deep
+            self.stopping.kill(child, f"it spoke nonsense on its socket ({error or type(error).__name__})")
 
     def _on_word(self, child: Child, head: Held, said: Outcome) -> None:
         """What is not the end of its job."""

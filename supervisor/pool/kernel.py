@@ -11,7 +11,7 @@ import select
 import signal
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from supervisor import clock
@@ -31,6 +31,7 @@ _SFD_CLOEXEC: Final = os.O_CLOEXEC
 _SIGINFO_BYTES: Final = 128  # sizeof(struct signalfd_siginfo)
 _FIONREAD: Final = 0x541B
 _INT: Final = struct.Struct("=i")
+_BLOCK_BYTES: Final = 512  # of st_blocks
 _CHILDREN_BYTES: Final = 2**20  # the kernel fills a read with whole pids
 _MOST_OOM_SCORE: Final = 1000
 #: Plain ints: with the flags of `socket` each `|` and `&` would cost as much as a short system call.
@@ -39,6 +40,9 @@ _AT_ONCE: Final = _AND_WAIT | int(socket.MSG_DONTWAIT)
 _CUT: Final = int(socket.MSG_TRUNC)
 _CMSG_HEAD_BYTES: Final = socket.CMSG_LEN(0)
 _SEALED: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+
+#: How many descriptors one packet can have (SCM_MAX_FD).
+MOST_RIGHTS: Final = 253
 
 #: What `receive` reads into: a new buffer for each packet would cost ten times the call.
 _room = memoryview(bytearray())
@@ -318,26 +322,40 @@ def read_memfd(fd: int) -> bytes:
 
 
 def read_sealed(fd: int, most_bytes: int) -> bytes:
-    """The whole content of a memfd from somebody who is not trusted; closes it. Raises ValueError if reading it could
-    block, or it could change or be cut meanwhile, or it is larger.
+    """The whole content of a memfd from somebody who is not trusted. The caller closes it.
+
+    Raises ValueError if reading it could block, or it could change or be cut meanwhile, or it is larger, or it has
+    holes: those cost their sender nothing, and the reader memory.
     """
     try:
         if fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALED != _SEALED:
             raise ValueError("a descriptor that is not sealed")
-        size_bytes = os.fstat(fd).st_size
-        if size_bytes > most_bytes:
-            raise ValueError(f"{size_bytes} bytes in a memfd, the limit is {most_bytes}")
-        return os.pread(fd, size_bytes, 0)
+        found = os.fstat(fd)
+        if found.st_size > most_bytes:
+            raise ValueError(f"{found.st_size} bytes in a memfd, the limit is {most_bytes}")
+        if found.st_blocks * _BLOCK_BYTES < found.st_size:
+            raise ValueError(f"a memfd of {found.st_size} bytes with {found.st_blocks * _BLOCK_BYTES} in it")
+        return os.pread(fd, found.st_size, 0)
     except OSError as error:  # EINVAL: nothing that can be sealed
         raise ValueError(f"a descriptor of something else than a memfd ({error})") from error
-    finally:
+
+
+def _close_all(fds: Iterable[int]) -> None:
+    for fd in fds:
         os.close(fd)
 
 
-def receive(sock: socket.SocketType, size: int, max_fds: int, wait: bool = True) -> tuple[bytes, list[int]]:
+def receive(
+    sock: socket.SocketType,
+    size: int,
+    max_fds: int,
+    wait: bool = True,
+    discard: Callable[[Iterable[int]], object] = _close_all,
+) -> tuple[bytes, list[int]]:
     """One packet and the descriptors that came with it, closed on exec (`socket.recv_fds` loses that flag).
 
     Without `wait` it never blocks. An empty packet means that the other end is gone. For one thread at a time.
+    `discard` closes the descriptors of a packet that is too long; the kernel closes those beyond `max_fds`.
     """
     global _room
     if len(_room) != size:
@@ -348,11 +366,10 @@ def receive(sock: socket.SocketType, size: int, max_fds: int, wait: bool = True)
         )
     except ConnectionResetError:
         # Told once: it is gone without having read all that we said. Its own last words come now.
-        return receive(sock, size, max_fds, wait)
+        return receive(sock, size, max_fds, wait, discard)
     fds = _descriptors_in(ancillary) if ancillary else []
     if message_flags & _CUT:
-        for fd in fds:
-            os.close(fd)
+        discard(fds)
         raise OSError(errno.EMSGSIZE, f"packet longer than {size} bytes")
     return _room[:got].tobytes(), fds
 

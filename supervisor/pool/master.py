@@ -27,7 +27,7 @@ from supervisor.engine.session import ConnectionMade, RepliesCame, Session
 from supervisor.ops import metrics
 from supervisor.ops.events import Events
 from supervisor.ops.questions import Questions
-from supervisor.pool import environment, kernel, removal
+from supervisor.pool import aside, environment, kernel, removal
 from supervisor.pool.answers import Answers
 from supervisor.pool.backlog import Backlog
 from supervisor.pool.births import ChildEnded, ChildPrinted, ChildSpoke
@@ -60,6 +60,7 @@ from supervisor.pool.survey import Survey
 #: A repeated TERM or INT within this is the same request: inits and shells double it.
 _SAME_SIGNAL_S: Final = 1.0
 _LAST_LINES_S: Final = 1.0
+_LAST_CLOSES_S: Final = 1.0
 #: What zygotes get to end at the least, however late it is.
 _ZYGOTES_S: Final = 1.0
 _NO_METRICS: Final = "metrics need the package prometheus-client: pip install 'leasehold[metrics]'"
@@ -178,6 +179,8 @@ class Master:
             self._events.emit("master.crashed", message=f"{error!r}", traceback=traceback.format_exc())
             raise
         finally:
+            # What is open at the exit the kernel closes, and then nothing interrupts a close that waits.
+            aside.finish(_LAST_CLOSES_S)
             removal.remove(str(self._workdir))
 
     def _turn(self) -> None:

@@ -10,9 +10,11 @@ import os
 import socket
 from collections.abc import Iterator
 from functools import cache
-from struct import Struct, calcsize
+from struct import Struct, calcsize, unpack_from
 from typing import Final
 
+from supervisor.pool import aside
+from supervisor.pool.kernel import MOST_RIGHTS
 from supervisor.pool.messages import MAX_PACKET_BYTES
 
 #: By one call.
@@ -21,17 +23,18 @@ _MOST: Final = 64
 _USUAL_BYTES: Final = 4096
 _FLAGS: Final = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
 _CUT: Final = int(socket.MSG_TRUNC)
-#: For one descriptor, of which the kernel uses so much: what else comes it closes.
-_RIGHTS_BYTES: Final = socket.CMSG_SPACE(4)
-_ONE_BYTES: Final = socket.CMSG_LEN(4)
+#: For as many descriptors as a packet can have. Those without room the kernel would close, and so we would wait for it.
+_RIGHTS_BYTES: Final = socket.CMSG_SPACE(4 * MOST_RIGHTS)
 
 _IOVEC: Final = Struct("@PN")
 #: struct mmsghdr: name, its length; iovecs, their count; control data, its length; flags; the length of the packet.
 _HEADER: Final = Struct("@PIPNPNi0PI0P")
 #: Of that, what a call leaves there: the length of the control data, the flags, the length of the packet.
 _GOT: Final = Struct(f"@{calcsize('@PIPNP')}xNi0PI0P")
-#: struct cmsghdr (its length, level, type) and the descriptor.
-_RIGHTS: Final = Struct("@Niii")
+#: struct cmsghdr: its length, with the descriptors behind it; level; type.
+_RIGHTS: Final = Struct("@Nii")
+
+_NONE: Final[tuple[int, ...]] = ()
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _recvmmsg = _libc.recvmmsg
@@ -42,8 +45,8 @@ def receive(sock: socket.socket, most: int, likely: int = _MOST) -> Iterator[tup
     """The packets that are there now, `most` or a few more, each with the descriptor that came with it, closed on exec,
     or -1. An empty packet means that the other end is gone. No more than `likely` are expected.
 
-    Never blocks. Raises OSError (EMSGSIZE) for a packet that is longer than any of ours. What is not taken is lost, its
-    descriptors closed.
+    Never blocks. Raises OSError (EMSGSIZE) for a packet that is longer than any of ours, and for one with several
+    descriptors. Packets that the caller does not take are lost, and their descriptors are closed.
     """
     # Of room for more, all would be filled with the end, which is told again and again.
     room, taken, asked = _room(), 0, min(likely + 1, _MOST)
@@ -68,7 +71,7 @@ class _Room:
         for i in range(_MOST):
             iovec_at = i * _IOVEC.size
             _IOVEC.pack_into(self._iovecs, iovec_at, packets_at + i * MAX_PACKET_BYTES, MAX_PACKET_BYTES)
-            control = rights_at + i * _RIGHTS_BYTES, _ONE_BYTES
+            control = rights_at + i * _RIGHTS_BYTES, _RIGHTS_BYTES
             _HEADER.pack_into(self._headers, i * _HEADER.size, 0, 0, iovecs_at + iovec_at, 1, *control, 0, 0)
         self._headers_at = _address(self._headers)
         self._unused = bytes(self._headers)  # the kernel writes into them
@@ -92,26 +95,29 @@ class _Room:
         start, is_large = 0, False
         try:
             for rights_bytes, flags, length in found:
-                fd = self._descriptor(start) if rights_bytes else -1
+                fds = self._descriptors(start) if rights_bytes else _NONE
                 is_large = is_large or length > _USUAL_BYTES
-                if flags & _CUT:
-                    _close(fd)
-                    raise OSError(errno.EMSGSIZE, f"packet longer than {MAX_PACKET_BYTES} bytes")
-                yield self._packets[start : start + length], fd
+                if flags & _CUT or len(fds) > 1:
+                    aside.close(fds)
+                    raise OSError(errno.EMSGSIZE, f"packet of {length} bytes with {len(fds)} descriptors")
+                yield self._packets[start : start + length], fds[0] if fds else -1
                 start += MAX_PACKET_BYTES
         finally:
             for rights_bytes, _flags, length in found:
                 start += MAX_PACKET_BYTES
                 is_large = is_large or length > _USUAL_BYTES
-                _close(self._descriptor(start) if rights_bytes else -1)
+                if rights_bytes:
+                    aside.close(self._descriptors(start))
             if is_large:
                 self._packets.madvise(mmap.MADV_DONTNEED)
 
-    def _descriptor(self, start: int) -> int:
-        """What came with the packet that starts there."""
-        length, level, kind, fd = _RIGHTS.unpack_from(self._rights, start // MAX_PACKET_BYTES * _RIGHTS_BYTES)
-        is_one = length >= _RIGHTS.size and (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS)
-        return fd if is_one else -1
+    def _descriptors(self, start: int) -> tuple[int, ...]:
+        """Those that came with the packet that starts there."""
+        rights_at = start // MAX_PACKET_BYTES * _RIGHTS_BYTES
+        length, level, kind = _RIGHTS.unpack_from(self._rights, rights_at)
+        if (level, kind) != (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            return _NONE
+        return unpack_from(f"={(length - _RIGHTS.size) // 4}i", self._rights, rights_at + _RIGHTS.size)
 
 
 @cache
@@ -121,8 +127,3 @@ def _room() -> _Room:
 
 def _address(room: "mmap.mmap | bytearray") -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(room))
-
-
-def _close(fd: int) -> None:
-    if fd >= 0:
-        os.close(fd)

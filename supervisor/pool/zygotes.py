@@ -15,7 +15,7 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from supervisor import clock
 from supervisor.config import IN_POOL, Config
-from supervisor.pool import kernel, memory, messages
+from supervisor.pool import aside, kernel, memory, messages
 from supervisor.pool.messages import (
     Boot,
     BootFailed,
@@ -142,7 +142,9 @@ class Zygote:
         """Its reports since the last call; None at last where it is gone."""
         while True:
             try:
-                packet, fds = kernel.receive(self.control, messages.MAX_PACKET_BYTES, 1)
+                packet, fds = kernel.receive(
+                    self.control, messages.MAX_PACKET_BYTES, kernel.MOST_RIGHTS, discard=aside.close
+                )
             except BlockingIOError:
                 return
             self.heard_at = clock.monotonic()
@@ -152,7 +154,7 @@ class Zygote:
             report: Control | None = None
             try:
                 if packet == messages.IN_MEMFD and fds:
-                    packet = kernel.read_sealed(fds.pop(), _MOST_BYTES)
+                    packet = kernel.read_sealed(fds[0], _MOST_BYTES)
                 said = _checked(messages.unpack_control(packet))
                 if isinstance(said, Spawned) and fds:
                     _check_pidfd(fds[0])
@@ -160,10 +162,9 @@ class Zygote:
             except (ValueError, TypeError, RecursionError) as error:  # nested too deep even to be shown
                 # Foreign code has written to its socket: it cannot be trusted any more.
                 self.failure = BootFailed(f"{_NONSENSE} ({error})", "")
-            if not isinstance(report, Spawned):
-                while fds:
-                    os.close(fds.pop())
-            yield report, fds
+            kept = 1 if isinstance(report, Spawned) else 0
+            aside.close(fds[kept:])
+            yield report, fds[:kept]
             if report is None:
                 return
 
@@ -174,7 +175,7 @@ class Zygote:
 
     def let_go(self) -> None:
         """End of its control socket: it kills its children, ends what is left below it, and exits."""
-        self.control.close()
+        aside.close_socket(self.control)
 
     def write_stacks(self) -> None:
         """Have it say where it is, in `stacks`. Ends it where it has not even begun to import."""

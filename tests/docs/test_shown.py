@@ -51,6 +51,7 @@ TRIED = {
     "to read the password of the embedded server": ("password_of_the_embedded_server",),
     "to kill or stop": ("signals",),
     "to set the limits of others": ("limits_of_others",),
+    "to hold the supervisor up": ("descriptors_where_jobs_come",),
     "to gain privileges": ("raise_limits", "privileges", "privileges_of_programs"),
     "to fill its working directory": ("one_large_file",),
     "to write into another": ("directory_of_a_sibling",),

@@ -16,7 +16,7 @@ from supervisor.cgroups import OomKills
 from supervisor.config import Config
 from supervisor.engine.jobs import LeaseRecord
 from supervisor.ops.events import Events
-from supervisor.pool import kernel, messages
+from supervisor.pool import aside, kernel, messages
 from supervisor.pool.budget import Budget
 from supervisor.pool.children import Child
 from supervisor.pool.counts import Counts
@@ -52,6 +52,7 @@ def held_of(token: int, estimate_s: float | None = None, *, told_started: bool =
 
 
 def open_fds() -> int:
+    assert aside.finish(SOON_S)
     gc.collect()  # what earlier tests have left to the collector is not counted
     return len(os.listdir("/proc/self/fd"))
 

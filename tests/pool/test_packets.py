@@ -96,12 +96,13 @@ def test_what_is_not_taken_leaves_no_descriptor_behind(pair):
             raise RuntimeError
 
 
-def test_of_several_descriptors_with_one_packet_none_stays_open_but_the_first(pair):
+@pytest.mark.parametrize("count", [2, kernel.MOST_RIGHTS])
+def test_a_packet_with_several_descriptors_is_an_error(pair, count):
     ours, theirs = pair
     with open(os.devnull) as null:
-        kernel.send(theirs, b"many", (null.fileno(),) * 5)
-    for _packet, fd in packets.receive(ours, 1024):
-        os.close(fd)
+        kernel.send(theirs, b"many", (null.fileno(),) * count)
+    with pytest.raises(OSError, match=f"{count} descriptors"):
+        read(ours)
 
 
 def test_a_packet_that_is_too_long_is_an_error_once_those_before_it_are_taken(pair):

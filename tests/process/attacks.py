@@ -14,6 +14,7 @@ import resource
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -496,6 +497,68 @@ def nonsense(job, knows):
 def descriptors_for_the_master(job, knows):
     socket.send_fds(_talk(), [messages.pack_outcome(messages.Verb.FOLLOWED, job.token, 0.0)], [0])
     time.sleep(_LONG_S)
+
+
+def _lingering(knows):
+    """Descriptors of a socket whose last close waits in the kernel; of a pipe where there is no network."""
+    try:
+        sock = socket.create_connection(("127.0.0.1", knows.tcp), 5)
+    except OSError:
+        return os.pipe()[0]
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, _LONG_S))
+    sock.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            sock.send(b"x" * 65536)
+    return sock.detach()
+
+
+def _wrapped(knows):
+    """A socket with such a descriptor in its queue, where nobody can change its options."""
+    fd = _lingering(knows)
+    outer, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    socket.send_fds(inner, [b"x"], [fd])
+    os.close(fd)
+    return outer.detach()
+
+
+def _leave(job, verb, fds):
+    """Send them, and close ours before the master has come so far: it has other things of ours to read."""
+    talk, packet = _talk(), messages.pack_outcome(verb, job.token, 0.0)
+    busy = messages.pack_progress(job.token, messages.Progress(0.5, "x" * 100))
+    for _ in range(100):
+        talk.send(busy)
+    socket.send_fds(talk, [packet], fds)
+    os.closerange(min(fds), max(fds) + 1)
+    time.sleep(_LONG_S)
+
+
+@attack
+def a_close_that_waits(job, knows):
+    """The master's last close of what it is sent would take as long as we like."""
+    _leave(job, messages.Verb.PROGRESS, [_wrapped(knows)])
+
+
+@attack
+def closes_that_wait(job, knows):
+    """The same by descriptors for which the master has no use."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    _leave(job, messages.Verb.FOLLOWED, [null, *(_wrapped(knows) for _ in range(5)), _lingering(knows)])
+
+
+@attack
+def descriptors_where_jobs_come(job, knows):
+    """What lies at the other end of `jobs` the master would close when we are gone."""
+    for fd in range(3, 64):
+        with contextlib.suppress(OSError):
+            jobs = socket.socket(fileno=os.dup(fd))
+            if jobs.type == socket.SOCK_SEQPACKET and jobs.fileno() != _talk().fileno() and not _is_same(jobs, _talk()):
+                socket.send_fds(jobs, [b"x"], [_lingering(knows)])
+                yield f"sent by {fd}"
+
+
+def _is_same(one, other):
+    return os.fstat(one.fileno()).st_ino == os.fstat(other.fileno()).st_ino
 
 
 @attack

@@ -65,9 +65,13 @@ ATTACKS = [
     Attack("network_of_a_program", "strict"),
     # the sockets of a child
     Attack("sockets_of_a_sibling", "basic"),
+    Attack("descriptors_where_jobs_come", "none"),
 ]
 #: Whoever does this is killed, at every level: nothing is believed that he cannot know.
-FORGERIES = ["outcomes_of_others", "ready_again", "flood", "nonsense", "descriptors_for_the_master"]
+FORGERIES = [
+    "outcomes_of_others", "ready_again", "flood", "nonsense", "descriptors_for_the_master", "a_close_that_waits",
+    "closes_that_wait",
+]  # fmt: skip
 
 
 class World:
