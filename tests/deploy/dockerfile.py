@@ -88,7 +88,7 @@ def _ignored(file: Path, patterns: list[str]) -> bool:
     ignored = False
     for pattern in patterns:
         bare = pattern.removeprefix("!")
-        parts = file.parts if bare.startswith("**/") else file.parts[:1]
+        parts = file.parts if bare.startswith("**/") else (file.parts[0], str(file))
         if any(fnmatch(part, bare.removeprefix("**/")) for part in parts):
             ignored = not pattern.startswith("!")
     return ignored

@@ -5,9 +5,12 @@ import os
 import re
 import signal
 import tempfile
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 import supervisor
 from supervisor.config import FROM_KUBERNETES, VARIABLES
@@ -19,6 +22,8 @@ ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "deploy/Dockerfile"
 ARGUMENTS, STAGES = dockerfile.read(RECIPE)
 FINAL = STAGES[-1]
+LOCKS = [ROOT / "deploy/requirements.txt", ROOT / "deploy/requirements-build.txt"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
 # the recipe
@@ -54,6 +59,36 @@ def test_its_health_is_asked_without_a_shell_where_its_listener_is():
     assert FINAL.last("EXPOSE").text == FINAL.last("ENV").pairs()["LEASEHOLD_HTTP"]
 
 
+def locked(path):
+    """The version of each package, by its name."""
+    lines = path.read_text().replace("\\\n", " ").splitlines()
+    found = {}
+    for line in lines:
+        requirement, *hashes = line.split(" --hash=")
+        assert hashes and all(re.fullmatch(r"sha256:[0-9a-f]{64}\s*", each) for each in hashes), requirement
+        name, _, version = requirement.partition(";")[0].strip().partition("==")
+        found[name] = Version(version)
+    return found
+
+
+def test_the_lock_has_what_the_image_needs_and_names_no_index():
+    (extras,) = (each.pairs()["EXTRAS"].split(",") for each in STAGES[0].all("ARG") if "EXTRAS" in each.pairs())
+    wanted = [*PROJECT["project"]["dependencies"]]
+    wanted += [each for extra in extras for each in PROJECT["project"]["optional-dependencies"][extra]]
+    for path, requirements in zip(LOCKS, (wanted, PROJECT["build-system"]["requires"]), strict=True):
+        versions = locked(path)
+        for requirement in map(Requirement, requirements):
+            assert versions[requirement.name] in requirement.specifier, requirement
+        assert "://" not in path.read_text()
+
+
+def test_nothing_is_installed_but_by_its_hash():
+    installs = [part for run in STAGES[0].all("RUN") for part in run.text.split("&&") if " install " in part]
+    assert installs and all("--require-hashes" in each or "--no-index" in each for each in installs)
+    (wheel,) = (part for run in STAGES[0].all("RUN") for part in run.text.split("&&") if " wheel " in part)
+    assert "--no-build-isolation" in wheel and "--no-deps" in wheel, "else pip would fetch what builds it"
+
+
 def test_nothing_secret_is_in_it():
     given = {name for stage in STAGES for env in stage.all("ENV") for name in env.pairs()}
     assert given <= {*VARIABLES, "PATH"} and "LEASEHOLD_REDIS_URL" not in given
@@ -62,7 +97,10 @@ def test_nothing_secret_is_in_it():
 
 def test_the_build_is_given_the_sources_and_nothing_else(tmp_path):
     tops = {file.parts[0] for file in dockerfile.context(ROOT)}
-    assert tops == {"pyproject.toml", "README.md", "LICENSE", "supervisor", "handlers"}
+    assert tops == {"pyproject.toml", "README.md", "LICENSE", "supervisor", "handlers", "deploy"}
+    assert {file.name for file in dockerfile.context(ROOT) if file.parts[0] == "deploy"} == {
+        path.name for path in LOCKS
+    }
     (tmp_path / ".dockerignore").write_text((ROOT / ".dockerignore").read_text())
     left_out = ["handlers/.env", "handlers/.env.local", "supervisor/__pycache__/x.pyc", ".git/config", "tests/x.py"]
     for name in ["handlers/x.py", *left_out]:

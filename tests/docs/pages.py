@@ -9,7 +9,9 @@ CONTRACT, ARCHITECTURE = ROOT / "handlers/README.md", ROOT / "supervisor/ARCHITE
 GUIDE = ROOT / "supervisor/engine/README.md"
 PAGES = [README, OPERATIONS, CONTRACT, ARCHITECTURE, GUIDE, ROOT / "deploy/CHANGELOG.md"]
 #: What runs us in containers, clusters and under systemd.
-RECIPES = [path for path in sorted((ROOT / "deploy").rglob("*")) if path.is_file() and path.suffix != ".md"]
+RECIPES = [
+    path for path in sorted((ROOT / "deploy").rglob("*")) if path.is_file() and path.suffix not in {".md", ".txt"}
+]
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 

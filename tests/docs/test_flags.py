@@ -20,6 +20,8 @@ FOREIGN_FLAGS = {
     *("--system", "--uid", "--no-create-home", "--home-dir", "--from", "--signal", "--depth", "--pids-limit"),
     *("--gid", "--no-deps", "--wheel-dir", "--only-binary", "--without-pip", "--python", "--read-only", "--tmpfs"),
     *("--interval", "--timeout", "--start-period", "--retries", "--now"),
+    *("--build-arg", "--require-hashes", "--no-index", "--no-build-isolation", "--upgrade", "--universal"),
+    *("--python-version", "--generate-hashes", "--no-header", "--no-annotate", "--extra", "--output-file"),
     *("--kustomize", "--from-literal", "--scale", "--spider", "--silent"),
     *("--full", "--build-arg", "--format", "--volume"),
 }
