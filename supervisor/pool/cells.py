@@ -116,12 +116,21 @@ class _Cell:
             if not self._made:
                 self._make()
             self._limit(wall_bytes)
-            if pid != self._pid:
-                self._kills_before = cgroups.oom_kills(self.directory) or 0
-                _write(self.directory / "cgroup.procs", str(pid))
-                self._pid = pid
+            return pid == self._pid or self._move_in(pid)
         except OSError:  # ESRCH: it has ended; EBUSY: it has more already (v1); EACCES, ENOSPC: we may not (any more)
             return False
+
+    def _move_in(self, pid: int) -> bool:
+        """Cgroups take numbers alone. The child may have ended while this waited, and its number be a stranger's."""
+        if not _is_ours(pid):
+            return False
+        self._kills_before = cgroups.oom_kills(self.directory) or 0
+        _write(self.directory / "cgroup.procs", str(pid))
+        if not _is_ours(pid):
+            above = self.directory.parent
+            _move([pid], above / LEAF if self._unified else above)
+            return False
+        self._pid = pid
         return True
 
     def oom_kills(self) -> int:

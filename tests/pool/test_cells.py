@@ -15,6 +15,8 @@ from tests import control_groups
 from tests.control_groups import MB
 
 NOBODY = 2**22 + 1
+#: One that there is in a tree of files alone.
+CHILD = 2**22 + 100
 
 
 # v1, by the kernel
@@ -248,13 +250,13 @@ def test_v2_the_master_moves_into_a_leaf_and_its_children_into_cells_beside_it(u
     made, where = unified.make()
     assert where == f"below {unified.below}"
     assert (unified.living(), unified.living(LEAF)) == ([], [os.getpid()])
-    assert made.admit(3, 1234, 64 * MB, inherited_bytes=MB).result()
+    assert made.admit(3, CHILD, 64 * MB, inherited_bytes=MB).result()
     cell = unified.below / "leasehold-cell-3"
-    assert unified.living(cell.name) == [1234]
+    assert unified.living(cell.name) == [CHILD]
     told = {name: unified.read(cell / name) for name in ("memory.max", "memory.swap.max", "memory.oom.group")}
     assert told == {"memory.max": str(73 * MB), "memory.swap.max": "0", "memory.oom.group": "1"}
-    assert made.admit(3, 1234, 64 * MB, inherited_bytes=MB) is None
-    assert made.admit(3, 1234, 0).result()
+    assert made.admit(3, CHILD, 64 * MB, inherited_bytes=MB) is None
+    assert made.admit(3, CHILD, 0).result()
     assert unified.read(cell / "memory.max") == "max"
     (cell / "cgroup.procs").write_text("")
     assert made.close() == []
@@ -263,11 +265,11 @@ def test_v2_the_master_moves_into_a_leaf_and_its_children_into_cells_beside_it(u
 
 def test_v2_kills_are_counted_from_the_admission_on(unified):
     made, _ = unified.make()
-    assert made.admit(1, 1234, 64 * MB).result()
+    assert made.admit(1, CHILD, 64 * MB).result()
     events = unified.below / "leasehold-cell-1/memory.events"
     events.write_text(unified.read(events).replace("oom_kill 0", "oom_kill 2"))
     assert made.oom_kills(1) == 2
-    assert made.admit(1, 1235, 64 * MB).result()
+    assert made.admit(1, CHILD + 1, 64 * MB).result()
     assert made.oom_kills(1) == 0
 
 
@@ -326,7 +328,17 @@ def test_v2_without_the_memory_controller_there_are_no_cells(unified):
 def test_v2_a_child_that_has_gone_is_not_admitted(unified):
     made, _ = unified.make()
     assert made.admit(1, NOBODY, 64 * MB).result() is False
-    assert made.admit(1, 1234, 64 * MB).result() is True
+    assert made.admit(1, CHILD, 64 * MB).result() is True
+
+
+def test_v2_a_stranger_who_has_the_number_of_a_child_that_has_gone_is_not_walled_in(unified, monkeypatch):
+    made, _ = unified.make()
+    assert made.admit(1, 1, 64 * MB).result() is False
+    assert unified.living("leasehold-cell-1") == []
+    looks = iter([True, False])  # the child ends just before the move
+    monkeypatch.setattr(cells, "_is_ours", lambda _pid: next(looks))
+    assert made.admit(1, CHILD, 64 * MB).result() is False
+    assert (unified.living("leasehold-cell-1"), unified.living(LEAF)) == ([], [os.getpid(), CHILD])
 
 
 def test_without_control_groups_there_are_no_cells(tmp_path):
