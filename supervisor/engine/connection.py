@@ -212,9 +212,11 @@ def checked_wait_s(argument: str, seconds: float) -> float:
 
 
 def checked_many(queue: str, given: Iterable[Mapping[str, Any]]) -> list[list[NewJob]]:
-    """put_many's jobs, all checked before the first is sent, in batches of at most 1,000 jobs and 256 MB of data."""
+    """Check put_many's jobs, all before the first is sent. The batches have at most 1,000 jobs, fewer with many tags or
+    parents, and 256 MB of data.
+    """
     batches: list[list[NewJob]] = []
-    room_bytes = 0
+    room = room_bytes = 0
     for one in checked_each("jobs", given, "dicts of put's arguments"):
         if not isinstance(one, Mapping):
             raise TypeError(f"jobs must be dicts of put's arguments, not {type(one).__name__}: {one!r:.100}")
@@ -222,10 +224,11 @@ def checked_many(queue: str, given: Iterable[Mapping[str, Any]]) -> list[list[Ne
         if "klass" not in arguments:
             raise TypeError(f"jobs must each have a klass: {one!r:.100}")
         job = new_job("put", queue, arguments.pop("klass"), arguments.pop("data", None), arguments)
-        if not batches or len(batches[-1]) == MOST or room_bytes < job.size_bytes:
+        if room < job.weight or room_bytes < job.size_bytes:
             batches.append([])
-            room_bytes = DATA_BYTES
+            room, room_bytes = MOST, DATA_BYTES
         batches[-1].append(job)
+        room -= job.weight
         room_bytes -= job.size_bytes
     return batches
 

@@ -58,8 +58,8 @@ def _held(lease: LeaseRecord, answer: Answer) -> Any:
 def _completed(lease: LeaseRecord, answer: Answer) -> bool:
     if answer == REFUSED:
         raise DependencyError(
-            f"job {lease.jid} cannot go on so: it, or one of those to put, would wait for itself, or for a job for"
-            " which 1,000 wait; its lease goes on"
+            f"job {lease.jid} cannot go on so: it, or one of those to put, would wait for itself, for a job for"
+            " which 1,000 wait, or for more than can be looked through; its lease goes on"
         )
     if answer == ENDLESS:
         raise LeaseholdError(

@@ -26,6 +26,10 @@ from supervisor.engine.traces import checked_trace, current_trace
 DEFAULT_RETRIES = 5
 MOST_TAGS = 100
 MOST_PARENTS = 1000
+#: Tags and parents of all that one completion puts; lua/include/edges.lua refuses more parents in one call.
+MOST_LINES = 10_000
+#: So many tags and parents of a job take the server as long as one job without; lua/include/entries.lua says the same.
+LINES_A_JOB: Final = 8
 #: Of one completion: they are put in one step with it, in which Redis does nothing else.
 MOST_FOLLOWERS = 1000
 POLICIES = ("wait", "fail", "run")  # for a job whose parent fails
@@ -69,6 +73,12 @@ class NewJob(NamedTuple):
     jid: str
     size_bytes: int
     arguments: tuple[str | bytes | int, ...]
+    lines: int = 0  # tags and parents
+
+    @property
+    def weight(self) -> int:
+        """How many jobs without tags and parents take the server as long to put."""
+        return 1 + self.lines // LINES_A_JOB
 
 
 def new_jid() -> str:
@@ -99,7 +109,12 @@ def new_job(verb: Literal["put", "add"], queue: str, klass: str, data: object, o
     if trace is not None:
         kept.setdefault("trace", trace)
     more = (part for pair in kept.items() for part in pair)
-    return NewJob(jid, len(raw), (verb, queue, jid, klass, kind, raw, delay, at, len(kept), *more))
+    arguments = verb, queue, jid, klass, kind, raw, delay, at, len(kept), *more
+    return NewJob(jid, len(raw), arguments, _lines_of(kept.get("tags")) + _lines_of(kept.get("depends")))
+
+
+def _lines_of(names: str | int | None) -> int:
+    return 1 + names.count("\n") if isinstance(names, str) and names else 0
 
 
 def _checked_times(options: Mapping[str, Any]) -> tuple[int | str, int | str]:

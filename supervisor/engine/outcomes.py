@@ -18,7 +18,7 @@ from supervisor.engine.checks import (
     to_json,
     to_new_data,
 )
-from supervisor.engine.jobs import MOST_FOLLOWERS, MOST_PARENTS, NewJob, new_job
+from supervisor.engine.jobs import LINES_A_JOB, MOST_FOLLOWERS, MOST_LINES, MOST_PARENTS, NewJob, new_job
 from supervisor.engine.keys import checked_name
 from supervisor.engine.traces import current_trace
 
@@ -80,6 +80,8 @@ class Completed:
             raise ValueError(
                 f"then must be at most {MOST_FOLLOWERS} jobs, not {len(puts)}; let one of them put the rest"
             )
+        depends = checked_lines("depends", self.depends, MOST_PARENTS)
+        self._check_lines(puts)
         followers = [argument for put in puts for argument in ("follow", *put.arguments)]
         if self.next is None and self.data is UNSET:
             self._check_no_next()
@@ -88,8 +90,21 @@ class Completed:
             self._check_no_next()
         queue = "" if self.next is None else checked_name("next", self.next)
         delay = milliseconds("delay", self.delay, least=0)
-        depends = checked_lines("depends", self.depends, MOST_PARENTS)
         return "advance", *lease, queue, *to_new_data("data", self.data), delay, depends, result, *followers
+
+    def _check_lines(self, puts: Sequence[NewJob]) -> None:
+        lines = sum(put.lines for put in puts) + len(tuple(self.depends))
+        if lines > MOST_LINES:
+            raise ValueError(
+                f"then and depends must have at most {MOST_LINES} tags and parents together, not {lines}:"
+                " let one of the jobs put the rest"
+            )
+
+    @property
+    def weight(self) -> int:
+        """How many completions without follow-ups take the server as long. Of follow-ups that are `NewJob`s."""
+        puts = sum(put.weight for put in self.then if isinstance(put, NewJob))
+        return 1 + puts + len(tuple(self.depends)) // LINES_A_JOB
 
     def _check_no_next(self) -> None:
         if self.delay != 0 or (self.depends is not _NONE and tuple(self.depends)):

@@ -188,7 +188,7 @@ class Dispatcher:
         if not lease.persistent:
             self._pace.learn(lease.klass, said.run_s)
         if said.verb == Verb.FOLLOWED and isinstance(outcome, Completed):
-            head.weight, head.weight_bytes = 1 + len(tuple(outcome.then)), len(said.body)
+            head.weight, head.weight_bytes = outcome.weight, len(said.body)
         if type(outcome) is Completed:
             self._budget.done(lease.jid)
         self._end(head, outcome)

@@ -159,8 +159,8 @@ def of_refusal(lease: LeaseRecord) -> Failed:
     """The job is done, but it cannot complete: the engine refuses what is to follow, and has done nothing of it."""
     return Failed(
         lease, "DependencyError",
-        "what is to follow its completion was refused: a job would wait for itself, or for one that too many wait for;"
-        " nothing of it was put",
+        "what is to follow its completion was refused: a job would wait for itself, or for one that too many wait for,"
+        " or what it would wait for is too deep to look through; nothing of it was put",
     )  # fmt: skip
 
 

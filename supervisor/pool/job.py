@@ -19,7 +19,7 @@ from supervisor.engine.checks import (
     to_new_data,
     to_state,
 )
-from supervisor.engine.jobs import MOST_FOLLOWERS, MOST_PARENTS, new_job
+from supervisor.engine.jobs import MOST_FOLLOWERS, MOST_LINES, MOST_PARENTS, new_job
 from supervisor.engine.keys import checked_name
 from supervisor.engine.traces import current_trace
 from supervisor.pool.messages import (
@@ -86,6 +86,7 @@ class Job:
         self.raw = payload or b""
         self._workdir = workdir
         self._then: list[Follower] = []
+        self._lines = 0  # tags and parents of all that follows
         self._room_bytes = ROOM_BYTES
         self._head_room_bytes = MAX_HEAD_BYTES - _SIZES_BYTES
         self._report = report
@@ -132,7 +133,7 @@ class Job:
         if job.jid == self.jid:
             raise ValueError(f"job.put: jid {job.jid!r} is this job's own: use job.next")
         follower = Follower(queue, klass, {**given, "jid": job.jid}, Blob(kind, raw))
-        self._take_room("put", (queue, klass, follower.options), len(raw))
+        self._take_room("put", (queue, klass, follower.options), len(raw), job.lines)
         self._then.append(follower)
         return job.jid
 
@@ -143,18 +144,20 @@ class Job:
         self._check_completes("next")
         if self._next is not None:
             raise ValueError(f"job.next: this job goes on in {self._next.queue!r} already; call it once")
-        parents = checked_lines("depends", depends, MOST_PARENTS).split("\n")
+        parents = [jid for jid in checked_lines("depends", depends, MOST_PARENTS).split("\n") if jid]
         delay_s = milliseconds("delay", delay, least=0) / 1000
         kind, raw = to_new_data("data", data)
-        stage = Stage(checked_name("queue", queue), delay_s, [jid for jid in parents if jid], Blob(kind, raw))
-        self._take_room("next", (queue, delay_s, stage.depends), len(raw))
+        stage = Stage(checked_name("queue", queue), delay_s, parents, Blob(kind, raw))
+        self._take_room("next", (queue, delay_s, parents), len(raw), len(parents))
         self._next = stage
 
     def _check_completes(self, call: str) -> None:
         if self._persistent:
             raise ValueError(f"job.{call}: a persistent job never completes, so nothing can follow its completion")
 
-    def _take_room(self, call: str, said: tuple[Any, ...], data_bytes: int) -> None:
+    def _take_room(self, call: str, said: tuple[Any, ...], data_bytes: int, lines: int) -> None:
+        if self._lines + lines > MOST_LINES:
+            raise ValueError(f"job.{call}: at most {MOST_LINES} tags and parents together can follow one completion")
         head_bytes = len(orjson.dumps(said)) + _SIZES_BYTES
         if head_bytes > self._head_room_bytes:
             raise ValueError(f"job.{call}: at most {MAX_HEAD_BYTES >> 20} MB of options can follow one completion")
@@ -162,6 +165,7 @@ class Job:
             raise ValueError(f"job.{call}: at most {DATA_BYTES >> 20} MB of all together can follow one completion")
         self._head_room_bytes -= head_bytes
         self._room_bytes -= head_bytes + data_bytes
+        self._lines += lines
 
     def completion(self, result: bytes) -> Completion | None:
         """The completion with what follows; None if nothing does."""

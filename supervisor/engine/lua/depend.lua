@@ -24,15 +24,16 @@ end
 for i = 4, #ARGV do given[#given + 1] = ARGV[i] end
 
 if how == "on" then
-  local why = stage.why_not(rec, given)
+  local why = stage.why_not(rec, given) or edges.why_too_many(rec.jid, #given, #edges.parents_of(rec.jid))
   if why then refuse("DEPENDENCY", why) end
   local unmet, fatal = stage.unmet_parents(rec, given)
   if fatal then kin.fail_with_parent(rec, fatal, "has failed") end
   for _, parent in ipairs(fatal and {} or unmet) do edges.bind(rec, parent) end
 else
   local mine = {}
-  for _, parent in ipairs(edges.parents_of(rec.jid)) do mine[parent] = true end
-  for _, parent in ipairs(how == "all" and edges.parents_of(rec.jid) or given) do
+  local parents = edges.parents_of(rec.jid)
+  for _, parent in ipairs(parents) do mine[parent] = true end
+  for _, parent in ipairs(how == "all" and parents or given) do
     if mine[parent] and rec.state == "depends" then kin.satisfy(rec, parent) end
     mine[parent] = nil
   end

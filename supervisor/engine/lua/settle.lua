@@ -216,6 +216,7 @@ local function follow_ups(at, own_jid, own_parents)
     if options.depends then new_parents[jid] = parents end
     at = after
   end
+  edges.forget_visited()
   return at, fits
 end
 

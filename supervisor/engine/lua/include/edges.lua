@@ -5,7 +5,12 @@
 --- @include record
 -- The end of a job frees all that wait for it in one step, in which Redis does nothing else.
 local MOST_CHILDREN = 1000
+-- A call makes no more edges, and takes no more steps along them, than it can in 50 ms; and it must be able to undo all
+-- of one job.
+local MOST_EDGES, MOST_STEPS = 10000, 20000
 local unmet_counts, child_counts = {}, {}
+local made, steps = 0, 0
+local visited = {} -- jobs above which `why_circular` has been everywhere, with what the plan has changed there
 
 -- The members of a sorted set as this script leaves it.
 function edges.members_of(key)
@@ -50,7 +55,8 @@ end
 function edges.bind(child, parent)
   local key, count = P .. "dependents:" .. parent.jid, child_count(parent.jid)
   if not is_child(child.jid, parent.jid) then child_counts[parent.jid] = count + 1 end
-  unmet_counts[child.jid] = nil
+  unmet_counts[child.jid], made = nil, made + 1
+  edges.changes(child.jid)
   place(P .. "dependencies:" .. child.jid, parent.jid, now)
   place(key, child.jid, now)
   parent.kin = 1
@@ -69,28 +75,67 @@ function edges.unbind_all(child_jid)
   for _, parent in ipairs(edges.parents_of(child_jid)) do edges.unbind(child_jid, parent) end
 end
 
--- Whether a job waits for another, over whatever others; `instead` has the parents that some jobs will have.
-function edges.waits_for(jid, other, instead)
-  local line, seen = { jid }, { [jid] = true }
+-- A job is about to wait for others than before: what was found out above it does not hold any more.
+function edges.changes(jid)
+  if visited[jid] then visited = {} end
+end
+
+-- Why no job can come to wait for so many more, of which it has so many already.
+function edges.why_too_many(jid, n, has)
+  if made + n > MOST_EDGES then
+    return "job " .. jid .. " is one of those that get more than " .. MOST_EDGES
+      .. " dependencies by one call: put fewer of them at a time"
+  end
+  if has + n > MOST_EDGES then
+    return "job " .. jid .. " cannot depend on more than " .. MOST_EDGES .. " jobs: let others wait for some of them"
+  end
+end
+
+-- Looks above a job for another: "met", "deep" if the steps of this call are used up, nil if it is not there.
+local function look_above(first, other, instead)
+  local line = { first }
   while #line > 0 do
     local one = table.remove(line)
-    if one == other then return true end
-    for _, parent in ipairs(instead and instead[one] or edges.parents_of(one)) do
-      if not seen[parent] then
-        line[#line + 1], seen[parent] = parent, true
+    if one == other then return "met" end
+    if not visited[one] then
+      visited[one], steps = true, steps + 1
+      for _, parent in ipairs(instead and instead[one] or edges.parents_of(one)) do
+        line[#line + 1], steps = parent, steps + 1
+      end
+      if steps > MOST_STEPS then return "deep" end
+    end
+  end
+end
+
+-- Why a job cannot come to wait for these parents: one of them waits for it, over whatever others, or that cannot be
+-- told in a bounded number of steps; nil if it can. `instead` has the parents that some jobs will have. Where a call
+-- has looked once, it does not look again: what lies there waits for no job that was not met there.
+function edges.why_circular(jid, parents, instead)
+  edges.changes(jid)
+  for _, parent in ipairs(parents) do
+    if not score_of(P .. "dependencies:" .. jid, parent) then
+      local found = look_above(parent, jid, instead)
+      if found then visited = {} end
+      if found == "met" then return "job " .. jid .. " cannot depend on " .. parent .. ", which waits for it" end
+      if found == "deep" then
+        return "job " .. jid .. " cannot depend on " .. parent .. ": what that waits for is too deep to look through, "
+          .. MOST_STEPS / 2 .. " jobs and more; put it as a new job, or before the jobs that wait for it"
       end
     end
   end
-  return false
 end
+
+-- What was found out with `instead` may never come true.
+function edges.forget_visited() visited = {} end
 
 -- Whether a job can be put to wait for these parents after others of the same outcome, which have the parents of
 -- `instead`; `children` counts those that all of them add to a parent.
 function edges.fits(jid, parents, instead, children)
+  local rec, awaited = read_job(jid), children[jid]
   for _, parent in ipairs(parents) do
     children[parent] = (children[parent] or 0) + 1
-    if child_count(parent) + children[parent] > MOST_CHILDREN then return false end
-    if edges.waits_for(parent, jid, instead) then return false end
+    if parent == jid or child_count(parent) + children[parent] > MOST_CHILDREN then return false end
   end
-  return true
+  edges.changes(jid)
+  return not ((awaited or rec and rec.kin) and edges.why_circular(jid, parents, instead))
 end

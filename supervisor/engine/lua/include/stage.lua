@@ -20,6 +20,17 @@ function stage.know_queue(queue)
   for _, worker in ipairs(redis.call("ZREVRANGE", P .. "workers", 0, 999)) do hint(worker, "queues") end
 end
 
+-- A jid that no job has: this one, or with a drawn end. Ends that can be foreseen others could take on purpose.
+function stage.free_jid(jid)
+  local time, free = redis.call("TIME"), jid
+  for try = 1, 8 do
+    if not read_job(free) then return free end
+    local drawn = redis.sha1hex(jid .. time[1] .. time[2] .. try)
+    free = jid .. "-" .. string.sub(drawn, 1, math.min(12, 63 - #jid))
+  end
+  refuse("REFUSED", "no free jid was found that begins with " .. jid)
+end
+
 -- Begins a stage of a job that lies nowhere: its retries and counts start anew. A claim is one on the new queue; the
 -- job goes without if another has that.
 function stage.begin(rec, queue, since)
@@ -42,17 +53,15 @@ function stage.set_data(rec, kind, data)
   store(P .. "data:" .. rec.jid, data)
 end
 
--- Why a job cannot wait for these parents; nil if it can.
+-- Why a job cannot wait for these parents; nil if it can. A new job, for which nobody can wait yet, needs no walk.
 function stage.why_not(rec, parents)
   for _, parent in ipairs(parents) do
     if parent == rec.jid then return "job " .. rec.jid .. " cannot depend on itself" end
-    if rec.kin and edges.waits_for(parent, rec.jid) then
-      return "job " .. rec.jid .. " cannot depend on " .. parent .. ", which waits for it"
-    end
     if not edges.has_room(rec.jid, parent) then
       return "job " .. rec.jid .. " cannot depend on " .. parent .. ", as 1000 jobs do: let it depend on one of them"
     end
   end
+  return edges.why_too_many(rec.jid, #parents, 0) or rec.kin and edges.why_circular(rec.jid, parents)
 end
 
 -- Which of these jobs have not ended, and one whose failure is the job's own. Unknown ones count as complete.
