@@ -4,11 +4,13 @@ the queue has a klass for it; what is neither is kept with its bytes, among the 
 
 import base64
 import json
+import re
 import shutil
 import subprocess
 
 import pytest
 
+from supervisor.engine import commands
 from supervisor.engine.outcomes import Completed
 
 ANY = bytes(range(256))
@@ -352,3 +354,78 @@ def test_node_pushes_as_the_documents_say(client, server, namespace):
     arguments = [program, "-e", NODE, str(server.socket), f"{{{namespace}}}:in:q", entry]
     subprocess.run(arguments, check=True, capture_output=True, timeout=30)
     assert client.queue("q").lease("w")[0].data == {"to": "Zoë"}
+
+
+# Hostile ones.
+
+
+def test_entry_gets_free_jid_however_many_are_taken(client, push):
+    """Somebody took the numbers that come: the search for a free one must end, and no job may be replaced."""
+    q = client.queue("q")
+    q.put_many({"klass": "theirs", "jid": f"in-{number}"} for number in range(21_001, 42_001))
+    push({"klass": "k", "priority": -1}, {"klass": "k", "priority": -1})
+    drawn = [lease.jid for lease in q.lease("w", 2)]
+    assert q.counts().waiting == 21_000 and len(drawn) == 2
+    assert all(re.fullmatch(r"in-\d+-[0-9a-f]{12}", jid) for jid in drawn)
+
+
+def test_recurrence_gets_free_jid_however_many_are_taken(client, clock):
+    q = client.queue("q")
+    q.recur("k", every=1, jid="r", offset=1)
+    q.put_many({"klass": "theirs", "jid": f"r-{number}"} for number in range(1, 6_000))
+    clock.tick(2)
+    q.lease("w", 1)
+    assert (q.counts().waiting, q.counts().running) == (6_000, 1), "5,999 of theirs, and two new ones"
+
+
+def test_poison_entry_is_buried_and_others_go_on(client, push, server, namespace):
+    """Its jid leads to a key of a foreign type, so that its put raises in the midst of the plan."""
+    server.redis.set(f"{{{namespace}}}:job:poison", "foreign")
+    push({"klass": "k", "data": 1}, {"klass": "k", "jid": "poison"}, {"klass": "k", "data": 2})
+    client.queue("other").put("k", data=3)
+    queues = ["q", "other"]
+    grant = client.run(commands.lease("w", queues, 9, now=client.clock()))
+    assert grant.leases == [] and grant.next_at_unix == grant.now_unix
+    assert [lease.data for lease in client.lease("w", queues, 9)] == [1, 2, 3]
+    (job,) = broken(client)
+    assert job.raw == b'{"klass": "k", "jid": "poison"}' and "WRONGTYPE" in job.failure["message"]
+    server.redis.delete(f"{{{namespace}}}:job:poison")
+    assert client.unfail("broken") == 1
+    assert [lease.jid for lease in client.queue("q").lease("w", 9)] == ["poison"]
+
+
+def test_poison_entry_does_not_stop_the_deletion_of_its_queue(client, push, server, namespace):
+    server.redis.set(f"{{{namespace}}}:job:poison", "foreign")
+    push({"klass": "k"}, {"klass": "k", "jid": "poison"}, {"klass": "k"})
+    assert client.queue("q").cancel({"n": 1}) == []
+    assert [job.klass for job in broken(client)] == ["broken"]
+    server.redis.delete(f"{{{namespace}}}:job:poison")
+
+
+def test_huge_entry_fails_undecoded_with_its_bytes(client, push):
+    huge = b'{"klass": "k", "data": [' + b"{}," * 400_000 + b"1]}"
+    push(huge, {"klass": "k", "data": 1})
+    assert client.queue("q").lease("w", 9) == [], "one call takes in no more than it can look through in time"
+    assert [lease.data for lease in client.queue("q").lease("w", 9)] == [1]
+    (job,) = broken(client)
+    assert job.raw == huge
+    assert f"too large: {len(huge)} bytes, above 1048576: put it by a client" in job.failure["message"]
+    assert client.unfail("broken") == 0
+
+
+def test_huge_entry_is_data_where_the_queue_has_a_klass(client, push, config):
+    config(**{"klass-q": "k"})
+    push(b"x" * 2_000_000)
+    (lease,) = client.queue("q").lease("w", 9)
+    assert (lease.klass, len(lease.raw)) == ("k", 2_000_000)
+
+
+def test_entries_of_many_names_are_taken_in_by_and_by(client, push):
+    """A lease makes jobs of as many as it can in a bounded time, and says that there is more."""
+    tags = [f"t{number}" for number in range(100)]
+    push(*({"klass": "k", "tags": tags} for _ in range(200)))
+    grant = client.run(commands.lease("w", ["q"], 1_000, now=client.clock()))
+    assert 0 < len(grant.leases) < 100
+    assert grant.next_at_unix == grant.now_unix
+    rest = [lease for _ in range(4) for lease in client.queue("q").lease("w", 1_000)]
+    assert len(grant.leases) + len(rest) == 200

@@ -136,7 +136,7 @@ local redis = (function(real)
     elseif writing then
       error("READ AFTER WRITE: " .. command)
     end
-    if calls == fail_at and not writing then error("INJECTED before " .. command) end
+    if calls == fail_at and not writing then error({ err = "INJECTED before " .. command }) end
     if select("#", ...) > 1001 then error("MORE THAN 1000 VALUES: " .. command) end
     for _, argument in ipairs(noting and { ... } or {}) do
       if string.sub(argument, 1, #KEYS[1]) == KEYS[1] then real.call("SADD", KEYS[3], argument) end

@@ -72,7 +72,11 @@ local function drop_recurring()
 end
 
 if part == "in" or part == "recurring" then
-  local looked, n = (part == "in" and drop_entries or drop_recurring)()
+  local is_done, looked, n = pcall(part == "in" and drop_entries or drop_recurring)
+  if not is_done then
+    entries.give_up(looked)
+    return { 0, 0, {}, {} }
+  end
   commit()
   return { looked == 0 and -1 or 0, n, {}, {} }
 end

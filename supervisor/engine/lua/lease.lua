@@ -28,6 +28,7 @@
 --           persistent, "o" = at most once), its checkpoint as JSON, its trace.
 --           A number below the worker's last one, behind a wait below that of its last resume, is answered with no
 --           job: it comes from a dead connection.
+--           Where an entry of another program has raised an error, it is buried and no job is given, this once.
 -- Errors    DEREGISTERED if a worker that had a number is not known any more. WRONGTYPE for a foreign key of ours.
 --           Nothing has changed then.
 
@@ -99,11 +100,16 @@ local function serve_in_turns()
   end
 end
 
-math.randomseed(tonumber(ARGV[9]))
-if order == "strict" or #queues == 1 then
+local function serve_all()
+  if order ~= "strict" and #queues > 1 then return serve_in_turns() end
   for _, queue in ipairs(queues) do picking.serve(queue, count - #taken, count) end
-else
-  serve_in_turns()
+end
+
+math.randomseed(tonumber(ARGV[9]))
+local is_served, problem = pcall(serve_all)
+if not is_served then
+  entries.give_up(problem)
+  return { now, now, 0, {}, wish, {}, {} }
 end
 
 local expiries, ends = {}, {}
@@ -128,7 +134,7 @@ local first_token, jobs = 0, {}
 local function give(i, job, data)
   local queue, jid, token = job[2], job[11], raise("token", 1)
   if i == 1 then first_token = token end
-  local expiry, key, owner = expiry_of(queue), P .. "data:" .. jid, token .. ":" .. worker
+  local expiry, key, owner = expiry_of(queue), P .. "data:" .. jid, digits(token) .. ":" .. worker
   local waited = math.max(now - (job[18] or job[14] or job[13]), 0) -- since it was due, came back, or was put
   local rec = records[jid] or (job[15] or never_twice[job[1]] or heard()) and read_job(jid)
   place(queue_key(queue, "running"), jid, expiry)

@@ -4,13 +4,16 @@
 --- @module
 --- @include stage
 --- @include retention
-local MOST_BYTES, MOST_DECODED = 1048576, 16777216 -- taken in by one call; and by one entry
+-- Bytes. A call takes in several entries of up to MOST_BYTES together. One of MOST_DECODED takes 50 ms to decode.
+local MOST_BYTES, MOST_DECODED = 524288, 1048576
 local EXACT = 2 ^ 53
 local LATER = "later" -- what an entry is to be put into the place of is being leased right now
 local POLICIES = { wait = true, fail = true, run = true }
 local checks = {}
+local read_bytes = 0 -- of entries that were read again by this call
 
 local function is_utf8(text)
+  if not string.find(text, "[\128-\255]") then return true end
   local i = 1
   while i <= #text do
     local lead, second = string.byte(text, i, i + 1)
@@ -58,10 +61,12 @@ local function names(most)
       if type(i) ~= "number" then return false, wanted end
     end
     for _, one in ipairs(value) do
-      if not is_name(one) then return false, wanted end
-      if not seen[one] then found[#found + 1], seen[one] = one, true end
+      if not seen[one] then
+        if #found == most or not is_name(one) then return false, wanted end
+        found[#found + 1], seen[one] = one, true
+      end
     end
-    return #found <= most and table.concat(found, "\n"), wanted
+    return table.concat(found, "\n"), wanted
   end
 end
 
@@ -110,7 +115,9 @@ local NOT_OPTIONS = { klass = true, jid = true, delay = true, at = true, data = 
 -- The object that an entry is; or nil, why it is none, and whether it may be one all the same.
 local function decoded(entry)
   if not string.find(entry, "^%s*{") then return nil, "it is not a JSON object" end
-  if #entry > MOST_DECODED then return nil, "it has more than " .. MOST_DECODED .. " bytes", true end
+  if #entry > MOST_DECODED then
+    return nil, "it is too large: " .. #entry .. " bytes, above " .. MOST_DECODED .. ": put it by a client", true
+  end
   local is_json, found = pcall(cjson.decode, entry)
   if not is_json then return nil, "it is not JSON" end
   if found.klass == nil or found.klass == cjson.null then return nil, "it has no klass" end
@@ -138,18 +145,22 @@ local function arguments_of(found)
   return given, options
 end
 
-local function fresh_jid()
-  local jid = "in-" .. next_seq()
-  return read_job(jid) and fresh_jid() or jid
-end
-
 local function default_klass(queue)
   local set = redis.call("HMGET", P .. "config", "klass-" .. queue, "klass")
   return set[1] or set[2]
 end
 
+-- What an entry of many tags and parents counts for beside one without: as NewJob.weight of supervisor/engine/jobs.py.
+local function weight_of(options)
+  local _, tags = string.gsub(options.tags or "", "[^\n]+", "")
+  local _, parents = string.gsub(options.depends or "", "[^\n]+", "")
+  return 1 + math.floor((tags + parents) / 8)
+end
+
+local function fresh_jid() return stage.free_jid("in-" .. digits(next_seq())) end
+
 -- Puts the job that an entry describes, under `jid` if it names none. Answers as stage.put() does, or LATER; then of
--- which klass it is, or would be, and its own jid.
+-- which klass it is, or would be, its own jid, and its weight.
 local function put(queue, entry, jid)
   local found, why, is_unclear = decoded(entry)
   local klass = not found and not is_unclear and default_klass(queue)
@@ -161,7 +172,11 @@ local function put(queue, entry, jid)
   if moves.given[given.jid] then return LATER end
   local due = tonumber(given.at) or given.delay and now + given.delay
   local answer, refusal = stage.put("put", queue, given.jid or jid or fresh_jid(), klass, "entry", entry, due, options)
-  return answer, refusal, klass, given.jid
+  return answer, refusal, klass, given.jid, weight_of(options)
+end
+
+local function why_broken(queue, why)
+  return failure_of("broken", "an entry of in:" .. queue .. " is no job: " .. why)
 end
 
 -- Keeps what describes no job among the failed ones, with its bytes.
@@ -170,27 +185,65 @@ local function bury(queue, entry, why, klass)
   stage.begin(rec, queue)
   stage.set_data(rec, "bytes", entry)
   rec.klass, rec.entry, rec.seq = klass or "broken", 1, next_seq()
-  moves.to_failed(rec, "broken", failure_of("broken", "an entry of in:" .. queue .. " is no job: " .. why))
+  moves.to_failed(rec, "broken", why_broken(queue, why))
 end
 
--- Makes jobs of up to `most` entries of a queue. Answers of how many, and whether there may be more.
+-- Raises what pcall has caught: Redis makes a text of an error of its own, which begins with the error's code.
+local function raise_again(problem)
+  local is_of_redis = type(problem) == "string" and string.find(problem, "^%u+ ")
+  error(is_of_redis and { err = problem } or problem, 0)
+end
+
+-- Whether an error comes of what an entry says: Lua's own errors do, those of the server or the account do not.
+local function is_poison(problem)
+  local code = string.match(tostring(problem), "^(%u+) ")
+  return not code or code == "WRONGTYPE" or code == "REFUSED"
+end
+
+-- Makes jobs of up to `most` entries of a queue. Answers of how many, and whether there may be more. An entry whose put
+-- raises leaves a plan that is half made: the error names it, for `give_up`.
 function entries.take_in(queue, most)
-  local key, n, bytes = P .. "in:" .. queue, 0, 0
-  while n < most and bytes < MOST_BYTES do
+  local key, n, bytes, weight = P .. "in:" .. queue, 0, 0, 0
+  while weight < most and bytes < MOST_BYTES do
     local entry = redis.call("LINDEX", key, -n - 1)
-    if not entry then break end
-    local answer, why, klass = put(queue, entry)
+    if not entry or n > 0 and bytes + #entry > MOST_BYTES then break end
+    local is_put, answer, why, klass, _, its_weight = pcall(put, queue, entry)
+    if not is_put then raise_again(is_poison(answer) and { poison = entry, queue = queue, why = answer } or answer) end
     if answer == LATER then break end
     if not answer then bury(queue, entry, why, klass) end
-    n, bytes = n + 1, bytes + #entry
+    n, bytes, weight = n + 1, bytes + #entry, weight + (its_weight or 1)
   end
   if n > 0 then shift(key, n) end
-  return n, n == most or bytes >= MOST_BYTES
+  return n, redis.call("LLEN", key) > n and n > 0
+end
+
+-- Ends a script that has met an error before it wrote anything. If it was an entry's, nothing of what was planned is
+-- done, and that entry is buried: the next call goes on with the others. Any other error is raised again.
+function entries.give_up(problem)
+  if type(problem) ~= "table" or not problem.poison then raise_again(problem) end
+  local queue, entry, why = problem.queue, problem.poison, problem.why
+  abandon()
+  local jid, seq = fresh_jid(), next_seq()
+  plan_new(job_key(jid), {
+    klass = "broken", queue = queue, seq = seq, put = now, bytes = 1, entry = 1, size = #entry > 1024 and #entry or nil,
+    state = "failed", group = "broken",
+  })
+  store(P .. "data:" .. jid, entry)
+  store(P .. "failure:" .. jid, why_broken(queue, tostring(why)))
+  place(P .. "failed", jid, now)
+  place(P .. "failed:broken", jid, now)
+  place(P .. "groups", "broken", now)
+  place(P .. "queues", queue, redis.call("ZSCORE", P .. "queues", queue) or now)
+  strike(P .. "in:" .. queue, entry)
+  tell_of("job.failed", { jid = jid, queue = queue, klass = "broken" }, { group = "broken" })
+  commit()
 end
 
 -- Reads one that was broken again: the queue has a klass by now, or this version knows the key. Whether it is a job.
 function entries.read_again(rec, queue)
-  local jid = rec.jid
+  local jid, size = rec.jid, tonumber(rec.size) or 0
+  if size > MOST_DECODED or read_bytes > 0 and read_bytes + size > MOST_DECODED then return false end
+  read_bytes = read_bytes + size
   local answer, _, _, named = put(queue, redis.call("GET", P .. "data:" .. jid) or "", jid)
   if answer ~= 1 then return false end
   if named and named ~= jid then

@@ -125,8 +125,22 @@ end
 
 local function next_seq() return raise("seq", 1) end
 
+-- A whole number as text: Lua's own way ends at 14 digits.
+local function digits(number) return string.format("%.0f", number) end
+
 -- What an include has collected becomes planned writes when the script has said all it has to say.
 local function finish_with(planner) finishers[#finishers + 1] = planner end
+
+-- Takes back all that was planned, and what includes have collected: the script does something else instead.
+local function abandon()
+  local planned = {
+    zsets, sets, gone, strings, dropped, bells, counters, nearest,
+    lists, shifted, struck, messages, expiries, finishers,
+  }
+  for _, one in ipairs(planned) do
+    for key in pairs(one) do one[key] = nil end
+  end
+end
 
 local function bells_to_push()
   local pushed = {}

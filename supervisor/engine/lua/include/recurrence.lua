@@ -11,12 +11,13 @@ function recurrence.read(jid)
   return pattern
 end
 
+-- Where an earlier recurrence of this jid has used the number, a sequence is one that it cannot have used.
 local function fresh_jid(pattern)
   pattern.count = (tonumber(pattern.count) or 0) + 1
-  local jid = pattern.jid .. "-" .. pattern.count
+  local jid = pattern.jid .. "-" .. digits(pattern.count)
   if not read_job(jid) then return jid end
-  pattern.count = math.max(pattern.count, next_seq()) -- an earlier recurrence of this jid has used the number
-  return fresh_jid(pattern)
+  pattern.count = math.max(pattern.count, next_seq()) + 1
+  return stage.free_jid(pattern.jid .. "-" .. digits(pattern.count))
 end
 
 -- Puts one job of a recurrence, as if at its time. Answers it; nothing if another has its claim.
