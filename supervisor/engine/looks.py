@@ -372,7 +372,7 @@ def _parse_job(row: list[Any]) -> JobRecord:
         due_unix=_unix(due_ms),
         expires_unix=_unix(expires_ms),
         worker=worker if held else None,
-        token=int(token) if held else None,
+        token=int(token) if held and token.isdecimal() else None,
         started=held and "started" in fields,
         failure=_object(failure) if failure else None,
         result=_decoded(result) if result else None,

@@ -27,7 +27,7 @@ local exchange, held = P .. "worker:" .. worker, P .. "held:" .. worker
 
 local last_number = tonumber(redis.call("HGET", exchange, "number"))
 if last_number and number <= last_number then
-  refuse("SUPERSEDED", "number " .. number .. " is not above the worker's last one, " .. last_number)
+  refuse("SUPERSEDED", "number " .. ARGV[3] .. " is not above the worker's last one, " .. digits(last_number))
 end
 if not last_number and number > 1 then refuse("DEREGISTERED", "worker " .. worker .. " is not known") end
 

@@ -45,12 +45,12 @@ end
 local leaving = {}
 
 function leaving.running(rec)
-  local token, worker = owner_of(rec)
-  rec.turn, rec.since, holders[rec.jid] = rec.turn or token, now, worker
+  local token, worker = owner_of(rec) -- of a damaged record neither: its job must be able to go all the same
+  rec.turn, rec.since, holders[rec.jid] = rec.turn or token or 0, now, worker
   holds[rec.jid] = now - (rec.popped or now)
   if rec.persistent then rec.left = worker end
   place(queue_key(rec.queue, "running"), rec.jid, false)
-  place(P .. "held:" .. worker, rec.jid, false)
+  if worker then place(P .. "held:" .. worker, rec.jid, false) end
   note_present(rec)
   if rec.limit then limits.give_back(rec) end
   if setting("max-concurrency", rec.queue) > 0 then ring(rec.queue) end
@@ -117,8 +117,8 @@ end
 
 -- The same for somebody else than its holder, who is told if it has one.
 function moves.take_away(rec)
-  if rec.state == "running" then
-    local token, worker = owner_of(rec)
+  local token, worker = owner_of(rec)
+  if rec.state == "running" and worker then
     hint(worker, "lost")
     tell_of("lease.lost", rec, { worker = worker, token = tonumber(token) })
   end

@@ -1,0 +1,232 @@
+"""However its data is shaped, one script does a bounded amount of work. It refuses the rest, or leaves it to others."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
+
+from supervisor.engine import commands
+from supervisor.engine.aio import AsyncClient
+from supervisor.engine.connection import checked_many
+from supervisor.engine.errors import DependencyError
+from supervisor.engine.jobs import new_job
+from supervisor.engine.outcomes import REFUSED, Completed
+
+
+@pytest.fixture
+def cpu_ms(server) -> Callable[[], AbstractContextManager[list[float]]]:
+    """The server's processor time for some calls: `with cpu_ms() as used`, and used[0] afterwards."""
+
+    def spent() -> float:
+        cpu = server.redis.info("cpu")
+        return 1000 * (cpu["used_cpu_user_main_thread"] + cpu["used_cpu_sys_main_thread"])
+
+    @contextmanager
+    def measure() -> Iterator[list[float]]:
+        used: list[float] = []
+        before = spent()
+        yield used
+        used.append(spent() - before)
+
+    return measure
+
+
+def chain(queue, length, first=0):
+    """Each job waits for the one before."""
+    queue.put_many(
+        {"klass": "k", "jid": f"c{i}", "depends": [f"c{i - 1}"] if i > first else []} for i in range(first, length)
+    )
+
+
+# Dependencies.
+
+
+def test_follow_ups_behind_a_long_chain_are_put_without_a_walk(client, cpu_ms):
+    q = client.queue("q")
+    q.put("k", jid="job", priority=-1)
+    chain(q, 10_000)
+    (lease,) = q.lease("w")
+    then = [{"queue": "q", "klass": "k", "jid": f"f{i}", "depends": ["c9999"]} for i in range(200)]
+    with cpu_ms() as used:
+        assert lease.complete(then=then) is True
+    assert client.job("f199").dependencies == ["c9999"]
+    assert used[0] < 500, "once 9.4 s"
+
+
+def test_a_walk_is_taken_once_for_all_jobs_of_a_call(client, cpu_ms):
+    q = client.queue("q")
+    chain(q, 9_000)
+    q.put_many({"klass": "k", "jid": f"p{i}"} for i in range(200))
+    q.put_many({"klass": "k", "jid": f"waits{i}", "depends": [f"p{i}"]} for i in range(200))
+    with cpu_ms() as used:
+        q.put_many({"klass": "k", "jid": f"p{i}", "depends": ["c8999"]} for i in range(200))
+    assert client.job("p199").dependencies == ["c8999"]
+    assert used[0] < 1_000, "once 22 s"
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_graph_put_again_needs_no_walk(client, order, cpu_ms):
+    q = client.queue("q")
+    chain(q, 4_000)
+    again = [{"klass": "k", "jid": f"c{i}", "depends": [f"c{i - 1}"] if i else []} for i in range(4_000)]
+    with cpu_ms() as used:
+        q.put_many(again[::order])
+    assert client.job("c3999").dependencies == ["c3998"]
+    assert q.counts().depends == 3_999
+    assert used[0] < 4 * 200
+
+
+def test_what_is_too_deep_to_look_through_is_refused(client):
+    q = client.queue("q")
+    chain(q, 12_000)
+    q.put("k", jid="known")
+    q.put("k", jid="waits", depends=["known"])
+    with pytest.raises(DependencyError, match=r"known cannot depend on c11999: .* too deep .* 10000 jobs and more"):
+        q.put("k", jid="known", depends=["c11999"])
+    assert client.job("known").state == "waiting"
+    q.put("k", jid="fresh", depends=["c11999"])
+    assert client.job("fresh").state == "depends"
+
+
+def test_a_loop_is_found_where_a_call_has_looked_before(client, server, namespace):
+    """What an earlier job of the call was told about the jobs above it is no answer for a later one."""
+    q = client.queue("q")
+    for jid, parents in [("a", []), ("b", ["a"]), ("c", ["b"]), ("d", []), ("e", ["d"])]:
+        q.put("k", jid=jid, depends=parents)
+    with pytest.raises(DependencyError, match="job a cannot depend on e, which waits for it"):
+        q.put_many([{"klass": "k", "jid": "d", "depends": ["c"]}, {"klass": "k", "jid": "a", "depends": ["e"]}])
+    assert [client.job(jid).state for jid in "ad"] == ["waiting", "waiting"]
+
+
+def test_a_new_job_of_the_call_can_close_a_loop(client):
+    q = client.queue("q")
+    q.put("k", jid="x")
+    q.put("k", jid="t")
+    q.put("k", jid="below", depends=["t"])
+    jobs = [
+        {"klass": "k", "jid": "x", "depends": ["new"]},  # there is no such job yet: that counts as done
+        {"klass": "k", "jid": "new", "depends": ["below"]},
+        {"klass": "k", "jid": "t", "depends": ["new"]},
+    ]
+    with pytest.raises(DependencyError, match="job t cannot depend on new, which waits for it"):
+        q.put_many(jobs)
+
+
+def test_what_a_refused_outcome_would_have_changed_is_not_believed(client):
+    q = client.queue("q")
+    q.put_many({"klass": "k", "jid": jid} for jid in ("one", "two"))
+    leases = q.lease("w", 2)
+    for jid, parents in [("t", []), ("x", ["t"]), ("other", []), ("waits", ["other"])]:
+        q.put("k", jid=jid, depends=parents)
+    outcomes = [
+        Completed(leases[0], then=[
+            {"queue": "q", "klass": "k", "jid": "x", "depends": []},
+            {"queue": "q", "klass": "k", "jid": "other", "depends": ["x"]},
+            {"queue": "q", "klass": "k", "jid": "other2", "depends": ["other2"]},
+        ]),
+        Completed(leases[1], then=[{"queue": "q", "klass": "k", "jid": "t", "depends": ["x"]}]),
+    ]  # fmt: skip
+    assert client.settle(outcomes) == [REFUSED, REFUSED]
+
+
+def test_a_call_makes_a_bounded_number_of_dependencies(client):
+    q = client.queue("q")
+    q.put_many({"klass": "k", "jid": f"p{i}"} for i in range(1_000))
+    parents = [f"p{i}" for i in range(1_000)]
+    jobs = [new_job("put", "q", "k", None, {"jid": f"c{i}", "depends": parents}) for i in range(11)]
+    with pytest.raises(DependencyError, match="c10 is one of those that get more than 10000 dependencies by one call"):
+        client.run(commands.put(jobs, now=client.clock()))
+    assert client.job("c0") is None
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_put_many_splits_by_parents(server, namespace, client, is_async, cpu_ms):
+    q = client.queue("q")
+    q.put_many({"klass": "k", "jid": f"p{i}"} for i in range(1_000))
+    parents = [f"p{i}" for i in range(1_000)]
+    jobs = [{"klass": "k", "jid": f"c{i}", "depends": parents} for i in range(30)]
+
+    async def put_all():
+        async with AsyncClient(server.url, namespace, client.clock) as other:
+            return await other.queue("q").put_many(jobs)
+
+    with cpu_ms() as used:
+        jids = asyncio.run(put_all()) if is_async else q.put_many(jobs)
+    assert jids == [f"c{i}" for i in range(30)]
+    assert len(client.job("c29").dependencies) == 1_000
+    assert used[0] < 4 * 200, "four calls"
+
+
+def test_batches_are_as_large_as_what_is_in_them_allows():
+    plain = [{"klass": "k"}] * 1_000
+    tagged = [{"klass": "k", "tags": [f"t{i}" for i in range(80)]}] * 200
+    assert [len(batch) for batch in checked_many("q", plain)] == [1_000]
+    assert [len(batch) for batch in checked_many("q", tagged)] == [90, 90, 20]
+
+
+def test_a_job_waits_for_a_bounded_number_of_others(client):
+    q = client.queue("q")
+    q.put_many({"klass": "k", "jid": f"p{i}"} for i in range(10_001))
+    q.put("k", jid="child", depends=["p0"])
+    child = client.job("child")
+    for first in range(1, 9_001, 1_000):
+        child.depend(*(f"p{i}" for i in range(first, first + 1_000)))
+    with pytest.raises(DependencyError, match="child cannot depend on more than 10000 jobs"):
+        child.depend(*(f"p{i}" for i in range(9_001, 10_001)))
+    child.undepend(all=True)
+    assert client.job("child").state == "waiting"
+
+
+@pytest.mark.parametrize("name", ["tags", "depends"])
+def test_a_completion_has_a_bounded_number_of_tags_and_parents(client, name):
+    q = client.queue("q")
+    q.put("k")
+    (lease,) = q.lease("w")
+    many = 100 if name == "tags" else 1_000
+    then = [{"queue": "q", "klass": "k", name: [f"n{i}" for i in range(many)]} for _ in range(10_001 // many + 1)]
+    with pytest.raises(ValueError, match="then and depends must have at most 10000 tags and parents together, not"):
+        lease.complete(then=then)
+    assert lease.complete(then=then[:9]) is True
+
+
+# Numbers.
+
+
+def test_tokens_of_fifteen_digits_are_written_out(client, server, namespace):
+    """Lua writes 1e+14 of a number that long, which nothing reads as an owner."""
+    server.redis.set(f"{{{namespace}}}:token", 10**15)
+    server.redis.set(f"{{{namespace}}}:seq", 10**15)
+    q = client.queue("q")
+    q.put_many({"klass": "k", "jid": jid, "tags": ["t"]} for jid in "abcd")
+    client.queue("q").recur("k", every=9, jid="r")
+    server.redis.lpush(f"{{{namespace}}}:in:q", b'{"klass": "k"}')
+    leases = q.lease("w", 9)
+    assert [lease.token for lease in leases] == list(range(10**15 + 1, 10**15 + 7))
+    assert sorted(lease.jid for lease in leases)[4] == "in-1000000000000006"
+    assert leases[0].complete() is True
+    assert leases[1].release() is True
+    assert client.cancel(leases[2].jid) == [leases[2].jid]
+    assert leases[3].renew() > client.clock()
+    client.job(leases[3].jid).fail("g", "m")
+    assert client.job(leases[3].jid).state == "failed"
+
+
+@pytest.mark.parametrize("act", ["cancel", "put", "fail", "release", "move"])
+def test_a_record_with_a_damaged_owner_can_be_taken_away(client, server, namespace, act):
+    q = client.queue("q")
+    q.put("k", jid="j")
+    q.lease("w")
+    server.redis.hset(f"{{{namespace}}}:job:j", "owner", "1e+14:w")
+    server.redis.delete(f"{{{namespace}}}:held:w")
+    run = {
+        "cancel": commands.cancel(["j"], now=client.clock()),
+        "put": commands.put([new_job("put", "q", "k", None, {"jid": "j"})], now=client.clock()),
+        "fail": commands.fail("j", "g", "m", now=client.clock()),
+        "release": commands.release(["j"], now=client.clock()),
+        "move": commands.move("j", "other", now=client.clock()),
+    }
+    assert client.job("j").token is None
+    assert client.run(run[act])
+    after = client.job("j")
+    assert after is None or after.state in ("waiting", "failed")
