@@ -139,10 +139,10 @@ def _clock(examiner: Examiner) -> Iterator[Finding]:
 _LOOKS: Final = (_permissions, _latency, _clock)
 
 
-def _role(_examiner: Examiner, info: Info) -> Iterator[Finding]:
+def _role(examiner: Examiner, info: Info) -> Iterator[Finding]:
     if info.get("role", "master") != "master":
         yield problem("redis", "the server is a replica, which takes no writes: name its primary")
-    elif info.get("cluster_enabled") == "1":
+    elif info.get("cluster_enabled") == "1" and examiner.holds_namespace:
         yield ok("redis", "it is a node of a cluster; the whole namespace lies in one slot, which it holds")
 
 

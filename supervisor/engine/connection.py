@@ -163,7 +163,14 @@ _EXHAUSTED: Final = frozenset({"Too many connections", "No connection available.
 
 
 def unreachable(shown: str, error: Exception) -> StoreUnavailable:
-    """Nothing was carried out: there was no connection to send it on."""
+    """Nothing was carried out: there was no connection to send it on, or the server refused what waits for others."""
+    if isinstance(error, redis_py.AuthenticationError):
+        return StoreUnavailable(
+            f"Redis at {shown} lets nobody in without the right password: {_clause(error)}. Nothing was sent; put user"
+            " and password into the URL, like redis://user:password@host:6379/0."
+        )
+    if isinstance(error, redis_py.exceptions.AskError):
+        return elsewhere(shown, error)
     if str(error) in _EXHAUSTED:
         return StoreUnavailable(
             f"all connections to Redis that this client may have (max_connections) are in use, at {shown}. Nothing was"
@@ -172,6 +179,14 @@ def unreachable(shown: str, error: Exception) -> StoreUnavailable:
     return StoreUnavailable(
         f"cannot reach Redis at {shown}: {_clause(error)}. Nothing was sent;"
         " is it running, and is LEASEHOLD_REDIS_URL right?"
+    )
+
+
+def elsewhere(shown: str, error: redis_py.exceptions.AskError) -> StoreUnavailable:
+    """The server is a node of a Cluster, and another node holds the namespace (MOVED), or is getting it (ASK)."""
+    return StoreUnavailable(
+        f"Redis at {shown} is a node of a Cluster that does not hold the namespace: {error.host}:{error.port} does"
+        f" (slot {error.slot_id}). Nothing has changed; name that node in the URL."
     )
 
 
@@ -190,6 +205,8 @@ def unanswered(shown: str, command: Command[Any], error: Exception) -> StoreUnav
 
 def refused(shown: str, command: Command[Any], error: Exception) -> LeaseholdError:
     """The server answered with an error: a script's own refusal, or the server's. None comes after a first write."""
+    if isinstance(error, redis_py.exceptions.AskError):
+        return elsewhere(shown, error)
     code, _, why = str(error).partition(" ")
     if code in _REFUSALS:
         return _REFUSALS[code](why.partition(" script: ")[0])

@@ -70,12 +70,18 @@ class Examiner:
         """Connects. Raises StoreUnavailable."""
         self._namespace = namespace
         self.keys = f"{namespace.prefix}*"
+        #: Known after `greet`: in a Cluster another node may.
+        self.holds_namespace = False
         self.shown = redis_url.redacted(url)
         try:
             parts = parse_url(url)  # type: ignore[no-untyped-call]  # redis-py has no types for it
             self.account = str(parts.get("username") or "default")
             self._connection: Any = pool_of(url, _TIMEOUT_S).make_connection()
             self._connection.connect()
+            self._connection.send_command("PING")
+            self._connection.read_response()
+        except redis_py.exceptions.NoPermissionError:
+            pass  # it has let us in; what we may do comes later
         except (redis_py.RedisError, OSError, ValueError) as error:  # ValueError: a host name that cannot be one
             raise unreachable(self.shown, error) from error
 
@@ -102,9 +108,10 @@ class Examiner:
             if isinstance(reply, Exception):
                 return str(reply)
         reply = self._ask(*looks.timing(("*",)).wire(self._namespace.prefix))
-        if isinstance(reply, redis_py.exceptions.MovedError):
+        if isinstance(reply, redis_py.exceptions.AskError):
             return f"in this cluster the keys of the namespace are at {reply.host}:{reply.port}; name that node"
-        return str(reply) if isinstance(reply, Exception) else None
+        self.holds_namespace = not isinstance(reply, Exception)
+        return None if self.holds_namespace else str(reply)
 
     def info(self) -> dict[str, str] | None:
         """What the server says of itself; None: our account may not ask."""

@@ -14,13 +14,12 @@ import time
 from pathlib import Path
 
 import pytest
-import redis
 
 from supervisor.cli import doctor_handlers, doctor_machine, doctor_server, findings
 from supervisor.config import Config, Exit
 from supervisor.engine.client import Client
 from supervisor.pool.messages import Ready
-from tests import servers
+from tests import clusters, servers
 from tests.process.servers import OwnServer
 from tests.waiting import until_it_waits
 
@@ -494,68 +493,19 @@ def test_connections_that_run_out_or_are_closed_while_idle_are_said(seen, own_se
     assert code == 69 and any("raise maxclients" in line for line in of(found, "problem"))
 
 
-@pytest.fixture
-def nodes(tmp_path):
-    """Two nodes of a cluster without slots, on TCP: a cluster has no other sockets."""
-    processes, made = [], []
-    for number in range(2):
-        with socket.create_server(("127.0.0.1", 0)) as free, socket.create_server(("127.0.0.1", 0)) as bus:
-            port, bus_port = free.getsockname()[1], bus.getsockname()[1]
-        (tmp_path / f"node-{number}").mkdir()
-        words = [
-            "--port",
-            str(port),
-            "--cluster-port",
-            str(bus_port),
-            "--bind",
-            "127.0.0.1",
-            "--cluster-enabled",
-            "yes",
-        ]
-        words += ["--dir", str(tmp_path / f"node-{number}"), "--save", ""]
-        processes.append(subprocess.Popen([servers.binary(), *words], stdout=subprocess.DEVNULL))
-        made.append((f"redis://127.0.0.1:{port}", redis.Redis(port=port, protocol=2), bus_port))
-    try:
-        for _url, node, _bus_port in made:
-            until(lambda node=node: node.ping())
-        yield made
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait(10)
-        for _url, node, _bus_port in made:
-            node.close()
-
-
-def said(node, what):
-    return what in node.execute_command("CLUSTER", "INFO").splitlines()
-
-
-def until(asked):
-    deadline_at = time.monotonic() + 20
-    while time.monotonic() < deadline_at:
-        try:
-            if asked():
-                return
-        except redis.ConnectionError:
-            pass
-        time.sleep(0.01)  # no event tells that a server listens, or that nodes have met
-    pytest.fail("the nodes do not answer")
-
-
-def test_a_node_of_a_cluster_must_hold_the_slot_of_the_namespace(seen, nodes):
-    (url, node, bus_port), (other_url, other, _) = nodes
-    code, found = seen(url)
+def test_a_cluster_without_slots_is_a_problem(seen, tmp_path):
+    with clusters.nodes(tmp_path, 1) as (node,):
+        code, found = seen(node.url)
     assert code == 69 and "refuses what every worker does first" in only(of(found, "problem"))
-    node.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-    other.execute_command("CLUSTER", "MEET", "127.0.0.1", url.rpartition(":")[2], bus_port)
-    for each in (node, other):
-        until(lambda each=each: said(each, b"cluster_slots_ok:16384") and said(each, b"cluster_state:ok"))
-    code, found = seen(url)
-    assert (code, of(found, "problem")) == (0, [])
-    assert any("in one slot, which it holds" in line for line in of(found, "ok"))
-    code, found = seen(other_url)
-    assert code == 69 and f"are at {url.removeprefix('redis://')}; name that node" in only(of(found, "problem"))
+    assert not any("in one slot" in line for line in of(found, "ok"))
+
+
+def test_a_missing_password_is_named(seen, own_server):
+    own_server.redis.config_set("requirepass", "geheim")
+    code, found = seen(own_server.url)
+    assert code == 69
+    (message,) = of(found, "problem")
+    assert "without the right password" in message and "Authentication required" in message
 
 
 def test_clocks_that_differ_and_round_trips_that_take_long_are_warnings(seen, own_server, monkeypatch):

@@ -1,0 +1,84 @@
+"""A real Cluster for tests: nodes on loopback ports, in a directory that goes with them."""
+
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import redis
+from redis.crc import key_slot
+
+from tests import servers
+
+SLOTS = 16384
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node. `redis` is for looking at it alone."""
+
+    port: int
+    bus_port: int
+    redis: "redis.Redis"
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}"
+
+    def says(self, what: bytes) -> bool:
+        return what in self.redis.execute_command("CLUSTER", "INFO").splitlines()
+
+
+@contextmanager
+def nodes(directory: Path, count: int) -> Iterator[list[Node]]:
+    """Nodes that answer, without slots, and do not know each other. A cluster has no other sockets than TCP."""
+    program = servers.binary()
+    assert program is not None
+    with ExitStack() as stack:
+        made = [_start(program, directory / f"node-{number}", stack) for number in range(count)]
+        for node in made:
+            until(lambda node=node: node.redis.ping())
+        yield made
+
+
+def _start(program: str, directory: Path, stack: ExitStack) -> Node:
+    with socket.create_server(("127.0.0.1", 0)) as free, socket.create_server(("127.0.0.1", 0)) as bus:
+        port, bus_port = free.getsockname()[1], bus.getsockname()[1]
+    directory.mkdir()
+    words = f"--port {port} --cluster-port {bus_port} --bind 127.0.0.1 --cluster-enabled yes".split()
+    process = subprocess.Popen([program, *words, "--dir", directory, "--save", ""], stdout=subprocess.DEVNULL)
+    stack.callback(process.wait, 10)
+    stack.callback(process.kill)
+    return Node(port, bus_port, stack.enter_context(redis.Redis(port=port, protocol=2)))
+
+
+def join(made: list[Node]) -> None:
+    """Have the nodes share the slots, in equal parts, and know each other."""
+    parts = [SLOTS * n // len(made) for n in range(len(made) + 1)]
+    for node, first, last in zip(made, parts, parts[1:], strict=False):
+        node.redis.execute_command("CLUSTER", "ADDSLOTSRANGE", first, last - 1)
+    for node in made[1:]:
+        node.redis.execute_command("CLUSTER", "MEET", "127.0.0.1", made[0].port, made[0].bus_port)
+    for node in made:
+        until(lambda node=node: node.says(b"cluster_slots_ok:%d" % SLOTS) and node.says(b"cluster_state:ok"))
+
+
+def holder(made: list[Node], namespace: str) -> Node:
+    """The node that holds a namespace, of nodes that have been joined."""
+    return made[key_slot(f"{{{namespace}}}".encode()) * len(made) // SLOTS]
+
+
+def until(asked: Callable[[], object]) -> None:
+    deadline_at = time.monotonic() + 30
+    while time.monotonic() < deadline_at:
+        try:
+            if asked():
+                return
+        except redis.ConnectionError:
+            pass
+        time.sleep(0.01)  # no event tells that a server listens, or that nodes have met
+    pytest.fail("the nodes do not answer")
