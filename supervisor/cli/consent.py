@@ -4,7 +4,7 @@ import argparse
 import sys
 
 from supervisor.cli.parser import Refusal, UsageError
-from supervisor.cli.terminal import visible
+from supervisor.ops.visible import visible
 
 YES = ("y", "yes")
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from supervisor import clock
-from supervisor.cli.terminal import visible
+from supervisor.ops.visible import visible
 
 #: No faster than an eye can follow.
 REDRAW_S = 0.1

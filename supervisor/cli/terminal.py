@@ -10,6 +10,8 @@ from unicodedata import combining, east_asian_width
 
 import orjson
 
+from supervisor.ops.visible import visible, visible_json
+
 GAP: Final = 2  # between columns
 LEAST: Final = 8  # to this a text is cut
 NOTHING: Final = ("-", "0", "")
@@ -22,20 +24,14 @@ def say(text: str) -> None:
 
 def say_json(value: Any) -> None:
     """The result for a program: one line of JSON with sorted keys, so that it is the same each time."""
-    sys.stdout.write(orjson.dumps(value, default=_plain, option=orjson.OPT_SORT_KEYS).decode() + "\n")
+    line = orjson.dumps(value, default=_plain, option=orjson.OPT_SORT_KEYS).decode()
+    sys.stdout.write(f"{visible_json(line) if sys.stdout.isatty() else line}\n")
 
 
 def note(text: str) -> None:
     """A sentence for a person, beside the result."""
     sys.stderr.write(f"leasehold: {visible(text)}\n")
     sys.stderr.flush()
-
-
-def visible(text: str) -> str:
-    """The text without what would move a terminal's cursor, change its colours, or not be written at all."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

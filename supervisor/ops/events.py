@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 import orjson
 
 from supervisor import clock
+from supervisor.ops.visible import visible, visible_json
 
 T = TypeVar("T")
 
@@ -116,7 +117,7 @@ class Events:
         Never raises for a bad descriptor: what cannot be written is counted as dropped.
         """
         self._sink = _open(fd)
-        self._encode = _text_line if format == "text" else _json_line
+        self._encode = _text_line if format == "text" else _json_on_terminal if os.isatty(fd) else _json_line
         least = LEVELS.index(level)
         self._said = {name: each for name, (each, _) in EVENTS.items() if LEVELS.index(each) >= least}
         self._always: dict[str, str] = {}
@@ -302,6 +303,11 @@ def _json_line(time_unix: float, name: str, level: str, always: dict[str, str], 
     return line if len(line) <= LINE_BYTES else _json_line(time_unix, name, level, always, _shortened(fields))
 
 
+def _json_on_terminal(time_unix: float, name: str, level: str, always: dict[str, str], fields: dict[str, Any]) -> bytes:
+    line = _json_line(time_unix, name, level, always, fields)
+    return visible_json(line[:-1].decode()).encode() + b"\n"
+
+
 def _plain(value: object) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes | bytearray) else str(value)
 
@@ -352,7 +358,4 @@ def _shown(value: object) -> str:
         return ",".join(map(_shown, value))
     if isinstance(value, dict):
         return "\n".join(f"{key}: {_shown(each)}" for key, each in value.items())
-    text = _plain(value).rstrip("\n")
-    if not text.isprintable():
-        text = "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)
-    return text
+    return visible(_plain(value).rstrip("\n"))

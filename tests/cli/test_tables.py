@@ -1,5 +1,6 @@
 """Tables fit the terminal, whatever is in them; where there is none nothing is cut."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,7 +8,7 @@ import sys
 import pytest
 
 from supervisor.cli.shown import span
-from supervisor.cli.terminal import _width, table
+from supervisor.cli.terminal import _width, say_json, table
 from tests.cli.test_command_line import ROOT
 
 JID = "fJ3vO0TvQ2-FbM3kzqYx0w"
@@ -90,3 +91,13 @@ def test_an_output_that_cannot_say_it_gets_it_escaped(server, namespace, jobs):
 )  # fmt: skip
 def test_a_span_of_time_is_written_in_the_units_that_flags_take(seconds, words):
     assert span(seconds) == words
+
+
+def test_json_on_a_terminal_has_nothing_that_it_would_obey(monkeypatch, capsys):
+    wicked = "\x9b31m \x7f \u202egnp.exe \U000e0041 é 😀"
+    say_json({"message": wicked})
+    assert wicked.partition(" ")[0] in capsys.readouterr().out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    say_json({"message": wicked})
+    line = capsys.readouterr().out.removesuffix("\n")
+    assert line.isprintable() and json.loads(line) == {"message": wicked} and "é 😀" in line

@@ -304,6 +304,33 @@ def test_a_terminal_is_written_without_waiting():
         os.close(follower)
 
 
+#: C1's CSI, DEL, a mark that turns the direction of writing, one beyond U+FFFF; and what a terminal may have.
+WICKED, HARMLESS = "\x9b31m \x7f \u202egnp.exe \U000e0041", "é 注 😀"
+
+
+def test_json_on_a_terminal_has_nothing_that_it_would_obey():
+    leader, follower = pty.openpty()
+    try:
+        events = Events(follower, "json", "info")
+        events.emit("master.warned", message=WICKED + HARMLESS)
+        events.close(1)
+        raw = os.read(leader, 4096)
+    finally:
+        os.close(leader)
+        os.close(follower)
+    assert json.loads(raw)["message"] == WICKED + HARMLESS
+    assert raw.decode().strip().isprintable() and HARMLESS in raw.decode()
+
+
+def test_json_elsewhere_is_as_it_was(pipe):
+    reading, writing = pipe
+    events = Events(writing, "json", "info")
+    events.emit("master.warned", message=WICKED)
+    events.flush()
+    assert WICKED in drain(reading).decode()
+    events.close(0)
+
+
 def test_a_reader_that_has_gone_is_no_error_and_no_wait(pipe):
     reading, writing = pipe
     events = Events(writing, "json", "info")

@@ -12,10 +12,11 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from supervisor.cli.shown import span
-from supervisor.cli.terminal import local_time, visible
+from supervisor.cli.terminal import local_time
 from supervisor.cli.top.columns import COLUMNS, Column, fitted
 from supervisor.cli.top.desk import Desk, Page
 from supervisor.cli.top.model import LATE_S, Head, Model, Pane, Row, Tone, is_number, number
+from supervisor.ops.visible import visible
 
 STYLES: Final = {Tone.PLAIN: "", Tone.QUIET: "dim", Tone.NOTICE: "yellow", Tone.ALARM: "bold red"}
 #: Where the panes do not all fit these fall away first, but for the one that is chosen.
