@@ -21,8 +21,9 @@ examples:
   leasehold stacks --timeout 10s --json
 
 WORKER is as `leasehold workers` shows it. Of each child: its number, process, job, and Python frames, the innermost
-first. The jobs go on. The signal USR1 to a supervisor writes the same into its log. Exit code 1 if one of them has not
-answered in time."""
+first. The jobs go on, and Python code notices nothing. But each child gets a signal: a sleep or another system call in
+C code ends early by it, unless that code handles EINTR. The signal USR1 to a supervisor writes the same into its log.
+Exit code 1 if one of them has not answered in time."""
 
 
 def add(subparsers: Subparsers) -> None:

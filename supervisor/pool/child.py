@@ -118,7 +118,7 @@ class Child:
         self._number = number
         self._jobs = jobs
         self._talk = Talk(talk)
-        self._report, self._store = self._talk.report, self._talk.checkpoint
+        self._says = self._talk.report, self._talk.checkpoint, self._talk.look
         self._workdir = workdir
         self._handlers = handlers
         self._jobs_per_child = boot.jobs_per_child
@@ -170,7 +170,7 @@ class Child:
         """Go the way to a handler, of which nobody hears: the pages that are written to on it are copied now, and not
         while somebody waits for a start.
         """
-        job = Job(messages.unpack_job(REHEARSAL_JOB), self._workdir.path, self._report, self._store)
+        job = Job(messages.unpack_job(REHEARSAL_JOB), self._workdir.path, *self._says)
         clock.time_of_day()
         self._talk.begin(job)
         self._perform(job, REHEARSAL_HANDLER)
@@ -198,7 +198,7 @@ class Child:
         if message.payload is None:
             message = message.filled(kernel.read_memfd(fds[0]))
         started_at = clock.monotonic()
-        job = Job(message, self._workdir.path, self._report, self._store)
+        job = Job(message, self._workdir.path, *self._says)
         self._talk.begin(job)
         ends = _begun(job) if hooks.around_job else ()
         verb, parts = self._perform(job, self._handlers[message.klass])

@@ -266,12 +266,15 @@ class Child:
 
     def notify(self, token: int, reason: str, message: str = "", gently: bool = False, patience_s: float = 0.0) -> None:
         """Have `Interrupted`, or `SoftTimeout`, raised in the handler of the job with this token, if it still runs: at
-        once, or for so long only by its next checkpoint. `gently`: nothing is raised, it sees that it should stop.
+        once, or for so long only by its next checkpoint. `gently`: nothing is raised, and `should_stop` finds it. No
+        signal tells of that, for one could end a system call of C code that does not expect it.
         """
         notice = Notice(token, reason, message, gently, patience_s > 0)
-        if not gently:
-            self.turn.insist_at = clock.monotonic() + patience_s if patience_s > 0 else math.inf
-            self.turn.insisting = notice._replace(at_checkpoint=False)
+        if gently:
+            self._say(messages.pack_notice(notice))
+            return
+        self.turn.insist_at = clock.monotonic() + patience_s if patience_s > 0 else math.inf
+        self.turn.insisting = notice._replace(at_checkpoint=False)
         self._notify(notice)
 
     def _notify(self, notice: Notice) -> None:

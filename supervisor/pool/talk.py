@@ -2,9 +2,9 @@
 
 Owns the child's end of `talk`. Must not decide what an interruption means: it is raised in the handler, no more.
 
-Whoever reads first might take what another one waits for. So there is one reader at a time: the thread that waits for
-the answer to a checkpoint, and only while there is none the signal handler. It never waits for a lock: it may have
-interrupted whoever holds it.
+Who reads: the thread that waits for the answer to a checkpoint. While there is none, the signal handler, and any thread
+that reads `should_stop`. None of them takes a lock, because the signal handler may have interrupted its holder. So a
+reader may, very rarely, take the answer that another thread is about to wait for: that thread looks again within 0.1 s.
 """
 
 import contextlib
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 #: Reasons of a notice by which the lease is void: nothing is stored for this job any more.
 _LOSSES: Final = frozenset({"cancelled", "lease-lost"})
+
+
+#: How long the wait for an answer lasts, before it is seen whether another thread has read it.
+_WAIT_MS: Final = 100
 
 
 _listening: "Talk | None" = None
@@ -123,6 +127,18 @@ class Talk:
             self._read()
         self._act()
 
+    def look(self) -> None:
+        """Take in notices that no signal tells of. Never waits; from any thread. A fork of the job's process would take
+        what is not for it: it looks at nothing.
+        """
+        if self._reader or os.getpid() != self._pid:
+            return
+        self._read()
+        if threading.get_ident() == self._main:
+            self._act()
+        elif self._is_due():
+            signal.pthread_kill(self._main, kernel.NOTICE_SIGNAL)
+
     def _read(self) -> None:
         """Take in all that has come. Never waits."""
         while True:
@@ -151,13 +167,18 @@ class Talk:
     def _act(self) -> None:
         """In the main thread: raise what is due anywhere in the handler."""
         due = self._due
-        if due is None or due.token != self._running_token or due.at_checkpoint:
+        if due is None or not self._is_due():
             return
         self._is_raised(due)
         if self._task is None:
             raise _wish(due)
         # Raised in the midst of the loop, it would end in whatever task or callback runs, and might be lost there.
         self._cancel()
+
+    def _is_due(self) -> bool:
+        """Whether something is to be raised anywhere in the handler that runs."""
+        due = self._due
+        return due is not None and due.token == self._running_token and not due.at_checkpoint
 
     def _is_raised(self, due: Notice) -> None:
         self._due, self._raised = None, due
@@ -211,14 +232,14 @@ class Talk:
     def _wait(self, token: int, number: int, in_main: bool) -> None:
         while self._answer.number < number and self._void_token != token:
             due = self._due
-            if due is not None and not in_main:
-                signal.pthread_kill(self._main, kernel.NOTICE_SIGNAL)
-            elif due is not None and due.token == self._running_token and not due.at_checkpoint:
+            if in_main and due is not None and self._is_due():
                 self._raise_here(due, in_main)
             if self._at_end:
                 raise LeaseLost("the supervisor has ended: nothing can be stored any more")
-            self._poll.poll()
-            self._read()
+            if self._poll.poll(_WAIT_MS):
+                self._read()
+                if not in_main and self._is_due():
+                    signal.pthread_kill(self._main, kernel.NOTICE_SIGNAL)
 
     def _raise_here(self, due: Notice, in_main: bool) -> None:
         """In the handler, out of the call that it has made. One that was made in a thread, or by another task than the

@@ -38,14 +38,18 @@ class Master:
     def signal(self):
         os.kill(self.pid, kernel.NOTICE_SIGNAL)
 
-    def notify(self, reason="drain", **how):
+    def say(self, reason="drain", **how):
+        """A notice without its signal."""
         self.talk.send(messages.pack_notice(Notice(TOKEN, reason, **how)))
+
+    def notify(self, reason="drain", **how):
+        self.say(reason, **how)
         self.signal()
 
 
 def job_of(talk):
     message = JobMessage(TOKEN, "j", "k", "q", 0, 0, 0, 0, [], None, False, 0.0, False, b"1")
-    return Job(message, "/tmp", talk.report, talk.checkpoint)
+    return Job(message, "/tmp", talk.report, talk.checkpoint, talk.look)
 
 
 def talking(play, handle):
@@ -199,6 +203,70 @@ def test_a_lost_lease_ends_the_wait_and_is_told_once(reason, answered):
         with pytest.raises(LeaseLost):
             job.checkpoint("second")
         signal.sigtimedwait((), 0.05)
+
+    talking(play, handle)
+
+
+def test_should_stop_needs_no_signal():
+    def handle(job):
+        until(lambda: job.should_stop)
+
+    talking(lambda master: master.say(gently=True), handle)
+
+
+def test_should_stop_in_threads_takes_no_answer_from_a_checkpoint():
+    def play(master):
+        for _ in range(500):
+            number = master.next_number()
+            master.say(gently=True)
+            master.answer(number)
+        signal.sigtimedwait((), 20)
+
+    def handle(job):
+        over = threading.Event()
+
+        def ask():
+            while not over.is_set():
+                job._told_to_stop, job._look_at = False, 0.0  # each call looks
+                assert job.should_stop in (True, False)
+
+        threads = [threading.Thread(target=ask) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for number in range(500):
+            job.checkpoint(number)
+        over.set()
+        for thread in threads:
+            thread.join(20)
+
+    talking(play, handle)
+
+
+def test_a_notice_that_another_thread_reads_interrupts_the_main_one():
+    def handle(job):
+        def ask():
+            while not job.should_stop:
+                os.sched_yield()
+
+        with pytest.raises(Interrupted):
+            threading.Thread(target=ask, daemon=True).start()
+            threading.Event().wait(20)
+            raise AssertionError("it was not interrupted")
+
+    talking(lambda master: master.say(), handle)
+
+
+def test_should_stop_in_a_fork_leaves_the_notice_to_the_handler():
+    def play(master):
+        master.say(gently=True)
+        master.answer(master.next_number())
+
+    def handle(job):
+        fork = Process(lambda: [job._look() for _ in range(1000)])
+        assert fork.await_end() == 0
+        assert not job._told_to_stop
+        until(lambda: job.should_stop)
+        job.checkpoint(1)
 
     talking(play, handle)
 
