@@ -102,8 +102,16 @@ class Ledger:
 
     @property
     def leases(self) -> list[LeaseRecord]:
-        """All that must be renewed, and claimed after an outage."""
+        """All that must be renewed."""
         return [held.lease for held in self._held.values()]
+
+    @property
+    def claims(self) -> list[LeaseRecord]:
+        """All that must be claimed after an outage: Redis takes what is not claimed for a job that never started.
+
+        Leases that are settling are among them, for their outcomes may be refused.
+        """
+        return [*self.leases, *(held.lease for held in self._settling)]
 
     def end(self, held: Held, outcome: Outcome) -> None:
         """Its outcome goes with the next exchange."""

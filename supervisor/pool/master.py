@@ -305,7 +305,7 @@ class Master:
 
     def _on_connection_made(self) -> None:
         try:
-            self._session.finish_connecting(self._ledger.leases)
+            self._session.finish_connecting(self._ledger.claims)
         except LinkLost as lost:
             if self._served:
                 raise

@@ -27,8 +27,9 @@ def test_a_lease_counts_until_its_end_is_accepted(ledger):
     assert (len(ledger), ledger.leases, ledger.has_ended) == (1, [held.lease], True)
     assert ledger.settle_next(10) == [held.outcome]
     assert (len(ledger), ledger.leases, ledger.find(1), ledger.has_ended) == (1, [], None, False)
+    assert ledger.claims == [held.lease]  # its outcome may be refused
     assert ledger.settled() == [held]
-    assert len(ledger) == 0
+    assert (len(ledger), ledger.claims) == (0, [])
 
 
 def test_outcomes_go_in_the_order_of_the_ends_and_no_more_than_fit_into_an_exchange(ledger):

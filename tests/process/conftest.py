@@ -57,12 +57,12 @@ def own_stage(stage, own_server) -> Iterator[Stage]:
 
 
 @pytest.fixture
-def proxies(server, tmp_path) -> Iterator[Callable[[int], Proxy]]:
-    """Starts a proxy before the shared server that loses every nth reply; 0: none."""
+def proxies(server, tmp_path) -> Iterator[Callable[..., Proxy]]:
+    """Starts a proxy before the shared server that loses every nth reply (0: none), and the first one with `reply`."""
     started: list[Proxy] = []
 
-    def start(every: int) -> Proxy:
-        started.append(Proxy(tmp_path / f"proxy-{len(started)}", server.socket, every))
+    def start(every: int, reply: str = "") -> Proxy:
+        started.append(Proxy(tmp_path / f"proxy-{len(started)}", server.socket, every, reply))
         return started[-1]
 
     yield start

@@ -1,7 +1,8 @@
 """A proxy between a master and Redis that has every nth exchange carried out, and keeps the reply to itself.
 
-Runs as a process of its own: `python dropping.py LISTEN REDIS EVERY`, both unix sockets; EVERY 0: none. For each line
-on its stdin it says what it has counted so far: exchanges, dropped replies, and batches of requests (round trips).
+Runs as a process of its own: `python dropping.py LISTEN REDIS EVERY [REPLY]`, both unix sockets; EVERY 0: none. With
+REPLY the first exchange whose reply has that bulk string is lost, too. For each line on its stdin it says what it has
+counted so far: exchanges, dropped replies, and batches of requests (round trips).
 """
 
 import asyncio
@@ -9,9 +10,10 @@ import sys
 
 
 class Proxy:
-    def __init__(self, upstream: str, every: int) -> None:
+    def __init__(self, upstream: str, every: int, reply: str) -> None:
         self.upstream = upstream
         self.every = every
+        self.needle = f"${len(reply)}\r\n{reply}\r\n".encode() if reply else None
         self.exchanges = 0
         self.dropped = 0
         self.batches = 0
@@ -32,8 +34,10 @@ class Proxy:
 
         async def replies() -> None:
             while chunk := await redis_reader.read(1 << 20):
-                if drop.is_set():
+                is_chosen = self.needle is not None and self.needle in chunk
+                if drop.is_set() or is_chosen:
                     self.dropped += 1
+                    self.needle = None if is_chosen else self.needle
                     return
                 writer.write(chunk)
                 await writer.drain()
@@ -47,8 +51,8 @@ class Proxy:
 
 
 async def main() -> None:
-    listen, upstream, every = sys.argv[1:4]
-    proxy = Proxy(upstream, int(every))
+    listen, upstream, every, *reply = sys.argv[1:]
+    proxy = Proxy(upstream, int(every), "".join(reply))
     server = await asyncio.start_unix_server(proxy.serve, listen)
     sys.stdout.write("ready\n")
     sys.stdout.flush()

@@ -68,10 +68,10 @@ class OwnServer:
 class Proxy:
     """`dropping.py` in front of a server."""
 
-    def __init__(self, listen, upstream, every):
+    def __init__(self, listen, upstream, every, reply=""):
         self.url = f"unix://{listen}"
         self.process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).parent / "dropping.py"), str(listen), str(upstream), str(every)],
+            [sys.executable, str(Path(__file__).parent / "dropping.py"), str(listen), str(upstream), str(every), reply],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self.process.stdout.readline() == "ready\n"

@@ -45,3 +45,41 @@ def test_lost_replies_lose_no_job_count_no_death_and_refuse_no_outcome(stage, pr
     )
     assert counts["dropped"] >= 5
     stage.assert_nothing_left()
+
+
+def test_refused_completion_with_lost_reply_fails_its_job_once(stage, proxies):
+    proxy = proxies(0, reply="!")
+    pool = stage.start(redis_url=proxy.url, processes=1).wait_ready()
+    puts = [["waits", "good.noop", None, {"jid": "round", "depends": ["round"]}]]
+    jid = stage.queue.put("follow.after", {"put": puts}, at_most_once=True)
+    pool.wait_for("job.failed", jid=jid)
+    assert pool.find("redis.lost") and proxy.counts()["dropped"] == 1
+    job = stage.client.job(jid)
+    assert (job.state, job.failure["group"]) == ("failed", "DependencyError")
+    finish(stage, pool, jid)
+
+
+def test_endless_completion_with_lost_reply_brings_its_job_back(stage, proxies):
+    """The record says since the lease that the job is persistent, so that it cannot complete."""
+    gate = stage.gate("gate")
+    proxy = proxies(0, reply="~")
+    pool = stage.start(redis_url=proxy.url, processes=1).wait_ready()
+    jid = stage.queue.put("good.hold", gate, at_most_once=True)
+    stage.wait_for_starts(jid)
+    stage.queue.pause()  # else it is leased again as soon as it has come back
+    stage.server.redis.hset(f"{stage.prefix}job:{jid}", mapping={"persistent": "1", "special": "1"})
+    stage.open_gate(gate)
+    pool.wait_for("job.returned", jid=jid)
+    assert pool.find("redis.lost") and proxy.counts()["dropped"] == 1
+    stage.client.cancel(jid)
+    stage.queue.unpause()
+    finish(stage, pool, jid)
+
+
+def finish(stage, pool, jid):
+    """The job has started once, also by the time that another one has run after it."""
+    pool.wait_for("job.completed", jid=stage.queue.put("good.noop"))
+    assert len(stage.ledger.starts(jid)) == 1
+    assert not pool.find("lease.returned") and not pool.find("job.stale")
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
