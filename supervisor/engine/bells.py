@@ -136,9 +136,17 @@ class Bells:
         self.silent_at, self._waking = None, False
         return True
 
+    def be_patient(self) -> bool:
+        """The wait should have ended by now. Return True, and wait on, if its end has come and has not been read."""
+        assert self._link is not None
+        if self._link.is_readable:
+            self.silent_at = clock.monotonic() + _SLACK_S
+            return True
+        return False
+
     def has_ended_unread(self) -> bool:
-        """Of a connection that is lost: whether the end of the wait has reached us, and so what was to follow it may
-        have been carried out. A wait that ends with its connection is followed by nothing.
+        """Tell of a lost connection whether the end of the wait has come by it. What was to follow may have been
+        carried out then.
         """
         assert self._link is not None
         with contextlib.suppress(LinkLost):  # it has nothing more to say

@@ -6,6 +6,7 @@ or connects by itself: what a lost connection means is decided above.
 
 import contextlib
 import os
+import select
 import socket
 import threading
 from collections import deque
@@ -27,6 +28,10 @@ class LinkLost(Exception):
     """The connection has ended, or cannot be had. What was under way may or may not have been carried out."""
 
 
+class LinkClosed(LinkLost):
+    """The server has closed the connection: whatever it had answered by then has been read."""
+
+
 class Link:
     """An established connection: `send` commands, `receive` replies when the descriptor is readable."""
 
@@ -45,6 +50,13 @@ class Link:
     def wants_write(self) -> bool:
         """Whether bytes wait for room: call `flush` when the descriptor is writable."""
         return bool(self._unsent)
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether something has come, or the connection has ended, and `receive` has not seen it yet."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(0))
 
     def send(self, commands: Sequence[tuple[Any, ...]]) -> None:
         """Queue commands as one pipeline and write what the socket takes. Raises LinkLost."""
@@ -65,6 +77,8 @@ class Link:
                     self._unsent.popleft()
             except self._not_now:
                 return
+            except BrokenPipeError as error:
+                raise LinkClosed(f"writing to Redis failed: {error}") from error
             except OSError as error:
                 raise LinkLost(f"writing to Redis failed: {error}") from error
 
@@ -78,7 +92,7 @@ class Link:
             except OSError as error:
                 raise LinkLost(f"reading from Redis failed: {error}") from error
             if not chunk:
-                raise LinkLost("Redis has closed the connection")
+                raise LinkClosed("Redis has closed the connection")
             self._reader.feed(chunk)
             if len(chunk) < _CHUNK_BYTES and not self._is_tls:
                 break  # TLS may still hold decrypted bytes that no poll would tell of

@@ -220,8 +220,12 @@ class Session:
         """How long it takes at the most until a lost connection is made anew."""
         return self._grace_s / 2
 
-    def lose(self) -> float:
-        """The connection is lost: keep what must be said again. Answers in how many seconds to connect anew."""
+    def lose(self, closed: bool = True) -> float:
+        """The connection is lost: keep what must be said again. Return in how many seconds to connect anew.
+
+        `closed`: the server has closed it. A wait that ended with that is followed by no lease. Where a connection is
+        lost otherwise, the server may have granted the lease behind the wait, and the reply was lost.
+        """
         for part in self._parts:
             if part.kind is Settled:
                 self._unsettled = part
@@ -230,7 +234,8 @@ class Session:
             if part.kind is Reply:
                 self.serving.forget_ask(part.subject)
             self.may_hold_more = self.may_hold_more or part.kind is Granted
-        self.may_hold_more = self.may_hold_more or (self._behind is not None and self.bells.has_ended_unread())
+        if self._behind is not None and (not closed or self.bells.has_ended_unread()):
+            self.may_hold_more = True
         self._parts, self._exchange_deadline_at = [], None
         self._awaited.clear()
         self._behind = None
@@ -527,9 +532,19 @@ class Session:
         """Connect again when it is time. Raises LinkLost where the server has been silent for too long."""
         if self._reconnect_at is not None and now_at >= self._reconnect_at:
             self.connect()
-        if now_at >= self._silence_at:
+        if now_at >= self._silence_at and not self._has_spoken(now_at):
             raise LinkLost("Redis has not answered in time")
         self.doors.keep_time(now_at)
+
+    def _has_spoken(self, now_at: float) -> bool:
+        """Whether what seems to be silence is ours: after a long turn the reply lies in the socket, to be read next."""
+        if self._exchange_deadline_at is not None and now_at >= self._exchange_deadline_at:
+            if self._link is None or not self._link.is_readable:
+                return False
+            self._be_patient()
+        if self.bells.silent_at is not None and now_at >= self.bells.silent_at:
+            return self.bells.be_patient()
+        return True
 
     def close(self) -> None:
         if self._link is not None:

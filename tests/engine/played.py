@@ -81,6 +81,10 @@ class PlayedWorker:
         """The wait that is under way."""
         self.turn_until(lambda: not self.session.bells.waiting)
 
+    def wait_for_news(self) -> None:
+        """Until something has come, which stays unread."""
+        assert self._poll.poll(SOON_S)
+
     def lease(self) -> None:
         """One lease of none, and whatever follows from it."""
         self._lease_due = True

@@ -3,6 +3,7 @@
 import pytest
 
 from supervisor.engine import commands
+from supervisor.engine.exchange import Wanted
 from supervisor.engine.outcomes import Completed
 from tests.engine.played import PlayedWorker
 
@@ -134,3 +135,27 @@ def test_a_worker_that_comes_back_raises_the_token_counter(waiting, live, server
     waiting.lose_the_connection()
     live.queue("q").put("k", jid="b")
     assert live.queue("q").lease("w")[0].token > waiting.granted[0].token
+
+
+def test_wait_cut_off_in_silence_may_have_leased(waiting):
+    waiting.session.lose(closed=False)
+    assert waiting.session.may_hold_more
+    waiting.start()
+    assert not waiting.session.may_hold_more
+
+
+def test_wait_whose_end_lies_unread_is_no_silence(waiting, live):
+    live.queue("q").put("k", jid="a")
+    while live.job("a").state == "waiting":
+        pass
+    waiting.session.keep_time(waiting.session.deadline_at + 1)
+    waiting.wait_to_end()
+    assert jids(waiting) == ["a"]
+
+
+def test_reply_that_lies_unread_is_no_silence(worker):
+    session = worker.session
+    session.exchange((), (), Wanted(1, 1))
+    worker.wait_for_news()
+    session.keep_time(session.deadline_at + 1)
+    worker.turn_until(lambda: session.idle)

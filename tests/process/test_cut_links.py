@@ -40,6 +40,25 @@ class Swallowing(Between):
         return super().request(far, data)
 
 
+class Mute(Between):
+    """It keeps the first grant of a job to itself, and from then on all that comes."""
+
+    kept = False
+
+    def reply(self, near, data):
+        self.kept = self.kept or b"good.noop" in data
+        if not self.kept:
+            near.sendall(data)
+        return True
+
+
+@pytest.fixture
+def mute(server, tmp_path):
+    proxy = Mute(tmp_path / "mute", server.socket)
+    yield proxy
+    proxy.close()
+
+
 @pytest.fixture
 def cutting(server, tmp_path):
     proxy = Cutting(tmp_path / "cutting", server.socket)
@@ -67,6 +86,20 @@ def test_that_a_job_has_started_is_said_again_where_the_word_was_lost_with_the_l
     first.wait()
     stage.open_gate("gate")
     assert stage.finish_elsewhere(first, jid).deaths == 1
+
+
+@pytest.mark.timeout(120)
+def test_drain_after_a_lost_grant_does_not_claim_that_all_is_handed_back(stage, mute):
+    stage.config(grace=0.3)
+    flags = {"processes": 1, "lease_ttl": "1s", "drain_timeout": "1s", "term_grace": "0.5s"}
+    pool = stage.start(redis_url=f"unix://{mute.path}", **flags).wait_ready()
+    stage.wait_until_idle(1)
+    jid = stage.queue.put("good.noop")
+    stage.wait_until_counted(lambda: mute.kept)
+    pool.wait_for("redis.lost")
+    assert pool.drain() == 75
+    assert pool.find("job.started") == []
+    assert stage.finish_elsewhere(pool, jid).deaths == 0
 
 
 def test_a_link_that_is_lost_while_a_grant_is_placed_keeps_nobody_from_leasing(stage, cutting):
