@@ -281,11 +281,10 @@ class Conversation:
             self._fence(granted)
             if granted.late:
                 self._dispatcher.placing.hand_back()
-            elif wanted is self._waited:
-                self._tell_starts()
             if len(grant.leases) >= _MANY:
                 self._converse_first()
-            self._dispatcher.placing.place()
+            # The lease behind a wait says of no job that it starts.
+            self._dispatcher.placing.place(self._tell_start if wanted is self._waited else None)
 
     def _fence(self, granted: Granted) -> None:
         """A lease behind a wait may be as old as the wait: its fence is too near, until it is renewed."""
@@ -294,13 +293,10 @@ class Conversation:
         if has_fences and clock.boottime() - sent_at > self._session.ttl_s / 3:
             self._renew_at = min(self._renew_at, clock.monotonic())
 
-    def _tell_starts(self) -> None:
-        """Before they happen: the lease behind a wait says of none. Raises LinkLost."""
-        starts = self._dispatcher.placing.starts
-        if starts:
-            self._session.tell_started([held.lease for held in starts])
-            for held in starts:
-                held.told_started = True
+    def _tell_start(self, held: Held) -> None:
+        """Raises LinkLost."""
+        self._session.tell_started([held.lease])
+        held.told_started = True
 
     def _converse_first(self) -> None:
         """Redis has its work while we place what it has granted. Raises LinkLost; that is placed then all the same."""

@@ -5,7 +5,6 @@ Owns what is ready. What comes from children is `Dispatcher`'s, what is done aga
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
 from typing import Final
 
 from supervisor import clock
@@ -118,8 +117,12 @@ class Placing:
         own = settings.memory_bytes if settings is not None else None
         return self._config.memory_limit_bytes if own is None else own
 
-    def place(self) -> None:
-        """Send what is ready to the children that may have it. What nobody may have soon goes back, uncounted."""
+    def place(self, tell_start: Callable[[Held], None] | None = None) -> None:
+        """Send what is ready to the children that may have it. What nobody may have soon goes back, uncounted.
+
+        `tell_start` is called right before a job starts at an idle child, if the engine does not know of that yet.
+        What it raises leaves the job ready.
+        """
         ready = self._ledger.ready
         if ready and self.before_start is not None:
             self.before_start()
@@ -136,6 +139,8 @@ class Placing:
                 if self._slots.short:
                     break
                 continue
+            if tell_start is not None and not (child.sent or held.told_started):
+                tell_start(held)
             try:
                 child.send(held)
             except BrokenPipeError:
@@ -148,13 +153,6 @@ class Placing:
             run_s -= held.estimate_s or RUN_S
             self._given(held, child)
         self._plan_hand_back()
-
-    @property
-    def starts(self) -> list[Held]:
-        """Of what is ready: what idle children may have now."""
-        if self.paused or not self._stopping.is_open:
-            return []
-        return list(islice(self._ledger.ready, len(self._slots.idle())))
 
     def _given(self, held: Held, child: Child) -> None:
         """The child has it."""

@@ -11,6 +11,7 @@ import pytest
 from parts import Ends, await_readable, holding, honest, lease_of, never_reading, rest, until
 
 from supervisor import clock
+from supervisor.engine.link import LinkLost
 from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retried, Returned, Unknown
 from supervisor.pool import kernel, messages
 from supervisor.pool.messages import (
@@ -18,6 +19,7 @@ from supervisor.pool.messages import (
     Blob,
     Completion,
     Follower,
+    HandlerSettings,
     Notice,
     Progress,
     Trouble,
@@ -65,6 +67,31 @@ def test_what_nobody_may_have_soon_goes_back_uncounted_in_order(desk):
     assert summary(outcomes) == [(Released, token) for token in (2, 3, 4)]
     assert not any(outcome.started for outcome in outcomes)
     assert [lease.token for lease in desk.ledger.leases] == [1]
+
+
+def test_only_a_start_that_happens_is_told(desk):
+    desk = desk(processes="2", memory_budget="4G")
+    first, second = desk.child(holding), desk.child(holding)
+    desk.budget.condemn(9, "k", "j2")  # it may run alone only
+    known = {"k": HandlerSettings()}
+    desk.dispatcher.placing.take_on([lease_of(1), lease_of(2)], 0, known)
+    told = []
+    desk.dispatcher.placing.place(lambda held: told.append((held.lease.token, len(first.sent + second.sent))))
+    assert told == [(1, 0)]
+    assert [held.lease.token for held in desk.ledger.ready] == [2]
+
+
+def test_a_start_that_cannot_be_told_does_not_happen(desk):
+    desk = desk(processes="1")
+    child = desk.child(holding)
+
+    def cut(_held):
+        raise LinkLost("gone")
+
+    desk.dispatcher.placing.take_on([lease_of(1)], 0, {"k": HandlerSettings()})
+    with pytest.raises(LinkLost):
+        desk.dispatcher.placing.place(cut)
+    assert (len(desk.ledger.ready), len(child.sent)) == (1, 0)
 
 
 def test_a_klass_that_no_handler_has_goes_back_with_a_delay(desk):
