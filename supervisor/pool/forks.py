@@ -3,6 +3,7 @@
 Owns the zygotes' lives and the watching of their sockets; the children are `Births`, a reload is `Handover`.
 """
 
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -276,8 +277,10 @@ class Forks:
         if zygote is self.handover.candidate:
             self.handover.fail(why_no_use(zygote, status, self._config.handlers))
         elif is_current:
-            wait_s = max(wait_s, self._starts.count(zygote, why_no_use(zygote, status, self._config.handlers)))
-        if self.current is None and self._starts.proven:
+            is_killed = zygote.failure is None and status == signal.SIGKILL
+            why = why_no_use(zygote, status, self._config.handlers)
+            wait_s = max(wait_s, self._starts.count(zygote, why, is_killed))
+        if self.current is None and (self._starts.proven or (is_current and self._starts.failure is None)):
             self._starts.plan(wait_s)
         zygote.stacks.close()
         self._weigh()

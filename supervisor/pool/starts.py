@@ -89,14 +89,16 @@ class Starts:
     def give_up(self, failure: BootFailed) -> None:
         self.failure = self.failure or failure
 
-    def count(self, zygote: Zygote, failure: BootFailed) -> float:
-        """It forks no more. `failure`: what is wrong if no child of it got ready. Answers how long to wait before the
-        next one is started.
+    def count(self, zygote: Zygote, failure: BootFailed, is_killed: bool = False) -> float:
+        """It forks no more. Return how long to wait before the next one is started.
+
+        `failure`: what is wrong if no child of it got ready. `is_killed`: somebody has killed it while it booted, as
+        the kernel does when memory runs out. That says nothing about the code, so that the first one is tried again.
         """
         if zygote.fertile:
             self._barren.succeed()
             return 0.0
-        if not self.proven:
+        if not (self.proven or is_killed):
             self.give_up(failure)
             return 0.0
         wait_s = self._barren.fail()

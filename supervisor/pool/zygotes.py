@@ -3,6 +3,7 @@
 Owns the control socket and the zygote's pid. Must not import what runs in the zygote.
 """
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -121,7 +122,8 @@ class Zygote:
         finally:
             theirs.close()
             os.close(stacks_fd)
-        kernel.send(self.control, messages.pack_control(boot))
+        with contextlib.suppress(BrokenPipeError):  # it has been killed: the end of its socket tells
+            kernel.send(self.control, messages.pack_control(boot))
         self.control.setblocking(False)
 
     def become(self, state: ZygoteState) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from apps import flag, start_app
+from apps import flag, start_app, wait_for_arrival
 from supervised import await_ends
 
 IN_A_ROW = 6
@@ -76,6 +76,24 @@ def test_a_later_zygote_that_does_not_boot_is_tried_again_while_running_supervis
     if how == "raises":
         assert "app/__init__.py" in failure["traceback"]
     assert_works(stage, pool)
+
+
+def test_first_zygote_killed_once_while_it_boots_is_tried_again(stage, app):
+    stage.gate("import")
+    pool = app("wait_at('import')")
+    wait_for_arrival(stage, "import")
+    os.kill(pool.zygote_pid, signal.SIGKILL)
+    assert pool.wait_for("zygote.failed")["message"].startswith("the process that imports 'app' ended meanwhile")
+    stage.open_gate("import")
+    assert_works(stage, pool)
+
+
+def test_first_zygotes_that_are_always_killed_are_71_in_the_end(stage, app):
+    pool = app("os.kill(os.getpid(), signal.SIGKILL)")
+    last = assert_gave_up(stage, pool)
+    assert "SIGKILL" in last["message"]
+    assert len(pool.find("zygote.spawned")) == IN_A_ROW
+    stage.assert_nothing_left()
 
 
 @pytest.mark.parametrize("how", ["segfaults", "hangs"])

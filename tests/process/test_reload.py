@@ -535,12 +535,13 @@ def test_reloads_under_load_every_third_one_broken_lose_fail_and_mix_nothing(sta
     stage.wait_until_ended(jids, 60)
     assert set(stage.states(jids)) == {"complete"}
     ran = {jid: stage.client.job(jid).result for jid in jids}
-    current = 1
+    current, held = 1, {}
     for event in pool.events:
         if event["event"] == "reload.completed":
             current = event["zygote"]
-        elif event["event"] == "job.started":
-            assert ran[event["jid"]] == [current, current]
+        elif event["event"] == "job.started":  # again, where a child of the code before had not received it
+            held[event["jid"]] = [current, current]
+    assert ran == held
     assert (
         not stage.find("job.released") + stage.find("job.died") + stage.find("job.retried") + stage.find("job.unknown")
     )
