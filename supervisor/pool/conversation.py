@@ -434,17 +434,17 @@ class Conversation:
         is_due = now_at >= self._renew_at
         if is_due and self._renew_at == -math.inf:
             self._session.drop_mail()  # one renewal answers all hints that came until now
-        told = self._told() if self._ledger.has_told else []
+        told = self._told(now_at) if self._ledger.has_told else []
         if not is_due:
             return told
         self._renew_at = now_at + self._session.ttl_s / 3
         return told + [Due(lease) for lease in self._ledger.leases]
 
-    def _told(self) -> list[Due]:
+    def _told(self, now_at: float) -> list[Due]:
         """What is to be said of jobs that run."""
         told = [Due(lease, True) for lease in self._ledger.take_started()]
         told += [Due(lease, True, (fraction, text)) for lease, (fraction, text) in self._ledger.take_progress()]
-        return told + [Due(lease, True, None, state) for lease, state in self._ledger.take_checkpoints()]
+        return told + [Due(lease, True, None, state) for lease, state in self._ledger.take_checkpoints(now_at)]
 
     def _wait(self, now_at: float) -> None:
         """Wait for work where a child could take it; where none could for a while, for mail alone."""
@@ -476,4 +476,4 @@ class Conversation:
         mail_at = math.inf if self._full_since_at is None else self._full_since_at + _MAIL_AFTER_S
         chores_at = min(self._upkeep.due_at, self._backlog.deadline_at()) if self._leasing else math.inf
         retire_at = math.inf if self._session.bells.waking else self._idling.due_at
-        return min(ask_at, mail_at, self._renew_at, chores_at, retire_at)
+        return min(ask_at, mail_at, self._renew_at, chores_at, retire_at, self._ledger.checkpoint_at())

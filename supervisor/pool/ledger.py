@@ -4,9 +4,12 @@ A lease is in one of these states: ready (no child has it), sent (in a child's `
 next exchange), settling (the exchange with its outcome is under way).
 """
 
+import math
 from collections import deque
 from typing import Final
 
+from supervisor import clock
+from supervisor.engine.checks import STATE_BYTES
 from supervisor.engine.exchange import Fence
 from supervisor.engine.jobs import LeaseRecord
 from supervisor.engine.outcomes import Outcome
@@ -14,6 +17,11 @@ from supervisor.pool.endings import NO_END
 from supervisor.pool.memory import first_look_s
 from supervisor.pool.messages import Checkpoint, HandlerSettings, Progress
 
+#: Each job may store checkpoints at this rate: the largest one every 50 ms, small ones as often as it likes. They all
+#: go into Redis' append-only file.
+_CHECKPOINT_BYTES_PER_S: Final = STATE_BYTES / 0.05
+#: A job that has stored none for so long may catch up on that time.
+_CHECKPOINT_RESERVE_S: Final = 0.5
 #: Of data in one exchange, unless one outcome alone has more: the server drops a connection that sends 1 GB at once.
 MOST_BYTES: Final = 64 * 2**20
 
@@ -22,9 +30,10 @@ class Held:
     """One lease in the master's hands."""
 
     __slots__ = (
-        "base_bytes", "checkpoint", "checkpoints", "child", "child_asked_at", "cpu_s", "end", "estimate_s", "fence",
-        "first_look_s", "lease", "limit_s", "lost", "max_rss_bytes", "memory_limit_bytes", "outcome", "progress",
-        "reports", "run_s", "settings", "size_bytes", "started_at", "told_started", "weight", "weight_bytes",
+        "base_bytes", "checkpoint", "checkpoint_at", "checkpoints", "child", "child_asked_at", "cpu_s", "end",
+        "estimate_s", "fence", "first_look_s", "lease", "limit_s", "lost", "max_rss_bytes",
+        "memory_limit_bytes", "outcome", "progress", "reports", "run_s", "settings", "size_bytes", "started_at",
+        "told_started", "weight", "weight_bytes",
     )  # fmt: skip
 
     base_bytes: int  # what its child kept of earlier jobs when it began, as far as it has a limit
@@ -41,6 +50,7 @@ class Held:
     weight_bytes: int  # and their data
     progress: Progress | None  # the last one, until it goes with an exchange
     checkpoint: Checkpoint | None  # the last one, until it goes with an exchange
+    checkpoint_at: float  # when the next one may be sent
     reports: int  # how often the child has told of what nobody waits for
     fence: Fence | None  # until when it is certainly ours, where the job is to be stopped then
 
@@ -64,7 +74,7 @@ class Held:
         self.end = NO_END  # what is known of how it ended, if not well
         self.weight = 1
         self.base_bytes = self.size_bytes = self.child = self.reports = self.weight_bytes = 0
-        self.started_at = self.child_asked_at = self.run_s = 0.0
+        self.started_at = self.child_asked_at = self.run_s = self.checkpoint_at = 0.0
         self.lost = self.cpu_s = self.max_rss_bytes = self.outcome = self.progress = self.checkpoint = None
         self.fence = None
 
@@ -160,16 +170,29 @@ class Ledger:
         self._checkpointed[token] = held
         return is_first
 
-    def take_checkpoints(self) -> list[tuple[LeaseRecord, bytes]]:
-        """They are being stored until `stored`. Also those of jobs that have ended since; not of lost ones."""
+    def take_checkpoints(self, now_at: float = math.inf) -> list[tuple[LeaseRecord, bytes]]:
+        """Take those that may be sent by now; they are being stored until `stored`.
+
+        The last one of a job that has ended is among them at once, for its end goes with the same exchange. Those of
+        lost jobs are dropped.
+        """
         told, self._checkpointed = self._checkpointed, {}
         taken = []
         for token, held in told.items():
+            if held.checkpoint_at > now_at and held.outcome is None:
+                self._checkpointed[token] = held
+                continue
             checkpoint, held.checkpoint = held.checkpoint, None
             if checkpoint is not None and not held.lost:
                 self._storing[token] = held, checkpoint.number
                 taken.append((held.lease, checkpoint.state))
+                since_at = max(held.checkpoint_at, min(now_at, clock.monotonic()) - _CHECKPOINT_RESERVE_S)
+                held.checkpoint_at = since_at + len(checkpoint.state) / _CHECKPOINT_BYTES_PER_S
         return taken
+
+    def checkpoint_at(self) -> float:
+        """When the first of those that wait may be sent (monotonic s)."""
+        return min((held.checkpoint_at for held in self._checkpointed.values()), default=math.inf)
 
     def stored(self, token: int) -> tuple[Held, int] | None:
         """The exchange has been answered: whose checkpoint it had, and its number; None if it had none of this job."""

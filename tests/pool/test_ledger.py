@@ -1,8 +1,12 @@
 """Every lease is in the ledger from its grant until its end is accepted, or until it is lost."""
 
+import math
+
 import pytest
 from parts import held_of
 
+from supervisor import clock
+from supervisor.engine.checks import STATE_BYTES
 from supervisor.engine.outcomes import Completed, Released
 from supervisor.pool.ledger import Ledger
 from supervisor.pool.messages import Checkpoint, Progress
@@ -177,3 +181,35 @@ def test_the_checkpoint_of_a_job_that_has_ended_since_goes_and_of_one_that_is_lo
     ledger.end(ended, Completed(ended.lease))
     ledger.lose(lost, "cancelled")
     assert ledger.take_checkpoints() == [(ended.lease, b"1")]
+
+
+def test_large_checkpoints_wait_for_their_turn_and_the_newest_is_sent(ledger):
+    (held,) = add(ledger, 1)
+    now_at, sent = clock.monotonic(), 0
+    for number in range(100):
+        ledger.has_checkpointed(held, Checkpoint(number, b"x" * STATE_BYTES))
+        sent += len(ledger.take_checkpoints(now_at))
+    assert 5 <= sent <= 15  # the reserve
+    assert now_at < ledger.checkpoint_at() <= now_at + 0.05
+    ledger.has_checkpointed(held, Checkpoint(100, b"last"))
+    assert ledger.take_checkpoints(now_at) == []
+    assert ledger.take_checkpoints(ledger.checkpoint_at()) == [(held.lease, b"last")]
+    assert ledger.checkpoint_at() == math.inf
+
+
+def test_small_checkpoints_wait_for_nothing(ledger):
+    (held,) = add(ledger, 1)
+    now_at = clock.monotonic()
+    for number in range(1000):
+        ledger.has_checkpointed(held, Checkpoint(number, b"[12]"))
+        assert ledger.take_checkpoints(now_at + 0.0005 * number)
+
+
+def test_last_checkpoint_goes_with_the_end_of_its_job(ledger):
+    (held,) = add(ledger, 1)
+    now_at = clock.monotonic()
+    while ledger.checkpoint_at() == math.inf:
+        ledger.has_checkpointed(held, Checkpoint(1, b"x" * STATE_BYTES))
+        ledger.take_checkpoints(now_at)
+    ledger.end(held, Completed(held.lease))
+    assert len(ledger.take_checkpoints(now_at)) == 1

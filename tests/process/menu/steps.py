@@ -91,6 +91,16 @@ def speed(job):
 
 
 @handler
+def large(job):
+    """Answers how long so many checkpoints of the largest size took together, in s. data: how many."""
+    menu.enter(job)
+    began = time.perf_counter()
+    for _ in range(job.data):
+        job.checkpoint("x" * (STATE_BYTES - 2))
+    return time.perf_counter() - began
+
+
+@handler
 def crowd(job):
     """Checkpoints of several threads at once, and of the main one. data: threads, checkpoints of each."""
     menu.enter(job)
