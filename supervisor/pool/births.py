@@ -94,7 +94,7 @@ class Births:
         self._resting: dict[Child, float] = {}  # those that print too much, and until when nobody reads it
         self._untold: dict[Child, float] = {}  # those of which lines were left out, and when that is to be said
         self._lines_dropped = 0  # of what those have printed that have ended
-        self.open_files = kernel.allow_open_files()  # the soft limit before: the children's
+        self.open_files = kernel.allow_open_files()  # of a child
         self._most_files = kernel.most_open_files()
 
     def of(self, zygote: Zygote) -> list[Child]:

@@ -43,6 +43,9 @@ _SEALED: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 #: How many descriptors one packet can have (SCM_MAX_FD).
 MOST_RIGHTS: Final = 253
+#: How many descriptors of ours may be in flight while children have used up what is theirs. The kernel looks before it
+#: adds a packet's, so they may have one packet more.
+_OWN_FILES: Final = 2 * MOST_RIGHTS
 
 #: What `receive` reads into: a new buffer for each packet would cost ten times the call.
 _room = memoryview(bytearray())
@@ -280,11 +283,13 @@ def raise_oom_score(points: int) -> None:
 
 
 def allow_open_files() -> int:
-    """Raise our soft limit of open files to the hard one. Answers what it was."""
+    """Raise our soft limit of open files to the hard one. Answers what children may have: what it was, and less than
+    ours, as the kernel counts the descriptors in flight of all processes of a user together.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):  # fs.nr_open may be below the hard limit
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return soft
+    return min(soft, hard - min(_OWN_FILES, hard // 4))
 
 
 def most_open_files() -> int:

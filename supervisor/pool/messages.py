@@ -60,7 +60,7 @@ class Boot:
     jobs_per_child: int
     on_error: str
     memory_limit_bytes: int  # of a job whose handler has none of its own; 0: none
-    open_files: int  # the soft limit that children have; the master's own may be higher
+    open_files: int  # the limit that children have; the master's own is higher
     workdir_limit_bytes: int = 0  # of one file that a job writes; 0: none
     sandbox: str = "basic"  # the level of handlers that have none of their own
     readable: list[str] = field(default_factory=list)  # beside the default list, under strict

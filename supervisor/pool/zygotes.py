@@ -56,7 +56,7 @@ _LARGEST_STATUS: Final = 0xFFFF  # of wait(2)
 
 
 def boot_of(config: Config, workdir: Path, open_files: int, directory: str = "") -> Boot:
-    """What a zygote is told first. `open_files`: the soft limit that its children have. `directory`: where its handlers
+    """What a zygote is told first. `open_files`: the limit that its children have. `directory`: where its handlers
     lie; empty: here.
     """
     return Boot(

@@ -108,13 +108,14 @@ def prepare() -> None:
 def enter(workdir: Workdir, open_files: int) -> None:
     """Give the calling child a session, limits and a directory of its own.
 
-    `open_files`: the soft limit that the master was given. The zygote keeps the hard one: a descriptor per child.
+    `open_files`: its soft and hard limit. The zygote keeps the master's: a descriptor per child. Descriptors in flight
+    are counted for all processes of a user, and compared with the sender's limit: a child must not use up the master's.
     """
     kernel.unblock_all_signals()
     os.setsid()
     _give_way()
     kernel.become_subreaper()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, open_files))
     workdir.claim()
     _reseed()
 
