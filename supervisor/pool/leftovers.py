@@ -1,17 +1,30 @@
-"""Ending what a job has left running. Runs in master, zygote and child. Owns nothing; must not decide whose it is.
+"""Ending and removing what a job has left. Runs in master, zygote and child. Owns nothing; must not decide whose it is.
 
 Orphans come to the nearest subreaper: whatever is directly below a process without being one of its own was left by a
 job whose child is dead.
 """
 
 import contextlib
+import ctypes
 import os
 import signal
 from collections.abc import Set
+from pathlib import Path
 from typing import Final
 
 from supervisor import clock
 from supervisor.pool import kernel
+
+_SEGMENTS: Final = Path("/proc/sysvipc/shm")
+_IPC_RMID: Final = 0
+_SHM_INFO: Final = 14
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _ShmInfo(ctypes.Structure):
+    _fields_ = [("used_ids", ctypes.c_int), ("sizes", ctypes.c_ulong * 5)]
+
 
 #: How long it is tried at the most: the kernel may not let go of one, or one forks faster than it is killed.
 TRY_S: Final = 1.0
@@ -56,6 +69,21 @@ def kill(pid: int, spare: Set[int]) -> None:
     _kill_group(pid, spare)
     with contextlib.suppress(ProcessLookupError, PermissionError):  # it may have another user, whom we may not touch
         os.kill(pid, signal.SIGKILL)
+
+
+def remove_segments(creator: int, since_unix: float) -> None:
+    """Remove the System V shared memory that a dead process has made, and that nobody has attached.
+
+    `creator`: its pid, which is not reaped yet, and so nobody else's since `since_unix`. What its subprocesses have
+    made is not told from that of other programs.
+    """
+    in_use = _ShmInfo()
+    if _libc.shmctl(0, _SHM_INFO, ctypes.byref(in_use)) < 0 or not in_use.used_ids:
+        return
+    for line in _SEGMENTS.read_text().splitlines()[1:]:
+        _key, shmid, _mode, _size, cpid, _lpid, attached, *_owners, _atime, _dtime, ctime = line.split()[:14]
+        if int(cpid) == creator and int(attached) == 0 and int(ctime) >= int(since_unix):
+            _libc.shmctl(int(shmid), _IPC_RMID, None)
 
 
 def _kill_group(pid: int, spare: Set[int]) -> None:

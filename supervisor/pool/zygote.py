@@ -36,7 +36,8 @@ from supervisor.pool import (
 from supervisor.pool.messages import Boot, BootFailed, Ready, Reaped, Spawn, Spawned, SpawnFailed
 from supervisor.pool.sandbox import confinement as confinements
 
-#: While there are leftovers that do not end: a short look now and then, beside the other work.
+#: While there are leftovers that do not end, or jobs can have processes beside their child: a short look now and then,
+#: beside the other work.
 _AGAIN_MS: Final = 100
 _LOOK_S: Final = 0.005
 #: How much sooner than the master the zygote and its children are taken by the kernel's OOM killer.
@@ -169,19 +170,24 @@ class Zygote:
         self._master_pid = master_pid
         self._preloaded = kernel.children_of_self()  # processes that the import has started: nobody's leftovers
         self._left: set[int] = set()  # leftovers that did not end when they were killed
-        self._children: dict[int, tuple[int, int]] = {}  # pidfd -> (pid, child's number)
+        self._children: dict[int, tuple[int, int, float]] = {}  # pidfd -> (pid, child's number, when it was forked)
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
 
     def serve(self) -> NoReturn:
         while True:
-            for fd, _events in self._poll.poll(_AGAIN_MS if self._left else None):
+            for fd, _events in self._poll.poll(_AGAIN_MS if self._looks else None):
                 if fd != self._control.fileno():
                     self._bury(fd)
                 elif not self._obey():
                     self._end()
-            if self._left:
+            if self._looks:
                 self._end_the_rest()
+
+    @property
+    def _looks(self) -> bool:
+        """Whether there may be strangers below us that no event tells of."""
+        return bool(self._left or (self._children and not self._confinement.keeps_trees))
 
     def _obey(self) -> bool:
         """Carry out one request; False: there will be no more, the master is gone or has let us go."""
@@ -212,7 +218,7 @@ class Zygote:
         if refusal:
             self._say(SpawnFailed(number, refusal, where))
         else:
-            self._children[pidfd] = (pid, number)
+            self._children[pidfd] = (pid, number, clock.unix())
             self._poll.register(pidfd, select.POLLIN)
             self._say(Spawned(number, pid), (pidfd,))
 
@@ -272,11 +278,12 @@ class Zygote:
 
     def _bury(self, pidfd: int) -> None:
         """A child has ended: end what it left running, and only then reap it: so long its pid and group are its own."""
-        pid, number = self._children.pop(pidfd)
+        pid, number, forked_unix = self._children.pop(pidfd)
         self._poll.unregister(pidfd)
         os.close(pidfd)
         _kill_group(pid)
         self._end_strangers({pid})
+        leftovers.remove_segments(pid, forked_unix)
         _pid, status, usage = os.wait4(pid, 0)
         self._say(Reaped(number, pid, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024))
 
@@ -290,7 +297,7 @@ class Zygote:
 
     @property
     def _own(self) -> set[int]:
-        return self._preloaded | {pid for pid, _number in self._children.values()}
+        return self._preloaded | {pid for pid, _number, _forked_unix in self._children.values()}
 
     def _say(self, message: messages.Control, fds: tuple[int, ...] = ()) -> None:
         try:
@@ -302,7 +309,7 @@ class Zygote:
         """The master is gone: nothing below us may outlive it."""
         for pidfd in self._children:
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        for pid, _number in self._children.values():
+        for pid, _number, _forked_unix in self._children.values():
             _kill_group(pid)
         self._children.clear()
         self._preloaded.clear()

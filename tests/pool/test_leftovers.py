@@ -1,16 +1,21 @@
 """What a job leaves running is ended, whatever it does against that; and nobody else is."""
 
+import ctypes
 import os
+import select
 import signal
 import subprocess
 import time
 from pathlib import Path
 
-from parts import Process, in_fork, rest, state_of, until
+import pytest
+from parts import Process, await_readable, in_fork, rest, state_of, until
 
 from supervisor.pool import kernel, leftovers
 
 NOBODY: frozenset[int] = frozenset()
+LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC.shmat.restype = ctypes.c_void_p
 
 
 def soon(seconds=5.0):
@@ -156,3 +161,43 @@ def test_below_a_parent_that_is_gone_there_is_nothing_to_end():
     gone = Process(lambda: None)
     gone.await_end()
     assert leftovers.end_strangers_of(gone.pid, NOBODY, soon())
+
+
+# what outlives processes
+
+
+def segment(attach=False):
+    """Shared memory of System V, which a process of its own has made. Answers that process and its id."""
+    told, tells = os.pipe()
+
+    def make():
+        shmid = LIBC.shmget(0, 4096, 0o1600)
+        os.write(tells, str(shmid).encode())
+
+    maker = Process(make)
+    await_readable(told)
+    shmid = int(os.read(told, 32))
+    os.close(told)
+    os.close(tells)
+    if attach:
+        assert LIBC.shmat(shmid, None, 0) not in (-1, None)
+    return maker, shmid
+
+
+def is_there(shmid):
+    return any(line.split()[1] == str(shmid) for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:])
+
+
+@pytest.mark.parametrize("attach", [False, True])
+def test_only_segments_of_the_dead_that_nobody_uses_are_removed(attach):
+    since_unix = time.time()
+    (maker, made), (other, others) = segment(attach), segment()
+    select.select([maker.pidfd], [], [], 10)
+    leftovers.remove_segments(maker.pid, since_unix + 1000)
+    assert is_there(made), "an earlier process had this pid"
+    leftovers.remove_segments(maker.pid, since_unix)
+    assert (is_there(made), is_there(others)) == (attach, True)
+    for shmid in (made, others):
+        LIBC.shmctl(shmid, 0, None)
+    maker.end()
+    other.end()

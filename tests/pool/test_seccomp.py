@@ -1,12 +1,14 @@
-"""The filter that leaves a process no network, tried on the kernel."""
+"""The filters of system calls, tried on the kernel."""
 
 import ctypes
 import errno
 import mmap
+import multiprocessing
 import os
 import resource
 import signal
 import socket
+import subprocess
 import threading
 
 import pytest
@@ -118,7 +120,7 @@ def neighbour():
 def test_the_limits_of_another_process_cannot_be_set_but_asked_for(neighbour):
     def run():
         kernel.forbid_new_privileges()
-        seccomp.OwnLimitsOnly().install()
+        seccomp.Basic().install()
         limits = resource.prlimit(neighbour.pid, resource.RLIMIT_CPU)
         with pytest.raises(PermissionError):
             resource.prlimit(neighbour.pid, resource.RLIMIT_CPU, limits)
@@ -131,7 +133,7 @@ def test_the_limits_of_another_process_cannot_be_set_but_asked_for(neighbour):
 def test_ones_own_limits_are_set_as_ever_and_those_of_programs_too():
     def run():
         kernel.forbid_new_privileges()
-        seccomp.OwnLimitsOnly().install()
+        seccomp.Basic().install()
         resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200))
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (100, 200)
         assert os.waitstatus_to_exitcode(os.system("ulimit -n 50 && test $(ulimit -n) = 50")) == 0
@@ -144,11 +146,133 @@ def test_ones_own_limits_are_set_as_ever_and_those_of_programs_too():
 def test_they_cannot_be_set_by_the_numbers_of_another_abi_either(neighbour):
     def run():
         kernel.forbid_new_privileges()
-        seccomp.OwnLimitsOnly().install()
+        seccomp.Basic().install()
         limits = ctypes.create_string_buffer(16)
         for number in (302, 0x40000000 | 302):
             ctypes.set_errno(0)
             answer = ctypes.CDLL(None, use_errno=True).syscall(number, neighbour.pid, 0, limits, None)
             assert (answer, ctypes.get_errno()) == (-1, errno.EPERM)
+
+    in_fork(run)
+
+
+# the tree
+
+CLONE, UNSHARE, CLONE3 = (56, 272, 435) if os.uname().machine == "x86_64" else (220, 97, 435)
+CLONE_PARENT, CLONE_NEWUSER = 0x8000, 0x10000000
+SUBREAPER = 36
+
+
+def under(*filters):
+    kernel.forbid_new_privileges()
+    for each in filters:
+        each().install()
+
+
+def clone(number, flags):
+    """Like a fork; answers the pid."""
+    pid = kernel.system_call(number, flags | signal.SIGCHLD, 0, 0, 0, 0)
+    if pid == 0:
+        os._exit(0)
+    return pid
+
+
+def test_no_process_is_made_a_sibling():
+    def run():
+        under(seccomp.Basic)
+        assert refusal(lambda: clone(CLONE, CLONE_PARENT)) == errno.EPERM
+        assert refusal(lambda: kernel.system_call(CLONE3, 0, 0)) == errno.ENOSYS
+        os.waitpid(clone(CLONE, 0), 0)
+        if os.uname().machine == "x86_64":
+            with pytest.raises(OSError) as raised:
+                clone(0x40000000 | CLONE, CLONE_PARENT)
+            assert raised.value.errno == errno.EPERM
+
+    in_fork(run)
+
+
+def test_a_subreaper_stays_one():
+    def run():
+        prctl = ctypes.CDLL(None, use_errno=True).prctl
+        prctl(SUBREAPER, 1, 0, 0, 0)
+        under(seccomp.Basic)
+        assert prctl(SUBREAPER, 0, 0, 0, 0) == -1
+        assert prctl(SUBREAPER, 1, 0, 0, 0) == 0
+        kernel.set_parent_death_signal(signal.SIGKILL)
+
+    in_fork(run)
+
+
+@pytest.mark.parametrize("filters", [(seccomp.Basic,), (seccomp.Basic, seccomp.Strict)])
+def test_threads_and_programs_start_as_ever(filters):
+    def run():
+        under(*filters)
+        found = []
+        thread = threading.Thread(target=lambda: found.append(1))
+        thread.start()
+        thread.join(5)
+        assert found == [1]
+        assert subprocess.run(["true"], check=True).returncode == 0
+        assert subprocess.run(["true"], preexec_fn=lambda: None, close_fds=False, check=True).returncode == 0
+        pid = os.posix_spawn("/bin/true", ["true"], {})
+        assert os.waitpid(pid, 0)[1] == 0
+        assert os.waitstatus_to_exitcode(os.system("true | true")) == 0
+        process = multiprocessing.get_context("fork").Process(target=lambda: None)
+        process.start()
+        process.join(5)
+        assert process.exitcode == 0
+
+    in_fork(run)
+
+
+# what outlives processes, and what gives privileges
+
+
+def objects():
+    libc = ctypes.CDLL(None, use_errno=True)
+    yield lambda: libc.shmget(0, 4096, 0o1600)
+    yield lambda: libc.semget(0, 1, 0o1600)
+    yield lambda: libc.msgget(0, 0o1600)
+    yield lambda: libc.mq_open(f"/leasehold-{os.getpid()}".encode(), os.O_CREAT | os.O_RDWR, 0o600, None)
+
+
+@pytest.mark.parametrize("index", range(4))
+def test_nothing_is_made_that_outlives_all_processes(index):
+    def run():
+        under(seccomp.Strict)
+        ctypes.set_errno(0)
+        assert list(objects())[index]() == -1
+        assert ctypes.get_errno() == errno.EPERM
+
+    in_fork(run)
+
+
+def test_there_is_no_user_namespace():
+    def run():
+        under(seccomp.Basic, seccomp.Strict)
+        assert refusal(lambda: kernel.system_call(UNSHARE, CLONE_NEWUSER)) == errno.EPERM
+        assert refusal(lambda: clone(CLONE, CLONE_NEWUSER)) == errno.EPERM
+
+    in_fork(run)
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="its other ABIs are those of x86")
+@pytest.mark.parametrize(
+    ("number", "argument", "answer"),
+    [
+        (120, CLONE_PARENT, errno.EPERM), (120, CLONE_NEWUSER, errno.EPERM), (435, 0, errno.ENOSYS),
+        (117, 23, errno.EPERM), (395, 0, errno.EPERM), (277, 0, errno.EPERM), (310, CLONE_NEWUSER, errno.EPERM),
+        (20, 0, 0),
+    ],
+)  # fmt: skip
+def test_i386_has_the_same_rules(number, argument, answer):
+    def run():
+        under(seccomp.Basic, seccomp.Strict)
+        page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+        # push rbx; mov eax, number; mov ebx, argument; int 0x80; pop rbx; ret
+        code = b"\x53\xb8" + number.to_bytes(4, "little") + b"\xbb" + argument.to_bytes(4, "little")
+        page.write(code + b"\xcd\x80\x5b\xc3")
+        said = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()
+        assert said == -answer if answer else said == os.getpid()
 
     in_fork(run)

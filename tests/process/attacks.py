@@ -52,6 +52,12 @@ def attacked(job):
 
 
 @handler
+def quick(job):
+    """Needs a descriptor to come, as its data is large."""
+    return len(job.data)
+
+
+@handler
 def neighbour(job):
     """Minds its own business: waits, with a file in its directory. Answers what has become of it meanwhile."""
     signalled = []
@@ -318,14 +324,83 @@ def stay_behind(job, knows):
     ready, told = os.pipe()
     if os.fork() == 0:
         os.setsid()
-        if os.fork() == 0:
+        pid = os.fork()
+        if pid == 0:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             held = open("held", "w")  # noqa: SIM115  held is what it is
-            os.write(told, f"{os.getpid()}".encode())
             time.sleep(_LONG_S)
             held.close()
+        os.write(told, f"{pid}".encode())
         os._exit(0)
     yield os.read(ready, 32).decode()
+
+
+_CLONE, _UNSHARE = (56, 272) if os.uname().machine == "x86_64" else (220, 97)
+_CLONE_PARENT, _CLONE_NEWUSER = 0x8000, 0x10000000
+
+
+@attack
+def leave_as_a_sibling(job, knows):
+    """Its parent is ours: it is no descendant of ours that anybody could find. One lives on, many end at once."""
+    for _ in range(30):
+        if _call(_CLONE, _CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0) == 0:
+            os._exit(0)
+    pid = _call(_CLONE, _CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
+    if pid == 0:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        while True:
+            time.sleep(1)
+    yield pid
+
+
+@attack
+def leave_as_an_orphan(job, knows):
+    """Orphans come to the nearest subreaper, which is our zygote if we are none."""
+    _call(_libc.prctl, 36, 0, 0, 0, 0)
+    yield from stay_behind(job, knows)
+
+
+@attack
+def user_namespace(job, knows):
+    _call(_UNSHARE, _CLONE_NEWUSER)
+    yield "all privileges in it"
+
+
+@attack
+def shared_memory(job, knows):
+    shmid = _call(_libc.shmget, 0, 1 << 20, 0o1600)
+    _libc.shmat.restype = ctypes.c_void_p
+    ctypes.memset(_libc.shmat(shmid, None, 0), 1, 1 << 20)
+    yield shmid
+
+
+@attack
+def queues_and_semaphores(job, knows):
+    for kind, get, arguments in (("msg", _libc.msgget, ()), ("sem", _libc.semget, (1,))):
+        with contextlib.suppress(OSError):
+            yield f"{kind} {_call(get, 0, *arguments, 0o1600)}"
+    name = f"/leasehold-{job.jid}"
+    with contextlib.suppress(OSError):
+        _call(_libc.mq_open, name.encode(), os.O_CREAT | os.O_RDWR, 0o600, None)
+        yield f"mq {name}"
+
+
+@attack
+def descriptors_in_flight(job, knows):
+    """Until the kernel refuses more. It counts those of all processes of a user."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    null = os.open(os.devnull, os.O_RDONLY)
+    kept = []
+    with contextlib.suppress(OSError):
+        for _ in range(most // 1000):
+            kept.append(socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))
+            for _ in range(5):
+                socket.send_fds(kept[-1][0], [b"x"], [null] * 253)
+    sys.stdout.write("used up\n")
+    sys.stdout.flush()
+    os.close(os.open(job.data["gate"], os.O_RDONLY))
+    yield f"{len(kept)} sockets"
 
 
 @attack

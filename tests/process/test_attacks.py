@@ -4,11 +4,13 @@ One pool for each level and user, in which a neighbour works on unharmed; what g
 told in deploy/README.md.
 """
 
+import ctypes
 import os
 import re
 import secrets
 import shutil
 import socket
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +21,8 @@ from supervised import ROOT, await_ends
 
 _SYS_NICE, _SYS_RESOURCE = 23, 24
 LEVELS = ("none", "basic", "strict")
+#: On an idle machine it is less than a second.
+SOON_S = 5.0
 WORKDIR_LIMIT = "8M"  # more than a deep tree has
 
 
@@ -56,6 +60,11 @@ ATTACKS = [
     Attack("one_large_file", "basic"),
     # processes
     Attack("signals", "basic"),
+    Attack("leave_as_a_sibling", "basic"),
+    Attack("leave_as_an_orphan", "basic"),
+    Attack("shared_memory", "strict"),
+    Attack("queues_and_semaphores", "strict"),
+    Attack("user_namespace", "strict"),
     Attack("raise_limits", "basic", by_root=True),
     Attack("limits_of_others", "basic"),
     Attack("privileges", "basic", by_root=True),
@@ -116,10 +125,11 @@ class World:
         return self.user == "the same" and all(held >> each & 1 for each in (_SYS_NICE, _SYS_RESOURCE))
 
     def start(self, level, **flags):
+        """Its children may have 1,024 open files, and it may have more."""
         url = self.stage.server.url.replace("unix://", f"unix://attacked:{self.secret}@")
         return self.stage.start(
             environment={"LEASEHOLD_REDIS_URL": url, "OTHER": url}, handlers="attacks", sandbox=level,
-            prefix=self.prefix, **flags,
+            prefix=["prlimit", "--nofile=1024:4096", *self.prefix], **flags,
         ).wait_ready()  # fmt: skip
 
     def neighbour(self, pool, gate):
@@ -145,6 +155,14 @@ class World:
         }
         self.stage.wait_until_ended(jids.values(), 60.0)
         return {name: self.stage.client.job(jid) for name, jid in jids.items()}
+
+    def put_quick(self, pool):
+        """Its start needs a fork, and its data a descriptor. Answers how long it took."""
+        put_at = time.monotonic()
+        jid = self.stage.queue.put("quick", "x" * 100_000)
+        self.stage.wait_until_ended([jid])
+        assert self.stage.client.job(jid).result == 100_000
+        return time.monotonic() - put_at
 
     def close(self):
         self.stage.server.redis.acl_deluser("attacked")
@@ -173,21 +191,56 @@ def _deviations(tried, level, is_almighty):
             yield f"{attack.name} fails without the sandbox, and shows nothing"
 
 
+def _ids_of(job, kind):
+    return [said.split()[1] for said in job.result if said.startswith(kind)]
+
+
+def _segments():
+    return {line.split()[1] for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]}
+
+
+def _remove_what_nobody_removes(job):
+    libc = ctypes.CDLL(None, use_errno=True)
+    for each in _ids_of(job, "msg"):
+        assert libc.msgctl(int(each), 0, None) == 0
+    for each in _ids_of(job, "sem"):
+        assert libc.semctl(int(each), 0, 0) == 0
+    for each in _ids_of(job, "mq"):
+        assert libc.mq_unlink(each.encode()) == 0
+
+
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("level", LEVELS)
 def test_every_attack_is_refused_from_its_level_on_and_the_neighbour_is_unharmed(world, level):
     stage = world.stage
     limit = "none" if level == "none" else WORKDIR_LIMIT
-    pool = world.start(level, processes=2, workdir_limit=limit)
+    pool = world.start(level, processes=3, workdir_limit=limit)
     gate = stage.gate("gate")
     jid, number, sibling = world.neighbour(pool, gate)
     knows = world.knowledge(pool, number, sibling)
     tried = world.attack([attack.name for attack in ATTACKS], knows)
     assert list(_deviations(tried, level, world.is_almighty)) == []
 
+    # What has left its tree is ended all the same, and memory that nobody uses is freed.
+    for name in ("leave_as_a_sibling", "leave_as_an_orphan"):
+        assert await_ends([int(pid) for pid in tried[name].result], 10.0) == [], name
+    stage.assert_no_zombies()
+    stage.wait_until(lambda: not _segments() & set(tried["shared_memory"].result), "the end of its shared memory")
+    _remove_what_nobody_removes(tried["queues_and_semaphores"])
+
+    # While one has used up the descriptors in flight that are its user's, others start.
+    held = stage.gate("held")
+    greedy = {"attack": "descriptors_in_flight", "knows": None, "gate": str(stage.directory / "gates" / held)}
+    greedy_jid = stage.queue.put("attacked", greedy)
+    pool.wait_for("job.printed", jid=greedy_jid, line="used up")
+    assert world.put_quick(pool) < SOON_S
+    stage.open_gate(held)
+    stage.wait_until_ended([greedy_jid])
+
     # In the name of others: at every level the end of who tries it.
     for name, job in world.attack(FORGERIES, knows).items():
         assert "it spoke nonsense on its socket" in job.failure["message"], name
+    assert world.put_quick(pool) < SOON_S
 
     # What fills the disk with many files is killed for it, soon.
     filled = world.attack(["many_files"], knows, stay=level != "none")["many_files"]

@@ -47,7 +47,8 @@ class Confinement:
         self._shut = _foreign_descriptors() if self._any_strict else {}
         self._abi, self._landlock_why = _ask_landlock() if self._any_hard else (0, "")
         self._filter, self._filter_why = _make_filter(seccomp.NoNetwork, self._any_cut_off)
-        self._limits, self._limits_why = _make_filter(seccomp.OwnLimitsOnly, self._any_hard)
+        self._basic, self._basic_why = _make_filter(seccomp.Basic, self._any_hard)
+        self._strict, self._strict_why = _make_filter(seccomp.Strict, self._any_strict)
         self._namespace, self._namespace_why = self._make_namespace()
         self._users_why = {profile.level: self._why_same_user(profile.level) for profile in self._profiles}
         self._capabilities_why = self._why_capabilities_stay()
@@ -87,8 +88,13 @@ class Confinement:
         if self._hard:
             _harden()
             privileges.bound_capabilities()
-            if self._limits is not None:
-                self._limits.install()
+            if self._basic is not None:
+                self._basic.install()
+
+    @property
+    def keeps_trees(self) -> bool:
+        """Whether no process can leave the tree of its child."""
+        return self._hard and self._basic is not None
 
     def _why_capabilities_stay(self) -> str:
         if not self._any_hard:
@@ -178,9 +184,9 @@ class Confinement:
             yield lambda _workdir: os.umask(_STRICT_UMASK)
         if hard and not self._hard:
             yield lambda _workdir: _harden()
-            if self._limits is not None:
-                limit = self._limits.install
-                yield lambda _workdir: limit()
+            if self._basic is not None:
+                refuse = self._basic.install
+                yield lambda _workdir: refuse()
         if not profile.network and self._namespace >= 0:
             yield lambda _workdir: privileges.enter_network(self._namespace)
         if user is not None:
@@ -199,6 +205,9 @@ class Confinement:
         if not profile.network and self._filter is not None:
             install = self._filter.install
             yield lambda _workdir: install()
+        if strict and self._strict is not None:
+            refuse_more = self._strict.install
+            yield lambda _workdir: refuse_more()
         if strict:
             yield _keep_temporary_files_in
 
@@ -278,10 +287,15 @@ class Confinement:
             return f"unavailable: because Landlock is of version {self._abi} here, and 6 is needed (Linux 6.12)"
         return ON
 
-    def _limits_part(self, profile: Profile) -> str:
+    def _basic_part(self, profile: Profile) -> str:
         if profile.level == "none":
             return _off(profile)
-        return ON if self._limits is not None else f"unavailable: because {self._limits_why}"
+        return ON if self._basic is not None else f"unavailable: because {self._basic_why}"
+
+    def _strict_part(self, profile: Profile) -> str:
+        if profile.level != "strict":
+            return "off: see --sandbox strict"
+        return ON if self._strict is not None else f"unavailable: because {self._strict_why}"
 
     def _files_part(self, profile: Profile) -> str:
         if profile.level != "strict":
@@ -326,7 +340,10 @@ _PARTS: Final[dict[str, Callable[[Confinement, Profile], str]]] = {
     "capabilities": Confinement._capabilities_part,
     "user": Confinement._user_part,
     "signals": Confinement._signals_part,
-    "limits": Confinement._limits_part,
+    "limits": Confinement._basic_part,
+    "tree": Confinement._basic_part,
+    "ipc": Confinement._strict_part,
+    "user-namespaces": Confinement._strict_part,
     "files": Confinement._files_part,
     "network": Confinement._network_part,
 }
