@@ -29,9 +29,9 @@ are not given stay as they are. With --add it is left alone, and the exit code i
 --unique: if another job that has not ended holds it, nothing is put, and the jid is that one's.
 --persistent: a job without an end; when its handler returns or dies it is handed on at once, until it is cancelled.
 --lines: each line is an object with put's arguments: klass, queue, data (or data_b64: bytes), jid, priority, delay, at,
-retries, timeout, tags … (times in seconds). KLASS and the flags are for what a line does not give. A thousand are put
-as one. Where a line is bad nothing of its thousand is put, nor what comes after, and the exit code is 1. With jids in
-the lines and --add a second run puts what the first one did not."""
+retries, timeout, tags … (times in seconds, or like "10m"). KLASS and the flags are for what a line does not give. A
+thousand are put as one. Where a line is bad nothing of its thousand is put, nor what comes after, and the exit code is
+1. With jids in the lines and --add a second run puts what the first one did not."""
 
 
 def add(subparsers: Subparsers) -> None:

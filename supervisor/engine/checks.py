@@ -3,12 +3,19 @@ Must not: do I/O. Each raises TypeError or ValueError naming the argument, with 
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from enum import Enum
 from typing import Any, Final
+from uuid import UUID
 
 import orjson
 
+from supervisor.config import parse_duration
 from supervisor.engine.keys import checked_name
+
+#: A length of time as callers may write it: seconds, a text such as 30s, 500ms, 5m or 2h, or a timedelta.
+Duration = float | str | timedelta
 
 DATA_BYTES = 256 * 1024 * 1024
 PROGRESS_CHARS = 1000
@@ -48,6 +55,39 @@ def milliseconds(argument: str, seconds: object, least: float = -math.inf) -> in
     return round(seconds * 1000)
 
 
+def in_seconds(argument: str, value: object) -> object:
+    """A Duration as a number of seconds; what is none stays as it is. Raises ValueError naming argument and value."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise ValueError(f"{argument} must be seconds, a duration or a timedelta: {value!r:.100} {error}") from None
+
+
+def duration_ms(argument: str, value: object, least: float) -> int:
+    """A Duration as whole milliseconds. Raises TypeError or ValueError naming the argument."""
+    return milliseconds(argument, in_seconds(argument, value), least)
+
+
+def in_unix_seconds(argument: str, value: object) -> object:
+    """A datetime as unix seconds; what is none stays as it is. Raises ValueError if it does not know its time zone."""
+    if not isinstance(value, datetime):
+        return value
+    if value.utcoffset() is None:
+        raise ValueError(
+            f"{argument} must be unix seconds or a datetime with a time zone, as datetime.now(UTC) has: {value!r}"
+        )
+    return value.timestamp()
+
+
+def moment_ms(argument: str, value: object) -> int:
+    """Unix seconds or a datetime as whole milliseconds. Raises TypeError or ValueError naming the argument."""
+    return milliseconds(argument, in_unix_seconds(argument, value), least=0)
+
+
 def checked_number(argument: str, value: object) -> float:
     """The value, if it is a finite number. Raises TypeError or ValueError naming the argument."""
     milliseconds(argument, value)
@@ -68,10 +108,7 @@ def checked_progress(fraction: object, text: object) -> tuple[float, str]:
 
 def to_state(argument: str, value: object) -> bytes:
     """A checkpoint as JSON. Raises TypeError or ValueError naming the argument."""
-    try:
-        raw = orjson.dumps(value, option=_ONLY_JSON)
-    except TypeError as error:
-        raise TypeError(f"{argument} must be JSON: {error}") from None
+    raw = _dumped(argument, value, "JSON")
     if len(raw) > STATE_BYTES:
         raise ValueError(
             f"{argument} must have at most {STATE_BYTES} bytes as JSON, not {len(raw)}: keep the rest elsewhere"
@@ -105,11 +142,56 @@ def checked_text(argument: str, value: object) -> str:
 
 
 def to_json(argument: str, value: object) -> bytes:
-    """The value as JSON. Raises TypeError naming the argument if it is not JSON."""
+    """The value as JSON. Raises TypeError naming the argument, and what in it is not JSON."""
+    return _dumped(argument, value, "JSON or bytes")
+
+
+def _dumped(argument: str, value: object, wanted: str) -> bytes:
     try:
         return orjson.dumps(value, option=_ONLY_JSON)
     except TypeError as error:
-        raise TypeError(f"{argument} must be JSON or bytes: {error}") from None
+        why = next(_strangers(argument, value), str(error))
+        raise TypeError(f"{argument} must be {wanted}: {why}") from None
+
+
+#: How people turn what JSON has not into what it has.
+_CURES: Final = {
+    "datetime.datetime": "give .isoformat() or .timestamp()",
+    "datetime.date": "give .isoformat()",
+    "datetime.time": "give .isoformat()",
+    "datetime.timedelta": "give .total_seconds()",
+    "decimal.Decimal": "give str(…), which keeps every digit, or float(…)",
+    "builtins.set": "give a list",
+    "builtins.frozenset": "give a list",
+    "builtins.bytes": "give text, such as base64; only data as a whole may be bytes",
+    "builtins.complex": "give two numbers",
+}
+_LARGEST_INT: Final = 2**64
+#: Of a large payload no more is looked through for what is wrong with it.
+_MOST_LOOKED_AT: Final = 100_000
+
+
+def _strangers(argument: str, value: object) -> Iterator[str]:
+    """What is not JSON in a value, with its path and the cure, in the order in which it comes."""
+    waiting: list[tuple[str, object]] = [(argument, value)]
+    for _ in range(_MOST_LOOKED_AT):
+        if not waiting:
+            return
+        path, one = waiting.pop()
+        if isinstance(one, dict):
+            for key in one:
+                if not isinstance(key, str):
+                    yield f"{path} has the key {key!r:.60}, and keys must be str"
+            waiting += [(f"{path}[{key!r:.60}]", each) for key, each in reversed(one.items())]
+        elif isinstance(one, list) or type(one) is tuple:
+            waiting += [(f"{path}[{n}]", each) for n, each in reversed([*enumerate(one)])]
+        elif isinstance(one, int):
+            if not -(_LARGEST_INT // 2) <= one < _LARGEST_INT:
+                yield f"{path} is an int of more than 64 bits; give it as a str"
+        elif not isinstance(one, str | float | UUID | Enum | orjson.Fragment | None):
+            name = f"{type(one).__module__}.{type(one).__qualname__}"
+            cure = _CURES.get(name, "make a str, a number, a list or a dict of it")
+            yield f"{path} is a {name.removeprefix('builtins.')}; {cure}"
 
 
 def to_data(argument: str, value: object) -> tuple[str, bytes]:

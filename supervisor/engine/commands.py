@@ -17,10 +17,12 @@ from supervisor.engine import scripts
 from supervisor.engine.checks import (
     EXACT_INT,
     UNSET,
+    Duration,
     checked_each,
     checked_int,
     checked_progress,
     checked_text,
+    duration_ms,
     milliseconds,
     to_json,
     to_new_data,
@@ -247,9 +249,9 @@ def deregister(worker: str, *, own: bool = False, now: float | None = None) -> C
     return Command(scripts.DEREGISTER, (now_ms(now), checked_name("worker", worker), "1" if own else ""), int)
 
 
-def move(jid: str, queue: str, delay: float = 0, *, now: float | None = None) -> Command[bool]:
+def move(jid: str, queue: str, delay: Duration = 0, *, now: float | None = None) -> Command[bool]:
     """Moves a job as it is, from whatever state. Answers False if there is none."""
-    args = checked_name("queue", queue), checked_name("jid", jid), milliseconds("delay", delay, least=0)
+    args = checked_name("queue", queue), checked_name("jid", jid), duration_ms("delay", delay, least=0)
     return Command(scripts.MOVE, (now_ms(now), *args), bool)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, Unpack
 
 from supervisor.engine import commands
-from supervisor.engine.checks import UNSET, to_state
+from supervisor.engine.checks import UNSET, Duration, to_state
 from supervisor.engine.commands import GONE, LOST, Command, Renewal
 from supervisor.engine.errors import DependencyError, JobNotFound, LeaseholdError, LeaseLost
 from supervisor.engine.jobs import JobRecord, LeaseRecord
@@ -119,7 +119,7 @@ class Lease(LeaseRecord):
         *,
         data: Any = UNSET,
         next: str | None = None,
-        delay: float = 0,
+        delay: Duration = 0,
         depends: Sequence[str] = (),
         then: Iterable[Mapping[str, Any]] = (),
     ) -> bool:
@@ -130,7 +130,7 @@ class Lease(LeaseRecord):
         """
         return _completed(self, self._settle(Completed(self, result, data, next, delay, depends, then)))
 
-    def retry(self, delay: float | None = None, group: str | None = None, message: str | None = None) -> int:
+    def retry(self, delay: Duration | None = None, group: str | None = None, message: str | None = None) -> int:
         """Spends a retry: to the back of its priority, or again after `delay` seconds. Answers the retries remaining;
         negative: exhausted, the job failed in `group` or failed-retries-<queue>. Raises LeaseLost.
         """
@@ -175,14 +175,14 @@ class AsyncLease(LeaseRecord):
         *,
         data: Any = UNSET,
         next: str | None = None,
-        delay: float = 0,
+        delay: Duration = 0,
         depends: Sequence[str] = (),
         then: Iterable[Mapping[str, Any]] = (),
     ) -> bool:
         """As Lease.complete."""
         return _completed(self, await self._settle(Completed(self, result, data, next, delay, depends, then)))
 
-    async def retry(self, delay: float | None = None, group: str | None = None, message: str | None = None) -> int:
+    async def retry(self, delay: Duration | None = None, group: str | None = None, message: str | None = None) -> int:
         """As Lease.retry."""
         return int(_held(self, await self._settle(Retried(self, delay, group, message))))
 
@@ -227,7 +227,7 @@ class Job(JobRecord):
         """Fails the job, whatever state it is in."""
         found(self.jid, self._client.call(commands.fail, self.jid, group, message))
 
-    def move(self, queue: str, delay: float = 0) -> None:
+    def move(self, queue: str, delay: Duration = 0) -> None:
         """Moves the job as it is into a queue, where it begins anew, after `delay` seconds."""
         found(self.jid, self._client.call(commands.move, self.jid, queue, delay))
 
@@ -294,7 +294,7 @@ class AsyncJob(JobRecord):
         """As Job.fail."""
         found(self.jid, await self._client.call(commands.fail, self.jid, group, message))
 
-    async def move(self, queue: str, delay: float = 0) -> None:
+    async def move(self, queue: str, delay: Duration = 0) -> None:
         """As Job.move."""
         found(self.jid, await self._client.call(commands.move, self.jid, queue, delay))
 

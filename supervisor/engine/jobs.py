@@ -3,6 +3,7 @@ Must not: do I/O; what acts through a client is in handles.py.
 """
 
 import binascii
+import datetime
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +14,14 @@ import orjson
 from supervisor.engine.checks import (
     EXACT_INT,
     UNSET,
+    Duration,
     checked_flag,
     checked_int,
     checked_lines,
-    milliseconds,
+    duration_ms,
+    in_seconds,
+    in_unix_seconds,
+    moment_ms,
     to_data,
 )
 from supervisor.engine.entries import payload_of
@@ -43,10 +48,10 @@ class PutOptions(TypedDict, total=False):
 
     jid: str  # 1 to 64 bytes; default: 22 characters, a UUID in URL-safe base64
     priority: int  # lower runs sooner; default 0
-    delay: float  # seconds until it may run
-    at: float  # or the unix time at which it may
+    delay: Duration  # until it may run
+    at: float | datetime.datetime  # or the time at which it may: unix seconds, or a datetime with a time zone
     retries: int  # how many failures are tried again; default 5
-    timeout: float  # seconds that a run may take; 0 = no limit
+    timeout: Duration  # that a run may take; 0 = no limit
     max_deaths: int  # how many deaths bury it; 0 = no limit; default: config max-deaths
     tags: Sequence[str]  # at most 100; given ones replace those that it has
     depends: Sequence[str]  # jids that must complete first; unknown ones count as complete
@@ -54,7 +59,7 @@ class PutOptions(TypedDict, total=False):
     lane: str | None  # whose share of the queue it is of: lanes with work have their turns, by weight
     limit: str | None  # it starts only where this limit has room
     unique: bool | str | None  # a key (True: klass and data as put now) that no other job has until this one ends
-    expires: float | None  # seconds from now within which it must have started, else it fails in group expired
+    expires: Duration | None  # from now, within which it must have started, else it fails in group expired
     persistent: bool | None  # it has no end: whatever ends a run of it, another worker gets it
     at_most_once: bool | None  # it is never started twice: whatever else than its own end ends it fails it
     trace: str | None  # the W3C traceparent of what has caused it; default: that of the current OpenTelemetry span
@@ -120,9 +125,20 @@ def _lines_of(names: str | int | None) -> int:
 def _checked_times(options: Mapping[str, Any]) -> tuple[int | str, int | str]:
     if "delay" in options and "at" in options:
         raise ValueError("at and delay exclude each other")
-    delay = milliseconds("delay", options["delay"], least=0) if "delay" in options else ""
-    at = milliseconds("at", options["at"], least=0) if "at" in options else ""
+    delay = duration_ms("delay", options["delay"], least=0) if "delay" in options else ""
+    at = moment_ms("at", options["at"]) if "at" in options else ""
     return delay, at
+
+
+def with_plain_times(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with times as numbers, which can be sent. Raises ValueError naming the option."""
+    plain = dict(options)
+    for name in ("delay", "timeout", "expires"):
+        if name in plain:
+            plain[name] = in_seconds(name, plain[name])
+    if "at" in plain:
+        plain["at"] = in_unix_seconds("at", plain["at"])
+    return plain
 
 
 def checked_options(options: Mapping[str, Any]) -> dict[str, str | int]:
@@ -135,7 +151,7 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, str | int]:
     if "retries" in options:
         fields["retries"] = checked_int("retries", options["retries"], 0)
     if "timeout" in options:
-        fields["timeout"] = milliseconds("timeout", options["timeout"], least=0)
+        fields["timeout"] = duration_ms("timeout", options["timeout"], least=0)
     if "max_deaths" in options:
         fields["max_deaths"] = checked_int("max_deaths", options["max_deaths"], 0)
     if "tags" in options:
@@ -151,7 +167,7 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, str | int]:
         fields["unique"] = _checked_claim(options["unique"])
     if "expires" in options:
         expires = options["expires"]
-        fields["expires"] = "" if expires is None else milliseconds("expires", expires, least=0.001)
+        fields["expires"] = "" if expires is None else duration_ms("expires", expires, least=0.001)
     if "persistent" in options:
         fields["persistent"] = _flag("persistent", options["persistent"])
     if "at_most_once" in options:

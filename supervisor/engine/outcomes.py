@@ -9,12 +9,13 @@ from typing import Any, Final, Protocol
 
 from supervisor.engine.checks import (
     UNSET,
+    Duration,
     checked_each,
     checked_flag,
     checked_int,
     checked_lines,
     checked_text,
-    milliseconds,
+    duration_ms,
     to_json,
     to_new_data,
 )
@@ -59,7 +60,7 @@ class Completed:
     result: Any = None
     data: Any = UNSET
     next: str | None = None
-    delay: float = 0
+    delay: Duration = 0
     depends: Sequence[str] = _NONE
     then: Iterable[Mapping[str, Any] | NewJob] = _NONE
 
@@ -89,7 +90,7 @@ class Completed:
         if self.next is None:
             self._check_no_next()
         queue = "" if self.next is None else checked_name("next", self.next)
-        delay = milliseconds("delay", self.delay, least=0)
+        delay = duration_ms("delay", self.delay, least=0)
         return "advance", *lease, queue, *to_new_data("data", self.data), delay, depends, result, *followers
 
     def _check_lines(self, puts: Sequence[NewJob]) -> None:
@@ -135,7 +136,7 @@ class Retried:
     """
 
     lease: Leased
-    delay: float | None = None
+    delay: Duration | None = None
     group: str | None = None
     message: str | None = None
     default_retries: int | None = None
@@ -143,7 +144,7 @@ class Retried:
 
     def arguments(self, worker: str, when_unix: float) -> Arguments:
         """Raises TypeError or ValueError naming the argument."""
-        delay = "" if self.delay is None else milliseconds("delay", self.delay, least=0)
+        delay = "" if self.delay is None else duration_ms("delay", self.delay, least=0)
         group = "" if self.group is None else checked_name("group", self.group)
         budget = "" if self.default_retries is None else checked_int("default_retries", self.default_retries, 0)
         shown = group or f"failed-retries-{self.lease.queue}"
@@ -184,7 +185,7 @@ class Released:
         """Raises TypeError or ValueError naming the argument."""
         started = "1" if checked_flag("started", self.started) else ""
         reason = "" if self.reason is None else checked_name("reason", self.reason)
-        delay = milliseconds("delay", self.delay, least=0)
+        delay = duration_ms("delay", self.delay, least=0)
         if delay and self.started:
             raise ValueError(f"delay must be 0 for a job that had started: {self.delay!r:.100}")
         return "release", self.lease.jid, self.lease.token, started, reason, delay or ""
@@ -226,7 +227,7 @@ class Unknown:
 
     def arguments(self, worker: str, when_unix: float) -> Arguments:
         """Raises TypeError or ValueError naming the argument."""
-        return "unknown", self.lease.jid, self.lease.token, milliseconds("delay", self.delay, least=0)
+        return "unknown", self.lease.jid, self.lease.token, duration_ms("delay", self.delay, least=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypedDict
 
 import orjson
 
-from supervisor.engine.checks import UNSET, checked_int, checked_text, milliseconds, to_data, to_new_data
+from supervisor.engine.checks import UNSET, Duration, checked_int, checked_text, duration_ms, to_data, to_new_data
 from supervisor.engine.errors import LeaseholdError
 from supervisor.engine.jobs import DEFAULT_RETRIES, checked_options, claim_on, new_jid
 from supervisor.engine.keys import NAME_BYTES, checked_name
@@ -35,22 +35,22 @@ class CronMissing(LeaseholdError):
 class RecurOptions(TypedDict, total=False):
     """The options of recur; those of its jobs are as put's."""
 
-    every: float  # seconds between two jobs; or
+    every: Duration  # between two jobs; or
     cron: str  # minute hour day month weekday
     tz: str  # the zone of cron, like Europe/Berlin; default: UTC
     jid: str  # of the recurring job: its jobs are <jid>-<n>; default: 22 characters
-    offset: float  # with every: the first job comes so many seconds from now; default 0
+    offset: Duration  # with every: how long from now the first job comes; default 0
     missed: Literal["all", "once", "skip"]  # what is put for times at which nobody was there; default all
     backlog: int  # of those missed, at most so many beside the last one; default: all
     priority: int
     retries: int
-    timeout: float
+    timeout: Duration
     max_deaths: int
     tags: Sequence[str]
     lane: str | None
     limit: str | None
     unique: bool | str | None
-    expires: float | None
+    expires: Duration | None
     at_most_once: bool | None
     trace: str | None  # of all its jobs; default: none, whatever span it is in that has them come
 
@@ -264,9 +264,9 @@ def _checked_rhythm(
         raise ValueError("offset goes with every, not with cron")
     if not by_cron and "tz" in options:
         raise ValueError("tz goes with cron, not with every")
-    delay: int | str = milliseconds("offset", options["offset"], least=0) if "offset" in options else ""
+    delay: int | str = duration_ms("offset", options["offset"], least=0) if "offset" in options else ""
     if "every" in options:
-        return delay, "", {"every": milliseconds("every", options["every"], least=0.001), "cron": "", "tz": ""}
+        return delay, "", {"every": duration_ms("every", options["every"], least=0.001), "cron": "", "tz": ""}
     if not by_cron or not {"cron", "tz"} & set(options):
         return delay, "", {}
     cron = checked_cron(options["cron"] if "cron" in options or known is None else known.cron)

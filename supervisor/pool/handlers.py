@@ -10,11 +10,13 @@ import pkgutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 from supervisor.config import parse_duration, parse_size
+from supervisor.engine.checks import Duration, in_seconds
 from supervisor.pool.messages import MAX_DELAY_S, HandlerSettings, Trouble
 
 if TYPE_CHECKING:
@@ -22,18 +24,29 @@ if TYPE_CHECKING:
 
 Function = Callable[..., Any]
 #: Seconds until the next try; of a list one by one, the last one repeats; a function is given the failures so far.
-Backoff = float | str | Sequence[float | str] | Callable[[int], float]
+Backoff = Duration | Sequence[Duration] | Callable[[int], float]
 F = TypeVar("F", bound=Function)
 
 
 class Retry(Exception):  # an order to the supervisor, not an error
-    """Raise it in a handler: run this job again, in `delay` seconds (None: the usual back-off). Spends a retry."""
+    """Raise it in a handler: run this job again, after `delay` (None: the usual back-off). Spends a retry.
 
-    def __init__(self, delay: float | None = None, message: str = "") -> None:
+    `delay`: seconds, a text such as "30s" or "5m", or a timedelta.
+    """
+
+    def __init__(self, delay: Duration | None = None, message: str = "") -> None:
         super().__init__(message or "the handler asked for a retry")
-        if delay is not None and not (isinstance(delay, int | float) and 0 <= delay <= MAX_DELAY_S):
-            raise ValueError(f"Retry(delay={delay!r}): give seconds, 0 or more")
-        self.delay = delay
+        self.delay = None if delay is None else _retry_delay(delay)
+
+
+def _retry_delay(delay: Duration) -> float:
+    try:
+        seconds = in_seconds("delay", delay)
+    except ValueError as error:
+        raise ValueError(f"Retry: {error}") from None
+    if not isinstance(seconds, int | float) or not 0 <= seconds <= MAX_DELAY_S:
+        raise ValueError(f"Retry(delay={delay!r}): give seconds, 0 or more, or a duration like '30s'")
+    return seconds
 
 
 class Fail(Exception):
@@ -177,7 +190,7 @@ def handler(function: F, /) -> F: ...
 def handler(
     *,
     name: str | None = None,
-    timeout: float | str | None = None,
+    timeout: Duration | None = None,
     memory: int | str | None = None,
     retries: int | None = None,
     on_error: str | None = None,
@@ -196,7 +209,7 @@ def handler(
     /,
     *,
     name: str | None = None,
-    timeout: float | str | None = None,
+    timeout: Duration | None = None,
     memory: int | str | None = None,
     retries: int | None = None,
     on_error: str | None = None,
@@ -254,10 +267,12 @@ def _check_name(value: object) -> None:
         raise ValueError(f"@handler(name={value!r}): write 1 to 64 bytes of printable text")
 
 
-def _seconds(option: str, value: float | str) -> float:
+def _seconds(option: str, value: Duration) -> float:
     try:
         if isinstance(value, bool):
             raise TypeError("not a number")
+        if isinstance(value, timedelta):
+            value = value.total_seconds()
         return parse_duration(value) if isinstance(value, str) else _not_negative(float(value))
     except (TypeError, ValueError) as error:
         raise ValueError(f"@handler({option}={value!r}): {error}; write seconds, or a duration like '30s'") from error
@@ -299,7 +314,7 @@ def _truth(option: str, value: bool) -> bool:
 def _backoff(value: Backoff | None) -> tuple[float, ...] | Callable[[int], object] | None:
     if value is None or callable(value):
         return value
-    if isinstance(value, int | float | str):
+    if isinstance(value, int | float | str | timedelta):
         return (_delay(value),)
     if not isinstance(value, list | tuple) or not value:
         raise ValueError(
@@ -308,7 +323,7 @@ def _backoff(value: Backoff | None) -> tuple[float, ...] | Callable[[int], objec
     return tuple(_delay(each) for each in value)
 
 
-def _delay(value: float | str) -> float:
+def _delay(value: Duration) -> float:
     delay_s = _seconds("backoff", value)
     if not math.isfinite(delay_s) or delay_s > MAX_DELAY_S:
         raise ValueError(f"@handler(backoff={value!r}): at most {MAX_DELAY_S:g} seconds")

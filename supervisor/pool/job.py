@@ -12,14 +12,15 @@ from supervisor import clock
 from supervisor.engine.checks import (
     DATA_BYTES,
     UNSET,
+    Duration,
     checked_lines,
     checked_progress,
-    milliseconds,
+    duration_ms,
     to_data,
     to_new_data,
     to_state,
 )
-from supervisor.engine.jobs import MOST_FOLLOWERS, MOST_LINES, MOST_PARENTS, new_job
+from supervisor.engine.jobs import MOST_FOLLOWERS, MOST_LINES, MOST_PARENTS, new_job, with_plain_times
 from supervisor.engine.keys import checked_name
 from supervisor.engine.traces import current_trace
 from supervisor.pool.messages import (
@@ -130,7 +131,7 @@ class Job:
         self._check_completes("put")
         if len(self._then) >= MOST_FOLLOWERS:
             raise ValueError(f"job.put: at most {MOST_FOLLOWERS} jobs can be put with one completion")
-        given = {name: _listed(value) for name, value in options.items()}
+        given = with_plain_times({name: _listed(value) for name, value in options.items()})
         if "trace" not in given and (trace := current_trace() or self.trace) is not None:
             given["trace"] = trace
         kind, raw = to_data("data", data)
@@ -142,15 +143,15 @@ class Job:
         self._then.append(follower)
         return job.jid
 
-    def next(self, queue: str, data: Any = UNSET, delay: float = 0, depends: Iterable[str] = ()) -> None:
+    def next(self, queue: str, data: Any = UNSET, delay: Duration = 0, depends: Iterable[str] = ()) -> None:
         """Have this job go on in that queue once the handler has returned, with new data if given, after `delay`
-        seconds and the jobs of `depends`. Once per run. Raises TypeError or ValueError.
+        and the jobs of `depends`. Once per run. Raises TypeError or ValueError.
         """
         self._check_completes("next")
         if self._next is not None:
             raise ValueError(f"job.next: this job goes on in {self._next.queue!r} already; call it once")
         parents = [jid for jid in checked_lines("depends", depends, MOST_PARENTS).split("\n") if jid]
-        delay_s = milliseconds("delay", delay, least=0) / 1000
+        delay_s = duration_ms("delay", delay, least=0) / 1000
         kind, raw = to_new_data("data", data)
         stage = Stage(checked_name("queue", queue), delay_s, parents, Blob(kind, raw))
         self._take_room("next", (queue, delay_s, parents), len(raw), len(parents))

@@ -49,7 +49,7 @@ def ints(least: int, most: int | None = None) -> list[Any]:
 
 
 TEXTS = [None, 5, True, b"m", ["m"], "\ud800"]
-ANY_SECONDS = ["1", True, [1], NAN, INFINITE, -INFINITE, 1e300, 2**53]
+ANY_SECONDS = ["soon", True, [1], NAN, INFINITE, -INFINITE, 1e300, 2**53]
 SECONDS = [*ANY_SECONDS, -1, -0.001]
 BOOLS = [None, 0, 1, "yes"]
 #: Shown is what is wrong with them: they may be large.

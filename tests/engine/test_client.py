@@ -32,7 +32,7 @@ def bad_names(argument, call, most_bytes=64):
 
 
 def bad_seconds(argument, call, least=0):
-    for value in ("1", None, True, b"1", [1]):
+    for value in (None, True, b"1", [1]):
         yield argument, TypeError, call, value
     for value in (NAN, INF, -INF, 1e300, 10**400, *([-0.001, -1] if least == 0 else [])):
         yield argument, ValueError, call, value

@@ -259,7 +259,7 @@ def test_the_policy_for_missed_times_is_one_number(options, backlog):
         ({}, ValueError, "every and cron: give one of them"),
         ({"every": 60, "cron": "* * * * *"}, ValueError, "every and cron: give one of them"),
         ({"every": 0}, ValueError, "every must be 0.001 or more: 0"),
-        ({"every": "60"}, TypeError, "every must be a number of seconds, not str: '60'"),
+        ({"every": b"60"}, TypeError, "every must be a number of seconds, not bytes: b'60'"),
         ({"every": float("nan")}, ValueError, "every must be a finite number"),
         ({"every": 60, "tz": BERLIN}, ValueError, "tz goes with cron"),
         ({"every": 60, "offset": -1}, ValueError, "offset must be 0 or more: -1"),

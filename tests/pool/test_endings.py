@@ -218,7 +218,7 @@ def test_without_a_next_stage_a_job_is_complete_whatever_follows():
         followed(then=[Follower("q", "k", {"klass": "x"}, Blob("json", b"1"))]),
         followed(then=[Follower("q", "k", {"data": "x"}, Blob("json", b"1"))]),
         followed(Stage("", 0, [], Blob("", b""))), followed(Stage("q", -1, [], Blob("", b""))),
-        followed(Stage("q", "0", [], Blob("", b""))), followed(Stage("q", 0, "p", Blob("", b""))),
+        followed(Stage("q", "soon", [], Blob("", b""))), followed(Stage("q", 0, "p", Blob("", b""))),
         followed(Stage("q", 0, None, Blob("", b""))), followed(Stage(None, 0, [], Blob("", b""))),
         followed(result=b'"' + b"x" * MAX_RESULT_BYTES + b'"', then=[follower()]),
     ],
