@@ -28,8 +28,11 @@ class LinkLost(Exception):
     """The connection has ended, or cannot be had. What was under way may or may not have been carried out."""
 
 
-class LinkClosed(LinkLost):
-    """The server has closed the connection: whatever it had answered by then has been read."""
+class ServerAway(LinkLost):
+    """The server has closed the connection, or has fallen silent: it does nothing for us any more.
+
+    Any other loss, like a reset, may have cost a reply to what was carried out.
+    """
 
 
 class Link:
@@ -78,7 +81,7 @@ class Link:
             except self._not_now:
                 return
             except BrokenPipeError as error:
-                raise LinkClosed(f"writing to Redis failed: {error}") from error
+                raise ServerAway(f"writing to Redis failed: {error}") from error
             except OSError as error:
                 raise LinkLost(f"writing to Redis failed: {error}") from error
 
@@ -92,7 +95,7 @@ class Link:
             except OSError as error:
                 raise LinkLost(f"reading from Redis failed: {error}") from error
             if not chunk:
-                raise LinkClosed("Redis has closed the connection")
+                raise ServerAway("Redis has closed the connection")
             self._reader.feed(chunk)
             if len(chunk) < _CHUNK_BYTES and not self._is_tls:
                 break  # TLS may still hold decrypted bytes that no poll would tell of

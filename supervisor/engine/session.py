@@ -50,7 +50,7 @@ from supervisor.engine.exchange import (
 )
 from supervisor.engine.jobs import LeaseRecord
 from supervisor.engine.keys import Namespace
-from supervisor.engine.link import CONNECT_S, Connector, Link, LinkLost
+from supervisor.engine.link import CONNECT_S, Connector, Link, LinkLost, ServerAway
 from supervisor.engine.orders import Queues
 from supervisor.engine.outcomes import Outcome
 from supervisor.engine.serving import Serving
@@ -220,11 +220,11 @@ class Session:
         """How long it takes at the most until a lost connection is made anew."""
         return self._grace_s / 2
 
-    def lose(self, closed: bool = True) -> float:
+    def lose(self, server_away: bool = True) -> float:
         """The connection is lost: keep what must be said again. Return in how many seconds to connect anew.
 
-        `closed`: the server has closed it. A wait that ended with that is followed by no lease. Where a connection is
-        lost otherwise, the server may have granted the lease behind the wait, and the reply was lost.
+        A wait that ends as the server goes away is followed by no lease. If the connection alone was lost, the server
+        may have granted the lease behind the wait, and the reply never came.
         """
         for part in self._parts:
             if part.kind is Settled:
@@ -234,7 +234,7 @@ class Session:
             if part.kind is Reply:
                 self.serving.forget_ask(part.subject)
             self.may_hold_more = self.may_hold_more or part.kind is Granted
-        if self._behind is not None and (not closed or self.bells.has_ended_unread()):
+        if self._behind is not None and (not server_away or self.bells.has_ended_unread()):
             self.may_hold_more = True
         self._parts, self._exchange_deadline_at = [], None
         self._awaited.clear()
@@ -533,7 +533,7 @@ class Session:
         if self._reconnect_at is not None and now_at >= self._reconnect_at:
             self.connect()
         if now_at >= self._silence_at and not self._has_spoken(now_at):
-            raise LinkLost("Redis has not answered in time")
+            raise ServerAway("Redis has not answered in time")
         self.doors.keep_time(now_at)
 
     def _has_spoken(self, now_at: float) -> bool:

@@ -21,7 +21,7 @@ from supervisor import cgroups, clock
 from supervisor.config import Config, ConfigError, Exit
 from supervisor.engine.bells import BellRang, DoorsMade, DoorSpoke
 from supervisor.engine.keys import Namespace
-from supervisor.engine.link import LinkClosed, LinkLost
+from supervisor.engine.link import LinkLost, ServerAway
 from supervisor.engine.orders import Queues
 from supervisor.engine.session import ConnectionMade, RepliesCame, Session
 from supervisor.ops import metrics
@@ -331,7 +331,7 @@ class Master:
         self._drain.begin(None, Exit.UNREACHABLE)
 
     def _on_link_lost(self, lost: LinkLost) -> None:
-        retry_in_s = self._session.lose(closed=isinstance(lost, LinkClosed))
+        retry_in_s = self._session.lose(server_away=isinstance(lost, ServerAway))
         self._events.emit("redis.lost", message=str(lost), retry_in_s=round(retry_in_s, 2))
 
     def _close_cells(self) -> None:

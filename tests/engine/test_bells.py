@@ -137,8 +137,8 @@ def test_a_worker_that_comes_back_raises_the_token_counter(waiting, live, server
     assert live.queue("q").lease("w")[0].token > waiting.granted[0].token
 
 
-def test_wait_cut_off_in_silence_may_have_leased(waiting):
-    waiting.session.lose(closed=False)
+def test_wait_whose_connection_was_reset_may_have_leased(waiting):
+    waiting.session.lose(server_away=False)
     assert waiting.session.may_hold_more
     waiting.start()
     assert not waiting.session.may_hold_more
