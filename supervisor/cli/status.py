@@ -129,9 +129,18 @@ def _show(told: Told) -> None:
 
 def _child_row(child: Told) -> tuple[object, ...]:
     return (
-        child.get("child"), _pid(child.get("pid")), child.get("zygote"), child.get("state"), child.get("klass"),
+        child.get("child"), _pid(child.get("pid")), child.get("zygote"), _state_of(child), child.get("klass"),
         child.get("jid"), _duration(child.get("running_s")),
     )  # fmt: skip
+
+
+def _state_of(child: Told) -> str:
+    """Of one that is being stopped, also why, and when it is killed."""
+    state, why = str(child.get("state")), child.get("stopping")
+    if not why:
+        return state
+    kill_in = _duration(child.get("kill_in_s"))
+    return f"{state}: {why}, killed in {kill_in}" if kill_in else f"{state}: {why}"
 
 
 def _pid(pid: Any) -> str | None:

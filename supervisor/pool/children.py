@@ -44,6 +44,7 @@ class Turn:
     nudge_s = 0.0  # how long after that once more
     insist_at = math.inf  # when a notice that was to be raised by a checkpoint is raised anywhere
     insisting: Notice | None = None  # which one
+    stopping: str | None = None  # why its handler was interrupted, or its processes are killed
 
 
 class Child:
@@ -275,6 +276,7 @@ class Child:
             return
         self.turn.insist_at = clock.monotonic() + patience_s if patience_s > 0 else math.inf
         self.turn.insisting = notice._replace(at_checkpoint=False)
+        self.turn.stopping = reason
         self._notify(notice)
 
     def _notify(self, notice: Notice) -> None:
@@ -344,7 +346,7 @@ class Child:
         """SIGKILL; the zygote ends what is below it and reports. Idempotent: the first reason stays."""
         if self.state in (ChildState.DOOMED, ChildState.GONE):
             return
-        self.why_killed, self.in_words = why, in_words
+        self.why_killed, self.in_words, self.turn.stopping = why, in_words, why
         self.become(ChildState.DOOMED)
         self._signal(signal.SIGKILL)
 

@@ -122,10 +122,18 @@ class Status:
         }
 
 
+#: Of a busy child whose handler was interrupted, and may clean up.
+_STOPPING: Final = "stopping"
+
+
 def _told(child: Child) -> dict[str, Any]:
+    stopping = child.turn.stopping
+    kill_in_s = None if child.kill_at is None else round(max(0.0, child.kill_at - clock.monotonic()), 3)
     return {
         **describe(child),
-        "state": child.state.value,
+        "state": _STOPPING if stopping and child.state is ChildState.BUSY else child.state.value,
+        "stopping": stopping,
+        "kill_in_s": kill_in_s,
         "attempt": attempt_of(child.head.lease) if child.head else None,
         "memory_bytes": child.meter.sampled_bytes,
         "zygote": child.zygote,

@@ -124,6 +124,15 @@ def test_of_one_supervisor_everything_is_shown(shell, played):
     assert "by SIGHUP: failed" in out and "email.send" in out and "1m1s" in out
 
 
+def test_a_child_that_is_stopped_says_why_and_until_when(shell, played):
+    busy = {**STATUS["children"][0], "state": "stopping", "stopping": "cancelled", "kill_in_s": 2.0}
+    doomed = {**STATUS["children"][0], "state": "doomed", "stopping": "memory", "kill_in_s": None}
+    worker = played({**STATUS, "children": [busy, doomed]})
+    out = shell.good("status", worker.name)
+    assert "stopping: cancelled, killed in 2s" in out
+    assert "doomed: memory" in out
+
+
 def test_for_a_program_status_is_json_as_they_have_answered(shell, played, silent):
     worker = played(STATUS)
     assert shell.json("status", worker.name) == {worker.name: STATUS}

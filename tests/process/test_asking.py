@@ -28,3 +28,18 @@ def test_what_it_does_not_know_is_said(stage):
     (answer,) = stage.client.ask(None, "the time").values()
     assert "'the time'" in answer["error"]
     finish(stage, pool)
+
+
+def test_a_cancelled_job_that_goes_on_is_seen_stopping(stage):
+    pool = stage.start(processes=1, term_grace="60s").wait_ready()
+    jid = stage.queue.put("bad.swallow", stage.gate("gate"))
+    stage.wait_for_starts(jid)
+    stage.client.cancel(jid)
+    pool.wait_for("lease.lost", jid=jid)
+    (answer,) = stage.client.ask([pool.worker], "status").values()
+    (child,) = busy(answer)
+    assert (child["jid"], child["state"], child["stopping"]) == (jid, "stopping", "cancelled")
+    assert 0 < child["kill_in_s"] <= 60
+    stage.open_gate("gate")
+    pool.wait_for("job.stale", jid=jid)
+    finish(stage, pool)

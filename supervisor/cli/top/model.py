@@ -426,10 +426,10 @@ def _child_row(child: Told) -> Row:
     values = {
         "child": child.get("child"), "pid": child.get("pid"), "state": child.get("state"), "klass": child.get("klass"),
         "jid": child.get("jid"), "runs": child.get("running_s"), "memory": child.get("memory_bytes"),
-        "attempt": child.get("attempt"), "ends": child.get("ends"),
+        "attempt": child.get("attempt"), "ends": child.get("stopping") or child.get("ends"),
     }  # fmt: skip
     tones = {
-        "state": Tone.QUIET if child.get("jid") is None else Tone.PLAIN,
+        "state": Tone.QUIET if child.get("jid") is None else Tone.NOTICE if child.get("stopping") else Tone.PLAIN,
         "try": Tone.NOTICE if attempt > 1 else Tone.PLAIN,
         "ends": Tone.NOTICE,
     }
