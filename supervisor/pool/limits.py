@@ -20,6 +20,10 @@ from supervisor.pool.states import ChildState
 
 #: Between the signal that writes a child's Python stacks and its kill.
 _STACKS_S: Final = 0.1
+#: The same where memory is the reason: meanwhile it grows on. A job that has already grown beyond its limit by more
+#: than this share of it is killed at once.
+_MEMORY_STACKS_S: Final = 0.01
+_SLIGHTLY: Final = 0.25
 #: A handler is told that its time limit is near by this share of the limit before it, at most by the term grace.
 _NEAR: Final = 0.1
 #: A kill by the kernel is put down to the deaths that come to light within this time.
@@ -117,13 +121,21 @@ class Limits:
         most_bytes = limit_bytes and limit_bytes + head.base_bytes
         child.look_at = now_at + child.meter.next_in_s(most_bytes, self._budget.room_bytes())
         if limit_bytes and own_bytes > limit_bytes:
-            self._stopping.kill(
-                child, "memory",
-                f"the job's processes have {megabytes(own_bytes)} of private memory, its limit is"
-                f" {megabytes(limit_bytes)}",
-            )  # fmt: skip
+            self._on_beyond_limit(child, own_bytes, limit_bytes)
         else:
             self._keep_budget()
+
+    def _on_beyond_limit(self, child: Child, own_bytes: int, limit_bytes: int) -> None:
+        words = (
+            f"the job's processes have {megabytes(own_bytes)} of private memory, its limit is {megabytes(limit_bytes)}"
+        )
+        is_planned = child.kill_at is not None and child.kill_plan[0] == "memory"
+        if is_planned or own_bytes > (1 + _SLIGHTLY) * limit_bytes:
+            self._stopping.kill(child, "memory", words)
+            return
+        child.stacks.head("at its memory limit:")
+        child.write_stacks()
+        child.plan_kill(clock.monotonic() + _MEMORY_STACKS_S, "memory", words)
 
     def _is_looked_at_idle(self, child: Child) -> bool:
         """What a job has left running in it may go on growing."""

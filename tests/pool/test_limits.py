@@ -1,5 +1,6 @@
 """Limits: when each child is looked at, and who is killed for time or memory, by a master's deciding half."""
 
+import faulthandler
 import mmap
 import os
 import re
@@ -22,7 +23,7 @@ def growing(mb, shared=False):
 
     def behave(ends):
         signal.signal(kernel.NOTICE_SIGNAL, lambda *_: None)
-        signal.signal(kernel.STACKS_SIGNAL, lambda *_: None)
+        faulthandler.register(kernel.STACKS_SIGNAL, ends.stacks)
         ends.talk.send(messages.pack_ready())
         ends.next_job()
         room = mmap.mmap(-1, max(mb, 1) * MB, mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -49,6 +50,28 @@ def look(desk, *children):
     for child in children:
         child.look_at = clock.monotonic()
     desk.limits.keep_time(clock.monotonic())
+
+
+def test_a_job_slightly_beyond_its_limit_keeps_its_stack(desk):
+    desk = desk(processes="1", memory_limit="20M")
+    child, _ = running(desk, 20)
+    look(desk, child)
+    assert child.state is ChildState.BUSY
+    until(lambda: "test_limits.py" in child.stacks.read())
+    desk.keep_time(child.kill_at)
+    desk.reap(child)
+    (outcome,) = desk.outcomes()
+    assert (outcome.reason, outcome.details["stack"].splitlines()[0]) == ("memory", "at its memory limit:")
+    assert "private memory, its limit is 20 MB" in outcome.message
+
+
+def test_a_job_that_does_not_write_its_stack_in_time_is_killed_without(desk):
+    desk = desk(processes="1", memory_limit="20M")
+    child, _ = running(desk, 20)
+    os.kill(child.pid, signal.SIGSTOP)
+    look(desk, child)
+    look(desk, child)
+    assert (child.state, child.why_killed) == (ChildState.DOOMED, "memory")
 
 
 def test_a_limited_job_is_looked_at_before_it_can_have_passed_its_limit(desk):
