@@ -501,7 +501,7 @@ class Config:
             values["memory_budget_bytes"], values["memory_budget_reason"] = usable_memory()
         else:
             values["memory_budget_reason"] = "as given"
-        return cls(**values, warnings=tuple(_warnings(values, flags)))
+        return cls(**values, warnings=tuple(_warnings(values, flags, environ)))
 
 
 def read(
@@ -564,7 +564,7 @@ def _unknown_variables(environ: Mapping[str, str]) -> Iterator[str]:
             yield f"{name} is not a setting of this version; {advice}"
 
 
-def _warnings(values: Mapping[str, Any], flags: Mapping[str, object]) -> Iterator[str]:
+def _warnings(values: Mapping[str, Any], flags: Mapping[str, object], environ: Mapping[str, str]) -> Iterator[str]:
     last_s = REAP_S + LAST_EXCHANGE_S
     ladder_s = values["drain_timeout_s"] + values["term_grace_s"] + last_s
     if not values["term_grace_s"]:
@@ -572,7 +572,7 @@ def _warnings(values: Mapping[str, Any], flags: Mapping[str, object]) -> Iterato
             "--term-grace 0: what a drain, a reload or a cancellation interrupts is killed in the same moment; nothing"
             " of it can clean up. Give it some time."
         )
-    if ladder_s > CONTAINER_GRACE_S:
+    if ladder_s > CONTAINER_GRACE_S and "NOTIFY_SOCKET" not in environ:  # systemd's unit has a time of its own
         yield (
             f"drain-timeout {values['drain_timeout_s']:g} s, term-grace {values['term_grace_s']:g} s and"
             f" {last_s:g} s to end what is killed and to hand back make {ladder_s:g} s, more than the"

@@ -340,6 +340,10 @@ def test_a_ladder_longer_than_a_containers_grace_is_a_warning_and_no_error():
     assert "30.5 s" in said and "30 s" in said
 
 
+def test_under_systemd_a_longer_ladder_is_no_warning():
+    assert load({"drain-timeout": "80s"}, {"NOTIFY_SOCKET": "/run/systemd/notify"}).warnings == ()
+
+
 def test_no_time_to_clean_up_is_a_warning():
     (said,) = load({"term-grace": "0"}).warnings
     assert "--term-grace 0" in said and "clean up" in said
