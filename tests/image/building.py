@@ -19,8 +19,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 #: Debian's packages of these names hold them.
 PROGRAMS = ("buildah", "runc", "debootstrap")
-#: What the image python:…-slim has, and systemd for the tests of the unit.
-PACKAGES = ("python3", "python3-venv", "python3-pip", "python-is-python3", "systemd", "systemd-sysv", "dbus")
+#: What the image python:…-slim has, and what a machine with systemd has.
+PACKAGES = ("python3", "python3-venv", "python3-pip", "python-is-python3", "systemd", "systemd-sysv", "dbus", "procps")
 #: Names a directory in which all this is done, and the base is kept for the next session.
 KEEP_IN = "TEST_IMAGE_DIRECTORY"
 _SLOW_S = 600
@@ -50,6 +50,8 @@ def built(session: Path) -> Iterator[Built]:
     directory = Path(kept or session)
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     with open(directory / "users", "w") as users, open(directory / "building", "w") as building:
+        if _is_alone(users.fileno()):  # what is there was left by a session that was killed
+            shutil.rmtree(directory / "image", ignore_errors=True)
         fcntl.flock(users, fcntl.LOCK_SH)
         fcntl.flock(building, fcntl.LOCK_EX)
         if not (directory / "image/built.json").exists():
@@ -59,12 +61,12 @@ def built(session: Path) -> Iterator[Built]:
             told = json.loads((directory / "image/built.json").read_text())
             yield Built(Path(told["files"]), told["config"])
         finally:
-            if _is_last(users.fileno()):
+            if _is_alone(users.fileno()):
                 shutil.rmtree(directory / "image" if kept else directory)
 
 
-def _is_last(users: int) -> bool:
-    """Whether no other process of the session has tests of the image to run."""
+def _is_alone(users: int) -> bool:
+    """Whether no other process of the session uses the directory. Then none can begin to until we let it."""
     try:
         fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -73,7 +75,6 @@ def _is_last(users: int) -> bool:
 
 
 def _build(directory: Path, base: Path) -> None:
-    shutil.rmtree(directory, ignore_errors=True)  # what a session that was killed has left
     directory.mkdir(mode=0o755)
     scratch = _buildah(directory, "from", "scratch")
     _buildah(directory, "add", "--quiet", scratch, str(base), "/")

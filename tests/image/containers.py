@@ -40,12 +40,11 @@ class Engine:
         bundle = self.directory / name
         bundle.mkdir()
         (bundle / "config.json").write_text(json.dumps(specification))
-        return [*self._runc(), "run", "--bundle", str(bundle), "--pid-file", str(bundle / "pid"), name], name
+        return self.command("run", "--bundle", str(bundle), "--pid-file", str(bundle / "pid"), name), name
 
     def specification(self, words: Iterable[str], environment: dict[str, str]) -> dict[str, Any]:
         """Of the image: its user, directory and variables; no capabilities, a read-only root, /tmp of its own."""
-        made = subprocess.run([*self._runc(), "spec"], cwd=self.directory, capture_output=True, text=True, check=True)
-        assert made.returncode == 0
+        subprocess.run(self.command("spec"), cwd=self.directory, check=True)
         specification: dict[str, Any] = json.loads((self.directory / "config.json").read_text())
         (self.directory / "config.json").unlink()
         config = self.built.config
@@ -61,7 +60,10 @@ class Engine:
         return specification
 
     def tell(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run([*self._runc(), *words], capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(self.command(*words), capture_output=True, text=True, timeout=60, check=False)
+
+    def command(self, *words: str) -> list[str]:
+        return ["runc", "--root", str(self.directory / "state"), *words]
 
     def pid(self, name: str) -> int:
         """The container's first process, as seen from here."""
@@ -86,9 +88,6 @@ class Engine:
                     with contextlib.suppress(OSError):
                         below.rmdir()
         shutil.rmtree(self.directory)
-
-    def _runc(self) -> tuple[str, ...]:
-        return "runc", "--root", str(self.directory / "state")
 
 
 class Container(Pool):
