@@ -150,6 +150,8 @@ def state_words(job: "JobRecord") -> str:
             return f"{job.state} at {job.worker}, its lease ends {local_time(job.expires_unix)}"
         case "waiting" | "scheduled" if job.unknown_unix is not None:
             return f"{job.state}, no worker has known klass {job.klass} since {local_time(job.unknown_unix)}"
+        case "waiting" if job.left_to_others:
+            return f"waiting, for a worker that has klass {job.klass}"
         case "waiting" if job.parked:
             return f"waiting, parked until limit {job.limit} lets it start"
         case "scheduled":

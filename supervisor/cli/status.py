@@ -116,6 +116,9 @@ def _show(told: Told) -> None:
         lines["reload"] = f"{local_time(reload.get('at_unix'))} by {reload.get('by')}: {_outcome(reload)}"
         if reload.get("message"):
             lines[""] = str(reload["message"])
+    klasses = [zygote.get("handlers") for zygote in told["zygotes"] if zygote.get("state") == "current"]
+    if klasses and isinstance(klasses[0], list):
+        lines["klasses"] = _joined(klasses[0])
     sandbox = told.get("sandbox")
     if isinstance(sandbox, Mapping):
         lines |= {f"sandbox {part}": text for part, text in sandbox.items()}

@@ -21,7 +21,7 @@ _PLACES: Final = {
     "depends": ("depends",),
     "scheduled": ("scheduled",),
     "parked": ("parked",),
-    "waiting": ("scheduled", "waiting", "lanes", "front"),
+    "waiting": ("scheduled", "apart", "waiting", "lanes", "front"),
     "running": ("running",),
     "failed": ("failed",),
 }

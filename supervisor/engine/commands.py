@@ -9,7 +9,7 @@ Every builder checks what it is given and raises TypeError or ValueError naming 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from supervisor import clock
@@ -407,6 +407,17 @@ def spawn(due: DueCron, times: Sequence[float], next_unix: float | None, *, now:
     at_ms = [milliseconds("times", time) for time in times]
     args = now_ms(now), due.jid, due.due_ms, "" if next_unix is None else milliseconds("next_unix", next_unix), *at_ms
     return Command(scripts.SPAWN, args, bool)
+
+
+def skills(worker: str, klasses: Iterable[str], queues: Iterable[str], *, now: float | None = None) -> Command[bool]:
+    """Says for which klasses a worker has handlers, and which queues it serves: of jobs that others have no handler for
+    it leases those. 1,000 of each are told. Answers False if the worker is not known.
+    """
+    lines = (
+        "\n".join(checked_name("klasses", klass) for klass in islice(klasses, MOST)),
+        "\n".join(islice(queues, MOST)),
+    )
+    return Command(scripts.SKILLS, (now_ms(now), checked_name("worker", worker), *lines), bool)
 
 
 def tell(worker: str, message: str | bytes) -> Command[int]:

@@ -168,6 +168,11 @@ class Asked:
 
 
 @dataclass(slots=True)
+class Introduced:
+    """Redis knows for which klasses we have handlers."""
+
+
+@dataclass(slots=True)
 class Timed:
     """The configured times were read: `ttl_s` is what it is now."""
 

@@ -362,6 +362,7 @@ class JobRecord:
     saved: Any  # its last checkpoint, until it completes or is put anew
     trace: str | None = None  # the W3C traceparent of what has caused it
     unknown_unix: float | None = None  # since when it has not run, as those that leased it did not know its klass
+    left_to_others: bool = False  # who leased it did not know its klass, and living peers do: it waits for those
 
     @property
     def data(self) -> Any:

@@ -9,7 +9,7 @@ import contextlib
 import datetime
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
 import orjson
@@ -33,9 +33,10 @@ _LAST_DAY_S = 253402300799  # the last second that a date can name
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many jobs of a queue are in each state. `waiting` counts the front, what is due, all lanes, and the entries
-    that other programs have pushed; `stalled` leases have run out and were not taken over yet; `parked` jobs wait until
-    their limit lets them start. `paused`: nothing new is leased from it.
+    """How many jobs of a queue are in each state. `waiting` counts the front, what is due, all lanes, the entries that
+    other programs have pushed, and jobs that are left to a worker that has their klass; `stalled` leases have run out
+    and were not taken over yet; `parked` jobs wait until their limit lets them start. `paused`: nothing new is leased
+    from it.
     """
 
     waiting: int
@@ -79,7 +80,8 @@ class Timing:
 @dataclass(frozen=True, slots=True)
 class Worker:
     """A worker, when it last leased or renewed, how many of its leases run, and have run out, and for how long it was
-    not seen, by the clock of its server.
+    not seen, by the clock of its server. `klasses`: those that it has handlers for, as far as it has said so (of all
+    workers together at most 10,000 are answered).
     """
 
     name: str
@@ -87,16 +89,20 @@ class Worker:
     stalled: int
     seen_unix: float
     unseen_s: float
+    klasses: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerJobs:
-    """The jobs (jids) that a worker holds, in the order in which it leased them. `seen_unix` None: nobody knows it."""
+    """The jobs (jids) that a worker holds, in the order in which it leased them, and the klasses that it has said to
+    have handlers for. `seen_unix` None: nobody knows it.
+    """
 
     name: str
     seen_unix: float | None
     running: list[str]
     stalled: list[str]
+    klasses: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +391,7 @@ def _parse_job(row: list[Any]) -> JobRecord:
         spawned_from=fields.get("spawned"),
         lane=fields.get("lane"),
         limit=fields.get("limit"),
-        parked="parked" in fields,
+        parked=fields.get("parked") == "1",
         unique=_claim(fields.get("unique")),
         start_by_unix=_unix(start_by_ms),
         persistent="persistent" in fields,
@@ -394,6 +400,7 @@ def _parse_job(row: list[Any]) -> JobRecord:
         saved=_decoded(saved) if saved else None,
         trace=fields.get("trace"),
         unknown_unix=_unix(fields.get("unknown")) if state in {b"scheduled", b"waiting"} else None,
+        left_to_others=fields.get("parked") == "klass",
     )
 
 
@@ -482,14 +489,14 @@ def _parse_depths(reply: list[Any]) -> dict[str, Depths]:
 
 def _parse_workers(reply: list[Any]) -> list[Worker]:
     return [
-        Worker(name.decode(), running, stalled, seen_ms / 1000, unseen_ms / 1000)
-        for name, seen_ms, running, stalled, unseen_ms in reply
+        Worker(name.decode(), running, stalled, seen_ms / 1000, unseen_ms / 1000, parse_names(klasses))
+        for name, seen_ms, running, stalled, unseen_ms, klasses in reply
     ]
 
 
 def _parse_worker(name: str, reply: list[Any]) -> WorkerJobs:
-    seen_ms, running, stalled = reply
-    return WorkerJobs(name, _unix(seen_ms), parse_names(running), parse_names(stalled))
+    seen_ms, running, stalled, klasses = reply
+    return WorkerJobs(name, _unix(seen_ms), parse_names(running), parse_names(stalled), parse_names(klasses))
 
 
 def _parse_wish(reply: list[Any]) -> Wish:

@@ -218,8 +218,9 @@ class Died:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """No handler of this worker has the job's klass: it comes back after `delay` seconds, for a newer worker; after
-    config unknown-for it fails in group unknown-handler. Answer: the new state (scheduled, failed).
+    """No handler of this worker has the job's klass: it is left to living peers that have one. Without such a peer it
+    comes back after `delay` seconds, for a newer worker; after config unknown-for it fails in group unknown-handler.
+    Answer: the new state (waiting, scheduled, failed).
     """
 
     lease: Leased

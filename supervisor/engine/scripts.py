@@ -157,10 +157,11 @@ ASKS = load("asks")
 ANSWER = load("answer")
 DESIRE = load("desire")
 RETIRE = load("retire")
+SKILLS = load("skills")
 
 ALL = tuple(script for script in globals().values() if isinstance(script, Script))
 #: What a master calls. It has these loaded at each connecting, in which Redis does nothing else for as long.
-OF_A_WORKER = (LEASE, SETTLE, RENEW, RESUME, SWEEP, SPAWN, DEREGISTER, TELL, TIMING, NAMES, WISH, ASKS, ANSWER)
+OF_A_WORKER = (LEASE, SETTLE, RENEW, RESUME, SWEEP, SPAWN, DEREGISTER, TELL, TIMING, NAMES, WISH, ASKS, ANSWER, SKILLS)
 
 
 def check_server(info: bytes) -> str:

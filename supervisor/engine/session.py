@@ -11,7 +11,7 @@ import random
 import secrets
 import socket
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -35,6 +35,7 @@ from supervisor.engine.exchange import (
     Due,
     Found,
     Granted,
+    Introduced,
     Left,
     Looked,
     Refused,
@@ -123,6 +124,8 @@ class Session:
         self._unsettled: _Part | None = None  # sent on a connection that was lost before the answer
         self._resumed = False
         self._highest_token = 0
+        self._klasses: Collection[str] = ()
+        self._skills_due = False
         self._takeover_at = 0.0
         self._grace_s = self._shortest_grace_s = 5.0
         self.ttl_s = ttl_s or 30.0
@@ -191,6 +194,7 @@ class Session:
         parts, self._unstored = self._unstored, []
         if self._unsettled is not None:
             parts = [*parts, self._unsettled]
+        self._skills_due = True
         self._number += 1
         known_ids = [(lease.jid, lease.token) for lease in known]
         resume = commands.resume(
@@ -245,6 +249,16 @@ class Session:
         self._reconnect_at = clock.monotonic() + wait_s
         return wait_s
 
+    def know_klasses(self, klasses: Collection[str]) -> None:
+        """We have handlers for these from now on: the next exchange says so."""
+        if klasses is not self._klasses:
+            self._klasses, self._skills_due = klasses, True
+
+    @property
+    def skills_due(self) -> bool:
+        """Whether the next exchange says what we have handlers for."""
+        return self._skills_due
+
     # exchanges
 
     @property
@@ -278,6 +292,10 @@ class Session:
         self._number += 1
         now_at = clock.monotonic()
         parts = []
+        if self._skills_due:
+            self._skills_due = False
+            skills = commands.skills(self.worker, self._klasses, self.serving.names)
+            parts.append(_Part(skills, None, Introduced))
         for first in range(0, len(renewals), commands.MOST):
             # Before they are settled: how far a job was is kept with it.
             some = renewals[first : first + commands.MOST]
@@ -434,7 +452,7 @@ class Session:
             return Looked(value)
         if part.kind is Retired:
             return Retired(value)
-        return None if part.kind in (Spawn, Desired) else Left()
+        return None if part.kind in (Spawn, Desired, Introduced) else Left()
 
     def _confirmation(self, sent_at: float, now_unix: float) -> Confirmation:
         return Confirmation(sent_at, now_unix, self._shortest_grace_s)
@@ -450,12 +468,26 @@ class Session:
     def _with_time_due(self, change: Found | Changed | None) -> Found | Changed | None:
         """Other queues may have another heartbeat."""
         self._time_due = self._time_due or change is not None
+        self._skills_due = self._skills_due or change is not None
         return change
 
     def _answer_error(self, part: _Part, message: str) -> Answer:
         if message.startswith("DEREGISTERED") and part.kind in (Granted, Resumed):
             return Deregistered()
-        if part.kind not in (Granted, Found, Changed, Asked, Reply, Timed, Tidied, Spawn, Looked, Desired, Retired):
+        if part.kind not in (
+            Granted,
+            Found,
+            Changed,
+            Asked,
+            Reply,
+            Timed,
+            Tidied,
+            Spawn,
+            Looked,
+            Desired,
+            Retired,
+            Introduced,
+        ):
             raise LinkLost(f"Redis refused {part.command.script.name}: {message}")
         return Refused(part.command.script.name, message)
 

@@ -91,7 +91,7 @@ class _Sweep:
         were dropped.
         """
         recurring = ("recurring",) if self._lane is None and self._content is None else ()
-        dropped = yield from self.drop_from(*recurring, "in", "depends", "scheduled", "parked")
+        dropped = yield from self.drop_from(*recurring, "in", "depends", "scheduled", "parked", "apart")
         lines = yield from self._lines()
         return dropped + (yield from self.drop_from(*lines, "front"))
 

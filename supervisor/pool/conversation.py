@@ -325,6 +325,8 @@ class Conversation:
                 self._session.serving.look_for_wish()
             elif hint == b"lost":
                 self._on_hint_of_loss()
+            elif hint == b"klass":
+                self._ask = True  # others leave us what they have no handler for
         bells.mail.clear()
         if bells.timed_out:
             self._session.serving.look_for_queues()  # hints may be lost, too
@@ -356,7 +358,8 @@ class Conversation:
         wanted = self._due_lease(now_at)
         renewals = self._due_renewals(now_at)
         chores = self._chores(now_at) if self._leasing else None
-        looks = self._session.serving.looks_due
+        self._session.know_klasses(self._forks.handlers if self._leasing else ())
+        looks = self._session.serving.looks_due or self._session.skills_due
         if wanted is not None or renewals or self._ledger.has_ended or chores or looks or self._requests.answered:
             if wanted is not None:
                 # A lease of none only passes a bell on: what there is, or when, is asked once a child can take it.

@@ -24,8 +24,8 @@ SPREAD = {"count", "histogram", "mean", "std", "variance"}
 #: Command -> its keys; a list: of each entry. Of the values of JOBS: of each of the jobs.
 KEYS = {
     "queues": [QUEUE],
-    "workers": [{"name", "running", "seen_unix", "stalled", "unseen_s"}],
-    "workers web-1": {"name", "running", "seen_unix", "stalled"},
+    "workers": [{"klasses", "name", "running", "seen_unix", "stalled", "unseen_s"}],
+    "workers web-1": {"klasses", "name", "running", "seen_unix", "stalled"},
     "job failed": JOB,
     "job tick": RECURRING,
     "jobs waiting --queue q": {"jobs", "offset", "queue", "state"},

@@ -107,7 +107,10 @@ def _waiting_places(jid: str, record: dict[str, str]) -> Iterator[tuple[str, str
     queue, lane, turn = record["queue"], record.get("lane"), record.get("turn")
     member = f"{int(turn or record['seq']):013x}{jid}"
     score = AHEAD if turn else float(record.get("priority", 0))
-    if "parked" in record:
+    if record.get("parked") == "klass":
+        yield f"queue:{queue}:apart", jid, None
+        yield f"apart:{record['klass']}\n{queue}\n{lane or ''}", member, score
+    elif "parked" in record:
         yield f"queue:{queue}:parked", jid, None
         yield f"limited:{record['limit']}\n{queue}\n{lane or ''}", member, score
     elif turn and "aside" not in record:
@@ -119,8 +122,8 @@ def _waiting_places(jid: str, record: dict[str, str]) -> Iterator[tuple[str, str
 def _holds_jobs(key: str) -> bool:
     kind, _, rest = key.partition(":")
     if kind == "queue":
-        return not key.endswith((":recurring", ":lanes", ":limits"))
-    if kind == "limited":
+        return not key.endswith((":recurring", ":lanes", ":limits", ":klasses"))
+    if kind in ("limited", "apart"):
         return rest.count("\n") == 2
     return kind in ("failed", "complete", "held", "dependents", "tag", "lane", "holders")
 
@@ -145,7 +148,8 @@ def _contradictions(jid: str, record: dict[str, str], found: Look) -> Iterator[s
     for parent in parents:
         if found.get(f"job:{parent}", {"state": "gone"}).get("state") in ("complete", "gone"):
             yield f"{jid} depends on {parent}, which is complete or gone"
-    if "parked" in record and (state != "waiting" or "limit" not in record):
+    lacks_limit = record.get("parked") != "klass" and "limit" not in record
+    if "parked" in record and (state != "waiting" or lacks_limit):
         yield f"{jid} is parked, but {state} under the limit {record.get('limit')}"
     if "aside" in record and (state != "waiting" or "parked" in record or not {"turn", "lane"} <= record.keys()):
         yield f"{jid} is aside, but {state} with {record}"
@@ -202,7 +206,7 @@ def _wrong_lanes(found: Look) -> Iterator[str]:
             if field.startswith("paused:") and field[7:] in found.get(f"queue:{queue}:lanes", ()):
                 yield f"lane {field[7:]} of {queue} is paused, and leases come to it"
     for index, times in found.items():
-        if index.endswith(":lanes") or (index.startswith("limited:") and index.count("\n") == 1):
+        if index.endswith(":lanes") or (index.startswith(("limited:", "apart:")) and index.count("\n") == 1):
             yield from (f"{line!r} is at {time} in {index!r}" for line, time in times.items() if abs(time) >= 2**53)
     counts = {queue: int(count) for queue, count in _named(found, "laned:")}
     for queue in counts.keys() | sizes.keys():
@@ -219,6 +223,12 @@ def _wrong_limits(found: Look) -> Iterator[str]:
             for index, name in indexes.items():
                 if name not in found.get(index, ()):
                     yield f"jobs are parked in {line!r}, but {name!r} is not in {index!r}"
+    for line, _ in _named(found, "apart:"):
+        if line.count("\n") == 2:
+            klass, queue, lane = line.split("\n")
+            for index, name in {f"apart:{klass}\n{queue}": lane, f"queue:{queue}:klasses": klass}.items():
+                if name not in found.get(index, ()):
+                    yield f"jobs lie apart in {line!r}, but {name!r} is not in {index!r}"
     bounds = dict(_named(found, "limit:"))
     if bounds.keys() != set(found.get("limits", ())):
         yield f"limits are {sorted(found.get('limits', ()))}, not {sorted(bounds)}"
@@ -266,7 +276,7 @@ def _orphans(found: Look) -> Iterator[str]:
         for jid, _ in _named(found, f"{kind}:"):
             if f"job:{jid}" not in found:
                 yield f"{kind}:{jid} is left of a job that is gone"
-    for kind in ("starts", "ended", "worker", "mail", "asks", "answer", "desired"):
+    for kind in ("starts", "ended", "worker", "mail", "asks", "answer", "desired", "skills"):
         yield from (
             f"{kind}:{name} would stay for ever"
             for name, _ in _named(found, f"{kind}:")

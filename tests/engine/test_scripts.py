@@ -295,6 +295,17 @@ def fill_special(server: Any, namespace: str) -> dict[str, LeaseRecord]:
     run(commands.lease("w3", ["s"], 2, takeover=False, now=time[0]))
     s.put("k", jid="late", delay=5, lane="a", limit="few", unique="late", expires=10)
     s.put_many({"klass": "k", "jid": f"again-{i}", "lane": "d", "limit": "few"} for i in range(2))
+    # What a worker lacks and a peer has: apart, in its place, and held by that worker.
+    for worker, klasses in (("peer", ["k", "odd"]), ("lacker", ["k"])):
+        run(commands.resume(worker, 1, [], now=time[0]))
+        run(commands.skills(worker, klasses, ["z", "s"], now=time[0]))
+    z = client.queue("z")
+    z.put_many({"klass": "odd", "jid": f"odd-{i}", "lane": "a" if i % 2 else None} for i in range(4))
+    odd = run(commands.lease("lacker", ["z"], 4, number=2, ttl_s=1000, now=time[0])).leases
+    run(commands.settle("lacker", [Unknown(one, 5) for one in odd], number=3, now=time[0]))
+    z.put_many({"klass": klass, "jid": f"{klass}-in-z"} for klass in ("odd", "k", "rare"))
+    strange = run(commands.lease("lacker", ["z"], 2, number=4, ttl_s=1000, now=time[0])).leases
+    z.put("odd", jid="odd-last")
     entries = (
         b"not JSON", b'{"klass": "k", "unknown": 1}', b'{"klass": "k", "jid": "pushed", "lane": "a", "limit": "few"}',
         b'{"klass": "k", "jid": "later", "depends": ["a-0"], "unique": true, "expires": 7, "tags": ["t"], "delay": 3}',
@@ -311,7 +322,7 @@ def fill_special(server: Any, namespace: str) -> dict[str, LeaseRecord]:
     run(commands.serve("w", ["s"], now=time[0]))
     run(commands.ask("first", "w", "stacks", now=time[0]))
     client.close()
-    return {one.jid: one for one in held}
+    return {one.jid: one for one in held} | {f"held by lacker {one.jid}": one for one in strange}
 
 
 def copy_keys(server: Any, source: str, target: str) -> None:
@@ -436,7 +447,7 @@ def special_outcomes(stage: Stage) -> Command[Any]:
         lambda it: Unknown(it, 3),
         lambda it: Released(it, started=False),
     ]
-    held = [lease for lease in stage.held.values() if not lease.jid.startswith("held")]
+    held = [lease for jid, lease in stage.held.items() if not jid.startswith("held")]
     return commands.settle("w", [ways[i % len(ways)](lease) for i, lease in enumerate(held)], number=2, now=NOW)
 
 
@@ -606,6 +617,20 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "each: move": lambda _: bulk.move(EVERYTHING, [*SPECIAL, "not-due", "child"], "t", now=NOW),
     "each: priority": lambda _: bulk.set_priority(EVERYTHING, SPECIAL, -9, now=NOW),
     "answer": lambda _: commands.answer("w", "first", {"children": []}, now=NOW),
+    "skills": lambda _: commands.skills("w", ["odd", "k"], ["z", "s"], now=NOW),
+    "skills: fewer": lambda _: commands.skills("peer", ["k"], ["z"], now=NOW),
+    "lease: what it lacks": lambda _: commands.lease("lacker", ["z"], 9, number=5, now=NOW),
+    "lease: what lies apart": lambda _: commands.lease("peer", ["z"], 9, number=5, now=NOW),
+    "lease: what nobody has any more": lambda _: commands.lease("lacker", ["z"], 9, number=5, now=NOW + 99),
+    "settle: what a peer has": lambda stage: commands.settle(
+        "lacker", [Unknown(one, 5) for jid, one in stage.held.items() if "lacker" in jid], number=5, now=NOW
+    ),
+    "sweep: what nobody has any more": lambda _: commands.sweep(now=NOW + 99),
+    "deregister: a peer": lambda _: commands.deregister("peer", now=NOW),
+    "drop: apart": lambda _: lanes.drop("z", "apart", 0, now=NOW),
+    "find: apart": lambda _: bulk.find(bulk.Choice("z"), "apart", now=NOW),
+    "cancel: apart": lambda _: commands.cancel(["odd-0", "odd-1"], now=NOW),
+    "priority: apart": lambda _: commands.set_priority("odd-1", 7, now=NOW),
     "retire": lambda _: commands.retire("idle", ["nothing"], 60, now=NOW),
     "desire": lambda _: commands.desire("pool", 3, {"ready": 9}),
     "counts: in depth": lambda _: looks.depths(["q", "s"], now=NOW),

@@ -571,7 +571,9 @@ def _has(event: dict[str, Any], fields: dict[str, Any]) -> bool:
 
 def _is_index(key: str) -> bool:
     """Of lanes, or of limits; the jobs themselves lie below a limit, a queue and a lane."""
-    return key.endswith((":lanes", ":limits")) or (key.startswith("limited:") and key.count("\n") < 2)
+    return key.endswith((":lanes", ":limits", ":klasses")) or (
+        key.startswith(("limited:", "apart:")) and key.count("\n") < 2
+    )
 
 
 def _is_still(pid: int, created_unix: float) -> bool:

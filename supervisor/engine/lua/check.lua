@@ -32,7 +32,7 @@ local TYPES = {
   worker = "hash", held = "zset", mail = "list", bell = "list", failed = "zset", tag = "zset", stats = "hash",
   histogram = "hash", lane = "zset", laned = "string", lanes = "hash", limit = "hash", holders = "zset",
   starts = "list", unique = "hash", ended = "list", progress = "string", saved = "string", ["in"] = "list",
-  asks = "list", answer = "list", desired = "list",
+  asks = "list", answer = "list", desired = "list", skills = "zset",
 }
 local WHOLE = {
   complete = "zset", failed = "zset", groups = "zset", queues = "zset", tags = "zset", tracked = "zset",
@@ -43,9 +43,12 @@ local WHOLE = {
 local PARTS = {
   waiting = "waiting", front = "front", running = "running", scheduled = "scheduled", depends = "depends",
   recurring = "recurring", parked = "parked", lanes = "lanes of a queue", limits = "limits of a queue",
+  apart = "apart", klasses = "klasses of a queue",
 }
 -- What a name of limited: has, by its lines.
 local LIMITED = { "queues of a limit", "lanes of a limit", "parked lane" }
+-- The same of apart:
+local APART = { nil, "lanes of a klass", "apart lane" }
 
 -- What a name is, of what, and which type it promises; nothing for a name that is none of ours.
 local function kind_of(name)
@@ -53,8 +56,8 @@ local function kind_of(name)
   local queue, part = string.match(name, "^queue:(.*):(%l+)$")
   if queue and PARTS[part] then return PARTS[part], queue, "zset" end
   local word, rest = string.match(name, "^(%l+):(.*)$")
-  if word == "limited" then
-    local kind = LIMITED[1 + select(2, string.gsub(rest, "\n", "\n"))]
+  if word == "limited" or word == "apart" then
+    local kind = (word == "apart" and APART or LIMITED)[1 + select(2, string.gsub(rest, "\n", "\n"))]
     return kind, rest, kind and "zset"
   end
   if TYPES[word] then return word .. ":", rest, TYPES[word] end
@@ -66,7 +69,7 @@ local STRAY = {
   ["running"] = "lease-without-job", ["held:"] = "lease-without-job", ["tag:"] = "tag-without-job",
   ["holders:"] = "leaked-slot",
 }
-local BY_NUMBER = { waiting = true, scheduled = true, ["lane:"] = true, ["parked lane"] = true }
+local BY_NUMBER = { waiting = true, scheduled = true, ["lane:"] = true, ["parked lane"] = true, ["apart lane"] = true }
 
 local function contains(list, wanted)
   for _, one in ipairs(list) do
@@ -164,9 +167,13 @@ members["lanes of a queue"] = function(name, lane, queue)
 end
 
 members["lanes of a limit"] = judge_lane.time
+members["lanes of a klass"] = judge_lane.time
+members["klasses of a queue"] = judge_apart.look
 members["limits of a queue"] = judge_limit.look
 
-local NOT_JUDGED = { queues = true, workers = true, ["dependencies:"] = true, ["queues of a limit"] = true }
+local NOT_JUDGED = {
+  queues = true, workers = true, ["dependencies:"] = true, ["queues of a limit"] = true, ["skills:"] = true,
+}
 
 local function judge_member(kind, of, name, member)
   local verdict = members[kind]
@@ -257,6 +264,7 @@ local function must_end(name, ttl)
 end
 
 keys["worker:"] = function(name) must_end(name, DAY_MS) end
+keys["skills:"] = function(name) must_end(name, DAY_MS) end
 keys["mail:"] = function(name) must_end(name, HOUR_MS) end
 keys["ended:"] = function(name) must_end(name, HOUR_MS) end
 keys["asks:"] = function(name) must_end(name, HOUR_MS) end
@@ -276,9 +284,11 @@ keys["lane:"] = function(_, line)
   list_queue(string.match(line, "^[^\n]*"))
 end
 keys["parked lane"] = function(_, line) beside.limited(line) end
+keys["apart lane"] = function(_, line) beside.apart(line) end
 
 local OF_QUEUE_TO_KNOW = {
   waiting = true, front = true, running = true, scheduled = true, depends = true, recurring = true, parked = true,
+  apart = true,
 }
 
 local SIZE = { zset = "ZCARD", hash = "HLEN" }

@@ -10,10 +10,10 @@
 -- ARGV[3]   "1" if the last four of each queue are wanted
 -- ARGV[4..] queues
 --
--- Returns   array, one array per queue: queue, waiting (with the front, all lanes, what is due, and entries), running,
---           stalled, scheduled, depends, parked, recurring (jobs that recur, not what came of them), 1 if it is paused
---           else 0; and if wanted: front, entries, how many of those waiting could be leased now, for how long the
---           oldest of them has been waiting in ms (-1: there is none).
+-- Returns   array, one array per queue: queue, waiting (with the front, all lanes, what is due or apart, and entries),
+--           running, stalled, scheduled, depends, parked, recurring (jobs that recur, not what came of them), 1 if it
+--           is paused else 0; and if wanted: front, entries, how many of those waiting could be leased now, for how
+--           long the oldest of them has been waiting in ms (-1: there is none).
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include clock
@@ -28,7 +28,7 @@ local function past(queue, part) return redis.call("ZCOUNT", queue_key(queue, pa
 for i, queue in ipairs(queues) do
   local waiting, front, entries = in_line(queue)
   local stalled, due = past(queue, "running"), past(queue, "scheduled")
-  waiting = waiting + due
+  waiting = waiting + due + size(queue, "apart")
   local row = {
     queue, waiting, size(queue, "running") - stalled, stalled, size(queue, "scheduled") - due, size(queue, "depends"),
     size(queue, "parked"), size(queue, "recurring"), setting("paused", queue) > 0 and 1 or 0,

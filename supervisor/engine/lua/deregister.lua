@@ -24,6 +24,7 @@ for i = 1, #held, 2 do
 end
 place(P .. "workers", worker, false)
 drop(P .. "worker:" .. worker)
+apart.forget(worker, {})
 drop(P .. "mail:" .. worker)
 drop(P .. "asks:" .. worker)
 if ARGV[3] ~= "1" then hint(worker, "lost") end

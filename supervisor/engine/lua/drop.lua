@@ -7,7 +7,7 @@
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   queue
--- ARGV[3]   place: waiting, front, scheduled, depends, parked, running, recurring, in; "lane:" and the name of one;
+-- ARGV[3]   place: waiting, front, scheduled, depends, parked, apart, running, recurring, in; "lane:" and one's name;
 --           "endless": the running jobs that have no end; or "given": the jobs of ARGV[9..], whatever their data
 -- ARGV[4]   offset, how many to pass over
 -- ARGV[5]   count, most to look at, 1 to 1000

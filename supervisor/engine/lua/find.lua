@@ -7,7 +7,7 @@
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   place: "tag:" and a tag, "failed:" and a group, failed; or of the queue: waiting, front, scheduled,
---           depends, parked, running, "lane:" and the name of one
+--           depends, parked, apart, running, "lane:" and the name of one
 -- ARGV[3]   queue; "" = any
 -- ARGV[4]   states, a comma around each: waiting, scheduled, depends, parked, running, failed, complete
 -- ARGV[5]   group; "" = any

@@ -18,7 +18,7 @@ local function must_be_empty(part, n)
   if n > 0 then refuse("REFUSED", "queue " .. queue .. " is not empty: " .. part .. " has " .. n) end
 end
 
-for _, part in ipairs({ "waiting", "front", "running", "scheduled", "depends", "parked", "recurring" }) do
+for _, part in ipairs({ "waiting", "front", "running", "scheduled", "depends", "parked", "apart", "recurring" }) do
   must_be_empty(part, redis.call("ZCARD", queue_key(queue, part)))
 end
 must_be_empty("its lanes", lanes.size(queue))
@@ -28,6 +28,7 @@ place(P .. "queues", queue, false)
 if redis.call("HEXISTS", P .. "announced", queue) == 1 then del_fields({ P .. "announced", queue }) end
 drop(P .. "bell:" .. queue)
 limits.forget(queue)
+apart.forget_queue(queue)
 drop(lanes.index(queue))
 drop(P .. "lanes:" .. queue)
 commit()

@@ -37,9 +37,12 @@ for i = 1, #running, 2 do add(running[i], tonumber(running[i + 1]) <= now and "s
 local limited = redis.call("ZRANGE", queue_key(queue, "limits"), 0, -1)
 for i, key in ipairs(limited) do limited[i] = P .. "limited:" .. key .. "\n" .. queue end
 
-local function parked(lane)
+local apart = redis.call("ZRANGE", queue_key(queue, "klasses"), 0, -1)
+for i, klass in ipairs(apart) do apart[i] = P .. "apart:" .. klass .. "\n" .. queue end
+
+local function lying_in(indexes, lane)
   local n = 0
-  for _, index in ipairs(limited) do n = n + redis.call("ZCARD", index .. "\n" .. lane) end
+  for _, index in ipairs(indexes) do n = n + redis.call("ZCARD", index .. "\n" .. lane) end
   return n
 end
 
@@ -49,10 +52,12 @@ local function names()
   local function add_lane(lane)
     if not found[lane] then all[#all + 1], found[lane] = lane, true end
   end
-  for _, index in ipairs(limited) do
-    for _, lane in ipairs(redis.call("ZRANGE", index, 0, -1)) do
-      -- The next lease takes those off in which nothing is parked any more.
-      if redis.call("ZCARD", index .. "\n" .. lane) > 0 then add_lane(lane) end
+  for _, indexes in ipairs({ limited, apart }) do
+    for _, index in ipairs(indexes) do
+      for _, lane in ipairs(redis.call("ZRANGE", index, 0, -1)) do
+        -- The next lease takes those off in which nothing lies any more.
+        if redis.call("ZCARD", index .. "\n" .. lane) > 0 then add_lane(lane) end
+      end
     end
   end
   for lane in pairs(counts) do add_lane(lane) end
@@ -62,9 +67,9 @@ end
 local answer = {}
 for i, lane in ipairs(names()) do
   local found = counts[lane] or new_counts()
-  local lying = redis.call("ZCARD", lanes.line(queue, lane))
+  local lying = redis.call("ZCARD", lanes.line(queue, lane)) + lying_in(apart, lane)
   answer[i] = {
-    lane, found.waiting + lying, found.running, found.stalled, parked(lane), lanes.weight(queue, lane),
+    lane, found.waiting + lying, found.running, found.stalled, lying_in(limited, lane), lanes.weight(queue, lane),
     lanes.is_paused(queue, lane) and 1 or 0,
   }
 end

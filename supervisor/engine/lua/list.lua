@@ -11,7 +11,7 @@
 -- ARGV[4]   offset, how many jobs to pass over
 -- ARGV[5]   count, most jobs to answer
 --
--- Returns   array of jobs, each an array as in job.lua: waiting in the order front, lane by lane, due; running
+-- Returns   array of jobs, each an array as in job.lua: waiting in the order front, lane by lane, due, apart; running
 --           and stalled by the end of their lease, scheduled by their time, depends by their put; complete and failed
 --           newest first, of one queue among the 10,000 that ended last.
 -- Errors    WRONGTYPE for a foreign key of ours.
@@ -68,6 +68,7 @@ function lists.waiting()
     add_all_of(lanes.line(queue, lane), 14)
   end
   if room() > 0 then add_between("scheduled", 14, "-inf", now) end
+  if room() > 0 then add_all("apart", 1) end
 end
 function lists.running() add_between("running", 1, "(" .. now, "+inf") end
 function lists.stalled() add_between("running", 1, "-inf", now) end

@@ -20,6 +20,7 @@
 --- @include allowed
 --- @include depths
 --- @include events
+--- @include apart
 local worker, horizon = ARGV[2], now + tonumber(ARGV[3])
 local SEEN, WORKERS = 60000, 100 -- who was seen within that lives, and sweeps; so many are looked at
 
@@ -36,7 +37,8 @@ end
 
 local function can_be_leased(queue)
   local waiting = in_line(queue) - in_paused_lanes(queue)
-  local due = math.min(first_time(queue, "scheduled"), first_time(queue, "recurring"), first_time(queue, "limits"))
+  local due = math.min(first_time(queue, "scheduled"), first_time(queue, "recurring"), first_time(queue, "limits"),
+    first_time(queue, "klasses"))
   if allowed(queue, math.max(waiting, due <= now and 1 or 0), 0) > 0 then return "work" end
   return setting("paused", queue) == 0 and due > now and due <= horizon and "soon"
 end
@@ -68,6 +70,7 @@ local why = why_stay()
 if why then return why end
 place(P .. "workers", worker, false)
 drop(P .. "worker:" .. worker)
+apart.forget(worker, {})
 drop(P .. "asks:" .. worker)
 announce("worker.deregistered", { worker = worker, handed_back = 0 })
 commit()

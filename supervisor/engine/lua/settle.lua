@@ -18,7 +18,7 @@
 --           release    "1" if the job had started else "", reason | "", delay in ms | "" (not started: it comes back to
 --                      the front when it is over)
 --           died       reason, default deaths allowed | "", failure as JSON
---           unknown    delay in ms
+--           unknown    delay in ms (where no living peer has a handler for its klass, to which it is left)
 --           return     nothing: a persistent job has come back; any other is complete
 --           or "follow" and the arguments of one put (put.lua): carried out if the outcome before it was accepted
 --
@@ -187,9 +187,17 @@ function verbs.died(rec, at)
   return state
 end
 
--- No worker here knows the job's klass: a newer one may, so it waits and comes back, up to a limit.
+-- This worker does not know the job's klass. It is left to a peer that does; without one a newer worker may come that
+-- does, so it waits and comes back, up to a limit.
 function verbs.unknown(rec, at)
   moves.leave(rec)
+  moves.was_not_started(rec)
+  if apart.is_for_others(rec.klass, rec.queue, worker) then
+    rec.unknown = nil
+    apart.set(rec, worker)
+    apart.note_lack(worker, rec.klass)
+    return "waiting"
+  end
   rec.unknown = tonumber(rec.unknown) or now
   if rec.persistent or now - rec.unknown < setting_ms("unknown-for", rec.queue) then
     if not rec.persistent then rec.turn = nil end

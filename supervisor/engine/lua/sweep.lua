@@ -40,6 +40,7 @@ local function forget_workers()
       place(P .. "workers", name, false)
       drop(P .. "worker:" .. name)
       drop(P .. "mail:" .. name)
+      drop(P .. "skills:" .. name)
     end
   end
 end
@@ -68,11 +69,15 @@ local queues = redis.call("ZRANGE", P .. "queues", offset, offset + QUEUES - 1)
 for _, queue in ipairs(queues) do
   death.announce_stalled(queue)
   if takeover and room > 0 then take_expired(queue) end
-  if setting("paused", queue) <= 0 then recurrence.spawn_due(queue, count, due_crons) end
+  if setting("paused", queue) <= 0 then
+    recurrence.spawn_due(queue, count, due_crons)
+    if apart.next_look(queue) <= now then apart.bring_back(queue, count) end
+  end
 end
 if worker ~= "" and redis.call("HEXISTS", P .. "worker:" .. worker, "number") == 1 then
   place(P .. "workers", worker, now)
   expire(P .. "worker:" .. worker, setting_ms("max-worker-age"))
+  expire(P .. "skills:" .. worker, setting_ms("max-worker-age"))
 end
 fail_expired()
 retention.prune_completed(0, count)

@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- worker.lua — what one worker holds.
+-- worker.lua — what one worker holds, and what it has handlers for.
 --
 -- Called by: looks.worker (supervisor/engine/looks.py)
 -- Holds:     nothing is written
@@ -8,8 +8,8 @@
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   worker
 --
--- Returns   array: when it was last seen, in ms | 0, and two arrays of jids in the order of their leases: those whose
---           leases run, and those whose leases have run out.
+-- Returns   array: when it was last seen, in ms | 0, two arrays of jids in the order of their leases: those whose
+--           leases run, and those whose leases have run out; and an array of klasses.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include clock
@@ -17,4 +17,4 @@
 local worker = ARGV[2]
 local running, stalled = held_by(worker, -1)
 local seen = tonumber(redis.call("ZSCORE", P .. "workers", worker) or 0)
-return { seen > last_seen_least() and seen or 0, running, stalled }
+return { seen > last_seen_least() and seen or 0, running, stalled, klasses_of(worker, 1000) }

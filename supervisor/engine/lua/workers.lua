@@ -10,19 +10,24 @@
 -- ARGV[3]   count, most workers to answer
 --
 -- Returns   array, one array per worker, the most recently seen first: name, seen in ms, how many of its leases run,
---           how many have run out, and for how many ms it was not seen. At most 10,000 leases are looked
---           at; what lies beyond counts as running.
+--           how many have run out, for how many ms it was not seen, and an array of the klasses that it has
+--           handlers for. At most 10,000 leases are looked at; what lies beyond counts as running. Of all workers
+--           together 10,000 klasses are answered.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include clock
 --- @include held
-local offset, count, room, answer = tonumber(ARGV[2]), tonumber(ARGV[3]), 10000, {}
+local offset, count, room, names, answer = tonumber(ARGV[2]), tonumber(ARGV[3]), 10000, 10000, {}
 local least = "(" .. string.format("%d", last_seen_least())
 local seen = redis.call("ZREVRANGEBYSCORE", P .. "workers", "+inf", least, "WITHSCORES", "LIMIT", offset, count)
 for i = 1, #seen, 2 do
   local running, stalled = held_by(seen[i], room - 1)
   room = math.max(room - #running - #stalled, 1)
   local total = redis.call("ZCARD", P .. "held:" .. seen[i])
-  answer[#answer + 1] = { seen[i], tonumber(seen[i + 1]), total - #stalled, #stalled, math.max(now - seen[i + 1], 0) }
+  local klasses = names > 0 and klasses_of(seen[i], names) or {}
+  names = names - #klasses
+  answer[#answer + 1] = {
+    seen[i], tonumber(seen[i + 1]), total - #stalled, #stalled, math.max(now - seen[i + 1], 0), klasses,
+  }
 end
 return answer

@@ -54,6 +54,7 @@ local function age_of_oldest(queue, queues)
   if oldest > now then oldest = math.huge end
   oldest = oldest_in_line(queue_key(queue, "waiting"), oldest)
   for _, jid in ipairs(first_looked_at(queue_key(queue, "front"), FRONT)) do oldest = older(jid, oldest) end
+  for _, jid in ipairs(first_looked_at(queue_key(queue, "apart"), FRONT)) do oldest = older(jid, oldest) end
   for _, lane in ipairs(first_looked_at(queue_key(queue, "lanes"), LANES)) do
     if lane ~= "" then oldest = oldest_in_line(P .. "lane:" .. queue .. "\n" .. lane, oldest) end
   end

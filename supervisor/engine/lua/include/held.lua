@@ -14,3 +14,12 @@ local function held_by(worker, last)
   end
   return running, stalled
 end
+
+-- The first klasses that a worker has said to have handlers for, in their order.
+local function klasses_of(worker, most)
+  local found = {}
+  for _, skill in ipairs(redis.call("ZRANGE", P .. "skills:" .. worker, 0, most - 1)) do
+    found[#found + 1] = string.match(skill, "^klass:(.*)$")
+  end
+  return found
+end

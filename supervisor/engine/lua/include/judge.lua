@@ -3,6 +3,7 @@
 --- @include judge_place
 --- @include judge_lane
 --- @include judge_limit
+--- @include judge_apart
 --- @include judge_claim
 local judge = {}
 local STATES = { scheduled = true, running = true, failed = true, complete = true, depends = true }
@@ -89,13 +90,13 @@ function judge.identity(rec)
   judge.fields(rec, "half-written-job")
 end
 
--- What is parked is so under a limit; what lies aside has had its turn, and its lane is paused.
+-- What is parked is so under a limit, or for its klass; what lies aside has had its turn, and its lane is paused.
 function judge.waiting(rec)
   local jid = rec.jid
-  if rec.parked and (rec.state or not rec.limit) then
+  if rec.parked and (rec.state or not rec.limit and rec.parked ~= "klass") then
     local why = rec.state and "is parked, but its state is " .. rec.state or "is parked, but under no limit"
     report("half-written-job", jid, why, "wrote that it is not parked")
-    move_in("queue:" .. rec.queue .. ":parked", jid, nil)
+    move_in("queue:" .. rec.queue .. (rec.parked == "klass" and ":apart" or ":parked"), jid, nil)
     change(rec, "parked", nil)
     if not rec.state then wake(rec.queue) end
   end

@@ -25,6 +25,8 @@ local function parked_line_of(limit, queue, lane)
   return "limited:" .. limit .. "\n" .. queue .. "\n" .. (lane or "")
 end
 
+local function apart_line_of(klass, queue, lane) return "apart:" .. klass .. "\n" .. queue .. "\n" .. (lane or "") end
+
 local function running_places(rec, at)
   local token, worker = holder_of(rec)
   local places = { { at .. "running", rec.jid, now } }
@@ -36,11 +38,15 @@ end
 -- What waits has a place by its turn, if it has had one, else by its sequence.
 local function waiting_places(rec, at)
   local jid, seq, turn = rec.jid, whole(rec.seq), whole(rec.turn)
-  local parked = rec.parked and says(rec.limit)
+  local apart = rec.parked == "klass" and says(rec.klass)
+  local parked = apart or rec.parked and rec.parked ~= "klass" and says(rec.limit)
   if turn and not parked and not (rec.aside and rec.lane) then return { { at .. "front", jid, turn, true } } end
   if not turn and (not seq or seq < 0) then return {} end
   local member, score = member_of(jid, turn or seq), turn and AHEAD or whole(rec.priority) or 0
   if not parked then return { { line_of(rec.queue, rec.lane), member, score, true } } end
+  if apart then
+    return { { at .. "apart", jid, now }, { apart_line_of(rec.klass, rec.queue, rec.lane), member, score, true } }
+  end
   return { { at .. "parked", jid, now }, { parked_line_of(rec.limit, rec.queue, rec.lane), member, score, true } }
 end
 

@@ -3,6 +3,7 @@
 --- @include death
 --- @include recurrence
 --- @include entries
+--- @include apart
 --- @module
 -- Those that have lost their workers. Answers how many ids were looked at.
 local function take_over(queue, most)
@@ -33,9 +34,9 @@ local function promote(queue, most)
   return #members == 2 * most
 end
 
--- `come` says of which kinds there is something: expired, due, spawns, entries, limited. Answers how many jobs had been
--- running, and whether there is more than `most` of a kind.
-function late.bring(queue, most, come, due_crons)
+-- `come` says of which kinds there is something: expired, due, spawns, entries, limited; and how many of what lies
+-- apart `worker` wants. Answers how many jobs had been running, and whether there is more than `most` of a kind.
+function late.bring(queue, most, come, due_crons, worker)
   local freed, more = 0, false
   moves.served = queue
   if come.expired then freed, more = take_over(queue, most) end
@@ -43,6 +44,7 @@ function late.bring(queue, most, come, due_crons)
   if come.spawns then more = not recurrence.spawn_due(queue, most, due_crons) or more end
   if come.entries then more = select(2, entries.take_in(queue, most)) or more end
   if come.expired or come.limited then limits.bring_back(queue, most) end
+  if come.apart then apart.bring_back(queue, come.apart, worker) end
   moves.served = nil
   return freed, more
 end

@@ -3,15 +3,13 @@
 -- and lane, until something frees it: then a lease of that queue puts it back into its place.
 --- @module
 --- @include clock
---- @include lanes
+--- @include lines
 --- @include moves
 limits.HELD = 2 ^ 53 -- "when a slot is free": no time is known
 local QUEUES, KEYS_A_LEASE = 1000, 16
 local known, told = {}, {}
 
-local function index_of(key, queue) return P .. "limited:" .. key .. "\n" .. queue end
-local function line_of(key, queue, lane) return index_of(key, queue) .. "\n" .. lane end
-local function member(rec) return member_of(rec.jid, rec.turn or rec.seq) end
+local function index_of(key, queue) return lines.index("limited:" .. key, queue) end
 
 function limits.know(key, running, starts, per)
   local held = redis.call("ZCARD", P .. "holders:" .. key)
@@ -94,56 +92,17 @@ function limits.park(rec, when)
   local key, queue = rec.limit, rec.queue
   rec.parked, told[key] = 1, nil
   place(queue_key(queue, "parked"), rec.jid, now)
-  limits.line_up(rec)
-  fair.join(index_of(key, queue), rec.lane or "")
+  lines.add(rec)
   place(P .. "limited:" .. key, queue, now)
   place(queue_key(queue, "limits"), key, when)
 end
 
-function limits.line_up(rec)
-  local rank = rec.turn and lanes.AHEAD or rec.priority or 0
-  place(line_of(rec.limit, rec.queue, rec.lane or ""), member(rec), rank)
-end
-
 -- The next lease of the queue looks what is left.
 function limits.unpark(rec)
+  lines.remove(rec)
   rec.parked = nil
   place(queue_key(rec.queue, "limits"), rec.limit, 0)
   place(queue_key(rec.queue, "parked"), rec.jid, false)
-  place(line_of(rec.limit, rec.queue, rec.lane or ""), member(rec), false)
-end
-
--- Puts up to `most` jobs of a limit back into their places in a queue, as far as there is room; those of a paused lane
--- stay, so that they take it from nobody. Answers how many, and when to look again; nil if none are left.
-local function put_back(key, queue, most)
-  local index, n, passed, when = index_of(key, queue), 0, 0, limits.HELD
-  local function weight_of(lane) return lanes.weight(queue, lane) end
-  local next_of = fair.reader(index, function(lane) return line_of(key, queue, lane) end, most)
-  local function visit(lane)
-    local first = next_of(lane)
-    if not first then return "none" end
-    if lanes.is_paused(queue, lane) then return "pass" end
-    local room, later = limits.room(key, n)
-    if n + passed >= most or not room then
-      when = room and 0 or later
-      return "stop"
-    end
-    local jid = string.sub(first, 14)
-    local rec = read_job(jid)
-    if not (rec and rec.parked and not rec.state and rec.queue == queue and rec.limit == key and rec.seq) then
-      moves.phantom(line_of(key, queue, lane), first, jid)
-      passed = passed + 1
-      return "again"
-    end
-    limits.unpark(rec)
-    if rec.turn then moves.to_front(rec) else moves.line_up(rec) end
-    n = n + 1
-    return "turn"
-  end
-  local more = fair.serve(index, most, weight_of, visit)
-  if more or n >= most then when = 0 end
-  if #first_members(index, 1) == 0 then when = nil end
-  return n, when
 end
 
 -- Nothing is parked in a queue any more: takes it out of whatever limit lists it.
@@ -181,7 +140,9 @@ function limits.bring_back(queue, most)
   local first = head_of(looks, KEYS_A_LEASE)
   for i = 1, #first, 2 do
     if not is_due(first[i], tonumber(first[i + 1])) then break end
-    local found, when = put_back(first[i], queue, most - n)
+    local key = first[i]
+    local function may_go(others) return limits.room(key, others) end
+    local found, when = lines.put_back("limited:" .. key, queue, most - n, may_go, limits.unpark)
     n, told[first[i]] = n + found, nil
     place(looks, first[i], when or false)
     if not when then place(P .. "limited:" .. first[i], queue, false) end

@@ -8,6 +8,8 @@
 --- @include stats
 --- @include lanes
 --- @include limits
+--- @include lines
+--- @include apart
 --- @include claims
 -- Jobs that this script gives to a worker. Until it ends they look as if they were still waiting.
 moves.given = {}
@@ -87,7 +89,9 @@ end
 
 -- Takes a waiting job out of its line, for another.
 function moves.step_out(rec)
-  if rec.parked then
+  if rec.parked == "klass" then
+    apart.take_out(rec)
+  elseif rec.parked then
     limits.unpark(rec)
   elseif rec.turn and not rec.aside then
     place(queue_key(rec.queue, "front"), rec.jid, false)

@@ -2,13 +2,14 @@
 -- kind: what may not start now leaves its place when it is met, and comes back when it may.
 --- @include allowed
 --- @include late
+--- @include apart
 --- @include leased
 --- @module
 local SPARE = 16
 local ELSEWHERE_MS = 25 -- for which a persistent job that came back is left to other workers
 local taken, left, due_crons, timed = {}, {}, {}, {}
 local brought, freed = {}, {}
-local limit, bytes, others = 0, 0, nil
+local limit, bytes, others, lacks = 0, 0, nil, nil
 
 -- `taken`: what is given, each an array of FIELDS, its jid in place of the state. `left`: queues of which something
 -- remains that could be given. `soonest`: when there will be more, as far as is known. `capped`: the answer is full.
@@ -54,6 +55,15 @@ local function held_back(rec)
   limits.take(rec.limit)
 end
 
+-- Leaves a job of a klass that this worker lacks to one that has it; nil if there is none.
+local function leave_apart(queue, jid)
+  local rec = read_job(jid)
+  if not apart.is_for_others(rec.klass, queue, picking.worker) then return nil end
+  moves.step_out(rec)
+  apart.set(rec, picking.worker)
+  return "gone"
+end
+
 -- Adds a job to the answer: "taken", "full" if its payload does not fit, "phantom" if it is not what its place says, or
 -- what held_back() says.
 local function offer(queue, jid, in_front)
@@ -75,7 +85,7 @@ local function offer(queue, jid, in_front)
     moves.set_aside(read_job(jid))
     return "gone"
   end
-  local verdict = rec and held_back(rec)
+  local verdict = lacks and lacks[job[1]] and leave_apart(queue, jid) or rec and held_back(rec)
   if verdict then return verdict end
   bytes = bytes + size
   job[11] = jid
@@ -172,14 +182,15 @@ local function take(queue, may_have_lanes)
 end
 
 -- What of a queue may go to its place now, as late.bring() wants it said; nil if nothing.
-local function what_has_come(queue, paused, expired, due, spawns, has_more)
+local function what_has_come(queue, paused, expired, due, spawns, has_more, most)
   local come = { expired = expired, due = not paused and due }
   come.spawns = not paused and spawns and not picking.regardless
   if has_more and not paused then
     come.entries = not picking.regardless and redis.call("LLEN", P .. "in:" .. queue) > 0
     come.limited = limits.next_look(queue) <= now
+    come.apart = apart.has_some_for(queue, picking.worker) and most
   end
-  return (expired or come.due or come.spawns or come.entries or come.limited) and come
+  return (expired or come.due or come.spawns or come.entries or come.limited or come.apart) and come
 end
 
 -- Gives up to `most` jobs of a queue; with 0 it only looks whether there is something. `count` is how many are wanted
@@ -190,15 +201,17 @@ function picking.serve(queue, most, count)
   local due, spawns = first_score(queue, "scheduled"), first_score(queue, "recurring")
   local is_expired, is_due, spawns_now = picking.takeover and expiry + grace <= now, due <= now, spawns <= now
   local has_more = redis.call(
-    "EXISTS", queue_key(queue, "lanes"), queue_key(queue, "limits"), P .. "in:" .. queue) > 0
-  local come = what_has_come(queue, paused, is_expired, is_due, spawns_now, has_more)
+    "EXISTS", queue_key(queue, "lanes"), queue_key(queue, "limits"), queue_key(queue, "klasses"),
+    P .. "in:" .. queue) > 0
+  lacks = apart.lacks(picking.worker)
+  local come = what_has_come(queue, paused, is_expired, is_due, spawns_now, has_more, most)
   if expiry <= now then death.announce_stalled(queue) end
   if most > 0 or paused and is_expired then
     left[queue] = nil
     if come and not brought[queue] then
       local more
       brought[queue] = true
-      freed[queue], more = late.bring(queue, most + SPARE, come, due_crons)
+      freed[queue], more = late.bring(queue, most + SPARE, come, due_crons, picking.worker)
       picking.more = picking.more or more
       timed[queue] = come.limited or nil
     end
@@ -219,7 +232,7 @@ function picking.serve(queue, most, count)
   if not picking.takeover then expiry = math.max(expiry, now) end
   if not paused then
     put_off_until(math.min(due, spawns, nearest[queue] or math.huge))
-    if has_more then put_off_until(math.max(limits.next_look(queue), now)) end
+    if has_more then put_off_until(math.max(math.min(limits.next_look(queue), apart.next_look(queue)), now)) end
   end
   put_off_until(expiry + grace)
 end

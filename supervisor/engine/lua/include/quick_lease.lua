@@ -11,7 +11,8 @@ local function quick_is_held(looks) return tonumber(redis.call("ZRANGE", looks, 
 local function quick_look(queue, most, takeover)
   local of_queue, entries_key = P .. "queue:" .. queue .. ":", P .. "in:" .. queue
   local others = redis.call(
-    "EXISTS", of_queue .. "front", of_queue .. "lanes", of_queue .. "limits", of_queue .. "recurring", entries_key
+    "EXISTS", of_queue .. "front", of_queue .. "lanes", of_queue .. "limits", of_queue .. "recurring",
+    of_queue .. "klasses", entries_key
   )
   if others > 0 and not (others == 1 and quick_is_held(of_queue .. "limits")) then return nil end
   if setting("paused", queue) > 0 or setting("max-concurrency", queue) > 0 then return nil end
@@ -41,12 +42,12 @@ local function quick_record(key, queue)
 end
 
 -- Adds the first `most` members of a queue to what is given, with their records; false if there is more to one.
-local function quick_take(given, queue, members, most, never_twice)
+local function quick_take(given, queue, members, most, not_plain)
   local jobs, jids, waits, s = given.jobs, given.jids, given.waits, new_spread()
   for i = 1, math.min(#members, most) do
     local jid = string.sub(members[i], 14)
     local job = quick_record(P .. "job:" .. jid, queue)
-    if not job or never_twice[job[1]] then return false end
+    if not job or not_plain[job[1]] then return false end
     given.bytes = given.bytes + (tonumber(job[12]) or UNSIZED_BYTES)
     if given.bytes > ANSWER_BYTES and #jobs > 0 then return false end
     local since = job[14] or job[13]
@@ -69,21 +70,24 @@ local function quick_lease()
   if heard() or ARGV[8] ~= "strict" and #ARGV > 13 then return nil end
   local call, worker, number, count = redis.call, ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
   local starting, ttl, takeover = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == "1"
-  local exchange, held, wish, never_twice = P .. "worker:" .. worker, P .. "held:" .. worker, 0, {}
+  local exchange, held, wish, not_plain = P .. "worker:" .. worker, P .. "held:" .. worker, 0, {}
   if number then
-    local last = call("HMGET", exchange, ARGV[10] == "2" and "since" or "number", "wish")
+    local last = call("HMGET", exchange, ARGV[10] == "2" and "since" or "number", "wish", "lacks")
     local last_number = tonumber(last[1])
+    if last[3] then
+      for _, klass in ipairs(lines_of(last[3])) do not_plain[klass] = true end
+    end
     if number < (last_number or 0) or not last_number and number > 1 then return nil end
     wish = tonumber(last[2]) or 0
   end
-  for _, klass in ipairs(lines_of(ARGV[11])) do never_twice[klass] = true end
+  for _, klass in ipairs(lines_of(ARGV[11])) do not_plain[klass] = true end
 
   local given, served, soonest = { jobs = {}, jids = {}, waits = {}, sets = {}, bytes = 0 }, {}, math.huge
   local jobs, jids = given.jobs, given.jids
   for i = 12, #ARGV, 2 do
     local queue, before = ARGV[i], #jobs
     local members, due, next_at = quick_look(queue, count - before, takeover)
-    if not members or not quick_take(given, queue, members, count - before, never_twice) then return nil end
+    if not members or not quick_take(given, queue, members, count - before, not_plain) then return nil end
     if #jobs < count then soonest = math.min(soonest, next_at) end
     served[#served + 1] = { queue, before + 1, #jobs, #members > count - before, due }
   end

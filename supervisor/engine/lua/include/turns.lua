@@ -9,6 +9,9 @@ local function beside(queue)
   if redis.call("ZCOUNT", looks, "-inf", now) > 0 then
     n = n + math.max(1, redis.call("ZCARD", queue_key(queue, "parked"))) -- a look is due even where nothing is left
   end
+  if redis.call("EXISTS", queue_key(queue, "klasses")) == 1 then
+    n = n + math.max(1, redis.call("ZCARD", queue_key(queue, "apart")))
+  end
   return n
 end
 

@@ -1,0 +1,154 @@
+-- apart.lua: jobs of a klass that one worker has no handler for and a living peer has. They lie apart, uncounted, so
+-- that only those lease them who may have the klass. When no such peer lives any more they go back into their places.
+--- @module
+--- @include clock
+--- @include config
+--- @include events
+--- @include lines
+local LIVES = 60000 -- ms; who leased, renewed or swept within that is taken to live
+local WORKERS, HINTED, LOOKS = 1000, 100, 5000 -- most that are looked at, told of a job, and looks of one script
+local KLASSES, MOST_LACKED = 1000, 200 -- of a queue, and of a worker
+local living, peers, looks, hinted, lacked = nil, {}, 0, {}, {}
+
+local function klasses_key(queue) return queue_key(queue, "klasses") end
+
+-- Who else lives, has a handler for the klass and serves the queue; and until when that is so, as far as is known. With
+-- more workers and klasses than one script looks at, the last ones count as had by nobody.
+local function peers_of(klass, queue, worker)
+  local key = klass .. "\n" .. queue
+  if peers[key] then return peers[key] end
+  living = living or redis.call(
+    "ZREVRANGEBYSCORE", P .. "workers", "+inf", now - LIVES, "WITHSCORES", "LIMIT", 0, WORKERS)
+  local found = { until_when = 0 }
+  for i = 1, #living, 2 do
+    if looks == LOOKS or #found == HINTED then break end
+    looks = looks + 1
+    local has = living[i] ~= worker
+      and redis.call("ZMSCORE", P .. "skills:" .. living[i], "klass:" .. klass, "queue:" .. queue)
+    if has and has[1] and has[2] then
+      found[#found + 1] = living[i]
+      found.until_when = math.max(found.until_when, tonumber(living[i + 1]) + LIVES)
+    end
+  end
+  peers[key] = found
+  return found
+end
+
+-- Whether jobs of a klass are left to other workers.
+function apart.is_for_others(klass, queue, worker)
+  if #peers_of(klass, queue, worker) == 0 then return false end
+  return score_of(klasses_key(queue), klass) ~= nil or redis.call("ZCARD", klasses_key(queue)) < KLASSES
+end
+
+-- Puts a job that has left its place apart, for others than `worker`. They are told by mail: the queue's bell might
+-- wake one that cannot have it.
+function apart.set(rec, worker)
+  local klass, queue = rec.klass, rec.queue
+  local found, key = peers_of(klass, queue, worker), klass .. "\n" .. queue
+  rec.parked = "klass"
+  place(queue_key(queue, "apart"), rec.jid, now)
+  place(klasses_key(queue), klass, math.max(found.until_when, now + 1))
+  lines.add(rec)
+  if not hinted[key] then
+    hinted[key] = true
+    for _, name in ipairs(found) do hint(name, "klass") end
+  end
+end
+
+function apart.take_out(rec)
+  lines.remove(rec)
+  rec.parked = nil
+  place(queue_key(rec.queue, "apart"), rec.jid, false)
+end
+
+-- The klasses that a worker is known to lack, as a set; nil if there are none.
+function apart.lacks(worker)
+  if lacked[worker] == nil then
+    local names = lines_of(redis.call("HGET", P .. "worker:" .. worker, "lacks") or "")
+    lacked[worker] = #names > 0 and { names = names } or false
+    for _, klass in ipairs(names) do lacked[worker][klass] = true end
+  end
+  return lacked[worker] or nil
+end
+
+-- A worker has said that it has no handler for a klass: its leases leave jobs of that to others. One that has told of a
+-- handler since, by other code, is not held to it.
+function apart.note_lack(worker, klass)
+  local known = apart.lacks(worker) or { names = {} }
+  if known[klass] or redis.call("HEXISTS", P .. "worker:" .. worker, "number") == 0 then return end
+  if redis.call("ZSCORE", P .. "skills:" .. worker, "klass:" .. klass) then return end
+  known.names[#known.names + 1], known[klass], lacked[worker] = klass, true, known
+  if #known.names > MOST_LACKED then known[table.remove(known.names, 1)] = nil end
+  set_fields({ P .. "worker:" .. worker, "lacks", table.concat(known.names, "\n") })
+end
+
+-- The klasses of which jobs lie apart in a queue.
+function apart.klasses(queue) return redis.call("ZRANGE", klasses_key(queue), 0, KLASSES - 1) end
+
+-- Whether it is time to look. A time so far ahead is one of a clock that has gone back.
+local function is_due(when) return when <= now or when > now + 2 * LIVES end
+
+-- When somebody must look whether the klasses that lie apart in a queue are still had by anybody.
+function apart.next_look(queue)
+  local when = tonumber(head_of(klasses_key(queue), 1)[2]) or math.huge
+  return when < math.huge and is_due(when) and now or when
+end
+
+-- Whether there are jobs apart in a queue that a worker may have, or somebody must look at.
+function apart.has_some_for(queue, worker)
+  if apart.next_look(queue) <= now then return true end
+  local lacks = apart.lacks(worker)
+  for _, klass in ipairs(apart.klasses(queue)) do
+    if not (lacks and lacks[klass]) then return true end
+  end
+  return false
+end
+
+local function always() return true end
+
+-- Lets jobs of a queue back into their places: up to `most` of each klass that `worker` may have (nil = nobody asks for
+-- himself), or that nobody has any more.
+function apart.bring_back(queue, most, worker)
+  local lacks, n = worker and (apart.lacks(worker) or {}), 0
+  local found = redis.call("ZRANGE", klasses_key(queue), 0, KLASSES - 1, "WITHSCORES")
+  for i = 1, #found, 2 do
+    local klass, when = found[i], tonumber(found[i + 1])
+    local is_mine = lacks and not lacks[klass]
+    if n < KLASSES and (is_mine or is_due(when)) then
+      local others = is_mine and {} or peers_of(klass, queue, worker)
+      if #others > 0 then
+        place(klasses_key(queue), klass, others.until_when + 1)
+      else
+        local found_now, later = lines.put_back(
+          "apart:" .. klass, queue, math.min(most, KLASSES - n), always, apart.take_out)
+        n = n + found_now
+        place(klasses_key(queue), klass, later and (is_mine and when or 0) or false)
+      end
+    end
+  end
+end
+
+-- What a worker has said of itself holds no longer. Whether anybody else has the klasses that it has not `still`, the
+-- next lease is to look.
+function apart.forget(worker, still)
+  local key, had, queues = P .. "skills:" .. worker, {}, {}
+  for _, skill in ipairs(redis.call("ZRANGE", key, 0, -1)) do
+    local kind, name = string.match(skill, "^(%l+):(.*)$")
+    if kind == "klass" then had[name] = true elseif kind == "queue" then queues[#queues + 1] = name end
+  end
+  for _, queue in ipairs(queues) do
+    for _, klass in ipairs(apart.klasses(queue)) do
+      if had[klass] and not still[klass] then
+        place(klasses_key(queue), klass, 0)
+        ring(queue)
+      end
+    end
+  end
+  drop(key)
+end
+
+-- Nothing lies apart in a queue any more.
+function apart.forget_queue(queue)
+  for _, klass in ipairs(apart.klasses(queue)) do drop(lines.index("apart:" .. klass, queue)) end
+  drop(klasses_key(queue))
+end

@@ -1,0 +1,44 @@
+-- judge_apart.lua: what is wrong with the lines of jobs that lie apart by their klass: whether leases look there.
+--- @include judge_lane
+local judge_apart = { lines = {} }
+
+-- As it is stored; what the plan makes of it is put into the indexes at the end.
+function judge_apart.line(klass, queue, lane)
+  local name, index = apart_line_of(klass, queue, lane), "apart:" .. klass .. "\n" .. queue
+  if judge_apart.lines[name] then return end
+  judge_apart.lines[name] = { klass = klass, queue = queue, lane = lane, index = index }
+  if size_in(name) == 0 then return end
+  for set, member in pairs({ [index] = lane, ["queue:" .. queue .. ":klasses"] = klass }) do
+    if not score_in(set, member) then
+      report("unlisted-limit", name, "has jobs that lie apart, but is not in " .. set, "put it there")
+      wake(queue)
+    end
+  end
+end
+
+function beside.apart(line)
+  local klass, queue, lane = string.match(line, "^([^\n]+)\n([^\n]+)\n([^\n]*)$")
+  if klass then judge_apart.line(klass, queue, lane) end
+end
+
+mended_with[#mended_with + 1] = function()
+  for name, line in pairs(judge_apart.lines) do
+    if size_after(name) > 0 then
+      local looks = "queue:" .. line.queue .. ":klasses"
+      if not score_in(line.index, line.lane) then
+        place(P .. line.index, line.lane, judge_lane.least_time(line.index))
+      end
+      if not score_in(looks, line.klass) then place(P .. looks, line.klass, 0) end
+    end
+  end
+end
+
+-- When a lease looks whether anybody has a klass: never later than so that one who has left is missed.
+function judge_apart.look(looks, klass, queue)
+  local when = score_in(looks, klass)
+  if not when or when <= now + DAY_MS then return end
+  report("wrong-score", looks, "has " .. klass .. " at " .. tostring(when) .. ", later than anybody looks",
+    "has a lease look at once")
+  place(P .. looks, klass, 0)
+  wake(queue)
+end

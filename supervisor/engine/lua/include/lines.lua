@@ -1,0 +1,58 @@
+-- lines.lua: waiting jobs that lie apart under a name, until something lets them back: a line for each queue and lane.
+--- @module
+--- @include fair
+--- @include lanes
+--- @include moves
+local function member(rec) return member_of(rec.jid, rec.turn or rec.seq) end
+local function line_of(name, queue, lane) return lines.index(name, queue) .. "\n" .. lane end
+
+-- The lanes of a queue in which jobs lie under a name, with their virtual times.
+function lines.index(name, queue) return P .. name .. "\n" .. queue end
+
+-- Under which name a job lies apart.
+function lines.name_of(rec) return rec.parked == "klass" and "apart:" .. rec.klass or "limited:" .. rec.limit end
+
+function lines.add(rec)
+  local name = lines.name_of(rec)
+  place(line_of(name, rec.queue, rec.lane or ""), member(rec), rec.turn and lanes.AHEAD or rec.priority or 0)
+  fair.join(lines.index(name, rec.queue), rec.lane or "")
+end
+
+function lines.remove(rec) place(line_of(lines.name_of(rec), rec.queue, rec.lane or ""), member(rec), false) end
+
+function lines.is_empty(name, queue) return #first_members(lines.index(name, queue), 1) == 0 end
+
+-- Lets up to `most` jobs of a queue back into their places; those of a paused lane stay, so that they take no room.
+-- `may_go(n)` answers whether one may that follows n others, and if not, when to look again. `let_go(rec)` takes one
+-- out of its line. Answers how many, and when to look again; nil if none are left.
+function lines.put_back(name, queue, most, may_go, let_go)
+  local index, n, passed, when = lines.index(name, queue), 0, 0, 2 ^ 53
+  local function weight_of(lane) return lanes.weight(queue, lane) end
+  local next_of = fair.reader(index, function(lane) return line_of(name, queue, lane) end, most)
+  local function visit(lane)
+    local first = next_of(lane)
+    if not first then return "none" end
+    if lanes.is_paused(queue, lane) then return "pass" end
+    local may, later = may_go(n)
+    if n + passed >= most or not may then
+      when = may and 0 or later
+      return "stop"
+    end
+    local jid = string.sub(first, 14)
+    local rec = read_job(jid)
+    local lies_here = rec and rec.parked and not rec.state and rec.queue == queue and rec.seq
+    if not lies_here or lines.name_of(rec) ~= name then
+      moves.phantom(line_of(name, queue, lane), first, jid)
+      passed = passed + 1
+      return "again"
+    end
+    let_go(rec)
+    if rec.turn then moves.to_front(rec) else moves.line_up(rec) end
+    n = n + 1
+    return "turn"
+  end
+  local more = fair.serve(index, most, weight_of, visit)
+  if more or n >= most then when = 0 end
+  if lines.is_empty(name, queue) then when = nil end
+  return n, when
+end
