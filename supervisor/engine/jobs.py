@@ -364,6 +364,9 @@ class JobRecord:
     unknown_unix: float | None = None  # since when it has not run, as those that leased it did not know its klass
     left_to_others: bool = False  # who leased it did not know its klass, and living peers do: it waits for those
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.jid} {self.klass} {self.state} queue={self.queue}>"
+
     @property
     def data(self) -> Any:
         """The decoded JSON, or the bytes. Raises ValueError if what was put as JSON is none."""

@@ -147,7 +147,7 @@ class Spread:
     mean: float
     variance: float
     std: float
-    histogram: list[int]
+    histogram: list[int] = field(repr=False)
 
     @property
     def total(self) -> int:

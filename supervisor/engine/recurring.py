@@ -91,6 +91,10 @@ class Recurring:
     at_most_once: bool = False
     trace: str | None = None
 
+    def __repr__(self) -> str:
+        rhythm = f"cron={self.cron!r}" if self.every_s is None else f"every={self.every_s:g}s"
+        return f"<{type(self).__name__} {self.jid} {self.klass} {rhythm} queue={self.queue}>"
+
     @property
     def data(self) -> Any:
         """The decoded JSON, or the bytes. Raises ValueError if what was put as JSON is none."""

@@ -1,0 +1,114 @@
+"""The public names: all that calls answer can be imported for annotations, and is short when it is printed."""
+
+import importlib.util
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+import supervisor
+from supervisor.engine import aio, client, handles, jobs, looks
+from tests.docs.pages import CONTRACT, README, blocks
+
+ROOT = Path(__file__).parents[1]
+#: Of what calls answer, what is no name to write: bases, and what master and commands share with the clients.
+INNER = {"Command", "Any", "Self", "JobRecord", "Grant", "Answer"}
+
+
+def classes():
+    return [
+        each
+        for module in (client, aio, handles)
+        for name, each in vars(module).items()
+        if inspect.isclass(each) and each.__module__ == module.__name__ and not name.startswith("_")
+    ]
+
+
+def test_each_type_that_a_public_call_answers_can_be_imported():
+    missing = set()
+    for each in (found for found in classes() if found.__name__ in supervisor.__all__):
+        for name, method in inspect.getmembers(each, inspect.isfunction):
+            if name.startswith("_"):
+                continue
+            said = str(get_type_hints(method, localns=vars(looks)).get("return"))
+            answered = re.findall(r"supervisor\.[\w.]+\.(\w+)", said)
+            missing |= {f"{each.__name__}.{name}: {one}" for one in answered if one not in supervisor.__all__}
+    assert {one for one in missing if one.rpartition(" ")[2] not in INNER} == set()
+
+
+def test_every_public_name_is_where_it_is_said_to_be():
+    assert supervisor.__all__ == sorted(supervisor._HOMES)
+    for name in supervisor.__all__:
+        assert getattr(supervisor, name) is not None
+
+
+def strict(tmp_path, code):
+    """What mypy has to say against the code."""
+    if importlib.util.find_spec("mypy") is None:
+        pytest.skip("mypy comes with the extra lint")
+    (tmp_path / "program.py").write_text(code)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={tmp_path}", "program.py"],
+        cwd=tmp_path, env={"MYPYPATH": str(ROOT)}, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    return [line for line in done.stdout.splitlines() if line.startswith("program.py")]
+
+
+ANNOTATED = """
+from datetime import timedelta
+
+from supervisor import (
+    AsyncClient, AsyncJob, AsyncQueue, Client, Counts, Depths, Duration, EventStream, Job, Lane, Lease, PutOptions,
+    Queue, RecurringJob, Stats, Tracked, Violation, Worker,
+)
+
+wait: Duration = timedelta(minutes=1)
+
+def look(client: Client) -> tuple[Queue, Lane, Counts, Stats, list[Worker], Tracked[Job], list[Violation], EventStream]:
+    queue = client.queue("q")
+    options: PutOptions = {"delay": "10s", "timeout": wait}
+    queue.put("k", **options)
+    return (
+        queue, queue.lane("l"), queue.counts(), queue.stats(), client.workers(), client.tracked(), client.check(),
+        client.events(),
+    )
+
+async def wait_for(client: AsyncClient, jid: str) -> tuple[AsyncQueue, AsyncJob | None]:
+    return client.queue("q"), await client.job(jid)
+
+def found(client: Client) -> tuple[list[Lease], RecurringJob | None, dict[str, Depths]]:
+    return client.lease("w", ["q"]), client.recurring("r"), client.queues()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_programs_can_annotate_what_calls_answer(tmp_path):
+    shown = [block for page in (README, CONTRACT) for block in blocks(page, "python") if "with Client()" in block]
+    assert strict(tmp_path, "\n".join([ANNOTATED, *shown])) == []
+
+
+def test_what_is_printed_is_short(server, namespace):
+    with supervisor.Client(server.url, namespace) as client:
+        q = client.queue("q")
+        jid = q.put("email.send", {"to": "x" * 1000}, tags=["t"] * 50)
+        assert repr(client.job(jid)) == f"<Job {jid} email.send waiting queue=q>"
+        (lease,) = q.lease("w")
+        lease.complete()
+        assert repr(client.jobs(jid)) == f"[<Job {jid} email.send complete queue=q>]"
+        every, cron = q.recur("k", every="1h", jid="h"), q.recur("k", cron="0 6 * * *", jid="c")
+        assert repr(client.recurring(every)) == "<RecurringJob h k every=3600s queue=q>"
+        assert repr(client.recurring(cron)) == "<RecurringJob c k cron='0 6 * * *' queue=q>"
+        stats = q.stats()
+        assert len(repr(stats)) < 400 and "histogram" not in repr(stats) and "mean=" in repr(stats)
+        assert sum(stats.wait.histogram) == 1
+
+
+def test_values_stay_equal_by_all_their_fields():
+    one = looks.Spread(1, 0.5, 0.0, 0.0, [1, 0])
+    assert one != looks.Spread(1, 0.5, 0.0, 0.0, [0, 1])
+    assert jobs.JobRecord.__eq__ is not object.__eq__
