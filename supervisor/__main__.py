@@ -1,6 +1,7 @@
-"""The `leasehold` command, in the process that the user or container started: blocks `run`'s signals, then dispatches.
+"""The `leasehold` command, in the process that the user or container started: blocks `run`'s signals, hides the process
+from others of its user, then dispatches.
 
-Must not import anything before that: a PID 1 loses signals that come while they have neither a handler nor a block.
+Must not import anything before the first of these: a PID 1 loses signals that come while they are not blocked.
 """
 
 import os
@@ -20,12 +21,14 @@ HANDLED = (
     signal.SIGCONT,
     signal.SIGCHLD,
 )
+_PR_SET_DUMPABLE = 4
 
 
 def main() -> int:
     """Run the command of sys.argv. Answers its exit code."""
     if sys.argv[1:2] == ["run"]:
         signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
+    _hide()
     _open_what_is_closed()
     try:
         from supervisor.cli.parser import dispatch
@@ -33,6 +36,15 @@ def main() -> int:
         return dispatch(sys.argv[1:])
     except KeyboardInterrupt:
         return 130  # Exit.INTERRUPTED; not imported here, as the import itself may be what was interrupted
+
+
+def _hide() -> None:
+    """Let no process of our user read the Redis secret in our environment or memory: a handler may be one of them.
+    `run` takes it back for --sandbox none.
+    """
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _open_what_is_closed() -> None:

@@ -138,11 +138,11 @@ def forbid_new_privileges() -> None:
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
-def forbid_dumping() -> None:
+def forbid_dumping(forbidden: bool = True) -> None:
     """Let nobody read this process's memory, environment and descriptors but who may trace any process; and no core be
-    written of it. What it forks inherits it; an exec and a change of uid undo it.
+    written of it. What it forks inherits it; an exec and a change of uid undo it. False: let others of its user do so.
     """
-    _prctl(_PR_SET_DUMPABLE, 0)
+    _prctl(_PR_SET_DUMPABLE, 0 if forbidden else 1)
 
 
 class _SignalStack(ctypes.Structure):

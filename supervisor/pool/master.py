@@ -83,8 +83,7 @@ def run(config: Config) -> int:
     where it cannot listen.
     """
     listening = _listen(config)
-    if config.sandbox != "none":
-        kernel.forbid_dumping()
+    kernel.forbid_dumping(config.sandbox != "none")
     events = Events(2, config.log, config.log_level)
     try:
         return Master(config, events, listening).run()

@@ -230,32 +230,40 @@ def test_every_command_of_the_list_is_in_the_module_that_says_so():
         assert f"`leasehold {command}`" in module.__doc__.partition(": ")[0]
 
 
-def test_run_blocks_its_signals_before_it_imports_anything(tmp_path):
-    """A PID 1 with neither handler nor block loses a signal; the block is looked at when the first import comes."""
-    script = (
-        "import signal, sys\n"
-        "sys.argv = ['leasehold', sys.argv[1], '--help']\n"
-        "import supervisor.__main__ as m\n"
-        "extra = set(sys.modules)\n"
-        "class Spy:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'supervisor.cli': print(*sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())))\n"
-        "sys.meta_path.insert(0, Spy())\n"
-        "m.main()\n"
+_AT_FIRST_IMPORT = (
+    "import ctypes, signal, sys\n"
+    "sys.argv = ['leasehold', sys.argv[1], '--help']\n"
+    "import supervisor.__main__ as m\n"
+    "class Spy:\n"
+    "    def find_spec(self, name, path=None, target=None):\n"
+    "        if name == 'supervisor.cli': print(*sorted({}))\n"
+    "sys.meta_path.insert(0, Spy())\n"
+    "m.main()\n"
+)
+
+
+def at_first_import(command, what):
+    """Numbers that are there when a command imports more than what it starts from."""
+    done = subprocess.run(
+        [sys.executable, "-c", _AT_FIRST_IMPORT.format(what), command],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        timeout=30,
     )
+    return {int(number) for number in done.stdout.split(b"\n")[0].split()}
 
-    def blocked(command):
-        done = subprocess.run(
-            [sys.executable, "-c", script, command],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            timeout=30,
-        )
-        return {int(number) for number in done.stdout.split(b"\n")[0].split()}
 
+def test_run_blocks_its_signals_before_it_imports_anything():
+    """A PID 1 with neither handler nor block loses a signal; the block is looked at when the first import comes."""
+    blocked = "signal.pthread_sigmask(signal.SIG_BLOCK, ())"
     names = ("TERM", "INT", "QUIT", "HUP", "TTIN", "TTOU", "USR1", "USR2", "CONT", "CHLD")
-    assert blocked("run") >= {getattr(signal, f"SIG{name}") for name in names}
-    assert blocked("queues") == set()
+    assert at_first_import("run", blocked) >= {getattr(signal, f"SIG{name}") for name in names}
+    assert at_first_import("queues", blocked) == set()
+
+
+@pytest.mark.parametrize("command", ["run", "put", "top"])
+def test_no_other_process_can_look_into_a_command(command):
+    assert at_first_import(command, "[ctypes.CDLL(None).prctl(3)]") == {0}  # PR_GET_DUMPABLE
 
 
 def test_ctrl_c_is_no_traceback_and_130(tmp_path):
