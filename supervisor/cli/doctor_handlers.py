@@ -36,12 +36,9 @@ _OURS: Final = f"{Path(__file__).parents[1]}{os.sep}"
 
 def examine(config: Config) -> Iterator[Finding]:
     """Import the handlers as `run` would, and say what came of it. Takes as long as they do."""
-    for_handlers, held_back = environment.for_handlers(
-        os.environ, config.redis_url or "embedded:", environment.allowed_by(config.env, config.sandbox)
-    )
+    for_handlers, held_back = environment.of(config)
     if held_back:
-        names = ", ".join(sorted(held_back))
-        yield warning("environment", f"handlers do not get {names}: the value tells the Redis secret")
+        yield warning("environment", environment.why_held_back(held_back))
     kernel.become_subreaper()
     try:
         base = tempfile.mkdtemp(prefix="leasehold-doctor-", dir=config.workdir)

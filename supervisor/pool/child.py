@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import orjson
 
 from supervisor import clock
-from supervisor.pool import kernel, messages, printing, sandbox, title
+from supervisor.pool import hints, kernel, messages, printing, sandbox, title
 from supervisor.pool.handlers import Ending, Fail, Handler, Interrupted, Retry, SoftTimeout, foreign_part, hooks
 from supervisor.pool.job import Job
 from supervisor.pool.messages import INLINE_COMPLETION_BYTES, HandlerSettings, JobMessage, Trouble, Verb
@@ -339,7 +339,7 @@ def _tell_end(ends: Sequence[Callable[[Ending], object]], verb: Verb, parts: lis
 def _describe(error: BaseException) -> Trouble:
     """An exception as a failure: its class is the group; our own frames are left out of the traceback."""
     text = "".join(traceback.format_exception(type(error), error, foreign_part(error.__traceback__)))
-    return Trouble(type(error).__name__, _message_of(error), text)
+    return Trouble(type(error).__name__, hints.hinted(error, _message_of(error)), text)
 
 
 def _message_of(error: BaseException) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 from urllib.parse import unquote
 
+from supervisor.config import Config
 from supervisor.pool import kernel
 from supervisor.redis_url import secrets
 
@@ -20,6 +21,19 @@ BASICS: Final = (
 #: A shorter password is looked for as a whole value or inside a URL only: it may be part of any word.
 _LONG_PASSWORD_CHARS: Final = 6
 _SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "busybox"})
+
+
+def of(config: Config) -> tuple[dict[str, str], list[str]]:
+    """`for_handlers` of this process's own environment, as the settings say."""
+    return for_handlers(os.environ, config.redis_url or "embedded:", allowed_by(config.env, config.sandbox))
+
+
+def why_held_back(names: Collection[str]) -> str:
+    """For people: which variables, why, and what to do about it."""
+    return (
+        f"handlers do not get {', '.join(sorted(names))}: the value tells the address or the password of the queue's"
+        " Redis; where they need that server give them an account of their own, and its URL in another variable"
+    )
 
 
 def for_handlers(

@@ -113,9 +113,7 @@ class Master:
         self._inbox: Inbox[Any] = Inbox()
         queues = Queues(config.queue, config.order)
         self._session = Session(config.redis_url, Namespace(config.namespace), queues, config.lease_ttl_s, self._inbox)
-        for_handlers, self._held_back = environment.for_handlers(
-            os.environ, config.redis_url, environment.allowed_by(config.env, config.sandbox)
-        )
+        for_handlers, self._held_back = environment.of(config)
         events.sign(self._session.worker)
         self._workdir = (config.workdir or Path(tempfile.gettempdir())) / f"leasehold-{self._session.worker}"
         self._signals = kernel.SignalFd(kernel.HANDLED_SIGNALS)
@@ -289,9 +287,7 @@ class Master:
         for warning in self._config.warnings:
             self._events.warn(warning)
         if self._held_back:
-            self._events.warn(
-                f"handlers do not get {', '.join(sorted(self._held_back))}: the value tells the Redis secret"
-            )
+            self._events.warn(environment.why_held_back(self._held_back))
         if shell := environment.shell_above():
             self._events.warn(shell)
         if cgroups.kills_as_group():

@@ -67,6 +67,7 @@ class Boot:
     hidden: list[str] = field(default_factory=list)  # not to be readable under strict, wherever they lie
     child_user: list[int] = field(default_factory=list)  # uid and gid; empty: as the level has it
     directory: str = ""  # to go to before anything is imported; empty: stay
+    held_back: list[str] = field(default_factory=list)  # names of variables that handlers do not get
 
 
 class Spawn(NamedTuple):

@@ -20,6 +20,7 @@ from supervisor import clock
 from supervisor.pool import (
     child,
     handlers,
+    hints,
     hugepages,
     kernel,
     leftovers,
@@ -67,6 +68,7 @@ def main() -> NoReturn:
     if boot.sandbox != "none":
         kernel.forbid_dumping()
     title.introduce(f"leasehold: zygote {number} {boot.handlers}")
+    hints.prepare(boot.held_back)
     sandbox.tell_stacks()
     printing.write_lines_at_once()
     rehearsal.rehearse(boot)
@@ -137,7 +139,7 @@ def _told(what: str, error: BaseException) -> tuple[str, str]:
         why = str(error)
     except Exception as second:  # noqa: BLE001  foreign __str__ may raise anything
         why = f"its text cannot be had ({type(second).__name__})"
-    message = f"{what}: {type(error).__name__}: {why}"[: messages.MAX_MESSAGE_CHARS]
+    message = hints.hinted(error, f"{what}: {type(error).__name__}: {why}")[: messages.MAX_MESSAGE_CHARS]
     return messages.sayable(message), messages.sayable(text[-messages.MAX_TRACEBACK_CHARS :])
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from supervisor import clock
 from supervisor.config import IN_POOL, Config
-from supervisor.pool import aside, kernel, memory, messages
+from supervisor.pool import aside, environment, kernel, memory, messages
 from supervisor.pool.messages import (
     Boot,
     BootFailed,
@@ -72,6 +72,7 @@ def boot_of(config: Config, workdir: Path, open_files: int, directory: str = "")
         hidden=[str(Path(HIDDEN).absolute())],
         child_user=list(config.child_user or ()),
         directory=directory,
+        held_back=environment.of(config)[1],
     )
 
 

@@ -267,7 +267,7 @@ def test_variables_that_tell_the_password_are_named(doctor, own_server):
     url = own_server.url.replace("unix://", "unix://:sesame-open@")
     code, found = doctor(LEASEHOLD_REDIS_URL=url, CACHE_URL=url)
     assert code == 0 and "sesame" not in json.dumps(found)
-    assert only(of(found, "warning")) == "environment: handlers do not get CACHE_URL: the value tells the Redis secret"
+    assert "handlers do not get CACHE_URL: the value tells" in only(of(found, "warning"))
 
 
 # the machine

@@ -52,6 +52,38 @@ def assert_gave_up(stage, pool):
     return pool.events[-1]
 
 
+# what is held back
+
+
+def test_a_module_that_wants_a_variable_that_is_held_back_is_told_so(stage, app):
+    pool = app("import os; url = os.environ['REDIS_URL']", environment={"REDIS_URL": stage.server.url})
+    message = assert_gave_up(stage, pool)["message"]
+    assert message.startswith("the handlers cannot be imported: KeyError: 'REDIS_URL' (handlers do not get REDIS_URL")
+    (warning,) = (said for said in warnings(pool) if "REDIS_URL" in said)
+    assert "an account of their own" in warning and stage.server.url not in warning + message
+
+
+WANTING = """
+@handler(retries=0)
+def url(job): os.environ["REDIS_URL"]
+
+@handler(retries=0)
+def debugged(job): breakpoint()
+"""
+
+
+def test_a_job_that_wants_what_it_cannot_have_is_told_so(stage, app):
+    pool = app(WANTING, environment={"REDIS_URL": stage.server.url}).wait_ready()
+    jids = [stage.queue.put(klass) for klass in ("url", "debugged")]
+    stage.wait_until_ended(jids)
+    wants, debugged = (stage.client.job(jid).failure for jid in jids)
+    assert (wants["group"], debugged["group"]) == ("KeyError", "BdbQuit")
+    assert "handlers do not get REDIS_URL" in wants["message"] and "no terminal" in debugged["message"]
+    assert pool.drain() == 0
+    stage.client.cancel(*jids)
+    stage.assert_nothing_left()
+
+
 # zygotes
 
 BROKEN = {

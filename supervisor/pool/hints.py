@@ -1,0 +1,26 @@
+"""What to say beside an exception of a handler whose cause is ours. Runs in the zygote and in the children."""
+
+from collections.abc import Collection
+
+_DEBUGGER = (
+    "a handler has no terminal: breakpoint() reads /dev/null and quits; call the function with a job of your own,"
+    " outside of the pool"
+)
+
+_held_back: Collection[str] = ()
+
+
+def prepare(held_back: Collection[str]) -> None:
+    """`held_back`: names of variables that handlers do not get."""
+    global _held_back
+    _held_back = held_back
+
+
+def hinted(error: BaseException, message: str) -> str:
+    """The message of an exception, with the hint that there is for it."""
+    if type(error).__name__ == "BdbQuit":
+        return f"{message} ({_DEBUGGER})"
+    missing = next((name for name in _held_back if name in message), None)
+    if missing is None:
+        return message
+    return f"{message} (handlers do not get {missing}: it tells the address or the password of the queue's Redis)"
