@@ -17,7 +17,17 @@ from tests.docs.pages import OPERATIONS, PAGES, RECIPES, blocks, path_of, rows
 FOREIGN_FLAGS = {
     *("--quiet", "--no-cache-dir", "--file", "--tag", "--rm", "--stop-timeout", "--env", "--build", "--init"),
     *("--appendonly", "--appendfsync", "--maxmemory-policy"),
-    *("--system", "--uid", "--no-create-home", "--home-dir", "--from", "--signal", "--depth", "--pids-limit"),
+    *(
+        "--system",
+        "--uid",
+        "--no-create-home",
+        "--home-dir",
+        "--from",
+        "--signal",
+        "--depth",
+        "--pids-limit",
+        "--ulimit",
+    ),
     *("--gid", "--no-deps", "--wheel-dir", "--only-binary", "--without-pip", "--python", "--read-only", "--tmpfs"),
     *("--interval", "--timeout", "--start-period", "--retries", "--now"),
     *("--build-arg", "--require-hashes", "--no-index", "--no-build-isolation", "--upgrade", "--universal"),

@@ -74,9 +74,14 @@ def test_from_an_empty_folder_to_a_drained_pool_as_the_page_says(open_directory,
         assert re.search(pattern, shown, re.MULTILINE), f"{line}\n{shown}"
     (shown,) = (json.loads(block) for block in blocks(README, "json"))
     assert list(shown) == list(said_here["job.completed"]), "the line of the log on the page has other fields"
-    with (open_directory / "first/.leasehold/running.lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # free when the embedded server has ended, which it does with the last command
+    await_the_servers_end(open_directory / "first")
     measured(f"every command of the first ten minutes: {time.monotonic() - begun_at:.1f} s")
+
+
+def await_the_servers_end(folder):
+    """Of the embedded one, which ends with the last command."""
+    with (folder / ".leasehold/running.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 @pytest.fixture
@@ -95,6 +100,7 @@ def folder(open_directory):
     terminal.carry_out(f". .venv/bin/activate; cd {first}")
     yield terminal
     terminal.close()
+    await_the_servers_end(first)
 
 
 def completed(pool, names):
