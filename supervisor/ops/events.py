@@ -13,7 +13,7 @@ import stat
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
@@ -68,7 +68,7 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "zygote.lost": ("error", ("zygote", "status", "running")),
     "zygote.retired": ("warning", ("zygote", "reason")),
     "reload.requested": ("info", ("by",)),
-    "reload.completed": ("info", ("zygote", "boot_ms", "added", "removed")),
+    "reload.completed": ("info", ("zygote", "boot_ms", "added", "removed", "by")),
     "reload.failed": ("error", ("message", "traceback")),
     "child.spawned": ("debug", ("child", "pid")),
     "child.ready": ("debug", ("child", "pid")),
@@ -97,6 +97,9 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "log.dropped": ("warning", ("count", "bytes")),
 }  # fmt: skip
 
+#: Fields that text leaves out: a person at a terminal wants one line.
+JSON_ONLY: Final = {"master.started": frozenset({"processes_reason", "memory_budget_reason", "cells"})}
+
 #: What may wait for a slow reader. What comes then is counted, until all of it has gone out: few gaps, each said once.
 BUFFER_BYTES: Final = 2**20
 #: Buffered lines are written from here on, even when nobody asks.
@@ -120,6 +123,7 @@ class Events:
         self._encode = _text_line if format == "text" else _json_on_terminal if os.isatty(fd) else _json_line
         least = LEVELS.index(level)
         self._said = {name: each for name, (each, _) in EVENTS.items() if LEVELS.index(each) >= least}
+        self._says_debug = level == "debug"
         self._always: dict[str, str] = {}
         self._lines: deque[bytes] = deque()
         self._bytes = 0
@@ -142,6 +146,12 @@ class Events:
         level = self._said.get(name)
         if level is not None:
             self._say(name, level, fields)
+
+    def emit_quietly(self, name: str, /, **fields: object) -> None:
+        """The same of what another line has said already: only at level debug."""
+        self.counts[name] += 1
+        if self._says_debug:
+            self._say(name, "debug", fields)
 
     def tell(self, name: str, fields_of: Callable[[T], dict[str, object]], about: T) -> None:
         """The same of an event that each job has: its fields are made only if it is said."""
@@ -294,7 +304,7 @@ def _write_if_ready(fd: int, chunk: bytes) -> int:
 def _json_line(time_unix: float, name: str, level: str, always: dict[str, str], fields: dict[str, Any]) -> bytes:
     if None in fields.values():
         fields = _without_none(fields)
-    record = {"time": time_unix, "event": name, "level": level, **always, **fields}
+    record = {"time": time_unix, "at": _utc(time_unix), "event": name, "level": level, **always, **fields}
     try:
         # Made anew by the newline: what orjson answers holds 4 KiB of memory, however short it is, while it waits here.
         line = orjson.dumps(record, _plain) + b"\n"
@@ -325,11 +335,24 @@ def _shortened(fields: dict[str, Any]) -> dict[str, Any]:
     return short
 
 
+def _utc(time_unix: float) -> str:
+    """As ISO 8601 writes it, to the millisecond."""
+    return f"{_utc_second(int(time_unix))}.{int(time_unix % 1 * 1000):03d}Z"
+
+
+@lru_cache(maxsize=2)
+def _utc_second(second_unix: int) -> str:
+    return datetime.fromtimestamp(second_unix, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
 def _text_line(time_unix: float, name: str, level: str, always: dict[str, str], fields: dict[str, Any]) -> bytes:
     """`14:03:12.345 job.completed  email.send jid=… run_ms=12  message`, further lines of a value indented below."""
     words: list[str] = []
     last = blocks = ""
+    left_out = JSON_ONLY.get(name, ())
     for key, value in _without_none(_shortened(fields)).items():
+        if key in left_out:
+            continue
         text = _shown(value)
         if "\n" in text:
             blocks += f"\n  {key}:" + "".join(f"\n    {line}" for line in text.splitlines())
@@ -353,7 +376,7 @@ def _clock_time(second_unix: int) -> str:
 def _shown(value: object) -> str:
     """For a person's terminal: nothing that would move its cursor or change its colours."""
     if isinstance(value, float):
-        return f"{value:.1f}" if value >= 100 else f"{value:.3g}"
+        return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
     if isinstance(value, list | tuple):
         return ",".join(map(_shown, value))
     if isinstance(value, dict):

@@ -170,7 +170,9 @@ class Forks:
         boot_s = clock.monotonic() - zygote.started_at
         self._starts.prove()
         zygote.has_booted(said)
-        self._events.emit(
+        is_edit = self._config.watch and bool(self.handlers)
+        emit = self._events.emit_quietly if is_edit else self._events.emit  # `reload.completed` says it
+        emit(
             "zygote.ready", zygote=zygote.number, pid=zygote.pid, handlers=sorted(zygote.handlers),
             boot_ms=round(boot_s * 1000), threads=said.threads or None, descriptors=said.descriptors or None,
         )  # fmt: skip

@@ -35,7 +35,8 @@ class Reloads:
 
     def ask(self, by: str, on_done: Callable[[Reloaded], None] | None) -> None:
         """`by`, who wants one, is told by `on_done` what has come of one that begins from now on."""
-        self._events.emit("reload.requested", by=by)
+        emit = self._events.emit_quietly if by == WATCH else self._events.emit  # while developing one line is enough
+        emit("reload.requested", by=by)
         self._waiting.append((by, on_done))
 
     @property
@@ -55,7 +56,7 @@ class Reloads:
         added, removed = sorted(set(after) - set(before)), sorted(set(before) - set(after))
         self._events.emit(
             "reload.completed", zygote=zygote, boot_ms=round(boot_s * 1000), added=added or None,
-            removed=removed or None,
+            removed=removed or None, by=self._by or None,
         )  # fmt: skip
         self._answer("completed", Reloaded(zygote))
 

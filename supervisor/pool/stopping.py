@@ -11,6 +11,7 @@ from supervisor.config import Config
 from supervisor.ops.events import Events
 from supervisor.pool.children import Child
 from supervisor.pool.endings import CUT_OFF, INTERRUPTIONS
+from supervisor.pool.reload import WORN
 from supervisor.pool.slots import Slots
 from supervisor.pool.states import ChildState
 
@@ -34,7 +35,8 @@ class Stopping:
     def leave(self, child: Child) -> None:
         """It has no job, and gets none any more: it exits."""
         if child.worn is not None:
-            self._events.emit("child.recycled", child=child.number, pid=child.pid, reason=child.worn)
+            emit = self._events.emit_quietly if child.worn == WORN else self._events.emit  # `reload.completed` says it
+            emit("child.recycled", child=child.number, pid=child.pid, reason=child.worn)
         if child.worn is not None or not self.is_open:
             child.send_no_more()  # else it has counted its jobs, too
         child.become(ChildState.LEAVING)

@@ -8,6 +8,7 @@ import os
 import pty
 import socket
 import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,7 @@ def test_a_json_line_has_time_event_level_and_the_fields_that_are_not_none(pipe)
     events.emit("job.completed", **DONE, child=None)
     events.flush()
     (said,) = events_of(drain(reading))
-    assert before <= said.pop("time") <= time.time()
+    assert before <= said.pop("time") <= time.time() and said.pop("at")
     assert said == {"event": "job.completed", "level": "info", **DONE}
 
 
@@ -98,14 +99,18 @@ def test_every_event_is_named_by_noun_and_participle_and_has_a_level():
     for name, (level, fields) in EVENTS.items():
         noun, participle = name.split(".")
         assert noun.isalpha() and participle.isalpha() and level in LEVELS and len(set(fields)) == len(fields)
-        assert not {"time", "event", "level", "name"} & set(fields)
+        assert not {"time", "at", "event", "level", "name"} & set(fields)
+
+
+def _called(call):
+    return getattr(call.func, "attr", None) or getattr(call.func, "id", None)
 
 
 def test_every_emit_in_the_package_names_declared_fields_only():
     root = Path(supervisor.ops.events.__file__).parents[1]
     for path in root.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "emit"):
+            if not (isinstance(node, ast.Call) and node.args and _called(node) in ("emit", "emit_quietly")):
                 continue
             name = node.args[0]
             if isinstance(name, ast.Constant):
@@ -154,6 +159,45 @@ def test_a_huge_value_is_cut_to_its_end_and_the_event_is_said(pipe):
     events.flush()
     (said,) = events_of(drain(reading))
     assert len(said["message"]) < 20_000 and said["message"].endswith(" the end") and said["run_ms"] == 3
+
+
+def test_a_json_line_has_its_time_for_people_too(pipe):
+    reading, writing = pipe
+    events = Events(writing, "json", "info")
+    events.warn("now")
+    events.flush()
+    (said,) = map(json.loads, os.read(reading, 100_000).splitlines())
+    assert datetime.fromisoformat(said["at"]).timestamp() == pytest.approx(said["time"], abs=0.001)
+    assert said["at"].endswith("Z")
+
+
+@pytest.mark.parametrize(("level", "count"), [("info", 0), ("debug", 1)])
+def test_what_another_line_says_is_said_at_debug_only_and_counted(pipe, level, count):
+    reading, writing = pipe
+    events = Events(writing, "json", level)
+    events.emit_quietly("child.recycled", child=1)
+    events.warn("the end")
+    events.flush()
+    said = [json.loads(line) for line in os.read(reading, 100_000).splitlines()]
+    assert [line["level"] for line in said] == ["debug"] * count + ["warning"]
+    assert events.counts["child.recycled"] == 1
+
+
+def test_a_terminal_gets_one_short_line_of_a_start(pipe):
+    reading, writing = pipe
+    events = Events(writing, "text", "info")
+    events.emit("master.started", pid=1, cells="x" * 200, processes_reason="as given", memory_budget_reason="none")
+    events.flush()
+    assert os.read(reading, 100_000)[13:] == b"master.started  pid=1\n"
+
+
+@pytest.mark.parametrize(("wait_ms", "text"), [(461.0, "461"), (461, "461"), (12.345, "12.3"), (0.1234, "0.123")])
+def test_durations_look_alike(pipe, wait_ms, text):
+    reading, writing = pipe
+    events = Events(writing, "text", "info")
+    events.emit("job.completed", wait_ms=wait_ms)
+    events.flush()
+    assert os.read(reading, 100_000)[13:] == f"job.completed  wait_ms={text}\n".encode()
 
 
 def test_a_text_line_is_for_people(pipe):
