@@ -602,6 +602,14 @@ _SHOWS_PASSWORD = (
 )
 
 
+def no_workdir(error: OSError) -> str:
+    """Why there is no place for working directories, and what to do."""
+    return (
+        f"no directory can be made for the children ({error}): set --workdir or TMPDIR to one that this user may write"
+        " to"
+    )
+
+
 def usable_cpus(proc: Path = cgroups.PROC, mounted: Path = cgroups.CGROUPS) -> tuple[int, str]:
     """The CPUs this process may use, and why in words: its affinity, or the cgroup's quota if that is less."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -18,7 +18,7 @@ from typing import Final
 
 from supervisor import cgroups
 from supervisor.cli.findings import Finding, ok, problem, warning
-from supervisor.config import Config, Exit, megabytes
+from supervisor.config import Config, Exit, megabytes, no_workdir
 from supervisor.pool import environment, kernel, memory
 
 #: Descriptors that a master has open per child (its sockets, output, stacks, pidfd, payloads under way), and besides.
@@ -271,11 +271,7 @@ def _workdir(config: Config) -> Iterator[Finding]:
         Path(made).rmdir()
         usage = shutil.disk_usage(base)
     except OSError as error:
-        yield problem(
-            "workdir",
-            f"no directory can be made for the children ({error}): set --workdir or TMPDIR to one that this user may"
-            " write to",
-        )
+        yield problem("workdir", no_workdir(error), Exit.CONFIG)
         return
     if usage.free < _FREE_BYTES:
         yield warning(

@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar
 import orjson
 
 from supervisor import clock
+from supervisor.ops.repeats import Repeats
 from supervisor.ops.visible import visible, visible_json
 
 T = TypeVar("T")
@@ -51,10 +52,10 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "master.warned": ("warning", ("message",)),
     "signal.received": ("info", ("signal", "sender_pid", "sender_uid", "sender", "effect")),
     "master.idle": ("info", ("idle_s",)),
-    "master.draining": ("info", ("signal", "by", "sender_pid", "sender_uid", "sender", "left_s", "running")),
+    "master.draining": ("info", ("signal", "by", "sender_pid", "sender_uid", "sender", "left_s", "running", "jobs")),
     "master.hurried": ("warning", ("signal", "by", "sender_pid", "sender_uid", "sender", "left_s", "running")),
-    "master.interrupting": ("info", ("left_s", "running")),
-    "master.killing": ("warning", ("left_s", "running")),
+    "master.interrupting": ("info", ("left_s", "running", "jobs")),
+    "master.killing": ("warning", ("left_s", "running", "jobs")),
     "master.leaving": ("info", ("left_s", "running")),
     "master.stopped": (
         "info",
@@ -125,6 +126,7 @@ class Events:
         self._said = {name: each for name, (each, _) in EVENTS.items() if LEVELS.index(each) >= least}
         self._says_debug = level == "debug"
         self._always: dict[str, str] = {}
+        self._repeats = Repeats()
         self._lines: deque[bytes] = deque()
         self._bytes = 0
         self._write_at_bytes = WRITE_BYTES
@@ -174,8 +176,20 @@ class Events:
             self.flush()
 
     def warn(self, message: str) -> None:
-        """What people should know, and maybe mend, but nothing has ended of."""
-        self.emit("master.warned", message=message)
+        """Say what people should know, and maybe mend, but nothing has ended of. As `emit_seldom`."""
+        self.emit_seldom("master.warned", message)
+
+    def emit_seldom(self, name: str, message: str, /, **fields: object) -> None:
+        """Say an event that may come each second. The same message is said less and less often, and always counted."""
+        text = self._repeats.heard(name, message, clock.monotonic())
+        if text is None:
+            self.counts[name] += 1
+        else:
+            self.emit(name, message=text, **fields)
+
+    def is_over(self, name: str) -> None:
+        """What was said seldom has ended: when it comes again, it is said at once."""
+        self._repeats.is_over(name)
 
     @property
     def dropped(self) -> int:

@@ -153,7 +153,7 @@ class Conversation:
                         self._counts.handed_back += handed_back
                         self._events.emit("lease.returned", count=handed_back)
                 case Refused(what, message):
-                    self._events.emit("redis.failed", message=f"Redis refused {what}: {message}")
+                    self._events.emit_seldom("redis.failed", f"Redis refused {what}: {message}")
                     self._ask_at = clock.monotonic() + _REFUSED_S
                     self._idling.put_off(clock.monotonic())
                 case Found():

@@ -21,6 +21,8 @@ from supervisor.pool.states import PHASE_MOVES, Phase, move
 
 #: What an exchange may take where somebody is in a hurry: an outage is not waited for then.
 HURRIED_EXCHANGE_S: Final = 5.0
+#: So many of the jobs that are waited for are named.
+_MOST_JOBS: Final = 10
 
 
 @dataclass(slots=True)
@@ -92,6 +94,7 @@ class Drain:
         self.phase = Phase.SERVING
         self.exit = Exit.OK
         self.ladder: Ladder | None = None
+        self._is_silent = False
 
     def begin(self, by: By | None, why: Exit = Exit.OK) -> Ladder:
         """Lease no more, hand back what has not started, let the rest finish. Idempotent."""
@@ -101,9 +104,9 @@ class Drain:
         config, now_at = self._config, clock.monotonic()
         self.ladder = ladder = Ladder.of(now_at, config.drain_timeout_s, config.term_grace_s)
         self._become(Phase.DRAINING)
-        self._events.emit(
-            "master.draining", **(by.fields if by else {}), left_s=ladder.left_s(now_at), running=self._slots.busy
-        )
+        # A start that has failed says its cause, and nothing of a drain in which there is nothing to wait for.
+        self._is_silent = self.exit is not Exit.OK and not self._slots.busy
+        self._say("master.draining", ladder, now_at, **(by.fields if by else {}))
         self._forks.fork_no_more()
         self._dispatcher.close()
         self._dispatcher.stopping.tell_all("drain")
@@ -170,7 +173,14 @@ class Drain:
 
     def _step_down(self, phase: Phase, ladder: Ladder, now_at: float) -> None:
         self._become(phase)
-        self._events.emit(f"master.{phase.value}", left_s=ladder.left_s(now_at), running=self._slots.busy)
+        self._say(f"master.{phase.value}", ladder, now_at)
+
+    def _say(self, event: str, ladder: Ladder, now_at: float, **fields: object) -> None:
+        if not self._is_silent:
+            heads = [child.head.lease for child in self._slots if child.head is not None]
+            jobs = [f"{lease.klass} {lease.jid}" for lease in heads[:_MOST_JOBS]]
+            left_s, running = ladder.left_s(now_at), self._slots.busy
+            self._events.emit(event, **fields, left_s=left_s, running=running, jobs=jobs or None)
 
     def _become(self, phase: Phase) -> None:
         self.phase = move(PHASE_MOVES, self.phase, phase)

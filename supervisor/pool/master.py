@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from supervisor import cgroups, clock
-from supervisor.config import Config, ConfigError, Exit
+from supervisor.config import Config, ConfigError, Exit, no_workdir
 from supervisor.engine.bells import BellRang, DoorsMade, DoorSpoke
 from supervisor.engine.keys import Namespace
 from supervisor.engine.link import LinkLost, ServerAway
@@ -102,6 +102,15 @@ def _listen(config: Config) -> socket.socket | None:
         raise ConfigError([f"{error}."]) from error
 
 
+@contextlib.contextmanager
+def _place_for_workdir() -> Iterator[None]:
+    """Raises ConfigError where there is none."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError([f"{no_workdir(error)}."]) from error
+
+
 class Master:
     def __init__(self, config: Config, events: Events, listening: socket.socket | None) -> None:
         assert config.redis_url is not None
@@ -109,13 +118,15 @@ class Master:
         self._events = events
         self._began_at = clock.monotonic()
         self._served = False  # Redis has been there
+        self._away = False  # and has been lost
 
         self._inbox: Inbox[Any] = Inbox()
         queues = Queues(config.queue, config.order)
         self._session = Session(config.redis_url, Namespace(config.namespace), queues, config.lease_ttl_s, self._inbox)
         for_handlers, self._held_back = environment.of(config)
         events.sign(self._session.worker)
-        self._workdir = (config.workdir or Path(tempfile.gettempdir())) / f"leasehold-{self._session.worker}"
+        with _place_for_workdir():
+            self._workdir = (config.workdir or Path(tempfile.gettempdir())) / f"leasehold-{self._session.worker}"
         self._signals = kernel.SignalFd(kernel.HANDLED_SIGNALS)
         self._ledger = Ledger()
         self._counts = counts = Counts()
@@ -172,6 +183,8 @@ class Master:
                     except LinkLost as lost:
                         self._on_link_lost(lost)
                 return self._close()
+        except ConfigError:
+            raise
         except Exception as error:
             self._events.emit("master.crashed", message=f"{error!r}", traceback=traceback.format_exc())
             raise
@@ -183,6 +196,8 @@ class Master:
     def _turn(self) -> None:
         for event in self._inbox.wait(self._deadline_at()):
             self._handle(event)
+        if self._away and self._session.connected:
+            self._say_return()
         now_at = clock.monotonic()
         if self._session.bells.rang:
             self._conversation.converse(now_at)  # somebody waits for that, and for nothing else of this turn
@@ -283,7 +298,8 @@ class Master:
         kernel.become_subreaper()
         signal.pthread_sigmask(signal.SIG_BLOCK, kernel.HANDLED_SIGNALS)
         self._inbox.watch(self._signals, SignalCame())
-        self._workdir.mkdir(mode=0o700, parents=True)
+        with _place_for_workdir():
+            self._workdir.mkdir(mode=0o700, parents=True)
         for warning in self._config.warnings:
             self._events.warn(warning)
         if self._held_back:
@@ -308,7 +324,6 @@ class Master:
             return
         self._conversation.connected()
         if self._served:
-            self._events.emit("redis.connected", url=self._session.url, server=self._session.server)
             return
         self._served = True
         config = self._config
@@ -327,7 +342,14 @@ class Master:
 
     def _on_link_lost(self, lost: LinkLost) -> None:
         retry_in_s = self._session.lose(server_away=isinstance(lost, ServerAway))
-        self._events.emit("redis.lost", message=str(lost), retry_in_s=round(retry_in_s, 2))
+        self._away = self._served
+        self._events.emit_seldom("redis.lost", str(lost), retry_in_s=round(retry_in_s, 2))
+
+    def _say_return(self) -> None:
+        """Redis is back once it has let us resume: a replica, or the wrong node of a Cluster, only lets us connect."""
+        self._away = False
+        self._events.is_over("redis.lost")
+        self._events.emit("redis.connected", url=self._session.url, server=self._session.server)
 
     def _close_cells(self) -> None:
         left = self._cells.close() if self._cells is not None else []

@@ -48,7 +48,8 @@ def test_drain_lets_running_jobs_finish_and_leaves_the_rest_in_order(stage, way)
     for jid in held:
         stage.wait_for_starts(jid)
     way(pool)
-    assert pool.wait_for("master.draining")["running"] == 4
+    draining = pool.wait_for("master.draining")
+    assert (draining["running"], sorted(draining["jobs"])) == (4, sorted(f"good.hold {jid}" for jid in held))
     stage.open_gate(gate)
     assert pool.wait() == 0
     assert stage.states(held) == ["complete"] * 4

@@ -1,5 +1,6 @@
 """Why a supervisor has ended: every exit code that `run` has, each brought about."""
 
+import os
 import signal
 
 import pytest
@@ -44,6 +45,42 @@ def test_the_exit_code_says_why_it_has_ended(own_stage, own_server):
     assert ended[Exit.INTERNAL].find("master.crashed")
     for code in (Exit.CONFIG, Exit.USAGE):
         assert not ended[code].events and len(ended[code].said) == 1, "one sentence"
+
+
+#: Nothing can be written where temporary files would be.
+READ_ONLY = """
+for place in /tmp /var/tmp "$PWD" "$TMPDIR"; do
+    mount --bind "$place" "$place" && mount -o remount,ro,bind "$place" || exit 99
+done
+exec "$@"
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_no_place_for_temporary_files_is_a_setting_to_change(stage):
+    pool = stage.start(prefix=["unshare", "--mount", "sh", "-c", READ_ONLY, "sh"])
+    assert pool.wait() == Exit.CONFIG
+    (said,) = pool.said
+    assert "set --workdir or TMPDIR to one that this user may write to" in said
+    assert pool.events == []
+    stage.assert_nothing_left()
+
+
+def test_a_workdir_that_cannot_be_made_is_a_setting_to_change(stage):
+    pool = stage.start(workdir="/proc")
+    assert pool.wait() == Exit.CONFIG
+    (said,) = pool.said
+    assert "no directory can be made for the children" in said and "/proc" in said
+    assert not pool.find("master.crashed")
+    stage.assert_nothing_left()
+
+
+def test_a_start_that_fails_says_its_cause_and_little_else(stage):
+    pool = stage.start(handlers="nowhere")
+    assert pool.wait() == Exit.HANDLERS
+    assert not pool.find("master.draining") and not pool.find("master.leaving")
+    assert [event["event"] for event in pool.events[-2:]] == ["master.stopped", "zygote.failed"]
+    stage.assert_nothing_left()
 
 
 def test_a_term_while_redis_does_not_say_a_word_ends_it_at_once(own_stage, own_server):

@@ -38,6 +38,7 @@ def test_a_replica_in_its_place_that_is_not_promoted_yet_stops_no_running_job(ow
     stage.wait_until(
         lambda: sum("READONLY" in lost["message"] for lost in pool.find("redis.lost")) >= 2, "READONLY twice"
     )
+    assert pool.find("redis.connected") == [], "it only lets us connect"
     own_server.redis.replicaof("NO", "ONE")
     own_server.redis.script_flush()
     pool.wait_for("redis.connected")

@@ -1,0 +1,53 @@
+"""Which of the messages that may come each second are said. Runs in master. No I/O, no clock.
+
+A new message is said at once. The same one is said again after 5 s, and then less and less often.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+_FIRST_S: Final = 5.0
+_LONGEST_S: Final = 600.0
+#: A message that has not come for so long is new again.
+_FORGOTTEN_S: Final = 60.0
+MOST_MESSAGES: Final = 200
+
+
+@dataclass(slots=True)
+class _Message:
+    say_at: float  # when it may be said again
+    pause_s: float
+    came_at: float  # last
+    kept: int  # how often it came since it was said
+
+
+class Repeats:
+    def __init__(self) -> None:
+        self._messages: dict[tuple[str, str], _Message] = {}  # by event and text; who came last is last
+
+    def heard(self, event: str, text: str, now_at: float) -> str | None:
+        """The message has come. Return it as it is to be said now, or None."""
+        known = self._messages.pop((event, text), None)
+        if known is None or now_at >= known.came_at + _FORGOTTEN_S:
+            known = _Message(now_at + _FIRST_S, _FIRST_S, now_at, 0)
+            self._remember(event, text, known)
+            return text
+        self._remember(event, text, known)
+        known.came_at = now_at
+        known.kept += 1
+        if now_at < known.say_at:
+            return None
+        known.pause_s = min(2 * known.pause_s, _LONGEST_S)
+        known.say_at = now_at + known.pause_s
+        times, known.kept = known.kept, 0
+        return text if times == 1 else f"{text} ({times} times since this was said last)"
+
+    def is_over(self, event: str) -> None:
+        """What these messages are about has ended: the next one is new."""
+        for key in [key for key in self._messages if key[0] == event]:
+            del self._messages[key]
+
+    def _remember(self, event: str, text: str, message: _Message) -> None:
+        if len(self._messages) >= MOST_MESSAGES:
+            del self._messages[next(iter(self._messages))]
+        self._messages[event, text] = message
