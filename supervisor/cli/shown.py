@@ -16,10 +16,14 @@ if TYPE_CHECKING:
 
 #: Of a long payload or result this much is shown; --json has all of it.
 SHOWN_CHARS = 2000
+#: Lists leave larger payloads out, as the engine does.
+SHOWN_BYTES = 65536
 
 
 def as_dict(job: "JobRecord") -> dict[str, Any]:
-    """The job for --json. `data` is decoded, but null where `data_is` is bytes or broken: then see `data_hex`."""
+    """The job for --json. `data` is decoded, but null where `data_is` is bytes or broken: then see `data_hex`. Large
+    data is left out of lists: `data_is` is large, `data_bytes` its size, and `leasehold job` has it.
+    """
     return {
         "jid": job.jid,
         "state": job.state,
@@ -92,6 +96,9 @@ def recurring_dict(job: "Recurring") -> dict[str, Any]:
 
 
 def _payload_dict(job: "JobRecord | Recurring") -> dict[str, Any]:
+    size_bytes = job.left_out.get("raw", 0)
+    if size_bytes > SHOWN_BYTES:
+        return {"data": None, "data_is": "large", "data_hex": None, "data_bytes": size_bytes}
     data_is, data = _data(job)
     return {
         "data": None if data_is == "bytes" else data,
@@ -111,7 +118,9 @@ def _data(job: "JobRecord | Recurring") -> tuple[str, Any]:
 
 
 def payload_words(job: "JobRecord | Recurring") -> str:
-    """The payload on a line: JSON as it is, bytes with what cannot be shown escaped."""
+    """The payload on a line: JSON as it is, bytes with what cannot be shown escaped; a large one in a list its size."""
+    if (size_bytes := job.left_out.get("raw", 0)) > SHOWN_BYTES:
+        return f"{size_bytes / 1e6:,.1f} MB, see `leasehold job {job.jid}`"
     data_is, _ = _data(job)
     if data_is == "json":
         return shortened(job.raw.decode())

@@ -361,11 +361,14 @@ class AsyncClient:
 
     async def job(self, jid: str) -> AsyncJob | None:
         """As Client.job."""
-        return (await self.jobs(jid))[0]
+        record = await self.follow(steps.job(jid, self.clock))
+        return AsyncJob(record, self) if record else None
 
     async def jobs(self, *jids: str) -> list[AsyncJob | None]:
-        """As Client.jobs."""
-        return [AsyncJob(record, self) if record else None for record in await self.call(looks.jobs, jids)]
+        """As Client.jobs; what one answer has no room for is fetched at once, job by job."""
+        found = await self.call(looks.jobs, jids)
+        whole = [await self.job(one.jid) if one and one.left_out else one for one in found]
+        return [AsyncJob(record, self) if record else None for record in whole]
 
     async def cancel(self, *jids: str) -> list[str]:
         """As Client.cancel."""
@@ -450,7 +453,7 @@ class AsyncClient:
 
     async def recurring(self, jid: str) -> AsyncRecurringJob | None:
         """As Client.recurring."""
-        record = await self.run(looks.recurring(jid))
+        record = await self.follow(steps.recurring(jid))
         return AsyncRecurringJob(record, self) if record else None
 
     async def unrecur(self, jid: str) -> bool:

@@ -369,10 +369,13 @@ class Client:
 
     def job(self, jid: str) -> Job | None:
         """A job as it is now; None if there is none."""
-        return self.jobs(jid)[0]
+        record = self.follow(steps.job(jid, self.clock))
+        return Job(record, self) if record else None
 
     def jobs(self, *jids: str) -> list[Job | None]:
-        """Up to 1,000 jobs as they are now; None for each that there is none of."""
+        """Up to 1,000 jobs as they are now; None for each that there is none of. Data above 64 KiB, or beyond 1 MiB of
+        all, is fetched when it is first asked for.
+        """
         return [Job(record, self) if record else None for record in self.call(looks.jobs, jids)]
 
     def cancel(self, *jids: str) -> list[str]:
@@ -467,7 +470,7 @@ class Client:
 
     def recurring(self, jid: str) -> RecurringJob | None:
         """What comes again under a jid; None if nothing does."""
-        record = self.run(looks.recurring(jid))
+        record = self.follow(steps.recurring(jid))
         return RecurringJob(record, self) if record else None
 
     def unrecur(self, jid: str) -> bool:

@@ -13,6 +13,11 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 _DECODER = json.JSONDecoder()
 
 
+def payload_of_kind(kind: str | None, stored: bytes) -> tuple[bytes, bool]:
+    """As `payload_of`, of the kind that a record names; None: it is JSON."""
+    return payload_of(kind.encode(), stored) if kind else (stored, False)
+
+
 def payload_of(kind: bytes, stored: bytes) -> tuple[bytes, bool]:
     """The payload of a job whose data is not plain JSON, and whether it is its caller's own bytes. Of an entry it is
     what the entry's "data" has, character by character, or its "data_b64", decoded; one that is not JSON after all, as

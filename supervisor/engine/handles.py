@@ -7,13 +7,14 @@ What ends a lease or changes a job is sent once: if the answer does not arrive, 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, Unpack
 
-from supervisor.engine import commands
+from supervisor.engine import commands, looks, steps
 from supervisor.engine.checks import UNSET, Duration, to_state
 from supervisor.engine.commands import GONE, LOST, Command, Renewal
 from supervisor.engine.errors import DependencyError, JobNotFound, LeaseholdError, LeaseLost
 from supervisor.engine.jobs import JobRecord, LeaseRecord
 from supervisor.engine.outcomes import ENDLESS, REFUSED, Answer, Completed, Died, Failed, Outcome, Released, Retried
 from supervisor.engine.recurring import RecurChanges, Recurring
+from supervisor.engine.steps import Steps
 
 T = TypeVar("T")
 
@@ -22,6 +23,7 @@ class Caller(Protocol):
     """What a Lease or Job needs of its client: `ask` runs what `build` makes of the arguments and the time."""
 
     def call(self, build: Callable[..., Command[T]], *args: Any, **kwargs: Any) -> T: ...
+    def follow(self, call: Steps[T]) -> T: ...
 
 
 class AsyncCaller(Protocol):
@@ -33,6 +35,32 @@ class AsyncCaller(Protocol):
 def _adopt(handle: Any, record: Any, names: Iterable[str]) -> None:
     for name in names:
         object.__setattr__(handle, name, getattr(record, name))
+
+
+def _take_on(handle: Any, record: Any, base: type) -> None:
+    """Copy a record, also into attributes that `_fetched` covers."""
+    for name in base.__slots__:  # type: ignore[attr-defined]
+        getattr(base, name).__set__(handle, getattr(record, name))
+
+
+def _fetched(base: type, name: str) -> Any:
+    """The attribute of a record, which is fetched when it is first asked for if it was too large for the answer."""
+    slot = getattr(base, name)
+
+    def get(handle: Any) -> Any:
+        if name in slot_of_left_out.__get__(handle):
+            handle._fetch(name)
+        return slot.__get__(handle)
+
+    slot_of_left_out = base.left_out  # type: ignore[attr-defined]
+    return property(get, doc=f"As {base.__name__}.{name}.")
+
+
+def _too_large(handle: JobRecord | Recurring, name: str, call: str) -> LeaseholdError:
+    return LeaseholdError(
+        f"{name} of job {handle.jid} was left out of a list, for its size ({handle.left_out[name]}):"
+        f" `await client.{call}({handle.jid!r})` has it"
+    )
 
 
 # What answers mean.
@@ -205,17 +233,42 @@ class AsyncLease(LeaseRecord):
 # Jobs.
 
 
-class Job(JobRecord):
+class _PartlyRead(JobRecord):
+    """A job of which a list may have left out what was too large for it."""
+
+    __slots__ = ()
+
+    raw: bytes = _fetched(JobRecord, "raw")
+    failure: dict[str, Any] | None = _fetched(JobRecord, "failure")
+    result: Any = _fetched(JobRecord, "result")
+    history: list[dict[str, Any]] = _fetched(JobRecord, "history")
+    dependencies: list[str] = _fetched(JobRecord, "dependencies")
+    dependents: list[str] = _fetched(JobRecord, "dependents")
+    saved: Any = _fetched(JobRecord, "saved")
+
+    def _fetch(self, name: str) -> None:
+        raise NotImplementedError
+
+
+class Job(_PartlyRead):
     """A job of a Client as it was when it was looked at, and what can be done to it. Whoever runs it when it is moved,
-    released, failed or cancelled has lost it. JobNotFound: it has gone since.
+    released, failed or cancelled has lost it. JobNotFound: it has gone since. What was too large for a list of jobs
+    (`left_out`) is fetched when it is first asked for, as it is then.
     """
 
     __slots__ = ("_client",)
     _client: Caller
 
     def __init__(self, record: JobRecord, client: Caller) -> None:
-        _adopt(self, record, JobRecord.__slots__)
+        _take_on(self, record, JobRecord)
         object.__setattr__(self, "_client", client)
+
+    def _fetch(self, name: str) -> None:
+        """The whole job; but large data only for itself."""
+        record = found(self.jid, self._client.call(looks.jobs, [self.jid])[0])
+        if name == "raw" and "raw" in record.left_out:
+            record = self._client.follow(steps.with_data(record))
+        _take_on(self, record, JobRecord)
 
     def cancel(self) -> bool:
         """Deletes the job. False if there is none any more, or it is complete. Raises DependencyError if a job with the
@@ -276,15 +329,20 @@ class Job(JobRecord):
         found(self.jid, self._client.call(commands.undepend, self.jid, parents_given(jids, all)))
 
 
-class AsyncJob(JobRecord):
-    """A job of an AsyncClient: as Job, awaited."""
+class AsyncJob(_PartlyRead):
+    """A job of an AsyncClient: as Job, awaited. What was too large for a list (`left_out`) raises LeaseholdError
+    when it is asked for: `await client.job(jid)` has it.
+    """
 
     __slots__ = ("_client",)
     _client: AsyncCaller
 
     def __init__(self, record: JobRecord, client: AsyncCaller) -> None:
-        _adopt(self, record, JobRecord.__slots__)
+        _take_on(self, record, JobRecord)
         object.__setattr__(self, "_client", client)
+
+    def _fetch(self, name: str) -> None:
+        raise _too_large(self, name, "job")
 
     async def cancel(self) -> bool:
         """As Job.cancel."""
@@ -356,8 +414,13 @@ class RecurringJob(Recurring):
     _client: Caller
 
     def __init__(self, record: Recurring, client: Caller) -> None:
-        _adopt(self, record, Recurring.__slots__)
+        _take_on(self, record, Recurring)
         object.__setattr__(self, "_client", client)
+
+    raw: bytes = _fetched(Recurring, "raw")
+
+    def _fetch(self, name: str) -> None:
+        _take_on(self, found(self.jid, self._client.follow(steps.recurring(self.jid))), Recurring)
 
     def update(self, **changes: Unpack[RecurChanges]) -> None:
         """Changes what is given; the count goes on. Raises LeaseholdError if it does not come any more."""
@@ -375,8 +438,13 @@ class AsyncRecurringJob(Recurring):
     _client: AsyncCaller
 
     def __init__(self, record: Recurring, client: AsyncCaller) -> None:
-        _adopt(self, record, Recurring.__slots__)
+        _take_on(self, record, Recurring)
         object.__setattr__(self, "_client", client)
+
+    raw: bytes = _fetched(Recurring, "raw")
+
+    def _fetch(self, name: str) -> None:
+        raise _too_large(self, name, "recurring")
 
     async def update(self, **changes: Unpack[RecurChanges]) -> None:
         """As RecurringJob.update."""

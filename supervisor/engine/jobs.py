@@ -6,7 +6,7 @@ import binascii
 import datetime
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, TypedDict
 
 import orjson
@@ -363,6 +363,9 @@ class JobRecord:
     trace: str | None = None  # the W3C traceparent of what has caused it
     unknown_unix: float | None = None  # since when it has not run, as those that leased it did not know its klass
     left_to_others: bool = False  # who leased it did not know its klass, and living peers do: it waits for those
+    #: What was too large for the answer is empty here: attribute → its size, in bytes, or in elements of a list.
+    left_out: Mapping[str, int] = field(default_factory=dict, compare=False)
+    kind: str | None = field(default=None, compare=False)  # of stored data, as entries.py takes it
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.jid} {self.klass} {self.state} queue={self.queue}>"

@@ -17,7 +17,7 @@ import orjson
 from supervisor.engine import scripts
 from supervisor.engine.checks import checked_int, milliseconds
 from supervisor.engine.commands import MOST, Command, checked_batch, checked_queues, now_ms, parse_names
-from supervisor.engine.entries import payload_of
+from supervisor.engine.entries import payload_of_kind
 from supervisor.engine.jobs import DEFAULT_RETRIES, JobRecord, Progress
 from supervisor.engine.keys import GROUP_BYTES, checked_name
 from supervisor.engine.recurring import Recurring, parse_recurring
@@ -25,6 +25,8 @@ from supervisor.engine.recurring import Recurring, parse_recurring
 #: The states by which the jobs of a queue are listed; parked: waiting, and their limit is used up.
 STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "parked", "complete", "failed")
 _SHOWN_HISTORY = 100  # entries of a job's history, the first one among them
+#: Of data that one call reads: the server copies it three times, and does nothing else meanwhile.
+PIECE_BYTES: Final = 8 * 2**20
 _CELLS = 287  # of a histogram: 60 of seconds, 59 of minutes, 92 of quarters, 48 of hours, 28 of days
 _DAY_S = 86400
 _COUNTED = ("failures", "failed", "retries", "deaths", "interruptions")
@@ -180,6 +182,14 @@ def jobs(jids: Sequence[str], *, now: float | None = None) -> Command[list[JobRe
     """Up to 1,000 jobs as they are; None where there is none."""
     checked_batch("jids", jids)
     return Command(scripts.JOB, (now_ms(now), *(checked_name("jid", jid) for jid in jids)), _parse_jobs)
+
+
+def piece(kind: str, jid: str, offset: int) -> Command[tuple[int, bytes]]:
+    """The size of the data of a job ("data") or a recurrence ("recurdata"), and up to 8 MiB of it from `offset` on; -1
+    and nothing if there is none.
+    """
+    args = kind, checked_name("jid", jid), checked_int("offset", offset, 0), PIECE_BYTES
+    return Command(scripts.DATA, args, lambda reply: (reply[0], reply[1]))
 
 
 def failed_groups(*, now: float | None = None) -> Command[dict[str, int]]:
@@ -357,7 +367,14 @@ def _parse_job(row: list[Any]) -> JobRecord:
     jid, state, expires_ms, due_ms, finished_ms, data, failure, result, tags, entries, parents, children = row[:12]
     progress, start_by_ms, saved = row[12:15]
     fields = _fields(row[15:])
-    raw, is_bytes = payload_of(fields["bytes"].encode(), data or b"") if "bytes" in fields else (data or b"", False)
+    large = {
+        "raw": data, "failure": failure, "result": result, "history": entries, "dependencies": parents,
+        "dependents": children, "saved": saved,
+    }  # fmt: skip
+    left_out = {name: part for name, part in large.items() if isinstance(part, int)}
+    data, failure, result, saved = (None if isinstance(text, int) else text for text in (data, failure, result, saved))
+    entries, parents, children = ([] if isinstance(lines, int) else lines for lines in (entries, parents, children))
+    raw, is_bytes = payload_of_kind(fields.get("bytes"), data or b"")
     token, _, worker = fields.get("owner", "").partition(":")
     held = fields.get("state") == "running"
     return JobRecord(
@@ -401,6 +418,8 @@ def _parse_job(row: list[Any]) -> JobRecord:
         trace=fields.get("trace"),
         unknown_unix=_unix(fields.get("unknown")) if state in {b"scheduled", b"waiting"} else None,
         left_to_others=fields.get("parked") == "klass",
+        left_out=left_out,
+        kind=fields.get("bytes"),
     )
 
 

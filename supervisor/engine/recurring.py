@@ -7,7 +7,7 @@ import datetime
 import math
 import zoneinfo
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypedDict
 
 import orjson
@@ -90,6 +90,8 @@ class Recurring:
     expires_s: float | None = None  # each of its jobs must have started so many seconds after its put
     at_most_once: bool = False
     trace: str | None = None
+    #: Data that is too large for the answer is empty here: "raw" → its size in bytes.
+    left_out: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     def __repr__(self) -> str:
         rhythm = f"cron={self.cron!r}" if self.every_s is None else f"every={self.every_s:g}s"
@@ -139,7 +141,8 @@ def parse_recurring(row: Sequence[Any]) -> Recurring:
         jid=jid.decode(),
         queue=fields["queue"],
         klass=fields["klass"],
-        raw=data or b"",
+        raw=b"" if isinstance(data, int) else data or b"",
+        left_out={"raw": data} if isinstance(data, int) else {},
         is_bytes="bytes" in fields,
         every_s=int(fields["every"]) / 1000 if "every" in fields else None,
         cron=fields.get("cron"),

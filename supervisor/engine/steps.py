@@ -4,14 +4,17 @@ ones, and when that is enough. Must not: do I/O. A client carries out each comma
 
 import json
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from supervisor.engine import commands, lanes, looks
 from supervisor.engine.checks import to_data
 from supervisor.engine.commands import MOST, Command
-from supervisor.engine.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
+from supervisor.engine.entries import payload_of_kind
+from supervisor.engine.errors import JobNotFound, LeaseholdError, OutcomeUnknown, StoreUnavailable
 from supervisor.engine.jobs import JobRecord
 from supervisor.engine.lanes import SLICE, Content, Deleted, Dropped, LaneCounts, checked_ending
+from supervisor.engine.recurring import Recurring
 
 T = TypeVar("T")
 #: Yields each command, is sent its answer or thrown its refusal, and returns what came of them all.
@@ -31,6 +34,43 @@ def all_pages(page: Callable[[int], Command[dict[str, T]]]) -> Steps[dict[str, T
         offset += len(more)
         if len(more) < MOST:
             return found
+
+
+def job(jid: str, now: Callable[[], float | None]) -> Steps[JobRecord | None]:
+    """A job with all that it has. What is too large for one answer comes in pieces."""
+    record: JobRecord | None = (yield looks.jobs([jid], now=now()))[0]
+    return (yield from with_data(record)) if record and record.left_out else record
+
+
+def recurring(jid: str) -> Steps[Recurring | None]:
+    """The same of a recurring job."""
+    record: Recurring | None = yield looks.recurring(jid)
+    if record is None or not record.left_out:
+        return record
+    return replace(record, raw=(yield from _data("recurdata", jid)), left_out={})
+
+
+def with_data(record: JobRecord) -> Steps[JobRecord]:
+    """The record with the data that was left out of it, as it is now."""
+    stored = yield from _data("data", record.jid)
+    raw, is_bytes = payload_of_kind(record.kind, stored)
+    return replace(record, raw=raw, is_bytes=is_bytes, left_out={})
+
+
+def _data(kind: str, jid: str) -> Steps[bytes]:
+    """All pieces. Begins again if the data becomes another one meanwhile, as far as its size tells."""
+    for _ in range(_PASSES):
+        size, stored = yield looks.piece(kind, jid, 0)
+        pieces, read, is_same = [stored], len(stored), True
+        while is_same and read < size:
+            new_size, more = yield looks.piece(kind, jid, read)
+            pieces.append(more)
+            read, is_same = read + len(more), new_size == size
+        if size < 0:
+            break
+        if is_same:
+            return b"".join(pieces)
+    raise JobNotFound(f"the data of job {jid} has gone, or was replaced again and again while it was read")
 
 
 def cancel_equal(queue: str, data: object, now: Callable[[], float]) -> Steps[list[str]]:
@@ -127,7 +167,11 @@ class _Sweep:
             return []
         for first in range(0, len(jids), _JUDGED):
             records: list[JobRecord | None] = yield looks.jobs(jids[first : first + _JUDGED], now=self._now())
-            equal += (record.jid for record in records if record and _has(record, content))
+            for record in records:
+                if record and "raw" in record.left_out:
+                    record = yield from with_data(record)
+                if record and _has(record, content):
+                    equal.append(record.jid)
         if not equal:
             return []
         found: Dropped = yield lanes.drop_given(self._queue, equal, now=self._now())

@@ -1,6 +1,7 @@
 """What the engine's tests share: a clock that moves when told, clients on it, and a look at each place after a test."""
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
@@ -61,3 +62,21 @@ def keys(server, namespace) -> Callable[[], set[str]]:
         return {key.decode().partition("}:")[2] for key in server.redis.scan_iter(f"{{{namespace}}}:*", count=1000)}
 
     return names
+
+
+@pytest.fixture
+def cpu_ms(server) -> Callable[[], AbstractContextManager[list[float]]]:
+    """The server's processor time for some calls: `with cpu_ms() as used`, and used[0] afterwards."""
+
+    def spent() -> float:
+        cpu = server.redis.info("cpu")
+        return 1000 * (cpu["used_cpu_user_main_thread"] + cpu["used_cpu_sys_main_thread"])
+
+    @contextmanager
+    def measure() -> Iterator[list[float]]:
+        used: list[float] = []
+        before = spent()
+        yield used
+        used.append(spent() - before)
+
+    return measure

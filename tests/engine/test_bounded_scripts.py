@@ -1,8 +1,6 @@
 """However its data is shaped, one script does a bounded amount of work. It refuses the rest, or leaves it to others."""
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
@@ -12,24 +10,6 @@ from supervisor.engine.connection import checked_many
 from supervisor.engine.errors import DependencyError
 from supervisor.engine.jobs import new_job
 from supervisor.engine.outcomes import REFUSED, Completed
-
-
-@pytest.fixture
-def cpu_ms(server) -> Callable[[], AbstractContextManager[list[float]]]:
-    """The server's processor time for some calls: `with cpu_ms() as used`, and used[0] afterwards."""
-
-    def spent() -> float:
-        cpu = server.redis.info("cpu")
-        return 1000 * (cpu["used_cpu_user_main_thread"] + cpu["used_cpu_sys_main_thread"])
-
-    @contextmanager
-    def measure() -> Iterator[list[float]]:
-        used: list[float] = []
-        before = spent()
-        yield used
-        used.append(spent() - before)
-
-    return measure
 
 
 def chain(queue, length, first=0):

@@ -108,7 +108,7 @@ def test_what_must_get_in_when_redis_is_full_says_so_and_what_only_looks_says_th
     }  # fmt: skip
     assert {s.name for s in scripts.ALL if s.reads_only} == {
         "job", "failed", "counts", "timing", "names", "list", "peek", "tagged", "tags", "tracked", "workers", "worker",
-        "stats", "recurring", "settings", "limits", "lanes", "wish", "asks", "find",
+        "stats", "recurring", "settings", "limits", "lanes", "wish", "asks", "find", "data",
     }  # fmt: skip
 
 
@@ -554,6 +554,7 @@ SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "workers": lambda _: looks.workers(now=NOW),
     "worker": lambda _: looks.worker("w", now=NOW),
     "stats": lambda _: looks.stats("q", now=NOW),
+    "data": lambda _: looks.piece("data", "old-done", 0),
     "recurring": lambda _: looks.recurring_in("q"),
     "settings": lambda _: looks.settings(),
 }  # fmt: skip

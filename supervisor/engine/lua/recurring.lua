@@ -10,13 +10,24 @@
 -- ARGV[3]   offset, how many of the queue's to pass over
 -- ARGV[4]   count, most of the queue's to answer
 --
--- Returns   array of recurring jobs, the next to come first, each an array: jid, next time in ms, data, tags joined by
---           "\n" | nil, then the record's fields and values.
+-- Returns   array of recurring jobs, the next to come first, each an array: jid, next time in ms, data, or its size if it
+--           is above 64 KiB or the answer has 1 MiB, tags joined by "\n" | nil, then the record's fields and values.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include keys
 local queue, offset, count, answer = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), {}
-local jids = { ARGV[2] }
+local ANSWER_ROOM, SHOWN = 1048576, 65536 -- bytes, as in include/view.lua
+local jids, room = { ARGV[2] }, ANSWER_ROOM
+
+local function data_of(jid)
+  local key = P .. "recurdata:" .. jid
+  local size = redis.pcall("STRLEN", key)
+  if type(size) ~= "number" then return false end -- of a foreign type it is as if there were none
+  if size > SHOWN or room <= 0 then return size end
+  room = room - size
+  return redis.call("GET", key)
+end
+
 if queue ~= "" then
   jids = count > 0 and redis.call("ZRANGE", queue_key(queue, "recurring"), offset, offset + count - 1) or {}
 end
@@ -24,9 +35,9 @@ for _, jid in ipairs(jids) do
   local key = P .. "recur:" .. jid
   local flat = redis.call("HGETALL", key)
   if #flat > 0 then
-    local texts = redis.call("MGET", P .. "recurdata:" .. jid, P .. "recurtags:" .. jid)
+    local tags = redis.call("MGET", P .. "recurtags:" .. jid)[1]
     local at = tonumber(redis.call("HGET", key, "next") or 0)
-    answer[#answer + 1] = { jid, at, texts[1], texts[2], unpack(flat) }
+    answer[#answer + 1] = { jid, at, data_of(jid), tags, unpack(flat) }
   end
 end
 return answer

@@ -2,6 +2,10 @@
 --- @include keys
 --- @include started
 local VIEWED_KIN = 1000 -- of a job's dependencies and dependents
+-- Bytes. One answer has not much more than ANSWER_ROOM of what jobs were given and have said, and of the data of one job
+-- no more than SHOWN. For the rest it has the size; data.lua has the bytes.
+local ANSWER_ROOM, SHOWN = 1048576, 65536
+local answer_room = ANSWER_ROOM
 
 -- What the clock makes of a stored state: a lease that ran out, a time that has come.
 local function seen_state(state, expiry, due)
@@ -10,7 +14,32 @@ local function seen_state(state, expiry, due)
   return state or "waiting"
 end
 
-local function kin_of(kind, jid) return redis.call("ZRANGE", P .. kind .. ":" .. jid, 0, VIEWED_KIN - 1) end
+-- The string of a key of at most so many bytes, else its size; false if there is none, or something of a foreign type.
+local function text_of(key, most)
+  local size = redis.pcall("STRLEN", key)
+  if type(size) ~= "number" or size == 0 then return false end
+  if size > most or answer_room <= 0 then return size end
+  answer_room = answer_room - size
+  return redis.call("GET", key)
+end
+
+local function kin_of(kind, jid)
+  local key = P .. kind .. ":" .. jid
+  local n = redis.call("ZCARD", key)
+  if answer_room <= 0 and n > 0 then return n end
+  local found = redis.call("ZRANGE", key, 0, VIEWED_KIN - 1)
+  answer_room = answer_room - 32 * #found
+  return found
+end
+
+local function history_of(jid)
+  local key = P .. "history:" .. jid
+  local n = redis.call("LLEN", key)
+  if answer_room <= 0 and n > 0 then return n end
+  local found = redis.call("LRANGE", key, 0, -1)
+  for _, line in ipairs(found) do answer_room = answer_room - #line end
+  return found
+end
 
 -- By when a job must have been started; 0 if that is past, or it need not.
 local function start_by(rec)
@@ -21,7 +50,8 @@ end
 
 -- Array jid, state, expiry in ms | 0, due in ms | 0, completed in ms | 0, data, failure, result, tags ("\n" between) |
 -- nil, array of history, array of dependencies, array of dependents, progress | nil, by when it must start in ms | 0,
--- its checkpoint | nil, then the record's fields and values.
+-- its checkpoint | nil, then the record's fields and values. Data, failure, result, history, dependencies, dependents
+-- and checkpoint that are left out are a number: their size.
 local function view(jid)
   local flat = redis.call("HGETALL", job_key(jid))
   if #flat == 0 then return false end
@@ -37,16 +67,19 @@ local function view(jid)
   elseif state == "complete" then
     completed = tonumber(redis.call("ZSCORE", P .. "complete", jid) or 0)
   end
-  local texts = redis.call("MGET", P .. "data:" .. jid, P .. "failure:" .. jid, P .. "result:" .. jid,
-    P .. "tags:" .. jid, P .. "progress:" .. jid)
+  local texts = redis.call("MGET", P .. "tags:" .. jid, P .. "progress:" .. jid)
   return {
-    jid, seen_state(state, expiry, due), expiry, due, completed, texts[1], texts[2], texts[3], texts[4],
-    redis.call("LRANGE", P .. "history:" .. jid, 0, -1),
+    jid, seen_state(state, expiry, due), expiry, due, completed,
+    text_of(P .. "data:" .. jid, SHOWN),
+    text_of(P .. "failure:" .. jid, ANSWER_ROOM),
+    text_of(P .. "result:" .. jid, ANSWER_ROOM),
+    texts[1],
+    history_of(jid),
     state == "depends" and kin_of("dependencies", jid) or {},
     rec.kin and kin_of("dependents", jid) or {},
-    texts[5],
+    texts[2],
     start_by(rec),
-    rec.saved and redis.call("MGET", P .. "saved:" .. jid)[1] or false,
+    rec.saved and text_of(P .. "saved:" .. jid, ANSWER_ROOM) or false,
     unpack(flat),
   }
 end
