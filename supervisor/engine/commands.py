@@ -30,7 +30,7 @@ from supervisor.engine.checks import (
 from supervisor.engine.jobs import MOST_TAGS, LeaseRecord, NewJob
 from supervisor.engine.keys import GROUP_BYTES, checked_name
 from supervisor.engine.orders import Queues, checked_order
-from supervisor.engine.outcomes import ENDLESS, REFUSED, Answer, Outcome, failure_json
+from supervisor.engine.outcomes import ENDLESS, REFUSED, Answer, Outcome, failure_json, puts_jobs
 from supervisor.engine.recurring import DueCron, Recurring, changes_of, new_recurrence, parse_due
 from supervisor.engine.scripts import Script
 
@@ -191,7 +191,8 @@ def settle(
     worker: str, outcomes: Sequence[Outcome], *, number: int | None = None, now: float | None = None
 ) -> Command[list[Answer]]:
     """Ends up to 1,000 leases. Sent again under the same `number` it changes nothing and is answered as before; under a
-    smaller one than the worker's last, every outcome is stale.
+    smaller one than the worker's last, every outcome is stale. Where one of them puts jobs, a server whose memory is
+    full refuses them all with an error beginning with OOM.
     """
     checked_batch("outcomes", outcomes)
     when_unix = clock.unix() if now is None else now
@@ -201,7 +202,8 @@ def settle(
             raise TypeError(f"outcomes must be Completed, Retried, Failed, Released or Died: {outcome!r:.100}")
         args += outcome.arguments(worker, when_unix)
     n = len(outcomes)
-    return Command(scripts.SETTLE, tuple(args), lambda reply: _parse_answers(n, reply))
+    script = scripts.settle_with_puts() if any(map(puts_jobs, outcomes)) else scripts.SETTLE
+    return Command(script, tuple(args), lambda reply: _parse_answers(n, reply))
 
 
 def resume(

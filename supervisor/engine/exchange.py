@@ -110,6 +110,11 @@ class Settled:
 
 
 @dataclass(slots=True)
+class Full:
+    """The outcomes of this exchange put jobs, and the memory of the server is full: nothing of them was done."""
+
+
+@dataclass(slots=True)
 class Renewed:
     leases: Sequence[LeaseRecord]
     expires_unix: list[float]  # or commands.LOST, commands.GONE
@@ -211,6 +216,7 @@ class Left:
 Answer = (
     Left
     | Settled
+    | Full
     | Renewed
     | Granted
     | Refused

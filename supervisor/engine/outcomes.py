@@ -244,6 +244,13 @@ class Returned:
 
 
 Outcome = Completed | Retried | Failed | Released | Died | Unknown | Returned
+
+
+def puts_jobs(outcome: Outcome) -> bool:
+    """Whether an outcome puts jobs: when the memory of the server is full, that is refused."""
+    return type(outcome) is Completed and bool(outcome.then)
+
+
 REFUSED: Final = "refused"
 ENDLESS: Final = "endless"
 # True or False: complete, fail, release, return; an int: retry; a state: died, unknown; None: a stale retry, died or

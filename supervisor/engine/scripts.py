@@ -165,6 +165,12 @@ ALL = tuple(script for script in globals().values() if isinstance(script, Script
 OF_A_WORKER = (LEASE, SETTLE, RENEW, RESUME, SWEEP, SPAWN, DEREGISTER, TELL, TIMING, NAMES, WISH, ASKS, ANSWER, SKILLS)
 
 
+@cache
+def settle_with_puts() -> Script:
+    """SETTLE for outcomes that put jobs: as any put it is refused when the memory of the server is full."""
+    return Script(SETTLE.name, SETTLE.text.replace("#!lua flags=allow-oom\n", "#!lua\n", 1))
+
+
 def check_server(info: bytes) -> str:
     """What the server calls itself, from its reply to INFO server. Raises StoreUnavailable if it is too old for the
     scripts: they need `#!lua flags=`, so Redis 7.0 or Valkey 7.2 (which reports itself as Redis 7.2.4).

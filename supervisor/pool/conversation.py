@@ -18,6 +18,7 @@ from supervisor.engine.exchange import (
     Deregistered,
     Due,
     Found,
+    Full,
     Granted,
     Left,
     Looked,
@@ -142,6 +143,8 @@ class Conversation:
             match answer:
                 case Settled(answers):
                     self._on_settled(answers)
+                case Full():
+                    self._on_full()
                 case Granted():
                     self._on_granted(answer, self._wanted)
                 case Renewed(leases, expires_unix, confirmation):
@@ -176,6 +179,14 @@ class Conversation:
                     self._on_deregistered()
                 case Left():
                     self.over = True
+
+    def _on_full(self) -> None:
+        if waiting := self._ledger.refused_for_memory(clock.monotonic()):
+            self._events.emit(
+                "redis.failed",
+                message=f"the memory of Redis is full: {waiting} completions with jobs to put wait, and are tried again"
+                " until they get in; their leases go on",
+            )
 
     def _on_settled(self, answers: Sequence[Answer]) -> None:
         self._backlog.move()
@@ -360,11 +371,12 @@ class Conversation:
         chores = self._chores(now_at) if self._leasing else None
         self._session.know_klasses(self._forks.handlers if self._leasing else ())
         looks = self._session.serving.looks_due or self._session.skills_due
-        if wanted is not None or renewals or self._ledger.has_ended or chores or looks or self._requests.answered:
+        has_ended = self._ledger.has_ended or now_at >= self._ledger.settle_at
+        if wanted is not None or renewals or has_ended or chores or looks or self._requests.answered:
             if wanted is not None:
                 # A lease of none only passes a bell on: what there is, or when, is asked once a child can take it.
                 self._wanted, self._ask, self._ask_at = wanted, not wanted.count, math.inf
-            outcomes, replies = self._ledger.settle_next(MOST), self._requests.take_replies()
+            outcomes, replies = self._ledger.settle_next(MOST, now_at), self._requests.take_replies()
             self._asked_at = now_at
             self._session.exchange(outcomes, renewals, wanted, chores, replies)
         elif now_at >= self._idling.due_at:
@@ -479,4 +491,5 @@ class Conversation:
         mail_at = math.inf if self._full_since_at is None else self._full_since_at + _MAIL_AFTER_S
         chores_at = min(self._upkeep.due_at, self._backlog.deadline_at()) if self._leasing else math.inf
         retire_at = math.inf if self._session.bells.waking else self._idling.due_at
-        return min(ask_at, mail_at, self._renew_at, chores_at, retire_at, self._ledger.checkpoint_at())
+        told_at = min(self._ledger.checkpoint_at(), self._ledger.settle_at)
+        return min(ask_at, mail_at, self._renew_at, chores_at, retire_at, told_at)

@@ -12,7 +12,7 @@ from supervisor import clock
 from supervisor.engine.checks import STATE_BYTES
 from supervisor.engine.exchange import Fence
 from supervisor.engine.jobs import LeaseRecord
-from supervisor.engine.outcomes import Outcome
+from supervisor.engine.outcomes import Outcome, puts_jobs
 from supervisor.pool.endings import NO_END
 from supervisor.pool.memory import first_look_s
 from supervisor.pool.messages import Checkpoint, HandlerSettings, Progress
@@ -24,6 +24,9 @@ _CHECKPOINT_BYTES_PER_S: Final = STATE_BYTES / 0.05
 _CHECKPOINT_RESERVE_S: Final = 0.5
 #: Of data in one exchange, unless one outcome alone has more: the server drops a connection that sends 1 GB at once.
 MOST_BYTES: Final = 64 * 2**20
+#: How long outcomes that put jobs wait after a server with full memory has refused them; doubled with each refusal.
+_FULL_S: Final = 1.0
+_LONGEST_FULL_S: Final = 30.0
 
 
 class Held:
@@ -90,6 +93,9 @@ class Ledger:
         self._held: dict[int, Held] = {}  # by token: all but those that are settling
         self._ended: deque[Held] = deque()
         self._settling: list[Held] = []
+        self._put_off: deque[Held] = deque()  # ended, but the server has no memory for the jobs that they put
+        self._put_off_until_at = -math.inf
+        self._put_off_s = 0.0  # how long the last refusal has put them off
         self._started: list[Held] = []
         self._progressed: dict[int, Held] = {}
         self._checkpointed: dict[int, Held] = {}
@@ -126,7 +132,7 @@ class Ledger:
     def end(self, held: Held, outcome: Outcome) -> None:
         """Its outcome goes with the next exchange."""
         held.outcome = outcome
-        self._ended.append(held)
+        (self._put_off if self._put_off and _puts_jobs(held) else self._ended).append(held)
 
     def lose(self, held: Held, why: str) -> None:
         """It is not ours any more: nothing that we do with it counts."""
@@ -205,23 +211,49 @@ class Ledger:
 
     @property
     def has_ended(self) -> bool:
+        """Whether there are outcomes that go with the next exchange, beside those that are put off."""
         return bool(self._ended)
 
-    def settle_next(self, most: int) -> list[Outcome]:
+    @property
+    def settle_at(self) -> float:
+        """When outcomes that were put off are tried again; infinity: there are none."""
+        return self._put_off_until_at if self._put_off else math.inf
+
+    def settle_next(self, most: int, now_at: float = 0.0) -> list[Outcome]:
         """The outcomes of the next exchange, of at most so many jobs and MOST_BYTES of data, or one; they are settling
-        until `settled`, also across an outage.
+        until `settled` or `refused_for_memory`, also across an outage. Those that put jobs go without others.
         """
         assert not self._settling
+        if self.settle_at <= now_at:
+            self._ended.extend(self._put_off)
+            self._put_off.clear()
         weight = weight_bytes = 0
         while self._ended:
-            weight += self._ended[0].weight
-            weight_bytes += self._ended[0].weight_bytes
-            if self._settling and (weight > most or weight_bytes > MOST_BYTES):
-                break
+            held = self._ended[0]
+            weight += held.weight
+            weight_bytes += held.weight_bytes
+            if self._settling:
+                is_other = _puts_jobs(self._settling[0]) != _puts_jobs(held)
+                if is_other or weight > most or weight_bytes > MOST_BYTES:
+                    break
             self._settling.append(self._ended.popleft())
         for held in self._settling:
             self._drop(held)
         return [held.outcome for held in self._settling if held.outcome is not None]
+
+    def refused_for_memory(self, now_at: float) -> int:
+        """Put off what was settling: the leases go on, and the outcomes are tried again. Answers how many are put off,
+        0 if that is known.
+        """
+        is_new = not self._put_off_s
+        self._put_off_s = min(self._put_off_s * 2 or _FULL_S, _LONGEST_FULL_S)
+        self._put_off_until_at = now_at + self._put_off_s
+        refused, self._settling = self._settling, []
+        for held in refused:
+            self.add(held)
+        self._put_off.extend([*refused, *filter(_puts_jobs, self._ended)])
+        self._ended = deque(held for held in self._ended if not _puts_jobs(held))
+        return len(self._put_off) if is_new else 0
 
     def _drop(self, held: Held) -> None:
         # A server that has lost its last writes draws the same tokens again: another lease may have this one.
@@ -237,4 +269,10 @@ class Ledger:
     def settled(self) -> list[Held]:
         """The exchange has been answered: those whose outcomes it had, in their order."""
         settled, self._settling = self._settling, []
+        if settled and _puts_jobs(settled[0]):
+            self._put_off_s = 0.0  # there is memory (again)
         return settled
+
+
+def _puts_jobs(held: Held) -> bool:
+    return held.weight > 1 and held.outcome is not None and puts_jobs(held.outcome)

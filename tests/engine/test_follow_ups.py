@@ -6,7 +6,7 @@ import pytest
 
 from supervisor.engine import commands
 from supervisor.engine.aio import AsyncClient
-from supervisor.engine.errors import DependencyError
+from supervisor.engine.errors import DependencyError, StoreUnavailable
 from supervisor.engine.outcomes import REFUSED, Completed
 
 
@@ -176,3 +176,19 @@ def test_the_async_client_puts_the_same(server, namespace, clock):
             assert [it.jid for it in await client.queue("r").lease("w")] == ["a"]
 
     asyncio.run(main())
+
+
+def test_full_server_refuses_what_follows_and_the_lease_goes_on(client, server):
+    lease = first(client)
+    client.queue("q").put("k", jid="plain")
+    (other,) = client.queue("q").lease("w2")
+    server.redis.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(StoreUnavailable, match=r"refused settle: .*used memory.*Nothing has changed"):
+            lease.complete(then=[follower("a")])
+        assert lease.renew() > client.clock()
+        assert other.complete(next="r") is True
+    finally:
+        server.redis.config_set("maxmemory", 0)
+    assert lease.complete(then=[follower("a")]) is True
+    assert waiting(client) == ["plain", "a"]

@@ -27,6 +27,36 @@ def test_while_its_memory_is_full_nothing_is_put_and_what_there_is_runs_to_its_e
     stage.assert_nothing_left()
 
 
+def test_completion_with_puts_waits_for_memory(own_stage, own_server):
+    """What a handler puts is refused by a full Redis as any put is. Its job has ended: nothing of it may be lost."""
+    stage = own_stage
+    stage.config(grace=0.5)
+    pool = stage.start(processes=1, lease_ttl="1s").wait_ready()
+    held = stage.queue.put("good.hold", stage.gate("gate"))
+    stage.wait_for_starts(held)
+    puts = [["waits", "good.noop", None, {}]]
+    behind = [stage.queue.put("follow.after", {"put": puts}) for _ in range(2)]
+    plain = stage.queue.put("good.noop")
+    own_server.redis.config_set("maxmemory", 1)
+    stage.open_gate("gate")
+    stage.wait_until_ended([held, plain])
+    (told,) = pool.wait_for("redis.failed", nth=1) and pool.find("redis.failed")
+    assert "the memory of Redis is full" in told["message"]
+    ends = stage.client.job(behind[0]).expires_unix
+    stage.wait_until(lambda: stage.client.job(behind[0]).expires_unix > ends + 2, "its lease goes on")
+    assert stage.client.queue("waits").length() == 0
+    own_server.redis.config_set("maxmemory", 0)
+    stage.wait_until_ended(behind)
+    assert [len(stage.ledger.starts(jid)) for jid in behind] == [1, 1]
+    assert stage.client.queue("waits").length() == 2
+    assert len(pool.find("redis.failed")) == 1 and not pool.find("redis.lost")
+    for lease in stage.client.queue("waits").lease("me", 10):
+        assert lease.complete()
+    stage.client.deregister("me")
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
 def test_a_replica_in_its_place_that_is_not_promoted_yet_stops_no_running_job(own_stage, own_server):
     """Nor does one without the scripts."""
     stage = own_stage

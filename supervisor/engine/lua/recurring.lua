@@ -10,8 +10,9 @@
 -- ARGV[3]   offset, how many of the queue's to pass over
 -- ARGV[4]   count, most of the queue's to answer
 --
--- Returns   array of recurring jobs, the next to come first, each an array: jid, next time in ms, data, or its size if it
---           is above 64 KiB or the answer has 1 MiB, tags joined by "\n" | nil, then the record's fields and values.
+-- Returns   array of recurring jobs, the next to come first, each an array: jid, next time in ms, data, or its size
+--           where it has more than 64 KiB or the answer 1 MiB, tags joined by "\n" | nil, then the record's fields and
+--           values.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include keys

@@ -2,8 +2,8 @@
 --- @include keys
 --- @include started
 local VIEWED_KIN = 1000 -- of a job's dependencies and dependents
--- Bytes. One answer has not much more than ANSWER_ROOM of what jobs were given and have said, and of the data of one job
--- no more than SHOWN. For the rest it has the size; data.lua has the bytes.
+-- Bytes. One answer has not much more than ANSWER_ROOM of what jobs were given and have said, and of the data of one
+-- job no more than SHOWN. For the rest it has the size; data.lua has the bytes.
 local ANSWER_ROOM, SHOWN = 1048576, 65536
 local answer_room = ANSWER_ROOM
 
