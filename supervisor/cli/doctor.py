@@ -13,7 +13,7 @@ from supervisor.cli import doctor_handlers, doctor_machine, doctor_server
 from supervisor.cli.findings import Finding, exit_code, ok, problem, warning
 from supervisor.cli.options import add_json
 from supervisor.cli.parser import Subparsers, add_settings, given
-from supervisor.cli.run import check_queues
+from supervisor.cli.run import check_package, check_queues
 from supervisor.cli.terminal import counted, note, say, say_json
 from supervisor.config import SETTINGS, Config, ConfigError, Exit
 from supervisor.engine.embedded import refusal
@@ -83,6 +83,7 @@ def examine(flags: Flags) -> Iterator[Finding]:
 def _settings(flags: Flags) -> tuple[Config | None, list[Finding]]:
     """The config that flags and variables make, None if they do not, and what there is to say about it."""
     try:
+        check_package()
         config = Config.load(flags, os.environ, terminal=sys.stderr.isatty())
         check_queues(config, "--queue" if flags["queue"] or "LEASEHOLD_QUEUE" not in os.environ else "LEASEHOLD_QUEUE")
     except ConfigError as error:

@@ -8,6 +8,7 @@ from typing import Final
 
 from supervisor import clock
 from supervisor.cli.findings import Finding, ok, problem, warning
+from supervisor.cli.served import ask_servers
 from supervisor.cli.terminal import counted
 from supervisor.config import Config, Exit, megabytes
 from supervisor.engine.bells import MOST_DOORS
@@ -16,7 +17,7 @@ from supervisor.engine.embedded import EmbeddedError, acquire
 from supervisor.engine.errors import LeaseholdError, StoreUnavailable
 from supervisor.engine.examine import Examiner
 from supervisor.engine.keys import Namespace
-from supervisor.engine.looks import Counts, Worker
+from supervisor.engine.looks import Counts, Depths, Worker
 from supervisor.engine.options import Value
 from supervisor.engine.orders import Queues
 
@@ -28,6 +29,10 @@ _NEARLY_FULL: Final = 0.8
 _SILENT_S: Final = 35
 #: What a supervisor opens to exchange and to wait; and MOST_DOORS where other programs push.
 _CONNECTIONS: Final = 2
+#: Supervisors answer within a turn of their loop.
+_PATIENCE_S: Final = 1.0
+#: So many queues are named in a line.
+_NAMED: Final = 8
 _SHORT_LEASE_S: Final = 5.0
 _LONG_LEASE_S: Final = 600.0
 _ACCOUNT: Final = "deploy/README.md has an account with all that it needs, under Redis"
@@ -236,6 +241,7 @@ def _namespace(client: Client, config: Config) -> Iterator[Finding]:
     yield from _options(options, config)
     queues = client.queues()
     yield from _queues(queues, config)
+    yield from _unserved(queues, ask_servers(client, queues, _PATIENCE_S), config)
     yield from _workers(client.workers())
 
 
@@ -288,6 +294,21 @@ def _queues(known: Mapping[str, Counts], config: Config) -> Iterator[Finding]:
     yield ok(
         "queues", f"{len(served)} of {counted(len(known), 'queue')} would be served, {counted(waiting, 'job')} waiting"
     )
+
+
+def _unserved(
+    known: Mapping[str, Depths], servers: Mapping[str, Sequence[str]] | None, config: Config
+) -> Iterator[Finding]:
+    """Queues whose jobs wait for nobody: neither for those that run, nor for what `run` would start."""
+    ours = Queues(config.queue, config.order).resolve(tuple(known))
+    left = [name for name, by in (servers or {}).items() if known[name].ready and not by and name not in ours]
+    if left:
+        waiting = sum(known[name].ready for name in left)
+        yield warning(
+            "queues",
+            f"{', '.join(left[:_NAMED])}: {counted(waiting, 'job')} could start there, and nobody serves"
+            f" {'it' if len(left) == 1 else 'them'}; is a name misspelt?",
+        )
 
 
 def _workers(workers: Sequence[Worker]) -> Iterator[Finding]:

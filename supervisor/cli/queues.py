@@ -5,13 +5,14 @@ Must not delete anything but what was named, and agreed to.
 
 import argparse
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from supervisor.cli.connection import add_connection, arguments, connect
 from supervisor.cli.consent import add_delete, agreed, check_delete, of_running
 from supervisor.cli.lookup import no_queue, queues_of
 from supervisor.cli.options import add_json
 from supervisor.cli.parser import Refusal, Subparsers, UsageError, near
+from supervisor.cli.served import ask_servers
 from supervisor.cli.shown import span
 from supervisor.cli.terminal import counted, note, say, say_json, table
 
@@ -31,7 +32,8 @@ examples:
 waiting: could start now, what other programs have pushed included. stalled: the lease ran out and nobody has taken the
 job over yet. scheduled: waits for its time. depends: waits for other jobs. parked: its limit is used up. recurring:
 puts jobs here again and again. oldest: for how long the oldest has waited that could start. paused: nothing new
-starts. --delete leaves complete and failed jobs; without --stop what runs ends in peace."""
+starts. served: by how many supervisors; nobody: no job here will start; -: one of them has not said what it serves, or
+a program of your own leases jobs. --delete leaves complete and failed jobs; without --stop what runs ends in peace."""
 
 
 def add(subparsers: Subparsers) -> None:
@@ -40,7 +42,7 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("queues", metavar="QUEUE", nargs="*", help="names or patterns; none: all")
     add_delete(parser, "these queues")
     parser.add_argument("--forget", metavar="NAME", help="take an empty queue off the list")
-    add_json(parser, "a list of queues with their counts")
+    add_json(parser, "a list of queues with their counts, and the supervisors that serve each, null if not known")
     add_connection(parser)
 
 
@@ -62,7 +64,9 @@ def _list(args: argparse.Namespace) -> int:
     with connect(args) as client, arguments():
         found = _counts(client, args.queues) if args.queues else client.queues()
         unknown = [no_queue(client, name) for name in found] if args.queues else []
-    rows = [{"queue": name, **asdict(counts)} for name, counts in found.items()]
+        served = ask_servers(client, found, _PATIENCE_S) if found else None
+    by = served or {}
+    rows = [{"queue": name, **asdict(counts), "served_by": by.get(name)} for name, counts in found.items()]
     if args.json:
         say_json(rows)
         return 0
@@ -88,13 +92,18 @@ def _counts(client: "Client", patterns: list[str]) -> "dict[str, Depths]":
 
 _COLUMNS = (
     "queue", "waiting", "running", "stalled", "scheduled", "depends", "parked", "recurring", "oldest_s", "paused",
+    "served_by",
 )  # fmt: skip
-_HEADS = [column.removesuffix("_s") for column in _COLUMNS]
+_HEADS = [column.removesuffix("_s").removesuffix("_by") for column in _COLUMNS]
+#: Supervisors answer within a turn of their loop.
+_PATIENCE_S: Final = 1.0
 
 
 def _cell(value: Any) -> Any:
     if isinstance(value, bool):
         return "yes" if value else None
+    if isinstance(value, list):
+        return len(value) or "nobody"
     return span(value) if isinstance(value, float) else value
 
 

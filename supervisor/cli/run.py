@@ -4,6 +4,7 @@ Must not import the public client: the master has its own link to Redis.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import sys
@@ -33,12 +34,31 @@ def add(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Be the master until it has drained. Answers its exit code."""
     flags = given(args)
+    check_package()
     config = Config.load(flags, os.environ, terminal=sys.stderr.isatty())
     check_queues(config, "--queue" if flags["queue"] or "LEASEHOLD_QUEUE" not in os.environ else "LEASEHOLD_QUEUE")
     with server_url(config.redis_url) as url:
         from supervisor.pool import master
 
         return master.run(dataclasses.replace(config, redis_url=url))
+
+
+def check_package() -> None:
+    """Raises ConfigError where `supervisor`, which handlers import, is not ours any more: PyPI's has the same name."""
+    import supervisor
+
+    if hasattr(supervisor, "__all__"):
+        return
+    from importlib import metadata
+
+    cure = "pip install --force-reinstall --no-deps leasehold"
+    sentence = f"Parts of Leasehold's package are gone, as after `pip uninstall supervisor`: {cure}."
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        sentence = (
+            f"supervisord ({metadata.version('supervisor')}) is installed over Leasehold, for both have a package"
+            f" `supervisor`: give it an environment of its own, and here pip uninstall supervisor, then {cure}."
+        )
+    raise ConfigError([sentence])
 
 
 def check_queues(config: Config, name: str) -> None:

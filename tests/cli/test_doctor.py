@@ -539,6 +539,15 @@ def test_a_lease_as_long_as_a_night_is_a_warning(seen, own_server):
     assert code == 0 and "a lease lasts 28800 s" in only(of(found, "warning"))
 
 
+def test_a_queue_that_nobody_serves_is_a_warning(seen, own_server):
+    with Client(own_server.url, "lh") as client:
+        for name in ("emails", "emials"):
+            client.queue(name).put("k")
+    code, found = seen(own_server.url, queue=["emails"])
+    assert code == 0
+    assert only(of(found, "warning")).startswith("queues: emials: 1 job could start there, and nobody serves it")
+
+
 def test_paused_queues_that_would_be_served_and_lost_workers_are_warnings(seen, own_server):
     long_ago_unix = time.time() - 100
     with Client(own_server.url, "lh", clock=lambda: long_ago_unix) as client:

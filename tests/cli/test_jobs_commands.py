@@ -211,6 +211,7 @@ def test_queues_shows_every_state(cli, client):
     high.lease("worker", 2, ttl=60)
     client.queue("low").put("a.b")
     none = {"stalled": 0, "depends": 0, "parked": 0, "recurring": 0, "front": 0, "entries": 0, "paused": False}
+    none |= {"served_by": None}  # "worker" leases, and nobody knows from where
     rows = json.loads(cli.good("queues", "--json"))
     assert all(0 <= row.pop("oldest_s") < 60 for row in rows)
     assert rows == [
@@ -219,7 +220,8 @@ def test_queues_shows_every_state(cli, client):
     ]
     head, *_, high_row, low_row = [line for line in cli.good("queues").splitlines() if line.strip()]
     assert head.split()[:5] == ["queue", "waiting", "running", "stalled", "scheduled"]
-    (*high_cells, _oldest, high_paused), (*low_cells, _oldest, low_paused) = high_row.split(), low_row.split()
+    *high_cells, _oldest, high_paused, _served = high_row.split()
+    *low_cells, _oldest, low_paused, _served = low_row.split()
     assert (high_cells, high_paused) == (["high", "1,232", "2", "0", "1", "0", "0", "0"], "-")
     assert (low_cells, low_paused) == (["low", "1", "0", "0", "0", "0", "0", "0"], "-")
 

@@ -16,7 +16,7 @@ RECURRING = {
 }  # fmt: skip
 QUEUE = {
     "depends", "entries", "front", "oldest_s", "parked", "paused", "queue", "ready", "recurring", "running",
-    "scheduled", "stalled", "waiting",
+    "scheduled", "served_by", "stalled", "waiting",
 }  # fmt: skip
 LANE = {"lane", "parked", "paused", "running", "stalled", "waiting", "weight"}
 LIMIT = {"in_use", "key", "parked", "rate", "running"}

@@ -183,12 +183,23 @@ def test_queues_counts_every_state(shell, jobs, queue):
     empty = dict.fromkeys(first, 0) | {"queue": "empty"}
     said = shell.json("queues")
     assert said[0].pop("oldest_s") < 60
-    depths = {"paused": False, "front": 0, "entries": 0}
+    depths = {"paused": False, "front": 0, "entries": 0, "served_by": None}  # "w" leases, and nobody knows from where
     assert said == [{**first, **depths, "ready": 1}, {**empty, **depths, "ready": 0, "oldest_s": None}]
     queue.pause()
     head, row, _ = shell.rows("queues")
-    assert head == ["queue", *states, "oldest", "paused"]
-    assert row[:8] == ["q", *["1"] * 7] and row[8].endswith("s") and row[9] == "yes"
+    assert head == ["queue", *states, "oldest", "paused", "served"]
+    assert row[:8] == ["q", *["1"] * 7] and row[8].endswith("s") and row[9:] == ["yes", "-"]
+
+
+def test_queues_says_who_serves_each(shell, jobs, played):
+    for name in ("emails", "emials"):
+        jobs.queue(name).put("k")
+    assert [row["served_by"] for row in shell.json("queues")] == [[], []]
+    assert [row[-1] for row in shell.rows("queues")] == ["served", "nobody", "nobody"]
+    told = {"processes": {}, "redis": {}, "counts": {}, "children": [], "zygotes": [], "state": "serving"}
+    worker = played({**told, "queues": ["email*"], "order": "strict"})
+    assert {row["queue"]: row["served_by"] for row in shell.json("queues")} == {"emails": [worker.name], "emials": []}
+    assert [row[-1] for row in shell.rows("queues")] == ["served", "1", "nobody"]
 
 
 def test_an_empty_queue_is_forgotten_and_one_with_jobs_is_not(shell, jobs, queue):

@@ -1,11 +1,13 @@
 """`leasehold run` before and around the master; what the master does is tested with the pool."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import orjson
+import pytest
 
 ROOT = Path(__file__).parents[2]
 
@@ -80,3 +82,28 @@ def test_settings_come_from_flags_and_variables_as_the_first_event_shows(server,
     hello = said["master.started"]
     assert (hello["queues"], hello["processes"], hello["processes_reason"]) == (["one", "two"], 3, "as given")
     assert "65 s" in said["master.warned"]["message"]
+
+
+def overwritten(directory):
+    """The package as PyPI's supervisor leaves it, which has one of the same name."""
+    shutil.copytree(ROOT / "supervisor", directory / "supervisor", ignore=shutil.ignore_patterns("__pycache__"))
+    (directory / "supervisor/__init__.py").write_text("#\n")
+    (directory / "supervisor-4.2.5.dist-info").mkdir()
+    (directory / "supervisor-4.2.5.dist-info/METADATA").write_text("Name: supervisor\nVersion: 4.2.5\n")
+
+
+@pytest.mark.parametrize("command", ["run", "doctor"])
+@pytest.mark.parametrize("uninstalled", [False, True])
+def test_a_supervisord_that_is_installed_over_it_is_named_with_the_cure(tmp_path, command, uninstalled):
+    overwritten(tmp_path)
+    if uninstalled:
+        (tmp_path / "supervisor/__init__.py").unlink()
+        shutil.rmtree(tmp_path / "supervisor-4.2.5.dist-info")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; from supervisor.__main__ import main; sys.exit(main())", command],
+        cwd=tmp_path, env={**environment, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=50,
+    )  # fmt: skip
+    (sentence,) = [line for line in (done.stdout + done.stderr).splitlines() if "--force-reinstall" in line]
+    assert (done.returncode, "Traceback" in done.stderr) == (78, False)
+    assert ("supervisord (4.2.5)" in sentence) is not uninstalled

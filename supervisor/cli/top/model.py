@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
+from supervisor.cli.served import servers
 from supervisor.cli.workers import is_here
-from supervisor.engine.orders import Queues
 
 if TYPE_CHECKING:
     from supervisor.engine.looks import Depths, Stats, Worker
@@ -289,14 +289,8 @@ class Model:
 
     def _served(self, look: Look) -> Collection[str]:
         """The queues that somebody serves; all of them where that is not known."""
-        known, told = list(look.queues), [each.told for each in self._supervisors.values()]
-        if None in told or any(self._is_other(worker) for worker in look.workers):
-            return known
-        try:
-            served = [Queues(each["queues"], each["order"]).resolve(known) for each in told if each is not None]
-        except (KeyError, TypeError, ValueError):  # the answer of another version
-            return known
-        return set().union(*served)
+        found = servers(look.queues, {name: each.told for name, each in self._supervisors.items()}, look.workers)
+        return look.queues if found is None else [name for name, by in found.items() if by]
 
     def _queue_row(self, name: str, counts: "Depths", served: Collection[str]) -> Row:
         known, now_at = self._queues[name], self._now_at
