@@ -304,7 +304,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "jobs-per-child", "jobs_per_child", _count, "1", "N",
-        "jobs a child runs before it is replaced; 0: no limit",
+        "jobs a child runs before it is replaced; 0: no limit. With more than 1, handlers that share a child must trust"
+        " each other",
     ),
     Setting(
         "child-age", "child_age_s", _duration_or_none, "none", "DURATION",

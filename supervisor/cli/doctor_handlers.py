@@ -11,7 +11,7 @@ import select
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +22,7 @@ from supervisor.cli.findings import Finding, ok, problem, warning
 from supervisor.cli.terminal import counted
 from supervisor.config import Config, Exit, megabytes
 from supervisor.pool import endings, environment, kernel
-from supervisor.pool.messages import BootFailed, Ready
+from supervisor.pool.messages import BootFailed, HandlerSettings, Ready
 from supervisor.pool.zygotes import Zygote, boot_of, fork_warnings
 
 _CHECK: Final = "handlers"
@@ -167,6 +167,23 @@ def _sandbox(config: Config, ready: Ready) -> Iterator[Finding]:
         yield warning("sandbox", f"{part}: {ready.sandbox[part]}")
     rest = [f"{part}: {state}" for part, state in ready.sandbox.items() if part not in missing]
     yield ok("sandbox", f"{config.sandbox}; {'; '.join(rest)}")
+    if config.jobs_per_child != 1:
+        yield from _sharing(ready)
+
+
+def _sharing(ready: Ready) -> Iterator[Finding]:
+    """Who shares children with others, where children are used again and the operator tells handlers apart."""
+    circles: dict[Hashable, list[str]] = {}
+    for name, settings in sorted(ready.handlers.items()):
+        circles.setdefault(HandlerSettings(**settings).circle(name), []).append(name)
+    shared = [names for names in circles.values() if len(names) > 1]
+    if shared and len(circles) > 1:
+        yield warning(
+            "sandbox",
+            f"handlers share children: {'; '.join(', '.join(names[:_NAMED]) for names in shared)}; each of them can"
+            " read and answer the others' jobs that come to its child; use --jobs-per-child 1 or sandbox='strict' for"
+            " those that must not",
+        )
 
 
 def _memory(config: Config, ready: Ready, size_bytes: int) -> Iterator[Finding]:

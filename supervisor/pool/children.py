@@ -74,7 +74,7 @@ class Child:
         self.look_at = math.inf  # when that is to be looked at again; of its first job
         self.looked_at = 0.0
         self.worn: str | None = None  # why it is to take no more jobs
-        self.profile: Hashable = None  # of its first job, where handlers differ: it is confined to that
+        self.circle: Hashable = None  # of its first job, where handlers differ in it: it takes no other jobs
         self.stop_at = math.inf  # when the job that it has then is stopped, as it is to take no more
         self.stop_why = ""
         self._stops: dict[str, float] = {}  # when, by each reason that there is

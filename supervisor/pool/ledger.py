@@ -6,6 +6,7 @@ next exchange), settling (the exchange with its outcome is under way).
 
 import math
 from collections import deque
+from collections.abc import Hashable
 from typing import Final
 
 from supervisor import clock
@@ -80,6 +81,11 @@ class Held:
         self.started_at = self.child_asked_at = self.run_s = self.checkpoint_at = 0.0
         self.lost = self.cpu_s = self.max_rss_bytes = self.outcome = self.progress = self.checkpoint = None
         self.fence = None
+
+    @property
+    def circle(self) -> Hashable:
+        """Whose jobs may share a child with it."""
+        return self.settings.circle(self.lease.klass)
 
     def change(self, settings: HandlerSettings, limit_s: float, memory_limit_bytes: int) -> None:
         """Its handler is another one, and it has not begun."""

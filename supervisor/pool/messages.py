@@ -186,6 +186,14 @@ class HandlerSettings:
         """Of the handler in its run. As the zygote tells it, all is decided."""
         return Profile(self.sandbox or "basic", self.network is not False)
 
+    def circle(self, klass: str) -> "tuple[Profile, str]":
+        """Whose jobs may share a child with its own. A job can read those that are sent ahead to its child, and answer
+        them, and what it leaves in the process sees all that come later. So under strict nobody shares a child with
+        another klass; else those of one profile trust each other.
+        """
+        profile = self.profile
+        return profile, klass if profile.level == "strict" else ""
+
 
 # jobs: master -> child -----------------------------------------------------------------------------------------------
 

@@ -60,7 +60,7 @@ class Placing:
         `place` is to follow.
         """
         self._slots.only_idle = not all(map(may_go_ahead, leases))
-        self._know_profiles(leases, handlers)
+        self._know_circles(leases, handlers)
         if self.before_start is not None:
             self.before_start()
         for index, lease in enumerate(leases):
@@ -97,14 +97,15 @@ class Placing:
                 held.change(settings, self._limit_s(held.lease, settings), self._memory_limit_bytes(settings))
             self._admit(held, settings)
 
-    def _know_profiles(self, leases: Sequence[LeaseRecord], handlers: Mapping[str, HandlerSettings]) -> None:
+    def _know_circles(self, leases: Sequence[LeaseRecord], handlers: Mapping[str, HandlerSettings]) -> None:
         """Where handlers differ in theirs, jobs are sent ahead only while those at hand do not."""
         if handlers is not self._handlers:
             self._handlers = handlers
-            self._slots.mixed = len({settings.profile for settings in handlers.values()}) > 1
+            circles = {settings.circle(klass) for klass, settings in handlers.items()}
+            self._slots.mixed = self._config.jobs_per_child != 1 and len(circles) > 1
         if self._slots.mixed and not self._slots.only_idle:
-            profiles = {handlers[lease.klass].profile for lease in leases if lease.klass in handlers}
-            self._slots.only_idle = not self._slots.all_alike(profiles)
+            at_hand = {handlers[lease.klass].circle(lease.klass) for lease in leases if lease.klass in handlers}
+            self._slots.only_idle = not self._slots.all_alike(at_hand)
 
     def _limit_s(self, lease: LeaseRecord, settings: HandlerSettings | None) -> float:
         if lease.timeout_s is not None:
@@ -157,7 +158,7 @@ class Placing:
     def _given(self, held: Held, child: Child) -> None:
         """The child has it."""
         if self._slots.mixed:
-            child.profile = held.settings.profile
+            child.circle = held.circle
         self._budget.hold(child.number, held.lease.klass, held.lease.jid, ends=not held.lease.persistent)
         self._hand_back_at = math.inf
         if len(child.sent) == 1:
@@ -177,7 +178,7 @@ class Placing:
         """For a job that none of the idle children may have."""
         in_the_way = self._slots.in_the_way(ready)
         for child in in_the_way:
-            child.worn = "the next job is to run in another sandbox than its first one"
+            child.worn = "the next job may not share a child with those that it has had"
             self._stopping.leave(child)
         if in_the_way:
             self._slots.fall_short()

@@ -35,9 +35,9 @@ def may_go_ahead(lease: LeaseRecord) -> bool:
     return not (lease.persistent or lease.at_most_once or lease.deaths)
 
 
-def _better(profile: Hashable, idle: Child | None, child: Child) -> Child | None:
-    """Which of two idle children is to have a job of this profile: one that has it, else one that has none yet."""
-    if child.profile == profile or (child.profile is None and idle is None):
+def _better(circle: Hashable, idle: Child | None, child: Child) -> Child | None:
+    """Which of two idle children is to have a job of this circle: one that is in it, else one that has had no job."""
+    if child.circle == circle or (child.circle is None and idle is None):
         return child
     return idle
 
@@ -56,7 +56,7 @@ class Slots:
         self._children: dict[int, Child] = {}
         self.answered = 0  # jobs, so far
         self.only_idle = False  # what is there to lease may not be sent ahead
-        self.mixed = False  # handlers differ in their profile: a child takes jobs of the one of its first job only
+        self.mixed = False  # not all jobs may share a child: one takes jobs of the circle of its first job only
         self.short_until_at = 0.0  # what is there to start does not fit into the memory budget, or to no idle child
         self.on_hold = False  # nothing is to start
         self._cautious_until_at = 0.0
@@ -251,15 +251,15 @@ class Slots:
         busy = 0
         idle: Child | None = None
         soonest: Child | None = None
-        profile = held.settings.profile if self.mixed else None
+        circle = held.circle if self.mixed else None
         for child in self._children.values():
             if child.sent:
                 busy += 1
-                alike = profile is None or child.profile == profile
+                alike = circle is None or child.circle == circle
                 if alike and self._may_queue(child) and (soonest is None or child.sent_s < soonest.sent_s):
                     soonest = child
-            elif child.state is ChildState.IDLE and child.worn is None and (idle is None or profile is not None):
-                idle = child if profile is None else _better(profile, idle, child)
+            elif child.state is ChildState.IDLE and child.worn is None and (idle is None or circle is not None):
+                idle = child if circle is None else _better(circle, idle, child)
         if idle is not None and busy < self.at_once and not self._is_near(held, soonest):
             return idle
         if self.cautious:
@@ -289,16 +289,16 @@ class Slots:
         """
         if not self.mixed or self.on_hold or not ready or self.busy >= self.at_once:
             return []
-        profile = ready[0].settings.profile
+        circle = ready[0].circle
         coming = self.missing() + sum(child.state is ChildState.SPAWNING for child in self._children.values())
-        waiting = sum(held.settings.profile == profile for held in ready)
+        waiting = sum(held.circle == circle for held in ready)
         idle = [child for child in self._children.values() if child.state is ChildState.IDLE]
         return idle[: max(0, waiting - coming)]
 
-    def all_alike(self, profiles: Iterable[Hashable]) -> bool:
-        """Whether these are one profile, and that of all children that have one."""
-        known = {child.profile for child in self._children.values() if child.profile is not None}
-        return len(known.union(profiles)) <= 1
+    def all_alike(self, circles: Iterable[Hashable]) -> bool:
+        """Whether these are one circle, and that of all children that have one."""
+        known = {child.circle for child in self._children.values() if child.circle is not None}
+        return len(known.union(circles)) <= 1
 
     def _may_queue(self, child: Child) -> bool:
         """Whether any job may be sent to it while it is busy."""

@@ -200,6 +200,17 @@ def test_handlers_that_do_not_boot_are_71_and_it_says_why(with_handlers, text):
     assert all(words in only(of(found, "problem")) for words in text[1:])
 
 
+@pytest.mark.parametrize(
+    ("jobs_per_child", "apart", "named"), [("0", "strict", "a, b"), ("1", "strict", ""), ("0", "basic", "")]
+)
+def test_who_shares_children_is_named_where_handlers_are_told_apart(doctor, server, jobs_per_child, apart, named):
+    handlers = f"def a(job): ...\n@handler\ndef b(job): ...\n@handler(sandbox={apart!r})\ndef c(job): ...\n"
+    doctor.handlers(f"from supervisor import handler\n@handler\n{handlers}")
+    _code, found = doctor("--jobs-per-child", jobs_per_child, LEASEHOLD_REDIS_URL=server.url)
+    shared = [line.split(";")[0] for line in of(found, "warning") if "share children" in line]
+    assert shared == ([f"sandbox: handlers share children: {named}"] if named else [])
+
+
 def test_handlers_that_are_not_there_are_71(doctor, server):
     code, found = doctor("--handlers", "nowhere", LEASEHOLD_REDIS_URL=server.url)
     assert code == 71 and "there is no module 'nowhere'" in only(of(found, "problem"))

@@ -51,7 +51,7 @@ def test_where_all_handlers_are_alike_no_child_has_a_profile(pool):
     pool = pool(handlers={"free": HANDLERS["free"], "other": HANDLERS["free"]})
     assert run(pool, "free", "other") == [1, 2]
     assert not pool.slots.mixed
-    assert {child.profile for child in pool.children} == {None}
+    assert {child.circle for child in pool.children} == {None}
 
 
 def test_a_child_gets_jobs_of_the_profile_of_its_first_one(pool):
@@ -68,7 +68,7 @@ def test_who_has_the_profile_comes_before_who_has_none_yet(pool):
     run(pool, "shut")
     finish(pool)
     assert run(pool, "shut", first=2) == [1]
-    assert pool.children[1].profile is None
+    assert pool.children[1].circle is None
 
 
 def test_for_a_job_that_no_idle_child_may_have_one_of_them_makes_room(pool):
@@ -78,7 +78,7 @@ def test_for_a_job_that_no_idle_child_may_have_one_of_them_makes_room(pool):
     assert run(pool, "shut", first=3) == [0]
     assert sorted(child.state.value for child in pool.children) == ["idle", "leaving"]
     (recycled,) = pool.events("child.recycled")
-    assert "another sandbox" in recycled["reason"]
+    assert "may not share a child" in recycled["reason"]
     assert pool.slots.missing() == 1
     assert pool.slots.capacity() == (0, 0)  # nothing more is leased until the new one is ready
     pool.child(honest)
@@ -113,7 +113,7 @@ def test_as_many_make_room_as_jobs_wait(pool):
 def test_nobody_makes_room_while_as_many_jobs_run_as_may(pool):
     pool = pool(processes="1", children=2)
     pool.dispatcher.placing.take_on([], 0, pool.known)
-    pool.children[0].profile = HANDLERS["free"].profile
+    pool.children[0].circle = HANDLERS["free"].circle("free")
     run(pool, "free", "shut")
     assert pool.children[1].state is ChildState.IDLE
 
@@ -150,3 +150,18 @@ def test_nothing_is_sent_ahead_to_a_child_of_another_profile(pool):
     pool.slots._pace.learn("free", 0.001)
     pool.slots._pace.learn("shut", 0.001)
     assert run(pool, "free", "free", "shut") == [1, 1, 0]
+
+
+STRICT = HandlerSettings(sandbox="strict", network=False)
+BASIC = HandlerSettings(sandbox="basic", network=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "jobs_per_child", "shares"), [(STRICT, "0", False), (BASIC, "0", True), (STRICT, "1", True)]
+)
+def test_klasses_under_strict_share_no_child_that_is_used_again(pool, settings, jobs_per_child, shares):
+    pool = pool(handlers={"one": settings, "other": settings}, jobs_per_child=jobs_per_child)
+    assert pool.known["one"].circle("one") == pool.known["one"].circle("one")
+    assert (pool.known["one"].circle("one") == pool.known["other"].circle("other")) == (settings is BASIC)
+    run(pool, "one", "other")
+    assert pool.slots.mixed != shares

@@ -58,6 +58,36 @@ def quick(job):
 
 
 @handler
+def thief(job):
+    """Quick, so that others are sent ahead to its child, until it is to steal: then it answers them in their name."""
+    if not job.data:
+        return None
+    jobs = next(fd for fd in _sockets() if not _is_same(socket.socket(fileno=os.dup(fd)), _talk()))
+    jobs, stolen = socket.socket(fileno=os.dup(jobs)), []
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            stolen.append(messages.unpack_job(jobs.recv(100_000, socket.MSG_DONTWAIT)))
+    if stolen:
+        _forge(_talk(), job.token, body=b'"the thief"')
+        for each in stolen:
+            _forge(_talk(), each.token, body=b'"stolen from %s"' % each.payload)
+        os._exit(0)
+    return "nothing"
+
+
+@handler
+def victim(job):
+    return "its own"
+
+
+def _sockets():
+    for fd in range(3, 64):
+        with contextlib.suppress(OSError):
+            if socket.socket(fileno=os.dup(fd)).type == socket.SOCK_SEQPACKET:
+                yield fd
+
+
+@handler
 def neighbour(job):
     """Minds its own business: waits, with a file in its directory. Answers what has become of it meanwhile."""
     signalled = []
@@ -624,12 +654,11 @@ def closes_that_wait(job, knows):
 @attack
 def descriptors_where_jobs_come(job, knows):
     """What lies at the other end of `jobs` the master would close when we are gone."""
-    for fd in range(3, 64):
-        with contextlib.suppress(OSError):
-            jobs = socket.socket(fileno=os.dup(fd))
-            if jobs.type == socket.SOCK_SEQPACKET and jobs.fileno() != _talk().fileno() and not _is_same(jobs, _talk()):
-                socket.send_fds(jobs, [b"x"], [_lingering(knows)])
-                yield f"sent by {fd}"
+    for fd in _sockets():
+        jobs = socket.socket(fileno=os.dup(fd))
+        if not _is_same(jobs, _talk()):
+            socket.send_fds(jobs, [b"x"], [_lingering(knows)])
+            yield f"sent by {fd}"
 
 
 def _is_same(one, other):

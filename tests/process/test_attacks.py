@@ -283,3 +283,25 @@ def test_a_handler_that_kills_everybody_it_may_kills_nobody_else(stage, as_pid_1
     (first,) = psutil.Process(pool.pid).children()
     first.terminate()
     assert pool.wait() == 0
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_thief_gets_jobs_of_others_only_where_klasses_share_a_child(stage, level):
+    """Jobs are sent ahead to its child where children are used again."""
+    pool = stage.start(handlers="attacks", sandbox=level, processes=1, jobs_per_child=0).wait_ready()
+
+    def steal():
+        warm = [stage.queue.put(klass, None) for klass in ["victim", "thief"] * 5]
+        stage.wait_until_ended(warm)
+        stage.queue.pause()
+        quick = [stage.queue.put("thief", None) for _ in range(100)]
+        stage.queue.put("thief", "now")
+        victims = [stage.queue.put("victim", number) for number in range(30)]
+        stage.queue.unpause()
+        stage.wait_until_ended([*quick, *victims])
+        return sum(str(stage.client.job(jid).result).startswith("stolen") for jid in victims)
+
+    stolen = [steal() for _ in range(3)]
+    assert any(stolen) == (level != "strict"), stolen
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
