@@ -20,13 +20,15 @@ SWEEP_COUNT: Final = 100
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What the next exchange is to lease: at most `count`, of which the first `starting` will start at once. `woken`:
-    if a bell has called for it. `once`: klasses whose jobs are never to start twice.
+    if a bell has called for it. `once`: klasses whose jobs are never to start twice. `ahead`: they are for the slots of
+    limits that this exchange frees, and go before what is leased already.
     """
 
     count: int
     starting: int
     woken: bool = False
     once: Sequence[str] = ()
+    ahead: bool = False
 
 
 class Due(NamedTuple):

@@ -216,8 +216,8 @@ class LeaseRecord:
 
     __slots__ = (
         "_data", "at_most_once", "deaths", "expires_unix", "failures", "interruptions", "is_bytes", "jid", "klass",
-        "lane", "max_deaths", "persistent", "priority", "queue", "raw", "raw_saved", "retries", "tags", "timeout_s",
-        "token", "trace", "waited_s", "worker",
+        "lane", "limited", "max_deaths", "persistent", "priority", "queue", "raw", "raw_saved", "retries", "tags",
+        "timeout_s", "token", "trace", "waited_s", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -251,6 +251,7 @@ class LeaseRecord:
         self.trace: str | None = None  # a W3C traceparent
         self.raw_saved: bytes | None = None  # its checkpoint as JSON
         self.persistent = self.at_most_once = False
+        self.limited = False  # its lease has a slot of a limit, which whatever ends the lease gives back
         if rest is not None:
             self._take(*rest)
 
@@ -284,6 +285,7 @@ class LeaseRecord:
         self.lane = lane.decode() if lane else None
         self.persistent = b"p" in (marks or b"")
         self.at_most_once = b"o" in (marks or b"")
+        self.limited = b"l" in (marks or b"")
         self.raw_saved = saved
         self.trace = trace.decode() if trace else None
 

@@ -288,7 +288,10 @@ class Conversation:
             self._counts.granted += len(grant.leases)
             self._backlog.move()
             self._events.emit("lease.granted", count=len(grant.leases))
+            ready, before = self._ledger.ready, len(self._ledger.ready)
             self._dispatcher.placing.take_on(grant.leases, wanted.starting, self._forks.handlers)
+            if wanted.ahead:
+                ready.rotate(len(ready) - before)
             self._fence(granted)
             if granted.late:
                 self._dispatcher.placing.hand_back()
@@ -376,6 +379,8 @@ class Conversation:
             if wanted is not None:
                 # A lease of none only passes a bell on: what there is, or when, is asked once a child can take it.
                 self._wanted, self._ask, self._ask_at = wanted, not wanted.count, math.inf
+            elif (wanted := self._refill()) is not None:
+                self._wanted = wanted
             outcomes, replies = self._ledger.settle_next(MOST, now_at), self._requests.take_replies()
             self._asked_at = now_at
             self._session.exchange(outcomes, renewals, wanted, chores, replies)
@@ -444,6 +449,17 @@ class Conversation:
             return None
         woken, bells.rang = bells.rang, False  # with a count of 0 the lease passes the bell on
         return Wanted(min(count, MOST), starting, woken, self._forks.once)
+
+    def _refill(self) -> Wanted | None:
+        """Jobs for the slots of limits that the next exchange gives back. Others are ready, so that nothing else is
+        leased yet: without this a limit would start a job per slot and batch of the others.
+        """
+        if not self._ledger.ready or not self._takes_jobs or self._session.leases_when_woken:
+            return None
+        count = self._ledger.slots_freed
+        if not count or not self._session.serving.names:
+            return None
+        return Wanted(min(count, MOST), 0, once=self._forks.once, ahead=True)
 
     def _due_renewals(self, now_at: float) -> list[Due]:
         is_due = now_at >= self._renew_at

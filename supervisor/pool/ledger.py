@@ -225,6 +225,11 @@ class Ledger:
         """When outcomes that were put off are tried again; infinity: there are none."""
         return self._put_off_until_at if self._put_off else math.inf
 
+    @property
+    def slots_freed(self) -> int:
+        """How many slots of limits the next exchange gives back."""
+        return sum(held.lease.limited for held in self._ended)
+
     def settle_next(self, most: int, now_at: float = 0.0) -> list[Outcome]:
         """The outcomes of the next exchange, of at most so many jobs and MOST_BYTES of data, or one; they are settling
         until `settled` or `refused_for_memory`, also across an outage. Those that put jobs go without others.

@@ -564,3 +564,39 @@ def test_what_is_parked_under_many_limits_costs_a_lease_no_more(server, namespac
         q.lease("w")
         looks, _, leases = cost_of_a_lease(server, q)
         assert (looks <= 1, len(leases)) == (True, 1)
+
+
+# Beside a backlog.
+
+
+@pytest.mark.parametrize("count", [2, 3, 28, 200])
+def test_slots_freed_by_a_settle_are_used_by_the_lease_of_the_same_exchange(client, clock, count):
+    """Each exchange settles, then leases: two jobs start in every one, however long the line of others is."""
+    client.limit(KEY, running=2, rate="200/s")
+    q = client.queue("q")
+    put(q, 90, limit=KEY)
+    put(q, 2_000)
+    held, started = [], []
+    for _ in range(20):
+        clock.tick(0.02)
+        client.settle([Completed(lease) for lease in held])
+        held = q.lease("w", count)
+        started.append(sum(lease.limited for lease in held))
+        put_more = count - started[-1]
+        q.put_many({"klass": "k", **({"limit": KEY} if i % 7 == 0 else {})} for i in range(max(put_more, 1)))
+    assert started == [2] * 20
+
+
+def test_a_rate_is_used_up_beside_a_backlog(client, clock):
+    """50 leases a second, 20 starts a second: each second has its 20."""
+    client.limit(KEY, rate="20/s")
+    q = client.queue("q")
+    put(q, 200, limit=KEY)
+    put(q, 2_000)
+    seconds = [0] * 5
+    for i in range(250):
+        leases = q.lease("w", 10)
+        seconds[i // 50] += sum(lease.limited for lease in leases)
+        client.settle([Completed(lease) for lease in leases])
+        clock.tick(0.02)
+    assert seconds == [20] * 5

@@ -25,7 +25,7 @@
 --           leases of its jobs; an array of the jobs, six values each: jid, klass, queue, data, for how many ms it
 --           could have been leased, and what else there is: nil, or an array priority, retries, timeout, max_deaths,
 --           kind of data (nil = json, "1" = bytes, "entry"), failures, deaths, interruptions, tags, lane, marks ("p" =
---           persistent, "o" = at most once), its checkpoint as JSON, its trace.
+--           persistent, "o" = at most once, "l" = it has a slot of a limit), its checkpoint as JSON, its trace.
 --           A number below the worker's last one, behind a wait below that of its last resume, is answered with no
 --           job: it comes from a dead connection.
 --           Where an entry of another program has raised an error, it is buried and no job is given, this once.
@@ -126,7 +126,7 @@ local never_twice = {}
 for _, klass in ipairs(lines_of(ARGV[11])) do never_twice[klass] = true end
 
 local function marks_of(rec)
-  local marks = (rec.persistent and "p" or "") .. (rec.once == "1" and "o" or "")
+  local marks = (rec.persistent and "p" or "") .. (rec.once == "1" and "o" or "") .. (rec.limit and "l" or "")
   return marks ~= "" and marks
 end
 
