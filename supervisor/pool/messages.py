@@ -36,6 +36,10 @@ MAX_TRACEBACK_CHARS: Final = 16 * 1024
 MAX_COMPLETION_BYTES: Final = 257 * 1024 * 1024
 #: Of that, what is said of those jobs beside their data: JSON that is decoded takes many times its size.
 MAX_HEAD_BYTES: Final = 16 * 1024 * 1024
+#: Of values in that, counted before it is decoded: an empty object is three bytes there, and 72 when it is decoded. Far
+#: more than all jobs that may follow have.
+MOST_HEAD_PARTS: Final = 1_000_000
+_BETWEEN_PARTS: Final = (b"[", b"{", b",")
 
 
 def zygote_directory(workdir: str, zygote: int) -> str:
@@ -409,7 +413,10 @@ def unpack_completion(body: bytes) -> Completion:
     if head_bytes > MAX_HEAD_BYTES:
         raise ValueError(f"{head_bytes} bytes about what follows, the limit is {MAX_HEAD_BYTES}")
     start = _COMPLETION_HEAD.size + head_bytes
-    result_bytes, following, then = orjson.loads(body[_COMPLETION_HEAD.size : start])
+    head = body[_COMPLETION_HEAD.size : start]
+    if (parts := sum(map(head.count, _BETWEEN_PARTS))) > MOST_HEAD_PARTS:
+        raise ValueError(f"{parts} values in what is said of the jobs that follow, the limit is {MOST_HEAD_PARTS}")
+    result_bytes, following, then = orjson.loads(head)
     rest = _Rest(body, start)
     result = rest.take(result_bytes)
     stage = None

@@ -263,6 +263,13 @@ def test_a_head_that_is_too_long_is_refused_before_it_is_decoded(monkeypatch):
         messages.unpack_completion(whole)
 
 
+def test_a_head_of_too_many_values_is_refused_before_it_is_decoded(monkeypatch):
+    head = b"[" + b"{}," * 500_000 + b"1]"
+    monkeypatch.setattr(messages.orjson, "loads", lambda _head: pytest.fail("it was decoded"))
+    with pytest.raises(ValueError, match="1000001 values"):
+        messages.unpack_completion(len(head).to_bytes(4, "little") + head)
+
+
 def test_a_completion_changed_anywhere_is_sound_or_a_value_or_type_error():
     draw = random.Random(3)
     whole = b"".join(messages.pack_completion(FOLLOWED[2]))

@@ -651,6 +651,31 @@ def closes_that_wait(job, knows):
     _leave(job, messages.Verb.FOLLOWED, [null, *(_wrapped(knows) for _ in range(5)), _lingering(knows)])
 
 
+def _follow_by(job, make):
+    """A completion in a memfd that `make(fd)` fills."""
+    fd = os.memfd_create("m", os.MFD_ALLOW_SEALING)
+    make(fd)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+    socket.send_fds(_talk(), [messages.pack_outcome(messages.Verb.FOLLOWED, job.token, 0.0)], [fd])
+    os.close(fd)
+    time.sleep(_LONG_S)
+
+
+@attack
+def a_head_of_nothing_but_objects(job, knows):
+    """Decoded, it takes thirty times its size of the master's memory."""
+    size = (7 << 20) // 3 * 3  # less than --workdir-limit lets us write
+    _follow_by(job, lambda fd: os.write(fd, (size + 3).to_bytes(4, "little") + b"[" + b"{}," * (size // 3) + b"1]"))
+
+
+@attack
+def a_completion_of_holes(job, knows):
+    """It costs us nothing, and the master its size."""
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    size = messages.MAX_COMPLETION_BYTES if most == resource.RLIM_INFINITY else min(most, messages.MAX_COMPLETION_BYTES)
+    _follow_by(job, lambda fd: os.ftruncate(fd, size))
+
+
 @attack
 def descriptors_where_jobs_come(job, knows):
     """What lies at the other end of `jobs` the master would close when we are gone."""

@@ -23,6 +23,8 @@ _SYS_NICE, _SYS_RESOURCE = 23, 24
 LEVELS = ("none", "basic", "strict")
 #: On an idle machine it is less than a second.
 SOON_S = 5.0
+#: Of the master at the most, whatever it is sent.
+MASTER_BYTES = 128 << 20
 WORKDIR_LIMIT = "8M"  # more than a deep tree has
 
 
@@ -79,7 +81,7 @@ ATTACKS = [
 #: Whoever does this is killed, at every level: nothing is believed that he cannot know.
 FORGERIES = [
     "outcomes_of_others", "ready_again", "flood", "nonsense", "descriptors_for_the_master", "a_close_that_waits",
-    "closes_that_wait",
+    "closes_that_wait", "a_head_of_nothing_but_objects", "a_completion_of_holes",
 ]  # fmt: skip
 
 
@@ -191,6 +193,10 @@ def _deviations(tried, level, is_almighty):
             yield f"{attack.name} fails without the sandbox, and shows nothing"
 
 
+def _most_bytes(pid):
+    return int(re.search(r"VmHWM:\s*(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) << 10
+
+
 def _ids_of(job, kind):
     return [said.split()[1] for said in job.result if said.startswith(kind)]
 
@@ -241,6 +247,7 @@ def test_every_attack_is_refused_from_its_level_on_and_the_neighbour_is_unharmed
     for name, job in world.attack(FORGERIES, knows).items():
         assert "it spoke nonsense on its socket" in job.failure["message"], name
     assert world.put_quick(pool) < SOON_S
+    assert _most_bytes(pool.pid) < MASTER_BYTES
 
     # What fills the disk with many files is killed for it, soon.
     filled = world.attack(["many_files"], knows, stay=level != "none")["many_files"]
