@@ -127,6 +127,7 @@ class Child:
         # Handlers differ in it: that of the first job decides.
         self._confinement = confinement if confinement.common is None else None
         self._own_fds = jobs.fileno(), talk.fileno()
+        self._open_files = kernel.most_open_files()
         self._data_room = DataRoom()
         self._used = Used()
         self._loops: Loops | None = None  # once there is a job for it
@@ -213,6 +214,9 @@ class Child:
         fit = sandbox.end_leftovers()
         if self._printing is not None:
             fit = self._printing.end(message.token, verb != Verb.COMPLETED) and fit
+        if kernel.most_open_files() < self._open_files:
+            fit = False  # the next job would fail for want of descriptors
+            self._workdir.distrust()  # and so does this one, whether or not anything is to be tidied up
         self._workdir.claim()  # the handler may even have removed it
         job.report_progress()
         self._talk.end()

@@ -156,6 +156,23 @@ def test_what_has_no_defence_against_our_signals_is_not_hurt_by_a_look_and_is_in
     stage.assert_nothing_left(waiting=["default"])
 
 
+def test_a_child_whose_limit_of_descriptors_was_lowered_gets_no_other_job(stage):
+    """Also where nothing is to be tidied up after the job, so that nothing of ours needs a descriptor."""
+    pool = stage.start(processes=1, jobs_per_child=0).wait_ready()
+    for _ in range(3):  # the directory is known to be empty after a while only
+        stage.wait_until_ended([stage.queue.put("good.noop")])
+        stage.let_time_pass(0.1)
+    (dish,) = (dish for dish in MENU if dish.handler == "limit_descriptors")
+    gate = stage.gate("misbehave")
+    jid, behind = stage.queue.put_many([dish.job(gate), {"klass": "good.noop", "retries": 0}])
+    stage.open_gate(gate)
+    stage.wait_until_ended([jid, behind])
+    _assert_outcome(stage, dish, jid)
+    assert (stage.client.job(behind).state, stage.client.job(behind).failures) == ("complete", 0)
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
 def _is_defenceless(pid):
     caught = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("SigCgt"))
     return not int(caught.split()[1], 16) >> signal.SIGRTMIN

@@ -25,6 +25,10 @@ class Workdir:
         self.path = path
         self._empty: _State | None = None  # as it was when it was empty, and we in it
 
+    def distrust(self) -> None:
+        """Have the next `claim` open the directory and look into it, whatever is known of it."""
+        self._empty = None
+
     def claim(self) -> None:
         """Make it an empty directory of ours, whatever a job has left in its place, and go there."""
         if self._empty is not None and _state() == self._empty:
