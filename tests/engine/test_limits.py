@@ -3,6 +3,7 @@ parked, and holds up nobody; a slot is free again whatever becomes of who had it
 """
 
 import random
+import time
 from collections import deque
 
 import pytest
@@ -424,6 +425,18 @@ def test_no_more_start_in_any_second_than_may(client, clock):
         assert len(window) <= 10
         clock.tick(0.01)
     assert all(9 <= starts <= 11 for starts in per_second), per_second
+
+
+def test_a_rate_holds_when_the_clock_is_slower_than_the_servers(client, clock):
+    client.limit(KEY, rate="2/100ms")
+    q = client.queue("q")
+    put(q, 9, limit=KEY)
+    assert len(q.lease("w", 9)) == 2
+    time.sleep(0.15)  # by which the server would have ended a key of 100 ms
+    clock.tick(0.05)
+    assert q.lease("w", 9) == []
+    clock.tick(0.06)
+    assert len(q.lease("w", 9)) == 2
 
 
 def test_a_rate_holds_when_the_clock_jumps(client, clock):
