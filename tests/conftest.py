@@ -25,7 +25,7 @@ _numbers = itertools.count(1)
 def pytest_configure(config):
     """Some hundred tests start interpreters of their own: where none may keep its bytecode, each would compile all."""
     config.addinivalue_line("markers", "slow: takes more than ten seconds")
-    config.addinivalue_line("markers", "full: takes minutes, or much of the machine; runs where TEST_FULL is set")
+    config.addinivalue_line("markers", "full: needs more of the machine than others; runs where CI_FULL is set")
     # A shell that runs us in the background has Ctrl-C ignored, and so would have all that we start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
@@ -36,10 +36,10 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(items):
     """Where several processes share the tests the long ones come first, so that none is alone with one in the end."""
-    if not os.environ.get("TEST_FULL"):
+    if not os.environ.get("CI_FULL"):
         for item in items:
             if item.get_closest_marker("full"):
-                item.add_marker(pytest.mark.skip("only in the full run: `.ci/run --full`, or TEST_FULL=1"))
+                item.add_marker(pytest.mark.skip("only in the full run: `.ci/run --full`, or CI_FULL=1"))
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=_place)
 
