@@ -3,6 +3,7 @@
 import argparse
 
 from supervisor.cli.connection import add_connection, arguments, connect
+from supervisor.cli.hints import hints
 from supervisor.cli.options import JOB_OPTIONS, add_job_options, moment, one_of, read_options
 from supervisor.cli.parser import Refusal, Subparsers, UsageError
 from supervisor.cli.payload import add_payload, read_payload
@@ -25,6 +26,8 @@ examples:
 
 DATA is JSON (nothing: null). The jid goes to stdout. A jid that is already known is moved and put anew; options that
 are not given stay as they are. With --add it is left alone, and the exit code is 1.
+Where supervisors live, a hint on stderr says that none of them serves the queue or has the klass, or that there is no
+job of a jid in --depends. The job is put all the same.
 --depends: it waits until those jobs are complete. Those that are, or that there are none of, are not waited for.
 --unique: if another job that has not ended holds it, nothing is put, and the jid is that one's.
 --persistent: a job without an end; when its handler returns or dies it is handed on at once, until it is cancelled.
@@ -77,12 +80,15 @@ def run(args: argparse.Namespace) -> int:
             say(holder)
             if holder != jid:
                 note(f"nothing was put: job {holder} holds what is to be unique")
+                return 0
         elif queue.add(args.klass, data, **options):
             say(args.jid)
         elif "unique" in options and client.job(args.jid) is None:
             raise Refusal("another job holds what is to be unique; nothing was changed")
         else:
             raise Refusal(f"job {args.jid} exists; nothing was changed")
+        for hint in hints(client, args.queue, args.klass, args.depends or ()):
+            note(hint)
     return 0
 
 

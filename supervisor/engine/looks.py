@@ -82,8 +82,8 @@ class Timing:
 @dataclass(frozen=True, slots=True)
 class Worker:
     """A worker, when it last leased or renewed, how many of its leases run, and have run out, and for how long it was
-    not seen, by the clock of its server. `klasses`: those that it has handlers for, as far as it has said so (of all
-    workers together at most 10,000 are answered).
+    not seen, by the clock of its server. `klasses`: those that it has handlers for, and `queues`: those that it serves,
+    as far as it has said so. It says at most 1,000 of each; of all workers together 10,000 are answered.
     """
 
     name: str
@@ -92,6 +92,7 @@ class Worker:
     seen_unix: float
     unseen_s: float
     klasses: list[str] = field(default_factory=list)
+    queues: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -508,8 +509,10 @@ def _parse_depths(reply: list[Any]) -> dict[str, Depths]:
 
 def _parse_workers(reply: list[Any]) -> list[Worker]:
     return [
-        Worker(name.decode(), running, stalled, seen_ms / 1000, unseen_ms / 1000, parse_names(klasses))
-        for name, seen_ms, running, stalled, unseen_ms, klasses in reply
+        Worker(
+            name.decode(), running, stalled, seen_ms / 1000, unseen_ms / 1000, parse_names(klasses), parse_names(queues)
+        )
+        for name, seen_ms, running, stalled, unseen_ms, klasses, queues in reply
     ]
 
 

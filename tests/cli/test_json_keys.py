@@ -24,7 +24,7 @@ SPREAD = {"count", "histogram", "mean", "std", "variance"}
 #: Command -> its keys; a list: of each entry. Of the values of JOBS: of each of the jobs.
 KEYS = {
     "queues": [QUEUE],
-    "workers": [{"klasses", "name", "running", "seen_unix", "stalled", "unseen_s"}],
+    "workers": [{"klasses", "name", "queues", "running", "seen_unix", "stalled", "unseen_s"}],
     "workers web-1": {"klasses", "name", "running", "seen_unix", "stalled"},
     "job failed": JOB,
     "job tick": RECURRING,

@@ -255,6 +255,7 @@ def test_a_limit_gets_its_start_back_for_a_job_that_is_left(client, q, old, new)
 
 def test_what_workers_have_told_is_shown(client, old, new):
     assert {worker.name: worker.klasses for worker in client.workers()} == {"old": ["a"], "new": ["a", "b"]}
+    assert {worker.name: worker.queues for worker in client.workers()} == {"old": ["q"], "new": ["q"]}
     assert client.worker("new").klasses == ["a", "b"]
 
 

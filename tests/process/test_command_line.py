@@ -111,3 +111,16 @@ def test_who_runs_what_is_seen_and_steered_while_it_runs(stage, leasehold):
     leasehold("drain", "--all")
     assert pool.wait() == 0
     stage.assert_nothing_left()
+
+
+def test_put_hints_at_what_no_running_supervisor_would_run(stage, leasehold):
+    pool = start_app(stage, MAIL, queue=["default", "letters-*"]).wait_ready()
+    stage.wait_until_counted(lambda: any(worker.queues for worker in stage.client.workers()))
+    assert "did you mean mail?" in leasehold("put", "mial").err
+    assert "did you mean default?" in leasehold("put", "mail", "--queue", "defualt").err
+    assert leasehold("put", "mail", '{"to": "ada"}').err == ""
+    assert leasehold("put", "mail", '{"to": "ada"}', "--queue", "letters-new").err == "", "a glob stands for it"
+    for queue in ("default", "defualt", "letters-new"):
+        stage.client.queue(queue).delete("stop")
+    assert pool.drain() == 0
+    stage.assert_nothing_left()

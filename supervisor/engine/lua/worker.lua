@@ -17,4 +17,4 @@
 local worker = ARGV[2]
 local running, stalled = held_by(worker, -1)
 local seen = tonumber(redis.call("ZSCORE", P .. "workers", worker) or 0)
-return { seen > last_seen_least() and seen or 0, running, stalled, klasses_of(worker, 1000) }
+return { seen > last_seen_least() and seen or 0, running, stalled, (skills_of(worker, 1000)) }

@@ -10,9 +10,9 @@
 -- ARGV[3]   count, most workers to answer
 --
 -- Returns   array, one array per worker, the most recently seen first: name, seen in ms, how many of its leases run,
---           how many have run out, for how many ms it was not seen, and an array of the klasses that it has
---           handlers for. At most 10,000 leases are looked at; what lies beyond counts as running. Of all workers
---           together 10,000 klasses are answered.
+--           how many have run out, for how many ms it was not seen, an array of the klasses that it has handlers
+--           for, and one of the queues that it serves. At most 10,000 leases are looked at; what lies beyond counts as
+--           running. Of all workers together 10,000 klasses and queues are answered.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include clock
@@ -24,10 +24,11 @@ for i = 1, #seen, 2 do
   local running, stalled = held_by(seen[i], room - 1)
   room = math.max(room - #running - #stalled, 1)
   local total = redis.call("ZCARD", P .. "held:" .. seen[i])
-  local klasses = names > 0 and klasses_of(seen[i], names) or {}
-  names = names - #klasses
+  local klasses, queues = skills_of(seen[i], names)
+  names = names - #klasses - #queues
   answer[#answer + 1] = {
     seen[i], tonumber(seen[i + 1]), total - #stalled, #stalled, math.max(now - seen[i + 1], 0), klasses,
+    queues,
   }
 end
 return answer

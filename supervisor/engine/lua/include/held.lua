@@ -15,11 +15,13 @@ local function held_by(worker, last)
   return running, stalled
 end
 
--- The first klasses that a worker has said to have handlers for, in their order.
-local function klasses_of(worker, most)
-  local found = {}
-  for _, skill in ipairs(redis.call("ZRANGE", P .. "skills:" .. worker, 0, most - 1)) do
-    found[#found + 1] = string.match(skill, "^klass:(.*)$")
+-- The klasses that a worker has said to have handlers for, and the queues that it has said to serve, in their order; of
+-- both together the first `most`.
+local function skills_of(worker, most)
+  local klasses, queues = {}, {}
+  for _, skill in ipairs(most > 0 and redis.call("ZRANGE", P .. "skills:" .. worker, 0, most - 1) or {}) do
+    klasses[#klasses + 1] = string.match(skill, "^klass:(.*)$")
+    queues[#queues + 1] = string.match(skill, "^queue:(.*)$")
   end
-  return found
+  return klasses, queues
 end

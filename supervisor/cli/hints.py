@@ -1,0 +1,69 @@
+"""What is odd about a job that `leasehold put` has just put: nobody serves its queue, nobody has its klass, or it waits
+for jobs that there are none of. Only looks; the job is put whatever comes of it.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from supervisor import clock
+from supervisor.cli.parser import near
+
+if TYPE_CHECKING:
+    from supervisor.engine.client import Client
+    from supervisor.engine.looks import Worker
+
+#: A supervisor that was not seen for longer may be gone.
+_LIVES_S: Final = 60.0
+#: A supervisor that serves globs hears of a new queue by mail, and says so with its next exchange.
+_NEWS_S: Final = 1.0
+_LOOK_S: Final = 0.05
+#: A worker says no more klasses, or queues, than these: what is not among them it may have.
+_MOST_SAID: Final = 1000
+
+
+def hints(client: "Client", queue: str, klass: str, depends: Sequence[str]) -> Iterator[str]:
+    """Sentences about a job that was put. None where Redis does not answer: the job is put already."""
+    from supervisor.engine.errors import LeaseholdError
+
+    try:
+        yield from _about_parents(client, depends)
+        yield from _about_workers(client, queue, klass)
+    except LeaseholdError:
+        return
+
+
+def _about_parents(client: "Client", depends: Sequence[str]) -> Iterator[str]:
+    if not depends:
+        return
+    for jid, job in zip(depends, client.jobs(*depends), strict=True):
+        if job is None:
+            yield f"there is no job {jid} to wait for: it counts as complete"
+
+
+def _about_workers(client: "Client", queue: str, klass: str) -> Iterator[str]:
+    workers = _workers_of(client, queue)
+    if any(_may_have(worker.queues, queue) for worker in workers):
+        workers = [worker for worker in workers if _may_have(worker.queues, queue)]
+        if not any(_may_have(worker.klasses, klass) for worker in workers):
+            known = {name for worker in workers for name in worker.klasses}
+            yield f"no supervisor that serves queue {queue} has a handler for klass {klass}{near(klass, known)}"
+    elif workers:
+        known = {name for worker in workers for name in worker.queues}
+        yield f"no supervisor that runs serves queue {queue}{near(queue, known)}"
+
+
+def _workers_of(client: "Client", queue: str) -> list["Worker"]:
+    """Those that live, once one of them serves the queue, or has had the time to hear of it."""
+    deadline_at = clock.monotonic() + _NEWS_S
+    while True:
+        workers = [worker for worker in client.workers() if worker.unseen_s < _LIVES_S]
+        is_served = any(_may_have(worker.queues, queue) for worker in workers)
+        if is_served or not workers or clock.monotonic() >= deadline_at:
+            return workers
+        threading.Event().wait(_LOOK_S)
+
+
+def _may_have(said: Sequence[str], name: str) -> bool:
+    """Whether a worker has what it was asked for, as far as it has said anything about that."""
+    return name in said or not said or len(said) >= _MOST_SAID
