@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from supervisor.engine import commands
+from supervisor.engine import bulk, commands
 from supervisor.engine.aio import AsyncClient
 from supervisor.engine.connection import checked_many
 from supervisor.engine.errors import DependencyError
@@ -168,6 +168,57 @@ def test_a_completion_has_a_bounded_number_of_tags_and_parents(client, name):
     with pytest.raises(ValueError, match="then and depends must have at most 10000 tags and parents together, not"):
         lease.complete(then=then)
     assert lease.complete(then=then[:9]) is True
+
+
+# What the end of a job means to those that wait for it.
+
+
+def wide(q, parents, policy, children=1_000):
+    """Jobs that each have children of their own."""
+    q.put_many({"klass": "k", "jid": f"p{i}", "priority": -1} for i in range(parents))
+    q.put_many(
+        {"klass": "k", "jid": f"p{i}c{j}", "depends": [f"p{i}"], "on_parent_failure": policy}
+        for i in range(parents)
+        for j in range(children)
+    )
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_completions_that_free_thousands_go_on_with_the_next_sweep(client, config, keeps, cpu_ms):
+    if not keeps:
+        config(jobs_history=0)
+    q = client.queue("q")
+    wide(q, 4, "wait")
+    leases = q.lease("w", 4)
+    with cpu_ms() as used:
+        assert client.settle([Completed(lease) for lease in leases]) == [True] * 4
+    assert q.counts().waiting == 1_000
+    assert used[0] < 300
+    assert client.check() == [], "what is still to be told is no fault"
+    client.sweep()
+    assert (q.counts().waiting, q.counts().depends) == (4_000, 0)
+
+
+@pytest.mark.parametrize("policy", ["fail", "run"])
+def test_a_cancel_of_jobs_with_thousands_of_dependents_goes_on_with_the_next_sweep(client, policy):
+    q = client.queue("q")
+    wide(q, 5, policy)
+    assert len(client.cancel(*(f"p{i}" for i in range(5)))) == 5
+    assert q.counts().depends == 4_000
+    client.sweep()
+    assert q.counts().depends == 0
+    assert client.failed() == ({"parent-failed": 5_000} if policy == "fail" else {})
+
+
+def test_a_cancel_looks_at_a_bounded_number_of_dependents(client):
+    q = client.queue("q")
+    wide(q, 6, "fail")
+    with pytest.raises(DependencyError, match="more than 5000 others wait: cancel fewer of them at a time"):
+        client.cancel(*(f"p{i}" for i in range(6)))
+    assert client.job("p0").state == "waiting"
+    done = client.run(bulk.cancel(bulk.Choice("q"), [f"p{i}" for i in range(6)], now=client.clock()))
+    assert done == (5, ["p5"])
+    client.sweep()
 
 
 # Numbers.

@@ -285,6 +285,8 @@ def test_a_failure_goes_down_a_chain_of_whatever_length(client, q):
         {"klass": "k", "jid": f"{i}", "depends": [f"{i - 1}"], "on_parent_failure": "fail"} for i in range(1, 7000)
     )
     assert q.lease("w")[0].fail("g", "m") is True
+    assert client.failed() == {"g": 1, "parent-failed": 1000}, "a bounded step; a sweep goes on"
+    client.sweep()
     assert client.failed() == {"g": 1, "parent-failed": 6999}
 
 

@@ -36,8 +36,8 @@ local TYPES = {
 }
 local WHOLE = {
   complete = "zset", failed = "zset", groups = "zset", queues = "zset", tags = "zset", tracked = "zset",
-  workers = "zset", days = "zset", histograms = "zset", phantoms = "zset", config = "hash", announced = "hash",
-  token = "string", seq = "string", ["failed-dropped"] = "string", expiring = "zset", limits = "zset",
+  workers = "zset", days = "zset", histograms = "zset", phantoms = "zset", untold = "zset", config = "hash",
+  announced = "hash", token = "string", seq = "string", ["failed-dropped"] = "string", expiring = "zset", limits = "zset",
 }
 -- The parts of a queue; in the first ones lies something for which it must be known.
 local PARTS = {
@@ -172,7 +172,8 @@ members["klasses of a queue"] = judge_apart.look
 members["limits of a queue"] = judge_limit.look
 
 local NOT_JUDGED = {
-  queues = true, workers = true, ["dependencies:"] = true, ["queues of a limit"] = true, ["skills:"] = true,
+  queues = true, workers = true, untold = true, ["dependencies:"] = true, ["queues of a limit"] = true,
+  ["skills:"] = true,
 }
 
 local function judge_member(kind, of, name, member)

@@ -22,6 +22,7 @@
 --- @include retention
 --- @include chosen
 local queue, states, group, argument, failure = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+local MOST_CHILDREN = 5000 -- looked at, in 50 ms: for what lies beyond, others may wait
 local chosen, order, needed, cancelled = {}, {}, {}, {}
 for i = 8, #ARGV do
   local rec = read_job(ARGV[i])
@@ -38,9 +39,11 @@ local function leave_out(jid, parents)
 end
 
 local function leave_out_needed()
-  local parents, needing = {}, {}
+  local parents, needing, looked = {}, {}, 0
   for _, rec in ipairs(order) do
-    for _, child in ipairs(rec.kin and kin.waiting_children(rec.jid) or {}) do
+    looked = looked + (rec.kin and redis.call("ZCARD", P .. "dependents:" .. rec.jid) or 0)
+    if looked > MOST_CHILDREN then needing[#needing + 1] = rec.jid end
+    for _, child in ipairs(rec.kin and looked <= MOST_CHILDREN and kin.waiting_children(rec.jid) or {}) do
       if not child.policy then
         parents[child.jid] = parents[child.jid] or {}
         table.insert(parents[child.jid], rec.jid)

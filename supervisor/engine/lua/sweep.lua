@@ -12,8 +12,8 @@
 -- ARGV[4]   offset, how many of the queues to pass over: 0, or what the last call answered
 -- ARGV[5]   worker that sweeps, which is seen by that, if it numbers its exchanges; "" = none
 --
--- Returns   array: now in ms, how many jobs were taken from their workers, the offset to go on with (0 = that was all),
---           due cron recurrences as in lease.lua.
+-- Returns   array: now in ms, how many jobs were taken from their workers, the offset to go on with (0 = that was all:
+--           also the ends of jobs of which dependents had not been told), due cron recurrences as in lease.lua.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock
@@ -85,5 +85,6 @@ retention.prune_failed(0, count)
 forget_workers()
 forget_days("days", "stats", setting("stats-history"))
 forget_days("histograms", "histogram", setting("histogram-history"))
+local more = redis.call("EXISTS", P .. "untold") == 1 and kin.go_on() or #queues == QUEUES
 commit()
-return { now, swept, #queues == QUEUES and offset + QUEUES or 0, due_crons }
+return { now, swept, more and offset + QUEUES or 0, due_crons }

@@ -128,10 +128,21 @@ function judge.state(rec)
   judge.waiting(rec)
 end
 
+-- Whether a sweep is still to tell those that wait for a job of its end.
+local function is_untold(jid)
+  if not is_there("untold", "zset") then return false end
+  for _, member in ipairs(redis.call("ZRANGE", P .. "untold", 0, 9999)) do
+    local untold = string.match(member, "^%l+:([^\n]*)")
+    if untold == jid then return true end
+  end
+  return false
+end
+
 -- Why a job does not wait for this parent any more; nil if it does.
 function judge.why_not(rec, parent)
   local other = record_of(parent)
   if parent == rec.jid then return "which is itself" end
+  if is_untold(parent) then return nil end
   if not other then return "of which there is no record" end
   if other.state == "complete" then return "which is complete" end
   return other.state == "failed" and rec.policy and "which has failed" or nil
@@ -143,9 +154,10 @@ function judge.parent(rec, parent)
     report("missing-dependent", rec.jid, "waits for " .. parent .. ", which does not list it", "listed it there")
     move_in(edge, rec.jid, now)
   end
-  if not record_of(parent).kin then
+  local other = record_of(parent)
+  if other and not other.kin then
     report("missing-dependent", parent, "does not say that others wait for it", "wrote that they do")
-    change(record_of(parent), "kin", "1")
+    change(other, "kin", "1")
   end
 end
 

@@ -1,5 +1,6 @@
 -- kin.lua: what the end of a job means to those that wait for it. Each has its policy for a parent that fails or goes.
 --- @module
+--- @include clock
 --- @include edges
 --- @include moves
 -- One parent less; without any the job goes where it would have gone.
@@ -34,42 +35,54 @@ function kin.fail_with_parent(child, parent_jid, what)
   kin.fail_for(child, parent_jid, "depended, " .. what)
 end
 
-function kin.parent_done(jid)
-  for _, child in ipairs(kin.waiting_children(jid)) do kin.satisfy(child, jid) end
-end
+-- So many children are told of the ends of their parents by one call, and those of one parent more. The ends of other
+-- parents are written down in `untold`, and a sweep goes on with them: "done:", "failed:" or "gone:" and the jid; of
+-- what has gone also why, on a second line.
+local MOST_TOLD = 1000
+local ends, telling, told = {}, false, 0
 
-local function tell_children(parent)
-  for _, child in ipairs(kin.waiting_children(parent.jid)) do
-    if child.state ~= "depends" then
-      -- it has failed with another of its parents, which failed with this one
-    elseif child.policy == "run" then
-      kin.satisfy(child, parent.jid)
-    elseif child.policy == "fail" then
-      kin.fail_with_parent(child, parent.jid, "failed")
-    end
+local function tell_child(child, how, parent_jid, why)
+  if child.state ~= "depends" then
+    -- it has failed with another of its parents, which failed with this one
+  elseif how == "done" or child.policy == "run" then
+    kin.satisfy(child, parent_jid)
+  elseif how == "gone" then
+    kin.fail_with_parent(child, parent_jid, why)
+  elseif child.policy == "fail" then
+    kin.fail_with_parent(child, parent_jid, "failed")
   end
 end
 
-local to_tell, telling = {}, false
-
 -- A child that fails with its parent has children itself: one after the other, for the stack has an end.
-function kin.parent_failed(rec)
-  to_tell[#to_tell + 1] = rec
+local function tell(how, jid, why)
+  ends[#ends + 1] = { how, jid, why }
   if telling then return end
   telling = true
-  while #to_tell > 0 do tell_children(table.remove(to_tell)) end
+  while #ends > 0 do
+    local what, parent_jid, reason = unpack(table.remove(ends))
+    if told < MOST_TOLD then
+      local children = kin.waiting_children(parent_jid)
+      told = told + #children
+      for _, child in ipairs(children) do tell_child(child, what, parent_jid, reason) end
+    else
+      place(P .. "untold", what .. ":" .. parent_jid .. (reason and "\n" .. reason or ""), now)
+    end
+  end
   telling = false
 end
 
+function kin.parent_done(jid) tell("done", jid) end
+function kin.parent_failed(rec) tell("failed", rec.jid) end
+
 -- A parent that is deleted: nothing can wait for it any more.
-function kin.parent_gone(jid, why)
-  for _, child in ipairs(kin.waiting_children(jid)) do
-    if child.state ~= "depends" then
-      -- as above
-    elseif child.policy == "run" then
-      kin.satisfy(child, jid)
-    else
-      kin.fail_with_parent(child, jid, why)
-    end
+function kin.parent_gone(jid, why) tell("gone", jid, why) end
+
+-- Goes on with the ends that other calls have left. Answers whether more are left.
+function kin.go_on()
+  for _, member in ipairs(redis.call("ZRANGE", P .. "untold", 0, 99)) do
+    place(P .. "untold", member, false)
+    local how, jid, why = string.match(member, "^(%l+):([^\n]*)\n?(.*)$")
+    if how then tell(how, jid, why) end
   end
+  return #first_members(P .. "untold", 1) > 0
 end

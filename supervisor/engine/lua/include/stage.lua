@@ -9,7 +9,7 @@ stage.OPTIONS = {
 }
 -- What is the default is not written down.
 local DEFAULTS = { priority = "0", policy = "wait", persistent = "0" }
-local known_queues, NONE = {}, {}
+local known_queues, has_hinted, NONE = {}, false, {}
 
 -- Workers that serve queues by pattern are told of a new one.
 function stage.know_queue(queue)
@@ -17,6 +17,8 @@ function stage.know_queue(queue)
   known_queues[queue] = true
   if redis.call("ZSCORE", P .. "queues", queue) then return end
   place(P .. "queues", queue, now)
+  if has_hinted then return end
+  has_hinted = true -- one hint is for all new queues of a call
   for _, worker in ipairs(redis.call("ZREVRANGE", P .. "workers", 0, 999)) do hint(worker, "queues") end
 end
 
