@@ -14,6 +14,8 @@ from supervisor.engine.orders import Queues
 
 #: A worker with globs asks so often, while it leases, which queues there are; mail tells an idle one.
 _NAMES_S: Final = 2.0
+#: Strangers may make very many: reading a name takes us, and Redis, some 2 us. So that is at most 4 % of the time.
+_NAME_S: Final = 100e-6
 
 
 class Serving:
@@ -22,6 +24,7 @@ class Serving:
         self.names = queues.resolve(())  # those that are leased from
         self._names_due = queues.has_globs
         self._names_at = 0.0  # when an exchange that leases asks for them anyway
+        self._known: Sequence[str] = ()  # the queues that there were when somebody looked last
         self._wish = 0  # the number of the last one
         self._wish_due = False
         self._asks: set[str] = set()  # that stand and were told of
@@ -67,7 +70,7 @@ class Serving:
         """Whether to ask in this exchange; it is not due any more then."""
         if not self._names_due and not (leasing and self._queues.has_globs and now_at >= self._names_at):
             return False
-        self._names_due, self._names_at = False, now_at + _NAMES_S
+        self._names_due, self._names_at = False, now_at + max(_NAMES_S, _NAME_S * len(self._known))
         return True
 
     def asks_for_wish(self) -> bool:
@@ -79,6 +82,9 @@ class Serving:
 
     def take_names(self, known: Sequence[str]) -> Found | None:
         """The queues that there are. None: it means the same as before."""
+        if known == self._known:
+            return None
+        self._known = known
         resolved = self._queues.resolve(known)
         before, self.names = self.names, resolved[: commands.MOST]
         if before == self.names:
@@ -100,6 +106,7 @@ class Serving:
         if queues == self._queues:
             return None
         self._queues, self.names, self._names_due = queues, queues.resolve(()), queues.has_globs
+        self._known = ()
         return Changed(queues.patterns, queues.order, len(self.names))
 
     def take_asks(self, asks: Sequence[Ask]) -> Asked | None:

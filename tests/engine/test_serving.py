@@ -118,3 +118,14 @@ def test_under_another_name_the_queues_are_the_same_and_the_first_wish_counts(pl
     assert plain.names == ("x",)
     plain.heard_of_wish(1)
     assert plain.looks_due
+
+
+def test_very_many_queues_are_looked_at_less_often():
+    serving = Serving(Queues(["mail-*"]))
+    assert serving.asks_for_names(leasing=True, now_at=0.0)
+    serving.take_names([f"tenant-{number}" for number in range(100_000)])
+    assert serving.asks_for_names(leasing=True, now_at=2.0)
+    assert not serving.asks_for_names(leasing=True, now_at=11.0)
+    assert serving.asks_for_names(leasing=True, now_at=12.1)
+    serving.look_for_queues()  # somebody says that there are others
+    assert serving.asks_for_names(leasing=True, now_at=12.2)
