@@ -421,6 +421,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
 )  # fmt: skip
 
+DEFAULT_NAMESPACE: Final = next(setting.default for setting in SETTINGS if setting.flag == "namespace")
+
 #: What the commands that only talk to Redis take.
 CONNECTION: tuple[Setting, ...] = tuple(s for s in SETTINGS if s.flag in {"redis-url", "namespace"})
 

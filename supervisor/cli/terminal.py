@@ -54,8 +54,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def local_time(unix: float | None) -> str:
-    """A moment in the local zone, to the second; a dash for none."""
-    return datetime.fromtimestamp(unix).astimezone().strftime("%Y-%m-%d %H:%M:%S") if unix else "-"
+    """A moment in the local zone, which is named, to the second; a dash for none."""
+    return datetime.fromtimestamp(unix).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z") if unix else "-"
 
 
 def counted(number: int, noun: str) -> str:

@@ -166,7 +166,7 @@ class Master:
         figures = Figures(
             self._status, self._session, self._backlog, self._slots, self._forks, self._scaling, events, counts
         )  # fmt: skip
-        self._showing = Showing(self._status, self._session.serving, self._forks)
+        self._showing = Showing(self._status, self._session.serving, self._forks, config.namespace)
         self._listening = listening
         self._questions = Questions()
         self._answers = Answers(self._questions, self._status, self._backlog, figures.snapshot, self._events.warn)

@@ -9,6 +9,7 @@ from typing import Final
 
 from setproctitle import setproctitle
 
+from supervisor.config import DEFAULT_NAMESPACE
 from supervisor.engine.serving import Serving
 from supervisor.ops.notify import Notify, Told
 from supervisor.pool.forks import Forks
@@ -19,8 +20,10 @@ SHOW_S: Final = 0.2
 
 
 class Showing:
-    def __init__(self, status: Status, serving: Serving, forks: Forks) -> None:
+    def __init__(self, status: Status, serving: Serving, forks: Forks, namespace: str) -> None:
         self._status = status
+        # On a machine with supervisors of several namespaces `ps` tells whose each one is.
+        self._where = "" if namespace == DEFAULT_NAMESPACE else f" in {namespace}"
         self._serving = serving
         self._forks = forks
         self._notify = Notify.of(os.environ, os.getpid())
@@ -41,7 +44,7 @@ class Showing:
             return
         self._state, self._show_at = state, now_at + SHOW_S
         words = self._status.words
-        title = f"leasehold: master {','.join(self._serving.patterns)}  {words}"
+        title = f"leasehold: master {','.join(self._serving.patterns)}  {words}{self._where}"
         if title != self._title:
             self._title = title
             setproctitle(title)

@@ -150,7 +150,7 @@ def test_job_tells_its_history_line_by_line(shell, jobs, queue):
     put_in_every_state(jobs, queue)
     jobs.log("failed", "looked at", {"by": "ada"})
     _, _, history = shell.good("job", "failed").partition("\nhistory")
-    told = [" ".join(line.split()[2:]) for line in history.splitlines()]
+    told = [" ".join(line.split()[3:]) for line in history.splitlines()]
     assert told[0].startswith("put ") and "queue=q" in told[0]
     assert any(line.startswith("failed ") and "group=Broken" in line for line in told)
     assert any(line.startswith("log ") and 'data={"by":"ada"}' in line for line in told)

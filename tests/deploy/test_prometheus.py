@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from supervisor.cli import parser
 from supervisor.ops.metrics import METRICS, render
 from tests.deploy import figures
 from tests.docs.pages import OPERATIONS, anchors, rows
@@ -54,9 +55,12 @@ def test_the_played_figures_are_ones_that_supervisors_show():
 def test_whoever_is_woken_is_told_what_it_is_and_where_to_read_on(name):
     alert = ALERTS[name]
     assert alert["labels"].keys() == {"severity"}
-    assert alert["annotations"].keys() == {"summary", "description", "runbook"}
-    page, _, anchor = alert["annotations"]["runbook"].partition("#")
+    assert alert["annotations"].keys() == {"summary", "description", "runbook_url"}
+    page, _, anchor = alert["annotations"]["runbook_url"].removeprefix("https://leasehold.example/").partition("#")
     assert anchor in anchors(ROOT / page)
+    _, _, commands = alert["annotations"]["description"].partition(" Type: leasehold ")
+    for command in commands.split("; leasehold "):
+        assert re.match(r"[a-z]+", command)[0] in parser.COMMANDS, command
 
 
 def test_the_manual_lists_the_alerts():

@@ -384,7 +384,7 @@ def _span(seconds: Any) -> str:
 
 
 def _clock(unix: Any) -> str:
-    return local_time(unix)[11:] if is_number(unix) and 0 < unix < _LAST_UNIX else "-"
+    return local_time(unix)[11:19] if is_number(unix) and 0 < unix < _LAST_UNIX else "-"
 
 
 def _size(size_bytes: Any) -> str:
