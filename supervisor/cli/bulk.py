@@ -32,6 +32,8 @@ it asks; --yes does not, --dry-run only counts. In steps, while others run: what
 left as it is. Ctrl-C says how far it came."""
 
 Act = Callable[[Sequence[str]], "Done"]
+#: Of some jids those that are meant.
+Sift = Callable[[Sequence[str]], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +86,18 @@ def choice(args: argparse.Namespace, states: Sequence[str]) -> "Choice":
     return Choice(args.queue, getattr(args, "tag", None), group, tuple(dict.fromkeys(wanted or states)))
 
 
-def carry_out(args: argparse.Namespace, client: "Client", chosen: "Choice", deed: Deed, act: Act) -> None:
-    """Counts, asks, and does it step by step. Refuses at the end if some were left because others wait for them."""
+def carry_out(
+    args: argparse.Namespace, client: "Client", chosen: "Choice", deed: Deed, act: Act, sift: Sift | None = None
+) -> None:
+    """Counts, asks, and does it step by step. Refuses at the end if some were left because others wait for them.
+
+    `sift`: leaves out some of those that are chosen.
+    """
     from supervisor.engine.bulk import found
 
     jobs = client.follow(found(chosen, client.clock))
+    if sift is not None:
+        jobs = {jid: jobs[jid] for jid in sift(list(jobs))}
     entries = _entries(client, chosen)
     if not jobs and not (entries and deed.verb == "cancel"):
         note(_none(client, chosen))

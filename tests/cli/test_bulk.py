@@ -1,10 +1,13 @@
 """What is done to many jobs at once: counted first, agreed to, in steps, and only to what still is what was chosen."""
 
+import time
+
 import pytest
 
 from supervisor.cli import bulk as steps
 from supervisor.engine import bulk as engine
 from supervisor.engine import commands
+from supervisor.engine.client import Client
 from supervisor.engine.errors import OutcomeUnknown, StoreUnavailable
 
 
@@ -251,3 +254,37 @@ def test_when_redis_goes_away_midway_it_says_how_far_it_came(ended_by, error, pe
     first, then = ended_by(error("Redis is away")).splitlines()
     assert first == f"leasehold: it did not come to its end: cancelled 3 of 4 jobs{perhaps}; the rest is as it was"
     assert then.startswith("leasehold: Redis is away")
+
+
+@pytest.fixture
+def failures(jobs, server, namespace):
+    """Three that have failed: two an hour ago, of two klasses, and one now."""
+    an_hour_ago_unix = time.time() - 3600
+    with Client(server.url, namespace, clock=lambda: an_hour_ago_unix) as before:
+        for jid, klass in (("old-mail", "mail.send"), ("old-sum", "sum.up")):
+            before.queue("q").put(klass, jid=jid)
+            before.queue("q").lease("w")[0].fail("Broken", "boom")
+    jobs.queue("q").put("mail.send", jid="new-mail")
+    jobs.queue("q").lease("w")[0].fail("Broken", "boom")
+
+
+def test_failed_shows_those_of_a_klass_and_a_time(shell, failures):
+    def shown(*words):
+        return [job["jid"] for job in shell.json("failed", "Broken", *words)["jobs"]]
+
+    assert sorted(shown("--klass", "mail.send")) == ["new-mail", "old-mail"]
+    assert shown("--klass", "mail.send", "--limit", "1") == ["new-mail"]
+    assert shown("--since", "10m") == ["new-mail"]
+    assert shown("--since", "2h", "--klass", "sum.up") == ["old-sum"]
+    assert "need GROUP" in shell.refused(2, "failed", "--klass", "sum.up")
+    assert "--since 'soon'" in shell.refused(2, "failed", "Broken", "--since", "soon")
+
+
+def test_retry_takes_those_of_a_klass_and_a_time(shell, jobs, failures):
+    words = ("retry", "--group", "Broken", "--klass", "mail.send")
+    said = shell.line(*words, "--since", "10m", "--dry-run")
+    assert said == "would retry 1 job of group Broken (1 failed), of klass mail.send and the last 10m"
+    assert shell.line(*words, "--since", "10m", "--yes") == "put back 1 job, of klass mail.send and the last 10m"
+    assert [jobs.job(jid).state for jid in ("new-mail", "old-mail", "old-sum")] == ["waiting", "failed", "failed"]
+    assert shell.line(*words, "--yes") == "put back 1 job, of klass mail.send"
+    assert "not with JID" in shell.refused(2, "retry", "old-sum", "--klass", "sum.up")

@@ -49,7 +49,10 @@ def completed(capsys, tmp_path):
         (["cancel", "--queue", "q", "--state", "s"], ["scheduled"]),
         (["config", "heart"], ["heartbeat"]),
         (["completion", ""], ["bash", "tcsh", "zsh"]),
-        (["failed", "--"], ["--help", "--json", "--limit", "--namespace", "--offset", "--redis-url"]),
+        (
+            ["failed", "--"],
+            ["--help", "--json", "--klass", "--limit", "--namespace", "--offset", "--redis-url", "--since"],
+        ),
     ],
     ids=lambda value: " ".join(value),
 )
