@@ -4,7 +4,7 @@ Owns the child's end of `talk`. Must not decide what an interruption means: it i
 
 Who reads: the thread that waits for the answer to a checkpoint. While there is none, the signal handler, and any thread
 that reads `should_stop`. None of them takes a lock, because the signal handler may have interrupted its holder. So a
-reader may, very rarely, take the answer that another thread is about to wait for: that thread looks again within 0.1 s.
+reader may, very rarely, take the answer that another thread is about to wait for: that thread looks again soon.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ _LOSSES: Final = frozenset({"cancelled", "lease-lost"})
 
 
 #: How long the wait for an answer lasts, before it is seen whether another thread has read it.
-_WAIT_MS: Final = 100
+_WAIT_MS: Final = 50
 
 
 _listening: "Talk | None" = None
@@ -140,8 +140,8 @@ class Talk:
             signal.pthread_kill(self._main, kernel.NOTICE_SIGNAL)
 
     def _read(self) -> None:
-        """Take in all that has come. Never waits."""
-        while True:
+        """Take in all that has come. Never waits. Whoever waits for an answer by now takes the rest."""
+        while self._reader in (0, threading.get_ident()):
             try:
                 packet = self._talk.recv(messages.MAX_PACKET_BYTES, socket.MSG_DONTWAIT)
             except BlockingIOError:

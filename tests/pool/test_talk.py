@@ -216,7 +216,7 @@ def test_should_stop_needs_no_signal():
 
 def test_should_stop_in_threads_takes_no_answer_from_a_checkpoint():
     def play(master):
-        for _ in range(500):
+        for _ in range(100):
             number = master.next_number()
             master.say(gently=True)
             master.answer(number)
@@ -229,11 +229,12 @@ def test_should_stop_in_threads_takes_no_answer_from_a_checkpoint():
             while not over.is_set():
                 job._told_to_stop, job._look_at = False, 0.0  # each call looks
                 assert job.should_stop in (True, False)
+                os.sched_yield()
 
         threads = [threading.Thread(target=ask) for _ in range(2)]
         for thread in threads:
             thread.start()
-        for number in range(500):
+        for number in range(100):
             job.checkpoint(number)
         over.set()
         for thread in threads:
