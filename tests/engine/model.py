@@ -66,6 +66,20 @@ class Model:
             return "waiting"
         return "parked" if job.parked else job.state
 
+    def shown_state(self, job: Job) -> str:
+        """As people see it: what is parked and has room again waits."""
+        state = self.state(job)
+        return "waiting" if state == "parked" and job.jid in self.with_room(job.queue) else state
+
+    def with_room(self, queue: str) -> set[str]:
+        """What is parked in a queue and would be put back by a lease."""
+        parked = [job.jid for job in self._in(queue, "waiting") if job.parked]
+        if not parked or not any(self._is_due(key, when) for key, when in self.looks.get(queue, {}).items()):
+            return set()
+        then = copy.deepcopy(self)
+        then._bring_back(queue, 1000)
+        return {jid for jid in parked if not then.jobs[jid].parked}
+
     @property
     def queues(self) -> list[str]:
         """All known ones, in the order of their first put."""
@@ -77,8 +91,8 @@ class Model:
         counts["recurring"] = sum(pattern.queue == queue for pattern in self.recurring.values())
         counts["waiting"] = len(self.pushed.get(queue, ()))
         for job in self.jobs.values():
-            if job.queue == queue and self.state(job) in counts:
-                counts[self.state(job)] += 1
+            if job.queue == queue and (state := self.shown_state(job)) in counts:
+                counts[state] += 1
         return counts
 
     def front(self, queue: str) -> list[Job]:
@@ -828,6 +842,7 @@ class Model:
                 self._lose(job)
             if not self.option("paused", queue):
                 self._spawn(queue, 100)
+                self._bring_back(queue, 100)
         self._expire(watched)
         self._prune(self.completed(), 0)
         return swept

@@ -778,7 +778,7 @@ class Machine(RuleBasedStateMachine):
         seen = [job.jid for job in client.queue(queue).peek(n)]
         assert seen == model.peek(queue, n, freed=seen)
         for state in ("waiting", "running", "stalled", "scheduled", "depends", "parked"):
-            there = {job.jid for job in model.jobs.values() if job.queue == queue and model.state(job) == state}
+            there = {job.jid for job in model.jobs.values() if job.queue == queue and model.shown_state(job) == state}
             listed = [job.jid for job in client.queue(queue).jobs(state, count=100)]
             assert (set(listed), len(listed)) == (there, len(there))
         lanes = client.queue(queue).lanes()
@@ -861,7 +861,7 @@ class Machine(RuleBasedStateMachine):
             "group": job.group, "tracked": job.jid in self.model.tracked,
             "dependencies": sorted(job.parents, key=lambda jid: (job.parents[jid], jid)),
             "dependents": [child.jid for child in self.model.children(job.jid)], "spawned_from": job.spawned_from,
-            "lane": job.lane, "limit": job.limit, "parked": job.parked,
+            "lane": job.lane, "limit": job.limit, "parked": self.model.shown_state(job) == "parked",
             "unique": job.claim and (True if job.claim[0] == "content" else job.claim[1]),
             "persistent": job.persistent, "at_most_once": bool(job.once), "progress": job.progress,
             "start_by": self.model.start_by(job), "saved": job.saved, "trace": job.trace,

@@ -10,15 +10,16 @@
 -- ARGV[3]   "1" if the last four of each queue are wanted
 -- ARGV[4..] queues
 --
--- Returns   array, one array per queue: queue, waiting (with the front, all lanes, what is due or apart, and entries),
---           running, stalled, scheduled, depends, parked, recurring (jobs that recur, not what came of them), 1 if it
---           is paused else 0; and if wanted: front, entries, how many of those waiting could be leased now, for how
---           long the oldest of them has been waiting in ms (-1: there is none).
+-- Returns   array, one array per queue: queue, waiting (with the front, all lanes, what is due or apart, what is parked
+--           and has room again, and entries), running, stalled, scheduled, depends, parked, recurring (jobs that
+--           recur, not what came of them), 1 if it is paused else 0; and if wanted: front, entries, how many of those
+--           waiting could be leased now, for how long the oldest of them has been waiting in ms (-1: there is none).
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include clock
 --- @include allowed
 --- @include depths
+--- @include limits
 local offset, in_depth, queues, answer = tonumber(ARGV[2]), ARGV[3] == "1", { unpack(ARGV, 4) }, {}
 if #queues == 0 then queues = redis.call("ZRANGE", P .. "queues", offset, offset + 999) end
 
@@ -28,14 +29,16 @@ local function past(queue, part) return redis.call("ZCOUNT", queue_key(queue, pa
 for i, queue in ipairs(queues) do
   local waiting, front, entries = in_line(queue)
   local stalled, due = past(queue, "running"), past(queue, "scheduled")
-  waiting = waiting + due + size(queue, "apart")
+  local parked, could_start, heads = size(queue, "parked"), 0, {}
+  if parked > 0 then could_start, heads = limits.could_start(queue) end
+  waiting = waiting + due + size(queue, "apart") + could_start
   local row = {
     queue, waiting, size(queue, "running") - stalled, stalled, size(queue, "scheduled") - due, size(queue, "depends"),
-    size(queue, "parked"), size(queue, "recurring"), setting("paused", queue) > 0 and 1 or 0,
+    parked - could_start, size(queue, "recurring"), setting("paused", queue) > 0 and 1 or 0,
   }
   if in_depth then
     row[10], row[11], row[12] = front, entries, allowed(queue, waiting - in_paused_lanes(queue), 0)
-    row[13] = age_of_oldest(queue, #queues)
+    row[13] = age_of_oldest(queue, #queues, heads)
   end
   answer[i] = row
 end

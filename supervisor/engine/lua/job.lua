@@ -16,7 +16,7 @@
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include clock
---- @include view
+--- @include freed
 local found = {}
-for i = 2, #ARGV do found[#found + 1] = view(ARGV[i]) end
+for i = 2, #ARGV do found[#found + 1] = freed.view(ARGV[i]) end
 return found

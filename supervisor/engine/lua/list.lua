@@ -11,13 +11,13 @@
 -- ARGV[4]   offset, how many jobs to pass over
 -- ARGV[5]   count, most jobs to answer
 --
--- Returns   array of jobs, each an array as in job.lua: waiting in the order front, lane by lane, due, apart; running
---           and stalled by the end of their lease, scheduled by their time, depends by their put; complete and failed
---           newest first, of one queue among the 10,000 that ended last.
+-- Returns   array of jobs, each an array as in job.lua: waiting in the order front, lane by lane, due, apart, parked
+--           with room again; running and stalled by the end of their lease, scheduled by their time, depends by their
+--           put; complete and failed newest first, of one queue among the 10,000 that ended last.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include clock
---- @include view
+--- @include freed
 --- @include lane_names
 local state, queue, offset, count = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local LOOKED_AT = 10000
@@ -69,12 +69,26 @@ function lists.waiting()
   end
   if room() > 0 then add_between("scheduled", 14, "-inf", now) end
   if room() > 0 then add_all("apart", 1) end
+  local found = freed.jids(queue)
+  if room() > 0 then add({ unpack(found, offset + 1, math.min(#found, offset + room())) }, #found, 1) end
 end
 function lists.running() add_between("running", 1, "(" .. now, "+inf") end
 function lists.stalled() add_between("running", 1, "-inf", now) end
 function lists.scheduled() add_between("scheduled", 14, "(" .. now, "+inf") end
 function lists.depends() add_all("depends", 1) end
-function lists.parked() add_all("parked", 1) end
+-- Without those that have room again: so many more are passed over as lie before the first that is answered.
+function lists.parked()
+  local found, is_free = freed.jids(queue)
+  local key, ranks, from = queue_key(queue, "parked"), {}, offset
+  for _, jid in ipairs(found) do ranks[#ranks + 1] = redis.call("ZRANK", key, jid) or nil end
+  table.sort(ranks)
+  for _, rank in ipairs(ranks) do
+    if rank <= from then from = from + 1 end
+  end
+  for _, jid in ipairs(redis.call("ZRANGE", key, from, from + count + #ranks - 1)) do
+    if room() > 0 and not is_free[jid] then jids[#jids + 1] = jid end
+  end
+end
 function lists.complete() add_newest(P .. "complete") end
 function lists.failed() add_newest(P .. "failed") end
 
@@ -82,7 +96,7 @@ if count > 0 then lists[state]() end
 local shown = state == "parked" and "waiting" or state
 local answer = {}
 for _, jid in ipairs(jids) do
-  local job = view(jid)
+  local job = freed.view(jid)
   if job and job[2] == shown then answer[#answer + 1] = job end
 end
 return answer

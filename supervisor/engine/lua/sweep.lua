@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- sweep.lua — the light clean: jobs of lost workers, what comes again, what was not started in time, what is kept too
--- long. 200 queues a call.
+-- sweep.lua — the light clean: jobs of lost workers, what comes again, what has room again, what was not started in
+-- time, what is kept too long. 200 queues a call.
 --
 -- Called by: commands.sweep (supervisor/engine/commands.py)
 -- Holds:     INV-4 no job stays with a lost worker; INV-6 a death only if it had started; INV-12 what is old goes
@@ -65,6 +65,7 @@ local function fail_expired()
   end
 end
 
+local back = 0 -- of what was parked and has room again
 local queues = redis.call("ZRANGE", P .. "queues", offset, offset + QUEUES - 1)
 for _, queue in ipairs(queues) do
   death.announce_stalled(queue)
@@ -72,6 +73,7 @@ for _, queue in ipairs(queues) do
   if setting("paused", queue) <= 0 then
     recurrence.spawn_due(queue, count, due_crons)
     if apart.next_look(queue) <= now then apart.bring_back(queue, count) end
+    if back < count and limits.next_look(queue) <= now then back = back + #limits.bring_back(queue, count - back) end
   end
 end
 if worker ~= "" and redis.call("HEXISTS", P .. "worker:" .. worker, "number") == 1 then

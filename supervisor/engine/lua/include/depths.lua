@@ -45,15 +45,17 @@ local function first_looked_at(key, most)
   return most > 0 and redis.call("ZRANGE", key, 0, most - 1) or {}
 end
 
--- For how many ms the oldest has been waiting that is there to be leased; -1 if there is none. Entries have no age. It
--- is one of so many queues: each has its share of the looks, or the last ones would always be taken for empty.
-local function age_of_oldest(queue, queues)
+-- For how many ms the oldest has been waiting that is there to be leased; -1 if there is none. Entries have no age.
+-- `others`: jids of the first of what lies elsewhere. It is one of so many queues: each has its share of the looks, or
+-- the last ones would always be taken for empty.
+local function age_of_oldest(queue, queues, others)
   looks = math.max(2, math.floor(LOOKS / queues))
   local due = redis.call("ZRANGE", queue_key(queue, "scheduled"), 0, 0, "WITHSCORES")
   local oldest = tonumber(due[2]) or math.huge
   if oldest > now then oldest = math.huge end
   oldest = oldest_in_line(queue_key(queue, "waiting"), oldest)
   for _, jid in ipairs(first_looked_at(queue_key(queue, "front"), FRONT)) do oldest = older(jid, oldest) end
+  for i = 1, math.min(#others, looks) do oldest = older(others[i], oldest) end
   for _, jid in ipairs(first_looked_at(queue_key(queue, "apart"), FRONT)) do oldest = older(jid, oldest) end
   for _, lane in ipairs(first_looked_at(queue_key(queue, "lanes"), LANES)) do
     if lane ~= "" then oldest = oldest_in_line(P .. "lane:" .. queue .. "\n" .. lane, oldest) end

@@ -7,7 +7,8 @@
 --- @include moves
 limits.HELD = 2 ^ 53 -- "when a slot is free": no time is known
 local QUEUES, KEYS_A_LEASE = 1000, 16
-local known, told = {}, {}
+local LANES, MOST_LINES = 100, 2000 -- looked into for readers, of a limit in a queue, and by one script
+local known, told, looked_into = {}, {}, 0
 
 local function index_of(key, queue) return lines.index("limited:" .. key, queue) end
 
@@ -137,17 +138,54 @@ function limits.next_look(queue)
   return is_due(first[1], when) and now or when
 end
 
--- Lets what is parked in a queue have the room that there is: up to `most` jobs come back into their places.
+-- Lets what is parked in a queue have the room that there is: up to `most` jobs come back into their places. Answers
+-- their jids.
 function limits.bring_back(queue, most)
-  local looks, n = queue_key(queue, "limits"), 0
+  local looks, back = queue_key(queue, "limits"), {}
   local first = head_of(looks, KEYS_A_LEASE)
+  local function let_go(rec)
+    back[#back + 1] = rec.jid
+    limits.unpark(rec)
+  end
   for i = 1, #first, 2 do
     if not is_due(first[i], tonumber(first[i + 1])) then break end
     local key = first[i]
     local function may_go(others) return limits.room(key, others) end
-    local found, when = lines.put_back("limited:" .. key, queue, most - n, may_go, limits.unpark)
-    n, told[first[i]] = n + found, nil
-    place(looks, first[i], when or false)
-    if not when then place(P .. "limited:" .. first[i], queue, false) end
+    local _, when = lines.put_back("limited:" .. key, queue, most - #back, may_go, let_go)
+    told[key] = nil
+    place(looks, key, when or false)
+    if not when then place(P .. "limited:" .. key, queue, false) end
   end
+  return back
+end
+
+-- How many jobs of a limit could start now.
+local function room_of(key)
+  local least, most = 0, 2 ^ 20
+  while least < most do
+    local n = math.ceil((least + most) / 2)
+    if limits.room(key, n - 1) then least = n else most = n - 1 end
+  end
+  return least
+end
+
+-- How many of what is parked in a queue could start now, for readers: what bring_back() would put back. And the first
+-- of each lane of it. One script looks into so many lanes.
+function limits.could_start(queue)
+  local first, n, heads = head_of(queue_key(queue, "limits"), KEYS_A_LEASE), 0, {}
+  for i = 1, #first, 2 do
+    if not is_due(first[i], tonumber(first[i + 1])) then break end
+    local room, lying, index = room_of(first[i]), 0, index_of(first[i], queue)
+    for _, lane in ipairs(room > 0 and redis.call("ZRANGE", index, 0, LANES - 1) or {}) do
+      if lying >= room or looked_into == MOST_LINES then break end
+      looked_into = looked_into + 1
+      local head = not lanes.is_paused(queue, lane) and redis.call("ZRANGE", index .. "\n" .. lane, 0, 0)[1]
+      if head then
+        heads[#heads + 1] = string.sub(head, 14)
+        lying = lying + redis.call("ZCARD", index .. "\n" .. lane)
+      end
+    end
+    n = n + math.min(room, lying)
+  end
+  return n, heads
 end

@@ -1,0 +1,28 @@
+-- freed.lua: jobs that are stored as parked and have room again, as a reader sees them: they wait like others. A lease
+-- or a sweep would put just these back into their places.
+--- @module
+--- @include view
+--- @include limits
+local MOST = 1000 -- of a queue
+local by_queue = {}
+
+-- Their jids, in the order in which they go back; and the same as a set.
+function freed.jids(queue)
+  if not by_queue[queue] then
+    local found = { list = limits.next_look(queue) <= now and limits.bring_back(queue, MOST) or {}, set = {} }
+    for _, jid in ipairs(found.list) do found.set[jid] = true end
+    by_queue[queue] = found
+  end
+  return by_queue[queue].list, by_queue[queue].set
+end
+
+-- A job as view() has it, but for that.
+function freed.view(jid)
+  local row, queue, parked = view(jid), nil, nil
+  if not row then return row end
+  for i = 16, #row, 2 do
+    if row[i] == "queue" then queue = row[i + 1] elseif row[i] == "parked" and row[i + 1] == "1" then parked = i end
+  end
+  if parked and queue and select(2, freed.jids(queue))[jid] then row[parked + 1] = "0" end
+  return row
+end
