@@ -87,7 +87,7 @@ def _readable(job: "JobRecord") -> Iterator[str]:
     yield f"queue      {job.queue}, {_place(job)}priority {job.priority}"
     yield f"put        {local_time(job.put_unix)}"
     yield (
-        f"counts     {counted(job.failures, 'failure')} ({job.retries} retries allowed),"
+        f"counts     {counted(job.failures, 'failure')}{_allowed(job)},"
         f" {counted(job.deaths, 'death')}, {counted(job.interruptions, 'interruption')}"
     )
     if job.progress:
@@ -124,6 +124,11 @@ def _readable_recurring(job: "Recurring") -> Iterator[str]:
     if job.tags:
         yield f"tags       {', '.join(job.tags)}"
     yield f"data       {payload_words(job)}"
+
+
+def _allowed(job: "JobRecord") -> str:
+    """Without retries of its own a job has as many as its handler says, which only the supervisor knows."""
+    return f" ({job.retries} retries allowed)" if job.has_own_retries else ""
 
 
 def _place(job: "JobRecord | Recurring") -> str:

@@ -364,6 +364,7 @@ class JobRecord:
     saved: Any  # its last checkpoint, until it completes or is put anew
     trace: str | None = None  # the W3C traceparent of what has caused it
     unknown_unix: float | None = None  # since when it has not run, as those that leased it did not know its klass
+    has_own_retries: bool = False  # else its handler's count, which may be other ones than `retries`
     left_to_others: bool = False  # who leased it did not know its klass, and living peers do: it waits for those
     #: What was too large for the answer is empty here: attribute → its size, in bytes, or in elements of a list.
     left_out: Mapping[str, int] = field(default_factory=dict, compare=False)

@@ -418,6 +418,7 @@ def _parse_job(row: list[Any]) -> JobRecord:
         saved=_decoded(saved) if saved else None,
         trace=fields.get("trace"),
         unknown_unix=_unix(fields.get("unknown")) if state in {b"scheduled", b"waiting"} else None,
+        has_own_retries="retries" in fields,
         left_to_others=fields.get("parked") == "klass",
         left_out=left_out,
         kind=fields.get("bytes"),

@@ -300,3 +300,10 @@ def test_without_a_url_it_is_the_embedded_server_of_this_directory_and_one_line_
     assert done.stderr.count(b"\n") == 1 and str(tmp_path / ".leasehold").encode() in done.stderr
     done = command("job", "kept", "--redis-url", "embedded:")
     assert done.returncode == 0 and b"waiting" in done.stdout and done.stderr == b""
+
+
+def test_retries_are_shown_of_a_job_that_has_its_own(shell, jobs):
+    jobs.queue("q").put("k", jid="own", retries=2)
+    jobs.queue("q").put("k", jid="handlers")
+    assert "(2 retries allowed)" in shell.good("job", "own")
+    assert "retries allowed" not in shell.good("job", "handlers")

@@ -374,3 +374,20 @@ def test_the_group_of_a_long_queues_name_can_be_looked_at_and_put_back(client):
     assert client.failed("failed-retries-" + "q" * 64)[0] == 1
     assert client.unfail("failed-retries-" + "q" * 64) == 1
     assert client.job("x").state == "waiting"
+
+
+def test_a_bare_retry_of_the_last_try_leaves_a_message(client):
+    client.queue("q").put("k", jid="j", retries=0)
+    (lease,) = client.queue("q").lease("w")
+    assert lease.retry() < 0
+    failure = client.job("j").failure
+    assert (failure["group"], failure["message"]) == (
+        "failed-retries-q", "it was to be tried again, and its retries are spent",
+    )  # fmt: skip
+
+
+def test_a_message_of_the_last_try_is_kept(client):
+    client.queue("q").put("k", jid="j", retries=0)
+    (lease,) = client.queue("q").lease("w")
+    lease.retry(message='"message":""')
+    assert client.job("j").failure["message"] == '"message":""'

@@ -119,6 +119,8 @@ function verbs.retry(rec, at)
   if moves.is_once(rec) then remaining = -1 end
   if rec.persistent then remaining = math.max(remaining, 0) end
   if remaining < 0 then
+    -- Whoever gave no message leaves one all the same. It is the first of that name in what failure_json() makes.
+    failure = string.gsub(failure, '"message":""', '"message":"it was to be tried again, and its retries are spent"', 1)
     fail_in(rec, group ~= "" and group or "failed-retries-" .. rec.queue, failure)
     return "=" .. remaining
   end
