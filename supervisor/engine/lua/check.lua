@@ -37,7 +37,8 @@ local TYPES = {
 local WHOLE = {
   complete = "zset", failed = "zset", groups = "zset", queues = "zset", tags = "zset", tracked = "zset",
   workers = "zset", days = "zset", histograms = "zset", phantoms = "zset", untold = "zset", config = "hash",
-  announced = "hash", token = "string", seq = "string", ["failed-dropped"] = "string", expiring = "zset", limits = "zset",
+  announced = "hash", token = "string", seq = "string", ["failed-dropped"] = "string", expiring = "zset",
+  limits = "zset",
 }
 -- The parts of a queue; in the first ones lies something for which it must be known.
 local PARTS = {
