@@ -89,7 +89,7 @@ class Upkeep:
         """Compute times for a few milliseconds, of at most some 1,000 jobs."""
         spawns: list[Spawn] = []
         jobs, until_at = 0, clock.monotonic() + _COMPUTING_S
-        while self._pending and jobs < MOST_AT_ONCE and clock.monotonic() < until_at:
+        while self._pending and jobs < MOST_AT_ONCE:
             due, steps, _is_swept = next(iter(self._pending.values()))
             try:
                 next(steps)
@@ -100,6 +100,8 @@ class Upkeep:
             except CronMissing as error:
                 del self._pending[due.jid]
                 self._leave_to_others(due, error)
+            if clock.monotonic() >= until_at:
+                break
         return spawns
 
     def _leave_to_others(self, due: DueCron, error: CronMissing) -> None:

@@ -1,6 +1,5 @@
 """What a master does for the namespace as a whole, and when: without a server, on the real clock's numbers."""
 
-import itertools
 import json
 import math
 import time
@@ -38,6 +37,20 @@ def cron(jid="r", due_unix=MINUTE_UNIX, backlog=None, tz=None):
 
 def grant(*due, now_unix=NOW_UNIX):
     return Grant(now_unix, None, [], list(due))
+
+
+def spawned(upkeep):
+    """All that is spawned until nothing is due any more; a loaded machine takes several turns for it."""
+    spawns = []
+    while upkeep.due_at == -math.inf:
+        chores = upkeep.due(clock.monotonic())
+        spawns += chores.spawns if chores is not None else ()
+        assert chores is None or not chores.sweep
+    return spawns
+
+
+def computed(upkeep):
+    return sorted(spawn.due.jid for spawn in spawned(upkeep))
 
 
 def test_it_sweeps_about_every_fifteen_seconds_and_no_two_masters_at_once(log):
@@ -84,9 +97,7 @@ def test_what_a_lease_reports_is_spawned_once_with_its_times_and_the_next_one(lo
     assert upkeep.on_granted(grant(cron(due_unix=MINUTE_UNIX - 60)), names_all=True) is True
     assert upkeep.on_granted(grant(cron(due_unix=MINUTE_UNIX - 60)), names_all=True) is True
     assert upkeep.due_at == -math.inf
-    chores = upkeep.due(clock.monotonic())
-    assert chores is not None and not chores.sweep
-    ((due, times_unix, next_unix),) = chores.spawns
+    ((due, times_unix, next_unix),) = spawned(upkeep)
     assert (due.jid, list(times_unix), next_unix) == ("r", [MINUTE_UNIX - 60, MINUTE_UNIX], MINUTE_UNIX + 60)
     assert upkeep.due(clock.monotonic()) is None
 
@@ -94,19 +105,8 @@ def test_what_a_lease_reports_is_spawned_once_with_its_times_and_the_next_one(lo
 def test_what_a_sweep_reports_is_timed_by_the_servers_clock_too(log):
     upkeep = Upkeep(log)
     upkeep.on_swept(Swept(NOW_UNIX + 3600, 0, 0, [cron(backlog=0)]))
-    chores = upkeep.due(clock.monotonic())
-    assert chores is not None
-    ((_due, times_unix, next_unix),) = chores.spawns
+    ((_due, times_unix, next_unix),) = spawned(upkeep)
     assert (list(times_unix), next_unix) == ([MINUTE_UNIX + 3600], MINUTE_UNIX + 3660)
-
-
-def computed(upkeep):
-    """The jids of all that is spawned until nothing is due any more, per exchange."""
-    rounds = []
-    while upkeep.due_at == -math.inf:
-        chores = upkeep.due(clock.monotonic())
-        rounds.append([spawn.due.jid for spawn in chores.spawns] if chores is not None else [])
-    return rounds
 
 
 def test_a_recurrence_that_cannot_be_computed_keeps_no_other_from_it(log, tmp_path):
@@ -119,11 +119,11 @@ def test_a_recurrence_that_cannot_be_computed_keeps_no_other_from_it(log, tmp_pa
         parse_due([b"odd", b"* * * * *", b"", 60_000, b"many"]),
     ]
     assert upkeep.on_granted(grant(*bad), names_all=True) is True
-    assert computed(upkeep) == [[]]
+    assert computed(upkeep) == []
     for _ in range(3):
         assert upkeep.on_granted(grant(*bad), names_all=True) is False
     assert upkeep.on_granted(grant(*bad, cron("good")), names_all=True) is True
-    assert computed(upkeep) == [["good"]]
+    assert computed(upkeep) == ["good"]
     warnings = said(log, tmp_path)
     assert {warning["event"] for warning in warnings} == {"master.warned"}
     assert len(warnings) == len(bad)
@@ -165,4 +165,4 @@ def test_what_another_master_has_spawned_falls_out(log):
     upkeep.on_granted(grant(cron("a"), cron("b")), names_all=True)
     assert upkeep.on_granted(grant(cron("c")), names_all=False) is True  # it has not come to look at all queues
     assert upkeep.on_granted(grant(cron("b")), names_all=True) is True
-    assert sorted(itertools.chain(*computed(upkeep))) == ["b", "swept"]
+    assert computed(upkeep) == ["b", "swept"]
