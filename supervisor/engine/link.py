@@ -19,6 +19,7 @@ from supervisor.engine.dial import Line, dial
 
 #: By one call: from 128 KiB on malloc would ask the kernel for the room each time, which takes ten times the call.
 _CHUNK_BYTES: Final = 64 * 1024
+_LARGE_BYTES: Final = 1024 * 1024
 _JOINED_BYTES: Final = 2**20
 #: Of each step of making connections.
 CONNECT_S: Final = 5.0
@@ -43,6 +44,7 @@ class Link:
         self._socket.setblocking(False)
         self._not_now, self._is_tls = _not_now(connected)
         self._reader = hiredis.Reader()
+        self._is_large = False  # its buffer
         self._unsent: deque[memoryview] = deque()
 
     def fileno(self) -> int:
@@ -97,6 +99,7 @@ class Link:
             if not chunk:
                 raise ServerAway("Redis has closed the connection")
             self._reader.feed(chunk)
+            self._is_large = self._is_large or self._reader.len() > _LARGE_BYTES
             if len(chunk) < _CHUNK_BYTES and not self._is_tls:
                 break  # TLS may still hold decrypted bytes that no poll would tell of
         replies = []
@@ -105,6 +108,8 @@ class Link:
                 replies.append(reply)
         except hiredis.ProtocolError as error:
             raise LinkLost(f"what answers there is not Redis: {error}") from error
+        if self._is_large and not self._reader.has_data():
+            self._reader, self._is_large = hiredis.Reader(), False  # it would keep its buffer
         return replies
 
     def close(self) -> None:

@@ -516,13 +516,14 @@ class Session:
         if not self.bells.read():
             return False, None
         behind, self._behind = self._behind, None
+        answer, self.bells.answer = self.bells.answer, None  # it has the payloads
         if behind is None:
             return True, None
         is_ours = behind.worker == self.worker  # else it went back with all that our old name held
-        self.bells.rang = not is_ours or isinstance(self.bells.answer, hiredis.ReplyError)
+        self.bells.rang = not is_ours or isinstance(answer, hiredis.ReplyError)
         if self.bells.rang:
             return True, None  # what is wrong with it, the exchange that asks anew is told as well
-        grant = behind.lease.parse(self.bells.answer)
+        grant = behind.lease.parse(answer)
         return True, self._granted(grant, behind.ends_at if self.bells.timed_out else behind.begun_at)
 
     @property

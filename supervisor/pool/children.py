@@ -11,6 +11,7 @@ from typing import Final
 
 from supervisor import clock
 from supervisor.pool import aside, kernel, messages, packets
+from supervisor.pool.kernel import Memfd
 from supervisor.pool.ledger import Held
 from supervisor.pool.memory import NOTHING, Meter, Usage
 from supervisor.pool.messages import Notice, Outcome, Stored, Verb
@@ -158,18 +159,16 @@ class Child:
         )  # fmt: skip
         saved = lease.raw_saved
         rest = lease.is_bytes, saved, lease.trace
-        if len(lease.raw) + (len(saved) if saved else 0) <= messages.INLINE_PAYLOAD_BYTES:
+        if held.payload_bytes + (len(saved) if saved else 0) <= messages.INLINE_PAYLOAD_BYTES:
             packet = messages.pack_job(lease.token, meta, lease.raw, *rest)
             self._jobs.send(packet, _AT_ONCE)
             size_bytes = len(packet)
         else:
             packet = messages.pack_job(lease.token, meta, None, *rest)
             size_bytes = len(packet) + messages.INLINE_PAYLOAD_BYTES  # few memfds at a time: they count as open files
-            memfd = kernel.sealed_memfd((saved, lease.raw) if saved else (lease.raw,))
-            try:
-                kernel.send(self._jobs, packet, (memfd,), _AT_ONCE)
-            finally:
-                os.close(memfd)
+            body = held.body or Memfd(kernel.sealed_memfd((saved, lease.raw) if saved else (lease.raw,)))
+            kernel.send(self._jobs, packet, (body.fd,), _AT_ONCE)
+            held.body, lease.raw = None, b""  # the engine has it, and if the child does not take it, it comes back
         if not self.sent:
             self.become(ChildState.BUSY)
             self._begin(held, clock.monotonic())
@@ -228,7 +227,7 @@ class Child:
 
     def take_back(self) -> list[Held]:
         """The jobs that were sent and that it has not received, oldest first. The kernel decides which."""
-        tokens: set[int] = set()
+        bodies: dict[int, Memfd | None] = {}  # by token
         while True:
             try:
                 packet, fds = kernel.receive(self._jobs_back, messages.MAX_PACKET_BYTES, 1, wait=False)
@@ -236,12 +235,11 @@ class Child:
                 break
             if not packet:
                 break
-            for fd in fds:
-                os.close(fd)
-            tokens.add(messages.token_of(packet))
+            bodies[messages.token_of(packet)] = Memfd(fds[0]) if fds else None
         head = self.head
-        taken = [held for held in self.sent if held.lease.token in tokens]
+        taken = [held for held in self.sent if held.lease.token in bodies]
         for held in taken:
+            held.body = bodies[held.lease.token]
             self.sent.remove(held)
             self._forget(held)
         if head is not self.head:  # what was decided about it does not hold for another

@@ -319,6 +319,18 @@ def sealed_memfd(parts: Iterable[bytes]) -> int:
     return fd
 
 
+class Memfd:
+    """A descriptor that is closed with the last reference to this."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
 def read_memfd(fd: int) -> bytes:
     """The whole content of a memfd; closes it."""
     with os.fdopen(fd, "rb") as file:

@@ -15,6 +15,7 @@ from supervisor.engine.exchange import Fence
 from supervisor.engine.jobs import LeaseRecord
 from supervisor.engine.outcomes import Outcome, puts_jobs
 from supervisor.pool.endings import NO_END
+from supervisor.pool.kernel import Memfd
 from supervisor.pool.memory import first_look_s
 from supervisor.pool.messages import Checkpoint, HandlerSettings, Progress
 
@@ -34,9 +35,9 @@ class Held:
     """One lease in the master's hands."""
 
     __slots__ = (
-        "base_bytes", "checkpoint", "checkpoint_at", "checkpoints", "child", "child_asked_at", "cpu_s", "end",
-        "estimate_s", "fence", "first_look_s", "lease", "limit_s", "lost", "max_rss_bytes",
-        "memory_limit_bytes", "outcome", "progress", "reports", "run_s", "settings", "size_bytes", "started_at",
+        "base_bytes", "body", "checkpoint", "checkpoint_at", "checkpoints", "child", "child_asked_at", "cpu_s", "end",
+        "estimate_s", "fence", "first_look_s", "lease", "limit_s", "lost", "max_rss_bytes", "memory_limit_bytes",
+        "outcome", "payload_bytes", "progress", "reports", "run_s", "settings", "size_bytes", "started_at",
         "told_started", "weight", "weight_bytes",
     )  # fmt: skip
 
@@ -68,6 +69,8 @@ class Held:
         memory_limit_bytes: int = 0,
     ) -> None:
         self.lease = lease
+        self.payload_bytes = len(lease.raw)
+        self.body: Memfd | None = None  # a large payload that a child had, and did not receive
         self.settings = settings  # its handler's, as they were when it could begin last
         self.limit_s = limit_s  # how long its run may take; 0: as long as it likes
         self.memory_limit_bytes = memory_limit_bytes  # of its processes together; 0: as much as they like
@@ -81,6 +84,11 @@ class Held:
         self.started_at = self.child_asked_at = self.run_s = self.checkpoint_at = 0.0
         self.lost = self.cpu_s = self.max_rss_bytes = self.outcome = self.progress = self.checkpoint = None
         self.fence = None
+
+    @property
+    def has_payload(self) -> bool:
+        """False while a child has it, and where it did not come back: a large one is not kept here."""
+        return self.body is not None or len(self.lease.raw) == self.payload_bytes
 
     @property
     def circle(self) -> Hashable:

@@ -220,8 +220,12 @@ class Placing:
         """What it has not received is ready again."""
         for held in reversed(child.take_back()):
             self._budget.settle(child.number, held.lease.klass, held.lease.jid)
-            if not held.lost:
+            if held.lost:
+                continue
+            if held.has_payload:
                 self._ledger.ready.appendleft(held)
+            else:  # no descriptor was left for it
+                self._ledger.end(held, Released(held.lease, started=False))
 
     def pause(self) -> None:
         """Nothing starts until `resume`: hand back what has not. What runs goes on. Idempotent."""

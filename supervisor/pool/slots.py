@@ -318,5 +318,5 @@ class Slots:
         lease, estimate_s = held.lease, held.estimate_s
         if estimate_s is None or child.sent_s + estimate_s > self._ahead_s or not may_go_ahead(lease):
             return False
-        packet_bytes = min(len(lease.raw), INLINE_PAYLOAD_BYTES) + _HEAD_BYTES + _TAG_BYTES * len(lease.tags)
+        packet_bytes = min(held.payload_bytes, INLINE_PAYLOAD_BYTES) + _HEAD_BYTES + _TAG_BYTES * len(lease.tags)
         return child.sent_bytes + charge(packet_bytes) <= child.room_bytes

@@ -132,6 +132,31 @@ def test_payloads_of_any_size_arrive_as_they_are_and_large_ones_in_a_sealed_memf
     child.close_theirs()
 
 
+def test_a_large_payload_is_kept_by_whoever_has_the_job(child):
+    raw = random.Random(1).randbytes(1_000_000)
+    held = held_of(1, raw=raw)
+    for _ in range(2):
+        child.send(held)
+        assert (held.lease.raw, held.has_payload) == (b"", False)
+        assert child.take_back() == [held]
+        assert held.has_payload
+    child.send(held)
+    with socket.socket(fileno=os.dup(child.theirs[0])) as jobs:
+        _packet, (fd,) = kernel.receive(jobs, messages.MAX_PACKET_BYTES, 1)
+    assert kernel.read_memfd(fd) == raw
+    child.close_theirs()
+
+
+def test_a_payload_that_does_not_come_back_is_known_to_be_missing(child, monkeypatch):
+    held = held_of(1, raw=b"x" * 20_000)
+    child.send(held)
+    receive = kernel.receive
+    monkeypatch.setattr(kernel, "receive", lambda sock, size, _fds, **how: receive(sock, size, 0, **how))
+    assert child.take_back() == [held]
+    assert not held.has_payload
+    child.close_theirs()
+
+
 def test_taking_memfds_back_leaks_no_descriptor(child):
     before = open_fds()
     for _ in range(50):

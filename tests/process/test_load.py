@@ -5,6 +5,8 @@ import pytest
 from supervisor.ops.events import BUFFER_BYTES
 from supervisor.pool import memory
 
+LARGE_BYTES = 50 << 20
+
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(("jobs_per_child", "count"), [(1, 800), (0, 8000), (7, 2000)])
@@ -41,6 +43,23 @@ def test_the_masters_memory_does_not_grow_with_what_it_has_done(stage, measured)
     after = work(4000)
     measured(f"master after 2,000 jobs and after 6,000: {before / 2**20:.1f} and {after / 2**20:.1f} MB")
     assert after - before < 2 * 2**20
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_the_master_keeps_no_payload_of_a_running_job(stage, measured):
+    pool = stage.start(processes=2).wait_ready()
+    before = memory.of(pool.pid).total_bytes
+    told = {"gate": stage.gate("gate"), "rest": "x" * LARGE_BYTES}
+    jids = [stage.queue.put("good.as_told", told) for _ in range(2)]
+    for jid in jids:
+        stage.wait_for_starts(jid)
+    grown = memory.of(pool.pid).total_bytes - before
+    measured(f"master beside 2 running jobs of {LARGE_BYTES >> 20} MB: {grown / 2**20:.1f} MB more than before")
+    assert grown < LARGE_BYTES
+    stage.open_gate("gate")
+    stage.wait_until_ended(jids)
+    assert stage.states(jids) == ["complete"] * 2
     assert pool.drain() == 0
     stage.assert_nothing_left()
 
