@@ -34,7 +34,7 @@ MOST_PARENTS = 1000
 #: Tags and parents of all that one completion puts; lua/include/edges.lua refuses more parents in one call.
 MOST_LINES = 10_000
 #: So many tags and parents of a job take the server as long as one job without; lua/include/entries.lua says the same.
-LINES_A_JOB: Final = 8
+LINES_A_JOB: Final = 4
 #: Of one completion: they are put in one step with it, in which Redis does nothing else.
 MOST_FOLLOWERS = 1000
 POLICIES = ("wait", "fail", "run")  # for a job whose parent fails

@@ -154,7 +154,7 @@ end
 local function weight_of(options)
   local _, tags = string.gsub(options.tags or "", "[^\n]+", "")
   local _, parents = string.gsub(options.depends or "", "[^\n]+", "")
-  return 1 + math.floor((tags + parents) / 8)
+  return 1 + math.floor((tags + parents) / 4)
 end
 
 local function fresh_jid() return stage.free_jid("in-" .. digits(next_seq())) end
