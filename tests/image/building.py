@@ -24,6 +24,8 @@ PACKAGES = ("python3", "python3-venv", "python3-pip", "python-is-python3", "syst
 #: Names a directory in which all this is done, and the base is kept for the next session.
 KEEP_IN = "TEST_IMAGE_DIRECTORY"
 _SLOW_S = 600
+#: Each test of the image may have to wait until another process has built it.
+TIMEOUT_S = 1200
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ def _is_alone(users: int) -> bool:
 
 
 def _build(directory: Path, base: Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True)  # what a build that was broken off has left
     directory.mkdir(mode=0o755)
     scratch = _buildah(directory, "from", "scratch")
     _buildah(directory, "add", "--quiet", scratch, str(base), "/")

@@ -9,9 +9,9 @@ import psutil
 import pytest
 
 from tests.deploy import dockerfile
-from tests.image.building import ROOT
+from tests.image.building import ROOT, TIMEOUT_S
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(TIMEOUT_S)]
 
 #: Lost jobs are taken over after so long. Far above what a loaded machine keeps a supervisor waiting.
 SHORT_LEASES = {"lease_ttl": "2s"}
@@ -27,7 +27,6 @@ def hold(boxes, *containers, **options):
     return jid, gate
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.slow
 def test_image_is_what_its_recipe_says(built):
     final = dockerfile.read(ROOT / "deploy/Dockerfile")[1][-1]

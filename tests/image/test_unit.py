@@ -2,9 +2,10 @@
 
 import pytest
 
+from tests.image.building import TIMEOUT_S
 from tests.image.machines import Machine
 
-pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(TIMEOUT_S)]
 
 RUN = "/srv/app/venv/bin/leasehold run"
 #: A module of handlers whose import ends when the gate `boot` is opened.
