@@ -4,6 +4,7 @@ is one that there is, whatever the log may warn of has its row, and each row the
 
 import ast
 import builtins
+import inspect
 import itertools
 import re
 import signal
@@ -32,7 +33,9 @@ KNOWN = {
     *EVENTS, *itertools.chain(*(fields for _, fields in EVENTS.values())), *METRICS, *OUTCOMES, *STATES, *OPTIONS,
     *(setting.flag for setting in SETTINGS), *signal.Signals.__members__, *NAMED_REASONS, "exit-N",
     *endings.INTERRUPTIONS, *endings._LOSSES, *supervisor.__all__, *dir(builtins),
+    *inspect.signature(supervisor.handler).parameters,
     *("broken", "expired", "expires", "interrupted", "unknown-handler"),  # failed groups, and an option
+    *("go-on", "stop"),  # values of on_cut_off
     *("/livez", "/readyz", "/metrics"),
     *("sys.exit", "os._exit", "put", "failed", "stalled", "READONLY", "died:…", "died:<reason>"),
 }  # fmt: skip
