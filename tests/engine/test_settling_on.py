@@ -44,6 +44,20 @@ def test_a_job_goes_on_into_the_next_queue_and_begins_anew_there(client, lease, 
     assert client.completed() == []
 
 
+@pytest.mark.parametrize("how", ["retry", "died", "fail"])
+def test_a_completion_takes_the_last_failure_with_it(client, q, lease, how):
+    held = lease()
+    {"retry": held.retry, "died": lambda: held.died("oom"), "fail": lambda: held.fail("g", "m")}[how]()
+    if how == "fail":
+        client.unfail("g")
+    assert client.job("x").failure is not None
+    (held,) = q.lease("w")
+    assert held.complete(result="r")
+    job = client.job("x")
+    assert (job.state, job.result, job.failure) == ("complete", "r", None)
+    assert "completed" in whats(job)
+
+
 def test_complete_is_true_once_in_each_stage(client, lease):
     held = lease()
     assert [held.complete(next="second"), held.complete(next="second")] == [True, False]

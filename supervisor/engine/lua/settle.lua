@@ -60,6 +60,7 @@ local function finish(jid, queue, popped, special, result)
   if rec then
     if rec.limit then limits.give_back(rec) end
     if rec.saved then forget_saved(rec) end
+    if rec.noted then drop(P .. "failure:" .. jid) end -- each failure has a line in the history
     moves.ended(rec)
     tell_of("job.completed", rec, { worker = worker })
   end
