@@ -21,13 +21,13 @@ from supervisor.engine.errors import StoreUnavailable
 from supervisor.engine.keys import Namespace, checked_name
 
 #: What is said, and with which fields beside those of every event of a job: jid, queue, klass, and if it is tracked.
-#: The reason of a release is said if its worker gives one.
+#: The reason of a release is said if its worker gives one. The message of a failure is cut after 512 bytes.
 STREAM_EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "job.put": (),
     "lease.granted": ("worker", "token"),
     "job.completed": ("worker",),
     "job.advanced": ("worker", "to"),
-    "job.failed": ("worker", "group"),
+    "job.failed": ("worker", "group", "message"),
     "job.dropped": ("group",),
     "job.retried": ("worker", "remaining"),
     "job.released": ("worker", "reason"),
@@ -41,6 +41,7 @@ STREAM_EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "job.untracked": (),
     "queue.paused": (),
     "queue.unpaused": (),
+    "queue.deleted": (),
     "lane.paused": ("lane",),
     "lane.unpaused": ("lane",),
     "limit.changed": ("limit",),

@@ -79,6 +79,8 @@ def test_an_event_has_the_fields_that_the_table_lists(client, clock):
         client.untrack("g")
         q.pause()
         q.unpause()
+        client.queue("e").put("k", jid="e")
+        client.queue("e").delete()
         client.config.set("grace", 9)
         q.lane("l").pause()
         q.lane("l").unpause()
@@ -102,6 +104,39 @@ def test_an_event_has_the_fields_that_the_table_lists(client, clock):
     for event in events:
         assert set(event.fields) | {"worker"} >= set(STREAM_EVENTS[event.name]), event
         assert set(event.fields) <= set(STREAM_EVENTS[event.name]), event
+
+
+def test_a_failed_job_tells_its_message(client):
+    q = client.queue("q")
+    messages = ["", 'no \\ "room" \u00e9\u4e16\n\x01', "\\", "x" * 511 + "\U0001f600" + "y" * 10_000]
+    with client.events() as stream:
+        for message in messages:
+            q.put("k", tags=['"message":"a tag"'])
+            client.settle([Failed(q.lease("w")[0], '"message":"a group', message, {"t": '"message":"t"'})])
+        told = [event.fields["message"] for event in said(client, stream) if event.name == "job.failed"]
+    assert told == [*messages[:3], messages[3][:512]]
+
+
+def test_a_job_that_expires_tells_its_message(client, clock):
+    client.queue("q").put("k", jid="x", expires=5)
+    client.track("x")
+    with client.events(tracked=True) as stream:
+        clock.tick(10)
+        client.sweep()
+        event = stream.get(5)
+    assert (event.name, event.fields["message"]) == ("job.failed", "it was not started within 5 s of its put")
+
+
+@pytest.mark.parametrize("end", ["delete", "forget"])
+def test_the_end_of_a_queue_is_told_once(client, end):
+    q = client.queue("q")
+    q.put("k", jid="x")
+    with client.events() as stream:
+        client.cancel("x")
+        getattr(q, end)()
+        getattr(q, end)()
+        events = said(client, stream)
+    assert [(event.name, event.queue, event.jid) for event in events[1:]] == [("queue.deleted", "q", None)]
 
 
 def test_each_put_of_a_batch_is_told(client):

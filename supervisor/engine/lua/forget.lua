@@ -31,5 +31,6 @@ limits.forget(queue)
 apart.forget_queue(queue)
 drop(lanes.index(queue))
 drop(P .. "lanes:" .. queue)
+if known then announce("queue.deleted", { queue = queue }) end
 commit()
 return known and 1 or 0

@@ -3,14 +3,16 @@
 --- @include plan
 --- @include heard
 -- Says that something happened to a job; `job` needs jid, queue and klass. Tracked ones have a channel of their own.
-local function tell_of(event, job, more)
+-- `more`: further fields; `message`: one that is encoded as JSON already, without its quotes.
+local function tell_of(event, job, more, message)
   if not job.tracked and not heard() then return end
   local said = more or {}
   said.event, said.when, said.jid, said.queue, said.klass = event, now / 1000, job.jid, job.queue, job.klass
   if job.tracked then said.tracked = true end
-  local message = cjson.encode(said)
-  if heard() then publish("events", message) end
-  if job.tracked then publish("tracked", message) end
+  local text = cjson.encode(said)
+  if message then text = string.sub(text, 1, -2) .. ',"message":"' .. message .. '"}' end
+  if heard() then publish("events", text) end
+  if job.tracked then publish("tracked", text) end
 end
 
 -- Says something that is about no job.

@@ -15,6 +15,7 @@
 moves.given = {}
 
 local group_sizes = {}
+local MESSAGE_BYTES = 512 -- of a failure's message, told to those who listen
 
 -- An id without its record: out of the way, and kept where a check finds it.
 function moves.phantom(key, member, jid)
@@ -185,6 +186,24 @@ function moves.to_scheduled(rec, due)
   place(key, member_of(rec.jid, rec.seq), due)
 end
 
+-- How many bytes the UTF-8 character or JSON escape at `at` has.
+local function length_at(text, at)
+  local first = string.byte(text, at)
+  if first == 92 then return string.byte(text, at + 1) == 117 and 6 or 2 end -- \u0000, or \n and its like
+  return first >= 240 and 4 or first >= 224 and 3 or first >= 192 and 2 or 1
+end
+
+-- The message of a failure, which is JSON, as it is written there: its first bytes, in whole characters.
+local function message_in(failure)
+  local _, before = string.find(failure, '"message":"', 1, true)
+  if not before then return "" end
+  local at = before + 1
+  while at - before <= MESSAGE_BYTES and at <= #failure and string.byte(failure, at) ~= 34 do
+    at = at + length_at(failure, at)
+  end
+  return string.sub(failure, before + 1, at - 1)
+end
+
 function moves.to_failed(rec, group, failure)
   local worker = holders[rec.jid]
   moves.ended(rec)
@@ -196,7 +215,9 @@ function moves.to_failed(rec, group, failure)
   tally(rec.queue, "failures", 1)
   tally(rec.queue, "failed", 1)
   note(rec, "failed", { group = group, worker = worker })
-  tell_of("job.failed", rec, { group = group, worker = worker })
+  if rec.tracked or heard() then
+    tell_of("job.failed", rec, { group = group, worker = worker }, message_in(failure))
+  end
   if rec.kin then kin.parent_failed(rec) end
 end
 
