@@ -106,10 +106,11 @@ class Link:
         try:
             while (reply := self._reader.gets()) is not False:
                 replies.append(reply)
+                if self._is_large and not self._reader.has_data():
+                    # It would keep its buffer. Amid a reply it cannot go: it holds the parts that it has parsed.
+                    self._reader, self._is_large = hiredis.Reader(), False
         except hiredis.ProtocolError as error:
             raise LinkLost(f"what answers there is not Redis: {error}") from error
-        if self._is_large and not self._reader.has_data():
-            self._reader, self._is_large = hiredis.Reader(), False  # it would keep its buffer
         return replies
 
     def close(self) -> None:

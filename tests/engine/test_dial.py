@@ -13,7 +13,7 @@ import pytest
 from redis.connection import parse_url
 
 from supervisor.engine.dial import Unreachable, dial
-from supervisor.engine.link import Connector, LinkLost
+from supervisor.engine.link import Connector, Link, LinkLost
 
 TIMEOUT_S = 5.0
 NOPERM = b"-NOPERM User app has no permissions to run the ping command\r\n"
@@ -189,3 +189,21 @@ def test_the_database_is_the_one_that_clients_take(tcp, path, database):
         selected = [said for said in asked if b"SELECT" in said]
     assert selected == ([b"*2\r\n$6\r\nSELECT\r\n$1\r\n%d\r\n" % database] if database else [])
     assert parse_url(f"redis://h{path}").get("db", 0) == database
+
+
+def test_large_reply_may_be_cut_anywhere():
+    """A reply that lies in a list, as a job's data does, and ends where what has come ends."""
+    ours, theirs = socket.socketpair()
+    link = Link(ours)
+    data = b"x" * (2 * 1024 * 1024)
+    with closing(theirs), closing(link):
+        parts = b"*2\r\n$%d\r\n%s\r\n" % (len(data), data), b":7\r\n:8\r\n"
+        replies = []
+        for part in parts:
+            view = memoryview(part)
+            theirs.setblocking(False)
+            while view:
+                with suppress(BlockingIOError):
+                    view = view[theirs.send(view) :]
+                replies += link.receive()
+    assert replies == [[data, 7], 8]
