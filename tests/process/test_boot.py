@@ -251,7 +251,7 @@ def test_children_that_fail_now_and_then_never_end_the_supervisor(stage, app):
     pool = app("@after_fork\ndef connect():\n    if count('tries') % 2: raise ConnectionError('every other time')")
     jids = stage.queue.put_many([{"klass": "noop"} for _ in range(IN_A_ROW + 2)])
     stage.wait_until_ended(jids)
-    assert len(warnings(pool)) > IN_A_ROW
+    assert counted(stage, "tries") > 2 * IN_A_ROW and warnings(pool)
     assert pool.drain() == 0
     stage.assert_nothing_left()
 
@@ -546,12 +546,14 @@ def test_what_the_kernel_refuses_is_tried_again_for_ever(stage, app):
     source = """
 import errno
 fork = os.fork
-def refused(): raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+def refused():
+    count("refusals")
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 os.fork = lambda: refused() if is_set("full") else fork()
 """
     flag(stage, "full")
     pool = app(source, processes=3)
-    wait_for_warning(stage, pool, "no child can be forked", IN_A_ROW + 1)
-    assert len(warnings(pool)) <= IN_A_ROW + 2, "one line for all that are refused together"
+    stage.wait_until(lambda: counted(stage, "refusals") > 3 * IN_A_ROW, "more refusals than failed boots may be")
+    assert 1 <= len(warnings(pool)) <= 4, "the same is said less and less often"
     flag(stage, "full", on=False)
     assert_works(stage, pool)
