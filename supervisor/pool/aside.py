@@ -16,14 +16,13 @@ from threading import Thread, current_thread
 from typing import Final
 
 from supervisor import clock
+from supervisor.pool import kernel
 
 #: A close that takes longer is interrupted when the next descriptor comes. One that goes on nevertheless (a dead file
 #: system) keeps its thread, and another thread takes its place.
 _PATIENCE_S: Final = 1.0
 #: Between two interruptions while the master waits for the last closes.
 _INTERRUPT_S: Final = 0.05
-#: Interrupts the thread only: its handler does nothing.
-_SIGNAL: Final = signal.SIGRTMIN + 7
 #: On, for 0 seconds: the close drops what is not sent yet.
 _NO_LINGER: Final = struct.pack("=ii", 1, 0)
 _NO_MORE: Final = -1
@@ -85,11 +84,11 @@ class Closer:
             return True
         is_first, self._interrupted_at = began_at != self._interrupted_at, began_at
         with contextlib.suppress(ProcessLookupError):
-            signal.pthread_kill(self._thread.ident, _SIGNAL)
+            signal.pthread_kill(self._thread.ident, kernel.INTERRUPT_SIGNAL)
         return is_first
 
     def _start(self) -> None:
-        signal.signal(_SIGNAL, _do_nothing)
+        signal.signal(kernel.INTERRUPT_SIGNAL, _do_nothing)
         self._began_at = 0.0
         self._thread = Thread(target=self._serve, name="closer", daemon=True)
         self._thread.start()

@@ -63,6 +63,8 @@ _SIG_SETMASK: Final = int(signal.SIG_SETMASK)
 #: Reserved for the supervisor in every child: "read the reason on `talk`" and "write all Python stacks".
 NOTICE_SIGNAL: Final = signal.SIGRTMIN + 5
 STACKS_SIGNAL: Final = signal.SIGRTMIN + 6
+#: Reserved in the master: it interrupts a thread in a system call. Its handler does not outlive the zygote's exec.
+INTERRUPT_SIGNAL: Final = signal.SIGRTMIN + 7
 
 #: Every signal that has a meaning for the master, and SIGCHLD.
 HANDLED_SIGNALS: Final = frozenset(

@@ -75,8 +75,8 @@ def test_real_ends_have_these_statuses():
     assert endings.death_reason(Process(lambda: os._exit(3)).await_end()) == "exit-3"
     killed = Process(rest)
     assert endings.death_reason(killed.end()) == "SIGKILL"
-    own = Process(lambda: signal.raise_signal(signal.SIGRTMIN + 7))
-    assert endings.death_reason(own.await_end()) == "SIGRT+7"
+    own = Process(lambda: signal.raise_signal(signal.SIGRTMIN + 8))  # none of those that are reserved
+    assert endings.death_reason(own.await_end()) == "SIGRT+8"
 
 
 def test_the_end_in_mid_job_with_status_0_is_a_death_too():
