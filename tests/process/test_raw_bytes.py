@@ -7,6 +7,9 @@ import random
 
 import pytest
 
+#: Beside the other keys of an entry this much fits into its 1 MiB, in base64.
+LARGEST_IN_BASE64 = random.Random(2).randbytes(750_000)
+
 PAYLOADS = {
     "all values": bytes(range(256)),
     "empty": b"",
@@ -84,10 +87,11 @@ def test_put_to_a_handler_that_raises_then_dies_then_is_drained(stage):
 def test_pushed_in_base64_to_a_handler(stage):
     pool = stage.start(processes=1).wait_ready()
     stage.wait_until_idle(1)
-    for number, raw in enumerate(PAYLOADS.values()):
+    payloads = {**PAYLOADS, "one megabyte": LARGEST_IN_BASE64}
+    for number, raw in enumerate(payloads.values()):
         entry = {"klass": "bytes.raise_die_wait", "data_b64": base64.b64encode(raw).decode(), "jid": f"pushed-{number}"}
         stage.server.redis.lpush(f"{stage.prefix}in:default", json.dumps(entry))
-    for number, raw in enumerate(PAYLOADS.values()):
+    for number, raw in enumerate(payloads.values()):
         pool.wait_for("job.completed", jid=f"pushed-{number}")
         job = stage.client.job(f"pushed-{number}")
         assert (job.failures, job.deaths) == (1, 1)
