@@ -249,7 +249,11 @@ def test_a_retry_has_a_delay_in_seconds_or_none(delay):
     assert str(Retry(message="m")) == "m"
 
 
-@pytest.mark.parametrize("delay", [-1, float("nan"), float("inf"), 1e10, "5", [], {}])
+def test_a_retry_takes_a_delay_as_text():
+    assert (Retry("5").delay, Retry("5m").delay) == (5, 300)
+
+
+@pytest.mark.parametrize("delay", [-1, float("nan"), float("inf"), 1e10, "soon", [], {}])
 def test_a_bad_delay_is_refused(delay):
     with pytest.raises(ValueError, match="delay"):
         Retry(delay)
