@@ -186,3 +186,10 @@ def test_workdir_takes_the_place_of_tmp(boxes):
     boxes.stage.wait_until_ended([jid])
     assert boxes.stage.client.job(jid).result == "there"
     boxes.finish(box)
+
+
+def test_read_only_root_without_tmp_is_a_wrong_setting(boxes):
+    box = boxes.start(tmp=False)
+    assert box.wait() == 78
+    assert "--workdir" in " ".join(box.said + [event.get("message", "") for event in box.events])
+    boxes.assert_nothing_left()
