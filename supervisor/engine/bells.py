@@ -15,7 +15,7 @@ import hiredis
 
 from supervisor import clock
 from supervisor.engine.keys import Namespace
-from supervisor.engine.link import CONNECT_S, Connector, Link, LinkLost
+from supervisor.engine.link import CONNECT_S, Connector, Link, LinkLost, ReplyTooLarge
 
 #: A wait for bells ends after this and asks once without being told to: wake-ups that a dying connection took are lost.
 WAIT_S: Final = 30.0
@@ -24,6 +24,9 @@ _SHORTEST_WAIT_S: Final = 1.0
 _SLACK_S: Final = 5.0
 #: Each door costs a connection. What is pushed to further queues is seen by the next lease.
 MOST_DOORS: Final = 16
+#: The reply to a wait at a door is the entry that has come: all who wait are sent it, and need no more than its coming.
+#: Of one that is larger than an entry may be the rest is not read: its connection is closed, and made anew.
+_MOST_BYTES: Final = 2 * 1024 * 1024
 #: When a lease has left what lies behind a door (a paused queue), the next one is tried so soon; doubled each time.
 _IN_VAIN_S: Final = 0.05
 
@@ -245,8 +248,9 @@ class Doors:
     def read(self, door: Door) -> None:
         """On `DoorSpoke`: `take_knock` says what came of it."""
         try:
-            replies = door.link.receive()
-        except LinkLost:
+            replies = door.link.receive(_MOST_BYTES)
+        except LinkLost as error:
+            self._knocked = self._knocked or isinstance(error, ReplyTooLarge)
             self._lose(door)
             return
         now_at = clock.monotonic()

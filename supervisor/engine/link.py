@@ -5,6 +5,7 @@ or connects by itself: what a lost connection means is decided above.
 """
 
 import contextlib
+import math
 import os
 import select
 import socket
@@ -34,6 +35,10 @@ class ServerAway(LinkLost):
 
     Any other loss, like a reset, may have cost a reply to what was carried out.
     """
+
+
+class ReplyTooLarge(LinkLost):
+    """A reply has come that is larger than whoever reads it wants to have. The rest of it is still under way."""
 
 
 class Link:
@@ -87,8 +92,10 @@ class Link:
             except OSError as error:
                 raise LinkLost(f"writing to Redis failed: {error}") from error
 
-    def receive(self) -> list[Any]:
-        """The replies that are complete; an error reply is a value, `hiredis.ReplyError`. Raises LinkLost."""
+    def receive(self, most_bytes: float = math.inf) -> list[Any]:
+        """The replies that are complete; an error reply is a value, `hiredis.ReplyError`. Raises LinkLost, and
+        ReplyTooLarge once more than `most_bytes` (and a chunk) of them have come.
+        """
         while True:
             try:
                 chunk = self._socket.recv(_CHUNK_BYTES)
@@ -99,7 +106,9 @@ class Link:
             if not chunk:
                 raise ServerAway("Redis has closed the connection")
             self._reader.feed(chunk)
-            self._is_large = self._is_large or self._reader.len() > _LARGE_BYTES
+            if (held_bytes := self._reader.len()) > most_bytes:
+                raise ReplyTooLarge(f"{held_bytes} bytes of a reply, and more is to come")
+            self._is_large = self._is_large or held_bytes > _LARGE_BYTES
             if len(chunk) < _CHUNK_BYTES and not self._is_tls:
                 break  # TLS may still hold decrypted bytes that no poll would tell of
         replies = []

@@ -1,9 +1,11 @@
 """Any program that can LPUSH puts jobs: idle supervisors run them within a second, and poll for none."""
 
 import json
+import re
 import shutil
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from supervised import SOON_S
@@ -12,6 +14,7 @@ from supervisor.engine.bells import MOST_DOORS
 
 #: Whoever does not hear of it looks after ten seconds. A second is for a machine that does nothing else.
 AT_ONCE_S = 5.0
+HUGE_BYTES = 64 << 20
 #: RESP by hand, over nothing but a socket: what a program in any language can do.
 NODE = """
 const net = require("net");
@@ -26,6 +29,10 @@ peer.on("data", (answer) => { process.stdout.write(answer); peer.end(); });
 def push(stage, *entries, queue="default"):
     texts = [entry if isinstance(entry, bytes | str) else json.dumps(entry) for entry in entries]
     return stage.server.redis.lpush(f"{stage.prefix}in:{queue}", *texts)
+
+
+def peak_bytes(pool):
+    return int(re.search(r"VmHWM:\s*(\d+)", Path(f"/proc/{pool.pid}/status").read_text())[1]) << 10
 
 
 def completed(stage, count):
@@ -103,6 +110,21 @@ def test_a_burst_of_pushes_is_heard_to_its_end(stage):
         push(stage, {"klass": "good.noop"})
     completed(stage, 300)
     assert [pool.drain() for pool in stage.pools] == [0, 0]
+    stage.assert_nothing_left()
+
+
+def test_a_huge_push_costs_no_idle_supervisor_its_memory(stage, measured):
+    pools = [stage.start(processes=1).wait_ready() for _ in range(2)]
+    stage.wait_until_idle(2)
+    before = [peak_bytes(pool) for pool in pools]
+    push(stage, b"x" * HUGE_BYTES)
+    stage.wait_until(lambda: stage.client.failed() == {"broken": 1}, "the huge entry to be refused")
+    push(stage, {"klass": "good.echo", "data": "next"})
+    completed(stage, 1)
+    grown = [peak_bytes(pool) - peak for pool, peak in zip(pools, before, strict=True)]
+    measured(f"LPUSH of {HUGE_BYTES >> 20} MB: {', '.join(f'{bytes_ >> 20}' for bytes_ in grown)} MB more at the most")
+    assert max(grown) < HUGE_BYTES // 8
+    assert [pool.drain() for pool in pools] == [0, 0]
     stage.assert_nothing_left()
 
 
