@@ -40,11 +40,13 @@ def main() -> int:
 
 def _hide() -> None:
     """Let no process of our user read the Redis secret in our environment or memory: a handler may be one of them.
-    `run` takes it back for --sandbox none.
-    """
-    import ctypes
 
-    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    `run` takes it back for --sandbox none. pool/kernel.py has the same call, but loads too much for a first step.
+    """
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def _open_what_is_closed() -> None:

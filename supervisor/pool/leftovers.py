@@ -75,12 +75,16 @@ def remove_segments(creator: int, since_unix: float) -> None:
     """Remove the System V shared memory that a dead process has made, and that nobody has attached.
 
     `creator`: its pid, which is not reaped yet, and so nobody else's since `since_unix`. What its subprocesses have
-    made is not told from that of other programs.
+    made is not told from that of other programs. Where /proc does not list the segments they all stay.
     """
     in_use = _ShmInfo()
     if _libc.shmctl(0, _SHM_INFO, ctypes.byref(in_use)) < 0 or not in_use.used_ids:
         return
-    for line in _SEGMENTS.read_text().splitlines()[1:]:
+    try:
+        lines = _SEGMENTS.read_text().splitlines()[1:]
+    except OSError:  # systemd's ProcSubset=pid, or another mount without it
+        return
+    for line in lines:
         _key, shmid, _mode, _size, cpid, _lpid, attached, *_owners, _atime, _dtime, ctime = line.split()[:14]
         if int(cpid) == creator and int(attached) == 0 and int(ctime) >= int(since_unix):
             _libc.shmctl(int(shmid), _IPC_RMID, None)

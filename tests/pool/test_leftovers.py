@@ -201,3 +201,13 @@ def test_only_segments_of_the_dead_that_nobody_uses_are_removed(attach):
         LIBC.shmctl(shmid, 0, None)
     maker.end()
     other.end()
+
+
+def test_segments_stay_where_proc_does_not_list_them(monkeypatch, tmp_path):
+    maker, made = segment()
+    select.select([maker.pidfd], [], [], 10)
+    monkeypatch.setattr(leftovers, "_SEGMENTS", tmp_path / "shm")
+    leftovers.remove_segments(maker.pid, 0.0)
+    assert is_there(made)
+    LIBC.shmctl(made, 0, None)
+    maker.end()
