@@ -1,5 +1,5 @@
-"""What is odd about a job that `leasehold put` has just put: nobody serves its queue, nobody has its klass, or it waits
-for jobs that there are none of. Only looks; the job is put whatever comes of it.
+"""Hints of `leasehold put` at a job that may never run: no supervisor serves its queue or has its klass, or a job that
+it waits for does not exist. Only looks; the job is put whatever comes of it.
 """
 
 import threading
@@ -54,7 +54,7 @@ def _about_workers(client: "Client", queue: str, klass: str) -> Iterator[str]:
 
 
 def _workers_of(client: "Client", queue: str) -> list["Worker"]:
-    """Those that live, once one of them serves the queue, or has had the time to hear of it."""
+    """Return the living workers, once one of them serves the queue, or has had the time to hear of it."""
     deadline_at = clock.monotonic() + _NEWS_S
     while True:
         workers = [worker for worker in client.workers() if worker.unseen_s < _LIVES_S]
@@ -65,5 +65,5 @@ def _workers_of(client: "Client", queue: str) -> list["Worker"]:
 
 
 def _may_have(said: Sequence[str], name: str) -> bool:
-    """Whether a worker has what it was asked for, as far as it has said anything about that."""
+    """True if a worker may have what it is asked for. One that has said nothing about that may have everything."""
     return name in said or not said or len(said) >= _MOST_SAID

@@ -1,4 +1,4 @@
-"""Which supervisors serve a queue, in the command's process: by what they say themselves. Must not change anything."""
+"""Finds the supervisors that serve a queue, by what they say themselves. Runs in commands. Must not change anything."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any

@@ -35,7 +35,7 @@ T = TypeVar("T")
 Clock = Callable[[], float]
 
 SOCKET_TIMEOUT_S = 10.0
-#: Of a client that is given a url: redis-py's own default of 100 would be a limit on threads that nobody has chosen.
+#: Connections of a client that is given a url: redis-py's own default of 100 would limit threads without being asked.
 MOST_CONNECTIONS = 2**31
 _LONGEST_WAIT_S = 5.0
 _BELLS_S = 1.0  # nobody rings for what other programs push, nor for a new queue that a glob stands for
@@ -158,7 +158,7 @@ def _clause(error: Exception) -> str:
     return str(error).rstrip(".")
 
 
-#: What redis-py's pools say when their max_connections are in use.
+#: The errors of redis-py's pools when their max_connections are in use.
 _EXHAUSTED: Final = frozenset({"Too many connections", "No connection available."})
 
 

@@ -118,7 +118,7 @@ def refusal(request: str) -> str | None:
 
 
 def default_directory() -> Path:
-    """Where the embedded server of the current directory lies."""
+    """Return the directory of the embedded server that belongs to the current one."""
     return _DIRECTORY.absolute()
 
 

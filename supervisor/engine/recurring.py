@@ -119,12 +119,12 @@ class DueCron:
         return self.due_ms / 1000
 
 
-#: What the policy for missed times lets run, oldest first and at most 1,000; and the next time, or None: there is none.
+#: The times that the policy for missed ones lets run, oldest first, at most 1,000; and the next time, or None.
 Following = tuple[list[float], float | None]
 
 
 def parse_due(row: Sequence[Any]) -> DueCron:
-    """Of jid, cron, tz | "", time in ms, backlog | "". A damaged record has no cron: `following` refuses it."""
+    """Read a row of jid, cron, tz | "", time in ms, backlog | "". A damaged record has no cron: `following` refuses it."""
     try:
         jid, cron, tz, due_ms, backlog = row
         return DueCron(jid.decode(), cron.decode(), tz.decode() or None, due_ms, int(backlog) if backlog else None)

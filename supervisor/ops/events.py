@@ -150,7 +150,7 @@ class Events:
             self._say(name, level, fields)
 
     def emit_quietly(self, name: str, /, **fields: object) -> None:
-        """The same of what another line has said already: only at level debug."""
+        """Emit an event that another line has told already: only at level debug."""
         self.counts[name] += 1
         if self._says_debug:
             self._say(name, "debug", fields)
@@ -188,7 +188,7 @@ class Events:
             self.emit(name, message=text, **fields)
 
     def is_over(self, name: str) -> None:
-        """What was said seldom has ended: when it comes again, it is said at once."""
+        """End the pauses of an event that `emit_seldom` says: when it comes again, it is said at once."""
         self._repeats.is_over(name)
 
     @property

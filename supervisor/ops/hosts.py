@@ -1,4 +1,4 @@
-"""Which names in a Host header are this supervisor's. Pure. Runs in master, in the thread that answers HTTP.
+"""Tells names of this supervisor in a Host header from foreign ones. Pure. Runs in master, in the HTTP thread.
 
 A stranger's page can have the stranger's own name lead to this address (DNS rebinding). The browser then takes this
 supervisor for that site, and lets the page read what it shows. The name in Host tells: it is a public one.
@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-#: Nobody can register a name below these: machines of this network, and Kubernetes' services, have them.
+#: Names below these cannot be registered: machines of this network, and Kubernetes' services, have them.
 _PRIVATE: Final = (".localhost", ".local", ".internal", ".home.arpa", ".svc")
 _HOST: Final = re.compile(r"(?:\[(?P<six>[^\]]*)\]|(?P<name>[^:]*))(?::\d*)?")
 

@@ -1,4 +1,4 @@
-"""Which of the messages that may come each second are said. Runs in master. No I/O, no clock.
+"""Decides which of the messages that may come each second are said. Runs in master. No I/O, no clock.
 
 A new message is said at once. The same one is said again after 5 s, and then less and less often.
 """
@@ -43,7 +43,7 @@ class Repeats:
         return text if times == 1 else f"{text} ({times} times since this was said last)"
 
     def is_over(self, event: str) -> None:
-        """What these messages are about has ended: the next one is new."""
+        """Forget the messages of this event, because their cause has ended: the next one is new."""
         for key in [key for key in self._messages if key[0] == event]:
             del self._messages[key]
 

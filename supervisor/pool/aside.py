@@ -21,7 +21,7 @@ from supervisor.pool import kernel
 #: A close that takes longer is interrupted when the next descriptor comes. One that goes on nevertheless (a dead file
 #: system) keeps its thread, and another thread takes its place.
 _PATIENCE_S: Final = 1.0
-#: Between two interruptions while the master waits for the last closes.
+#: The pause between two interruptions while the master waits for the last closes.
 _INTERRUPT_S: Final = 0.05
 #: On, for 0 seconds: the close drops what is not sent yet.
 _NO_LINGER: Final = struct.pack("=ii", 1, 0)

@@ -57,7 +57,7 @@ class CutOff:
             self._has_fences = True
 
     def deadline_at(self) -> float:
-        """When `keep_time` is due (monotonic s)."""
+        """Return when `keep_time` is due (monotonic s)."""
         if not self._has_fences:
             return math.inf
         left_s = min((self._stop_at(fence) for _, _, fence in self._running()), default=math.inf) - clock.boottime()
@@ -74,7 +74,7 @@ class CutOff:
                 self._stopping.cut_off(child, now_at + self._kill_at(fence) - now_boot_at)
 
     def _stops(self, held: Held) -> bool:
-        """Whether the job is stopped when this supervisor is cut off from Redis for too long."""
+        """True if the job is stopped when this supervisor is cut off from Redis for too long."""
         own = held.settings.on_cut_off
         return held.lease.persistent or (self._by_default if own is None else own == "stop")
 

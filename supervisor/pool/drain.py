@@ -21,7 +21,7 @@ from supervisor.pool.states import PHASE_MOVES, Phase, move
 
 #: What an exchange may take where somebody is in a hurry: an outage is not waited for then.
 HURRIED_EXCHANGE_S: Final = 5.0
-#: So many of the jobs that are waited for are named.
+#: At most this many of the jobs that a drain waits for are named.
 _MOST_JOBS: Final = 10
 
 

@@ -1,4 +1,4 @@
-"""What to say beside an exception of a handler whose cause is ours. Runs in the zygote and in the children."""
+"""Explains exceptions of handlers that our own rules have caused. Runs in the zygote and in the children."""
 
 from collections.abc import Collection
 

@@ -39,7 +39,7 @@ ROOM_BYTES: Final = DATA_BYTES + 512 * 1024
 _SIZES_BYTES: Final = 32
 #: Between two reports of progress. The first is sent at once, and the last one when the job ends.
 PROGRESS_S: Final = 0.5
-#: Between two looks for a notice: `should_stop` is cheap enough for the tightest loop.
+#: The least time between two looks for a notice: it makes `should_stop` cheap enough for the tightest loop.
 LOOK_S: Final = 0.01
 
 
@@ -211,8 +211,8 @@ class Job:
 
     @property
     def should_stop(self) -> bool:
-        """Whether the handler has been asked to stop; it stays so, also where it has caught Interrupted. Costs a
-        fraction of a microsecond, and never waits. Any thread may ask.
+        """True once the handler has been asked to stop, and from then on, even after it has caught Interrupted. A look
+        costs a fraction of a microsecond and never waits. Any thread may ask.
         """
         if not self._told_to_stop and (now_at := clock.monotonic()) >= self._look_at:
             self._look_at = now_at + LOOK_S

@@ -23,7 +23,7 @@ _MOST: Final = 64
 _USUAL_BYTES: Final = 4096
 _FLAGS: Final = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
 _CUT: Final = int(socket.MSG_TRUNC)
-#: For as many descriptors as a packet can have. Those without room the kernel would close, and so we would wait for it.
+#: Room for as many descriptors as a packet can have: the kernel would close the rest in our context, and we would wait.
 _RIGHTS_BYTES: Final = socket.CMSG_SPACE(4 * MOST_RIGHTS)
 
 _IOVEC: Final = Struct("@PN")
@@ -112,7 +112,7 @@ class _Room:
                 self._packets.madvise(mmap.MADV_DONTNEED)
 
     def _descriptors(self, start: int) -> tuple[int, ...]:
-        """Those that came with the packet that starts there."""
+        """Return the descriptors that came with the packet that starts there."""
         rights_at = start // MAX_PACKET_BYTES * _RIGHTS_BYTES
         length, level, kind = _RIGHTS.unpack_from(self._rights, rights_at)
         if (level, kind) != (socket.SOL_SOCKET, socket.SCM_RIGHTS):

@@ -176,7 +176,7 @@ class Talk:
         self._cancel()
 
     def _is_due(self) -> bool:
-        """Whether something is to be raised anywhere in the handler that runs."""
+        """True if something is to be raised anywhere in the handler that runs."""
         due = self._due
         return due is not None and due.token == self._running_token and not due.at_checkpoint
 

@@ -78,7 +78,7 @@ class Upkeep:
 
     def _add(self, crons: Sequence[DueCron], now_unix: float, is_swept: bool) -> None:
         """The times of these have come, by the server's clock."""
-        # In an order of our own: other masters compute the same ones.
+        # Other masters compute the same ones: a random order lets them share the work.
         for due in random.sample(crons, len(crons)):
             known = self._pending.get(due.jid)
             if due not in self._beyond and (known is None or known.due != due):

@@ -11,7 +11,7 @@ function recurrence.read(jid)
   return pattern
 end
 
--- Where an earlier recurrence of this jid has used the number, a sequence is one that it cannot have used.
+-- If an earlier recurrence of this jid has used the number, a sequence is a number that it cannot have used.
 local function fresh_jid(pattern)
   pattern.count = (tonumber(pattern.count) or 0) + 1
   local jid = pattern.jid .. "-" .. digits(pattern.count)
