@@ -124,7 +124,7 @@ Following = tuple[list[float], float | None]
 
 
 def parse_due(row: Sequence[Any]) -> DueCron:
-    """Read a row of jid, cron, tz | "", time in ms, backlog | "". A damaged record has no cron: `following` refuses it."""
+    """Read a row: jid, cron, tz | "", time in ms, backlog | "". A damaged one has no cron: `following` refuses it."""
     try:
         jid, cron, tz, due_ms, backlog = row
         return DueCron(jid.decode(), cron.decode(), tz.decode() or None, due_ms, int(backlog) if backlog else None)
