@@ -1,6 +1,5 @@
 """The public names: all that calls answer can be imported for annotations, and is short when it is printed."""
 
-import importlib.util
 import inspect
 import re
 import subprocess
@@ -47,9 +46,7 @@ def test_every_public_name_is_where_it_is_said_to_be():
 
 
 def strict(tmp_path, code):
-    """What mypy has to say against the code."""
-    if importlib.util.find_spec("mypy") is None:
-        pytest.skip("mypy comes with the extra lint")
+    """Return the objections of mypy to the code."""
     (tmp_path / "program.py").write_text(code)
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={tmp_path}", "program.py"],

@@ -54,7 +54,6 @@ def test_every_module_with_a_handler_in_the_pages_says_its_name():
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_putting_jobs_is_typed_as_shown(tmp_path):
-    pytest.importorskip("mypy")
     shown = [block for page in (README, CONTRACT) for block in blocks(page, "python") if "with Client()" in block]
     for number, block in enumerate(shown):
         (tmp_path / f"block_{number}.py").write_text(block)
