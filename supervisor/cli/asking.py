@@ -132,12 +132,24 @@ def _check_names(client: "Client", names: Sequence[str]) -> None:
             raise Refusal(f"there is no worker {name}{advice}")
 
 
+#: As many as are kept of it: commands.BY_BYTES, without its import.
+_BY_BYTES: Final = 128
+
+
 def who() -> str:
     """For the log of who does it."""
+    return f"{_user()} at {socket.gethostname()}, pid {os.getpid()}"
+
+
+def user_at_host() -> str:
+    """Who does it, in a few words that are kept with what was done."""
+    return f"{_user()}@{socket.gethostname()}".encode()[:_BY_BYTES].decode(errors="ignore")
+
+
+def _user() -> str:
     import pwd
 
     try:
-        user = pwd.getpwuid(os.getuid()).pw_name
+        return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # a container may run as a number that has no name
-        user = f"uid {os.getuid()}"
-    return f"{user} at {socket.gethostname()}, pid {os.getpid()}"
+        return f"uid {os.getuid()}"

@@ -5,6 +5,7 @@ engine's table of options does.
 import argparse
 from typing import TYPE_CHECKING
 
+from supervisor.cli.asking import user_at_host
 from supervisor.cli.connection import add_connection, arguments, connect
 from supervisor.cli.options import add_json
 from supervisor.cli.parser import Subparsers, UsageError
@@ -83,7 +84,7 @@ def _change(args: argparse.Namespace) -> int:
         if args.unset:
             client.config.unset(args.option)
         else:
-            client.config.set(args.option, value)
+            client.config.set(args.option, value, by=user_at_host())
         now = client.config.get(args.option)
     say(f"{args.option} is {_words(now)}{' again' if args.unset else ''}")
     return 0

@@ -9,6 +9,7 @@ from typing import Final
 from supervisor import clock
 from supervisor.cli.findings import Finding, ok, problem, warning
 from supervisor.cli.served import ask_servers
+from supervisor.cli.shown import by_words
 from supervisor.cli.terminal import counted
 from supervisor.config import Config, Exit, megabytes
 from supervisor.engine.bells import MOST_DOORS
@@ -289,11 +290,17 @@ def _queues(known: Mapping[str, Counts], config: Config) -> Iterator[Finding]:
     served = [name for name in Queues(config.queue, config.order).resolve(tuple(known)) if name in known]
     paused = [name for name in served if known[name].paused]
     if paused:
-        yield warning("queues", f"{', '.join(paused)}: paused, nothing starts from there; `leasehold unpause` ends it")
+        named = ", ".join(f"{name}{_by(known[name])}" for name in paused)
+        yield warning("queues", f"{named}: paused, nothing starts from there; `leasehold unpause` ends it")
     waiting = sum(known[name].waiting for name in served)
     yield ok(
         "queues", f"{len(served)} of {counted(len(known), 'queue')} would be served, {counted(waiting, 'job')} waiting"
     )
+
+
+def _by(counts: Counts) -> str:
+    words = by_words(counts.paused_by, counts.paused_unix)
+    return f" (by {words})" if counts.paused_by else f" (since {words})" if words else ""
 
 
 def _unserved(

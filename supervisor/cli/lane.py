@@ -7,11 +7,13 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from supervisor.cli.asking import user_at_host
 from supervisor.cli.connection import add_connection, arguments, connect
 from supervisor.cli.consent import add_delete, agreed, check_delete, of_running
 from supervisor.cli.lookup import no_queue
 from supervisor.cli.options import add_json, within
 from supervisor.cli.parser import Subparsers, UsageError
+from supervisor.cli.shown import pause_words
 from supervisor.cli.terminal import counted, note, say, say_json, table
 
 if TYPE_CHECKING:
@@ -87,10 +89,12 @@ def _show(args: argparse.Namespace, counts: "LaneCounts") -> None:
 
 def _table(lanes: "dict[str, LaneCounts]") -> None:
     columns = ("lane", "waiting", "running", "stalled", "parked", "weight", "paused")
-    table(
-        columns,
-        [(name or None, *list(asdict(c).values())[:-1], "yes" if c.paused else None) for name, c in lanes.items()],
-    )
+    table(columns, [(name or None, *_cells(counts)) for name, counts in lanes.items()])
+
+
+def _cells(counts: "LaneCounts") -> tuple[object, ...]:
+    paused = pause_words(counts) if counts.paused else None
+    return counts.waiting, counts.running, counts.stalled, counts.parked, counts.weight, paused
 
 
 def _change(args: argparse.Namespace, lane: "Lane", weight: int | None) -> None:
@@ -101,7 +105,7 @@ def _change(args: argparse.Namespace, lane: "Lane", weight: int | None) -> None:
         lane.weight(weight)
         say(f"the weight of {where} is {weight}")
     elif args.pause:
-        lane.pause()
+        lane.pause(by=user_at_host())
         say(f"paused {where}")
     else:
         lane.unpause()

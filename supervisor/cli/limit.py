@@ -7,9 +7,11 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from supervisor.cli.asking import user_at_host
 from supervisor.cli.connection import add_connection, arguments, connect
 from supervisor.cli.options import add_json, within
 from supervisor.cli.parser import Refusal, Subparsers, UsageError, near
+from supervisor.cli.shown import by_words
 from supervisor.cli.terminal import note, say, say_json, table
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     if removes:
         return _remove(args)
     with connect(args) as client, arguments():
-        limit = client.limit(args.key, running=running, rate=args.rate)
+        limit = client.limit(args.key, running=running, rate=args.rate, by=user_at_host())
     if args.json:
         say_json(asdict(limit))
     else:
@@ -73,9 +75,8 @@ def _list(args: argparse.Namespace) -> int:
     if args.json:
         say_json([asdict(limit) for limit in limits.values()])
     elif limits:
-        table(
-            ("key", "running", "rate", "in use", "parked"), [tuple(asdict(limit).values()) for limit in limits.values()]
-        )
+        rows = [(e.key, e.running, e.rate, e.in_use, e.parked, by_words(e.set_by, e.set_unix)) for e in limits.values()]
+        table(("key", "running", "rate", "in use", "parked", "set"), rows)
     else:
         note("no limit is set")
     return 0
@@ -95,4 +96,6 @@ def _words(limit: "Limit") -> str:
         *([] if limit.running is None else [f"{limit.running:,} at once"]),
         *([] if limit.rate is None else [f"{limit.rate} starts"]),
     ]
-    return f"{limit.key}: {' and '.join(set_to) or 'no limit'}; {limit.in_use:,} running, {limit.parked:,} parked"
+    words = f"{limit.key}: {' and '.join(set_to) or 'no limit'}; {limit.in_use:,} running, {limit.parked:,} parked"
+    by = by_words(limit.set_by, limit.set_unix)
+    return f"{words}; set {'by ' if limit.set_by else ''}{by}" if by else words

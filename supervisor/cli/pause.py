@@ -4,7 +4,7 @@ run in the command's process. Must not touch jobs: what runs goes on.
 
 import argparse
 
-from supervisor.cli.asking import add_timeout, tell, verdict
+from supervisor.cli.asking import add_timeout, tell, user_at_host, verdict
 from supervisor.cli.connection import add_connection, arguments, connect
 from supervisor.cli.lookup import queues_of
 from supervisor.cli.parser import Subparsers, UsageError, near
@@ -62,7 +62,7 @@ def _queues(args: argparse.Namespace) -> int:
         known = client.queues()
         for queue in map(client.queue, names):
             if args.command == "pause":
-                queue.pause()
+                queue.pause(by=user_at_host())
             else:
                 queue.unpause()
     say(f"{args.command}d {' '.join(names)}")

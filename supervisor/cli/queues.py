@@ -13,7 +13,7 @@ from supervisor.cli.lookup import no_queue, queues_of
 from supervisor.cli.options import add_json
 from supervisor.cli.parser import Refusal, Subparsers, UsageError, near
 from supervisor.cli.served import ask_servers
-from supervisor.cli.shown import span
+from supervisor.cli.shown import pause_words, span
 from supervisor.cli.terminal import counted, note, say, say_json, table
 
 if TYPE_CHECKING:
@@ -31,9 +31,10 @@ examples:
 
 waiting: could start now, what other programs have pushed included. stalled: the lease ran out and nobody has taken the
 job over yet. scheduled: waits for its time. depends: waits for other jobs. parked: its limit is used up. recurring:
-puts jobs here again and again. oldest: for how long the oldest has waited that could start. paused: nothing new
-starts. served: by how many supervisors; nobody: no job here will start; -: one of them has not said what it serves, or
-a program of your own leases jobs. --delete leaves complete and failed jobs; without --stop what runs ends in peace."""
+puts jobs here again and again. oldest: for how long the oldest has waited that could start. paused: nothing new starts,
+by whose will and since when. served: by how many supervisors; nobody: no job here will start; -: one of them has not
+said what it serves, or a program of your own leases jobs. --delete leaves complete and failed jobs; without --stop what
+runs ends in peace."""
 
 
 def add(subparsers: Subparsers) -> None:
@@ -71,7 +72,7 @@ def _list(args: argparse.Namespace) -> int:
         say_json(rows)
         return 0
     if rows:
-        table(_HEADS, [[_cell(row[head]) for head in _COLUMNS] for row in rows])
+        table(_HEADS, [_cells(row, found[row["queue"]]) for row in rows])
     else:
         note("no job was ever put here")
     for sentence in filter(None, unknown):
@@ -99,9 +100,12 @@ _HEADS = [column.removesuffix("_s").removesuffix("_by") for column in _COLUMNS]
 _PATIENCE_S: Final = 1.0
 
 
+def _cells(row: dict[str, Any], counts: "Counts") -> list[Any]:
+    row = {**row, "paused": pause_words(counts) if counts.paused else None}
+    return [_cell(row[column]) for column in _COLUMNS]
+
+
 def _cell(value: Any) -> Any:
-    if isinstance(value, bool):
-        return "yes" if value else None
     if isinstance(value, list):
         return len(value) or "nobody"
     return span(value) if isinstance(value, float) else value

@@ -12,6 +12,8 @@ from supervisor.cli.terminal import counted, local_time, note, say_json, table
 
 if TYPE_CHECKING:
     from supervisor.engine.jobs import JobRecord
+    from supervisor.engine.lanes import LaneCounts
+    from supervisor.engine.looks import Counts
     from supervisor.engine.recurring import Recurring
 
 #: Of a long payload or result this much is shown; --json has all of it.
@@ -131,6 +133,16 @@ def payload_words(job: "JobRecord | Recurring") -> str:
 def shortened(text: str) -> str:
     """The text up to a length, and how long it is."""
     return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}… ({len(text):,} characters, --json has all)"
+
+
+def by_words(by: str | None, when_unix: float | None) -> str | None:
+    """`kim@web-1, 2031-07-01 10:00:00 UTC`: as much of it as is known."""
+    return ", ".join(filter(None, (by, local_time(when_unix) if when_unix else None))) or None
+
+
+def pause_words(counts: "Counts | LaneCounts") -> str:
+    """Who has paused a queue or lane, and when; `yes` where that is not known."""
+    return by_words(counts.paused_by, counts.paused_unix) or "yes"
 
 
 def span(seconds: float) -> str:

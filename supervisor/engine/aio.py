@@ -460,10 +460,12 @@ class AsyncClient:
         """As Client.unrecur."""
         return await self.call(commands.unrecur, jid)
 
-    async def limit(self, key: str, running: int | None = None, rate: str | None = None) -> Limit:
+    async def limit(
+        self, key: str, running: int | None = None, rate: str | None = None, *, by: str | None = None
+    ) -> Limit:
         """As Client.limit."""
         if running is not None or rate is not None:
-            await self.call(limits.limit, key, running, rate)
+            await self.call(limits.limit, key, running, rate, by=by)
         return (await self.run(limits.read(key)))[key]
 
     async def unlimit(self, key: str, half: str | None = None) -> bool:
@@ -527,10 +529,10 @@ class AsyncConfig:
         options.checked_option(option)
         return options.value_in(await self._client.run(looks.settings()), option)
 
-    async def set(self, option: str, value: options.Value) -> None:
+    async def set(self, option: str, value: options.Value, *, by: str | None = None) -> None:
         """As Config.set."""
         known, queue = options.checked_option(option)
-        await self._client.call(commands.configure, known.name, queue, options.checked_value(known, value))
+        await self._client.call(commands.configure, known.name, queue, options.checked_value(known, value), by=by)
 
     async def unset(self, option: str) -> None:
         """As Config.unset."""
@@ -620,9 +622,9 @@ class AsyncQueue:
         """As Queue.stats."""
         return await self._client.call(looks.stats, self.name, date)
 
-    async def pause(self) -> None:
+    async def pause(self, *, by: str | None = None) -> None:
         """As Queue.pause."""
-        await self._client.config.set(f"paused-{self.name}", True)
+        await self._client.config.set(f"paused-{self.name}", True, by=by)
 
     async def unpause(self) -> None:
         """As Queue.unpause."""
@@ -665,9 +667,9 @@ class AsyncLane:
         counts = await self.counts()
         return counts.waiting + counts.stalled
 
-    async def pause(self) -> None:
+    async def pause(self, *, by: str | None = None) -> None:
         """As Lane.pause."""
-        await self._client.call(lanes.pause, self._queue.name, self.name)
+        await self._client.call(lanes.pause, self._queue.name, self.name, by=by)
 
     async def unpause(self) -> None:
         """As Lane.unpause."""

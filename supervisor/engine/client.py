@@ -477,13 +477,13 @@ class Client:
         """It comes no more; the jobs that it has put stay. False if it did not."""
         return self.call(commands.unrecur, jid)
 
-    def limit(self, key: str, running: int | None = None, rate: str | None = None) -> Limit:
+    def limit(self, key: str, running: int | None = None, rate: str | None = None, *, by: str | None = None) -> Limit:
         """Limits the jobs put with `limit=key`, over all queues and workers, and answers how it stands: `running` of
         them at once (0: none starts), and `rate` starts in a time, like "10/s", "100/m", "5/h", "3/10s". What is not
-        given stays as it is; with neither it only answers.
+        given stays as it is; with neither it only answers. `by`: who sets it, in at most 128 bytes.
         """
         if running is not None or rate is not None:
-            self.call(limits.limit, key, running, rate)
+            self.call(limits.limit, key, running, rate, by=by)
         return (self.run(limits.read(key)))[key]
 
     def unlimit(self, key: str, half: str | None = None) -> bool:
@@ -558,10 +558,12 @@ class Config:
         options.checked_option(option)
         return options.value_in(self._client.run(looks.settings()), option)
 
-    def set(self, option: str, value: options.Value) -> None:
-        """Sets an option. Raises ValueError for one that there is not, or a value that it cannot have."""
+    def set(self, option: str, value: options.Value, *, by: str | None = None) -> None:
+        """Sets an option. `by`: who does, which is kept of a pause. Raises ValueError for an option that there is not,
+        or a value that it cannot have.
+        """
         known, queue = options.checked_option(option)
-        self._client.call(commands.configure, known.name, queue, options.checked_value(known, value))
+        self._client.call(commands.configure, known.name, queue, options.checked_value(known, value), by=by)
 
     def unset(self, option: str) -> None:
         """Back to the default; an option of a queue to that of all."""
@@ -666,9 +668,11 @@ class Queue:
         """How long jobs waited and ran on a UTC day (default: today), and what became of them."""
         return self._client.call(looks.stats, self.name, date)
 
-    def pause(self) -> None:
-        """Nothing new is leased from the queue; what runs goes on, and is looked after."""
-        self._client.config.set(f"paused-{self.name}", True)
+    def pause(self, *, by: str | None = None) -> None:
+        """Nothing new is leased from the queue; what runs goes on, and is looked after. `by`: who pauses it, in at most
+        128 bytes, which `counts` answers.
+        """
+        self._client.config.set(f"paused-{self.name}", True, by=by)
 
     def unpause(self) -> None:
         """Ends a pause."""
@@ -719,9 +723,9 @@ class Lane:
         counts = self.counts()
         return counts.waiting + counts.stalled
 
-    def pause(self) -> None:
-        """Nothing new starts from the lane; what runs goes on, and other lanes have its turns."""
-        self._client.call(lanes.pause, self._queue.name, self.name)
+    def pause(self, *, by: str | None = None) -> None:
+        """Nothing new starts from the lane; what runs goes on, and other lanes have its turns. `by`: as Queue.pause."""
+        self._client.call(lanes.pause, self._queue.name, self.name, by=by)
 
     def unpause(self) -> None:
         """Ends a pause."""

@@ -41,6 +41,7 @@ Argument = str | bytes | int
 LOST: Final = 0.0
 GONE: Final = -1.0
 LOG_BYTES: Final = 4096
+BY_BYTES: Final = 128
 ARGUMENT_BYTES: Final = 4096
 ANSWER_BYTES: Final = 2**20
 #: A question stands for so long if nobody waits for longer: a worker that has lost its hint sees it within this.
@@ -496,15 +497,22 @@ def wait_for(jid: str, *, now: float | None = None) -> Command[str | None]:
     return Command(scripts.AWAIT, args, lambda reply: None if reply is None else reply.decode())
 
 
-def configure(option: str, queue: str | None, value: str | None, *, now: float | None = None) -> Command[bool]:
+def configure(
+    option: str, queue: str | None, value: str | None, *, by: str | None = None, now: float | None = None
+) -> Command[bool]:
     """Sets an option, for one queue or for all, to what options.py made of its value; None unsets it. Answers whether
-    that changed anything.
+    that changed anything. `by`: who sets it, which is kept of a pause.
     """
     name = "" if queue is None else checked_name("queue", queue)
-    return Command(scripts.CONFIGURE, (now_ms(now), option, name, value or ""), bool)
+    return Command(scripts.CONFIGURE, (now_ms(now), option, name, value or "", checked_by(by)), bool)
 
 
 # Arguments.
+
+
+def checked_by(by: str | None) -> str:
+    """Who does something, in at most 128 bytes; "" where that is not said. Raises TypeError or ValueError naming it."""
+    return "" if by is None else checked_name("by", by, BY_BYTES)
 
 
 def now_ms(now: float | None) -> int | str:
@@ -560,6 +568,12 @@ def _parse_puts(reply: list[int | bytes]) -> list[bool | str]:
 def _parse_renewals(reply: list[Any]) -> Renewals:
     now, *expires = reply
     return Renewals((ms / 1000 if isinstance(ms, int) else GONE if ms else LOST for ms in expires), now / 1000)
+
+
+def parse_by(said: object) -> tuple[str | None, float | None]:
+    """Who did something, and when in unix seconds, of `<ms>:<who>`; None for what is not known."""
+    when_ms, colon, by = said.decode(errors="replace").partition(":") if isinstance(said, bytes) else ("", "", "")
+    return (by or None, int(when_ms) / 1000) if colon and when_ms.isdecimal() else (None, None)
 
 
 def parse_names(reply: list[bytes]) -> list[str]:

@@ -3,12 +3,12 @@ that empty one, or a queue, bit by bit (steps.py: in which order). Must not: do 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from supervisor.engine import scripts
 from supervisor.engine.checks import checked_int
-from supervisor.engine.commands import MOST, Command, checked_jids, now_ms, parse_names
+from supervisor.engine.commands import MOST, Command, checked_by, checked_jids, now_ms, parse_by, parse_names
 from supervisor.engine.keys import checked_name
 
 MOST_WEIGHT: Final = 1000
@@ -19,7 +19,8 @@ SLICE: Final = 250  # jobs in one call: some milliseconds in which Redis does no
 @dataclass(frozen=True, slots=True)
 class LaneCounts:
     """How many jobs of a lane are in each state; `parked`: their limit is used up. `weight`: how many starts it has for
-    each one of a lane of weight 1. `paused`: nothing new starts from it. Of what runs in the queue, and of what was
+    each one of a lane of weight 1. `paused`: nothing new starts from it, since `paused_unix`, by the will of
+    `paused_by`, which are None where that is not known. Of what runs in the queue, and of what was
     handed back, 10,000 each are looked at.
     """
 
@@ -29,6 +30,8 @@ class LaneCounts:
     parked: int
     weight: int
     paused: bool
+    paused_by: str | None = field(default=None, compare=False)
+    paused_unix: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +79,9 @@ def weigh(queue: str, lane: str, weight: int, *, now: float | None = None) -> Co
     return _set_up(queue, lane, "weight", checked_int("weight", weight, 1, MOST_WEIGHT), now)
 
 
-def pause(queue: str, lane: str, *, now: float | None = None) -> Command[bool]:
-    """Pauses a lane. Answers False if it was so."""
-    return _set_up(queue, lane, "pause", "", now)
+def pause(queue: str, lane: str, *, by: str | None = None, now: float | None = None) -> Command[bool]:
+    """Pauses a lane; `by`: who does. Answers False if it was so."""
+    return _set_up(queue, lane, "pause", checked_by(by), now)
 
 
 def unpause(queue: str, lane: str, *, now: float | None = None) -> Command[bool]:
@@ -86,8 +89,8 @@ def unpause(queue: str, lane: str, *, now: float | None = None) -> Command[bool]
     return _set_up(queue, lane, "unpause", "", now)
 
 
-def _set_up(queue: str, lane: str, verb: str, weight: int | str, now: float | None) -> Command[bool]:
-    args = now_ms(now), checked_name("queue", queue), checked_name("lane", lane), verb, weight
+def _set_up(queue: str, lane: str, verb: str, argument: int | str, now: float | None) -> Command[bool]:
+    args = now_ms(now), checked_name("queue", queue), checked_name("lane", lane), verb, argument
     return Command(scripts.LANE, args, bool)
 
 
@@ -134,8 +137,8 @@ def _parse_lanes(reply: list[Any]) -> dict[str, LaneCounts]:
     return {row[0].decode(): _parse_counts(*row[1:]) for row in reply}
 
 
-def _parse_counts(waiting: int, running: int, stalled: int, parked: int, weight: Any, paused: int) -> LaneCounts:
-    return LaneCounts(waiting, running, stalled, parked, int(weight), paused == 1)
+def _parse_counts(waiting: int, running: int, stalled: int, parked: int, weight: Any, pause: Any) -> LaneCounts:
+    return LaneCounts(waiting, running, stalled, parked, int(weight), pause != 0, *parse_by(pause))
 
 
 def _parse_dropped(reply: list[Any]) -> Dropped:

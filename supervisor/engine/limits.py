@@ -3,12 +3,12 @@ Must not: do I/O, or count anything: that a limit is kept is the scripts' busine
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from supervisor.engine import scripts
 from supervisor.engine.checks import checked_int
-from supervisor.engine.commands import MOST, Command, now_ms
+from supervisor.engine.commands import MOST, Command, checked_by, now_ms, parse_by
 from supervisor.engine.keys import checked_name
 
 MOST_STARTS: Final = 10_000
@@ -21,7 +21,8 @@ _RATE = re.compile(r"([0-9]{1,9})/([0-9]{1,10})?(ms|s|m|h|d)")
 @dataclass(frozen=True, slots=True)
 class Limit:
     """What holds for all jobs with this key, over all queues and workers. `in_use`: how many of them run, `parked`: how
-    many wait until the limit lets them start. `running`, `rate` None: no such limit is set.
+    many wait until the limit lets them start. `running`, `rate` None: no such limit is set. It was last set at
+    `set_unix` by `set_by`; both None where that is not known.
     """
 
     key: str
@@ -29,6 +30,8 @@ class Limit:
     rate: str | None
     in_use: int
     parked: int
+    set_by: str | None = field(default=None, compare=False)
+    set_unix: float | None = field(default=None, compare=False)
 
 
 def read(key: str | None = None, offset: int = 0, count: int = MOST) -> Command[dict[str, Limit]]:
@@ -40,11 +43,21 @@ def read(key: str | None = None, offset: int = 0, count: int = MOST) -> Command[
     return Command(scripts.LIMITS, args, _parse_limits)
 
 
-def limit(key: str, running: int | None = None, rate: str | None = None, *, now: float | None = None) -> Command[bool]:
-    """Sets how many jobs of the key may run at once, or start in a time; what is None stays as it is."""
+def limit(
+    key: str,
+    running: int | None = None,
+    rate: str | None = None,
+    *,
+    by: str | None = None,
+    now: float | None = None,
+) -> Command[bool]:
+    """Sets how many jobs of the key may run at once, or start in a time; what is None stays as it is. `by`: who sets
+    it.
+    """
     most = "" if running is None else checked_int("running", running, 0)
     starts, per_ms = ("", "") if rate is None else checked_rate(rate)
-    return Command(scripts.LIMIT, (now_ms(now), checked_name("key", key), most, starts, per_ms), bool)
+    args = checked_name("key", key), most, starts, per_ms, checked_by(by)
+    return Command(scripts.LIMIT, (now_ms(now), *args), bool)
 
 
 def unlimit(key: str, half: str | None = None, *, now: float | None = None) -> Command[bool]:
@@ -83,11 +96,13 @@ def _parse_limits(reply: list[Any]) -> dict[str, Limit]:
     return {limit.key: limit for limit in found}
 
 
-def _parse_limit(key: bytes, running: Any, starts: Any, per_ms: Any, in_use: int, parked: int) -> Limit:
+def _parse_limit(key: bytes, running: Any, starts: Any, per_ms: Any, in_use: int, parked: int, by: Any) -> Limit:
     return Limit(
         key=key.decode(),
         running=None if running is None else int(running),
         rate=_rate_text(int(starts), int(per_ms)) if starts and per_ms else None,
         in_use=in_use,
         parked=parked,
+        set_by=(said := parse_by(by))[0],
+        set_unix=said[1],
     )

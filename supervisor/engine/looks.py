@@ -16,7 +16,7 @@ import orjson
 
 from supervisor.engine import scripts
 from supervisor.engine.checks import checked_int, milliseconds
-from supervisor.engine.commands import MOST, Command, checked_batch, checked_queues, now_ms, parse_names
+from supervisor.engine.commands import MOST, Command, checked_batch, checked_queues, now_ms, parse_by, parse_names
 from supervisor.engine.entries import payload_of_kind
 from supervisor.engine.jobs import DEFAULT_RETRIES, JobRecord, Progress
 from supervisor.engine.keys import GROUP_BYTES, checked_name
@@ -38,7 +38,7 @@ class Counts:
     """How many jobs of a queue are in each state. `waiting` counts the front, what is due, all lanes, the entries that
     other programs have pushed, and jobs that are left to a worker that has their klass; `stalled` leases have run out
     and were not taken over yet; `parked` jobs wait until their limit lets them start. `paused`: nothing new is leased
-    from it.
+    from it, since `paused_unix`, by the will of `paused_by`; both None where that is not known.
     """
 
     waiting: int
@@ -49,6 +49,8 @@ class Counts:
     parked: int
     recurring: int
     paused: bool
+    paused_by: str | None = field(default=None, kw_only=True, compare=False)
+    paused_unix: float | None = field(default=None, kw_only=True, compare=False)
 
     @property
     def total(self) -> int:
@@ -320,7 +322,7 @@ def asks(worker: str, *, now: float | None = None) -> Command[list[Ask]]:
 
 def settings() -> Command[dict[str, str]]:
     """What is set, as it is stored: `<option>` and `<option>-<queue>`."""
-    return Command(scripts.SETTINGS, (), _fields)
+    return Command(scripts.SETTINGS, (), _parse_settings)
 
 
 # Arguments.
@@ -354,6 +356,10 @@ def _day_s(date: object) -> int:
 
 def _parse_numbers(reply: list[Any]) -> dict[str, int]:
     return {reply[i].decode(): int(reply[i + 1]) for i in range(0, len(reply), 2)}
+
+
+def _parse_settings(flat: Sequence[bytes]) -> dict[str, str]:
+    return {name: value for name, value in _fields(flat).items() if not name.startswith("by:")}
 
 
 def _fields(flat: Sequence[bytes]) -> dict[str, str]:
@@ -498,14 +504,21 @@ def _parse_recurring(reply: list[Any]) -> list[Recurring]:
 
 
 def _parse_counts(reply: list[Any]) -> dict[str, Counts]:
-    return {row[0].decode(): Counts(*(*row[1:8], row[8] == 1)) for row in reply}
+    return {row[0].decode(): Counts(*(*row[1:8], row[8] != 0), **_parse_pause(row[8])) for row in reply}
 
 
 def _parse_depths(reply: list[Any]) -> dict[str, Depths]:
-    return {
-        row[0].decode(): Depths(*(*row[1:8], row[8] == 1, *row[9:12], row[12] / 1000 if row[12] >= 0 else None))
-        for row in reply
-    }
+    return {row[0].decode(): _parse_depth(*row[1:]) for row in reply}
+
+
+def _parse_depth(*row: Any) -> Depths:
+    oldest_s = row[11] / 1000 if row[11] >= 0 else None
+    return Depths(*(*row[:7], row[7] != 0, *row[8:11], oldest_s), **_parse_pause(row[7]))
+
+
+def _parse_pause(said: object) -> dict[str, Any]:
+    by, since_unix = parse_by(said)
+    return {"paused_by": by, "paused_unix": since_unix}
 
 
 def _parse_workers(reply: list[Any]) -> list[Worker]:

@@ -21,7 +21,8 @@ from supervisor.engine.errors import StoreUnavailable
 from supervisor.engine.keys import Namespace, checked_name
 
 #: What is said, and with which fields beside those of every event of a job: jid, queue, klass, and if it is tracked.
-#: The reason of a release is said if its worker gives one. The message of a failure is cut after 512 bytes.
+#: The reason of a release is said if its worker gives one. The message of a failure is cut after 512
+#: bytes. `by`: who did it, if that was given.
 STREAM_EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "job.put": (),
     "lease.granted": ("worker", "token"),
@@ -39,12 +40,12 @@ STREAM_EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "lease.lost": ("worker", "token"),
     "job.tracked": (),
     "job.untracked": (),
-    "queue.paused": (),
+    "queue.paused": ("by",),
     "queue.unpaused": (),
     "queue.deleted": (),
-    "lane.paused": ("lane",),
+    "lane.paused": ("lane", "by"),
     "lane.unpaused": ("lane",),
-    "limit.changed": ("limit",),
+    "limit.changed": ("limit", "by"),
     "config.changed": ("option", "value"),
     "worker.told": ("worker", "queues"),
     "worker.deregistered": ("worker", "handed_back"),

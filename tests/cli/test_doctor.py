@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.cli import doctor_handlers, doctor_machine, doctor_server, findings
+from supervisor.cli.terminal import local_time
 from supervisor.config import Config, Exit
 from supervisor.engine.client import Client
 from supervisor.pool.messages import Ready
@@ -560,15 +561,17 @@ def test_a_queue_that_nobody_serves_is_a_warning(seen, own_server):
 
 
 def test_paused_queues_that_would_be_served_and_lost_workers_are_warnings(seen, own_server):
-    long_ago_unix = time.time() - 100
+    long_ago_unix = int(time.time()) - 100
     with Client(own_server.url, "lh", clock=lambda: long_ago_unix) as client:
         for name in ("emails", "images"):
             client.queue(name).put("k")
-            client.queue(name).pause()
+            client.queue(name).pause(by="kim@web-1")
         client.queue("default").put("k")
         client.lease("lost-1", ["default"])
     code, found = seen(own_server.url, queue=["email*", "default"])
     assert code == 0
     paused, lost = of(found, "warning")
-    assert paused.startswith("queues: emails: paused") and lost.startswith("workers: 1 lease of lost-1 are over")
+    when = local_time(long_ago_unix)
+    assert paused.startswith(f"queues: emails (by kim@web-1, {when}): paused")
+    assert lost.startswith("workers: 1 lease of lost-1 are over")
     assert "queues: 2 of 3 queues would be served, 1 job waiting" in of(found, "ok")

@@ -15,11 +15,11 @@ RECURRING = {
     "trace", "tz", "unique",
 }  # fmt: skip
 QUEUE = {
-    "depends", "entries", "front", "oldest_s", "parked", "paused", "queue", "ready", "recurring", "running",
-    "scheduled", "served_by", "stalled", "waiting",
+    "depends", "entries", "front", "oldest_s", "parked", "paused", "paused_by", "paused_unix", "queue", "ready",
+    "recurring", "running", "scheduled", "served_by", "stalled", "waiting",
 }  # fmt: skip
-LANE = {"lane", "parked", "paused", "running", "stalled", "waiting", "weight"}
-LIMIT = {"in_use", "key", "parked", "rate", "running"}
+LANE = {"lane", "parked", "paused", "paused_by", "paused_unix", "running", "stalled", "waiting", "weight"}
+LIMIT = {"in_use", "key", "parked", "rate", "running", "set_by", "set_unix"}
 SPREAD = {"count", "histogram", "mean", "std", "variance"}
 #: Command -> its keys; a list: of each entry. Of the values of JOBS: of each of the jobs.
 KEYS = {

@@ -2,7 +2,9 @@
 
 import pytest
 
-from supervisor.engine import commands, looks
+from supervisor.cli.asking import user_at_host
+from supervisor.cli.terminal import local_time
+from supervisor.engine import commands, lanes, limits, looks
 
 COLUMNS = ["lane", "waiting", "running", "stalled", "parked", "weight", "paused"]
 
@@ -125,15 +127,17 @@ def test_job_waits_for_the_end(shell, queue):
 # Lanes.
 
 
-def test_lane_lists_them_by_name(shell, queue):
+def test_lane_lists_them_by_name(shell, jobs, queue):
     assert shell.noted("lane", "q") == "no job was ever put into queue q"
     queue.put("k")
     for lane in ("b", "a"):
         queue.lane(lane).put_many({"klass": "k"} for _ in range(3))
     queue.lane("a").weight(3)
-    queue.lane("b").pause()
+    jobs.run(lanes.pause("q", "b", by="kim@web-1", now=1_900_000_000))
     head, *rows = shell.rows("lane", "q")
     assert head == COLUMNS
+    assert rows[2][6:9] == ["kim@web-1,", *local_time(1_900_000_000).split()[:2]]
+    rows[2][6:] = ["yes"]
     assert rows == [
         ["-", "1", "0", "0", "0", "1", "-"], ["a", "3", "0", "0", "0", "3", "-"], ["b", "3", "0", "0", "0", "1", "yes"]
     ]  # fmt: skip
@@ -141,6 +145,7 @@ def test_lane_lists_them_by_name(shell, queue):
     assert [each["lane"] for each in seen] == ["", "a", "b"]
     assert seen[2] == {
         "lane": "b", "waiting": 3, "running": 0, "stalled": 0, "parked": 0, "weight": 1, "paused": True,
+        "paused_by": "kim@web-1", "paused_unix": 1_900_000_000,
     }  # fmt: skip
 
 
@@ -242,17 +247,35 @@ def test_a_misspelt_queue_is_not_deleted(shell, jobs):
 def test_limit_sets_what_is_given_and_shows_how_it_stands(shell, jobs, queue):
     assert shell.noted("limit") == "no limit is set"
     assert shell.line("limit", "api") == "api: no limit; 0 running, 0 parked"
-    assert shell.line("limit", "api", "--running", "1") == "api: 1 at once; 0 running, 0 parked"
-    assert shell.line("limit", "api", "--rate", "100/m") == "api: 1 at once and 100/m starts; 0 running, 0 parked"
+    assert shell.line("limit", "api", "--running", "1").startswith("api: 1 at once; 0 running, 0 parked; set by ")
+    assert shell.line("limit", "api", "--rate", "100/m").startswith("api: 1 at once and 100/m starts; 0 running, ")
     queue.put_many({"klass": "k", "limit": "api"} for _ in range(3))
     assert len(queue.lease("w", 5)) == 1
-    assert shell.line("limit", "api") == "api: 1 at once and 100/m starts; 1 running, 2 parked"
-    assert shell.json("limit", "api") == {"key": "api", "running": 1, "rate": "100/m", "in_use": 1, "parked": 2}
-    jobs.limit("z", rate="3/10s")
+    limit = jobs.limit("api")
+    assert limit.set_by == user_at_host()
+    when = local_time(limit.set_unix)
+    assert shell.line("limit", "api") == (
+        f"api: 1 at once and 100/m starts; 1 running, 2 parked; set by {user_at_host()}, {when}"
+    )
+    assert shell.json("limit", "api") == {
+        "key": "api", "running": 1, "rate": "100/m", "in_use": 1, "parked": 2, "set_by": user_at_host(),
+        "set_unix": limit.set_unix,
+    }  # fmt: skip
+    jobs.run(limits.limit("z", None, "3/10s", now=1_900_000_000))
     assert [each["key"] for each in shell.json("limit")] == ["api", "z"]
     head, *rows = shell.rows("limit")
-    assert head == ["key", "running", "rate", "in", "use", "parked"]
-    assert rows == [["api", "1", "100/m", "1", "2"], ["z", "-", "3/10s", "0", "0"]]
+    assert head == ["key", "running", "rate", "in", "use", "parked", "set"]
+    assert rows == [
+        ["api", "1", "100/m", "1", "2", f"{user_at_host()},", *when.split()],
+        ["z", "-", "3/10s", "0", "0", *local_time(1_900_000_000).split()],
+    ]
+
+
+def test_a_limit_without_who_set_it_is_shown(shell, jobs, server, namespace):
+    jobs.limit("api", running=1)
+    server.redis.hdel(f"{{{namespace}}}:limit:api", "by")
+    assert shell.line("limit", "api") == "api: 1 at once; 0 running, 0 parked"
+    assert shell.rows("limit")[1] == ["api", "1", "-", "0", "0", "-"]
 
 
 def test_limit_is_removed_and_what_it_held_up_starts(shell, jobs, queue):
@@ -260,7 +283,7 @@ def test_limit_is_removed_and_what_it_held_up_starts(shell, jobs, queue):
     queue.put("k", limit="api")
     assert queue.lease("w") == []
     jobs.limit("api", rate="1/h")
-    assert shell.line("limit", "api", "--remove", "rate") == "api: 0 at once; 0 running, 1 parked"
+    assert shell.line("limit", "api", "--remove", "rate").startswith("api: 0 at once; 0 running, 1 parked; set 20")
     assert shell.line("limit", "api", "--remove") == "api is not limited any more"
     assert len(queue.lease("w")) == 1
     jobs.limit("api", running=0)

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from supervisor.cli.asking import user_at_host
 from supervisor.cli.terminal import local_time
 from supervisor.engine.client import Client
 from supervisor.engine.outcomes import Unknown
@@ -183,12 +184,21 @@ def test_queues_counts_every_state(shell, jobs, queue):
     empty = dict.fromkeys(first, 0) | {"queue": "empty"}
     said = shell.json("queues")
     assert said[0].pop("oldest_s") < 60
-    depths = {"paused": False, "front": 0, "entries": 0, "served_by": None}  # "w" leases, and nobody knows from where
+    depths = {
+        "paused": False,
+        "paused_by": None,
+        "paused_unix": None,
+        "front": 0,
+        "entries": 0,
+        "served_by": None,
+    }  # "w" leases, and nobody knows from where
     assert said == [{**first, **depths, "ready": 1}, {**empty, **depths, "ready": 0, "oldest_s": None}]
-    queue.pause()
+    shell.line("pause", "q")
     head, row, _ = shell.rows("queues")
     assert head == ["queue", *states, "oldest", "paused", "served"]
-    assert row[:8] == ["q", *["1"] * 7] and row[8].endswith("s") and row[9:] == ["yes", "-"]
+    when = local_time(queue.counts().paused_unix)
+    assert row[:8] == ["q", *["1"] * 7] and row[8].endswith("s")
+    assert row[9:] == [f"{user_at_host()},", *when.split(), "-"]
 
 
 def test_queues_says_who_serves_each(shell, jobs, played):

@@ -233,7 +233,7 @@ def _wrong_limits(found: Look) -> Iterator[str]:
     if bounds.keys() != set(found.get("limits", ())):
         yield f"limits are {sorted(found.get('limits', ()))}, not {sorted(bounds)}"
     for limit, fields in bounds.items():
-        if ("starts" in fields) != ("per" in fields) or not set(fields) <= {"running", "starts", "per"}:
+        if ("starts" in fields) != ("per" in fields) or not set(fields) <= {"running", "starts", "per", "by"}:
             yield f"limit {limit} is {fields}"
 
 

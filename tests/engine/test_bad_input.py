@@ -123,6 +123,7 @@ DATES = [True, b"2026-01-01", "", "yesterday", "2026-13-01", [1], NAN, INFINITE,
 REASONS = [None, 5, "", "bored", "SIGKILL\n", "sigkill", "exit-", "\ud800", "SIG" + "X" * 20]
 NO_OPTIONS = [None, 5, b"grace", ["grace"], "", "graze", "graze-q", "jobs-history-q", "\ud800"]
 BAD_OPTIONS = [*NO_OPTIONS, Bad("grace-", "''"), Bad("grace-" + "n" * 65, "n" * 65), Bad("paused-a\nb", repr("a\nb"))]
+BYS = [5, b"kim", "", "a\nb", "\ud800", Bad("k" * 129, "129")]
 STATES = [None, 5, "", "lost", "WAITING", ["waiting"]]
 
 #: Of each call: the arguments that it needs, and by argument what it must refuse.
@@ -158,7 +159,7 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     ),
     "Client.limit": (
         {"key": "k", "running": 1},
-        {"key": names(), "running": [value for value in ints(0) if value is not None], "rate": RATES},
+        {"key": names(), "running": [value for value in ints(0) if value is not None], "rate": RATES, "by": BYS},
     ),
     "Client.unlimit": ({"key": "k"}, {"key": names(), "half": ["starts", "", 1]}),
     "Client.limits": ({}, {}),
@@ -213,7 +214,7 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "Queue.counts": ({}, {}),
     "Queue.length": ({}, {}),
     "Queue.stats": ({}, {"date": DATES}),
-    "Queue.pause": ({}, {}),
+    "Queue.pause": ({}, {"by": BYS}),
     "Queue.unpause": ({}, {}),
     "Queue.forget": ({}, {}),
     "Queue.cancel": ({}, {"data": DATA}),
@@ -225,14 +226,14 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     "Lane.put_many": ({}, {"jobs": [*JOBS, Bad([{"klass": "k", "lane": "another"}], "'another'", "lane")]}),
     "Lane.length": ({}, {}),
     "Lane.counts": ({}, {}),
-    "Lane.pause": ({}, {}),
+    "Lane.pause": ({}, {"by": BYS}),
     "Lane.unpause": ({}, {}),
     "Lane.weight": ({}, {"n": ints(1, 1000)}),
     "Lane.delete": ({}, {"running": ENDINGS}),
     "Config.get": ({}, {"option": BAD_OPTIONS}),
     "Config.set": (
         {"option": "grace", "value": 1},
-        {"option": BAD_OPTIONS, "value": [None, "1", True, [1], NAN, INFINITE, -1, 1e300]},
+        {"option": BAD_OPTIONS, "value": [None, "1", True, [1], NAN, INFINITE, -1, 1e300], "by": BYS},
     ),
     "Config.unset": ({}, {"option": BAD_OPTIONS}),
     "Config.all": ({}, {}),

@@ -41,6 +41,19 @@ def test_a_limit_keeps_what_is_not_given(client):
     assert client.limit("k") == Limit("k", 0, "10/s", 0, 0)
 
 
+def test_a_limit_says_who_set_it_last_and_when(client, clock):
+    assert client.limit("k", running=5, by="kim@web-1").set_by == "kim@web-1"
+    clock.tick(60)
+    client.limit("k", rate="10/s", by="robin@web-2")
+    limit = client.limits()["k"]
+    assert (limit.set_by, limit.set_unix) == ("robin@web-2", clock.now)
+    client.limit("k", running=6)
+    assert (client.limit("k").set_by, client.limit("k").set_unix) == (None, clock.now)
+    client.unlimit("k")
+    assert (client.limit("k").set_by, client.limit("k").set_unix) == (None, None)
+    assert client.check() == []
+
+
 def test_limits_are_listed_in_the_order_in_which_they_were_set_first(client, clock):
     for key in ("z", "a", "m"):
         client.limit(key, running=1)

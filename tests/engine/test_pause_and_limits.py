@@ -3,6 +3,7 @@
 import pytest
 
 from supervisor.engine import commands
+from supervisor.engine.options import OPTIONS
 
 
 @pytest.fixture
@@ -41,6 +42,64 @@ def test_nothing_new_is_leased_from_a_paused_queue(client, q):
     assert jids(client.lease("w", ["q", "other"], 2)) == ["b"]
     q.unpause()
     assert (q.counts().paused, jids(q.lease("w"))) == (False, ["a"])
+
+
+def test_a_pause_says_who_made_it_and_when(client, q, clock):
+    put(q, "a")
+    began_at = clock.now
+    q.pause(by="kim@web-1")
+    clock.tick(60)
+    q.pause(by="robin@web-2")  # it is so already
+    for counts in (q.counts(), client.queues()["q"]):
+        assert (counts.paused, counts.paused_by, counts.paused_unix) == (True, "kim@web-1", began_at)
+    q.unpause()
+    assert (q.counts().paused, q.counts().paused_by, q.counts().paused_unix) == (False, None, None)
+    q.pause()
+    assert (q.counts().paused, q.counts().paused_by, q.counts().paused_unix) == (True, None, clock.now)
+    assert client.config.all().keys() - {"paused-q"} == OPTIONS.keys()
+    assert client.check() == []
+
+
+def test_a_pause_of_all_queues_says_who_made_it(client, q, clock):
+    put(q, "a")
+    client.config.set("paused", True, by="kim@web-1")
+    assert (q.counts().paused_by, q.counts().paused_unix) == ("kim@web-1", clock.now)
+    q.pause()  # its own counts
+    assert (q.counts().paused, q.counts().paused_by) == (True, None)
+    client.config.set("paused-q", False)
+    assert (q.counts().paused, q.counts().paused_by) == (False, None)
+
+
+def test_a_pause_by_nobody_known_is_still_one(client, q, server, namespace):
+    put(q, "a")
+    server.redis.hset(f"{{{namespace}}}:config", "paused-q", "1")
+    server.redis.hset(f"{{{namespace}}}:lanes:q", "paused:l", "1")
+    for counts in (q.counts(), q.lane("l").counts()):
+        assert (counts.paused, counts.paused_by, counts.paused_unix) == (True, None, None)
+    assert client.check() == []
+
+
+def test_a_pause_of_a_lane_says_who_made_it_and_when(client, q, clock):
+    lane = q.lane("l")
+    lane.pause(by="kim@web-1")
+    counts = lane.counts()
+    assert (counts.paused, counts.paused_by, counts.paused_unix) == (True, "kim@web-1", clock.now)
+    assert q.lanes()["l"].paused_by == "kim@web-1"
+    lane.unpause()
+    assert (lane.counts().paused, lane.counts().paused_by) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("by", "error"), [("", ValueError), ("x" * 129, ValueError), ("a\nb", ValueError), (5, TypeError)]
+)
+def test_who_pauses_is_a_short_name(client, q, by, error):
+    with pytest.raises(error, match="by must"):
+        q.pause(by=by)
+    with pytest.raises(error, match="by must"):
+        q.lane("l").pause(by=by)
+    with pytest.raises(error, match="by must"):
+        client.limit("k", running=1, by=by)
+    assert (q.counts().paused, client.limits()) == (False, {})
 
 
 def test_in_a_paused_queue_what_runs_goes_on(client, q, clock):

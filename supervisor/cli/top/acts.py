@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from supervisor.cli.asking import is_done, who, why_not
+from supervisor.cli.asking import is_done, user_at_host, who, why_not
 from supervisor.cli.stacks import SILENT
 from supervisor.cli.top.desk import Page, Wish
 from supervisor.cli.top.model import Tone
@@ -45,7 +45,7 @@ def act(client: "Client", wish: Wish) -> Said:
 def _act(client: "Client", wish: Wish) -> Said:
     match wish.what:
         case "pause queue":
-            client.queue(wish.whom).pause()
+            client.queue(wish.whom).pause(by=user_at_host())
             return Said(f"paused queue {wish.whom}: nothing new starts from it")
         case "unpause queue":
             client.queue(wish.whom).unpause()

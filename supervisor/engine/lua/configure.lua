@@ -9,6 +9,7 @@
 -- ARGV[2]   option
 -- ARGV[3]   queue; "" = of the whole namespace, or of the queues that have none of their own
 -- ARGV[4]   value; "" = unset it
+-- ARGV[5]   who sets it; "" = not known
 --
 -- Returns   1, or 0 if that is what it was.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
@@ -16,7 +17,7 @@
 --- @include clock
 --- @include plan
 --- @include events
-local option, queue, value = ARGV[2], ARGV[3], ARGV[4]
+local option, queue, value, by = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local FREEING = { paused = true, ["max-concurrency"] = true, grace = true }
 
 local key, field = P .. "config", queue == "" and option or option .. "-" .. queue
@@ -25,7 +26,11 @@ if had == value then return 0 end
 if value == "" then del_fields({ key, field }) else set_fields({ key, field, value }) end
 
 if option == "paused" then
-  announce(value == "1" and "queue.paused" or "queue.unpaused", { queue = queue ~= "" and queue or nil })
+  local is_pause, mark = value == "1", "by:" .. field
+  if is_pause then set_fields({ key, mark, digits(now) .. ":" .. by }) else del_fields({ key, mark }) end
+  announce(is_pause and "queue.paused" or "queue.unpaused", {
+    queue = queue ~= "" and queue or nil, by = is_pause and by ~= "" and by or nil,
+  })
 else
   announce("config.changed", { option = field, value = value ~= "" and value or nil })
 end

@@ -12,7 +12,8 @@
 --
 -- Returns   array, one array per queue: queue, waiting (with the front, all lanes, what is due or apart, what is parked
 --           and has room again, and entries), running, stalled, scheduled, depends, parked, recurring (jobs that
---           recur, not what came of them), 1 if it is paused else 0; and if wanted: front, entries, how many of those
+--           recur, not what came of them), 0 unless it is paused: 1, or since when in ms, ":" and who has paused it;
+--           and if wanted: front, entries, how many of those
 --           waiting could be leased now, for how long the oldest of them has been waiting in ms (-1: there is none).
 -- Errors    WRONGTYPE for a foreign key of ours.
 
@@ -26,6 +27,13 @@ if #queues == 0 then queues = redis.call("ZRANGE", P .. "queues", offset, offset
 local function size(queue, part) return redis.call("ZCARD", queue_key(queue, part)) end
 local function past(queue, part) return redis.call("ZCOUNT", queue_key(queue, part), "-inf", now) end
 
+local function pause_of(queue)
+  if setting("paused", queue) <= 0 then return 0 end
+  local set = redis.call("HMGET", P .. "config", "paused-" .. queue, "by:paused-" .. queue, "by:paused")
+  if set[1] then return set[2] or 1 end
+  return set[3] or 1
+end
+
 for i, queue in ipairs(queues) do
   local waiting, front, entries = in_line(queue)
   local stalled, due = past(queue, "running"), past(queue, "scheduled")
@@ -34,7 +42,7 @@ for i, queue in ipairs(queues) do
   waiting = waiting + due + size(queue, "apart") + could_start
   local row = {
     queue, waiting, size(queue, "running") - stalled, stalled, size(queue, "scheduled") - due, size(queue, "depends"),
-    parked - could_start, size(queue, "recurring"), setting("paused", queue) > 0 and 1 or 0,
+    parked - could_start, size(queue, "recurring"), pause_of(queue),
   }
   if in_depth then
     row[10], row[11], row[12] = front, entries, allowed(queue, waiting - in_paused_lanes(queue), 0)

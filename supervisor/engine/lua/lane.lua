@@ -9,7 +9,7 @@
 -- ARGV[2]   queue
 -- ARGV[3]   lane
 -- ARGV[4]   verb: weight, pause or unpause
--- ARGV[5]   weight, 1 to 1000; "" without the verb
+-- ARGV[5]   weight, 1 to 1000; of a pause: who makes it; else ""
 --
 -- Returns   1, or 0 if it was so.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
@@ -32,7 +32,7 @@ if verb == "weight" then
   set("weight:" .. lane, ARGV[5] ~= "1" and ARGV[5])
 else
   if (said[2] ~= false) == (verb == "pause") then return 0 end
-  set("paused:" .. lane, verb == "pause" and "1")
+  set("paused:" .. lane, verb == "pause" and digits(now) .. ":" .. ARGV[5])
   limits.look_at_all(queue) -- what came back into this lane had the slots that others wait for, or was passed over
   if verb == "pause" then
     place(index, lane, false)
@@ -40,7 +40,7 @@ else
     fair.join(index, lane)
   end
   ring(queue)
-  announce("lane." .. verb .. "d", { queue = queue, lane = lane })
+  announce("lane." .. verb .. "d", { queue = queue, lane = lane, by = ARGV[5] ~= "" and ARGV[5] or nil })
 end
 commit()
 return 1

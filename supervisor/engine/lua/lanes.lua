@@ -12,8 +12,9 @@
 -- ARGV[5]   count, most lanes to answer
 --
 -- Returns   array, one array per lane: lane ("" = the jobs without one), waiting (with those in front), running,
---           stalled, parked, weight, 1 if it is paused else 0. Of the jobs in front and running 10,000 each are looked
---           at. A lane that is asked for is answered, also if there is none.
+--           stalled, parked, weight, 0 unless it is paused: 1, or since when in ms, ":" and who has paused it. Of
+--           the jobs in front and running 10,000 each are looked at. A lane that is asked for is answered, also if there
+--           is none.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include clock
@@ -70,7 +71,7 @@ for i, lane in ipairs(names()) do
   local lying = redis.call("ZCARD", lanes.line(queue, lane)) + lying_in(apart, lane)
   answer[i] = {
     lane, found.waiting + lying, found.running, found.stalled, lying_in(limited, lane), lanes.weight(queue, lane),
-    lanes.is_paused(queue, lane) and 1 or 0,
+    lanes.pause_of(queue, lane) or 0,
   }
 end
 return answer

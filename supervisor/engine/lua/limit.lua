@@ -10,6 +10,7 @@
 -- ARGV[3]   most jobs that run at once; "" = as it was
 -- ARGV[4]   most starts in a time; "" = as it was, ARGV[5] too
 -- ARGV[5]   that time in ms
+-- ARGV[6]   who sets it; "" = not known
 --
 -- Returns   1.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
@@ -17,7 +18,7 @@
 --- @include clock
 --- @include events
 --- @include limits
-local key, settings = ARGV[2], P .. "limit:" .. ARGV[2]
+local key, settings, by = ARGV[2], P .. "limit:" .. ARGV[2], ARGV[6]
 local set, given = redis.call("HMGET", settings, "running", "starts", "per"), { ARGV[3], ARGV[4], ARGV[5] }
 for i, field in ipairs({ "running", "starts", "per" }) do
   if given[i] ~= "" then
@@ -25,8 +26,9 @@ for i, field in ipairs({ "running", "starts", "per" }) do
     set[i] = given[i]
   end
 end
+set_fields({ settings, "by", digits(now) .. ":" .. by })
 place(P .. "limits", key, redis.call("ZSCORE", P .. "limits", key) or now)
 limits.set(key, tonumber(set[1] or nil), tonumber(set[2] or nil), tonumber(set[3] or nil))
-announce("limit.changed", { limit = key })
+announce("limit.changed", { limit = key, by = by ~= "" and by or nil })
 commit()
 return 1

@@ -10,7 +10,8 @@
 -- ARGV[3]   count, most limits to answer
 --
 -- Returns   array, one array per limit in the order in which they were set first: key, most that run at once | nil,
---           most that start in a time | nil, that time in ms | nil, how many run, how many are parked under it.
+--           most that start in a time | nil, that time in ms | nil, how many run, how many are parked under it, when
+--           it was last set in ms, ":" and who did | nil.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include keys
@@ -32,7 +33,7 @@ end
 
 local answer = {}
 for i, key in ipairs(keys) do
-  local set = redis.call("HMGET", P .. "limit:" .. key, "running", "starts", "per")
-  answer[i] = { key, set[1], set[2], set[3], redis.call("ZCARD", P .. "holders:" .. key), parked(key) }
+  local set = redis.call("HMGET", P .. "limit:" .. key, "running", "starts", "per", "by")
+  answer[i] = { key, set[1], set[2], set[3], redis.call("ZCARD", P .. "holders:" .. key), parked(key), set[4] }
 end
 return answer

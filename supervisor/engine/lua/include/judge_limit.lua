@@ -93,6 +93,10 @@ end
 
 function judge_limit.settings(name, limit)
   for field in pairs(BOUNDS) do judge_limit.bound(name, field, limit) end
+  if value_in(name, "by") and not value_in(name, "running") and not value_in(name, "starts") then
+    report("foreign-value", name, "says who has set it, but nothing is set", "unset it")
+    set_value(name, "by", nil)
+  end
   if score_in("limits", limit) or not is_there(name, "hash") then return end
   report("unlisted-limit", name, "is set, but is not among the limits", "listed it")
   place(P .. "limits", limit, now)

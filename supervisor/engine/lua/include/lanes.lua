@@ -26,7 +26,10 @@ function lanes.weight(queue, lane)
   return weight and weight >= 1 and weight or 1
 end
 
-function lanes.is_paused(queue, lane) return setting_of(queue, "paused", lane) ~= nil end
+-- Since when it is paused in ms, ":" and who has paused it; or only that it is.
+function lanes.pause_of(queue, lane) return setting_of(queue, "paused", lane) end
+
+function lanes.is_paused(queue, lane) return lanes.pause_of(queue, lane) ~= nil end
 
 -- How many jobs more lie in the named lanes.
 local function count(queue, by) return raise("laned:" .. queue, by) end
