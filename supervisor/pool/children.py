@@ -26,6 +26,8 @@ _SEND_BUFFER_BYTES: Final = 212_992
 #: Read of one child at a time: more than its socket holds, and less than would keep the others waiting.
 MOST_WORDS: Final = 1024
 _AT_ONCE: Final = int(socket.MSG_DONTWAIT)
+#: The memfd of a completion that is larger is kept, so that the master need not keep what it has read from it.
+_LARGE_BYTES: Final = 2**20
 #: When the signal for a notice is sent once more; four times so long the next time, up to the last.
 _FIRST_NUDGE_S: Final = 0.01
 _LAST_NUDGE_S: Final = 1.0
@@ -63,6 +65,7 @@ class Child:
         self.served = 0
         self.sent: deque[Held] = deque()
         self.cpu_s = 0.0  # that it has used until it answered last
+        self.memfd: Memfd | None = None  # that a large completion has been read from, until its job is answered
         self.last: Held | None = None  # what it answered last: whose words may come after the answer
         self.sent_s = 0.0  # estimated run time of all that is sent
         self.sent_bytes = 0
@@ -199,7 +202,9 @@ class Child:
             due = self.head is not None and outcome.token == self.head.lease.token
             if outcome.verb != Verb.FOLLOWED or outcome.body or not due:
                 raise ValueError("a descriptor that nobody asked for")
-            return outcome._replace(body=kernel.read_sealed(fd, messages.MAX_COMPLETION_BYTES))
+            body = kernel.read_sealed(fd, messages.MAX_COMPLETION_BYTES)
+            self.memfd = Memfd(os.dup(fd)) if len(body) > _LARGE_BYTES else None
+            return outcome._replace(body=body)
         finally:
             aside.close((fd,))
 
@@ -209,6 +214,7 @@ class Child:
         self.output.forget(held.lease.token)  # which may still read what it has printed
         self.sent.popleft()
         self._forget(held)
+        self.memfd = None
         self.served += 1
         self.turn = Turn()
         if self.stacks.end:

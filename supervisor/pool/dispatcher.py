@@ -7,21 +7,24 @@ is `Stopping`'s. Must not speak to Redis: what has ended waits in the ledger.
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from signal import SIGKILL
 from typing import Final
 
 from supervisor import clock
 from supervisor.config import Config
+from supervisor.engine.jobs import LeaseRecord
 from supervisor.engine.outcomes import Completed
 from supervisor.engine.outcomes import Outcome as AnyOutcome
 from supervisor.ops.events import Events
-from supervisor.pool import endings
+from supervisor.pool import endings, kernel
 from supervisor.pool.budget import Budget
 from supervisor.pool.children import Child
 from supervisor.pool.counts import Counts
-from supervisor.pool.endings import End
+from supervisor.pool.endings import NO_END, End
 from supervisor.pool.ledger import Held, Ledger
 from supervisor.pool.messages import (
+    MAX_COMPLETION_BYTES,
     HandlerSettings,
     Outcome,
     Reaped,
@@ -182,6 +185,7 @@ class Dispatcher:
         self._budget.settle(child.number, lease.klass, lease.jid, peak_bytes)
         if peak_bytes:  # it was looked at; what it had it has given back by now, or keeps
             self._budget.grown(child.number, child.meter.sample())
+        read = None if child.memfd is None else partial(_read_outcome, lease, child.memfd, head.settings)
         child.answered(now_at)
         head.run_s = said.run_s
         self._slots.count_answer()
@@ -191,7 +195,7 @@ class Dispatcher:
             head.weight, head.weight_bytes = outcome.weight, len(said.body)
         if type(outcome) is Completed:
             self._budget.done(lease.jid)
-        self._end(head, outcome)
+        self._end(head, outcome, read)
         if child.state is not ChildState.BUSY:
             return
         if self._recycling.on and child.worn is None:
@@ -220,9 +224,9 @@ class Dispatcher:
             output=child.output.last_of(head.lease.token), stack=child.stacks.read(),
         )  # fmt: skip
 
-    def _end(self, held: Held, outcome: AnyOutcome) -> None:
+    def _end(self, held: Held, outcome: AnyOutcome, read: Callable[[], AnyOutcome] | None = None) -> None:
         if not held.lost:
-            self._ledger.end(held, outcome)
+            self._ledger.end(held, outcome, read)
             return
         lease = held.lease
         self._counts.of(lease.queue, lease.klass).stale += 1
@@ -320,3 +324,9 @@ class Dispatcher:
         if len(child.sent) > 1:
             self._take_back(child)
             self.placing.hand_back()  # they have waited already
+
+
+def _read_outcome(lease: LeaseRecord, memfd: kernel.Memfd, settings: HandlerSettings) -> AnyOutcome:
+    """A large completion once more: its memfd is sealed, and so it is what it was."""
+    body = kernel.read_sealed(memfd.fd, MAX_COMPLETION_BYTES)
+    return endings.of_outcome(lease, Verb.FOLLOWED, body, settings, NO_END)

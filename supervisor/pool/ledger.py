@@ -6,14 +6,15 @@ next exchange), settling (the exchange with its outcome is under way).
 
 import math
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from dataclasses import replace
 from typing import Final
 
 from supervisor import clock
-from supervisor.engine.checks import STATE_BYTES
+from supervisor.engine.checks import STATE_BYTES, UNSET
 from supervisor.engine.exchange import Fence
 from supervisor.engine.jobs import LeaseRecord
-from supervisor.engine.outcomes import Outcome, puts_jobs
+from supervisor.engine.outcomes import Completed, Outcome, puts_jobs
 from supervisor.pool.endings import NO_END
 from supervisor.pool.kernel import Memfd
 from supervisor.pool.memory import first_look_s
@@ -37,8 +38,8 @@ class Held:
     __slots__ = (
         "base_bytes", "body", "checkpoint", "checkpoint_at", "checkpoints", "child", "child_asked_at", "cpu_s", "end",
         "estimate_s", "fence", "first_look_s", "lease", "limit_s", "lost", "max_rss_bytes", "memory_limit_bytes",
-        "outcome", "payload_bytes", "progress", "reports", "run_s", "settings", "size_bytes", "started_at",
-        "told_started", "weight", "weight_bytes",
+        "outcome", "payload_bytes", "progress", "puts_jobs", "read_outcome", "reports", "run_s", "settings",
+        "size_bytes", "started_at", "told_started", "weight", "weight_bytes",
     )  # fmt: skip
 
     base_bytes: int  # what its child kept of earlier jobs when it began, as far as it has a limit
@@ -50,7 +51,9 @@ class Held:
     run_s: float
     cpu_s: float | None  # of its run; None: nobody knows
     max_rss_bytes: int | None  # of its child until its end, with the pages that it has inherited
-    outcome: Outcome | None
+    outcome: Outcome | None  # without its data, where `read_outcome` has them
+    read_outcome: Callable[[], Outcome] | None  # reads a large outcome from where it is kept until its exchange
+    puts_jobs: bool  # its outcome does
     weight: int  # of the outcome: how many jobs it concerns,
     weight_bytes: int  # and their data
     progress: Progress | None  # the last one, until it goes with an exchange
@@ -80,10 +83,11 @@ class Held:
         self.checkpoints = lease.raw_saved is not None  # there is one, or has been, of this run or an earlier one
         self.end = NO_END  # what is known of how it ended, if not well
         self.weight = 1
+        self.puts_jobs = False
         self.base_bytes = self.size_bytes = self.child = self.reports = self.weight_bytes = 0
         self.started_at = self.child_asked_at = self.run_s = self.checkpoint_at = 0.0
         self.lost = self.cpu_s = self.max_rss_bytes = self.outcome = self.progress = self.checkpoint = None
-        self.fence = None
+        self.fence = self.read_outcome = None
 
     @property
     def has_payload(self) -> bool:
@@ -143,10 +147,13 @@ class Ledger:
         """
         return [*self.leases, *(held.lease for held in self._settling)]
 
-    def end(self, held: Held, outcome: Outcome) -> None:
-        """Its outcome goes with the next exchange."""
-        held.outcome = outcome
-        (self._put_off if self._put_off and _puts_jobs(held) else self._ended).append(held)
+    def end(self, held: Held, outcome: Outcome, read: Callable[[], Outcome] | None = None) -> None:
+        """Its outcome goes with the next exchange. `read`: makes it again, if it is too large to be kept until then."""
+        held.outcome, held.read_outcome = outcome, read
+        held.puts_jobs = held.weight > 1 and puts_jobs(outcome)
+        if read is not None:
+            _lighten(held)
+        (self._put_off if self._put_off and held.puts_jobs else self._ended).append(held)
 
     def lose(self, held: Held, why: str) -> None:
         """It is not ours any more: nothing that we do with it counts."""
@@ -252,12 +259,14 @@ class Ledger:
             weight += held.weight
             weight_bytes += held.weight_bytes
             if self._settling:
-                is_other = _puts_jobs(self._settling[0]) != _puts_jobs(held)
+                is_other = self._settling[0].puts_jobs != held.puts_jobs
                 if is_other or weight > most or weight_bytes > MOST_BYTES:
                     break
             self._settling.append(self._ended.popleft())
         for held in self._settling:
             self._drop(held)
+            if held.read_outcome is not None:
+                held.outcome = held.read_outcome()
         return [held.outcome for held in self._settling if held.outcome is not None]
 
     def refused_for_memory(self, now_at: float) -> int:
@@ -270,8 +279,9 @@ class Ledger:
         refused, self._settling = self._settling, []
         for held in refused:
             self.add(held)
-        self._put_off.extend([*refused, *filter(_puts_jobs, self._ended)])
-        self._ended = deque(held for held in self._ended if not _puts_jobs(held))
+            _lighten(held)
+        self._put_off.extend([*refused, *(held for held in self._ended if held.puts_jobs)])
+        self._ended = deque(held for held in self._ended if not held.puts_jobs)
         return len(self._put_off) if is_new else 0
 
     def _drop(self, held: Held) -> None:
@@ -288,10 +298,14 @@ class Ledger:
     def settled(self) -> list[Held]:
         """The exchange has been answered: those whose outcomes it had, in their order."""
         settled, self._settling = self._settling, []
-        if settled and _puts_jobs(settled[0]):
+        if settled and settled[0].puts_jobs:
             self._put_off_s = 0.0  # there is memory (again)
+        for held in settled:
+            held.read_outcome = None
         return settled
 
 
-def _puts_jobs(held: Held) -> bool:
-    return held.weight > 1 and held.outcome is not None and puts_jobs(held.outcome)
+def _lighten(held: Held) -> None:
+    """Keep nothing of the outcome that can be read again."""
+    if held.read_outcome is not None and isinstance(held.outcome, Completed):
+        held.outcome = replace(held.outcome, data=UNSET, then=())

@@ -1,6 +1,7 @@
 """A job's way through the master, with real processes at the other end that speak the wire protocol, well or badly."""
 
 import fcntl
+import math
 import os
 import select
 import signal
@@ -8,7 +9,7 @@ import socket
 
 import orjson
 import pytest
-from parts import Ends, await_readable, holding, honest, lease_of, never_reading, rest, until
+from parts import Ends, await_readable, holding, honest, lease_of, never_reading, open_fds, rest, until
 
 from supervisor import clock
 from supervisor.engine.link import LinkLost
@@ -168,6 +169,29 @@ def test_what_follows_comes_in_the_packet_or_beside_it(desk):
         assert {follower.arguments[5] for follower in outcome.then} == {b"x" * size_bytes}
         assert held.weight == 1 + jobs
         assert held.weight_bytes >= jobs * size_bytes
+
+
+def test_large_follow_ups_are_not_kept_until_their_exchange(desk):
+    def behave(ends):
+        ends.talk.send(messages.pack_ready())
+        for _ in range(2):
+            ends.say_with(kernel.sealed_memfd(follows(2**21)), Verb.FOLLOWED, ends.next_job().token)
+        rest()
+
+    desk = desk(processes="1")
+    child, held = desk.child(behave), []
+    before = open_fds()
+    for token in (1, 2):
+        held += desk.give(lease_of(token))
+        desk.turn(lambda: child.state is ChildState.IDLE)
+    assert [(each.outcome.then, each.puts_jobs) for each in held] == [((), True)] * 2
+    for _ in range(2):  # the first time without room for them in Redis
+        outcomes = desk.ledger.settle_next(1000, math.inf)
+        assert [len(follower.arguments[5]) for outcome in outcomes for follower in outcome.then] == [2**21] * 2
+        assert desk.ledger.refused_for_memory(0.0) in (0, 2)
+        assert [each.outcome.then for each in held] == [(), ()]
+    assert len(desk.ledger.settle_next(1000, math.inf)) == len(desk.ledger.settled()) == 2
+    assert open_fds() == before
 
 
 def test_progress_is_told_once_and_only_the_last(desk):

@@ -9,6 +9,8 @@ from supervised import Stage
 from watched import FULL
 
 EVERY_BYTE = bytes(range(256))
+LARGE_BYTES = 24 << 20
+LARGE_AT_ONCE = 24
 
 
 def run(stage: Stage, klass, data, **options):
@@ -17,6 +19,10 @@ def run(stage: Stage, klass, data, **options):
     jid = stage.queue.put(klass, data, **options)
     stage.wait_until_ended([jid])
     return stage.client.job(jid), pool
+
+
+def peak_bytes(pool):
+    return int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pool.pid}/status").read_text())[1]) << 10
 
 
 def finish(stage, pool, *, waiting=()):
@@ -80,6 +86,24 @@ def test_bytes_follow_byte_for_byte_small_and_large(stage):
     stage.assert_nothing_left()
 
 
+def test_large_follow_ups_of_many_children_do_not_add_up_in_the_master(stage, measured):
+    pool = stage.start(processes=LARGE_AT_ONCE).wait_ready()
+    before = peak_bytes(pool)
+    gate = stage.gate("gate")
+    told = {"gate": gate, "bytes": LARGE_BYTES}
+    jids = [stage.queue.put("follow.large_after_gate", told) for _ in range(LARGE_AT_ONCE)]
+    for jid in jids:
+        stage.wait_for_starts(jid)
+    stage.open_gate(gate)
+    stage.wait_until_ended(jids)
+    grown = peak_bytes(pool) - before
+    measured(f"{LARGE_AT_ONCE} x {LARGE_BYTES >> 20} MB put at once: at most {grown >> 20} MB more in the master")
+    assert grown < LARGE_AT_ONCE * LARGE_BYTES * 3 // 4
+    for stored in stage.client.jobs(*jids):
+        assert stage.server.redis.strlen(f"{stage.prefix}data:{stored.result}") == LARGE_BYTES
+    finish(stage, pool, waiting=["waits"])
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.skipif(not FULL, reason="needs a few GB of memory: TEST_FULL=1")
@@ -89,8 +113,7 @@ def test_as_much_follows_as_a_job_may_have(stage, measured):
     stage.wait_until_ended([jid], 60)
     (stored,) = stage.client.job(jid).result.split()
     assert stage.server.redis.strlen(f"{stage.prefix}data:{stored}") == 2**28
-    peak_kb = int(re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{pool.pid}/status").read_text())[1])
-    measured(f"256 MB put by a handler: at most {peak_kb // 1024} MB in the master")
+    measured(f"256 MB put by a handler: at most {peak_bytes(pool) >> 20} MB in the master")
     assert stage.client.cancel(stored) == [stored]
     finish(stage, pool)
 

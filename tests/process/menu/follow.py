@@ -61,6 +61,14 @@ def large_after(job):
 
 
 @handler
+def large_after_gate(job):
+    """The same once a gate is open: many of them complete at once."""
+    menu.enter(job)
+    menu.wait_at(job.data["gate"])
+    return job.put("waits", "good.digest", b"\xff" * job.data["bytes"])
+
+
+@handler
 def pass_on(job):
     """Goes on with other bytes."""
     menu.enter(job)
