@@ -186,3 +186,55 @@ def test_a_put_of_many_jobs_with_many_tags_and_parents_is_within_the_bound(clien
     client.run(commands.put([new_job("put", "q", "k", None, {"jid": f"c{i}"}) for i in range(8)], now=client.clock()))
     client.run(commands.cancel([f"c{i}" for i in range(40)], now=client.clock()))
     meter.judge(record_property)
+
+
+def park(client, queue, jobs, limits):
+    """Puts jobs into a queue and parks them."""
+    q = client.queue(f"q{queue}")
+    q.put_many({"klass": "k", "jid": f"j{queue}-{n}", "limit": limits[n % len(limits)]} for n in range(jobs))
+    assert not q.lease("w", 1_000)
+
+
+def calls_made(server):
+    """How many calls the server has carried out, those of scripts among them."""
+    return sum(of_one["calls"] for of_one in server.redis.info("commandstats").values())
+
+
+def close(client, limits):
+    for limit in limits:
+        client.limit(limit, running=0, rate="10000/m")
+
+
+def open_again(client, limits):
+    """The jobs have room, which no lease or sweep has noticed yet."""
+    for limit in limits:
+        client.unlimit(limit, "running")
+
+
+def test_looks_at_parked_jobs_of_many_queues_are_within_the_bound(client, meter, record_property):
+    jobs = 900 if IS_LONG else 300
+    close(client, ["api"])
+    for i in range(60):
+        park(client, i, jobs, ["api"])
+    open_again(client, ["api"])
+    meter.label = "parked"
+    found = client.jobs(*(f"j{i}-0" for i in range(60)))
+    assert not found[0].parked and found[-1].parked  # the last ones are shown as they are stored
+    assert not client.job("j59-0").parked
+    assert client.queues()["q59"].waiting == jobs
+    meter.judge(record_property)
+
+
+@pytest.mark.parametrize("queues, limits_of_all", [(900, 16), (200, 1)])
+def test_counts_of_many_rates_make_a_bounded_number_of_calls(client, server, queues, limits_of_all):
+    limits = [[f"api{n}" if n < limits_of_all else f"api{n}-{i}" for n in range(16)] for i in range(queues)]
+    every = dict.fromkeys(limit for some in limits for limit in some)
+    close(client, every)
+    for i in range(queues):
+        park(client, i, 16, limits[i])
+    open_again(client, every)
+    before = calls_made(server)
+    counts = client.queues()
+    assert calls_made(server) - before < 20_000 + 20 * queues
+    assert counts["q0"].waiting == 16
+    assert all(one.waiting + one.parked == 16 for one in counts.values())

@@ -3,13 +3,17 @@
 --- @module
 --- @include view
 --- @include limits
-local MOST = 1000 -- of a queue
-local by_queue = {}
+-- What one script looks at, over all queues: a job counts 1, a queue at least AT_LEAST. Beyond it jobs are shown as
+-- stored, as parked.
+local MOST, AT_LEAST = 1000, 16
+local by_queue, left = {}, MOST
 
 -- Their jids, in the order in which they go back; and the same as a set.
 function freed.jids(queue)
   if not by_queue[queue] then
-    local found = { list = limits.next_look(queue) <= now and limits.bring_back(queue, MOST) or {}, set = {} }
+    local may_look = left > 0 and limits.next_look(queue) <= now
+    local found = { list = may_look and limits.bring_back(queue, left) or {}, set = {} }
+    if may_look then left = left - math.max(#found.list, AT_LEAST) end
     for _, jid in ipairs(found.list) do found.set[jid] = true end
     by_queue[queue] = found
   end

@@ -7,8 +7,10 @@
 --- @include moves
 limits.HELD = 2 ^ 53 -- "when a slot is free": no time is known
 local QUEUES, KEYS_A_LEASE = 1000, 16
-local LANES, MOST_LINES = 100, 2000 -- looked into for readers, of a limit in a queue, and by one script
-local known, told, looked_into = {}, {}, 0
+-- For readers: lanes that are looked into, of a limit in a queue; and calls of Redis that one script makes for what is
+-- parked. Beyond it jobs count as parked.
+local LANES, CALLS = 100, 20000
+local known, told, rooms, calls_left = {}, {}, {}, CALLS
 
 local function index_of(key, queue) return lines.index("limited:" .. key, queue) end
 
@@ -159,33 +161,45 @@ function limits.bring_back(queue, most)
   return back
 end
 
--- How many jobs of a limit could start now.
+-- How many jobs of a limit could start now, for readers: nothing is planned between two questions.
 local function room_of(key)
-  local least, most = 0, 2 ^ 20
+  if rooms[key] then return rooms[key] end
+  local one = limit_of(key)
+  local least, most = 0, math.min(2 ^ 20, one.starts or math.huge, one.running or math.huge)
+  calls_left = calls_left - 3
   while least < most do
     local n = math.ceil((least + most) / 2)
+    calls_left = calls_left - 1
     if limits.room(key, n - 1) then least = n else most = n - 1 end
   end
+  rooms[key] = least
   return least
 end
 
--- How many of what is parked in a queue could start now, for readers: what bring_back() would put back. And the first
--- of each lane of it. One script looks into so many lanes.
-function limits.could_start(queue)
-  local first, n, heads = head_of(queue_key(queue, "limits"), KEYS_A_LEASE), 0, {}
-  for i = 1, #first, 2 do
-    if not is_due(first[i], tonumber(first[i + 1])) then break end
-    local room, lying, index = room_of(first[i]), 0, index_of(first[i], queue)
-    for _, lane in ipairs(room > 0 and redis.call("ZRANGE", index, 0, LANES - 1) or {}) do
-      if lying >= room or looked_into == MOST_LINES then break end
-      looked_into = looked_into + 1
-      local head = not lanes.is_paused(queue, lane) and redis.call("ZRANGE", index .. "\n" .. lane, 0, 0)[1]
-      if head then
-        heads[#heads + 1] = string.sub(head, 14)
-        lying = lying + redis.call("ZCARD", index .. "\n" .. lane)
-      end
+-- How many jobs of one limit that are parked in a queue could start now; adds the first of each lane to `heads`.
+local function could_start_of(key, queue, heads)
+  local room, lying, index = room_of(key), 0, index_of(key, queue)
+  calls_left = calls_left - 1
+  for _, lane in ipairs(room > 0 and redis.call("ZRANGE", index, 0, LANES - 1) or {}) do
+    if lying >= room or calls_left <= 0 then break end
+    calls_left = calls_left - 3
+    local head = not lanes.is_paused(queue, lane) and redis.call("ZRANGE", index .. "\n" .. lane, 0, 0)[1]
+    if head then
+      heads[#heads + 1] = string.sub(head, 14)
+      lying = lying + redis.call("ZCARD", index .. "\n" .. lane)
     end
-    n = n + math.min(room, lying)
+  end
+  return math.min(room, lying)
+end
+
+-- How many of what is parked in a queue could start now, for readers: what bring_back() would put back. And the first
+-- of each lane of it.
+function limits.could_start(queue)
+  local n, heads = 0, {}
+  local first = calls_left > 0 and head_of(queue_key(queue, "limits"), KEYS_A_LEASE) or {}
+  for i = 1, #first, 2 do
+    if calls_left <= 0 or not is_due(first[i], tonumber(first[i + 1])) then break end
+    n = n + could_start_of(first[i], queue, heads)
   end
   return n, heads
 end
