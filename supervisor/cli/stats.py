@@ -20,9 +20,9 @@ examples:
   leasehold stats emails
   leasehold stats emails --date 2031-07-01 --json | jq .wait.mean
 
-Days are UTC days. wait: from when a job could run to its start, counted on the day of the start; run: from there to its
-end. Both in seconds in --json; its histograms have a cell per second to a minute, per minute to an hour, per quarter of
-an hour to a day, per hour to three days, and per day."""
+Days are UTC days. wait: from the put, or the last return, to the start, with any delay that was asked for; it counts on
+the day of the start. run: from there to the end. Both in seconds in --json; its histograms have a cell per second to a
+minute, per minute to an hour, per quarter of an hour to a day, per hour to three days, and per day."""
 
 #: The rows of the small histogram: where they begin, in cells of the engine's, and what that is.
 ROWS = (

@@ -28,8 +28,9 @@ examples:
 
 ? shows the keys, q ends it. Into a pipe, and on a terminal that cannot be drawn upon, all is written once. Rates
 are those of the last seconds, failed is today's. in/s: by what lies there and what has ended. wait, run: the mean of
-what has started, and completed, in the last seconds. Yellow: not as it should be, like what waits for a minute; red:
-dead, stalled, failed, or no answer. NO_COLOR=1 does without. For programs: `leasehold status --json`."""
+what has started, and completed, in the last seconds. wait counts from the put, or from the last return, and so has a
+delay that was asked for; oldest has none. Yellow: not as it should be, like what waits for a minute; red: dead,
+stalled, failed, or no answer. NO_COLOR=1 does without. For programs: `leasehold status --json`."""
 
 #: Faster than that is no help to an eye, and slower no screen.
 _FASTEST_S: Final = 0.2

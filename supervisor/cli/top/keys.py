@@ -33,7 +33,7 @@ HELP: Final = (
     ("", ""),
     ("", "d and c ask first. Children are those of the chosen"),
     ("", "supervisor. Rates are those of the last five seconds,"),
-    ("", "wait and run the mean of them; failed is today's."),
+    ("", "wait (with delays), run the mean; failed is today's."),
     ("", "memory: by how much it has grown since the fork."),
     ("", "nobody: no supervisor serves that queue."),
 )
