@@ -135,8 +135,8 @@ def for_model(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def vars_of(record: Any) -> tuple[Any, ...]:
-    """The values of a record, in their order."""
-    return tuple(getattr(record, name) for name in record.__dataclass_fields__)
+    """The values of a record by which it is compared, in their order."""
+    return tuple(getattr(record, name) for name, field in record.__dataclass_fields__.items() if field.compare)
 
 
 @dataclass(frozen=True, eq=False)

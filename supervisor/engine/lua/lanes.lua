@@ -13,8 +13,8 @@
 --
 -- Returns   array, one array per lane: lane ("" = the jobs without one), waiting (with those in front), running,
 --           stalled, parked, weight, 0 unless it is paused: 1, or since when in ms, ":" and who has paused it. Of
---           the jobs in front and running 10,000 each are looked at. A lane that is asked for is answered, also if there
---           is none.
+--           the jobs in front and running 10,000 each are looked at. A lane that is asked for is answered, also if
+--           there is none.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include clock
