@@ -153,7 +153,7 @@ class Ledger:
         held.puts_jobs = held.weight > 1 and puts_jobs(outcome)
         if read is not None:
             _lighten(held)
-        (self._put_off if self._put_off and held.puts_jobs else self._ended).append(held)
+        (self._put_off if self._put_off_s and held.puts_jobs else self._ended).append(held)
 
     def lose(self, held: Held, why: str) -> None:
         """It is not ours any more: nothing that we do with it counts."""
@@ -246,42 +246,46 @@ class Ledger:
         return sum(held.lease.limited for held in self._ended)
 
     def settle_next(self, most: int, now_at: float = 0.0) -> list[Outcome]:
-        """The outcomes of the next exchange, of at most so many jobs and MOST_BYTES of data, or one; they are settling
-        until `settled` or `refused_for_memory`, also across an outage. Those that put jobs go without others.
+        """Return the outcomes of the next exchange: of at most `most` jobs and MOST_BYTES of data, or one outcome. They
+        are settling until `settled` or `refused_for_memory`, also across an outage. Of those that were put off, one is
+        tried alone.
         """
         assert not self._settling
-        if self.settle_at <= now_at:
-            self._ended.extend(self._put_off)
-            self._put_off.clear()
-        weight = weight_bytes = 0
-        while self._ended:
-            held = self._ended[0]
-            weight += held.weight
-            weight_bytes += held.weight_bytes
-            if self._settling:
-                is_other = self._settling[0].puts_jobs != held.puts_jobs
-                if is_other or weight > most or weight_bytes > MOST_BYTES:
-                    break
-            self._settling.append(self._ended.popleft())
+        if self._put_off and self._put_off_until_at <= now_at:
+            self._settling.append(self._put_off.popleft())
+        else:
+            self._take_ended(most)
         for held in self._settling:
             self._drop(held)
             if held.read_outcome is not None:
                 held.outcome = held.read_outcome()
         return [held.outcome for held in self._settling if held.outcome is not None]
 
+    def _take_ended(self, most: int) -> None:
+        weight = weight_bytes = 0
+        while self._ended:
+            held = self._ended[0]
+            weight += held.weight
+            weight_bytes += held.weight_bytes
+            if self._settling and (weight > most or weight_bytes > MOST_BYTES):
+                break
+            self._settling.append(self._ended.popleft())
+
     def refused_for_memory(self, now_at: float) -> int:
-        """Put off what was settling: the leases go on, and the outcomes are tried again. Answers how many are put off,
-        0 if that is known.
+        """Put off what puts jobs: the leases go on, and the outcomes are tried again. What was settling beside them
+        goes with the next exchange. Return how many are put off, 0 if that is known.
         """
         is_new = not self._put_off_s
         self._put_off_s = min(self._put_off_s * 2 or _FULL_S, _LONGEST_FULL_S)
         self._put_off_until_at = now_at + self._put_off_s
         refused, self._settling = self._settling, []
         for held in refused:
-            self.add(held)
             _lighten(held)
-        self._put_off.extend([*refused, *(held for held in self._ended if held.puts_jobs)])
-        self._ended = deque(held for held in self._ended if not held.puts_jobs)
+            if not held.lost:
+                self.add(held)
+        waiting = [*refused, *self._ended]
+        self._put_off.extendleft(reversed([held for held in waiting if held.puts_jobs]))
+        self._ended = deque(held for held in waiting if not held.puts_jobs)
         return len(self._put_off) if is_new else 0
 
     def _drop(self, held: Held) -> None:
@@ -298,8 +302,10 @@ class Ledger:
     def settled(self) -> list[Held]:
         """The exchange has been answered: those whose outcomes it had, in their order."""
         settled, self._settling = self._settling, []
-        if settled and settled[0].puts_jobs:
-            self._put_off_s = 0.0  # there is memory (again)
+        if self._put_off_s and any(held.puts_jobs for held in settled):  # there is memory again
+            self._put_off_s = 0.0
+            self._ended.extend(self._put_off)
+            self._put_off.clear()
         for held in settled:
             held.read_outcome = None
         return settled

@@ -185,12 +185,13 @@ def test_large_follow_ups_are_not_kept_until_their_exchange(desk):
         held += desk.give(lease_of(token))
         desk.turn(lambda: child.state is ChildState.IDLE)
     assert [(each.outcome.then, each.puts_jobs) for each in held] == [((), True)] * 2
-    for _ in range(2):  # the first time without room for them in Redis
+    for sent in (2, 1):  # then there is no room for them in Redis; one of them is tried again
         outcomes = desk.ledger.settle_next(1000, math.inf)
-        assert [len(follower.arguments[5]) for outcome in outcomes for follower in outcome.then] == [2**21] * 2
-        assert desk.ledger.refused_for_memory(0.0) in (0, 2)
+        assert [len(follower.arguments[5]) for outcome in outcomes for follower in outcome.then] == [2**21] * sent
+        desk.ledger.refused_for_memory(0.0)
         assert [each.outcome.then for each in held] == [(), ()]
-    assert len(desk.ledger.settle_next(1000, math.inf)) == len(desk.ledger.settled()) == 2
+    for _ in held:
+        assert len(desk.ledger.settle_next(1000, math.inf)) == len(desk.ledger.settled()) == 1
     assert open_fds() == before
 
 

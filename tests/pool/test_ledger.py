@@ -7,6 +7,7 @@ from parts import held_of
 
 from supervisor import clock
 from supervisor.engine.checks import STATE_BYTES
+from supervisor.engine.jobs import new_job
 from supervisor.engine.outcomes import Completed, Released
 from supervisor.pool.ledger import Ledger
 from supervisor.pool.messages import Checkpoint, Progress
@@ -118,6 +119,55 @@ def test_an_exchange_has_no_more_data_than_the_server_takes_at_once_but_one_outc
     assert [outcome.lease.token for outcome in ledger.settle_next(1000)] == [1]
     ledger.settled()
     assert [outcome.lease.token for outcome in ledger.settle_next(1000)] == [2]
+
+
+def end_with_puts(ledger, *ended):
+    for held in ended:
+        held.weight = 2
+        ledger.end(held, Completed(held.lease, then=[new_job("put", "q", "k", None, {})]))
+
+
+def settle(ledger, most=1000, now_at=0.0):
+    """The tokens of the next exchange."""
+    return [outcome.lease.token for outcome in ledger.settle_next(most, now_at)]
+
+
+def test_outcomes_with_and_without_puts_share_an_exchange(ledger):
+    held = add(ledger, *range(100))
+    for plain, puts in zip(held[::2], held[1::2], strict=True):
+        end(ledger, plain)
+        end_with_puts(ledger, puts)
+    assert settle(ledger) == list(range(100))
+
+
+def test_full_memory_puts_off_only_what_puts_jobs(ledger):
+    plain, first, second, later = add(ledger, 1, 2, 3, 4)
+    end_with_puts(ledger, first)
+    end(ledger, plain)
+    end_with_puts(ledger, second)
+    assert settle(ledger) == [2, 1, 3]
+    assert ledger.refused_for_memory(100.0) == 2
+    assert (len(ledger), ledger.has_ended, ledger.settle_at > 100.0) == (4, True, True)
+    end_with_puts(ledger, later)
+    assert settle(ledger, now_at=100.0) == [1]
+    assert ledger.settled() == [plain]
+    assert (ledger.has_ended, sorted(lease.token for lease in ledger.leases)) == (False, [2, 3, 4])
+    retry_at = ledger.settle_at
+    assert settle(ledger, now_at=retry_at) == [2], "one outcome tells whether there is memory"
+    ledger.refused_for_memory(retry_at)
+    assert ledger.settle_at > retry_at + (retry_at - 100.0)
+    assert settle(ledger, now_at=ledger.settle_at) == [2]
+    assert ledger.settled() == [first]
+    assert settle(ledger) == [3, 4]
+
+
+def test_lost_lease_that_was_refused_is_not_renewed(ledger):
+    (held,) = add(ledger, 1)
+    end_with_puts(ledger, held)
+    ledger.lose(held, "cancelled")
+    settle(ledger)
+    ledger.refused_for_memory(100.0)
+    assert ledger.leases == []
 
 
 def test_what_was_refused_ends_again_in_another_way(ledger):
