@@ -9,7 +9,7 @@ from supervisor.engine.aio import AsyncClient
 from supervisor.engine.connection import checked_many
 from supervisor.engine.errors import DependencyError
 from supervisor.engine.jobs import new_job
-from supervisor.engine.outcomes import REFUSED, Completed
+from supervisor.engine.outcomes import REFUSED, Completed, Failed
 
 
 def chain(queue, length, first=0):
@@ -219,6 +219,46 @@ def test_a_cancel_looks_at_a_bounded_number_of_dependents(client):
     done = client.run(bulk.cancel(bulk.Choice("q"), [f"p{i}" for i in range(6)], now=client.clock()))
     assert done == (5, ["p5"])
     client.sweep()
+
+
+def end_all(client, leases, how):
+    if how == "done":
+        client.settle([Completed(lease) for lease in leases])
+    elif how == "failed":
+        client.settle([Failed(lease, "g", "m") for lease in leases])
+    else:
+        client.cancel(*(lease.jid for lease in leases))
+
+
+@pytest.mark.parametrize("tick", [0, 5, -5])
+@pytest.mark.parametrize("how", ["done", "failed", "gone"])
+def test_the_end_of_a_stage_means_nothing_to_dependents_of_the_next(client, clock, how, tick):
+    q = client.queue("q")
+    wide(q, 3, "run" if how == "done" else "fail", 900)
+    leases = q.lease("w", 3)
+    clock.tick(tick)
+    end_all(client, leases, how)
+    q.put_many({"klass": "k", "jid": f"p{i}", "priority": -9} for i in range(3))
+    q.put_many({"klass": "k", "jid": f"new{i}", "depends": [f"p{i}"], "on_parent_failure": "fail"} for i in range(3))
+    assert client.check() == [], "what is still to be told is no fault"
+    client.sweep()
+    assert client.check() == []
+    assert {client.job(f"new{i}").state for i in range(3)} == {"depends"}
+    assert q.counts().depends == 3
+    client.settle([Completed(lease) for lease in q.lease("w", 3)])
+    client.sweep()
+    assert {client.job(f"new{i}").state for i in range(3)} <= {"waiting", "running"}
+
+
+def test_ends_of_one_parent_are_told_in_their_order(client):
+    """First it fails, then it is put again and completes: who waited for the first end fails."""
+    q = client.queue("q")
+    wide(q, 3, "fail", 900)
+    client.settle([Failed(lease, "g", "m") for lease in q.lease("w", 3)])
+    q.put_many({"klass": "k", "jid": f"p{i}", "priority": -9} for i in range(3))
+    client.settle([Completed(lease) for lease in q.lease("w", 3)])
+    client.sweep()
+    assert client.failed() == {"parent-failed": 2_700}
 
 
 # Numbers.

@@ -87,6 +87,6 @@ retention.prune_failed(0, count)
 forget_workers()
 forget_days("days", "stats", setting("stats-history"))
 forget_days("histograms", "histogram", setting("histogram-history"))
-local more = redis.call("EXISTS", P .. "untold") == 1 and kin.go_on() or #queues == QUEUES
+local more = edges.last_end() > 0 and kin.go_on() or #queues == QUEUES
 commit()
 return { now, swept, more and offset + QUEUES or 0, due_crons }

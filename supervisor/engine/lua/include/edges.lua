@@ -12,22 +12,40 @@ local unmet_counts, child_counts = {}, {}
 local made, steps = 0, 0
 local visited = {} -- jobs above which `why_circular` has been everywhere, with what the plan has changed there
 
--- The members of a sorted set as this script leaves it.
-function edges.members_of(key)
-  local stored, planned, members, seen = redis.call("ZRANGE", key, 0, -1), zsets[key], {}, {}
+-- The ends of parents that children have not been told of. Their scores, and those of `dependents:`, tell which child
+-- was bound before which end: times in ms, raised where that is needed to tell them apart, whatever the clock does.
+edges.UNTOLD = P .. "untold"
+local last_end
+
+-- The score of the last end in `untold`; 0 if there is none.
+function edges.last_end()
+  last_end = last_end or tonumber(redis.call("ZRANGE", edges.UNTOLD, -1, -1, "WITHSCORES")[2]) or 0
+  return last_end
+end
+
+-- The score of an end that is written down: after all others, and not before that of any child of the parent.
+function edges.score_of_end(parent_jid)
+  local newest = redis.call("ZRANGE", P .. "dependents:" .. parent_jid, -1, -1, "WITHSCORES")[2]
+  last_end = math.max(now, edges.last_end() + 1, tonumber(newest) or 0)
+  return last_end
+end
+
+-- The members of a sorted set as this script leaves it; with a score `upto` those up to that.
+function edges.members_of(key, upto)
+  local stored, planned, members, seen = redis.call("ZRANGEBYSCORE", key, "-inf", upto or "+inf"), zsets[key], {}, {}
   if not planned then return stored end
   for _, member in ipairs(stored) do
-    seen[member] = true
-    if planned[member] ~= false then members[#members + 1] = member end
+    if planned[member] == nil then members[#members + 1] = member end
+    seen[member] = planned[member] == nil
   end
   for member, score in pairs(planned) do
-    if score and not seen[member] then members[#members + 1] = member end
+    if score and score <= (upto or score) and not seen[member] then members[#members + 1] = member end
   end
   return members
 end
 
 function edges.parents_of(jid) return edges.members_of(P .. "dependencies:" .. jid) end
-function edges.children_of(jid) return edges.members_of(P .. "dependents:" .. jid) end
+function edges.children_of(jid, bound_until) return edges.members_of(P .. "dependents:" .. jid, bound_until) end
 
 local function unmet_count(jid)
   local key = P .. "dependencies:" .. jid
@@ -58,7 +76,7 @@ function edges.bind(child, parent)
   unmet_counts[child.jid], made = nil, made + 1
   edges.changes(child.jid)
   place(P .. "dependencies:" .. child.jid, parent.jid, now)
-  place(key, child.jid, now)
+  place(key, child.jid, math.max(now, edges.last_end() + 1))
   parent.kin = 1
 end
 

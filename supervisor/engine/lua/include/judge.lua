@@ -155,7 +155,7 @@ function judge.parent(rec, parent)
     move_in(edge, rec.jid, now)
   end
   local other = record_of(parent)
-  if other and not other.kin then
+  if other and not other.kin and not is_untold(parent) then
     report("missing-dependent", parent, "does not say that others wait for it", "wrote that they do")
     change(other, "kin", "1")
   end

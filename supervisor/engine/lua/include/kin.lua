@@ -11,9 +11,10 @@ function kin.satisfy(child, parent_jid)
   if due and due > now then moves.to_scheduled(child, due) else moves.to_waiting(child) end
 end
 
-function kin.waiting_children(jid)
+-- Those that wait for a job; with a score of those alone that were bound until then.
+function kin.waiting_children(jid, bound_until)
   local found = {}
-  for _, child_jid in ipairs(edges.children_of(jid)) do
+  for _, child_jid in ipairs(edges.children_of(jid, bound_until)) do
     local child = read_job(child_jid)
     if child and child.state == "depends" then
       found[#found + 1] = child
@@ -35,10 +36,12 @@ function kin.fail_with_parent(child, parent_jid, what)
   kin.fail_for(child, parent_jid, "depended, " .. what)
 end
 
--- So many children are told of the ends of their parents by one call, and those of one parent more. The ends of other
--- parents are written down in `untold`, and a sweep goes on with them: "done:", "failed:" or "gone:" and the jid; of
--- what has gone also why, on a second line.
+-- One call tells so many children of the ends of their parents, and those of one parent more. Further ends are written
+-- down in `untold`, and told in their order by the next call that tells any, or by a sweep: "done:", "failed:" or
+-- "gone:" and the jid; on a second line the score, so that each end has its own member; of what has gone also why, on a
+-- third one. A later stage of the parent may have children by then: an end is for those bound at or before its score.
 local MOST_TOLD = 1000
+local UNTOLD_READ = 100 -- at once
 local ends, telling, told = {}, false, 0
 
 local function tell_child(child, how, parent_jid, why)
@@ -53,22 +56,45 @@ local function tell_child(child, how, parent_jid, why)
   end
 end
 
--- A child that fails with its parent has children itself: one after the other, for the stack has an end.
-local function tell(how, jid, why)
-  ends[#ends + 1] = { how, jid, why }
-  if telling then return end
-  telling = true
-  while #ends > 0 do
-    local what, parent_jid, reason = unpack(table.remove(ends))
-    if told < MOST_TOLD then
-      local children = kin.waiting_children(parent_jid)
-      told = told + #children
-      for _, child in ipairs(children) do tell_child(child, what, parent_jid, reason) end
-    else
-      place(P .. "untold", what .. ":" .. parent_jid .. (reason and "\n" .. reason or ""), now)
+local function tell_children(how, jid, why, bound_until)
+  local children = kin.waiting_children(jid, bound_until)
+  told = told + math.max(1, #children)
+  for _, child in ipairs(children) do tell_child(child, how, jid, why) end
+end
+
+local function write_down(how, jid, why)
+  local score = edges.score_of_end(jid)
+  place(edges.UNTOLD, how .. ":" .. jid .. "\n" .. digits(score) .. (why and "\n" .. why or ""), score)
+end
+
+-- Tells the ends that other calls have left.
+local function tell_untold()
+  while told < MOST_TOLD do
+    local left = head_of(edges.UNTOLD, UNTOLD_READ)
+    if #left == 0 then return end
+    for i = 1, #left, 2 do
+      if told >= MOST_TOLD then return end
+      local how, jid, _, why = string.match(left[i], "^(%l+):([^\n]*)\n?(%d*)\n?(.*)$")
+      place(edges.UNTOLD, left[i], false)
+      if how then tell_children(how, jid, why, tonumber(left[i + 1])) end
     end
   end
+end
+
+-- A child that fails with its parent has children itself: one after the other, for the stack has an end.
+local function tell_all()
+  telling = true
+  if edges.last_end() > 0 then tell_untold() end
+  while #ends > 0 do
+    local how, jid, why = unpack(table.remove(ends))
+    if told < MOST_TOLD then tell_children(how, jid, why) else write_down(how, jid, why) end
+  end
   telling = false
+end
+
+local function tell(how, jid, why)
+  ends[#ends + 1] = { how, jid, why }
+  if not telling then tell_all() end
 end
 
 function kin.parent_done(jid) tell("done", jid) end
@@ -79,10 +105,6 @@ function kin.parent_gone(jid, why) tell("gone", jid, why) end
 
 -- Goes on with the ends that other calls have left. Answers whether more are left.
 function kin.go_on()
-  for _, member in ipairs(redis.call("ZRANGE", P .. "untold", 0, 99)) do
-    place(P .. "untold", member, false)
-    local how, jid, why = string.match(member, "^(%l+):([^\n]*)\n?(.*)$")
-    if how then tell(how, jid, why) end
-  end
-  return #first_members(P .. "untold", 1) > 0
+  tell_all()
+  return #first_members(edges.UNTOLD, 1) > 0
 end
