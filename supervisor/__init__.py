@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from supervisor.engine.jobs import Progress, PutOptions
     from supervisor.engine.lanes import Deleted, LaneCounts
     from supervisor.engine.limits import Limit
-    from supervisor.engine.looks import Counts, Depths, Spread, Stats, Tracked, Wish, Worker, WorkerJobs
+    from supervisor.engine.looks import Cancelled, Counts, Depths, Spread, Stats, Tracked, Wish, Worker, WorkerJobs
     from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retried
     from supervisor.engine.recurring import RecurOptions
     from supervisor.engine.stream import AsyncEventStream, Event, EventStream
@@ -52,6 +52,7 @@ _HOMES = {
     "Client": "engine.client",
     "Completed": "engine.outcomes",
     "Config": "engine.client",
+    "Cancelled": "engine.looks",
     "Counts": "engine.looks",
     "Deleted": "engine.lanes",
     "DependencyError": "engine.errors",
@@ -107,6 +108,7 @@ __all__ = [
     "AsyncLease",
     "AsyncQueue",
     "AsyncRecurringJob",
+    "Cancelled",
     "Client",
     "Completed",
     "Config",

@@ -11,6 +11,7 @@ from supervisor.cli.options import add_json, read_options
 from supervisor.cli.parser import Refusal, Subparsers
 from supervisor.cli.shown import (
     as_dict,
+    by_words,
     missed_words,
     payload_words,
     recurring_dict,
@@ -25,6 +26,7 @@ from supervisor.config import megabytes, parse_duration
 if TYPE_CHECKING:
     from supervisor.engine.client import Client
     from supervisor.engine.jobs import JobRecord
+    from supervisor.engine.looks import Cancelled
     from supervisor.engine.recurring import Recurring
 
 EXAMPLES = """\
@@ -53,12 +55,13 @@ def run(args: argparse.Namespace) -> int:
         ended = None if wait_s is None else _waited(client, args.jid, wait_s)
         job = client.job(args.jid)
         recurring = client.recurring(args.jid) if job is None else None
+        cancelled = client.cancelled(args.jid) if job is None and recurring is None else None
     if job is not None:
         shown, lines = as_dict(job), _readable(job)
     elif recurring is not None:
         shown, lines = recurring_dict(recurring), _readable_recurring(recurring)
     else:
-        raise Refusal(f"there is no job {args.jid}")
+        raise Refusal(f"there is no job {args.jid}{_cancelled_words(cancelled)}")
     if args.json:
         say_json(shown)
     else:
@@ -67,6 +70,12 @@ def run(args: argparse.Namespace) -> int:
     if ended:
         raise Refusal(ended)
     return 0
+
+
+def _cancelled_words(cancelled: "Cancelled | None") -> str:
+    if cancelled is None:
+        return ""
+    return f": it was cancelled {'by ' if cancelled.by else ''}{by_words(cancelled.by, cancelled.when_unix)}"
 
 
 def _waited(client: "Client", jid: str, seconds: float) -> str | None:

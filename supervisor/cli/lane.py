@@ -116,6 +116,6 @@ def _delete(args: argparse.Namespace, lane: "Lane", where: str) -> None:
     counts = lane.counts()
     ends = of_running(args, counts.running + counts.stalled)
     agreed(args, f"Delete {where}: drop {counted(counts.waiting + counts.parked, 'job')} and what is to come{ends}?")
-    deleted = lane.delete("stop" if args.stop else "finish")
+    deleted = lane.delete("stop" if args.stop else "finish", by=user_at_host())
     rest = "stopped" if args.stop else "still running"
     say(f"deleted {where}: {counted(deleted.dropped, 'job')} dropped, {deleted.running:,} {rest}")

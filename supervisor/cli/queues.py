@@ -7,6 +7,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from supervisor.cli.asking import user_at_host
 from supervisor.cli.connection import add_connection, arguments, connect
 from supervisor.cli.consent import add_delete, agreed, check_delete, of_running
 from supervisor.cli.lookup import no_queue, queues_of
@@ -121,7 +122,7 @@ def _delete(args: argparse.Namespace) -> int:
         total, running = (sum(each.total for each in found.values()), sum(map(_running, found.values())))
         agreed(args, f"Delete {' '.join(found)}: drop {counted(total - running, 'job')}{of_running(args, running)}?")
         for name in found:
-            deleted = client.queue(name).delete("stop" if args.stop else "finish")
+            deleted = client.queue(name).delete("stop" if args.stop else "finish", by=user_at_host())
             say(f"deleted {name}: {counted(deleted.dropped, 'job')} dropped, {_done(args, deleted.running)}")
     return 0
 

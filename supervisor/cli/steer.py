@@ -6,6 +6,7 @@ or chosen by what it is.
 import argparse
 from typing import TYPE_CHECKING
 
+from supervisor.cli.asking import user_at_host
 from supervisor.cli.bulk import HELP, NOT_BEGUN, NOT_ENDED, Deed, add_choice, carry_out, choice, is_choice
 from supervisor.cli.connection import add_connection, arguments, connect
 from supervisor.cli.lookup import job_of, jobs_of, no_queue
@@ -125,12 +126,12 @@ def _cancel_chosen(args: argparse.Namespace) -> None:
     with connect(args) as client, arguments():
         chosen = choice(args, NOT_ENDED)
         deed = Deed("cancel", "cancelled")
-        carry_out(args, client, chosen, deed, lambda jids: client.call(bulk.cancel, chosen, jids))
+        carry_out(args, client, chosen, deed, lambda jids: client.call(bulk.cancel, chosen, jids, by=user_at_host()))
 
 
 def _cancel_named(args: argparse.Namespace) -> None:
     with connect(args) as client, arguments():
-        cancelled = client.cancel(*args.jids)
+        cancelled = client.cancel(*args.jids, by=user_at_host())
         if cancelled:
             say(f"cancelled {' '.join(cancelled)}")
         left = [jid for jid in args.jids if jid not in set(cancelled)]
@@ -141,7 +142,7 @@ def _cancel_named(args: argparse.Namespace) -> None:
 def _cancel_equal(args: argparse.Namespace) -> None:
     data = read_payload(args, "--data")
     with connect(args) as client, arguments():
-        cancelled = client.queue(args.queue).cancel(data)
+        cancelled = client.queue(args.queue).cancel(data, by=user_at_host())
         unknown = None if cancelled else no_queue(client, args.queue)
     if cancelled:
         say(f"cancelled {' '.join(cancelled)}")

@@ -56,7 +56,7 @@ from supervisor.engine.jobs import JobRecord, NewJob, PutOptions, new_jid, new_j
 from supervisor.engine.keys import checked_name
 from supervisor.engine.lanes import Deleted, LaneCounts, in_lane
 from supervisor.engine.limits import Limit
-from supervisor.engine.looks import Counts, Depths, Stats, Tracked, Worker, WorkerJobs
+from supervisor.engine.looks import Cancelled, Counts, Depths, Stats, Tracked, Worker, WorkerJobs
 from supervisor.engine.orders import Queues
 from supervisor.engine.outcomes import Answer, Outcome
 from supervisor.engine.recurring import CronMissing, DueCron, RecurOptions, following
@@ -370,9 +370,13 @@ class AsyncClient:
         whole = [await self.job(one.jid) if one and one.left_out else one for one in found]
         return [AsyncJob(record, self) if record else None for record in whole]
 
-    async def cancel(self, *jids: str) -> list[str]:
+    async def cancel(self, *jids: str, by: str | None = None) -> list[str]:
         """As Client.cancel."""
-        return await self.call(commands.cancel, jids)
+        return await self.call(commands.cancel, jids, by=by)
+
+    async def cancelled(self, jid: str) -> Cancelled | None:
+        """As Client.cancelled."""
+        return await self.run(looks.cancelled(jid))
 
     async def wait(self, jid: str, timeout: float) -> Any:
         """As Client.wait."""
@@ -599,13 +603,13 @@ class AsyncQueue:
         counts = await self.counts()
         return counts.waiting + counts.stalled
 
-    async def cancel(self, data: Any) -> list[str]:
+    async def cancel(self, data: Any, *, by: str | None = None) -> list[str]:
         """As Queue.cancel."""
-        return await self._client.follow(steps.cancel_equal(self.name, data, self._client.clock))
+        return await self._client.follow(steps.cancel_equal(self.name, data, self._client.clock, by))
 
-    async def delete(self, running: Literal["finish", "stop"] = "finish") -> Deleted:
+    async def delete(self, running: Literal["finish", "stop"] = "finish", *, by: str | None = None) -> Deleted:
         """As Queue.delete."""
-        return await self._client.follow(steps.delete(self.name, None, running, self._client.clock))
+        return await self._client.follow(steps.delete(self.name, None, running, self._client.clock, by))
 
     def lane(self, name: str) -> "AsyncLane":
         """As Queue.lane; not awaited."""
@@ -679,6 +683,6 @@ class AsyncLane:
         """As Lane.weight."""
         await self._client.call(lanes.weigh, self._queue.name, self.name, n)
 
-    async def delete(self, running: Literal["finish", "stop"] = "finish") -> Deleted:
+    async def delete(self, running: Literal["finish", "stop"] = "finish", *, by: str | None = None) -> Deleted:
         """As Lane.delete."""
-        return await self._client.follow(steps.delete(self._queue.name, self.name, running, self._client.clock))
+        return await self._client.follow(steps.delete(self._queue.name, self.name, running, self._client.clock, by))

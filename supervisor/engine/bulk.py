@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from supervisor import clock
 from supervisor.engine import lanes, scripts
 from supervisor.engine.checks import EXACT_INT, checked_int
-from supervisor.engine.commands import MOST, Argument, Command, checked_jids, now_ms, parse_names
+from supervisor.engine.commands import MOST, Argument, Command, checked_by, checked_jids, now_ms, parse_names
 from supervisor.engine.keys import GROUP_BYTES, checked_name
 from supervisor.engine.outcomes import failure_json
 from supervisor.engine.steps import Steps, all_pages
@@ -102,9 +102,11 @@ def _places(choice: Choice, now: Callable[[], float | None]) -> Generator[Comman
     return [each for place in places for each in (named if place == "lanes" else [place])]
 
 
-def cancel(choice: Choice, jids: Sequence[str], *, now: float | None = None) -> Command[Done]:
-    """Deletes those of up to 1,000 jobs that still are of the choice, but for those for which others wait."""
-    return _each("cancel", choice, "", b"", jids, now)
+def cancel(choice: Choice, jids: Sequence[str], *, by: str | None = None, now: float | None = None) -> Command[Done]:
+    """Deletes those of up to 1,000 jobs that still are of the choice, but for those for which others wait. `by`: who
+    wants that.
+    """
+    return _each("cancel", choice, checked_by(by), b"", jids, now)
 
 
 def fail(choice: Choice, jids: Sequence[str], group: str, message: str, *, now: float | None = None) -> Command[Done]:

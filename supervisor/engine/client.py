@@ -55,7 +55,7 @@ from supervisor.engine.jobs import JobRecord, NewJob, PutOptions, new_jid, new_j
 from supervisor.engine.keys import checked_name
 from supervisor.engine.lanes import Deleted, LaneCounts, in_lane
 from supervisor.engine.limits import Limit
-from supervisor.engine.looks import Counts, Depths, Stats, Tracked, Worker, WorkerJobs
+from supervisor.engine.looks import Cancelled, Counts, Depths, Stats, Tracked, Worker, WorkerJobs
 from supervisor.engine.orders import Queues
 from supervisor.engine.outcomes import Answer, Outcome
 from supervisor.engine.recurring import CronMissing, DueCron, RecurOptions, following
@@ -378,12 +378,19 @@ class Client:
         """
         return [Job(record, self) if record else None for record in self.call(looks.jobs, jids)]
 
-    def cancel(self, *jids: str) -> list[str]:
+    def cancel(self, *jids: str, by: str | None = None) -> list[str]:
         """Deletes up to 1,000 jobs in whatever state, all or none, and answers those that there were; completed ones
-        are left alone. Who runs one has lost it. Raises DependencyError if a job that is not listed waits for one of
-        them; those whose policy is to fail or run do so.
+        are left alone. Who runs one has lost it. `by`: who wants that, in at most 128 bytes, for `cancelled`, the log
+        and the events. Raises DependencyError if a job that is not listed waits for one of them; those whose policy is
+        to fail or run do so.
         """
-        return self.call(commands.cancel, jids)
+        return self.call(commands.cancel, jids, by=by)
+
+    def cancelled(self, jid: str) -> Cancelled | None:
+        """When and by whom a job was cancelled; None: it was not, or that is forgotten. The newest 10,000 are
+        remembered for up to seven days, those that were deleted with their queue too.
+        """
+        return self.run(looks.cancelled(jid))
 
     def wait(self, jid: str, timeout: float) -> Any:
         """Blocks until a job has ended, at most `timeout` seconds, and answers its result. Raises JobFailed if it
@@ -637,19 +644,19 @@ class Queue:
         counts = self.counts()
         return counts.waiting + counts.stalled
 
-    def cancel(self, data: Any) -> list[str]:
+    def cancel(self, data: Any, *, by: str | None = None) -> list[str]:
         """Cancels every job of the queue with this data, but for those that are complete or failed, and answers their
         jids: who runs one has lost it. JSON is equal in whatever order its keys are. Several round trips; what is put
         meanwhile may be left.
         """
-        return self._client.follow(steps.cancel_equal(self.name, data, self._client.clock))
+        return self._client.follow(steps.cancel_equal(self.name, data, self._client.clock, by))
 
-    def delete(self, running: Literal["finish", "stop"] = "finish") -> Deleted:
+    def delete(self, running: Literal["finish", "stop"] = "finish", *, by: str | None = None) -> Deleted:
         """Drops everything in the queue that does not run, what recurs included; what runs ends in peace, or is
         cancelled ("stop"), as persistent jobs are. Complete and failed jobs stay. A queue in which nothing is left is
         forgotten. Several round trips; what is put meanwhile may be left.
         """
-        return self._client.follow(steps.delete(self.name, None, running, self._client.clock))
+        return self._client.follow(steps.delete(self.name, None, running, self._client.clock, by))
 
     def lane(self, name: str) -> "Lane":
         """A lane by its name. No round trip; a lane is there while a job is in it."""
@@ -735,6 +742,6 @@ class Lane:
         """Gives the lane so many starts (1 to 1,000) for each one of a lane of weight 1."""
         self._client.call(lanes.weigh, self._queue.name, self.name, n)
 
-    def delete(self, running: Literal["finish", "stop"] = "finish") -> Deleted:
+    def delete(self, running: Literal["finish", "stop"] = "finish", *, by: str | None = None) -> Deleted:
         """Queue.delete of this lane: its jobs go, its weight and its pause stay."""
-        return self._client.follow(steps.delete(self._queue.name, self.name, running, self._client.clock))
+        return self._client.follow(steps.delete(self._queue.name, self.name, running, self._client.clock, by))

@@ -116,11 +116,14 @@ class Resumed:
 
 
 class Renewals(list[float]):
-    """The new end of each lease in unix seconds, LOST or GONE. `now_unix`: the server's time."""
+    """The new end of each lease in unix seconds, LOST or GONE. `now_unix`: the server's time. `cancelled_by`: who has
+    cancelled the jobs that are GONE, by their number in the list, as far as that is known.
+    """
 
-    def __init__(self, expires: Iterable[float], now_unix: float) -> None:
+    def __init__(self, expires: Iterable[float], now_unix: float, cancelled_by: Mapping[int, str]) -> None:
         super().__init__(expires)
         self.now_unix = now_unix
+        self.cancelled_by = cancelled_by
 
 
 def put(jobs: Sequence[NewJob], *, now: float | None = None) -> Command[list[bool | str]]:
@@ -258,11 +261,11 @@ def move(jid: str, queue: str, delay: Duration = 0, *, now: float | None = None)
     return Command(scripts.MOVE, (now_ms(now), *args), bool)
 
 
-def cancel(jids: Sequence[str], *, now: float | None = None) -> Command[list[str]]:
-    """Deletes up to 1,000 jobs, all or none. Answers those that there were; completed ones are left alone. Redis
-    answers an error beginning with DEPENDENCY if a job that is not listed waits for one of them.
+def cancel(jids: Sequence[str], *, by: str | None = None, now: float | None = None) -> Command[list[str]]:
+    """Deletes up to 1,000 jobs, all or none; `by`: who wants that. Answers those that there were; completed ones are
+    left alone. Redis answers an error beginning with DEPENDENCY if a job that is not listed waits for one of them.
     """
-    return Command(scripts.CANCEL, (now_ms(now), *checked_jids("jids", jids)), parse_names)
+    return Command(scripts.CANCEL, (now_ms(now), checked_by(by), *checked_jids("jids", jids)), parse_names)
 
 
 def fail(jid: str, group: str, message: str, *, now: float | None = None) -> Command[bool]:
@@ -567,7 +570,8 @@ def _parse_puts(reply: list[int | bytes]) -> list[bool | str]:
 
 def _parse_renewals(reply: list[Any]) -> Renewals:
     now, *expires = reply
-    return Renewals((ms / 1000 if isinstance(ms, int) else GONE if ms else LOST for ms in expires), now / 1000)
+    gone = {i: said[5:].decode() for i, said in enumerate(expires) if isinstance(said, bytes) and len(said) > 5}
+    return Renewals((ms / 1000 if isinstance(ms, int) else GONE if ms else LOST for ms in expires), now / 1000, gone)
 
 
 def parse_by(said: object) -> tuple[str | None, float | None]:

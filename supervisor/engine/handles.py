@@ -270,11 +270,11 @@ class Job(_PartlyRead):
             record = self._client.follow(steps.with_data(record))
         _take_on(self, record, JobRecord)
 
-    def cancel(self) -> bool:
-        """Deletes the job. False if there is none any more, or it is complete. Raises DependencyError if a job with the
-        policy to wait depends on it.
+    def cancel(self, *, by: str | None = None) -> bool:
+        """Deletes the job; `by`: who wants that. False if there is none any more, or it is complete. Raises
+        DependencyError if a job with the policy to wait depends on it.
         """
-        return bool(self._client.call(commands.cancel, [self.jid]))
+        return bool(self._client.call(commands.cancel, [self.jid], by=by))
 
     def fail(self, group: str, message: str) -> None:
         """Fails the job, whatever state it is in."""
@@ -344,9 +344,9 @@ class AsyncJob(_PartlyRead):
     def _fetch(self, name: str) -> None:
         raise _too_large(self, name, "job")
 
-    async def cancel(self) -> bool:
+    async def cancel(self, *, by: str | None = None) -> bool:
         """As Job.cancel."""
-        return bool(await self._client.call(commands.cancel, [self.jid]))
+        return bool(await self._client.call(commands.cancel, [self.jid], by=by))
 
     async def fail(self, group: str, message: str) -> None:
         """As Job.fail."""

@@ -102,18 +102,20 @@ def drop(
     lane: str | None = None,
     content: Content | None = None,
     count: int = SLICE,
+    by: str | None = None,
     now: float | None = None,
 ) -> Command[Dropped]:
     """Deletes what is wanted of one slice of a place: all, or what is of this lane and has this data."""
     of_lane = "" if lane is None else f"={checked_name('lane', lane)}"
     wanted = content or Content("", b"")
-    args = now_ms(now), checked_name("queue", queue), place, checked_int("offset", offset, 0), count, of_lane, *wanted
-    return Command(scripts.DROP, args, _parse_dropped)
+    args = checked_name("queue", queue), place, checked_int("offset", offset, 0), count, of_lane
+    return Command(scripts.DROP, (now_ms(now), *args, wanted.kind, wanted.raw, checked_by(by)), _parse_dropped)
 
 
-def drop_given(queue: str, jids: Sequence[str], *, now: float | None = None) -> Command[Dropped]:
+def drop_given(queue: str, jids: Sequence[str], *, by: str | None = None, now: float | None = None) -> Command[Dropped]:
     """Deletes these jobs of a queue, in whatever state but complete and failed."""
-    args = now_ms(now), checked_name("queue", queue), "given", 0, SLICE, "", "", "", *checked_jids("jids", jids)
+    place = checked_name("queue", queue), "given", 0, SLICE, "", "", ""
+    args = now_ms(now), *place, checked_by(by), *checked_jids("jids", jids)
     return Command(scripts.DROP, args, _parse_dropped)
 
 

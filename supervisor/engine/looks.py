@@ -130,6 +130,17 @@ class Ask:
     argument: Any = None
 
 
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """A job that was cancelled, or deleted with its queue. The newest 10,000 are remembered for up to seven days. `by`:
+    who wanted that, None if that was not said.
+    """
+
+    jid: str
+    when_unix: float
+    by: str | None
+
+
 J = TypeVar("J", covariant=True)
 
 
@@ -179,6 +190,11 @@ class Stats:
 
 
 # Jobs.
+
+
+def cancelled(jid: str) -> Command[Cancelled | None]:
+    """When a job was cancelled, and by whom; None if that is not known, or not any more."""
+    return Command(scripts.CANCELLED, (checked_name("jid", jid),), lambda reply: _parse_cancelled(jid, reply))
 
 
 def jobs(jids: Sequence[str], *, now: float | None = None) -> Command[list[JobRecord | None]]:
@@ -356,6 +372,10 @@ def _day_s(date: object) -> int:
 
 def _parse_numbers(reply: list[Any]) -> dict[str, int]:
     return {reply[i].decode(): int(reply[i + 1]) for i in range(0, len(reply), 2)}
+
+
+def _parse_cancelled(jid: str, reply: list[Any] | None) -> Cancelled | None:
+    return Cancelled(jid, reply[0] / 1000, reply[1].decode() if reply[1] else None) if reply else None
 
 
 def _parse_settings(flat: Sequence[bytes]) -> dict[str, str]:

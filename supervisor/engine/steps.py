@@ -73,9 +73,9 @@ def _data(kind: str, jid: str) -> Steps[bytes]:
     raise JobNotFound(f"the data of job {jid} has gone, or was replaced again and again while it was read")
 
 
-def cancel_equal(queue: str, data: object, now: Callable[[], float]) -> Steps[list[str]]:
-    """Cancels every job of a queue whose data is equal, and answers their jids."""
-    sweep = _Sweep(queue, None, Content(*to_data("data", data)), now)
+def cancel_equal(queue: str, data: object, now: Callable[[], float], by: str | None = None) -> Steps[list[str]]:
+    """Cancels every job of a queue whose data is equal, and answers their jids. `by`: who wants that."""
+    sweep = _Sweep(queue, None, Content(*to_data("data", data)), by, now)
     for _ in range(_PASSES):
         dropped = yield from sweep.once()
         dropped += yield from sweep.drop_from("running")
@@ -84,12 +84,14 @@ def cancel_equal(queue: str, data: object, now: Callable[[], float]) -> Steps[li
     return list(sweep.jids)
 
 
-def delete(queue: str, lane: str | None, running: str, now: Callable[[], float]) -> Steps[Deleted]:
+def delete(
+    queue: str, lane: str | None, running: str, now: Callable[[], float], by: str | None = None
+) -> Steps[Deleted]:
     """Drops all that does not run in a queue, or in one lane of it, and persistent jobs; with "stop" what runs, too. A
-    queue in which nothing is left is forgotten.
+    queue in which nothing is left is forgotten. `by`: who wants that.
     """
     stop = checked_ending(running) == "stop"
-    sweep = _Sweep(queue, lane, None, now)
+    sweep = _Sweep(queue, lane, None, by, now)
     dropped = stopped = 0
     for _ in range(_PASSES):
         found = yield from sweep.once()
@@ -119,10 +121,13 @@ def _forget(queue: str, now: Callable[[], float]) -> Steps[None]:
 class _Sweep:
     """Goes through the places of a queue, slice by slice, and drops what is wanted."""
 
-    def __init__(self, queue: str, lane: str | None, content: Content | None, now: Callable[[], float]) -> None:
+    def __init__(
+        self, queue: str, lane: str | None, content: Content | None, by: str | None, now: Callable[[], float]
+    ) -> None:
         self._queue = queue
         self._lane = lane
         self._content = content
+        self._by = by
         self._now = now
         self.jids: dict[str, None] = {}
 
@@ -150,7 +155,7 @@ class _Sweep:
             least = 1 if place == "in" else SLICE  # of entries, that are large, one call takes less
             for _ in range(2 + counts[self._queue].total // least):  # an end, although others fill it meanwhile
                 found: Dropped = yield lanes.drop(
-                    self._queue, place, offset, lane=self._lane, content=self._content, now=self._now()
+                    self._queue, place, offset, lane=self._lane, content=self._content, by=self._by, now=self._now()
                 )
                 judged = yield from self._judge(found.unjudged)
                 self.jids.update(dict.fromkeys((*found.jids, *judged)))
@@ -174,7 +179,7 @@ class _Sweep:
                     equal.append(record.jid)
         if not equal:
             return []
-        found: Dropped = yield lanes.drop_given(self._queue, equal, now=self._now())
+        found: Dropped = yield lanes.drop_given(self._queue, equal, by=self._by, now=self._now())
         return found.jids
 
 

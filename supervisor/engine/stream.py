@@ -34,7 +34,7 @@ STREAM_EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "job.released": ("worker", "reason"),
     "job.returned": ("worker",),
     "job.died": ("worker", "reason", "state", "deaths"),
-    "job.cancelled": ("worker",),
+    "job.cancelled": ("worker", "by"),
     "job.stalled": ("worker",),
     "job.progressed": ("worker", "fraction", "text"),
     "lease.lost": ("worker", "token"),

@@ -78,7 +78,7 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "child.seen": ("info", ("child", "pid", "jid", "klass", "running_s", "stack")),
     "child.reaped": ("debug", ("child", "pid", "status", "cpu_ms", "max_rss_bytes")),
     "lease.granted": ("debug", ("count",)),
-    "lease.lost": ("warning", ("jid", "klass", "child", "reason")),
+    "lease.lost": ("warning", ("jid", "klass", "child", "reason", "by")),
     "lease.returned": ("debug", ("count",)),
     "job.started": ("debug", ("jid", "klass", "queue", "child", "attempt")),
     "job.completed": ("info", OUTCOME),

@@ -9,7 +9,7 @@ from typing import Final
 
 from supervisor import clock
 from supervisor.engine.bells import Door
-from supervisor.engine.commands import GONE, LOST, MOST
+from supervisor.engine.commands import GONE, LOST, MOST, Renewals
 from supervisor.engine.exchange import (
     Asked,
     Changed,
@@ -220,10 +220,12 @@ class Conversation:
         self, leases: Sequence[LeaseRecord], expires_unix: Sequence[float], confirmation: Confirmation
     ) -> None:
         lost = []
-        for lease, expires in zip(leases, expires_unix, strict=True):
+        cancelled_by = expires_unix.cancelled_by if isinstance(expires_unix, Renewals) else {}
+        for i, (lease, expires) in enumerate(zip(leases, expires_unix, strict=True)):
             if expires not in (LOST, GONE):
                 self._cut_off.on_renewed(lease, expires, confirmation)
             elif (held := self._ledger.find(lease.token)) is not None:
+                held.cancelled_by = cancelled_by.get(i)
                 lost.append((held, "cancelled" if expires == GONE else "lease-lost"))
         self._counts.renewed += sum(expires not in (LOST, GONE) for expires in expires_unix)
         if lost:

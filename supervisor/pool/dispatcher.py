@@ -283,7 +283,10 @@ class Dispatcher:
             return
         if held.checkpoint is not None:
             child.answer_checkpoint(held.checkpoint.number, kept=False)
-        self._events.emit("lease.lost", jid=held.lease.jid, klass=held.lease.klass, child=child.number, reason=why)
+        self._events.emit(
+            "lease.lost", jid=held.lease.jid, klass=held.lease.klass, child=child.number, reason=why,
+            by=held.cancelled_by,
+        )  # fmt: skip
         self._take_back(child)  # the kernel knows whether it has begun
         if held is child.head:
             self.stopping.stop(child, why)

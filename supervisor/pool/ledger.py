@@ -36,12 +36,14 @@ class Held:
     """One lease in the master's hands."""
 
     __slots__ = (
-        "base_bytes", "body", "checkpoint", "checkpoint_at", "checkpoints", "child", "child_asked_at", "cpu_s", "end",
+        "base_bytes", "body", "cancelled_by", "checkpoint", "checkpoint_at", "checkpoints", "child", "child_asked_at",
+        "cpu_s", "end",
         "estimate_s", "fence", "first_look_s", "lease", "limit_s", "lost", "max_rss_bytes", "memory_limit_bytes",
         "outcome", "payload_bytes", "progress", "puts_jobs", "read_outcome", "reports", "run_s", "settings",
         "size_bytes", "started_at", "told_started", "weight", "weight_bytes",
     )  # fmt: skip
 
+    cancelled_by: str | None  # of a lost one: who has cancelled the job, if that is known
     base_bytes: int  # what its child kept of earlier jobs when it began, as far as it has a limit
     lost: str | None  # the lease is void: why, in the words of `Interrupted.reason`
     size_bytes: int  # of its packet, while a child has it
@@ -87,7 +89,7 @@ class Held:
         self.base_bytes = self.size_bytes = self.child = self.reports = self.weight_bytes = 0
         self.started_at = self.child_asked_at = self.run_s = self.checkpoint_at = 0.0
         self.lost = self.cpu_s = self.max_rss_bytes = self.outcome = self.progress = self.checkpoint = None
-        self.fence = self.read_outcome = None
+        self.fence = self.read_outcome = self.cancelled_by = None
 
     @property
     def has_payload(self) -> bool:

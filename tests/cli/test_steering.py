@@ -2,6 +2,9 @@
 
 import pytest
 
+from supervisor.cli.asking import user_at_host
+from supervisor.cli.terminal import local_time
+
 
 @pytest.fixture
 def queue(jobs):
@@ -222,3 +225,15 @@ def test_nothing_is_paused_if_one_of_the_names_is_wrong(shell, jobs, queue):
     queue.put("k")
     shell.refused(2, "pause", "q", "x" * 65)
     assert not queue.counts().paused
+
+
+def test_job_says_who_cancelled_it_and_when(shell, jobs, queue):
+    queue.put("k", jid="x")
+    queue.put("k", jid="y")
+    shell.line("cancel", "x")
+    when = local_time(jobs.cancelled("x").when_unix)
+    assert shell.refused(1, "job", "x") == f"there is no job x: it was cancelled by {user_at_host()}, {when}"
+    jobs.cancel("y")
+    when = local_time(jobs.cancelled("y").when_unix)
+    assert shell.refused(1, "job", "y") == f"there is no job y: it was cancelled {when}"
+    assert shell.refused(1, "job", "z") == "there is no job z"

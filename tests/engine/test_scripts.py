@@ -109,6 +109,7 @@ def test_what_must_get_in_when_redis_is_full_says_so_and_what_only_looks_says_th
     assert {s.name for s in scripts.ALL if s.reads_only} == {
         "job", "failed", "counts", "timing", "names", "list", "peek", "tagged", "tags", "tracked", "workers", "worker",
         "stats", "recurring", "settings", "limits", "lanes", "wish", "asks", "find", "data",
+        "cancelled",
     }  # fmt: skip
 
 
@@ -606,6 +607,7 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "await: once more": lambda _: commands.wait_for("awaited-0", now=NOW),
     "serve": lambda _: commands.serve("w", ["q", "s"], "round-robin", now=NOW),
     "wish": lambda _: looks.wish("w"),
+    "cancelled": lambda _: looks.cancelled("x"),
     "ask": lambda _: commands.ask("second", ["w"], "stacks", {"n": 1}, now=NOW),
     "ask: all": lambda _: commands.ask("second", None, "stacks", now=NOW),
     "asks": lambda _: looks.asks("w", now=NOW),
@@ -613,7 +615,9 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
         f"find: {place}": lambda _, place=place: bulk.find(bulk.Choice("s"), place, now=NOW)
         for place in ("waiting", "front", "scheduled", "depends", "parked", "running", "lane:a", "tag:t", "failed:g")
     },
-    "each: cancel": lambda _: bulk.cancel(EVERYTHING, [*SPECIAL, "parent", "waits-for-special"], now=NOW),
+    "each: cancel": lambda _: bulk.cancel(
+        EVERYTHING, [*SPECIAL, "parent", "waits-for-special"], by="kim@web-1", now=NOW
+    ),
     "each: fail": lambda _: bulk.fail(EVERYTHING, SPECIAL, "g", "m", now=NOW),
     "each: move": lambda _: bulk.move(EVERYTHING, [*SPECIAL, "not-due", "child"], "t", now=NOW),
     "each: priority": lambda _: bulk.set_priority(EVERYTHING, SPECIAL, -9, now=NOW),

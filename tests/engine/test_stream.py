@@ -74,13 +74,13 @@ def test_an_event_has_the_fields_that_the_table_lists(client, clock):
             Completed(leases[0]), Failed(leases[1], "g", "m"), Retried(leases[2]), Released(leases[3], reason="drain"),
             Died(leases[4], "oom"),
         ])  # fmt: skip
-        client.cancel("f")
+        client.cancel("f", by="kim")
         client.track("g")
         client.untrack("g")
         q.pause(by="kim")
         q.unpause()
         client.queue("e").put("k", jid="e")
-        client.queue("e").delete()
+        client.queue("e").delete(by="kim")
         client.config.set("grace", 9)
         q.lane("l").pause(by="kim")
         q.lane("l").unpause()
@@ -91,7 +91,7 @@ def test_an_event_has_the_fields_that_the_table_lists(client, clock):
         (held,) = client.queue("r").lease("w")
         client.call(commands.renew, "w", [Renewal(held.jid, held.token, progress=(0.5, "half"))])
         client.settle([Returned(held)])
-        client.cancel("h")
+        client.cancel("h", by="kim")
         q.lease("x", 1, ttl=1)
         clock.tick(2)
         q.lease("y", 1)

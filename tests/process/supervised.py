@@ -56,6 +56,8 @@ _KEPT_WHOLE = {
     "days",
     "histograms",
     "tags",
+    "cancelled",
+    "cancelled-by",
 }
 
 

@@ -70,8 +70,9 @@ def test_a_cancelled_job_is_stopped_at_once_with_that_reason_and_is_gone(stage, 
     jid, _start = hold(stage)
     neighbour, _start = hold(stage)
     began_unix = time.time()
-    assert stage.client.cancel(jid) == [jid]
+    assert stage.client.cancel(jid, by="kim@web-1") == [jid]
     stopped_s = wait_until_stopped(pool, jid, began_unix, "cancelled")
+    assert pool.find("lease.lost", jid=jid)[0]["by"] == "kim@web-1"
     measured(f"cancel of a running job -> its handler is interrupted: {1000 * stopped_s:.1f} ms")
     assert stage.client.job(jid) is None
     after = stage.queue.put("good.noop")

@@ -59,7 +59,7 @@ def _act(client: "Client", wish: Wish) -> Said:
 
 
 def _cancel(client: "Client", jid: str) -> Said:
-    if client.cancel(jid):
+    if client.cancel(jid, by=user_at_host()):
         return Said(f"cancelled {jid}")
     job = client.job(jid)
     return Said(f"{jid} was not cancelled: it is {job.state}" if job else f"{jid} has ended meanwhile", Tone.NOTICE)

@@ -6,7 +6,8 @@
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
--- ARGV[2..] jids
+-- ARGV[2]   who cancels them; "" = not known
+-- ARGV[3..] jids
 --
 -- Returns   array of the jids that were cancelled; unknown and complete ones are left alone.
 -- Errors    DEPENDENCY if a job that is not listed waits for one of these and its policy is to wait, or more than 5,000
@@ -17,7 +18,7 @@
 --- @include retention
 local MOST_CHILDREN = 5000 -- looked at, in 50 ms
 local listed, cancelled, looked = {}, {}, 0
-for i = 2, #ARGV do listed[ARGV[i]] = true end
+for i = 3, #ARGV do listed[ARGV[i]] = true end
 
 local function check_children(jid)
   looked = looked + redis.call("ZCARD", P .. "dependents:" .. jid)
@@ -32,12 +33,12 @@ local function check_children(jid)
   end
 end
 
-for i = 2, #ARGV do
+for i = 3, #ARGV do
   local jid = ARGV[i]
   local rec = read_job(jid)
   if rec and rec.state ~= "complete" then
     if rec.kin then check_children(jid) end
-    retention.cancel(rec)
+    retention.cancel(rec, ARGV[2])
     cancelled[#cancelled + 1] = rec
   end
 end

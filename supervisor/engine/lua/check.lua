@@ -38,7 +38,7 @@ local WHOLE = {
   complete = "zset", failed = "zset", groups = "zset", queues = "zset", tags = "zset", tracked = "zset",
   workers = "zset", days = "zset", histograms = "zset", phantoms = "zset", untold = "zset", config = "hash",
   announced = "hash", token = "string", seq = "string", ["failed-dropped"] = "string", expiring = "zset",
-  limits = "zset",
+  limits = "zset", cancelled = "zset", ["cancelled-by"] = "hash",
 }
 -- The parts of a queue; in the first ones lies something for which it must be known.
 local PARTS = {
@@ -174,7 +174,7 @@ members["limits of a queue"] = judge_limit.look
 
 local NOT_JUDGED = {
   queues = true, workers = true, untold = true, ["dependencies:"] = true, ["queues of a limit"] = true,
-  ["skills:"] = true,
+  ["skills:"] = true, cancelled = true,
 }
 
 local function judge_member(kind, of, name, member)
@@ -266,6 +266,8 @@ local function must_end(name, ttl)
 end
 
 keys["worker:"] = function(name) must_end(name, DAY_MS) end
+function keys.cancelled(name) must_end(name, DAY_MS) end
+keys["cancelled-by"] = keys.cancelled
 keys["skills:"] = function(name) must_end(name, DAY_MS) end
 keys["mail:"] = function(name) must_end(name, HOUR_MS) end
 keys["ended:"] = function(name) must_end(name, HOUR_MS) end

@@ -8,13 +8,14 @@
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   queue
 -- ARGV[3]   place: waiting, front, scheduled, depends, parked, apart, running, recurring, in; "lane:" and one's name;
---           "endless": the running jobs that have no end; or "given": the jobs of ARGV[9..], whatever their data
+--           "endless": the running jobs that have no end; or "given": the jids that are listed, whatever their data
 -- ARGV[4]   offset, how many to pass over
 -- ARGV[5]   count, most to look at, 1 to 1000
 -- ARGV[6]   "=" and a lane: only its jobs; "": those of all lanes
 -- ARGV[7]   kind of data: only jobs with the same; "": with whatever data
 -- ARGV[8]   that data
--- ARGV[9..] jids
+-- ARGV[9]   who deletes them; "" = not known
+-- ARGV[10..] jids
 --
 -- Returns   array: the offset to go on with, -1 if that was all of the place; how many were deleted; array of their
 --           jids (not of recurring and in); array of jids whose data a reader must compare: entries, and objects of as
@@ -51,7 +52,7 @@ local function matches(rec)
 end
 
 local function delete(rec)
-  retention.cancel(rec)
+  retention.cancel(rec, ARGV[9])
   deleted[#deleted + 1] = rec
 end
 
@@ -82,7 +83,7 @@ if part == "in" or part == "recurring" then
 end
 
 local given = part == "given"
-local members = given and { unpack(ARGV, 9) } or redis.call("ZRANGE", key, offset, offset + count - 1)
+local members = given and { unpack(ARGV, 10) } or redis.call("ZRANGE", key, offset, offset + count - 1)
 local missed = 0
 for _, member in ipairs(members) do
   local jid = has_number and string.sub(member, 14) or member

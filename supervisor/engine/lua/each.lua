@@ -10,7 +10,7 @@
 -- ARGV[3]   queue; "" = whatever queue it is of
 -- ARGV[4]   states, a comma around each, as in find.lua
 -- ARGV[5]   group; "" = any
--- ARGV[6]   what goes with the verb: group, queue or priority
+-- ARGV[6]   what goes with the verb: who cancels them or "", group, queue or priority
 -- ARGV[7]   of fail: the failure as JSON
 -- ARGV[8..] jids
 --
@@ -65,7 +65,7 @@ local verbs = {}
 
 function verbs.cancel(rec)
   if not chosen[rec.jid] then return false end
-  retention.cancel(rec)
+  retention.cancel(rec, argument)
   cancelled[#cancelled + 1] = rec
   return true
 end

@@ -15,7 +15,7 @@
 --           "bytes"), the data | "", how far the job is as a fraction | "", and in words, its checkpoint as JSON | ""
 --
 -- Returns   array: now in ms, then one per lease: its new expiry in ms, "" if it is lost, or "gone" if there is no such
---           job any more.
+--           job any more, with ":" and who has cancelled it if that is known.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock
@@ -67,7 +67,8 @@ for at = 5, #ARGV, 8 do
     if state ~= "" then save(jid, state) end
     answers[#answers + 1], has_any = expiry, true
   else
-    answers[#answers + 1] = job[3] and "" or "gone"
+    local by = not job[3] and redis.pcall("HGET", P .. "cancelled-by", jid)
+    answers[#answers + 1] = job[3] and "" or type(by) == "string" and "gone:" .. by or "gone"
   end
 end
 if has_any then place(P .. "workers", worker, now) end -- who was deregistered does not come back by this

@@ -16,10 +16,42 @@ function retention.erase_all(jids)
   end
 end
 
--- Deletes a job that has not ended, wherever it lies. Those that wait for it are looked after when all are gone that go
--- with it.
-function retention.cancel(rec)
-  tell_of("job.cancelled", rec, { worker = select(2, owner_of(rec)) })
+-- The newest cancelled jobs are remembered for a while: when, and by whom.
+local REMEMBERED, REMEMBERED_MS, FIELDS = 10000, 604800000, 400 -- jobs, and fields in one call
+local cancelled_by, cancelled_count = {}, 0
+
+-- So many of the oldest are forgotten that the new ones have room.
+local function forget_cancelled(key)
+  local aged = redis.call("ZCOUNT", key, "-inf", now - REMEMBERED_MS)
+  local n = math.max(aged, redis.call("ZCARD", key) + cancelled_count - REMEMBERED)
+  return n > 0 and redis.call("ZRANGE", key, 0, math.min(n, cancelled_count + 16) - 1) or {}
+end
+
+local function remember_cancelled()
+  local key, names = P .. "cancelled", P .. "cancelled-by"
+  local gone, known = forget_cancelled(key), {}
+  redis.call("HLEN", names) -- a foreign type raises here
+  for _, jid in ipairs(gone) do place(key, jid, false) end
+  for jid, by in pairs(cancelled_by) do
+    place(key, jid, now)
+    gone[#gone + 1] = jid
+    if by ~= "" then
+      known[#known + 1] = jid
+      known[#known + 1] = by
+    end
+  end
+  for i = 1, #gone, FIELDS do del_fields({ names, unpack(gone, i, math.min(i + FIELDS - 1, #gone)) }) end
+  for i = 1, #known, FIELDS do set_fields({ names, unpack(known, i, math.min(i + FIELDS - 1, #known)) }) end
+  expire(key, REMEMBERED_MS)
+  expire(names, REMEMBERED_MS)
+end
+
+-- Deletes a job that has not ended, wherever it lies; `by`: who wants that, or "". Those that wait for it are looked
+-- after when all are gone that go with it.
+function retention.cancel(rec, by)
+  if cancelled_count == 0 then finish_with(remember_cancelled) end
+  cancelled_by[rec.jid], cancelled_count = by, cancelled_count + 1
+  tell_of("job.cancelled", rec, { worker = select(2, owner_of(rec)), by = by ~= "" and by or nil })
   moves.take_away(rec)
   moves.ended(rec)
   retention.erase_all({ rec.jid })
