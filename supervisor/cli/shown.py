@@ -7,6 +7,8 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
 from supervisor import clock
 from supervisor.cli.terminal import counted, local_time, note, say_json, table
 
@@ -110,13 +112,17 @@ def _payload_dict(job: "JobRecord | Recurring") -> dict[str, Any]:
 
 
 def _data(job: "JobRecord | Recurring") -> tuple[str, Any]:
-    """What the payload is: json, bytes, or broken (put by another program as JSON, which it is not)."""
+    """Tell what the payload is: json, bytes, or broken. Another program has put the last one: it is not JSON, or nested
+    so deep that nothing can write it again.
+    """
     if job.is_bytes:
         return "bytes", job.raw
     try:
-        return "json", job.data
-    except ValueError:
+        data = job.data
+        orjson.dumps(data)
+    except (ValueError, TypeError):
         return "broken", None
+    return "json", data
 
 
 def payload_words(job: "JobRecord | Recurring") -> str:

@@ -1,5 +1,7 @@
-"""Runs in every process that speaks to Redis. Owns: how the payload is found in what another program pushed.
-Must not: do I/O. lua/include/entries.lua decides what such an entry means, and keeps its bytes as they came.
+"""Finds the payload in what another program pushed. Runs in every process that speaks to Redis. Must not do I/O.
+
+lua/include/entries.lua decides what such an entry means, and keeps its bytes as they came. No depth or shape of one
+may end its reader: nothing here recurses, and nothing is built of what is passed over.
 """
 
 import base64
@@ -7,10 +9,10 @@ import json
 import re
 from json.decoder import scanstring  # type: ignore[attr-defined]  # what every decoder of objects calls
 
-import orjson
-
 _SPACE = re.compile(r"[ \t\n\r]*")
-_DECODER = json.JSONDecoder()
+_SCALAR = re.compile(r"[^,:\[\]{}\s\"]+")
+#: Strings, because brackets in them mean nothing, and brackets.
+_NESTING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
 
 
 def payload_of_kind(kind: str | None, stored: bytes) -> tuple[bytes, bool]:
@@ -19,43 +21,52 @@ def payload_of_kind(kind: str | None, stored: bytes) -> tuple[bytes, bool]:
 
 
 def payload_of(kind: bytes, stored: bytes) -> tuple[bytes, bool]:
-    """The payload of a job whose data is not plain JSON, and whether it is its caller's own bytes. Of an entry it is
-    what the entry's "data" has, character by character, or its "data_b64", decoded; one that is not JSON after all, as
-    only Lua has read it so far, is answered whole: it is no JSON to whoever decodes it either.
+    """Return the payload of a job whose data is not plain JSON, and whether it is its caller's own bytes.
+
+    The payload of an entry is the value of its "data", character by character, or its "data_b64", decoded. One that
+    only Lua takes for JSON is returned whole: whoever decodes the payload then finds that it is none.
     """
     if kind != b"entry":
         return stored, True
     try:
         value, is_base64 = _value(stored.decode())
         return (base64.b64decode(json.loads(value), validate=True), True) if is_base64 else (value.encode(), False)
-    except RecursionError:
-        return _deep_value(stored), False
-    except (ValueError, IndexError):
+    except (ValueError, TypeError, IndexError, RecursionError):
         return stored, False
 
 
-def _deep_value(stored: bytes) -> bytes:
-    """The data of an entry that is nested deeper than this interpreter can follow; another decoder can."""
-    try:
-        return orjson.dumps(orjson.loads(stored).get("data"))
-    except ValueError:
-        return stored
-
-
 def _value(text: str) -> tuple[str, bool]:
-    """The JSON of the payload, and whether it is base64. The last one of several counts, as in every decoder."""
+    """Return the JSON of the payload, and whether it is base64. The last one of several counts, as in every decoder."""
     found = "null", False
     at = _skip(text, _skip(text, 0) + 1)
     while text[at] != "}":
         key, at = scanstring(text, at + 1)
         start = _skip(text, _skip(text, at) + 1)
-        value, end = _DECODER.raw_decode(text, start)
-        if key == "data" or (key == "data_b64" and value is not None):
+        end = _end_of(text, start)
+        if key == "data" or (key == "data_b64" and text[start:end] != "null"):
             found = text[start:end], key == "data_b64"
         at = _skip(text, end)
         if text[at] == ",":
             at = _skip(text, at + 1)
     return found
+
+
+def _end_of(text: str, start: int) -> int:
+    """Return where the value ends that begins at `start`. Raises ValueError where none does."""
+    if text[start] == '"':
+        end: int = scanstring(text, start + 1)[1]
+        return end
+    if text[start] not in "[{":
+        scalar = _SCALAR.match(text, start)
+        if scalar is None:
+            raise ValueError("no value")
+        return scalar.end()
+    depth = 0
+    for part in _NESTING.finditer(text, start):
+        depth += 1 if part[0] in "[{" else -1 if part[0] in "]}" else 0
+        if depth == 0:
+            return part.end()
+    raise ValueError("a value without an end")
 
 
 def _skip(text: str, at: int) -> int:

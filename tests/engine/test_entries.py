@@ -253,6 +253,16 @@ def test_what_is_no_job_is_kept_with_its_bytes_and_holds_up_nobody(client, push,
     assert job.failure["message"].startswith("an entry of in:q is no job: ")
 
 
+@pytest.mark.parametrize("depth", [200, 300, 500, 940, 980, 998])
+def test_data_of_any_depth_that_the_server_reads_is_found(client, push, depth):
+    data = "[" * depth + "]" * depth
+    push('{"klass":"k","jid":"deep","tags":["]}"],"data":' + data + "}")
+    (lease,) = client.queue("q").lease("w")
+    assert (lease.raw.decode(), lease.tags) == (data, ["]}"])
+    assert client.job("deep").raw == lease.raw
+    assert [job.jid for job in client.queue("q").jobs("running")] == ["deep"]
+
+
 def test_it_is_said_why(client, push):
     push('{"klass": "k", "prio": 1}', "hello", "{}", '{"klass": "k", "retries": -1}')
     client.queue("q").lease("w")

@@ -211,3 +211,14 @@ def test_what_is_no_job_fails_as_broken_and_the_next_one_runs(stage):
     assert sorted(job.raw for job in broken) == [b'{"no": "klass"}', b"\xff\xfe no json"]
     assert pool.drain() == 0
     stage.assert_nothing_left()
+
+
+def test_data_of_any_depth_ends_no_supervisor(stage):
+    pool = stage.start(processes=1).wait_ready()
+    depths = (200, 300, 980, 998)
+    data = {f"deep-{depth}": "[" * depth + "]" * depth for depth in depths}
+    push(stage, *(f'{{"klass":"good.noop","jid":"{jid}","data":{text}}}' for jid, text in data.items()))
+    stage.wait_until_ended(data)
+    assert set(stage.states(list(data))) == {"complete"}
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
