@@ -481,7 +481,7 @@ class Client:
         return RecurringJob(record, self) if record else None
 
     def unrecur(self, jid: str) -> bool:
-        """It comes no more; the jobs that it has put stay. False if it did not."""
+        """It comes no more; the jobs that it has put stay. False if it did not. A later `recur` of it counts anew."""
         return self.call(commands.unrecur, jid)
 
     def limit(self, key: str, running: int | None = None, rate: str | None = None, *, by: str | None = None) -> Limit:

@@ -76,7 +76,7 @@ class Recurring:
     cron: str | None
     tz: str | None  # None = UTC
     next_unix: float
-    count: int  # of jobs that it has put
+    count: int  # the number of its last job: it counts them, anew after unrecur, and passes over jids that are there
     missed: str  # all, once or skip
     backlog: int | None  # most jobs for missed times beside the last one; None = no limit, or skip
     priority: int

@@ -353,6 +353,27 @@ def test_what_comes_no_more_leaves_its_jobs(client, q, clock, keys):
     assert client.recurring("r") is None
 
 
+def test_a_recurrence_after_unrecur_counts_anew(client, q):
+    for _ in range(2):
+        q.recur("k", every=60, jid="r")
+        assert client.recurring("r").count == 0
+        client.sweep()
+        assert client.recurring("r").count == 1
+        assert client.cancel("r-1") == ["r-1"]
+        client.unrecur("r")
+
+
+def test_a_new_count_passes_over_jobs_of_the_earlier_one(client, q):
+    q.recur("k", [1], every=60, jid="r")
+    client.sweep()
+    client.unrecur("r")
+    q.recur("k", [2], every=60, jid="r")
+    client.sweep()
+    first, second = q.lease("w", 9)
+    assert (first.jid, first.data, second.data) == ("r-1", [1], [2])
+    assert second.jid == f"r-{client.recurring('r').count}" != "r-1"
+
+
 def test_what_its_jobs_need_is_kept_although_it_has_changed_since(client, q, clock):
     q.recur("k", [1], every=60, jid="r")
     client.sweep()
