@@ -58,8 +58,11 @@ def _check_options(parts: SplitResult) -> None:
     seen = set[str]()
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name not in known:
-            if "@" in parts.query:  # what looks like an option may be a piece of a password
+            # What looks like an option may be a piece of a password.
+            if "@" in parts.query:
                 raise ValueError("has an unknown option, or a ? in its user or password; write that as %3F")
+            if "password" in parts.query:
+                raise ValueError("has an unknown option, or a & or = in its password; write that as %26 or %3D")
             raise ValueError(f"has {_unknown(name, known)}")
         if name in seen:
             raise ValueError(f"has the option {name} twice")
@@ -105,7 +108,7 @@ def _seconds(value: str) -> str:
 
 
 def _one_of(*words: str) -> Callable[[str], str]:
-    return lambda value: "" if value in words else f"{', '.join(words[:-1])} or {words[-1]}"
+    return lambda value: "" if value in words else " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _flag(value: str) -> str:
@@ -151,6 +154,9 @@ _OF_TLS: Final[Mapping[str, Callable[[str], str]]] = {
     "ssl_exclude_verify_flags": _any,
 }
 _SHOWN: Final = (_OPTIONS.keys() | _OF_TLS.keys()) - _SECRET
+#: A host, a port and a database, as far as they can be that.
+_PLACE: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]*\]|[^/:#\[\]]*)(?::\d*(?=/|$))?(?:/\d{0,9}/?$)?")
+_MISPLACED: Final = re.compile(r":[^/@]*@")
 
 
 # What is secret.
@@ -167,18 +173,26 @@ def secrets(url: str) -> tuple[str, ...]:
 def redacted(url: str) -> str:
     """The url, or what somebody has taken for one, with *** for whatever may be a secret. Nothing else may show a url.
 
-    Of a wrong url it hides rather too much: all before the last @, and the values of options that there are not.
+    Of a wrong url it hides rather too much: all before the last @, all from where a port or database should be and no
+    number is, and the values of options that there are not.
     """
-    head, options_at, options = url.partition("?")
-    if not head.startswith("unix:///"):  # there is no account in that, and an @ is of the path
+    if url.startswith("unix:///"):  # there is no account in that, and an @ is of the path
+        path, options_at, options = url.partition("?")
+        path, hash_at, _ = path.partition("#")
+        place = _MISPLACED.sub(":***@", path) + (f"{hash_at}***" if hash_at else "")
+    else:
         account, at, rest = url.rpartition("@")
-        if at:
-            scheme, slashes, account = account.rpartition("://") if account.count("://") == 1 else ("", "", account)
-            user, colon, _ = account.partition(":")
-            head, options_at, options = rest.partition("?")
-            head = f"{scheme}{slashes}{user + colon if colon and slashes else ''}***@{head}"
+        whole = account if at else url
+        scheme, slashes, account = whole.rpartition("://") if whole.count("://") == 1 else ("", "", whole)
+        user, colon, _ = account.partition(":")
+        place, options_at, options = (rest if at else account).partition("?")
+        plain = _PLACE.match(place)
+        if plain and plain.end() < len(place) and scheme != "unix":
+            place = f"{plain[0]}***"
+        hidden = f"{user + colon if colon and slashes else ''}***@" if at else ""
+        place = f"{scheme}{slashes}{hidden}{place}"
     shown = "&".join(map(_redacted_option, options.split("&")))
-    return f"{head}{options_at}{shown}"
+    return f"{place}{options_at}{shown}"
 
 
 def _redacted_option(option: str) -> str:
