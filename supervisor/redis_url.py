@@ -154,8 +154,8 @@ _OF_TLS: Final[Mapping[str, Callable[[str], str]]] = {
     "ssl_exclude_verify_flags": _any,
 }
 _SHOWN: Final = (_OPTIONS.keys() | _OF_TLS.keys()) - _SECRET
-#: A host, a port and a database, as far as they can be that.
-_PLACE: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]*\]|[^/:#\[\]]*)(?::\d*(?=/|$))?(?:/\d{0,9}/?$)?")
+#: A host, a port that is a number, and the name of a database, as far as they can be that.
+_PLACE: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]*\]|[^/:#\[\]]*)(?::\d*(?=/|$))?(?:/[\w-]*/?$)?")
 _MISPLACED: Final = re.compile(r":[^/@]*@")
 
 
@@ -173,8 +173,8 @@ def secrets(url: str) -> tuple[str, ...]:
 def redacted(url: str) -> str:
     """The url, or what somebody has taken for one, with *** for whatever may be a secret. Nothing else may show a url.
 
-    Of a wrong url it hides rather too much: all before the last @, all from where a port or database should be and no
-    number is, and the values of options that there are not.
+    Of a wrong url it hides rather too much: all before the last @, all from where a port should be and no number is,
+    and the values of options that there are not.
     """
     if url.startswith("unix:///"):  # there is no account in that, and an @ is of the path
         path, options_at, options = url.partition("?")
