@@ -94,7 +94,7 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "http.listening": ("info", ("address", "port")),
     "redis.lost": ("error", ("message", "retry_in_s")),
     "redis.connected": ("info", ("url", "server")),
-    "redis.failed": ("error", ("message",)),
+    "redis.failed": ("error", ("message", "waiting")),
     "log.dropped": ("warning", ("count", "bytes")),
 }  # fmt: skip
 

@@ -181,12 +181,17 @@ class Conversation:
                     self.over = True
 
     def _on_full(self) -> None:
-        if waiting := self._ledger.refused_for_memory(clock.monotonic()):
-            self._events.emit(
-                "redis.failed",
-                message=f"the memory of Redis is full: {waiting} completions with jobs to put wait, and are tried again"
-                " until they get in; their leases go on",
-            )
+        waiting = self._ledger.refused_for_memory(clock.monotonic())
+        self._events.emit_seldom(
+            "redis.failed",
+            "the memory of Redis is full: completions with jobs to put wait, and are tried again until they get in;"
+            " their leases go on",
+            waiting=waiting,
+        )
+
+    def end_put_off(self) -> None:
+        """Wait no longer for memory in Redis: jobs whose completions it has refused run again, or have failed."""
+        self._ledger.end_put_off(endings.of_put_off)
 
     def _on_settled(self, answers: Sequence[Answer]) -> None:
         self._backlog.move()

@@ -134,6 +134,8 @@ class Drain:
         if self.phase is Phase.KILLING and now_at >= ladder.hand_back_at:
             ladder.hand_back_at = math.inf
             self._forks.births.abandon("drain")
+        if self.phase is not Phase.DRAINING:
+            self._conversation.end_put_off()
         self._leave(ladder, now_at, served)
 
     def next_at(self) -> float:

@@ -164,6 +164,17 @@ def of_refusal(lease: LeaseRecord) -> Failed:
     )  # fmt: skip
 
 
+def of_put_off(lease: LeaseRecord) -> Failed | Released:
+    """The job is done, but it cannot complete before we leave: Redis refuses its puts, for its memory is full."""
+    if not lease.at_most_once:
+        return Released(lease, started=True, reason="drain")
+    return Failed(
+        lease, "interrupted",
+        "the job is done, but the memory of Redis was full until this supervisor left, so that what was to follow its"
+        " completion was refused; nothing of it was put, and the job must not be started twice",
+    )  # fmt: skip
+
+
 def _result(body: bytes) -> orjson.Fragment | None:
     if not body:
         return None

@@ -29,7 +29,7 @@ _CHECKPOINT_RESERVE_S: Final = 0.5
 MOST_BYTES: Final = 64 * 2**20
 #: How long outcomes that put jobs wait after a server with full memory has refused them; doubled with each refusal.
 _FULL_S: Final = 1.0
-_LONGEST_FULL_S: Final = 30.0
+_LONGEST_FULL_S: Final = 5.0
 
 
 class Held:
@@ -275,9 +275,8 @@ class Ledger:
 
     def refused_for_memory(self, now_at: float) -> int:
         """Put off what puts jobs: the leases go on, and the outcomes are tried again. What was settling beside them
-        goes with the next exchange. Return how many are put off, 0 if that is known.
+        goes with the next exchange. Return how many are put off.
         """
-        is_new = not self._put_off_s
         self._put_off_s = min(self._put_off_s * 2 or _FULL_S, _LONGEST_FULL_S)
         self._put_off_until_at = now_at + self._put_off_s
         refused, self._settling = self._settling, []
@@ -288,7 +287,14 @@ class Ledger:
         waiting = [*refused, *self._ended]
         self._put_off.extendleft(reversed([held for held in waiting if held.puts_jobs]))
         self._ended = deque(held for held in waiting if not held.puts_jobs)
-        return len(self._put_off) if is_new else 0
+        return len(self._put_off)
+
+    def end_put_off(self, outcome_of: Callable[[LeaseRecord], Outcome]) -> None:
+        """Give what was put off another end, for which the server needs no memory."""
+        put_off, self._put_off = self._put_off, deque()
+        for held in put_off:
+            held.weight, held.weight_bytes = 1, 0
+            self.end(held, outcome_of(held.lease))
 
     def _drop(self, held: Held) -> None:
         # A server that has lost its last writes draws the same tokens again: another lease may have this one.

@@ -161,6 +161,15 @@ def test_full_memory_puts_off_only_what_puts_jobs(ledger):
     assert settle(ledger) == [3, 4]
 
 
+def test_what_was_put_off_ends_in_a_way_that_needs_no_memory(ledger):
+    (held,) = add(ledger, 1)
+    end_with_puts(ledger, held)
+    settle(ledger)
+    ledger.refused_for_memory(100.0)
+    ledger.end_put_off(Released)
+    assert (ledger.settle_next(1000, 100.0), ledger.settle_at) == ([Released(held.lease)], math.inf)
+
+
 def test_lost_lease_that_was_refused_is_not_renewed(ledger):
     (held,) = add(ledger, 1)
     end_with_puts(ledger, held)

@@ -1,6 +1,7 @@
 """A Redis that refuses, that has lost what it had acknowledged, or that another one has taken the place of."""
 
 import shutil
+import signal
 
 import pytest
 from servers import stopped
@@ -30,7 +31,6 @@ def test_while_its_memory_is_full_nothing_is_put_and_what_there_is_runs_to_its_e
 def test_completion_with_puts_waits_for_memory(own_stage, own_server):
     """What a handler puts is refused by a full Redis as any put is. Its job has ended: nothing of it may be lost."""
     stage = own_stage
-    stage.config(grace=0.5)
     pool = stage.start(processes=1, lease_ttl="1s").wait_ready()
     held = stage.queue.put("good.hold", stage.gate("gate"))
     stage.wait_for_starts(held)
@@ -40,10 +40,10 @@ def test_completion_with_puts_waits_for_memory(own_stage, own_server):
     own_server.redis.config_set("maxmemory", 1)
     stage.open_gate("gate")
     stage.wait_until_ended([held, plain])
-    (told,) = pool.wait_for("redis.failed", nth=1) and pool.find("redis.failed")
-    assert "the memory of Redis is full" in told["message"]
-    ends = stage.client.job(behind[0]).expires_unix
-    stage.wait_until(lambda: stage.client.job(behind[0]).expires_unix > ends + 2, "its lease goes on")
+    told = pool.wait_for("redis.failed")
+    assert "the memory of Redis is full" in told["message"] and told["waiting"] in (1, 2)
+    assert pool.wait_for("redis.failed", nth=2)["waiting"] == 2
+    assert stage.states(behind) == ["running", "running"], "their leases go on"
     assert stage.client.queue("waits").length() == 0
     own_server.redis.config_set("maxmemory", 0)
     stage.wait_until_ended(behind)
@@ -53,6 +53,37 @@ def test_completion_with_puts_waits_for_memory(own_stage, own_server):
         assert lease.complete()
     stage.client.deregister("me")
     assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+@pytest.mark.parametrize(("signo", "patience"), [(signal.SIGTERM, "1s"), (signal.SIGQUIT, "60s")])
+def test_drain_ends_what_waits_for_memory(own_stage, own_server, signo, patience):
+    """Nobody has died: jobs whose completions are refused go to the front, and those that must not run twice fail."""
+    stage = own_stage
+    pool = stage.start(processes=1, lease_ttl="3s", drain_timeout=patience).wait_ready()
+    held = stage.queue.put("good.hold", stage.gate("gate"))
+    stage.wait_for_starts(held)
+    puts = {"put": [["waits", "good.noop", None, {}]]}
+    plain, once = stage.queue.put("follow.after", puts), stage.queue.put("follow.after", puts, at_most_once=True)
+    own_server.redis.config_set("maxmemory", 1)
+    stage.open_gate("gate")
+    pool.wait_for("redis.failed")
+    pool.wait_for("child.reaped", nth=3)  # each has ended its job
+    pool.send(signo)
+    assert pool.wait() == 0
+    assert pool.find("job.released")[0]["jid"] == plain and not pool.find("job.died")
+    own_server.redis.config_set("maxmemory", 0)
+    first, second = stage.client.jobs(plain, once)
+    assert (first.state, first.deaths, first.interruptions) == ("waiting", 0, 1)
+    assert (second.state, second.deaths, second.failure["group"]) == ("failed", 0, "interrupted")
+    assert "the memory of Redis was full" in second.failure["message"]
+    peer = stage.start(processes=1).wait_ready()
+    peer.wait_for("job.completed", jid=plain)
+    assert [len(stage.ledger.starts(jid)) for jid in (plain, once)] == [2, 1]
+    (follower,) = stage.client.queue("waits").lease("me", 10)
+    assert follower.complete()
+    stage.client.deregister("me")
+    assert peer.drain() == 0
     stage.assert_nothing_left()
 
 
