@@ -265,10 +265,9 @@ class Job(_PartlyRead):
 
     def _fetch(self, name: str) -> None:
         """The whole job; but large data only for itself."""
-        record = found(self.jid, self._client.call(looks.jobs, [self.jid])[0])
-        if name == "raw" and "raw" in record.left_out:
-            record = self._client.follow(steps.with_data(record))
-        _take_on(self, record, JobRecord)
+        row = found(self.jid, self._client.call(looks.row, self.jid))
+        names = looks.LARGE if name == "raw" else looks.LARGE.keys() - {"raw"}
+        _take_on(self, self._client.follow(steps.whole(self.jid, row, names)), JobRecord)
 
     def cancel(self, *, by: str | None = None) -> bool:
         """Deletes the job; `by`: who wants that. False if there is none any more, or it is complete. Raises

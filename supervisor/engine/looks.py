@@ -27,6 +27,11 @@ STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "parke
 _SHOWN_HISTORY = 100  # entries of a job's history, the first one among them
 #: Of data that one call reads: the server copies it three times, and does nothing else meanwhile.
 PIECE_BYTES: Final = 8 * 2**20
+#: What a look leaves out of a job if it is too large: attribute of JobRecord → its column, and its kind for data.lua.
+LARGE: Final = {
+    "raw": (5, "data"), "failure": (6, "failure"), "result": (7, "result"), "history": (9, "history"),
+    "dependencies": (10, "dependencies"), "dependents": (11, "dependents"), "saved": (14, "saved"),
+}  # fmt: skip
 _CELLS = 287  # of a histogram: 60 of seconds, 59 of minutes, 92 of quarters, 48 of hours, 28 of days
 _DAY_S = 86400
 _COUNTED = ("failures", "failed", "retries", "deaths", "interruptions")
@@ -203,12 +208,22 @@ def jobs(jids: Sequence[str], *, now: float | None = None) -> Command[list[JobRe
     return Command(scripts.JOB, (now_ms(now), *(checked_name("jid", jid) for jid in jids)), _parse_jobs)
 
 
+def row(jid: str, *, now: float | None = None) -> Command[list[Any] | None]:
+    """A job as Redis answers it, for `parse_row`; None if there is none."""
+    return Command(scripts.JOB, (now_ms(now), checked_name("jid", jid)), lambda reply: reply[0] or None)
+
+
 def piece(kind: str, jid: str, offset: int) -> Command[tuple[int, bytes]]:
-    """The size of the data of a job ("data") or a recurrence ("recurdata"), and up to 8 MiB of it from `offset` on; -1
-    and nothing if there is none.
+    """The size of a text of a job ("data", "failure", "result", "saved") or a recurrence ("recurdata"), and up to 8 MiB
+    of it from `offset` on; -1 and nothing if there is none.
     """
     args = kind, checked_name("jid", jid), checked_int("offset", offset, 0), PIECE_BYTES
     return Command(scripts.DATA, args, lambda reply: (reply[0], reply[1]))
+
+
+def elements(kind: str, jid: str) -> Command[list[bytes]]:
+    """The history, or the first 1,000 dependencies or dependents, of a job."""
+    return Command(scripts.DATA, (kind, checked_name("jid", jid), 0, MOST), lambda reply: reply[1] or [])
 
 
 def failed_groups(*, now: float | None = None) -> Command[dict[str, int]]:
@@ -390,15 +405,12 @@ def _unix(ms: int | str | None) -> float | None:
     return int(ms) / 1000 if ms else None
 
 
-def _parse_job(row: list[Any]) -> JobRecord:
+def parse_row(row: list[Any]) -> JobRecord:
+    """A job of the answer of a look. What is an integer in a column of LARGE was left out: that is its size."""
     jid, state, expires_ms, due_ms, finished_ms, data, failure, result, tags, entries, parents, children = row[:12]
     progress, start_by_ms, saved = row[12:15]
     fields = _fields(row[15:])
-    large = {
-        "raw": data, "failure": failure, "result": result, "history": entries, "dependencies": parents,
-        "dependents": children, "saved": saved,
-    }  # fmt: skip
-    left_out = {name: part for name, part in large.items() if isinstance(part, int)}
+    left_out = {name: row[column] for name, (column, _) in LARGE.items() if isinstance(row[column], int)}
     data, failure, result, saved = (None if isinstance(text, int) else text for text in (data, failure, result, saved))
     entries, parents, children = ([] if isinstance(lines, int) else lines for lines in (entries, parents, children))
     raw, is_bytes = payload_of_kind(fields.get("bytes"), data or b"")
@@ -504,11 +516,11 @@ def _history(fields: dict[str, str], entries: list[bytes], finished_ms: int) -> 
 
 
 def _parse_jobs(reply: list[Any]) -> list[JobRecord | None]:
-    return [_parse_job(row) if row else None for row in reply]
+    return [parse_row(row) if row else None for row in reply]
 
 
 def _parse_list(reply: list[Any]) -> list[JobRecord]:
-    return [_parse_job(row) for row in reply]
+    return [parse_row(row) for row in reply]
 
 
 def _parse_page(reply: list[Any]) -> tuple[int, list[JobRecord]]:

@@ -259,7 +259,20 @@ ENDLESS: Final = "endless"
 Answer = bool | int | str | None
 
 
+#: Of the message of a failure. Beyond that it is cut off.
+MESSAGE_BYTES: Final = 65_536
+
+
+def _shortened(message: str) -> str:
+    """The message, or what fits of it and how long it was."""
+    size = len(message.encode())
+    if size <= MESSAGE_BYTES:
+        return message
+    return f"{message.encode()[:MESSAGE_BYTES].decode(errors='ignore')}… (the first {MESSAGE_BYTES} of {size} bytes)"
+
+
 def failure_json(group: str, message: str, worker: str | None, when_unix: float, details: Mapping[str, Any]) -> bytes:
     """What is kept of a failure beside the job. Raises TypeError or ValueError naming the argument."""
-    common = {"group": group, "message": checked_text("message", message), "when": when_unix, "worker": worker}
+    text = _shortened(checked_text("message", message))
+    common = {"group": group, "message": text, "when": when_unix, "worker": worker}
     return to_json("details", {**details, **common})

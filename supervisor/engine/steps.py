@@ -3,15 +3,14 @@ ones, and when that is enough. Must not: do I/O. A client carries out each comma
 """
 
 import json
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 from supervisor.engine import commands, lanes, looks
 from supervisor.engine.checks import to_data
 from supervisor.engine.commands import MOST, Command
-from supervisor.engine.entries import payload_of_kind
-from supervisor.engine.errors import JobNotFound, LeaseholdError, OutcomeUnknown, StoreUnavailable
+from supervisor.engine.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 from supervisor.engine.jobs import JobRecord
 from supervisor.engine.lanes import SLICE, Content, Deleted, Dropped, LaneCounts, checked_ending
 from supervisor.engine.recurring import Recurring
@@ -38,8 +37,22 @@ def all_pages(page: Callable[[int], Command[dict[str, T]]]) -> Steps[dict[str, T
 
 def job(jid: str, now: Callable[[], float | None]) -> Steps[JobRecord | None]:
     """A job with all that it has. What is too large for one answer comes in pieces."""
-    record: JobRecord | None = (yield looks.jobs([jid], now=now()))[0]
-    return (yield from with_data(record)) if record and record.left_out else record
+    row = yield looks.row(jid, now=now())
+    if row is None:
+        return None
+    record = yield from whole(jid, row, looks.LARGE)
+    is_gone = not record.raw and (yield looks.row(jid, now=now())) is None
+    return None if is_gone else record
+
+
+def whole(jid: str, row: list[Any], names: Iterable[str]) -> Steps[JobRecord]:
+    """The job of a row, with what was left out of it of these attributes, as that is now: empty if it has gone."""
+    for name in names:
+        column, kind = looks.LARGE[name]
+        if isinstance(row[column], int):
+            is_text = kind not in ("history", "dependencies", "dependents")
+            row[column] = (yield from _text(kind, jid)) if is_text else (yield looks.elements(kind, jid))
+    return looks.parse_row(row)
 
 
 def recurring(jid: str) -> Steps[Recurring | None]:
@@ -47,18 +60,14 @@ def recurring(jid: str) -> Steps[Recurring | None]:
     record: Recurring | None = yield looks.recurring(jid)
     if record is None or not record.left_out:
         return record
-    return replace(record, raw=(yield from _data("recurdata", jid)), left_out={})
+    stored = yield from _text("recurdata", jid)
+    return None if stored is None else replace(record, raw=stored, left_out={})
 
 
-def with_data(record: JobRecord) -> Steps[JobRecord]:
-    """The record with the data that was left out of it, as it is now."""
-    stored = yield from _data("data", record.jid)
-    raw, is_bytes = payload_of_kind(record.kind, stored)
-    return replace(record, raw=raw, is_bytes=is_bytes, left_out={})
-
-
-def _data(kind: str, jid: str) -> Steps[bytes]:
-    """All pieces. Begins again if the data becomes another one meanwhile, as far as its size tells."""
+def _text(kind: str, jid: str) -> Steps[bytes | None]:
+    """All pieces; None if there are none. Begins again if the text becomes another one meanwhile, as far as its size
+    tells.
+    """
     for _ in range(_PASSES):
         size, stored = yield looks.piece(kind, jid, 0)
         pieces, read, is_same = [stored], len(stored), True
@@ -67,10 +76,10 @@ def _data(kind: str, jid: str) -> Steps[bytes]:
             pieces.append(more)
             read, is_same = read + len(more), new_size == size
         if size < 0:
-            break
+            return None
         if is_same:
             return b"".join(pieces)
-    raise JobNotFound(f"the data of job {jid} has gone, or was replaced again and again while it was read")
+    raise LeaseholdError(f"the {kind} of job {jid} was replaced again and again while it was read: ask again")
 
 
 def cancel_equal(queue: str, data: object, now: Callable[[], float], by: str | None = None) -> Steps[list[str]]:
@@ -174,7 +183,7 @@ class _Sweep:
             records: list[JobRecord | None] = yield looks.jobs(jids[first : first + _JUDGED], now=self._now())
             for record in records:
                 if record and "raw" in record.left_out:
-                    record = yield from with_data(record)
+                    record = yield from job(record.jid, self._now)
                 if record and _has(record, content):
                     equal.append(record.jid)
         if not equal:

@@ -8,6 +8,7 @@ import pytest
 from supervisor.engine import looks
 from supervisor.engine.aio import AsyncClient
 from supervisor.engine.errors import LeaseholdError
+from supervisor.engine.outcomes import Completed, Failed
 
 LARGE = {"text": "x" * 20_000_000}
 LISTS = ["jobs", "peek", "completed", "failed", "tagged", "tracked"]
@@ -153,3 +154,71 @@ def test_list_of_large_jobs_is_cheap(client, listed, kind, cpu_ms):
         client.queue("q").peek(9)
         client.tagged("t")
     assert used[0] < 100, "one copy of 20 MB alone takes 50 ms"
+
+
+def large_job(client, size):
+    """A job that has failed with more than one answer has room for."""
+    client.queue("q").put("k", LARGE, jid="j")
+    client.queue("q").put_many({"klass": "k", "depends": ["j"]} for _ in range(3))
+    (lease,) = client.queue("q").lease("w")
+    lease.checkpoint("s" * 60_000)
+    client.log("j", "l" * 4_000)
+    client.settle([Failed(lease, "g", "m", {"traceback": "t" * size})])
+
+
+def check_large(job, size):
+    assert (len(job.failure["traceback"]), len(job.saved), len(job.dependents)) == (size, 60_000, 3)
+    assert {entry["what"] for entry in job.history} == {"put", "log", "popped", "failed"}
+    assert job.data == LARGE
+    assert job.left_out == {}
+
+
+SIZES = {2_000_000: {"raw", "failure"}, 1_048_000: {"raw", "dependents", "saved"}}
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_job_has_all_that_was_too_large_for_one_answer(client, size):
+    large_job(client, size)
+    job = client.job("j")
+    assert job.left_out == {}
+    check_large(job, size)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("first", ["failure", "history", "dependents", "saved", "data"])
+def test_job_of_a_list_fetches_whatever_is_asked_for(client, first, size):
+    large_job(client, size)
+    (job,) = client.failed("g")[1]
+    assert set(job.left_out) == SIZES[size]
+    assert getattr(job, first)
+    check_large(job, size)
+
+
+def test_results_of_a_list_are_fetched(client):
+    q = client.queue("q")
+    q.put_many({"klass": "k"} for _ in range(30))
+    client.settle([Completed(lease, "r" * 60_000) for lease in q.lease("w", 30)])
+    jobs = client.completed(0, 30)
+    assert any("result" in job.left_out for job in jobs)
+    assert {job.result for job in jobs} == {"r" * 60_000}
+
+
+def test_job_whose_large_data_has_gone_is_there_without_it(client, server, namespace):
+    client.queue("q").put("k", LARGE, jid="j")
+
+    def run(command, plain=client.run):
+        if command.script.name == "data":
+            server.redis.delete(f"{{{namespace}}}:data:j")
+        return plain(command)
+
+    client.run = run
+    assert client.job("j").raw == b""
+    client.cancel("j")
+    assert client.job("j") is None
+
+
+def test_large_message_of_a_failure_is_cut(client):
+    client.queue("q").put("k", jid="j")
+    client.queue("q").lease("w")[0].fail("g", "ä" * 1_000_000)
+    message = client.job("j").failure["message"]
+    assert message == "ä" * 32_768 + "… (the first 65536 of 2000000 bytes)"
