@@ -43,7 +43,7 @@ from supervisor.pool.dispatcher import Dispatcher
 from supervisor.pool.ends import LatestEnds
 from supervisor.pool.forks import Forks
 from supervisor.pool.idling import Idling
-from supervisor.pool.ledger import Held, Ledger
+from supervisor.pool.ledger import MOST_BYTES, MOST_WAITING, Held, Ledger
 from supervisor.pool.requests import Requests
 from supervisor.pool.slots import Slots
 from supervisor.pool.upkeep import Upkeep
@@ -185,7 +185,7 @@ class Conversation:
         self._events.emit_seldom(
             "redis.failed",
             "the memory of Redis is full: completions with jobs to put wait, and are tried again until they get in;"
-            " their leases go on",
+            f" their leases go on; above {MOST_WAITING} of them, or {MOST_BYTES >> 20} MB, no further job starts",
             waiting=waiting,
         )
 
@@ -195,6 +195,7 @@ class Conversation:
 
     def _on_settled(self, answers: Sequence[Answer]) -> None:
         self._backlog.move()
+        self._ask = self._ask or self._ledger.is_laden  # nothing was leased meanwhile
         for held, verdict in zip(self._ledger.settled(), answers, strict=True):
             if verdict == REFUSED:
                 self._ledger.end_again(held, endings.of_refusal(held.lease))
@@ -433,7 +434,7 @@ class Conversation:
     @property
     def _takes_jobs(self) -> bool:
         """Whether what is leased now has, or will have, children to run it."""
-        return self._leasing and not self.paused and self._forks.ready
+        return self._leasing and not self.paused and self._forks.ready and not self._ledger.is_laden
 
     def _due_lease(self, now_at: float) -> Wanted | None:
         if now_at >= self._ask_at:

@@ -30,6 +30,8 @@ MOST_BYTES: Final = 64 * 2**20
 #: How long outcomes that put jobs wait after a server with full memory has refused them; doubled with each refusal.
 _FULL_S: Final = 1.0
 _LONGEST_FULL_S: Final = 5.0
+#: More outcomes than these, or more data with them, and no further job starts: what it says could go nowhere.
+MOST_WAITING: Final = 1000
 
 
 class Held:
@@ -113,6 +115,7 @@ class Ledger:
         self._held: dict[int, Held] = {}  # by token: all but those that are settling
         self._ended: deque[Held] = deque()
         self._settling: list[Held] = []
+        self._unsettled_bytes = 0  # that have come with outcomes which are not settled
         self._put_off: deque[Held] = deque()  # ended, but the server has no memory for the jobs that they put
         self._put_off_until_at = -math.inf
         self._put_off_s = 0.0  # how long the last refusal has put them off
@@ -153,6 +156,7 @@ class Ledger:
         """Its outcome goes with the next exchange. `read`: makes it again, if it is too large to be kept until then."""
         held.outcome, held.read_outcome = outcome, read
         held.puts_jobs = held.weight > 1 and puts_jobs(outcome)
+        self._unsettled_bytes += held.weight_bytes
         if read is not None:
             _lighten(held)
         (self._put_off if self._put_off_s and held.puts_jobs else self._ended).append(held)
@@ -238,6 +242,11 @@ class Ledger:
         return bool(self._ended)
 
     @property
+    def is_laden(self) -> bool:
+        """Whether so much waits to be settled that no further job may start."""
+        return self._unsettled_bytes > MOST_BYTES or len(self._ended) + len(self._put_off) > MOST_WAITING
+
+    @property
     def settle_at(self) -> float:
         """When outcomes that were put off are tried again; infinity: there are none."""
         return self._put_off_until_at if self._put_off else math.inf
@@ -293,6 +302,7 @@ class Ledger:
         """Give what was put off another end, for which the server needs no memory."""
         put_off, self._put_off = self._put_off, deque()
         for held in put_off:
+            self._unsettled_bytes -= held.weight_bytes
             held.weight, held.weight_bytes = 1, 0
             self.end(held, outcome_of(held.lease))
 
@@ -315,6 +325,7 @@ class Ledger:
             self._ended.extend(self._put_off)
             self._put_off.clear()
         for held in settled:
+            self._unsettled_bytes -= held.weight_bytes
             held.read_outcome = None
         return settled
 

@@ -125,10 +125,12 @@ class Placing:
         What it raises leaves the job ready.
         """
         ready = self._ledger.ready
+        if self._ledger.is_laden:
+            self._take_back_ahead()
         if ready and self.before_start is not None:
             self.before_start()
         child, run_s = None, 0.0
-        while ready and self._stopping.is_open and not self.paused:
+        while ready and self._stopping.is_open and not self.paused and not self._ledger.is_laden:
             held = ready[0]
             if child is None or run_s <= 0 or not self._slots.goes_on(child, held):
                 child = self._slots.choose(held)
@@ -154,6 +156,12 @@ class Placing:
             run_s -= held.estimate_s or RUN_S
             self._given(held, child)
         self._plan_hand_back()
+
+    def _take_back_ahead(self) -> None:
+        """Let nothing begin that waits at a busy child."""
+        for child in self._slots:
+            if len(child.sent) > 1:
+                self.take_back(child)
 
     def _given(self, held: Held, child: Child) -> None:
         """The child has it."""

@@ -9,7 +9,7 @@ from supervisor import clock
 from supervisor.engine.checks import STATE_BYTES
 from supervisor.engine.jobs import new_job
 from supervisor.engine.outcomes import Completed, Released
-from supervisor.pool.ledger import Ledger
+from supervisor.pool.ledger import MOST_BYTES, MOST_WAITING, Ledger
 from supervisor.pool.messages import Checkpoint, Progress
 
 
@@ -159,6 +159,27 @@ def test_full_memory_puts_off_only_what_puts_jobs(ledger):
     assert settle(ledger, now_at=ledger.settle_at) == [2]
     assert ledger.settled() == [first]
     assert settle(ledger) == [3, 4]
+
+
+def test_ledger_is_laden_while_much_waits_to_be_settled(ledger):
+    many, large = add(ledger, *range(MOST_WAITING + 1)), add(ledger, *range(-3, 0))
+    for held in many[1:]:
+        end(ledger, held)
+    assert not ledger.is_laden
+    end(ledger, many[0])
+    assert ledger.is_laden
+    while ledger.has_ended:
+        settle(ledger)
+        ledger.settled()
+    assert not ledger.is_laden
+    for held in large:
+        end(ledger, held, weight_bytes=MOST_BYTES // 2)
+    assert ledger.is_laden
+    settle(ledger)
+    assert ledger.is_laden, "what is settling is still here"
+    for held in ledger.settled():
+        ledger.end_again(held, Released(held.lease))
+    assert not ledger.is_laden
 
 
 def test_what_was_put_off_ends_in_a_way_that_needs_no_memory(ledger):

@@ -8,6 +8,7 @@ from servers import stopped
 from supervised import await_ends
 
 from supervisor import StoreUnavailable
+from supervisor.pool.ledger import MOST_BYTES
 
 
 def test_while_its_memory_is_full_nothing_is_put_and_what_there_is_runs_to_its_end(own_stage, own_server):
@@ -52,6 +53,27 @@ def test_completion_with_puts_waits_for_memory(own_stage, own_server):
     for lease in stage.client.queue("waits").lease("me", 10):
         assert lease.complete()
     stage.client.deregister("me")
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+def test_many_completions_that_wait_for_memory_stop_leasing(own_stage, own_server):
+    """They are kept in the supervisor's memory, so there is a bound."""
+    stage = own_stage
+    pool = stage.start(processes=1, jobs_per_child=0).wait_ready()
+    held = stage.queue.put("good.hold", stage.gate("gate"))
+    stage.wait_for_starts(held)
+    size = 2**20
+    behind = stage.queue.put_many({"klass": "follow.large_after", "data": size} for _ in range(100))
+    own_server.redis.config_set("maxmemory", 1)
+    stage.open_gate("gate")
+    pool.wait_for("redis.failed", nth=2)
+    assert MOST_BYTES // size < len(stage.ledger.starts(*behind)) <= MOST_BYTES // size + 4
+    assert stage.states(behind).count("waiting") >= 100 - MOST_BYTES // size - 4
+    own_server.redis.config_set("maxmemory", 0)
+    stage.wait_until_ended(behind)
+    assert len(stage.ledger.starts(*behind)) == 100
+    stage.client.queue("waits").delete()
     assert pool.drain() == 0
     stage.assert_nothing_left()
 
