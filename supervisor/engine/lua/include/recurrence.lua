@@ -16,8 +16,7 @@ local function fresh_jid(pattern)
   pattern.count = (tonumber(pattern.count) or 0) + 1
   local jid = pattern.jid .. "-" .. digits(pattern.count)
   if not read_job(jid) then return jid end
-  pattern.count = math.max(pattern.count, next_seq()) + 1
-  return stage.free_jid(pattern.jid .. "-" .. digits(pattern.count))
+  return stage.free_jid(pattern.jid .. "-" .. digits(next_seq()))
 end
 
 -- Puts one job of a recurrence, as if at its time. Answers it; nothing if another has its claim.

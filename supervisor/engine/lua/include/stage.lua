@@ -22,13 +22,16 @@ function stage.know_queue(queue)
   for _, worker in ipairs(redis.call("ZREVRANGE", P .. "workers", 0, 999)) do hint(worker, "queues") end
 end
 
--- A jid that no job has: this one, or with a drawn end. Ends that can be foreseen others could take on purpose.
+-- A jid that no job has: this one, or with a drawn end, for which digits of a long one are cut. Ends that can be
+-- foreseen others could take on purpose.
 function stage.free_jid(jid)
   local time, free = redis.call("TIME"), jid
+  local drawn_bytes = math.max(4, math.min(12, 63 - #jid))
+  local kept = string.sub(jid, 1, 63 - drawn_bytes)
   for try = 1, 8 do
     if not read_job(free) then return free end
     local drawn = redis.sha1hex(jid .. time[1] .. time[2] .. try)
-    free = jid .. "-" .. string.sub(drawn, 1, math.min(12, 63 - #jid))
+    free = kept .. "-" .. string.sub(drawn, 1, drawn_bytes)
   end
   refuse("REFUSED", "no free jid was found that begins with " .. jid)
 end
