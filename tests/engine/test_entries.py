@@ -388,6 +388,18 @@ def test_recurrence_gets_free_jid_however_many_are_taken(client, clock):
     assert (q.counts().waiting, q.counts().running) == (6_000, 1), "5,999 of theirs, and two new ones"
 
 
+@pytest.mark.parametrize("jid", ["r" * 48, "ä" * 24])
+def test_long_jid_keeps_its_drawn_end(client, clock, server, namespace, jid):
+    server.redis.set(f"{{{namespace}}}:seq", 10**14)
+    q = client.queue("q")
+    q.put_many({"klass": "theirs", "jid": f"{jid}-{number}"} for number in (1, *range(10**14, 10**14 + 40)))
+    q.recur("k", every=1, jid=jid, offset=1)
+    clock.tick(1)
+    drawn = [lease.jid for lease in q.lease("w", 99) if lease.klass == "k"]
+    assert len(drawn) == 1 and len(drawn[0].encode()) == 64
+    assert re.fullmatch(jid + r"-\d{10}-[0-9a-f]{4}", drawn[0])
+
+
 def test_poison_entry_is_buried_and_others_go_on(client, push, server, namespace):
     """Its jid leads to a key of a foreign type, so that its put raises in the midst of the plan."""
     server.redis.set(f"{{{namespace}}}:job:poison", "foreign")
@@ -409,6 +421,36 @@ def test_poison_entry_does_not_stop_the_deletion_of_its_queue(client, push, serv
     push({"klass": "k"}, {"klass": "k", "jid": "poison"}, {"klass": "k"})
     assert client.queue("q").cancel({"n": 1}) == []
     assert [job.klass for job in broken(client)] == ["broken"]
+    server.redis.delete(f"{{{namespace}}}:job:poison")
+
+
+def test_entry_that_depends_on_a_poison_job_is_buried(client, push, server, namespace):
+    server.redis.set(f"{{{namespace}}}:job:poison", "foreign")
+    push({"klass": "k", "depends": ["poison"]}, {"klass": "k", "data": 1})
+    assert client.queue("q").lease("w", 9) == []
+    assert [lease.data for lease in client.queue("q").lease("w", 9)] == [1]
+    assert len(broken(client)) == 1
+    server.redis.delete(f"{{{namespace}}}:job:poison")
+
+
+def test_foreign_key_of_a_queue_buries_no_entry(client, push, server, namespace):
+    key = f"{{{namespace}}}:unique:q"
+    server.redis.set(key, "foreign")
+    push({"klass": "k", "unique": "u"}, {"klass": "k", "jid": "j", "unique": "v"})
+    with pytest.raises(Exception, match="WRONGTYPE"):
+        client.queue("q").lease("w", 9)
+    server.redis.delete(key)
+    assert len(client.queue("q").lease("w", 9)) == 2
+    assert client.failed() == {}
+
+
+def test_buried_poison_entry_tells_why(client, push, server, namespace):
+    server.redis.set(f"{{{namespace}}}:job:poison", "foreign")
+    push({"klass": "k", "jid": "poison"})
+    with client.events() as events:
+        client.queue("q").lease("w", 9)
+        event = next(event for event in events if event.name == "job.failed")
+    assert "WRONGTYPE" in event.fields["message"]
     server.redis.delete(f"{{{namespace}}}:job:poison")
 
 

@@ -194,10 +194,36 @@ local function raise_again(problem)
   error(is_of_redis and { err = problem } or problem, 0)
 end
 
--- Whether an error comes of what an entry says: Lua's own errors do, those of the server or the account do not.
-local function is_poison(problem)
+-- Reads of the keys that only one job has. They raise if another program has put something of another type there.
+local OWN_KEYS = {
+  ["job:"] = "HLEN", ["data:"] = "STRLEN", ["tags:"] = "STRLEN", ["history:"] = "LLEN",
+  ["dependencies:"] = "ZCARD", ["dependents:"] = "ZCARD",
+}
+
+local function has_foreign_key(jid)
+  for kind, read in pairs(OWN_KEYS) do
+    local found = redis.pcall(read, P .. kind .. jid)
+    if type(found) == "table" and found.err then return true end
+  end
+  return false
+end
+
+-- Whether an entry names a job, as its own or as a parent, of which a key is of a foreign type.
+local function names_foreign_key(entry)
+  local found = decoded(entry)
+  local parents = found and type(found.depends) == "table" and found.depends or {}
+  if found and is_name(found.jid) and has_foreign_key(found.jid) then return true end
+  for i = 1, math.min(#parents, 1000) do
+    if is_name(parents[i]) and has_foreign_key(parents[i]) then return true end
+  end
+  return false
+end
+
+-- Whether an error comes of what an entry says. Lua's own errors do, and those of foreign keys of the jobs that it names.
+-- Foreign keys that all jobs of a queue need, the server and the account are not its fault.
+local function is_poison(problem, entry)
   local code = string.match(tostring(problem), "^(%u+) ")
-  return not code or code == "WRONGTYPE" or code == "REFUSED"
+  return not code or code == "REFUSED" or code == "WRONGTYPE" and names_foreign_key(entry)
 end
 
 -- Makes jobs of up to `most` entries of a queue. Answers of how many, and whether there may be more. An entry whose put
@@ -208,7 +234,7 @@ function entries.take_in(queue, most)
     local entry = redis.call("LINDEX", key, -n - 1)
     if not entry or n > 0 and bytes + #entry > MOST_BYTES then break end
     local is_put, answer, why, klass, _, its_weight = pcall(put, queue, entry)
-    if not is_put then raise_again(is_poison(answer) and { poison = entry, queue = queue, why = answer } or answer) end
+    if not is_put then raise_again(is_poison(answer, entry) and { poison = entry, queue = queue, why = answer } or answer) end
     if answer == LATER then break end
     if not answer then bury(queue, entry, why, klass) end
     n, bytes, weight = n + 1, bytes + #entry, weight + (its_weight or 1)
@@ -218,7 +244,8 @@ function entries.take_in(queue, most)
 end
 
 -- Ends a script that has met an error before it wrote anything. If it was an entry's, nothing of what was planned is
--- done, and that entry is buried: the next call goes on with the others. Any other error is raised again.
+-- done, and that entry is buried: the next call goes on with the others. Any other error is raised again. A sweep prunes
+-- what has failed: here, records that were read are half changed.
 function entries.give_up(problem)
   if type(problem) ~= "table" or not problem.poison then raise_again(problem) end
   local queue, entry, why = problem.queue, problem.poison, problem.why
@@ -229,13 +256,14 @@ function entries.give_up(problem)
     state = "failed", group = "broken",
   })
   store(P .. "data:" .. jid, entry)
-  store(P .. "failure:" .. jid, why_broken(queue, tostring(why)))
+  local failure = why_broken(queue, tostring(why))
+  store(P .. "failure:" .. jid, failure)
   place(P .. "failed", jid, now)
   place(P .. "failed:broken", jid, now)
   place(P .. "groups", "broken", now)
   place(P .. "queues", queue, redis.call("ZSCORE", P .. "queues", queue) or now)
   strike(P .. "in:" .. queue, entry)
-  tell_of("job.failed", { jid = jid, queue = queue, klass = "broken" }, { group = "broken" })
+  tell_of("job.failed", { jid = jid, queue = queue, klass = "broken" }, { group = "broken" }, moves.message_in(failure))
   commit()
 end
 

@@ -194,7 +194,7 @@ local function length_at(text, at)
 end
 
 -- The message of a failure, which is JSON, as it is written there: its first bytes, in whole characters.
-local function message_in(failure)
+function moves.message_in(failure)
   local _, before = string.find(failure, '"message":"', 1, true)
   if not before then return "" end
   local at = before + 1
@@ -216,7 +216,7 @@ function moves.to_failed(rec, group, failure)
   tally(rec.queue, "failed", 1)
   note(rec, "failed", { group = group, worker = worker })
   if rec.tracked or heard() then
-    tell_of("job.failed", rec, { group = group, worker = worker }, message_in(failure))
+    tell_of("job.failed", rec, { group = group, worker = worker }, moves.message_in(failure))
   end
   if rec.kin then kin.parent_failed(rec) end
 end
