@@ -65,6 +65,34 @@ def put(q, klass, *jids, **options):
         q.put(klass, jid=jid, **options)
 
 
+def test_nothing_lies_apart_beside_a_worker_of_an_older_version(client, clock, q, old, new):
+    """Its scripts know nothing of that place. It numbers its exchanges and has said no skills."""
+    client.call(commands.resume, "oldest", 1, [])
+    client.call(commands.lease, "oldest", ["q"], 0, number=2)
+    put(q, "b", *"12")
+    assert old.exchange(1) == []
+    assert old.answers == ["scheduled"]
+    assert not client.job("1").left_to_others
+    clock.tick(61)
+    old.exchange(0)
+    new.lease(0)
+    assert old.exchange(2) == []
+    assert {client.job(jid).left_to_others for jid in "12"} == {True}
+
+
+def test_what_lies_apart_comes_back_when_an_older_version_joins(client, clock, q, old, new):
+    put(q, "b", "1")
+    assert old.exchange() == []
+    assert client.job("1").left_to_others
+    clock.tick(50)
+    client.call(commands.resume, "oldest", 1, [])
+    clock.tick(15)
+    for number, worker in enumerate(("old", "new", "oldest"), 50):
+        client.call(commands.lease, worker, ["other"], 0, number=number)
+    client.sweep()
+    assert not client.job("1").left_to_others
+
+
 def test_a_klass_that_only_a_peer_has_is_left_to_it(client, q, old, new, mail):
     put(q, "b", *"123")
     assert old.exchange(3) == []

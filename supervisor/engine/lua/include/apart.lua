@@ -1,5 +1,6 @@
 -- apart.lua: jobs of a klass that one worker has no handler for and a living peer has. They lie apart, uncounted, so
--- that only those lease them who may have the klass. When no such peer lives any more they go back into their places.
+-- that only those lease them who may have the klass. When no such peer lives any more they go back into their places,
+-- and also while a worker lives that knows nothing of this.
 --- @module
 --- @include clock
 --- @include config
@@ -8,26 +9,43 @@
 local LIVES = 60000 -- ms; who leased, renewed or swept within that is taken to live
 local WORKERS, HINTED, LOOKS = 1000, 100, 5000 -- most that are looked at, told of a job, and looks of one script
 local KLASSES, MOST_LACKED = 1000, 200 -- of a queue, and of a worker
-local living, peers, looks, hinted, lacked = nil, {}, 0, {}, {}
+local living, is_mixed, peers, looks, hinted, lacked = nil, nil, {}, 0, {}, {}
 
 local function klasses_key(queue) return queue_key(queue, "klasses") end
+
+local function living_workers()
+  living = living or redis.call(
+    "ZREVRANGEBYSCORE", P .. "workers", "+inf", now - LIVES, "WITHSCORES", "LIMIT", 0, WORKERS)
+  return living
+end
+
+-- Whether a worker lives that numbers its exchanges and has not said its skills. That is one of Leasehold 0.1, whose
+-- scripts know nothing of this place, or one that is about to say them.
+local function has_worker_without_skills()
+  if is_mixed ~= nil then return is_mixed end
+  is_mixed = false
+  local found = living_workers()
+  for i = 1, #found, 2 do
+    is_mixed = is_mixed or redis.call("EXISTS", P .. "skills:" .. found[i]) == 0
+      and redis.call("HEXISTS", P .. "worker:" .. found[i], "number") == 1
+  end
+  return is_mixed
+end
 
 -- Who else lives, has a handler for the klass and serves the queue; and until when that is so, as far as is known. With
 -- more workers and klasses than one script looks at, the last ones count as had by nobody.
 local function peers_of(klass, queue, worker)
   local key = klass .. "\n" .. queue
   if peers[key] then return peers[key] end
-  living = living or redis.call(
-    "ZREVRANGEBYSCORE", P .. "workers", "+inf", now - LIVES, "WITHSCORES", "LIMIT", 0, WORKERS)
-  local found = { until_when = 0 }
-  for i = 1, #living, 2 do
+  local found, workers = { until_when = 0 }, has_worker_without_skills() and {} or living_workers()
+  for i = 1, #workers, 2 do
     if looks == LOOKS or #found == HINTED then break end
     looks = looks + 1
-    local has = living[i] ~= worker
-      and redis.call("ZMSCORE", P .. "skills:" .. living[i], "klass:" .. klass, "queue:" .. queue)
+    local has = workers[i] ~= worker
+      and redis.call("ZMSCORE", P .. "skills:" .. workers[i], "klass:" .. klass, "queue:" .. queue)
     if has and has[1] and has[2] then
-      found[#found + 1] = living[i]
-      found.until_when = math.max(found.until_when, tonumber(living[i + 1]) + LIVES)
+      found[#found + 1] = workers[i]
+      found.until_when = math.max(found.until_when, tonumber(workers[i + 1]) + LIVES)
     end
   end
   peers[key] = found
