@@ -405,6 +405,18 @@ def unrecur(jid: str, *, now: float | None = None) -> Command[bool]:
     return Command(scripts.UNRECUR, (now_ms(now), checked_name("jid", jid)), bool)
 
 
+def tag_recurring(jid: str, tags: Sequence[str], *, now: float | None = None) -> Command[list[str] | None]:
+    """Adds tags to a recurrence, for the jobs to come. Answers all that it has then; None if there is none."""
+    args = now_ms(now), "add", checked_name("jid", jid), *checked_names("tags", tags, MOST_TAGS)
+    return Command(scripts.RECURTAG, args, _parse_names_or_none)
+
+
+def untag_recurring(jid: str, tags: Sequence[str], *, now: float | None = None) -> Command[list[str] | None]:
+    """Removes tags from a recurrence. Answers those that it keeps; None if there is none."""
+    args = now_ms(now), "remove", checked_name("jid", jid), *checked_names("tags", tags, MOST_TAGS)
+    return Command(scripts.RECURTAG, args, _parse_names_or_none)
+
+
 def spawn(due: DueCron, times: Sequence[float], next_unix: float | None, *, now: float | None = None) -> Command[bool]:
     """Puts the jobs of a due cron recurrence for these times (at most 1,000) and sets its next one; without one it
     ends. Answers False if somebody else has done so.

@@ -425,6 +425,14 @@ class RecurringJob(Recurring):
         """Changes what is given; the count goes on. Raises LeaseholdError if it does not come any more."""
         _updated(self, self._client.call(commands.update_recurring, self, changes))
 
+    def tag(self, *tags: str) -> list[str]:
+        """Adds tags for the jobs to come and answers all that it has then. Raises JobNotFound if it comes no more."""
+        return found(self.jid, self._client.call(commands.tag_recurring, self.jid, tags))
+
+    def untag(self, *tags: str) -> list[str]:
+        """Removes tags and answers those that it keeps. Raises JobNotFound if it comes no more."""
+        return found(self.jid, self._client.call(commands.untag_recurring, self.jid, tags))
+
     def cancel(self) -> bool:
         """It comes no more; the jobs that it has put stay. False if it did not."""
         return self._client.call(commands.unrecur, self.jid)
@@ -448,6 +456,14 @@ class AsyncRecurringJob(Recurring):
     async def update(self, **changes: Unpack[RecurChanges]) -> None:
         """As RecurringJob.update."""
         _updated(self, await self._client.call(commands.update_recurring, self, changes))
+
+    async def tag(self, *tags: str) -> list[str]:
+        """As RecurringJob.tag."""
+        return found(self.jid, await self._client.call(commands.tag_recurring, self.jid, tags))
+
+    async def untag(self, *tags: str) -> list[str]:
+        """As RecurringJob.untag."""
+        return found(self.jid, await self._client.call(commands.untag_recurring, self.jid, tags))
 
     async def cancel(self) -> bool:
         """As RecurringJob.cancel."""

@@ -273,6 +273,8 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
             **RHYTHM, **OF_COMING_JOBS,
         },
     ),
+    "RecurringJob.tag": ({}, {"tags": SOME_TAGS}),
+    "RecurringJob.untag": ({}, {"tags": SOME_TAGS}),
     "RecurringJob.cancel": ({}, {}),
 }  # fmt: skip
 

@@ -2,14 +2,16 @@
 The times of a cron by themselves are in test_recurring_times.py.
 """
 
+import asyncio
 import sys
 import threading
 
 import pytest
 
 from supervisor.engine import commands
+from supervisor.engine.aio import AsyncClient
 from supervisor.engine.client import Client
-from supervisor.engine.errors import LeaseholdError
+from supervisor.engine.errors import JobNotFound, LeaseholdError
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 MIDNIGHT = 1_000_080_000.0 - 1_000_080_000.0 % DAY
@@ -351,6 +353,73 @@ def test_what_comes_no_more_leaves_its_jobs(client, q, clock, keys):
     with pytest.raises(LeaseholdError):
         recurring.update(priority=1)
     assert client.recurring("r") is None
+
+
+def test_a_tag_is_added_for_the_jobs_to_come(client, q, clock):
+    q.recur("k", every=60, jid="r", tags=["a"], priority=3)
+    client.sweep()
+    recurring = client.recurring("r")
+    assert recurring.tag("b", "a", "c", "b") == ["a", "b", "c"]
+    clock.tick(60)
+    first, second = q.lease("w", 9)
+    assert [first.jid, first.tags, second.jid, second.tags] == ["r-1", ["a"], "r-2", ["a", "b", "c"]]
+    now = client.recurring("r")
+    assert (now.tags, now.priority, now.count) == (["a", "b", "c"], 3, 2)
+
+
+def test_two_who_add_a_tag_each_lose_none(client, q):
+    q.recur("k", every=60, jid="r")
+    one, other = client.recurring("r"), client.recurring("r")
+    assert [one.tag("a"), other.tag("b")] == [["a"], ["a", "b"]]
+    assert client.recurring("r").tags == ["a", "b"]
+
+
+def test_removed_tags_go_and_the_last_one_leaves_no_key(client, q, clock, keys):
+    q.recur("k", every=60, jid="r", tags=["a", "b"])
+    recurring = client.recurring("r")
+    assert [recurring.untag("a", "unknown"), recurring.untag("b"), recurring.untag("b")] == [["b"], [], []]
+    assert {key for key in keys() if key.startswith("recur")} == {"recur:r", "recurdata:r"}
+    client.sweep()
+    assert (client.recurring("r").tags, client.jobs("r-1")[0].tags, client.check()) == ([], [], [])
+    assert recurring.tag("c") == ["c"]
+    clock.tick(60)
+    client.sweep()
+    assert (client.jobs("r-2")[0].tags, client.check()) == (["c"], [])
+
+
+def test_a_recurrence_has_at_most_a_hundred_tags(client, q):
+    q.recur("k", every=60, jid="r", tags=[str(n) for n in range(99)])
+    recurring = client.recurring("r")
+    assert len(recurring.tag("last")) == 100
+    with pytest.raises(LeaseholdError, match="recurring job r cannot have more than 100 tags"):
+        recurring.tag("one-more")
+    assert client.recurring("r").tags == [*(str(n) for n in range(99)), "last"]
+
+
+def test_what_comes_no_more_has_no_tags(client, q, keys):
+    q.recur("k", every=60, jid="r")
+    recurring = client.recurring("r")
+    client.unrecur("r")
+    before = keys()
+    for change in (recurring.tag, recurring.untag):
+        with pytest.raises(JobNotFound, match="no job r"):
+            change("a")
+    assert keys() == before
+
+
+def test_an_async_recurring_job_is_tagged_likewise(server, namespace, clock):
+    async def main():
+        async with AsyncClient(server.url, namespace, clock) as client:
+            await client.queue("q").recur("k", every=60, jid="r")
+            recurring = await client.recurring("r")
+            assert [await recurring.tag("a", "b"), await recurring.untag("a")] == [["a", "b"], ["b"]]
+            assert (await client.recurring("r")).tags == ["b"]
+            await recurring.cancel()
+            for change in (recurring.tag, recurring.untag):
+                with pytest.raises(JobNotFound, match="no job r"):
+                    await change("a")
+
+    asyncio.run(main())
 
 
 def test_a_recurrence_after_unrecur_counts_anew(client, q):

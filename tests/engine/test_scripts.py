@@ -533,6 +533,8 @@ SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "recur": lambda _: commands.recur("fresh", "k", {"n": 1}, {"every": 5, "jid": "came-again"}, now=NOW),
     "recur: update": updates,
     "unrecur": lambda _: commands.unrecur("came-again", now=NOW),
+    "recurtag": lambda _: commands.tag_recurring("came-again", ["t", "u"], now=NOW),
+    "recurtag: off": lambda _: commands.untag_recurring("came-again", ["t"], now=NOW),
     "spawn": lambda _: commands.spawn(CRON, [CRON_MS / 1000], NOW + 20, now=NOW),
     "spawn: for the last time": lambda _: commands.spawn(CRON, [NOW - 60, NOW], None, now=NOW),
     "configure": lambda _: commands.configure("max-concurrency", None, "7", now=NOW),

@@ -16,21 +16,10 @@
 --- @include clock
 --- @include record
 --- @include tagging
+--- @include retag
 local rec = read_job(ARGV[3])
 if not rec then return false end
-local given, kept, has = {}, {}, {}
-for i = 4, #ARGV do given[ARGV[i]] = true end
-for _, tag in ipairs(tagging.of(rec)) do
-  if ARGV[2] == "add" or not given[tag] then kept[#kept + 1] = tag end
-  has[tag] = true
-end
-if ARGV[2] == "add" then
-  for i = 4, #ARGV do
-    if not has[ARGV[i]] then kept[#kept + 1] = ARGV[i] end
-    has[ARGV[i]] = true
-  end
-end
-if #kept > 100 then refuse("REFUSED", "job " .. rec.jid .. " cannot have more than 100 tags") end
+local kept = retagged(tagging.of(rec), "job " .. rec.jid)
 tagging.set(rec, kept)
 commit()
 return kept
