@@ -30,7 +30,15 @@ from supervisor.engine.checks import (
 from supervisor.engine.jobs import MOST_TAGS, LeaseRecord, NewJob
 from supervisor.engine.keys import GROUP_BYTES, checked_name
 from supervisor.engine.orders import Queues, checked_order
-from supervisor.engine.outcomes import ENDLESS, REFUSED, Answer, Outcome, failure_json, puts_jobs
+from supervisor.engine.outcomes import (
+    ENDLESS,
+    LARGE_DATA_BYTES,
+    REFUSED,
+    Answer,
+    Outcome,
+    failure_json,
+    needs_memory,
+)
 from supervisor.engine.recurring import DueCron, Recurring, changes_of, new_recurrence, parse_due
 from supervisor.engine.scripts import Script
 
@@ -178,35 +186,43 @@ def renew(
     now: float | None = None,
 ) -> Command[Renewals]:
     """Renews up to 1,000 leases. Answers each one's new end in unix seconds, LOST, or GONE: the job was cancelled.
-    Under a smaller `number` than the worker's last one it stores no checkpoint.
+    Under a smaller `number` than the worker's last one it stores no checkpoint. Where one of them brings more than
+    64 KiB of data, a server whose memory is full refuses them all with an error beginning with OOM.
     """
     checked_batch("entries", entries)
     args: list[Argument] = [now_ms(now), checked_name("worker", worker), _number(number), _ttl(ttl_s)]
+    script = scripts.RENEW
     for jid, token, started, data, progress, state in entries:
         said: tuple[Argument, ...] = ("", "")
         if progress is not None:
             fraction, text = checked_progress(*progress)
             said = repr(fraction), text
-        args += (jid, token, "1" if started else "", *to_new_data("data", data), *said, state)
-    return Command(scripts.RENEW, tuple(args), _parse_renewals)
+        kind, raw = to_new_data("data", data)
+        if len(raw) > LARGE_DATA_BYTES:
+            script = scripts.within_memory(scripts.RENEW)
+        args += (jid, token, "1" if started else "", kind, raw, *said, state)
+    return Command(script, tuple(args), _parse_renewals)
 
 
 def settle(
     worker: str, outcomes: Sequence[Outcome], *, number: int | None = None, now: float | None = None
 ) -> Command[list[Answer]]:
     """Ends up to 1,000 leases. Sent again under the same `number` it changes nothing and is answered as before; under a
-    smaller one than the worker's last, every outcome is stale. Where one of them puts jobs, a server whose memory is
-    full refuses them all with an error beginning with OOM.
+    smaller one than the worker's last, every outcome is stale. Where one of them puts jobs or brings more than 64 KiB
+    of data, a server whose memory is full refuses them all with an error beginning with OOM.
     """
     checked_batch("outcomes", outcomes)
     when_unix = clock.unix() if now is None else now
     args: list[Argument] = [now_ms(now), checked_name("worker", worker), _number(number)]
+    script = scripts.SETTLE
     for outcome in outcomes:
         if not isinstance(outcome, Outcome):
             raise TypeError(f"outcomes must be Completed, Retried, Failed, Released or Died: {outcome!r:.100}")
-        args += outcome.arguments(worker, when_unix)
+        arguments = outcome.arguments(worker, when_unix)
+        if script is scripts.SETTLE and needs_memory(arguments):
+            script = scripts.within_memory(scripts.SETTLE)
+        args += arguments
     n = len(outcomes)
-    script = scripts.settle_with_puts() if any(map(puts_jobs, outcomes)) else scripts.SETTLE
     return Command(script, tuple(args), lambda reply: _parse_answers(n, reply))
 
 

@@ -113,7 +113,7 @@ class Settled:
 
 @dataclass(slots=True)
 class Full:
-    """The outcomes of this exchange put jobs, and the memory of the server is full: nothing of them was done."""
+    """The outcomes of this exchange need memory, and that of the server is full: nothing of them was done."""
 
 
 @dataclass(slots=True)

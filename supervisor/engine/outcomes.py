@@ -24,6 +24,8 @@ from supervisor.engine.keys import checked_name
 from supervisor.engine.traces import current_trace
 
 RESULT_BYTES = 64 * 1024
+#: New data of a job that is larger gets no more than a put into a server whose memory is full.
+LARGE_DATA_BYTES: Final = 64 * 1024
 _DEATH_REASON = re.compile(r"SIG[A-Z0-9+]{1,12}|exit-\d{1,3}|timeout|memory|disk|oom|lost|boot")
 
 
@@ -246,9 +248,18 @@ class Returned:
 Outcome = Completed | Retried | Failed | Released | Died | Unknown | Returned
 
 
-def puts_jobs(outcome: Outcome) -> bool:
-    """Whether an outcome puts jobs: when the memory of the server is full, that is refused."""
-    return type(outcome) is Completed and bool(outcome.then)
+def needs_memory(arguments: Arguments) -> bool:
+    """Whether a server with full memory refuses an outcome with these arguments: it puts jobs or brings large data."""
+    verb = arguments[0]
+    if verb == "complete":
+        return len(arguments) > 4
+    if verb == "advance":
+        return len(arguments) > 9 or _is_large(arguments[5])
+    return verb == "fail" and _is_large(arguments[6])
+
+
+def _is_large(data: str | bytes | int) -> bool:
+    return isinstance(data, bytes) and len(data) > LARGE_DATA_BYTES
 
 
 REFUSED: Final = "refused"

@@ -168,9 +168,9 @@ OF_A_WORKER = (LEASE, SETTLE, RENEW, RESUME, SWEEP, SPAWN, DEREGISTER, TELL, TIM
 
 
 @cache
-def settle_with_puts() -> Script:
-    """SETTLE for outcomes that put jobs: as any put it is refused when the memory of the server is full."""
-    return Script(SETTLE.name, SETTLE.text.replace("#!lua flags=allow-oom\n", "#!lua\n", 1))
+def within_memory(script: Script) -> Script:
+    """Return SETTLE or RENEW as a script that a server with full memory refuses, as it does a put."""
+    return Script(script.name, script.text.replace("#!lua flags=allow-oom\n", "#!lua\n", 1))
 
 
 def check_server(info: bytes) -> str:

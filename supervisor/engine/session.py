@@ -54,7 +54,7 @@ from supervisor.engine.jobs import LeaseRecord
 from supervisor.engine.keys import Namespace
 from supervisor.engine.link import CONNECT_S, Connector, Link, LinkLost, ServerAway
 from supervisor.engine.orders import Queues
-from supervisor.engine.outcomes import Outcome, puts_jobs
+from supervisor.engine.outcomes import Outcome
 from supervisor.engine.serving import Serving
 from supervisor.redis_url import redacted
 
@@ -475,7 +475,7 @@ class Session:
     def _answer_error(self, part: _Part, message: str) -> Answer:
         if message.startswith("DEREGISTERED") and part.kind in (Granted, Resumed):
             return Deregistered()
-        if message.startswith("OOM") and part.kind is Settled and any(map(puts_jobs, part.subject)):
+        if message.startswith("OOM") and part.kind is Settled and part.command.script is not scripts.SETTLE:
             self._unsettled = None
             return Full()
         if part.kind not in (

@@ -184,8 +184,9 @@ class Conversation:
         waiting = self._ledger.refused_for_memory(clock.monotonic())
         self._events.emit_seldom(
             "redis.failed",
-            "the memory of Redis is full: completions with jobs to put wait, and are tried again until they get in;"
-            f" their leases go on; above {MOST_WAITING} of them, or {MOST_BYTES >> 20} MB, no further job starts",
+            "the memory of Redis is full: completions with jobs to put or large data wait, and are tried again until"
+            " they get in; their leases go on;"
+            f" above {MOST_WAITING} of them, or {MOST_BYTES >> 20} MB, no further job starts",
             waiting=waiting,
         )
 

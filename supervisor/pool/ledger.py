@@ -14,7 +14,7 @@ from supervisor import clock
 from supervisor.engine.checks import STATE_BYTES, UNSET
 from supervisor.engine.exchange import Fence
 from supervisor.engine.jobs import LeaseRecord
-from supervisor.engine.outcomes import Completed, Outcome, puts_jobs
+from supervisor.engine.outcomes import LARGE_DATA_BYTES, Completed, Outcome
 from supervisor.pool.endings import NO_END
 from supervisor.pool.kernel import Memfd
 from supervisor.pool.memory import first_look_s
@@ -27,7 +27,7 @@ _CHECKPOINT_BYTES_PER_S: Final = STATE_BYTES / 0.05
 _CHECKPOINT_RESERVE_S: Final = 0.5
 #: Of data in one exchange, unless one outcome alone has more: the server drops a connection that sends 1 GB at once.
 MOST_BYTES: Final = 64 * 2**20
-#: How long outcomes that put jobs wait after a server with full memory has refused them; doubled with each refusal.
+#: How long outcomes that need memory wait after a server with full memory has refused them; doubled with each refusal.
 _FULL_S: Final = 1.0
 _LONGEST_FULL_S: Final = 5.0
 #: More outcomes than these, or more data with them, and no further job starts: what it says could go nowhere.
@@ -41,7 +41,7 @@ class Held:
         "base_bytes", "body", "cancelled_by", "checkpoint", "checkpoint_at", "checkpoints", "child", "child_asked_at",
         "cpu_s", "end",
         "estimate_s", "fence", "first_look_s", "lease", "limit_s", "lost", "max_rss_bytes", "memory_limit_bytes",
-        "outcome", "payload_bytes", "progress", "puts_jobs", "read_outcome", "reports", "run_s", "settings",
+        "needs_memory", "outcome", "payload_bytes", "progress", "read_outcome", "reports", "run_s", "settings",
         "size_bytes", "started_at", "told_started", "weight", "weight_bytes",
     )  # fmt: skip
 
@@ -57,7 +57,7 @@ class Held:
     max_rss_bytes: int | None  # of its child until its end, with the pages that it has inherited
     outcome: Outcome | None  # without its data, where `read_outcome` has them
     read_outcome: Callable[[], Outcome] | None  # reads a large outcome from where it is kept until its exchange
-    puts_jobs: bool  # its outcome does
+    needs_memory: bool  # its outcome puts jobs or brings large data: a server with full memory refuses it
     weight: int  # of the outcome: how many jobs it concerns,
     weight_bytes: int  # and their data
     progress: Progress | None  # the last one, until it goes with an exchange
@@ -87,7 +87,7 @@ class Held:
         self.checkpoints = lease.raw_saved is not None  # there is one, or has been, of this run or an earlier one
         self.end = NO_END  # what is known of how it ended, if not well
         self.weight = 1
-        self.puts_jobs = False
+        self.needs_memory = False
         self.base_bytes = self.size_bytes = self.child = self.reports = self.weight_bytes = 0
         self.started_at = self.child_asked_at = self.run_s = self.checkpoint_at = 0.0
         self.lost = self.cpu_s = self.max_rss_bytes = self.outcome = self.progress = self.checkpoint = None
@@ -116,7 +116,7 @@ class Ledger:
         self._ended: deque[Held] = deque()
         self._settling: list[Held] = []
         self._unsettled_bytes = 0  # that have come with outcomes which are not settled
-        self._put_off: deque[Held] = deque()  # ended, but the server has no memory for the jobs that they put
+        self._put_off: deque[Held] = deque()  # ended, but the server has no memory for what they bring
         self._put_off_until_at = -math.inf
         self._put_off_s = 0.0  # how long the last refusal has put them off
         self._started: list[Held] = []
@@ -155,11 +155,11 @@ class Ledger:
     def end(self, held: Held, outcome: Outcome, read: Callable[[], Outcome] | None = None) -> None:
         """Its outcome goes with the next exchange. `read`: makes it again, if it is too large to be kept until then."""
         held.outcome, held.read_outcome = outcome, read
-        held.puts_jobs = held.weight > 1 and puts_jobs(outcome)
+        held.needs_memory = _needs_memory(outcome, held.weight_bytes)
         self._unsettled_bytes += held.weight_bytes
         if read is not None:
             _lighten(held)
-        (self._put_off if self._put_off_s and held.puts_jobs else self._ended).append(held)
+        (self._put_off if self._put_off_s and held.needs_memory else self._ended).append(held)
 
     def lose(self, held: Held, why: str) -> None:
         """It is not ours any more: nothing that we do with it counts."""
@@ -283,7 +283,7 @@ class Ledger:
             self._settling.append(self._ended.popleft())
 
     def refused_for_memory(self, now_at: float) -> int:
-        """Put off what puts jobs: the leases go on, and the outcomes are tried again. What was settling beside them
+        """Put off what needs memory: the leases go on, and the outcomes are tried again. What was settling beside them
         goes with the next exchange. Return how many are put off.
         """
         self._put_off_s = min(self._put_off_s * 2 or _FULL_S, _LONGEST_FULL_S)
@@ -294,8 +294,8 @@ class Ledger:
             if not held.lost:
                 self.add(held)
         waiting = [*refused, *self._ended]
-        self._put_off.extendleft(reversed([held for held in waiting if held.puts_jobs]))
-        self._ended = deque(held for held in waiting if not held.puts_jobs)
+        self._put_off.extendleft(reversed([held for held in waiting if held.needs_memory]))
+        self._ended = deque(held for held in waiting if not held.needs_memory)
         return len(self._put_off)
 
     def end_put_off(self, outcome_of: Callable[[LeaseRecord], Outcome]) -> None:
@@ -320,7 +320,7 @@ class Ledger:
     def settled(self) -> list[Held]:
         """The exchange has been answered: those whose outcomes it had, in their order."""
         settled, self._settling = self._settling, []
-        if self._put_off_s and any(held.puts_jobs for held in settled):  # there is memory again
+        if self._put_off_s and any(held.needs_memory for held in settled):  # there is memory again
             self._put_off_s = 0.0
             self._ended.extend(self._put_off)
             self._put_off.clear()
@@ -328,6 +328,10 @@ class Ledger:
             self._unsettled_bytes -= held.weight_bytes
             held.read_outcome = None
         return settled
+
+
+def _needs_memory(outcome: Outcome, data_bytes: int) -> bool:
+    return type(outcome) is Completed and (bool(outcome.then) or data_bytes > LARGE_DATA_BYTES)
 
 
 def _lighten(held: Held) -> None:

@@ -192,3 +192,27 @@ def test_full_server_refuses_what_follows_and_the_lease_goes_on(client, server):
         server.redis.config_set("maxmemory", 0)
     assert lease.complete(then=[follower("a")]) is True
     assert waiting(client) == ["plain", "a"]
+
+
+@pytest.mark.parametrize(
+    "bring",
+    [
+        lambda lease, data: lease.complete(next="r", data=data),
+        lambda lease, data: lease.complete(data=data),
+        lambda lease, data: lease.fail("group", "message", data=data),
+        lambda lease, data: lease.renew(data=data),
+    ],
+)
+def test_full_server_refuses_large_data_and_takes_small(client, server, bring):
+    large = first(client)
+    client.queue("q").put("k", jid="second")
+    (small,) = client.queue("q").lease("w2")
+    server.redis.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(StoreUnavailable, match=r"refused (settle|renew): .*used memory.*Nothing has changed"):
+            bring(large, b"x" * 65537)
+        assert large.renew() > client.clock()
+        assert bring(small, b"x" * 1000)
+    finally:
+        server.redis.config_set("maxmemory", 0)
+    assert bring(large, b"x" * 65537)

@@ -21,7 +21,7 @@ NOW = 1_000_000.0
 TAKEN = re.compile(r"^local (\w+) = quick_\w+\(\)\nif \1 then return \1 end$", re.MULTILINE)
 TRACE = f"00-{'ab' * 16}-{1:016x}-01"
 QUEUES = ("q", "r")
-QUICK = (scripts.PUT, scripts.LEASE, scripts.SETTLE, scripts.settle_with_puts())
+QUICK = (scripts.PUT, scripts.LEASE, scripts.SETTLE, scripts.within_memory(scripts.SETTLE))
 
 
 @cache

@@ -184,7 +184,7 @@ def test_large_follow_ups_are_not_kept_until_their_exchange(desk):
     for token in (1, 2):
         held += desk.give(lease_of(token))
         desk.turn(lambda: child.state is ChildState.IDLE)
-    assert [(each.outcome.then, each.puts_jobs) for each in held] == [((), True)] * 2
+    assert [(each.outcome.then, each.needs_memory) for each in held] == [((), True)] * 2
     for sent in (2, 1):  # then there is no room for them in Redis; one of them is tried again
         outcomes = desk.ledger.settle_next(1000, math.inf)
         assert [len(follower.arguments[5]) for outcome in outcomes for follower in outcome.then] == [2**21] * sent

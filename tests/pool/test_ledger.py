@@ -191,6 +191,16 @@ def test_what_was_put_off_ends_in_a_way_that_needs_no_memory(ledger):
     assert (ledger.settle_next(1000, 100.0), ledger.settle_at) == ([Released(held.lease)], math.inf)
 
 
+def test_large_data_to_go_on_with_is_put_off(ledger):
+    small, large = add(ledger, 1, 2)
+    for held, size in ((small, 1000), (large, 65537)):
+        held.weight_bytes = size
+        ledger.end(held, Completed(held.lease, next="q", data=b"x" * size))
+    settle(ledger)
+    assert ledger.refused_for_memory(100.0) == 1
+    assert settle(ledger, now_at=100.0) == [1]
+
+
 def test_lost_lease_that_was_refused_is_not_renewed(ledger):
     (held,) = add(ledger, 1)
     end_with_puts(ledger, held)
