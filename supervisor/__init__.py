@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from supervisor.engine.handles import AsyncJob, AsyncLease, AsyncRecurringJob, Job, Lease, RecurringJob
     from supervisor.engine.jobs import Progress, PutOptions
     from supervisor.engine.lanes import Deleted, LaneCounts
-    from supervisor.engine.limits import Limit
+    from supervisor.engine.limits import Limit, LimitHolder, LimitJobs, ParkedJob
     from supervisor.engine.looks import Cancelled, Counts, Depths, Spread, Stats, Tracked, Wish, Worker, WorkerJobs
     from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retried
     from supervisor.engine.recurring import RecurOptions
@@ -74,8 +74,11 @@ _HOMES = {
     "LeaseLost": "engine.errors",
     "LeaseholdError": "engine.errors",
     "Limit": "engine.limits",
+    "LimitHolder": "engine.limits",
+    "LimitJobs": "engine.limits",
     "NoServer": "engine.errors",
     "OutcomeUnknown": "engine.errors",
+    "ParkedJob": "engine.limits",
     "Progress": "engine.jobs",
     "PutOptions": "engine.jobs",
     "Queue": "engine.client",
@@ -133,8 +136,11 @@ __all__ = [
     "LeaseLost",
     "LeaseholdError",
     "Limit",
+    "LimitHolder",
+    "LimitJobs",
     "NoServer",
     "OutcomeUnknown",
+    "ParkedJob",
     "Progress",
     "PutOptions",
     "Queue",

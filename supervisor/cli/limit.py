@@ -4,6 +4,7 @@ Must not touch the jobs themselves.
 """
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -15,12 +16,12 @@ from supervisor.cli.shown import by_words
 from supervisor.cli.terminal import note, say, say_json, table
 
 if TYPE_CHECKING:
-    from supervisor.engine.limits import Limit
+    from supervisor.engine.limits import Limit, LimitHolder, LimitJobs, ParkedJob
 
 EXAMPLES = """\
 examples:
   leasehold limit                              # all of them
-  leasehold limit api:stripe
+  leasehold limit api:stripe                   # and the first 25 jobs that run under it, and that it holds up
   leasehold limit api:stripe --running 5 --rate 10/s
   leasehold limit api:stripe --running 0       # nothing new starts
   leasehold limit api:stripe --remove          # or one half of it: --remove rate
@@ -43,7 +44,7 @@ def add(subparsers: Subparsers) -> None:
         choices=("", "running", "rate"),
         help="take the limit off, or one half of it: running, rate",
     )
-    add_json(parser, "a list of limits; or one")
+    add_json(parser, "a list of limits; or one, with the first 25 jobs that hold it and that are parked")
     add_connection(parser)
 
 
@@ -62,11 +63,25 @@ def run(args: argparse.Namespace) -> int:
         return _remove(args)
     with connect(args) as client, arguments():
         limit = client.limit(args.key, running=running, rate=args.rate, by=user_at_host())
+        jobs = client.limit_jobs(args.key)
     if args.json:
-        say_json(asdict(limit))
-    else:
-        say(_words(limit))
+        say_json({**asdict(limit), "holders": _dicts(jobs.holders), "parked_jobs": _dicts(jobs.parked)})
+        return 0
+    say(_words(limit))
+    if not changes:
+        _say_jobs(jobs)
     return 0
+
+
+def _dicts(rows: "Sequence[LimitHolder | ParkedJob]") -> list[dict[str, str | None]]:
+    return [asdict(row) for row in rows]
+
+
+def _say_jobs(jobs: "LimitJobs") -> None:
+    running = [("running", job.jid, job.queue, None, job.worker) for job in jobs.holders]
+    parked = [("parked", job.jid, job.queue, job.lane, None) for job in jobs.parked]
+    if running or parked:
+        table(("state", "jid", "queue", "lane", "worker"), [*running, *parked])
 
 
 def _list(args: argparse.Namespace) -> int:

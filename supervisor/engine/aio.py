@@ -55,7 +55,7 @@ from supervisor.engine.handles import AsyncJob, AsyncLease, AsyncRecurringJob, f
 from supervisor.engine.jobs import JobRecord, NewJob, PutOptions, new_jid, new_job
 from supervisor.engine.keys import checked_name
 from supervisor.engine.lanes import Deleted, LaneCounts, in_lane
-from supervisor.engine.limits import Limit
+from supervisor.engine.limits import Limit, LimitJobs
 from supervisor.engine.looks import Cancelled, Counts, Depths, Stats, Tracked, Worker, WorkerJobs
 from supervisor.engine.orders import Queues
 from supervisor.engine.outcomes import Answer, Outcome
@@ -479,6 +479,10 @@ class AsyncClient:
     async def limits(self) -> dict[str, Limit]:
         """As Client.limits."""
         return await self.follow(steps.all_pages(lambda offset: limits.read(None, offset)))
+
+    async def limit_jobs(self, key: str, offset: int = 0, count: int = 25) -> LimitJobs:
+        """As Client.limit_jobs."""
+        return await self.run(limits.jobs(key, offset, count))
 
     async def workers(self) -> list[Worker]:
         """As Client.workers."""

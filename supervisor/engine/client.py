@@ -54,7 +54,7 @@ from supervisor.engine.handles import Job, Lease, RecurringJob, found
 from supervisor.engine.jobs import JobRecord, NewJob, PutOptions, new_jid, new_job
 from supervisor.engine.keys import checked_name
 from supervisor.engine.lanes import Deleted, LaneCounts, in_lane
-from supervisor.engine.limits import Limit
+from supervisor.engine.limits import Limit, LimitJobs
 from supervisor.engine.looks import Cancelled, Counts, Depths, Stats, Tracked, Worker, WorkerJobs
 from supervisor.engine.orders import Queues
 from supervisor.engine.outcomes import Answer, Outcome
@@ -500,6 +500,12 @@ class Client:
     def limits(self) -> dict[str, Limit]:
         """All limits that are set, in the order in which they were set first."""
         return self.follow(steps.all_pages(lambda offset: limits.read(None, offset)))
+
+    def limit_jobs(self, key: str, offset: int = 0, count: int = 25) -> LimitJobs:
+        """Some of the jobs that hold a limit, those leased first first, and some of those parked under it, by queue and
+        lane: up to `count` (0 to 1,000) of each, from `offset` on.
+        """
+        return self.run(limits.jobs(key, offset, count))
 
     def workers(self) -> list[Worker]:
         """The workers that are known, most recently active first; at most 1,000."""

@@ -34,6 +34,32 @@ class Limit:
     set_unix: float | None = field(default=None, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class LimitHolder:
+    """A running job that has a slot of a limit. `queue`, `worker`: None where the job's record is damaged or gone."""
+
+    jid: str
+    queue: str | None
+    worker: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedJob:
+    """A job that waits until its limit lets it start."""
+
+    jid: str
+    queue: str
+    lane: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitJobs:
+    """The jobs that hold a limit, in the order of their leases, and those that it holds up, by queue and lane."""
+
+    holders: list[LimitHolder]
+    parked: list[ParkedJob]
+
+
 def read(key: str | None = None, offset: int = 0, count: int = MOST) -> Command[dict[str, Limit]]:
     """One limit, set or not; else up to `count` (0 to 1,000) of those that are set, in the order in which they were set
     first, from `offset` on.
@@ -41,6 +67,14 @@ def read(key: str | None = None, offset: int = 0, count: int = MOST) -> Command[
     page = checked_int("offset", offset, 0), checked_int("count", count, 0, MOST)
     args = "" if key is None else checked_name("key", key), *page
     return Command(scripts.LIMITS, args, _parse_limits)
+
+
+def jobs(key: str, offset: int = 0, count: int = 25) -> Command[LimitJobs]:
+    """Of the jobs that hold a limit, and of those parked under it, up to `count` (0 to 1,000) each, from `offset` on.
+    Parked jobs are looked for in the first 10,000 queues and lanes that have some.
+    """
+    page = checked_int("offset", offset, 0), checked_int("count", count, 0, MOST)
+    return Command(scripts.LIMITED, (checked_name("key", key), *page), _parse_jobs)
 
 
 def limit(
@@ -106,3 +140,15 @@ def _parse_limit(key: bytes, running: Any, starts: Any, per_ms: Any, in_use: int
         set_by=(said := parse_by(by))[0],
         set_unix=said[1],
     )
+
+
+def _parse_jobs(reply: list[Any]) -> LimitJobs:
+    holders, parked = reply
+    return LimitJobs(
+        [LimitHolder(jid.decode(), _text(queue), _text(worker)) for jid, queue, worker in holders],
+        [ParkedJob(jid.decode(), queue.decode(), _text(lane)) for jid, queue, lane in parked],
+    )
+
+
+def _text(stored: bytes | None) -> str | None:
+    return stored.decode() if stored else None

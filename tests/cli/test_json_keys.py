@@ -41,7 +41,7 @@ KEYS = {
     "lane q": [LANE],
     "lane q a": LANE,
     "limit": [LIMIT],
-    "limit api": LIMIT,
+    "limit api": LIMIT | {"holders", "parked_jobs"},
     "stats q": {"date", "deaths", "failed", "failures", "interruptions", "queue", "retries", "run", "wait"},
 }
 JOBS = {

@@ -249,17 +249,27 @@ def test_limit_sets_what_is_given_and_shows_how_it_stands(shell, jobs, queue):
     assert shell.line("limit", "api") == "api: no limit; 0 running, 0 parked"
     assert shell.line("limit", "api", "--running", "1").startswith("api: 1 at once; 0 running, 0 parked; set by ")
     assert shell.line("limit", "api", "--rate", "100/m").startswith("api: 1 at once and 100/m starts; 0 running, ")
-    queue.put_many({"klass": "k", "limit": "api"} for _ in range(3))
-    assert len(queue.lease("w", 5)) == 1
+    queue.put_many(
+        {"klass": "k", "jid": jid, "limit": "api", "lane": lane}
+        for jid, lane in zip("abc", (None, None, "l"), strict=True)
+    )
+    assert [lease.jid for lease in queue.lease("w", 5)] == ["a"]
     limit = jobs.limit("api")
     assert limit.set_by == user_at_host()
     when = local_time(limit.set_unix)
-    assert shell.line("limit", "api") == (
-        f"api: 1 at once and 100/m starts; 1 running, 2 parked; set by {user_at_host()}, {when}"
-    )
+    line, *table = shell.good("limit", "api").splitlines()
+    assert line == f"api: 1 at once and 100/m starts; 1 running, 2 parked; set by {user_at_host()}, {when}"
+    assert [row.split() for row in table] == [
+        ["state", "jid", "queue", "lane", "worker"],
+        ["running", "a", "q", "-", "w"],
+        ["parked", "b", "q", "-", "-"],
+        ["parked", "c", "q", "l", "-"],
+    ]
     assert shell.json("limit", "api") == {
         "key": "api", "running": 1, "rate": "100/m", "in_use": 1, "parked": 2, "set_by": user_at_host(),
         "set_unix": limit.set_unix,
+        "holders": [{"jid": "a", "queue": "q", "worker": "w"}],
+        "parked_jobs": [{"jid": "b", "queue": "q", "lane": None}, {"jid": "c", "queue": "q", "lane": "l"}],
     }  # fmt: skip
     jobs.run(limits.limit("z", None, "3/10s", now=1_900_000_000))
     assert [each["key"] for each in shell.json("limit")] == ["api", "z"]

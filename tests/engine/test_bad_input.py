@@ -164,6 +164,7 @@ CALLS: dict[str, tuple[dict[str, Any], dict[str, list[Any]]]] = {
     ),
     "Client.unlimit": ({"key": "k"}, {"key": names(), "half": ["starts", "", 1]}),
     "Client.limits": ({}, {}),
+    "Client.limit_jobs": ({"key": "k"}, {"key": names(), **PAGE}),
     "Client.serve": (
         {"worker": "w", "queues": ["q"]},
         {"worker": names(), "queues": QUEUES, "order": [5, "", "fifo", ["strict"], "\ud800"]},

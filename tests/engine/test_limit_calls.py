@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from supervisor.engine.aio import AsyncClient
-from supervisor.engine.limits import Limit, checked_rate
+from supervisor.engine.limits import Limit, LimitHolder, LimitJobs, ParkedJob, checked_rate
 
 
 @pytest.mark.parametrize(
@@ -90,11 +90,54 @@ def test_a_limit_is_lifted_once(client):
     assert [lease.jid for lease in client.queue("q").lease("w")] == ["a"]
 
 
+def test_the_jobs_that_hold_a_limit_and_wait_for_it_are_named(client, clock):
+    client.limit("k", running=2)
+    for queue, jid, lane in (("q", "a", None), ("q", "b", "l"), ("q", "c", "l"), ("r", "d", None)):
+        client.queue(queue).put("k", jid=jid, lane=lane, limit="k")
+    client.queue("q").put("k", jid="free")
+    first = client.queue("q").lease("w-1", 1)[0]
+    clock.tick(1)
+    client.queue("q").lease("w-2", 9)
+    clock.tick(1)
+    client.queue("r").lease("w-2", 9)
+    holders = [LimitHolder("a", "q", "w-1"), LimitHolder("b", "q", "w-2")]
+    parked = [ParkedJob("c", "q", "l"), ParkedJob("d", "r", None)]
+    assert client.limit_jobs("k") == LimitJobs(holders, parked)
+    assert client.limit_jobs("another") == LimitJobs([], [])
+    first.complete()
+    client.queue("q").lease("w-3", 9)
+    assert client.limit_jobs("k") == LimitJobs([holders[1], LimitHolder("c", "q", "w-3")], parked[1:])
+
+
+def test_pages_of_a_limit_join_over_queues_and_lanes(client, clock):
+    client.limit("k", running=0)
+    for queue in "qr":
+        jobs = [{"klass": "k", "jid": f"{queue}-{n}", "lane": f"l{n % 3}", "limit": "k"} for n in range(7)]
+        client.queue(queue).put_many(jobs)
+        client.queue(queue).lease("w", 9)
+        clock.tick(1)
+    whole = client.limit_jobs("k", count=1000).parked
+    assert [job.queue for job in whole] == ["q"] * 7 + ["r"] * 7
+    assert len({job.jid for job in whole}) == 14
+    for size in (1, 2, 5, 13, 14):
+        pages = [client.limit_jobs("k", offset, size).parked for offset in range(0, 15, size)]
+        assert [job for page in pages for job in page] == whole
+    assert client.limit_jobs("k", count=0) == client.limit_jobs("k", 14) == LimitJobs([], [])
+
+
+def test_pages_of_holders_join(client):
+    client.queue("q").put_many({"klass": "k", "jid": jid, "limit": "k"} for jid in "abcde")
+    client.queue("q").lease("w", 5)
+    pages = [client.limit_jobs("k", offset, 2).holders for offset in range(0, 6, 2)]
+    assert [[job.jid for job in page] for page in pages] == [["a", "b"], ["c", "d"], ["e"]]
+
+
 def test_the_async_client_sets_the_same(server, namespace, clock):
     async def main():
         async with AsyncClient(server.url, namespace, clock) as client:
             assert await client.limit("k", 1, "5/m") == Limit("k", 1, "5/m", 0, 0)
             assert list(await client.limits()) == ["k"]
+            assert await client.limit_jobs("k") == LimitJobs([], [])
             assert await client.unlimit("k") is True
             lane = client.queue("q").lane("l")
             await lane.weight(3)

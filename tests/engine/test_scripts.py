@@ -108,7 +108,7 @@ def test_what_must_get_in_when_redis_is_full_says_so_and_what_only_looks_says_th
     }  # fmt: skip
     assert {s.name for s in scripts.ALL if s.reads_only} == {
         "job", "failed", "counts", "timing", "names", "list", "peek", "tagged", "tags", "tracked", "workers", "worker",
-        "stats", "recurring", "settings", "limits", "lanes", "wish", "asks", "find", "data",
+        "stats", "recurring", "settings", "limits", "limited", "lanes", "wish", "asks", "find", "data",
         "cancelled",
     }  # fmt: skip
 
@@ -592,6 +592,7 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "unlimit: rate": lambda _: limits.unlimit("slow", now=NOW),
     "limits": lambda _: limits.read(),
     "limits: one": lambda _: limits.read("few"),
+    "limited": lambda _: limits.jobs("few", 1),
     "lane": lambda _: lanes.weigh("s", "b", 5, now=NOW),
     "lane: as others": lambda _: lanes.weigh("s", "a", 1, now=NOW),
     "lane: pause": lambda _: lanes.pause("s", "b", now=NOW),

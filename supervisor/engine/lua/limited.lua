@@ -1,0 +1,47 @@
+#!lua flags=no-writes
+-- limited.lua — which running jobs have a slot of a limit, and which jobs are parked under it.
+--
+-- Called by: limits.jobs (supervisor/engine/limits.py)
+-- Holds:     nothing is written
+--
+-- KEYS[1]   prefix of the namespace
+-- ARGV[1]   key of the limit
+-- ARGV[2]   offset, how many to pass over, of each kind
+-- ARGV[3]   count, most jobs to answer, of each kind
+--
+-- Returns   array of two arrays: the holders in the order of their leases, each jid, queue | nil, worker | nil; and the
+--           parked jobs by queue and lane, among the first 10,000 queues and lanes, each jid, queue, lane.
+-- Errors    WRONGTYPE for a foreign key of ours.
+
+--- @include keys
+local LOOKED_AT = 10000 -- queues and lanes
+local key, offset, count = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+if count == 0 then return { {}, {} } end
+
+local holders, parked, passed, left = {}, {}, 0, LOOKED_AT
+for i, jid in ipairs(redis.call("ZRANGE", P .. "holders:" .. key, offset, offset + count - 1)) do
+  local job = redis.call("HMGET", job_key(jid), "queue", "owner")
+  holders[i] = { jid, job[1], string.match(job[2] or "", "^%d+:(.+)$") or false }
+end
+
+-- Adds what is wanted of the jobs of one lane; `passed` lay in the lanes before it.
+local function add_lane(queue, lane, line)
+  local size, skip = redis.call("ZCARD", line), math.max(offset - passed, 0)
+  passed = passed + math.min(size, skip)
+  if skip >= size then return end
+  for _, member in ipairs(redis.call("ZRANGE", line, skip, skip + count - #parked - 1)) do
+    parked[#parked + 1] = { string.sub(member, 14), queue, lane }
+  end
+end
+
+for _, queue in ipairs(redis.call("ZRANGE", P .. "limited:" .. key, 0, LOOKED_AT - 1)) do
+  if #parked == count or left <= 0 then break end
+  local index = P .. "limited:" .. key .. "\n" .. queue
+  local lanes = redis.call("ZRANGE", index, 0, left - 1)
+  left = left - 1 - #lanes
+  for _, lane in ipairs(lanes) do
+    if #parked == count then break end
+    add_lane(queue, lane, index .. "\n" .. lane)
+  end
+end
+return { holders, parked }
