@@ -48,6 +48,7 @@ KINDS: Final = {
     "wrong-deadline": "the time by which a job must have started is not where it is looked for, or not its own",
     "wrong-count": "an index of tags or groups, or the counter of jobs in lanes, is not what there is of them",
     "foreign-value": "a setting, a figure or the like has a value that it cannot have",
+    "idle-queue": "a queue with jobs counts as out of use",
     "unlisted-queue": "a queue with jobs is not among the known queues",
     "unlisted-day": "figures of a day are not in the list by which old days are deleted",
     "half-written-recurrence": "a recurrence does not tell all that it needs",

@@ -34,6 +34,7 @@ from supervisor.engine.outcomes import (
     ENDLESS,
     LARGE_DATA_BYTES,
     REFUSED,
+    TOO_MANY_QUEUES,
     Answer,
     Outcome,
     failure_json,
@@ -254,14 +255,15 @@ def sweep(
     takeover: bool = True,
     offset: int = 0,
     worker: str | None = None,
+    queues: Sequence[str] = (),
     now: float | None = None,
 ) -> Command[Swept]:
     """The light clean of 200 queues, from `offset` on: takes up to `count` (1 to 1,000) jobs from workers lost for
     longer than the grace (if `takeover`), lets come again what is due, and drops what is kept for too long. A `worker`
-    that sweeps is seen.
+    that sweeps is seen. `queues`: those that it serves by name; they are not forgotten.
     """
     args = now_ms(now), checked_int("count", count, 1, MOST), "1" if takeover else "", offset, worker or ""
-    return Command(scripts.SWEEP, args, _parse_swept)
+    return Command(scripts.SWEEP, (*args, *queues[:MOST]), _parse_swept)
 
 
 def deregister(worker: str, *, own: bool = False, now: float | None = None) -> Command[int]:
@@ -648,6 +650,7 @@ _ANSWERS: dict[bytes, Answer] = {
     b"failed": "failed",
     b"!": REFUSED,
     b"~": ENDLESS,
+    b"#": TOO_MANY_QUEUES,
 }
 
 

@@ -12,7 +12,19 @@ from supervisor.engine.checks import UNSET, Duration, to_state
 from supervisor.engine.commands import GONE, LOST, Command, Renewal
 from supervisor.engine.errors import DependencyError, JobNotFound, LeaseholdError, LeaseLost
 from supervisor.engine.jobs import JobRecord, LeaseRecord
-from supervisor.engine.outcomes import ENDLESS, REFUSED, Answer, Completed, Died, Failed, Outcome, Released, Retried
+from supervisor.engine.outcomes import (
+    ENDLESS,
+    MOST_QUEUES,
+    REFUSED,
+    TOO_MANY_QUEUES,
+    Answer,
+    Completed,
+    Died,
+    Failed,
+    Outcome,
+    Released,
+    Retried,
+)
 from supervisor.engine.recurring import RecurChanges, Recurring
 from supervisor.engine.steps import Steps
 
@@ -88,6 +100,11 @@ def _completed(lease: LeaseRecord, answer: Answer) -> bool:
         raise DependencyError(
             f"job {lease.jid} cannot go on so: it, or one of those to put, would wait for itself, for a job for"
             " which 1,000 wait, or for more than can be looked through; its lease goes on"
+        )
+    if answer == TOO_MANY_QUEUES:
+        raise LeaseholdError(
+            f"job {lease.jid} cannot go on so: it, or one of those to put, would make a new queue, and there are"
+            f" {MOST_QUEUES} already; put to one of those, or delete some; its lease goes on"
         )
     if answer == ENDLESS:
         raise LeaseholdError(

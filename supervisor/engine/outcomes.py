@@ -55,7 +55,7 @@ class Completed:
     """The job is done. The result, JSON of at most 64 KiB, is kept as long as the completed job, `data` replaces the
     job's. With `next` it goes on in that queue instead, after `delay` seconds and the jobs of `depends`; `then` are
     jobs to put in the same step: dicts of put's arguments and a queue, or what `new_job` has made of them. Answer:
-    bool; REFUSED if it or one of those would wait for itself; ENDLESS for a persistent job.
+    bool; REFUSED if it or one of those would wait for itself; TOO_MANY_QUEUES; ENDLESS for a persistent job.
     """
 
     lease: Leased
@@ -264,9 +264,13 @@ def _is_large(data: str | bytes | int) -> bool:
 
 REFUSED: Final = "refused"
 ENDLESS: Final = "endless"
+TOO_MANY_QUEUES: Final = "too-many-queues"
+#: lua/include/stage.lua puts nothing into a new queue beyond these.
+MOST_QUEUES: Final = 100_000
 # True or False: complete, fail, release, return; an int: retry; a state: died, unknown; None: a stale retry, died or
 # unknown. REFUSED: a complete whose next stage or follow-ups would wait for themselves, or for what 1,000 wait for;
-# ENDLESS: one of a persistent job. Nothing has changed then.
+# ENDLESS: one of a persistent job; TOO_MANY_QUEUES: one that would make a queue beyond MOST_QUEUES. Nothing has changed
+# then.
 Answer = bool | int | str | None
 
 

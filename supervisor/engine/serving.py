@@ -35,6 +35,11 @@ class Serving:
         return self._queues.patterns
 
     @property
+    def literals(self) -> tuple[str, ...]:
+        """The queues that are served by their own names, not by a glob."""
+        return self._queues.resolve(())
+
+    @property
     def order(self) -> str:
         return self._queues.order
 

@@ -334,7 +334,8 @@ class Session:
         parts = []
         if chores.sweep:
             sweep = commands.sweep(
-                SWEEP_COUNT, takeover=self.may_take_over, offset=chores.offset, worker=self.worker
+                SWEEP_COUNT, takeover=self.may_take_over, offset=chores.offset, worker=self.worker,
+                queues=self.serving.literals,
             )  # fmt: skip
             parts.append(_Part(sweep, None, Tidied))
         for due, times_unix, next_unix in chores.spawns:

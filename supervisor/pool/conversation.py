@@ -32,7 +32,7 @@ from supervisor.engine.exchange import (
     Wanted,
 )
 from supervisor.engine.jobs import LeaseRecord
-from supervisor.engine.outcomes import ENDLESS, REFUSED, Answer, Returned
+from supervisor.engine.outcomes import ENDLESS, REFUSED, TOO_MANY_QUEUES, Answer, Returned
 from supervisor.engine.session import Session
 from supervisor.ops.events import Events
 from supervisor.pool import endings, settlements
@@ -200,6 +200,8 @@ class Conversation:
         for held, verdict in zip(self._ledger.settled(), answers, strict=True):
             if verdict == REFUSED:
                 self._ledger.end_again(held, endings.of_refusal(held.lease))
+            elif verdict == TOO_MANY_QUEUES:
+                self._ledger.end_again(held, endings.of_too_many_queues(held.lease))
             elif verdict == ENDLESS:
                 self._ledger.end_again(held, Returned(held.lease))
             elif verdict is True and settlements.is_over(held):

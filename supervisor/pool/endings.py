@@ -15,7 +15,7 @@ from supervisor.config import megabytes
 from supervisor.engine.checks import DATA_BYTES, UNSET
 from supervisor.engine.jobs import LeaseRecord, new_job
 from supervisor.engine.keys import NAME_BYTES, checked_name
-from supervisor.engine.outcomes import Completed, Died, Failed, Outcome, Released, Retried, Returned
+from supervisor.engine.outcomes import MOST_QUEUES, Completed, Died, Failed, Outcome, Released, Retried, Returned
 from supervisor.pool.messages import (
     MAX_RESULT_BYTES,
     Blob,
@@ -172,6 +172,15 @@ def of_put_off(lease: LeaseRecord) -> Failed | Released:
         lease, "interrupted",
         "the job is done, but the memory of Redis was full until this supervisor left, so that what was to follow its"
         " completion was refused; nothing of it was put, and the job must not be started twice",
+    )  # fmt: skip
+
+
+def of_too_many_queues(lease: LeaseRecord) -> Failed:
+    """The job is done, but it cannot complete: what follows would make a queue too many. Nothing of it was put."""
+    return Failed(
+        lease, "too-many-queues",
+        f"what is to follow its completion would make a new queue, and there are {MOST_QUEUES} already; nothing of it"
+        " was put. Put to one of those, or delete some (leasehold queues NAME --delete)",
     )  # fmt: skip
 
 

@@ -134,6 +134,8 @@ def _contradictions(jid: str, record: dict[str, str], found: Look) -> Iterator[s
         yield f"{jid} is half written: {record}"
     if state not in ("failed", "complete") and record["queue"] not in found.get("queues", ()):
         yield f"{jid} lies in queue {record['queue']}, which is not known"
+    if state not in ("failed", "complete") and record["queue"] in found.get("idle", ()):
+        yield f"{jid} lies in queue {record['queue']}, which counts as idle"
     if ("tracked" in record) != (jid in found.get("tracked", ())):
         yield f"{jid} is tracked by its record or by the list of tracked jobs only"
     if ("owner" in record) != (state in ("running", "complete")):

@@ -522,6 +522,11 @@ DAMAGES: dict[str, Damage] = {
         {("phantom", "ghost"), ("phantom", "waiting")},
         lambda ns: ns.members("phantoms") == set() and "waiting" in ns.lease(),
     ),
+    "idle queues that are in use, or none": Damage(
+        lambda ns: (add("idle", "q")(ns), add("idle", "ghost")(ns)),
+        {("idle-queue", "q"), ("orphan", "ghost")},
+        lambda ns: ns.members("idle") == set(),
+    ),
     "a queue that is not listed": Damage(
         delete("queues"),
         {("unlisted-queue", "q"), ("unlisted-queue", "r"), ("unlisted-queue", "l")},
@@ -908,7 +913,7 @@ NAMES = [
     "queue:r:recurring", "recur:again", "recurdata:again", "recurtags:again", "failed", "failed:g", "complete",
     "groups", "bell:q", "bell:r", "mail:w", "asks:w", "answer:x",
     "tags", "tag:red", "tags:waiting", "tags:running", "held:w", "dependents:parent", "dependencies:child", "tracked",
-    "data:child", "data:running", "queues", "seq", "token", "days", "histograms", "phantoms", "history:failing",
+    "data:child", "data:running", "queues", "idle", "seq", "token", "days", "histograms", "phantoms", "history:failing",
     "workers", "config", "announced", "worker:v", "failed-dropped",
     *(f"job:{jid}" for jid in ("slot", "back", "rated", "aside", "parked", "laned", "dated")),
     "lane:l\na", "lane:l\np", "queue:l:lanes", "laned:l", "lanes:l", "queue:l:parked", "queue:l:limits", "limits",

@@ -49,6 +49,7 @@ _KEPT_WHOLE = {
     "failed",
     "groups",
     "queues",
+    "idle",
     "seq",
     "token",
     "config",

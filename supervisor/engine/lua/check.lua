@@ -38,7 +38,7 @@ local WHOLE = {
   complete = "zset", failed = "zset", groups = "zset", queues = "zset", tags = "zset", tracked = "zset",
   workers = "zset", days = "zset", histograms = "zset", phantoms = "zset", untold = "zset", config = "hash",
   announced = "hash", token = "string", seq = "string", ["failed-dropped"] = "string", expiring = "zset",
-  limits = "zset", cancelled = "zset", ["cancelled-by"] = "hash",
+  limits = "zset", cancelled = "zset", ["cancelled-by"] = "hash", idle = "zset",
 }
 -- The parts of a queue; in the first ones lies something for which it must be known.
 local PARTS = {
@@ -160,6 +160,12 @@ function members.limits(name, limit)
   report("orphan", limit, "is in " .. name .. ", but nothing is set for it", "took it out")
   move_in(name, limit, nil)
   judge_limit.freed[limit] = true
+end
+
+function members.idle(name, queue)
+  if score_in("queues", queue) then return end
+  report("orphan", queue, "is in " .. name .. ", but is no known queue", "took it out")
+  move_in(name, queue, nil)
 end
 
 members["lanes of a queue"] = function(name, lane, queue)

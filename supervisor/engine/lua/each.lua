@@ -15,7 +15,7 @@
 -- ARGV[8..] jids
 --
 -- Returns   array: to how many it was done, then the jids of those that are not cancelled because others wait for them.
--- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
+-- Errors    REFUSED for a new queue above 100,000; WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock
 --- @include stage
@@ -91,6 +91,7 @@ function verbs.priority(rec)
   return true
 end
 
+if ARGV[2] == "move" then stage.check_room(argument) end
 if ARGV[2] == "cancel" then leave_out_needed() end
 local done = 0
 for _, rec in ipairs(order) do

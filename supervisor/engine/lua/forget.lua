@@ -12,7 +12,7 @@
 -- Errors    REFUSED if jobs or recurrences lie in it. WRONGTYPE for a foreign key of ours. Nothing has changed then.
 
 --- @include clock
---- @include limits
+--- @include queues
 local queue = ARGV[2]
 local function must_be_empty(part, n)
   if n > 0 then refuse("REFUSED", "queue " .. queue .. " is not empty: " .. part .. " has " .. n) end
@@ -23,14 +23,6 @@ for _, part in ipairs({ "waiting", "front", "running", "scheduled", "depends", "
 end
 must_be_empty("its lanes", lanes.size(queue))
 must_be_empty("in:" .. queue, redis.call("LLEN", P .. "in:" .. queue))
-local known = redis.call("ZSCORE", P .. "queues", queue)
-place(P .. "queues", queue, false)
-if redis.call("HEXISTS", P .. "announced", queue) == 1 then del_fields({ P .. "announced", queue }) end
-drop(P .. "bell:" .. queue)
-limits.forget(queue)
-apart.forget_queue(queue)
-drop(lanes.index(queue))
-drop(P .. "lanes:" .. queue)
-if known then announce("queue.deleted", { queue = queue }) end
+local was_known = queues.forget(queue)
 commit()
-return known and 1 or 0
+return was_known and 1 or 0

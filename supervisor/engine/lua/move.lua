@@ -11,10 +11,12 @@
 -- ARGV[4]   delay in ms
 --
 -- Returns   1, or 0 if there is no such job.
--- Errors    DEPENDENCY if the job would wait for itself. WRONGTYPE for a foreign key of ours. Nothing has changed then.
+-- Errors    DEPENDENCY if the job would wait for itself; REFUSED for a new queue above 100,000 of them. WRONGTYPE for a
+--           foreign key of ours. Nothing has changed then.
 
 --- @include clock
 --- @include stage
+stage.check_room(ARGV[2])
 local moved, why = stage.put("move", ARGV[2], ARGV[3], "", "", "", now + tonumber(ARGV[4]), {})
 if not moved then refuse("DEPENDENCY", why) end
 commit()

@@ -12,7 +12,8 @@
 --
 -- Returns   array, one per job: 1 (done), 0 (add of a known jid or of a claim that is held: nothing changed), or the
 --           jid of the job that holds the claim that a put would have: nothing changed.
--- Errors    DEPENDENCY if a job would wait for itself. WRONGTYPE for a foreign key of ours. Nothing has changed then.
+-- Errors    DEPENDENCY if a job would wait for itself; REFUSED for a new queue above 100,000 of them. WRONGTYPE for a
+--           foreign key of ours. Nothing has changed then.
 
 --- @include clock
 --- @include quick_put

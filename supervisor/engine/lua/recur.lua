@@ -18,7 +18,7 @@
 -- ARGV[11..] fields and values: every in ms, cron, tz, backlog, options of put, tags a line each; "" unsets one
 --
 -- Returns   1, or 0 for an update of what there is not.
--- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
+-- Errors    REFUSED for a new queue above 100,000; WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock
 --- @include recurrence
@@ -54,6 +54,7 @@ if tags or verb == "recur" then
   if pattern.tagged then store(P .. "recurtags:" .. jid, tags) else drop(P .. "recurtags:" .. jid) end
 end
 plan_fields(P .. "recur:" .. jid, pattern, before and read_fields(P .. "recur:" .. jid) or {})
+stage.check_room(pattern.queue)
 stage.know_queue(pattern.queue)
 ring(pattern.queue)
 commit()

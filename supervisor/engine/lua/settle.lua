@@ -23,9 +23,10 @@
 --           or "follow" and the arguments of one put (put.lua): carried out if the outcome before it was accepted
 --
 -- Returns   one string, the answers joined by commas: complete, advance, fail, release, return "1" or "0" (stale); one
---           that would wait for itself, or whose follow-ups would, "!", and nothing has changed for it; a complete or
---           advance of a persistent job "~", likewise; retry "=" and the retries remaining; died, unknown the new
---           state; nothing for a stale retry, died, unknown.
+--           that would wait for itself, or whose follow-ups would, "!", and nothing has changed for it; likewise
+--           "#" of one that would make a new queue where there are 100,000, and "~" of a complete or advance of a
+--           persistent job; retry "=" and the retries remaining; died, unknown the new state; nothing for a stale
+--           retry, died, unknown.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock
@@ -38,7 +39,8 @@ local ARGUMENTS = { complete = 1, advance = 6, retry = 4, fail = 4, release = 3,
 local STALE = {
   complete = "0", advance = "0", fail = "0", release = "0", ["return"] = "0", retry = "", died = "", unknown = "",
 }
-local ENDLESS, REFUSED = "~", "!"
+local ENDLESS, REFUSED, TOO_MANY_QUEUES = "~", "!", "#"
+local WITHOUT_EFFECT = { [ENDLESS] = true, [REFUSED] = true, [TOO_MANY_QUEUES] = true }
 local DEFAULT_RETRIES = 5
 local KEEP = keeps_completed()
 local COMPLETE = { state = "complete" }
@@ -95,6 +97,7 @@ function verbs.advance(rec, at)
   local queue, kind, data, delay, depends, result = unpack(ARGV, at, at + 5)
   local parents = lines_of(depends)
   if stage.why_not(rec, parents) then return REFUSED end
+  if queue ~= "" and not stage.has_room(queue) then return TOO_MANY_QUEUES end
   if kind ~= "" then stage.set_data(rec, kind, data) end
   if queue == "" then return finish(rec.jid, rec.queue, rec.popped, true, result) end
   spread(rec.queue, "run", now - (rec.popped or now))
@@ -212,23 +215,24 @@ function verbs.unknown(rec, at)
   return "failed"
 end
 
--- Where the follow-ups of an outcome end, which begin at `at`, and whether they can all be put: none may come to wait
--- for itself, by way of those before it, or of the job itself, which may go on to wait for some.
+-- Where the follow-ups of an outcome end, which begin at `at`, and why they cannot all be put; nil if they can. None
+-- may come to wait for itself, by way of those before it, or of the job itself, which may go on to wait for some.
 local function follow_ups(at, own_jid, own_parents)
-  local fits, new_parents, children = true, {}, {}
+  local why, new_parents, children = nil, {}, {}
   if #own_parents > 0 then
     new_parents[own_jid] = own_parents
     for _, parent in ipairs(own_parents) do children[parent] = 1 end
   end
   while ARGV[at] == "follow" do
-    local jid, options, after = stage.options_of(at + 1)
+    local queue, jid, options, after = stage.options_of(at + 1)
     local parents = lines_of(options.depends)
-    if #parents > 0 and not edges.fits(jid, parents, new_parents, children) then fits = false end
+    if #parents > 0 and not edges.fits(jid, parents, new_parents, children) then why = REFUSED end
+    if not stage.has_room(queue) then why = why or TOO_MANY_QUEUES end
     if options.depends then new_parents[jid] = parents end
     at = after
   end
   edges.forget_visited()
-  return at, fits
+  return at, why
 end
 
 local function held_job(jid, owner)
@@ -258,16 +262,16 @@ local at = 4
 while at <= #ARGV do
   local verb = ARGV[at]
   local following = at + 3 + ARGUMENTS[verb]
-  local after, fits = following, true
+  local after, why = following, nil
   if ARGV[following] == "follow" then
-    after, fits = follow_ups(following, ARGV[at + 1], verb == "advance" and lines_of(ARGV[at + 7]) or {})
+    after, why = follow_ups(following, ARGV[at + 1], verb == "advance" and lines_of(ARGV[at + 7]) or {})
   end
   local answer = STALE[verb]
   if not late then
-    local is_refused = not fits and held_job(ARGV[at + 1], ARGV[at + 2] .. ":" .. worker)
-    answer = is_refused and REFUSED or settle(verb, ARGV[at + 1], ARGV[at + 2], at + 3)
+    local is_refused = why and held_job(ARGV[at + 1], ARGV[at + 2] .. ":" .. worker)
+    answer = is_refused and why or settle(verb, ARGV[at + 1], ARGV[at + 2], at + 3)
   end
-  if answer ~= STALE[verb] and answer ~= REFUSED and answer ~= ENDLESS then
+  if answer ~= STALE[verb] and not WITHOUT_EFFECT[answer] then
     while following < after do following = select(2, stage.put_one(following + 1)) end
   end
   answers[#answers + 1], at = answer, after

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- sweep.lua — the light clean: jobs of lost workers, what comes again, what has room again, what was not started in
--- time, what is kept too long. 200 queues a call.
+-- time, what is kept too long, queues out of use. 200 queues a call, and those of 1,000 that are idle.
 --
 -- Called by: commands.sweep (supervisor/engine/commands.py)
 -- Holds:     INV-4 no job stays with a lost worker; INV-6 a death only if it had started; INV-12 what is old goes
@@ -11,17 +11,21 @@
 -- ARGV[3]   "1" if jobs of lost workers may be taken
 -- ARGV[4]   offset, how many of the queues to pass over: 0, or what the last call answered
 -- ARGV[5]   worker that sweeps, which is seen by that, if it numbers its exchanges; "" = none
+-- ARGV[6..] queues that this worker serves by their names, at most 1,000: they stay
 --
 -- Returns   array: now in ms, how many jobs were taken from their workers, the offset to go on with (0 = that was all:
---           also the ends of jobs of which dependents had not been told), due cron recurrences as in lease.lua.
+--           also the ends of jobs of which dependents had not been told, and the queues to forget), due cron
+--           recurrences as in lease.lua.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock
 --- @include death
 --- @include recurrence
 --- @include retention
+--- @include queues
 local count, takeover, offset, worker = tonumber(ARGV[2]), ARGV[3] == "1", tonumber(ARGV[4]), ARGV[5]
-local QUEUES = 200 -- 10 ms, in which Redis does nothing else
+local VISITED = 200 -- 10 ms, in which Redis does nothing else
+local LOOKED_AT = 1000 -- idle ones cost little
 local room, swept, due_crons = count, 0, {}
 
 local function take_expired(queue)
@@ -66,8 +70,7 @@ local function fail_expired()
 end
 
 local back = 0 -- of what was parked and has room again
-local queues = redis.call("ZRANGE", P .. "queues", offset, offset + QUEUES - 1)
-for _, queue in ipairs(queues) do
+local function visit(queue)
   death.announce_stalled(queue)
   if takeover and room > 0 then take_expired(queue) end
   if setting("paused", queue) <= 0 then
@@ -76,6 +79,22 @@ for _, queue in ipairs(queues) do
     if back < count and limits.next_look(queue) <= now then back = back + #limits.bring_back(queue, count - back) end
   end
 end
+
+-- Visits the queues from the offset on that are not idle. Answers how many it passed, and whether there are more.
+local function visit_queues()
+  local names, visited = redis.call("ZRANGE", P .. "queues", offset, offset + LOOKED_AT - 1), 0
+  local idle_since = #names > 0 and redis.call("ZMSCORE", P .. "idle", unpack(names))
+  for i, queue in ipairs(names) do
+    if not idle_since[i] then
+      if visited == VISITED then return i - 1, true end
+      visited = visited + 1
+      if queues.is_unused(queue) then place(P .. "idle", queue, now) else visit(queue) end
+    end
+  end
+  return #names, #names == LOOKED_AT
+end
+
+local passed, more = visit_queues()
 if worker ~= "" and redis.call("HEXISTS", P .. "worker:" .. worker, "number") == 1 then
   place(P .. "workers", worker, now)
   expire(P .. "worker:" .. worker, setting_ms("max-worker-age"))
@@ -87,6 +106,9 @@ retention.prune_failed(0, count)
 forget_workers()
 forget_days("days", "stats", setting("stats-history"))
 forget_days("histograms", "histogram", setting("histogram-history"))
-local more = edges.last_end() > 0 and kin.go_on() or #queues == QUEUES
+if offset == 0 then queues.keep({ unpack(ARGV, 6) }) end
+-- Last, for the offsets of the queues behind a forgotten one change.
+if not more then more = queues.forget_idle(count) end
+more = edges.last_end() > 0 and kin.go_on() or more
 commit()
-return { now, swept, more and offset + QUEUES or 0, due_crons }
+return { now, swept, more and math.max(offset + passed, 1) or 0, due_crons }

@@ -16,7 +16,7 @@
 --
 -- Returns   how many jobs were moved, of the group's 1,000 oldest. An entry of another program that is still broken
 --           stays, and so does a job whose claim another one holds by now.
--- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
+-- Errors    REFUSED for a new queue above 100,000; WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock
 --- @include stage
@@ -48,6 +48,7 @@ local function move(rec)
   return true
 end
 
+if ARGV[3] ~= "" then stage.check_room(ARGV[3]) end
 local named = { unpack(ARGV, 8) }
 for _, jid in ipairs(#named > 0 and named or redis.call("ZRANGE", key, 0, 999)) do
   if moved == tonumber(ARGV[4]) then break end

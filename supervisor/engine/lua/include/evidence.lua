@@ -129,6 +129,10 @@ local function wake(queue)
 end
 
 local function list_queue(queue)
+  if score_in("idle", queue) then
+    report("idle-queue", queue, "has jobs, but counts as out of use", "took it out of idle")
+    place(P .. "idle", queue, false)
+  end
   if score_in("queues", queue) then return end
   report("unlisted-queue", queue, "has jobs, but is not among the known queues", "listed it")
   place(P .. "queues", queue, now)

@@ -46,7 +46,7 @@ local function quick_put()
   end
   local bells = {}
   for queue in pairs(by_queue) do
-    if not call("ZSCORE", P .. "queues", queue) then return nil end
+    if not call("ZSCORE", P .. "queues", queue) or call("ZSCORE", P .. "idle", queue) then return nil end
     call("ZCARD", P .. "queue:" .. queue .. ":waiting")
     if call("LLEN", P .. "bell:" .. queue) == 0 then bells[#bells + 1] = P .. "bell:" .. queue end
   end

@@ -10,11 +10,33 @@ stage.OPTIONS = {
 -- What is the default is not written down.
 local DEFAULTS = { priority = "0", policy = "wait", persistent = "0" }
 local known_queues, has_hinted, NONE = {}, false, {}
+-- Beyond these nothing can be put into a new one: each costs memory, and every sweep time.
+local MOST_QUEUES = 100000
+local planned_queues, n_planned = {}, 0
 
--- Workers that serve queues by pattern are told of a new one.
+-- Whether a queue is known, or may be made. All that were asked for by this script count.
+function stage.has_room(queue)
+  if known_queues[queue] or planned_queues[queue] or redis.call("ZSCORE", P .. "queues", queue) then return true end
+  if redis.call("ZCARD", P .. "queues") + n_planned >= MOST_QUEUES then return false end
+  planned_queues[queue], n_planned = true, n_planned + 1
+  return true
+end
+
+function stage.why_no_room(queue)
+  return "queue " .. queue .. " is a new one, and there are " .. MOST_QUEUES .. " already: put to one of those, or"
+    .. " delete some (leasehold queues NAME --delete); unused ones go by themselves after max-worker-age"
+end
+
+-- Ends the script if this would be a queue too many.
+function stage.check_room(queue)
+  if not stage.has_room(queue) then refuse("REFUSED", stage.why_no_room(queue)) end
+end
+
+-- A queue is used from now on. Workers that serve queues by pattern are told of a new one.
 function stage.know_queue(queue)
   if known_queues[queue] then return end
   known_queues[queue] = true
+  if redis.call("ZSCORE", P .. "idle", queue) then place(P .. "idle", queue, false) end
   if redis.call("ZSCORE", P .. "queues", queue) then return end
   place(P .. "queues", queue, now)
   if has_hinted then return end
@@ -161,16 +183,17 @@ function stage.put(verb, queue, jid, klass, kind, data, due, options)
   return 1
 end
 
--- Of the put that begins at `at`: its jid, its options, and where the next one begins.
+-- Of the put that begins at `at`: its queue, jid and options, and where the next one begins.
 function stage.options_of(at)
   local n = ARGV[at + 8]
-  return ARGV[at + 2], read_options(at + 9, n), at + 9 + 2 * n
+  return ARGV[at + 1], ARGV[at + 2], read_options(at + 9, n), at + 9 + 2 * n
 end
 
 -- Carries out one put, add or move of the arguments. Answers as put() does, and where the next one begins.
 function stage.put_one(at)
   local verb, queue, jid, klass, kind, data, delay, time, n = unpack(ARGV, at, at + 8)
   local options, due = read_options(at + 9, n), tonumber(time) or tonumber(delay) and now + delay
+  stage.check_room(queue)
   local answer, why = stage.put(verb, queue, jid, klass, kind, data, due, options)
   if not answer then refuse("DEPENDENCY", why) end
   return answer, at + 9 + 2 * n

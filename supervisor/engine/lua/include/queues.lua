@@ -1,0 +1,69 @@
+-- queues.lua: queues that went out of use. Nothing lies in such a queue, and nothing is set for it.
+--- @module
+--- @include config
+--- @include events
+--- @include lanes
+--- @include limits
+--- @include apart
+-- In one of these lies whatever a queue has. The settings of its lanes count, too.
+local PARTS = { "waiting", "front", "running", "scheduled", "depends", "parked", "apart", "recurring" }
+local BESIDE = { "in:", "laned:", "lanes:" }
+
+local function keys_of(queue)
+  local keys = {}
+  for i, part in ipairs(PARTS) do keys[i] = queue_key(queue, part) end
+  for _, word in ipairs(BESIDE) do keys[#keys + 1] = P .. word .. queue end
+  return keys
+end
+
+local function has_own_options(queue)
+  if redis.call("EXISTS", P .. "config") == 0 then return false end
+  local fields = { "klass-" .. queue }
+  for option in pairs(OF_A_QUEUE) do fields[#fields + 1] = option .. "-" .. queue end
+  for _, value in ipairs(redis.call("HMGET", P .. "config", unpack(fields))) do
+    if value then return true end
+  end
+  return false
+end
+
+-- Whether nothing lies in a queue and nothing is set for it, as it was before this script.
+function queues.is_unused(queue)
+  return redis.call("EXISTS", unpack(keys_of(queue))) == 0 and not has_own_options(queue)
+end
+
+-- Takes a queue out of the list of queues, with whatever is kept of it beside jobs. Answers whether it was known.
+function queues.forget(queue)
+  local is_known = redis.call("ZSCORE", P .. "queues", queue)
+  place(P .. "queues", queue, false)
+  place(P .. "idle", queue, false)
+  if redis.call("HEXISTS", P .. "announced", queue) == 1 then del_fields({ P .. "announced", queue }) end
+  drop(P .. "bell:" .. queue)
+  limits.forget(queue)
+  apart.forget_queue(queue)
+  drop(lanes.index(queue))
+  drop(P .. "lanes:" .. queue)
+  if is_known then announce("queue.deleted", { queue = queue }) end
+  return is_known
+end
+
+-- Queues that a worker serves by name count as used now.
+function queues.keep(names)
+  local since = #names > 0 and redis.call("ZMSCORE", P .. "idle", unpack(names)) or {}
+  for i, queue in ipairs(names) do
+    if since[i] then place(P .. "idle", queue, now) end
+  end
+end
+
+-- Forgets up to `most` of the queues that have been out of use for long. Answers whether there may be more.
+function queues.forget_idle(most)
+  local old = now - setting_ms("max-worker-age")
+  local found = redis.call("ZRANGEBYSCORE", P .. "idle", "-inf", old, "LIMIT", 0, most)
+  for _, queue in ipairs(found) do
+    if not queues.is_unused(queue) then
+      place(P .. "idle", queue, false)
+    elseif score_of(P .. "idle", queue) <= old then
+      queues.forget(queue)
+    end
+  end
+  return #found == most
+end
