@@ -46,8 +46,9 @@ local function quick_put()
   end
   local bells = {}
   for queue in pairs(by_queue) do
-    if not call("ZSCORE", P .. "queues", queue) or call("ZSCORE", P .. "idle", queue) then return nil end
-    call("ZCARD", P .. "queue:" .. queue .. ":waiting")
+    if not call("ZSCORE", P .. "queues", queue) then return nil end
+    local is_empty = call("ZCARD", P .. "queue:" .. queue .. ":waiting") == 0
+    if is_empty and call("ZSCORE", P .. "idle", queue) then return nil end
     if call("LLEN", P .. "bell:" .. queue) == 0 then bells[#bells + 1] = P .. "bell:" .. queue end
   end
 
