@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- counts.lua — how many jobs lie in each state of some queues; and, if that is asked for, what could be leased of them.
+-- counts.lua — how many jobs lie in each state of some queues; and, if it is asked for, what could be leased of them.
 --
 -- Called by: looks.counts, looks.depths (supervisor/engine/looks.py)
 -- Holds:     nothing is written

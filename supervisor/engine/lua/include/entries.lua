@@ -219,8 +219,8 @@ local function names_foreign_key(entry)
   return false
 end
 
--- Whether an error comes of what an entry says. Lua's own errors do, and those of foreign keys of the jobs that it names.
--- Foreign keys that all jobs of a queue need, the server and the account are not its fault.
+-- Whether an error comes of what an entry says. Lua's own errors do, and those of foreign keys of the jobs that it
+-- names. Foreign keys that all jobs of a queue need, the server and the account are not its fault.
 local function is_poison(problem, entry)
   local code = string.match(tostring(problem), "^(%u+) ")
   return not code or code == "REFUSED" or code == "WRONGTYPE" and names_foreign_key(entry)
@@ -234,7 +234,9 @@ function entries.take_in(queue, most)
     local entry = redis.call("LINDEX", key, -n - 1)
     if not entry or n > 0 and bytes + #entry > MOST_BYTES then break end
     local is_put, answer, why, klass, _, its_weight = pcall(put, queue, entry)
-    if not is_put then raise_again(is_poison(answer, entry) and { poison = entry, queue = queue, why = answer } or answer) end
+    if not is_put then
+      raise_again(is_poison(answer, entry) and { poison = entry, queue = queue, why = answer } or answer)
+    end
     if answer == LATER then break end
     if not answer then bury(queue, entry, why, klass) end
     n, bytes, weight = n + 1, bytes + #entry, weight + (its_weight or 1)
@@ -244,8 +246,8 @@ function entries.take_in(queue, most)
 end
 
 -- Ends a script that has met an error before it wrote anything. If it was an entry's, nothing of what was planned is
--- done, and that entry is buried: the next call goes on with the others. Any other error is raised again. A sweep prunes
--- what has failed: here, records that were read are half changed.
+-- done, and that entry is buried: the next call goes on with the others. Any other error is raised again. A sweep
+-- prunes what has failed: here, records that were read are half changed.
 function entries.give_up(problem)
   if type(problem) ~= "table" or not problem.poison then raise_again(problem) end
   local queue, entry, why = problem.queue, problem.poison, problem.why
