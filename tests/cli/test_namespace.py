@@ -100,7 +100,7 @@ def test_events_for_people_have_a_time_a_name_and_fields(server, namespace, jobs
     with events(server, namespace) as process:
         jobs.queue("q").put("a.b", jid="j")
         words = next_line(process).decode().split()
-        assert words[2] == "job.put" and {"jid=j", "queue=q", "klass=a.b"} <= set(words[3:])
+        assert words[3] == "job.put" and {"jid=j", "queue=q", "klass=a.b"} <= set(words[4:])
         assert end(process) == (0, b"", b"")
 
 

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import orjson
@@ -85,7 +86,12 @@ def test_settings_come_from_flags_and_variables_as_the_first_event_shows(server,
 
 
 def overwritten(directory):
-    """The package as PyPI's supervisor leaves it, which has one of the same name."""
+    """Install the package as PyPI's supervisor leaves it, which has one of the same name, beside what it needs."""
+    for path in map(Path, (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))):
+        for needed in path.iterdir():
+            is_ours = needed.name.startswith(("supervisor", "leasehold", "__editable__"))
+            if not (is_ours or needed.name == "__pycache__" or (directory / needed.name).exists()):
+                (directory / needed.name).symlink_to(needed)
     shutil.copytree(ROOT / "supervisor", directory / "supervisor", ignore=shutil.ignore_patterns("__pycache__"))
     (directory / "supervisor/__init__.py").write_text("#\n")
     (directory / "supervisor-4.2.5.dist-info").mkdir()
@@ -101,7 +107,7 @@ def test_a_supervisord_that_is_installed_over_it_is_named_with_the_cure(tmp_path
         shutil.rmtree(tmp_path / "supervisor-4.2.5.dist-info")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
     done = subprocess.run(
-        [sys.executable, "-c", "import sys; from supervisor.__main__ import main; sys.exit(main())", command],
+        [sys.executable, "-S", "-c", "import sys; from supervisor.__main__ import main; sys.exit(main())", command],
         cwd=tmp_path, env={**environment, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, timeout=50,
     )  # fmt: skip
     (sentence,) = [line for line in (done.stdout + done.stderr).splitlines() if "--force-reinstall" in line]

@@ -89,6 +89,9 @@ class Process:
     def __init__(self, run: Callable[[], Any]) -> None:
         self.pid = os.fork()
         if self.pid == 0:
+            # Whatever another test has left: a process begins with nothing blocked, and ends by SIGTERM.
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
             _run(run)
         self.pidfd = os.pidfd_open(self.pid)
         self.status: int | None = None
