@@ -142,7 +142,7 @@ def who() -> str:
 
 
 def user_at_host() -> str:
-    """Who does it, in a few words that are kept with what was done."""
+    """Name this user and host, in a few words that are kept with what was done."""
     return f"{_user()}@{socket.gethostname()}".encode()[:_BY_BYTES].decode(errors="ignore")
 
 

@@ -172,7 +172,7 @@ def _sandbox(config: Config, ready: Ready) -> Iterator[Finding]:
 
 
 def _sharing(ready: Ready) -> Iterator[Finding]:
-    """Who shares children with others, where children are used again and the operator tells handlers apart."""
+    """Name the handlers that share children, where children are used again and the operator tells handlers apart."""
     circles: dict[Hashable, list[str]] = {}
     for name, settings in sorted(ready.handlers.items()):
         circles.setdefault(HandlerSettings(**settings).circle(name), []).append(name)

@@ -88,7 +88,7 @@ def _add_filters(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Filter:
-    """What --klass and --since leave; None: all."""
+    """The failed jobs that --klass and --since choose. None in a field chooses all."""
 
     klass: str | None
     since_unix: float | None
@@ -103,7 +103,7 @@ class _Filter:
 
 
 def _filter(args: argparse.Namespace) -> _Filter | None:
-    """None: neither was given."""
+    """Return the filter that the flags describe; None where neither was given."""
     if args.klass is None and args.since is None:
         return None
     since_s = read_options(args, {"since": parse_duration}).get("since")

@@ -147,7 +147,7 @@ def by_words(by: str | None, when_unix: float | None) -> str | None:
 
 
 def pause_words(counts: "Counts | LaneCounts") -> str:
-    """Who has paused a queue or lane, and when; `yes` where that is not known."""
+    """Tell who has paused a queue or lane, and when; `yes` where that is not known."""
     return by_words(counts.paused_by, counts.paused_unix) or "yes"
 
 

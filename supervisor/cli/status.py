@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _of_a_replica(args: argparse.Namespace, why: Exception) -> int:
-    """Nobody can be asked there: show what Redis says of them."""
+    """Show what a replica says of the supervisors, which cannot be asked there."""
     with connect(args) as client:
         workers = [each for each in client.workers() if is_here(each)]
     if args.workers:
@@ -138,7 +138,7 @@ def _child_row(child: Told) -> tuple[object, ...]:
 
 
 def _state_of(child: Told) -> str:
-    """Of one that is being stopped, also why, and when it is killed."""
+    """Describe what a child does; of one that is being stopped also why, and when it is killed."""
     state, why = str(child.get("state")), child.get("stopping")
     if not why:
         return state

@@ -325,7 +325,7 @@ def _wrapped(text: Sequence[str], width: int) -> list[str]:
 
 
 def _title(pane: Pane, row: Row) -> str:
-    """What the page of a row is called."""
+    """Return the title of a row's page."""
     if pane is Pane.ENDS:
         return f"{pane.value}: {row.values['jid']} at {_clock(row.values['at'])}"
     return f"{pane.value}: {row.key}"
