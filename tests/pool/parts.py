@@ -87,12 +87,16 @@ class Process:
     """A fork of the test that runs one function and ends; killed and reaped by `end`."""
 
     def __init__(self, run: Callable[[], Any]) -> None:
+        # Signals are blocked until the fork has dropped the handlers that other tests left in this process: a signal
+        # that comes before would be caught by such a handler, and be lost.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         self.pid = os.fork()
         if self.pid == 0:
-            # Whatever another test has left: a process begins with nothing blocked, and ends by SIGTERM.
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            for signo in (signal.SIGTERM, kernel.NOTICE_SIGNAL, kernel.STACKS_SIGNAL):
+                signal.signal(signo, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
             _run(run)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         self.pidfd = os.pidfd_open(self.pid)
         self.status: int | None = None
 
