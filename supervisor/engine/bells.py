@@ -5,7 +5,6 @@ push to. Must not block, must not take a job. A bell that was taken is the worke
 takes nothing, so that every worker who waits at it hears the knock.
 """
 
-import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -146,15 +145,6 @@ class Bells:
             self.silent_at = clock.monotonic() + _SLACK_S
             return True
         return False
-
-    def has_ended_unread(self) -> bool:
-        """Tell of a lost connection whether the end of the wait has come by it. What was to follow may have been
-        carried out then.
-        """
-        assert self._link is not None
-        with contextlib.suppress(LinkLost):  # it has nothing more to say
-            self._came += self._link.receive()
-        return bool(self._came)
 
 
 class Door:

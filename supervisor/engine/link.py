@@ -30,13 +30,6 @@ class LinkLost(Exception):
     """The connection has ended, or cannot be had. What was under way may or may not have been carried out."""
 
 
-class ServerAway(LinkLost):
-    """The server has closed the connection, or has fallen silent: it does nothing for us any more.
-
-    Any other loss, like a reset, may have cost a reply to what was carried out.
-    """
-
-
 class ReplyTooLarge(LinkLost):
     """A reply has come that is larger than whoever reads it wants to have. The rest of it is still under way."""
 
@@ -87,8 +80,6 @@ class Link:
                     self._unsent.popleft()
             except self._not_now:
                 return
-            except BrokenPipeError as error:
-                raise ServerAway(f"writing to Redis failed: {error}") from error
             except OSError as error:
                 raise LinkLost(f"writing to Redis failed: {error}") from error
 
@@ -104,7 +95,7 @@ class Link:
             except OSError as error:
                 raise LinkLost(f"reading from Redis failed: {error}") from error
             if not chunk:
-                raise ServerAway("Redis has closed the connection")
+                raise LinkLost("Redis has closed the connection")
             self._reader.feed(chunk)
             if (held_bytes := self._reader.len()) > most_bytes:
                 raise ReplyTooLarge(f"{held_bytes} bytes of a reply, and more is to come")

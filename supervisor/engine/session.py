@@ -52,7 +52,7 @@ from supervisor.engine.exchange import (
 )
 from supervisor.engine.jobs import LeaseRecord
 from supervisor.engine.keys import Namespace
-from supervisor.engine.link import CONNECT_S, Connector, Link, LinkLost, ServerAway
+from supervisor.engine.link import CONNECT_S, Connector, Link, LinkLost
 from supervisor.engine.orders import Queues
 from supervisor.engine.outcomes import Outcome
 from supervisor.engine.serving import Serving
@@ -132,7 +132,7 @@ class Session:
         self.ttl_s = ttl_s or 30.0
         self.server = ""
         self._reconnect_at: float | None = None
-        self.may_hold_more = False  # a lease was not answered: jobs may be held in our name that we do not know of
+        self._lost_grant = False  # a connection was lost before the answer to a lease, and we have not resumed since
         self.bells = Bells(namespace, watcher)
         self._behind: _Behind | None = None  # the wait that is under way
         self.doors = Doors(url, namespace, watcher)
@@ -217,7 +217,7 @@ class Session:
         self.worker = worker_name()
         self._number, self._unsettled, self._unstored = 0, None, []
         self.serving.forget_wish()
-        self._resumed, self.may_hold_more = False, False
+        self._resumed, self._lost_grant = False, False
         self._resume(())
 
     @property
@@ -225,12 +225,17 @@ class Session:
         """How long it takes at the most until a lost connection is made anew."""
         return self._grace_s / 2
 
-    def lose(self, server_away: bool = True) -> float:
-        """The connection is lost: keep what must be said again. Return in how many seconds to connect anew.
+    @property
+    def may_hold_more(self) -> bool:
+        """Whether a lease is unanswered: jobs may be held in our name that we do not know of.
 
-        A wait that ends as the server goes away is followed by no lease. If the connection alone was lost, the server
-        may have granted the lease behind the wait, and the reply never came.
+        However the connection was lost, the server may have granted the lease behind a wait before that.
         """
+        return self._lost_grant or self._behind is not None or any(part.kind is Granted for part in self._parts)
+
+    def lose(self) -> float:
+        """The connection is lost: keep what must be said again. Return in how many seconds to connect anew."""
+        self._lost_grant = self.may_hold_more
         for part in self._parts:
             if part.kind is Settled:
                 self._unsettled = part
@@ -238,9 +243,6 @@ class Session:
                 self._unstored.append(part)
             if part.kind is Reply:
                 self.serving.forget_ask(part.subject)
-            self.may_hold_more = self.may_hold_more or part.kind is Granted
-        if self._behind is not None and (not server_away or self.bells.has_ended_unread()):
-            self.may_hold_more = True
         self._parts, self._exchange_deadline_at = [], None
         self._awaited.clear()
         self._behind = None
@@ -433,7 +435,7 @@ class Session:
         if part.kind is Renewed:
             return Renewed(part.subject, value, self._confirmation(self._sent_at, value.now_unix))
         if part.kind is Resumed:
-            self._resumed, self.may_hold_more = True, False
+            self._resumed, self._lost_grant = True, False
             confirmation = self._confirmation(self._sent_at, value.now_unix)
             return Resumed(part.subject, value.expires, value.handed_back, confirmation)
         if part.kind is Found:
@@ -571,7 +573,7 @@ class Session:
         if self._reconnect_at is not None and now_at >= self._reconnect_at:
             self.connect()
         if now_at >= self._silence_at and not self._has_spoken(now_at):
-            raise ServerAway("Redis has not answered in time")
+            raise LinkLost("Redis has not answered in time")
         self.doors.keep_time(now_at)
 
     def _has_spoken(self, now_at: float) -> bool:

@@ -52,8 +52,8 @@ class Ladder:
         self.leave_by_at = max(self.leave_by_at, now_at + LAST_EXCHANGE_S)
 
     def in_vain(self, now_at: float, away_s: float = 0.0) -> None:
-        """The last exchange would hand nothing back, and Redis is away: it gets no more than LAST_EXCHANGE_S, once it
-        is tried again in at most `away_s`.
+        """Redis is away, and nothing is in our hands: the last exchange gets no more than LAST_EXCHANGE_S, once it is
+        tried again in at most `away_s`.
         """
         self.leave_by_at = min(self.leave_by_at, now_at + away_s + LAST_EXCHANGE_S)
 
@@ -146,11 +146,12 @@ class Drain:
         if self.phase is not Phase.LEAVING and self._conversation.settled and not self._slots.busy:
             self._step_down(Phase.LEAVING, ladder, now_at)
             ladder.arrived(now_at)
-            if self._is_in_vain:
+            if not self._session.connected and not self._session.may_hold_more:
                 ladder.in_vain(now_at)
         if self.phase is Phase.LEAVING:
-            if self._is_in_vain:
-                ladder.in_vain(now_at, self._session.longest_wait_s)  # only our good-bye may have been lost
+            if not self._session.connected:
+                # One more try: the good-bye was lost, or a grant, which it would hand back.
+                ladder.in_vain(now_at, self._session.longest_wait_s)
             if self._conversation.over or not served:
                 ladder.leave_by_at = min(ladder.leave_by_at, ladder.kill_at)  # only hooks are waited for
                 if not self._slots.leaving or now_at >= ladder.kill_at:
@@ -160,16 +161,12 @@ class Drain:
         if now_at >= ladder.leave_by_at and self.phase is not Phase.STOPPED:
             self._give_up()
 
-    @property
-    def _is_in_vain(self) -> bool:
-        return not self._session.connected and not self._session.may_hold_more
-
     def _give_up(self) -> None:
         """Redis does not answer: what we could not say, the expiry of our leases will."""
-        if self.phase is not Phase.LEAVING:
+        holds = self.phase is not Phase.LEAVING
+        if holds:
             self._become(Phase.LEAVING)
-            self.exit = self.exit or Exit.NOT_HANDED_BACK
-        elif self._session.may_hold_more:
+        if holds or self._session.may_hold_more:
             self.exit = self.exit or Exit.NOT_HANDED_BACK
         self._become(Phase.STOPPED)
 

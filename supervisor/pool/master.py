@@ -21,7 +21,7 @@ from supervisor import cgroups, clock
 from supervisor.config import Config, ConfigError, Exit, no_workdir
 from supervisor.engine.bells import BellRang, DoorsMade, DoorSpoke
 from supervisor.engine.keys import Namespace
-from supervisor.engine.link import LinkLost, ServerAway
+from supervisor.engine.link import LinkLost
 from supervisor.engine.orders import Queues
 from supervisor.engine.session import ConnectionMade, RepliesCame, Session
 from supervisor.ops import metrics
@@ -341,7 +341,7 @@ class Master:
         self._drain.begin(None, Exit.UNREACHABLE)
 
     def _on_link_lost(self, lost: LinkLost) -> None:
-        retry_in_s = self._session.lose(server_away=isinstance(lost, ServerAway))
+        retry_in_s = self._session.lose()
         self._away = self._served
         self._events.emit_seldom("redis.lost", str(lost), retry_in_s=round(retry_in_s, 2))
 

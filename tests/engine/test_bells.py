@@ -122,11 +122,6 @@ def test_what_was_leased_with_a_wait_whose_answer_was_lost_goes_back_uncounted(w
     assert (live.job("a").state, live.job("a").deaths, jids(waiting)) == ("waiting", 0, [])
 
 
-def test_a_wait_that_ends_with_its_connection_has_leased_nothing(waiting):
-    waiting.session.lose()
-    assert not waiting.session.may_hold_more
-
-
 def test_a_worker_that_comes_back_raises_the_token_counter(waiting, live, server, namespace):
     """The server has lost the write that drew its token."""
     live.queue("q").put("k", jid="a")
@@ -137,8 +132,8 @@ def test_a_worker_that_comes_back_raises_the_token_counter(waiting, live, server
     assert live.queue("q").lease("w")[0].token > waiting.granted[0].token
 
 
-def test_wait_whose_connection_was_reset_may_have_leased(waiting):
-    waiting.session.lose(server_away=False)
+def test_wait_whose_connection_was_lost_may_have_leased(waiting):
+    waiting.session.lose()
     assert waiting.session.may_hold_more
     waiting.start()
     assert not waiting.session.may_hold_more

@@ -230,11 +230,25 @@ def test_a_drain_while_redis_is_away_exits_75_within_the_budget_and_loses_nothin
     assert second.drain() == 0
 
 
-def test_a_drain_of_an_idle_supervisor_while_redis_is_away_waits_for_nothing(own_stage, own_server):
-    pool = own_stage.start(processes=1).wait_ready()
-    own_stage.wait_until_idle(1)
+def test_a_drain_of_an_idle_supervisor_while_redis_is_away_exits_75_without_waiting_for_it(own_stage, own_server):
+    """The lease behind its wait has not been answered: a job may be held in its name."""
+    stage = own_stage
+    stage.config(grace=0.3)
+    pool = stage.start(processes=1).wait_ready()
+    stage.wait_until_idle(1)
+    own_server.kill()
+    pool.wait_for("redis.lost")
+    assert pool.drain() == 75
+    drained_s = pool.find("master.stopped")[0]["time"] - pool.find("master.draining")[0]["time"]
+    assert drained_s <= 0.15 + 1.0 + 3  # half the grace and what the last exchange gets, of the 30 s of a drain
+
+
+def test_a_drain_while_redis_is_away_exits_0_where_nothing_can_be_held(own_stage, own_server):
+    """Its globs match no queue: no lease stands behind its wait."""
+    stage = own_stage
+    stage.config(grace=0.3)
+    pool = stage.start(processes=1, queue="nothing-*").wait_ready()
+    stage.wait_until_heard(1)
     own_server.kill()
     pool.wait_for("redis.lost")
     assert pool.drain() == 0
-    drained_s = pool.find("master.stopped")[0]["time"] - pool.find("master.draining")[0]["time"]
-    assert drained_s <= 1.0 + 3  # what the last exchange gets, of the 30 s of a drain
