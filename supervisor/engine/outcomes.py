@@ -221,7 +221,8 @@ class Died:
 @dataclass(frozen=True, slots=True)
 class Unknown:
     """No handler of this worker has the job's klass: it is left to living peers that have one. Without such a peer it
-    comes back after `delay` seconds, for a newer worker; after config unknown-for it fails in group unknown-handler.
+    comes back for a newer worker, after 1, 2, 4, … seconds, at most `delay`; after config unknown-for it fails in
+    group unknown-handler.
     Answer: the new state (waiting, scheduled, failed).
     """
 

@@ -113,6 +113,16 @@ def test_a_worker_never_leases_again_what_it_lacks_and_a_peer_has(q, old, new):
     assert new.exchange(9) == ["1", "2", "3", "4"]
 
 
+def test_a_job_that_was_refused_just_before_a_peer_told_its_klasses_waits_for_a_second(client, clock, q, old):
+    put(q, "b", "1")
+    assert old.exchange() == []
+    new = Member(client, "new", ["b"])
+    assert (old.answers, client.job("1").due_unix) == (["scheduled"], clock.now + 1)
+    clock.tick(1)
+    assert old.exchange() == []
+    assert new.exchange() == ["1"]
+
+
 def test_jobs_left_to_a_peer_keep_their_place(q, old, new):
     put(q, "b", "late", "later")
     put(q, "b", "urgent", priority=-1)

@@ -254,9 +254,15 @@ def test_the_three_counts_are_separate(client, lease):
 
 
 def test_a_job_of_unknown_klass_comes_back_and_fails_after_an_hour(client, lease, clock):
-    assert client.settle([Unknown(lease(), 10)]) == ["scheduled"]
-    assert client.job("x").due_unix == clock.now + 10
-    clock.tick(3_599)
+    began_unix = clock.now
+    lease = lease()
+    for due in (1, 2, 4, 8, 16, 26, 36):
+        assert client.settle([Unknown(lease, 10)]) == ["scheduled"]
+        assert client.job("x").due_unix == began_unix + due
+        clock.tick(client.job("x").due_unix - clock.now)
+        lease = again(client)
+    client.settle([Unknown(lease, 10)])
+    clock.tick(began_unix + 3_599 - clock.now)
     assert client.settle([Unknown(again(client), 1)]) == ["scheduled"]
     clock.tick(1)
     assert client.settle([Unknown(again(client), 1)]) == ["failed"]

@@ -18,7 +18,7 @@
 --           release    "1" if the job had started else "", reason | "", delay in ms | "" (not started: it comes back to
 --                      the front when it is over)
 --           died       reason, default deaths allowed | "", failure as JSON
---           unknown    delay in ms (where no living peer has a handler for its klass, to which it is left)
+--           unknown    most delay in ms (where no living peer has a handler for its klass, to which it is left)
 --           return     nothing: a persistent job has come back; any other is complete
 --           or "follow" and the arguments of one put (put.lua): carried out if the outcome before it was accepted
 --
@@ -42,6 +42,7 @@ local STALE = {
 local ENDLESS, REFUSED, TOO_MANY_QUEUES = "~", "!", "#"
 local WITHOUT_EFFECT = { [ENDLESS] = true, [REFUSED] = true, [TOO_MANY_QUEUES] = true }
 local DEFAULT_RETRIES = 5
+local FIRST_UNKNOWN = 1000 -- ms
 local KEEP = keeps_completed()
 local COMPLETE = { state = "complete" }
 
@@ -207,7 +208,8 @@ function verbs.unknown(rec, at)
   rec.unknown = tonumber(rec.unknown) or now
   if rec.persistent or now - rec.unknown < setting_ms("unknown-for", rec.queue) then
     if not rec.persistent then rec.turn = nil end
-    moves.to_scheduled(rec, now + ARGV[at])
+    -- It waits as long again as it has waited for: a newer worker that is starting just now may soon tell of the klass.
+    moves.to_scheduled(rec, now + math.min(ARGV[at], math.max(FIRST_UNKNOWN, now - rec.unknown)))
     return "scheduled"
   end
   local message = "no worker has a handler named " .. rec.klass
