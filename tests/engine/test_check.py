@@ -18,6 +18,7 @@ from supervisor.engine import check as checks
 from supervisor.engine import commands, scripts
 from supervisor.engine.aio import AsyncClient
 from supervisor.engine.check import KINDS, SLICE, Violation, of_keys
+from supervisor.engine.checks import EXACT_INT
 from supervisor.engine.client import Client
 from supervisor.engine.errors import LeaseholdError, LeaseLost
 from tests.engine.invariants import left_over, look, misplaced
@@ -456,6 +457,18 @@ DAMAGES: dict[str, Damage] = {
         delete("seq", "token"),
         {("counter-behind", "seq"), ("counter-behind", "token")},
         lambda ns: ns.client.lease("w", ["q"])[0].token > 4,
+    ),
+    "a sequence and a turn that leave counters no room": Damage(
+        lambda ns: (
+            ns.write("job:waiting", {"seq": 2**51 + 1}),
+            ns.write("job:released", {"turn": 2**51 + 1}),
+        ),
+        {
+            (kind, jid)
+            for kind in ("half-written-job", "job-in-no-place", "job-in-two-places")
+            for jid in ("waiting", "released")
+        },
+        lambda ns: set(ns.lease()) >= {"waiting", "released"},
     ),
     "counters that are no numbers": Damage(
         lambda ns: ns.redis.mset({ns.key("seq"): "many", ns.key("token"): "1e3.5"}),
@@ -1160,6 +1173,18 @@ ENDS: list[Callable[[Any], object]] = [
 def test_an_empty_namespace_is_in_order_and_stays_empty(live, keys):
     assert live.check() == live.check(repair=True) == []
     assert keys() == set()
+
+
+def test_the_largest_numbers_that_are_taken_in_are_in_order(client):
+    longest_s = EXACT_INT // 1000
+    options = {"retries": EXACT_INT, "max_deaths": EXACT_INT, "timeout": longest_s, "expires": longest_s}
+    client.queue("q").put("k", **options, priority=EXACT_INT, lane="x")
+    client.queue("q").put("k", jid="later", delay=longest_s, priority=-EXACT_INT)
+    client.limit("l", running=EXACT_INT)
+    client.config.set("max-concurrency", EXACT_INT // 1000)
+    before = [client.job("later").due_unix, client.limit("l").running]
+    assert client.check() == client.check(repair=True) == []
+    assert [client.job("later").due_unix, client.limit("l").running] == before
 
 
 def test_names_may_hold_colons_and_whatever_else_a_name_may(client):

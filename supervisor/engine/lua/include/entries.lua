@@ -4,9 +4,9 @@
 --- @module
 --- @include stage
 --- @include retention
+--- @include exact
 -- Bytes. A call takes in several entries of up to MOST_BYTES together. One of MOST_DECODED takes 50 ms to decode.
 local MOST_BYTES, MOST_DECODED = 524288, 1048576
-local EXACT = 2 ^ 53
 local LATER = "later" -- what an entry is to be put into the place of is being leased right now
 local POLICIES = { wait = true, fail = true, run = true }
 local checks = {}

@@ -2,6 +2,7 @@
 -- a field may be any text. What would mend a violation is planned as it is found, and sets are read as the plan leaves
 -- them; a check that only looks does not commit.
 --- @include clock
+--- @include exact
 --- @include plan
 local reports, urgent, floors, types = {}, {}, {}, {}
 local records, judged, hashes, changes, sizes, values = {}, {}, {}, {}, {}, {}
@@ -78,11 +79,17 @@ local function set_value(name, field, value)
   values[name][field] = value or false
 end
 
--- A whole number as scores, sequences, tokens and times are, or nil. Half of what a sequence has room for: a counter
--- that is raised to a damaged one must have somewhere to go.
+-- A whole number as options, scores and times are, or nil.
 local function whole(text)
   local n = string.match(text or "", "^-?%d+$") and tonumber(text)
-  return n and math.abs(n) <= 2 ^ 51 and n == math.floor(n) and n or nil
+  return n and math.abs(n) <= EXACT and n or nil
+end
+
+-- A number as counters give out, or nil. Half of what a sequence has room for: a counter that is raised to a damaged
+-- one must have somewhere to go.
+local function counted(text)
+  local n = whole(text)
+  return n and n >= 0 and n <= 2 ^ 51 and n or nil
 end
 
 -- A number as the scripts write it: "nan" and "inf" are none, which whatever is reckoned with them would become.

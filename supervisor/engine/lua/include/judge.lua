@@ -16,7 +16,7 @@ local NAMES = { "lane", "limit", "trace" }
 
 function judge.fresh_seq()
   local value = is_there("seq", "string") and redis.call("GET", P .. "seq") or types.seq == "none" and "0"
-  if whole(value) then return next_seq() end
+  if counted(value) then return next_seq() end
   drawn("seq", 0)
   return 0 -- the counter is mended first, and this is asked for again
 end
@@ -43,8 +43,8 @@ function judge.fields(rec, kind)
     change(rec, field, nil)
   end
   for _, field in ipairs(NUMBERS) do
-    local n = rec[field] and whole(rec[field])
-    if rec[field] and (not n or field == "turn" and n < 0) then take(field, "number") end
+    local is_right = field == "turn" and counted or whole
+    if rec[field] and not is_right(rec[field]) then take(field, "number") end
   end
   for field, wanted in pairs(FLAGS) do
     if rec[field] and not string.match(rec[field], wanted) then take(field, "answer") end
@@ -62,7 +62,7 @@ end
 -- A record must tell what to run, where, on what, and in which order.
 function judge.identity(rec)
   local jid, over, lacks = rec.jid, is_over(rec), {}
-  drawn("seq", whole(rec.seq))
+  drawn("seq", counted(rec.seq))
   if not says(rec.klass) then lacks[#lacks + 1] = "klass" end
   if not says(rec.queue) then lacks[#lacks + 1] = "queue" end
   if not is_there("data:" .. jid, "string") then
@@ -79,7 +79,7 @@ function judge.identity(rec)
     if not says(rec.klass) then change(rec, "klass", "broken") end
     if not says(rec.queue) then change(rec, "queue", "broken") end
   end
-  if (whole(rec.seq) or -1) < 0 then
+  if not counted(rec.seq) then
     report("half-written-job", jid, "has no sequence number", "gave it a new one")
     change(rec, "seq", text_of(judge.fresh_seq()))
   end
@@ -109,8 +109,8 @@ end
 
 function judge.state(rec)
   local jid, state, token = rec.jid, rec.state, holder_of(rec)
-  drawn("token", whole(token))
-  drawn("token", whole(rec.turn))
+  drawn("token", counted(token))
+  drawn("token", counted(rec.turn))
   if state and not STATES[state] then
     report("half-written-job", jid, "has the state " .. state .. ", which is none", "put it back into its queue")
     requeue(rec)

@@ -76,7 +76,7 @@ end
 
 -- What may be set, and what goes with it: a rate is two numbers, one without the other is none.
 local BOUNDS = {
-  running = { least = 0, most = 2 ^ 51 },
+  running = { least = 0, most = EXACT },
   starts = { least = 1, most = 10000, other = "per" },
   per = { least = 1, most = MONTH_MS, other = "starts" },
 }

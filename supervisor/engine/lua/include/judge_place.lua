@@ -14,7 +14,7 @@ local function is_over(rec) return rec.state == "failed" or rec.state == "comple
 
 local function holder_of(rec)
   local token, worker = string.match(rec.owner or "", "^(%d+):(.+)$")
-  if whole(token) then return token, worker end
+  if counted(token) then return token, worker end
 end
 
 -- The line of a lane, and that of a lane's jobs that are parked under a limit.
@@ -37,11 +37,11 @@ end
 
 -- What waits has a place by its turn, if it has had one, else by its sequence.
 local function waiting_places(rec, at)
-  local jid, seq, turn = rec.jid, whole(rec.seq), whole(rec.turn)
+  local jid, seq, turn = rec.jid, counted(rec.seq), counted(rec.turn)
   local apart = rec.parked == "klass" and says(rec.klass)
   local parked = apart or rec.parked and rec.parked ~= "klass" and says(rec.limit)
   if turn and not parked and not (rec.aside and rec.lane) then return { { at .. "front", jid, turn, true } } end
-  if not turn and (not seq or seq < 0) then return {} end
+  if not turn and not seq then return {} end
   local member, score = member_of(jid, turn or seq), turn and AHEAD or whole(rec.priority) or 0
   if not parked then return { { line_of(rec.queue, rec.lane), member, score, true } } end
   if apart then
@@ -52,7 +52,7 @@ end
 
 -- Where a record says that its job lies: arrays of name, member, score, and whether it must be exactly that score.
 local function places_of(rec)
-  local jid, queue, state, seq = rec.jid, rec.queue, rec.state, whole(rec.seq)
+  local jid, queue, state, seq = rec.jid, rec.queue, rec.state, counted(rec.seq)
   if state == "complete" then return { { "complete", jid, now + 0.5 } } end
   if state == "failed" then
     return { { "failed", jid, now }, says(rec.group) and { "failed:" .. rec.group, jid, now } or nil }
@@ -62,7 +62,7 @@ local function places_of(rec)
   if state == "running" then return running_places(rec, at) end
   if state == "depends" then return { { at .. "depends", jid, whole(rec.put) or now } } end
   if not state then return waiting_places(rec, at) end
-  if state ~= "scheduled" or not seq or seq < 0 then return {} end
+  if state ~= "scheduled" or not seq then return {} end
   return { { at .. "scheduled", member_of(jid, seq), now } }
 end
 

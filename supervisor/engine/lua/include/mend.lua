@@ -5,7 +5,7 @@ local ASIDE_MS = 2592000000 -- for how long that is kept which stood in the way
 local function judge_counters()
   for counter, floor in pairs(floors) do
     local value = is_there(counter, "string") and redis.call("GET", P .. counter) or "0"
-    if (whole(value) or -1) < floor then
+    if (counted(value) or -1) < floor then
       local detail = "is " .. value .. ", but " .. text_of(floor) .. " was given out"
       urgent[#urgent + 1] = { kind = "counter-behind", subject = counter, detail = detail, floor = text_of(floor) }
     end
