@@ -8,6 +8,8 @@ import pytest
 from supervised import Stage
 from watched import FULL
 
+from supervisor.engine.outcomes import MOST_QUEUES
+
 EVERY_BYTE = bytes(range(256))
 LARGE_BYTES = 24 << 20
 LARGE_AT_ONCE = 24
@@ -69,6 +71,25 @@ def test_nothing_follows_a_failure(stage):
     job, pool = run(stage, "follow.after", {"put": puts, "next": {"queue": "waits"}, "end": "fail"})
     assert job.state == "failed"
     assert stage.client.queue("waits").length() == 0
+    finish(stage, pool)
+
+
+@pytest.mark.parametrize("told", [{"put": [["new", "good.noop", None, {}]]}, {"next": {"queue": "new"}}])
+def test_a_job_whose_completion_would_make_a_queue_too_many_fails_and_puts_nothing(stage, told):
+    pool = stage.start(processes=1).wait_ready()
+    old = [f"old-{n}" for n in range(MOST_QUEUES - 1)]
+    stage.server.redis.zadd(f"{stage.prefix}queues", dict.fromkeys(["default", *old], 0))
+    jid, known = stage.queue.put("follow.after", told), {"next": {"queue": "old-7"}}
+    others = [stage.queue.put("good.noop"), stage.queue.put("follow.after", known)]
+    stage.wait_until_ended([jid, *others[:1]])
+    failed = pool.wait_for("job.failed", jid=jid)
+    assert (failed["group"], stage.client.failed()) == ("too-many-queues", {"too-many-queues": 1})
+    assert "would make a new queue, and there are 100000 already" in stage.client.job(jid).failure["message"]
+    assert (stage.client.job(jid).queue, len(stage.ledger.starts(jid))) == ("default", 1)
+    assert stage.server.redis.zscore(f"{stage.prefix}queues", "new") is None
+    (lease,) = stage.client.lease("me", ["old-7"], block=30)
+    assert (lease.jid, lease.complete()) == (others[1], True)
+    stage.client.deregister("me")
     finish(stage, pool)
 
 
