@@ -102,6 +102,10 @@ def test_a_retry_with_a_delay_is_scheduled(client, lease, clock):
     assert (client.job("x").state, client.job("x").due_unix) == ("scheduled", clock.now + 7.5)
 
 
+def test_a_retry_answers_the_largest_number_of_retries_to_the_last_digit(client, lease):
+    assert lease(retries=2**53).retry() == 2**53 - 1
+
+
 def test_a_job_has_five_retries_by_default(client, lease):
     held = lease()
     answers = []

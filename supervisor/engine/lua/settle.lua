@@ -127,7 +127,7 @@ function verbs.retry(rec, at)
     -- Whoever gave no message leaves one all the same. It is the first of that name in what failure_json() makes.
     failure = string.gsub(failure, '"message":""', '"message":"it was to be tried again, and its retries are spent"', 1)
     fail_in(rec, group ~= "" and group or "failed-retries-" .. rec.queue, failure)
-    return "=" .. remaining
+    return "=" .. digits(remaining)
   end
   store(P .. "failure:" .. rec.jid, failure)
   tally(rec.queue, "retries", 1)
@@ -141,7 +141,7 @@ function verbs.retry(rec, at)
   else
     moves.to_waiting(rec)
   end
-  return "=" .. remaining
+  return "=" .. digits(remaining)
 end
 
 function verbs.fail(rec, at)
