@@ -159,7 +159,12 @@ class Ledger:
         self._unsettled_bytes += held.weight_bytes
         if read is not None:
             _lighten(held)
-        (self._put_off if self._put_off_s and held.needs_memory else self._ended).append(held)
+        (self._put_off if self._is_too_large_now(held) else self._ended).append(held)
+
+    def _is_too_large_now(self, held: Held) -> bool:
+        """Small outcomes go on while only large ones are put off: the server may have memory for them."""
+        least_bytes = self._put_off[0].weight_bytes if self._put_off else math.inf
+        return held.needs_memory and max(held.weight_bytes, LARGE_DATA_BYTES) >= least_bytes
 
     def lose(self, held: Held, why: str) -> None:
         """It is not ours any more: nothing that we do with it counts."""
@@ -259,7 +264,7 @@ class Ledger:
     def settle_next(self, most: int, now_at: float = 0.0) -> list[Outcome]:
         """Return the outcomes of the next exchange: of at most `most` jobs and MOST_BYTES of data, or one outcome. They
         are settling until `settled` or `refused_for_memory`, also across an outage. Of those that were put off, one is
-        tried alone.
+        tried alone: the smallest, so that a large one holds up no other.
         """
         assert not self._settling
         if self._put_off and self._put_off_until_at <= now_at:
@@ -293,9 +298,11 @@ class Ledger:
             _lighten(held)
             if not held.lost:
                 self.add(held)
-        waiting = [*refused, *self._ended]
-        self._put_off.extendleft(reversed([held for held in waiting if held.needs_memory]))
-        self._ended = deque(held for held in waiting if not held.needs_memory)
+        put_off = [*(held for held in refused if held.needs_memory), *self._put_off]
+        self._put_off = deque(sorted(put_off, key=lambda held: held.weight_bytes))
+        waiting = [*(held for held in refused if not held.needs_memory), *self._ended]
+        self._put_off.extend(held for held in waiting if self._is_too_large_now(held))
+        self._ended = deque(held for held in waiting if not self._is_too_large_now(held))
         return len(self._put_off)
 
     def end_put_off(self, outcome_of: Callable[[LeaseRecord], Outcome]) -> None:
@@ -320,14 +327,19 @@ class Ledger:
     def settled(self) -> list[Held]:
         """The exchange has been answered: those whose outcomes it had, in their order."""
         settled, self._settling = self._settling, []
-        if self._put_off_s and any(held.needs_memory for held in settled):  # there is memory again
-            self._put_off_s = 0.0
-            self._ended.extend(self._put_off)
-            self._put_off.clear()
+        if self._put_off_s and any(held.needs_memory for held in settled):
+            self._try_again(max(held.weight_bytes for held in settled))
         for held in settled:
             self._unsettled_bytes -= held.weight_bytes
             held.read_outcome = None
         return settled
+
+    def _try_again(self, size_bytes: int) -> None:
+        """There is memory again, as far as is known for outcomes of up to this size, and for all small ones."""
+        while self._put_off and self._put_off[0].weight_bytes <= max(size_bytes, LARGE_DATA_BYTES):
+            self._ended.append(self._put_off.popleft())
+        if not self._put_off:
+            self._put_off_s = 0.0
 
 
 def _needs_memory(outcome: Outcome, data_bytes: int) -> bool:

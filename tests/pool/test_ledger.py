@@ -161,6 +161,36 @@ def test_full_memory_puts_off_only_what_puts_jobs(ledger):
     assert settle(ledger) == [3, 4]
 
 
+def test_large_outcome_that_finds_no_memory_holds_up_no_small_one(ledger):
+    large, before, meanwhile, after = add(ledger, 1, 2, 3, 4)
+    large.weight_bytes = MOST_BYTES + 1
+    end_with_puts(ledger, large)
+    end_with_puts(ledger, before)
+    assert settle(ledger) == [1]
+    end_with_puts(ledger, meanwhile)
+    ledger.refused_for_memory(100.0)
+    assert settle(ledger, now_at=100.0) == [2, 3]
+    assert ledger.settled() == [before, meanwhile]
+    end_with_puts(ledger, after)
+    assert settle(ledger, now_at=100.0) == [4]
+    assert ledger.settled() == [after]
+    assert (ledger.has_ended, settle(ledger, now_at=ledger.settle_at)) == (False, [1])
+    ledger.settled()
+    assert ledger.settle_at == math.inf
+
+
+def test_smallest_of_outcomes_that_were_refused_together_is_tried_first(ledger):
+    large, small, larger = add(ledger, 1, 2, 3)
+    for held, size in ((large, 2**20), (small, 0), (larger, 2**21)):
+        held.weight_bytes = size
+        end_with_puts(ledger, held)
+    assert settle(ledger) == [1, 2, 3]
+    ledger.refused_for_memory(100.0)
+    for tried in ([2], [1], [3]):
+        assert settle(ledger, now_at=ledger.settle_at) == tried
+        ledger.settled()
+
+
 def test_ledger_is_laden_while_much_waits_to_be_settled(ledger):
     many, large = add(ledger, *range(MOST_WAITING + 1)), add(ledger, *range(-3, 0))
     for held in many[1:]:
