@@ -16,19 +16,9 @@
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include keys
+--- @include shown
 local queue, offset, count, answer = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[4]), {}
-local ANSWER_ROOM, SHOWN = 1048576, 65536 -- bytes, as in include/view.lua
-local jids, room = { ARGV[2] }, ANSWER_ROOM
-
-local function data_of(jid)
-  local key = P .. "recurdata:" .. jid
-  local size = redis.pcall("STRLEN", key)
-  if type(size) ~= "number" then return false end -- of a foreign type it is as if there were none
-  if size > SHOWN or room <= 0 then return size end
-  room = room - size
-  return redis.call("GET", key)
-end
-
+local jids = { ARGV[2] }
 if queue ~= "" then
   jids = count > 0 and redis.call("ZRANGE", queue_key(queue, "recurring"), offset, offset + count - 1) or {}
 end
@@ -38,7 +28,7 @@ for _, jid in ipairs(jids) do
   if #flat > 0 then
     local tags = redis.call("MGET", P .. "recurtags:" .. jid)[1]
     local at = tonumber(redis.call("HGET", key, "next") or 0)
-    answer[#answer + 1] = { jid, at, data_of(jid), tags, unpack(flat) }
+    answer[#answer + 1] = { jid, at, text_of(P .. "recurdata:" .. jid, SHOWN), tags, unpack(flat) }
   end
 end
 return answer

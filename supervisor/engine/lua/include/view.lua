@@ -1,26 +1,14 @@
 -- view.lua: a job as a reader sees it.
 --- @include keys
 --- @include started
+--- @include shown
 local VIEWED_KIN = 1000 -- of a job's dependencies and dependents
--- Bytes. One answer has not much more than ANSWER_ROOM of what jobs were given and have said, and of the data of one
--- job no more than SHOWN. For the rest it has the size; data.lua has the bytes.
-local ANSWER_ROOM, SHOWN = 1048576, 65536
-local answer_room = ANSWER_ROOM
 
 -- What the clock makes of a stored state: a lease that ran out, a time that has come.
 local function seen_state(state, expiry, due)
   if state == "running" and expiry and expiry <= now then return "stalled" end
   if state == "scheduled" and due and due <= now then return "waiting" end
   return state or "waiting"
-end
-
--- The string of a key of at most so many bytes, else its size; false if there is none, or something of a foreign type.
-local function text_of(key, most)
-  local size = redis.pcall("STRLEN", key)
-  if type(size) ~= "number" or size == 0 then return false end
-  if size > most or answer_room <= 0 then return size end
-  answer_room = answer_room - size
-  return redis.call("GET", key)
 end
 
 local function kin_of(kind, jid)

@@ -1,0 +1,14 @@
+-- shown.lua: how much of what jobs were given and have said goes into one answer, in bytes: not much more than
+-- ANSWER_ROOM in all, and of the data of one job no more than SHOWN. For the rest it has the size; data.lua has the
+-- bytes.
+local ANSWER_ROOM, SHOWN = 1048576, 65536
+local answer_room = ANSWER_ROOM
+
+-- The string of a key of at most so many bytes, else its size; false if there is none, or something of a foreign type.
+local function text_of(key, most)
+  local size = redis.pcall("STRLEN", key)
+  if type(size) ~= "number" or size == 0 then return false end
+  if size > most or answer_room <= 0 then return size end
+  answer_room = answer_room - size
+  return redis.call("GET", key)
+end
