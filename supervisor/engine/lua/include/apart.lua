@@ -63,7 +63,7 @@ end
 function apart.set(rec, worker)
   local klass, queue = rec.klass, rec.queue
   local found, key = peers_of(klass, queue, worker), klass .. "\n" .. queue
-  rec.parked = "klass"
+  rec.parked = BY_KLASS
   place(queue_key(queue, "apart"), rec.jid, now)
   place(klasses_key(queue), klass, math.max(found.until_when, now + 1))
   lines.add(rec)

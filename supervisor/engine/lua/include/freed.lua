@@ -3,6 +3,7 @@
 --- @module
 --- @include view
 --- @include limits
+--- @include parked
 -- What one script looks at, over all queues: a job counts 1, a queue at least AT_LEAST. Beyond it jobs are shown as
 -- stored, as parked.
 local MOST, AT_LEAST = 1000, 16
@@ -25,7 +26,8 @@ function freed.view(jid)
   local row, queue, parked = view(jid), nil, nil
   if not row then return row end
   for i = 16, #row, 2 do
-    if row[i] == "queue" then queue = row[i + 1] elseif row[i] == "parked" and row[i + 1] == "1" then parked = i end
+    local field, value = row[i], row[i + 1]
+    if field == "queue" then queue = value elseif field == "parked" and waits_for(value) == "limit" then parked = i end
   end
   if parked and queue and select(2, freed.jids(queue))[jid] then row[parked + 1] = "0" end
   return row

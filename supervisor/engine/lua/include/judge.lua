@@ -93,10 +93,11 @@ end
 -- What is parked is so under a limit, or for its klass; what lies aside has had its turn, and its lane is paused.
 function judge.waiting(rec)
   local jid = rec.jid
-  if rec.parked and (rec.state or not rec.limit and rec.parked ~= "klass") then
+  local wanted = waits_for(rec.parked)
+  if wanted and (rec.state or not rec.limit and wanted == "limit") then
     local why = rec.state and "is parked, but its state is " .. rec.state or "is parked, but under no limit"
     report("half-written-job", jid, why, "wrote that it is not parked")
-    move_in("queue:" .. rec.queue .. (rec.parked == "klass" and ":apart" or ":parked"), jid, nil)
+    move_in("queue:" .. rec.queue .. (wanted == "klass" and ":apart" or ":parked"), jid, nil)
     change(rec, "parked", nil)
     if not rec.state then wake(rec.queue) end
   end

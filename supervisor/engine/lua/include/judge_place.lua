@@ -1,5 +1,6 @@
 -- judge_place.lua: where a record says that its job lies, and what it holds there; moves between such places.
 --- @include evidence
+--- @include parked
 local AHEAD = -2 ^ 53 -- the score of a job that has a turn, in the line of a lane
 
 local function record_of(jid)
@@ -38,8 +39,9 @@ end
 -- What waits has a place by its turn, if it has had one, else by its sequence.
 local function waiting_places(rec, at)
   local jid, seq, turn = rec.jid, counted(rec.seq), counted(rec.turn)
-  local apart = rec.parked == "klass" and says(rec.klass)
-  local parked = apart or rec.parked and rec.parked ~= "klass" and says(rec.limit)
+  local wanted = waits_for(rec.parked)
+  local apart = wanted == "klass" and says(rec.klass)
+  local parked = apart or wanted == "limit" and says(rec.limit)
   if turn and not parked and not (rec.aside and rec.lane) then return { { at .. "front", jid, turn, true } } end
   if not turn and not seq then return {} end
   local member, score = member_of(jid, turn or seq), turn and AHEAD or whole(rec.priority) or 0

@@ -96,7 +96,7 @@ end
 -- A job that has left its place.
 function limits.park(rec, when)
   local key, queue = rec.limit, rec.queue
-  rec.parked, told[key] = 1, nil
+  rec.parked, told[key] = BY_LIMIT, nil
   place(queue_key(queue, "parked"), rec.jid, now)
   lines.add(rec)
   place(P .. "limited:" .. key, queue, now)

@@ -3,6 +3,7 @@
 --- @include fair
 --- @include lanes
 --- @include moves
+--- @include parked
 local function member(rec) return member_of(rec.jid, rec.turn or rec.seq) end
 local function line_of(name, queue, lane) return lines.index(name, queue) .. "\n" .. lane end
 
@@ -10,7 +11,9 @@ local function line_of(name, queue, lane) return lines.index(name, queue) .. "\n
 function lines.index(name, queue) return P .. name .. "\n" .. queue end
 
 -- Under which name a job lies apart.
-function lines.name_of(rec) return rec.parked == "klass" and "apart:" .. rec.klass or "limited:" .. rec.limit end
+function lines.name_of(rec)
+  return waits_for(rec.parked) == "klass" and "apart:" .. rec.klass or "limited:" .. rec.limit
+end
 
 function lines.add(rec)
   local name = lines.name_of(rec)

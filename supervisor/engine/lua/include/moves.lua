@@ -90,9 +90,10 @@ end
 
 -- Takes a waiting job out of its line, for another.
 function moves.step_out(rec)
-  if rec.parked == "klass" then
+  local wanted = waits_for(rec.parked)
+  if wanted == "klass" then
     apart.take_out(rec)
-  elseif rec.parked then
+  elseif wanted == "limit" then
     limits.unpark(rec)
   elseif rec.turn and not rec.aside then
     place(queue_key(rec.queue, "front"), rec.jid, false)
