@@ -13,13 +13,9 @@ if TYPE_CHECKING:
     from supervisor.engine.client import Client
     from supervisor.engine.looks import Worker
 
-#: A supervisor that was not seen for longer may be gone.
-_LIVES_S: Final = 60.0
 #: A supervisor that serves globs hears of a new queue by mail, and says so with its next exchange.
 _NEWS_S: Final = 1.0
 _LOOK_S: Final = 0.05
-#: A worker says no more klasses, or queues, than these: what is not among them it may have.
-_MOST_SAID: Final = 1000
 
 
 def hints(client: "Client", queue: str, klass: str, depends: Sequence[str]) -> Iterator[str]:
@@ -43,9 +39,9 @@ def _about_parents(client: "Client", depends: Sequence[str]) -> Iterator[str]:
 
 def _about_workers(client: "Client", queue: str, klass: str) -> Iterator[str]:
     workers = _workers_of(client, queue)
-    if any(_may_have(worker.queues, queue) for worker in workers):
-        workers = [worker for worker in workers if _may_have(worker.queues, queue)]
-        if not any(_may_have(worker.klasses, klass) for worker in workers):
+    if any(worker.may_serve(queue) for worker in workers):
+        workers = [worker for worker in workers if worker.may_serve(queue)]
+        if not any(worker.may_have(klass) for worker in workers):
             known = {name for worker in workers for name in worker.klasses}
             yield f"no supervisor that serves queue {queue} has a handler for klass {klass}{near(klass, known)}"
     elif workers:
@@ -57,13 +53,8 @@ def _workers_of(client: "Client", queue: str) -> list["Worker"]:
     """Return the living workers, once one of them serves the queue, or has had the time to hear of it."""
     deadline_at = clock.monotonic() + _NEWS_S
     while True:
-        workers = [worker for worker in client.workers() if worker.unseen_s < _LIVES_S]
-        is_served = any(_may_have(worker.queues, queue) for worker in workers)
+        workers = [worker for worker in client.workers() if worker.lives]
+        is_served = any(worker.may_serve(queue) for worker in workers)
         if is_served or not workers or clock.monotonic() >= deadline_at:
             return workers
         threading.Event().wait(_LOOK_S)
-
-
-def _may_have(said: Sequence[str], name: str) -> bool:
-    """True if a worker may have what it is asked for. One that has said nothing about that may have everything."""
-    return name in said or not said or len(said) >= _MOST_SAID

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from supervisor.engine.client import Client
     from supervisor.engine.looks import Worker, WorkerJobs
 
-#: An idle supervisor is seen every half minute.
-GONE_S = 60.0
-
 EXAMPLES = """\
 examples:
   leasehold workers
@@ -71,7 +68,7 @@ def _list(args: argparse.Namespace) -> int:
 
 def is_here(worker: "Worker") -> bool:
     """Whether it is there, or holds something though it is not."""
-    return worker.unseen_s < GONE_S or worker.running + worker.stalled > 0
+    return worker.lives or worker.running + worker.stalled > 0
 
 
 def _one(args: argparse.Namespace) -> int:

@@ -24,6 +24,8 @@ from supervisor.engine.recurring import Recurring, parse_recurring
 
 #: The states by which the jobs of a queue are listed; parked: waiting, and their limit is used up.
 STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "parked", "complete", "failed")
+#: A worker that was not seen for longer may be gone: as in lua/include/lives.lua. An idle one is seen each half minute.
+LIVES_S: Final = 60.0
 _SHOWN_HISTORY = 100  # entries of a job's history, the first one among them
 #: Of data that one call reads: the server copies it three times, and does nothing else meanwhile.
 PIECE_BYTES: Final = 8 * 2**20
@@ -100,6 +102,23 @@ class Worker:
     unseen_s: float
     klasses: list[str] = field(default_factory=list)
     queues: list[str] = field(default_factory=list)
+
+    @property
+    def lives(self) -> bool:
+        """Whether it was seen within a minute."""
+        return self.unseen_s < LIVES_S
+
+    def may_have(self, klass: str) -> bool:
+        """Whether it may have a handler for this. One that has not said all that it has may have everything."""
+        return _may_be_among(self.klasses, klass)
+
+    def may_serve(self, queue: str) -> bool:
+        """The same of a queue."""
+        return _may_be_among(self.queues, queue)
+
+
+def _may_be_among(said: Sequence[str], name: str) -> bool:
+    return name in said or not said or len(said) >= MOST
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,6 +158,15 @@ def test_a_peer_that_does_not_serve_the_queue_is_none(client, q, old, queues):
     assert old.answers == ["scheduled"]
 
 
+def test_those_who_look_take_the_same_workers_for_living(client, q, old, new, clock):
+    for tick, lives in ((59.9, True), (0.2, False)):
+        clock.tick(tick)
+        put(q, "b", str(tick))
+        old.exchange()
+        (peer,) = (worker for worker in client.workers() if worker.name == "new")
+        assert client.job(str(tick)).left_to_others == peer.lives == lives
+
+
 def test_a_peer_that_was_not_seen_for_a_minute_is_none(q, old, new, clock):
     put(q, "b", "1")
     clock.tick(61)

@@ -17,8 +17,9 @@
 
 --- @include clock
 --- @include events
+--- @include lives
 local id, what, argument, stands = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
-local MOST, LIVES = 100, 60000
+local MOST = 100
 local question = string.format("%d\n%s\n%s\n%s", now + stands, id, what, argument)
 local asked = {}
 

@@ -21,8 +21,9 @@
 --- @include depths
 --- @include events
 --- @include apart
+--- @include lives
 local worker, horizon = ARGV[2], now + tonumber(ARGV[3])
-local SEEN, WORKERS = 60000, 100 -- who was seen within that lives, and sweeps; so many are looked at
+local WORKERS = 100 -- that are looked at
 
 local function is_asked()
   for _, question in ipairs(redis.call("LRANGE", P .. "asks:" .. worker, 0, -1)) do
@@ -43,9 +44,9 @@ local function can_be_leased(queue)
   return setting("paused", queue) == 0 and due > now and due <= horizon and "soon"
 end
 
--- Whether another lives that has nothing to do. Who only leases, by the client, takes nothing over.
+-- Whether another lives, and so sweeps, that has nothing to do. Who only leases, by the client, takes nothing over.
 local function another_watches()
-  for _, name in ipairs(redis.call("ZREVRANGEBYSCORE", P .. "workers", "+inf", now - SEEN, "LIMIT", 0, WORKERS)) do
+  for _, name in ipairs(redis.call("ZREVRANGEBYSCORE", P .. "workers", "+inf", now - LIVES, "LIMIT", 0, WORKERS)) do
     local is_idle = name ~= worker and redis.call("EXISTS", P .. "held:" .. name) == 0
     if is_idle and redis.call("HEXISTS", P .. "worker:" .. name, "number") == 1 then return true end
   end

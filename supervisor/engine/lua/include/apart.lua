@@ -6,7 +6,7 @@
 --- @include config
 --- @include events
 --- @include lines
-local LIVES = 60000 -- ms; who leased, renewed or swept within that is taken to live
+--- @include lives
 local WORKERS, HINTED, LOOKS = 1000, 100, 5000 -- most that are looked at, told of a job, and looks of one script
 local KLASSES, MOST_LACKED = 1000, 200 -- of a queue, and of a worker
 local living, is_mixed, peers, looks, hinted, lacked = nil, nil, {}, 0, {}, {}
