@@ -12,6 +12,7 @@ from supervisor.cli.served import ask_servers
 from supervisor.cli.shown import by_words
 from supervisor.cli.terminal import counted
 from supervisor.config import Config, Exit, megabytes
+from supervisor.engine import looks
 from supervisor.engine.bells import MOST_DOORS
 from supervisor.engine.client import Client
 from supervisor.engine.embedded import EmbeddedError, acquire
@@ -239,15 +240,17 @@ _LOOKS_INTO_INFO: Final = (_role, _memory, _persistence, _connections)
 
 def _namespace(client: Client, config: Config) -> Iterator[Finding]:
     options = client.config.all()
-    yield from _options(options, config)
+    yield from _options(options, config, client.run(looks.setter("paused")))
     queues = client.queues()
     yield from _queues(queues, config)
     yield from _unserved(queues, ask_servers(client, queues, _PATIENCE_S), config)
     yield from _workers(client.workers())
 
 
-def _options(options: Mapping[str, Value], config: Config) -> Iterator[Finding]:
-    """What is configured in Redis, for all supervisors."""
+def _options(
+    options: Mapping[str, Value], config: Config, paused: tuple[str | None, float | None]
+) -> Iterator[Finding]:
+    """What is configured in Redis, for all supervisors. `paused`: who has paused all queues, and when."""
     heartbeat_s, grace_s = _seconds(options["heartbeat"]), _seconds(options["grace"])
     ttl_s = config.lease_ttl_s or heartbeat_s
     back_s = ttl_s + grace_s
@@ -273,7 +276,8 @@ def _options(options: Mapping[str, Value], config: Config) -> Iterator[Finding]:
         yield warning("config", "failed-history-count is 0: jobs that have failed are dropped at once")
     if options["paused"]:
         yield warning(
-            "config", "paused is set: nothing starts, in any queue; `leasehold config paused --unset` ends it"
+            "config",
+            f"paused is set{_by(*paused)}: nothing starts, in any queue; `leasehold config paused --unset` ends it",
         )
     yield ok(
         "config", f"heartbeat {heartbeat_s:g} s, grace {grace_s:g} s: a lost host's jobs run again in {back_s:g} s"
@@ -290,7 +294,7 @@ def _queues(known: Mapping[str, Counts], config: Config) -> Iterator[Finding]:
     served = [name for name in Queues(config.queue, config.order).resolve(tuple(known)) if name in known]
     paused = [name for name in served if known[name].paused]
     if paused:
-        named = ", ".join(f"{name}{_by(known[name])}" for name in paused)
+        named = ", ".join(f"{name}{_by(known[name].paused_by, known[name].paused_unix)}" for name in paused)
         yield warning("queues", f"{named}: paused, nothing starts from there; `leasehold unpause` ends it")
     waiting = sum(known[name].waiting for name in served)
     yield ok(
@@ -298,9 +302,9 @@ def _queues(known: Mapping[str, Counts], config: Config) -> Iterator[Finding]:
     )
 
 
-def _by(counts: Counts) -> str:
-    words = by_words(counts.paused_by, counts.paused_unix)
-    return f" (by {words})" if counts.paused_by else f" (since {words})" if words else ""
+def _by(by: str | None, since_unix: float | None) -> str:
+    words = by_words(by, since_unix)
+    return f" (by {words})" if by else f" (since {words})" if words else ""
 
 
 def _unserved(

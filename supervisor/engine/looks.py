@@ -375,6 +375,12 @@ def settings() -> Command[dict[str, str]]:
     return Command(scripts.SETTINGS, (), _parse_settings)
 
 
+def setter(option: str) -> Command[tuple[str | None, float | None]]:
+    """Who has set an option, and when in unix seconds; None for what is not known."""
+    name = f"by:{option}".encode()
+    return Command(scripts.SETTINGS, (), lambda flat: parse_by(dict(zip(flat[::2], flat[1::2], strict=True)).get(name)))
+
+
 # Arguments.
 
 

@@ -537,6 +537,14 @@ OPTIONS = {
 }
 
 
+def test_who_has_paused_all_queues_is_named(seen, own_server):
+    at_unix = int(time.time()) - 100
+    with Client(own_server.url, "lh", clock=lambda: at_unix) as client:
+        client.config.set("paused", True, by="kim@web-1")
+    (said,) = of(seen(own_server.url)[1], "warning")
+    assert said.startswith(f"config: paused is set (by kim@web-1, {local_time(at_unix)}): nothing starts")
+
+
 @pytest.mark.parametrize("option", OPTIONS)
 def test_options_in_redis_that_do_harm_are_warnings(seen, own_server, option):
     value, words = OPTIONS[option]

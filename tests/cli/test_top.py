@@ -28,12 +28,12 @@ def words_of(out, first):
 def test_everything_is_written_once_with_rates_between_two_looks(shell, jobs, played):
     jobs.queue("emails").put("email.send")
     jobs.queue("slow").put("k", delay=3600)
-    jobs.queue("slow").pause()
+    jobs.queue("slow").pause(by="kim@web-1")
     worker = played(
         told(children=[child(1, "email.send", 2.0, jid="j1")], completed=7, ends=[end("died", "oom", "k", 1)])
     )
     out = shell.good("top", "--every", "1s")
-    assert words_of(out, "emails")[1] == "1" and words_of(out, "slow")[-1] == "paused"
+    assert words_of(out, "emails")[1] == "1" and words_of(out, "slow")[13:15] == ["paused", "kim@web-1,"]
     assert words_of(out, worker.name)[1:3] == ["serving", "1/4"]
     assert f"children of {worker.name}" in out
     assert "1    4001 busy     email.send" in out and " j1 " in out

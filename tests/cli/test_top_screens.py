@@ -108,13 +108,13 @@ def test_columns_fall_away_in_their_order_where_the_terminal_is_narrow():
 
     assert heads(200) == [
         "queue", "waiting", "oldest", "running", "stalled", "scheduled", "depends", "parked", "failed", "in/s", "out/s",
-        "wait", "run", "state",
+        "wait", "run", "state", "paused", "by",
     ]  # fmt: skip
     fallen = []
     for width in range(200, 40, -1):
         fallen += sorted(set(heads(200)) - set(heads(width)) - set(fallen))
     assert fallen == [
-        "depends", "parked", "scheduled", "run", "failed", "in/s", "wait", "stalled", "oldest", "out/s",
+        "by", "paused", "depends", "parked", "scheduled", "run", "failed", "in/s", "wait", "stalled", "oldest", "out/s",
     ]  # fmt: skip
 
 

@@ -12,10 +12,11 @@ NOW_AT = 1000.0
 NOW_UNIX = 1_900_000_000.0
 
 
-def counts(waiting=0, running=0, *, stalled=0, scheduled=0, depends=0, parked=0, paused=False, oldest_s=None):
+def counts(waiting=0, running=0, *, stalled=0, scheduled=0, depends=0, parked=0, paused=False, oldest_s=None, **by):
     return Depths(
         waiting=waiting, running=running, stalled=stalled, scheduled=scheduled, depends=depends, parked=parked,
         recurring=0, paused=paused, front=0, entries=0, ready=0 if paused else waiting, oldest_s=oldest_s,
+        **by,
     )  # fmt: skip
 
 
@@ -121,7 +122,9 @@ def busy_shop():
                 "emails": counts(12_301, 7, oldest_s=250.4),
                 "images": counts(12, 4, stalled=2, parked=3, oldest_s=4.2),
                 "payments": counts(0, 1, scheduled=120, depends=4),
-                "reports": counts(3, 2, paused=True, oldest_s=7300.0),
+                "reports": counts(
+                    3, 2, paused=True, oldest_s=7300.0, paused_by="kim@web-1", paused_unix=NOW_UNIX - 60
+                ),
                 "newsletter": counts(),
             },
             figures={

@@ -34,7 +34,7 @@ COLUMNS: Final[Mapping[Pane, Sequence[Column]]] = {
         _words("queue", 10, most=44), Column("waiting", 7), Column("oldest", 6, 1), Column("running", 7),
         Column("stalled", 7, 2), Column("scheduled", 9, 6), Column("depends", 7, 8), Column("parked", 6, 7),
         Column("failed", 6, 4), Column("in/s", 6, 3), Column("out/s", 6, 1), Column("wait", 6, 3), Column("run", 6, 5),
-        _words("state", 6),
+        _words("state", 6), _words("paused by", 20, 9, most=44),
     ),
     Pane.SUPERVISORS: (
         _words("supervisor", 16, most=44), _words("state", 19), Column("busy", 5), _words("", 12, 6),

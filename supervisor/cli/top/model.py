@@ -10,6 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from supervisor.cli.served import servers
+from supervisor.cli.shown import by_words
 from supervisor.cli.workers import is_here
 
 if TYPE_CHECKING:
@@ -302,7 +303,9 @@ class Model:
             "stalled": counts.stalled, "scheduled": counts.scheduled, "depends": counts.depends,
             "parked": counts.parked, "failed": known.failed, "in/s": known.put_per_s,
             "out/s": known.completed.per_s, "wait": known.wait_s, "run": known.run_s,
-            "state": "paused" if counts.paused else unserved, "wrong": is_late or counts.stalled > 0,
+            "state": "paused" if counts.paused else unserved,
+            "paused by": by_words(counts.paused_by, counts.paused_unix) if counts.paused else None,
+            "wrong": is_late or counts.stalled > 0,
             "active": counts.total > counts.recurring or known.total.grew_within(_RECENT_S, now_at),
         }  # fmt: skip
         tones = {
