@@ -478,7 +478,7 @@ class AsyncClient:
 
     async def limits(self) -> dict[str, Limit]:
         """As Client.limits."""
-        return await self.follow(steps.all_pages(lambda offset: limits.read(None, offset)))
+        return await self.follow(steps.all_pages(lambda offset: limits.read(None, offset), least=1))
 
     async def limit_jobs(self, key: str, offset: int = 0, count: int = 25) -> LimitJobs:
         """As Client.limit_jobs."""

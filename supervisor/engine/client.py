@@ -499,7 +499,7 @@ class Client:
 
     def limits(self) -> dict[str, Limit]:
         """All limits that are set, in the order in which they were set first."""
-        return self.follow(steps.all_pages(lambda offset: limits.read(None, offset)))
+        return self.follow(steps.all_pages(lambda offset: limits.read(None, offset), least=1))
 
     def limit_jobs(self, key: str, offset: int = 0, count: int = 25) -> LimitJobs:
         """Some of the jobs that hold a limit, those leased first first, and some of those parked under it, by queue and

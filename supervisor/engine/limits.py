@@ -21,8 +21,8 @@ _RATE = re.compile(r"([0-9]{1,9})/([0-9]{1,10})?(ms|s|m|h|d)")
 @dataclass(frozen=True, slots=True)
 class Limit:
     """What holds for all jobs with this key, over all queues and workers. `in_use`: how many of them run, `parked`: how
-    many wait until the limit lets them start. `running`, `rate` None: no such limit is set. It was last set at
-    `set_unix` by `set_by`; both None where that is not known.
+    many wait until the limit lets them start, in the first 10,000 queues and lanes that have some. `running`, `rate`
+    None: no such limit is set. It was last set at `set_unix` by `set_by`; both None where that is not known.
     """
 
     key: str
@@ -62,7 +62,7 @@ class LimitJobs:
 
 def read(key: str | None = None, offset: int = 0, count: int = MOST) -> Command[dict[str, Limit]]:
     """One limit, set or not; else up to `count` (0 to 1,000) of those that are set, in the order in which they were set
-    first, from `offset` on.
+    first, from `offset` on; fewer where many jobs are parked, but one if there is any.
     """
     page = checked_int("offset", offset, 0), checked_int("count", count, 0, MOST)
     args = "" if key is None else checked_name("key", key), *page

@@ -23,15 +23,15 @@ _JUDGED = 20  # entries that are read at once: each may have some megabytes
 _PASSES = 5  # through all places: while others put, there is always something new
 
 
-def all_pages(page: Callable[[int], Command[dict[str, T]]]) -> Steps[dict[str, T]]:
-    """What all the pages of a look have, from the one at offset 0 on."""
+def all_pages(page: Callable[[int], Command[dict[str, T]]], least: int = MOST) -> Steps[dict[str, T]]:
+    """What all the pages of a look have, from the one at offset 0 on. Each but the last has `least` or more."""
     found: dict[str, T] = {}
     offset = 0
     while True:
         more: dict[str, T] = yield page(offset)
         found |= more
         offset += len(more)
-        if len(more) < MOST:
+        if len(more) < least:
             return found
 
 

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from supervisor.engine import limits
 from supervisor.engine.aio import AsyncClient
 from supervisor.engine.limits import Limit, LimitHolder, LimitJobs, ParkedJob, checked_rate
 
@@ -78,6 +79,32 @@ def test_a_limit_shows_what_runs_and_what_waits_for_it(client):
     counts = q.counts()
     assert (counts.waiting, counts.running, counts.parked, q.length()) == (0, 2, 3, 0)
     assert [(job.jid, job.state, job.parked) for job in q.jobs("parked")] == [(j, "waiting", True) for j in "cde"]
+
+
+def test_a_look_at_limits_under_which_many_lanes_wait_ends_early(client):
+    names = ["a", "b", "c"]
+    for name in names:
+        client.limit(name, running=0)
+    q = client.queue("q")
+    q.put_many({"klass": "k", "limit": name, "lane": f"{name}{n}"} for name in names for n in range(1_500))
+    while q.counts().waiting:
+        assert q.lease("w", 1_000) == []
+    pages = [client.run(limits.read(None, offset)) for offset in (0, 2, 3)]
+    assert [list(page) for page in pages] == [["a", "b"], ["c"], []]
+    assert {name: limit.parked for name, limit in client.limits().items()} == dict.fromkeys(names, 1_500)
+
+
+def test_a_limit_counts_what_waits_in_a_bounded_number_of_queues(client, server, namespace):
+    client.limit("L", running=0)
+    prefix, queues = f"{{{namespace}}}:limited:L", range(5_001)
+    with server.redis.pipeline(transaction=False) as batch:
+        batch.zadd(prefix, {f"q{n:04}": 0 for n in queues})
+        for n in queues:
+            batch.zadd(f"{prefix}\nq{n:04}", {"": 0})
+            batch.zadd(f"{prefix}\nq{n:04}\n", {"0000000000000j": 0})
+        batch.execute()
+    assert client.limits()["L"].parked == 5_000
+    server.redis.delete(prefix, *(f"{prefix}\nq{n:04}{line}" for n in queues for line in ("", "\n")))
 
 
 def test_a_limit_is_lifted_once(client):

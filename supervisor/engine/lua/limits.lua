@@ -9,30 +9,35 @@
 -- ARGV[2]   offset, how many to pass over
 -- ARGV[3]   count, most limits to answer
 --
--- Returns   array, one array per limit in the order in which they were set first: key, most that run at once | nil,
---           most that start in a time | nil, that time in ms | nil, how many run, how many are parked under it, when
---           it was last set in ms, ":" and who did | nil.
+-- Returns   array, one array per limit in the order in which they were set first; fewer than asked for where many
+--           queues and lanes were looked at, but one if there is any: key, most that run at once | nil, most that start
+--           in a time | nil, that time in ms | nil, how many run, how many are parked under it in the first 10,000
+--           queues and lanes, when it was last set in ms, ":" and who did | nil.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include keys
-local LOOKED_AT = 10000 -- lines of parked jobs
+local LOOKED_AT, ENOUGH = 10000, 2000 -- queues and lanes: of one limit, and of those before the last of an answer
 local offset, count = tonumber(ARGV[2]), tonumber(ARGV[3])
 local keys = { ARGV[1] }
 if ARGV[1] == "" then keys = count > 0 and redis.call("ZRANGE", P .. "limits", offset, offset + count - 1) or {} end
 
+local looks = 0
 local function parked(key)
   local n, room = 0, LOOKED_AT
-  for _, queue in ipairs(redis.call("ZRANGE", P .. "limited:" .. key, 0, -1)) do
+  for _, queue in ipairs(redis.call("ZRANGE", P .. "limited:" .. key, 0, LOOKED_AT / 2 - 1)) do
+    if room <= 1 then break end
     local index = P .. "limited:" .. key .. "\n" .. queue
-    local lanes = redis.call("ZRANGE", index, 0, room - 1)
-    room = math.max(room - #lanes, 1)
+    local lanes = redis.call("ZRANGE", index, 0, room - 2)
+    room = room - 1 - #lanes
     for _, lane in ipairs(lanes) do n = n + redis.call("ZCARD", index .. "\n" .. lane) end
   end
+  looks = looks + LOOKED_AT - room
   return n
 end
 
 local answer = {}
 for i, key in ipairs(keys) do
+  if looks > ENOUGH then break end
   local set = redis.call("HMGET", P .. "limit:" .. key, "running", "starts", "per", "by")
   answer[i] = { key, set[1], set[2], set[3], redis.call("ZCARD", P .. "holders:" .. key), parked(key), set[4] }
 end
