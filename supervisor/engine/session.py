@@ -83,6 +83,7 @@ class _Part:
     subject: Any = None
     kind: type[Any] = object
     stores: bool = False  # a checkpoint
+    must: bool = False  # a worker cannot go on where Redis refuses it
     reply: Any = None
 
 
@@ -201,7 +202,7 @@ class Session:
         resume = commands.resume(
             self.worker, self._number, known_ids, highest=self._highest_token, ttl_s=self._own_ttl_s
         )
-        self._start([*parts, _Part(resume, known, Resumed)])
+        self._start([*parts, _Part(resume, known, Resumed, must=True)])
 
     def _keep_timing(self, timing: looks.Timing) -> None:
         self.ttl_s, self._grace_s = self._own_ttl_s or timing.heartbeat_s, timing.grace_s
@@ -307,10 +308,10 @@ class Session:
             ]
             renew = commands.renew(self.worker, entries, number=self._number, ttl_s=self._own_ttl_s)
             stores = any(due.state for due in some)
-            parts.append(_Part(renew, [due.lease for due in some], Renewed, stores))
+            parts.append(_Part(renew, [due.lease for due in some], Renewed, stores, must=True))
         if outcomes:
             settle = commands.settle(self.worker, outcomes, number=self._number)
-            parts.append(_Part(settle, outcomes, Settled))
+            parts.append(_Part(settle, outcomes, Settled, must=True))
         parts += [_Part(self._answering(reply), reply.ask, Reply) for reply in replies]
         chores = chores or Chores()
         if self._time_due or chores.sweep or (renewals and now_at >= self._time_at):
@@ -364,7 +365,7 @@ class Session:
 
     def leave(self) -> None:
         """The last exchange: nothing is held any more, and the worker is forgotten. Raises LinkLost."""
-        self._start([_Part(commands.deregister(self.worker, own=True), None, Left)])
+        self._start([_Part(commands.deregister(self.worker, own=True), None, Left, must=True)])
 
     def _start(self, parts: list[_Part]) -> None:
         assert not self._parts
@@ -481,20 +482,7 @@ class Session:
         if message.startswith("OOM") and part.kind is Settled and part.command.script is not scripts.SETTLE:
             self._unsettled = None
             return Full()
-        if part.kind not in (
-            Granted,
-            Found,
-            Changed,
-            Asked,
-            Reply,
-            Timed,
-            Tidied,
-            Spawn,
-            Looked,
-            Desired,
-            Retired,
-            Introduced,
-        ):
+        if part.must:
             raise LinkLost(f"Redis refused {part.command.script.name}: {message}")
         return Refused(part.command.script.name, message)
 
