@@ -3,3 +3,5 @@
 import os
 
 FULL = os.environ.get("TEST_FULL") == "1"
+#: Also in `.ci/run --full`: what takes minutes there, not hours.
+LONG = FULL or bool(os.environ.get("CI_FULL"))

@@ -1,7 +1,8 @@
 """The engine against the model: the same random operations of several workers, under a clock that jumps.
 
-A failing example is printed as a program of steps; its round has a seed, so it comes again at every run. TEST_FULL=1:
-what the engine's own check says is asked after every step, not after every fifth.
+A failing example is printed as a program of steps; its round has a seed, so it comes again at every run. `.ci/run
+--full` makes four times as many rounds. TEST_FULL=1: what the engine's own check says is asked after every step, not
+after every fifth.
 """
 
 import base64
@@ -28,12 +29,12 @@ from tests.engine.invariants import Look, left_over, look, misplaced
 from tests.engine.model import Model
 from tests.engine.model_jobs import Endless, Hold, Lost, Missing, Refused
 from tests.engine.model_limits import WHEN_FREE
-from tests.lengths import FULL
+from tests.lengths import FULL, LONG
 
-ROUNDS = 24  # each of a seed and a few examples: of many examples hypothesis makes most by varying few
+ROUNDS = 24 if LONG else 6  # each of a seed and a few examples: of many examples hypothesis makes most by varying few
 EXAMPLES = 9
 STEPS = 100
-LEAST_STEPS = 20_000
+LEAST_STEPS = 20_000 if LONG else 5_000
 CHECK_EVERY = 1 if FULL else 5
 
 JIDS = tuple("abcdefgh")
