@@ -30,6 +30,7 @@ def running(program: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="lh-", dir="/tmp") as directory:
         socket = Path(directory, "s")
         arguments = ["--port", "0", "--unixsocket", socket, "--save", "", "--appendonly", "no", "--dir", directory]
+        arguments += ["--busy-reply-threshold", "60000"]  # on a loaded machine a script of 0.2 s may take 5 s
         process = subprocess.Popen([program, *arguments], stdout=subprocess.DEVNULL)
         try:
             _await_answer(socket, process)
