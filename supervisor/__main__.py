@@ -4,6 +4,7 @@ from others of its user, then dispatches.
 Must not import anything before the first of these: a PID 1 loses signals that come while they are not blocked.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -28,6 +29,7 @@ def main() -> int:
     """Run the command of sys.argv. Answers its exit code."""
     if sys.argv[1:2] == ["run"]:
         signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
+        gc.disable()  # until all is imported, which makes no garbage
     _hide()
     _open_what_is_closed()
     try:

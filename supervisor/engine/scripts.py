@@ -9,14 +9,14 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
-from importlib.resources import files
+from pathlib import Path
 
 from supervisor.engine.errors import StoreUnavailable
 
 _MODULE = "--- @module\n"
 _GROUP = 5  # modules that are defined at once: a Lua function can know of 60 names outside it
 _INCLUDE = re.compile(r"^--- @include (\w+)\n", re.MULTILINE)
-_LUA = files("supervisor.engine.lua")
+_LUA = Path(__file__).with_name("lua")
 
 
 class Script:

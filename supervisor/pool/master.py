@@ -5,6 +5,7 @@ lets it.
 """
 
 import contextlib
+import gc
 import importlib.util
 import math
 import os
@@ -82,6 +83,8 @@ def run(config: Config) -> int:
     """Be the master until drained. Answers the exit code. `config.redis_url` is a real one by now. Raises ConfigError
     where it cannot listen.
     """
+    gc.freeze()
+    gc.enable()
     listening = _listen(config)
     kernel.forbid_dumping(config.sandbox != "none")
     events = Events(2, config.log, config.log_level)

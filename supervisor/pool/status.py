@@ -3,7 +3,6 @@ nothing else: no file, no process is looked at.
 """
 
 from functools import cache
-from importlib import metadata
 from itertools import islice
 from typing import Any, Final
 
@@ -144,6 +143,8 @@ def _told(child: Child) -> dict[str, Any]:
 
 @cache
 def version() -> str | None:
+    from importlib import metadata  # here, for it loads a parser of mail at the start of every supervisor
+
     try:
         return metadata.version("leasehold")
     except metadata.PackageNotFoundError:  # run from its source

@@ -74,6 +74,7 @@ def main() -> NoReturn:
     rehearsal.rehearse(boot)
     our_own = hugepages.private()
     guard = sandbox.Guard()
+    gc.enable()  # it was not needed to import what is ours
     loaded, confinement, ready = _load(control, boot, guard)
     sandbox.prepare()
     confinement.prepare()

@@ -34,7 +34,7 @@ from supervisor.pool.states import ZYGOTE_MOVES, ZygoteState, move
 #: Our own modules come from where the master's came from, whatever lies in the working directory, and wherever links on
 #: the way lead by now: master and zygote must be of one version.
 _START: Final = (
-    "import sys; sys.path.insert(0, sys.argv[3]); import supervisor; del sys.path[0];"
+    "import gc, sys; gc.disable(); sys.path.insert(0, sys.argv[3]); import supervisor; del sys.path[0];"
     " from supervisor.pool import atfork; atfork.take_over();"
     " from supervisor.pool.zygote import main; main()"
 )
