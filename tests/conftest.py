@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -28,8 +29,10 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "full: needs more of the machine than others; runs where CI_FULL is set")
     # A shell that runs us in the background has Ctrl-C ignored, and so would have all that we start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.dont_write_bytecode = False  # to rewrite the assertions takes each process 7 s
     if not hasattr(config, "workerinput"):
-        compileall.compile_dir(ROOT / "supervisor", quiet=2)
+        for folder in ("supervisor", "tests/process/menu"):
+            compileall.compile_dir(ROOT / folder, quiet=2)
         if getattr(config.option, "maxschedchunk", 0) is None:
             config.option.maxschedchunk = 1  # xdist would give the last hundred tests away long before they begin
 
