@@ -63,7 +63,7 @@ def _check_options(parts: SplitResult) -> None:
                 raise ValueError("has an unknown option, or a ? in its user or password; write that as %3F")
             if "password" in parts.query:
                 raise ValueError("has an unknown option, or a & or = in its password; write that as %26 or %3D")
-            raise ValueError(f"has {_unknown(name, known)}")
+            raise ValueError(f"has {_unknown(name, value, known)}")
         if name in seen:
             raise ValueError(f"has the option {name} twice")
         seen.add(name)
@@ -74,14 +74,16 @@ def _check_options(parts: SplitResult) -> None:
             raise ValueError(f"has the option {name} with a wrong value: it must be {expected}")
 
 
-def _unknown(name: str, known: Mapping[str, object]) -> str:
+def _unknown(name: str, value: str, known: Mapping[str, object]) -> str:
     if name in _OF_TLS:
         return f"the option {name}, which only a rediss:// URL has"
     import difflib  # here, for children carry this module
 
     near = difflib.get_close_matches(name, known, 1)
     advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
-    return f"an unknown option {name!r:.60}: {advice}"
+    # A word alone may be a password.
+    said = f"an unknown option {name!r:.60}" if near or value else "an unknown option without a value"
+    return f"{said}: {advice}"
 
 
 # Of each option: what its value must be, in words, where this one is not; "" where it is right.

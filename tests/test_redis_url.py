@@ -63,6 +63,7 @@ WRONG = [
     ("redis://h/0?socket_timeout=1&socket_timeout=2", "the option socket_timeout twice"),
     ("redis://h/0?socket_tiemout=1", "an unknown option 'socket_tiemout': did you mean socket_timeout?"),
     ("redis://h/0?nonsense=1", "there are client_name, db,"),
+    ("redis://h/0?geheim", "has an unknown option without a value: there are"),
     ("redis://h/0?decode_responses=true", "an unknown option 'decode_responses'"),
     ("redis://h/0?protocol=3", "the option protocol"),
     ("redis://h/0?max_connections=0", "the option max_connections"),
