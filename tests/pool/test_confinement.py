@@ -256,16 +256,22 @@ def test_without_landlock_the_rest_holds_and_the_cause_is_said(workdir, monkeypa
     assert report["network"].startswith("on: ")
 
 
-def test_an_old_landlock_rules_files_and_the_missing_part_is_said(workdir, monkeypatch):
-    monkeypatch.setattr(landlock, "abi", lambda: 1)
+@pytest.mark.parametrize("abi", range(1, 7))
+def test_an_old_landlock_rules_files_and_the_missing_part_is_said(workdir, monkeypatch, abi):
+    monkeypatch.setattr(landlock, "abi", lambda: abi)
+    monkeypatch.setattr(privileges, "network_namespace", no_landlock(errno.EPERM))
 
     def run():
         with pytest.raises(PermissionError):
             (workdir / "beside").touch()
 
     report = confined(workdir, run, STRICT)
-    assert report["signals"] == "unavailable: because Landlock is of version 1 here, and 6 is needed (Linux 6.12)"
+    needed = f"Landlock is of version {abi} here, and 6 is needed (Linux 6.12)"
+    assert report["signals"] == ("on" if abi == 6 else f"unavailable: because {needed}")
+    assert (f" (abstract sockets of the Unix family are open: {needed})" in report["network"]) == (abi < 6)
     assert report["files"].startswith("on: ")
+    assert ("; no file can be moved to another directory: " in report["files"]) == (abi < 2)
+    assert ("; what this user may write to elsewhere can be truncated: " in report["files"]) == (abi < 3)
 
 
 def test_without_a_filter_the_namespace_holds_or_nothing_does_and_both_are_said(workdir, monkeypatch):

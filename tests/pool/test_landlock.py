@@ -23,11 +23,11 @@ ABI = version()
 pytestmark = pytest.mark.skipif(ABI < landlock.SCOPES_SINCE, reason=f"Landlock is of version {ABI} here")
 
 
-def enter(*rules, files=True, tcp=False, scoped=0):
+def enter(*rules, files=True, tcp=False, scoped=0, abi=ABI):
     """A domain of these rules, (path, rights) each."""
-    ruleset = landlock.create(ABI, files=files, tcp=tcp, scoped=scoped)
+    ruleset = landlock.create(abi, files=files, tcp=tcp, scoped=scoped)
     for path, rights in rules:
-        rule = landlock.Rule(str(path), rights, landlock.handled_files(ABI))
+        rule = landlock.Rule(str(path), rights, landlock.handled_files(abi))
         rule.add_to(ruleset)
         rule.close()
     kernel.forbid_new_privileges()
@@ -149,8 +149,44 @@ def test_abstract_sockets_of_others_and_connections_are_kept_from_it():
     tcp.close()
 
 
-def test_what_an_older_version_does_not_know_is_left_out():
-    assert landlock.handled_files(1) == 0x1FFF
-    assert landlock.handled_files(4) == 0x7FFF
-    assert landlock.handled_files(99) == 0xFFFF
-    os.close(landlock.create(1, files=True, tcp=True, scoped=landlock.SIGNALS))
+#: What the kernel lets a version rule: all rights to files, then to the network, then scopes.
+KNOWN = {
+    1: (0x1FFF, 0, 0), 2: (0x3FFF, 0, 0), 3: (0x7FFF, 0, 0), 4: (0x7FFF, 3, 0), 5: (0xFFFF, 3, 0), 6: (0xFFFF, 3, 3),
+    7: (0xFFFF, 3, 3), 99: (0xFFFF, 3, 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("abi", KNOWN)
+def test_a_version_is_asked_for_all_that_it_knows_and_nothing_else(abi, monkeypatch):
+    asked = []
+
+    def system_call(_number, *arguments):
+        asked.extend(argument._obj for argument in arguments if hasattr(argument, "_obj"))
+
+    monkeypatch.setattr(kernel, "system_call", system_call)
+    landlock.create(abi, files=True, tcp=True, scoped=landlock.SIGNALS | landlock.ABSTRACT_SOCKETS)
+    (rules,) = asked
+    assert (rules.files, rules.net, rules.scoped) == KNOWN[abi]
+    rule = landlock.Rule("/", landlock.OWN | landlock.USE, landlock.handled_files(abi))
+    rule.add_to(-1)
+    rule.close()
+    assert asked[1].allowed & ~KNOWN[abi][0] == 0 != asked[1].allowed
+
+
+@pytest.mark.parametrize("abi", range(1, 6))
+def test_an_older_version_rules_files_and_lets_the_rest_be(places, abi):
+    own, other = places / "own", places / "other"
+
+    def run():
+        enter((own, landlock.OWN), tcp=True, scoped=landlock.SIGNALS, abi=abi)
+        (own / "sub").mkdir()
+        for act, is_free in (
+            (lambda: (own / "file").rename(own / "sub" / "file"), abi >= 2),
+            (lambda: os.truncate(other / "file", 0), abi < 3),
+            (lambda: socket.socket().bind(("127.0.0.1", 0)), abi < 4),
+            (lambda: os.kill(os.getppid(), 0), True),
+            (lambda: (other / "file").read_text(), False),
+        ):
+            act() if is_free else refused(act, OSError)
+
+    in_fork(run)

@@ -284,7 +284,7 @@ class Confinement:
         if not self._abi:
             return f"unavailable: {self._landlock_why}"
         if self._abi < landlock.SCOPES_SINCE:
-            return f"unavailable: because Landlock is of version {self._abi} here, and 6 is needed (Linux 6.12)"
+            return f"unavailable: because {_older(self._abi, landlock.SCOPES_SINCE)}"
         return ON
 
     def _basic_part(self, profile: Profile) -> str:
@@ -304,7 +304,8 @@ class Confinement:
             return f"unavailable: {self._landlock_why}"
         within = [path for path in self._hidden if any(readable.is_below(path, each) for each in self._readable)]
         but = "".join(f", but not {path}" for path in within if os.path.exists(path))
-        return f"{ON}: writes below the working directory alone, reads {' '.join(self._readable)}{but}"
+        lacks = "".join(f"; {what}: {_older(self._abi, since)}" for since, what in _OLD_FILES if self._abi < since)
+        return f"{ON}: writes below the working directory alone, reads {' '.join(self._readable)}{but}{lacks}"
 
     def _network_part(self, profile: Profile) -> str:
         if profile.network:
@@ -318,6 +319,9 @@ class Confinement:
             return f"unavailable: because {self._filter_why}; and no network namespace {self._namespace_why}"
         without = f" (no network namespace {self._namespace_why})" if self._namespace < 0 else ""
         without += f" (no filter of system calls, because {self._filter_why})" if self._filter is None else ""
+        if self._namespace < 0 and self._abi < landlock.SCOPES_SINCE:
+            why = _older(self._abi, landlock.SCOPES_SINCE) if self._abi else self._landlock_why.removeprefix("because ")
+            without += f" (abstract sockets of the Unix family are open: {why})"
         return f"{ON}: {' and '.join(means)}{without}"
 
     def _descriptors_part(self, profile: Profile) -> str:
@@ -347,6 +351,19 @@ _PARTS: Final[dict[str, Callable[[Confinement, Profile], str]]] = {
     "files": Confinement._files_part,
     "network": Confinement._network_part,
 }
+
+
+#: What a version of Landlock before this one lets handlers do under strict, or keeps them from.
+_OLD_FILES: Final = (
+    (2, "no file can be moved to another directory"),
+    (3, "what this user may write to elsewhere can be truncated"),
+)
+#: Since which version of Linux there is a version of Landlock.
+_LINUX: Final = {2: "5.19", 3: "6.2", landlock.SCOPES_SINCE: "6.12"}
+
+
+def _older(abi: int, since: int) -> str:
+    return f"Landlock is of version {abi} here, and {since} is needed (Linux {_LINUX[since]})"
 
 
 def _off(profile: Profile) -> str:
