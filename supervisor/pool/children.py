@@ -373,9 +373,8 @@ class Child:
 
     def close(self) -> None:
         self.become(ChildState.GONE)
-        self._jobs.close()
-        self._jobs_back.close()
-        aside.close_socket(self.talk)
+        for sock in (self._jobs, self._jobs_back, self.talk):
+            aside.close_socket(sock)
         self.output.close()
         self.stacks.close()
         if self._pidfd is not None:

@@ -102,6 +102,16 @@ def test_a_close_that_cannot_be_interrupted_gets_a_thread_of_its_own(closer, mon
     os.close(holds)
 
 
+def test_the_loop_closes_no_socket_of_a_child(monkeypatch):
+    child, closed = Child(1, 1, lambda *_said: None), []
+    ours = {sock.fileno() for sock in (child._jobs, child._jobs_back, child.talk)}
+    monkeypatch.setattr(aside, "_close", lambda fd: (closed.append(fd), os.close(fd)))
+    child.close_theirs()
+    child.close()
+    assert aside.finish(10.0)
+    assert ours <= set(closed)
+
+
 def test_what_a_child_leaves_on_its_sockets_is_closed_aside():
     before = open_fds()
     child = Child(1, 1, lambda *_said: None)
