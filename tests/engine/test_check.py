@@ -22,6 +22,7 @@ from supervisor.engine.checks import EXACT_INT
 from supervisor.engine.client import Client
 from supervisor.engine.errors import LeaseholdError, LeaseLost
 from tests.engine.invariants import left_over, look, misplaced
+from tests.lengths import LONG
 
 START = 1_000_000.0
 DAY = 950_400  # 1970-01-12, the day of START
@@ -864,6 +865,7 @@ def test_a_check_names_what_is_wrong_and_changes_nothing(ns, what):
     assert ns.check() == found
 
 
+@pytest.mark.parametrize("slices", [SLICE, 1] if LONG else [SLICE], indirect=True)
 @pytest.mark.usefixtures("slices")
 @pytest.mark.parametrize("what", DAMAGES)
 def test_a_repair_mends_it_says_what_it_did_and_the_next_check_finds_nothing(ns, what):

@@ -16,6 +16,7 @@ from supervisor.engine.outcomes import Completed, Died, Released, Retried, Retur
 from supervisor.engine.scripts import Script
 from tests.engine.invariants import look, misplaced
 from tests.engine.test_scripts import FIRST_WRITE, digest, evaluate, is_refused, snapshot
+from tests.lengths import LONG
 
 NOW = 1_000_000.0
 TAKEN = re.compile(r"^local (\w+) = quick_\w+\(\)\nif \1 then return \1 end$", re.MULTILINE)
@@ -163,7 +164,7 @@ class Twins:
         self.in_both("LPUSH", "in:q", '{"klass":"k","jid":"pushed"}')
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(8 if LONG else 3))
 def test_with_and_without_its_quick_way_a_script_answers_and_leaves_the_same(server, namespace, seed):
     twins = Twins(server, namespace, seed)
     common = [twins.put, twins.lease, twins.lease, twins.settle, twins.settle, twins.tick, twins.hear]

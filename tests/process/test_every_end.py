@@ -1,7 +1,8 @@
 """Every kind of misbehaviour, alone, beside others, and with Redis away: how it ends, what is counted and said, how
 soon the next job starts, and that nothing is left.
 
-TEST_FULL=1: Redis is away for five seconds, and a gigabyte is printed.
+`.ci/run --full`: with Redis away, too, each kind; else one of each group. TEST_FULL=1: Redis is away for five seconds,
+and a gigabyte is printed.
 """
 
 import re
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 from supervised import await_ends, quantiles
 from watched import FULL
+
+from tests.lengths import LONG
 
 OUTAGE_S = 5.0 if FULL else 0.3
 PRINT_BYTES = (1024 if FULL else 64) * 2**20
@@ -94,11 +97,12 @@ MENU = [
 
 BESIDE = "beside three others"
 AWAY = "with Redis away"
+_AWAY_MENU = MENU if LONG else list({dish.group: dish for dish in MENU}.values())
+CASES = [(setting, dish) for setting in ("alone", BESIDE) for dish in MENU] + [(AWAY, dish) for dish in _AWAY_MENU]
 _next_starts_s: dict[str, list[float]] = defaultdict(list)
 
 
-@pytest.mark.parametrize("dish", MENU, ids=lambda dish: dish.handler)
-@pytest.mark.parametrize("setting", ["alone", BESIDE, AWAY])
+@pytest.mark.parametrize(("setting", "dish"), CASES, ids=lambda part: getattr(part, "handler", part))
 def test_every_end_is_counted_and_explained_hurts_nobody_and_leaves_nothing(setting, dish, request, measured):
     stage = request.getfixturevalue("own_stage" if setting == AWAY else "stage")
     stage.config(grace=0.5)  # the longest wait between two attempts to connect is half of it
