@@ -54,6 +54,13 @@ def _include(name: str) -> str:
     return (_LUA / "include" / f"{name}.lua").read_text(encoding="utf-8")
 
 
+@cache
+def _module(name: str) -> tuple[str, str]:
+    """The includes that it needs, and the rest of it."""
+    body = _include(name)
+    return "".join(needed[0] for needed in _INCLUDE.finditer(body)), _INCLUDE.sub("", body).replace(_MODULE, "")
+
+
 def _resolve(text: str, seen: set[str], modules: dict[str, str]) -> str:
     def included(found: re.Match[str]) -> str:
         name = found[1]
@@ -61,10 +68,9 @@ def _resolve(text: str, seen: set[str], modules: dict[str, str]) -> str:
             return ""
         seen.add(name)
         body = _include(name)
-        if _MODULE not in body:
-            return _resolve(body, seen, modules)
-        modules[name] = _INCLUDE.sub("", body).replace(_MODULE, "")
-        return _resolve("".join(needed[0] for needed in _INCLUDE.finditer(body)), seen, modules)
+        if _MODULE in body:
+            body, modules[name] = _module(name)
+        return _resolve(body, seen, modules)
 
     return _INCLUDE.sub(included, text)
 
