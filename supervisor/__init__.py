@@ -4,30 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from supervisor.engine.aio import AsyncClient, AsyncConfig, AsyncLane, AsyncQueue
-    from supervisor.engine.check import Violation
-    from supervisor.engine.checks import Duration
-    from supervisor.engine.client import Client, Config, Lane, Queue
-    from supervisor.engine.connection import EmbeddedServerWarning
-    from supervisor.engine.errors import (
-        DependencyError,
-        JobFailed,
-        JobNotFound,
-        LeaseholdError,
-        LeaseLost,
-        NoServer,
-        OutcomeUnknown,
-        StoreUnavailable,
-    )
-    from supervisor.engine.handles import AsyncJob, AsyncLease, AsyncRecurringJob, Job, Lease, RecurringJob
-    from supervisor.engine.jobs import Progress, PutOptions
-    from supervisor.engine.lanes import Deleted, LaneCounts
-    from supervisor.engine.limits import Limit, LimitHolder, LimitJobs, ParkedJob
-    from supervisor.engine.looks import Cancelled, Counts, Depths, Spread, Stats, Tracked, Wish, Worker, WorkerJobs
-    from supervisor.engine.outcomes import Completed, Died, Failed, Released, Retried
-    from supervisor.engine.recurring import RecurOptions
-    from supervisor.engine.stream import AsyncEventStream, Event, EventStream
-    from supervisor.pool.handlers import (
+    from supervisor.child.handlers import (
         Fail,
         Interrupted,
         Retry,
@@ -37,69 +14,102 @@ if TYPE_CHECKING:
         handler,
         on_exit,
     )
+    from supervisor.engine.client.async_client import AsyncClient, AsyncConfig, AsyncLane, AsyncQueue
+    from supervisor.engine.client.connection import EmbeddedServerWarning
+    from supervisor.engine.client.event_stream import AsyncEventStream, Event, EventStream
+    from supervisor.engine.client.handles import AsyncJob, AsyncLease, AsyncRecurringJob, Job, Lease, RecurringJob
+    from supervisor.engine.client.sync_client import Client, Config, Lane, Queue
+    from supervisor.engine.commands.check import Violation
+    from supervisor.engine.commands.lanes import Deleted, LaneCounts
+    from supervisor.engine.commands.limits import Limit, LimitHolder, LimitJobs, ParkedJob
+    from supervisor.engine.commands.queries import (
+        Cancelled,
+        Counts,
+        Depths,
+        Spread,
+        Stats,
+        Tracked,
+        Wish,
+        Worker,
+        WorkerJobs,
+    )
+    from supervisor.engine.model.errors import (
+        DependencyError,
+        JobFailed,
+        JobNotFound,
+        LeaseholdError,
+        LeaseLost,
+        NoServer,
+        OutcomeUnknown,
+        StoreUnavailable,
+    )
+    from supervisor.engine.model.jobs import Progress, PutOptions
+    from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried
+    from supervisor.engine.model.recurring import RecurOptions
+    from supervisor.engine.model.validation import Duration
 
 #: Where each name lives. Loaded on first use: what speaks to Redis must not get into the children, and the command must
 #: not wait for what it does not need.
 _HOMES = {
-    "AsyncClient": "engine.aio",
-    "AsyncConfig": "engine.aio",
-    "AsyncEventStream": "engine.stream",
-    "AsyncJob": "engine.handles",
-    "AsyncLane": "engine.aio",
-    "AsyncLease": "engine.handles",
-    "AsyncQueue": "engine.aio",
-    "AsyncRecurringJob": "engine.handles",
-    "Client": "engine.client",
-    "Completed": "engine.outcomes",
-    "Config": "engine.client",
-    "Cancelled": "engine.looks",
-    "Counts": "engine.looks",
-    "Deleted": "engine.lanes",
-    "DependencyError": "engine.errors",
-    "Depths": "engine.looks",
-    "Died": "engine.outcomes",
-    "Duration": "engine.checks",
-    "EmbeddedServerWarning": "engine.connection",
-    "Event": "engine.stream",
-    "EventStream": "engine.stream",
-    "Fail": "pool.handlers",
-    "Failed": "engine.outcomes",
-    "Interrupted": "pool.handlers",
-    "Job": "engine.handles",
-    "JobFailed": "engine.errors",
-    "JobNotFound": "engine.errors",
-    "Lane": "engine.client",
-    "LaneCounts": "engine.lanes",
-    "Lease": "engine.handles",
-    "LeaseLost": "engine.errors",
-    "LeaseholdError": "engine.errors",
-    "Limit": "engine.limits",
-    "LimitHolder": "engine.limits",
-    "LimitJobs": "engine.limits",
-    "NoServer": "engine.errors",
-    "OutcomeUnknown": "engine.errors",
-    "ParkedJob": "engine.limits",
-    "Progress": "engine.jobs",
-    "PutOptions": "engine.jobs",
-    "Queue": "engine.client",
-    "RecurOptions": "engine.recurring",
-    "RecurringJob": "engine.handles",
-    "Released": "engine.outcomes",
-    "Retried": "engine.outcomes",
-    "Retry": "pool.handlers",
-    "SoftTimeout": "pool.handlers",
-    "Spread": "engine.looks",
-    "Stats": "engine.looks",
-    "StoreUnavailable": "engine.errors",
-    "Tracked": "engine.looks",
-    "Violation": "engine.check",
-    "Wish": "engine.looks",
-    "Worker": "engine.looks",
-    "WorkerJobs": "engine.looks",
-    "after_fork": "pool.handlers",
-    "before_fork": "pool.handlers",
-    "handler": "pool.handlers",
-    "on_exit": "pool.handlers",
+    "AsyncClient": "engine.client.async_client",
+    "AsyncConfig": "engine.client.async_client",
+    "AsyncEventStream": "engine.client.event_stream",
+    "AsyncJob": "engine.client.handles",
+    "AsyncLane": "engine.client.async_client",
+    "AsyncLease": "engine.client.handles",
+    "AsyncQueue": "engine.client.async_client",
+    "AsyncRecurringJob": "engine.client.handles",
+    "Client": "engine.client.sync_client",
+    "Completed": "engine.model.outcomes",
+    "Config": "engine.client.sync_client",
+    "Cancelled": "engine.commands.queries",
+    "Counts": "engine.commands.queries",
+    "Deleted": "engine.commands.lanes",
+    "DependencyError": "engine.model.errors",
+    "Depths": "engine.commands.queries",
+    "Died": "engine.model.outcomes",
+    "Duration": "engine.model.validation",
+    "EmbeddedServerWarning": "engine.client.connection",
+    "Event": "engine.client.event_stream",
+    "EventStream": "engine.client.event_stream",
+    "Fail": "child.handlers",
+    "Failed": "engine.model.outcomes",
+    "Interrupted": "child.handlers",
+    "Job": "engine.client.handles",
+    "JobFailed": "engine.model.errors",
+    "JobNotFound": "engine.model.errors",
+    "Lane": "engine.client.sync_client",
+    "LaneCounts": "engine.commands.lanes",
+    "Lease": "engine.client.handles",
+    "LeaseLost": "engine.model.errors",
+    "LeaseholdError": "engine.model.errors",
+    "Limit": "engine.commands.limits",
+    "LimitHolder": "engine.commands.limits",
+    "LimitJobs": "engine.commands.limits",
+    "NoServer": "engine.model.errors",
+    "OutcomeUnknown": "engine.model.errors",
+    "ParkedJob": "engine.commands.limits",
+    "Progress": "engine.model.jobs",
+    "PutOptions": "engine.model.jobs",
+    "Queue": "engine.client.sync_client",
+    "RecurOptions": "engine.model.recurring",
+    "RecurringJob": "engine.client.handles",
+    "Released": "engine.model.outcomes",
+    "Retried": "engine.model.outcomes",
+    "Retry": "child.handlers",
+    "SoftTimeout": "child.handlers",
+    "Spread": "engine.commands.queries",
+    "Stats": "engine.commands.queries",
+    "StoreUnavailable": "engine.model.errors",
+    "Tracked": "engine.commands.queries",
+    "Violation": "engine.commands.check",
+    "Wish": "engine.commands.queries",
+    "Worker": "engine.commands.queries",
+    "WorkerJobs": "engine.commands.queries",
+    "after_fork": "child.handlers",
+    "before_fork": "child.handlers",
+    "handler": "child.handlers",
+    "on_exit": "child.handlers",
 }
 
 __all__ = [

@@ -33,7 +33,7 @@ def main() -> int:
     _hide()
     _open_what_is_closed()
     try:
-        from supervisor.cli.parser import dispatch
+        from supervisor.cli.lib.parser import dispatch
 
         return dispatch(sys.argv[1:])
     except KeyboardInterrupt:
@@ -43,7 +43,7 @@ def main() -> int:
 def _hide() -> None:
     """Let no process of our user read the Redis secret in our environment or memory: a handler may be one of them.
 
-    `run` takes it back for --sandbox none. pool/kernel.py has the same call, but loads too much for a first step.
+    `run` takes it back for --sandbox none. linux/kernel.py has the same call, but loads too much for a first step.
     """
     if sys.platform == "linux":
         import ctypes

@@ -12,7 +12,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final
 
-from supervisor import cgroups, redis_url
+from supervisor import redis_url
+from supervisor.linux import cgroups
 
 
 class Exit(IntEnum):

@@ -18,6 +18,8 @@ import redis
 
 from tests import servers
 
+pytest.register_assert_rewrite("tests.parts")
+
 ROOT = Path(__file__).parents[1]
 
 _numbers = itertools.count(1)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from supervisor import cgroups, config, redis_url
-from supervisor.cli.parser import dispatch
+from supervisor import config, redis_url
+from supervisor.cli.lib.parser import dispatch
 from supervisor.config import SETTINGS, Config, ConfigError, parse_duration, parse_size
-from supervisor.engine.orders import ORDERS
+from supervisor.engine.model.queue_order import ORDERS
+from supervisor.linux import cgroups
 
 
 def load(flags=None, environ=None, terminal=False):
@@ -467,5 +468,5 @@ def test_the_module_is_light_enough_for_children():
     nodes = [node for tree in trees for node in ast.walk(tree)]
     imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     imported |= {f"{n.module}.{each.name}" for n in nodes if isinstance(n, ast.ImportFrom) for each in n.names}
-    imported -= {"supervisor.cgroups", "supervisor.redis_url"}
+    imported -= {"supervisor.linux.cgroups", "supervisor.redis_url"}
     assert not {name for name in imported if name.split(".")[0] in {"redis", "psutil", "supervisor", "argparse"}}

@@ -10,7 +10,9 @@ from typing import get_type_hints
 import pytest
 
 import supervisor
-from supervisor.engine import aio, client, handles, jobs, looks
+from supervisor.engine.client import async_client, handles, sync_client
+from supervisor.engine.commands import queries
+from supervisor.engine.model import jobs
 from tests.docs.pages import CONTRACT, README, blocks
 
 ROOT = Path(__file__).parents[1]
@@ -21,7 +23,7 @@ INNER = {"Command", "Any", "Self", "JobRecord", "Grant", "Answer"}
 def classes():
     return [
         each
-        for module in (client, aio, handles)
+        for module in (sync_client, async_client, handles)
         for name, each in vars(module).items()
         if inspect.isclass(each) and each.__module__ == module.__name__ and not name.startswith("_")
     ]
@@ -33,7 +35,7 @@ def test_each_type_that_a_public_call_answers_can_be_imported():
         for name, method in inspect.getmembers(each, inspect.isfunction):
             if name.startswith("_"):
                 continue
-            said = str(get_type_hints(method, localns=vars(looks)).get("return"))
+            said = str(get_type_hints(method, localns=vars(queries)).get("return"))
             answered = re.findall(r"supervisor\.[\w.]+\.(\w+)", said)
             missing |= {f"{each.__name__}.{name}: {one}" for one in answered if one not in supervisor.__all__}
     assert {one for one in missing if one.rpartition(" ")[2] not in INNER} == set()
@@ -60,7 +62,7 @@ from datetime import timedelta
 
 from supervisor import (
     AsyncClient, AsyncJob, AsyncQueue, Client, Counts, Depths, Duration, EventStream, Job, Lane, Lease, PutOptions,
-    Queue, RecurringJob, Stats, Tracked, Violation, Worker,
+    Queue, RecurringJob, Stats, Tracked, Violation, Worker
 )
 
 wait: Duration = timedelta(minutes=1)
@@ -106,6 +108,6 @@ def test_what_is_printed_is_short(server, namespace):
 
 
 def test_values_stay_equal_by_all_their_fields():
-    one = looks.Spread(1, 0.5, 0.0, 0.0, [1, 0])
-    assert one != looks.Spread(1, 0.5, 0.0, 0.0, [0, 1])
+    one = queries.Spread(1, 0.5, 0.0, 0.0, [1, 0])
+    assert one != queries.Spread(1, 0.5, 0.0, 0.0, [0, 1])
     assert jobs.JobRecord.__eq__ is not object.__eq__

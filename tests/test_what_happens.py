@@ -12,15 +12,15 @@ import signal
 import pytest
 
 import supervisor
-from supervisor.cli import parser
+from supervisor.cli.lib import parser
 from supervisor.config import SETTINGS
-from supervisor.engine import outcomes
-from supervisor.engine.options import OPTIONS
+from supervisor.engine.model import outcomes
+from supervisor.engine.model.options import OPTIONS
+from supervisor.master.model import outcome_rules
+from supervisor.master.model.counts import OUTCOMES
+from supervisor.master.report.status import STATES
 from supervisor.ops.events import EVENTS
 from supervisor.ops.metrics import METRICS
-from supervisor.pool import endings
-from supervisor.pool.counts import OUTCOMES
-from supervisor.pool.status import STATES
 from tests.docs.pages import OPERATIONS, ROOT, section, tables
 
 CHAPTER = "What happens when …"
@@ -32,7 +32,7 @@ NAMED_REASONS = {"timeout", "memory", "disk", "oom", "lost", "boot"}
 KNOWN = {
     *EVENTS, *itertools.chain(*(fields for _, fields in EVENTS.values())), *METRICS, *OUTCOMES, *STATES, *OPTIONS,
     *(setting.flag for setting in SETTINGS), *signal.Signals.__members__, *NAMED_REASONS, "exit-N",
-    *endings.INTERRUPTIONS, *endings._LOSSES, *supervisor.__all__, *dir(builtins),
+    *outcome_rules.INTERRUPTIONS, *outcome_rules._LOSSES, *supervisor.__all__, *dir(builtins),
     *inspect.signature(supervisor.handler).parameters,
     *("broken", "expired", "expires", "interrupted", "unknown-handler"),  # failed groups, and an option
     *("go-on", "stop"),  # values of on_cut_off
@@ -70,7 +70,7 @@ def test_every_reason_of_a_death_and_of_an_interruption_has_a_row():
     assert all(reason in outcomes._DEATH_REASON.pattern.split("|") for reason in NAMED_REASONS)
     assert len(outcomes._DEATH_REASON.pattern.split("|")) == len(NAMED_REASONS) + 2
     assert {*NAMED_REASONS, "exit-N", "SIGSEGV", "SIGKILL"} - told == set()
-    assert {*endings.INTERRUPTIONS, *endings._LOSSES} - told == set()
+    assert {*outcome_rules.INTERRUPTIONS, *outcome_rules._LOSSES} - told == set()
 
 
 def test_its_rows_are_told_apart_and_each_is_shown_by_something():
@@ -88,5 +88,5 @@ def names_in(path: str) -> set[str]:
 @pytest.mark.parametrize("shown", [row[1] for row in SHOWN], ids=[row[0] for row in SHOWN])
 def test_what_is_said_to_show_a_row_is_a_test(shown):
     for reference in shown.split("<br>"):
-        path, name = re.fullmatch(r"`(\w+/\w+\.py)::(test_\w+)`", reference).groups()
+        path, name = re.fullmatch(r"`((?:\w+/)+\w+\.py)::(test_\w+)`", reference).groups()
         assert name in names_in(path), reference

@@ -1,8 +1,8 @@
 """What Prometheus is shown of a supervisor: the table of metrics, and the text that is made of a snapshot of them.
 
 Runs in master, in the thread that answers HTTP, and owns the names. The snapshot is plain data that the loop has made
-(`pool/figures.py`). prometheus-client (extra `metrics`) is imported by the first scrape: who serves none has not paid
-for it.
+(`master/report/metrics_snapshot.py`). prometheus-client (extra `metrics`) is imported by the first scrape: who serves
+none has not paid for it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

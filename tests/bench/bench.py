@@ -5,8 +5,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from supervisor.engine.client import Client
-from supervisor.engine.outcomes import Completed
+from supervisor.engine.client.sync_client import Client
+from supervisor.engine.model.outcomes import Completed
 from tests.bench import pool, server
 from tests.bench.marks import Marks
 from tests.bench.pool import Pool

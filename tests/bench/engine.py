@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from supervisor.engine import commands, scripts
-from supervisor.engine.commands import Command
-from supervisor.engine.jobs import new_job
-from supervisor.engine.outcomes import Completed
-from supervisor.engine.scripts import Script
+from supervisor.engine.commands import writes
+from supervisor.engine.commands.writes import Command
+from supervisor.engine.model import scripts
+from supervisor.engine.model.jobs import new_job
+from supervisor.engine.model.outcomes import Completed
+from supervisor.engine.model.scripts import Script
 from tests.bench.bench import FILLER, KEPT, Bench, fill
 from tests.bench.benchmark import Benchmark, Compared, Step
 from tests.bench.figures import Figures, quantile
@@ -80,9 +81,9 @@ class Line:
             took[f"{verb} µs"] = (self._spent_us() - before) / batch
             return answer
 
-        timed("put", commands.put([new_job("put", "default", "bench.noop", {"n": n}, {}) for n in range(batch)]))
-        grant = timed("lease", commands.lease(FILLER, ["default"], batch))
-        timed("settle", commands.settle(FILLER, [Completed(lease) for lease in grant.leases]))
+        timed("put", writes.put([new_job("put", "default", "bench.noop", {"n": n}, {}) for n in range(batch)]))
+        grant = timed("lease", writes.lease(FILLER, ["default"], batch))
+        timed("settle", writes.settle(FILLER, [Completed(lease) for lease in grant.leases]))
         return took
 
     def load(self, instead: Mapping[str, Script]) -> None:

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from supervisor.engine import commands
-from supervisor.engine.client import Client
-from supervisor.engine.commands import Command
-from supervisor.engine.jobs import new_job
-from supervisor.engine.outcomes import Completed
+from supervisor.engine.client.sync_client import Client
+from supervisor.engine.commands import writes
+from supervisor.engine.commands.writes import Command
+from supervisor.engine.model.jobs import new_job
+from supervisor.engine.model.outcomes import Completed
 from tests.bench.bench import FILLER, Bench
 from tests.bench.benchmark import Benchmark, Compared, Step
 from tests.bench.engine import COLUMNS, VERBS, Cycles
@@ -42,7 +42,7 @@ class Line:
             new_job("put", self._queue, "bench.noop", {"n": i}, {"lane": next(self._lanes), **self._options})
             for i in range(n)
         ]
-        return commands.put(jobs)
+        return writes.put(jobs)
 
     def cycle(self, server: Server, client: Client, batch: int) -> dict[str, float]:
         """Puts, leases and settles one batch; µs per job of each call."""
@@ -55,8 +55,8 @@ class Line:
             return answer
 
         timed("put", self._put(batch))
-        grant = timed("lease", commands.lease(FILLER, [self._queue], batch))
-        timed("settle", commands.settle(FILLER, [Completed(lease) for lease in grant.leases]))
+        grant = timed("lease", writes.lease(FILLER, [self._queue], batch))
+        timed("settle", writes.settle(FILLER, [Completed(lease) for lease in grant.leases]))
         return took
 
 

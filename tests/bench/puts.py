@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from supervisor.engine.aio import AsyncClient
+from supervisor.engine.client.async_client import AsyncClient
 from tests.bench.accounts import spent_s
 from tests.bench.bench import Bench
 from tests.bench.benchmark import Benchmark, Compared, Step, step

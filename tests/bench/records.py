@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from supervisor.engine.checks import to_data
-from supervisor.engine.client import Client
-from supervisor.engine.jobs import LeaseRecord
-from supervisor.engine.outcomes import Completed, Failed
+from supervisor.engine.client.sync_client import Client
+from supervisor.engine.model.jobs import LeaseRecord
+from supervisor.engine.model.outcomes import Completed, Failed
+from supervisor.engine.model.validation import to_data
 from tests.bench.bench import FILLER, Bench
 from tests.bench.benchmark import Benchmark, Compared, Step, step
 from tests.bench.server import Server

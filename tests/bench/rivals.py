@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from supervisor.engine.client import Client
+from supervisor.engine.client.sync_client import Client
 from tests.bench import accounts, peers
 from tests.bench.bench import Bench
 from tests.bench.benchmark import Benchmark, Compared, Step, Unmeasured, step

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import redis
 
-from supervisor.engine.client import Client
+from supervisor.engine.client.sync_client import Client
 from tests import servers
 from tests.bench.accounts import spent_s
 from tests.bench.benchmark import Unmeasured

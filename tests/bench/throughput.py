@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from supervisor.engine import commands, scripts
-from supervisor.engine.outcomes import Completed
+from supervisor.engine.commands import writes
+from supervisor.engine.model import scripts
+from supervisor.engine.model.outcomes import Completed
 from tests.bench.bench import FILLER, Bench
 from tests.bench.benchmark import Benchmark, Compared, Step, step
 from tests.bench.pool import ASYNC_HANDLERS, HANDLERS, SOURCE, SPENT, per_job
@@ -26,8 +27,8 @@ BATCH = 64
 BARE_FORKS = """
 import gc, os, sys, time
 sys.path.insert(0, "")
-import supervisor.pool.zygote
-from supervisor.pool import handlers
+import supervisor.zygote.zygote
+from supervisor.child import handlers
 handlers.load("handlers")
 gc.collect(); gc.freeze()
 forks = int(sys.argv[1])
@@ -62,10 +63,10 @@ def engine_alone(bench: Bench, jobs: int, **config: int) -> dict[str, float]:
     connection = bench.server.redis
     for script in (scripts.LEASE, scripts.SETTLE):
         connection.script_load(script.text)
-    lease = commands.lease(FILLER, ["default"], BATCH)
+    lease = writes.lease(FILLER, ["default"], BATCH)
     began, spent_s, done = time.perf_counter(), bench.server.spent_s(), 0
     while leases := lease.parse(connection.execute_command(*lease.wire(PREFIX))).leases:
-        settle = commands.settle(FILLER, [Completed(one) for one in leases])
+        settle = writes.settle(FILLER, [Completed(one) for one in leases])
         settle.parse(connection.execute_command(*settle.wire(PREFIX)))
         done += len(leases)
     took_s = time.perf_counter() - began

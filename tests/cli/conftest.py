@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from supervisor.cli.parser import dispatch
-from supervisor.engine.client import Client
+from supervisor.cli.lib.parser import dispatch
+from supervisor.engine.client.sync_client import Client
 from tests.engine.played import PlayedWorker
 
 

@@ -2,11 +2,11 @@
 
 import re
 
+from supervisor.master.model.counts import OUTCOMES
+from supervisor.master.model.states import ChildState
+from supervisor.master.report.metrics_snapshot import QUEUE_STATES
+from supervisor.master.report.status import STATES
 from supervisor.ops.metrics import METRICS
-from supervisor.pool.counts import OUTCOMES
-from supervisor.pool.figures import QUEUE_STATES
-from supervisor.pool.states import ChildState
-from supervisor.pool.status import STATES
 
 #: What Prometheus adds to every sample, and its own recordings below.
 SCRAPED = {"job", "instance", "le"}

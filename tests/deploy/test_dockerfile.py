@@ -14,7 +14,7 @@ from packaging.version import Version
 
 import supervisor
 from supervisor.config import FROM_KUBERNETES, VARIABLES
-from supervisor.pool.kernel import children_of
+from supervisor.linux.kernel import children_of
 from tests.deploy import dockerfile
 from tests.deploy.image import Image, skip_where_it_cannot_be
 

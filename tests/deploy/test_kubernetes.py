@@ -12,9 +12,9 @@ import redis
 import yaml
 
 import supervisor
-from supervisor.cli import parser
+from supervisor.cli.lib import parser
 from supervisor.config import LAST_EXCHANGE_S, REAP_S, SETTINGS, VARIABLES, Config, parse_duration, parse_size
-from supervisor.engine.keys import Namespace
+from supervisor.engine.model.keys import Namespace
 from tests.deploy import crds, dockerfile
 
 ROOT = Path(__file__).parents[2]

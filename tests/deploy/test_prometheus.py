@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from supervisor.cli import parser
+from supervisor.cli.lib import parser
 from supervisor.ops.metrics import METRICS, render
 from tests.deploy import figures
 from tests.docs.pages import OPERATIONS, anchors, rows

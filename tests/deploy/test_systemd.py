@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import supervisor
-from supervisor.cli import parser
+from supervisor.cli.lib import parser
 from supervisor.config import LAST_EXCHANGE_S, REAP_S, SETTINGS, Config, Exit, parse_duration
-from supervisor.pool.kernel import children_of
+from supervisor.linux.kernel import children_of
 
 ROOT = Path(__file__).parents[2]
 UNIT = ROOT / "deploy/leasehold.service"

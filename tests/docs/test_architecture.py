@@ -43,9 +43,10 @@ def test_the_architecture_is_short_enough_to_be_read():
     assert len(ARCHITECTURE.read_text().splitlines()) <= 250
 
 
-def test_every_module_of_the_pool_has_its_place_on_the_page():
-    modules = {path.name for path in (ROOT / "supervisor/pool").glob("[!_]*.py")}
-    assert modules <= set(re.findall(r"`pool/(\w+\.py)", ARCHITECTURE.read_text()))
+def test_every_folder_has_its_place_on_the_page():
+    package = ROOT / "supervisor"
+    folders = {path.parent.relative_to(package).as_posix() for path in package.rglob("[!_]*.py")}
+    assert folders - {"."} <= set(re.findall(r"`([\w/]+)/[`\w]", ARCHITECTURE.read_text()))
 
 
 def test_every_invariant_names_its_test_or_says_that_it_has_none():

@@ -21,7 +21,7 @@ ENDS_WITH = {
 AT_THE_EMBEDDED_SERVER = "redis-cli -s .leasehold/socket"
 #: Sections whose blocks for a shell other tests carry out.
 ELSEWHERE = {
-    "Run it": "the demo is run by tests/process/test_demo.py, and the whole line with TEST_FULL=1 by test_new_user.py",
+    "Run it": "tests/process/jobs/test_demo.py runs the demo, test_new_user.py with TEST_FULL=1 the whole line",
     "Test it": "this is what runs",
     "The first ten minutes": "test_new_user.py",
 }

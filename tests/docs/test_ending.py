@@ -10,9 +10,9 @@ import pytest
 
 import supervisor
 from supervisor.config import LAST_EXCHANGE_S, REAP_S, SETTINGS, parse_duration
-from supervisor.pool.drain import HURRIED_EXCHANGE_S, Ladder
-from supervisor.pool.kernel import HANDLED_SIGNALS, children_of
-from supervisor.pool.signals import MEANINGS, Meaning
+from supervisor.linux.kernel import HANDLED_SIGNALS, children_of
+from supervisor.master.drain import HURRIED_EXCHANGE_S, ShutdownSchedule
+from supervisor.master.model.signals import MEANINGS, Meaning
 from tests.docs.pages import OPERATIONS, blocks, rows, section, tables
 from tests.docs.terminal import started
 
@@ -81,12 +81,12 @@ def test_the_ladder_has_the_times_of_the_code():
     ]  # fmt: skip
     drawn = blocks(OPERATIONS, "")
     (drawing,) = (block for block in drawn if "draining" in block)
-    ladder = Ladder.of(0.0, patience_s, grace_s)
+    ladder = ShutdownSchedule.of(0.0, patience_s, grace_s)
     at = [ladder.interrupt_at, ladder.kill_at, ladder.hand_back_at, ladder.leave_by_at]
     assert re.findall(r"(\d+) s", drawing.splitlines()[0]) == [f"{each_s:g}" for each_s in at]
     assert f"in {REAP_S + HURRIED_EXCHANGE_S:g} s at the most" in section(OPERATIONS, "Signals")
     for given, _, advised in advice:
-        ladder = Ladder.of(0.0, parse_duration(re.search(r"--drain-timeout (\w+)", advised)[1]), grace_s)
+        ladder = ShutdownSchedule.of(0.0, parse_duration(re.search(r"--drain-timeout (\w+)", advised)[1]), grace_s)
         assert ladder.leave_by_at < parse_duration(given.replace(" ", ""))
 
 

@@ -7,10 +7,10 @@ import subprocess
 
 import pytest
 
-from supervisor.cli import parser
+from supervisor.cli.lib import parser
 from supervisor.config import FROM_KUBERNETES, IN_POOL, SETTINGS, VARIABLES, Exit
-from supervisor.engine.options import OPTIONS
-from supervisor.pool.environment import BASICS
+from supervisor.engine.model.options import OPTIONS
+from supervisor.master.model.environment import BASICS
 from tests.docs.pages import OPERATIONS, PAGES, RECIPES, blocks, path_of, rows
 
 #: Flags of other programs that the pages show.

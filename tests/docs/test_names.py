@@ -9,7 +9,7 @@ from http import HTTPStatus
 import pytest
 import yaml
 
-from supervisor.cli import parser
+from supervisor.cli.lib import parser
 from supervisor.config import Exit
 from supervisor.ops import pages
 from tests.deploy import figures

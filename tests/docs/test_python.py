@@ -36,7 +36,7 @@ def test_the_handlers_in_the_pages_load_under_the_name_they_are_said_to_have(pag
     (tmp_path / "handlers").mkdir()
     (tmp_path / "handlers/__init__.py").touch()
     (tmp_path / "handlers" / f"{name}.py").write_text(example(page, name))
-    code = "from supervisor.pool import handlers; print(*handlers.load('handlers'))"
+    code = "from supervisor.child import handlers; print(*handlers.load('handlers'))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, timeout=30,

@@ -7,14 +7,14 @@ import re
 import pytest
 
 import supervisor
-from supervisor.cli import status
-from supervisor.engine.stream import STREAM_EVENTS
+from supervisor.cli.commands import status
+from supervisor.engine.client.event_stream import STREAM_EVENTS
+from supervisor.master.model.states import Phase
 from supervisor.ops.events import EVENTS
-from supervisor.pool.sandbox import confinement
-from supervisor.pool.states import Phase
+from supervisor.sandbox import confinement
 from tests.docs.pages import CONTRACT, OPERATIONS, PAGES, ROOT, path_of, rows, section, tables
 
-ATTACKS = ROOT / "tests/process/test_attacks.py"
+ATTACKS = ROOT / "tests/process/crash/test_attacks.py"
 
 #: What `job` has for its child, and not for the handler.
 NOT_FOR_HANDLERS = {"completion", "report_progress", "tell_to_stop"}
@@ -30,7 +30,7 @@ def test_the_states_of_a_supervisor_are_those_that_status_knows():
 
 
 def test_what_a_supervisor_says_of_itself_is_in_the_table():
-    tree = ast.parse((ROOT / "supervisor/pool/status.py").read_text())
+    tree = ast.parse((ROOT / "supervisor/master/report/status.py").read_text())
     (told,) = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "tell")
     (said,) = (node.value for node in told.body if isinstance(node, ast.Return))
     listed = tables(OPERATIONS, "Asking and telling supervisors")[1]
@@ -83,7 +83,7 @@ def test_what_the_sandbox_is_said_to_keep_off_is_what_the_attacks_show():
 
 def job_attributes() -> set[str]:
     """What a handler's `job` has: assigned in `__init__`, a property or a method."""
-    tree = ast.parse((ROOT / "supervisor/pool/job.py").read_text())
+    tree = ast.parse((ROOT / "supervisor/child/job.py").read_text())
     (job,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Job")
     assigned = {
         node.attr

@@ -31,11 +31,11 @@ def serve(path: str) -> None:
     """Until it is killed. Says one byte on its stdout when it can be called."""
     from importlib import import_module
 
-    from supervisor.cli.parser import COMMANDS
+    from supervisor.cli.lib.parser import COMMANDS
 
     for module, _ in COMMANDS.values():
         import_module(f"supervisor.cli.{module}")
-    for name in ("supervisor.engine.client", "redis", "rich.console", "rich.table"):
+    for name in ("supervisor.engine.client.sync_client", "redis", "rich.console", "rich.table"):
         import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.engine.client import Client
+from supervisor.engine.client.sync_client import Client
 from tests.engine.invariants import look, misplaced
 
 

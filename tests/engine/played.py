@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from supervisor.engine.bells import BellRang
-from supervisor.engine.exchange import Asked, Granted, Reply, Wanted
-from supervisor.engine.jobs import LeaseRecord
-from supervisor.engine.keys import Namespace
-from supervisor.engine.looks import Ask
-from supervisor.engine.orders import Queues
-from supervisor.engine.session import ConnectionMade, LinkLost, RepliesCame, Session
+from supervisor.engine.commands.queries import Ask
+from supervisor.engine.model.jobs import LeaseRecord
+from supervisor.engine.model.keys import Namespace
+from supervisor.engine.model.queue_order import Queues
+from supervisor.engine.worker.exchange import Asked, Granted, Reply, Wanted
+from supervisor.engine.worker.session import ConnectionMade, LinkLost, RepliesCame, Session
+from supervisor.engine.worker.wakeups import BellRang
 
 #: For what should come at once. Long, as a loaded machine is slow.
 SOON_S = 20.0

@@ -12,7 +12,7 @@ pytest.register_assert_rewrite("supervised")
 
 from supervised import Stage  # noqa: E402  found by the lines above
 
-from supervisor.engine.client import Client  # noqa: E402
+from supervisor.engine.client.sync_client import Client  # noqa: E402
 from tests.image import building, containers  # noqa: E402
 
 

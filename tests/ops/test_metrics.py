@@ -103,6 +103,6 @@ def test_what_is_not_known_has_no_samples_and_is_no_error():
 
 
 def test_a_master_that_serves_no_metrics_has_not_loaded_prometheus():
-    code = "import supervisor.pool.master, sys; print('prometheus_client' in sys.modules)"
+    code = "import supervisor.master.master, sys; print('prometheus_client' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30)
     assert done.stdout.strip() == "False", done.stderr

@@ -20,9 +20,8 @@ import sys
 import time
 from pathlib import Path
 
-from supervisor import handler
-from supervisor.pool import messages
-from supervisor.pool.talk import Talk
+from supervisor import handler, messages
+from supervisor.child.talk import Talk
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _SECRET = re.compile(rb"sesame-[0-9a-f]{32}")

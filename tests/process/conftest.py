@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.engine.client import Client
+from supervisor.engine.client.sync_client import Client
 
 sys.path.insert(0, str(Path(__file__).parent))  # the tests' own module is found, whatever the import mode
 

@@ -21,9 +21,9 @@ from typing import Any
 
 import psutil
 
-from supervisor.engine.bells import MOST_DOORS
-from supervisor.engine.handles import Job
-from supervisor.pool import removal
+from supervisor.engine.client.handles import Job
+from supervisor.engine.worker.wakeups import MOST_DOORS
+from supervisor.linux import removal
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from supervisor.cli.asking import is_done, user_at_host, who, why_not
-from supervisor.cli.stacks import SILENT
+from supervisor.cli.commands.stacks import SILENT
+from supervisor.cli.lib.asking import is_done, user_at_host, who, why_not
 from supervisor.cli.top.desk import Page, Wish
 from supervisor.cli.top.model import Tone
 
 if TYPE_CHECKING:
-    from supervisor.engine.client import Client
+    from supervisor.engine.client.sync_client import Client
 
 #: How long an answer is waited for; new code may take long to load.
 _TIMEOUT: Final = "5s"
@@ -34,7 +34,7 @@ class Said:
 
 def act(client: "Client", wish: Wish) -> Said:
     """Blocks until it is done, or was refused, or no answer came in time."""
-    from supervisor.engine.errors import LeaseholdError
+    from supervisor.engine.model.errors import LeaseholdError
 
     try:
         return _act(client, wish)

@@ -8,13 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from supervisor import clock
-from supervisor.cli.status import is_known
+from supervisor.cli.lib.served import is_here, is_known
 from supervisor.cli.top.model import Look, Lost, Told
-from supervisor.cli.workers import is_here
 
 if TYPE_CHECKING:
-    from supervisor.engine.client import Client
-    from supervisor.engine.looks import Worker
+    from supervisor.engine.client.sync_client import Client
+    from supervisor.engine.commands.queries import Worker
 
 #: Of the time between two looks, so much is waited for answers; and never longer than that.
 _PATIENCE: Final = 0.7
@@ -42,7 +41,7 @@ class Looker:
         return Look(clock.monotonic(), clock.unix(), queues, figures, client.failed(), workers, told)
 
     def _ask(self, workers: Sequence["Worker"]) -> dict[str, Told | None]:
-        from supervisor.engine.errors import ReadOnlyReplica
+        from supervisor.engine.model.errors import ReadOnlyReplica
 
         try:
             answers = self._client.ask(None, "status", min(_LONGEST_S, _PATIENCE * self._every_s))
@@ -75,7 +74,7 @@ class Watch:
         self._over.set()
 
     def _run(self) -> None:
-        from supervisor.engine.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
+        from supervisor.engine.model.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 
         next_at = clock.monotonic()
         while not self._over.wait(max(0.0, next_at - clock.monotonic())):

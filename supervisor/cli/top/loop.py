@@ -23,7 +23,7 @@ from supervisor.cli.top.terminal import Terminal, TerminalGone
 from supervisor.cli.top.view import Place, View
 
 if TYPE_CHECKING:
-    from supervisor.engine.client import Client
+    from supervisor.engine.client.sync_client import Client
 
 _SIGNALS: Final = (
     signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH,

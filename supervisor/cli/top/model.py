@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
-from supervisor.cli.served import servers
-from supervisor.cli.shown import by_words
-from supervisor.cli.workers import is_here
+from supervisor.cli.lib.served import is_here, servers
+from supervisor.cli.lib.shown import by_words
 
 if TYPE_CHECKING:
-    from supervisor.engine.looks import Depths, Stats, Worker
+    from supervisor.engine.commands.queries import Depths, Stats, Worker
 
 Told = Mapping[str, Any]
 

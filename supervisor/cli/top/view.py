@@ -11,8 +11,8 @@ from typing import Any, Final
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from supervisor.cli.shown import span
-from supervisor.cli.terminal import local_time
+from supervisor.cli.lib.shown import span
+from supervisor.cli.lib.terminal import local_time
 from supervisor.cli.top.columns import COLUMNS, Column, fitted
 from supervisor.cli.top.desk import Desk, Page
 from supervisor.cli.top.model import LATE_S, Head, Model, Pane, Row, Tone, is_number, number

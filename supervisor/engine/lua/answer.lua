@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- answer.lua — answer a question that a worker was asked. It stands no longer then, so that it is answered once.
 --
--- Called by: commands.answer (supervisor/engine/commands.py)
+-- Called by: commands.answer (supervisor/engine/commands/writes.py)
 -- Holds:     INV-12 an answer that nobody fetches ends by itself
 --
 -- KEYS[1]   prefix of the namespace

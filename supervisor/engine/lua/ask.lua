@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- ask.lua — ask running workers for something. The question stands until its worker answers, or its time is over.
 --
--- Called by: commands.ask (supervisor/engine/commands.py)
+-- Called by: commands.ask (supervisor/engine/commands/writes.py)
 -- Holds:     a hint may be lost, a question is not; INV-12 the 100 newest of each worker, until the last one's time
 --
 -- KEYS[1]   prefix of the namespace

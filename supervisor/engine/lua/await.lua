@@ -1,7 +1,7 @@
 #!lua
 -- await.lua — say that somebody waits for the end of a job: ended:<jid> gets a token for each of them then.
 --
--- Called by: commands.wait_for (supervisor/engine/commands.py)
+-- Called by: commands.wait_for (supervisor/engine/commands/writes.py)
 -- Holds:     INV-12 the tokens end by themselves
 --
 -- KEYS[1]   prefix of the namespace

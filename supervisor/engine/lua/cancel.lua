@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- cancel.lua — delete jobs, whatever state they are in but complete; all of them or none.
 --
--- Called by: commands.cancel (supervisor/engine/commands.py)
+-- Called by: commands.cancel (supervisor/engine/commands/writes.py)
 -- Holds:     INV-3 whoever ran one has lost it
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- cancelled.lua — when a job was cancelled, and by whom, as long as that is remembered.
 --
--- Called by: looks.cancelled (supervisor/engine/looks.py)
+-- Called by: looks.cancelled (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

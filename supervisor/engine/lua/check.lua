@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- check.lua — find what cannot be in some keys, or in some members of a sorted set; mend it, if that is wanted.
 --
--- Called by: check.of_keys, check.of_members, check.of_lanes (supervisor/engine/check.py)
+-- Called by: check.of_keys, check.of_members, check.of_lanes (supervisor/engine/commands/check.py)
 -- Holds:     INV-1 a job lies where its record says, and nowhere else; INV-2 what tells enough of itself runs again
 --
 -- KEYS[1]   prefix of the namespace

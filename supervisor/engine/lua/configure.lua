@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- configure.lua — set an option of the configuration, or unset it.
 --
--- Called by: commands.configure (supervisor/engine/commands.py)
+-- Called by: commands.configure (supervisor/engine/commands/writes.py)
 -- Holds:     nobody waits for a bell when a queue has been freed
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- counts.lua — how many jobs lie in each state of some queues; and, if it is asked for, what could be leased of them.
 --
--- Called by: looks.counts, looks.depths (supervisor/engine/looks.py)
+-- Called by: looks.counts, looks.depths (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- data.lua — a piece of what is too large for the answer with the rest of a job or a recurrence.
 --
--- Called by: looks.piece, looks.elements (supervisor/engine/looks.py)
+-- Called by: looks.piece, looks.elements (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- depend.lua — change what a job waits for. Without anything left it goes where it would have gone.
 --
--- Called by: commands.depend, commands.undepend (supervisor/engine/commands.py)
+-- Called by: commands.depend, commands.undepend (supervisor/engine/commands/writes.py)
 -- Holds:     INV-1 a job lies in exactly one place
 --
 -- KEYS[1]   prefix of the namespace

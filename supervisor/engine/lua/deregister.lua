@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- deregister.lua — forget a worker: all it holds goes to the front, uncounted, and its tokens are void.
 --
--- Called by: commands.deregister (supervisor/engine/commands.py)
+-- Called by: commands.deregister (supervisor/engine/commands/writes.py)
 -- Holds:     INV-3 a lease that was taken away cannot settle any more
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- desire.lua — say how many supervisors there should be, where a scaler reads it: as the length of a list.
 --
--- Called by: commands.desire (supervisor/engine/commands.py)
+-- Called by: commands.desire (supervisor/engine/commands/writes.py)
 -- Holds:     INV-12 what nobody says again ends by itself
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- drop.lua — delete what matches among some jobs of one place of a queue. What waits for them fails, or runs.
 --
--- Called by: lanes.drop, lanes.drop_given (supervisor/engine/lanes.py)
+-- Called by: lanes.drop, lanes.drop_given (supervisor/engine/commands/lanes.py)
 -- Holds:     INV-3 whoever ran one has lost it
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- each.lua — cancel, fail or move each of some jobs, or change its priority, if it still is what it was chosen as.
 --
--- Called by: bulk.cancel, bulk.fail, bulk.move, bulk.set_priority (supervisor/engine/bulk.py)
+-- Called by: bulk.cancel, bulk.fail, bulk.move, bulk.set_priority (supervisor/engine/commands/bulk.py)
 -- Holds:     INV-1 a job lies in exactly one place; INV-3 whoever ran one has lost it
 --
 -- KEYS[1]   prefix of the namespace

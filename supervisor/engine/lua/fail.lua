@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- fail.lua — fail a job by hand, whatever state it is in.
 --
--- Called by: commands.fail (supervisor/engine/commands.py)
+-- Called by: commands.fail (supervisor/engine/commands/writes.py)
 -- Holds:     INV-3 whoever ran it has lost it
 --
 -- KEYS[1]   prefix of the namespace

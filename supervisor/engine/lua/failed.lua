@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- failed.lua — the groups of failed jobs, or the jobs of one group, newest first.
 --
--- Called by: looks.failed_groups, looks.failed_jobs (supervisor/engine/looks.py)
+-- Called by: looks.failed_groups, looks.failed_jobs (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- find.lua — the jobs of one place that are of a queue, a group, and in some states: their ids.
 --
--- Called by: bulk.find (supervisor/engine/bulk.py)
+-- Called by: bulk.find (supervisor/engine/commands/bulk.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- forget.lua — take a queue out of the list of queues, if nothing lies in it.
 --
--- Called by: commands.forget (supervisor/engine/commands.py)
+-- Called by: commands.forget (supervisor/engine/commands/writes.py)
 -- Holds:     INV-2 no job is out of sight
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- job.lua — everything about some jobs.
 --
--- Called by: looks.jobs (supervisor/engine/looks.py)
+-- Called by: looks.jobs (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- lane.lua — set up a lane of a queue: its weight, its pause.
 --
--- Called by: lanes.weigh, lanes.pause, lanes.unpause (supervisor/engine/lanes.py)
+-- Called by: lanes.weigh, lanes.pause, lanes.unpause (supervisor/engine/commands/lanes.py)
 -- Holds:     nobody waits for a bell when a lane has been freed
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- lanes.lua — the lanes of a queue: what is in them, and how they are set up.
 --
--- Called by: lanes.read (supervisor/engine/lanes.py)
+-- Called by: lanes.read (supervisor/engine/commands/lanes.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

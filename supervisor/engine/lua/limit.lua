@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- limit.lua — set how many jobs of a limit may run at once, and how many may start in a time.
 --
--- Called by: limits.limit (supervisor/engine/limits.py)
+-- Called by: limits.limit (supervisor/engine/commands/limits.py)
 -- Holds:     what was parked for less room than there is now comes back at once
 --
 -- KEYS[1]   prefix of the namespace

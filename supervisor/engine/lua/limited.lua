@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- limited.lua — which running jobs have a slot of a limit, and which jobs are parked under it.
 --
--- Called by: limits.jobs (supervisor/engine/limits.py)
+-- Called by: limits.jobs (supervisor/engine/commands/limits.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

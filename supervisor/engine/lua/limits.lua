@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- limits.lua — the limits that are set, or one of whatever name, and what is held by them.
 --
--- Called by: limits.read (supervisor/engine/limits.py)
+-- Called by: limits.read (supervisor/engine/commands/limits.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- list.lua — a page of the jobs of a queue that are in one state.
 --
--- Called by: looks.listed (supervisor/engine/looks.py)
+-- Called by: looks.listed (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua
 -- log.lua — write a line into a job's history.
 --
--- Called by: commands.log (supervisor/engine/commands.py)
+-- Called by: commands.log (supervisor/engine/commands/writes.py)
 -- Holds:     INV-12 the first and the last 99 entries
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- move.lua — move one job as it is into a queue, from whatever state. A full Redis takes it too: it adds no job.
 --
--- Called by: commands.move (supervisor/engine/commands.py)
+-- Called by: commands.move (supervisor/engine/commands/writes.py)
 -- Holds:     INV-1 a job lies in exactly one place; INV-3 a move begins a new stage, who ran it has lost it
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- peek.lua — the jobs that the next leases of a queue would give, were it not paused or full.
 --
--- Called by: looks.peek (supervisor/engine/looks.py)
+-- Called by: looks.peek (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written: what is due or expired stays where it is
 --
 -- KEYS[1]   prefix of the namespace

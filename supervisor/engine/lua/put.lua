@@ -1,7 +1,7 @@
 #!lua
 -- put.lua — create jobs, or move known ones, wherever they are; all of the batch or nothing.
 --
--- Called by: commands.put (supervisor/engine/commands.py)
+-- Called by: commands.put (supervisor/engine/commands/writes.py)
 -- Holds:     INV-1 a job lies in exactly one place; INV-3 a put begins a new stage, and whoever ran the job has lost it
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua
 -- recur.lua — have a job come again, or change how it does.
 --
--- Called by: commands.recur, commands.update_recurring (supervisor/engine/commands.py)
+-- Called by: commands.recur, commands.update_recurring (supervisor/engine/commands/writes.py)
 -- Holds:     INV-12 a recurrence stays until it is cancelled
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- recurring.lua — one recurring job, or a page of those of a queue.
 --
--- Called by: looks.recurring, looks.recurring_in (supervisor/engine/looks.py)
+-- Called by: looks.recurring, looks.recurring_in (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- recurtag.lua — add tags to the jobs that a recurrence will put, or remove them. Those that it has put keep theirs.
 --
--- Called by: commands.tag_recurring, commands.untag_recurring (supervisor/engine/commands.py)
+-- Called by: commands.tag_recurring, commands.untag_recurring (supervisor/engine/commands/writes.py)
 -- Holds:     INV-12 at most 100 tags a job
 --
 -- KEYS[1]   prefix of the namespace

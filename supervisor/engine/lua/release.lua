@@ -2,7 +2,7 @@
 -- release.lua — take running jobs from their workers and put them in front: an interruption each if they had started.
 -- One that must not start twice fails.
 --
--- Called by: commands.release (supervisor/engine/commands.py)
+-- Called by: commands.release (supervisor/engine/commands/writes.py)
 -- Holds:     INV-3 whoever ran one has lost it
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- renew.lua — lengthen leases; say which started; store new data and checkpoints of their jobs.
 --
--- Called by: commands.renew (supervisor/engine/commands.py)
+-- Called by: commands.renew (supervisor/engine/commands/writes.py)
 -- Holds:     INV-5 a late renew succeeds as long as nobody has taken the job
 --            INV-3 only the current token and worker may store anything
 --

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- resume.lua — after an exchange without an answer: renew what the worker knows, hand back what it never heard of.
 --
--- Called by: commands.resume (supervisor/engine/commands.py)
+-- Called by: commands.resume (supervisor/engine/commands/writes.py)
 -- Holds:     INV-6 what was leased but never started goes to the front uncounted; INV-3 tokens only grow, also where
 --            the server has lost its last writes, above all that this worker was given
 --

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- retire.lua — forget a worker that has nothing to do, unless there is something that it would be needed for soon.
 --
--- Called by: commands.retire (supervisor/engine/commands.py)
+-- Called by: commands.retire (supervisor/engine/commands/writes.py)
 -- Holds:     a put before it keeps the worker, one after it leaves its token in the bell: nobody waits there any more
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- serve.lua — wish that a worker serves other queues. It reads the wish when it next leases, which it is told to do.
 --
--- Called by: commands.serve (supervisor/engine/commands.py)
+-- Called by: commands.serve (supervisor/engine/commands/writes.py)
 -- Holds:     a hint may be lost, a wish is not
 --
 -- KEYS[1]   prefix of the namespace

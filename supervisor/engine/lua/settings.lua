@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- settings.lua — what is set in the configuration.
 --
--- Called by: looks.settings (supervisor/engine/looks.py)
+-- Called by: looks.settings (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

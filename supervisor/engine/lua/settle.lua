@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- settle.lua — end a batch of leases, each in its own way.
 --
--- Called by: commands.settle (supervisor/engine/commands.py)
+-- Called by: commands.settle (supervisor/engine/commands/writes.py)
 -- Holds:     INV-3 only the current token and worker may settle, and once; INV-6 three separate counts
 --
 -- KEYS[1]   prefix of the namespace

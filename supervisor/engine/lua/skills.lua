@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- skills.lua — say for which klasses a worker has handlers, and which queues it serves.
 --
--- Called by: commands.skills (supervisor/engine/commands.py)
+-- Called by: commands.skills (supervisor/engine/commands/writes.py)
 -- Holds:     INV-12 as long as the worker is known, which says it again when it comes back
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- spawn.lua — put the jobs of a cron recurrence whose times have come; each time is taken by exactly one caller.
 --
--- Called by: commands.spawn (supervisor/engine/commands.py)
+-- Called by: commands.spawn (supervisor/engine/commands/writes.py)
 -- Holds:     INV-1 a job lies in exactly one place
 --
 -- KEYS[1]   prefix of the namespace

@@ -2,7 +2,7 @@
 -- sweep.lua — the light clean: jobs of lost workers, what comes again, what has room again, what was not started in
 -- time, what is kept too long, queues out of use. 200 queues a call, and those of 1,000 that are idle.
 --
--- Called by: commands.sweep (supervisor/engine/commands.py)
+-- Called by: commands.sweep (supervisor/engine/commands/writes.py)
 -- Holds:     INV-4 no job stays with a lost worker; INV-6 a death only if it had started; INV-12 what is old goes
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- tagged.lua — the jobs that have a tag.
 --
--- Called by: looks.tagged (supervisor/engine/looks.py)
+-- Called by: looks.tagged (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- tags.lua — the most used tags.
 --
--- Called by: looks.tags (supervisor/engine/looks.py)
+-- Called by: looks.tags (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

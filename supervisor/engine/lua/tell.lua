@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- tell.lua — leave a message in a worker's mailbox. A hint: it may be lost.
 --
--- Called by: commands.tell (supervisor/engine/commands.py)
+-- Called by: commands.tell (supervisor/engine/commands/writes.py)
 -- Holds:     INV-12 the 100 newest messages, for an hour
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- timing.lua — the times that a worker of some queues goes by.
 --
--- Called by: looks.timing (supervisor/engine/looks.py)
+-- Called by: looks.timing (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

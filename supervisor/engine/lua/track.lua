@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- track.lua — follow a job, or follow it no longer. One that is gone can be forgotten, too.
 --
--- Called by: commands.track, commands.untrack (supervisor/engine/commands.py)
+-- Called by: commands.track, commands.untrack (supervisor/engine/commands/writes.py)
 -- Holds:     nothing moves
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- tracked.lua — the jobs that are tracked, and the ids of those that are gone.
 --
--- Called by: looks.tracked (supervisor/engine/looks.py)
+-- Called by: looks.tracked (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- unfail.lua — put failed jobs back into a queue, oldest first, as they are or with new data.
 --
--- Called by: commands.unfail, commands.unfail_jobs (supervisor/engine/commands.py)
+-- Called by: commands.unfail, commands.unfail_jobs (supervisor/engine/commands/writes.py)
 -- Holds:     INV-3 each begins a new stage
 --
 -- KEYS[1]   prefix of the namespace

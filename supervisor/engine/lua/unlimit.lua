@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- unlimit.lua — lift a limit, or one half of it. What runs keeps its slot, and counts if it is set again.
 --
--- Called by: limits.unlimit (supervisor/engine/limits.py)
+-- Called by: limits.unlimit (supervisor/engine/commands/limits.py)
 -- Holds:     what was parked under it comes back
 --
 -- KEYS[1]   prefix of the namespace

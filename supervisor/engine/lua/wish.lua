@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- wish.lua — which queues somebody wishes that a worker serves, and how often it was wished anything.
 --
--- Called by: looks.wish (supervisor/engine/looks.py)
+-- Called by: looks.wish (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- worker.lua — what one worker holds, and what it has handlers for.
 --
--- Called by: looks.worker (supervisor/engine/looks.py)
+-- Called by: looks.worker (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

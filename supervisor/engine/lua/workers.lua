@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- workers.lua — the workers, and how much they hold.
 --
--- Called by: looks.workers (supervisor/engine/looks.py)
+-- Called by: looks.workers (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

@@ -5,9 +5,8 @@ import os
 import time
 
 import menu
-from supervisor import Fail, Retry, handler
-from supervisor.pool import messages
-from supervisor.pool.child import Child
+from supervisor import Fail, Retry, handler, messages
+from supervisor.child.child import Child
 
 
 def _say(job):

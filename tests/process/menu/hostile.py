@@ -4,9 +4,8 @@ import gc
 import os
 
 import menu
-from supervisor import handler
-from supervisor.pool import messages
-from supervisor.pool.child import Child
+from supervisor import handler, messages
+from supervisor.child.child import Child
 
 _TROUBLE = messages.pack_trouble(messages.Trouble("x", "y", "A FORGED TRACEBACK"))
 

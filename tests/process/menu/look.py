@@ -49,7 +49,7 @@ def around(job):
         "core": resource.getrlimit(resource.RLIMIT_CORE),
         "term": str(signal.getsignal(signal.SIGTERM)),
         "modules": [
-            name for name in ("redis", "hiredis", "supervisor.pool.master") if name in __import__("sys").modules
+            name for name in ("redis", "hiredis", "supervisor.master.master") if name in __import__("sys").modules
         ],
     }
 

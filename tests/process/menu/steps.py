@@ -7,7 +7,7 @@ import time
 
 import menu
 from supervisor import Interrupted, LeaseLost, handler
-from supervisor.engine.checks import STATE_BYTES
+from supervisor.engine.model.validation import STATE_BYTES
 
 
 def _step(path, number):

@@ -33,7 +33,7 @@ local function is_utf8(text)
   return true
 end
 
--- As checked_name of supervisor/engine/keys.py.
+-- As checked_name of supervisor/engine/model/keys.py.
 local function is_name(value)
   return type(value) == "string" and #value >= 1 and #value <= 64 and not string.find(value, "%c")
     and not string.find(value, "\194[\128-\159]") and is_utf8(value)
@@ -89,7 +89,7 @@ function checks.unique(value)
   return is_name(value) and ":" .. value, "true, false or a name"
 end
 
--- As checked_trace of supervisor/engine/traces.py.
+-- As checked_trace of supervisor/engine/model/trace_context.py.
 local function hex(n) return "(" .. string.rep("[0-9a-f]", n) .. ")" end
 local TRACE = "^" .. table.concat({ hex(2), hex(32), hex(16), hex(2) }, "%-") .. "$"
 
@@ -150,7 +150,7 @@ local function default_klass(queue)
   return set[1] or set[2]
 end
 
--- What an entry of many tags and parents counts for beside one without: as NewJob.weight of supervisor/engine/jobs.py.
+-- What an entry of many tags and parents counts for beside one without: as NewJob.weight of supervisor/engine/model/jobs.py.
 local function weight_of(options)
   local _, tags = string.gsub(options.tags or "", "[^\n]+", "")
   local _, parents = string.gsub(options.depends or "", "[^\n]+", "")

@@ -1,0 +1,387 @@
+"""The child: runs jobs one at a time and says how they ended. Runs in a fork of the zygote.
+
+Owns its ends of `jobs` and `talk` and its working directory. Must not speak to Redis, nor settle anything: the master
+decides what an outcome means.
+"""
+
+import errno
+import functools
+import importlib
+import os
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import orjson
+
+from supervisor import clock, messages, sandbox
+from supervisor.child import explanations, printing
+from supervisor.child.handlers import Ending, Fail, Handler, Interrupted, Retry, SoftTimeout, foreign_part, hooks
+from supervisor.child.job import Job
+from supervisor.child.talk import Talk, heed_notices
+from supervisor.child.used import Used
+from supervisor.linux import kernel, title
+from supervisor.messages import INLINE_COMPLETION_BYTES, HandlerSettings, JobMessage, Trouble, Verb
+from supervisor.sandbox import DataRoom
+from supervisor.sandbox.confinement import Confinement
+from supervisor.sandbox.workdir import Workdir
+
+if TYPE_CHECKING:
+    from supervisor.child.event_loop import Loops
+
+_TOO_LARGE: Final = Trouble(
+    "result-too-large", "what is to follow this job has more bytes than --workdir-limit lets it write into a file"
+)
+#: As those are told of them that want to be around each job.
+_OUTCOMES: Final = {
+    Verb.COMPLETED: "completed", Verb.FOLLOWED: "completed", Verb.RETRIED: "retried", Verb.FAILED: "failed",
+    Verb.INTERRUPTED: "interrupted", Verb.OVERFLOWED: "failed",
+}  # fmt: skip
+
+
+def _nothing(_job: object) -> None:
+    return
+
+
+#: A job that does nothing, as it comes to a child, and its handler.
+REHEARSAL_KLASS: Final = "rehearsal"
+REHEARSAL_JOB: Final = messages.pack_job(0, ("", REHEARSAL_KLASS, "", 0, 0, 0, 0, [], None, False, 0.0), b"{}", False)
+REHEARSAL_HANDLER: Final = Handler(_nothing, REHEARSAL_KLASS, HandlerSettings(), False)
+#: Who has had no job by then waits in an idle pool.
+_SOON_S: Final = 0.01
+
+
+def prepare(handlers: Mapping[str, Handler]) -> None:
+    """In the zygote: import what a child would otherwise import with the first job of one of these handlers."""
+    if any(handler.is_async for handler in handlers.values()):
+        importlib.import_module("supervisor.child.event_loop")
+
+
+def run(
+    number: int,
+    jobs: socket.SocketType,
+    talk: socket.SocketType,
+    workdir: str,
+    handlers: Mapping[str, Handler],
+    boot: messages.Boot,
+    confinement: Confinement,
+) -> NoReturn:
+    """Live as child `number`: serve up to `boot.jobs_per_child` jobs, then exit. Never returns, never unwinds."""
+    status = 70
+    own = Workdir(workdir)
+    try:
+        sandbox.enter(own, boot.open_files)
+        if confinement.common is not None:
+            confinement.enter(confinement.common, workdir, (jobs.fileno(), talk.fileno()))
+        own_pid = os.getpid()
+        for hook in hooks.after_fork:
+            hook()
+            if os.getpid() != own_pid:
+                os._exit(0)  # a fork that it made has returned from it
+        for hook in hooks.confined if confinement.common is not None else ():
+            hook()
+        if hooks.before_fork or hooks.after_fork or hooks.confined:
+            heed_notices()  # they may have given all signals back
+        status = Child(number, jobs, talk, own, handlers, boot, confinement).serve()
+        for hook in hooks.on_exit if status == 0 else ():
+            hook()
+    except SystemExit as leaving:
+        status = _exit_status(leaving)
+    except BaseException:  # noqa: BLE001  the child's boundary: whatever it is, it ends here and is told
+        traceback.print_exc()
+    finally:
+        printing.flush()
+        os._exit(status)
+
+
+def _exit_status(leaving: SystemExit) -> int:
+    if leaving.code is None or isinstance(leaving.code, int):
+        return (leaving.code or 0) & 0xFF
+    sys.stderr.write(f"{leaving.code}\n")
+    return 1
+
+
+class Child:
+    def __init__(
+        self,
+        number: int,
+        jobs: socket.SocketType,
+        talk: socket.SocketType,
+        workdir: Workdir,
+        handlers: Mapping[str, Handler],
+        boot: messages.Boot,
+        confinement: Confinement,
+    ) -> None:
+        self._number = number
+        self._jobs = jobs
+        self._talk = Talk(talk)
+        self._says = self._talk.report, self._talk.checkpoint, self._talk.look
+        self._workdir = workdir
+        self._handlers = handlers
+        self._jobs_per_child = boot.jobs_per_child
+        self._on_error = boot.on_error
+        self._memory_limit_bytes = boot.memory_limit_bytes
+        # Handlers differ in it: that of the first job decides.
+        self._confinement = confinement if confinement.common is None else None
+        self._own_fds = jobs.fileno(), talk.fileno()
+        self._open_files = kernel.most_open_files()
+        self._data_room = DataRoom()
+        self._used = Used()
+        self._loops: Loops | None = None  # once there is a job for it
+        self._printing = printing.Printing() if boot.jobs_per_child != 1 else None
+        self._pid = os.getpid()
+
+    def serve(self) -> int:
+        """Answers its exit status: 0 in peace."""
+        self._talk.listen()
+        title.introduce(f"leasehold: child {self._number} idle")
+        self.say_ready()
+        served = 0
+        while not self._jobs_per_child or served < self._jobs_per_child:
+            packet, fds = self._next() if served else self._first()
+            if not packet:
+                break
+            served += 1
+            message = messages.unpack_job(packet)
+            title.show(
+                f"leasehold: child {self._number} {message.klass} {message.jid[:4]}… since {clock.time_of_day()}"
+            )
+            verb, fit = self.serve_one(message, fds)
+            if verb == Verb.OVERFLOWED:
+                return 1  # what is left of this process nobody knows
+            if not fit:
+                break
+        if hooks.on_exit:
+            self._show_idle()
+        return 0
+
+    def say_ready(self) -> None:
+        self._talk.send(messages.pack_ready(self._used.look()[0]))
+
+    def _first(self) -> tuple[bytes, list[int]]:
+        """The first packet. Who has time until it comes rehearses."""
+        if not kernel.comes_within(self._jobs, _SOON_S):
+            self._rehearse()
+        return kernel.receive(self._jobs, messages.MAX_PACKET_BYTES, 1)
+
+    def _rehearse(self) -> None:
+        """Go the way to a handler, of which nobody hears: the pages that are written to on it are copied now, and not
+        while somebody waits for a start.
+        """
+        job = Job(messages.unpack_job(REHEARSAL_JOB), self._workdir.path, *self._says)
+        clock.time_of_day()
+        self._talk.begin(job)
+        self._perform(job, REHEARSAL_HANDLER)
+        self._data_room.limit(0)
+        self._talk.end()
+        self._show_idle()
+
+    def _next(self) -> tuple[bytes, list[int]]:
+        """The next packet. Between two jobs that lie there already nobody sees that it is idle."""
+        try:
+            return kernel.receive(self._jobs, messages.MAX_PACKET_BYTES, 1, wait=False)
+        except BlockingIOError:
+            self._show_idle()
+            return kernel.receive(self._jobs, messages.MAX_PACKET_BYTES, 1)
+
+    def _show_idle(self) -> None:
+        title.show(f"leasehold: child {self._number} idle")
+
+    def serve_one(self, message: JobMessage, fds: list[int]) -> tuple[Verb, bool]:
+        """Run one job and answer it. Answers with what, and whether another one may follow: all that it has started has
+        ended, and what is printed still comes to the master.
+        """
+        if self._confinement is not None:
+            self._confine(self._confinement, message.klass)
+        if message.payload is None:
+            message = message.filled(kernel.read_memfd(fds[0]))
+        started_at = clock.monotonic()
+        job = Job(message, self._workdir.path, *self._says)
+        self._talk.begin(job)
+        ends = _begun(job) if hooks.around_job else ()
+        verb, parts = self._perform(job, self._handlers[message.klass])
+        self._data_room.limit(0)  # else the next job's payload would have to fit into this one's
+        run_s = clock.monotonic() - started_at
+        if os.getpid() != self._pid:
+            os._exit(0)  # a fork that the handler made has returned from it: it must not answer in our name
+        if ends:
+            _tell_end(ends, verb, parts)
+        printing.flush()
+        kernel.become_subreaper()  # a handler may have given it up
+        fit = sandbox.end_leftovers()
+        if self._printing is not None:
+            fit = self._printing.end(message.token, verb != Verb.COMPLETED) and fit
+        if kernel.most_open_files() < self._open_files:
+            fit = False  # the next job would fail for want of descriptors
+            self._workdir.distrust()  # and so does this one, whether or not anything is to be tidied up
+        self._workdir.claim()  # the handler may even have removed it
+        job.report_progress()
+        self._talk.end()
+        self._answer(verb, message.token, run_s, parts)
+        return verb, fit
+
+    def _confine(self, confinement: Confinement, klass: str) -> None:
+        self._confinement = None
+        confinement.enter(self._handlers[klass].settings.profile, self._workdir.path, self._own_fds)
+        if threading.active_count() > 1:
+            _note("threads that @after_fork functions have started before the first job are not in its sandbox")
+        for hook in hooks.confined:
+            hook()
+
+    def _answer(self, verb: Verb, token: int, run_s: float, parts: list[bytes]) -> None:
+        if verb != Verb.FOLLOWED or sum(map(len, parts)) <= INLINE_COMPLETION_BYTES:
+            self._talk.send(messages.pack_outcome(verb, token, run_s, b"".join(parts), *self._used.after(run_s)))
+            return
+        try:
+            memfd = kernel.sealed_memfd(parts)
+        except OSError as error:
+            if error.errno != errno.EFBIG:
+                raise
+            body = messages.pack_trouble(_TOO_LARGE)
+            self._talk.send(messages.pack_outcome(Verb.FAILED, token, run_s, body, *self._used.look()))
+            return
+        try:
+            self._talk.send_with(messages.pack_outcome(verb, token, run_s, b"", *self._used.look()), memfd)
+        finally:
+            os.close(memfd)
+
+    def _perform(self, job: Job, handler: Handler) -> tuple[Verb, list[bytes]]:
+        """The handler's outcome in our words. A notice may arrive at any instruction of it, also while a SoftTimeout is
+        put into words.
+        """
+        try:
+            try:
+                return self._run(job, handler)
+            except SoftTimeout as error:
+                self._talk.must_not_interrupt()
+                return self._failed(job, handler, error, "timeout")
+        except Interrupted as interrupted:
+            return Verb.INTERRUPTED, [messages.pack_trouble(Trouble(None, interrupted.reason))]
+        finally:
+            self._talk.must_not_interrupt()
+
+    def _run(self, job: Job, handler: Handler) -> tuple[Verb, list[bytes]]:
+        try:
+            job.data  # noqa: B018  a payload that cannot be decoded must not look like the handler's own mistake
+        except ValueError as error:
+            return Verb.FAILED, [messages.pack_trouble(Trouble("broken", f"the payload is not JSON: {error}"))]
+        try:
+            self._talk.may_interrupt(job.token)
+            self._data_room.limit(self._memory_limit_of(handler))
+            result = self._call(handler, job)
+            self._talk.must_not_interrupt()
+        except (Interrupted, SoftTimeout, SystemExit):
+            raise
+        except Retry as retry:
+            self._talk.must_not_interrupt()
+            delay_s = _backoff_s(handler, job) if retry.delay is None else retry.delay
+            return Verb.RETRIED, [messages.pack_trouble(Trouble(None, str(retry), None, delay_s))]
+        except Fail as fail:
+            return Verb.FAILED, [messages.pack_trouble(Trouble(fail.group, str(fail)))]
+        except BaseException as error:  # noqa: BLE001  the child's boundary: a handler may raise anything
+            self._talk.must_not_interrupt()
+            if isinstance(error, MemoryError) and self._memory_limit_of(handler):
+                return Verb.OVERFLOWED, [messages.pack_trouble(_describe(error))]
+            return self._failed(job, handler, error)
+        encoded = _encode_result(result)
+        completion = job.completion(encoded)
+        if completion is None:
+            return Verb.COMPLETED, [encoded]
+        return Verb.FOLLOWED, messages.pack_completion(completion)
+
+    def _failed(
+        self, job: Job, handler: Handler, error: BaseException, group: str | None = None
+    ) -> tuple[Verb, list[bytes]]:
+        trouble = _describe(error)
+        trouble = trouble._replace(group=group or trouble.group)
+        if (handler.settings.on_error or self._on_error) == "fail":
+            return Verb.FAILED, [messages.pack_trouble(trouble)]
+        return Verb.RETRIED, [messages.pack_trouble(trouble._replace(delay_s=_backoff_s(handler, job)))]
+
+    def _memory_limit_of(self, handler: Handler) -> int:
+        own = handler.settings.memory_bytes
+        return self._memory_limit_bytes if own is None else own
+
+    def _call(self, handler: Handler, job: Job) -> Any:
+        result = handler.function(job)
+        # A decorator may hide that the handler is async.
+        return self._run_in_loop(result, job) if handler.is_async or type(result) is CoroutineType else result
+
+    def _run_in_loop(self, work: Coroutine[Any, Any, Any], job: Job) -> Any:
+        if self._loops is None:
+            from supervisor.child.event_loop import Loops
+
+            self._loops = Loops()
+        cause_of_cancel = functools.partial(self._talk.cause_of_cancel, job.token)
+        return self._loops.run(work, self._talk.may_cancel, cause_of_cancel)
+
+
+def _begun(job: Job) -> list[Callable[[Ending], object]]:
+    """What wants to be around it has been told that it begins, and answers what wants to know of its end."""
+    ends = []
+    for around in hooks.around_job:
+        try:
+            ends.append(around(job))
+        except Exception as error:  # noqa: BLE001  foreign code, which must not fail the job
+            _note(f"what is to be around a job has not begun: {type(error).__name__}: {_message_of(error)}")
+    return ends
+
+
+def _tell_end(ends: Sequence[Callable[[Ending], object]], verb: Verb, parts: list[bytes]) -> None:
+    trouble = None if verb in (Verb.COMPLETED, Verb.FOLLOWED) else messages.unpack_trouble(parts[0])
+    ending = Ending(_OUTCOMES[verb], trouble)
+    for end in reversed(ends):
+        try:
+            end(ending)
+        except Exception as error:  # noqa: BLE001  foreign code, which must not fail the job
+            _note(f"what is to be around a job has not ended: {type(error).__name__}: {_message_of(error)}")
+
+
+def _describe(error: BaseException) -> Trouble:
+    """An exception as a failure: its class is the group; our own frames are left out of the traceback."""
+    text = "".join(traceback.format_exception(type(error), error, foreign_part(error.__traceback__)))
+    return Trouble(type(error).__name__, explanations.hinted(error, _message_of(error)), text)
+
+
+def _message_of(error: BaseException) -> str:
+    try:
+        return str(error) or type(error).__name__
+    except Exception as second:  # noqa: BLE001  foreign __str__ may raise anything
+        return f"{type(error).__name__}, whose text cannot be had ({type(second).__name__})"
+
+
+def _backoff_s(handler: Handler, job: Job) -> float | None:
+    """The handler's own; None: the usual one."""
+    try:
+        return handler.backoff_s(job.failures)
+    except BaseException as error:  # noqa: BLE001  a foreign function may raise anything
+        _note(f"backoff= of {job.klass} is not used: {type(error).__name__}: {_message_of(error)}")
+        return None
+
+
+def _encode_result(result: Any) -> bytes:
+    """The result as JSON; nothing, and a line in the job's output, where it cannot be kept: the work is done anyway."""
+    if result is None:
+        return b""
+    try:
+        body = orjson.dumps(result)
+    except TypeError as error:
+        _note(f"the result is not kept: {error}")
+        return b""
+    if len(body) > messages.MAX_RESULT_BYTES:
+        most = messages.MAX_RESULT_BYTES
+        _note(f"the result is not kept: {len(body)} bytes, the limit is {most}")
+        return b""
+    return body
+
+
+def _note(text: str) -> None:
+    """A line of ours in the job's output."""
+    try:
+        sys.stderr.write(f"leasehold: {text}\n")
+    except (OSError, ValueError):
+        return  # a handler has closed it

@@ -1,0 +1,107 @@
+"""`leasehold put`: a job into a queue, from the command's process. Must not write anything before all is checked."""
+
+import argparse
+
+from supervisor.cli.lib.connection import add_connection, arguments, connect
+from supervisor.cli.lib.hints import hints
+from supervisor.cli.lib.options import JOB_OPTIONS, add_job_options, moment, one_of, read_options
+from supervisor.cli.lib.parser import Refusal, Subparsers, UsageError
+from supervisor.cli.lib.payload import add_payload, read_payload
+from supervisor.cli.lib.terminal import note, say
+from supervisor.config import parse_duration
+
+EXAMPLES = """\
+examples:
+  leasehold put email.send '{"to": "ada@example.org"}'
+  leasehold put report.build --queue slow --delay 10m --retries 2 --tag nightly
+  leasehold put report.send --depends invoice-2031-07 --on-parent-failure fail
+  leasehold put image.resize --raw --file photo.jpg
+  psql -Atc 'select …' | leasehold put import.rows -
+  leasehold put billing.invoice '{"month": 7}' --add --jid invoice-2031-07
+  leasehold put email.send '{"to": 7}' --lane customer-7 --limit smtp --expires 1h
+  leasehold put cache.warm --unique            # not while the same waits or runs; --unique=KEY: by a key
+  leasehold put ticker.follow '"EUR"' --persistent
+  jq -c '.[] | {jid: .id, data: .}' rows.json | leasehold put email.send --lines
+  leasehold put --lines --file jobs.ndjson --add --skip-bad
+
+DATA is JSON (nothing: null). The jid goes to stdout. A jid that is already known is moved and put anew; options that
+are not given stay as they are. With --add it is left alone, and the exit code is 1.
+Where supervisors live, a hint on stderr says that none of them serves the queue or has the klass, or that there is no
+job of a jid in --depends. The job is put all the same.
+--depends: it waits until those jobs are complete. Those that are, or that there are none of, are not waited for.
+--unique: if another job that has not ended holds it, nothing is put, and the jid is that one's.
+--persistent: a job without an end; when its handler returns or dies it is handed on at once, until it is cancelled.
+--lines: each line is an object with put's arguments: klass, queue, data (or data_b64: bytes), jid, priority, delay, at,
+retries, timeout, tags … (times in seconds, or like "10m"). KLASS and the flags are for what a line does not give. A
+thousand are put as one. Where a line is bad nothing of its thousand is put, nor what comes after, and the exit code is
+1. With jids in the lines and --add a second run puts what the first one did not."""
+
+
+def add(subparsers: Subparsers) -> None:
+    """Declare the flags: put's arguments."""
+    parser = subparsers.add_parser("put", description="Put a job into a queue.", epilog=EXAMPLES)
+    parser.add_argument("klass", metavar="KLASS", nargs="?", help="the handler: module and function, like email.send")
+    add_payload(parser)
+    parser.add_argument("--queue", metavar="NAME", default="default", help="(default: default)")
+    parser.add_argument("--delay", metavar="DURATION", help="run it so much later")
+    parser.add_argument("--at", metavar="TIME", help="run it then: 2031-07-01T12:00:00+02:00, or unix seconds")
+    add_job_options(parser)
+    parser.add_argument("--depends", metavar="JID", action="append", help="wait for this job; repeat it for several")
+    parser.add_argument(
+        "--on-parent-failure", metavar="WHAT", help="if one of them fails: wait, fail or run (default: wait)"
+    )
+    parser.add_argument("--persistent", action="store_true", help="it has no end: whoever is there runs it")
+    parser.add_argument("--add", action="store_true", help="only if the jid is new; needs --jid")
+    parser.add_argument("--lines", action="store_true", help="put a job for each line of stdin, or of --file")
+    parser.add_argument("--skip-bad", action="store_true", help="with --lines: go on after a bad line")
+    parser.add_argument("--print-jids", action="store_true", help="with --lines: say the jid of each job")
+    add_connection(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Put it and say its jid."""
+    _check(args)
+    readers = {"delay": parse_duration, "at": moment, "on_parent_failure": one_of("wait", "fail", "run")}
+    options = read_options(args, {**JOB_OPTIONS, **readers})
+    if args.depends is not None:
+        options["depends"] = args.depends
+    if args.lines:
+        from supervisor.cli.lib.lines import put_lines
+
+        return put_lines(args, options)
+    data = read_payload(args)
+    from supervisor.engine.model.jobs import new_jid
+
+    with connect(args) as client, arguments():
+        queue = client.queue(args.queue)
+        if not args.add:
+            jid = options.setdefault("jid", new_jid())
+            holder = queue.put(args.klass, data, **options)
+            say(holder)
+            if holder != jid:
+                note(f"nothing was put: job {holder} holds what is to be unique")
+                return 0
+        elif queue.add(args.klass, data, **options):
+            say(args.jid)
+        elif "unique" in options and client.job(args.jid) is None:
+            raise Refusal("another job holds what is to be unique; nothing was changed")
+        else:
+            raise Refusal(f"job {args.jid} exists; nothing was changed")
+        for hint in hints(client, args.queue, args.klass, args.depends or ()):
+            note(hint)
+    return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuses flags that do not go together."""
+    if args.lines:
+        if args.data is not None or args.raw or args.jid is not None:
+            raise UsageError("--lines takes data and jid from each line: no DATA, --raw or --jid goes with it")
+        return
+    for name in ("skip_bad", "print_jids"):
+        if getattr(args, name):
+            raise UsageError(f"--{name.replace('_', '-')} goes with --lines")
+    if args.klass is None:
+        raise UsageError("KLASS is missing: what is to run?")
+    if args.add and not args.jid:
+        raise UsageError("--add needs --jid: a new id is always new")

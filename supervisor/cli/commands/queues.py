@@ -1,0 +1,143 @@
+"""`leasehold queues`: what lies in each queue. Runs in the command's process.
+
+Must not delete anything but what was named, and agreed to.
+"""
+
+import argparse
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from supervisor.cli.lib.asking import user_at_host
+from supervisor.cli.lib.connection import add_connection, arguments, connect
+from supervisor.cli.lib.consent import add_delete, agreed, check_delete, of_running
+from supervisor.cli.lib.lookup import no_queue, queues_of
+from supervisor.cli.lib.options import add_json
+from supervisor.cli.lib.parser import Refusal, Subparsers, UsageError, near
+from supervisor.cli.lib.served import ask_servers
+from supervisor.cli.lib.shown import pause_words, span
+from supervisor.cli.lib.terminal import counted, note, say, say_json, table
+
+if TYPE_CHECKING:
+    from supervisor.engine.client.sync_client import Client
+    from supervisor.engine.commands.queries import Counts, Depths
+
+EXAMPLES = """\
+examples:
+  leasehold queues
+  leasehold queues emails 'report-*'
+  leasehold queues --json | jq '.[] | select(.waiting > 1000) | .queue'
+  leasehold queues emails --delete             # says how many, and asks
+  leasehold queues emails --delete --stop --yes
+  leasehold queues --forget old-reports
+
+waiting: could start now, what other programs have pushed included. stalled: the lease ran out and nobody has taken the
+job over yet. scheduled: waits for its time. depends: waits for other jobs. parked: its limit is used up. recurring:
+puts jobs here again and again. oldest: for how long the oldest has waited that could start. paused: nothing new starts,
+by whose will and since when. served: by how many supervisors; nobody: no job here will start; -: one of them has not
+said what it serves, or a program of your own leases jobs. --delete leaves complete and failed jobs; without --stop what
+runs ends in peace."""
+
+
+def add(subparsers: Subparsers) -> None:
+    """Declare the flags."""
+    parser = subparsers.add_parser("queues", description="What waits, runs and stalls in each queue.", epilog=EXAMPLES)
+    parser.add_argument("queues", metavar="QUEUE", nargs="*", help="names or patterns; none: all")
+    add_delete(parser, "these queues")
+    parser.add_argument("--forget", metavar="NAME", help="take an empty queue off the list")
+    add_json(parser, "a list of queues with their counts, and the supervisors that serve each, null if not known")
+    add_connection(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Say the counts of the queues; or delete some, or forget one."""
+    check_delete(args)
+    if args.forget is not None:
+        if args.queues or args.delete or args.json:
+            raise UsageError("--forget stands alone")
+        return _forget(args)
+    if args.delete:
+        if not args.queues or args.json:
+            raise UsageError("--delete needs QUEUE, and no --json")
+        return _delete(args)
+    return _list(args)
+
+
+def _list(args: argparse.Namespace) -> int:
+    with connect(args) as client, arguments():
+        found = _counts(client, args.queues) if args.queues else client.queues()
+        unknown = [no_queue(client, name) for name in found] if args.queues else []
+        served = ask_servers(client, found, _PATIENCE_S) if found else None
+    by = served or {}
+    rows = [{"queue": name, **asdict(counts), "served_by": by.get(name)} for name, counts in found.items()]
+    if args.json:
+        say_json(rows)
+        return 0
+    if rows:
+        table(_HEADS, [_cells(row, found[row["queue"]]) for row in rows])
+    else:
+        note("no job was ever put here")
+    for sentence in filter(None, unknown):
+        note(sentence)
+    return 0
+
+
+def _counts(client: "Client", patterns: list[str]) -> "dict[str, Depths]":
+    from supervisor.engine.commands import queries
+    from supervisor.engine.commands.writes import MOST
+
+    names = queues_of(client, patterns)
+    found: dict[str, Depths] = {}
+    for first in range(0, len(names), MOST):
+        found |= client.call(queries.depths, names[first : first + MOST])
+    return found
+
+
+_COLUMNS = (
+    "queue", "waiting", "running", "stalled", "scheduled", "depends", "parked", "recurring", "oldest_s", "paused",
+    "served_by",
+)  # fmt: skip
+_HEADS = [column.removesuffix("_s").removesuffix("_by") for column in _COLUMNS]
+#: Supervisors answer within a turn of their loop.
+_PATIENCE_S: Final = 1.0
+
+
+def _cells(row: dict[str, Any], counts: "Counts") -> list[Any]:
+    row = {**row, "paused": pause_words(counts) if counts.paused else None}
+    return [_cell(row[column]) for column in _COLUMNS]
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list):
+        return len(value) or "nobody"
+    return span(value) if isinstance(value, float) else value
+
+
+def _delete(args: argparse.Namespace) -> int:
+    with connect(args) as client, arguments():
+        found = _counts(client, args.queues)
+        known = client.queues()
+        for name, counts in found.items():
+            if name not in known and not counts.total:
+                raise Refusal(f"there is no queue {name}{near(name, known)}")
+        total, running = (sum(each.total for each in found.values()), sum(map(_running, found.values())))
+        agreed(args, f"Delete {' '.join(found)}: drop {counted(total - running, 'job')}{of_running(args, running)}?")
+        for name in found:
+            deleted = client.queue(name).delete("stop" if args.stop else "finish", by=user_at_host())
+            say(f"deleted {name}: {counted(deleted.dropped, 'job')} dropped, {_done(args, deleted.running)}")
+    return 0
+
+
+def _running(counts: "Counts") -> int:
+    return counts.running + counts.stalled
+
+
+def _done(args: argparse.Namespace, running: int) -> str:
+    return f"{running:,} stopped" if args.stop else f"{running:,} still running"
+
+
+def _forget(args: argparse.Namespace) -> int:
+    with connect(args) as client, arguments():
+        if not client.queue(args.forget).forget():
+            raise Refusal(f"there is no queue {args.forget}{near(args.forget, client.queues())}")
+    say(f"queue {args.forget} is forgotten")
+    return 0

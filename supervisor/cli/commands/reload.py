@@ -1,0 +1,43 @@
+"""`leasehold reload`: have running supervisors load their handlers anew, as SIGHUP does. Runs in the command's process.
+
+Must not signal any process. What is wrong with the new code is theirs to find, and is shown here.
+"""
+
+import argparse
+import textwrap
+from collections.abc import Mapping
+
+from supervisor.cli.lib.asking import add_timeout, add_workers, is_done, tell, verdict
+from supervisor.cli.lib.connection import add_connection
+from supervisor.cli.lib.parser import Subparsers
+from supervisor.cli.lib.terminal import say
+from supervisor.config import Exit
+
+EXAMPLES = """\
+examples:
+  leasehold reload
+  leasehold reload web-1-4711-3f2a
+
+WORKER is as `leasehold workers` shows it. The new code is tried beside the old one, and gets the jobs only when a child
+with it is ready. Running jobs end on the old code (--reload-timeout of `leasehold run`). Code that does not boot
+changes nothing: it is shown with its traceback, and the exit code is 71; 1 if one of them has not answered in time."""
+
+
+def add(subparsers: Subparsers) -> None:
+    """Declare the flags."""
+    parser = subparsers.add_parser("reload", description="Have supervisors load their handlers anew.", epilog=EXAMPLES)
+    add_workers(parser)
+    add_timeout(parser, "90s")
+    add_connection(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Tell them, and wait for what comes of it."""
+    answers = tell(args, args.workers, "reload")
+    code, broken = verdict(args, answers), False
+    for worker, answer in answers.items():
+        if isinstance(answer, Mapping) and not is_done(answer) and isinstance(answer.get("traceback"), str):
+            broken = True
+            if answer["traceback"]:
+                say(f"{worker}\n{textwrap.indent(answer['traceback'].rstrip(), '  ')}")
+    return Exit.HANDLERS if broken else code

@@ -1,0 +1,46 @@
+"""`leasehold scale`: how many jobs running supervisors run at the same time. Runs in the command's process.
+
+Must not signal any process.
+"""
+
+import argparse
+from typing import Any
+
+from supervisor.cli.lib.asking import add_some_or_all, add_timeout, some_or_all, tell, verdict
+from supervisor.cli.lib.connection import add_connection
+from supervisor.cli.lib.parser import Subparsers, UsageError
+from supervisor.config import parse_processes
+
+EXAMPLES = """\
+examples:
+  leasehold scale web-1-4711-3f2a 8
+  leasehold scale web-1-4711-3f2a 2:8
+  leasehold scale --all auto
+
+WORKER is as `leasehold workers` shows it. 8: so many processes; 2:8: as many as there is work for; auto: as many as its
+machine has room for. Surplus ones end with their job, or get Interrupted after the --drain-timeout of `leasehold run`,
+and the job runs again. A supervisor that is started anew has as many as its flags say. Exit code 1 if one of them has
+not answered in time, or refuses."""
+
+
+def add(subparsers: Subparsers) -> None:
+    """Declare the flags."""
+    parser = subparsers.add_parser("scale", description="Have supervisors run more or fewer jobs.", epilog=EXAMPLES)
+    add_some_or_all(parser)
+    parser.add_argument("processes", metavar="PROCESSES", help="N, MIN:MAX or auto")
+    add_timeout(parser)
+    add_connection(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Tell them, and say how many each has."""
+    wish = _wish(args.processes)
+    return verdict(args, tell(args, some_or_all(args, args.workers), "scale", wish))
+
+
+def _wish(text: str) -> dict[str, Any]:
+    try:
+        wanted = parse_processes(text)
+    except ValueError as error:
+        raise UsageError(f"PROCESSES {text!r} {error}") from error
+    return {"auto": True} if wanted is None else {"fewest": wanted[0], "most": wanted[1]}

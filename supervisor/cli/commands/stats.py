@@ -1,0 +1,78 @@
+"""`leasehold stats`: how long the jobs of a queue waited and ran on a day. Reads only, in the command's process."""
+
+import argparse
+from dataclasses import asdict
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from supervisor.cli.lib.connection import add_connection, arguments, connect
+from supervisor.cli.lib.lookup import no_queue
+from supervisor.cli.lib.options import add_json
+from supervisor.cli.lib.parser import Subparsers
+from supervisor.cli.lib.shown import span
+from supervisor.cli.lib.terminal import note, say, say_json, table
+
+if TYPE_CHECKING:
+    from supervisor.engine.commands.queries import Spread, Stats
+
+EXAMPLES = """\
+examples:
+  leasehold stats emails
+  leasehold stats emails --date 2031-07-01 --json | jq .wait.mean
+
+Days are UTC days. wait: from the put, or the last return, to the start, with any delay that was asked for; it counts on
+the day of the start. run: from there to the end. Both in seconds in --json; its histograms have a cell per second to a
+minute, per minute to an hour, per quarter of an hour to a day, per hour to three days, and per day."""
+
+#: The rows of the small histogram: where they begin, in cells of the engine's, and what that is.
+ROWS = (
+    (0, "< 1s"), (1, "1s"), (5, "5s"), (15, "15s"), (60, "1m"), (64, "5m"), (74, "15m"), (119, "1h"), (139, "6h"),
+    (211, "1d"), (259, "3d"),
+)  # fmt: skip
+BAR_CHARS = 30
+
+
+def add(subparsers: Subparsers) -> None:
+    """Declare the flags."""
+    parser = subparsers.add_parser("stats", description="How long jobs waited and ran on a day.", epilog=EXAMPLES)
+    parser.add_argument("queue", metavar="QUEUE")
+    parser.add_argument("--date", metavar="DATE", help="a day, as 2031-07-01 or unix seconds (default: today)")
+    add_json(parser, "all figures, and both histograms cell by cell")
+    add_connection(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Say the figures of the day."""
+    date = float(args.date) if args.date is not None and args.date.isdecimal() else args.date
+    with connect(args) as client, arguments():
+        stats = client.queue(args.queue).stats(date)
+        unknown = None if args.json else no_queue(client, args.queue)
+    if args.json:
+        say_json(asdict(stats))
+    elif unknown:
+        note(unknown)
+    else:
+        _show(stats)
+    return 0
+
+
+def _show(stats: "Stats") -> None:
+    say(f"queue {stats.queue} on {stats.date} (UTC)")
+    say(
+        f"failures {stats.failures:,} ({stats.failed:,} of them still failed), retries {stats.retries:,},"
+        f" deaths {stats.deaths:,}, interruptions {stats.interruptions:,}"
+    )
+    spreads = {"wait": stats.wait, "run": stats.run}
+    rows = [(name, each.count, span(each.mean), span(each.std)) for name, each in spreads.items()]
+    table(("time", "jobs", "mean", "deviation"), rows)
+    shown = [row for row in zip(ROWS, _bars(stats.wait), _bars(stats.run), strict=True) if row[1] or row[2]]
+    if shown:
+        table(("from", "wait", "run"), [(label, wait, run) for (_, label), wait, run in shown])
+
+
+def _bars(spread: "Spread") -> list[str]:
+    """A bar for each of ROWS, and how many there are; nothing for none."""
+    ends = [*(first for first, _ in ROWS), len(spread.histogram)]
+    sums = [sum(spread.histogram[first:end]) for first, end in pairwise(ends)]
+    most = max(sums)
+    return [f"{'#' * max(1, each * BAR_CHARS // most)} {each:,}" if each else "" for each in sums]

@@ -1,0 +1,97 @@
+"""`leasehold doctor`: looks at everything that `run` would need, in the command's process, before `run` does.
+
+Owns the order of the checks. Must not import handlers, nor change anything in the namespace.
+"""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+
+from supervisor.cli.commands.run import check_package, check_queues
+from supervisor.cli.doctor import handlers, machine, server
+from supervisor.cli.doctor.findings import Finding, exit_code, ok, problem, warning
+from supervisor.cli.lib.options import add_json
+from supervisor.cli.lib.parser import Subparsers, add_settings, given
+from supervisor.cli.lib.terminal import counted, note, say, say_json
+from supervisor.config import SETTINGS, Config, ConfigError, Exit
+from supervisor.engine.embedded.embedded import refusal
+
+EXAMPLES = """\
+examples:
+  leasehold doctor
+  leasehold doctor --redis-url redis://localhost:6379/0 --handlers handlers --processes 4
+  leasehold doctor --boot-timeout 10s
+  leasehold doctor --json | jq -r '.[] | select(.level != "ok") | .message'
+
+Takes the flags and variables of `leasehold run`, and needs no more rights. The handlers are imported in a process of
+their own, which ends. Without a URL it starts this directory's own server, as `run` does.
+Exit codes: 0 nothing worse than a warning; else what `run` would end with: 78 configuration, 69 Redis, 71 handlers;
+1 for another problem."""
+
+CONFIGURATION = "configuration"
+Flags = Mapping[str, str | Sequence[str] | None]
+
+
+def add(subparsers: Subparsers) -> None:
+    """Declare the flags: those of `run`."""
+    parser = subparsers.add_parser("doctor", description="Look at everything that `run` would need.", epilog=EXAMPLES)
+    add_json(parser, "a list of findings: check, level (ok, warning or problem) and message")
+    add_settings(parser, SETTINGS)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look at all, and say each finding as it comes. Answers what `run` would end with."""
+    # The stop of a container ends it as Ctrl-C does, and with it all that it has started; PID 1 would not even hear it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    findings = []
+    for finding in examine(given(args)):
+        findings.append(finding)
+        if not args.json:
+            say(f"{finding.level:<7}  {finding.check:<13}  {finding.message}")
+            sys.stdout.flush()  # the handlers may take a while
+    if args.json:
+        say_json([{"check": each.check, "level": each.level, "message": each.message} for each in findings])
+    else:
+        note(_summary(findings))
+    return exit_code(findings)
+
+
+def _summary(findings: Sequence[Finding]) -> str:
+    problems, warnings = (sum(each.level == level for each in findings) for level in ("problem", "warning"))
+    if not problems and not warnings:
+        return "nothing is wrong"
+    return f"{counted(problems, 'problem')}, {counted(warnings, 'warning')}"
+
+
+def examine(flags: Flags) -> Iterator[Finding]:
+    """Everything, in the order in which it is needed. With a wrong configuration only what does not depend on it."""
+    config, findings = _settings(flags)
+    yield from findings
+    for look in machine.CHECKS:
+        yield from look()
+    if config is None:
+        return
+    for look_for in machine.CHECKS_OF_SETTINGS:
+        yield from look_for(config)
+    yield from server.examine(config)
+    # The last one: from here on orphans come to us, and this directory's own server must not be one of them.
+    yield from handlers.examine(config)
+
+
+def _settings(flags: Flags) -> tuple[Config | None, list[Finding]]:
+    """The config that flags and variables make, None if they do not, and what there is to say about it."""
+    try:
+        check_package()
+        config = Config.load(flags, os.environ, terminal=sys.stderr.isatty())
+        check_queues(config, "--queue" if flags["queue"] or "LEASEHOLD_QUEUE" not in os.environ else "LEASEHOLD_QUEUE")
+    except ConfigError as error:
+        return None, [problem(CONFIGURATION, sentence, Exit.CONFIG) for sentence in error.problems]
+    findings = [warning(CONFIGURATION, sentence) for sentence in config.warnings]
+    if config.redis_url is None and (why := refusal("--redis-url embedded:")):
+        findings.append(problem(CONFIGURATION, why, Exit.CONFIG))
+        return None, findings
+    queues = " ".join(config.queue)
+    findings.append(ok(CONFIGURATION, f"serves {queues} ({config.order}) in namespace {config.namespace}"))
+    return config, findings

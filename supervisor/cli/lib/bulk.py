@@ -1,0 +1,215 @@
+"""What is done to many jobs that are chosen by what they are, in the command's process: counted, agreed to, in steps.
+
+Must not touch a job that is not what it was chosen as any more.
+"""
+
+import argparse
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from supervisor.cli.lib.consent import agreed
+from supervisor.cli.lib.lookup import no_queue
+from supervisor.cli.lib.parser import Refusal, UsageError, near
+from supervisor.cli.lib.progress import Progress
+from supervisor.cli.lib.terminal import counted, note, say
+
+if TYPE_CHECKING:
+    from supervisor.engine.client.sync_client import Client
+    from supervisor.engine.commands.bulk import Choice, Done
+
+#: In one call: some milliseconds in which Redis does nothing else.
+STEP = 250
+#: By which jobs are chosen; complete ones are left alone by everything.
+STATES = ("waiting", "scheduled", "depends", "parked", "running", "failed")
+NOT_ENDED = STATES[:-1]
+NOT_BEGUN = STATES[:-2]
+
+HELP = """\
+Jobs that are chosen by what they are (by several flags: those for which all hold) are counted first, and on a terminal
+it asks; --yes does not, --dry-run only counts. In steps, while others run: what has become something else meanwhile is
+left as it is. Ctrl-C says how far it came."""
+
+Act = Callable[[Sequence[str]], "Done"]
+#: Of some jids those that are meant.
+Sift = Callable[[Sequence[str]], Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """What is done to each: `cancel`, `cancelled`, and where to or how, in words that end a sentence."""
+
+    verb: str
+    past: str
+    how: str = ""
+
+
+def add_choice(parser: argparse.ArgumentParser, *kinds: str, queue: str, state: bool = True) -> None:
+    """Declare how jobs are chosen: --queue, and those of tag and group that are named; --state, --dry-run, --yes."""
+    parser.add_argument("--queue", metavar="NAME", help=queue)
+    if "tag" in kinds:
+        parser.add_argument("--tag", metavar="TAG", help="all jobs that have this tag")
+    if "group" in kinds:
+        parser.add_argument("--group", metavar="GROUP", help="all failed jobs of this group")
+    if state:
+        parser.add_argument(
+            "--state", metavar="STATE", action="append", help="only those in this state; repeat it for several"
+        )
+    parser.add_argument("--dry-run", action="store_true", help="only say how many there are")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def is_choice(args: argparse.Namespace) -> bool:
+    """Whether jobs are chosen by what they are. Refuses flags that only go with that."""
+    if any(getattr(args, name, None) is not None for name in ("queue", "tag", "group")):
+        return True
+    for name in ("state", "dry_run", "yes"):
+        if getattr(args, name, None):
+            raise UsageError(f"--{name.replace('_', '-')} goes with --queue, --tag or --group, and not with JID")
+    return False
+
+
+def choice(args: argparse.Namespace, states: Sequence[str]) -> "Choice":
+    """The choice of the flags; in `states` if there is no --state. Those of a group have failed."""
+    from supervisor.engine.commands.bulk import Choice
+
+    group = getattr(args, "group", None)
+    wanted = getattr(args, "state", None)
+    for state in wanted or ():
+        if state not in STATES:
+            raise UsageError(f"--state {state!r} must be one of {', '.join(STATES)}{near(state, STATES)}")
+    if wanted and group is not None:
+        raise UsageError("--group is of failed jobs: no --state goes with it")
+    if group is not None:
+        states = ("failed",)
+    return Choice(args.queue, getattr(args, "tag", None), group, tuple(dict.fromkeys(wanted or states)))
+
+
+def carry_out(
+    args: argparse.Namespace, client: "Client", chosen: "Choice", deed: Deed, act: Act, sift: Sift | None = None
+) -> None:
+    """Counts, asks, and does it step by step. Refuses at the end if some were left because others wait for them.
+
+    `sift`: leaves out some of those that are chosen.
+    """
+    from supervisor.engine.commands.bulk import found
+
+    jobs = client.follow(found(chosen, client.clock))
+    if sift is not None:
+        jobs = {jid: jobs[jid] for jid in sift(list(jobs))}
+    entries = _entries(client, chosen)
+    if not jobs and not (entries and deed.verb == "cancel"):
+        note(_none(client, chosen))
+        return
+    what = _what(jobs, chosen, entries if deed.verb == "cancel" else 0)
+    if args.dry_run:
+        say(f"would {deed.verb} {what}{deed.how}")
+        return
+    agreed(args, f"{deed.verb.capitalize()} {what}{deed.how}?", "nothing was changed")
+    _do(jobs, deed, act)
+    if entries and deed.verb == "cancel":
+        say(f"dropped {_pushed(_drop_entries(client, str(chosen.queue), entries))}")
+    elif entries:
+        note(f"{_pushed(entries)} are not jobs yet, and are left")
+
+
+def _do(jobs: dict[str, str], deed: Deed, act: Act) -> None:
+    # Who waits for others was mostly put after them, and must go first.
+    left = list(reversed(jobs)) if deed.verb == "cancel" else list(jobs)
+    done, sent = 0, 0
+    try:
+        with Progress(len(jobs)) as progress:
+            while left:
+                needed, before = list[str](), done
+                for first in range(0, len(left), STEP):
+                    step = left[first : first + STEP]
+                    sent = len(step)
+                    answer = act(step)
+                    sent = 0
+                    done += answer.number
+                    needed += answer.needed
+                    progress.show(done, f"{deed.past} {done:,} of {counted(len(jobs), 'job')}")
+                left = needed
+                if done == before:
+                    break
+    except BaseException as error:  # Ctrl-C, Redis that goes away: whatever ended it, how far it came is to be known
+        note(f"{_ended(error)}: {deed.past} {done:,} of {counted(len(jobs), 'job')}{deed.how}{_perhaps(error, sent)}")
+        raise
+    of_all = f"{done:,} of {counted(len(jobs), 'job')}" if done < len(jobs) else counted(done, "job")
+    say(f"{deed.past} {of_all}{deed.how}")
+    changed = len(jobs) - done - len(left)
+    if changed:
+        note(_changed(changed, deed))
+    if left:
+        raise Refusal(f"not {deed.past}, for other jobs wait for {'it' if len(left) == 1 else 'them'}: {_some(left)}")
+
+
+def _ended(error: BaseException) -> str:
+    return "interrupted" if isinstance(error, KeyboardInterrupt) else "it did not come to its end"
+
+
+def _perhaps(error: BaseException, sent: int) -> str:
+    """What is known of the step that was under way, and of the jobs after it."""
+    from supervisor.engine.model.errors import StoreUnavailable
+
+    unknown = sent and not isinstance(error, StoreUnavailable)  # which says that nothing was sent
+    return (f", perhaps {sent:,} more" if unknown else "") + "; the rest is as it was"
+
+
+def _changed(count: int, deed: Deed) -> str:
+    if deed.verb == "retry":
+        return f"{counted(count, 'job')} cannot be put back as it is, or had been put back meanwhile"
+    return f"{counted(count, 'job')} had become something else meanwhile, and {'is' if count == 1 else 'are'} left"
+
+
+def _entries(client: "Client", chosen: "Choice") -> int:
+    """How many entries of other programs, which are no jobs yet, the words of the choice would stand for."""
+    from supervisor.engine.commands import queries
+
+    if chosen.queue is None or chosen.tag is not None or chosen.group is not None or "waiting" not in chosen.states:
+        return 0
+    return client.call(queries.depths, [chosen.queue])[chosen.queue].entries
+
+
+def _drop_entries(client: "Client", queue: str, count: int) -> int:
+    from supervisor.engine.commands import lanes
+
+    dropped = 0
+    while dropped < count:
+        step = client.call(lanes.drop, queue, "in", 0, count=min(STEP, count - dropped))
+        dropped += step.dropped
+        if step.next_offset < 0:
+            break
+    return dropped
+
+
+def _pushed(count: int) -> str:
+    return f"{count:,} {'entry' if count == 1 else 'entries'} of other programs"
+
+
+def _what(jobs: dict[str, str], chosen: "Choice", entries: int) -> str:
+    """`1,234 jobs of queue emails (1,200 waiting, 34 running) and 2 entries of other programs`."""
+    states = Counter(jobs.values())
+    listed = ", ".join(f"{states[state]:,} {state}" for state in chosen.states if states[state])
+    words = f"{counted(len(jobs), 'job')}{_of(chosen)}" + (f" ({listed})" if listed else "")
+    return words + (f" and {_pushed(entries)}" if entries else "")
+
+
+def _of(chosen: "Choice") -> str:
+    parts = (("of queue", chosen.queue), ("with tag", chosen.tag), ("of group", chosen.group))
+    return "".join(f" {words} {name}" for words, name in parts if name is not None)
+
+
+def _none(client: "Client", chosen: "Choice") -> str:
+    """Why there is nothing to do, in a sentence."""
+    if chosen.group is not None:
+        return f"there is no failed job{_of(chosen)}{near(chosen.group, client.failed())}"
+    if chosen.tag is not None:
+        return f"no job{_of(chosen)} is {' or '.join(chosen.states)}{near(chosen.tag, client.tags(0, 1000))}"
+    unknown = no_queue(client, str(chosen.queue))
+    return unknown or f"no job{_of(chosen)} is {' or '.join(chosen.states)}"
+
+
+def _some(jids: Sequence[str]) -> str:
+    return " ".join(jids[:10]) + (f" and {len(jids) - 10:,} more" if len(jids) > 10 else "")

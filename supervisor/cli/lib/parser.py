@@ -1,0 +1,301 @@
+"""Finds the command that was asked for, in the command's process, and says every error as one sentence.
+
+Owns the list of commands. Must not import a command that is not run, so that --help and --version answer at once.
+"""
+
+import argparse
+import io
+import itertools
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from typing import Any, NoReturn, Protocol
+
+from supervisor.config import SETTINGS, ConfigError, Exit, Setting
+
+#: command -> its module in supervisor.cli, and the line about it in --help.
+COMMANDS = {
+    "run": ("commands.run", "lease jobs and run them in a pool of child processes"),
+    "put": ("commands.put", "put a job into a queue"),
+    "recur": ("commands.recur", "put a job again and again, by an interval or cron"),
+    "queues": ("commands.queues", "what waits, runs and stalls in each queue; delete one"),
+    "lane": ("commands.lane", "the lanes of a queue: look, weigh, pause, delete"),
+    "limit": ("commands.limit", "how many jobs of a key may run, or start in a time"),
+    "jobs": ("commands.jobs", "the jobs in one state"),
+    "peek": ("commands.jobs", "the jobs that a queue would give next"),
+    "job": ("commands.job", "everything about one job"),
+    "failed": ("commands.failed", "the groups of failed jobs, or the jobs of one group"),
+    "retry": ("commands.failed", "put failed jobs back: some, or all of a group"),
+    "unfail": ("commands.failed", "put the jobs of a group back, changed if need be"),
+    "cancel": ("commands.steer", "take jobs away, whatever their state"),
+    "fail": ("commands.steer", "fail jobs by hand"),
+    "release": ("commands.steer", "take running jobs from their workers, to the front of the queue"),
+    "move": ("commands.steer", "put jobs into another queue"),
+    "priority": ("commands.steer", "let jobs run sooner or later than others"),
+    "depend": ("commands.depend", "let a job wait for others, or no longer"),
+    "tag": ("commands.tag", "tags of a job, the jobs of a tag, the most used tags"),
+    "track": ("commands.track", "mark jobs to keep an eye on, and list them"),
+    "log": ("commands.log", "write a line into a job's history"),
+    "workers": ("commands.workers", "who works, and on what"),
+    "serve": ("commands.serve", "have a running supervisor serve other queues"),
+    "top": ("top.command", "queues, supervisors and their children on a live screen, with keys to steer"),
+    "status": ("commands.status", "how running supervisors are, and what their children do"),
+    "drain": ("commands.drain", "have running supervisors end, once their jobs have"),
+    "reload": ("commands.reload", "have running supervisors load their handlers anew"),
+    "scale": ("commands.scale", "have running supervisors run more or fewer jobs at once"),
+    "stacks": ("commands.stacks", "what the children of running supervisors do, as Python stacks"),
+    "stats": ("commands.stats", "how long the jobs of a queue waited and ran on a day"),
+    "config": ("commands.config", "the options in Redis: look, set, unset"),
+    "pause": ("commands.pause", "let nothing new start, from a queue or at a supervisor"),
+    "unpause": ("commands.pause", "let a paused queue, or supervisor, go on"),
+    "events": ("commands.events", "follow what happens, as it happens"),
+    "check": ("commands.check", "look for inconsistencies, and mend them"),
+    "sweep": ("commands.check", "take jobs from workers that are lost, now"),
+    "doctor": ("doctor.command", "look at everything that run would need, before it does"),
+    "healthcheck": ("commands.healthcheck", "ask the supervisor of this machine whether it is well, for probes"),
+    "completion": ("commands.completion", "have the Tab key complete commands and flags: bash, zsh, tcsh"),
+    "demo": ("demo.command", "see it work: a real pool on a real server, with jobs that crash on purpose"),
+    "bench": ("commands.bench", "measure it, beside what limits it and beside peers; in a clone of the source"),
+}
+
+#: What other programs call it: none of these is written much like ours.
+_ELSEWHERE = {
+    "add": "put", "enqueue": "put", "push": "put", "start": "run", "worker": "run", "work": "run", "stop": "drain",
+    "quit": "drain", "shutdown": "drain", "restart": "reload", "delete": "cancel", "remove": "cancel", "rm": "cancel",
+    "kill": "cancel", "purge": "cancel", "revoke": "cancel", "requeue": "retry", "ps": "status", "inspect": "status",
+    "info": "status", "ls": "jobs", "list": "jobs", "show": "job", "logs": "events", "monitor": "top",
+    "version": "--version",
+}  # fmt: skip
+
+EXAMPLES = """\
+examples:
+  leasehold demo
+  leasehold run --handlers handlers --queue high --queue default --processes 4
+  leasehold put email.send '{"to": "ada@example.org"}' --queue high
+  leasehold queues
+
+Every flag of `leasehold run` is also an environment variable: --job-timeout 5m is LEASEHOLD_JOB_TIMEOUT=5m.
+Exit codes: 1 refused, 2 usage, 69 Redis unreachable, 70 internal error, 71 handlers do not boot,
+75 could not hand back, 78 bad configuration."""
+
+
+class Subparsers(Protocol):
+    """What a command adds itself to."""
+
+    def add_parser(self, name: str, **kwargs: Any) -> argparse.ArgumentParser:
+        """A parser for the command `name`."""
+
+
+class Command(Protocol):
+    """What the module of a command offers, or of several; then `args.command` says which."""
+
+    def add(self, subparsers: Subparsers) -> None:
+        """Declare the flags, of each command of the module."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do it; answers the exit code."""
+
+
+class UsageError(Exception):
+    """The command line is wrong, in one sentence. Exit code 2."""
+
+
+class Refusal(Exception):
+    """The command cannot do what was asked, in one sentence, with the exit code."""
+
+    def __init__(self, message: str, code: Exit = Exit.REFUSED) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class OptionalValue(argparse.Action):
+    """A flag with or without `=VALUE`: "" stands for without. argparse's own would take the next word for the value."""
+
+    def __call__(self, _parser: Any, namespace: argparse.Namespace, values: Any, _flag: str | None = None) -> None:
+        """Keeps the value."""
+        setattr(namespace, self.dest, values)
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """argparse's, which forgets that commands are indented: the longest one would have a line of its own."""
+
+    def add_argument(self, action: argparse.Action) -> None:
+        """Makes room for it."""
+        super().add_argument(action)
+        if isinstance(action, argparse._SubParsersAction) and action.choices:
+            longest = max(map(len, action.choices)) + self._current_indent + self._indent_increment
+            self._action_max_length = max(self._action_max_length, longest)
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises what argparse would print: one sentence is enough, and one place writes it."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs.setdefault("formatter_class", _Help)
+        super().__init__(allow_abbrev=False, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        """Called by argparse for every wrong use."""
+        raise UsageError(message)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's, but what is unknown is refused here, where the flags are known that it may have meant."""
+        alone = {
+            flag for action in self._actions if isinstance(action, OptionalValue) for flag in action.option_strings
+        }
+        words = list(args)
+        end = words.index("--") if "--" in words else len(words)
+        words[:end] = [f"{word}=" if word in alone else word for word in words[:end]]
+        if self._subparsers is None:
+            words[:end] = self._flags_first(words[:end])
+        values, unknown = super().parse_known_args(words, namespace)
+        if unknown:
+            raise UsageError(_about_unknown(unknown[0], self._option_string_actions))
+        return values, unknown
+
+    def _flags_first(self, words: Sequence[str]) -> list[str]:
+        """The flags with their values before the other words: of words on both sides of a flag argparse would give all
+        it can to the first argument, and find none left for the second.
+        """
+        flags, others, rest = list[str](), list[str](), iter(words)
+        for word in rest:
+            action = self._option_string_actions.get(word.split("=", 1)[0])
+            if action is None or action.nargs in {"?", "*", "+"}:
+                if word.startswith("--"):
+                    return list(words)  # unknown, or of a number of values that only argparse can tell
+                others.append(word)
+                continue
+            flags.append(word)
+            if action.nargs is None and "=" not in word:
+                flags += itertools.islice(rest, 1)
+        return flags + others
+
+
+def dispatch(argv: Sequence[str]) -> int:
+    """Run the command of `argv` (without the program's name). Answers the exit code; raises KeyboardInterrupt only."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show what a job has gets it escaped
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        try:
+            code = _run(argv)
+        except SystemExit as end:  # argparse after --help and --version; what it wrote is still to be flushed
+            code = end.code if isinstance(end.code, int) else Exit.OK
+        sys.stdout.flush()
+        return code
+    except UsageError as error:
+        command = f" {argv[0]}" if argv and argv[0] in COMMANDS else ""
+        _complain([f"{error}; see `leasehold{command} --help`"])
+        return Exit.USAGE
+    except ConfigError as error:
+        _complain(error.problems)
+        return Exit.CONFIG
+    except Refusal as error:
+        _complain([str(error)])
+        return error.code
+    except BrokenPipeError:  # `leasehold failed | head`: the reader has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return Exit.OK
+    except Exception as error:  # noqa: BLE001 -- the boundary: a bug is said in one sentence too, with its place
+        _complain([f"internal error: {type(error).__name__}: {error} ({_place(error)})"])
+        return Exit.INTERNAL
+
+
+def _run(argv: Sequence[str]) -> int:
+    command = argv[0] if argv and argv[0] in COMMANDS else None
+    if argv and not command and not argv[0].startswith("-"):
+        if argv[0] == "help":
+            return _run([*argv[1:2], "--help"])
+        meant = f", did you mean {_ELSEWHERE[argv[0]]}?" if argv[0] in _ELSEWHERE else near(argv[0], COMMANDS)
+        raise UsageError(f"there is no command {argv[0]!r}{meant}")
+    parser, module = build(command)
+    args = parser.parse_args(argv)
+    if module is None:
+        parser.print_help()
+        return Exit.USAGE
+    return module.run(args)
+
+
+def build(command: str | None) -> tuple[Parser, Command | None]:
+    """The parser with the flags of `command` only, and its module. None: names and summaries of all."""
+    parser = Parser(
+        prog="leasehold",
+        description="Runs background jobs from Redis in a supervised pool of forked processes.",
+        epilog=EXAMPLES,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="say the version and exit")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    if command is None:
+        for name, (_, summary) in COMMANDS.items():
+            subparsers.add_parser(name, help=summary)
+        return parser, None
+    module: Any = import_module(f"supervisor.cli.{COMMANDS[command][0]}")
+    module.add(subparsers)
+    return parser, module
+
+
+def add_settings(parser: argparse.ArgumentParser, settings: Sequence[Setting]) -> None:
+    """Declare flags from the table of settings. Their values stay text: supervisor.config reads them."""
+    for setting in settings:
+        if setting.switch:
+            parser.add_argument(
+                f"--{setting.flag}", dest=setting.flag, action="store_const", const="yes", help=setting.help
+            )
+            continue
+        default = f" (default: {setting.default})" if setting.default is not None else ""
+        parser.add_argument(
+            f"--{setting.flag}",
+            dest=setting.flag,
+            action="append" if setting.repeatable else "store",
+            metavar=setting.metavar,
+            help=f"{setting.help}{default}".replace("%", "%%"),
+        )
+
+
+def given(args: argparse.Namespace) -> dict[str, Any]:
+    """The settings given as flags, by flag name, for supervisor.config."""
+    return {setting.flag: getattr(args, setting.flag, None) for setting in SETTINGS}
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            number = version("leasehold")
+        except PackageNotFoundError:
+            number = "(not installed: run from its source)"
+        sys.stdout.write(f"leasehold {number}\n")
+        parser.exit()
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """`, did you mean …?` if something known is written much like the word, or alone begins with it; else nothing."""
+    import difflib
+
+    names = list(known)
+    if word in names:
+        return ""
+    longer = [name for name in names if word and name.startswith(word)]
+    close = difflib.get_close_matches(word, names, 1) or (longer if len(longer) == 1 else [])
+    return f", did you mean {close[0]}?" if close else ""
+
+
+def _about_unknown(word: str, flags: Iterable[str]) -> str:
+    if not word.startswith("-"):
+        return f"there is one argument too many: {word!r}"
+    flag = word.split("=", 1)[0]
+    return f"there is no flag {flag}{near(flag, flags)}"
+
+
+def _place(error: BaseException) -> str:
+    trace = error.__traceback__
+    while trace and trace.tb_next:
+        trace = trace.tb_next
+    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else "nowhere"
+
+
+def _complain(sentences: Sequence[str]) -> None:
+    for sentence in sentences:
+        sys.stderr.write(f"leasehold: {' '.join(sentence.split())}\n")

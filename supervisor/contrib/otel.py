@@ -1,0 +1,206 @@
+"""Spans of jobs, for OpenTelemetry (extra `otel`). Used in zygote and children, by an application's handlers that call
+`instrument` while they are imported. Owns: the span of the job that runs, and how long a child waits to be rid of its
+spans. Must not: make a job late, or fail it: a collector that does not answer is nobody's but its own trouble.
+"""
+
+import contextlib
+import math
+import mmap
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from supervisor import clock
+from supervisor.child.handlers import Ending, around_job, on_exit, when_confined
+from supervisor.config import parse_duration
+
+try:
+    from opentelemetry import context, trace
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ImportError as missing:
+    raise ImportError("spans need the package opentelemetry-sdk: pip install 'leasehold[otel]'") from missing
+
+if TYPE_CHECKING:
+    from supervisor.child.job import Job
+
+#: A collector that has not answered within the budget is waited for again after this, by one child.
+_AGAIN_S: Final = 5.0
+#: Who is not the first to wait gives up after this part of the budget: a half.
+_IN_COMPANY: Final = 2
+_LOOK_S: Final = 0.02
+#: A child that has not exited ten seconds after its last job is killed.
+_LONGEST_BUDGET_S: Final = 8.0
+_PROPAGATOR: Final = TraceContextTextMapPropagator()
+
+
+def instrument(
+    provider: TracerProvider | Callable[[], TracerProvider] | None = None, flush: float | str = "2s"
+) -> None:
+    """Have each job be a span, a child of the one in which it was put. Call it once, in the handlers' package.
+
+    `provider`: a function that makes one, called in each child before its first job, as what most providers need, a
+    thread, does not survive a fork; or one that is there; None: the global one. If it raises, that child has no spans.
+    `flush`: how long a child that has run its last job waits at most until its spans are sent. No job is late for it:
+    its outcome is sent before. Raises TypeError or ValueError.
+    """
+    if provider is not None and not isinstance(provider, TracerProvider) and not callable(provider):
+        raise TypeError(f"provider must be a TracerProvider, a function that makes one, or None: {provider!r:.100}")
+    spans = _Spans(provider, _checked_budget(flush))
+    when_confined(spans.open)
+    around_job(spans.begin)
+    on_exit(spans.flush)
+
+
+def _checked_budget(flush: float | str) -> float:
+    try:
+        budget_s = parse_duration(flush) if isinstance(flush, str) else float(flush)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"flush={flush!r}: {error}; write seconds, or a duration like '2s'") from error
+    if not 0 <= budget_s <= _LONGEST_BUDGET_S:
+        raise ValueError(f"flush={flush!r}: write 0 to {_LONGEST_BUDGET_S:g} seconds: no child lives on for longer")
+    return budget_s
+
+
+class _Spans:
+    """Those of one child's jobs."""
+
+    def __init__(self, provider: TracerProvider | Callable[[], TracerProvider] | None, budget_s: float) -> None:
+        self._given = provider
+        self._patience = _Patience(budget_s)
+        self._provider: Any = None
+        self._tracer: trace.Tracer = trace.NoOpTracer()
+        self._any = False
+
+    def open(self) -> None:
+        """In a new child."""
+        try:
+            self._provider = self._given() if callable(self._given) else self._given or trace.get_tracer_provider()
+            self._tracer = self._provider.get_tracer("leasehold")
+        except Exception as error:  # noqa: BLE001  foreign code, which must not fail the jobs
+            _say(f"this child has no spans: {type(error).__name__}: {error}")
+
+    def begin(self, job: "Job") -> Callable[[Ending], None]:
+        """The span of this job is the current one until it has ended."""
+        self._any = True
+        nothing = context.Context()  # what an earlier job may have left current is not this one's cause
+        cause = _PROPAGATOR.extract({"traceparent": job.trace}, nothing) if job.trace else nothing
+        span = self._tracer.start_span(
+            f"process {job.klass}", cause, trace.SpanKind.CONSUMER, _attributes(job), record_exception=False
+        )
+        token = context.attach(trace.set_span_in_context(span, cause))
+
+        def end(ending: Ending) -> None:
+            context.detach(token)
+            _tell(span, ending)
+            span.end()
+
+        return end
+
+    def flush(self) -> None:
+        """In a child that is to exit. Its thread is left behind if it takes too long: the exit ends it."""
+        force = getattr(self._provider, "force_flush", None)  # the global one may be none that has spans
+        if self._any and force is not None and _has_network() and not self._patience.is_over():
+            thread = threading.Thread(target=force, args=(math.ceil(self._patience.budget_s * 1000),), daemon=True)
+            thread.start()
+            self._patience.wait_for(thread)
+
+
+def _has_network() -> bool:
+    """Else there is nobody to wait for, and nothing to be learnt for the others. Sends nothing."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(("127.0.0.1", 9))
+    except OSError:  # EPERM or EACCES of a filter, ENETUNREACH of an empty namespace: there is none
+        return False
+    return True
+
+
+class _Patience:
+    """How long a child waits for its collector. Shared by all that are forked from here: children that wait to exit
+    take up room for new ones, so one that gets no answer must not have company for long.
+    """
+
+    _SHARED: Final = struct.Struct("dd")  # since when somebody waits, 0: nobody; until when nobody is to
+
+    def __init__(self, budget_s: float) -> None:
+        self.budget_s = budget_s
+        self._shared = mmap.mmap(-1, self._SHARED.size)
+
+    def is_over(self) -> bool:
+        """Whether it did not answer lately. Else whoever asks it after such a time is alone with that."""
+        _, ill_until_at = self._SHARED.unpack_from(self._shared)
+        now_at = clock.monotonic()
+        if ill_until_at and now_at >= ill_until_at:
+            self._note(0.0, now_at + self.budget_s + _AGAIN_S)
+        return bool(now_at < ill_until_at)
+
+    def wait_for(self, thread: threading.Thread) -> None:
+        begun_at = clock.monotonic()
+        _, ill_before_at = self._SHARED.unpack_from(self._shared)
+        while True:
+            thread.join(_LOOK_S)
+            if not thread.is_alive():
+                self._note(0.0, 0.0)
+                return
+            now_at = clock.monotonic()
+            if now_at >= begun_at + self.budget_s:
+                self._note(0.0, now_at + _AGAIN_S)
+                _say(f"spans were not sent within {self.budget_s:g} s, and for {_AGAIN_S:g} s no child waits for that")
+                return
+            oldest_at, ill_until_at = self._SHARED.unpack_from(self._shared)
+            others_wait = oldest_at and oldest_at != begun_at and now_at - oldest_at > self.budget_s / _IN_COMPANY
+            if not ill_before_at and (ill_until_at or others_wait):
+                return
+            if not oldest_at:
+                self._note(begun_at, ill_until_at)
+
+    def _note(self, oldest_at: float, ill_until_at: float) -> None:
+        self._SHARED.pack_into(self._shared, 0, oldest_at, ill_until_at)
+
+
+def _say(text: str) -> None:
+    """A line of ours in the child's output."""
+    with contextlib.suppress(OSError, ValueError):  # a handler has closed it
+        sys.stderr.write(f"leasehold: {text}\n")
+
+
+def _attributes(job: "Job") -> dict[str, str | int | float]:
+    return {
+        "messaging.system": "leasehold",
+        "messaging.operation.type": "process",
+        "messaging.operation.name": "process",
+        "messaging.destination.name": job.queue,
+        "messaging.message.id": job.jid,
+        "leasehold.jid": job.jid,
+        "leasehold.klass": job.klass,
+        "leasehold.queue": job.queue,
+        "leasehold.attempt": job.attempt,
+        "leasehold.wait_s": job.waited_s,
+    }
+
+
+def _tell(span: trace.Span, ending: Ending) -> None:
+    """How it ended. What a handler says on purpose, and what is done to it, is no error unless the job has failed."""
+    span.set_attribute("leasehold.outcome", ending.outcome)
+    trouble = ending.trouble
+    if trouble is None:
+        return
+    if trouble.traceback is not None:
+        kind = "SoftTimeout" if trouble.group == "timeout" else trouble.group or "Exception"
+        span.add_event(
+            "exception",
+            {
+                "exception.type": kind, "exception.message": trouble.message, "exception.stacktrace": trouble.traceback
+            },
+        )  # fmt: skip
+        span.set_attribute("error.type", kind)
+    elif trouble.message:
+        span.set_attribute("leasehold.message", trouble.message)
+    if trouble.group is not None:
+        span.set_attribute("leasehold.group", trouble.group)
+    if trouble.traceback is not None or ending.outcome == "failed":
+        span.set_status(trace.StatusCode.ERROR, trouble.message)

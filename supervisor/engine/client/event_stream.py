@@ -1,0 +1,320 @@
+"""Runs in applications and commands (never in zygote or child). Owns: a connection that listens to what happens, and
+what an event is. Must not: keep what happened while nobody listened; that is in the jobs' histories.
+"""
+
+import contextlib
+import math
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Final, Self
+
+import orjson
+import redis as redis_py
+
+from supervisor import clock
+from supervisor.engine.client.connection import uncounted_connection, unreachable
+from supervisor.engine.model.errors import StoreUnavailable
+from supervisor.engine.model.keys import Namespace, checked_name
+from supervisor.engine.model.validation import checked_number
+
+#: What is said, and with which fields beside those of every event of a job: jid, queue, klass, and if it is tracked.
+#: The reason of a release is said if its worker gives one. The message of a failure is cut after 512
+#: bytes. `by`: who did it, if that was given.
+STREAM_EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "job.put": (),
+    "lease.granted": ("worker", "token"),
+    "job.completed": ("worker",),
+    "job.advanced": ("worker", "to"),
+    "job.failed": ("worker", "group", "message"),
+    "job.dropped": ("group",),
+    "job.retried": ("worker", "remaining"),
+    "job.released": ("worker", "reason"),
+    "job.returned": ("worker",),
+    "job.died": ("worker", "reason", "state", "deaths"),
+    "job.cancelled": ("worker", "by"),
+    "job.stalled": ("worker",),
+    "job.progressed": ("worker", "fraction", "text"),
+    "lease.lost": ("worker", "token"),
+    "job.tracked": (),
+    "job.untracked": (),
+    "queue.paused": ("by",),
+    "queue.unpaused": (),
+    "queue.deleted": (),
+    "lane.paused": ("lane", "by"),
+    "lane.unpaused": ("lane",),
+    "limit.changed": ("limit", "by"),
+    "config.changed": ("option", "value"),
+    "worker.told": ("worker", "queues"),
+    "worker.deregistered": ("worker", "handed_back"),
+}
+
+_SILENCE_S = 10.0  # after so much of it the server is asked whether it is there, and after as much again it is lost
+_LOST = (redis_py.RedisError, OSError)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened. What it is not about is None; `fields` are its own, as STREAM_EVENTS lists them."""
+
+    name: str
+    when_unix: float
+    jid: str | None = None
+    queue: str | None = None
+    klass: str | None = None
+    worker: str | None = None
+    tracked: bool = False
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+class Filter:
+    """What a stream lets through, and the channel on which that is said."""
+
+    def __init__(
+        self, namespace: Namespace, queue: str | None, jid: str | None, worker: str | None, tracked: bool
+    ) -> None:
+        """Raises TypeError or ValueError naming the argument."""
+        if not isinstance(tracked, bool):
+            raise TypeError(f"tracked must be a bool, not {type(tracked).__name__}: {tracked!r:.100}")
+        given = {"queue": queue, "jid": jid, "worker": worker}
+        self._wanted = {about: checked_name(about, name) for about, name in given.items() if name is not None}
+        self.channel = f"{namespace.prefix}{'tracked' if tracked else 'events'}"
+
+    def event_of(self, reply: object) -> Event | None:
+        """The event of what the connection has received, if it is one, and wanted."""
+        if not isinstance(reply, list) or reply[0] != b"message":
+            return None  # the answer to SUBSCRIBE or PING
+        try:
+            said = orjson.loads(reply[2])
+            event = Event(
+                name=said.pop("event"),
+                when_unix=said.pop("when"),
+                jid=said.pop("jid", None),
+                queue=said.pop("queue", None),
+                klass=said.pop("klass", None),
+                worker=said.pop("worker", None),
+                tracked=said.pop("tracked", False),
+                fields=said,
+            )
+        except (ValueError, KeyError, AttributeError, TypeError):  # another program's: anybody may publish anything
+            return None
+        return event if all(getattr(event, about) == name for about, name in self._wanted.items()) else None
+
+
+class _Patience:
+    """How long to wait for the next reply, and what silence means."""
+
+    def __init__(self, timeout: float | None) -> None:
+        seconds = math.inf if timeout is None else checked_number("timeout", timeout)
+        if seconds < 0:
+            raise ValueError(f"timeout must be 0 or more seconds: {timeout!r}")
+        self._end_at = clock.monotonic() + seconds
+        self._silent_at = clock.monotonic() + _SILENCE_S
+        self._asked = False
+
+    @property
+    def over(self) -> bool:
+        return clock.monotonic() >= self._end_at
+
+    @property
+    def wait_s(self) -> float:
+        """Above 0: what has come already is to be read in any case."""
+        return max(min(self._end_at, self._silent_at) - clock.monotonic(), 0.001)
+
+    def heard(self) -> None:
+        self._silent_at, self._asked = clock.monotonic() + _SILENCE_S, False
+
+    def must_ask(self) -> bool:
+        """Whether it has been silent for long. Raises TimeoutError if it was asked in vain."""
+        if clock.monotonic() < self._silent_at:
+            return False
+        if self._asked:
+            raise TimeoutError(f"it has been silent for {2 * _SILENCE_S:g} s")
+        self.heard()
+        self._asked = True
+        return True
+
+
+def _lost(shown: str, error: Exception) -> StoreUnavailable:
+    why = str(error).rstrip(".")
+    return StoreUnavailable(
+        f"Redis at {shown} tells of no more events: {why}. What happens before you go on is missed."
+    )
+
+
+def _receive(connection: Any, patience: _Patience) -> Any:
+    if connection.can_read(timeout=patience.wait_s):
+        patience.heard()
+        return connection.read_response()
+    if patience.must_ask():
+        connection.send_command("PING", check_health=False)
+    return None
+
+
+async def _receive_async(connection: Any, patience: _Patience) -> Any:
+    reply = await connection.read_response(timeout=patience.wait_s, disconnect_on_error=False)
+    if reply is not None:
+        patience.heard()
+    elif patience.must_ask():
+        await connection.send_command("PING", check_health=False)
+    return reply
+
+
+class EventStream:
+    """What happens from now on, to iterate over: for ever, or until `close`, which another thread may call. A context
+    manager: nothing that happens after it was entered is missed. StoreUnavailable: the connection is lost; to go on
+    listens anew.
+    """
+
+    def __init__(self, pool: Any, shown: str, wanted: Filter) -> None:
+        """`pool` is the client's. The stream makes one connection like the pool's, which the pool does not count."""
+        self._pool = pool
+        self._shown = shown
+        self._wanted = wanted
+        self._connection: Any = None
+        self._closed = False
+        self._in_use = threading.Lock()  # the connection: by one thread at a time
+
+    def __enter__(self) -> Self:
+        self._listen()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        event = self.get()
+        if event is None:
+            raise StopIteration
+        return event
+
+    def get(self, timeout: float | None = None) -> Event | None:
+        """The next event; blocks for at most `timeout` seconds, None = for ever. None: none came, or it is closed."""
+        patience = _Patience(timeout)
+        with self._in_use:
+            while not self._closed:
+                reply = self._reply(patience)
+                event = self._wanted.event_of(reply)
+                if event is not None or (reply is None and patience.over):
+                    return event
+            self._disconnect()
+            return None
+
+    def close(self) -> None:
+        """Ends it, also for those who wait in it. Idempotent."""
+        self._closed = True
+        connection = self._connection
+        if connection is not None:
+            with contextlib.suppress(AttributeError, OSError):  # it has just been disconnected, by itself or the server
+                connection._sock.shutdown(socket.SHUT_RDWR)
+        if self._in_use.acquire(blocking=False):  # else who waits in it wakes up and disconnects
+            self._disconnect()
+            self._in_use.release()
+
+    def _reply(self, patience: _Patience) -> Any:
+        connection = self._listen()
+        try:
+            return None if self._closed else _receive(connection, patience)
+        except _LOST as error:
+            self._disconnect()
+            if self._closed:
+                return None
+            raise _lost(self._shown, error) from error
+
+    def _listen(self) -> Any:
+        if self._connection is not None:
+            return self._connection
+        connection = uncounted_connection(self._pool)
+        try:
+            connection.connect()
+            connection.send_command("SUBSCRIBE", self._wanted.channel, check_health=False)
+            connection.read_response()
+        except _LOST as error:
+            connection.disconnect()
+            raise unreachable(self._shown, error) from error
+        self._connection = connection
+        return connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.disconnect()
+
+
+class AsyncEventStream:
+    """As EventStream, to iterate over with `async for`; an async context manager."""
+
+    def __init__(self, pool: Any, shown: str, wanted: Filter) -> None:
+        """As EventStream."""
+        self._pool = pool
+        self._shown = shown
+        self._wanted = wanted
+        self._connection: Any = None
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        await self._listen()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        event = await self.get()
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+    async def get(self, timeout: float | None = None) -> Event | None:
+        """As EventStream.get. Cancelled, it loses nothing."""
+        patience = _Patience(timeout)
+        while not self._closed:
+            connection = await self._listen()
+            try:
+                reply = await _receive_async(connection, patience)
+            except _LOST as error:
+                await self._disconnect()
+                if self._closed:
+                    return None
+                raise _lost(self._shown, error) from error
+            event = self._wanted.event_of(reply)
+            if event is not None or (reply is None and patience.over):
+                return event
+        await self._disconnect()
+        return None
+
+    async def close(self) -> None:
+        """As EventStream.close."""
+        self._closed = True
+        await self._disconnect()
+
+    async def _listen(self) -> Any:
+        if self._connection is not None:
+            return self._connection
+        connection = uncounted_connection(self._pool)
+        try:
+            await connection.connect()
+            await connection.send_command("SUBSCRIBE", self._wanted.channel, check_health=False)
+            await connection.read_response()
+        except _LOST as error:
+            await connection.disconnect()
+            raise unreachable(self._shown, error) from error
+        self._connection = connection
+        return connection
+
+    async def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.disconnect()

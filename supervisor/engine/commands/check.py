@@ -1,0 +1,254 @@
+"""Runs in every process that speaks to Redis. Owns: the walk of a consistency check through a whole namespace, and the
+names of what it finds. Must not: do I/O, or judge anything itself: lua/check.lua looks at all of a job in one call, so
+that a job which moves meanwhile is never taken for a damaged one.
+
+A client runs the steps of a Check, one after the other, and tells it each answer:
+
+    for step in check.steps():
+        check.answered(store.run(step))
+"""
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from supervisor.engine.commands.writes import Argument, Command
+from supervisor.engine.model import scripts
+from supervisor.engine.model.scripts import Script
+from supervisor.engine.model.validation import milliseconds
+
+SLICE = 100  # keys, or members of one set, in one call: a millisecond or two in which Redis does nothing else
+_SCANNED = 500  # keys that one SCAN looks at, those of other namespaces included
+MOST_LANES = 1000  # of one queue whose jobs are counted
+_PASSES = 5  # what one repair uncovers, the next pass mends; damage is never as deep as that
+
+#: What can be wrong. The subject of a violation is a jid, or the name of a key without the namespace's prefix.
+KINDS: Final = {
+    "half-written-job": "a record does not tell all that a job needs",
+    "job-in-no-place": "a job is not where its record says that it lies",
+    "job-in-two-places": "a job is somewhere else than where its record says that it lies",
+    "id-without-record": "an id lies in a place, and there is no record of it",
+    "lease-without-job": "a worker holds what does not run, or is not there",
+    "stray-lease": "a job that does not run has an owner, whose token could still settle it",
+    "wrong-score": "a job lies in its place, but in the wrong order, or its lease has another token",
+    "phantom": "an id was met by a lease, or a like script, in a place that its record does not name",
+    "dangling-dependency": "a job waits for one that has gone or ended, or for none",
+    "missing-dependent": "a job waits for one that does not know of it",
+    "stray-dependent": "a job is listed as waiting for one that it does not wait for",
+    "tag-without-job": "a tag lists a job that is not there, or does not have it",
+    "untagged-job": "a job has a tag that does not list it",
+    "unsaid-rest": "a job is more than record and data, and what must say so does not: retention would leave the rest",
+    "untracked-job": "a job is tracked by its record, or by the list of tracked jobs, and not by the other",
+    "leaked-slot": "a slot of a limit is held by what does not run under it",
+    "unlisted-limit": "a limit, or what is parked under it, is not where leases and people look",
+    "unlisted-lane": "a lane has jobs, and no lease comes to it",
+    "stray-lane": "a lane is paused, and leases come to it",
+    "lost-key": "a job that is unique does not hold its key, or another one is unique by the same",
+    "stray-key": "a unique key is held by what has no claim to it, so that nothing else can have it",
+    "wrong-deadline": "the time by which a job must have started is not where it is looked for, or not its own",
+    "wrong-count": "an index of tags or groups, or the counter of jobs in lanes, is not what there is of them",
+    "foreign-value": "a setting, a figure or the like has a value that it cannot have",
+    "idle-queue": "a queue with jobs counts as out of use",
+    "unlisted-queue": "a queue with jobs is not among the known queues",
+    "unlisted-day": "figures of a day are not in the list by which old days are deleted",
+    "half-written-recurrence": "a recurrence does not tell all that it needs",
+    "recurrence-in-no-place": "a recurrence does not lie at its next time",
+    "orphan": "something is left of a job, a recurrence or a day that is gone",
+    "counter-behind": "a counter is below what was drawn from it, and would give it a second time",
+    "foreign-type": "a key is of another type than its name says",
+    "no-expiry": "a worker's record or mail, a question or an answer would stay for ever",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One thing that cannot be. `repaired` says what was done about it; None if the check only looked."""
+
+    kind: str  # one of KINDS
+    subject: str  # a jid, or the name of a key without the namespace's prefix
+    detail: str  # what is wrong with it, so that "<subject> <detail>" is a sentence
+    repaired: str | None = None
+
+
+class Found(NamedTuple):
+    """What one slice answered. `again`: something that stood in the way is mended, the slice is to be asked again.
+    `too_large`: what is to be asked for bit by bit.
+    """
+
+    again: bool
+    too_large: list["Large"]
+    violations: list[Violation]
+
+
+class Large(NamedTuple):
+    """A sorted set or hash with more members, or fields, than one call looks at."""
+
+    name: bytes
+    is_hash: bool
+
+
+class Page(NamedTuple):
+    """A page of a SCAN: the cursor of the next one, 0 if there is none, and what was found."""
+
+    cursor: int
+    found: list[bytes]
+
+
+# The steps, as commands.
+
+
+def _looking(script: Script) -> Script:
+    """The same script, held by Redis to write nothing."""
+    text = script.text.replace("#!lua flags=allow-oom\n", "#!lua flags=no-writes\n", 1)
+    return Script(script.name, text)
+
+
+_LOOK = _looking(scripts.CHECK)
+_SCAN = Script("scan", "#!lua flags=no-writes\n")  # for messages: it is no script, but changes as little
+
+
+class _Walk(Command[Page]):
+    """A SCAN of the namespace's keys, or a ZSCAN or HSCAN of one of them: what a script must not do."""
+
+    def wire(self, prefix: str) -> tuple[Argument, ...]:
+        verb, cursor, name, count = self.args
+        if verb == "SCAN":
+            return (verb, cursor, "MATCH", f"{prefix}*", "COUNT", count)
+        return (verb, prefix.encode() + bytes(name), cursor, "COUNT", count)  # type: ignore[arg-type]  # a name is bytes
+
+
+def next_keys(cursor: int) -> Command[Page]:
+    """The next keys of the namespace. Each that is there all the while comes at least once before the cursor is 0."""
+    return _Walk(_SCAN, ("SCAN", cursor, b"", _SCANNED), lambda reply: Page(int(reply[0]), reply[1]))
+
+
+def next_members(name: bytes, cursor: int, *, is_hash: bool = False) -> Command[Page]:
+    """The next members of a sorted set, or fields of a hash, in the same way."""
+    verb = "HSCAN" if is_hash else "ZSCAN"
+    return _Walk(_SCAN, (verb, cursor, name, SLICE), lambda reply: Page(int(reply[0]), reply[1][::2]))
+
+
+def of_keys(names: Sequence[bytes], *, repair: bool = False, now: float | None = None) -> Command[Found]:
+    """Judges up to 100 keys by their names without prefix; a job's key stands for all of the job."""
+    return _judge(b"", names, repair, now)
+
+
+def of_members(
+    name: bytes, members: Sequence[bytes], *, repair: bool = False, now: float | None = None
+) -> Command[Found]:
+    """Judges up to 100 members of one sorted set, or fields of one hash."""
+    return _judge(name, members, repair, now)
+
+
+def of_lanes(queue: bytes, seen: Iterable[bytes], *, repair: bool = False, now: float | None = None) -> Command[Found]:
+    """Judges the count of a queue's jobs in lanes. `seen`: lanes that a walk has met, whatever their index says."""
+    return _judge(b"laned:" + queue, list(seen), repair, now)
+
+
+def _judge(name: bytes, subjects: Sequence[bytes], repair: bool, now: float | None) -> Command[Found]:
+    now_ms = "" if now is None else milliseconds("now", now)
+    script = scripts.CHECK if repair else _LOOK
+    return Command(script, (now_ms, "1" if repair else "", name, *subjects), _parse_found)
+
+
+def _parse_found(reply: list[Any]) -> Found:
+    again, sets, hashes, texts = reply
+    shown = [text.decode(errors="backslashreplace") for text in texts]
+    violations = [
+        Violation(kind, subject, detail, repaired or None)
+        for kind, subject, detail, repaired in zip(*(iter(shown),) * 4, strict=True)
+    ]
+    too_large = [Large(name, False) for name in sets] + [Large(name, True) for name in hashes]
+    return Found(again == 1, too_large, violations)
+
+
+# The walk.
+
+
+class Check:
+    """One check of a namespace, of `prefix`. With `repair` it walks again until a pass finds nothing to mend. `clock`
+    answers unix seconds, or None for the server's clock.
+    """
+
+    def __init__(self, prefix: str, repair: bool, clock: Callable[[], float | None]) -> None:
+        if not isinstance(repair, bool):
+            raise TypeError(f"repair must be a bool, not {type(repair).__name__}: {repair!r:.100}")
+        self._prefix_bytes = len(prefix.encode())
+        self._repair = repair
+        self._clock = clock
+        self._answer: Any = None
+        self._found: dict[tuple[str, str, str], Violation] = {}  # a SCAN may give a key more than once
+        self._lanes: dict[bytes, set[bytes]] = {}  # by queue, those that the walk has met
+
+    @property
+    def violations(self) -> list[Violation]:
+        """All that was found, in the order in which it was."""
+        return list(self._found.values())
+
+    def answered(self, answer: Any) -> None:
+        """Takes the answer to the last step."""
+        self._answer = answer
+
+    def steps(self) -> Iterator[Command[Any]]:
+        """The commands to run, each when the one before is answered."""
+        # At a node of a Cluster that does not hold the namespace a SCAN finds nothing. What names a key is refused.
+        yield of_keys((), now=self._clock())
+        for _ in range(_PASSES if self._repair else 1):
+            before = len(self._found)
+            yield from self._walk()
+            if len(self._found) == before:
+                return
+
+    def _walk(self) -> Iterator[Command[Any]]:
+        waiting: list[bytes] = []
+        cursor, left = 0, True
+        self._lanes.clear()
+        while left or waiting:
+            while left and len(waiting) < SLICE:
+                yield next_keys(cursor)
+                cursor, found = self._answer
+                waiting += [key[self._prefix_bytes :] for key in found]
+                left = cursor != 0
+            names, waiting = waiting[:SLICE], waiting[SLICE:]
+            self._meet_lanes(names)
+            for large in (yield from self._ask(of_keys, names)) if names else ():
+                yield from self._walk_members(large)
+        for queue, lanes in self._lanes.items():
+            yield from self._ask(of_lanes, queue, lanes)
+
+    def _meet_lanes(self, names: Iterable[bytes]) -> None:
+        """Remembers lanes: what they count up to can be said only when all are known."""
+        for name in names:
+            kind, _, rest = name.partition(b":")
+            queue, _, lane = rest.partition(b"\n")
+            if kind not in (b"lane", b"laned"):
+                continue
+            lanes = self._lanes.setdefault(queue, set())
+            if kind == b"lane" and len(lanes) <= MOST_LANES:
+                lanes.add(lane)
+
+    def _walk_members(self, large: Large) -> Iterator[Command[Any]]:
+        cursor, left = 0, True
+        while left:
+            yield next_members(large.name, cursor, is_hash=large.is_hash)
+            cursor, found = self._answer
+            left = cursor != 0
+            for first in range(0, len(found), SLICE):
+                yield from self._ask(of_members, large.name, found[first : first + SLICE])
+
+    def _ask(
+        self, judge: Callable[..., Command[Found]], *subjects: object
+    ) -> Generator[Command[Any], None, list[Large]]:
+        """Asks until nothing stands in the way. Answers what is too large for one call."""
+        too_large: list[Large] = []
+        again = True
+        while again:
+            yield judge(*subjects, repair=self._repair, now=self._clock())
+            again = self._answer.again
+            too_large += self._answer.too_large
+            self._note(self._answer.violations)
+        return too_large
+
+    def _note(self, violations: Iterable[Violation]) -> None:
+        for found in violations:
+            self._found.setdefault((found.kind, found.subject, found.detail), found)

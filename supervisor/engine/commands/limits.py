@@ -1,0 +1,154 @@
+"""Runs in every process that speaks to Redis. Owns: what a limit is, how its rate is written, and the calls about it.
+Must not: do I/O, or count anything: that a limit is kept is the scripts' business.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from supervisor.engine.commands.writes import MOST, Command, checked_by, now_ms, parse_by
+from supervisor.engine.model import scripts
+from supervisor.engine.model.keys import checked_name
+from supervisor.engine.model.validation import checked_int
+
+MOST_STARTS: Final = 10_000
+HALVES: Final = ("running", "rate")  # of a limit
+_MOST_PER_MS = 30 * 86_400_000
+_UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+_RATE = re.compile(r"([0-9]{1,9})/([0-9]{1,10})?(ms|s|m|h|d)")
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What holds for all jobs with this key, over all queues and workers. `in_use`: how many of them run, `parked`: how
+    many wait until the limit lets them start, in the first 10,000 queues and lanes that have some. `running`, `rate`
+    None: no such limit is set. It was last set at `set_unix` by `set_by`; both None where that is not known.
+    """
+
+    key: str
+    running: int | None
+    rate: str | None
+    in_use: int
+    parked: int
+    set_by: str | None = field(default=None, compare=False)
+    set_unix: float | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitHolder:
+    """A running job that has a slot of a limit. `queue`, `worker`: None where the job's record is damaged or gone."""
+
+    jid: str
+    queue: str | None
+    worker: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedJob:
+    """A job that waits until its limit lets it start."""
+
+    jid: str
+    queue: str
+    lane: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LimitJobs:
+    """The jobs that hold a limit, in the order of their leases, and those that it holds up, by queue and lane."""
+
+    holders: list[LimitHolder]
+    parked: list[ParkedJob]
+
+
+def read(key: str | None = None, offset: int = 0, count: int = MOST) -> Command[dict[str, Limit]]:
+    """One limit, set or not; else up to `count` (0 to 1,000) of those that are set, in the order in which they were set
+    first, from `offset` on; fewer where many jobs are parked, but one if there is any.
+    """
+    page = checked_int("offset", offset, 0), checked_int("count", count, 0, MOST)
+    args = "" if key is None else checked_name("key", key), *page
+    return Command(scripts.LIMITS, args, _parse_limits)
+
+
+def jobs(key: str, offset: int = 0, count: int = 25) -> Command[LimitJobs]:
+    """Of the jobs that hold a limit, and of those parked under it, up to `count` (0 to 1,000) each, from `offset` on.
+    Parked jobs are looked for in the first 10,000 queues and lanes that have some.
+    """
+    page = checked_int("offset", offset, 0), checked_int("count", count, 0, MOST)
+    return Command(scripts.LIMITED, (checked_name("key", key), *page), _parse_jobs)
+
+
+def limit(
+    key: str,
+    running: int | None = None,
+    rate: str | None = None,
+    *,
+    by: str | None = None,
+    now: float | None = None,
+) -> Command[bool]:
+    """Sets how many jobs of the key may run at once, or start in a time; what is None stays as it is. `by`: who sets
+    it.
+    """
+    most = "" if running is None else checked_int("running", running, 0)
+    starts, per_ms = ("", "") if rate is None else checked_rate(rate)
+    args = checked_name("key", key), most, starts, per_ms, checked_by(by)
+    return Command(scripts.LIMIT, (now_ms(now), *args), bool)
+
+
+def unlimit(key: str, half: str | None = None, *, now: float | None = None) -> Command[bool]:
+    """Takes a limit off, or only one of HALVES; what it held up starts. Answers False if there was none."""
+    if half is not None and half not in HALVES:
+        raise ValueError(f"half must be running or rate: {half!r:.100}")
+    return Command(scripts.UNLIMIT, (now_ms(now), checked_name("key", key), half or ""), bool)
+
+
+def checked_rate(value: object) -> tuple[int, int]:
+    """How many starts in how many milliseconds `10/s`, `3/10s` are. Raises TypeError or ValueError naming `rate`."""
+    if not isinstance(value, str):
+        raise TypeError(f"rate must be a str like '10/s', not {type(value).__name__}: {value!r:.100}")
+    match = _RATE.fullmatch(value)
+    if match is None:
+        raise ValueError(
+            f"rate must be starts per time, like '10/s', '100/m', '5/h', '1000/d', '3/10s': {value!r:.100}"
+        )
+    starts, per_ms = int(match[1]), int(match[2] or 1) * _UNITS_MS[match[3]]
+    if not 1 <= starts <= MOST_STARTS:
+        raise ValueError(f"rate must be 1 to {MOST_STARTS} starts, not {starts}: {value!r:.100}")
+    if not 1 <= per_ms <= _MOST_PER_MS:
+        raise ValueError(f"rate must be per 1 ms to 30 days: {value!r:.100}")
+    return starts, per_ms
+
+
+def _rate_text(starts: int, per_ms: int) -> str:
+    """As it would be given, in the largest unit that the time is a multiple of."""
+    unit = next(unit for unit, unit_ms in _UNITS_MS.items() if per_ms % unit_ms == 0)
+    times = per_ms // _UNITS_MS[unit]
+    return f"{starts}/{times if times != 1 else ''}{unit}"
+
+
+def _parse_limits(reply: list[Any]) -> dict[str, Limit]:
+    found = (_parse_limit(*row) for row in reply)
+    return {limit.key: limit for limit in found}
+
+
+def _parse_limit(key: bytes, running: Any, starts: Any, per_ms: Any, in_use: int, parked: int, by: Any) -> Limit:
+    return Limit(
+        key=key.decode(),
+        running=None if running is None else int(running),
+        rate=_rate_text(int(starts), int(per_ms)) if starts and per_ms else None,
+        in_use=in_use,
+        parked=parked,
+        set_by=(said := parse_by(by))[0],
+        set_unix=said[1],
+    )
+
+
+def _parse_jobs(reply: list[Any]) -> LimitJobs:
+    holders, parked = reply
+    return LimitJobs(
+        [LimitHolder(jid.decode(), _text(queue), _text(worker)) for jid, queue, worker in holders],
+        [ParkedJob(jid.decode(), queue.decode(), _text(lane)) for jid, queue, lane in parked],
+    )
+
+
+def _text(stored: bytes | None) -> str | None:
+    return stored.decode() if stored else None

@@ -1,0 +1,636 @@
+"""Runs in every process that speaks to Redis. Owns: how a call that only looks becomes a script with arguments, and its
+reply a value (commands.py: those that change something). Must not: do I/O.
+
+Every builder checks what it is given and raises TypeError or ValueError naming the argument, before anything is sent.
+`now` is an injected clock's time in unix seconds; None = the server's clock.
+"""
+
+import contextlib
+import datetime
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeVar
+
+import orjson
+
+from supervisor.engine.commands.writes import (
+    MOST,
+    Command,
+    checked_batch,
+    checked_queues,
+    now_ms,
+    parse_by,
+    parse_names,
+)
+from supervisor.engine.model import scripts
+from supervisor.engine.model.entries import payload_of_kind
+from supervisor.engine.model.jobs import DEFAULT_RETRIES, JobRecord, Progress
+from supervisor.engine.model.keys import GROUP_BYTES, checked_name
+from supervisor.engine.model.recurring import Recurring, parse_recurring
+from supervisor.engine.model.validation import checked_int, milliseconds
+
+#: The states by which the jobs of a queue are listed; parked: waiting, and their limit is used up.
+STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "parked", "complete", "failed")
+#: A worker that was not seen for longer may be gone: as in lua/include/lives.lua. An idle one is seen each half minute.
+LIVES_S: Final = 60.0
+_SHOWN_HISTORY = 100  # entries of a job's history, the first one among them
+#: Of data that one call reads: the server copies it three times, and does nothing else meanwhile.
+PIECE_BYTES: Final = 8 * 2**20
+#: What a look leaves out of a job if it is too large: attribute of JobRecord → its column, and its kind for data.lua.
+LARGE: Final = {
+    "raw": (5, "data"), "failure": (6, "failure"), "result": (7, "result"), "history": (9, "history"),
+    "dependencies": (10, "dependencies"), "dependents": (11, "dependents"), "saved": (14, "saved"),
+}  # fmt: skip
+_CELLS = 287  # of a histogram: 60 of seconds, 59 of minutes, 92 of quarters, 48 of hours, 28 of days
+_DAY_S = 86400
+_COUNTED = ("failures", "failed", "retries", "deaths", "interruptions")
+_LAST_DAY_S = 253402300799  # the last second that a date can name
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many jobs of a queue are in each state. `waiting` counts the front, what is due, all lanes, the entries that
+    other programs have pushed, and jobs that are left to a worker that has their klass; `stalled` leases have run out
+    and were not taken over yet; `parked` jobs wait until their limit lets them start. `paused`: nothing new is leased
+    from it, since `paused_unix`, by the will of `paused_by`; both None where that is not known.
+    """
+
+    waiting: int
+    running: int
+    stalled: int
+    scheduled: int
+    depends: int
+    parked: int
+    recurring: int
+    paused: bool
+    paused_by: str | None = field(default=None, kw_only=True, compare=False)
+    paused_unix: float | None = field(default=None, kw_only=True, compare=False)
+
+    @property
+    def total(self) -> int:
+        """How many there are, whatever their state."""
+        return self.waiting + self.running + self.stalled + self.scheduled + self.depends + self.parked + self.recurring
+
+
+@dataclass(frozen=True, slots=True)
+class Depths(Counts):
+    """The same, and what could be leased of those waiting. `front` and `entries` are part of `waiting`; `ready` is what
+    of it no pause, no paused lane and no max-concurrency holds back. `oldest_s`: for how long the oldest has been there
+    to be leased, None if none is; entries have no age, and a pause of the queue does not count. Looked at are 100 jobs
+    of the front, and of 100 lanes the first job of each of 16 priorities.
+    """
+
+    front: int
+    entries: int
+    ready: int
+    oldest_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The shortest heartbeat of some queues, their longest grace and their shortest one, in seconds."""
+
+    heartbeat_s: float
+    grace_s: float
+    shortest_grace_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker, when it last leased or renewed, how many of its leases run, and have run out, and for how long it was
+    not seen, by the clock of its server. `klasses`: those that it has handlers for, and `queues`: those that it serves,
+    as far as it has said so. It says at most 1,000 of each; of all workers together 10,000 are answered.
+    """
+
+    name: str
+    running: int
+    stalled: int
+    seen_unix: float
+    unseen_s: float
+    klasses: list[str] = field(default_factory=list)
+    queues: list[str] = field(default_factory=list)
+
+    @property
+    def lives(self) -> bool:
+        """Whether it was seen within a minute."""
+        return self.unseen_s < LIVES_S
+
+    def may_have(self, klass: str) -> bool:
+        """Whether it may have a handler for this. One that has not said all that it has may have everything."""
+        return _may_be_among(self.klasses, klass)
+
+    def may_serve(self, queue: str) -> bool:
+        """The same of a queue."""
+        return _may_be_among(self.queues, queue)
+
+
+def _may_be_among(said: Sequence[str], name: str) -> bool:
+    return name in said or not said or len(said) >= MOST
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerJobs:
+    """The jobs (jids) that a worker holds, in the order in which it leased them, and the klasses that it has said to
+    have handlers for. `seen_unix` None: nobody knows it.
+    """
+
+    name: str
+    seen_unix: float | None
+    running: list[str]
+    stalled: list[str]
+    klasses: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a running supervisor was last asked to serve, and how. `number`: how often it was wished anything. No
+    `queues`: that was never what; `order` None: as it did.
+    """
+
+    number: int
+    queues: list[str]
+    order: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a running supervisor is asked for, and has not answered."""
+
+    id: str
+    what: str
+    argument: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """A job that was cancelled, or deleted with its queue. The newest 10,000 are remembered for up to seven days. `by`:
+    who wanted that, None if that was not said.
+    """
+
+    jid: str
+    when_unix: float
+    by: str | None
+
+
+J = TypeVar("J", covariant=True)
+
+
+@dataclass(frozen=True)
+class Tracked(Generic[J]):
+    """The jobs that are tracked, and the jids of those that are gone; tracked last first."""
+
+    jobs: Sequence[J]
+    expired: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How long something took, in seconds: `variance` and `std` are the sample's. The cells of the histogram: seconds
+    to a minute (0 to 59), minutes to an hour (60 to 118), quarters of an hour to a day (119 to 210), hours to three
+    days (211 to 258), days (259 to 286: 30 days and more). Older days have no histogram: all cells are 0.
+    """
+
+    count: int
+    mean: float
+    variance: float
+    std: float
+    histogram: list[int] = field(repr=False)
+
+    @property
+    def total(self) -> int:
+        """How many there were; qless's name of the count."""
+        return self.count
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """A queue's UTC day. `wait`: from when a job was put, or came back, to its lease; `run`: from its lease to its
+    completion. `failures` counts each fail, `failed` those of them that are still failed, `retries` the failures that
+    were tried again.
+    """
+
+    queue: str
+    date: datetime.date
+    wait: Spread
+    run: Spread
+    failures: int
+    failed: int
+    retries: int
+    deaths: int
+    interruptions: int
+
+
+# Jobs.
+
+
+def cancelled(jid: str) -> Command[Cancelled | None]:
+    """When a job was cancelled, and by whom; None if that is not known, or not any more."""
+    return Command(scripts.CANCELLED, (checked_name("jid", jid),), lambda reply: _parse_cancelled(jid, reply))
+
+
+def jobs(jids: Sequence[str], *, now: float | None = None) -> Command[list[JobRecord | None]]:
+    """Up to 1,000 jobs as they are; None where there is none."""
+    checked_batch("jids", jids)
+    return Command(scripts.JOB, (now_ms(now), *(checked_name("jid", jid) for jid in jids)), _parse_jobs)
+
+
+def row(jid: str, *, now: float | None = None) -> Command[list[Any] | None]:
+    """A job as Redis answers it, for `parse_row`; None if there is none."""
+    return Command(scripts.JOB, (now_ms(now), checked_name("jid", jid)), lambda reply: reply[0] or None)
+
+
+def piece(kind: str, jid: str, offset: int) -> Command[tuple[int, bytes]]:
+    """The size of a text of a job ("data", "failure", "result", "saved") or a recurrence ("recurdata"), and up to 8 MiB
+    of it from `offset` on; -1 and nothing if there is none.
+    """
+    args = kind, checked_name("jid", jid), checked_int("offset", offset, 0), PIECE_BYTES
+    return Command(scripts.DATA, args, lambda reply: (reply[0], reply[1]))
+
+
+def elements(kind: str, jid: str) -> Command[list[bytes]]:
+    """The history, or the first 1,000 dependencies or dependents, of a job."""
+    return Command(scripts.DATA, (kind, checked_name("jid", jid), 0, MOST), lambda reply: reply[1] or [])
+
+
+def failed_groups(*, now: float | None = None) -> Command[dict[str, int]]:
+    """How many failed jobs each group has."""
+    return Command(scripts.FAILED, (now_ms(now), "", 0, 0), _parse_numbers)
+
+
+def failed_jobs(
+    group: str, start: int = 0, limit: int = 25, *, now: float | None = None
+) -> Command[tuple[int, list[JobRecord]]]:
+    """The size of a group of failed jobs, and up to `limit` (0 to 1,000) of them, newest first, from `start` on."""
+    page = checked_int("start", start, 0), checked_int("limit", limit, 0, MOST)
+    return Command(scripts.FAILED, (now_ms(now), checked_name("group", group, GROUP_BYTES), *page), _parse_page)
+
+
+def listed(
+    state: str, queue: str | None = None, offset: int = 0, count: int = 25, *, now: float | None = None
+) -> Command[list[JobRecord]]:
+    """Up to `count` (0 to 1,000) jobs of a queue in a state. Waiting, running, stalled, scheduled, depends and parked
+    in the order in which they will be leased, end, may run, were put, were parked; complete and failed newest first,
+    of those 10,000 that ended last. Without a queue: of all queues, complete or failed only.
+    """
+    if state not in STATES:
+        raise ValueError(f"state must be one of {', '.join(STATES)}, recurring: {state!r:.100}")
+    if queue is None and state not in ("complete", "failed"):
+        raise ValueError(f"state must be complete or failed without a queue: {state!r}")
+    name = "" if queue is None else checked_name("queue", queue)
+    return Command(scripts.LIST, (now_ms(now), state, name, *_page(offset, count)), _parse_list)
+
+
+def peek(queue: str, count: int = 1, *, now: float | None = None) -> Command[list[JobRecord]]:
+    """The `count` (to 1,000) jobs that the next leases of the queue would give, in order; they stay where they are."""
+    return Command(
+        scripts.PEEK, (now_ms(now), checked_name("queue", queue), checked_int("n", count, 0, MOST)), _parse_list
+    )
+
+
+def tagged(
+    tag: str, offset: int = 0, count: int = 25, *, now: float | None = None
+) -> Command[tuple[int, list[JobRecord]]]:
+    """How many jobs have a tag, and up to `count` (0 to 1,000) of them, oldest tagged first."""
+    return Command(scripts.TAGGED, (now_ms(now), checked_name("tag", tag), *_page(offset, count)), _parse_page)
+
+
+def tags(offset: int = 0, count: int = 25) -> Command[dict[str, int]]:
+    """Up to `count` (0 to 1,000) tags and how many jobs each has, most used first."""
+    return Command(scripts.TAGS, _page(offset, count), _parse_numbers)
+
+
+def tracked(offset: int = 0, count: int = MOST, *, now: float | None = None) -> Command[Tracked[JobRecord]]:
+    """Up to `count` (0 to 1,000) of the tracked jobs, those tracked last first."""
+    return Command(scripts.TRACKED, (now_ms(now), *_page(offset, count)), _parse_tracked)
+
+
+# Queues.
+
+
+def recurring(jid: str) -> Command[Recurring | None]:
+    """What comes again under this jid; None if nothing does."""
+    args = "", checked_name("jid", jid), 0, 1
+    return Command(scripts.RECURRING, args, lambda reply: parse_recurring(reply[0]) if reply else None)
+
+
+def recurring_in(queue: str, offset: int = 0, count: int = 25) -> Command[list[Recurring]]:
+    """What comes again in a queue, the next first: up to `count` (0 to 1,000), from `offset` on."""
+    args = checked_name("queue", queue), "", *_page(offset, count)
+    return Command(scripts.RECURRING, args, _parse_recurring)
+
+
+def names() -> Command[list[str]]:
+    """The queues that were ever put to and not forgotten, in the order of their first put."""
+    return Command(scripts.NAMES, (), _parse_queues)
+
+
+def counts(queues: Sequence[str] = (), offset: int = 0, *, now: float | None = None) -> Command[dict[str, Counts]]:
+    """The counts of some queues; or, in their order, of 1,000 of those that `names` has, from `offset` on."""
+    return Command(scripts.COUNTS, _counting(queues, offset, now, ""), _parse_counts)
+
+
+def depths(queues: Sequence[str] = (), offset: int = 0, *, now: float | None = None) -> Command[dict[str, Depths]]:
+    """As `counts`, with what could be leased now, and how old it is."""
+    return Command(scripts.COUNTS, _counting(queues, offset, now, "1"), _parse_depths)
+
+
+def _counting(queues: Sequence[str], offset: int, now: float | None, in_depth: str) -> tuple[Any, ...]:
+    return now_ms(now), checked_int("offset", offset, 0), in_depth, *(checked_queues(queues) if queues else ())
+
+
+def timing(queues: Sequence[str]) -> Command[Timing]:
+    """How a worker of these queues is to time itself, by their configuration."""
+    return Command(scripts.TIMING, checked_queues(queues), lambda reply: Timing(*(ms / 1000 for ms in reply)))
+
+
+def stats(queue: str, date: object = None, *, now: float | None = None) -> Command[Stats]:
+    """A queue's figures of one UTC day: a date, "YYYY-MM-DD" or unix seconds; None = today."""
+    day = "" if date is None else _day_s(date)
+    name = checked_name("queue", queue)
+    return Command(scripts.STATS, (now_ms(now), name, day), lambda reply: _parse_stats(name, reply))
+
+
+# Workers.
+
+
+def workers(offset: int = 0, count: int = MOST, *, now: float | None = None) -> Command[list[Worker]]:
+    """Up to `count` (0 to 1,000) workers, the most recently seen first."""
+    return Command(scripts.WORKERS, (now_ms(now), *_page(offset, count)), _parse_workers)
+
+
+def worker(name: str, *, now: float | None = None) -> Command[WorkerJobs]:
+    """What one worker holds."""
+    checked_name("name", name)
+    return Command(scripts.WORKER, (now_ms(now), name), lambda reply: _parse_worker(name, reply))
+
+
+def wish(worker: str) -> Command[Wish]:
+    """What a worker was last asked to serve."""
+    return Command(scripts.WISH, (checked_name("worker", worker),), _parse_wish)
+
+
+def asks(worker: str, *, now: float | None = None) -> Command[list[Ask]]:
+    """What a worker is asked for, oldest first; it stands until it is answered, at the most for the time given."""
+    return Command(scripts.ASKS, (now_ms(now), checked_name("worker", worker)), _parse_asks)
+
+
+# Configuration.
+
+
+def settings() -> Command[dict[str, str]]:
+    """What is set, as it is stored: `<option>` and `<option>-<queue>`."""
+    return Command(scripts.SETTINGS, (), _parse_settings)
+
+
+def setter(option: str) -> Command[tuple[str | None, float | None]]:
+    """Who has set an option, and when in unix seconds; None for what is not known."""
+    name = f"by:{option}".encode()
+    return Command(scripts.SETTINGS, (), lambda flat: parse_by(dict(zip(flat[::2], flat[1::2], strict=True)).get(name)))
+
+
+# Arguments.
+
+
+def _page(offset: int, count: int) -> tuple[int, int]:
+    return checked_int("offset", offset, 0), checked_int("count", count, 0, MOST)
+
+
+def _day_s(date: object) -> int:
+    """Midnight UTC of the day, in unix seconds."""
+    if isinstance(date, str):
+        try:
+            date = datetime.date.fromisoformat(date)
+        except ValueError:
+            raise ValueError(f"date must be YYYY-MM-DD: {date!r:.100}") from None
+    if isinstance(date, datetime.datetime):
+        raise TypeError(f"date must be a date, YYYY-MM-DD or unix seconds, not a datetime: {date!r}")
+    if isinstance(date, datetime.date):
+        return (date - datetime.date(1970, 1, 1)).days * _DAY_S
+    if not isinstance(date, int | float):
+        raise TypeError(f"date must be a date, YYYY-MM-DD or unix seconds, not {type(date).__name__}: {date!r:.100}")
+    second = milliseconds("date", date, least=0) // 1000
+    if second > _LAST_DAY_S:
+        raise ValueError(f"date must be before the year 10000: {date!r}")
+    return second - second % _DAY_S
+
+
+# Replies.
+
+
+def _parse_numbers(reply: list[Any]) -> dict[str, int]:
+    return {reply[i].decode(): int(reply[i + 1]) for i in range(0, len(reply), 2)}
+
+
+def _parse_cancelled(jid: str, reply: list[Any] | None) -> Cancelled | None:
+    return Cancelled(jid, reply[0] / 1000, reply[1].decode() if reply[1] else None) if reply else None
+
+
+def _parse_settings(flat: Sequence[bytes]) -> dict[str, str]:
+    return {name: value for name, value in _fields(flat).items() if not name.startswith("by:")}
+
+
+def _fields(flat: Sequence[bytes]) -> dict[str, str]:
+    return {flat[i].decode(): flat[i + 1].decode() for i in range(0, len(flat), 2)}
+
+
+def _unix(ms: int | str | None) -> float | None:
+    return int(ms) / 1000 if ms else None
+
+
+def parse_row(row: list[Any]) -> JobRecord:
+    """A job of the answer of a look. What is an integer in a column of LARGE was left out: that is its size."""
+    jid, state, expires_ms, due_ms, finished_ms, data, failure, result, tags, entries, parents, children = row[:12]
+    progress, start_by_ms, saved = row[12:15]
+    fields = _fields(row[15:])
+    left_out = {name: row[column] for name, (column, _) in LARGE.items() if isinstance(row[column], int)}
+    data, failure, result, saved = (None if isinstance(text, int) else text for text in (data, failure, result, saved))
+    entries, parents, children = ([] if isinstance(lines, int) else lines for lines in (entries, parents, children))
+    raw, is_bytes = payload_of_kind(fields.get("bytes"), data or b"")
+    token, _, worker = fields.get("owner", "").partition(":")
+    held = fields.get("state") == "running"
+    return JobRecord(
+        jid=jid.decode(),
+        state=state.decode(),
+        queue=fields["queue"],
+        klass=fields["klass"],
+        raw=raw,
+        is_bytes=is_bytes,
+        priority=int(fields.get("priority", 0)),
+        retries=int(fields.get("retries", DEFAULT_RETRIES)),
+        timeout_s=int(fields["timeout"]) / 1000 if "timeout" in fields else None,
+        max_deaths=int(fields["max_deaths"]) if "max_deaths" in fields else None,
+        failures=int(fields.get("failures", 0)),
+        deaths=int(fields.get("deaths", 0)),
+        interruptions=int(fields.get("interruptions", 0)),
+        put_unix=int(fields["put"]) / 1000,
+        due_unix=_unix(due_ms),
+        expires_unix=_unix(expires_ms),
+        worker=worker if held else None,
+        token=int(token) if held and token.isdecimal() else None,
+        started=held and "started" in fields,
+        failure=_object(failure) if failure else None,
+        result=_decoded(result) if result else None,
+        tags=tags.decode().split("\n") if tags else [],
+        tracked="tracked" in fields,
+        dependencies=[parent.decode() for parent in parents],
+        dependents=[child.decode() for child in children],
+        on_parent_failure=fields.get("policy", "wait"),
+        history=_history(fields, entries, finished_ms),
+        spawned_from=fields.get("spawned"),
+        lane=fields.get("lane"),
+        limit=fields.get("limit"),
+        parked=fields.get("parked") == "1",
+        unique=_claim(fields.get("unique")),
+        start_by_unix=_unix(start_by_ms),
+        persistent="persistent" in fields,
+        at_most_once=fields.get("once") == "1",
+        progress=_progress(progress) if progress else None,
+        saved=_decoded(saved) if saved else None,
+        trace=fields.get("trace"),
+        unknown_unix=_unix(fields.get("unknown")) if state in {b"scheduled", b"waiting"} else None,
+        has_own_retries="retries" in fields,
+        left_to_others=fields.get("parked") == "klass",
+        left_out=left_out,
+        kind=fields.get("bytes"),
+    )
+
+
+def _claim(key: str | None) -> str | bool | None:
+    """One by content begins with a control character, as no key does."""
+    return True if key and key[0] == "\1" else key
+
+
+def _progress(text: bytes) -> Progress | None:
+    match _decoded(text):
+        case [int() | float() as fraction, str() as said, int() | float() as when_unix]:
+            return Progress(fraction, said, when_unix)
+    return None  # somebody has written something else
+
+
+def _parse_queues(reply: list[bytes]) -> list[str]:
+    """Those that can be named: a damaged one must not hide the others."""
+    names = []
+    for raw in reply:
+        try:
+            names.append(checked_name("queue", raw.decode()))
+        except ValueError:
+            continue
+    return names
+
+
+def _decoded(text: bytes) -> Any:
+    """What was written as JSON; the text itself if somebody has written something else: one damaged value must not hide
+    all that it is listed with.
+    """
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text.decode("utf-8", "replace")
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    found = _decoded(text)
+    return found if isinstance(found, dict) else {"message": found}
+
+
+def _history(fields: dict[str, str], entries: list[bytes], finished_ms: int) -> list[dict[str, Any]]:
+    """The first entry and the last ones are what the record says; the list has what lies between."""
+    born_ms, _, queue = fields.get("born", f"{fields['put']}:{fields['queue']}").partition(":")
+    history: list[dict[str, Any]] = [{"what": "put", "when": int(born_ms) / 1000, "queue": queue}]
+    history += ({"what": "?", "when": 0.0, **_object(entry)} for entry in entries)
+    told = fields.get("told")
+    if "popped" in fields and fields.get("state") in ("running", "complete") and not told:
+        worker = fields.get("owner", "").partition(":")[2]
+        history.append({"what": "popped", "when": int(fields["popped"]) / 1000, "worker": worker})
+    if finished_ms and fields.get("state") == "complete" and told != "completed":
+        history.append({"what": "completed", "when": finished_ms / 1000})
+    return history[:1] + history[1:][1 - _SHOWN_HISTORY :]
+
+
+def _parse_jobs(reply: list[Any]) -> list[JobRecord | None]:
+    return [parse_row(row) if row else None for row in reply]
+
+
+def _parse_list(reply: list[Any]) -> list[JobRecord]:
+    return [parse_row(row) for row in reply]
+
+
+def _parse_page(reply: list[Any]) -> tuple[int, list[JobRecord]]:
+    return reply[0], _parse_list(reply[1:])
+
+
+def _parse_tracked(reply: list[Any]) -> Tracked[JobRecord]:
+    return Tracked(_parse_list(reply[0]), parse_names(reply[1]))
+
+
+def _parse_recurring(reply: list[Any]) -> list[Recurring]:
+    return [parse_recurring(row) for row in reply]
+
+
+def _parse_counts(reply: list[Any]) -> dict[str, Counts]:
+    return {row[0].decode(): Counts(*(*row[1:8], row[8] != 0), **_parse_pause(row[8])) for row in reply}
+
+
+def _parse_depths(reply: list[Any]) -> dict[str, Depths]:
+    return {row[0].decode(): _parse_depth(*row[1:]) for row in reply}
+
+
+def _parse_depth(*row: Any) -> Depths:
+    oldest_s = row[11] / 1000 if row[11] >= 0 else None
+    return Depths(*(*row[:7], row[7] != 0, *row[8:11], oldest_s), **_parse_pause(row[7]))
+
+
+def _parse_pause(said: object) -> dict[str, Any]:
+    by, since_unix = parse_by(said)
+    return {"paused_by": by, "paused_unix": since_unix}
+
+
+def _parse_workers(reply: list[Any]) -> list[Worker]:
+    return [
+        Worker(
+            name.decode(), running, stalled, seen_ms / 1000, unseen_ms / 1000, parse_names(klasses), parse_names(queues)
+        )
+        for name, seen_ms, running, stalled, unseen_ms, klasses, queues in reply
+    ]
+
+
+def _parse_worker(name: str, reply: list[Any]) -> WorkerJobs:
+    seen_ms, running, stalled, klasses = reply
+    return WorkerJobs(name, _unix(seen_ms), parse_names(running), parse_names(stalled), parse_names(klasses))
+
+
+def _parse_wish(reply: list[Any]) -> Wish:
+    number, order, *queues = reply
+    return Wish(number, parse_names(queues), order.decode() or None)
+
+
+def _parse_asks(reply: list[Any]) -> list[Ask]:
+    asks = []
+    for question, what, argument in reply:
+        with contextlib.suppress(ValueError):  # damaged in Redis, by whatever hand: it ends by itself
+            asks.append(Ask(question.decode(), what.decode(), orjson.loads(argument) if argument else None))
+    return asks
+
+
+def _parse_stats(queue: str, reply: list[Any]) -> Stats:
+    day_s, figures, cells = reply[0], _fields(reply[1]), _parse_numbers(reply[2])
+    return Stats(
+        queue=queue,
+        date=datetime.date(1970, 1, 1) + datetime.timedelta(seconds=day_s),
+        wait=_spread("wait", figures, cells),
+        run=_spread("run", figures, cells),
+        **{count: int(figures.get(count, 0)) for count in _COUNTED},
+    )
+
+
+def _spread(kind: str, figures: dict[str, str], cells: dict[str, int]) -> Spread:
+    n = int(figures.get(f"{kind}.n", 0))
+    variance = float(figures.get(f"{kind}.m2", 0)) / 1e6 / (n - 1) if n > 1 else 0.0
+    return Spread(
+        count=n,
+        mean=float(figures.get(f"{kind}.mean", 0)) / 1000,
+        variance=variance,
+        std=math.sqrt(variance),
+        histogram=[cells.get(f"{kind[0]}{cell}", 0) for cell in range(_CELLS)],
+    )

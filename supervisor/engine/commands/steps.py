@@ -1,0 +1,210 @@
+"""Runs in applications and commands (never in zygote or child). Owns: the calls that are more than one command: which
+ones, and when that is enough. Must not: do I/O. A client carries out each command and gives back its answer.
+"""
+
+import json
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
+
+from supervisor.engine.commands import lanes, queries, writes
+from supervisor.engine.commands.lanes import SLICE, Content, Deleted, Dropped, LaneCounts, checked_ending
+from supervisor.engine.commands.writes import MOST, Command
+from supervisor.engine.model.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
+from supervisor.engine.model.jobs import JobRecord
+from supervisor.engine.model.recurring import Recurring
+from supervisor.engine.model.validation import to_data
+
+T = TypeVar("T")
+#: Yields each command, is sent its answer or thrown its refusal, and returns what came of them all.
+Steps = Generator[Command[Any], Any, T]
+
+_JUDGED = 20  # entries that are read at once: each may have some megabytes
+_PASSES = 5  # through all places: while others put, there is always something new
+
+
+def all_pages(page: Callable[[int], Command[dict[str, T]]], least: int = MOST) -> Steps[dict[str, T]]:
+    """What all the pages of a look have, from the one at offset 0 on. Each but the last has `least` or more."""
+    found: dict[str, T] = {}
+    offset = 0
+    while True:
+        more: dict[str, T] = yield page(offset)
+        found |= more
+        offset += len(more)
+        if len(more) < least:
+            return found
+
+
+def job(jid: str, now: Callable[[], float | None]) -> Steps[JobRecord | None]:
+    """A job with all that it has. What is too large for one answer comes in pieces."""
+    row = yield queries.row(jid, now=now())
+    if row is None:
+        return None
+    record = yield from whole(jid, row, queries.LARGE)
+    is_gone = not record.raw and (yield queries.row(jid, now=now())) is None
+    return None if is_gone else record
+
+
+def whole(jid: str, row: list[Any], names: Iterable[str]) -> Steps[JobRecord]:
+    """The job of a row, with what was left out of it of these attributes, as that is now: empty if it has gone."""
+    for name in names:
+        column, kind = queries.LARGE[name]
+        if isinstance(row[column], int):
+            is_text = kind not in ("history", "dependencies", "dependents")
+            row[column] = (yield from _text(kind, jid)) if is_text else (yield queries.elements(kind, jid))
+    return queries.parse_row(row)
+
+
+def recurring(jid: str) -> Steps[Recurring | None]:
+    """The same of a recurring job."""
+    record: Recurring | None = yield queries.recurring(jid)
+    if record is None or not record.left_out:
+        return record
+    stored = yield from _text("recurdata", jid)
+    return None if stored is None else replace(record, raw=stored, left_out={})
+
+
+def _text(kind: str, jid: str) -> Steps[bytes | None]:
+    """All pieces; None if there are none. Begins again if the text becomes another one meanwhile, as far as its size
+    tells.
+    """
+    for _ in range(_PASSES):
+        size, stored = yield queries.piece(kind, jid, 0)
+        pieces, read, is_same = [stored], len(stored), True
+        while is_same and read < size:
+            new_size, more = yield queries.piece(kind, jid, read)
+            pieces.append(more)
+            read, is_same = read + len(more), new_size == size
+        if size < 0:
+            return None
+        if is_same:
+            return b"".join(pieces)
+    raise LeaseholdError(f"the {kind} of job {jid} was replaced again and again while it was read: ask again")
+
+
+def cancel_equal(queue: str, data: object, now: Callable[[], float], by: str | None = None) -> Steps[list[str]]:
+    """Cancels every job of a queue whose data is equal, and answers their jids. `by`: who wants that."""
+    sweep = _Sweep(queue, None, Content(*to_data("data", data)), by, now)
+    for _ in range(_PASSES):
+        dropped = yield from sweep.once()
+        dropped += yield from sweep.drop_from("running")
+        if not dropped:
+            break
+    return list(sweep.jids)
+
+
+def delete(
+    queue: str, lane: str | None, running: str, now: Callable[[], float], by: str | None = None
+) -> Steps[Deleted]:
+    """Drops all that does not run in a queue, or in one lane of it, and persistent jobs; with "stop" what runs, too. A
+    queue in which nothing is left is forgotten. `by`: who wants that.
+    """
+    stop = checked_ending(running) == "stop"
+    sweep = _Sweep(queue, lane, None, by, now)
+    dropped = stopped = 0
+    for _ in range(_PASSES):
+        found = yield from sweep.once()
+        # What has no end would come back to a queue that is gone.
+        ran = yield from sweep.drop_from("running" if stop else "endless")
+        dropped, stopped = dropped + found, stopped + ran
+        if not found and not ran:
+            break
+    if lane is not None:
+        left: LaneCounts = (yield lanes.read(queue, lane, now=now()))[lane]
+        return Deleted(dropped, stopped + left.running + left.stalled)
+    counts: queries.Counts = (yield queries.counts([queue], now=now()))[queue]
+    if not counts.total:
+        yield from _forget(queue, now)
+    return Deleted(dropped, stopped + counts.running + counts.stalled)
+
+
+def _forget(queue: str, now: Callable[[], float]) -> Steps[None]:
+    try:
+        yield writes.forget(queue, now=now())
+    except (StoreUnavailable, OutcomeUnknown):
+        raise
+    except LeaseholdError:
+        pass  # REFUSED: somebody has put a job meanwhile, so it stays known
+
+
+class _Sweep:
+    """Goes through the places of a queue, slice by slice, and drops what is wanted."""
+
+    def __init__(
+        self, queue: str, lane: str | None, content: Content | None, by: str | None, now: Callable[[], float]
+    ) -> None:
+        self._queue = queue
+        self._lane = lane
+        self._content = content
+        self._by = by
+        self._now = now
+        self.jids: dict[str, None] = {}
+
+    def once(self) -> Steps[int]:
+        """One pass through all that does not run, in the order in which jobs move from place to place. Answers how many
+        were dropped.
+        """
+        recurring = ("recurring",) if self._lane is None and self._content is None else ()
+        dropped = yield from self.drop_from(*recurring, "in", "depends", "scheduled", "parked", "apart")
+        lines = yield from self._lines()
+        return dropped + (yield from self.drop_from(*lines, "front"))
+
+    def _lines(self) -> Steps[list[str]]:
+        if self._lane is not None:
+            return [f"lane:{self._lane}"]
+        filled = yield from all_pages(lambda offset: lanes.read(self._queue, None, offset, now=self._now()))
+        return ["waiting", *(f"lane:{name}" for name, counts in filled.items() if name and counts.waiting)]
+
+    def drop_from(self, *places: str) -> Steps[int]:
+        """Drops what is wanted in these places, and answers how many."""
+        counts: dict[str, queries.Counts] = yield queries.counts([self._queue], now=self._now())
+        dropped = 0
+        for place in places:
+            offset = 0
+            least = 1 if place == "in" else SLICE  # of entries, that are large, one call takes less
+            for _ in range(2 + counts[self._queue].total // least):  # an end, although others fill it meanwhile
+                found: Dropped = yield lanes.drop(
+                    self._queue, place, offset, lane=self._lane, content=self._content, by=self._by, now=self._now()
+                )
+                judged = yield from self._judge(found.unjudged)
+                self.jids.update(dict.fromkeys((*found.jids, *judged)))
+                dropped += found.dropped + len(judged)
+                if found.next_offset < 0:
+                    break
+                offset = max(found.next_offset - len(judged), 0)
+        return dropped
+
+    def _judge(self, jids: Sequence[str]) -> Steps[list[str]]:
+        """Deletes those whose data is equal: of entries and objects only a reader can say so."""
+        content, equal = self._content, list[str]()
+        if content is None:
+            return []
+        for first in range(0, len(jids), _JUDGED):
+            records: list[JobRecord | None] = yield queries.jobs(jids[first : first + _JUDGED], now=self._now())
+            for record in records:
+                if record and "raw" in record.left_out:
+                    record = yield from job(record.jid, self._now)
+                if record and _has(record, content):
+                    equal.append(record.jid)
+        if not equal:
+            return []
+        found: Dropped = yield lanes.drop_given(self._queue, equal, by=self._by, now=self._now())
+        return found.jids
+
+
+def _has(record: JobRecord, content: Content) -> bool:
+    if record.is_bytes or content.kind == "bytes":
+        return record.is_bytes == (content.kind == "bytes") and record.raw == content.raw
+    try:
+        return bool(_value(record.raw) == _value(content.raw))
+    except (ValueError, RecursionError):
+        return record.raw == content.raw  # of another program, and no JSON after all
+
+
+def _value(raw: bytes) -> Any:
+    """JSON, in which numbers are what is written: those above 64 bits must not be taken for one another."""
+    return json.loads(raw, parse_int=_Number, parse_float=_Number)
+
+
+class _Number(NamedTuple):
+    text: str

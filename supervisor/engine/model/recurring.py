@@ -1,0 +1,438 @@
+"""Runs in every process that speaks to Redis. Owns: what a job that comes again and again is, and its times by cron.
+Must not: do I/O. Intervals are the scripts' business. Cron times are computed here, in UTC or the recurrence's own
+zone, and the script takes each one exactly once.
+"""
+
+import datetime
+import math
+import zoneinfo
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypedDict
+
+import orjson
+
+from supervisor.engine.model.errors import LeaseholdError
+from supervisor.engine.model.jobs import DEFAULT_RETRIES, checked_options, claim_on, new_jid
+from supervisor.engine.model.keys import NAME_BYTES, checked_name
+from supervisor.engine.model.validation import (
+    UNSET,
+    Duration,
+    checked_int,
+    checked_text,
+    duration_ms,
+    to_data,
+    to_new_data,
+)
+
+MISSED: Final = ("all", "once", "skip")
+#: So many missed times are taken in one step; the rest in the next.
+MOST_AT_ONCE: Final = 1000
+BACKLOG_MOST: Final = MOST_AT_ONCE - 1
+#: What is not more than this late was not missed; lua/include/recurrence.lua says the same of intervals.
+PROMPT_S: Final = 60.0
+_SKIP = -1  # as a backlog
+_CRON_CHARS = 256
+_JID_BYTES = NAME_BYTES - 16  # a number is added to it
+
+
+class CronMissing(LeaseholdError):
+    """The next time of a recurring job cannot be computed here: cronsim, or its time zone, is not installed."""
+
+
+class RecurOptions(TypedDict, total=False):
+    """The options of recur; those of its jobs are as put's."""
+
+    every: Duration  # between two jobs; or
+    cron: str  # minute hour day month weekday
+    tz: str  # the zone of cron, like Europe/Berlin; default: UTC
+    jid: str  # of the recurring job: its jobs are <jid>-<n>; default: 22 characters
+    offset: Duration  # with every: how long from now the first job comes; default 0
+    missed: Literal["all", "once", "skip"]  # what is put for times at which nobody was there; default all
+    backlog: int  # of those missed, at most so many beside the last one; default: all
+    priority: int
+    retries: int
+    timeout: Duration
+    max_deaths: int
+    tags: Sequence[str]
+    lane: str | None
+    limit: str | None
+    unique: bool | str | None
+    expires: Duration | None
+    at_most_once: bool | None
+    trace: str | None  # of all its jobs; default: none, whatever span it is in that has them come
+
+
+class RecurChanges(RecurOptions, total=False):
+    """What update may change: all but the jid."""
+
+    queue: str
+    klass: str
+    data: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Recurring:
+    """A recurring job as it was at one instant. It holds values only."""
+
+    jid: str
+    queue: str
+    klass: str
+    raw: bytes
+    is_bytes: bool
+    every_s: float | None  # or cron
+    cron: str | None
+    tz: str | None  # None = UTC
+    next_unix: float
+    count: int  # the number of its last job: it counts them, anew after unrecur, and passes over jids that are there
+    missed: str  # all, once or skip
+    backlog: int | None  # most jobs for missed times beside the last one; None = no limit, or skip
+    priority: int
+    retries: int  # of its jobs, else the default
+    timeout_s: float | None
+    max_deaths: int | None
+    tags: list[str]
+    lane: str | None = None
+    limit: str | None = None
+    unique: str | bool | None = None  # a key, or True: by content
+    expires_s: float | None = None  # each of its jobs must have started so many seconds after its put
+    at_most_once: bool = False
+    trace: str | None = None
+    #: Data that is too large for the answer is empty here: "raw" → its size in bytes.
+    left_out: Mapping[str, int] = field(default_factory=dict, compare=False)
+
+    def __repr__(self) -> str:
+        rhythm = f"cron={self.cron!r}" if self.every_s is None else f"every={self.every_s:g}s"
+        return f"<{type(self).__name__} {self.jid} {self.klass} {rhythm} queue={self.queue}>"
+
+    @property
+    def data(self) -> Any:
+        """The decoded JSON, or the bytes. Raises ValueError if what was put as JSON is none."""
+        return self.raw if self.is_bytes else orjson.loads(self.raw)
+
+
+@dataclass(frozen=True, slots=True)
+class DueCron:
+    """A cron recurrence whose time has come, as a lease or a sweep reports it."""
+
+    jid: str
+    cron: str
+    tz: str | None
+    due_ms: int
+    backlog: int | None  # None = all, -1 = skip
+
+    @property
+    def due_unix(self) -> float:
+        """Its time."""
+        return self.due_ms / 1000
+
+
+#: The times that the policy for missed ones lets run, oldest first, at most 1,000; and the next time, or None.
+Following = tuple[list[float], float | None]
+
+
+def parse_due(row: Sequence[Any]) -> DueCron:
+    """Read a row: jid, cron, tz | "", time in ms, backlog | "". A damaged one has no cron: `following` refuses it."""
+    try:
+        jid, cron, tz, due_ms, backlog = row
+        return DueCron(jid.decode(), cron.decode(), tz.decode() or None, due_ms, int(backlog) if backlog else None)
+    except ValueError:  # of a number, of UTF-8, or of a row that ends early
+        return DueCron(row[0].decode(errors="replace"), "", None, 0, None)
+
+
+def parse_recurring(row: Sequence[Any]) -> Recurring:
+    """Of jid, next time in ms, data, tags joined by "\\n" | nil, then the record's fields and values."""
+    jid, next_ms, data, tags = row[:4]
+    fields = {row[i].decode(): row[i + 1].decode() for i in range(4, len(row), 2)}
+    backlog = int(fields["backlog"]) if "backlog" in fields else None
+    return Recurring(
+        jid=jid.decode(),
+        queue=fields["queue"],
+        klass=fields["klass"],
+        raw=b"" if isinstance(data, int) else data or b"",
+        left_out={"raw": data} if isinstance(data, int) else {},
+        is_bytes="bytes" in fields,
+        every_s=int(fields["every"]) / 1000 if "every" in fields else None,
+        cron=fields.get("cron"),
+        tz=fields.get("tz"),
+        next_unix=next_ms / 1000,
+        count=int(fields.get("count", 0)),
+        missed="all" if backlog is None or backlog > 0 else "once" if backlog == 0 else "skip",
+        backlog=None if backlog == _SKIP else backlog,
+        priority=int(fields.get("priority", 0)),
+        retries=int(fields.get("retries", DEFAULT_RETRIES)),
+        timeout_s=int(fields["timeout"]) / 1000 if "timeout" in fields else None,
+        max_deaths=int(fields["max_deaths"]) if "max_deaths" in fields else None,
+        tags=tags.decode().split("\n") if tags else [],
+        lane=fields.get("lane"),
+        limit=fields.get("limit"),
+        unique=_unique(fields.get("unique")),
+        expires_s=int(fields["expires"]) / 1000 if "expires" in fields else None,
+        at_most_once=fields.get("once") == "1",
+        trace=fields.get("trace"),
+    )
+
+
+def _unique(stored: str | None) -> str | bool | None:
+    """A key is stored behind a colon, all else means by content."""
+    if stored is None:
+        return None
+    return stored[1:] if stored.startswith(":") else True
+
+
+# What callers give, checked before anything is written.
+
+
+@dataclass(frozen=True, slots=True)
+class NewRecurrence:
+    """What recur or update was given, checked. An empty text: not given; as the value of a field: it is to go.
+
+    `delay_ms`: from now to the first time, of an interval; `first_ms`: the first time, of a cron. `fields` are those of
+    the record, and tags (joined by "\\n").
+    """
+
+    jid: str
+    queue: str
+    klass: str
+    kind: str  # of the data: json, bytes, or not given
+    raw: bytes
+    delay_ms: int | str
+    first_ms: int | str
+    fields: Mapping[str, str | int]
+
+    @property
+    def arguments(self) -> tuple[str | bytes | int, ...]:
+        """In the order that put.lua has for a job."""
+        pairs = (part for pair in self.fields.items() for part in pair)
+        head = (self.queue, self.jid, self.klass, self.kind, self.raw, self.delay_ms, self.first_ms)
+        return (*head, len(self.fields), *pairs)
+
+
+def new_recurrence(queue: str, klass: str, data: object, options: Mapping[str, Any], now_unix: float) -> NewRecurrence:
+    """Checks what recur was given. Raises TypeError or ValueError naming the argument, CronMissing without cronsim."""
+    _checked_known("recur", options, RecurOptions.__annotations__)
+    if ("every" in options) == ("cron" in options):
+        raise ValueError("every and cron: give one of them")
+    kind, raw = to_data("data", data)
+    delay, first, rhythm = _checked_rhythm(options, None, now_unix)
+    return NewRecurrence(
+        jid=checked_name("jid", options["jid"], _JID_BYTES) if "jid" in options else new_jid(),
+        queue=checked_name("queue", queue),
+        klass=checked_name("klass", klass),
+        kind=kind,
+        raw=raw,
+        delay_ms=delay if first else delay or 0,
+        first_ms=first,
+        fields=claim_on({**rhythm, **_checked_fields(options)}, klass, kind, raw),
+    )
+
+
+def changes_of(known: Recurring, changes: Mapping[str, Any], now_unix: float) -> NewRecurrence:
+    """Checks what update was given; what is not given stays as it is. Raises as new_recurrence does."""
+    _checked_known("update", changes, {n: t for n, t in RecurChanges.__annotations__.items() if n != "jid"})
+    if not changes:
+        raise ValueError("changes must be given: nothing is to be changed")
+    if "every" in changes and "cron" in changes:
+        raise ValueError("every and cron: give one of them")
+    kind, raw = to_new_data("data", changes.get("data", UNSET))
+    delay, first, rhythm = _checked_rhythm(changes, known, now_unix)
+    return NewRecurrence(
+        jid=known.jid,
+        queue=checked_name("queue", changes["queue"]) if "queue" in changes else "",
+        klass=checked_name("klass", changes["klass"]) if "klass" in changes else "",
+        kind=kind,
+        raw=raw,
+        delay_ms=delay,
+        first_ms=first,
+        fields=_claimed({**rhythm, **_checked_fields(changes)}, known, changes, kind, raw),
+    )
+
+
+def _claimed(
+    fields: dict[str, str | int], known: Recurring, changes: Mapping[str, Any], kind: str, raw: bytes
+) -> dict[str, str | int]:
+    """The fields, with the claim that new content makes where it is by content."""
+    if "unique" not in changes and known.unique is True:
+        fields["unique"] = "1"
+    klass = changes.get("klass", known.klass)
+    return (
+        claim_on(fields, klass, kind, raw)
+        if kind
+        else claim_on(fields, klass, "bytes" if known.is_bytes else "json", known.raw)
+    )
+
+
+def _checked_known(verb: str, options: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    for option in options:
+        if option not in known:
+            raise TypeError(f"{verb} has no option {option!r}; it has {', '.join(sorted(known))}")
+
+
+def _checked_rhythm(
+    options: Mapping[str, Any], known: Recurring | None, now_unix: float
+) -> tuple[int | str, int | str, dict[str, str | int]]:
+    """The delay until the first time, or that time, and the fields. Where an interval is changed without an offset, the
+    script brings the next time forward or back by the difference: only there it is certain which one is next.
+    """
+    by_cron = "cron" in options or ("every" not in options and known is not None and known.cron is not None)
+    if by_cron and "offset" in options:
+        raise ValueError("offset goes with every, not with cron")
+    if not by_cron and "tz" in options:
+        raise ValueError("tz goes with cron, not with every")
+    delay: int | str = duration_ms("offset", options["offset"], least=0) if "offset" in options else ""
+    if "every" in options:
+        return delay, "", {"every": duration_ms("every", options["every"], least=0.001), "cron": "", "tz": ""}
+    if not by_cron or not {"cron", "tz"} & set(options):
+        return delay, "", {}
+    cron = checked_cron(options["cron"] if "cron" in options or known is None else known.cron)
+    tz = checked_tz(options["tz"]) if "tz" in options else known.tz if known else None
+    first_unix = time_after(cron, tz, now_unix)
+    if first_unix is None:
+        raise ValueError(f"cron must have a time to come: {cron!r}")
+    return "", round(first_unix * 1000), {"every": "", "cron": cron, "tz": tz or ""}
+
+
+def _checked_fields(options: Mapping[str, Any]) -> dict[str, str | int]:
+    fields = checked_options(options)
+    if fields.get("priority") == 0:
+        fields["priority"] = ""  # the default is not written down
+    if "missed" in options or "backlog" in options:
+        fields["backlog"] = _checked_backlog(options)
+    return fields
+
+
+def _checked_backlog(options: Mapping[str, Any]) -> int | str:
+    missed = options.get("missed", "all")
+    if missed not in MISSED:
+        raise ValueError(f"missed must be all, once or skip: {missed!r:.100}")
+    if options.get("backlog") is None:
+        return "" if missed == "all" else 0 if missed == "once" else _SKIP
+    if missed != "all":
+        raise ValueError(f"backlog goes with missed all, not with {missed}")
+    return checked_int("backlog", options["backlog"], 0, BACKLOG_MOST)
+
+
+def checked_cron(value: object) -> str:
+    """The value, if it is a cron expression of five fields, with one space between. Raises TypeError, ValueError,
+    CronMissing.
+    """
+    text = " ".join(checked_text("cron", value).split())
+    if text.count(" ") != 4 or len(text) > _CRON_CHARS:
+        raise ValueError(f"cron must have five fields, minute hour day month weekday: {value!r:.100}")
+    try:
+        _cronsim().CronSim(text, datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC))
+    except _cronsim().CronSimError as error:
+        raise ValueError(f"cron must be minute hour day month weekday ({error}): {value!r:.100}") from None
+    return text
+
+
+def checked_tz(value: object) -> str | None:
+    """The value, if it names a time zone; None for UTC. Raises TypeError or ValueError naming the argument."""
+    if value is None or checked_text("tz", value) == "UTC":
+        return None
+    assert isinstance(value, str)
+    if _zone(value) is None:
+        raise ValueError(f"tz must be a time zone known here, like Europe/Berlin: {value!r:.100}")
+    return checked_name("tz", value)
+
+
+# Times by cron.
+
+
+def _cronsim() -> Any:
+    try:
+        import cronsim  # only those who use cron have it
+    except ImportError:
+        raise CronMissing("cron needs the package cronsim: pip install 'leasehold[cron]'") from None
+    return cronsim
+
+
+def _zone(tz: str | None) -> datetime.tzinfo | None:
+    """None if there is no such zone here."""
+    if tz is None:
+        return datetime.UTC
+    try:
+        return zoneinfo.ZoneInfo(tz)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):  # a path out of the database, or of a folder in it
+        return None
+
+
+def _times(cron: str, tz: str | None, from_unix: float, backwards: bool = False) -> Iterator[float]:
+    """Yield the times from a moment on. The iterator ends where the calendar does. Raises CronMissing."""
+    zone = _zone(tz)
+    if zone is None:
+        raise CronMissing(f"the time zone {tz} of a recurring job is not known here; pip install tzdata may help")
+    cronsim = _cronsim()
+    try:
+        moments = cronsim.CronSim(cron, datetime.datetime.fromtimestamp(from_unix, zone), reverse=backwards)
+    except (cronsim.CronSimError, ValueError, OverflowError, OSError) as error:
+        raise CronMissing(f"there is no time of cron {cron!r}: {error}") from None
+    while True:
+        try:
+            time = next(moments).timestamp()
+        except (StopIteration, OverflowError, ValueError):  # the years 1 and 9999 are the ends of the calendar
+            return
+        yield time
+
+
+def time_after(cron: str, tz: str | None, unix: float) -> float | None:
+    """The first time after a moment; None if there is none within 50 years. Where the clock is put forward, what falls
+    into the gap comes at its end; where it is put back, times of day come once, `*` of minutes or hours goes on.
+    """
+    return next((time for time in _times(cron, tz, math.floor(unix)) if time > unix), None)
+
+
+def following(due: DueCron, now_unix: float) -> Following:
+    """Compute the times of a due recurrence that its policy for missed ones lets run. Raises CronMissing."""
+    steps = following_in_steps(due, now_unix)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]  # what a generator returns is Any to typeshed
+
+
+def following_in_steps(due: DueCron, now_unix: float) -> Generator[None, None, Following]:
+    """Do the same in steps of at most some 20 ms, so that an event loop can put the rest off.
+
+    Raises CronMissing for whatever a record of Redis can bring about: no recurrence may end or hold its worker.
+    """
+    if not due.cron:
+        raise CronMissing(f"the record of the recurring job {due.jid} is damaged; make it anew, or unrecur it")
+    now_unix = max(now_unix, due.due_unix)
+    try:
+        if due.backlog is None:
+            return (yield from _all_missed(due, now_unix))
+        return (yield from _latest_missed(due, due.backlog, now_unix))
+    except CronMissing:
+        raise
+    except Exception as error:  # what of the times fails in a library is no reason to end
+        raise CronMissing(f"there is no time of cron {due.cron!r}: {error!r}") from error
+
+
+def _all_missed(due: DueCron, now_unix: float) -> Generator[None, None, Following]:
+    """The oldest 1,000 times until now; the next time may be past, too."""
+    times = [due.due_unix]
+    for time in _times(due.cron, due.tz, math.floor(due.due_unix)):
+        if time > now_unix or len(times) == MOST_AT_ONCE:
+            return times, time
+        if time > due.due_unix:
+            times.append(time)
+            yield
+    return times, None
+
+
+def _latest_missed(due: DueCron, backlog: int, now_unix: float) -> Generator[None, None, Following]:
+    """The latest times until now, found backwards from there: years of missed times cost no more than `backlog`."""
+    wanted = min(max(backlog, 0), BACKLOG_MOST) + 1
+    latest: list[float] = []
+    for time in _times(due.cron, due.tz, math.floor(now_unix) + 1, backwards=True):
+        if time < due.due_unix or len(latest) == wanted:
+            break
+        if time <= now_unix:
+            latest.append(time)
+            yield
+    times = latest[::-1] or [due.due_unix]
+    if backlog == _SKIP and now_unix - times[-1] > PROMPT_S:
+        times = []
+    return times, time_after(due.cron, due.tz, now_unix)

@@ -1,0 +1,192 @@
+"""Runs in every process that speaks to Redis. Owns: the texts of the Lua scripts, and what they need of a
+server. Must not: do I/O beyond reading them.
+
+A line `--- @include name` stands for lua/include/name.lua; each is put in once, where it is first asked for. One with
+the line `--- @module` becomes a table of its functions, which are defined when the first of them is called.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, cached_property
+from pathlib import Path
+
+from supervisor.engine.model.errors import StoreUnavailable
+
+_MODULE = "--- @module\n"
+_GROUP = 5  # modules that are defined at once: a Lua function can know of 60 names outside it
+_INCLUDE = re.compile(r"^--- @include (\w+)\n", re.MULTILINE)
+_LUA = Path(__file__).parents[1] / "lua"
+
+
+class Script:
+    """A script as Redis gets it: SCRIPT LOAD takes the text, EVALSHA the sha. That of a verb is put together when first
+    needed: few processes need more than a few of them.
+    """
+
+    def __init__(self, name: str, text: str | None = None) -> None:
+        """`text`: None = that of the verb."""
+        self.name = name
+        if text is not None:
+            self.text = text
+
+    @cached_property
+    def text(self) -> str:
+        return _text_of(self.name)
+
+    @cached_property
+    def sha(self) -> str:
+        return hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+    @property
+    def reads_only(self) -> bool:
+        """Whether it changes nothing."""
+        return self.text.startswith("#!lua flags=no-writes\n")
+
+
+def source(name: str) -> str:
+    """The file of one verb as it is written."""
+    return (_LUA / f"{name}.lua").read_text(encoding="utf-8")
+
+
+@cache
+def _include(name: str) -> str:
+    return (_LUA / "include" / f"{name}.lua").read_text(encoding="utf-8")
+
+
+@cache
+def _module(name: str) -> tuple[str, str]:
+    """The includes that it needs, and the rest of it."""
+    body = _include(name)
+    return "".join(needed[0] for needed in _INCLUDE.finditer(body)), _INCLUDE.sub("", body).replace(_MODULE, "")
+
+
+def _resolve(text: str, seen: set[str], modules: dict[str, str]) -> str:
+    def included(found: re.Match[str]) -> str:
+        name = found[1]
+        if name in seen:
+            return ""
+        seen.add(name)
+        body = _include(name)
+        if _MODULE in body:
+            body, modules[name] = _module(name)
+        return _resolve(body, seen, modules)
+
+    return _INCLUDE.sub(included, text)
+
+
+def _definitions(modules: Mapping[str, str]) -> str:
+    """The modules of a script, which may all call each other, as tables that are filled when first looked into:
+    defining a function costs as much as a call of Redis, and most calls of a script need few of them.
+    """
+    if not modules:
+        return ""
+    text = _resolve("--- @include modules\n", set(), {})
+    text += f"local {', '.join(modules)} = {', '.join('{}' for _ in modules)}\n"
+    for group in _batches(list(modules), _GROUP):
+        bodies = "".join(f"[{name}] = function({name})\n{modules[name]}end,\n" for name in group)
+        text += f"modules(function() return {{\n{bodies}}} end, {', '.join(group)})\n"
+    return text
+
+
+def _batches(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    for first in range(0, len(names), size):
+        yield names[first : first + size]
+
+
+def load(name: str) -> Script:
+    """One verb with its includes put in."""
+    return Script(name)
+
+
+def _text_of(name: str) -> str:
+    seen: set[str] = set()
+    modules: dict[str, str] = {}
+    text = source(name)
+    end = max((found.end() for found in _INCLUDE.finditer(text)), default=0)
+    head, rest = _resolve(text[:end], seen, modules), text[end:]
+    return head + _definitions(modules) + rest
+
+
+PUT = load("put")
+MOVE = load("move")
+LEASE = load("lease")
+SETTLE = load("settle")
+RENEW = load("renew")
+RESUME = load("resume")
+SWEEP = load("sweep")
+DEREGISTER = load("deregister")
+TELL = load("tell")
+CANCEL = load("cancel")
+FAIL = load("fail")
+UNFAIL = load("unfail")
+RELEASE = load("release")
+PRIORITY = load("priority")
+TAG = load("tag")
+TRACK = load("track")
+LOG = load("log")
+DEPEND = load("depend")
+FORGET = load("forget")
+RECUR = load("recur")
+UNRECUR = load("unrecur")
+RECURTAG = load("recurtag")
+SPAWN = load("spawn")
+JOB = load("job")
+DATA = load("data")
+FAILED = load("failed")
+COUNTS = load("counts")
+TIMING = load("timing")
+NAMES = load("names")
+LIST = load("list")
+PEEK = load("peek")
+TAGGED = load("tagged")
+TAGS = load("tags")
+TRACKED = load("tracked")
+WORKERS = load("workers")
+WORKER = load("worker")
+STATS = load("stats")
+RECURRING = load("recurring")
+SETTINGS = load("settings")
+CONFIGURE = load("configure")
+CHECK = load("check")
+LIMIT = load("limit")
+UNLIMIT = load("unlimit")
+LIMITS = load("limits")
+LIMITED = load("limited")
+LANE = load("lane")
+LANES = load("lanes")
+DROP = load("drop")
+FIND = load("find")
+EACH = load("each")
+CANCELLED = load("cancelled")
+AWAIT = load("await")
+SERVE = load("serve")
+WISH = load("wish")
+ASK = load("ask")
+ASKS = load("asks")
+ANSWER = load("answer")
+DESIRE = load("desire")
+RETIRE = load("retire")
+SKILLS = load("skills")
+
+ALL = tuple(script for script in globals().values() if isinstance(script, Script))
+#: What a master calls. It has these loaded at each connecting, in which Redis does nothing else for as long.
+OF_A_WORKER = (LEASE, SETTLE, RENEW, RESUME, SWEEP, SPAWN, DEREGISTER, TELL, TIMING, NAMES, WISH, ASKS, ANSWER, SKILLS)
+
+
+@cache
+def within_memory(script: Script) -> Script:
+    """Return SETTLE or RENEW as a script that a server with full memory refuses, as it does a put."""
+    return Script(script.name, script.text.replace("#!lua flags=allow-oom\n", "#!lua\n", 1))
+
+
+def check_server(info: bytes) -> str:
+    """What the server calls itself, from its reply to INFO server. Raises StoreUnavailable if it is too old for the
+    scripts: they need `#!lua flags=`, so Redis 7.0 or Valkey 7.2 (which reports itself as Redis 7.2.4).
+    """
+    found = dict(line.split(":", 1) for line in info.decode().splitlines() if ":" in line)
+    name = found.get("server_name", "redis")
+    version = found.get(f"{name}_version", found["redis_version"])
+    if int(found["redis_version"].split(".")[0]) < 7:
+        raise StoreUnavailable(f"the server is {name} {version}; Leasehold needs Redis >= 7.0 or Valkey >= 7.2")
+    return f"{name} {version}"

@@ -1,0 +1,220 @@
+"""Runs in every process that speaks to Redis. Owns: what values callers may give, whatever they are for.
+Must not: do I/O. Each raises TypeError or ValueError naming the argument, with the value.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any, Final
+from uuid import UUID
+
+import orjson
+
+from supervisor.config import parse_duration
+from supervisor.engine.model.keys import checked_name
+
+#: A length of time as callers may write it: seconds, a text such as 30s, 500ms, 5m or 2h, or a timedelta.
+Duration = float | str | timedelta
+
+DATA_BYTES = 256 * 1024 * 1024
+PROGRESS_CHARS = 1000
+STATE_BYTES = 64 * 1024  # of a checkpoint, as JSON
+EXACT_INT = 2**53  # Redis keeps scores, and Lua all numbers, as doubles
+# orjson would write these in forms of its own, and they would not come back as what they were.
+_ONLY_JSON = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+
+
+class Unset:
+    """The type of UNSET: an argument that was not given, where None is a value."""
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Final = Unset()
+
+
+def checked_int(argument: str, value: object, least: int, most: int = EXACT_INT) -> int:
+    """The value, if it is an int (no bool) from least to most. Raises TypeError or ValueError naming the argument."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{argument} must be an int, not {type(value).__name__}: {value!r:.100}")
+    if not least <= value <= most:
+        raise ValueError(f"{argument} must be from {least} to {most}: {value!r:.100}")
+    return value
+
+
+def milliseconds(argument: str, seconds: object, least: float = -math.inf) -> int:
+    """Seconds as whole milliseconds. Raises TypeError or ValueError naming the argument."""
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool):
+        raise TypeError(f"{argument} must be a number of seconds, not {type(seconds).__name__}: {seconds!r:.100}")
+    if not (-EXACT_INT / 1000 <= seconds <= EXACT_INT / 1000):  # NaN too is not within
+        raise ValueError(f"{argument} must be a finite number of seconds: {seconds!r:.100}")
+    if seconds < least:
+        raise ValueError(f"{argument} must be {least} or more: {seconds!r}")
+    return round(seconds * 1000)
+
+
+def in_seconds(argument: str, value: object) -> object:
+    """A Duration as a number of seconds; what is none stays as it is. Raises ValueError naming argument and value."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise ValueError(f"{argument} must be seconds, a duration or a timedelta: {value!r:.100} {error}") from None
+
+
+def duration_ms(argument: str, value: object, least: float) -> int:
+    """A Duration as whole milliseconds. Raises TypeError or ValueError naming the argument."""
+    return milliseconds(argument, in_seconds(argument, value), least)
+
+
+def in_unix_seconds(argument: str, value: object) -> object:
+    """A datetime as unix seconds; what is none stays as it is. Raises ValueError if it does not know its time zone."""
+    if not isinstance(value, datetime):
+        return value
+    if value.utcoffset() is None:
+        raise ValueError(
+            f"{argument} must be unix seconds or a datetime with a time zone, as datetime.now(UTC) has: {value!r}"
+        )
+    return value.timestamp()
+
+
+def moment_ms(argument: str, value: object) -> int:
+    """Unix seconds or a datetime as whole milliseconds. Raises TypeError or ValueError naming the argument."""
+    return milliseconds(argument, in_unix_seconds(argument, value), least=0)
+
+
+def checked_number(argument: str, value: object) -> float:
+    """The value, if it is a finite number. Raises TypeError or ValueError naming the argument."""
+    milliseconds(argument, value)
+    return value  # type: ignore[return-value]  # just checked
+
+
+def checked_progress(fraction: object, text: object) -> tuple[float, str]:
+    """How far a job is, from 0 to 1, and a word about it. Raises TypeError or ValueError naming the argument."""
+    if not isinstance(fraction, int | float) or isinstance(fraction, bool):
+        raise TypeError(f"fraction must be a number from 0 to 1, not {type(fraction).__name__}: {fraction!r:.100}")
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"fraction must be a number from 0 to 1: {fraction!r:.100}")
+    words = checked_text("text", text)
+    if len(words) > PROGRESS_CHARS:
+        raise ValueError(f"text must have at most {PROGRESS_CHARS} characters, not {len(words)}")
+    return float(fraction), words
+
+
+def to_state(argument: str, value: object) -> bytes:
+    """A checkpoint as JSON. Raises TypeError or ValueError naming the argument."""
+    raw = _dumped(argument, value, "JSON")
+    if len(raw) > STATE_BYTES:
+        raise ValueError(
+            f"{argument} must have at most {STATE_BYTES} bytes as JSON, not {len(raw)}: keep the rest elsewhere"
+        )
+    return raw
+
+
+def checked_each(argument: str, values: object, each: str) -> Iterable[Any]:
+    """The values, if they are a list or the like of `each`. Raises TypeError naming the argument."""
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        raise TypeError(f"{argument} must be a list of {each}, not {type(values).__name__}: {values!r:.100}")
+    return values
+
+
+def checked_flag(argument: str, value: object) -> bool:
+    """The value, if it is a bool. Raises TypeError naming the argument."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{argument} must be a bool, not {type(value).__name__}: {value!r:.100}")
+    return value
+
+
+def checked_text(argument: str, value: object) -> str:
+    """The value, if it is a str that UTF-8 can carry. Raises TypeError or ValueError naming the argument."""
+    if not isinstance(value, str):
+        raise TypeError(f"{argument} must be a str, not {type(value).__name__}: {value!r:.100}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{argument} must be valid Unicode: {value!r:.100}") from None
+    return value
+
+
+def to_json(argument: str, value: object) -> bytes:
+    """The value as JSON. Raises TypeError naming the argument, and what in it is not JSON."""
+    return _dumped(argument, value, "JSON or bytes")
+
+
+def _dumped(argument: str, value: object, wanted: str) -> bytes:
+    try:
+        return orjson.dumps(value, option=_ONLY_JSON)
+    except TypeError as error:
+        why = next(_strangers(argument, value), str(error))
+        raise TypeError(f"{argument} must be {wanted}: {why}") from None
+
+
+#: How people turn what JSON has not into what it has.
+_CURES: Final = {
+    "datetime.datetime": "give .isoformat() or .timestamp()",
+    "datetime.date": "give .isoformat()",
+    "datetime.time": "give .isoformat()",
+    "datetime.timedelta": "give .total_seconds()",
+    "decimal.Decimal": "give str(…), which keeps every digit, or float(…)",
+    "builtins.set": "give a list",
+    "builtins.frozenset": "give a list",
+    "builtins.bytes": "give text, such as base64; only data as a whole may be bytes",
+    "builtins.complex": "give two numbers",
+}
+_LARGEST_INT: Final = 2**64
+#: Of a large payload no more is looked through for what is wrong with it.
+_MOST_LOOKED_AT: Final = 100_000
+
+
+def _strangers(argument: str, value: object) -> Iterator[str]:
+    """What is not JSON in a value, with its path and the cure, in the order in which it comes."""
+    waiting: list[tuple[str, object]] = [(argument, value)]
+    for _ in range(_MOST_LOOKED_AT):
+        if not waiting:
+            return
+        path, one = waiting.pop()
+        if isinstance(one, dict):
+            for key in one:
+                if not isinstance(key, str):
+                    yield f"{path} has the key {key!r:.60}, and keys must be str"
+            waiting += [(f"{path}[{key!r:.60}]", each) for key, each in reversed(one.items())]
+        elif isinstance(one, list) or type(one) is tuple:
+            waiting += [(f"{path}[{n}]", each) for n, each in reversed([*enumerate(one)])]
+        elif isinstance(one, int):
+            if not -(_LARGEST_INT // 2) <= one < _LARGEST_INT:
+                yield f"{path} is an int of more than 64 bits; give it as a str"
+        elif not isinstance(one, str | float | UUID | Enum | orjson.Fragment | None):
+            name = f"{type(one).__module__}.{type(one).__qualname__}"
+            cure = _CURES.get(name, "make a str, a number, a list or a dict of it")
+            yield f"{path} is a {name.removeprefix('builtins.')}; {cure}"
+
+
+def to_data(argument: str, value: object) -> tuple[str, bytes]:
+    """The kind and the bytes to store: a caller's own ("bytes") are kept as they are, all else becomes "json"."""
+    kind = "bytes"
+    if not isinstance(value, bytes | bytearray | memoryview):
+        kind, value = "json", to_json(argument, value)
+    size = value.nbytes if isinstance(value, memoryview) else len(value)  # refused before it is copied
+    if size > DATA_BYTES:
+        raise ValueError(f"{argument} must have at most {DATA_BYTES} bytes, not {size}")
+    return kind, bytes(value)
+
+
+def to_new_data(argument: str, value: object) -> tuple[str, bytes]:
+    """The same where data may be left as it is: kind "" and no bytes for UNSET."""
+    return ("", b"") if value is UNSET else to_data(argument, value)
+
+
+def checked_lines(argument: str, names: object, most: int) -> str:
+    """Names, each once, a line each. Raises TypeError or ValueError naming the argument."""
+    if isinstance(names, str | bytes) or not isinstance(names, Iterable):
+        raise TypeError(f"{argument} must be a list of names, not {type(names).__name__}: {names!r:.100}")
+    unique = dict.fromkeys(checked_name(argument, name) for name in names)
+    if len(unique) > most:
+        raise ValueError(f"{argument} must be at most {most} names, not {len(unique)}")
+    return "\n".join(unique)

@@ -1,0 +1,93 @@
+"""Stops jobs that a peer may have taken over, because Redis has not renewed their leases. Runs in the master.
+
+Owns when a running job is stopped for that. `Interrupter` interrupts and kills; the engine says later whose the job is.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from supervisor import clock
+from supervisor.config import Config
+from supervisor.engine.model.jobs import LeaseRecord
+from supervisor.engine.worker.exchange import Confirmation, Fence
+from supervisor.master.jobs.interrupter import Interrupter
+from supervisor.master.model.child_handle import ChildHandle
+from supervisor.master.model.ledger import HeldLease, Ledger
+from supervisor.master.model.slots import Slots
+from supervisor.messages import HandlerSettings
+
+#: A process tree is killed so long before a peer may start the job, because killed processes need time to end.
+_KILL_AHEAD_S: Final = 0.25
+#: While such jobs run the loop turns at least this often: its own timers do not count the time of a suspended machine.
+_TICK_S: Final = 1.0
+
+
+class CutOff:
+    """Persistent jobs have a fence, and those whose handler or supervisor says stop. All others go on."""
+
+    def __init__(self, config: Config, slots: Slots, ledger: Ledger, stopping: Interrupter) -> None:
+        self._by_default = config.on_cut_off == "stop"
+        self._grace_s = config.term_grace_s
+        self._slots = slots
+        self._ledger = ledger
+        self._stopping = stopping
+        self._handlers: Mapping[str, HandlerSettings] = {}
+        self._some_handlers_stop = False
+        self._has_fences = False  # until the first such job comes, a turn costs nothing
+
+    def on_granted(
+        self, leases: Sequence[LeaseRecord], handlers: Mapping[str, HandlerSettings], confirmation: Confirmation
+    ) -> bool:
+        """Redis has granted these leases. Returns whether any of the jobs has a fence."""
+        if handlers is not self._handlers:
+            self._handlers = handlers
+            self._some_handlers_stop = any(settings.on_cut_off == "stop" for settings in handlers.values())
+        if not (self._by_default or self._some_handlers_stop or any(lease.persistent for lease in leases)):
+            return False
+        for lease in leases:
+            self.on_renewed(lease, lease.expires_unix, confirmation)
+        return self._has_fences
+
+    def on_renewed(self, lease: LeaseRecord, expires_unix: float, confirmation: Confirmation) -> None:
+        """Redis has granted or renewed this lease."""
+        held = self._ledger.find(lease.token)
+        if held is not None and self._stops(held):
+            held.fence = confirmation.fence(expires_unix)
+            self._has_fences = True
+
+    def deadline_at(self) -> float:
+        """Return when `keep_time` is due (monotonic s)."""
+        if not self._has_fences:
+            return math.inf
+        left_s = min((self._stop_at(fence) for _, _, fence in self._running()), default=math.inf) - clock.boottime()
+        return clock.monotonic() + min(left_s, _TICK_S) if left_s < math.inf else math.inf
+
+    def keep_time(self) -> None:
+        """Stop each job whose lease was not renewed in time."""
+        if not self._has_fences:
+            return
+        now_boot_at, now_at = clock.boottime(), clock.monotonic()
+        for child, head, fence in list(self._running()):
+            if now_boot_at >= self._stop_at(fence):
+                head.fence = None
+                self._stopping.cut_off(child, now_at + self._kill_at(fence) - now_boot_at)
+
+    def _stops(self, held: HeldLease) -> bool:
+        """True if the job is stopped when this supervisor is cut off from Redis for too long."""
+        own = held.settings.on_cut_off
+        return held.lease.persistent or (self._by_default if own is None else own == "stop")
+
+    def _running(self) -> Iterator[tuple[ChildHandle, HeldLease, Fence]]:
+        for child in self._slots:
+            head = child.head
+            if head is not None and head.fence is not None:
+                yield child, head, head.fence
+
+    @staticmethod
+    def _kill_at(fence: Fence) -> float:
+        return max(fence.end_at, fence.taken_at - _KILL_AHEAD_S)
+
+    def _stop_at(self, fence: Fence) -> float:
+        """The handler gets the term grace before the kill, but is never interrupted before its lease has run out."""
+        return max(fence.end_at, self._kill_at(fence) - self._grace_s)

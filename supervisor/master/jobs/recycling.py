@@ -1,0 +1,37 @@
+"""Which children are worn out and to be replaced: by age, by memory. Runs in master. Must not end any."""
+
+from typing import Final
+
+from supervisor import clock
+from supervisor.config import Config, megabytes
+from supervisor.master.model.child_handle import ChildHandle
+from supervisor.master.model.slots import Slots
+from supervisor.master.model.states import ChildState
+
+#: Between two looks at the memory of one child.
+_LOOK_S: Final = 1.0
+
+
+class Recycling:
+    def __init__(self, config: Config, slots: Slots) -> None:
+        self._age_s = config.child_age_s
+        self._memory_bytes = config.child_memory_bytes
+        self._slots = slots
+        self.on = config.jobs_per_child != 1 and bool(self._age_s or self._memory_bytes)
+
+    def wear_of(self, child: ChildHandle) -> str | None:
+        """Why the child, whose job has just ended, should take no other one; None: it may. One child at a time, until
+        its successor is ready."""
+        now_at = clock.monotonic()
+        if any(other.worn or other.state is ChildState.SPAWNING for other in self._slots):
+            return None
+        age_s = now_at - child.asked_at
+        if self._age_s and age_s > self._age_s:
+            return f"it is {age_s:.0f} s old, its limit is {self._age_s:g} s"
+        if self._memory_bytes and (now_at >= child.looked_at + _LOOK_S or child.meter.peak_bytes > self._memory_bytes):
+            child.looked_at = now_at
+            grown_bytes = child.meter.sample()
+            if grown_bytes > self._memory_bytes:
+                most = self._memory_bytes
+                return f"it keeps {megabytes(grown_bytes)} of private memory, more than {megabytes(most)}"
+        return None

@@ -1,0 +1,435 @@
+"""The master: leases jobs, hands them to children, settles how they end. A process of its own, PID 1 in a container.
+
+Owns the loop and the signals, and puts the parts together. Must not import handlers, nor block longer than its inbox
+lets it.
+"""
+
+import contextlib
+import gc
+import importlib.util
+import math
+import os
+import signal
+import socket
+import tempfile
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from supervisor import clock
+from supervisor.config import Config, ConfigError, Exit, no_workdir
+from supervisor.engine.model.keys import Namespace
+from supervisor.engine.model.queue_order import Queues
+from supervisor.engine.transport.link import LinkLost
+from supervisor.engine.worker.session import ConnectionMade, RepliesCame, Session
+from supervisor.engine.worker.wakeups import BellRang, PushListenersMade, PushListenerSpoke
+from supervisor.linux import cgroups, foreign_files, kernel, removal
+from supervisor.master.drain import Drain
+from supervisor.master.inbox import Inbox
+from supervisor.master.jobs.cut_off import CutOff
+from supervisor.master.jobs.disk_usage import DiskUsage
+from supervisor.master.jobs.dispatcher import Dispatcher
+from supervisor.master.jobs.job_cgroups import JobCgroups
+from supervisor.master.jobs.job_limits import JobLimits, KernelKills
+from supervisor.master.model import environment
+from supervisor.master.model.budget import Budget
+from supervisor.master.model.child_handle import ChildHandle
+from supervisor.master.model.counts import Counts
+from supervisor.master.model.ledger import Ledger
+from supervisor.master.model.pace import Pace
+from supervisor.master.model.signals import By
+from supervisor.master.model.slots import Slots
+from supervisor.master.model.states import Phase
+from supervisor.master.processes.child_manager import ChildEnded, ChildPrinted, ChildSpoke
+from supervisor.master.processes.scaling import Scaling
+from supervisor.master.processes.zygote_manager import ZygoteManager, ZygoteSpoke
+from supervisor.master.redis.backlog import Backlog
+from supervisor.master.redis.idle_exit import IdleExit
+from supervisor.master.redis.redis_pump import RedisPump
+from supervisor.master.report.http_answers import Answers
+from supervisor.master.report.metrics_snapshot import MetricsSnapshot
+from supervisor.master.report.status import Status
+from supervisor.master.report.title_and_notify import SHOW_S, TitleAndNotify
+from supervisor.master.requests.controls import Controls
+from supervisor.master.requests.operator_requests import OperatorRequests
+from supervisor.master.requests.stack_dump import StackDump
+from supervisor.ops import metrics
+from supervisor.ops.events import Events
+from supervisor.ops.questions import Questions
+
+#: A repeated TERM or INT within this is the same request: inits and shells double it.
+_SAME_SIGNAL_S: Final = 1.0
+_LAST_LINES_S: Final = 1.0
+_LAST_CLOSES_S: Final = 1.0
+#: What zygotes get to end at the least, however late it is.
+_ZYGOTES_S: Final = 1.0
+_NO_METRICS: Final = "metrics need the package prometheus-client: pip install 'leasehold[metrics]'"
+#: The listener only has to let go.
+_LISTENER_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class SignalCame:
+    """One of the handled signals can be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionCame:
+    """The listener wants to know something."""
+
+
+def run(config: Config) -> int:
+    """Be the master until drained. Answers the exit code. `config.redis_url` is a real one by now. Raises ConfigError
+    where it cannot listen.
+    """
+    gc.freeze()
+    gc.enable()
+    listening = _listen(config)
+    kernel.forbid_dumping(config.sandbox != "none")
+    events = Events(2, config.log, config.log_level)
+    try:
+        return Master(config, events, listening).run()
+    finally:
+        events.close(_LAST_LINES_S)
+
+
+def _listen(config: Config) -> socket.socket | None:
+    if config.http is None:
+        return None
+    from supervisor.ops import http
+
+    try:
+        return http.listen(config.http)
+    except http.Unavailable as error:
+        raise ConfigError([f"{error}."]) from error
+
+
+@contextlib.contextmanager
+def _place_for_workdir() -> Iterator[None]:
+    """Raises ConfigError where there is none."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError([f"{no_workdir(error)}."]) from error
+
+
+class Master:
+    def __init__(self, config: Config, events: Events, listening: socket.socket | None) -> None:
+        assert config.redis_url is not None
+        self._config = config
+        self._events = events
+        self._began_at = clock.monotonic()
+        self._served = False  # Redis has been there
+        self._away = False  # and has been lost
+
+        self._inbox: Inbox[Any] = Inbox()
+        queues = Queues(config.queue, config.order)
+        self._session = Session(config.redis_url, Namespace(config.namespace), queues, config.lease_ttl_s, self._inbox)
+        for_handlers, self._held_back = environment.of(config)
+        events.sign(self._session.worker)
+        with _place_for_workdir():
+            self._workdir = (config.workdir or Path(tempfile.gettempdir())) / f"leasehold-{self._session.worker}"
+        self._signals = kernel.SignalFd(kernel.HANDLED_SIGNALS)
+        self._ledger = Ledger()
+        self._counts = counts = Counts()
+        pace = Pace()
+        self._slots = Slots(config.processes, config.jobs_per_child, config.dispatch_ahead_s, pace)
+        kills = cgroups.OomKills()
+        self._cells, self._cells_where = JobCgroups.make()  # after the one, before a zygote is started
+        budget, kernel_kills = Budget(config.memory_budget_bytes), KernelKills(kills, self._cells)
+        self._dispatcher = Dispatcher(
+            config, self._slots, self._ledger, pace, budget, kernel_kills.verdict, events, counts
+        )  # fmt: skip
+        self._cut_off = CutOff(config, self._slots, self._ledger, self._dispatcher.stopping)
+        disk = DiskUsage(config.workdir_limit_bytes, self._workdir, self._dispatcher.stopping, events)
+        self._limits = JobLimits(config, self._slots, self._dispatcher, budget, kernel_kills, self._cells, disk)
+        self._survey = StackDump()
+        self._forks = ZygoteManager(
+            config, self._slots, self._inbox, events, self._workdir, budget, for_handlers,
+            self._dispatcher.on_gone, self._on_line, self._dispatcher.on_reloaded,
+        )  # fmt: skip
+        if config.watch:
+            self._dispatcher.placing.before_start = self._forks.handover.look_at_files
+        self._scaling = Scaling(config, self._slots, self._dispatcher, budget, events)
+        self._backlog = Backlog(config.autoscale, self._scaling, self._slots)
+        self._controls = Controls(self, self._forks, self._scaling, self._slots, self._survey, events)
+        self._conversation = RedisPump(
+            self._session, self._ledger, self._slots, self._forks, self._dispatcher, self._cut_off,
+            OperatorRequests(self._controls, self._slots, self._survey), self._backlog,
+            IdleExit(config.exit_when_idle_s), events, counts,
+        )  # fmt: skip
+        self._drain = Drain(
+            config, self._slots, self._session, self._forks, self._dispatcher, self._conversation, events
+        )  # fmt: skip
+        self._status = Status(
+            self._drain, self._session, self._slots, self._forks, self._scaling, self._conversation, self._backlog,
+            counts,
+        )  # fmt: skip
+        figures = MetricsSnapshot(
+            self._status, self._session, self._backlog, self._slots, self._forks, self._scaling, events, counts
+        )  # fmt: skip
+        self._showing = TitleAndNotify(self._status, self._session.serving, self._forks, config.namespace)
+        self._listening = listening
+        self._questions = Questions()
+        self._answers = Answers(self._questions, self._status, self._backlog, figures.snapshot, self._events.warn)
+
+    # the loop
+
+    def run(self) -> int:
+        try:
+            with self._listener():
+                self._open()
+                while self._drain.phase is not Phase.STOPPED:
+                    try:
+                        self._turn()
+                    except LinkLost as lost:
+                        self._on_link_lost(lost)
+                return self._close()
+        except ConfigError:
+            raise
+        except Exception as error:
+            self._events.emit("master.crashed", message=f"{error!r}", traceback=traceback.format_exc())
+            raise
+        finally:
+            # What is open at the exit the kernel closes, and then nothing interrupts a close that waits.
+            foreign_files.finish(_LAST_CLOSES_S)
+            removal.remove(str(self._workdir))
+
+    def _turn(self) -> None:
+        for event in self._inbox.wait(self._deadline_at()):
+            self._handle(event)
+        if self._away and self._session.connected:
+            self._say_return()
+        now_at = clock.monotonic()
+        if self._session.bells.rang:
+            self._conversation.converse(now_at)  # somebody waits for that, and for nothing else of this turn
+        self._dispatcher.placing.keep_time(now_at)
+        self._cut_off.keep_time()
+        self._limits.keep_time(now_at)
+        self._survey.keep_time(now_at)
+        self._forks.keep_time(now_at)
+        self._forks.fill(now_at)
+        self._dispatcher.placing.place()
+        self._scaling.keep_time(now_at)
+        self._session.keep_time(now_at)
+        self._conversation.converse(now_at)
+        self._conversation.tell_completed()
+        if self._drain.ladder is None and self._conversation.retired:
+            self._events.emit("master.idle", idle_s=self._config.exit_when_idle_s)
+            self._drain.begin(None)
+        if self._drain.ladder is None and self._forks.boot_failure is not None:
+            self._drain.begin(None, Exit.HANDLERS)
+        self._drain.climb(now_at, self._served)
+        self._answers.keep_time(now_at)
+        self._events.flush()
+        self._showing.keep_time(now_at)
+        self._counts.turned(self._inbox.heard_at, clock.monotonic())
+
+    def _handle(self, event: Any) -> None:
+        match event:
+            case ChildSpoke(child):
+                self._dispatcher.on_spoke(child)
+                if child.at_end:
+                    self._forks.births.on_silent(child)
+            case RepliesCame():
+                self._conversation.on_replies()
+            case BellRang():
+                if self._conversation.on_bell():
+                    os.sched_yield()  # a child that was woken on our processor begins now, not after this turn
+            case ZygoteSpoke(zygote):
+                self._forks.on_zygote_spoke(zygote)
+            case ChildPrinted(child):
+                self._dispatcher.on_spoke(child)  # what was answered before this was printed
+                self._forks.births.on_printed(child)
+            case ChildEnded(child):
+                self._forks.births.on_ended(child)
+            case PushListenerSpoke(door):
+                self._conversation.on_door(door)
+            case PushListenersMade():
+                self._session.doors.finish_making()
+            case SignalCame():
+                for received in self._signals.read():
+                    self._controls.on_signal(received)
+            case ConnectionMade():
+                self._on_connection_made()
+            case QuestionCame():
+                self._answers.on_asked(clock.monotonic())
+
+    def _deadline_at(self) -> float:
+        """When something is due, if nothing happens before."""
+        return min(
+            self._dispatcher.placing.deadline_at(),
+            self._cut_off.deadline_at(),
+            self._limits.deadline_at(),
+            self._scaling.deadline_at(),
+            self._survey.deadline_at,
+            self._conversation.deadline_at(),
+            self._session.deadline_at,
+            self._forks.deadline_at(),
+            self._drain.next_at(),
+            self._answers.deadline_at(),
+            self._showing.deadline_at(),
+            clock.monotonic() + SHOW_S if self._events.pending else math.inf,
+        )
+
+    # beginning
+
+    @contextlib.contextmanager
+    def _listener(self) -> Iterator[None]:
+        """Served from before the first zygote is started until after the last one has ended."""
+        if self._listening is None:
+            yield
+            return
+        from supervisor.ops import http
+
+        has_metrics = importlib.util.find_spec("prometheus_client") is not None
+        page = metrics.render if has_metrics else _NO_METRICS
+        listener = http.Listener(self._listening, self._questions, page, self._config.http_name)
+        self._inbox.watch(self._questions, QuestionCame())
+        listener.start()
+        self._events.emit("http.listening", address=str(listener.address), port=listener.address.port)
+        if not has_metrics:
+            self._events.warn(f"/metrics is not served: {_NO_METRICS}")
+        try:
+            yield
+        finally:
+            listener.close(_LISTENER_S)
+
+    def _open(self) -> None:
+        self._showing.begin(self._config.boot_timeout_s)
+        kernel.become_subreaper()
+        signal.pthread_sigmask(signal.SIG_BLOCK, kernel.HANDLED_SIGNALS)
+        self._inbox.watch(self._signals, SignalCame())
+        with _place_for_workdir():
+            self._workdir.mkdir(mode=0o700, parents=True)
+        for warning in self._config.warnings:
+            self._events.warn(warning)
+        if self._held_back:
+            self._events.warn(environment.why_held_back(self._held_back))
+        if shell := environment.shell_above():
+            self._events.warn(shell)
+        if cgroups.kills_as_group():
+            self._events.warn(
+                "memory.oom.group is 1: if the kernel's OOM killer ends one process of this container it ends all; give"
+                " jobs a --memory-limit, or the handlers memory=, so that ours comes first"
+            )
+        self._forks.start_zygote()
+        self._session.connect()
+
+    def _on_connection_made(self) -> None:
+        try:
+            self._session.finish_connecting(self._ledger.claims)
+        except LinkLost as lost:
+            if self._served:
+                raise
+            self._fail_to_start(lost)
+            return
+        self._conversation.connected()
+        if self._served:
+            return
+        self._served = True
+        config = self._config
+        self._events.emit(
+            "master.started", worker=self._session.worker, pid=os.getpid(),
+            queues=list(config.queue), order=config.order, processes=config.processes,
+            processes_reason=config.processes_reason, memory_budget_mb=config.memory_budget_bytes >> 20 or None,
+            memory_budget_reason=config.memory_budget_reason, cells=self._cells_where, redis=self._session.url,
+            server=self._session.server,
+        )  # fmt: skip
+
+    def _fail_to_start(self, lost: LinkLost) -> None:
+        message = f"Redis at {self._session.url} cannot be used: {lost}; check --redis-url and that the server runs"
+        self._events.emit("redis.failed", message=message)
+        self._drain.begin(None, Exit.UNREACHABLE)
+
+    def _on_link_lost(self, lost: LinkLost) -> None:
+        retry_in_s = self._session.lose()
+        self._away = self._served
+        self._events.emit_seldom("redis.lost", str(lost), retry_in_s=round(retry_in_s, 2))
+
+    def _say_return(self) -> None:
+        """Redis is back once it has let us resume: a replica, or the wrong node of a Cluster, only lets us connect."""
+        self._away = False
+        self._events.is_over("redis.lost")
+        self._events.emit("redis.connected", url=self._session.url, server=self._session.server)
+
+    def _close_cells(self) -> None:
+        left = self._cells.close() if self._cells is not None else []
+        if left:
+            self._events.warn(f"cgroups of ours cannot be removed: {', '.join(map(str, left))}")
+
+    # what people see
+
+    def _on_line(self, child: ChildHandle, token: int, line: bytes) -> None:
+        held = self._ledger.find(token)
+        if held is None or held.child != child.number:  # a mark may be forged
+            held = child.printing
+        lease = held.lease if held is not None else None
+        self._events.emit(
+            "job.printed", jid=lease and lease.jid, klass=lease and lease.klass, child=child.number,
+            line=line.decode(errors="replace"),
+        )  # fmt: skip
+
+    # what it is told to do
+
+    def pause(self) -> bool:
+        if self._conversation.paused:
+            return False
+        self._conversation.pause()
+        return True
+
+    def resume(self) -> bool:
+        if not self._conversation.paused:
+            return False
+        self._conversation.resume()
+        return True
+
+    def status(self) -> Mapping[str, Any]:
+        return self._status.tell()
+
+    @property
+    def draining(self) -> bool:
+        return self._drain.ladder is not None
+
+    def drain(self, by: By) -> str:
+        left_s = self._drain.begin(by).left_s(clock.monotonic())
+        return f"drains: {_jobs(self._slots.busy)} running, it ends within {left_s:g} s"
+
+    def drain_again(self, by: By) -> str:
+        ladder = self._drain.ladder
+        assert ladder is not None
+        if self._inbox.oldest_at <= ladder.began_at + _SAME_SIGNAL_S:
+            return "nothing: within a second it is the same request"
+        return self.hurry(by)
+
+    def hurry(self, by: By) -> str:
+        left_s = self._drain.hurry(by).left_s(clock.monotonic())
+        return f"hurries: what runs is killed, it ends within {left_s:g} s"
+
+    # the end
+
+    def _close(self) -> int:
+        self._session.close()
+        ladder, code = self._drain.ladder, self._drain.exit
+        left_s = ladder.left_s(clock.monotonic()) if ladder is not None else 0.0
+        self._forks.close(max(_ZYGOTES_S, left_s))
+        self._close_cells()
+        self._events.emit(
+            "master.stopped", exit_code=int(code), **self._counts.ended,
+            uptime_s=round(clock.monotonic() - self._began_at, 3), reload=self._why_reload_failed(),
+        )  # fmt: skip
+        failure = self._forks.boot_failure
+        if failure is not None and code is not Exit.OK:
+            self._events.emit("zygote.failed", message=failure.message, traceback=failure.traceback or None)
+        return int(code)
+
+    def _why_reload_failed(self) -> str | None:
+        """Of the last one: whoever looks at why we have ended is to see that it was not the code that he meant."""
+        last = self._forks.last_reload
+        return last["message"] or None if last is not None else None
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count} jobs"

@@ -1,0 +1,84 @@
+"""What handlers see of the master's environment, and who has started it. Runs in master, before it execs a zygote.
+
+Must not change its own.
+"""
+
+import os
+from collections.abc import Collection, Mapping
+from typing import Final
+from urllib.parse import unquote
+
+from supervisor.config import Config
+from supervisor.linux import kernel
+from supervisor.redis_url import secrets
+
+#: Addresses of the master's own talks with its init: a child that used them would speak in its name.
+_OF_THE_MASTER: Final = ("LEASEHOLD_", "NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_")
+#: What programs need to find their way; a trailing * stands for anything.
+BASICS: Final = (
+    "PATH", "HOME", "LANG", "LC_*", "TZ", "TMPDIR", "PYTHON*", "VIRTUAL_ENV", "SSL_CERT_*",
+)  # fmt: skip
+#: A shorter password is looked for as a whole value or inside a URL only: it may be part of any word.
+_LONG_PASSWORD_CHARS: Final = 6
+_SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "busybox"})
+
+
+def of(config: Config) -> tuple[dict[str, str], list[str]]:
+    """`for_handlers` of this process's own environment, as the settings say."""
+    return for_handlers(os.environ, config.redis_url or "embedded:", allowed_by(config.env, config.sandbox))
+
+
+def why_held_back(names: Collection[str]) -> str:
+    """For people: which variables, why, and what to do about it."""
+    return (
+        f"handlers do not get {', '.join(sorted(names))}: the value tells the address or the password of the queue's"
+        " Redis; where they need that server give them an account of their own, and its URL in another variable"
+    )
+
+
+def for_handlers(
+    environ: Mapping[str, str], redis_url: str, allowed: Collection[str] | None = None
+) -> tuple[dict[str, str], list[str]]:
+    """The environment of the zygote, and the names of the variables held back because they tell the Redis secret.
+
+    `allowed`: those that it has beside the basics, and no others; None: all.
+    """
+    passwords = secrets(redis_url)
+    kept: dict[str, str] = {}
+    held_back: list[str] = []
+    for name, value in environ.items():
+        if name.startswith(_OF_THE_MASTER) or not (allowed is None or name in allowed or _is_basic(name)):
+            continue
+        if redis_url in value or any(_tells(value, password) for password in passwords):
+            held_back.append(name)
+        else:
+            kept[name] = value
+    return kept, held_back
+
+
+def allowed_by(names: Collection[str], sandbox: str) -> Collection[str] | None:
+    """What `--env` and the level of the sandbox say: the names beside the basics; None: all may pass."""
+    return names if names or sandbox == "strict" else None
+
+
+def _is_basic(name: str) -> bool:
+    return any(name.startswith(basic[:-1]) if basic.endswith("*") else name == basic for basic in BASICS)
+
+
+def _tells(value: str, password: str) -> bool:
+    if len(password) >= _LONG_PASSWORD_CHARS:
+        return password in value or password in unquote(value)
+    return value == password or f":{password}@" in unquote(value)
+
+
+def shell_above() -> str | None:
+    """What is wrong where a shell is PID 1 and our parent, as by `sh -c 'leasehold run …'` in a container."""
+    if os.getppid() != 1:
+        return None
+    shell = kernel.program_of(1)
+    if shell not in _SHELLS:  # hidden: then it is the host's init
+        return None
+    return (
+        f"PID 1 is {shell}, which passes no signal on: a stop of the container kills all jobs without a drain; start"
+        " with `exec leasehold run …`, or without a shell"
+    )

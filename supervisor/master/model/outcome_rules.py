@@ -1,0 +1,274 @@
+"""What the end of a job or of a child means, as an outcome for the engine and a sentence for people. Runs in master.
+
+Pure: no I/O and no clock; the back-off is drawn by chance.
+"""
+
+import os
+import random
+import signal
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeVar
+
+import orjson
+
+from supervisor.config import megabytes
+from supervisor.engine.model.jobs import LeaseRecord, new_job
+from supervisor.engine.model.keys import NAME_BYTES, checked_name
+from supervisor.engine.model.outcomes import MOST_QUEUES, Completed, Died, Failed, Outcome, Released, Retried, Returned
+from supervisor.engine.model.validation import DATA_BYTES, UNSET
+from supervisor.messages import (
+    MAX_RESULT_BYTES,
+    Blob,
+    Completion,
+    HandlerSettings,
+    Trouble,
+    Verb,
+    unpack_completion,
+    unpack_trouble,
+)
+
+_LONGEST_BACKOFF_S: Final = 600.0
+_REASON_BYTES: Final = 64
+#: Our own kills that are reasons of a death; every other one shows as its signal.
+_REASONS: Final = frozenset({"timeout", "memory", "disk"})
+
+#: What native code makes of a malloc that fails.
+_NATIVE_CRASHES: Final = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS"})
+
+_Outcome = TypeVar("_Outcome", bound=Outcome)
+
+CUT_OFF: Final = "cut-off"
+
+#: Why a job is stopped, and how that is said. Of a job that is still ours it is an interruption: it goes to the front,
+#: and nothing is spent.
+INTERRUPTIONS: Final = {
+    "drain": "this supervisor drains",
+    "reload": "the code is reloaded",
+    "scaled": "there are to be fewer processes",
+    "zygote-lost": "the zygote is lost that its child came from",
+    CUT_OFF: "this supervisor was cut off from Redis for so long that another one may have the job",
+}
+#: The same of a job that is not ours any more.
+_LOSSES: Final = {
+    "cancelled": "it is cancelled",
+    "lease-lost": "its lease is lost: it was moved, released or failed by somebody, or another worker has it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a child ended in mid-job, as far as it is known. `status` None: its zygote is gone and cannot tell."""
+
+    status: int | None = None
+    why_killed: str | None = None  # by us: one of our reasons, or anything in words
+    in_words: str | None = None  # what there is to say of that
+    overflow: str | None = None  # the traceback of a MemoryError that has left the handler, under our limit
+    oom: bool = False  # the kernel's OOM killer was at work in our cgroup
+    cpu_s: float | None = None
+    max_rss_bytes: int | None = None  # by the kernel's account, with the pages that it has inherited
+    memory_limit_bytes: int = 0
+    memory_bytes: int | None = None  # the most private memory of its tree that was seen
+    output: str = ""
+    stack: str = ""
+
+    @property
+    def reason(self) -> str:
+        """In the words of the closed list, where it is a death."""
+        if self.why_killed in _REASONS:
+            return self.why_killed
+        if self.overflow is not None:
+            return "memory"
+        if self.status is None:
+            return "lost"
+        return "oom" if self.oom else death_reason(self.status)
+
+    @property
+    def account(self) -> dict[str, Any]:
+        """What is kept of it with the job."""
+        cpu_s = None if self.cpu_s is None else round(self.cpu_s, 3)
+        return _details(cpu_s=cpu_s, max_rss_bytes=self.max_rss_bytes) | self.findings
+
+    @property
+    def findings(self) -> dict[str, Any]:
+        """What was found of it that every run does not have."""
+        return _details(memory_bytes=self.memory_bytes, output=self.output, stack=self.stack)
+
+
+#: Of a job that has ended by itself, and well.
+NO_END: Final = End()
+
+
+def of_outcome(lease: LeaseRecord, verb: int, body: bytes, settings: HandlerSettings, end: End) -> Outcome:
+    """What a child has said of its job. `end`: what else is known of the run. Raises ValueError or TypeError where it
+    has said nonsense.
+    """
+    if verb == Verb.COMPLETED:
+        result = _result(body)
+        return Returned(lease) if lease.persistent else Completed(lease, result)
+    if verb == Verb.FOLLOWED:
+        if lease.persistent:
+            raise ValueError("a persistent job does not complete")
+        return _followed(lease, unpack_completion(body))
+    trouble = unpack_trouble(body)
+    if verb == Verb.INTERRUPTED:
+        return _checked(Released(lease, started=True, reason=_cut(trouble.message, _REASON_BYTES)))
+    details = {"traceback": trouble.traceback, **end.account} if trouble.traceback else end.account
+    if verb == Verb.FAILED:
+        return _checked(Failed(lease, _group(trouble) or "failed", trouble.message, details))
+    if verb != Verb.RETRIED:
+        raise ValueError(f"no outcome has the number {verb}")
+    return _checked(
+        Retried(
+            lease,
+            delay=_delay_s(trouble, lease),
+            group=_group(trouble),
+            message=trouble.message,
+            default_retries=settings.retries,
+            details=details,
+        )
+    )
+
+
+def _checked(outcome: _Outcome) -> _Outcome:
+    """What the engine would refuse in the midst of an exchange, it refuses here, where that is one child's trouble."""
+    outcome.arguments(outcome.lease.worker, 0.0)
+    return outcome
+
+
+def _followed(lease: LeaseRecord, said: Completion) -> Completed:
+    """All is checked as if it came from a stranger, and once: the jobs are made here. Their data is read only where it
+    is claimed: else data that is no JSON is nobody's harm but its own job's, which fails as broken; to read 256 MB of
+    it here would be everybody's.
+    """
+    then = [new_job("put", queue, klass, _data(data), options) for queue, klass, options, data in said.then]
+    if said.next is None:
+        return _checked(Completed(lease, _result(said.result), then=then))
+    queue, delay_s, depends, data = said.next
+    checked_name("next", queue)
+    completed = _checked(Completed(lease, _result(said.result), next=queue, delay=delay_s, depends=depends, then=then))
+    return replace(completed, data=_data(data))  # so that it is copied only to be sent
+
+
+def _data(blob: Blob) -> Any:
+    if len(blob.raw) > DATA_BYTES:
+        raise ValueError(f"data of {len(blob.raw)} bytes")
+    return UNSET if not blob.kind else blob.raw if blob.kind == "bytes" else orjson.Fragment(blob.raw)
+
+
+def of_refusal(lease: LeaseRecord) -> Failed:
+    """The job is done, but it cannot complete: the engine refuses what is to follow, and has done nothing of it."""
+    return Failed(
+        lease, "DependencyError",
+        "what is to follow its completion was refused: a job would wait for itself, or for one that too many wait for,"
+        " or what it would wait for is too deep to look through; nothing of it was put",
+    )  # fmt: skip
+
+
+def of_put_off(lease: LeaseRecord) -> Failed | Released:
+    """The job is done, but it cannot complete before we leave: Redis refuses its puts, for its memory is full."""
+    if not lease.at_most_once:
+        return Released(lease, started=True, reason="drain")
+    return Failed(
+        lease, "interrupted",
+        "the job is done, but the memory of Redis was full until this supervisor left, so that what was to follow its"
+        " completion was refused; nothing of it was put, and the job must not be started twice",
+    )  # fmt: skip
+
+
+def of_too_many_queues(lease: LeaseRecord) -> Failed:
+    """The job is done, but it cannot complete: what follows would make a queue too many. Nothing of it was put."""
+    return Failed(
+        lease, "too-many-queues",
+        f"what is to follow its completion would make a new queue, and there are {MOST_QUEUES} already; nothing of it"
+        " was put. Put to one of those, or delete some (leasehold queues NAME --delete)",
+    )  # fmt: skip
+
+
+def _result(body: bytes) -> orjson.Fragment | None:
+    if not body:
+        return None
+    if len(body) > MAX_RESULT_BYTES:
+        raise ValueError(f"a result of {len(body)} bytes")
+    orjson.loads(body)
+    return orjson.Fragment(body)
+
+
+def _group(trouble: Trouble) -> str | None:
+    """The failure group, cut to what can name one: an exception's class may be called anything."""
+    if trouble.group is None:
+        return None
+    return _cut(trouble.group, NAME_BYTES)
+
+
+def _cut(text: str, most_bytes: int) -> str | None:
+    printable = "".join(char if char.isprintable() else "?" for char in text)
+    return printable.encode()[:most_bytes].decode(errors="ignore") or None
+
+
+def _delay_s(trouble: Trouble, lease: LeaseRecord) -> float:
+    """As the handler asked; else exponential with full jitter, so that what failed together does not come together. A
+    persistent job comes back at once: the engine puts it off if it was held for a short time only.
+    """
+    if trouble.delay_s is not None:
+        return trouble.delay_s
+    if lease.persistent:
+        return 0.0
+    return random.uniform(0, min(_LONGEST_BACKOFF_S, 2.0 ** min(lease.failures, 30)))
+
+
+def of_death(lease: LeaseRecord, end: End, settings: HandlerSettings, max_deaths: int | None) -> Outcome:
+    """What the end of a child means for the job in its hands."""
+    if end.why_killed in INTERRUPTIONS:
+        return Released(lease, started=True, reason=end.why_killed)
+    allowed = max_deaths if settings.max_deaths is None else settings.max_deaths
+    if settings.on_death == "fail":
+        allowed = 1
+    died = Died(lease, end.reason, message=death_sentence(lease, end))
+    details = _details(klass=lease.klass, traceback=end.overflow, **end.account)
+    try:
+        return _checked(replace(died, default_max_deaths=allowed, details=details))
+    except (ValueError, TypeError):  # foreign code has had a hand in them: what is ours alone is said
+        return died
+
+
+def death_reason(status: int) -> str:
+    """A wait status in the words of the closed list: SIGxxx or exit-N."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        try:
+            return signal.Signals(number).name
+        except ValueError:
+            # Below SIGRTMIN are two that the C library keeps to itself.
+            return f"SIGRT+{number - signal.SIGRTMIN}" if number > signal.SIGRTMIN else f"SIG{number}"
+    return f"exit-{os.waitstatus_to_exitcode(status)}"
+
+
+def stopped_sentence(lease: LeaseRecord, reason: str | None) -> str:
+    """Why a job was stopped, by us or by its handler."""
+    why = (INTERRUPTIONS | _LOSSES).get(reason or "", reason or "its handler has raised Interrupted")
+    return f"{lease.klass} was stopped: {why}"
+
+
+def death_sentence(lease: LeaseRecord, end: End) -> str:
+    """Why a job's child has died."""
+    why, reason, who = end.why_killed, end.reason, f"the child running {lease.klass}"
+    if why == "lost":
+        return f"{who} ended with its zygote, which was lost for the third time while this job ran alone"
+    if end.overflow is not None:
+        return f"{lease.klass} ended with a MemoryError: its address space is bounded to twice its memory limit by us"
+    if why is not None:
+        return f"{who} was killed by us: {end.in_words or why}"
+    if reason == "lost":
+        return f"{who} is gone, and its zygote has not said how it ended"
+    if reason == "oom":
+        return f"{who} was killed by the kernel's OOM killer: the memory of the container or machine was used up"
+    if reason.startswith("exit-"):
+        return f"{who} exited with status {reason.removeprefix('exit-')} in the middle of the job"
+    if end.memory_limit_bytes and reason in _NATIVE_CRASHES:
+        bound = megabytes(2 * end.memory_limit_bytes)
+        return f"{who} crashed ({reason}); native code does so where memory is refused: {bound} is its bound"
+    return f"{who} was killed by {reason}, which we did not send"
+
+
+def _details(**given: Any) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value}

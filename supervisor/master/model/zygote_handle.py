@@ -1,0 +1,273 @@
+"""The master's end of a zygote: starting one, asking it for children, reading its reports. Runs in master.
+
+Owns the control socket and the zygote's pid. Must not import what runs in the zygote.
+"""
+
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import UnionType
+from typing import Any, Final, get_args, get_origin, get_type_hints
+
+from supervisor import clock, messages
+from supervisor.config import IN_POOL, Config
+from supervisor.linux import foreign_files, kernel
+from supervisor.master.model import environment, memory
+from supervisor.master.model.stacks import Stacks
+from supervisor.master.model.states import ZYGOTE_MOVES, ZygoteState, move
+from supervisor.messages import Boot, BootFailed, Control, HandlerSettings, Ready, Reaped, Spawn, Spawned, SpawnFailed
+
+#: Our own modules come from where the master's came from, whatever lies in the working directory, and wherever links on
+#: the way lead by now: master and zygote must be of one version.
+_START: Final = (
+    "import gc, sys; gc.disable(); sys.path.insert(0, sys.argv[3]); import supervisor; del sys.path[0];"
+    " from supervisor.linux import atfork; atfork.take_over();"
+    " from supervisor.zygote.zygote import main; main()"
+)
+_ROOT: Final = str(Path(__file__).resolve().parents[3])
+_NONSENSE: Final = (
+    "the process that imports the handlers, or forks the children, wrote nonsense to the supervisor's socket; look for"
+    " code that writes to descriptors that it has not opened"
+)
+#: What a zygote may have to say of its handlers.
+_MOST_BYTES: Final = 64 * 1024 * 1024
+#: In the working directory: what belongs to the embedded server, its password too.
+HIDDEN: Final = ".leasehold"
+#: How many threads or descriptors a warning names.
+_MOST_NAMES: Final = 20
+#: What the kernel gets to end a zygote that was killed.
+_KILLED_S: Final = 2.0
+_LARGEST_CPU_S: Final = 1e9  # thirty years
+_LARGEST_STATUS: Final = 0xFFFF  # of wait(2)
+
+
+def boot_of(config: Config, workdir: Path, open_files: int, directory: str = "") -> Boot:
+    """What a zygote is told first. `open_files`: the limit that its children have. `directory`: where its handlers
+    lie; empty: here.
+    """
+    return Boot(
+        handlers=config.handlers,
+        workdir=str(workdir),
+        jobs_per_child=config.jobs_per_child,
+        on_error=config.on_error,
+        memory_limit_bytes=config.memory_limit_bytes,
+        open_files=open_files,
+        workdir_limit_bytes=config.workdir_limit_bytes,
+        sandbox=config.sandbox,
+        readable=[str(path) for path in config.sandbox_read],
+        hidden=[str(Path(HIDDEN).absolute())],
+        child_user=list(config.child_user or ()),
+        directory=directory,
+        held_back=environment.of(config)[1],
+    )
+
+
+class ZygoteHandle:
+    """One started zygote, and what is known of it."""
+
+    def __init__(self, number: int, boot: Boot, environment: Mapping[str, str], deadline_at: float) -> None:
+        """Starts it, by exec and so from the master's main thread: its parent-death signal is tied to the thread.
+
+        `deadline_at`: when it must be ready.
+        """
+        self.number = number
+        self.workdir = boot.workdir
+        self.directory = boot.directory
+        self.state = ZygoteState.BOOTING
+        self.said: Ready | None = None  # of its handlers
+        self.handlers: dict[str, HandlerSettings] = {}
+        self.runs_hooks = False  # before each fork
+        self.inherited = memory.NOTHING  # what its children have from it
+        self.look_at = 0.0  # when that is to be looked at again
+        self.fertile = False  # a child of it has got ready
+        self.born = 0  # how many have, but for one that was to show that it can
+        self.failure: BootFailed | None = None  # what it has said, or we, of why it is of no use
+        self.started_at = clock.monotonic()
+        self.started_unix = clock.unix()
+        self.heard_at = self.started_at  # when it last said something
+        self.deadline_at: float | None = deadline_at  # then it is killed
+        self.strangers = kernel.children_of_self()  # adopted before it came: not its children's leftovers
+        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        arguments = [sys.executable, "-P", "-c", _START, str(os.getpid()), str(number), _ROOT]
+        self.stacks = Stacks()
+        # Not among the low ones, which are taken by what the zygote gets.
+        stacks_fd = fcntl.fcntl(self.stacks.fd, fcntl.F_DUPFD_CLOEXEC, messages.STACKS_FD + 1)
+        actions = [
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, 2, 1),
+            (os.POSIX_SPAWN_DUP2, theirs.fileno(), messages.CONTROL_FD),
+            # Taken before anything is imported, so that no preloaded code gets the number that is the children's.
+            (os.POSIX_SPAWN_DUP2, stacks_fd, messages.STACKS_FD),
+        ]
+        # The signal mask is inherited, blocked: the zygote opens it when its dispositions are set.
+        try:
+            self.pid = os.posix_spawn(sys.executable, arguments, {**environment, IN_POOL: "1"}, file_actions=actions)
+        except OSError:
+            self.control.close()
+            self.stacks.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(stacks_fd)
+        with contextlib.suppress(BrokenPipeError):  # it has been killed: the end of its socket tells
+            kernel.send(self.control, messages.pack_control(boot))
+        self.control.setblocking(False)
+
+    def become(self, state: ZygoteState) -> None:
+        self.state = move(ZYGOTE_MOVES, self.state, state)
+
+    def has_booted(self, said: Ready) -> None:
+        """Its handlers are imported."""
+        self.said, self.failure, self.deadline_at = said, None, None
+        self.runs_hooks = said.before_fork
+        self.handlers = {name: HandlerSettings(**settings) for name, settings in said.handlers.items()}
+        self.inherited = memory.of(self.pid) or memory.NOTHING
+
+    def spawn(self, child: int, fds: tuple[int, ...]) -> None:
+        """Ask for a child, which gets `fds` (`Spawn`). Raises OSError where the request cannot be passed on now."""
+        kernel.send(self.control, messages.pack_control(Spawn(child)), fds)
+
+    def read(self) -> Iterator[tuple[Control | None, list[int]]]:
+        """Its reports since the last call; None at last where it is gone."""
+        while True:
+            try:
+                packet, fds = kernel.receive(
+                    self.control, messages.MAX_PACKET_BYTES, kernel.MOST_RIGHTS, discard=foreign_files.close
+                )
+            except BlockingIOError:
+                return
+            self.heard_at = clock.monotonic()
+            if not packet:
+                yield None, []
+                return
+            report: Control | None = None
+            try:
+                if packet == messages.IN_MEMFD and fds:
+                    packet = kernel.read_sealed(fds[0], _MOST_BYTES)
+                said = _checked(messages.unpack_control(packet))
+                if isinstance(said, Spawned) and fds:
+                    _check_pidfd(fds[0])
+                report = said
+            except (ValueError, TypeError, RecursionError) as error:  # nested too deep even to be shown
+                # Foreign code has written to its socket: it cannot be trusted any more.
+                self.failure = BootFailed(f"{_NONSENSE} ({error})", "")
+            kept = 1 if isinstance(report, Spawned) else 0
+            foreign_files.close(fds[kept:])
+            yield report, fds[:kept]
+            if report is None:
+                return
+
+    def finish(self) -> None:
+        """Tell it that there will be no more requests: it ends what is below it and exits."""
+        self.become(ZygoteState.LEAVING)
+        self.control.shutdown(socket.SHUT_WR)
+
+    def let_go(self) -> None:
+        """End of its control socket: it kills its children, ends what is left below it, and exits."""
+        foreign_files.close_socket(self.control)
+
+    def write_stacks(self) -> None:
+        """Have it say where it is, in `stacks`. Ends it where it has not even begun to import."""
+        os.kill(self.pid, kernel.STACKS_SIGNAL)
+
+    def kill(self) -> None:
+        """SIGKILL, where it hangs. Only we reap it, so the pid is its own until then."""
+        os.kill(self.pid, signal.SIGKILL)
+
+    def await_end(self, timeout_s: float) -> None:
+        """After `let_go`: give it time to end its children, and kill it if that takes too long."""
+        try:
+            pidfd = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return  # reaped meanwhile
+        try:
+            if not kernel.await_ends([pidfd], timeout_s):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                kernel.await_ends([pidfd], _KILLED_S)
+        finally:
+            os.close(pidfd)
+
+
+def fork_warnings(ready: Ready) -> Iterator[str]:
+    """What is wrong with that which the handlers have left running and open, and what to do about it."""
+    if ready.threads:
+        yield (
+            f"the handlers start threads or processes while they are imported: {_listed(ready.threads)}; the children"
+            " do not have them, and a lock that a thread holds at the fork stays locked there; start them in an"
+            " @after_fork function, or in the handler"
+        )
+    if ready.descriptors:
+        yield (
+            f"the handlers leave open what they open while they are imported: {_listed(ready.descriptors)}; all"
+            " children share it, and what one reads or writes there the others miss or mix with theirs; open it in an"
+            " @after_fork function, or in the handler, or close it in a @before_fork function"
+        )
+
+
+def sandbox_warnings(ready: Ready) -> Iterator[str]:
+    """What the sandbox was to do, and cannot here."""
+    for part, state in ready.sandbox.items():
+        if state.startswith("unavailable"):
+            yield f"the sandbox does without one of its parts: {part} {state}"
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    return "; ".join(names[:_MOST_NAMES]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _checked(report: Control) -> Control:
+    """A report whose fields are what they are declared to be. Raises ValueError or TypeError for another."""
+    if isinstance(report, Boot | Spawn):
+        raise ValueError(f"a zygote may not say {report!r:.100}")
+    _check_fields(report)
+    if isinstance(report, Reaped):
+        if not 0 <= report.status <= _LARGEST_STATUS:
+            raise ValueError(f"not a wait status: {report.status!r:.100}")
+        if not (0 <= report.cpu_s <= _LARGEST_CPU_S and report.max_rss_bytes >= 0):
+            raise ValueError(f"not what a child can have used: {report.cpu_s} s, {report.max_rss_bytes} bytes")
+    if isinstance(report, Ready):
+        for settings in report.handlers.values():
+            _check_fields(HandlerSettings(**settings))
+        words = (*report.threads, *report.descriptors, *report.sandbox, *report.sandbox.values(), *report.files)
+        if not all(isinstance(said, str) for said in words):
+            raise TypeError(f"not words: {report.threads!r:.100}, {report.descriptors!r:.100}")
+    if isinstance(report, Ready | BootFailed) and not all(isinstance(file, str) for file in report.files):
+        raise TypeError(f"not the names of files: {report.files!r:.100}")
+    return report
+
+
+def _check_pidfd(fd: int) -> None:
+    try:
+        signal.pidfd_send_signal(fd, 0)
+    except (ProcessLookupError, PermissionError):
+        return  # it has ended already, or is another user's by now
+    except OSError as error:  # EBADF: it is no process's
+        raise ValueError(f"not the descriptor of a child ({error.strerror})") from error
+
+
+def _check_fields(message: Any) -> None:
+    for name, allowed in _FIELDS_OF[type(message)]:
+        value = getattr(message, name)
+        if type(value) not in allowed:
+            raise TypeError(f"{type(message).__name__}.{name} cannot be {value!r:.100}")
+
+
+def _fields_of(kind: type) -> tuple[tuple[str, frozenset[Any]], ...]:
+    """The name of each field, and the types that its values may have."""
+    found = []
+    for name, hint in get_type_hints(kind).items():
+        kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+        allowed = {get_origin(each) or each for each in kinds}
+        found.append((name, frozenset(allowed | ({int} if float in allowed else set()))))
+    return tuple(found)
+
+
+_FIELDS_OF: Final = {
+    kind: _fields_of(kind) for kind in (Ready, BootFailed, Spawned, SpawnFailed, Reaped, HandlerSettings)
+}

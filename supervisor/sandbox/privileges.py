@@ -1,0 +1,101 @@
+"""Users, capabilities and namespaces of a process, and giving them up. Runs in zygote and children.
+
+Owns no state. Must not decide who gives up what.
+"""
+
+import contextlib
+import ctypes
+import os
+from collections.abc import Iterable
+from typing import Final
+
+from supervisor.linux import kernel
+
+_MACHINE: Final = os.uname().machine
+#: The number of capset(2), which not every libc has.
+_CAPSET: Final = {"x86_64": 126, "aarch64": 91}
+_VERSION_3: Final = 0x20080522
+_MOST_CAPABILITIES: Final = 64
+_CLONE_NEWNET: Final = 0x40000000
+
+CHOWN, DAC_OVERRIDE, FOWNER, KILL, SETGID, SETUID = 0, 1, 3, 5, 6, 7
+#: What the zygote must have to look after children of another user: their directories, their end.
+FOR_ANOTHER_USER: Final = {
+    CHOWN: "CAP_CHOWN",
+    DAC_OVERRIDE: "CAP_DAC_OVERRIDE",
+    FOWNER: "CAP_FOWNER",
+    KILL: "CAP_KILL",
+    SETGID: "CAP_SETGID",
+    SETUID: "CAP_SETUID",
+}
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Head(ctypes.Structure):
+    _fields_ = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
+
+
+class _Set(ctypes.Structure):
+    _fields_ = [("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32)]
+
+
+_head = _Head(_VERSION_3, 0)
+_sets = (_Set * 2)()
+_HEAD: Final = ctypes.byref(_head)
+_NOTHING: Final = ctypes.byref(_sets)
+
+
+def why_not() -> str:
+    """Why capabilities cannot be given up here; empty: they can."""
+    return "" if _MACHINE in _CAPSET else f"this is written for {' and '.join(_CAPSET)}, not for {_MACHINE}"
+
+
+def held() -> int:
+    """The effective capabilities of the calling thread, a bit for each."""
+    with open("/proc/thread-self/status", "rb") as status:
+        return int(status.read().partition(b"\nCapEff:")[2].split(None, 1)[0], 16)
+
+
+def lacking(capabilities: Iterable[int]) -> set[int]:
+    """Which of these the calling thread has not."""
+    has = held()
+    return {each for each in capabilities if not has >> each & 1}
+
+
+def give_up_capabilities() -> None:
+    """All of them, for the calling thread and what it starts. Under `no_new_privs` no program brings any back."""
+    kernel.system_call(_CAPSET[_MACHINE], _HEAD, _NOTHING)
+
+
+def bound_capabilities() -> None:
+    """Have no program that this process or one below it executes gain any. It keeps those that it has."""
+    with contextlib.suppress(OSError):  # EPERM: `no_new_privs` does the same; EINVAL: the last one is passed
+        for capability in range(_MOST_CAPABILITIES):
+            kernel.bound_capability(capability)
+
+
+def become(uid: int, gid: int) -> None:
+    """Another user, with all threads, in no other group, with no way back. Capabilities and the parent-death signal are
+    lost by it, and what was not dumpable may be so again.
+    """
+    os.setgroups(())
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+
+
+def network_namespace() -> int:
+    """Make a network namespace of which even the loopback device is down, and enter it. Answers its descriptor.
+
+    Raises OSError where that is not allowed. To be called in a process that needs no network any more.
+    """
+    if _libc.unshare(_CLONE_NEWNET) != 0:
+        raise kernel.last_error()
+    fd = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    enter_network(fd)  # whether that is allowed too
+    return fd
+
+
+def enter_network(namespace: int) -> None:
+    if _libc.setns(namespace, _CLONE_NEWNET) != 0:
+        raise kernel.last_error()

@@ -1,0 +1,279 @@
+"""What a handler says of what is to follow, and of how far it is: checked at the call, kept until the job ends."""
+
+import asyncio
+
+import orjson
+import pytest
+from opentelemetry.trace import NonRecordingSpan, SpanContext, use_span
+
+from supervisor import clock
+from supervisor.child import job as job_module
+from supervisor.child.job import Job
+from supervisor.messages import Blob, Completion, Follower, JobMessage, Progress, Stage, pack_completion
+
+EVERY_BYTE = bytes(range(256))
+
+
+@pytest.fixture
+def reported():
+    return []
+
+
+@pytest.fixture
+def stored():
+    return []
+
+
+@pytest.fixture
+def new(reported, stored):
+    def make(persistent=False, lane=None, trace=None):
+        message = JobMessage(7, "j", "k", "q", 0, 0, 0, 0, [], lane, persistent, 0.0, False, b"{}", trace=trace)
+        return Job(
+            message, "/tmp", lambda _token, said: reported.append(said), lambda _token, state: stored.append(state)
+        )
+
+    return make
+
+
+# what follows
+
+
+def test_nothing_follows_where_nothing_was_said(new):
+    assert new().completion(b"1") is None
+
+
+def test_put_answers_the_jid_under_which_the_job_will_be_there(new):
+    job = new()
+    drawn = job.put("other", "a.b", {"n": 1})
+    assert job.put("other", "a.b", jid="mine") == "mine"
+    result, following, then = job.completion(b"")
+    assert (result, following) == (b"", None)
+    assert then == [
+        Follower("other", "a.b", {"jid": drawn}, Blob("json", b'{"n":1}')),
+        Follower("other", "a.b", {"jid": "mine"}, Blob("json", b"null")),
+    ]
+    assert len(drawn) == 22
+
+
+def test_bytes_follow_as_they_are(new):
+    job = new()
+    job.put("q", "k", EVERY_BYTE, jid="b")
+    job.next("q", bytearray(EVERY_BYTE))
+    assert job.completion(b"1") == Completion(
+        b"1",
+        Stage("q", 0.0, [], Blob("bytes", EVERY_BYTE)),
+        [Follower("q", "k", {"jid": "b"}, Blob("bytes", EVERY_BYTE))],
+    )
+
+
+def test_tags_and_jids_may_come_from_whatever_can_be_iterated(new):
+    job = new()
+    job.put("q", "k", jid="b", tags=(tag for tag in ("x", "y")), depends={"p"}, delay=5, priority=-1)
+    (follower,) = job.completion(b"").then
+    assert follower.options == {"jid": "b", "tags": ["x", "y"], "depends": ["p"], "delay": 5, "priority": -1}
+    pack_completion(job.completion(b""))
+
+
+def test_what_follows_has_the_jobs_trace_unless_it_is_given_another(new):
+    trace, other = f"00-{'ab' * 16}-{'cd' * 8}-01", f"00-{'ef' * 16}-{'01' * 8}-00"
+    job = new(trace=trace)
+    for given in ({}, {"trace": other}, {"trace": None}):
+        job.put("q", "k", jid="b", **given)
+    assert job.trace == trace
+    assert [follower.options["trace"] for follower in job.completion(b"").then] == [trace, other, None]
+
+
+def test_what_follows_belongs_to_the_span_in_which_it_is_put(new):
+    job = new(trace=f"00-{'ab' * 16}-{'cd' * 8}-01")
+    span = NonRecordingSpan(SpanContext(0x12, 0x34, is_remote=False))
+    with use_span(span):
+        job.put("q", "k", jid="b")
+    (follower,) = job.completion(b"").then
+    assert follower.options["trace"] == f"00-{0x12:032x}-{0x34:016x}-00"
+
+
+def test_next_says_where_when_and_after_what(new):
+    job = new()
+    job.next("later", delay=1.5, depends=(jid for jid in ("a", "b")))
+    assert job.completion(b"").next == Stage("later", 1.5, ["a", "b"], Blob("", b""))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "name"),
+    [
+        (("", "k"), {}, "queue"),
+        ((5, "k"), {}, "queue"),
+        (("q", "k\n"), {}, "klass"),
+        (("q", "k", object()), {}, "data"),
+        (("q", "k", float("nan")), {"jid": 5}, "jid"),
+        (("q", "k"), {"delay": "soon"}, "delay"),
+        (("q", "k"), {"delay": -1}, "delay"),
+        (("q", "k"), {"tags": "tag"}, "tags"),
+        (("q", "k"), {"retries": -1}, "retries"),
+        (("q", "k"), {"tries": 3}, "tries"),
+        (("q", "k"), {"at": 1, "delay": 1}, "at"),
+    ],
+)
+def test_a_bad_put_raises_at_the_call_and_puts_nothing(new, arguments, options, name):
+    job = new()
+    with pytest.raises((TypeError, ValueError), match=name):
+        job.put(*arguments, **options)
+    assert job.completion(b"") is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ({"queue": ""}, "queue"),
+        ({"queue": None}, "queue"),
+        ({"queue": "q", "delay": -1}, "delay"),
+        ({"queue": "q", "delay": True}, "delay"),
+        ({"queue": "q", "depends": "jid"}, "depends"),
+        ({"queue": "q", "depends": [""]}, "depends"),
+        ({"queue": "q", "data": object()}, "data"),
+    ],
+)
+def test_a_bad_next_raises_at_the_call_and_changes_nothing(new, arguments, name):
+    job = new()
+    with pytest.raises((TypeError, ValueError), match=name):
+        job.next(**arguments)
+    assert job.completion(b"") is None
+    job.next("q")
+
+
+def test_a_job_goes_on_in_one_queue(new):
+    job = new()
+    job.next("first")
+    with pytest.raises(ValueError, match="'first' already"):
+        job.next("second")
+    assert job.completion(b"").next.queue == "first"
+
+
+def test_nothing_can_follow_a_job_that_never_completes(new):
+    job = new(persistent=True)
+    with pytest.raises(ValueError, match="persistent"):
+        job.put("q", "k")
+    with pytest.raises(ValueError, match="persistent"):
+        job.next("q")
+
+
+def test_so_many_jobs_and_no_more(new):
+    job = new()
+    for _ in range(1000):
+        job.put("q", "k")
+    with pytest.raises(ValueError, match="1000"):
+        job.put("q", "k")
+    assert len(job.completion(b"").then) == 1000
+
+
+def test_so_much_of_all_together_and_no_more(new, monkeypatch):
+    monkeypatch.setattr(job_module, "ROOM_BYTES", 1800)
+    job = new()
+    job.put("q", "k", b"x" * 1500)
+    with pytest.raises(ValueError, match="at most 256 MB"):
+        job.put("q", "k", b"x" * 300)
+    with pytest.raises(ValueError, match="at most 256 MB"):
+        job.next("q", b"x" * 300)
+    assert len(job.completion(b"").then) == 1
+
+
+def test_so_much_is_said_of_them_and_no_more_than_the_master_reads(new, monkeypatch):
+    monkeypatch.setattr(job_module, "MAX_HEAD_BYTES", 3800)
+    job = new()
+    names = [f"{n:064}" for n in range(20)]
+    job.next("q", depends=names)
+    job.put("q" * 64, '"' * 64, b"x" * 5000, tags=names[:10], jid="\\" * 64)
+    with pytest.raises(ValueError, match="MB of options"):
+        job.put("q", "k", depends=names)
+    with pytest.raises(ValueError, match="MB of options"):
+        for _ in range(100):
+            job.put("q", "k")
+    head_bytes = int.from_bytes(pack_completion(job.completion(b"x" * 65_536))[0], "little")
+    assert 3200 < head_bytes <= 3800
+
+
+def test_a_job_does_not_put_itself(new):
+    job = new()
+    with pytest.raises(ValueError, match=r"'j' is this job's own: use job\.next"):
+        job.put("q", "k", jid="j")
+    assert job.completion(b"") is None
+
+
+# how far it is
+
+
+@pytest.fixture
+def time(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
+    return now
+
+
+def test_the_first_report_goes_at_once_and_then_two_a_second(new, reported, time):
+    job = new()
+    for step in range(101):
+        job.progress(step / 100, f"step {step}")
+        time[0] += 0.125
+    assert [text for _fraction, text in reported] == [f"step {step}" for step in range(0, 101, 4)]
+
+
+def test_the_last_report_goes_when_the_job_ends_and_only_if_it_is_new(new, reported, time):
+    job = new()
+    job.progress(0)
+    job.progress(0.5)
+    job.progress(1, "done")
+    job.report_progress()
+    job.report_progress()
+    assert reported == [Progress(0.0, ""), Progress(1.0, "done")]
+
+
+def test_without_progress_nothing_is_reported(new, reported):
+    new().report_progress()
+    assert reported == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ((-0.1,), "fraction"), ((1.1,), "fraction"), (("half",), "fraction"), ((True,), "fraction"),
+        ((None,), "fraction"),
+        ((float("nan"),), "fraction"), ((0.5, 5), "text"), ((0.5, None), "text"), ((0.5, "\ud800"), "text"),
+        ((0.5, "x" * 1001), "text"),
+    ],
+)  # fmt: skip
+def test_bad_progress_raises_at_the_call(new, reported, arguments, name):
+    with pytest.raises((TypeError, ValueError), match=name):
+        new().progress(*arguments)
+    assert reported == []
+
+
+@pytest.mark.parametrize("fraction", ["half", True, None, 50, -0.1, float("nan"), float("inf")])
+def test_bad_progress_is_told_what_a_fraction_is(new, fraction):
+    with pytest.raises((TypeError, ValueError), match=f"fraction must be a number from 0 to 1.*: {fraction!r}"):
+        new().progress(fraction)
+
+
+def test_it_should_stop_once_it_was_told_so(new):
+    job = new()
+    assert not job.should_stop
+    job.tell_to_stop()
+    assert job.should_stop
+
+
+def test_a_job_knows_its_lane(new):
+    assert (new().lane, new(lane="tenant-1").lane) == (None, "tenant-1")
+
+
+def test_a_coroutine_says_the_same(new, reported):
+    job = new()
+
+    async def handler():
+        await asyncio.sleep(0)
+        job.progress(0.5)
+        job.next("q", {"n": 1})
+        return job.put("q", "k")
+
+    jid = asyncio.run(handler())
+    assert [follower.options["jid"] for follower in job.completion(b"").then] == [jid]
+    assert job.completion(b"").next.data == Blob("json", orjson.dumps({"n": 1}))
+    assert reported == [Progress(0.5, "")]

@@ -1,0 +1,585 @@
+"""`leasehold doctor`: says what would stand in the way of `run`, ends as that would, and leaves nothing behind."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from supervisor.cli.doctor import findings, handlers, machine, server
+from supervisor.cli.lib.terminal import local_time
+from supervisor.config import Config, Exit
+from supervisor.engine.client.sync_client import Client
+from supervisor.messages import Ready
+from tests import clusters, servers
+from tests.process.servers import OwnServer
+from tests.waiting import until_it_waits
+
+ROOT = Path(__file__).parents[3]
+GOOD = "from supervisor import handler\n@handler\ndef a(job): ...\n"
+CHECKS = [
+    *("configuration", "kernel", "proc", "cgroup", "init", "processes", "files", "memory", "workdir", "redis"),
+    *("permissions", "latency", "clock", "redis-memory", "persistence", "connections", "config", "queues", "workers"),
+    "sandbox",
+    "handlers",
+]
+
+
+class Doctor:
+    """What `leasehold doctor` says and answers, in a directory with a module `work` of handlers."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.temporary = directory / "tmp"
+        self.temporary.mkdir()
+        self.handlers(GOOD)
+
+    def handlers(self, text):
+        (self.directory / "work.py").write_text(text)
+
+    def __call__(self, *words, before=(), **environ):
+        """Answers code and findings. What the doctor has started would hold its output open: none is left."""
+        done = self.plain(*words, "--json", before=before, **environ)
+        assert "Traceback" not in done.stderr and done.stdout.count("\n") == 1, done
+        found = json.loads(done.stdout)
+        assert all(list(each) == ["check", "level", "message"] for each in found)
+        assert {each["level"] for each in found} <= {"ok", "warning", "problem"}
+        return done.returncode, found
+
+    def plain(self, *words, before=(), **environ):
+        with self.start(*words, before=before, **environ) as process:
+            out, err = process.communicate(timeout=50)
+        assert list(self.temporary.iterdir()) == []
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    def start(self, *words, before=(), **environ):
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
+        environ = {"LEASEHOLD_HANDLERS": "work", "LEASEHOLD_PROCESSES": "2", **environ}
+        return subprocess.Popen(
+            [*before, sys.executable, "-m", "supervisor", "doctor", *words],
+            env={**clean, "PYTHONPATH": str(ROOT), "TMPDIR": str(self.temporary), **environ},
+            cwd=self.directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def doctor(tmp_path):
+    return Doctor(tmp_path)
+
+
+@pytest.fixture
+def own_server():
+    """A server of this test's own, with an append-only file. Its directory has a short name: sockets need that."""
+    with tempfile.TemporaryDirectory(prefix="lh-", dir="/tmp") as directory:
+        server = OwnServer(Path(directory), servers.binary())
+        server.start()
+        yield server
+        server.close()
+
+
+def of(found, level):
+    """The findings of one level, as lines. How long a busy machine takes for a round trip is not ours to say."""
+    kept = [each for each in found if each["level"] == level and (each["check"], level) != ("latency", "warning")]
+    return [f"{each['check']}: {each['message']}" for each in kept]
+
+
+def only(lines):
+    (line,) = lines
+    return line
+
+
+# all of it, as a user runs it
+
+
+def test_when_nothing_is_wrong_it_says_what_is_there_ends_with_0_and_changes_nothing(doctor, own_server):
+    with Client(own_server.url, "lh") as client:
+        client.queue("default").put("work.a")
+    keys = {key: own_server.redis.dump(key) for key in own_server.redis.scan_iter()}
+    code, found = doctor(LEASEHOLD_REDIS_URL=own_server.url, LEASEHOLD_NAMESPACE="lh")
+    assert (code, of(found, "warning"), of(found, "problem")) == (0, [], [])
+    assert [each["check"] for each in found] == CHECKS
+    said = {each["check"]: each["message"] for each in found}
+    assert said["handlers"].startswith("1 handler imported in ") and said["handlers"].endswith(": a")
+    assert said["queues"] == "1 of 1 queue would be served, 1 job waiting"
+    assert {key: own_server.redis.dump(key) for key in own_server.redis.scan_iter()} == keys
+
+
+def test_for_people_it_is_a_line_for_each_finding(doctor, own_server):
+    done = doctor.plain(LEASEHOLD_REDIS_URL=own_server.url)
+    assert done.returncode == 0
+    assert [line.split()[1] for line in done.stdout.splitlines()] == CHECKS
+    assert all(re.match(r"(ok|warning|problem) +[\w-]+ +\S", line) for line in done.stdout.splitlines())
+    assert re.fullmatch(r"leasehold: (nothing is wrong|0 problems, 1 warning)\n", done.stderr)
+
+
+def test_all_that_is_wrong_with_the_configuration_is_78_and_nothing_is_started(doctor):
+    code, found = doctor("--processes", "many", "--queue", "a", LEASEHOLD_PROCESES="3", LEASEHOLD_ORDER="any")
+    assert code == 78
+    about = of(found, "problem")
+    assert [line.split(": ")[0] for line in about] == ["configuration"] * 3
+    assert all(any(word in line for line in about) for word in ("--processes", "LEASEHOLD_PROCESES", "LEASEHOLD_ORDER"))
+    assert {each["check"] for each in found} == {"configuration", "kernel", "proc", "cgroup", "init"}
+    assert not (doctor.directory / ".leasehold").exists()
+
+
+def test_queues_that_make_no_sense_are_78(doctor):
+    code, found = doctor("--order", "weighted", "--queue", "a:0")
+    assert code == 78 and "--queue" in only(of(found, "problem"))
+
+
+def test_what_run_warns_of_is_a_warning(doctor, server, namespace):
+    code, found = doctor("--drain-timeout", "60s", LEASEHOLD_REDIS_URL=server.url, LEASEHOLD_NAMESPACE=namespace)
+    assert code == 0
+    assert any(line.startswith("configuration: drain-timeout 60 s") for line in of(found, "warning"))
+
+
+def test_without_a_url_it_is_the_server_of_this_directory(doctor):
+    code, found = doctor()
+    assert (code, of(found, "problem")) == (0, [])
+    assert any("embedded server" in line for line in of(found, "ok"))
+
+
+@pytest.mark.parametrize("url", ["redis://:geheim@127.0.0.1:1/0", "unix://:geheim@/nowhere/s"])
+def test_a_server_that_is_not_there_is_69_and_the_password_is_not_said(doctor, url):
+    code, found = doctor(LEASEHOLD_REDIS_URL=url)
+    assert code == 69
+    said = only(of(found, "problem"))
+    assert said.startswith("redis: cannot reach Redis at ") and "geheim" not in json.dumps(found)
+    assert found[-1]["check"] == "handlers" and found[-1]["level"] == "ok", "they are looked at all the same"
+
+
+def test_of_several_problems_the_code_is_that_which_run_would_end_with(doctor):
+    doctor.handlers("1 / 0\n")
+    code, found = doctor(LEASEHOLD_REDIS_URL="redis://127.0.0.1:1/0")
+    assert code == 69
+    assert [line.split(": ")[0] for line in of(found, "problem")] == ["redis", "handlers"]
+
+
+# handlers
+
+
+@pytest.fixture
+def with_handlers(doctor, server, namespace):
+    """What is said of handlers, and the code."""
+
+    def look(text, *words):
+        doctor.handlers(text)
+        code, found = doctor(*words, LEASEHOLD_REDIS_URL=server.url, LEASEHOLD_NAMESPACE=namespace)
+        return code, [each for each in found if each["check"] == "handlers"]
+
+    return look
+
+
+BROKEN = {
+    "raises": ("import os\n\nraise ValueError('no\\nsuch thing')\n", "ValueError: no such thing (", "work.py, line 3)"),
+    "wrong use": (
+        "from supervisor import handler\n@handler(sandbox='strikt')\ndef a(job): ...\n",
+        "write 'basic' or 'strict' (",
+        "work.py, line 2)",
+    ),
+    "has none": ("", "no @handler in 'work'"),
+    "no Python": ("def a(:\n", "SyntaxError"),
+    "ends it": ("import os\nos._exit(3)\n", "ended meanwhile (exit-3)"),
+    "crashes": ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n", "ended meanwhile (SIGSEGV)"),
+    "prints, then exits": ("print('x' * 100_000)\nraise SystemExit(2)\n", "SystemExit: 2"),
+}
+
+
+@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN.keys())
+def test_handlers_that_do_not_boot_are_71_and_it_says_why(with_handlers, text):
+    code, found = with_handlers(text[0])
+    assert code == 71
+    assert all(words in only(of(found, "problem")) for words in text[1:])
+
+
+@pytest.mark.parametrize(
+    ("jobs_per_child", "apart", "named"), [("0", "strict", "a, b"), ("1", "strict", ""), ("0", "basic", "")]
+)
+def test_who_shares_children_is_named_where_handlers_are_told_apart(doctor, server, jobs_per_child, apart, named):
+    handlers = f"def a(job): ...\n@handler\ndef b(job): ...\n@handler(sandbox={apart!r})\ndef c(job): ...\n"
+    doctor.handlers(f"from supervisor import handler\n@handler\n{handlers}")
+    _code, found = doctor("--jobs-per-child", jobs_per_child, LEASEHOLD_REDIS_URL=server.url)
+    shared = [line.split(";")[0] for line in of(found, "warning") if "share children" in line]
+    assert shared == ([f"sandbox: handlers share children: {named}"] if named else [])
+
+
+def test_handlers_that_are_not_there_are_71(doctor, server):
+    code, found = doctor("--handlers", "nowhere", LEASEHOLD_REDIS_URL=server.url)
+    assert code == 71 and "there is no module 'nowhere'" in only(of(found, "problem"))
+
+
+def test_handlers_whose_import_hangs_are_71_after_the_boot_timeout_with_all_that_they_have_started(with_handlers):
+    hangs = "import subprocess, time\nsubprocess.Popen(['sleep', '600'], start_new_session=True)\ntime.sleep(600)\n"
+    code, found = with_handlers(hangs, "--boot-timeout", "0.5s")
+    assert code == 71 and "not imported within 0.5 s" in only(of(found, "problem"))
+
+
+def test_a_process_that_the_import_leaves_running_is_ended_and_a_crash_does_not_save_it(with_handlers):
+    code, found = with_handlers("import os, subprocess\nsubprocess.Popen(['sleep', '600'])\nos.abort()\n")
+    assert code == 71 and "SIGABRT" in only(of(found, "problem"))
+    assert "processes running (1)" in only(of(found, "warning"))
+
+
+@pytest.mark.parametrize("signo", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_and_all_that_it_has_started(doctor, server, signo):
+    doctor.handlers(
+        "import subprocess, sys, time\nsubprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        "print('importing', file=sys.stderr, flush=True)\ntime.sleep(600)\n"
+    )
+    with doctor.start(LEASEHOLD_REDIS_URL=server.url) as process:
+        assert process.stderr.readline() == "importing\n"
+        until_it_waits(process, "poll")
+        process.send_signal(signo)
+        _said, complaint = process.communicate(timeout=30)  # what it has left running would hold this open
+    assert (process.returncode, complaint) == (130, "")
+    assert list(doctor.temporary.iterdir()) == []
+
+
+def test_threads_that_the_import_starts_are_a_warning(with_handlers):
+    text = f"import threading, time\nthreading.Thread(target=time.sleep, args=[600], name='poller').start()\n{GOOD}"
+    code, found = with_handlers(text)
+    assert code == 0
+    assert any("poller" in line for line in of(found, "warning"))
+
+
+def test_files_that_the_import_leaves_open_are_a_warning(with_handlers):
+    code, found = with_handlers(f"KEPT = open('kept.log', 'w')\n{GOOD}")
+    assert code == 0
+    assert "kept.log" in only(of(found, "warning"))
+
+
+def test_handlers_that_need_more_memory_than_there_is_are_warnings(with_handlers):
+    text = "from supervisor import handler\n@handler(memory='64M')\ndef a(job): ...\n"
+    code, found = with_handlers(text, "--memory-budget", "16M")
+    assert code == 0
+    size, limit = of(found, "warning")
+    assert "of the 16 MB that all processes together may have" in size and limit.startswith("handlers: a: ")
+
+
+def test_an_import_that_takes_most_of_its_time_is_a_warning():
+    config = Config.load({"boot-timeout": "5s"}, {}, terminal=False)
+    ready = Ready({"a": {}}, [], [])
+    assert [each.level for each in handlers._about(config, ready, 2.0, 2**20)] == ["ok"]
+    said, warned = handlers._about(config, ready, 3.0, 2**20)
+    assert said.message == "1 handler imported in 3.00 s, 1 MB: a"
+    assert warned.level == "warning" and "took 3.00 s of the 5 s that it may" in warned.message
+
+
+def test_variables_that_tell_the_password_are_named(doctor, own_server):
+    own_server.redis.config_set("requirepass", "sesame-open")
+    url = own_server.url.replace("unix://", "unix://:sesame-open@")
+    code, found = doctor(LEASEHOLD_REDIS_URL=url, CACHE_URL=url)
+    assert code == 0 and "sesame" not in json.dumps(found)
+    assert "handlers do not get CACHE_URL: the value tells" in only(of(found, "warning"))
+
+
+# the machine
+
+
+def test_too_few_open_files_for_the_processes_are_a_problem(doctor, server):
+    if not shutil.which("prlimit"):
+        pytest.skip("needs prlimit")
+    code, found = doctor("--processes", "50", before=["prlimit", "--nofile=100:100"], LEASEHOLD_REDIS_URL=server.url)
+    assert code == 1
+    assert only(of(found, "problem")).startswith(
+        "files: at most 100 may be open (the hard limit), and 50 children need"
+    )
+
+
+def test_more_memory_than_there_is_for_all_is_a_warning(doctor, server):
+    words = "--memory-budget", "1G", "--memory-limit", "600M"
+    code, found = doctor(*words, LEASEHOLD_REDIS_URL=server.url)
+    assert code == 0
+    assert any(line.startswith("memory: 2 processes of up to 600 MB") for line in of(found, "warning"))
+
+
+def test_a_port_that_is_taken_is_what_run_would_end_with_and_one_that_is_free_is_said():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        config = Config.load({"http": address}, {}, terminal=False)
+        (found,) = machine._http(config)
+        assert (found.level, found.code) == ("problem", Exit.CONFIG)
+        assert found.message.startswith(f"--http {address} cannot be had: another process listens there")
+    found, *_ = machine._http(config)
+    assert found.level == "ok"
+    assert not list(machine._http(Config.load({}, {}, terminal=False)))
+
+
+def test_a_call_that_the_kernel_refuses_is_a_problem_by_name(monkeypatch):
+    def refuse():
+        raise PermissionError(1, "Operation not permitted")
+
+    calls = {**machine._CALLS, "pidfd": refuse, "signalfd": lambda: machine._in_a_child(refuse)}
+    monkeypatch.setattr(machine, "_CALLS", calls)
+    (found,) = machine._kernel()
+    assert found.level == "problem" and "refuses pidfd ([Errno 1]" in found.message
+    assert "signalfd ([Errno 1]" in found.message and "memfd" not in found.message
+
+
+def test_what_the_control_group_does_when_memory_runs_out_is_said(monkeypatch):
+    monkeypatch.setattr("supervisor.linux.cgroups.kills_as_group", lambda: True)
+    monkeypatch.setattr("supervisor.linux.cgroups.OomKills.count", lambda _self: 3)
+    monkeypatch.setattr("supervisor.linux.cgroups.cpu_quota", lambda: 0.5)
+    said, together, slow = machine._control_groups()
+    assert said.level == "ok" and "0.5 CPUs, 3 killed by the kernel" in said.message
+    assert [each.level for each in (together, slow)] == ["warning", "warning"]
+    assert "memory.oom.group is 1" in together.message and "the CPU quota is 0.5" in slow.message
+
+
+def test_processes_that_proc_hides_are_said(monkeypatch):
+    monkeypatch.setattr(machine, "_mount_option", lambda _where, _name: "ptraceable")
+    (hidden,) = machine._proc()
+    assert hidden.level == "warning" and "hidepid=ptraceable" in hidden.message
+    monkeypatch.setattr("supervisor.master.model.memory.of", lambda _pid: None)
+    (hidden,) = machine._proc()
+    assert hidden.level == "warning" and "no memory limit holds" in hidden.message
+    monkeypatch.setattr("supervisor.linux.kernel.children_of_self", lambda: os.listdir("/nowhere"))
+    (missing,) = machine._proc()
+    assert missing.level == "problem" and "/nowhere" in missing.message
+
+
+def test_as_pid_1_without_a_url_it_is_78_as_run_is(doctor, as_pid_1):
+    code, found = doctor(before=as_pid_1)
+    assert code == 78 and "--redis-url embedded:" in only(of(found, "problem"))
+    assert any("this is PID 1" in line for line in of(found, "ok"))
+    assert not (doctor.directory / ".leasehold").exists()
+
+
+def test_a_shell_as_pid_1_is_a_warning(doctor, as_pid_1, server):
+    before = [*as_pid_1, "sh", "-c", '"$@"; exit $?', "sh"]
+    code, found = doctor(before=before, LEASEHOLD_REDIS_URL=server.url)
+    assert code == 0
+    assert any(line.startswith("init: PID 1 is ") and "exec" in line for line in of(found, "warning"))
+
+
+# the server and the namespace, in this process
+
+
+@pytest.fixture
+def seen():
+    """The findings about a server, and what `run` would end with."""
+
+    def look(url, namespace="lh", **flags):
+        words = {"redis-url": url, "namespace": namespace, **{name.replace("_", "-"): flags[name] for name in flags}}
+        said = list(server.examine(Config.load(words, {}, terminal=False)))
+        return findings.exit_code(said), [
+            {"check": each.check, "level": each.level, "message": each.message} for each in said
+        ]
+
+    return look
+
+
+@pytest.fixture
+def account(server, namespace):
+    """Makes an account by its rules, and answers the URL with it."""
+
+    def make(rules):
+        words = rules.replace("NS", f"{{{namespace}}}").split()
+        server.redis.execute_command("ACL", "SETUSER", "patient", "reset", "on", ">PASSWORD", *words)
+        return server.url.replace("unix://", "unix://patient:PASSWORD@")
+
+    yield make
+    server.redis.acl_deluser("patient")
+
+
+def test_the_account_of_the_documents_is_enough(seen, account, namespace):
+    text = (ROOT / "deploy/README.md").read_text()
+    line = next(line for line in text.splitlines() if line.startswith("ACL SETUSER leasehold "))
+    rules = line.replace("{leasehold}", "NS").partition(">PASSWORD ")[2]
+    code, found = seen(account(rules), namespace)
+    assert (code, of(found, "problem")) == (0, [])
+    assert "permissions: account patient may do all that Leasehold does" in of(found, "ok")
+
+
+NEEDED = {
+    "-zadd": (1, "patient may not ZADD, which a supervisor needs"),
+    "-blmove -bzpopmin": (1, "patient may not BLMOVE,"),
+    "resetkeys ~other:*": (69, "patient may not use the keys {"),
+    "resetchannels": (1, "patient may not publish on {"),
+    "-evalsha": (69, "evalsha"),
+    "-script": (69, "script|load"),
+}
+
+
+@pytest.mark.parametrize("rules", NEEDED)
+def test_what_the_account_lacks_is_named(seen, account, namespace, rules):
+    code, found = seen(account(f"+@all ~NS:* &NS:* {rules}"), namespace)
+    expected, words = NEEDED[rules]
+    assert code == expected and any(words in line for line in of(found, "problem")), found
+
+
+@pytest.mark.parametrize(("rules", "about"), [("-zscan", "ZSCAN, which some commands"), ("-info", "may not ask INFO")])
+def test_what_only_some_commands_need_is_a_warning(seen, account, namespace, rules, about):
+    code, found = seen(account(f"+@all ~NS:* &NS:* {rules}"), namespace)
+    assert (code, of(found, "problem")) == (0, [])
+    assert any(about in line for line in of(found, "warning"))
+
+
+def test_a_wrong_password_is_69_and_not_said(seen, own_server):
+    own_server.redis.config_set("requirepass", "sesame-open")
+    for url in (own_server.url, own_server.url.replace("unix://", "unix://:geheim@")):
+        code, found = seen(url)
+        assert code == 69 and len(found) == 1 and "geheim" not in found[0]["message"]
+
+
+def test_what_answers_and_is_no_redis_is_69(seen, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer():
+            connection, _address = listener.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        code, found = seen(f"redis://127.0.0.1:{listener.getsockname()[1]}")
+        thread.join(10)
+    assert code == 69 and only(of(found, "problem")).startswith("redis: ")
+
+
+def test_a_server_that_does_not_answer_is_69(seen, own_server, monkeypatch):
+    monkeypatch.setattr("supervisor.engine.client.examine._TIMEOUT_S", 0.2)
+    own_server.process.send_signal(signal.SIGSTOP)
+    code, found = seen(own_server.url)
+    assert code == 69 and "Timeout" in only(of(found, "problem"))
+
+
+def test_a_server_that_deletes_what_does_not_fit_is_a_problem(seen, own_server):
+    own_server.redis.config_set("maxmemory", "100mb")
+    assert seen(own_server.url)[0] == 0
+    own_server.redis.config_set("maxmemory-policy", "allkeys-lru")
+    code, found = seen(own_server.url)
+    assert code == 1
+    assert only(of(found, "problem")).startswith("redis-memory: maxmemory-policy is allkeys-lru, and maxmemory 100 MB")
+    own_server.redis.config_set("maxmemory", "0")
+    code, found = seen(own_server.url)
+    assert code == 0 and only(of(found, "warning")).startswith("redis-memory: maxmemory-policy is allkeys-lru")
+
+
+def test_a_server_that_is_full_is_a_problem_and_one_that_is_nearly_full_a_warning(seen, own_server):
+    own_server.redis.setrange("large", 50_000_000, "x")  # of no buffer on its way there
+    used = own_server.redis.info("memory")["used_memory"]
+    own_server.redis.config_set("maxmemory", int(used * 1.1))
+    code, found = seen(own_server.url)
+    assert code == 0 and "when it is full" in only(of(found, "warning"))
+    own_server.redis.config_set("maxmemory", 1000)
+    code, found = seen(own_server.url)
+    assert code == 1 and any("it is full" in line for line in of(found, "problem"))
+
+
+def test_what_a_restart_would_lose_is_a_warning(seen, server, namespace, own_server):
+    code, found = seen(server.url, namespace)
+    assert code == 0 and "a restart of the server loses everything" in only(of(found, "warning"))
+    own_server.redis.config_set("appendonly", "no")
+    own_server.redis.config_set("save", "3600 1")
+    own_server.redis.set("a", "b")
+    _, found = seen(own_server.url)
+    assert "after its last snapshot: " in only(of(found, "warning"))
+
+
+def test_a_replica_is_a_problem(seen, own_server):
+    own_server.redis.config_set("masterauth", "")
+    own_server.redis.replicaof("127.0.0.1", "1")
+    code, found = seen(own_server.url)
+    assert code == 1 and any("is a replica" in line for line in of(found, "problem"))
+
+
+def test_connections_that_run_out_or_are_closed_while_idle_are_said(seen, own_server):
+    own_server.redis.config_set("timeout", "20")
+    own_server.redis.config_set("maxclients", "12")
+    code, found = seen(own_server.url)
+    assert code == 0
+    assert [line.split()[0] for line in of(found, "warning")] == ["connections:", "connections:"]
+    own_server.redis.config_set("maxclients", "2")
+    code, found = seen(own_server.url)
+    assert code == 69 and any("raise maxclients" in line for line in of(found, "problem"))
+
+
+def test_a_cluster_without_slots_is_a_problem(seen, tmp_path):
+    with clusters.nodes(tmp_path, 1) as (node,):
+        code, found = seen(node.url)
+    assert code == 69 and "refuses what every worker does first" in only(of(found, "problem"))
+    assert not any("in one slot" in line for line in of(found, "ok"))
+
+
+def test_a_missing_password_is_named(seen, own_server):
+    own_server.redis.config_set("requirepass", "geheim")
+    code, found = seen(own_server.url)
+    assert code == 69
+    (message,) = of(found, "problem")
+    assert "without the right password" in message and "Authentication required" in message
+
+
+def test_clocks_that_differ_and_round_trips_that_take_long_are_warnings(seen, own_server, monkeypatch):
+    monkeypatch.setattr("supervisor.clock.unix", lambda: 1_000_000_000.0)
+    monkeypatch.setattr(server, "_SLOW_S", -1.0)
+    code, found = seen(own_server.url)
+    assert code == 0
+    assert [each["check"] for each in found if each["level"] == "warning"] == ["latency", "clock"]
+
+
+OPTIONS = {
+    "heartbeat": (2, "a lease lasts 2 s"),
+    "max-deaths": (0, "max-deaths is 0"),
+    "max-worker-age": (10, "max-worker-age is 10 s"),
+    "failed-history-count": (0, "are dropped at once"),
+    "paused": (True, "nothing starts, in any queue"),
+}
+
+
+def test_who_has_paused_all_queues_is_named(seen, own_server):
+    at_unix = int(time.time()) - 100
+    with Client(own_server.url, "lh", clock=lambda: at_unix) as client:
+        client.config.set("paused", True, by="kim@web-1")
+    (said,) = of(seen(own_server.url)[1], "warning")
+    assert said.startswith(f"config: paused is set (by kim@web-1, {local_time(at_unix)}): nothing starts")
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_options_in_redis_that_do_harm_are_warnings(seen, own_server, option):
+    value, words = OPTIONS[option]
+    with Client(own_server.url, "lh") as client:
+        client.config.set(option, value)
+    code, found = seen(own_server.url)
+    assert code == 0 and words in only(of(found, "warning"))
+
+
+def test_a_lease_as_long_as_a_night_is_a_warning(seen, own_server):
+    code, found = seen(own_server.url, lease_ttl="8h")
+    assert code == 0 and "a lease lasts 28800 s" in only(of(found, "warning"))
+
+
+def test_a_queue_that_nobody_serves_is_a_warning(seen, own_server):
+    with Client(own_server.url, "lh") as client:
+        for name in ("emails", "emials"):
+            client.queue(name).put("k")
+    code, found = seen(own_server.url, queue=["emails"])
+    assert code == 0
+    assert only(of(found, "warning")).startswith("queues: emials: 1 job could start there, and nobody serves it")
+
+
+def test_paused_queues_that_would_be_served_and_lost_workers_are_warnings(seen, own_server):
+    long_ago_unix = int(time.time()) - 100
+    with Client(own_server.url, "lh", clock=lambda: long_ago_unix) as client:
+        for name in ("emails", "images"):
+            client.queue(name).put("k")
+            client.queue(name).pause(by="kim@web-1")
+        client.queue("default").put("k")
+        client.lease("lost-1", ["default"])
+    code, found = seen(own_server.url, queue=["email*", "default"])
+    assert code == 0
+    paused, lost = of(found, "warning")
+    when = local_time(long_ago_unix)
+    assert paused.startswith(f"queues: emails (by kim@web-1, {when}): paused")
+    assert lost.startswith("workers: 1 lease of lost-1 are over")
+    assert "queues: 2 of 3 queues would be served, 1 job waiting" in of(found, "ok")

@@ -1,0 +1,77 @@
+"""What `leasehold put` hints at, where supervisors live to know it from: the job is put all the same."""
+
+import pytest
+
+from supervisor.engine.commands import writes
+
+
+def introduce(client, name, klasses, queues):
+    """A worker says which klasses it has and which queues it serves."""
+    client.call(writes.resume, name, 1, [])
+    client.call(writes.skills, name, klasses, queues)
+
+
+@pytest.fixture
+def hint(shell, jobs):
+    """What a put hints at; it must succeed, and the job must be there."""
+
+    def put(*words):
+        said = shell("put", *words)
+        assert said.code == 0 and jobs.job(said.out.strip()) is not None
+        return [line.removeprefix("leasehold: ") for line in said.err.splitlines()]
+
+    return put
+
+
+@pytest.fixture
+def alive(jobs):
+    introduce(jobs, "web-1", ["mail.send", "mail.read"], ["default", "email"])
+    introduce(jobs, "web-2", ["report.build"], ["reports"])
+
+
+def test_a_job_that_somebody_has_a_handler_for_gets_no_hint(hint, alive):
+    assert hint("mail.send") == []
+    assert hint("report.build", "--queue", "reports") == []
+
+
+def test_a_klass_that_no_living_supervisor_has_is_hinted_at(hint, alive):
+    assert hint("mail.sned") == [
+        "no supervisor that serves queue default has a handler for klass mail.sned, did you mean mail.send?"
+    ]
+    assert hint("report.build") == ["no supervisor that serves queue default has a handler for klass report.build"]
+
+
+def test_a_queue_that_no_living_supervisor_serves_is_hinted_at(hint, alive):
+    assert hint("mail.send", "--queue", "emial") == ["no supervisor that runs serves queue emial, did you mean email?"]
+
+
+def test_parents_that_there_are_none_of_are_hinted_at(hint, jobs):
+    jobs.queue("q").put("k", jid="there")
+    assert hint("k", "--depends", "there", "--depends", "typo") == [
+        "there is no job typo to wait for: it counts as complete"
+    ]
+
+
+def test_a_job_that_is_only_added_is_hinted_at_too(hint, alive):
+    assert len(hint("mail.sned", "--add", "--jid", "a")) == 1
+
+
+def test_without_a_living_supervisor_there_is_no_hint(hint, jobs, server, namespace, alive):
+    server.redis.zadd(f"{{{namespace}}}:workers", {"web-1": 1, "web-2": 1})
+    assert hint("mail.sned", "--queue", "emial") == []
+
+
+def test_a_supervisor_that_has_not_said_anything_may_have_all(hint, jobs, alive):
+    jobs.call(writes.resume, "new", 1, [])
+    assert hint("mail.sned", "--queue", "emial") == []
+
+
+def test_an_account_that_may_not_look_puts_without_hints(hint, alive, monkeypatch):
+    from supervisor.engine.client.sync_client import Client
+    from supervisor.engine.model.errors import StoreUnavailable
+
+    def refuse(self):
+        raise StoreUnavailable("NOPERM")
+
+    monkeypatch.setattr(Client, "workers", refuse)
+    assert hint("mail.sned") == []

@@ -1,0 +1,143 @@
+"""The table of what the queue can do (supervisor/engine/README.md): each call and each test named there exists, and
+each number of the inventory has a row, or a reason why not.
+"""
+
+import ast
+import inspect
+import re
+from functools import cache
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+import supervisor
+from supervisor.child import job
+from supervisor.cli.lib import parser
+from supervisor.engine.client import async_client, handles, sync_client
+from supervisor.engine.client.event_stream import STREAM_EVENTS
+from supervisor.engine.commands import lanes, limits, queries
+from supervisor.engine.model import errors
+from supervisor.engine.model.options import OPTIONS
+from supervisor.engine.model.recurring import RecurChanges, RecurOptions
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "supervisor/engine/README.md"
+
+#: How many items each section of the inventory has; those of which a user sees nothing are in the table's last section.
+ITEMS = {
+    "A": 40, "B": 34, "D": 9, "E": 15, "F": 10,
+    "C1": 6, "C2": 14, "C3": 10, "C4": 8, "C5": 5, "C6": 7, "C7": 4, "C8": 5, "C9": 4, "C10": 3, "C11": 2, "C12": 2,
+    "C13": 8, "C14": 7, "C15": 5, "C16": 5, "C17": 1, "C18": 3, "C19": 5, "C20": 1, "C21": 2,
+}  # fmt: skip
+NUMBERS = [
+    f"{section}.{n}" if section[1:] else f"{section}{n}" for section, most in ITEMS.items() for n in range(1, most + 1)
+] + ["C22", "C23"]
+NUMBER = re.compile(r"\b[A-F]\d+(?:\.\d+)?")
+
+CLASSES = {
+    "Client": sync_client.Client, "Queue": sync_client.Queue, "Config": sync_client.Config, "Lease": handles.Lease,
+    "Job": handles.Job, "RecurringJob": handles.RecurringJob, "AsyncClient": async_client.AsyncClient,
+    "Stats": queries.Stats, "Spread": queries.Spread, "Lane": sync_client.Lane,
+    "LaneCounts": lanes.LaneCounts, "Deleted": lanes.Deleted,
+    "Limit": limits.Limit, "Counts": queries.Counts, "JobFailed": errors.JobFailed, "job": job.Job,
+}  # fmt: skip
+OPTIONS_OF = {
+    "put": sync_client.PutOptions,
+    "add": sync_client.PutOptions,
+    "recur": RecurOptions,
+    "update": RecurChanges,
+}
+
+
+def rows():
+    """The cells of every row but the headings; the tables before that are of other things."""
+    tables = PAGE.read_text().partition("\n# Row by row\n")[2]
+    lines = [line for line in tables.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if not line.startswith("| |")]
+
+
+def quoted(cell):
+    return re.findall(r"`([^`]+)`", cell)
+
+
+SHOWN = [row for row in rows() if len(row) >= 4]
+CALLS = sorted({call for row in SHOWN if len(row) == 4 for call in re.findall(r"(?:config )?`[^`]+`", row[2])})
+TESTS = sorted({test for row in SHOWN for test in quoted(row[-1])})
+
+
+@cache
+def defined(path):
+    return {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
+
+
+def check_arguments(function, given):
+    known = set(inspect.signature(function).parameters) | set(get_type_hints(OPTIONS_OF.get(function.__name__, dict)))
+    assert {name for name in re.findall(r"(\w+)(?:=|(?=[,)]))", given) if name} <= known
+
+
+def check_call(call):
+    match = re.fullmatch(r"(\w+)(?:\.(\w+))?(\(.*\))?", call)
+    assert match, call
+    name, attribute, arguments = match.groups()
+    if name not in CLASSES:
+        assert attribute is None
+        assert name in supervisor.__all__ or name in ("ValueError", "TypeError")
+        return
+    owner = CLASSES[name]
+    found = owner if attribute is None else getattr(owner, attribute, None)
+    if found is None:
+        assert attribute in inspect.getsource(owner.__init__)
+    if arguments:
+        check_arguments(found, arguments)
+
+
+def check_command(words):
+    built, module = parser.build(words[1])
+    assert module is not None
+    known = parser_flags(built, words[1])
+    assert set(words[2:]) <= known
+
+
+def parser_flags(built, command):
+    (commands,) = (
+        action for action in built._actions if hasattr(action, "choices") and isinstance(action.choices, dict)
+    )
+    return set(commands.choices[command]._option_string_actions)
+
+
+def test_each_call_in_the_table_exists_with_the_arguments_that_it_shows():
+    for call in CALLS:
+        (name,) = quoted(call)
+        if call.startswith("config "):
+            assert name in OPTIONS
+        elif name.startswith("leasehold "):
+            check_command(name.split())
+        elif name not in STREAM_EVENTS and name not in OPTIONS and not name.startswith("LPUSH "):
+            check_call(name)
+
+
+def exists(test):
+    path, _, name = test.partition("::")
+    folder = ROOT / "tests" if "/" in path else next((ROOT / "tests/engine").rglob(path), ROOT).parent
+    return (folder / path).is_file() and name in defined(folder / path)
+
+
+def test_each_test_in_the_table_exists():
+    assert [test for test in TESTS if not exists(test)] == []
+
+
+def test_each_item_of_the_inventory_has_a_row_or_a_reason():
+    named = {number for row in rows() for number in NUMBER.findall(row[0])}
+    assert set(NUMBERS) - named == set()
+    assert named - set(NUMBERS) == set()
+
+
+@pytest.mark.parametrize("letter", "ABCDEF")
+def test_the_rows_are_in_the_order_of_the_inventory(letter):
+    numbers = [number for row in SHOWN for number in NUMBER.findall(row[0])[:1] if number.startswith(letter)]
+    assert numbers == sorted(numbers, key=NUMBERS.index)
+
+
+def test_no_cell_of_a_row_is_empty():
+    assert all(row[1] and row[2] and row[3] for row in SHOWN)

@@ -1,0 +1,139 @@
+"""Jobs that are chosen by what they are, and what is done to those of them that still are that."""
+
+import pytest
+
+from supervisor.engine.commands import bulk, writes
+from supervisor.engine.commands.bulk import Choice, Done
+from tests.engine.invariants import look, misplaced
+
+NOT_ENDED = ("waiting", "scheduled", "depends", "parked", "running")
+
+
+@pytest.fixture
+def queue(client):
+    return client.queue("q")
+
+
+def chosen(client, **choice):
+    return client.follow(bulk.found(Choice(**choice), client.clock))
+
+
+@pytest.fixture
+def filled(client, queue):
+    """One job in each state, named after it, in two lanes and at the front."""
+    client.limit("used-up", running=0)
+    queue.put("k", jid="parked", limit="used-up")
+    assert queue.lease("w") == []
+    for jid in ("front", "running", "failed", "complete"):
+        queue.put("k", jid=jid, tags=["red"])
+    front, _, failed, complete = queue.lease("w", 4, ttl=3600)
+    front.release()
+    failed.fail("Broken", "boom")
+    complete.complete()
+    queue.put("k", jid="waiting", tags=["red"])
+    queue.put("k", jid="laned", lane="a")
+    queue.put("k", jid="scheduled", delay=600)
+    queue.put("k", jid="depends", depends=["waiting"])
+    client.queue("other").put("k", jid="elsewhere", tags=["red"])
+
+
+def test_a_choice_by_queue_finds_each_job_once_with_its_state(client, filled):
+    assert chosen(client, queue="q", states=NOT_ENDED) == {
+        "depends": "depends", "scheduled": "scheduled", "parked": "parked", "waiting": "waiting", "laned": "waiting",
+        "front": "waiting", "running": "running",
+    }  # fmt: skip
+    assert list(chosen(client, queue="q", states=["waiting"])) == ["waiting", "laned", "front"]
+    assert chosen(client, queue="q", states=["failed"]) == {"failed": "failed"}
+    assert chosen(client, queue="nowhere", states=NOT_ENDED) == {}
+
+
+def test_a_choice_by_several_things_is_of_those_for_which_all_hold(client, filled):
+    red = {"front": "waiting", "running": "running", "failed": "failed", "complete": "complete", "waiting": "waiting"}
+    assert chosen(client, tag="red", queue="q") == red
+    assert chosen(client, tag="red") == red | {"elsewhere": "waiting"}
+    assert chosen(client, tag="red", group="Broken") == {"failed": "failed"}
+    assert chosen(client, group="Broken", queue="other") == {}
+
+
+def test_what_is_due_waits_and_a_lease_that_has_run_out_runs(client, queue, clock):
+    queue.put("k", jid="due", delay=10)
+    queue.put("k", jid="lost", priority=-1)
+    queue.lease("w", 1, ttl=5)
+    clock.now += 10
+    assert chosen(client, queue="q", states=NOT_ENDED) == {"due": "waiting", "lost": "running"}
+    assert chosen(client, queue="q", states=["scheduled"]) == {}
+
+
+def test_of_thousands_none_is_left_out(client, queue):
+    queue.put_many({"klass": "k", "jid": f"j{number}", "lane": "ab"[number % 2]} for number in range(2_500))
+    found = chosen(client, queue="q", states=["waiting"])
+    assert len(found) == 2_500 and [jid for jid in found if int(jid[1:]) % 2 == 0][:3] == ["j0", "j2", "j4"]
+
+
+@pytest.mark.parametrize("act", ["cancel", "fail", "move", "set_priority"])
+def test_what_has_become_something_else_is_left_as_it_is(client, queue, act, server, namespace):
+    queue.put_many({"klass": "k", "jid": jid} for jid in ("runs", "waits", "moved"))
+    choice = Choice("q", states=("waiting",))
+    jids = list(client.follow(bulk.found(choice, client.clock)))
+    (lease,) = queue.lease("w")
+    client.job("moved").move("other")
+    more = {"cancel": (), "fail": ("g", "m"), "move": ("p",), "set_priority": (7,)}[act]
+    assert client.call(getattr(bulk, act), choice, [*jids, "nobody"], *more) == Done(1, [])
+    assert client.job("runs").state == "running" and lease.renew() > 0
+    assert client.job("moved").queue == "other"
+    seen = client.job("waits")
+    if act == "cancel":
+        assert seen is None
+    else:
+        assert (seen.state, seen.queue, seen.priority) == {
+            "fail": ("failed", "q", 0), "move": ("waiting", "p", 0), "set_priority": ("waiting", "q", 7),
+        }[act]  # fmt: skip
+    assert misplaced(look(server.redis, namespace)) == []
+
+
+def test_a_job_for_which_others_wait_is_cancelled_with_all_of_them_or_not_at_all(client, queue):
+    for jid, parents in (("a", []), ("b", ["a"]), ("c", ["b"]), ("alone", [])):
+        queue.put("k", jid=jid, depends=parents)
+    client.queue("other").put("k", jid="other", depends=["c"])
+    everything = Choice("q", states=NOT_ENDED)
+    assert client.call(bulk.cancel, everything, ["a", "b", "c", "alone"]) == Done(1, ["c", "b", "a"])
+    client.cancel("other")
+    assert client.call(bulk.cancel, everything, ["a", "b"]) == Done(0, ["b", "a"])
+    assert client.call(bulk.cancel, everything, ["a", "b", "c"]) == Done(3, [])
+    assert client.queues()["q"].total == 0
+
+
+def test_a_cancelled_parent_fails_or_frees_those_that_said_so(client, queue):
+    queue.put("k", jid="parent")
+    for policy in ("fail", "run"):
+        queue.put("k", jid=policy, depends=["parent"], on_parent_failure=policy)
+    assert client.call(bulk.cancel, Choice("q", states=("waiting",)), ["parent"]) == Done(1, [])
+    assert [client.job(jid).state for jid in ("fail", "run")] == ["failed", "waiting"]
+
+
+def test_what_is_moved_keeps_its_time_its_lane_and_its_parents(client, queue, filled, server, namespace):
+    before = {jid: client.job(jid) for jid in ("scheduled", "laned", "depends", "parked")}
+    assert client.call(bulk.move, Choice("q", states=NOT_ENDED), list(before), "p") == Done(4, [])
+    after = {jid: client.job(jid) for jid in before}
+    assert all(job.queue == "p" for job in after.values())
+    assert after["scheduled"].state == "scheduled" and after["scheduled"].due_unix == before["scheduled"].due_unix
+    assert (after["laned"].lane, after["depends"].dependencies) == ("a", ["waiting"])
+    assert misplaced(look(server.redis, namespace)) == []
+
+
+def test_failed_jobs_are_put_back_by_their_jids_if_they_are_of_the_group(client, queue):
+    for jid, group in (("a", "Broken"), ("b", "Broken"), ("c", "Other")):
+        queue.put("k", jid=jid)
+        queue.lease("w")[0].fail(group, "m")
+    assert client.call(writes.unfail_jobs, ["a", "c", "nobody"], group="Broken") == 1
+    assert [client.job(jid).state for jid in "abc"] == ["waiting", "failed", "failed"]
+    assert client.call(writes.unfail_jobs, ["a", "b", "c"]) == 2
+
+
+def test_a_choice_of_nothing_or_of_what_there_is_not_is_refused():
+    with pytest.raises(ValueError, match="queue, tag or group"):
+        Choice()
+    with pytest.raises(ValueError, match=r"states must be some of .*'lost'"):
+        Choice("q", states=("lost",))
+    with pytest.raises(ValueError, match="queue"):
+        Choice("q" * 65)

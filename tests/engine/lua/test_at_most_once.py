@@ -1,0 +1,234 @@
+"""A job that must not start twice: whatever else than its own end ends it, once it has started, fails it. Only what has
+certainly not started is handed back.
+"""
+
+import random
+
+import pytest
+
+from supervisor.engine.commands import writes
+from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried, Returned, Unknown
+
+
+def once(client, jid="j", **options):
+    """A leased job of the kind, which has started."""
+    client.queue("q").put("k", jid=jid, at_most_once=True, **options)
+    (lease,) = client.queue("q").lease("w")
+    return lease
+
+
+def state_of(client, jid="j"):
+    job = client.job(jid)
+    return job.state, job.failure and job.failure["group"]
+
+
+def test_it_says_so(client):
+    lease = once(client)
+    assert (lease.at_most_once, client.job("j").at_most_once) == (True, True)
+    client.queue("q").put("k", jid="other")
+    (other,) = client.queue("q").lease("w")
+    assert (other.at_most_once, client.job("other").at_most_once) == (False, False)
+
+
+ENDS = {
+    "completed": (lambda c, it: it.complete(), ("complete", None)),
+    "failed": (lambda c, it: it.fail("g", "m"), ("failed", "g")),
+    "retried": (lambda c, it: it.retry(), ("failed", "failed-retries-q")),
+    "retried later": (lambda c, it: it.retry(delay=5), ("failed", "failed-retries-q")),
+    "retried in a group": (lambda c, it: it.retry(group="ValueError"), ("failed", "ValueError")),
+    "interrupted": (lambda c, it: it.release(), ("failed", "interrupted")),
+    "dead": (lambda c, it: it.died("SIGKILL"), ("failed", "died:SIGKILL")),
+    "dead, without a limit of deaths": (
+        lambda c, it: c.settle([Died(it, "oom", default_max_deaths=0)]),
+        ("failed", "died:oom"),
+    ),
+    "released by hand": (lambda c, it: c.job("j").release(), ("failed", "interrupted")),
+    "of a worker that somebody deregistered": (lambda c, it: c.deregister("w"), ("failed", "interrupted")),
+    "failed by hand": (lambda c, it: c.job("j").fail("g", "m"), ("failed", "g")),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_nothing_that_ends_it_brings_it_back(client, clock, end):
+    lease = once(client)
+    act, expected = ENDS[end]
+    act(client, lease)
+    assert state_of(client) == expected
+    clock.tick(10_000)
+    client.sweep()
+    assert client.queue("q").lease("w2", 9) == []
+
+
+def test_a_retry_says_that_none_remains(client):
+    assert once(client, retries=5).retry() < 0
+
+
+@pytest.mark.parametrize("starting", [0, 1])
+@pytest.mark.parametrize("by", ["a lease", "a sweep"])
+def test_a_lease_that_ran_out_buries_it_also_if_nobody_knows_that_it_has_started(client, clock, starting, by):
+    client.queue("q").put("k", jid="j", at_most_once=True)
+    client.run(writes.lease("w", ["q"], starting=starting, now=clock.now))
+    clock.tick(36)
+    if by == "a sweep":
+        client.sweep()
+    assert client.queue("q").lease("w2", 9) == []
+    assert state_of(client) == ("failed", "died:lost")
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("drain", "it was stopped (drain), and must not be started twice"),
+        (None, "it was stopped, and must not be started twice"),
+    ],
+)
+def test_its_failure_says_what_stopped_it(client, reason, said):
+    client.settle([Released(once(client), reason=reason)])
+    assert client.job("j").failure["message"] == said
+
+
+def test_until_somebody_takes_it_over_its_own_late_end_counts(client, clock):
+    lease = once(client)
+    clock.tick(10_000)
+    assert lease.complete() is True
+    assert state_of(client) == ("complete", None)
+
+
+def test_what_has_not_started_is_handed_back_by_its_holder(client):
+    lease = once(client)
+    assert lease.release(started=False) is True
+    assert [it.jid for it in client.queue("q").lease("w2")] == ["j"]
+
+
+@pytest.mark.parametrize("leave", [writes.resume, writes.deregister])
+def test_what_was_never_received_is_handed_back(client, clock, leave):
+    client.queue("q").put("k", jid="j", at_most_once=True)
+    client.run(writes.settle("w", [], number=1, now=clock.now))
+    client.run(writes.lease("w", ["q"], number=1, now=clock.now))
+    arguments = {"own": True} if leave is writes.deregister else {"number": 2, "known": []}
+    client.run(leave("w", **arguments, now=clock.now))
+    assert [it.jid for it in client.queue("q").lease("w2")] == ["j"]
+
+
+def test_it_goes_on_in_another_queue_by_its_own_end_and_once_there_too(client):
+    once(client).complete(next="r")
+    (lease,) = client.queue("r").lease("w")
+    assert lease.at_most_once is True
+    lease.died("oom")
+    assert state_of(client) == ("failed", "died:oom")
+
+
+def test_whoever_wants_it_again_must_say_so(client):
+    """A put, a move and an unfail begin a new stage: somebody has decided that it may run."""
+    once(client).died("oom")
+    assert client.unfail("died:oom") == 1
+    (lease,) = client.queue("q").lease("w")
+    assert lease.at_most_once is True
+    client.queue("q").put("k", jid="j")
+    assert client.queue("q").lease("w")[0].at_most_once is True
+
+
+def test_a_put_may_take_it_back(client):
+    once(client)
+    client.queue("q").put("k", jid="j", at_most_once=False)
+    (lease,) = client.queue("q").lease("w")
+    lease.died("oom")
+    assert (lease.at_most_once, state_of(client)[0]) == (False, "waiting")
+
+
+def test_it_excludes_to_be_persistent(client):
+    with pytest.raises(ValueError, match="persistent and at_most_once exclude each other"):
+        client.queue("q").put("k", at_most_once=True, persistent=True)
+    client.queue("q").put("k", jid="j", persistent=True)
+    client.queue("q").put("k", jid="j", at_most_once=True)
+    assert (client.job("j").persistent, client.job("j").at_most_once) == (False, True)
+    client.queue("q").put("k", jid="j", persistent=True)
+    assert (client.job("j").persistent, client.job("j").at_most_once) == (True, False)
+
+
+# Klasses whose handlers say it.
+
+
+def lease_once(client, clock, klasses=("k",)):
+    return client.run(writes.lease("w", ["q"], 9, once=klasses, now=clock.now)).leases
+
+
+def test_a_worker_may_say_which_klasses_never_start_twice(client, clock):
+    q = client.queue("q")
+    q.put("k", jid="j")
+    q.put("other", jid="other")
+    assert [(it.jid, it.at_most_once) for it in lease_once(client, clock)] == [("j", True), ("other", False)]
+    clock.tick(36)
+    assert [it.jid for it in q.lease("w2", 9)] == ["other"]
+    assert state_of(client) == ("failed", "died:lost")
+
+
+def test_a_job_that_was_put_with_false_may_start_twice_whatever_its_handler_says(client, clock):
+    client.queue("q").put("k", jid="j", at_most_once=False)
+    (lease,) = lease_once(client, clock)
+    lease_again = (lease.at_most_once, client.queue("q").counts().running)
+    assert lease_again == (False, 1)
+    clock.tick(36)
+    assert [it.jid for it in client.queue("q").lease("w2", 9)] == ["j"]
+
+
+def test_a_persistent_job_does_not_become_one(client, clock):
+    client.queue("q").put("k", jid="j", persistent=True)
+    (lease,) = lease_once(client, clock)
+    assert (lease.persistent, lease.at_most_once) == (True, False)
+
+
+def test_it_stays_so_when_it_was_handed_back_to_a_worker_that_knows_nothing_of_it(client, clock):
+    client.queue("q").put("k", jid="j")
+    (lease,) = lease_once(client, clock)
+    client.run(writes.settle("w", [Released(lease, started=False)], now=clock.now))
+    (again,) = client.queue("q").lease("w2")
+    assert again.at_most_once is True
+
+
+# Whatever happens.
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_job_starts_twice_whatever_happens(client, clock, seed):
+    """Lost workers, deaths, late answers, answers sent twice; nobody unfails."""
+    chance = random.Random(seed)
+    q = client.queue("q")
+    q.put_many({"klass": "k", "jid": f"j{i}", "at_most_once": True} for i in range(60))
+    started, leases = [], []
+    ways = [
+        Completed, Retried, Released, lambda it: Died(it, "oom", default_max_deaths=0), Returned,
+        lambda it: Failed(it, "g", "m"),
+    ]  # fmt: skip
+    for _ in range(400):
+        chosen = chance.random()
+        if chosen < 0.4:
+            found = q.lease(chance.choice(["w1", "w2"]), chance.randint(1, 3))
+            for lease in found:  # some are handed back at once
+                if chance.random() < 0.3:
+                    client.settle([Released(lease, started=False)])
+                else:
+                    started.append(lease.jid)
+            leases += found
+        elif chosen < 0.75 and leases:
+            lease = chance.choice(leases)
+            if lease.jid in started:
+                client.settle([chance.choice(ways)(lease)] * chance.randint(1, 2))
+        elif chosen < 0.85:
+            clock.tick(chance.choice([1, 31, 36]))
+        elif chosen < 0.9:
+            client.sweep()
+        elif chosen < 0.95:
+            client.deregister("w1")
+        else:
+            client.job(chance.choice([f"j{i}" for i in range(60)])).release()
+    assert len(started) == len(set(started)) > 20
+
+
+def test_one_that_no_worker_knows_waits_for_one_that_does(client, clock):
+    """It has not started."""
+    lease = once(client)
+    client.settle([Unknown(lease, 5)])
+    assert client.job("j").state == "scheduled"
+    clock.tick(5)
+    assert len(client.queue("q").lease("w2")) == 1

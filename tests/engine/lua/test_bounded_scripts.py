@@ -1,0 +1,303 @@
+"""However its data is shaped, one script does a bounded amount of work. It refuses the rest, or leaves it to others."""
+
+import asyncio
+
+import pytest
+
+from supervisor.engine.client.async_client import AsyncClient
+from supervisor.engine.client.connection import checked_many
+from supervisor.engine.commands import bulk, writes
+from supervisor.engine.model.errors import DependencyError
+from supervisor.engine.model.jobs import new_job
+from supervisor.engine.model.outcomes import REFUSED, Completed, Failed
+
+
+def chain(queue, length, first=0):
+    """Each job waits for the one before."""
+    queue.put_many(
+        {"klass": "k", "jid": f"c{i}", "depends": [f"c{i - 1}"] if i > first else []} for i in range(first, length)
+    )
+
+
+# Dependencies.
+
+
+def test_follow_ups_behind_a_long_chain_are_put_without_a_walk(client, cpu_ms):
+    q = client.queue("q")
+    q.put("k", jid="job", priority=-1)
+    chain(q, 10_000)
+    (lease,) = q.lease("w")
+    then = [{"queue": "q", "klass": "k", "jid": f"f{i}", "depends": ["c9999"]} for i in range(200)]
+    with cpu_ms() as used:
+        assert lease.complete(then=then) is True
+    assert client.job("f199").dependencies == ["c9999"]
+    assert used[0] < 500, "once 9.4 s"
+
+
+def test_a_walk_is_taken_once_for_all_jobs_of_a_call(client, cpu_ms):
+    q = client.queue("q")
+    chain(q, 9_000)
+    q.put_many({"klass": "k", "jid": f"p{i}"} for i in range(200))
+    q.put_many({"klass": "k", "jid": f"waits{i}", "depends": [f"p{i}"]} for i in range(200))
+    with cpu_ms() as used:
+        q.put_many({"klass": "k", "jid": f"p{i}", "depends": ["c8999"]} for i in range(200))
+    assert client.job("p199").dependencies == ["c8999"]
+    assert used[0] < 1_000, "once 22 s"
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_graph_put_again_needs_no_walk(client, order, cpu_ms):
+    q = client.queue("q")
+    chain(q, 4_000)
+    again = [{"klass": "k", "jid": f"c{i}", "depends": [f"c{i - 1}"] if i else []} for i in range(4_000)]
+    with cpu_ms() as used:
+        q.put_many(again[::order])
+    assert client.job("c3999").dependencies == ["c3998"]
+    assert q.counts().depends == 3_999
+    assert used[0] < 4 * 200
+
+
+def test_what_is_too_deep_to_look_through_is_refused(client):
+    q = client.queue("q")
+    chain(q, 12_000)
+    q.put("k", jid="known")
+    q.put("k", jid="waits", depends=["known"])
+    with pytest.raises(DependencyError, match=r"known cannot depend on c11999: .* too deep .* 10000 jobs and more"):
+        q.put("k", jid="known", depends=["c11999"])
+    assert client.job("known").state == "waiting"
+    q.put("k", jid="fresh", depends=["c11999"])
+    assert client.job("fresh").state == "depends"
+
+
+def test_a_loop_is_found_where_a_call_has_looked_before(client, server, namespace):
+    """What an earlier job of the call was told about the jobs above it is no answer for a later one."""
+    q = client.queue("q")
+    for jid, parents in [("a", []), ("b", ["a"]), ("c", ["b"]), ("d", []), ("e", ["d"])]:
+        q.put("k", jid=jid, depends=parents)
+    with pytest.raises(DependencyError, match="job a cannot depend on e, which waits for it"):
+        q.put_many([{"klass": "k", "jid": "d", "depends": ["c"]}, {"klass": "k", "jid": "a", "depends": ["e"]}])
+    assert [client.job(jid).state for jid in "ad"] == ["waiting", "waiting"]
+
+
+def test_a_new_job_of_the_call_can_close_a_loop(client):
+    q = client.queue("q")
+    q.put("k", jid="x")
+    q.put("k", jid="t")
+    q.put("k", jid="below", depends=["t"])
+    jobs = [
+        {"klass": "k", "jid": "x", "depends": ["new"]},  # there is no such job yet: that counts as done
+        {"klass": "k", "jid": "new", "depends": ["below"]},
+        {"klass": "k", "jid": "t", "depends": ["new"]},
+    ]
+    with pytest.raises(DependencyError, match="job t cannot depend on new, which waits for it"):
+        q.put_many(jobs)
+
+
+def test_what_a_refused_outcome_would_have_changed_is_not_believed(client):
+    q = client.queue("q")
+    q.put_many({"klass": "k", "jid": jid} for jid in ("one", "two"))
+    leases = q.lease("w", 2)
+    for jid, parents in [("t", []), ("x", ["t"]), ("other", []), ("waits", ["other"])]:
+        q.put("k", jid=jid, depends=parents)
+    outcomes = [
+        Completed(leases[0], then=[
+            {"queue": "q", "klass": "k", "jid": "x", "depends": []},
+            {"queue": "q", "klass": "k", "jid": "other", "depends": ["x"]},
+            {"queue": "q", "klass": "k", "jid": "other2", "depends": ["other2"]},
+        ]),
+        Completed(leases[1], then=[{"queue": "q", "klass": "k", "jid": "t", "depends": ["x"]}]),
+    ]  # fmt: skip
+    assert client.settle(outcomes) == [REFUSED, REFUSED]
+
+
+def test_a_call_makes_a_bounded_number_of_dependencies(client):
+    q = client.queue("q")
+    q.put_many({"klass": "k", "jid": f"p{i}"} for i in range(1_000))
+    parents = [f"p{i}" for i in range(1_000)]
+    jobs = [new_job("put", "q", "k", None, {"jid": f"c{i}", "depends": parents}) for i in range(11)]
+    with pytest.raises(DependencyError, match="c10 is one of those that get more than 10000 dependencies by one call"):
+        client.run(writes.put(jobs, now=client.clock()))
+    assert client.job("c0") is None
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_put_many_splits_by_parents(server, namespace, client, is_async, cpu_ms):
+    q = client.queue("q")
+    q.put_many({"klass": "k", "jid": f"p{i}"} for i in range(1_000))
+    parents = [f"p{i}" for i in range(1_000)]
+    jobs = [{"klass": "k", "jid": f"c{i}", "depends": parents} for i in range(30)]
+
+    async def put_all():
+        async with AsyncClient(server.url, namespace, client.clock) as other:
+            return await other.queue("q").put_many(jobs)
+
+    with cpu_ms() as used:
+        jids = asyncio.run(put_all()) if is_async else q.put_many(jobs)
+    assert jids == [f"c{i}" for i in range(30)]
+    assert len(client.job("c29").dependencies) == 1_000
+    assert used[0] < 10 * 100, "ten calls"
+
+
+def test_batches_are_as_large_as_what_is_in_them_allows():
+    plain = [{"klass": "k"}] * 1_000
+    tagged = [{"klass": "k", "tags": [f"t{i}" for i in range(80)]}] * 200
+    assert [len(batch) for batch in checked_many("q", plain)] == [1_000]
+    assert [len(batch) for batch in checked_many("q", tagged)] == [47, 47, 47, 47, 12]
+
+
+def test_a_job_waits_for_a_bounded_number_of_others(client):
+    q = client.queue("q")
+    q.put_many({"klass": "k", "jid": f"p{i}"} for i in range(10_001))
+    q.put("k", jid="child", depends=["p0"])
+    child = client.job("child")
+    for first in range(1, 9_001, 1_000):
+        child.depend(*(f"p{i}" for i in range(first, first + 1_000)))
+    with pytest.raises(DependencyError, match="child cannot depend on more than 10000 jobs"):
+        child.depend(*(f"p{i}" for i in range(9_001, 10_001)))
+    child.undepend(all=True)
+    assert client.job("child").state == "waiting"
+
+
+@pytest.mark.parametrize("name", ["tags", "depends"])
+def test_a_completion_has_a_bounded_number_of_tags_and_parents(client, name):
+    q = client.queue("q")
+    q.put("k")
+    (lease,) = q.lease("w")
+    many = 100 if name == "tags" else 1_000
+    then = [{"queue": "q", "klass": "k", name: [f"n{i}" for i in range(many)]} for _ in range(10_001 // many + 1)]
+    with pytest.raises(ValueError, match="then and depends must have at most 10000 tags and parents together, not"):
+        lease.complete(then=then)
+    assert lease.complete(then=then[:9]) is True
+
+
+# What the end of a job means to those that wait for it.
+
+
+def wide(q, parents, policy, children=1_000):
+    """Jobs that each have children of their own."""
+    q.put_many({"klass": "k", "jid": f"p{i}", "priority": -1} for i in range(parents))
+    q.put_many(
+        {"klass": "k", "jid": f"p{i}c{j}", "depends": [f"p{i}"], "on_parent_failure": policy}
+        for i in range(parents)
+        for j in range(children)
+    )
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_completions_that_free_thousands_go_on_with_the_next_sweep(client, config, keeps, cpu_ms):
+    if not keeps:
+        config(jobs_history=0)
+    q = client.queue("q")
+    wide(q, 4, "wait")
+    leases = q.lease("w", 4)
+    with cpu_ms() as used:
+        assert client.settle([Completed(lease) for lease in leases]) == [True] * 4
+    assert q.counts().waiting == 1_000
+    assert used[0] < 300
+    assert client.check() == [], "what is still to be told is no fault"
+    client.sweep()
+    assert (q.counts().waiting, q.counts().depends) == (4_000, 0)
+
+
+@pytest.mark.parametrize("policy", ["fail", "run"])
+def test_a_cancel_of_jobs_with_thousands_of_dependents_goes_on_with_the_next_sweep(client, policy):
+    q = client.queue("q")
+    wide(q, 5, policy)
+    assert len(client.cancel(*(f"p{i}" for i in range(5)))) == 5
+    assert q.counts().depends == 4_000
+    client.sweep()
+    assert q.counts().depends == 0
+    assert client.failed() == ({"parent-failed": 5_000} if policy == "fail" else {})
+
+
+def test_a_cancel_looks_at_a_bounded_number_of_dependents(client):
+    q = client.queue("q")
+    wide(q, 6, "fail")
+    with pytest.raises(DependencyError, match="more than 5000 others wait: cancel fewer of them at a time"):
+        client.cancel(*(f"p{i}" for i in range(6)))
+    assert client.job("p0").state == "waiting"
+    done = client.run(bulk.cancel(bulk.Choice("q"), [f"p{i}" for i in range(6)], now=client.clock()))
+    assert done == (5, ["p5"])
+    client.sweep()
+
+
+def end_all(client, leases, how):
+    if how == "done":
+        client.settle([Completed(lease) for lease in leases])
+    elif how == "failed":
+        client.settle([Failed(lease, "g", "m") for lease in leases])
+    else:
+        client.cancel(*(lease.jid for lease in leases))
+
+
+@pytest.mark.parametrize("tick", [0, 5, -5])
+@pytest.mark.parametrize("how", ["done", "failed", "gone"])
+def test_the_end_of_a_stage_means_nothing_to_dependents_of_the_next(client, clock, how, tick):
+    q = client.queue("q")
+    wide(q, 3, "run" if how == "done" else "fail", 900)
+    leases = q.lease("w", 3)
+    clock.tick(tick)
+    end_all(client, leases, how)
+    q.put_many({"klass": "k", "jid": f"p{i}", "priority": -9} for i in range(3))
+    q.put_many({"klass": "k", "jid": f"new{i}", "depends": [f"p{i}"], "on_parent_failure": "fail"} for i in range(3))
+    assert client.check() == [], "what is still to be told is no fault"
+    client.sweep()
+    assert client.check() == []
+    assert {client.job(f"new{i}").state for i in range(3)} == {"depends"}
+    assert q.counts().depends == 3
+    client.settle([Completed(lease) for lease in q.lease("w", 3)])
+    client.sweep()
+    assert {client.job(f"new{i}").state for i in range(3)} <= {"waiting", "running"}
+
+
+def test_ends_of_one_parent_are_told_in_their_order(client):
+    """First it fails, then it is put again and completes: who waited for the first end fails."""
+    q = client.queue("q")
+    wide(q, 3, "fail", 900)
+    client.settle([Failed(lease, "g", "m") for lease in q.lease("w", 3)])
+    q.put_many({"klass": "k", "jid": f"p{i}", "priority": -9} for i in range(3))
+    client.settle([Completed(lease) for lease in q.lease("w", 3)])
+    client.sweep()
+    assert client.failed() == {"parent-failed": 2_700}
+
+
+# Numbers.
+
+
+def test_tokens_of_fifteen_digits_are_written_out(client, server, namespace):
+    """Lua writes 1e+14 of a number that long, which nothing reads as an owner."""
+    server.redis.set(f"{{{namespace}}}:token", 10**15)
+    server.redis.set(f"{{{namespace}}}:seq", 10**15)
+    q = client.queue("q")
+    q.put_many({"klass": "k", "jid": jid, "tags": ["t"]} for jid in "abcd")
+    client.queue("q").recur("k", every=9, jid="r")
+    server.redis.lpush(f"{{{namespace}}}:in:q", b'{"klass": "k"}')
+    leases = q.lease("w", 9)
+    assert [lease.token for lease in leases] == list(range(10**15 + 1, 10**15 + 7))
+    assert sorted(lease.jid for lease in leases)[4] == "in-1000000000000006"
+    assert leases[0].complete() is True
+    assert leases[1].release() is True
+    assert client.cancel(leases[2].jid) == [leases[2].jid]
+    assert leases[3].renew() > client.clock()
+    client.job(leases[3].jid).fail("g", "m")
+    assert client.job(leases[3].jid).state == "failed"
+
+
+@pytest.mark.parametrize("act", ["cancel", "put", "fail", "release", "move"])
+def test_a_record_with_a_damaged_owner_can_be_taken_away(client, server, namespace, act):
+    q = client.queue("q")
+    q.put("k", jid="j")
+    q.lease("w")
+    server.redis.hset(f"{{{namespace}}}:job:j", "owner", "1e+14:w")
+    server.redis.delete(f"{{{namespace}}}:held:w")
+    run = {
+        "cancel": writes.cancel(["j"], now=client.clock()),
+        "put": writes.put([new_job("put", "q", "k", None, {"jid": "j"})], now=client.clock()),
+        "fail": writes.fail("j", "g", "m", now=client.clock()),
+        "release": writes.release(["j"], now=client.clock()),
+        "move": writes.move("j", "other", now=client.clock()),
+    }
+    assert client.job("j").token is None
+    assert client.run(run[act])
+    after = client.job("j")
+    assert after is None or after.state in ("waiting", "failed")

@@ -1,0 +1,91 @@
+"""What is remembered of cancelled jobs: when, and by whom; and how much of it."""
+
+import pytest
+
+from supervisor.engine.commands import bulk, writes
+from supervisor.engine.commands.queries import Cancelled
+from supervisor.engine.commands.writes import GONE, Renewal
+
+WEEK_S = 7 * 86400
+
+
+@pytest.fixture
+def q(client):
+    return client.queue("q")
+
+
+@pytest.mark.parametrize("state", ["waiting", "scheduled", "running", "failed"])
+def test_a_cancelled_job_is_remembered(client, q, clock, state):
+    q.put("k", jid="x", delay=60 if state == "scheduled" else 0)
+    if state in ("running", "failed"):
+        (held,) = q.lease("w")
+        if state == "failed":
+            held.fail("g", "m")
+    assert client.cancelled("x") is None
+    client.cancel("x", by="kim@web-1")
+    cancelled_at = clock.now
+    clock.tick(60)
+    assert client.cancelled("x") == Cancelled("x", cancelled_at, "kim@web-1")
+    assert client.cancel("x", by="robin@web-2") == []
+    assert client.cancelled("x") == Cancelled("x", cancelled_at, "kim@web-1")
+    assert client.check() == []
+
+
+WAYS = {
+    "client": lambda client, q: client.cancel("x", by="kim"),
+    "job": lambda client, q: client.job("x").cancel(by="kim"),
+    "data": lambda client, q: q.cancel({"n": 1}, by="kim"),
+    "queue": lambda client, q: q.delete(by="kim"),
+    "lane": lambda client, q: q.lane("l").delete(by="kim"),
+    "choice": lambda client, q: client.call(bulk.cancel, bulk.Choice("q"), ["x"], by="kim"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_to_cancel_says_who_did(client, q, clock, way):
+    q.put("k", {"n": 1}, jid="x", lane="l")
+    with client.events() as stream:
+        WAYS[way](client, q)
+        told = stream.get(5)
+    assert (told.name, told.jid, told.fields) == ("job.cancelled", "x", {"by": "kim"})
+    assert client.cancelled("x") == Cancelled("x", clock.now, "kim")
+
+
+def test_a_job_cancelled_anew_is_remembered_as_the_last_time(client, q, clock):
+    for by in ("kim", None):
+        q.put("k", jid="x")
+        clock.tick(1)
+        client.cancel("x", by=by)
+        assert client.cancelled("x") == Cancelled("x", clock.now, by)
+
+
+def test_the_newest_ten_thousand_are_remembered(client, q, clock, server, namespace):
+    for batch in range(12):
+        jids = [f"{batch}-{i}" for i in range(1000)]
+        q.put_many({"klass": "k", "jid": jid} for jid in jids)
+        clock.tick(1)
+        assert len(client.cancel(*jids, by="kim")) == 1000
+    assert server.redis.zcard(f"{{{namespace}}}:cancelled") == 10_000
+    assert server.redis.hlen(f"{{{namespace}}}:cancelled-by") == 10_000
+    assert client.cancelled("1-999") is None
+    assert client.cancelled("2-0").by == "kim"
+
+
+def test_after_a_week_nothing_is_remembered(client, q, clock, server, namespace):
+    for jid in ("a", "b"):
+        q.put("k", jid=jid)
+        client.cancel(jid, by="kim")
+        clock.tick(WEEK_S + 1)
+    assert client.cancelled("a") is None
+    for key in ("cancelled", "cancelled-by"):
+        assert 0 < server.redis.pttl(f"{{{namespace}}}:{key}") <= WEEK_S * 1000
+
+
+def test_who_runs_a_cancelled_job_learns_who_cancelled_it(client, q):
+    q.put_many({"klass": "k", "jid": jid} for jid in "abc")
+    a, b, c = q.lease("w", 3)
+    client.cancel("a", by="kim")
+    client.cancel("c")
+    renewals = client.call(writes.renew, "w", [Renewal(lease.jid, lease.token) for lease in (a, b, c)])
+    assert [end == GONE for end in renewals] == [True, False, True]
+    assert renewals.cancelled_by == {0: "kim"}

@@ -1,0 +1,393 @@
+"""Two releases side by side: a job of a klass that one worker lacks is left to a living peer that has it, uncounted."""
+
+import random
+
+import pytest
+
+from supervisor.engine.commands import writes
+from supervisor.engine.model.outcomes import Completed, Unknown
+from tests.engine.invariants import look, misplaced
+
+
+class Member:
+    """A worker that numbers its exchanges, says which klasses it has, and hands back what it does not know."""
+
+    def __init__(self, client, name, klasses, queues=("q",)):
+        self.client, self.name, self.klasses, self.queues, self.number = client, name, set(klasses), queues, 1
+        client.call(writes.resume, name, 1, [])
+        self.tell(klasses)
+
+    def tell(self, klasses):
+        self.klasses = set(klasses)
+        self.client.call(writes.skills, self.name, sorted(klasses), self.queues)
+
+    def lease(self, count=1, **more):
+        self.number += 1
+        grant = self.client.call(writes.lease, self.name, list(self.queues), count, number=self.number, **more)
+        self.next_at = grant.next_at_unix
+        return grant.leases
+
+    def exchange(self, count=1):
+        """Leases, and settles what it does not know. Answers the jids of the others."""
+        leases = self.lease(count)
+        strange = [lease for lease in leases if lease.klass not in self.klasses]
+        self.answers = []
+        if strange:
+            self.number += 1
+            self.answers = self.client.call(
+                writes.settle, self.name, [Unknown(lease, 10) for lease in strange], number=self.number
+            )
+        return [lease.jid for lease in leases if lease.klass in self.klasses]
+
+
+@pytest.fixture
+def old(client):
+    return Member(client, "old", ["a"])
+
+
+@pytest.fixture
+def new(client):
+    return Member(client, "new", ["a", "b"])
+
+
+@pytest.fixture
+def q(client):
+    return client.queue("q")
+
+
+@pytest.fixture
+def mail(server, namespace):
+    return lambda worker: server.redis.lrange(f"{{{namespace}}}:mail:{worker}", 0, -1)
+
+
+def put(q, klass, *jids, **options):
+    for jid in jids:
+        q.put(klass, jid=jid, **options)
+
+
+def test_nothing_lies_apart_beside_a_worker_of_an_older_version(client, clock, q, old, new):
+    """Its scripts know nothing of that place. It numbers its exchanges and has said no skills."""
+    client.call(writes.resume, "oldest", 1, [])
+    client.call(writes.lease, "oldest", ["q"], 0, number=2)
+    put(q, "b", *"12")
+    assert old.exchange(1) == []
+    assert old.answers == ["scheduled"]
+    assert not client.job("1").left_to_others
+    clock.tick(61)
+    old.exchange(0)
+    new.lease(0)
+    assert old.exchange(2) == []
+    assert {client.job(jid).left_to_others for jid in "12"} == {True}
+
+
+def test_what_lies_apart_comes_back_when_an_older_version_joins(client, clock, q, old, new):
+    put(q, "b", "1")
+    assert old.exchange() == []
+    assert client.job("1").left_to_others
+    clock.tick(50)
+    client.call(writes.resume, "oldest", 1, [])
+    clock.tick(15)
+    for number, worker in enumerate(("old", "new", "oldest"), 50):
+        client.call(writes.lease, worker, ["other"], 0, number=number)
+    client.sweep()
+    assert not client.job("1").left_to_others
+
+
+def test_a_klass_that_only_a_peer_has_is_left_to_it(client, q, old, new, mail):
+    put(q, "b", *"123")
+    assert old.exchange(3) == []
+    assert old.answers == ["waiting"] * 3
+    assert b"klass" in mail("new")
+    assert new.exchange(9) == ["1", "2", "3"]
+    job = client.job("1")
+    assert (job.failures, job.deaths, job.interruptions, job.unknown_unix) == (0, 0, 0, None)
+
+
+def test_a_worker_never_leases_again_what_it_lacks_and_a_peer_has(q, old, new):
+    put(q, "b", "1")
+    old.exchange()
+    put(q, "b", *"234")
+    put(q, "a", "5")
+    assert old.exchange(4) == ["5"]
+    assert old.answers == []
+    assert new.exchange(9) == ["1", "2", "3", "4"]
+
+
+def test_a_job_that_was_refused_just_before_a_peer_told_its_klasses_waits_for_a_second(client, clock, q, old):
+    put(q, "b", "1")
+    assert old.exchange() == []
+    new = Member(client, "new", ["b"])
+    assert (old.answers, client.job("1").due_unix) == (["scheduled"], clock.now + 1)
+    clock.tick(1)
+    assert old.exchange() == []
+    assert new.exchange() == ["1"]
+
+
+def test_jobs_left_to_a_peer_keep_their_place(q, old, new):
+    put(q, "b", "late", "later")
+    put(q, "b", "urgent", priority=-1)
+    put(q, "a", "between")
+    put(q, "b", "last")
+    old.exchange(3)
+    put(q, "a", "behind")
+    assert old.exchange() == ["between"]
+    assert new.exchange(9) == ["urgent", "late", "later", "last", "behind"]
+
+
+def test_lanes_have_their_turns_among_jobs_left_to_a_peer(q, old, new):
+    for lane in "xy":
+        for n in range(3):
+            q.put("b", jid=f"{lane}{n}", lane=lane)
+    old.exchange(1)
+    assert old.exchange(6) == []
+    assert sorted(new.exchange(2)) == ["x0", "y0"]
+    assert sorted(new.exchange(9)) == ["x1", "x2", "y1", "y2"]
+
+
+def test_without_a_peer_a_job_comes_back_after_its_delay(client, q, old):
+    put(q, "b", "1")
+    old.exchange()
+    assert (old.answers, client.job("1").state) == (["scheduled"], "scheduled")
+
+
+@pytest.mark.parametrize("queues", [("other",), ()])
+def test_a_peer_that_does_not_serve_the_queue_is_none(client, q, old, queues):
+    Member(client, "elsewhere", ["b"], ["other"])
+    put(q, "b", "1")
+    old.exchange()
+    assert old.answers == ["scheduled"]
+
+
+def test_those_who_look_take_the_same_workers_for_living(client, q, old, new, clock):
+    for tick, lives in ((59.9, True), (0.2, False)):
+        clock.tick(tick)
+        put(q, "b", str(tick))
+        old.exchange()
+        (peer,) = (worker for worker in client.workers() if worker.name == "new")
+        assert client.job(str(tick)).left_to_others == peer.lives == lives
+
+
+def test_a_peer_that_was_not_seen_for_a_minute_is_none(q, old, new, clock):
+    put(q, "b", "1")
+    clock.tick(61)
+    old.exchange()
+    assert old.answers == ["scheduled"]
+
+
+def test_when_no_living_peer_is_left_the_job_goes_by_the_delay_again(client, q, old, new, clock):
+    put(q, "b", "1")
+    old.exchange()
+    assert old.exchange() == [] and old.next_at == clock.now + 60
+    clock.tick(61)
+    assert old.exchange() == []
+    assert (old.answers, client.job("1").state) == (["scheduled"], "scheduled")
+    clock.tick(4000)
+    old.exchange()
+    assert (old.answers, client.job("1").state) == (["failed"], "failed")
+    assert client.job("1").failure["group"] == "unknown-handler"
+
+
+def test_a_peer_that_lives_keeps_the_job(client, q, old, new, clock):
+    put(q, "b", "1")
+    old.exchange()
+    for _ in range(10):
+        clock.tick(50)
+        client.sweep()
+        assert old.exchange() == [] and old.answers == []
+        new.lease(0)
+    assert new.exchange() == ["1"]
+
+
+@pytest.mark.parametrize("leaves", ["deregister", "retire", "reload"])
+def test_a_peer_that_leaves_gives_the_job_back_at_once(client, q, old, new, server, namespace, leaves):
+    put(q, "b", "1")
+    old.exchange()
+    if leaves == "deregister":
+        client.deregister("new")
+    elif leaves == "retire":
+        server.redis.delete(f"{{{namespace}}}:mail:new")
+        assert client.call(writes.retire, "new", ["elsewhere"], 0) == ""
+    else:
+        new.tell(["a"])
+    old.exchange()
+    assert old.answers[0] == "scheduled"
+
+
+def test_sweep_gives_back_what_no_peer_has(client, q, old, new, clock):
+    put(q, "b", "1")
+    old.exchange()
+    clock.tick(61)
+    client.sweep()
+    assert not client.job("1").left_to_others
+    assert [lease.jid for lease in q.lease("plain")] == ["1"]
+
+
+def test_a_worker_that_joins_with_the_klass_has_the_jobs_at_once(client, q, old, new, mail):
+    put(q, "b", "1", "2")
+    old.exchange(2)
+    third = Member(client, "third", ["b"])
+    assert b"klass" in mail("third")
+    assert third.exchange(9) == ["1", "2"]
+
+
+def test_a_worker_that_learns_the_klass_leases_it(q, old, new, mail):
+    put(q, "b", "1")
+    old.exchange()
+    old.tell(["a", "b"])
+    assert b"klass" in mail("old")
+    assert old.exchange() == ["1"]
+
+
+def test_who_has_told_no_klasses_leases_everything(q, old, new):
+    put(q, "b", "1")
+    old.exchange()
+    assert [lease.jid for lease in q.lease("plain")] == ["1"]
+
+
+def test_no_worker_asks_again_and_again_for_what_it_lacks(q, old, new, clock):
+    put(q, "b", "1")
+    old.exchange()
+    old.lease()
+    assert old.next_at > clock.now
+
+
+def test_jobs_left_to_a_peer_count_as_waiting(client, q, old, new):
+    put(q, "b", "1", "2", lane="x")
+    old.exchange(2)
+    counts = client.queues()["q"]
+    assert (counts.waiting, counts.parked, counts.ready, q.length()) == (2, 0, 2, 2)
+    assert [job.jid for job in q.jobs("waiting")] == ["1", "2"]
+    assert [job.jid for job in q.peek(5)] == ["1", "2"]
+    assert (client.job("1").state, client.job("1").parked, client.job("1").left_to_others) == ("waiting", False, True)
+    assert q.lanes()["x"].waiting == 2
+    assert client.check() == []
+
+
+ACTS = {
+    "cancel": (lambda client: client.cancel("1"), None),
+    "move": (lambda client: client.job("1").move("r"), "r"),
+    "fail": (lambda client: client.job("1").fail("g", "m"), "q"),
+    "put": (lambda client: client.queue("q").put("a", jid="1"), "q"),
+    "priority": (lambda client: client.job("1").set_priority(3), "q"),
+    "delete": (lambda client: client.queue("q").delete(), None),
+}
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_a_job_left_to_a_peer_can_be_changed(client, q, old, new, act):
+    put(q, "b", "1")
+    old.exchange()
+    change, queue = ACTS[act]
+    change(client)
+    job = client.job("1")
+    assert (job.queue if job else None) == queue
+    assert client.check() == []
+
+
+def test_a_job_left_to_a_peer_expires_as_others_do(client, q, old, new, clock):
+    put(q, "b", "1", expires=20)
+    old.exchange()
+    clock.tick(21)
+    client.sweep()
+    assert client.job("1").failure["group"] == "expired"
+
+
+def test_a_limit_gets_its_start_back_for_a_job_that_is_left(client, q, old, new):
+    client.limit("l", running=1, rate="1/m")
+    put(q, "b", "1", limit="l")
+    old.exchange()
+    assert client.limit("l").in_use == 0
+    assert new.exchange() == ["1"]
+
+
+def test_what_workers_have_told_is_shown(client, old, new):
+    assert {worker.name: worker.klasses for worker in client.workers()} == {"old": ["a"], "new": ["a", "b"]}
+    assert {worker.name: worker.queues for worker in client.workers()} == {"old": ["q"], "new": ["q"]}
+    assert client.worker("new").klasses == ["a", "b"]
+
+
+def test_an_unknown_worker_tells_nothing(client, keys):
+    assert client.call(writes.skills, "nobody", ["a"], ["q"]) is False
+    assert not [key for key in keys() if key.startswith("skills:")]
+
+
+def test_nothing_is_left_of_a_worker_that_has_left(client, old, new, keys):
+    client.deregister("old")
+    client.deregister("new")
+    assert not [key for key in keys() if key.startswith(("skills:", "worker:"))]
+
+
+@pytest.mark.parametrize("key", ["queue:q:klasses", "apart:b\nq"])
+def test_check_finds_and_mends_jobs_apart_that_no_lease_looks_at(client, q, old, new, server, namespace, key):
+    put(q, "b", "1")
+    old.exchange()
+    server.redis.delete(f"{{{namespace}}}:{key}")
+    assert [found.kind for found in client.check()] == ["unlisted-limit"]
+    client.check(repair=True)
+    assert client.check() == []
+    assert new.exchange() == ["1"]
+
+
+def test_check_finds_and_mends_a_job_that_lies_in_no_place(client, q, old, new, server, namespace):
+    put(q, "b", "1")
+    old.exchange()
+    server.redis.delete(f"{{{namespace}}}:queue:q:apart")
+    assert [found.kind for found in client.check()] == ["job-in-no-place"]
+    client.check(repair=True)
+    assert client.check() == []
+
+
+def test_a_script_looks_at_a_bounded_number_of_workers(client, q, old, server):
+    """1,000 klasses that nobody has, beside 60 workers: what is not looked at goes by the delay."""
+    for n in range(60):
+        Member(client, f"peer-{n}", [f"k{n}-{i}" for i in range(100)])
+    q.put_many({"klass": f"x{n}"} for n in range(1000))
+    leases = old.lease(1000)
+    before = server.redis.info("commandstats")["cmdstat_zmscore"]["calls"]
+    client.call(writes.settle, "old", [Unknown(lease, 10) for lease in leases], number=99)
+    assert server.redis.info("commandstats")["cmdstat_zmscore"]["calls"] - before <= 5000
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_releases_complete_every_job_once(client, clock, server, namespace, seed):
+    """250 random acts of three workers whose klasses come and go; looked at from outside after each one."""
+    chance = random.Random(seed)
+    members = [Member(client, name, klasses, ("q", "r")) for name, klasses in (("u", "a"), ("v", "ab"), ("w", "abc"))]
+    client.limit("l", running=2)
+    names, done = [], set()
+    for _ in range(250):
+        one, act = chance.choice(members), chance.random()
+        if act < 0.3:
+            names.append(f"j{len(names)}")
+            options = {"lane": chance.choice([None, "x", "y"]), "limit": chance.choice([None, None, "l"])}
+            client.queue(chance.choice("qr")).put(
+                chance.choice("abc"), jid=names[-1], priority=chance.randrange(3), **options
+            )
+        elif act < 0.75:
+            leases = one.lease(chance.randrange(1, 4))
+            known = [lease for lease in leases if lease.klass in one.klasses]
+            one.number += 1
+            outcomes = [Completed(lease) if lease in known else Unknown(lease, 1) for lease in leases]
+            client.call(writes.settle, one.name, outcomes, number=one.number)
+            assert not done & {lease.jid for lease in known}
+            done |= {lease.jid for lease in known}
+        elif act < 0.8:
+            one.tell(chance.choice(["a", "ab", "abc", "c"]))
+        elif act < 0.85:
+            client.deregister(one.name)
+            members[members.index(one)] = Member(client, f"{one.name}+", chance.choice(["a", "abc"]), ("q", "r"))
+        elif act < 0.9:
+            clock.tick(chance.choice([1, 5, 61]))
+        elif act < 0.95:
+            client.sweep()
+        elif names:
+            client.job(chance.choice(names)).set_priority(chance.randrange(3))
+        assert misplaced(look(server.redis, namespace)) == []
+    assert client.check() == []
+    last = Member(client, "last", "abc", ("q", "r"))
+    client.unlimit("l")
+    clock.tick(90)
+    while leases := last.lease(9):
+        client.settle([Completed(lease) for lease in leases])
+        clock.tick(10)
+    assert {client.job(jid).state for jid in names} <= {"complete"}

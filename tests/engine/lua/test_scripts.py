@@ -1,0 +1,918 @@
+"""The Lua scripts as texts and as transactions: their headers tell the truth, and their two halves stay apart."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from supervisor.engine.client.sync_client import Client
+from supervisor.engine.commands import bulk, check, lanes, limits, queries, writes
+from supervisor.engine.commands.writes import Command
+from supervisor.engine.model import scripts
+from supervisor.engine.model.errors import StoreUnavailable
+from supervisor.engine.model.jobs import LeaseRecord, new_job
+from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried, Returned, Unknown
+from supervisor.engine.model.recurring import DueCron
+from supervisor.engine.model.validation import UNSET
+from tests.engine.invariants import look, misplaced
+
+LUA = Path(scripts.__file__).parents[1] / "lua"
+NOW = 100_000_000.0
+CRON_MS = 99_999_960_000  # a full minute before that
+DAY = 86_400
+FILES = {str(path.relative_to(LUA)): path.read_text() for path in sorted(LUA.rglob("*.lua"))}
+VERBS = [script.name for script in scripts.ALL]
+REFERENCE = re.compile(r"\b(KEYS|ARGV)\[(\d+)\]")
+RANGE = re.compile(r"\bARGV\[(\d+)\.\.\]")
+
+
+def header_and_body(name: str) -> tuple[str, str]:
+    lines = scripts.source(name).splitlines()
+    end = next(i for i, line in enumerate(lines) if i and not re.match(r"--( |$)", line))
+    return "\n".join(lines[:end]), "\n".join(lines[end:])
+
+
+def whole_body(name: str) -> str:
+    """The script as Redis gets it, includes and all, without comments."""
+    return re.sub(r"--.*", "", scripts.load(name).text)
+
+
+def walks(code: str) -> set[int]:
+    """Where the code begins to walk through the rest of its arguments."""
+    starts = [
+        int(n)
+        for n in re.findall(r"= (\d+), #ARGV|unpack\(ARGV, (\d+)\)|= (\d+), \d+ \+ 2 \* ARGV", code)
+        for n in n
+        if n
+    ]
+    for names, values in re.findall(r"^local ([\w, ]+) = (.*)$", code, re.M):
+        named = names.split(", ")
+        if "at" in named:
+            starts += [int(value) for value in values.split(", ")[named.index("at") :][:1] if value.isdigit()]
+    return set(starts)
+
+
+# As texts.
+
+
+def test_every_file_is_a_script_that_is_loaded():
+    assert sorted(VERBS) == sorted(path.stem for path in LUA.glob("*.lua"))
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_a_header_says_what_it_is_who_calls_it_and_what_it_answers(name):
+    header, _ = header_and_body(name)
+    assert re.match(r"#!lua( flags=[a-z-]+)?\n-- " + name + r"\.lua — \S", header)
+    for heading in ("Called by: ", "Holds: ", "Returns ", "Errors "):
+        assert f"\n-- {heading}" in header
+    caller = re.search(r"Called by: (.+) \(supervisor/engine/(bulk|check|commands|lanes|limits|looks)\.py\)", header)
+    assert caller
+    builders = (bulk, check, writes, lanes, limits, queries)
+    (module,) = (each for each in builders if each.__name__.rpartition(".")[2] == caller[2])
+    for function in caller[1].split(", "):
+        assert function.startswith(f"{caller[2]}.")
+        assert callable(getattr(module, function.partition(".")[2]))
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_a_header_names_every_key_and_argument_that_the_body_uses(name):
+    header, body = header_and_body(name)[0], whole_body(name)
+    named, used = set(REFERENCE.findall(header)), set(REFERENCE.findall(body))
+    assert named == used
+    rest = RANGE.search(header)
+    assert walks(body) == ({int(rest[1])} if rest else set()), "a loop walks through the rest of the arguments"
+    if rest:
+        assert max((int(n) for kind, n in named if kind == "ARGV"), default=0) == int(rest[1]) - 1
+
+
+def test_no_script_walks_the_keyspace_or_evaluates_what_it_is_given():
+    forbidden = re.compile(r"call\(\s*[\"'](KEYS|SCAN|FLUSH|EVAL)|cmsgpack|loadstring", re.I)
+    assert [name for name, text in FILES.items() if forbidden.search(text)] == []
+    # What other programs push must be looked into; payloads are never.
+    assert [name for name, text in FILES.items() if "cjson.decode" in text] == ["include/entries.lua"]
+
+
+def test_lines_fit_the_page():
+    assert [(name, line) for name, text in FILES.items() for line in text.splitlines() if len(line) > 120] == []
+
+
+def test_what_must_get_in_when_redis_is_full_says_so_and_what_only_looks_says_that():
+    flags = {script.name: script.text.split("\n")[0] for script in scripts.ALL}
+    assert {name for name, line in flags.items() if line == "#!lua"} == {
+        "put", "log", "recur", "await",
+    }  # fmt: skip
+    assert {s.name for s in scripts.ALL if s.reads_only} == {
+        "job", "failed", "counts", "timing", "names", "list", "peek", "tagged", "tags", "tracked", "workers", "worker",
+        "stats", "recurring", "settings", "limits", "limited", "lanes", "wish", "asks", "find", "data",
+        "cancelled",
+    }  # fmt: skip
+
+
+def test_an_include_is_put_in_once():
+    text = scripts.SETTLE.text
+    assert "@include" not in text
+    assert text.count("local P = KEYS[1]") == 1
+
+
+# As transactions: every script in a rich state, with redis.call looked over.
+
+# KEYS[2]: the call at which an error is injected, -1 = before the first write; KEYS[3]: a set for the names of the
+# keys that are used, "" = not wanted.
+WRAPPED = """
+local redis = (function(real)
+  local WRITES = { SET = 1, MSET = 1, HSET = 1, HDEL = 1, ZADD = 1, ZREM = 1, UNLINK = 1, DEL = 1, INCRBY = 1,
+    RPUSH = 1, LREM = 1, LTRIM = 1, PEXPIRE = 1, ZREMRANGEBYSCORE = 1, ZREMRANGEBYRANK = 1, PUBLISH = 1, RENAME = 1 }
+  local fail_at, noting = tonumber(KEYS[2]), KEYS[3] ~= ""
+  local calls, writing = 0, false
+  local function call(command, ...)
+    calls = calls + 1
+    if WRITES[command] then
+      if fail_at < 0 and not writing then error("INJECTED at " .. calls) end
+      writing = true
+    elseif writing then
+      error("READ AFTER WRITE: " .. command)
+    end
+    if calls == fail_at and not writing then error({ err = "INJECTED before " .. command }) end
+    if select("#", ...) > 1001 then error("MORE THAN 1000 VALUES: " .. command) end
+    for _, argument in ipairs(noting and { ... } or {}) do
+      if string.sub(argument, 1, #KEYS[1]) == KEYS[1] then real.call("SADD", KEYS[3], argument) end
+    end
+    return real.call(command, ...)
+  end
+  return setmetatable({ call = call }, { __index = real })
+end)(redis)
+"""
+
+
+@dataclass
+class World:
+    """What is configured, and whether anybody listens to the events, while a script runs."""
+
+    options: dict[str, Any] = field(default_factory=dict)
+    is_heard: bool = False
+
+
+KEPT_SHORT = {
+    "grace": 7,
+    "jobs-history-count": 1,
+    "failed-history-count": 1,
+    "failed-history": 3600,
+    "stats-history": 2,
+}
+WORLDS = {
+    "heard": World(KEPT_SHORT, True),
+    "paused": World({**KEPT_SHORT, "paused-q": 1}),
+    "limited": World(
+        {"grace": 7, "max-concurrency": 14, "jobs-history": 0, "stats-history": 0, "unknown-for": 0, "max-deaths": 1},
+        True,
+    ),
+}
+
+
+@dataclass
+class Stage:
+    """A namespace in a rich state: jobs in every place, of every kind, some with tags, tracked, waited for; phantoms,
+    expired leases, due schedules, what comes again; old statistics, workers and ended jobs.
+    """
+
+    client: Client
+    held: dict[str, LeaseRecord]
+
+
+def fill(server: Any, namespace: str) -> dict[str, LeaseRecord]:
+    time = [NOW - 3 * DAY]
+    client = Client(server.url, namespace, lambda: time[0])
+    run = client._store.run
+    q = client.queue("q")
+    for jid in ("old-done", "old-failed"):
+        q.put("k", jid=jid, tags=["t", jid])
+    done, failed = run(writes.lease("old", ["q"], 2, number=1, now=time[0])).leases
+    client.settle([Completed(done, 1), Failed(failed, "g", "m")])
+    q.put_many({"klass": "k", "jid": f"kin-{policy}", "depends": ["old-failed"], "on_parent_failure": policy}
+               for policy in ("wait",))  # fmt: skip
+    time[0] = NOW - 100
+    q.recur("k", every=7, jid="came-again", tags=["t"], backlog=2)
+    q.recur("k", every=1000, offset=1000, jid="comes-again")
+    q.recur("k", cron="* * * * *", jid="cron")
+    q.put_many({"klass": "k", "data": i, "jid": f"lost-{i}"} for i in range(4))
+    run(writes.lease("gone", ["q"], 2, ttl_s=10, takeover=False, now=time[0]))
+    run(writes.lease("gone", ["q"], 1, ttl_s=98, takeover=False, now=time[0]))
+    run(writes.lease("gone", ["q"], 1, ttl_s=10, starting=0, takeover=False, now=time[0]))
+    time[0] = NOW - 20
+    client.queue("r").put_many(
+        {"klass": "k", "data": i, "jid": f"held-{i}", "retries": 0 if i == 2 else 3, "tags": ["t", f"t{i}"]}
+        for i in range(12)
+    )
+    grant = run(writes.lease("w", ["r"], 12, number=1, now=time[0]))
+    for i in range(0, 12, 2):
+        client.track(f"held-{i}")
+    for policy in ("wait", "fail", "run"):
+        client.queue("p").put_many(
+            {
+                "klass": "k",
+                "jid": f"{policy}-{i}",
+                "depends": [f"held-{i}", "waiting-9"],
+                "on_parent_failure": policy,
+                "delay": i % 2,
+            }
+            for i in range(0, 12, 3)
+        )
+    q.put_many({"klass": "k", "jid": f"other-{i}"} for i in range(4))
+    ended = run(writes.lease("w2", ["q"], 30, ttl_s=1_000, takeover=False, now=time[0])).leases
+    ways = [lambda it: Failed(it, "g", "m"), lambda it: Completed(it, 1), lambda it: Died(it, "oom"), Released]
+    client.settle([ways[i % 4](lease) for i, lease in enumerate(ended)])
+    q.put("k", "d", jid="due", delay=1, priority=2)
+    q.put("k", "d", jid="not-due", delay=1000)
+    q.put_many({"klass": "k", "jid": f"waiting-{i}", "priority": i} for i in range(10))
+    client.queue("p").put("k", jid="elsewhere", tags=["t"])
+    q.put("k", jid="child", depends=["waiting-8"], delay=500)
+    q.put("k", jid="grandchild", depends=["child"], on_parent_failure="fail")
+    client.track("waiting-1")
+    client.log("waiting-1", "a line")
+    prefix = f"{{{namespace}}}:"
+    server.redis.zadd(f"{prefix}queues", {"empty": 1})
+    server.redis.hset(f"{prefix}announced", "empty", 1)
+    for place in ("waiting", "front", "running", "scheduled"):
+        server.redis.zadd(f"{prefix}queue:q:{place}", {f"{0:013x}ghost-{place}": 0})
+    server.redis.zadd(f"{prefix}failed:g", {"ghost-failed": 0})
+    server.redis.zadd(f"{prefix}failed", {"ghost-failed": 0})
+    run(writes.tell("w", "hint"))
+    run(writes.settle("w", [], number=1, now=time[0]))
+    client.close()
+    return {lease.jid: lease for lease in grant.leases}
+
+
+def fill_special(server: Any, namespace: str) -> dict[str, LeaseRecord]:
+    """The same of what has lanes, limits, claims, dates; of what is persistent or at-most-once; of entries."""
+    time, prefix = [NOW - 60], f"{{{namespace}}}:"
+    client = Client(server.url, namespace, lambda: time[0])
+    run, s = client._store.run, client.queue("s")
+    for key, starts in (("few", {"running": 5}), ("slow", {"rate": "3/m"}), ("shut", {"running": 0})):
+        client.limit(key, **starts)
+    kinds = {
+        "persistent": {"persistent": True, "limit": "few"},
+        "once": {"at_most_once": True, "limit": "slow", "unique": True},
+        "claimed": {"unique": "claim-{i}", "expires": 30, "lane": "a"},
+        "awaited": {"lane": "b"},
+    }
+    for kind, options in kinds.items():
+        s.put_many(
+            {"klass": "k", "data": i, "jid": f"{kind}-{i}"}
+            | {name: value.format(i=i) if isinstance(value, str) else value for name, value in options.items()}
+            for i in range(6 if kind == "persistent" else 5)
+        )
+    s.put("k", jid="waits-for-special", depends=["once-0", "persistent-0", "claimed-0", "awaited-0"])
+    held = run(writes.lease("w", ["s"], 14, ttl_s=1000, number=1, now=time[0])).leases
+    lost = run(writes.lease("gone", ["s"], 4, ttl_s=20, now=time[0])).leases
+    run(writes.lease("gone", ["s"], 1, ttl_s=20, starting=0, now=time[0]))
+    for jid in (held[0].jid, "awaited-0", "awaited-4", "once-1", "persistent-5"):
+        run(writes.wait_for(jid, now=time[0]))
+    progress = [writes.Renewal(one.jid, one.token, progress=(0.5, "half"), state=b"[1]") for one in held[::3]]
+    run(writes.renew("w", progress, now=time[0]))
+    run(writes.settle("gone", [Returned(one) if one.persistent else Released(one) for one in lost[:2]], now=time[0]))
+    s.put("k", jid="has-failed", lane="e", unique="failed", limit="few")
+    run(writes.fail("has-failed", "g", "m", now=time[0]))
+    # In front of a lane that is paused; set aside in it; parked in turn.
+    lane = s.lane("c")
+    lane.put_many({"klass": "k", "jid": f"aside-{i}", "limit": "few" if i > 2 else None} for i in range(5))
+    time[0] = NOW - 20
+    back = run(writes.lease("w2", ["s"], 100, ttl_s=1000, takeover=False, now=time[0])).leases
+    run(writes.settle("w2", [Released(one) for one in back if one.lane == "c"], now=time[0]))
+    lane.pause()
+    run(writes.lease("w2", ["s"], 1, ttl_s=1000, takeover=False, now=time[0]))
+    s.lane("a").weight(3)
+    s.put_many({"klass": "k", "jid": f"a-{i}", "lane": "a", "priority": -i} for i in range(4))
+    s.put_many({"klass": "k", "jid": f"b-{i}", "lane": "b", "expires": i + 5} for i in range(20, 10, -5))
+    s.put_many({"klass": "k", "jid": f"few-{i}", "lane": "ab"[i % 2], "limit": "few"} for i in range(6))
+    s.put_many({"klass": "k", "jid": f"slow-{i}", "limit": "slow"} for i in range(3))
+    client.queue("t").put_many({"klass": "k", "jid": f"shut-{i}", "limit": "shut"} for i in range(3))
+    client.queue("t").put("k", jid="few-elsewhere", limit="few")
+    run(writes.lease("w3", ["t", "s"], 1, now=time[0]))
+    run(writes.lease("w3", ["s"], 2, takeover=False, now=time[0]))
+    s.put("k", jid="late", delay=5, lane="a", limit="few", unique="late", expires=10)
+    s.put_many({"klass": "k", "jid": f"again-{i}", "lane": "d", "limit": "few"} for i in range(2))
+    # What a worker lacks and a peer has: apart, in its place, and held by that worker.
+    for worker, klasses in (("peer", ["k", "odd"]), ("lacker", ["k"])):
+        run(writes.resume(worker, 1, [], now=time[0]))
+        run(writes.skills(worker, klasses, ["z", "s"], now=time[0]))
+    z = client.queue("z")
+    z.put_many({"klass": "odd", "jid": f"odd-{i}", "lane": "a" if i % 2 else None} for i in range(4))
+    odd = run(writes.lease("lacker", ["z"], 4, number=2, ttl_s=1000, now=time[0])).leases
+    run(writes.settle("lacker", [Unknown(one, 5) for one in odd], number=3, now=time[0]))
+    z.put_many({"klass": klass, "jid": f"{klass}-in-z"} for klass in ("odd", "k", "rare"))
+    strange = run(writes.lease("lacker", ["z"], 2, number=4, ttl_s=1000, now=time[0])).leases
+    z.put("odd", jid="odd-last")
+    entries = (
+        b"not JSON", b'{"klass": "k", "unknown": 1}', b'{"klass": "k", "jid": "pushed", "lane": "a", "limit": "few"}',
+        b'{"klass": "k", "jid": "later", "depends": ["a-0"], "unique": true, "expires": 7, "tags": ["t"], "delay": 3}',
+    )  # fmt: skip
+    server.redis.lpush(f"{prefix}in:u", *entries)
+    run(writes.lease("w3", ["u"], 1, now=time[0]))
+    server.redis.lpush(f"{prefix}in:s", *entries)
+    server.redis.hset(f"{prefix}config", "klass-t", "k")
+    server.redis.lpush(f"{prefix}in:t", *entries)
+    server.redis.zadd(f"{prefix}lane:s\na", {f"{0:013x}ghost-lane": 0})
+    server.redis.zadd(f"{prefix}limited:few\ns\na", {f"{0:013x}ghost-limited": 0})
+    server.redis.zadd(f"{prefix}expiring", {"ghost-expiring": 0})
+    run(writes.settle("w", [], number=1, now=time[0]))
+    run(writes.serve("w", ["s"], now=time[0]))
+    run(writes.ask("first", "w", "stacks", now=time[0]))
+    client.close()
+    return {one.jid: one for one in held} | {f"held by lacker {one.jid}": one for one in strange}
+
+
+def copy_keys(server: Any, source: str, target: str) -> None:
+    """Makes the keys of one prefix those of another."""
+    server.redis.eval(
+        """for _, key in ipairs(redis.call("KEYS", KEYS[2] .. "*")) do redis.call("UNLINK", key) end
+        for _, key in ipairs(redis.call("KEYS", KEYS[1] .. "*")) do
+          local copy = KEYS[2] .. string.sub(key, #KEYS[1] + 1)
+          if not string.find(key, ":bell:", 1, true) then redis.call("COPY", key, copy) end
+          redis.call("PERSIST", copy)
+        end""",
+        2, source, target,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ready(server: Any) -> Iterator[dict[str, dict[str, LeaseRecord]]]:
+    """What is held in each kind of stage; its keys lie ready to be copied, and none of them ends by itself."""
+    held = {name: fill_it(server, name) for name, fill_it in (("ready", fill), ("special", fill_special))}
+    for name in held:
+        for key in server.redis.scan_iter(f"{{{name}}}:*", count=10_000):
+            server.redis.persist(key)
+    yield held
+    for name in ("ready", "special"):
+        for key in server.redis.scan_iter(f"{{{name}}}:*", count=10_000):
+            server.redis.unlink(key)
+
+
+@pytest.fixture
+def set_up(
+    server: Any, namespace: str, ready: dict[str, dict[str, LeaseRecord]]
+) -> Iterator[Callable[..., Command[Any]]]:
+    """Makes the namespace the stage of a scene, in one of the worlds, and answers what is to be run there."""
+    with Client(server.url, namespace, lambda: NOW - 20) as client:
+
+        def make(scene: str, world: str = "heard") -> Command[Any]:
+            kind, prefix = "special" if scene in SPECIAL_SCENES else "ready", f"{{{namespace}}}:"
+            copy_keys(server, f"{{{kind}}}:", prefix)
+            server.redis.hset(f"{prefix}config", mapping=WORLDS[world].options)
+            return SCENES[scene](Stage(client, ready[kind]))
+
+        yield make
+
+
+def puts(_: Stage) -> Command[Any]:
+    known = ["lost-0", "held-0", "due", "waiting-0", "elsewhere", "child", *(f"other-{i}" for i in range(4))]
+    moved = [new_job("put", "q", "k", {"n": 1}, {"jid": jid, "delay": n % 2 * 5}) for n, jid in enumerate(known)]
+    waiting = [
+        new_job(
+            "put", "q", "k", None, {"depends": ["held-1", "gone", parent], "on_parent_failure": policy, "at": NOW + 9}
+        )
+        for parent in ("waiting-1", "other-1", "old-failed")
+        for policy in ("wait", "fail", "run")
+    ]
+    added = new_job("add", "q", "k", None, {"jid": "lost-1"})
+    tagged = new_job(
+        "put", "fresh", "k", b"x" * 2000, {"tags": ["t", "new"], "priority": 3, "timeout": 1, "jid": "came-again-1"}
+    )
+    retagged = new_job("put", "fresh", "k", None, {"jid": "held-2", "tags": [], "max_deaths": 1, "retries": 1})
+    return writes.put([*moved, *waiting, added, tagged, retagged], now=NOW)
+
+
+def outcomes(stage: Stage) -> Command[Any]:
+    held = stage.held
+    then = [{"queue": "p", "klass": "k", "jid": "follower"}, {"queue": "fresh", "klass": "k", "depends": ["held-1"]}]
+    ended = [
+        Completed(held["held-0"], "r", then=then),
+        Retried(held["held-1"]),
+        Retried(held["held-2"]),
+        Failed(held["held-3"], "g", "m", data=b"x" * 2000),
+        Released(held["held-4"]),
+        Died(held["held-5"], "SIGKILL"),
+        Unknown(held["held-6"], 5),
+        Retried(held["held-7"], delay=1),
+        Completed(held["held-8"], next="p", data={"n": 2}, delay=1, depends=["waiting-1"], then=then),
+        Completed(held["held-9"], data=1),
+        Completed(held["held-10"], next="q", depends=["child", "held-10"]),
+        Completed(held["held-11"]),
+        Completed(held["held-0"], then=then),
+    ]
+    return writes.settle("w", ended, number=2, now=NOW)
+
+
+SPECIAL = (
+    *(f"{kind}-{i}" for kind in ("persistent", "once", "claimed", "awaited", "aside", "few", "a") for i in range(5)),
+    "b-20", "slow-0", "shut-0", "late", "later", "again-0", "has-failed",
+)  # fmt: skip
+
+
+def special_puts(_: Stage) -> Command[Any]:
+    """Known jobs of every place get, lose and keep what makes them special."""
+    given = [
+        {"lane": "e", "limit": "few", "unique": True, "expires": 1, "persistent": True},
+        {"lane": None, "limit": None, "unique": None, "expires": None, "persistent": False, "at_most_once": True},
+        {"unique": "claim-1", "limit": "shut", "lane": "c"},
+        {"limit": "slow", "delay": 3},
+        {},
+    ]
+    puts = [
+        new_job("put", "st"[i % 2], "k", i % 5, {"jid": jid, **given[(i + i // 5) % 5]})
+        for i, jid in enumerate(SPECIAL)
+    ]
+    adds = [new_job("add", "s", "k", i, {"unique": True, "lane": "d", "persistent": True}) for i in range(3)]
+    return writes.put([*puts, *adds], now=NOW)
+
+
+def special_outcomes(stage: Stage) -> Command[Any]:
+    """Every way out of a lease, for every kind of job."""
+    follow = [
+        {"queue": "s", "klass": "k", "jid": "follower", "lane": "a", "limit": "few", "unique": "claim-9"},
+        {"queue": "s", "klass": "k", "jid": "few-0", "unique": "claim-1"},
+    ]
+    ways: list[Callable[[LeaseRecord], Any]] = [
+        Returned,
+        lambda it: Retried(it),
+        lambda it: Died(it, "oom"),
+        lambda it: Completed(it, "r", then=follow),
+        Released,
+        lambda it: Completed(it, next="t", data=5, depends=["a-0"]),
+        lambda it: Failed(it, "g", "m"),
+        lambda it: Retried(it, delay=3),
+        lambda it: Unknown(it, 3),
+        lambda it: Released(it, started=False),
+    ]
+    held = [lease for jid, lease in stage.held.items() if not jid.startswith("held")]
+    return writes.settle("w", [ways[i % len(ways)](lease) for i, lease in enumerate(held)], number=2, now=NOW)
+
+
+def known(stage: Stage) -> list[tuple[str, int]]:
+    return [(lease.jid, lease.token) for lease in stage.held.values()][:3]
+
+
+def renewals(stage: Stage) -> Command[Any]:
+    entries = [
+        writes.Renewal(*one, True, data, progress=(0.25, "a quarter"), state=b'{"n":2}')
+        for one, data in zip(known(stage), (b"x" * 2000, 1, UNSET), strict=True)
+    ]
+    return writes.renew("w", [*entries, writes.Renewal("nobody", 1), writes.Renewal("lost-0", 1)], number=2, now=NOW)
+
+
+def updates(stage: Stage) -> Command[Any]:
+    known = stage.client.recurring("came-again")
+    return writes.update_recurring(known, {"every": 9, "queue": "fresh", "tags": [], "data": b"x"}, now=NOW)
+
+
+CRON = DueCron("cron", "* * * * *", None, CRON_MS, None)
+EVERYONE = [
+    *(f"held-{i}" for i in range(12)),
+    "lost-0",
+    "due",
+    "not-due",
+    "waiting-0",
+    "waiting-9",
+    "old-done",
+    "nobody",
+]
+WAITING = [f"wait-{i}" for i in range(0, 12, 3)]
+PLACES = [
+    b"queue:q:waiting",
+    b"queue:q:front",
+    b"queue:q:running",
+    b"queue:q:scheduled",
+    b"job:lost-0",
+    b"data:none",
+    b"tags",
+]
+GHOST = [b"0" * 13 + b"ghost-waiting"]
+
+# What is run of each script. The names begin with the script's.
+SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
+    "put": puts,
+    "move": lambda _: writes.move("held-0", "fresh", 5, now=NOW),
+    "move: what waits": lambda _: writes.move("child", "p", now=NOW),
+    "lease": lambda _: writes.lease("w", ["q", "p"], 7, number=2, now=NOW),
+    "lease: all": lambda _: writes.lease("new", ["p", "empty", "q", "r"], 100, now=NOW),
+    "lease: none": lambda _: writes.lease("new", ["q", "p"], 0, now=NOW),
+    "lease: in turns": lambda _: writes.lease("w", ["q", "p"], 9, number=2, order="round-robin", now=NOW),
+    "lease: drawn": lambda _: writes.lease("w", ["q", "p"], 9, order="weighted", weights={"p": 3}, now=NOW),
+    "lease: no takeover": lambda _: writes.lease("w", ["q"], 50, takeover=False, now=NOW),
+    "settle": outcomes,
+    "settle: of others": lambda stage: writes.settle("w2", [Retried(stage.held["held-0"])], number=1, now=NOW),
+    "renew": renewals,
+    "resume": lambda stage: writes.resume("w", 2, known(stage), now=NOW),
+    "sweep": lambda _: writes.sweep(now=NOW),
+    "sweep: days later": lambda _: writes.sweep(20, now=NOW + 9 * DAY),
+    "deregister": lambda _: writes.deregister("w", now=NOW),
+    "deregister: itself": lambda _: writes.deregister("w", own=True, now=NOW),
+    "tell": lambda _: writes.tell("w", "hint"),
+    "cancel": lambda _: writes.cancel([*EVERYONE, *WAITING], now=NOW),
+    "fail": lambda _: writes.fail("held-0", "g", "m", now=NOW),
+    "fail: what waits": lambda _: writes.fail("child", "fresh", "m", now=NOW),
+    "unfail": lambda _: writes.unfail("g", "fresh", now=NOW),
+    "release": lambda _: writes.release(EVERYONE, now=NOW),
+    "priority": lambda _: writes.set_priority("waiting-1", 9, now=NOW),
+    "tag": lambda _: writes.tag("held-3", ["t", "u"], now=NOW),
+    "tag: off": lambda _: writes.untag("held-3", ["t", "t3", "u"], now=NOW),
+    "track": lambda _: writes.track("held-3", now=NOW),
+    "track: off": lambda _: writes.untrack("held-2", now=NOW),
+    "log": lambda _: writes.log("held-3", "half done", {"n": 1}, now=NOW),
+    "depend": lambda _: writes.depend("child", ["held-1", "waiting-1"], now=NOW),
+    "depend: on what failed": lambda _: writes.depend("grandchild", ["old-failed"], now=NOW),
+    "depend: off": lambda _: writes.undepend("child", None, now=NOW),
+    "drop: recurring": lambda _: lanes.drop("q", "recurring", 0, now=NOW),
+    "forget": lambda _: writes.forget("empty", now=NOW),
+    "recur": lambda _: writes.recur("fresh", "k", {"n": 1}, {"every": 5, "jid": "came-again"}, now=NOW),
+    "recur: update": updates,
+    "unrecur": lambda _: writes.unrecur("came-again", now=NOW),
+    "recurtag": lambda _: writes.tag_recurring("came-again", ["t", "u"], now=NOW),
+    "recurtag: off": lambda _: writes.untag_recurring("came-again", ["t"], now=NOW),
+    "spawn": lambda _: writes.spawn(CRON, [CRON_MS / 1000], NOW + 20, now=NOW),
+    "spawn: for the last time": lambda _: writes.spawn(CRON, [NOW - 60, NOW], None, now=NOW),
+    "configure": lambda _: writes.configure("max-concurrency", None, "7", now=NOW),
+    "configure: pause": lambda _: writes.configure("paused", "p", "1", now=NOW),
+    "configure: unset": lambda _: writes.configure("grace", None, None, now=NOW),
+    "check": lambda _: check.of_keys(PLACES, repair=True, now=NOW),
+    "check: members": lambda _: check.of_members(b"queue:q:waiting", GHOST, repair=True, now=NOW),
+    "job": lambda _: queries.jobs(EVERYONE, now=NOW),
+    "failed": lambda _: queries.failed_jobs("g", now=NOW),
+    "failed: groups": lambda _: queries.failed_groups(now=NOW),
+    "counts": lambda _: queries.counts(now=NOW),
+    "timing": lambda _: queries.timing(["q"]),
+    "names": lambda _: queries.names(),
+    **{
+        f"list: {state}": lambda _, state=state: queries.listed(state, "q", 1, 100, now=NOW) for state in queries.STATES
+    },
+    "list: of all queues": lambda _: queries.listed("failed", None, now=NOW),
+    "peek": lambda _: queries.peek("q", 100, now=NOW),
+    "tagged": lambda _: queries.tagged("t", now=NOW),
+    "tags": lambda _: queries.tags(),
+    "tracked": lambda _: queries.tracked(now=NOW),
+    "workers": lambda _: queries.workers(now=NOW),
+    "worker": lambda _: queries.worker("w", now=NOW),
+    "stats": lambda _: queries.stats("q", now=NOW),
+    "data": lambda _: queries.piece("data", "old-done", 0),
+    "recurring": lambda _: queries.recurring_in("q"),
+    "settings": lambda _: queries.settings(),
+}  # fmt: skip
+EVERYTHING = bulk.Choice(tag="t")
+# The same where fill_special() was.
+SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
+    "renew: what is special": renewals,
+    "lease: lanes": lambda _: writes.lease("w", ["s", "t"], 7, number=2, takeover=False, now=NOW),
+    "lease: all lanes": lambda _: writes.lease("new", ["s", "t", "u"], 100, now=NOW),
+    "lease: lanes, none": lambda _: writes.lease("new", ["s", "t", "u"], 0, now=NOW),
+    "lease: never twice": lambda _: writes.lease("w", ["s"], 20, number=2, once=["k"], now=NOW + 1),
+    "lease: after all dates": lambda _: writes.lease("w", ["t", "s", "u"], 60, order="random", now=NOW + 2_000),
+    "put: what is special": special_puts,
+    "settle: what is special": special_outcomes,
+    "resume: what is special": lambda _: writes.resume("w", 2, [], now=NOW),
+    "sweep: dates": lambda _: writes.sweep(1_000, now=NOW + 2_000),
+    "cancel: what is special": lambda _: writes.cancel([*SPECIAL, "waits-for-special"], now=NOW),
+    "release: what is special": lambda _: writes.release(SPECIAL, now=NOW),
+    "fail: what is parked": lambda _: writes.fail("few-0", "g", "m", now=NOW),
+    "fail: what is aside": lambda _: writes.fail("aside-0", "g", "m", now=NOW),
+    "fail: what has a slot": lambda _: writes.fail("persistent-0", "g", "m", now=NOW),
+    "priority: in a lane": lambda _: writes.set_priority("a-1", 9, now=NOW),
+    "priority: parked": lambda _: writes.set_priority("few-1", -9, now=NOW),
+    "priority: aside": lambda _: writes.set_priority("aside-1", -9, now=NOW),
+    "unfail: broken": lambda _: writes.unfail("broken", "t", now=NOW),
+    "unfail: with data": lambda _: writes.unfail("broken", "s", klass="k", data={"n": 1}, now=NOW),
+    "unfail: one": lambda _: writes.unfail_job("has-failed", "t", data=b"x", now=NOW),
+    "limit": lambda _: limits.limit("few", 20, now=NOW),
+    "limit: new": lambda _: limits.limit("other", 1, "5/s", now=NOW),
+    "limit: rate": lambda _: limits.limit("slow", rate="1/s", now=NOW),
+    "unlimit": lambda _: limits.unlimit("shut", now=NOW),
+    "unlimit: rate": lambda _: limits.unlimit("slow", now=NOW),
+    "limits": lambda _: limits.read(),
+    "limits: one": lambda _: limits.read("few"),
+    "limited": lambda _: limits.jobs("few", 1),
+    "lane": lambda _: lanes.weigh("s", "b", 5, now=NOW),
+    "lane: as others": lambda _: lanes.weigh("s", "a", 1, now=NOW),
+    "lane: pause": lambda _: lanes.pause("s", "b", now=NOW),
+    "lane: unpause": lambda _: lanes.unpause("s", "c", now=NOW),
+    "lanes": lambda _: lanes.read("s", now=NOW),
+    "lanes: one": lambda _: lanes.read("s", "c", now=NOW),
+    **{
+        f"drop: {place}": lambda _, place=place: lanes.drop("s", place, 0, now=NOW)
+        for place in ("waiting", "front", "scheduled", "depends", "parked", "running", "in", "lane:a", "lane:c")
+    },
+    "drop: one lane": lambda _: lanes.drop("s", "running", 0, lane="a", now=NOW),
+    "drop: by content": lambda _: lanes.drop("s", "lane:a", 1, content=lanes.Content("json", b"null"), now=NOW),
+    "drop: entries by content": lambda _: lanes.drop("s", "in", 0, content=lanes.Content("json", b"1"), now=NOW),
+    "await": lambda _: writes.wait_for("awaited-1", now=NOW),
+    "await: once more": lambda _: writes.wait_for("awaited-0", now=NOW),
+    "serve": lambda _: writes.serve("w", ["q", "s"], "round-robin", now=NOW),
+    "wish": lambda _: queries.wish("w"),
+    "cancelled": lambda _: queries.cancelled("x"),
+    "ask": lambda _: writes.ask("second", ["w"], "stacks", {"n": 1}, now=NOW),
+    "ask: all": lambda _: writes.ask("second", None, "stacks", now=NOW),
+    "asks": lambda _: queries.asks("w", now=NOW),
+    **{
+        f"find: {place}": lambda _, place=place: bulk.find(bulk.Choice("s"), place, now=NOW)
+        for place in ("waiting", "front", "scheduled", "depends", "parked", "running", "lane:a", "tag:t", "failed:g")
+    },
+    "each: cancel": lambda _: bulk.cancel(
+        EVERYTHING, [*SPECIAL, "parent", "waits-for-special"], by="kim@web-1", now=NOW
+    ),
+    "each: fail": lambda _: bulk.fail(EVERYTHING, SPECIAL, "g", "m", now=NOW),
+    "each: move": lambda _: bulk.move(EVERYTHING, [*SPECIAL, "not-due", "child"], "t", now=NOW),
+    "each: priority": lambda _: bulk.set_priority(EVERYTHING, SPECIAL, -9, now=NOW),
+    "answer": lambda _: writes.answer("w", "first", {"children": []}, now=NOW),
+    "skills": lambda _: writes.skills("w", ["odd", "k"], ["z", "s"], now=NOW),
+    "skills: fewer": lambda _: writes.skills("peer", ["k"], ["z"], now=NOW),
+    "lease: what it lacks": lambda _: writes.lease("lacker", ["z"], 9, number=5, now=NOW),
+    "lease: what lies apart": lambda _: writes.lease("peer", ["z"], 9, number=5, now=NOW),
+    "lease: what nobody has any more": lambda _: writes.lease("lacker", ["z"], 9, number=5, now=NOW + 99),
+    "settle: what a peer has": lambda stage: writes.settle(
+        "lacker", [Unknown(one, 5) for jid, one in stage.held.items() if "lacker" in jid], number=5, now=NOW
+    ),
+    "sweep: what nobody has any more": lambda _: writes.sweep(now=NOW + 99),
+    "deregister: a peer": lambda _: writes.deregister("peer", now=NOW),
+    "drop: apart": lambda _: lanes.drop("z", "apart", 0, now=NOW),
+    "find: apart": lambda _: bulk.find(bulk.Choice("z"), "apart", now=NOW),
+    "cancel: apart": lambda _: writes.cancel(["odd-0", "odd-1"], now=NOW),
+    "priority: apart": lambda _: writes.set_priority("odd-1", 7, now=NOW),
+    "retire": lambda _: writes.retire("idle", ["nothing"], 60, now=NOW),
+    "desire": lambda _: writes.desire("pool", 3, {"ready": 9}),
+    "counts: in depth": lambda _: queries.depths(["q", "s"], now=NOW),
+}  # fmt: skip
+SCENES |= SPECIAL_SCENES
+READING = {script.name for script in scripts.ALL if script.reads_only}
+WRITING = [name for name in SCENES if name.partition(":")[0] not in READING]
+IN_WORLDS = [(scene, world) for scene in SCENES for world in WORLDS if world == "heard" or scene not in SPECIAL_SCENES]
+
+
+def test_there_is_a_scene_of_every_script():
+    assert {name.partition(":")[0] for name in SCENES} == set(VERBS)
+
+
+FIRST_WRITE = -1
+
+
+@cache
+def wrapped(server: Any, name: str) -> str:
+    """Loads a script with its redis.call looked over."""
+    shebang, _, rest = scripts.load(name).text.partition("\n")
+    return server.redis.script_load(f"{shebang}\n{WRAPPED}{rest}")
+
+
+def evaluate(
+    server: Any, namespace: str, command: Command[Any], fail_at: int = 0, note_in: str = "", through: Any = None
+) -> Any:
+    """Runs a command with its redis.call looked over; `fail_at` is the call at which an error is injected, `note_in` a
+    set for the names of the keys that it uses, `through` a pipeline to send it by.
+    """
+    keys = f"{{{namespace}}}:", fail_at, note_in
+    sha = wrapped(server, command.script.name)
+    return (through or server.redis).execute_command("EVALSHA", sha, len(keys), *keys, *command.args)
+
+
+@contextmanager
+def listener(server: Any, namespace: str, world: str) -> Iterator[Any]:
+    """Who hears the events of a world, if anybody does."""
+    with server.redis.pubsub(ignore_subscribe_messages=True) as heard:
+        if WORLDS[world].is_heard:
+            heard.subscribe(f"{{{namespace}}}:events", f"{{{namespace}}}:tracked")
+            for _ in range(2):
+                heard.parse_response(timeout=10)
+        yield heard
+
+
+def snapshot(server: Any, namespace: str) -> dict[bytes, bytes]:
+    """All of a namespace, byte for byte."""
+    found = server.redis.eval(
+        """local found = {}
+        for _, key in ipairs(redis.call("KEYS", KEYS[1] .. "*")) do
+          found[#found + 1] = key
+          found[#found + 1] = redis.call("DUMP", key)
+        end
+        return found""",
+        1, f"{{{namespace}}}:",
+    )  # fmt: skip
+    return dict(zip(found[::2], found[1::2], strict=True))
+
+
+def digest(server: Any, namespace: str) -> bytes:
+    """One that changes with any byte of a namespace."""
+    return server.redis.eval(
+        """local keys, found = redis.call("KEYS", KEYS[1] .. "*"), {}
+        table.sort(keys)
+        for i, key in ipairs(keys) do found[i] = key .. redis.call("DUMP", key) end
+        return redis.sha1hex(table.concat(found))""",
+        1, f"{{{namespace}}}:",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("scene", "world"), [cell for cell in IN_WORLDS if cell[0] in WRITING])
+def test_an_error_at_any_call_before_the_first_write_changes_nothing_and_says_nothing(
+    server, namespace, set_up, scene, world
+):
+    command = set_up(scene, world)
+    before = digest(server, namespace)
+    with listener(server, namespace, world) as heard:
+        with pytest.raises(redis.ResponseError, match="INJECTED at") as first_write:
+            evaluate(server, namespace, command, FIRST_WRITE)
+        calls = range(1, int(re.search(r"INJECTED at (\d+)", str(first_write.value))[1]))
+        with server.redis.pipeline(transaction=False) as pipeline:
+            for call in calls:
+                evaluate(server, namespace, command, call, through=pipeline)
+            answers = pipeline.execute(raise_on_error=False)
+        assert [str(answer).partition("INJECTED")[1] for answer in answers] == ["INJECTED" for _ in calls]
+        assert digest(server, namespace) == before
+        assert heard.connection is None or not heard.connection.can_read(0)
+
+
+@pytest.mark.parametrize(("scene", "world"), IN_WORLDS)
+def test_nothing_is_read_after_the_first_write_and_no_call_has_more_than_a_thousand_values(
+    server, namespace, set_up, scene, world
+):
+    command = set_up(scene, world)
+    with listener(server, namespace, world):
+        evaluate(server, namespace, command)
+
+
+def is_refused(server, namespace, command, key):
+    """Whether a command is answered by an error where this key has become one of a foreign type."""
+    server.redis.delete(key)
+    server.redis.xadd(key, {"of a type": "that we never use"}, id="1-1")
+    try:
+        evaluate(server, namespace, command)
+    except redis.ResponseError as error:
+        assert "WRONGTYPE" in str(error), key
+        return True
+    return False
+
+
+@pytest.mark.parametrize("scene", [scene for scene in WRITING if not scene.startswith("check")])
+def test_a_key_of_a_wrong_type_is_an_error_before_the_first_write_or_does_not_matter(server, namespace, set_up, scene):
+    """To a check it is what it looks for: those are in test_check.py."""
+    command = set_up(scene)
+    before = digest(server, namespace)
+    with listener(server, namespace, "heard"):
+        evaluate(server, namespace, command, note_in=f"used-{namespace}")
+        used = sorted(server.redis.smembers(f"used-{namespace}"))
+        server.redis.delete(f"used-{namespace}")
+        set_up(scene)
+        raised = 0
+        for key in used:
+            was = server.redis.dump(key)
+            if is_refused(server, namespace, command, key):
+                assert server.redis.type(key) == b"stream", key
+                server.redis.delete(key)
+                if was:
+                    server.redis.restore(key, 0, was)
+                assert digest(server, namespace) == before, key
+                raised += 1
+            else:
+                set_up(scene)
+    assert raised > 0
+
+
+# As many as there may be.
+
+JIDS = [str(i) for i in range(1_000)]
+
+
+def thousand(client: Client, **options: Any) -> list[LeaseRecord]:
+    """A thousand jobs with tags, leased."""
+    client.queue("q").put_many({"klass": "k", "jid": jid, "tags": ["t", "u"], **options} for jid in JIDS)
+    return client._store.run(writes.lease("w", ["q"], 1_000, now=NOW)).leases
+
+
+def failed(client: Client) -> None:
+    client.settle([Failed(lease, "g", "m") for lease in thousand(client)])
+
+
+def put_thousand(client: Client) -> Command[Any]:
+    client.queue("q").put("k", jid="parent")
+    return writes.put(
+        [new_job("put", "q", "k", None, {"jid": j, "depends": ["parent"], "tags": ["t"]}) for j in JIDS], now=NOW
+    )
+
+
+def fan_in(client: Client) -> Command[Any]:
+    client.queue("q").put_many({"klass": "k", "jid": jid} for jid in JIDS)
+    return writes.put([new_job("put", "q", "k", None, {"depends": JIDS})], now=NOW)
+
+
+def fan_out(client: Client) -> Command[Any]:
+    (lease,) = client.queue("q").lease("w") or thousand(client)[:1]
+    client.queue("q").put_many({"klass": "k", "depends": ["parent"]} for _ in JIDS)
+    return writes.settle("w", [Completed(lease)], now=NOW)
+
+
+def completed_parent(client: Client) -> Command[Any]:
+    client.queue("q").put("k", jid="parent")
+    return fan_out(client)
+
+
+def swept(client: Client) -> Command[Any]:
+    thousand(client)
+    return writes.sweep(1_000, now=NOW + 1_000)
+
+
+def taken_over(client: Client) -> Command[Any]:
+    thousand(client)
+    return writes.lease("w2", ["q"], 1_000, now=NOW + 1_000)
+
+
+def unfailed(client: Client) -> Command[Any]:
+    failed(client)
+    return writes.unfail("g", "p", 1_000, now=NOW)
+
+
+def pruned(client: Client) -> Command[Any]:
+    failed(client)
+    client.config.set("failed-history", 1)
+    return writes.sweep(1_000, now=NOW + 1_000)
+
+
+def cancelled(client: Client) -> Command[Any]:
+    thousand(client)
+    return writes.cancel(JIDS, now=NOW)
+
+
+def spawned(client: Client) -> Command[Any]:
+    client.queue("q").recur("k", every=0.001, offset=0, tags=["t", "u"], jid="r")
+    return writes.lease("w", ["q"], 1_000, now=NOW + 10)
+
+
+def crons(client: Client) -> Command[Any]:
+    client.queue("q").recur("k", cron="* * * * *", tags=["t"], jid="cron")
+    next_unix = client.recurring("cron").next_unix
+    due = DueCron("cron", "* * * * *", None, round(next_unix * 1000), None)
+    return writes.spawn(due, [next_unix + 60 * i for i in range(1_000)], next_unix + 60_000, now=NOW + 60_000)
+
+
+def ending(way: Callable[[LeaseRecord], Any]) -> Callable[[Client], Command[Any]]:
+    return lambda client: writes.settle("w", [way(lease) for lease in thousand(client)], now=NOW)
+
+
+THOUSANDS: dict[str, Callable[[Client], Command[Any]]] = {
+    "put": put_thousand,
+    "put for a thousand parents": fan_in,
+    "lease": lambda client: (
+        client.queue("q").put_many({"klass": "k"} for _ in JIDS),
+        writes.lease("w", ["q"], 1_000, now=NOW),
+    )[1],
+    "lease of lost ones": taken_over,
+    "lease of what comes again": spawned,
+    "complete": ending(Completed),
+    "complete with a thousand children": completed_parent,
+    "advance": ending(lambda lease: Completed(lease, next="p", data=1)),
+    "retry": ending(lambda lease: Retried(lease, delay=1)),
+    "fail": ending(lambda lease: Failed(lease, "g", "m")),
+    "release": ending(Released),
+    "died": ending(lambda lease: Died(lease, "oom")),
+    "sweep of lost ones": swept,
+    "sweep of failed ones": pruned,
+    "unfail": unfailed,
+    "cancel": cancelled,
+    "cancel each": lambda client: (thousand(client), bulk.cancel(EVERYTHING, JIDS, now=NOW))[1],
+    "fail each": lambda client: (thousand(client), bulk.fail(EVERYTHING, JIDS, "g", "m", now=NOW))[1],
+    "move each": lambda client: (thousand(client), bulk.move(EVERYTHING, JIDS, "p", now=NOW))[1],
+    "change each priority": lambda client: (thousand(client), bulk.set_priority(EVERYTHING, JIDS, 3, now=NOW))[1],
+    "unfail each": lambda client: (failed(client), writes.unfail_jobs(JIDS, "p", now=NOW))[1],
+    "release by hand": lambda client: (thousand(client), writes.release(JIDS, now=NOW))[1],
+    "deregister": lambda client: (thousand(client), writes.deregister("w", now=NOW))[1],
+    "renew": lambda client: writes.renew(
+        "w", [writes.Renewal(it.jid, it.token, True, 1) for it in thousand(client)], now=NOW
+    ),
+    "resume": lambda client: (thousand(client), writes.resume("w", 1, [], now=NOW))[1],
+    "spawn": crons,
+}
+
+
+@pytest.mark.parametrize("name", THOUSANDS)
+def test_a_thousand_at_once_keep_within_a_thousand_values_a_call(server, namespace, name):
+    with Client(server.url, namespace, lambda: NOW) as client, listener(server, namespace, "heard"):
+        command = THOUSANDS[name](client)
+        before = snapshot(server, namespace)
+        evaluate(server, namespace, command)
+    assert snapshot(server, namespace) != before
+    assert misplaced(look(server.redis, namespace)) == []
+
+
+def test_when_redis_is_full_leases_still_end_and_nothing_new_comes_in(live, server, namespace):
+    live.queue("q").put_many({"klass": "k", "jid": jid} for jid in "abcd")
+    done, failed, renewed = live.queue("q").lease("w", 3)
+    server.redis.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(StoreUnavailable, match=r"refused put: .*maxmemory'\. Nothing has changed"):
+            live.queue("q").put("k", jid="e")
+        assert [lease.jid for lease in live.queue("q").lease("w")] == ["d"]  # else the backlog could not go down
+        assert (done.complete({"r": 1}), failed.fail("g", "m")) == (True, True)
+        assert renewed.renew() > 0
+        live._store.run(writes.resume("w", 1, []))
+        assert live.deregister("w") == 0
+    finally:
+        server.redis.config_set("maxmemory", 0)
+    assert [job and job.state for job in live.jobs(*"abcde")] == ["complete", "failed", "waiting", "waiting", None]

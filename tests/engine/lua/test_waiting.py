@@ -1,0 +1,191 @@
+"""Who waits for a job is told of its end at once, whatever it is, and waits in Redis without asking again."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from supervisor.engine.client.async_client import AsyncClient
+from supervisor.engine.client.sync_client import Client
+from supervisor.engine.model.errors import JobFailed, JobNotFound, LeaseholdError
+
+
+@pytest.fixture
+def pool():
+    with ThreadPoolExecutor() as pool:
+        yield pool
+
+
+def waiting(server):
+    """How many connections do."""
+    return sum(b"cmd=blpop" in line for line in server.redis.execute_command("CLIENT", "LIST").split(b"\n"))
+
+
+def blocked(server, key, count=1):
+    """Returns when so many connections wait in Redis, and have taken all that there was."""
+    while waiting(server) < count or server.redis.exists(key):
+        pass
+
+
+def ended(namespace, jid):
+    return f"{{{namespace}}}:ended:{jid}"
+
+
+def test_a_job_that_is_complete_answers_its_result_at_once(live):
+    live.queue("q").put("k", jid="a")
+    live.queue("q").lease("w")[0].complete({"answer": 42})
+    assert live.wait("a", 0) == {"answer": 42}
+
+
+def test_a_job_without_a_result_answers_none(live):
+    live.queue("q").put("k", jid="a")
+    live.queue("q").lease("w")[0].complete()
+    assert live.wait("a", 5) is None
+
+
+def test_who_waits_is_told_when_it_completes(live, server, namespace, pool):
+    live.queue("q").put("k", jid="a")
+    (lease,) = live.queue("q").lease("w")
+    waiter = pool.submit(live.wait, "a", 30)
+    blocked(server, ended(namespace, "a"))
+    lease.complete("done")
+    assert waiter.result(10) == "done"
+
+
+def test_all_who_wait_are_told(live, server, namespace, pool):
+    live.queue("q").put("k", jid="a")
+    (lease,) = live.queue("q").lease("w")
+    waiters = [pool.submit(live.wait, "a", 30) for _ in range(4)]
+    blocked(server, ended(namespace, "a"), 4)
+    lease.complete("done")
+    assert [waiter.result(10) for waiter in waiters] == ["done"] * 4
+
+
+def test_who_waits_is_told_that_it_failed_and_why(live, server, namespace, pool):
+    live.queue("q").put("k", jid="a", retries=0)
+    (lease,) = live.queue("q").lease("w")
+    waiter = pool.submit(live.wait, "a", 30)
+    blocked(server, ended(namespace, "a"))
+    lease.retry(group="ValueError", message="no such thing")
+    with pytest.raises(JobFailed, match=r"^job a failed in group ValueError: no such thing$") as caught:
+        waiter.result(10)
+    assert (caught.value.jid, caught.value.group, caught.value.message) == ("a", "ValueError", "no such thing")
+    assert isinstance(caught.value, LeaseholdError)
+    with pytest.raises(JobFailed):
+        live.wait("a", 0)
+
+
+def test_who_waits_is_told_that_it_was_cancelled(live, server, namespace, pool):
+    live.queue("q").put("k", jid="a")
+    waiter = pool.submit(live.wait, "a", 30)
+    blocked(server, ended(namespace, "a"))
+    live.cancel("a")
+    with pytest.raises(JobNotFound, match="there is no job a"):
+        waiter.result(10)
+
+
+def test_of_a_job_that_is_not_kept_it_is_only_known_that_it_is_gone(live, config, server, namespace, pool):
+    config(jobs_history=0)
+    live.queue("q").put("k", jid="a")
+    (lease,) = live.queue("q").lease("w")
+    waiter = pool.submit(live.wait, "a", 30)
+    blocked(server, ended(namespace, "a"))
+    lease.complete("done")
+    with pytest.raises(JobNotFound, match="was not kept"):
+        waiter.result(10)
+
+
+def test_a_job_that_is_tried_again_or_goes_on_has_not_ended(live, server, namespace, pool):
+    live.queue("q").put("k", jid="a")
+    waiter = pool.submit(live.wait, "a", 30)
+    blocked(server, ended(namespace, "a"))
+    live.queue("q").lease("w")[0].retry()
+    live.queue("q").lease("w")[0].complete(next="next")
+    live.queue("next").lease("w")[0].release()
+    assert not waiter.done()
+    live.queue("next").lease("w")[0].complete("at last")
+    assert waiter.result(10) == "at last"
+
+
+def test_patience_has_an_end(live):
+    live.queue("q").put("k", jid="a")
+    for timeout in (0, 0.02):
+        with pytest.raises(TimeoutError, match=f"^job a has not ended within {timeout:g} s$"):
+            live.wait("a", timeout)
+
+
+def test_there_must_be_such_a_job(live):
+    with pytest.raises(JobNotFound, match="there is no job a"):
+        live.wait("a", 30)
+
+
+def test_who_waits_sends_nothing_meanwhile(server, namespace, pool):
+    with Client(server.url, namespace) as client:
+        client.queue("q").put("k", jid="a")
+        waiter = pool.submit(client.wait, "a", 30)
+        blocked(server, ended(namespace, "a"))
+        before = server.redis.info("commandstats").get("cmdstat_evalsha", {}).get("calls", 0)
+        server.redis.execute_command("CLIENT", "LIST")
+        assert server.redis.info("commandstats")["cmdstat_evalsha"]["calls"] == before
+        client.cancel("a")
+        with pytest.raises(JobNotFound):
+            waiter.result(10)
+
+
+def test_what_nobody_fetches_goes_by_itself(live, server, namespace):
+    live.queue("q").put("k", jid="a")
+    with pytest.raises(TimeoutError):
+        live.wait("a", 0)
+    live.queue("q").lease("w")[0].complete()
+    assert 0 < server.redis.ttl(ended(namespace, "a")) <= 60
+
+
+def test_an_end_that_came_before_does_not_end_the_next_stage(live, server, namespace, pool):
+    live.queue("q").put("k", jid="a")
+    with pytest.raises(TimeoutError):
+        live.wait("a", 0)
+    live.queue("q").lease("w")[0].complete("first")
+    live.queue("q").put("k", jid="a")
+    waiter = pool.submit(live.wait, "a", 30)
+    blocked(server, ended(namespace, "a"))
+    live.queue("q").lease("w")[0].complete("second")
+    assert waiter.result(10) == "second"
+
+
+def test_the_async_client_waits_the_same(server, namespace):
+    async def main():
+        async with AsyncClient(server.url, namespace) as client:
+            q = client.queue("q")
+            await q.put_many([{"klass": "k", "jid": jid} for jid in "ab"])
+            one, two = await q.lease("w", 2)
+            waiters = [asyncio.create_task(client.wait(jid, 30)) for jid in "ab"]
+            while waiting(server) < 2:
+                await asyncio.sleep(0)
+            await one.complete([1])
+            await two.fail("g", "m")
+            assert await waiters[0] == [1]
+            with pytest.raises(JobFailed):
+                await waiters[1]
+            with pytest.raises(JobNotFound):
+                await client.wait("c", 5)
+
+    asyncio.run(main())
+
+
+def test_who_gives_up_waiting_leaves_the_connections_fit_for_use(server, namespace):
+    async def main():
+        async with AsyncClient(server.url, namespace) as client:
+            await client.queue("q").put("k", {"n": 1}, jid="a")
+            waiter = asyncio.create_task(client.wait("a", 30))
+            while not waiting(server):
+                await asyncio.sleep(0)
+            await client.job("a")  # by now it reads; Python 3.11 may lose a cancellation while it sends
+            waiter.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiter
+            assert [(await client.job("a")).data for _ in range(3)] == [{"n": 1}] * 3
+            (lease,) = await client.queue("q").lease("w")
+            assert await lease.complete("done") is True
+            assert await client.wait("a", 5) == "done"
+
+    asyncio.run(main())

@@ -1,0 +1,169 @@
+"""Workers as others see them: who is there, what each holds, and what becomes of those that vanish or are sent away."""
+
+import pytest
+
+from supervisor.engine.commands import writes
+from supervisor.engine.model.errors import LeaseholdError, LeaseLost
+
+
+@pytest.fixture
+def q(client):
+    queue = client.queue("q")
+    queue.put_many({"klass": "k", "jid": jid} for jid in "abcdef")
+    return queue
+
+
+def names(client):
+    return [worker.name for worker in client.workers()]
+
+
+# Who is there.
+
+
+def test_the_most_recently_active_comes_first(client, q, clock):
+    for name in ("v", "w", "u"):
+        clock.tick(1)
+        q.lease(name)
+    assert names(client) == ["u", "w", "v"]
+    clock.tick(1)
+    q.lease("v", 0)
+    assert names(client) == ["v", "u", "w"]
+    assert client.workers()[0].seen_unix == clock.now
+
+
+def test_whoever_finds_nothing_or_only_renews_is_there_too(client, clock):
+    client.queue("q").lease("idle")
+    assert names(client) == ["idle"]
+    client.queue("q").put("k")
+    (held,) = client.queue("q").lease("busy")
+    clock.tick(20)
+    held.renew()
+    assert [(worker.name, worker.seen_unix) for worker in client.workers()] == [
+        ("busy", clock.now), ("idle", clock.now - 20),
+    ]  # fmt: skip
+
+
+def test_each_is_shown_with_what_runs_and_what_has_stalled(client, q, clock):
+    q.lease("w", 2, ttl=10)
+    q.lease("w", 1, ttl=100)
+    clock.tick(14)
+    q.lease("v", 1)
+    assert [(worker.name, worker.running, worker.stalled) for worker in client.workers()] == [
+        ("v", 1, 0), ("w", 1, 2),
+    ]  # fmt: skip
+    held = client.worker("w")
+    assert (held.running, held.stalled) == (["c"], ["a", "b"])
+
+
+def test_a_worker_holds_what_it_has_leased_and_not_yet_ended(client, q):
+    a, b, c = q.lease("w", 3)
+    a.complete()
+    b.release()
+    assert client.worker("w").running == ["c"]
+    c.complete(next="other")
+    assert (client.worker("w").running, client.worker("w").stalled) == ([], [])
+
+
+def test_a_worker_that_nobody_knows_holds_nothing(client):
+    held = client.worker("nobody")
+    assert (held.seen_unix, held.running, held.stalled) == (None, [], [])
+
+
+def test_who_was_not_seen_for_longer_than_max_worker_age_is_forgotten_for_real(client, q, clock, keys):
+    client.config.set("max-worker-age", 100)
+    q.lease("w")[0].complete()
+    clock.tick(60)
+    q.lease("v")[0].complete()
+    clock.tick(40)
+    assert names(client) == ["v"]
+    client.sweep()
+    clock.tick(60)
+    client.sweep()
+    assert (names(client), {"workers", "held:w", "held:v"} & keys()) == ([], set())
+
+
+def test_a_worker_that_was_forgotten_with_jobs_in_its_hands_has_lost_them_to_the_others(client, q, clock):
+    client.config.set("max-worker-age", 20)
+    q.lease("w")
+    clock.tick(36)
+    client.sweep()
+    assert (names(client), client.worker("w").running, client.job("a").state) == ([], [], "waiting")
+
+
+# Sent away.
+
+
+def test_what_a_deregistered_worker_holds_goes_to_the_front_at_once_uncounted(client, q):
+    leases = q.lease("w", 2)
+    q.put("k", jid="urgent", priority=-9)
+    assert client.deregister("w") == 2
+    assert [job.jid for job in q.peek(3)] == ["a", "b", "urgent"]
+    job = client.job("a")
+    assert (job.failures, job.deaths, job.interruptions) == (0, 0, 0)
+    assert (names(client), client.worker("w").seen_unix) == ([], None)
+    assert [lease.complete() for lease in leases] == [False, False]
+    with pytest.raises(LeaseLost):
+        leases[0].renew()
+
+
+def test_nobody_is_deregistered_twice_and_a_stranger_not_at_all(client, q):
+    q.lease("w")
+    assert [client.deregister("w"), client.deregister("w"), client.deregister("stranger")] == [1, 0, 0]
+
+
+def test_a_worker_that_was_deregistered_is_told_so_and_one_that_leaves_by_itself_is_not(client, server, namespace):
+    for own in (False, True):
+        client.call(writes.settle, "w", [], number=1)
+        client.call(writes.deregister, "w", own=own)
+        assert server.redis.lrange(f"{{{namespace}}}:mail:w", 0, -1) == ([] if own else [b"lost"])
+        server.redis.delete(f"{{{namespace}}}:mail:w")
+
+
+def test_a_worker_may_come_back_under_its_name(client, q):
+    q.lease("w")
+    client.deregister("w")
+    assert [lease.jid for lease in q.lease("w")] == ["a"]
+    assert names(client) == ["w"]
+
+
+def test_a_worker_whose_job_was_taken_away_is_told_to_look(client, q, server, namespace):
+    mail = f"{{{namespace}}}:mail:w"
+    for take in (
+        lambda: client.job("a").release(), lambda: client.job("a").fail("g", "m"), lambda: q.put("k", jid="a"),
+        lambda: client.job("a").move("q"), lambda: client.cancel("a"),
+    ):  # fmt: skip
+        q.put("k", jid="a")
+        client.call(writes.settle, "w", [], number=1)
+        client.call(writes.lease, "w", ["q"], 9, number=2)
+        server.redis.delete(mail)
+        take()
+        assert server.redis.lrange(mail, 0, -1) == [b"lost"]
+        client.deregister("w")
+
+
+# Queues that are needed no more.
+
+
+def test_an_empty_queue_is_forgotten_and_comes_back_with_its_next_job(client):
+    q = client.queue("q")
+    q.put("k", jid="x")
+    q.lease("w")[0].complete()
+    assert [q.forget(), q.forget(), client.queues()] == [True, False, {}]
+    assert client.job("x").state == "complete"
+    q.put("k")
+    assert list(client.queues()) == ["q"]
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [
+        lambda q: q.put("k"), lambda q: q.put("k", delay=60), lambda q: q.put("k") and q.lease("w"),
+        lambda q: q.put("k") and q.lease("w")[0].release(), lambda q: q.recur("k", every=60),
+    ],
+)  # fmt: skip
+def test_a_queue_in_which_something_lies_is_not_forgotten(client, server, namespace, fill):
+    fill(client.queue("q"))
+    before = server.dump(namespace)
+    with pytest.raises(LeaseholdError, match="queue q is not empty"):
+        client.queue("q").forget()
+    assert server.dump(namespace) == before

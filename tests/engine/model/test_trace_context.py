@@ -1,0 +1,166 @@
+"""The trace that a job belongs to: from its put to whoever runs it, and on to what follows it."""
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+from opentelemetry import trace as otel
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+
+from supervisor.engine.client.async_client import AsyncClient
+from supervisor.engine.commands import writes
+
+TRACE = f"00-{'ab' * 16}-{'cd' * 8}-01"
+OTHER = f"00-{'ef' * 16}-{'01' * 8}-00"
+
+
+def traceparent(span):
+    context = span.get_span_context()
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+
+
+@pytest.fixture
+def tracer():
+    provider = TracerProvider(shutdown_on_exit=False)
+    return provider.get_tracer("tests")
+
+
+def test_it_is_given_with_the_put_and_seen_by_whoever_looks_leases_or_resumes(client, clock):
+    q = client.queue("q")
+    q.put("k", jid="a", trace=TRACE)
+    assert q.add("k", jid="b", trace=OTHER)
+    q.put_many([{"klass": "k", "jid": "c", "trace": TRACE}, {"klass": "k", "jid": "d"}])
+    assert [job.trace for job in client.jobs("a", "b", "c", "d")] == [TRACE, OTHER, TRACE, None]
+    assert [lease.trace for lease in q.lease("w", 4)] == [TRACE, OTHER, TRACE, None]
+    client.run(writes.resume("w", 1, [], now=clock.now))
+    assert [lease.trace for lease in q.lease("v", 4)] == [TRACE, OTHER, TRACE, None]
+
+
+def test_it_comes_beside_whatever_else_a_lease_has(client):
+    q = client.queue("q")
+    q.put("k", jid="a", trace=TRACE, tags=["t"], lane="l", at_most_once=True)
+    q.put("k", jid="b", trace=TRACE, persistent=True)
+    found = {lease.jid: lease for lease in q.lease("w", 2)}
+    a, b = found["a"], found["b"]
+    assert (a.trace, a.tags, a.lane, a.at_most_once, a.saved) == (TRACE, ["t"], "l", True, None)
+    b.checkpoint({"n": 1})
+    b.release()
+    (b,) = q.lease("v")
+    assert (b.trace, b.saved, b.persistent, b.lane) == (TRACE, {"n": 1}, True, None)
+
+
+def test_it_stays_through_retries_deaths_moves_and_stages(client, clock):
+    q = client.queue("q")
+    q.put("k", jid="a", trace=TRACE)
+    q.lease("w")[0].retry()
+    q.lease("w")[0].died("SIGKILL")
+    q.lease("w")[0].fail("g", "m")
+    client.unfail("g", "q")
+    client.job("a").move("r")
+    (lease,) = client.queue("r").lease("w")
+    assert (lease.trace, lease.complete(next="q")) == (TRACE, True)
+    assert q.lease("w")[0].trace == TRACE
+
+
+def test_a_put_of_a_known_job_keeps_it_changes_it_or_takes_it_off(client):
+    q = client.queue("q")
+    q.put("k", jid="a", trace=TRACE)
+    q.put("k", jid="a")
+    assert client.job("a").trace == TRACE
+    q.put("k", jid="a", trace=OTHER)
+    assert client.job("a").trace == OTHER
+    q.put("k", jid="a", trace=None)
+    assert client.job("a").trace is None
+
+
+def test_what_follows_a_job_belongs_to_its_trace_unless_it_is_given_another(client):
+    q = client.queue("q")
+    q.put("k", trace=TRACE)
+    (lease,) = q.lease("w")
+    follower = {"queue": "r", "klass": "k"}
+    then = [{**follower, "jid": "a"}, {**follower, "jid": "b", "trace": OTHER}, {**follower, "jid": "c", "trace": None}]
+    assert lease.complete(then=then)
+    assert [job.trace for job in client.jobs("a", "b", "c")] == [TRACE, OTHER, None]
+
+
+def test_a_recurring_job_has_one_only_if_it_is_given_one(client, tracer):
+    q = client.queue("q")
+    with tracer.start_as_current_span("setting up"):
+        q.recur("k", every=60, jid="plain")
+        q.recur("k", every=60, jid="traced", trace=TRACE)
+    assert (client.recurring("plain").trace, client.recurring("traced").trace) == (None, TRACE)
+    assert sorted((lease.jid, lease.trace) for lease in q.lease("w", 2)) == [("plain-1", None), ("traced-1", TRACE)]
+    client.recurring("traced").update(trace=None)
+    assert client.recurring("traced").trace is None
+
+
+def test_a_put_within_a_span_belongs_to_its_trace(client, tracer):
+    q = client.queue("q")
+    with tracer.start_as_current_span("request") as span:
+        q.put("k", jid="a")
+        q.put("k", jid="b", trace=TRACE)
+        q.put("k", jid="c", trace=None)
+        q.put_many([{"klass": "k", "jid": "d"}])
+    q.put("k", jid="e")
+    expected = [traceparent(span), TRACE, None, traceparent(span), None]
+    assert [job.trace for job in client.jobs("a", "b", "c", "d", "e")] == expected
+
+
+def test_a_follow_up_within_a_span_belongs_to_that(client, tracer):
+    client.queue("q").put("k", trace=TRACE)
+    (lease,) = client.queue("q").lease("w")
+    with tracer.start_as_current_span("work") as span:
+        assert lease.complete(then=[{"queue": "r", "klass": "k", "jid": "a"}])
+    assert client.job("a").trace == traceparent(span)
+
+
+def test_that_a_span_is_not_sampled_goes_along(client):
+    tracer = TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False).get_tracer("tests")
+    parent = otel.NonRecordingSpan(otel.SpanContext(0xAB, 0xCD, is_remote=True))
+    with otel.use_span(parent), tracer.start_as_current_span("request") as span:
+        client.queue("q").put("k", jid="a")
+    assert client.job("a").trace == traceparent(span)
+    assert client.job("a").trace.endswith("-00")
+
+
+def test_a_put_of_an_async_client_within_a_span_belongs_to_its_trace(client, server, namespace, tracer):
+    async def put():
+        async with AsyncClient(server.url, namespace) as client:
+            with tracer.start_as_current_span("request") as span:
+                await client.queue("q").put("k", jid="a")
+            return (await client.job("a")).trace, traceparent(span), (await client.queue("q").lease("w"))[0].trace
+
+    seen, expected, leased = asyncio.run(put())
+    assert seen == leased == expected
+
+
+def test_nobody_imports_opentelemetry_for_it():
+    """redis does, where it is installed; in children there is no redis."""
+    code = (
+        "import sys; from supervisor import handler; from supervisor.engine.model.jobs import new_job;"
+        " new_job('put', 'q', 'k', None, {}); print([name for name in sys.modules if name.startswith('opentelemetry')])"
+    )
+    words = [sys.executable, "-c", code]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_a_job_without_one_has_no_field_for_it_and_its_lease_no_more_to_read(client, server, namespace):
+    q = client.queue("q")
+    q.put("k", jid="a")
+    q.put("k", jid="b", trace=TRACE)
+    key = f"{{{namespace}}}:job:"
+    assert set(server.redis.hkeys(key + "b")) - set(server.redis.hkeys(key + "a")) == {b"trace"}
+    reply = server.redis.evalsha(*writes.lease("w", ["q"], 2).wire(f"{{{namespace}}}:")[1:])
+    plain, traced = reply[-1][5::6]
+    assert plain is None
+    assert traced == [*(None for _ in range(12)), TRACE.encode()]
+
+
+def test_a_traced_job_ends_as_cheaply_as_any_other(client, server, namespace):
+    """Whoever completes it, and whoever deletes it in the end, need not read it whole."""
+    client.queue("q").put("k", jid="a", trace=TRACE)
+    client.queue("q").lease("w")[0].complete()
+    assert not server.redis.hexists(f"{{{namespace}}}:job:a", "special")
+    assert server.redis.zscore(f"{{{namespace}}}:complete", "a") % 1 == 0

@@ -1,0 +1,209 @@
+"""How a master reaches the server: what an address means, and what is said where it leads nowhere."""
+
+import select
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+
+import hiredis
+import pytest
+from redis.connection import parse_url
+
+from supervisor.engine.transport.dial import Unreachable, dial
+from supervisor.engine.transport.link import Connector, Link, LinkLost
+
+TIMEOUT_S = 5.0
+NOPERM = b"-NOPERM User app has no permissions to run the ping command\r\n"
+
+
+@pytest.fixture
+def tcp() -> Iterator[Callable[[Callable[[socket.socket], None]], str]]:
+    """Listens on a port and has each connection answered: `tcp(answer)` is the host and port."""
+    listeners: list[socket.socket] = []
+
+    def listen(answer: Callable[[socket.socket], None], host: str = "127.0.0.1") -> str:
+        try:
+            listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        except OSError as error:
+            pytest.skip(f"this machine has no {host}: {error}")
+        listeners.append(listener)
+        threading.Thread(target=serve, args=(listener, answer), daemon=True).start()
+        shown = f"[{host}]" if ":" in host else host
+        return f"{shown}:{listener.getsockname()[1]}"
+
+    def serve(listener: socket.socket, answer: Callable[[socket.socket], None]) -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return  # closed
+            threading.Thread(target=answer, args=(connection,), daemon=True).start()
+
+    yield listen
+    for listener in listeners:
+        listener.shutdown(socket.SHUT_RDWR)  # wakes the thread in accept
+        listener.close()
+
+
+@pytest.fixture
+def passing_on(server) -> Callable[[socket.socket], None]:
+    """Passes on what comes to the server, and its answers."""
+
+    def copy(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):  # either end may hang up first
+            while data := source.recv(65536):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+
+    def pass_on(near: socket.socket) -> None:
+        with near, socket.socket(socket.AF_UNIX) as far:
+            far.connect(str(server.socket))
+            threading.Thread(target=copy, args=(near, far), daemon=True).start()
+            copy(far, near)
+
+    return pass_on
+
+
+@pytest.fixture
+def account(server) -> Iterator[str]:
+    server.redis.acl_setuser("one@home", enabled=True, passwords=["+p@ss/word"], categories=["+@all"], keys=["*"])
+    yield "one%40home:p%40ss%2Fword"
+    server.redis.acl_deluser("one@home")
+
+
+def hang_up_after(answer: bytes) -> Callable[[socket.socket], None]:
+    def hang_up(connection: socket.socket) -> None:
+        with connection:
+            connection.recv(65536)
+            connection.sendall(answer)
+
+    return hang_up
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_server_is_reached_by_tcp(tcp, passing_on, host):
+    with closing(dial(f"redis://{tcp(passing_on, host)}", TIMEOUT_S)) as line:
+        assert line.ask("ECHO", b"\xff") == b"\xff"
+        assert line.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert line.socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+
+
+@pytest.mark.parametrize("database", ["/3", "?db=3", "/7?db=3"])
+def test_the_address_names_user_password_and_database(server, tcp, passing_on, account, database):
+    with closing(dial(f"redis://{account}@{tcp(passing_on)}{database}", TIMEOUT_S)) as line:
+        (own,) = [c for c in server.redis.client_list() if c["id"] == str(line.ask("CLIENT", "ID"))]
+        assert (own["user"], own["db"]) == ("one@home", "3")
+
+
+def test_a_unix_socket_has_its_database_behind_a_question_mark(server, account):
+    with closing(dial(f"unix://{account}@{server.socket}?db=2", TIMEOUT_S)) as line:
+        (own,) = [c for c in server.redis.client_list() if c["id"] == str(line.ask("CLIENT", "ID"))]
+        assert (own["user"], own["db"]) == ("one@home", "2")
+
+
+def test_an_address_that_asks_for_more_is_redis_pys_and_the_connection_is_ours(server):
+    with closing(dial(f"unix://{server.socket}?client_name=more&db=2", TIMEOUT_S)) as line:
+        assert (line.ask("CLIENT", "GETNAME"), line.ask("ECHO", "x")) == (b"more", b"x")
+
+
+def test_an_error_that_the_server_answers_is_a_value(server):
+    with closing(dial(server.url, TIMEOUT_S)) as line:
+        assert isinstance(line.ask("NONSENSE"), hiredis.ReplyError)
+        assert line.ask("PING") == b"PONG"
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (b"", "Redis has closed the connection"),
+        (b"-ERR max number of clients reached\r\n", "Redis refuses: ERR max number of clients reached"),
+        (b"-LOADING Redis is loading the dataset in memory\r\n", "Redis refuses: LOADING"),
+        (b"-NOAUTH Authentication required.\r\n", "Redis refuses: NOAUTH"),
+        (b"HTTP/1.1 400 Bad Request\r\n", "what answers there is not Redis"),
+    ],
+)
+def test_who_does_not_let_us_in_says_why(tcp, said, why):
+    with pytest.raises(Unreachable, match=why):
+        dial(f"redis://{tcp(hang_up_after(said))}", TIMEOUT_S)
+
+
+def test_whoever_may_not_ping_is_let_in(tcp):
+    dial(f"redis://{tcp(hang_up_after(NOPERM))}", TIMEOUT_S).close()
+
+
+def test_a_server_that_does_not_answer_is_given_up(tcp):
+    gate = threading.Event()
+    with pytest.raises(Unreachable, match="Redis has not answered: timed out"):
+        dial(f"redis://{tcp(lambda _connection: gate.wait(60))}", 0.05)
+    gate.set()
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("unix:///nowhere/at/all", "connecting failed: No such file or directory"),
+        ("unix:///nowhere/at/all?client_name=x", "No such file or directory"),
+        ("redis://127.0.0.1:1", "connecting failed: Connection refused"),
+        (f"redis://{'x' * 70}.example", "connecting failed: "),
+    ],
+)
+def test_where_there_is_no_server_it_says_so(url, why):
+    with pytest.raises(Unreachable, match=why):
+        dial(url, TIMEOUT_S)
+
+
+def test_a_wrong_password_is_not_repeated(server):
+    with pytest.raises(Unreachable, match="Redis refuses: WRONGPASS") as caught:
+        dial(f"unix://someone:guess@{server.socket}", TIMEOUT_S)
+    assert "guess" not in str(caught.value)
+
+
+def test_a_master_with_a_plain_address_carries_neither_redis_py_nor_tls():
+    heavy = "sys.exit(bool({'redis', 'asyncio', 'ssl'} & sys.modules.keys()))"
+    subprocess.run([sys.executable, "-c", f"import sys, supervisor.master.master; {heavy}"], check=True)
+
+
+@pytest.mark.parametrize("option", ["rediss://127.0.0.1:1/0?ssl_cert_reqs=bogus", "redis://127.0.0.1:1/0?nonsense=1"])
+def test_an_option_that_redis_py_refuses_is_said_as_any_other_trouble(option):
+    with pytest.raises(Unreachable):
+        dial(option, TIMEOUT_S)
+    connector = Connector(option, 2, (), TIMEOUT_S)
+    select.select([connector], [], [], TIMEOUT_S)
+    with pytest.raises(LinkLost):
+        connector.finish()
+
+
+@pytest.mark.parametrize(("path", "database"), [("/1", 1), ("/+1", 1), ("/%201", 1), ("", 0)])
+def test_the_database_is_the_one_that_clients_take(tcp, path, database):
+    asked: list[bytes] = []
+
+    def answer(connection: socket.socket) -> None:
+        while said := connection.recv(4096):
+            asked.append(said)
+            connection.sendall(b"+OK\r\n")
+
+    with closing(dial(f"redis://{tcp(answer)}{path}", TIMEOUT_S)):
+        selected = [said for said in asked if b"SELECT" in said]
+    assert selected == ([b"*2\r\n$6\r\nSELECT\r\n$1\r\n%d\r\n" % database] if database else [])
+    assert parse_url(f"redis://h{path}").get("db", 0) == database
+
+
+def test_large_reply_may_be_cut_anywhere():
+    """A reply that lies in a list, as a job's data does, and ends where what has come ends."""
+    ours, theirs = socket.socketpair()
+    link = Link(ours)
+    data = b"x" * (2 * 1024 * 1024)
+    with closing(theirs), closing(link):
+        parts = b"*2\r\n$%d\r\n%s\r\n" % (len(data), data), b":7\r\n:8\r\n"
+        replies = []
+        for part in parts:
+            view = memoryview(part)
+            theirs.setblocking(False)
+            while view:
+                with suppress(BlockingIOError):
+                    view = view[theirs.send(view) :]
+                replies += link.receive()
+    assert replies == [[data, 7], 8]

@@ -1,0 +1,297 @@
+"""A question to running supervisors: it stands until it is answered, whatever hint is lost; nobody waits for long."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pytest
+
+from supervisor import clock as times
+from supervisor.engine.client.async_client import AsyncClient
+from supervisor.engine.client.sync_client import Client
+from supervisor.engine.commands import queries, writes
+from supervisor.engine.commands.queries import Ask
+from supervisor.engine.model.errors import LeaseholdError
+from supervisor.engine.worker.exchange import Reply
+from tests.engine.invariants import left_over, look
+from tests.engine.played import PlayedWorker
+
+
+def echo(ask: Ask):
+    return {"what": ask.what, "argument": ask.argument}
+
+
+@pytest.fixture
+def play(server, namespace):
+    """Workers that have been started: play(answers)."""
+    played = []
+
+    def start(answers=None) -> PlayedWorker:
+        played.append(PlayedWorker(server.url, namespace, answers))
+        return played[-1].start()
+
+    yield start
+    for worker in played:
+        worker.close()
+
+
+@pytest.fixture
+def listening(server, namespace):
+    """Workers that listen and answer, each in a thread: listening(answers)."""
+    with ExitStack() as stack:
+
+        def start(answers=echo) -> PlayedWorker:
+            worker = PlayedWorker(server.url, namespace, answers)
+            stack.callback(worker.close)
+            return stack.enter_context(worker.listening())
+
+        yield start
+
+
+@pytest.fixture
+def asks(live):
+    """What stands with a worker."""
+    return lambda worker: live.call(queries.asks, worker)
+
+
+# Both clients.
+
+
+def test_who_asks_all_has_the_answers_of_all_that_live(live, listening):
+    workers = [listening(), listening()]
+    answers = live.ask(None, "stacks")
+    assert answers == {worker.name: {"what": "stacks", "argument": None} for worker in workers}
+
+
+def test_some_are_asked_by_name_with_an_argument(live, listening):
+    one, two, other = listening(), listening(), listening()
+    assert live.ask(one.name, "scale", argument={"by": 2}) == {one.name: {"what": "scale", "argument": {"by": 2}}}
+    assert live.ask([two.name, one.name], "scale").keys() == {two.name, one.name}
+    assert other.asked == []
+
+
+def test_the_async_client_asks_the_same(server, namespace, listening):
+    async def main():
+        async with AsyncClient(server.url, namespace) as client:
+            return await client.ask(None, "stacks"), await client.ask(worker.name, "scale", 5.0, [1])
+
+    worker = listening()
+    assert asyncio.run(main()) == (
+        {worker.name: {"what": "stacks", "argument": None}},
+        {worker.name: {"what": "scale", "argument": [1]}},
+    )
+
+
+def test_an_answer_comes_at_once(live, listening, measured_s):
+    listening()
+    took_s = min(measured_s(lambda: live.ask(None, "stacks")) for _ in range(5))
+    assert took_s < 0.25, "nobody polls"
+
+
+@pytest.fixture
+def measured_s():
+    """How long a call takes."""
+
+    def measure(call) -> float:
+        began_at = times.monotonic()
+        call()
+        return times.monotonic() - began_at
+
+    return measure
+
+
+def test_the_answers_of_others_are_there_if_one_has_not_answered_in_time(live, listening, play, measured_s):
+    silent, worker = play(), listening()
+    answers = {}
+    took_s = measured_s(lambda: answers.update(live.ask(None, "stacks", timeout=2)))
+    assert answers == {silent.name: None, worker.name: {"what": "stacks", "argument": None}}
+    assert took_s >= 2
+
+
+def test_nobody_is_asked_where_nobody_is(live, server, namespace):
+    live.queue("q").put("k")
+    live.queue("q").lease("a client that leases is no supervisor")
+    before = server.dump(namespace)
+    assert live.ask(None, "stacks") == {}
+    assert server.dump(namespace) == before
+
+
+def test_if_one_that_is_named_is_not_there_nobody_is_asked(live, play, server, namespace):
+    worker = play()
+    before = server.dump(namespace)
+    with pytest.raises(LeaseholdError, match=r"there is no worker nobody \(any more\); `leasehold status` shows"):
+        live.ask([worker.name, "nobody"], "stacks")
+    assert server.dump(namespace) == before
+
+
+def test_a_worker_that_has_left_is_not_there(live, play, asks, keys):
+    worker = play()
+    live.ask(worker.name, "stacks", timeout=0)
+    worker.leave()
+    with pytest.raises(LeaseholdError, match="there is no worker"):
+        live.ask(worker.name, "stacks")
+    assert (live.ask(None, "stacks"), keys()) == ({}, set())
+
+
+def test_one_that_was_not_seen_for_a_minute_and_holds_nothing_is_asked_by_its_name_alone(client, clock):
+    for worker in ("dead", "busy", "idle"):
+        client.call(writes.resume, worker, 1, [])
+    client.queue("q").put("k")
+    client.queue("q").lease("busy", ttl=1)
+    client.queue("q").lease("dead")
+    clock.tick(61)
+    client.queue("q").lease("idle", 0)
+    assert client.ask(None, "stacks", timeout=0) == {"idle": None, "busy": None}
+    assert client.ask("dead", "stacks", timeout=0) == {"dead": None}
+
+
+# A worker's side.
+
+
+def test_a_question_stands_until_it_is_answered_and_is_told_once(live, play, asks):
+    worker = play()
+    with ThreadPoolExecutor() as pool:
+        asker = pool.submit(live.ask, worker.name, "stacks", 20.0)
+        worker.listen_until_asked()
+        (ask,) = asks(worker.name)
+        worker.session.serving.look_for_wish()
+        worker.lease()
+        assert worker.asked == [ask]
+        worker.reply(Reply(ask, [1, 2]))
+        assert asker.result(20) == {worker.name: [1, 2]}
+    assert asks(worker.name) == []
+
+
+def test_a_lost_hint_costs_time_and_no_question(live, play, server, namespace):
+    worker = play()
+    live.ask(None, "stacks", timeout=0)
+    assert server.redis.lrange(f"{{{namespace}}}:mail:{worker.name}", 0, -1) == [b"ask"]
+    server.redis.delete(f"{{{namespace}}}:mail:{worker.name}")
+    worker.lease()
+    assert [ask.what for ask in worker.asked] == ["stacks"]
+
+
+def test_questions_and_a_wish_are_seen_together(live, play):
+    worker = play()
+    live.serve(worker.name, ["other"])
+    live.ask(None, "first", timeout=0)
+    live.ask(None, "second", timeout=0)
+    worker.listen_until_asked(2)
+    assert [ask.what for ask in worker.asked] == ["first", "second"]
+    assert worker.session.serving.names == ("other",)
+
+
+def test_a_question_makes_no_wish(live, play):
+    worker = play()
+    live.ask(None, "stacks", timeout=0)
+    worker.listen_until_asked()
+    assert worker.session.serving.names == ("q",)
+
+
+def test_what_was_told_and_not_answered_when_the_connection_was_lost_is_told_again(live, play, asks):
+    worker = play()
+    live.ask(None, "stacks", timeout=0)
+    worker.listen_until_asked()
+    (ask,) = worker.asked
+    worker.lose_the_connection([Reply(ask, "lost on its way")])
+    assert worker.asked == [ask, ask]
+    worker.reply(Reply(ask, "come"))
+    assert asks(worker.name) == []
+
+
+def test_what_a_worker_still_thinks_about_is_not_told_again_after_an_outage(live, play):
+    worker = play()
+    live.ask(None, "stacks", timeout=0)
+    worker.listen_until_asked()
+    worker.lose_the_connection()
+    assert len(worker.asked) == 1
+
+
+def test_what_was_asked_during_an_outage_is_told_after_it(live, play, server, namespace):
+    worker = play()
+    live.ask(None, "stacks", timeout=0)
+    server.redis.delete(f"{{{namespace}}}:mail:{worker.name}")
+    worker.lose_the_connection()
+    assert len(worker.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"), [("x" * 2**20, "answer must have at most 1048576 bytes"), ({1}, "answer must be JSON")]
+)
+def test_an_answer_that_cannot_be_sent_is_said_to_be_so(live, listening, answer, error):
+    worker = listening(lambda _ask: answer)
+    assert live.ask(None, "stacks")[worker.name]["error"].startswith(error)
+
+
+def test_an_answer_has_at_most_a_mebibyte(live, listening):
+    worker = listening(lambda _ask: {"stack": "x" * 1_000_000})
+    assert len(live.ask(None, "stacks")[worker.name]["stack"]) == 1_000_000
+
+
+def test_a_question_is_answered_once(live, play, keys, server, namespace):
+    worker = play()
+    question = "a question"
+    live.call(writes.ask, question, worker.name, "stacks")
+    assert live.call(writes.answer, worker.name, question, 1) is True
+    before = server.dump(namespace)
+    assert live.call(writes.answer, worker.name, question, 2) is False
+    assert live.call(writes.answer, "nobody", question, 2) is False
+    assert server.dump(namespace) == before
+
+
+# Nothing stays.
+
+
+def test_when_its_time_is_over_it_is_neither_told_nor_answered(client, clock):
+    client.call(writes.resume, "w", 1, [])
+    client.call(writes.ask, "short", "w", "stacks", stands_s=5)
+    client.call(writes.ask, "long", "w", "stacks", stands_s=50)
+    assert [ask.id for ask in client.call(queries.asks, "w")] == ["short", "long"]
+    clock.tick(5)
+    assert [ask.id for ask in client.call(queries.asks, "w")] == ["long"]
+    assert client.call(writes.answer, "w", "short", 1) is False
+
+
+def test_the_hundred_newest_stand(client):
+    client.call(writes.resume, "w", 1, [])
+    for number in range(103):
+        client.call(writes.ask, f"{number}", "w", "stacks")
+    assert [ask.id for ask in client.call(queries.asks, "w")] == [f"{number}" for number in range(3, 103)]
+
+
+def test_what_nobody_answers_and_nobody_fetches_ends_by_itself(client, server, namespace):
+    client.call(writes.resume, "w", 1, [])
+    client.call(writes.ask, "long", "w", "stacks", stands_s=500)
+    client.call(writes.ask, "short", "w", "stacks", stands_s=5)
+    client.call(writes.answer, "w", "short", 1)
+    ends_s = {name: server.redis.ttl(f"{{{namespace}}}:{name}") for name in ("asks:w", "answer:short")}
+    assert 400 < ends_s["asks:w"] <= 500
+    assert 0 < ends_s["answer:short"] <= 60
+    assert left_over(look(server.redis, namespace)) == []
+
+
+def test_a_deregistered_worker_is_asked_nothing_any_more(client, keys):
+    client.call(writes.resume, "w", 1, [])
+    client.ask("w", "stacks", timeout=0)
+    client.deregister("w")
+    assert not {key for key in keys() if key.startswith("asks:")}
+
+
+def test_a_damaged_question_is_passed_over(client, server, namespace):
+    client.call(writes.resume, "w", 1, [])
+    client.call(writes.ask, "good", "w", "stacks")
+    for damaged in (b"nonsense", b"2000000000\na\nb\nno JSON", b"2000000000000\na\nb\nno JSON"):
+        server.redis.lpush(f"{{{namespace}}}:asks:w", damaged)
+    assert client.call(queries.asks, "w") == [Ask("good", "stacks")]
+    assert client.call(writes.answer, "w", "good", 1) is True
+
+
+def test_on_another_clock_they_are_asked_and_answered_the_same(server, namespace, clock):
+    with Client(server.url, namespace, clock) as client:
+        client.call(writes.resume, "w", 1, [])
+        with ThreadPoolExecutor() as pool:
+            asker = pool.submit(client.ask, "w", "stacks", 20.0)
+            while not (asks := client.call(queries.asks, "w")):
+                pass
+            client.call(writes.answer, "w", asks[0].id, {"n": 1})
+            assert asker.result(20) == {"w": {"n": 1}}

@@ -1,0 +1,214 @@
+"""A worker that takes its leave for want of work: it goes only where nobody needs it, and nothing is lost between."""
+
+import random
+import threading
+import time
+
+import pytest
+
+from supervisor.engine.client.sync_client import Client
+from supervisor.engine.commands import writes
+from tests.lengths import FULL
+
+
+@pytest.fixture
+def q(client):
+    return client.queue("q")
+
+
+@pytest.fixture
+def retire(client):
+    return lambda worker="me", queues=("q",), soon_s=60: client.call(writes.retire, worker, queues, soon_s)
+
+
+def known(client, worker="me"):
+    return worker in {each.name for each in client.workers()}
+
+
+def bell(server, namespace, queue="q"):
+    return server.redis.llen(f"{{{namespace}}}:bell:{queue}")
+
+
+@pytest.fixture
+def idle(client, q):
+    """It has found nothing."""
+    assert q.lease("me") == []
+
+
+def test_with_nothing_to_do_it_is_forgotten_and_the_next_put_leaves_its_token(
+    client, q, idle, retire, server, namespace
+):
+    assert known(client)
+    assert retire() == ""
+    assert not known(client)
+    assert bell(server, namespace) == 0
+    q.put("k")
+    assert bell(server, namespace) == 1
+
+
+def put(client, q, _clock):
+    q.put("k")
+
+
+def put_into_a_lane(client, q, _clock):
+    q.put("k", lane="a")
+
+
+def come_due(client, q, clock):
+    q.put("k", delay=5)
+    clock.tick(6)
+
+
+def hand_back(client, q, _clock):
+    q.put("k")
+    q.lease("other")[0].release()
+
+
+def recur(client, q, clock):
+    q.recur("k", every=100)
+
+
+@pytest.mark.parametrize("happen", [put, put_into_a_lane, come_due, hand_back, recur], ids=lambda each: each.__name__)
+def test_what_could_be_leased_keeps_it(client, q, clock, idle, retire, happen):
+    happen(client, q, clock)
+    assert retire() == "work"
+    assert known(client)
+
+
+def test_an_entry_of_another_program_keeps_it(client, idle, retire, server, namespace):
+    server.redis.lpush(f"{{{namespace}}}:in:q", '{"klass": "k"}')
+    assert retire() == "work"
+
+
+@pytest.mark.parametrize(("delay", "why"), [(59, "soon"), (60, "soon"), (61, "")])
+def test_what_is_due_soon_keeps_it_and_what_is_due_later_does_not(q, idle, retire, delay, why):
+    q.put("k", delay=delay)
+    assert retire(soon_s=60) == why
+
+
+def test_what_comes_again_soon_keeps_it(q, clock, idle, retire):
+    q.recur("k", every=100, offset=30)
+    assert retire(soon_s=60) == "soon"
+    assert retire(soon_s=20) == ""
+
+
+def test_a_limit_that_lets_the_next_one_start_soon_keeps_it(client, q, clock, retire):
+    client.limit("slow", rate="1/30s")
+    q.put_many([{"klass": "k", "limit": "slow"}] * 2)
+    (lease,) = q.lease("me", 2)
+    assert retire(soon_s=60) == "held"
+    lease.complete()
+    assert retire(soon_s=60) == "soon"
+    assert retire(soon_s=10) == ""
+
+
+@pytest.fixture
+def watchers(client):
+    """Two other supervisors that have just been seen."""
+    for worker in ("busy", "watching"):
+        client.call(writes.resume, worker, 1, [])
+
+
+def test_while_others_work_one_stays_to_take_over_what_is_lost(client, q, clock, retire):
+    client.call(writes.resume, "busy", 1, [])
+    q.put("k")
+    q.lease("busy", ttl=100_000)
+    assert q.lease("only a client") == q.lease("me") == []
+    assert retire() == "watch"
+    client.call(writes.resume, "busy too", 1, [])
+    q.put("k")
+    q.lease("busy too", ttl=100_000)
+    assert retire() == "watch"  # both may be on one host, and that be lost
+    client.call(writes.resume, "idle", 1, [])
+    clock.tick(61)
+    assert retire() == "watch"  # they were not seen for long
+    client.call(writes.sweep, worker="idle")
+    assert retire() == ""
+    assert retire("idle") == "watch"
+
+
+def test_a_used_up_limit_keeps_nobody_as_its_end_elsewhere_rings(client, q, watchers, retire, server, namespace):
+    client.limit("one", running=1)
+    q.put_many([{"klass": "k", "limit": "one"}] * 2)
+    (theirs,) = q.lease("other", 2)
+    assert q.lease("me") == []
+    assert retire() == ""
+    assert bell(server, namespace) == 0
+    theirs.complete()
+    assert bell(server, namespace) == 1
+
+
+def test_a_lease_that_has_run_out_keeps_it_and_one_that_lives_does_not(q, clock, watchers, retire):
+    q.put("k")
+    q.lease("other", ttl=10)
+    assert q.lease("me") == []
+    clock.tick(11)
+    assert retire() == "lost"
+    assert q.lease("third") == []  # within the grace
+    clock.tick(-5)
+    assert retire() == ""
+
+
+def test_what_a_pause_or_the_concurrency_of_others_holds_back_keeps_nobody(
+    client, q, idle, watchers, retire, server, namespace
+):
+    q.put("k")
+    q.pause()
+    assert retire() == ""
+    q.unpause()
+    assert bell(server, namespace) == 1
+    client.config.set("max-concurrency-q", 1)
+    q.put("k")
+    q.lease("other", 1, ttl=1000)
+    assert q.lease("me") == []
+    assert retire() == ""
+    q.lane("a").pause()
+    q.put("k", lane="a")
+    client.config.unset("max-concurrency-q")
+    client.cancel(*(job.jid for job in q.jobs("waiting") if job.lane is None))
+    assert retire() == ""
+
+
+def test_mail_and_a_question_keep_it(client, q, retire, server, namespace):
+    client.call(writes.resume, "me", 1, [])
+    server.redis.rpush(f"{{{namespace}}}:mail:me", "queues")
+    assert retire() == "mail"
+    server.redis.delete(f"{{{namespace}}}:mail:me")
+    client.call(writes.ask, "question", ["me"], "status", stands_s=60)
+    server.redis.delete(f"{{{namespace}}}:mail:me")
+    assert retire() == "asked"
+
+
+def test_only_the_queues_that_it_serves_count(client, idle, retire):
+    client.queue("others").put("k")
+    assert retire(queues=("q", "more")) == ""
+    assert retire(queues=("q", "others")) == "work"
+
+
+def test_a_put_at_any_instant_is_seen_or_leaves_its_token(server, namespace):
+    """Each trial on a queue of its own: the put falls before, into or after the leave."""
+    chance, seen = random.Random(7), {"": 0, "work": 0}
+    for trial in range(1000 if FULL else 200):
+        name, worker = f"q{trial}", f"w{trial}"
+        with Client(server.url, namespace) as ours, Client(server.url, namespace) as theirs:
+            assert ours.queue(name).lease(worker) == []
+            barrier = threading.Barrier(2)
+
+            def put_after(delay_s, client=theirs, queue=name, barrier=barrier):
+                client.queues()
+                barrier.wait()
+                time.sleep(delay_s)
+                client.queue(queue).put("k")
+
+            thread = threading.Thread(target=put_after, args=(chance.uniform(0, 0.0004),))
+            thread.start()
+            barrier.wait()
+            time.sleep(chance.uniform(0, 0.0004))
+            why = ours.call(writes.retire, worker, [name], 60)
+            thread.join()
+            seen[why] += 1
+            token = bell(server, namespace, name)
+            assert token == 1  # nobody has waited
+            (lease,) = ours.queue(name).lease(f"{worker}-next" if not why else worker)
+            assert lease.complete()
+    assert min(seen.values()) > 0, seen

@@ -1,0 +1,131 @@
+"""Which queues a worker serves: when it asks, and what it makes of the answers."""
+
+import pytest
+
+from supervisor.engine.commands.queries import Ask, Wish
+from supervisor.engine.model.queue_order import Queues
+from supervisor.engine.worker.exchange import Asked, Changed, Found
+from supervisor.engine.worker.served_queues import ServedQueues
+
+
+@pytest.fixture
+def plain():
+    return ServedQueues(Queues(["a", "b"]))
+
+
+@pytest.fixture
+def globbing():
+    return ServedQueues(Queues(["mail-*", "!mail-bulk", "z"]))
+
+
+def test_plain_names_are_served_as_they_are_and_never_asked_for(plain):
+    assert (plain.names, plain.patterns, plain.order, plain.weights) == (("a", "b"), ("a", "b"), "strict", None)
+    plain.look_for_queues()
+    assert not plain.looks_due
+    assert not plain.asks_for_names(leasing=True, now_at=1e9)
+
+
+def test_globs_are_asked_for_at_once_and_then_every_other_second_while_there_is_something_to_lease(globbing):
+    assert globbing.looks_due
+    assert globbing.asks_for_names(leasing=False, now_at=100.0)
+    assert not globbing.looks_due
+    assert not globbing.asks_for_names(leasing=True, now_at=101.9)
+    assert not globbing.asks_for_names(leasing=False, now_at=102.0)
+    assert globbing.asks_for_names(leasing=True, now_at=102.0)
+
+
+def test_what_a_hint_says_is_asked_for_in_the_next_exchange(globbing):
+    globbing.asks_for_names(leasing=True, now_at=0.0)
+    globbing.look_for_queues()
+    assert globbing.looks_due
+    assert globbing.asks_for_names(leasing=False, now_at=0.0)
+
+
+def test_new_queues_are_told_and_the_same_ones_are_not(globbing):
+    assert globbing.take_names(["mail-b", "mail-a", "mail-bulk", "other"]) == Found(["mail-a", "mail-b"], [], 0)
+    assert globbing.names == ("mail-a", "mail-b", "z")
+    assert globbing.take_names(["mail-a", "mail-b"]) is None
+    assert globbing.take_names(["mail-b"]) == Found([], ["mail-a"], 0)
+
+
+def test_more_than_a_thousand_are_left_out_and_counted(globbing):
+    found = globbing.take_names([f"mail-{number:04}" for number in range(1005)])
+    assert (len(globbing.names), found.left_out) == (1000, 6)
+
+
+def test_a_wish_is_asked_for_once_it_is_heard_of(plain):
+    plain.heard_of_wish(0)
+    assert not plain.looks_due
+    plain.heard_of_wish(3)
+    assert plain.looks_due
+    assert (plain.asks_for_wish(), plain.asks_for_wish()) == (True, False)
+    plain.take_wish(Wish(3, ["a"], None))
+    plain.heard_of_wish(3)
+    assert not plain.looks_due
+
+
+def test_a_wish_is_followed(plain):
+    assert plain.take_wish(Wish(1, ["x:3", "mail-*"], "weighted")) == Changed(("x:3", "mail-*"), "weighted", 1)
+    assert (plain.names, plain.order, plain.weights) == (("x",), "weighted", {"x": 3})
+    assert plain.looks_due  # which queues there are
+
+
+def test_a_wish_without_an_order_keeps_it(plain):
+    plain.take_wish(Wish(1, ["x"], "random"))
+    plain.take_wish(Wish(2, ["y"], None))
+    assert (plain.names, plain.order) == (("y",), "random")
+
+
+@pytest.mark.parametrize(
+    "wish", [Wish(0, [], None), Wish(1, [], None), Wish(1, ["a", "b"], None), Wish(1, ["a", "b"], "strict")]
+)
+def test_no_wish_or_one_for_what_is_served_changes_nothing(plain, wish):
+    assert plain.take_wish(wish) is None
+    assert plain.names == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("queues", "order"), [(["!a"], None), (["x"], "sideways"), (["x:0"], "weighted"), ([""], None)]
+)
+def test_a_wish_that_cannot_be_changes_nothing_and_says_why(plain, queues, order):
+    changed = plain.take_wish(Wish(1, queues, order))
+    assert changed.problem
+    assert plain.names == ("a", "b")
+    plain.heard_of_wish(1)
+    assert not plain.looks_due  # it is not asked for again
+
+
+def test_what_was_asked_is_told_once(plain):
+    one, two = Ask("1", "stacks"), Ask("2", "stacks")
+    assert plain.take_asks([]) is None
+    assert plain.take_asks([one]) == Asked([one])
+    assert plain.take_asks([one, two]) == Asked([two])
+    assert plain.take_asks([one, two]) is None
+
+
+def test_what_was_asked_is_told_again_if_it_still_stands_when_it_should_not(plain):
+    one, two = Ask("1", "stacks"), Ask("2", "stacks")
+    plain.take_asks([one, two])
+    plain.forget_ask(two)
+    assert plain.take_asks([one, two]) == Asked([two])
+    plain.forget_wish()  # under another name
+    assert plain.take_asks([one]) == Asked([one])
+
+
+def test_under_another_name_the_queues_are_the_same_and_the_first_wish_counts(plain):
+    plain.take_wish(Wish(1, ["x"], None))
+    plain.forget_wish()
+    assert plain.names == ("x",)
+    plain.heard_of_wish(1)
+    assert plain.looks_due
+
+
+def test_very_many_queues_are_looked_at_less_often():
+    serving = ServedQueues(Queues(["mail-*"]))
+    assert serving.asks_for_names(leasing=True, now_at=0.0)
+    serving.take_names([f"tenant-{number}" for number in range(100_000)])
+    assert serving.asks_for_names(leasing=True, now_at=2.0)
+    assert not serving.asks_for_names(leasing=True, now_at=11.0)
+    assert serving.asks_for_names(leasing=True, now_at=12.1)
+    serving.look_for_queues()  # somebody says that there are others
+    assert serving.asks_for_names(leasing=True, now_at=12.2)

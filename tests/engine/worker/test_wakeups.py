@@ -1,0 +1,156 @@
+"""Who waits for a job has it with the end of his wait: once, in his own name, or somebody else has it."""
+
+import pytest
+
+from supervisor.engine.commands import writes
+from supervisor.engine.model.outcomes import Completed
+from supervisor.engine.worker.exchange import Wanted
+from tests.engine.played import PlayedWorker
+
+
+@pytest.fixture
+def worker(server, namespace):
+    played = PlayedWorker(server.url, namespace).start()
+    yield played
+    played.close()
+
+
+@pytest.fixture
+def waiting(worker, server):
+    """The worker, once Redis knows that it waits."""
+    worker.wait_for_jobs()
+    until_blocked(server)
+    return worker
+
+
+def until_blocked(server):
+    while server.redis.info("clients")["blocked_clients"] == 0:
+        pass
+
+
+def jids(worker):
+    return [lease.jid for lease in worker.granted]
+
+
+def test_a_job_is_leased_with_the_end_of_the_wait_for_it(waiting, live):
+    exchanges = waiting.exchanges
+    live.queue("q").put("k", jid="a")
+    waiting.wait_to_end()
+    assert (jids(waiting), waiting.exchanges) == (["a"], exchanges)
+    assert (live.job("a").state, live.job("a").worker) == ("running", waiting.name)
+    assert not waiting.session.bells.rang  # nothing is to be asked anew
+
+
+def test_no_more_are_leased_than_were_wanted_and_another_worker_is_rung_for(waiting, live, server, namespace):
+    live.queue("q").put_many({"klass": "k", "jid": jid} for jid in "abc")
+    waiting.wait_to_end()
+    assert jids(waiting) == ["a"]
+    assert server.redis.llen(f"{{{namespace}}}:bell:q") == 1
+
+
+def test_mail_ends_the_wait_and_what_there_is_is_leased_as_well(waiting, live):
+    live.queue("q").pause()
+    live.queue("q").put("k", jid="a")
+    waiting.wait_to_end()
+    assert jids(waiting) == []
+    live.queue("q").unpause()
+    waiting.wait_for_jobs()
+    waiting.session.stop_waiting()
+    waiting.wait_to_end()
+    assert jids(waiting) == ["a"]
+
+
+def test_what_the_worker_has_settled_meanwhile_does_not_keep_it_from_the_job(worker, live, server):
+    worker.wait_for_jobs()
+    until_blocked(server)
+    for number in range(worker.session._number + 1, worker.session._number + 4):
+        worker.session._number = number
+        live._store.run(writes.settle(worker.name, [], number=number))
+    live.queue("q").put("k", jid="a")
+    worker.wait_to_end()
+    assert jids(worker) == ["a"]
+    assert live._store.run(writes.settle(worker.name, [Completed(worker.granted[0])], number=99)) == [True]
+
+
+def test_a_wait_that_is_left_on_a_dead_connection_takes_no_job(waiting, live):
+    live._store.run(writes.resume(waiting.name, waiting.session._number + 1, []))  # it has come back by another one
+    live.queue("q").put("k", jid="a")
+    waiting.wait_to_end()
+    assert (jids(waiting), live.job("a").state) == ([], "waiting")
+
+
+def test_a_wait_in_the_name_of_a_worker_that_was_deregistered_takes_no_job(waiting, live):
+    live.deregister(waiting.name)
+    live.queue("q").put("k", jid="a")
+    waiting.wait_to_end()
+    assert (jids(waiting), live.job("a").state) == ([], "waiting")
+    assert waiting.session.bells.rang  # it asks anew, and is told then that it is unknown
+
+
+def test_what_was_leased_in_the_name_of_a_worker_that_was_deregistered_is_not_the_renamed_ones(waiting, live):
+    live.queue("q").put("k", jid="a")
+    while live.job("a").state == "waiting":
+        pass
+    live.deregister(waiting.name)
+    waiting.session.rename()  # before it has read what was leased
+    waiting.wait_to_end()
+    assert (jids(waiting), live.job("a").state) == ([], "waiting")
+
+
+def test_where_the_server_has_lost_its_scripts_the_worker_asks_anew(waiting, live, server):
+    server.redis.script_flush()
+    live.queue("q").put("k", jid="a")
+    waiting.wait_to_end()
+    assert (jids(waiting), live.job("a").state) == ([], "waiting")
+    assert waiting.session.bells.rang
+
+
+def test_where_the_server_has_lost_its_scripts_the_worker_can_end_its_wait_all_the_same(waiting, server):
+    server.redis.script_flush()
+    waiting.session.stop_waiting()
+    waiting.wait_to_end()
+    assert waiting.session.bells.rang  # the lease behind it was lost as well: it asks anew
+
+
+def test_what_was_leased_with_a_wait_whose_answer_was_lost_goes_back_uncounted(waiting, live):
+    live.queue("q").put("k", jid="a")
+    while live.job("a").state == "waiting":
+        pass
+    waiting.session.lose()  # before it has read that
+    assert waiting.session.may_hold_more
+    waiting.start()
+    assert (live.job("a").state, live.job("a").deaths, jids(waiting)) == ("waiting", 0, [])
+
+
+def test_a_worker_that_comes_back_raises_the_token_counter(waiting, live, server, namespace):
+    """The server has lost the write that drew its token."""
+    live.queue("q").put("k", jid="a")
+    waiting.wait_to_end()
+    server.redis.set(f"{{{namespace}}}:token", 0)
+    waiting.lose_the_connection()
+    live.queue("q").put("k", jid="b")
+    assert live.queue("q").lease("w")[0].token > waiting.granted[0].token
+
+
+def test_wait_whose_connection_was_lost_may_have_leased(waiting):
+    waiting.session.lose()
+    assert waiting.session.may_hold_more
+    waiting.start()
+    assert not waiting.session.may_hold_more
+
+
+def test_wait_whose_end_lies_unread_is_no_silence(waiting, live):
+    live.queue("q").put("k", jid="a")
+    while live.job("a").state == "waiting":
+        pass
+    waiting.session.keep_time(waiting.session.deadline_at + 1)
+    waiting.wait_to_end()
+    assert jids(waiting) == ["a"]
+
+
+def test_reply_that_lies_unread_is_no_silence(worker):
+    session = worker.session
+    session.exchange((), (), Wanted(1, 1))
+    worker.wait_for_news()
+    session.keep_time(session.deadline_at + 1)
+    worker.turn_until(lambda: session.idle)

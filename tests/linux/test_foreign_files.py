@@ -1,0 +1,130 @@
+"""Foreign files are closed beside the caller, however long a close takes."""
+
+import os
+import socket
+import struct
+import time
+
+import pytest
+
+from supervisor.linux import foreign_files, kernel
+from supervisor.linux.foreign_files import Closer
+from supervisor.master.model.child_handle import ChildHandle
+from tests.parts import open_fds, until
+
+LINGER_S = 1000
+SOON_S = 0.5
+
+
+def lingering():
+    """A connected socket with unsent data, whose last close waits, and its deaf peer."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        near = socket.create_connection(server.getsockname())
+        far, _address = server.accept()
+    near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, LINGER_S))
+    near.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        while True:
+            near.send(b"x" * 65536)
+    return near, far
+
+
+def wrapped():
+    """The same in the queue of a socket, where nobody can change its options."""
+    near, far = lingering()
+    outer, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with near, inner:
+        socket.send_fds(inner, [b"x"], [near.fileno()])
+    return outer, far
+
+
+@pytest.fixture
+def closer():
+    return Closer()
+
+
+def is_closed(fd):
+    try:
+        os.fstat(fd)
+    except OSError:
+        return True
+    return False
+
+
+def test_descriptors_of_every_kind_are_closed(closer):
+    before = open_fds()
+    fds = [*os.pipe(), os.memfd_create("m"), *(each.detach() for each in socket.socketpair())]
+    closer.take(fds)
+    assert closer.finish(10.0)
+    assert open_fds() == before
+
+
+def test_a_lingering_socket_is_closed_at_once(closer):
+    near, far = lingering()
+    with far:
+        closer.take((near.detach(),))
+        assert closer.finish(10.0)
+        with pytest.raises(ConnectionResetError):
+            while far.recv(65536):
+                pass
+
+
+def test_a_close_that_waits_holds_neither_the_caller_nor_the_next_for_long(closer):
+    before = open_fds()
+    (first, far), (second, also_far) = wrapped(), wrapped()
+    began_at = time.monotonic()
+    closer.take((first.detach(),))
+    assert time.monotonic() - began_at < SOON_S
+    until(lambda: closer._is_stuck)
+    pipe = os.pipe()
+    closer.take((second.detach(), *pipe))
+    assert closer.finish(10.0)
+    assert all(map(is_closed, pipe))
+    far.close()
+    also_far.close()
+    assert open_fds() == before
+
+
+def test_a_close_that_cannot_be_interrupted_gets_a_thread_of_its_own(closer, monkeypatch):
+    held, holds = os.pipe()
+    monkeypatch.setattr(foreign_files, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(foreign_files, "_close", lambda fd: os.read(fd, 1) if fd == held else os.close(fd))
+    closer.take((held,))
+    until(lambda: closer._is_stuck)
+    others = os.pipe()
+    closer.take(())
+    until(lambda: closer._is_stuck)
+    closer.take(others)
+    until(lambda: all(map(is_closed, others)))
+    os.write(holds, b"x")
+    assert closer.finish(10.0)
+    os.close(held)
+    os.close(holds)
+
+
+def test_the_loop_closes_no_socket_of_a_child(monkeypatch):
+    child, closed = ChildHandle(1, 1, lambda *_said: None), []
+    ours = {sock.fileno() for sock in (child._jobs, child._jobs_back, child.talk)}
+    monkeypatch.setattr(foreign_files, "_close", lambda fd: (closed.append(fd), os.close(fd)))
+    child.close_theirs()
+    child.close()
+    assert foreign_files.finish(10.0)
+    assert ours <= set(closed)
+
+
+def test_what_a_child_leaves_on_its_sockets_is_closed_aside():
+    before = open_fds()
+    child = ChildHandle(1, 1, lambda *_said: None)
+    near, far = lingering()
+    jobs, talk, *_others = child.theirs
+    with near, far:
+        kernel.send(socket.socket(fileno=os.dup(talk)), b"x", (near.fileno(),))
+        with socket.socket(fileno=os.dup(jobs)) as back, pytest.raises(BrokenPipeError):
+            kernel.send(back, b"x", (near.fileno(),))
+        near.close()
+        child.close_theirs()
+        began_at = time.monotonic()
+        child.close()
+        assert time.monotonic() - began_at < SOON_S
+        assert foreign_files.finish(10.0)
+    assert open_fds() == before

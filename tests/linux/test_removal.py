@@ -1,0 +1,178 @@
+"""Directories are emptied whatever handlers have made of them, and nothing else is touched."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from supervisor import clock
+from supervisor.linux import removal
+from tests.lengths import FULL
+from tests.parts import in_fork, open_fds
+
+
+def dig(root, depth, name="d"):
+    """Directories in one another, deeper than Python recurses and paths reach."""
+
+    def down():
+        os.chdir(root)
+        for _ in range(depth):
+            os.mkdir(name)
+            os.chdir(name)
+        Path("f").touch()
+
+    in_fork(down)
+
+
+def as_owner(run):
+    """As somebody whom permissions hold, where that can be had."""
+
+    def inside():
+        if os.geteuid() == 0:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+        run()
+
+    in_fork(inside)
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A directory of `as_owner`'s, to be the current one: those above it may be closed to him."""
+    own = tmp_path / "own"
+    own.mkdir()
+    if os.geteuid() == 0:
+        os.chown(own, 65534, 65534)
+    monkeypatch.chdir(own)
+    return own
+
+
+@pytest.mark.parametrize(("depth", "name"), [(1010, "d"), (60, "d" * 250)])
+def test_a_tree_deeper_than_python_recurses_and_paths_reach_is_removed(tmp_path, depth, name):
+    dig(tmp_path, depth, name)
+    before = open_fds()
+    removal.empty(str(tmp_path))
+    assert os.listdir(tmp_path) == []
+    assert open_fds() == before
+
+
+def test_directories_that_are_closed_to_their_owner_are_emptied(own):
+    def run():
+        for top in ("a", "b"):
+            Path(top, "x", "y").mkdir(parents=True)
+            Path(top, "x", "y", "f").touch()
+            Path(top, "f").touch()
+            for closed in (f"{top}/x/y", f"{top}/x", top):
+                os.chmod(closed, 0 if top == "a" else 0o500)
+        removal.empty(".")
+        assert os.listdir(".") == []
+
+    as_owner(run)
+
+
+def test_every_kind_of_entry_and_name_is_removed_and_no_link_is_followed(tmp_path):
+    treasure = tmp_path / "treasure"
+    (treasure / "chest").mkdir(parents=True)
+    (treasure / "chest" / "gold").touch()
+    treasure.chmod(0o500)
+    root = tmp_path / "root"
+    root.mkdir()
+    for name in (b"\xff\xfe", b"-rf", b"..x", b" ", b"\n", b"a" * 255):
+        os.close(os.open(os.path.join(bytes(root), name), os.O_CREAT))
+    os.mkfifo(root / "fifo")
+    (root / "link").symlink_to(treasure)
+    (root / "below").mkdir()
+    (root / "below" / "link").symlink_to(treasure)
+    (root / "loop").symlink_to("loop")
+    (root / "up").symlink_to("..")
+    os.link(treasure / "chest" / "gold", root / "gold")
+    removal.empty(str(root))
+    assert os.listdir(root) == []
+    assert (treasure / "chest" / "gold").exists()
+    assert treasure.stat().st_mode & 0o777 == 0o500
+    treasure.chmod(0o700)
+
+
+def test_more_directories_than_are_listed_at_a_time_are_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(removal, "_MOST_NAMES", 10)
+    for number in range(35):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "f").touch()
+    removal.empty(str(tmp_path))
+    assert os.listdir(tmp_path) == []
+
+
+def test_many_files_are_removed_in_seconds(tmp_path, measured):
+    count = 100_000 if FULL else 500
+    for number in range(count):
+        os.mknod(tmp_path / str(number))
+    began_at = clock.monotonic()
+    removal.empty(str(tmp_path))
+    measured(f"{count} files removed in {clock.monotonic() - began_at:.2f} s")
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_cannot_be_removed_is_left_and_the_rest_is_not(own):
+    (own / "not-his").mkdir()
+    (own / "not-his" / "f").touch()
+    (own / "not-his").chmod(0o755)
+    if os.geteuid():
+        pytest.skip("only root can make what its owner cannot remove")
+
+    def run():
+        Path("his", "own").mkdir(parents=True)
+        removal.empty(".")
+        assert os.listdir(".") == ["not-his"]
+
+    as_owner(run)
+
+
+def test_other_file_systems_are_left_alone(tmp_path):
+    code = (
+        "import os; from supervisor.linux import removal; removal.empty('.');"
+        "print(os.listdir('.'), os.listdir('mounted'))"
+    )
+    (tmp_path / "mounted").mkdir()
+    (tmp_path / "f").touch()
+    mount = 'mount -t tmpfs none mounted && touch mounted/f && exec "$@"'
+    ran = subprocess.run(
+        ["unshare", "-m", "sh", "-c", mount, "sh", sys.executable, "-c", code], cwd=tmp_path, capture_output=True,
+        text=True, check=False, env={**os.environ, "PYTHONPATH": str(Path(removal.__file__).parents[2])},
+    )  # fmt: skip
+    if ran.returncode:
+        pytest.skip(f"this machine lets us mount nothing: {ran.stderr.strip()[-200:]}")
+    assert ran.stdout.strip() == "['mounted'] ['f']"
+
+
+def test_a_directory_that_is_moved_meanwhile_leads_nowhere_else(tmp_path, monkeypatch):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "kept").touch()
+    root = tmp_path / "root"
+    (root / "a" / "b").mkdir(parents=True)
+    (root / "a" / "b" / "f").touch()
+    sweep, swept = removal._sweep, []
+
+    def moving(fd):
+        swept.append(os.readlink(f"/proc/self/fd/{fd}"))
+        if len(swept) == 3:
+            (root / "a" / "b").rename(elsewhere / "b")
+        return sweep(fd)
+
+    monkeypatch.setattr(removal, "_sweep", moving)
+    removal.empty(str(root))
+    assert os.listdir(root) == []
+    assert sorted(os.listdir(elsewhere)) == ["b", "kept"]
+
+
+def test_a_directory_goes_with_all_that_is_in_it_and_one_that_has_gone_is_no_trouble(tmp_path):
+    dig(tmp_path, 50)
+    removal.remove(str(tmp_path / "d"))
+    assert os.listdir(tmp_path) == []
+    removal.remove(str(tmp_path / "d"))
+    (tmp_path / "file").touch()
+    removal.remove(str(tmp_path / "file"))
+    assert os.listdir(tmp_path) == ["file"]

@@ -1,0 +1,213 @@
+"""What a job leaves running is ended, whatever it does against that; and nobody else is."""
+
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from supervisor.linux import kernel, strays
+from tests.parts import Process, await_readable, in_fork, rest, state_of, until
+
+NOBODY: frozenset[int] = frozenset()
+LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC.shmat.restype = ctypes.c_void_p
+
+
+def soon(seconds=5.0):
+    return time.monotonic() + seconds
+
+
+def start(code):
+    """A Python that says a word when it is where it is to be."""
+    process = subprocess.Popen(["python3", "-c", code], stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"here\n"
+    return process.pid
+
+
+def test_all_strangers_end_and_the_spared_ones_live():
+    def run():
+        spared = subprocess.Popen(["sleep", "60"])
+        kernel.become_subreaper()
+        subprocess.run(["sh", "-c", "sleep 60 & setsid sleep 60 & (sleep 60 &) &"], check=True)
+        until(lambda: len(kernel.children_of_self()) >= 4)
+        ended, left = strays.end_strangers({spared.pid}, soon())
+        assert ended >= 3
+        assert left == set()
+        assert spared.poll() is None
+        spared.kill()
+
+    in_fork(run)
+
+
+def test_a_stopped_one_and_the_children_that_it_does_not_reap_end():
+    def run():
+        kernel.become_subreaper()
+        pid = start(
+            "import os, signal, time\n"
+            "for _ in range(3):\n if os.fork() == 0: os._exit(0)\n"
+            "time.sleep(0.05); print('here', flush=True); os.kill(0 or os.getpid(), signal.SIGSTOP)"
+        )
+        until(lambda: state_of(pid) == "T")
+        assert strays.end_strangers(NOBODY, soon()) == (4, set())
+        assert kernel.children_of_self() == set()
+
+    in_fork(run)
+
+
+HOPS = """
+import os, sys
+print('here', flush=True)
+while True:
+    {step}
+    if os.fork():
+        os._exit(0)
+"""
+
+
+def test_one_that_lives_on_in_a_fork_of_itself_does_not_get_away():
+    """Also where each generation begins a session of its own, so that no signal to a group hits it for sure."""
+
+    def run():
+        kernel.become_subreaper()
+        for step in ("pass", "os.setsid()"):
+            start(HOPS.format(step=step))
+            _ended, left = strays.end_strangers(NOBODY, soon())
+            assert left == set()
+            assert kernel.children_of_self() == set()
+
+    in_fork(run, 30.0)
+
+
+def test_some_that_fork_as_fast_as_they_can_are_ended_all():
+    def run():
+        kernel.become_subreaper()
+        start(
+            "import os\nprint('here', flush=True)\n"
+            "for _ in range(3): os.fork()\n"
+            "os.setpgid(0, 0)\n"
+            "while True:\n"
+            " if os.fork() == 0: os._exit(0)\n"
+        )
+        _ended, left = strays.end_strangers(NOBODY, soon(10.0))
+        assert left == set()
+        assert kernel.children_of_self() == set()
+
+    in_fork(run, 30.0)
+
+
+def test_what_does_not_end_in_time_is_named():
+    def run():
+        kernel.become_subreaper()
+        pid = subprocess.Popen(["sleep", "60"]).pid
+        ended, left = strays.end_strangers(NOBODY, time.monotonic() - 1)
+        assert ended + len(left) == 1
+        assert left <= {pid}
+        assert strays.end_strangers(NOBODY, soon())[1] == set()
+
+    in_fork(run)
+
+
+def test_no_group_is_killed_that_a_spared_process_leads():
+    def run():
+        leader = subprocess.Popen(["sleep", "60"], process_group=0)
+        member = subprocess.Popen(["sleep", "60"], process_group=leader.pid)
+        assert strays.end_strangers({leader.pid}, soon()) == (1, set())
+        member.returncode = -9  # reaped
+        assert leader.poll() is None
+        leader.kill()
+
+    in_fork(run)
+
+
+def test_our_own_group_outlives_it():
+    def run():
+        os.setpgid(0, 0)
+        neighbour = Process(rest)
+        stranger = subprocess.Popen(["sleep", "60"])
+        assert os.getpgid(stranger.pid) == os.getpgrp()
+        assert strays.end_strangers({neighbour.pid}, soon()) == (1, set())
+        stranger.returncode = -9
+        neighbour.end()
+
+    in_fork(run)
+
+
+def test_the_leftovers_of_a_parent_that_hangs_end_and_its_children_live():
+    def run():
+        def parent():
+            kernel.become_subreaper()
+            subprocess.Popen(["sleep", "61"], start_new_session=True)
+            subprocess.run(["sh", "-c", "sleep 60 & setsid sh -c 'sleep 60; true' &"], check=True)
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+        hung = Process(parent)
+        until(lambda: state_of(hung.pid) == "T")
+        below = kernel.children_of(hung.pid)
+        (child,) = [pid for pid in below if b"61" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        assert strays.end_strangers_of(hung.pid, {child}, soon())
+        assert [pid for pid in kernel.children_of(hung.pid) if not kernel.is_zombie(pid)] == [child]
+        os.kill(child, signal.SIGKILL)
+        hung.end()
+
+    in_fork(run)
+
+
+def test_below_a_parent_that_is_gone_there_is_nothing_to_end():
+    gone = Process(lambda: None)
+    gone.await_end()
+    assert strays.end_strangers_of(gone.pid, NOBODY, soon())
+
+
+# what outlives processes
+
+
+def segment(attach=False):
+    """Shared memory of System V, which a process of its own has made. Answers that process and its id."""
+    told, tells = os.pipe()
+
+    def make():
+        shmid = LIBC.shmget(0, 4096, 0o1600)
+        os.write(tells, str(shmid).encode())
+
+    maker = Process(make)
+    await_readable(told)
+    shmid = int(os.read(told, 32))
+    os.close(told)
+    os.close(tells)
+    if attach:
+        assert LIBC.shmat(shmid, None, 0) not in (-1, None)
+    return maker, shmid
+
+
+def is_there(shmid):
+    return any(line.split()[1] == str(shmid) for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:])
+
+
+@pytest.mark.parametrize("attach", [False, True])
+def test_only_segments_of_the_dead_that_nobody_uses_are_removed(attach):
+    since_unix = time.time()
+    (maker, made), (other, others) = segment(attach), segment()
+    select.select([maker.pidfd], [], [], 10)
+    strays.remove_segments(maker.pid, since_unix + 1000)
+    assert is_there(made), "an earlier process had this pid"
+    strays.remove_segments(maker.pid, since_unix)
+    assert (is_there(made), is_there(others)) == (attach, True)
+    for shmid in (made, others):
+        LIBC.shmctl(shmid, 0, None)
+    maker.end()
+    other.end()
+
+
+def test_segments_stay_where_proc_does_not_list_them(monkeypatch, tmp_path):
+    maker, made = segment()
+    select.select([maker.pidfd], [], [], 10)
+    monkeypatch.setattr(strays, "_SEGMENTS", tmp_path / "shm")
+    strays.remove_segments(maker.pid, 0.0)
+    assert is_there(made)
+    LIBC.shmctl(made, 0, None)
+    maker.end()

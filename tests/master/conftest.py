@@ -1,0 +1,41 @@
+"""What the pool's tests share: parts of a master, and real processes at the other ends of its sockets."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from supervisor.master.model.child_handle import ChildHandle
+from supervisor.master.model.states import ChildState
+from tests.parts import Desk
+
+
+@pytest.fixture
+def desk(tmp_path) -> Iterator[Callable[..., Desk]]:
+    """Makes the deciding half of a master. Its children are ended with the test."""
+    made: list[Desk] = []
+
+    def make(**flags: str) -> Desk:
+        made.append(Desk(tmp_path / f"events-{len(made)}", flags))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def new_child() -> Iterator[Callable[..., ChildHandle]]:
+    """Makes a child that is idle, with nobody at its other ends."""
+    made: list[ChildHandle] = []
+
+    def make(number: int = 1, on_line: Callable[[ChildHandle, int, bytes], None] = lambda *_said: None) -> ChildHandle:
+        child = ChildHandle(number, 1, on_line)
+        child.become(ChildState.IDLE)
+        made.append(child)
+        return child
+
+    yield make
+    for child in made:
+        if child.state is not ChildState.GONE:
+            child.close_theirs()
+            child.close()

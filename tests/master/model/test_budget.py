@@ -1,0 +1,348 @@
+"""The pool's memory budget: who may start, and who dies when all together have grown beyond it."""
+
+import itertools
+
+import pytest
+
+from supervisor.master.model.budget import Budget
+from supervisor.master.model.memory import Usage
+
+MB = 2**20
+
+
+@pytest.fixture
+def budget():
+    return Budget(1000)
+
+
+def learnt(limit=1000, **peaks):
+    budget = Budget(limit)
+    for klass, peak in peaks.items():
+        run(budget, klass, peak)
+    return budget
+
+
+def run(budget, klass, peak, child=99, jid="earlier"):
+    budget.hold(child, klass, jid)
+    budget.settle(child, klass, jid, peak)
+    budget.gone(child)
+
+
+def test_without_a_limit_everything_fits_and_nothing_is_kept():
+    budget = Budget(0)
+    for number in range(10):
+        assert budget.fits("Big", f"j{number}")
+        budget.hold(number, "Big", f"j{number}")
+        budget.grown(number, 2**40)
+    assert (budget.victim(), budget.spare(), budget.room_bytes(), budget.used_bytes()) == (None, None, None, 0)
+
+
+def test_what_a_handler_needs_is_its_highest_recent_peak():
+    budget = learnt(Big=500)
+    run(budget, "Big", 700)
+    assert budget.expected("Big") == 700
+    run(budget, "Big", 100)
+    assert budget.expected("Big") == 640
+    for _ in range(100):
+        run(budget, "Big", 100)
+    assert 100 <= budget.expected("Big") < 120
+    assert budget.expected("Unknown") == 0
+
+
+def test_a_job_that_nobody_has_looked_at_teaches_nothing():
+    budget = learnt(Big=500)
+    run(budget, "Big", 0)
+    assert budget.expected("Big") == 500
+
+
+def test_only_so_many_handlers_are_remembered_the_last_seen_ones():
+    budget = Budget(1000, capacity=2)
+    for klass in ("A", "B", "A", "C"):
+        run(budget, klass, 10)
+    assert [budget.expected(klass) for klass in "ABC"] == [10, 0, 10]
+
+
+def test_jobs_that_start_together_are_not_all_admitted_to_the_same_room():
+    budget = learnt(Big=400)
+    started = []
+    for number in range(4):
+        if budget.fits("Big", f"j{number}"):
+            budget.hold(number, "Big", f"j{number}")
+            started.append(number)
+    assert started == [0, 1]
+    assert budget.fits("Small", "s")  # its peak is unknown, and there is room
+    budget.settle(0, "Big", "j0", 390)
+    assert budget.fits("Big", "j2")
+
+
+def test_a_job_counts_by_what_it_has_when_that_is_more_than_expected():
+    budget = learnt(Big=400)
+    budget.hold(1, "Small", "s")
+    budget.grown(1, 601)
+    assert not budget.fits("Big", "b")
+    budget.grown(1, 600)
+    assert budget.fits("Big", "b")
+
+
+def test_master_and_zygote_count_too():
+    budget = learnt(Big=400)
+    budget.hold(1, "Big", "b1")
+    assert budget.fits("Big", "b2")
+    budget.base_bytes = 201
+    assert not budget.fits("Big", "b2")
+    assert budget.used_bytes() == 601
+
+
+def test_zygotes_beside_the_one_that_forks_leave_less_to_start_in_and_end_nobody():
+    budget = learnt(Big=400)
+    budget.base_bytes = 100
+    budget.hold(1, "Big", "b1")
+    budget.grown(1, 400)
+    assert not budget.stand_beside([Usage(90, 10, 1)])
+    assert budget.fits("Big", "b2")
+    assert not budget.stand_beside([Usage(90, 10, 1), Usage(1, 0, 1)])
+    assert not budget.fits("Big", "b2")
+    budget.grown(1, 890)
+    assert budget.victim() is None
+    assert budget.stand_beside([])
+    budget.grown(1, 400)
+    assert budget.fits("Big", "b2")
+    budget.gone(1)
+    budget.stand_beside([Usage(2000, 0, 1)])
+    assert budget.fits("Big", "b2")  # where nothing runs, all fits
+
+
+def test_jobs_sent_ahead_to_a_child_reserve_the_largest_of_them_only():
+    budget = learnt(Big=400, Small=100)
+    budget.hold(1, "Small", "s1")
+    budget.hold(1, "Big", "b1")
+    budget.hold(1, "Small", "s2")
+    assert budget.used_bytes() == 400
+    budget.hold(2, "Big", "b2")
+    assert budget.fits("Big", "b3", child=2)
+    assert budget.fits("Small", "s3")
+    assert not budget.fits("Big", "b3")
+
+
+def test_a_job_handed_back_by_a_child_frees_what_it_had_reserved():
+    budget = learnt(Big=400)
+    budget.hold(1, "Big", "b1")
+    budget.settle(1, "Big", "b1")
+    assert budget.used_bytes() == 0
+    assert budget.expected("Big") == 400
+
+
+def test_a_job_that_expects_more_than_the_whole_budget_runs_alone():
+    budget = learnt(Huge=2000, Small=1)
+    budget.hold(1, "Small", "s")
+    assert not budget.fits("Huge", "h")
+    budget.settle(1, "Small", "s")
+    assert budget.fits("Huge", "h")
+    budget.hold(1, "Huge", "h")
+    assert not budget.fits("Small", "s")
+    assert not budget.fits("Unknown", "u")
+    assert not budget.fits("Small", "s", child=1)
+    budget.settle(1, "Huge", "h", 10)
+    assert budget.fits("Small", "s")
+
+
+def test_who_leases_nothing_else_starts_any_job_in_the_end():
+    for large in (10, 999, 1000, 5000):
+        budget = learnt(Large=large, Small=300)
+        budget.base_bytes = 50
+        running = [(number, f"s{number}") for number in range(3)]
+        for number, jid in running:
+            budget.hold(number, "Small", jid)
+        while not budget.fits("Large", "front"):
+            number, jid = running.pop()
+            budget.settle(number, "Small", jid, 300)
+        assert budget.fits("Large", "front")
+
+
+def test_a_budget_smaller_than_master_and_zygote_runs_one_job_at_a_time_and_kills_none():
+    budget = Budget(1000)
+    budget.base_bytes = 2000
+    assert budget.fits("A", "a")
+    budget.hold(1, "A", "a")
+    budget.grown(1, 10)
+    assert not budget.fits("A", "b")
+    assert budget.victim() is None
+
+
+def test_while_there_is_room_nobody_dies(budget):
+    budget.base_bytes = 100
+    budget.hold(1, "A", "a")
+    budget.grown(1, 900)
+    assert budget.victim() is None
+    assert budget.room_bytes() == 0
+
+
+def test_beyond_the_budget_the_child_dies_that_has_grown_most_and_its_job_may_run_alone_only(budget):
+    budget.base_bytes = 100
+    for number, grown in ((1, 300), (2, 500), (3, 101)):
+        budget.hold(number, "A", f"j{number}")
+        budget.grown(number, grown)
+    assert budget.room_bytes() == -1
+    assert budget.victim() == 2
+    budget.condemn(2, "A", "j2")
+    assert budget.victim() is None  # what the first victim has is as good as free
+    assert budget.used_bytes() == 1001  # but nobody may start in it yet
+    budget.gone(2)
+    assert budget.expected("A") == 500
+    assert not budget.fits("B", "j2")
+    for number in (1, 3):
+        budget.settle(number, "A", f"j{number}")
+        budget.gone(number)
+    assert budget.fits("B", "j2")
+    budget.hold(4, "B", "j2")
+    assert not budget.fits("B", "other")
+
+
+def test_one_victim_after_another_until_there_is_room(budget):
+    for number in range(4):
+        budget.hold(number, "A", f"j{number}")
+        budget.grown(number, 400 + number)
+    died = []
+    while (number := budget.victim()) is not None:
+        budget.condemn(number, "A", f"j{number}")
+        died.append(number)
+    assert died == [3, 2]
+
+
+def test_a_job_that_has_come_to_its_end_need_not_be_alone_any_more(budget):
+    budget.hold(1, "A", "j")
+    budget.grown(1, 1001)
+    budget.condemn(1, "A", "j")
+    budget.gone(1)
+    budget.hold(2, "B", "other")
+    assert not budget.fits("C", "j")
+    budget.done("j")
+    assert budget.fits("C", "j")
+
+
+def test_only_so_many_jobs_are_remembered_as_alone():
+    budget = Budget(1000, capacity=3)
+    for number in range(5):
+        budget.condemn(number, "A", f"j{number}")
+        budget.gone(number)
+    budget.hold(9, "B", "other")
+    assert [budget.fits("B", f"j{number}") for number in range(5)] == [True, True, False, False, False]
+
+
+def test_an_idle_child_is_ended_first_if_that_is_enough(budget):
+    budget.hold(1, "A", "a")
+    budget.grown(1, 700)
+    budget.grown(2, 250)
+    budget.grown(3, 100)
+    assert budget.victim() == 2
+    budget.condemn(2)
+    assert budget.victim() is None
+    budget.gone(2)
+    budget.grown(1, 950)
+    assert budget.victim() == 3
+    budget.grown(1, 1101)
+    assert budget.victim() == 1  # ending the idle one would not be enough
+
+
+def test_memory_that_an_idle_child_keeps_counts_and_it_can_be_spared():
+    budget = learnt(Big=400)
+    assert budget.spare() is None
+    budget.hold(1, "Small", "s")
+    budget.grown(1, 300)
+    budget.grown(2, 200)
+    budget.grown(3, 301)
+    assert not budget.fits("Big", "b")
+    assert budget.spare() == 3
+    budget.gone(3)
+    assert budget.fits("Big", "b")
+
+
+def test_a_job_behind_others_in_a_child_needs_no_more_than_that_child_has_already():
+    budget = learnt(Big=400)
+    budget.hold(1, "Small", "s1")
+    budget.grown(1, 550)
+    budget.hold(2, "Small", "s2")
+    budget.grown(2, 440)
+    assert budget.fits("Big", "b", child=2)
+    assert not budget.fits("Big", "b")
+
+
+def test_many_children_with_many_jobs_add_up():
+    budget = learnt(10**12, A=MB)
+    for number, copy in itertools.product(range(32), range(4)):
+        budget.hold(number, "A", f"{number}-{copy}")
+        budget.grown(number, MB)
+    assert budget.used_bytes() == 32 * MB
+    assert budget.victim() is None
+
+
+# what does not fit
+
+
+def test_others_wait_for_what_does_not_fit_for_a_while_and_then_it_is_named_with_what_is_left():
+    budget = learnt(600 * MB, Big=400 * MB)
+    budget.hold(1, "Small", "s")
+    budget.grown(1, 300 * MB)
+    assert not budget.fits("Big", "b")
+    assert [budget.put_off("Big", "b", now_at) for now_at in (100.0, 102.0, 104.9)] == [None] * 3
+    said = budget.put_off("Big", "b", 105.0)
+    assert said == ("Big b does not start here: it may need 400 MB, and 300 MB are left of the memory budget of 600 MB")
+    assert budget.put_off("Big", "b", 105.1) is None  # when it is here again others wait again
+
+
+def test_what_was_elsewhere_meanwhile_is_waited_for_anew():
+    budget = learnt(Big=400)
+    assert budget.put_off("Big", "b", 100.0) is None
+    assert budget.put_off("Big", "b", 108.0) is None
+    assert budget.put_off("Big", "b", 110.9) is None
+    assert budget.put_off("Big", "b", 113.0) is not None
+
+
+def test_what_has_started_is_not_waited_for_any_more():
+    budget = learnt(Big=400)
+    assert budget.put_off("Big", "b", 100.0) is None
+    budget.hold(1, "Big", "b")
+    budget.settle(1, "Big", "b")
+    assert budget.put_off("Big", "b", 101.0) is None
+    assert budget.put_off("Big", "b", 103.9) is None
+    assert budget.put_off("Big", "b", 105.5) is None
+
+
+def test_what_must_run_alone_is_said_to():
+    budget = learnt(Small=1)
+    budget.grown(1, 2000)
+    budget.condemn(1, "Big", "b")
+    budget.gone(1)
+    budget.put_off("Big", "b", 100.0)
+    budget.put_off("Big", "b", 102.5)
+    assert "it may only run alone" in budget.put_off("Big", "b", 105.0)
+
+
+def test_beside_a_job_without_an_end_even_what_must_be_alone_starts():
+    budget = Budget(1000)
+    budget.hold(1, "Forever", "f", ends=False)
+    budget.grown(1, 300)
+    budget.grown(2, 2000)
+    budget.condemn(2, "Big", "b")
+    budget.gone(2)
+    assert budget.fits("Big", "b")
+    budget.hold(2, "Small", "s")
+    assert not budget.fits("Big", "b")
+    budget.settle(2, "Small", "s")
+    assert budget.fits("Big", "b")
+    budget.settle(1, "Forever", "f")
+    budget.gone(1)
+    assert budget.fits("Big", "b")
+
+
+def test_what_is_put_off_again_and_again_is_waited_for_longer_each_time():
+    budget = learnt(Big=400)
+    now_at, waited_s = 0.0, []
+    for _ in range(4):
+        began_at = now_at
+        while budget.put_off("Big", "b", now_at) is None:
+            now_at += 1
+        waited_s.append(now_at - began_at)
+        now_at += 10
+    assert waited_s[:3] == [5, 10, 20]
+    assert waited_s[3] >= 20

@@ -1,0 +1,167 @@
+"""Handlers of different sandboxes in one pool: which child gets which job, and who makes room."""
+
+import pytest
+
+from supervisor import clock
+from supervisor.master.model.states import ChildState
+from supervisor.messages import HandlerSettings
+from tests.parts import honest, lease_of
+
+HANDLERS = {
+    "free": HandlerSettings(sandbox="basic", network=True),
+    "shut": HandlerSettings(sandbox="strict", network=False),
+}
+
+
+@pytest.fixture
+def pool(desk):
+    """A pool whose children run any number of jobs, of both kinds of handlers."""
+
+    def make(children=2, handlers=HANDLERS, **flags):
+        made = desk(**{"processes": "2", "jobs_per_child": "0", **flags})
+        made.known = handlers
+        made.children = [made.child(honest) for _ in range(children)]
+        return made
+
+    return make
+
+
+def run(pool, *klasses, first=1):
+    """Lease jobs of these handlers. Answers who got each: a child's number, or 0."""
+    leases = [lease_of(first + index, klass) for index, klass in enumerate(klasses)]
+    pool.dispatcher.placing.take_on(leases, len(leases), pool.known)
+    pool.dispatcher.placing.place()
+    return [pool.ledger.find(lease.token).child for lease in leases]
+
+
+def finish(pool):
+    pool.turn(lambda: not any(child.sent for child in pool.slots))
+
+
+def leave(pool, child):
+    """It exits, as it was told to, and its zygote says so."""
+    assert child.state is ChildState.LEAVING
+    pool.processes[child.number].end()
+    pool.dispatcher.on_gone(child, None, None)
+    pool.slots.remove(child)
+    child.close()
+
+
+def test_where_all_handlers_are_alike_no_child_has_a_profile(pool):
+    pool = pool(handlers={"free": HANDLERS["free"], "other": HANDLERS["free"]})
+    assert run(pool, "free", "other") == [1, 2]
+    assert not pool.slots.mixed
+    assert {child.circle for child in pool.children} == {None}
+
+
+def test_a_child_gets_jobs_of_the_profile_of_its_first_one(pool):
+    pool = pool()
+    assert run(pool, "free", "shut") == [1, 2]
+    finish(pool)
+    assert run(pool, "shut", first=3) == [2]
+    finish(pool)
+    assert run(pool, "shut", "free", first=4) == [2, 1]
+
+
+def test_who_has_the_profile_comes_before_who_has_none_yet(pool):
+    pool = pool()
+    run(pool, "shut")
+    finish(pool)
+    assert run(pool, "shut", first=2) == [1]
+    assert pool.children[1].circle is None
+
+
+def test_for_a_job_that_no_idle_child_may_have_one_of_them_makes_room(pool):
+    pool = pool()
+    run(pool, "free", "free")
+    finish(pool)
+    assert run(pool, "shut", first=3) == [0]
+    assert sorted(child.state.value for child in pool.children) == ["idle", "leaving"]
+    (recycled,) = pool.events("child.recycled")
+    assert "may not share a child" in recycled["reason"]
+    assert pool.slots.missing() == 1
+    assert pool.slots.capacity() == (0, 0)  # nothing more is leased until the new one is ready
+    pool.child(honest)
+    assert pool.slots.capacity()[1] == 2
+    pool.dispatcher.placing.place()
+    assert pool.ledger.find(3).child == 3
+
+
+def test_while_the_new_child_is_under_way_nobody_else_makes_room(pool):
+    pool = pool()
+    run(pool, "free", "free")
+    finish(pool)
+    run(pool, "shut", first=3)
+    for _ in range(10):
+        pool.dispatcher.placing.place()
+    coming = pool.child(honest, ready=False)
+    leave(pool, next(child for child in pool.children if child.state is ChildState.LEAVING))
+    for _ in range(10):
+        pool.dispatcher.placing.place()
+    assert coming.state is ChildState.SPAWNING
+    assert len(pool.events("child.recycled")) == 1
+
+
+def test_as_many_make_room_as_jobs_wait(pool):
+    pool = pool(processes="3", children=3)
+    run(pool, "free", "free", "free")
+    finish(pool)
+    run(pool, "shut", "shut", "free", first=4)
+    assert [child.state for child in pool.children].count(ChildState.LEAVING) == 2
+
+
+def test_nobody_makes_room_while_as_many_jobs_run_as_may(pool):
+    pool = pool(processes="1", children=2)
+    pool.dispatcher.placing.take_on([], 0, pool.known)
+    pool.children[0].circle = HANDLERS["free"].circle("free")
+    run(pool, "free", "shut")
+    assert pool.children[1].state is ChildState.IDLE
+
+
+def test_a_job_that_waits_too_long_for_its_child_goes_back_and_the_next_lease_waits(pool):
+    pool = pool(dispatch_ahead="20ms")
+    run(pool, "free", "free")
+    finish(pool)
+    pool.outcomes()
+    run(pool, "shut", first=3)
+    pool.dispatcher.placing.keep_time(pool.dispatcher.placing.deadline_at())
+    (released,) = pool.outcomes()
+    assert (released.lease.token, released.started) == (3, False)
+    assert pool.slots.capacity() == (0, 0)
+    pool.dispatcher.placing.keep_time(clock.monotonic() + 10)
+    assert pool.slots.capacity() != (0, 0)
+
+
+def test_jobs_are_sent_ahead_only_while_all_at_hand_are_alike(pool):
+    pool = pool(dispatch_ahead="1s")
+    pool.slots._pace.learn("free", 0.001)
+    pool.slots._pace.learn("shut", 0.001)
+    run(pool, "free")
+    assert not pool.slots.only_idle
+    assert pool.slots.capacity()[0] > 2
+    run(pool, "shut", first=2)
+    assert pool.slots.only_idle
+    finish(pool)
+    assert pool.slots.capacity() == (2, 2)
+
+
+def test_nothing_is_sent_ahead_to_a_child_of_another_profile(pool):
+    pool = pool(processes="1", children=1)
+    pool.slots._pace.learn("free", 0.001)
+    pool.slots._pace.learn("shut", 0.001)
+    assert run(pool, "free", "free", "shut") == [1, 1, 0]
+
+
+STRICT = HandlerSettings(sandbox="strict", network=False)
+BASIC = HandlerSettings(sandbox="basic", network=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "jobs_per_child", "shares"), [(STRICT, "0", False), (BASIC, "0", True), (STRICT, "1", True)]
+)
+def test_klasses_under_strict_share_no_child_that_is_used_again(pool, settings, jobs_per_child, shares):
+    pool = pool(handlers={"one": settings, "other": settings}, jobs_per_child=jobs_per_child)
+    assert pool.known["one"].circle("one") == pool.known["one"].circle("one")
+    assert (pool.known["one"].circle("one") == pool.known["other"].circle("other")) == (settings is BASIC)
+    run(pool, "one", "other")
+    assert pool.slots.mixed != shares

@@ -1,0 +1,327 @@
+"""How many processes there are to be, by orders, by work, by room; in a time of the test's own."""
+
+import math
+import os
+
+import pytest
+
+from supervisor import clock, messages
+from supervisor.master.model.signals import By
+from supervisor.master.model.states import ChildState
+from supervisor.master.processes.scaling import Scaling
+from supervisor.messages import HandlerSettings
+from tests.parts import await_readable, held_of, lease_of, rest
+
+BY = By("leasehold scale of a test")
+NOW_AT = 1000.0
+
+
+class Pool:
+    """A desk with children that hold what they get, and its scaling."""
+
+    def __init__(self, desk, new_child, cpus=4, **flags):
+        self.desk = desk(**flags)
+        self.slots = self.desk.slots
+        self._new_child = new_child
+        config, dispatcher = self.desk.config, self.desk.dispatcher
+        self.cpus = cpus
+        self.scaling = Scaling(
+            config, self.slots, dispatcher, self.desk.budget, self.desk.log, lambda: (self.cpus, "auto: as told")
+        )
+        self.now_at = NOW_AT
+        self.token = 0
+        self.forked = []
+
+    def busy(self, count):
+        """So many run a job, in children forked for them; the others end."""
+        for child in [child for child in self.slots if child.sent][count:]:
+            child.answered(0.0)
+            child.become(ChildState.LEAVING)
+            self.slots.remove(child)
+        while self.slots.busy < count:
+            child = self._new_child(self.slots.free_number())
+            self.forked.append(child)
+            self.slots.add(child)
+            self.token += 1
+            child.send(held_of(self.token))
+
+    def run(self, seconds, step_s=0.005):
+        """Let time pass as the master does: at each deadline, and now and then."""
+        end_at = self.now_at + seconds
+        while self.now_at < end_at:
+            self.scaling.keep_time(self.now_at)
+            self.now_at = min(end_at, max(self.now_at + 0.001, min(self.scaling.deadline_at(), self.now_at + step_s)))
+        self.scaling.keep_time(self.now_at)
+        return self.slots.processes
+
+    def run_jobs(self, count, run_s, pause_s):
+        """One after the other."""
+        for _ in range(count):
+            self.busy(1)
+            self.run(run_s)
+            self.busy(0)
+            self.run(pause_s)
+
+    def set(self, processes):
+        """By order, and what comes of it."""
+        self.scaling.set(processes, processes, BY)
+        self.scaling.keep_time(self.now_at)
+
+    @property
+    def said(self):
+        return [(event["before"], event["processes"]) for event in self.desk.events("master.scaled")]
+
+
+@pytest.fixture
+def pool(desk, new_child):
+    made = []
+
+    def make(**flags):
+        made.append(Pool(desk, new_child, **flags))
+        return made[-1]
+
+    yield make
+    for each in made:
+        for child in each.forked:
+            if each.slots.get(child.number) is child:
+                each.slots.remove(child)  # it is not the desk's to close
+
+
+def working(ends):
+    """Takes a job, says so on its output, and keeps it."""
+    ends.talk.send(messages.pack_ready())
+    ends.next_job()
+    os.write(ends.out, b"has it\n")
+    rest()
+
+
+def work(pool, *leases):
+    """Children that have these jobs in their hands, oldest first."""
+    children = [pool.desk.child(working) for _ in leases]
+    for lease in leases:
+        pool.desk.give(lease)
+    for child in children:
+        await_readable(child.output.fd)
+    return sorted(children, key=lambda child: child.head.started_at)
+
+
+# by the work
+
+
+def test_without_a_range_nothing_is_followed_and_no_time_is_awaited(pool):
+    pool = pool(processes="2")
+    pool.busy(2)
+    assert (pool.run(60, 1), pool.scaling.deadline_at(), pool.said) == (2, math.inf, [])
+
+
+def test_there_is_one_idle_process_beside_the_busy_ones(pool):
+    pool = pool(processes="1:8")
+    assert pool.run(1) == 1
+    pool.busy(1)
+    assert pool.run(1) == 2
+    pool.now_at += 10  # a backlog would have shown
+    pool.busy(2)
+    assert pool.run(1) == 3
+
+
+def test_under_a_backlog_it_grows_twice_as_much_each_time_up_to_the_most(pool):
+    pool = pool(processes="1:20")
+    for _ in range(10):
+        pool.busy(pool.slots.processes)
+        pool.run(0.05)
+    assert [processes for _before, processes in pool.said] == [2, 4, 8, 16, 20]
+
+
+def test_it_is_not_all_busy_for_a_moment_that_makes_it_grow(pool):
+    pool = pool(processes="1:8")
+    pool.run_jobs(100, 0.005, pause_s=0.010)
+    assert pool.said == []
+
+
+def test_it_grows_for_short_jobs_that_leave_hardly_a_moment_between_them(pool):
+    pool = pool(processes="1:2")
+    pool.run_jobs(20, 0.009, pause_s=0.001)
+    assert pool.said == [(1, 2)]
+
+
+def test_for_jobs_that_take_no_time_it_has_no_more_than_we_can_feed(pool):
+    pool = pool(processes="1:32")
+    for _ in range(100):
+        pool.desk.pace.learn("k", 0.0001)
+        pool.busy(pool.slots.processes)
+        pool.run(0.05)
+    assert pool.slots.processes == 2
+    pool.desk.pace.learn("slow", 10)
+    assert pool.run(1) > 2
+
+
+def test_it_shrinks_to_what_was_needed_at_the_most_when_half_a_minute_has_passed(pool):
+    pool = pool(processes="1:8")
+    pool.scaling.set(8, 8, BY)
+    pool.scaling.set(1, 8, BY)
+    pool.run(10, 0.1)
+    pool.busy(3)
+    pool.run(1, 0.1)
+    pool.busy(1)
+    assert pool.run(18, 0.1) == 8
+    assert pool.run(2, 0.1) == 4
+    assert pool.run(31, 0.1) == 2
+    pool.busy(0)
+    assert pool.run(31, 0.1) == 1
+
+
+@pytest.mark.parametrize("period_s", [1, 5, 29])
+def test_a_load_that_comes_and_goes_changes_nothing_once_it_was_met(pool, period_s):
+    pool = pool(processes="1:8")
+    for _ in range(4):
+        for _ in range(3):  # as jobs come that find room
+            pool.busy(min(5, pool.slots.processes))
+            pool.run(0.1)
+        pool.busy(min(5, pool.slots.processes))
+        pool.run(period_s, 0.1)
+        pool.busy(0)
+        pool.run(period_s, 0.1)
+    sizes = [processes for _before, processes in pool.said]
+    assert sizes == ([2, 4, 8] if period_s == 1 else [2, 4, 8, 6])  # what was one step too much it gives back, once
+
+
+@pytest.mark.parametrize("why", ["short", "cautious", "draining"])
+def test_it_does_not_grow_where_more_would_not_help(pool, why):
+    pool = pool(processes="1:8")
+    pool.busy(1)
+    match why:
+        case "short":
+            pool.slots.short_until_at = math.inf
+        case "cautious":
+            pool.slots.beware(math.inf)
+        case _:
+            pool.desk.dispatcher.close()
+    assert (pool.run(1), pool.said) == (1, [])
+
+
+# by orders
+
+
+def test_one_more_and_one_fewer_end_the_following(pool):
+    pool = pool(processes="1:8")
+    assert pool.scaling.more(BY)["now"] == 2
+    assert pool.scaling.fewer(BY)["now"] == 1
+    assert pool.scaling.status() == {"now": 1, "fewest": 1, "most": 1, "reason": f"as told by {BY}"}
+    pool.busy(1)
+    assert pool.run(60, 1) == 1
+
+
+@pytest.mark.parametrize(("processes", "order"), [("1", "fewer"), ("4096", "more")])
+def test_what_cannot_be_changes_nothing_and_is_said(pool, processes, order):
+    pool = pool(processes=processes)
+    told = getattr(pool.scaling, order)(BY)
+    assert told["now"] == told["before"] == int(processes)
+    (event,) = pool.desk.events("master.scaled")
+    assert "at least 1 and at most 4096" in event["reason"] and event["by"] == str(BY)
+
+
+@pytest.mark.parametrize(("fewest", "most"), [(0, 0), (0, 4), (5, 4), (1, 4097), (-1, 1)])
+def test_a_number_that_cannot_be_is_refused(pool, fewest, most):
+    pool = pool(processes="2")
+    with pytest.raises(ValueError, match="at least 1 and at most 4096"):
+        pool.scaling.set(fewest, most, BY)
+    assert (pool.slots.processes, pool.said) == (2, [])
+
+
+def test_a_range_is_begun_from_what_there_is(pool):
+    pool = pool(processes="4")
+    assert [pool.scaling.set(*span, BY)["now"] for span in ((2, 8), (6, 8), (1, 3), (1, 3))] == [4, 6, 3, 3]
+
+
+def test_while_it_drains_no_number_is_taken(pool):
+    pool = pool(processes="2")
+    pool.desk.dispatcher.close()
+    for order in (lambda: pool.scaling.set(3, 3, BY), lambda: pool.scaling.automatic(BY)):
+        with pytest.raises(ValueError, match="draining"):
+            order()
+    assert pool.scaling.more(BY)["now"] == 2
+
+
+# who ends
+
+
+def test_idle_ones_leave_first_and_a_job_that_may_not_start_twice_is_stopped_last(pool):
+    pool = pool(processes="4", drain_timeout="25s")
+    middle, youngest, once = work(pool, lease_of(1), lease_of(2), lease_of(3, at_most_once=True))
+    idle = pool.desk.child(working)
+    pool.set(1)
+    assert idle.state is ChildState.LEAVING
+    assert [child.stop_why for child in (middle, youngest, once)] == ["scaled", "scaled", ""]
+    assert once.worn is None and max(middle.stop_at, youngest.stop_at) < math.inf
+
+
+def test_nobody_is_stopped_once_so_many_have_ended_by_themselves(pool):
+    pool = pool(processes="2", drain_timeout="25s")
+    kept, stopped = work(pool, lease_of(1), lease_of(2))
+    pool.set(1)
+    assert (kept.stop_why, stopped.stop_why, stopped.stop_at < math.inf) == ("", "scaled", True)
+    kept.answered(0.0)
+    kept.become(ChildState.IDLE)
+    pool.scaling.keep_time(pool.now_at)
+    assert (stopped.stop_at, stopped.state) == (math.inf, ChildState.BUSY)
+    assert kept.state is ChildState.IDLE  # the one that is to stay
+
+
+def test_a_job_without_an_end_is_stopped_at_once(pool):
+    pool = pool(processes="2", drain_timeout="25s")
+    _kept, endless = work(pool, lease_of(1), lease_of(2, persistent=True))
+    pool.set(1)
+    pool.desk.keep_time(clock.monotonic())
+    assert endless.kill_at is not None  # and told to stop before
+
+
+def test_a_process_too_many_is_none_any_more_when_there_may_be_more_again(pool):
+    pool = pool(processes="2", drain_timeout="25s")
+    _kept, stopped = work(pool, lease_of(1), lease_of(2))
+    pool.set(1)
+    assert stopped.stop_at < math.inf
+    pool.set(2)
+    assert (stopped.stop_at, stopped.stop_why) == (math.inf, "")
+    assert pool.slots.missing() == 1  # for it takes no more jobs
+
+
+def test_whom_a_reload_gives_a_time_to_end_has_that_again_when_he_is_not_too_many_any_more(pool):
+    pool = pool(processes="2", drain_timeout="25s", reload_timeout="100s")
+    _kept, stopped = work(pool, lease_of(1), lease_of(2))
+    pool.desk.dispatcher.on_reloaded([stopped], {"k": HandlerSettings()})
+    stop_at = stopped.stop_at
+    pool.set(1)
+    assert (stopped.stop_at < stop_at, stopped.stop_why) == (True, "scaled")
+    pool.set(2)
+    assert (stopped.stop_at, stopped.stop_why) == (stop_at, "reload")
+
+
+# by room
+
+
+def test_auto_is_what_there_is_of_processors_and_told_again_when_asked(pool):
+    pool = pool(processes="auto", cpus=3)
+    assert pool.scaling.automatic(BY)["now"] == 3
+    pool.cpus = 5
+    pool.scaling.again(BY)
+    assert pool.scaling.status() == {"now": 5, "fewest": 5, "most": 5, "reason": "auto: as told"}
+    pool.scaling.set(2, 2, BY)
+    pool.scaling.again(BY)
+    assert pool.slots.processes == 2
+    assert pool.scaling.automatic(BY)["now"] == 5
+
+
+def test_auto_is_no_more_than_there_is_memory_for(pool, new_child):
+    pool = pool(processes="auto", cpus=80, memory_budget="1G", memory_limit="256M")
+    pool.scaling.automatic(BY)
+    assert pool.slots.processes == 80  # until a child shows what it takes
+    pool.scaling.on_child_ready(new_child())  # that takes nothing worth mentioning
+    pool.desk.budget.base_bytes = 100 * 2**20  # of a reload's zygote, which takes over once it has this child
+    pool.scaling.keep_time(pool.now_at)
+    assert pool.slots.processes == 924 // 260
+    assert pool.scaling.status()["reason"] == (
+        "auto: 924 MB of the memory budget are left for children, each of which may take 260 MB; there are CPUs for 80"
+    )
+    pool.desk.budget.base_bytes = 2**40
+    pool.scaling.again(BY)
+    assert pool.slots.processes == 1

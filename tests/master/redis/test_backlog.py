@@ -1,0 +1,117 @@
+"""When the queues are looked into, and what a scaler is told: on numbers alone."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from supervisor.engine.commands.queries import Depths
+from supervisor.master.redis import backlog as module
+from supervisor.master.redis.backlog import FRESH_S, MOST_DESIRED, Backlog
+
+
+@pytest.fixture
+def now(monkeypatch):
+    now = SimpleNamespace(at=1000.0)
+    monkeypatch.setattr(module.clock, "monotonic", lambda: now.at)
+    return now
+
+
+def backlog(name="", most=4, busy=1):
+    return Backlog(name, SimpleNamespace(most=most), SimpleNamespace(busy=busy, processes=2))
+
+
+def depths(ready=0, running=0, stalled=0, oldest_s=None):
+    return Depths(ready, running, stalled, 0, 0, 0, 0, False, 0, 0, ready, oldest_s)
+
+
+def say(told, now, seen):
+    told.on_looked(seen, "w")
+    return told.take_to_say()
+
+
+def test_without_a_name_it_looks_when_asked_and_never_else(now):
+    quiet = backlog()
+    quiet.move()
+    assert quiet.deadline_at() == math.inf
+    assert not quiet.take_look(now.at + 100, sweeps=True)
+    quiet.look()
+    assert quiet.deadline_at() == -math.inf
+    assert quiet.take_look(now.at, sweeps=False)
+    assert not quiet.take_look(now.at, sweeps=False)
+    assert say(quiet, now, {"q": depths(ready=9)}) is None
+    assert quiet.desired == 3
+
+
+def test_with_one_it_looks_with_each_sweep_and_once_a_second_while_jobs_come_and_go(now):
+    told = backlog("pool")
+    assert told.take_look(now.at, sweeps=False)  # at the start
+    assert told.deadline_at() == math.inf
+    assert not told.take_look(now.at + 5, sweeps=False)
+    assert told.take_look(now.at + 5, sweeps=True)
+    told.move()
+    assert not told.take_look(now.at + 5.9, sweeps=False)
+    assert told.deadline_at() == now.at + 6
+    assert told.take_look(now.at + 6, sweeps=False)
+    assert told.deadline_at() == math.inf
+
+
+def test_the_more_queues_there_are_the_less_often_it_looks(now):
+    told = backlog("pool")
+    say(told, now, {f"q{n}": depths() for n in range(1000)})
+    assert told.take_look(now.at, sweeps=False)
+    told.move()
+    assert told.deadline_at() == now.at + 10
+    assert not told.take_look(now.at + 9, sweeps=False)
+    assert told.take_look(now.at + 10, sweeps=False)
+
+
+@pytest.mark.parametrize(
+    ("ready", "running", "stalled", "most", "desired"),
+    [(0, 0, 0, 4, 0), (1, 0, 0, 4, 1), (4, 0, 0, 4, 1), (5, 0, 0, 4, 2), (0, 3, 1, 4, 1), (3, 4, 1, 4, 2),
+     (10**6, 0, 0, 1, MOST_DESIRED)],
+)  # fmt: skip
+def test_ready_and_running_jobs_by_processes(ready, running, stalled, most, desired):
+    told = backlog("pool", most)
+    seen = {"a": depths(ready=ready), "b": depths(running=running, stalled=stalled)}
+    told.on_looked(seen, "w")
+    assert told.desired == desired
+
+
+def test_a_number_is_said_when_it_changes_and_before_it_ends_but_none_is_not_said_again(now):
+    told = backlog("pool")
+    said = say(told, now, {"q": depths(ready=9, running=2, oldest_s=7.5)})
+    assert (said.name, said.supervisors) == ("pool", 3)
+    assert {**said.note, "at_unix": 0} == {
+        "worker": "w", "at_unix": 0, "desired": 3, "ready": 9, "running": 2, "processes": 4, "oldest_s": 7.5,
+    }  # fmt: skip
+    now.at += 1
+    assert say(told, now, {"q": depths(ready=10)}) is None
+    now.at += 15
+    assert say(told, now, {"q": depths(ready=10)}).supervisors == 3
+    assert say(told, now, {"q": depths()}).supervisors == 0
+    now.at += 100
+    assert say(told, now, {"q": depths()}) is None
+    told.forget_said()  # the connection was lost
+    assert say(told, now, {"q": depths()}).supervisors == 0
+
+
+def test_its_status_is_of_all_queues_and_says_how_old_it_is(now):
+    told = backlog("pool")
+    assert told.status() is None
+    told.on_looked({"a": depths(ready=1, oldest_s=2.0), "b": depths(running=1, oldest_s=9.0), "c": depths()}, "w")
+    now.at += 2.5
+    assert told.status() == {
+        "name": "pool", "desired": 1, "ready": 1, "running": 1, "processes": 4, "oldest_s": 9.0, "busy_ratio": 0.5,
+        "age_s": 2.5,
+    }  # fmt: skip
+
+
+def test_what_was_seen_long_ago_does_not_say_how_it_is(now):
+    told = backlog()
+    assert not told.is_fresh
+    say(told, now, {"q": depths(ready=9)})
+    now.at += FRESH_S - 1
+    assert told.is_fresh
+    now.at += 2
+    assert not told.is_fresh

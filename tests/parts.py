@@ -1,0 +1,299 @@
+"""What the pool's tests are made of: leases without an engine, processes that end with the test, a master's half."""
+
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from supervisor import messages
+from supervisor.config import Config
+from supervisor.engine.model.jobs import LeaseRecord
+from supervisor.linux import foreign_files, kernel
+from supervisor.linux.cgroups import OomKills
+from supervisor.master.jobs.disk_usage import DiskUsage
+from supervisor.master.jobs.dispatcher import Dispatcher
+from supervisor.master.jobs.job_limits import JobLimits, KernelKills
+from supervisor.master.model.budget import Budget
+from supervisor.master.model.child_handle import ChildHandle
+from supervisor.master.model.counts import Counts
+from supervisor.master.model.ledger import HeldLease, Ledger
+from supervisor.master.model.pace import Pace
+from supervisor.master.model.slots import Slots
+from supervisor.master.model.states import ChildState
+from supervisor.messages import HandlerSettings, Verb
+from supervisor.ops.events import Events
+
+#: For what should come at once. Long, as a loaded machine is slow.
+SOON_S = 10.0
+
+
+def lease_of(
+    token: int, klass: str = "k", raw: bytes = b"1", *, is_bytes: bool = False, failures: int = 0, deaths: int = 0,
+    interruptions: int = 0, timeout_ms: int | None = None, lane: str | None = None, persistent: bool = False,
+    at_most_once: bool = False,
+) -> LeaseRecord:  # fmt: skip
+    """A lease as the engine's answer makes it."""
+    timeout = None if timeout_ms is None else str(timeout_ms).encode()
+    counts = [str(count).encode() if count else None for count in (failures, deaths, interruptions)]
+    own = b"1" if is_bytes else None
+    marks = (b"p" if persistent else b"") + (b"o" if at_most_once else b"")
+    rest = [None, None, timeout, None, own, *counts, None, lane.encode() if lane else None, marks or None, None, None]
+    return LeaseRecord("w", token, f"j{token}".encode(), klass.encode(), b"q", raw, 0, rest=rest)
+
+
+def held_of(token: int, estimate_s: float | None = None, *, told_started: bool = False, **lease: Any) -> HeldLease:
+    return HeldLease(lease_of(token, **lease), HandlerSettings(), 60.0, estimate_s, told_started)
+
+
+def open_fds() -> int:
+    assert foreign_files.finish(SOON_S)
+    gc.collect()  # what earlier tests have left to the collector is not counted
+    return len(os.listdir("/proc/self/fd"))
+
+
+def until(happened: Callable[[], Any], timeout_s: float = SOON_S) -> None:
+    """For what the kernel sends no event for: look again and again."""
+    deadline_at = time.monotonic() + timeout_s
+    while not happened():
+        assert time.monotonic() < deadline_at, "it has not come about in time"
+        os.sched_yield()
+
+
+def await_readable(source: Any, timeout_s: float = SOON_S) -> None:
+    poll = select.poll()
+    poll.register(source, select.POLLIN)
+    assert poll.poll(timeout_s * 1000), "nothing came in time"
+
+
+def state_of(pid: int) -> str:
+    """The process's state as one letter: R, S, T, Z …"""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def rest() -> NoReturn:
+    """Wait to be killed; half a minute at the most, so that a test that fails leaves nothing behind."""
+    signal.setitimer(signal.ITIMER_REAL, 30.0)
+    while True:
+        signal.pause()
+
+
+class Process:
+    """A fork of the test that runs one function and ends; killed and reaped by `end`."""
+
+    def __init__(self, run: Callable[[], Any]) -> None:
+        # Signals are blocked until the fork has dropped the handlers that other tests left in this process: a signal
+        # that comes before would be caught by such a handler, and be lost.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        self.pid = os.fork()
+        if self.pid == 0:
+            for signo in (signal.SIGTERM, kernel.NOTICE_SIGNAL, kernel.STACKS_SIGNAL):
+                signal.signal(signo, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            _run(run)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        self.pidfd = os.pidfd_open(self.pid)
+        self.status: int | None = None
+
+    def await_end(self, timeout_s: float = SOON_S) -> int:
+        """Its wait status."""
+        assert kernel.await_ends([self.pidfd], timeout_s), "it has not ended in time"
+        return self.end()
+
+    def end(self) -> int:
+        if self.status is None:
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+            self.status = os.waitpid(self.pid, 0)[1]
+            os.close(self.pidfd)
+        return self.status
+
+
+def _run(run: Callable[[], Any]) -> NoReturn:
+    status = 99
+    try:
+        run()
+        status = 0
+    except BaseException:  # noqa: BLE001  the process's boundary
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def in_fork(run: Callable[[], Any], timeout_s: float = SOON_S) -> None:
+    """Run in a process of its own what would change this one; whatever it raises is the test's failure."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+    def tell() -> None:
+        said = b"done"
+        try:
+            run()
+        except BaseException:  # noqa: BLE001  told to the test
+            said = traceback.format_exc().encode()
+        theirs.send(said[-100_000:])
+
+    process = Process(tell)
+    theirs.close()
+    try:
+        await_readable(ours, timeout_s)
+        said = ours.recv(100_000).decode()
+        assert said == "done", said
+    finally:
+        process.end()
+        ours.close()
+
+
+def close_all_but(*kept: int) -> None:
+    """Let a fork hold nothing of its test's but these descriptors and the standard ones."""
+    low = 3
+    for fd in sorted(kept):
+        os.closerange(low, fd)
+        low = fd + 1
+    os.closerange(low, 4096)
+
+
+class Ends:
+    """A child's ends of its sockets and output, in a process that stands in for one."""
+
+    def __init__(self, child: ChildHandle) -> None:
+        jobs_fd, talk_fd, self.out, self.stacks = child.theirs
+        close_all_but(jobs_fd, talk_fd, self.out, self.stacks)
+        self.jobs = socket.socket(fileno=jobs_fd)
+        self.talk = socket.socket(fileno=talk_fd)
+
+    def say(self, verb: int, token: int, body: bytes = b"", run_s: float = 0.001) -> None:
+        self.talk.send(messages.pack_outcome(verb, token, run_s, body))
+
+    def say_with(self, fd: int, verb: int, token: int, body: bytes = b"") -> None:
+        kernel.send(self.talk, messages.pack_outcome(verb, token, 0.001, body), (fd,))
+
+    def next_job(self) -> messages.JobMessage:
+        packet, fds = kernel.receive(self.jobs, messages.MAX_PACKET_BYTES, 1)
+        for fd in fds:
+            os.close(fd)
+        return messages.unpack_job(packet)
+
+
+Behaviour = Callable[[Ends], Any]
+
+
+def honest(ends: Ends) -> NoReturn:
+    """Completes whatever it gets."""
+    ends.talk.send(messages.pack_ready())
+    while True:
+        ends.say(Verb.COMPLETED, ends.next_job().token)
+
+
+def never_reading(ends: Ends) -> NoReturn:
+    """Says that it is ready, and takes no job."""
+    ends.talk.send(messages.pack_ready())
+    rest()
+
+
+def holding(ends: Ends) -> NoReturn:
+    """Takes one job and keeps it."""
+    ends.talk.send(messages.pack_ready())
+    ends.next_job()
+    rest()
+
+
+class Desk:
+    """The deciding half of a master: dispatcher, ledger, slots; no Redis, no zygote."""
+
+    def __init__(self, log: Path, flags: dict[str, str]) -> None:
+        given = {"redis-url": "redis://localhost", "jobs-per-child": "0", "processes": "2", "dispatch-ahead": "1s"}
+        names = {name.replace("_", "-"): value for name, value in flags.items()}
+        self.config = Config.load({**given, **names}, {}, terminal=False)
+        self._log = log
+        self._log_fd = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self.log = Events(self._log_fd, "json", "debug")
+        self.pace = Pace()
+        self.ledger = Ledger()
+        config = self.config
+        self.slots = Slots(config.processes, config.jobs_per_child, config.dispatch_ahead_s, self.pace)
+        self.oom_kills: list[str] = []  # what the kernel says, each once
+        oom = lambda _child: self.oom_kills.pop() if self.oom_kills else None  # noqa: E731
+        self.budget = Budget(config.memory_budget_bytes)
+        self.counts = Counts()
+        self.dispatcher = Dispatcher(
+            config, self.slots, self.ledger, self.pace, self.budget, oom, self.log, self.counts
+        )
+        disk = DiskUsage(config.workdir_limit_bytes, log.parent, self.dispatcher.stopping, self.log)
+        self.limits = JobLimits(
+            config, self.slots, self.dispatcher, self.budget, KernelKills(OomKills(), None), None, disk
+        )
+        self.processes: dict[int, Process] = {}
+        self.printed: list[tuple[int, int, bytes]] = []
+
+    def child(self, behave: Behaviour, ready: bool = True) -> ChildHandle:
+        """A child whose process does what `behave` says."""
+        child = ChildHandle(self.slots.free_number(), 1, lambda *said: self.printed.append((said[0].number, *said[1:])))
+        process = Process(lambda: behave(Ends(child)))
+        child.close_theirs()
+        child.spawned(process.pid, os.dup(process.pidfd))
+        self.processes[child.number] = process
+        self.slots.add(child)
+        if ready:
+            self.turn(lambda: child.state is not ChildState.SPAWNING)
+        return child
+
+    def give(self, *leases: LeaseRecord, starting: int | None = None, **settings: Any) -> list[HeldLease]:
+        """Leases come from the engine; answers those that are held now."""
+        known = {lease.klass: HandlerSettings(**settings) for lease in leases if lease.klass != "unknown"}
+        self.dispatcher.placing.take_on(leases, len(leases) if starting is None else starting, known)
+        self.dispatcher.placing.place()
+        held = [self.ledger.find(lease.token) for lease in leases]
+        return [each for each in held if each is not None]
+
+    def turn(self, happened: Callable[[], Any], timeout_s: float = SOON_S) -> None:
+        """Read what children say until it has happened."""
+        deadline_at = time.monotonic() + timeout_s
+        while not happened():
+            poll = select.poll()
+            by_fd = {child.talk.fileno(): child for child in self.slots if not child.at_end}
+            for fd in by_fd:
+                poll.register(fd, select.POLLIN)
+            ready = poll.poll(max(0.0, deadline_at - time.monotonic()) * 1000)
+            assert ready, "nothing came in time"
+            for fd, _events in ready:
+                self.dispatcher.on_spoke(by_fd[fd])
+
+    def reap(self, child: ChildHandle, why: str | None = None) -> int:
+        """The child's process has ended, by itself or killed: settle it as the zygote's report would."""
+        status = self.processes[child.number].await_end()
+        reaped = messages.Reaped(child.number, child.pid, status, 0.5, 4096)
+        self.dispatcher.on_gone(child, reaped, why or child.why_killed)
+        self.slots.remove(child)
+        child.close()
+        return status
+
+    def keep_time(self, now_at: float) -> None:
+        self.dispatcher.placing.keep_time(now_at)
+        self.limits.keep_time(now_at)
+
+    def deadline_at(self) -> float:
+        return min(self.dispatcher.placing.deadline_at(), self.limits.deadline_at())
+
+    def outcomes(self) -> list[Any]:
+        """What goes with the next exchange."""
+        outcomes = self.ledger.settle_next(1000)
+        self.ledger.settled()
+        return outcomes
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        self.log.flush()
+        said = [json.loads(line) for line in self._log.read_text().splitlines()]
+        return [event for event in said if event["event"] == name]
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.end()
+        for child in self.slots:
+            child.close()
+        self.log.close(1.0)
+        os.close(self._log_fd)

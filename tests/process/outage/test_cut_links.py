@@ -1,0 +1,124 @@
+"""A link that is lost at the worst moment: while a grant is placed, or with the word that a job starts."""
+
+import signal
+import socket
+import struct
+import threading
+
+import pytest
+
+from supervisor.engine.model.scripts import RENEW
+from supervisor.master.redis.redis_pump import _MANY
+from tests.between import Between
+
+CUTS = 5
+
+
+class Cutting(Between):
+    """It is deaf from the first grants on that are large: whoever gets one finds the link dead as soon as it speaks.
+    Then it hangs up.
+    """
+
+    left = CUTS
+
+    def reply(self, near, data):
+        cuts = self.left and data.count(b"good.noop") >= _MANY
+        if cuts:
+            self.left -= 1
+            near.shutdown(socket.SHUT_RD)
+        near.sendall(data)
+        return not cuts
+
+
+class Swallowing(Between):
+    """It hangs up in place of passing on the first renewal."""
+
+    swallowed = False
+
+    def request(self, far, data):
+        if not self.swallowed and RENEW.sha.encode() in data:
+            self.swallowed = True
+            return False
+        return super().request(far, data)
+
+
+class Resetting(Between):
+    """It resets the connection in place of passing on the first grant of a job, and lets nobody connect again."""
+
+    def __init__(self, path, upstream):
+        super().__init__(path, upstream)
+        super().close()
+        self._listener = socket.create_server(("127.0.0.1", 0))  # a unix socket cannot be reset at will
+        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def reply(self, near, data):
+        if b"good.noop" in data:
+            self.close()
+            near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            near.shutdown(socket.SHUT_RD)  # the thread that reads lets go of it
+            near.close()
+            return False
+        return super().reply(near, data)
+
+
+@pytest.fixture
+def resetting(server, tmp_path):
+    return Resetting(tmp_path / "resetting", server.socket)
+
+
+@pytest.fixture
+def cutting(server, tmp_path):
+    proxy = Cutting(tmp_path / "cutting", server.socket)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def swallowing(server, tmp_path):
+    proxy = Swallowing(tmp_path / "swallowing", server.socket)
+    yield proxy
+    proxy.close()
+
+
+def test_that_a_job_has_started_is_said_again_where_the_word_was_lost_with_the_link(stage, swallowing):
+    stage.config(grace=0.3)
+    first = stage.start(redis_url=f"unix://{swallowing.path}", processes=1, lease_ttl="3s").wait_ready()
+    stage.wait_until_idle(1)
+    jid = stage.queue.put("good.hold", stage.gate("gate"))
+    stage.wait_for_starts(jid)
+    first.wait_for("redis.lost")
+    record = f"{stage.prefix}job:{jid}"
+    stage.wait_until_counted(lambda: stage.server.redis.hget(record, "started") == b"1")
+    first.send(signal.SIGKILL)
+    first.wait()
+    stage.open_gate("gate")
+    assert stage.finish_elsewhere(first, jid).deaths == 1
+
+
+@pytest.mark.timeout(120)
+def test_drain_after_a_lost_grant_does_not_claim_that_all_is_handed_back(stage, resetting):
+    stage.config(grace=0.3)
+    flags = {"processes": 1, "lease_ttl": "1s", "drain_timeout": "1s", "term_grace": "0.5s"}
+    pool = stage.start(redis_url=resetting.url, **flags).wait_ready()
+    stage.wait_until_idle(1)
+    jid = stage.queue.put("good.noop")
+    pool.wait_for("redis.lost")
+    assert pool.drain() == 75
+    assert pool.find("job.started") == []
+    assert stage.finish_elsewhere(pool, jid).deaths == 0
+
+
+def test_a_link_that_is_lost_while_a_grant_is_placed_keeps_nobody_from_leasing(stage, cutting):
+    stage.config(grace=0.2)
+    pool = stage.start(redis_url=f"unix://{cutting.path}", processes=2, jobs_per_child=0)
+    jids = stage.queue.put_many([{"klass": "good.noop"}] * 3000)
+    stage.wait_until_ended(jids)
+    losses = [event["message"] for event in pool.find("redis.lost")]
+    assert len(losses) == CUTS - cutting.left
+    assert any(message.startswith("writing to Redis failed") for message in losses)
+    assert set(stage.states(jids)) == {"complete"}
+    assert sorted(stage.ledger.order()) == sorted(jids)
+    assert not stage.find("lease.lost")
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
