@@ -83,7 +83,7 @@ class Job:
         self.raw = payload or b""
         self._workdir = workdir
         self._then: list[Follower] = []
-        self._lines = 0  # tags and parents of all that follows
+        self._lines = 0  # tags, and twice the parents, of all that follows
         self._room_bytes = ROOM_BYTES
         self._head_room_bytes = MAX_HEAD_BYTES - _SIZES_BYTES
         self._report = report
@@ -146,7 +146,7 @@ class Job:
         delay_s = duration_ms("delay", delay, least=0) / 1000
         kind, raw = to_new_data("data", data)
         stage = Stage(checked_name("queue", queue), delay_s, parents, Blob(kind, raw))
-        self._take_room("next", (queue, delay_s, parents), len(raw), len(parents))
+        self._take_room("next", (queue, delay_s, parents), len(raw), 2 * len(parents))
         self._next = stage
 
     def _check_completes(self, call: str) -> None:
@@ -155,7 +155,9 @@ class Job:
 
     def _take_room(self, call: str, said: tuple[Any, ...], data_bytes: int, lines: int) -> None:
         if self._lines + lines > MOST_LINES:
-            raise ValueError(f"job.{call}: at most {MOST_LINES} tags and parents together can follow one completion")
+            raise ValueError(
+                f"job.{call}: at most {MOST_LINES} tags can follow one completion, and a parent counts for two"
+            )
         head_bytes = len(orjson.dumps(said)) + _SIZES_BYTES
         if head_bytes > self._head_room_bytes:
             raise ValueError(f"job.{call}: at most {MAX_HEAD_BYTES >> 20} MB of options can follow one completion")

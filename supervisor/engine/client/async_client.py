@@ -22,6 +22,7 @@ from supervisor.engine.client.connection import (
     MOST_CONNECTIONS,
     NOTHING,
     SOCKET_TIMEOUT_S,
+    SWEPT,
     Address,
     Answers,
     Clock,
@@ -34,6 +35,7 @@ from supervisor.engine.client.connection import (
     checked_wait_s,
     find_namespace,
     find_server,
+    in_steps,
     jid_of,
     longest_wait_s,
     pause_s,
@@ -64,7 +66,7 @@ from supervisor.engine.model.outcomes import Answer, Outcome
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.model.recurring import CronMissing, DueCron, RecurOptions, following
 from supervisor.engine.model.scripts import check_server
-from supervisor.engine.model.validation import UNSET, checked_each
+from supervisor.engine.model.validation import UNSET, checked_each, checked_int
 
 
 class _Store:
@@ -346,16 +348,23 @@ class AsyncClient:
     async def settle(self, outcomes: Sequence[Outcome]) -> list[Answer]:
         """As Client.settle."""
         outcomes = list(checked_each("outcomes", outcomes, "outcomes"))
-        return await self.call(writes.settle, worker_of(outcomes), outcomes) if outcomes else []
+        if not outcomes:
+            return []
+        worker, now = worker_of(outcomes), self.clock()
+        together = [writes.settle(worker, some, now=now) for some in in_steps(outcomes)]
+        return [answer for step in together for answer in await self.run(step)]
 
     async def sweep(self, count: int = 100) -> int:
         """As Client.sweep."""
-        left, offset = count, 0
+        left, offset = checked_int("count", count, 1, writes.MOST), 0
         while True:
-            swept = await self.call(writes.sweep, left, offset=offset)
+            most = min(left, SWEPT)
+            swept = await self.call(writes.sweep, most, offset=offset)
             await self._spawn(swept.due, swept.now_unix)
-            left, offset = left - swept.taken, swept.next_offset
-            if not offset or left <= 0:
+            left -= swept.taken
+            if swept.taken < most:
+                offset = swept.next_offset
+            if left <= 0 or (not offset and swept.taken < most):
                 return count - left
 
     # jobs

@@ -14,7 +14,7 @@ import orjson
 import redis as redis_py
 
 from supervisor import redis_url
-from supervisor.engine.commands.writes import MOST, Command, Grant
+from supervisor.engine.commands.writes import MOST, Command, Grant, checked_batch
 from supervisor.engine.model.errors import (
     DependencyError,
     JobFailed,
@@ -27,11 +27,13 @@ from supervisor.engine.model.errors import (
 )
 from supervisor.engine.model.jobs import JobRecord, NewJob, new_job
 from supervisor.engine.model.keys import Namespace
-from supervisor.engine.model.outcomes import Outcome
+from supervisor.engine.model.outcomes import Completed, Outcome
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.model.validation import DATA_BYTES, UNSET, checked_each, checked_number
 
 T = TypeVar("T")
+#: Jobs that a client's sweep takes in one call.
+SWEPT: Final = 200
 Clock = Callable[[], float]
 
 SOCKET_TIMEOUT_S = 10.0
@@ -259,6 +261,24 @@ def worker_of(outcomes: Sequence[Outcome]) -> str:
     if len(workers) > 1:
         raise ValueError(f"outcomes must all be of one worker's leases, not of {', '.join(sorted(workers))}")
     return workers.pop()
+
+
+def in_steps(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
+    """The outcomes that one call ends: so many that they put no more than 1,000 plain jobs, or one. Raises TypeError or
+    ValueError naming the argument.
+    """
+    checked_batch("outcomes", outcomes)
+    steps: list[list[Outcome]] = [[]]
+    room = MOST
+    for given in outcomes:
+        outcome = given.with_checked_puts() if isinstance(given, Completed) else given
+        weight = outcome.weight if isinstance(outcome, Completed) else 1
+        if room < weight and steps[-1]:
+            steps.append([])
+            room = MOST
+        steps[-1].append(outcome)
+        room -= weight
+    return steps
 
 
 def at_most(wanted: Queues, known: Sequence[str]) -> tuple[str, ...]:

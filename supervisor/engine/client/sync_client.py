@@ -22,6 +22,7 @@ from supervisor.engine.client.connection import (
     MOST_CONNECTIONS,
     NOTHING,
     SOCKET_TIMEOUT_S,
+    SWEPT,
     Address,
     Answers,
     Clock,
@@ -34,6 +35,7 @@ from supervisor.engine.client.connection import (
     checked_wait_s,
     find_namespace,
     find_server,
+    in_steps,
     jid_of,
     longest_wait_s,
     pause_s,
@@ -62,7 +64,7 @@ from supervisor.engine.model.outcomes import Answer, Outcome
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.model.recurring import CronMissing, DueCron, RecurOptions, following
 from supervisor.engine.model.scripts import check_server
-from supervisor.engine.model.validation import UNSET, checked_each
+from supervisor.engine.model.validation import UNSET, checked_each, checked_int
 
 _LOST = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
 
@@ -347,23 +349,31 @@ class Client:
         return spawned
 
     def settle(self, outcomes: Sequence[Outcome]) -> list[Answer]:
-        """Ends up to 1,000 leases of one worker in one step. One answer each: Completed, Failed, Released: True, or
+        """Ends up to 1,000 leases of one worker in one step; in several where they put more than 1,000 jobs together,
+        of which those with many tags or parents count for more. One answer each: Completed, Failed, Released: True, or
         False if the lease is lost; Retried: the retries remaining; Died: the new state; the last two None if lost.
         """
         outcomes = list(checked_each("outcomes", outcomes, "outcomes"))
-        return self.call(writes.settle, worker_of(outcomes), outcomes) if outcomes else []
+        if not outcomes:
+            return []
+        worker, now = worker_of(outcomes), self.clock()
+        together = [writes.settle(worker, some, now=now) for some in in_steps(outcomes)]
+        return [answer for step in together for answer in self.run(step)]
 
     def sweep(self, count: int = 100) -> int:
         """The light clean: takes up to `count` (at most 1,000) jobs from workers that are lost for longer than the
         grace, and answers how many; lets come again what is due; drops what is kept too long. Masters do so by
         themselves.
         """
-        left, offset = count, 0
+        left, offset = checked_int("count", count, 1, writes.MOST), 0
         while True:
-            swept = self.call(writes.sweep, left, offset=offset)
+            most = min(left, SWEPT)
+            swept = self.call(writes.sweep, most, offset=offset)
             self._spawn(swept.due, swept.now_unix)
-            left, offset = left - swept.taken, swept.next_offset
-            if not offset or left <= 0:
+            left -= swept.taken
+            if swept.taken < most:
+                offset = swept.next_offset
+            if left <= 0 or (not offset and swept.taken < most):
                 return count - left
 
     # jobs

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from supervisor import clock
 from supervisor.engine.commands import lanes
 from supervisor.engine.commands.steps import Steps, all_pages
-from supervisor.engine.commands.writes import MOST, Argument, Command, checked_by, checked_jids, now_ms, parse_names
+from supervisor.engine.commands.writes import MOST, Argument, Command, checked_by, checked_names, now_ms, parse_names
 from supervisor.engine.model import scripts
 from supervisor.engine.model.keys import GROUP_BYTES, checked_name
 from supervisor.engine.model.outcomes import failure_json
@@ -17,6 +17,8 @@ from supervisor.engine.model.validation import EXACT_INT, checked_int
 
 #: By which one chooses. running: also those whose lease has run out; waiting: without those that are parked.
 STATES: Final = ("waiting", "scheduled", "depends", "parked", "running", "failed", "complete")
+#: Jobs that one call changes.
+MOST_CHANGED: Final = 500
 #: The places of a queue in which jobs of a state lie, in the order in which they move from one to the next.
 _PLACES: Final = {
     "depends": ("depends",),
@@ -61,7 +63,9 @@ class Page(NamedTuple):
 
 
 class Done(NamedTuple):
-    """To how many it was done, and which ones were not cancelled because others wait for them."""
+    """To how many it was done, and which ones were not cancelled because others wait for them, or are left to another
+    call, as those before them wait for too many others.
+    """
 
     number: int
     needed: list[str]
@@ -104,32 +108,32 @@ def _places(choice: Choice, now: Callable[[], float | None]) -> Generator[Comman
 
 
 def cancel(choice: Choice, jids: Sequence[str], *, by: str | None = None, now: float | None = None) -> Command[Done]:
-    """Deletes those of up to 1,000 jobs that still are of the choice, but for those for which others wait. `by`: who
+    """Deletes those of up to 500 jobs that still are of the choice, but for those for which others wait. `by`: who
     wants that.
     """
     return _each("cancel", choice, checked_by(by), b"", jids, now)
 
 
 def fail(choice: Choice, jids: Sequence[str], group: str, message: str, *, now: float | None = None) -> Command[Done]:
-    """Fails those of up to 1,000 jobs that still are of the choice."""
+    """Fails those of up to 500 jobs that still are of the choice."""
     failure = failure_json(checked_name("group", group), message, None, clock.unix() if now is None else now, {})
     return _each("fail", choice, group, failure, jids, now)
 
 
 def move(choice: Choice, jids: Sequence[str], queue: str, *, now: float | None = None) -> Command[Done]:
-    """Moves those of up to 1,000 jobs that still are of the choice, into a queue. Who has a time keeps it."""
+    """Moves those of up to 500 jobs that still are of the choice, into a queue. Who has a time keeps it."""
     return _each("move", choice, checked_name("queue", queue), b"", jids, now)
 
 
 def set_priority(choice: Choice, jids: Sequence[str], priority: int, *, now: float | None = None) -> Command[Done]:
-    """Changes the priority of those of up to 1,000 jobs that still are of the choice."""
+    """Changes the priority of those of up to 500 jobs that still are of the choice."""
     return _each("priority", choice, checked_int("priority", priority, -EXACT_INT), b"", jids, now)
 
 
 def _each(
     verb: str, choice: Choice, argument: Argument, failure: Argument, jids: Sequence[str], now: float | None
 ) -> Command[Done]:
-    args = (now_ms(now), verb, *choice.words, argument, failure, *checked_jids("jids", jids))
+    args = (now_ms(now), verb, *choice.words, argument, failure, *checked_names("jids", jids, MOST_CHANGED))
     return Command(scripts.EACH, args, lambda reply: Done(reply[0], parse_names(reply[1:])))
 
 

@@ -84,8 +84,12 @@ end
 
 local given = part == "given"
 local members = given and { unpack(ARGV, 10) } or redis.call("ZRANGE", key, offset, offset + count - 1)
-local missed = 0
-for _, member in ipairs(members) do
+local missed, passed = 0, #members
+for i, member in ipairs(members) do
+  if retention.is_spent() then
+    passed = i - 1
+    break
+  end
   local jid = has_number and string.sub(member, 14) or member
   local rec = read_job(jid)
   if given then
@@ -99,5 +103,5 @@ for _, member in ipairs(members) do
 end
 local jids = retention.tell_children(deleted, "was deleted")
 commit()
-local following = #members < count and -1 or offset + #members - #deleted - missed
+local following = #members < count and passed == #members and -1 or offset + passed - #deleted - missed
 return { following, #jids, jids, unjudged }

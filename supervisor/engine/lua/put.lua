@@ -12,7 +12,8 @@
 --
 -- Returns   array, one per job: 1 (done), 0 (add of a known jid or of a claim that is held: nothing changed), or the
 --           jid of the job that holds the claim that a put would have: nothing changed.
--- Errors    DEPENDENCY if a job would wait for itself; REFUSED for a new queue above 100,000 of them. WRONGTYPE for a
+-- Errors    DEPENDENCY if a job would wait for itself, or known ones before the last have waited for 5,000 others and
+--           more; REFUSED for a new queue above 100,000 of them. WRONGTYPE for a
 --           foreign key of ours. Nothing has changed then.
 
 --- @include clock
@@ -21,6 +22,9 @@
 local answers, at = {}, 2
 while at <= #ARGV do
   answers[#answers + 1], at = stage.put_one(at)
+  if at <= #ARGV and edges.is_spent() then
+    refuse("DEPENDENCY", "the first of these jobs wait for too many others: put fewer of them at a time")
+  end
 end
 commit()
 return answers

@@ -43,6 +43,7 @@ local ENDLESS, REFUSED, TOO_MANY_QUEUES = "~", "!", "#"
 local WITHOUT_EFFECT = { [ENDLESS] = true, [REFUSED] = true, [TOO_MANY_QUEUES] = true }
 local DEFAULT_RETRIES = 5
 local FIRST_UNKNOWN = 1000 -- ms
+local MOST_PRUNED = 500 -- failed jobs; a sweep prunes the rest
 local KEEP = keeps_completed()
 local COMPLETE = { state = "complete" }
 
@@ -283,7 +284,7 @@ if late then return reply end
 
 local most = math.min(2 * #answers + 16, 1000)
 if completed > 0 then retention.prune_completed(completed, most) end
-if failed > 0 then retention.prune_failed(failed, most) end
+if failed > 0 then retention.prune_failed(failed, math.min(most, MOST_PRUNED)) end
 if stored and (stored[1] or number <= 1) then -- else the worker was deregistered
   set_fields({ exchange, "number", number, "settled", number, "answers", reply })
   expire(exchange, setting_ms("max-worker-age"))

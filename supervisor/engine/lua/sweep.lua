@@ -7,7 +7,7 @@
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
--- ARGV[2]   count, most leases to look at, 1 to 1000; as many ended jobs may go
+-- ARGV[2]   count, most leases to look at, 1 to 1000; as many ended jobs may go, and as many come to their places
 -- ARGV[3]   "1" if jobs of lost workers may be taken
 -- ARGV[4]   offset, how many of the queues to pass over: 0, or what the last call answered
 -- ARGV[5]   worker that sweeps, which is seen by that, if it numbers its exchanges; "" = none
@@ -60,6 +60,7 @@ end
 -- What should have been started by now, and was not.
 local function fail_expired()
   for _, jid in ipairs(redis.call("ZRANGEBYSCORE", P .. "expiring", "-inf", now, "LIMIT", 0, count)) do
+    if edges.is_spent() then return end
     place(P .. "expiring", jid, false)
     local rec = read_job(jid)
     local is_over = not rec or rec.state == "failed" or rec.state == "complete"
@@ -69,14 +70,14 @@ local function fail_expired()
   end
 end
 
-local back = 0 -- of what was parked and has room again
+local came = 0 -- from outside, and of what lay apart or was parked and may go on
 local function visit(queue)
   death.announce_stalled(queue)
   if takeover and room > 0 then take_expired(queue) end
   if setting("paused", queue) <= 0 then
-    recurrence.spawn_due(queue, count, due_crons)
-    if apart.next_look(queue) <= now then apart.bring_back(queue, count) end
-    if back < count and limits.next_look(queue) <= now then back = back + #limits.bring_back(queue, count - back) end
+    came = came + select(2, recurrence.spawn_due(queue, count - came, due_crons))
+    if apart.next_look(queue) <= now then came = came + apart.bring_back(queue, count, count - came) end
+    if limits.next_look(queue) <= now then came = came + #limits.bring_back(queue, count - came) end
   end
 end
 
@@ -86,7 +87,7 @@ local function visit_queues()
   local idle_since = #names > 0 and redis.call("ZMSCORE", P .. "idle", unpack(names))
   for i, queue in ipairs(names) do
     if not idle_since[i] then
-      if visited == VISITED then return i - 1, true end
+      if visited == VISITED or came >= count then return i - 1, true end
       visited = visited + 1
       if queues.is_unused(queue) then place(P .. "idle", queue, now) else visit(queue) end
     end

@@ -31,10 +31,11 @@ from supervisor.engine.model.validation import (
 DEFAULT_RETRIES = 5
 MOST_TAGS = 100
 MOST_PARENTS = 1000
-#: Tags and parents of all that one completion puts; lua/include/edges.lua refuses more parents in one call.
-MOST_LINES = 10_000
-#: So many tags and parents of a job take the server as long as one job without; lua/include/entries.lua says the same.
-LINES_A_JOB: Final = 4
+#: Tags, and twice the parents, of all that one completion puts.
+MOST_LINES = 3_000
+#: So many tags, or half as many parents, take the server as long as one job without; lua/include/entries.lua says the
+#: same.
+LINES_A_JOB: Final = 2
 #: Of one completion: they are put in one step with it, in which Redis does nothing else.
 MOST_FOLLOWERS = 1000
 POLICIES = ("wait", "fail", "run")  # for a job whose parent fails
@@ -78,7 +79,7 @@ class NewJob(NamedTuple):
     jid: str
     size_bytes: int
     arguments: tuple[str | bytes | int, ...]
-    lines: int = 0  # tags and parents
+    lines: int = 0  # tags, and twice the parents
 
     @property
     def weight(self) -> int:
@@ -115,7 +116,7 @@ def new_job(verb: Literal["put", "add"], queue: str, klass: str, data: object, o
         kept.setdefault("trace", trace)
     more = (part for pair in kept.items() for part in pair)
     arguments = verb, queue, jid, klass, kind, raw, delay, at, len(kept), *more
-    return NewJob(jid, len(raw), arguments, _lines_of(kept.get("tags")) + _lines_of(kept.get("depends")))
+    return NewJob(jid, len(raw), arguments, _lines_of(kept.get("tags")) + 2 * _lines_of(kept.get("depends")))
 
 
 def _lines_of(names: str | int | None) -> int:

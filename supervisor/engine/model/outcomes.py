@@ -4,7 +4,7 @@ Must not: do I/O.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from supervisor.engine.model.jobs import LINES_A_JOB, MOST_FOLLOWERS, MOST_LINES, MOST_PARENTS, NewJob, new_job
@@ -96,18 +96,25 @@ class Completed:
         return "advance", *lease, queue, *to_new_data("data", self.data), delay, depends, result, *followers
 
     def _check_lines(self, puts: Sequence[NewJob]) -> None:
-        lines = sum(put.lines for put in puts) + len(tuple(self.depends))
+        lines = sum(put.lines for put in puts) + 2 * len(tuple(self.depends))
         if lines > MOST_LINES:
             raise ValueError(
-                f"then and depends must have at most {MOST_LINES} tags and parents together, not {lines}:"
+                f"then and depends must have at most {MOST_LINES} tags, and a parent counts for two, not {lines}:"
                 " let one of the jobs put the rest"
             )
+
+    def with_checked_puts(self) -> "Completed":
+        """The same with what it puts as `NewJob`s, of which `weight` knows. Raises TypeError or ValueError."""
+        if self.then is _NONE:
+            return self
+        puts = checked_each("then", self.then, "dicts of put's arguments")
+        return replace(self, then=[_follower(one, self.lease.trace) for one in puts])
 
     @property
     def weight(self) -> int:
         """How many completions without follow-ups take the server as long. Of follow-ups that are `NewJob`s."""
         puts = sum(put.weight for put in self.then if isinstance(put, NewJob))
-        return 1 + puts + len(tuple(self.depends)) // LINES_A_JOB
+        return 1 + puts + 2 * len(tuple(self.depends)) // LINES_A_JOB
 
     def _check_no_next(self) -> None:
         if self.delay != 0 or (self.depends is not _NONE and tuple(self.depends)):

@@ -125,25 +125,26 @@ end
 local function always() return true end
 
 -- Lets jobs of a queue back into their places: up to `most` of each klass that `worker` may have (nil = nobody asks for
--- himself), or that nobody has any more.
-function apart.bring_back(queue, most, worker)
+-- himself), or that nobody has any more; `all` of them together. Answers how many.
+function apart.bring_back(queue, most, all, worker)
   local lacks, n = worker and (apart.lacks(worker) or {}), 0
   local found = redis.call("ZRANGE", klasses_key(queue), 0, KLASSES - 1, "WITHSCORES")
   for i = 1, #found, 2 do
     local klass, when = found[i], tonumber(found[i + 1])
     local is_mine = lacks and not lacks[klass]
-    if n < KLASSES and (is_mine or is_due(when)) then
+    if n < all and (is_mine or is_due(when)) then
       local others = is_mine and {} or peers_of(klass, queue, worker)
       if #others > 0 then
         place(klasses_key(queue), klass, others.until_when + 1)
       else
         local found_now, later = lines.put_back(
-          "apart:" .. klass, queue, math.min(most, KLASSES - n), always, apart.take_out)
+          "apart:" .. klass, queue, math.min(most, all - n), always, apart.take_out)
         n = n + found_now
         place(klasses_key(queue), klass, later and (is_mine and when or 0) or false)
       end
     end
   end
+  return n
 end
 
 -- What a worker has said of itself holds no longer. Whether anybody else has the klasses that it has not `still`, the

@@ -7,9 +7,10 @@
 local MOST_CHILDREN = 1000
 -- A call makes no more edges, and takes no more steps along them, than it can in 50 ms; and it must be able to undo all
 -- of one job.
-local MOST_EDGES, MOST_STEPS = 10000, 20000
+local MOST_EDGES, MOST_STEPS = 5000, 20000
+edges.MOST_UNDONE = 5000 -- of several jobs; of one whatever there are
 local unmet_counts, child_counts = {}, {}
-local made, steps = 0, 0
+local made, undone, steps = 0, 0, 0
 local visited = {} -- jobs above which `why_circular` has been everywhere, with what the plan has changed there
 
 -- The ends of parents that children have not been told of. Their scores, and those of `dependents:`, tell which child
@@ -53,16 +54,18 @@ local function unmet_count(jid)
   return unmet_counts[jid]
 end
 
-local function child_count(parent_jid)
+function edges.child_count(parent_jid)
   child_counts[parent_jid] = child_counts[parent_jid] or redis.call("ZCARD", P .. "dependents:" .. parent_jid)
   return child_counts[parent_jid]
 end
 
+local child_count = edges.child_count
+
 local function is_child(jid, parent_jid)
   local key = P .. "dependents:" .. parent_jid
-  local planned = (zsets[key] or {})[jid]
+  local planned = zsets[key] and zsets[key][jid]
   if planned ~= nil then return planned end
-  return redis.call("ZSCORE", key, jid)
+  return child_count(parent_jid) > 0 and redis.call("ZSCORE", key, jid)
 end
 
 -- Whether one more job may wait for this one.
@@ -80,8 +83,13 @@ function edges.bind(child, parent)
   parent.kin = 1
 end
 
+-- How many edges this call has taken away; and whether those are as many as it should.
+function edges.undone() return undone end
+function edges.is_spent() return undone >= edges.MOST_UNDONE end
+
 -- Answers how many parents the child still waits for.
 function edges.unbind(child_jid, parent_jid)
+  undone = undone + 1
   unmet_counts[child_jid] = unmet_count(child_jid) - 1
   child_counts[parent_jid] = child_count(parent_jid) - 1
   place(P .. "dependencies:" .. child_jid, parent_jid, false)

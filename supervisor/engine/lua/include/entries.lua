@@ -154,7 +154,7 @@ end
 local function weight_of(options)
   local _, tags = string.gsub(options.tags or "", "[^\n]+", "")
   local _, parents = string.gsub(options.depends or "", "[^\n]+", "")
-  return 1 + math.floor((tags + parents) / 4)
+  return 1 + math.floor((tags + 2 * parents) / 2)
 end
 
 local function fresh_jid() return stage.free_jid("in-" .. digits(next_seq())) end
@@ -226,8 +226,8 @@ local function is_poison(problem, entry)
   return not code or code == "REFUSED" or code == "WRONGTYPE" and names_foreign_key(entry)
 end
 
--- Makes jobs of up to `most` entries of a queue. Answers of how many, and whether there may be more. An entry whose put
--- raises leaves a plan that is half made: the error names it, for `give_up`.
+-- Makes jobs of up to `most` entries of a queue. Answers of how many, whether there may be more, and their weight. An
+-- entry whose put raises leaves a plan that is half made: the error names it, for `give_up`.
 function entries.take_in(queue, most)
   local key, n, bytes, weight = P .. "in:" .. queue, 0, 0, 0
   while weight < most and bytes < MOST_BYTES do
@@ -242,7 +242,7 @@ function entries.take_in(queue, most)
     n, bytes, weight = n + 1, bytes + #entry, weight + (its_weight or 1)
   end
   if n > 0 then shift(key, n) end
-  return n, redis.call("LLEN", key) > n and n > 0
+  return n, redis.call("LLEN", key) > n and n > 0, weight
 end
 
 -- Ends a script that has met an error before it wrote anything. If it was an entry's, nothing of what was planned is

@@ -25,6 +25,22 @@ function kin.waiting_children(jid, bound_until)
   return found
 end
 
+-- Those that wait for a job and must not go on without it. Of each only that is read.
+function kin.needing(jid)
+  local found = {}
+  for _, child_jid in ipairs(edges.children_of(jid)) do
+    local rec = records[child_jid]
+    local state, policy
+    if rec then
+      state, policy = rec.state, rec.policy
+    elseif rec == nil then
+      state, policy = unpack(redis.call("HMGET", job_key(child_jid), "state", "policy"))
+    end
+    if state == "depends" and not policy then found[#found + 1] = child_jid end
+  end
+  return found
+end
+
 -- Fails a job that lies nowhere; `what` says how it depends, or depended, and what became of its parent.
 function kin.fail_for(child, parent_jid, what)
   local message = "job " .. parent_jid .. ", on which it " .. what
@@ -36,11 +52,13 @@ function kin.fail_with_parent(child, parent_jid, what)
   kin.fail_for(child, parent_jid, "depended, " .. what)
 end
 
--- One call tells so many children of the ends of their parents, and those of one parent more. Further ends are written
--- down in `untold`, and told in their order by the next call that tells any, or by a sweep: "done:", "failed:" or
--- "gone:" and the jid; on a second line the score, so that each end has its own member; of what has gone also why, on a
--- third one. A later stage of the parent may have children by then: an end is for those bound at or before its score.
+-- One call tells so many children of the ends of their parents, fewer where they must leave many other parents. Further
+-- ends, and one that not all children were told of, are written down in `untold`, and told in their order by the next
+-- call that tells any, or by a sweep: "done:", "failed:" or "gone:" and the jid; on a second line the score, so that
+-- each end has its own member; of what has gone also why, on a third one. A later stage of the parent may have children
+-- by then: an end is for those bound at or before its score.
 local MOST_TOLD = 1000
+local EDGES_A_CHILD = 4 -- to take so many away takes as long as to tell a child
 local UNTOLD_READ = 100 -- at once
 local ends, telling, told = {}, false, 0
 
@@ -56,10 +74,21 @@ local function tell_child(child, how, parent_jid, why)
   end
 end
 
+-- Answers whether all were told. Where not, those that were do not wait for this parent any more.
 local function tell_children(how, jid, why, bound_until)
+  if told > 0 and told + edges.child_count(jid) > MOST_TOLD then
+    told = MOST_TOLD
+    return false
+  end
   local children = kin.waiting_children(jid, bound_until)
-  told = told + math.max(1, #children)
-  for _, child in ipairs(children) do tell_child(child, how, jid, why) end
+  if #children == 0 then told = told + 1 end
+  for _, child in ipairs(children) do
+    if told >= MOST_TOLD then return false end
+    local undone = edges.undone()
+    tell_child(child, how, jid, why)
+    told = told + 1 + math.floor((edges.undone() - undone) / EDGES_A_CHILD)
+  end
+  return true
 end
 
 local function write_down(how, jid, why)
@@ -75,8 +104,8 @@ local function tell_untold()
     for i = 1, #left, 2 do
       if told >= MOST_TOLD then return end
       local how, jid, _, why = string.match(left[i], "^(%l+):([^\n]*)\n?(%d*)\n?(.*)$")
+      if how and not tell_children(how, jid, why, tonumber(left[i + 1])) then return end
       place(edges.UNTOLD, left[i], false)
-      if how then tell_children(how, jid, why, tonumber(left[i + 1])) end
     end
   end
 end
@@ -87,7 +116,7 @@ local function tell_all()
   if edges.last_end() > 0 then tell_untold() end
   while #ends > 0 do
     local how, jid, why = unpack(table.remove(ends))
-    if told < MOST_TOLD then tell_children(how, jid, why) else write_down(how, jid, why) end
+    if told >= MOST_TOLD or not tell_children(how, jid, why) then write_down(how, jid, why) end
   end
   telling = false
 end

@@ -11,7 +11,7 @@ local function take_over(queue, most)
   for _, rec in ipairs(expired) do
     if death.lose(rec) == "waiting" then moves.to_front(rec) end
   end
-  return #expired, looked == most
+  return #expired, looked == most, looked
 end
 
 local function promote(queue, most)
@@ -31,20 +31,30 @@ local function promote(queue, most)
       if rec.turn then moves.to_front(rec) else moves.to_waiting(rec) end
     end
   end
-  return #members == 2 * most
+  return #members == 2 * most, #members / 2
 end
 
 -- `come` says of which kinds there is something: expired, due, spawns, entries, limited; and how many of what lies
--- apart `worker` wants. Answers how many jobs had been running, and whether there is more than `most` of a kind.
-function late.bring(queue, most, come, due_crons, worker)
-  local freed, more = 0, false
+-- apart `worker` wants. At most `most` of each kind, and `all` together. Answers how many jobs had been running,
+-- whether there is more, and how many came.
+function late.bring(queue, most, all, come, due_crons, worker)
+  local freed, more, n = 0, false, 0
+  local function left() return math.min(most, all - n) end
+  local function count(is_more, came) more, n = more or is_more, n + came end
   moves.served = queue
-  if come.expired then freed, more = take_over(queue, most) end
-  if come.due then more = promote(queue, most) or more end
-  if come.spawns then more = not recurrence.spawn_due(queue, most, due_crons) or more end
-  if come.entries then more = select(2, entries.take_in(queue, most)) or more end
-  if come.expired or come.limited then limits.bring_back(queue, most) end
-  if come.apart then apart.bring_back(queue, come.apart, worker) end
+  if come.expired then
+    local is_more, looked
+    freed, is_more, looked = take_over(queue, left())
+    count(is_more, looked)
+  end
+  if come.due then count(promote(queue, left())) end
+  if come.spawns then count(recurrence.spawn_due(queue, left(), due_crons)) end
+  if come.entries then
+    local taken_in, is_more, weight = entries.take_in(queue, left())
+    count(is_more or taken_in == 0 and left() == 0, weight)
+  end
+  if come.expired or come.limited then n = n + #limits.bring_back(queue, left()) end
+  if come.apart then n = n + apart.bring_back(queue, come.apart, all - n, worker) end
   moves.served = nil
-  return freed, more
+  return freed, more or n >= all, n
 end

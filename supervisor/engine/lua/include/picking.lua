@@ -6,10 +6,11 @@
 --- @include leased
 --- @module
 local SPARE = 16
+local MOST_BESIDE = 600 -- of all queues together: jobs that come to their places, and ids that are met and not given
 local ELSEWHERE_MS = 25 -- for which a persistent job that came back is left to other workers
 local taken, left, due_crons, timed = {}, {}, {}, {}
 local brought, freed = {}, {}
-local limit, bytes, others, lacks = 0, 0, nil, nil
+local limit, bytes, beside, has_missed, others, lacks = 0, 0, 0, false, nil, nil
 
 -- `taken`: what is given, each an array of FIELDS, its jid in place of the state. `left`: queues of which something
 -- remains that could be given. `soonest`: when there will be more, as far as is known. `capped`: the answer is full.
@@ -19,6 +20,13 @@ picking.taken, picking.left, picking.due_crons = taken, left, due_crons
 picking.soonest, picking.capped, picking.more, picking.timed = math.huge, false, false, timed
 
 local function room() return #taken < limit and not picking.capped end
+
+-- Whether this call is to leave what is not given to the next one, which finds less of it.
+local function is_spent()
+  if beside < MOST_BESIDE then return false end
+  picking.more = true
+  return true
+end
 
 local function put_off_until(time) picking.soonest = math.min(picking.soonest, time) end
 
@@ -105,6 +113,7 @@ local function walk(queue, key, skip)
         left[queue] = true
         return
       end
+      if has_missed and is_spent() then return end
       local member = members[i]
       local jid = string.sub(member, skip)
       local verdict = offer(queue, jid, skip == 1)
@@ -114,7 +123,7 @@ local function walk(queue, key, skip)
       elseif verdict == "taken" then
         place(key, member, false)
       else
-        missed = true
+        missed, has_missed, beside = true, true, beside + 1
         if verdict == "phantom" then moves.phantom(key, member, jid) end
         if verdict == "later" then passed = passed + 1 else some_went = true end
       end
@@ -139,12 +148,14 @@ local function serve_lanes(queue)
       picking.more = true
       return "stop"
     end
+    if has_missed and is_spent() then return "stop" end
     local member = next_of(lane)
     if not member then return "none" end
     looks = looks - 1
     local jid = string.sub(member, 14)
     local verdict = offer(queue, jid)
     if verdict == "full" then return "stop" end
+    if verdict ~= "taken" then has_missed, beside = true, beside + 1 end
     if verdict == "later" then return "pass" end
     if verdict == "gone" then return "again" end
     lanes.strike(queue, lane, member)
@@ -208,10 +219,11 @@ function picking.serve(queue, most, count)
   if expiry <= now then death.announce_stalled(queue) end
   if most > 0 or paused and is_expired then
     left[queue] = nil
-    if come and not brought[queue] then
-      local more
+    if come and not brought[queue] and not is_spent() then
+      local more, n
       brought[queue] = true
-      freed[queue], more = late.bring(queue, most + SPARE, come, due_crons, picking.worker)
+      freed[queue], more, n = late.bring(queue, most + SPARE, MOST_BESIDE - beside, come, due_crons, picking.worker)
+      beside = beside + n
       picking.more = picking.more or more
       timed[queue] = come.limited or nil
     end

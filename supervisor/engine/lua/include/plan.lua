@@ -154,6 +154,11 @@ local function bells_to_push()
 end
 
 local function write_zset(key, members)
+  local only, its_score = next(members)
+  if only and next(members, only) == nil then -- as it mostly is with those of parents and tags
+    if its_score then redis.call("ZADD", key, its_score, only) else redis.call("ZREM", key, only) end
+    return
+  end
   local added, removed = {}, {}
   for member, score in pairs(members) do
     if score then

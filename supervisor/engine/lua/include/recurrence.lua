@@ -72,10 +72,10 @@ local function spawn_interval(pattern, most)
   return taken, taken == n
 end
 
--- Puts the jobs of up to `limit` times of the due recurrences of a queue. Answers whether that was all. Cron patterns
--- are only added to `due_crons`: their times are computed by workers.
+-- Puts the jobs of up to `limit` times of the due recurrences of a queue. Answers whether there are more, and how many
+-- there were. Cron patterns are only added to `due_crons`: their times are computed by workers.
 function recurrence.spawn_due(queue, limit, due_crons)
-  local key, left, all = recurrence.key(queue), limit, true
+  local key, left, more = recurrence.key(queue), limit, false
   local ids = redis.call("ZRANGEBYSCORE", key, "-inf", now, "LIMIT", 0, 1000)
   for _, jid in ipairs(ids) do
     local pattern = recurrence.read(jid)
@@ -84,11 +84,11 @@ function recurrence.spawn_due(queue, limit, due_crons)
     elseif pattern.cron then
       due_crons[#due_crons + 1] = { jid, pattern.cron, pattern.tz or "", tonumber(pattern.next), pattern.backlog or "" }
     elseif left <= 0 then
-      all = false
+      more = true
     else
       local taken, done = spawn_interval(pattern, left)
-      left, all = left - taken, all and done
+      left, more = left - taken, more or not done
     end
   end
-  return all
+  return more, limit - left
 end

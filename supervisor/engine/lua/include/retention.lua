@@ -2,12 +2,18 @@
 --- @module
 --- @include moves
 --- @include tagging
--- Deletes jobs that have left their places, without having read them.
-function retention.erase_all(jids)
+-- Whether one call has taken away as many edges and tags as it should.
+function retention.is_spent() return edges.is_spent() or tagging.is_spent() end
+
+-- Deletes jobs that have left their places, without having read them; with a key those of a sorted set, which leave it
+-- only now, as many as one call should.
+function retention.erase_all(jids, key)
   if #jids == 0 then return end
   local keys = {}
   for i, jid in ipairs(jids) do keys[i] = P .. "tags:" .. jid end
   for i, names in ipairs(redis.call("MGET", unpack(keys))) do
+    if key and tagging.is_spent() then return end
+    if key then place(key, jids[i], false) end
     if names then
       drop(keys[i])
       tagging.unindex(jids[i], lines_of(names))
@@ -83,11 +89,15 @@ function retention.prune_completed(added, most)
   for i = 1, #old, 2 do
     local jid = old[i]
     if planned[jid] == nil then -- else this script has put it anew
-      place(key, jid, false)
-      if old[i + 1] % 1 == 0 then erase_plain(jid) else special[#special + 1] = jid end
+      if old[i + 1] % 1 == 0 then
+        place(key, jid, false)
+        erase_plain(jid)
+      else
+        special[#special + 1] = jid
+      end
     end
   end
-  retention.erase_all(special)
+  retention.erase_all(special, key)
 end
 
 -- A failed job that is dropped is counted, and what waits for it must not wait for ever.
@@ -96,6 +106,7 @@ function retention.prune_failed(added, most)
   local n = surplus(key, added, setting("failed-history"), setting("failed-history-count"), most)
   if n <= 0 then return end
   for _, jid in ipairs(redis.call("ZRANGE", key, 0, n - 1)) do
+    if retention.is_spent() then break end
     local rec = read_job(jid)
     if (zsets[key] or {})[jid] == false then
       -- this script has put it anew

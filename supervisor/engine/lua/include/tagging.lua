@@ -3,6 +3,11 @@
 --- @include clock
 --- @include plan
 local tag_sizes = {}
+-- What a call takes away of several jobs: so many tags that each one alone has, or five times as many of shared ones.
+local MOST_UNDONE, SHARED = 5000, 0.2
+local undone = 0
+
+function tagging.is_spent() return undone >= MOST_UNDONE end
 
 local function resize_tag(tag, by)
   local size = (tag_sizes[tag] or redis.call("ZCARD", P .. "tag:" .. tag)) + by
@@ -12,6 +17,7 @@ end
 
 function tagging.unindex(jid, tags)
   for _, tag in ipairs(tags) do
+    undone = undone + (tag_sizes[tag] and SHARED or 1)
     place(P .. "tag:" .. tag, jid, false)
     resize_tag(tag, -1)
   end
