@@ -22,7 +22,7 @@ from tests.engine.conftest import Clock
 from tests.engine.invariants import look, misplaced
 
 IS_LONG = bool(os.environ.get("TEST_FULL"))
-JOBS = int(os.environ.get("JOBS", 300_000)) if IS_LONG else 3_000
+JOBS = int(os.environ.get("JOBS", 60_000)) if IS_LONG else 3_000
 MANY = 1_000 if IS_LONG else 100
 ROUNDS = 3 if IS_LONG else 1
 BOUND_MS = 100
@@ -467,7 +467,7 @@ def test_looks_at_long_queues_are_within_the_bound(judged):
         client.run(bulk.find(bulk.Choice("q"), "waiting", JOBS // 2, now=client.clock()))
         q.stats()
         client.workers()
-        if not IS_LONG or JOBS <= 300_000:
+        if JOBS <= 60_000:  # it makes many calls, of which none is longer with more
             client.check()
 
     judged(play, setup)
