@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from tests.engine import model_entries
+from tests.engine.model_apart import LIVES, Apart, Skills
 from tests.engine.model_jobs import UNSET, Endless, Hold, Job, Lost, Missing, Recurring, Refused
 from tests.engine.model_lanes import Lanes
 from tests.engine.model_limits import WHEN_FREE, Limit
@@ -18,7 +19,8 @@ DEFAULTS = {
 }  # fmt: skip
 SPARE = 16  # what has come in time is fetched into the line beyond what a lease wants
 LONG_HOLD = 10_000
-APART = 25  # for so long a persistent job that came back is not given to the same worker, if there is another
+UNKNOWN_FOR, FIRST_UNKNOWN = 3_600_000, 1_000
+ASIDE = 25  # for so long a persistent job that came back is not given to the same worker, if there is another
 
 
 class Model:
@@ -38,11 +40,14 @@ class Model:
         self.lanes: dict[str, Lanes] = {}
         self.limits: dict[str, Limit] = {}
         self.looks: dict[str, dict[str, int]] = {}  # per queue when a lease is to look at what is parked under a limit
+        self.skills = Skills()
+        self.apart: dict[str, Apart] = {}  # per queue
         self.claims: dict[tuple[str, Any], str] = {}  # by queue and claim the job that has it
         self.taken_back: list[tuple[str, int]] = []  # starts, by limit, that were none
         self.starting: list[str] = []  # the limits whose jobs are just being leased
         self.passed: set[str] = set()  # what stays where it is in this lease
         self.freed: Sequence[str] | None = None
+        self.asleep: set[str] = set()  # what waited for others when this lease began
         self.completions = 0
         self.tokens = 0
         self.seqs = 0
@@ -164,6 +169,7 @@ class Model:
         """When something begins or ends by itself."""
         times = {pattern.next_at for pattern in self.recurring.values()}
         times |= {when for looks in self.looks.values() for when in looks.values() if 0 < when < WHEN_FREE}
+        times |= {when for apart in self.apart.values() for when in apart.looks.values() if when}
         for job in self.jobs.values():
             if job.watched and job.state != "running":
                 times.add(job.put_at + job.expires)
@@ -175,17 +181,21 @@ class Model:
 
     def at_hand(self, queue: str) -> int:
         """At how much a lease would look now."""
-        lying = [job for job in self._in(queue, "waiting") if not job.parked]
+        lying = [job for job in self._in(queue, "waiting") if not job.parked and not job.apart]
         come = [*self._due(queue), *self.expired(queue), *self._coming(queue), *self.pushed.get(queue, ())]
         looks_now = any(when <= self.now for when in self.looks.get(queue, {}).values())
         parked = sum(job.parked for job in self._in(queue, "waiting"))
-        return len(lying) + len(come) + (max(1, parked) if looks_now else 0)
+        apart = sum(job.apart for job in self._in(queue, "waiting"))
+        beside = (max(1, parked) if looks_now else 0) + (max(1, apart) if self.apart_in(queue).looks else 0)
+        return len(lying) + len(come) + beside
 
     def is_held_up(self, job: Job) -> bool:
         """A parked one, by its lane's pause, or by what runs, starts, or came back into its place to start."""
         if job.lane in self.lanes_of(job.queue).paused:
             return True
-        there = [one for one in self.jobs.values() if one.limit == job.limit and one.state == "waiting"]
+        there = [
+            one for one in self.jobs.values() if one.limit == job.limit and one.state == "waiting" and not one.apart
+        ]
         came_back = [one for one in there if not one.parked and one.lane not in self.lanes_of(one.queue).paused]
         return self._full_until(job.limit, len(came_back)) > 0
 
@@ -195,6 +205,7 @@ class Model:
         if self.option("paused", queue) or (concurrency and len(list(self._in(queue, "running"))) >= concurrency):
             return False
         there = [job for job in self._in(queue, "waiting") if job.lane not in self.lanes_of(queue).paused]
+        there = [job for job in there if not job.apart]  # those who have its klass are told by mail
         return any(self._is_free(job) for job in there if not self.is_overdue(job) and job.left is None)
 
     def _is_free(self, job: Job) -> bool:
@@ -293,6 +304,7 @@ class Model:
             self._release_claim(job)
         job.queue, job.put_at = queue, self.now if put_at is None else put_at
         job.failures = job.deaths = job.interruptions = job.short = 0
+        job.unknown_at = None
         job.turn = job.left = None
         job.begun = False
         self._take_claim(job)
@@ -354,7 +366,7 @@ class Model:
 
     def _leave(self, job: Job) -> None:
         """What had a slot, or was put back for one, leaves it to others."""
-        frees = job.hold is not None or (job.state == "waiting" and not job.parked)
+        frees = job.hold is not None or (job.state == "waiting" and not job.parked and not job.apart)
         if job.hold:
             job.since, job.held_ms = self.now, self.now - job.popped_at
             job.left = job.hold.worker if job.persistent else None
@@ -362,7 +374,7 @@ class Model:
             job.since = self.now
         if job.parked:
             self.looks[job.queue][job.limit] = 0
-        job.state, job.parked, job.aside = "nowhere", False, False
+        job.state, job.parked, job.apart, job.aside = "nowhere", False, False, False
         job.hold, job.started, job.due_at, job.group, job.parents = None, False, None, None, {}
         if frees and job.limit:
             self._look_again(job.limit)
@@ -426,6 +438,100 @@ class Model:
         self._index_tags(job.jid, job.tags, [])
         del self.jobs[job.jid]
         self._fail_children(job, ("fail", "wait"))
+
+    # What lies apart: jobs of a klass that one worker lacks, and a living peer has.
+
+    def apart_in(self, queue: str) -> Apart:
+        return self.apart.setdefault(queue, Apart())
+
+    def join(self, worker: str) -> None:
+        """It numbers its exchanges from now on."""
+        self.skills.numbered.add(worker)
+        self.seen[worker] = self.now
+
+    def tell(self, worker: str, klasses: Iterable[str], queues: Iterable[str]) -> bool:
+        """For which klasses a worker has handlers, and which queues it serves; False if it is not known."""
+        if worker not in self.skills.numbered:
+            return False
+        self._forget_skills(worker, set(klasses))
+        self.skills.told[worker] = set(klasses), set(queues)
+        self.skills.lacks.pop(worker, None)
+        return True
+
+    def _forget_skills(self, worker: str, still: set[str]) -> None:
+        """Whether anybody else has the klasses that it has not `still`, the next lease is to look."""
+        klasses, queues = self.skills.told.pop(worker, (set(), set()))
+        for queue in queues:
+            looks = self.apart_in(queue).looks
+            looks |= {klass: 0 for klass in looks if klass in klasses - still}
+
+    def _peers(self, klass: str, queue: str, worker: str | None) -> list[str]:
+        return self.skills.peers(klass, queue, worker, self.seen, self.now)
+
+    def _until(self, peers: list[str]) -> int:
+        return max(self.seen[name] for name in peers) + LIVES
+
+    def _put_apart(self, job: Job, worker: str) -> None:
+        peers, apart = self._peers(job.klass, job.queue, worker), self.apart_in(job.queue)
+        job.state, job.apart, job.aside = "waiting", True, False
+        apart.looks[job.klass] = max(self._until(peers), self.now + 1)
+        apart.line(job.klass).join(job.lane)
+
+    def _apart_line(self, klass: str, queue: str, lane: str) -> list[Job]:
+        there = [job for job in self._in(queue, "waiting") if job.apart and (job.klass, job.lane) == (klass, lane)]
+        return sorted(there, key=lambda job: job.place)
+
+    def _bring_apart(self, queue: str, most: int, worker: str | None) -> None:
+        """What lies apart goes back into its place: what `worker` may have, and what nobody has any more."""
+        apart = self.apart_in(queue)
+        lacks = set(apart.looks) if worker is None else self.skills.lacked_by(worker)
+        for when, klass in sorted((when, klass) for klass, when in apart.looks.items()):
+            is_wanted = klass not in lacks
+            if not is_wanted and not apart.is_due(when, self.now):
+                continue
+            peers = [] if is_wanted else self._peers(klass, queue, worker)
+            if peers:
+                apart.looks[klass] = self._until(peers) + 1
+            else:
+                self._put_back_apart(queue, klass, most)
+                apart.looks[klass] = when if is_wanted else 0
+                if not apart.line(klass).times:
+                    del apart.looks[klass]
+
+    def _put_back_apart(self, queue: str, klass: str, most: int) -> None:
+        turns, lanes, back = self.apart_in(queue).line(klass), self.lanes_of(queue), 0
+        passed: set[str] = set()
+        while back < most and (lane := next((one for one in turns.in_order() if one not in passed), None)) is not None:
+            line = self._apart_line(klass, queue, lane)
+            if not line:
+                turns.leave(lane)
+            elif lane in lanes.paused:
+                passed.add(lane)
+            else:
+                line[0].apart = False
+                if line[0].turn is None:
+                    self._line_up(line[0])
+                turns.took(lane, lanes.weight(lane))
+                back += 1
+
+    def unknown(self, hold: Hold, delay: int) -> str:
+        """Its worker has no handler for it."""
+        job = self._held(hold)
+        self._leave(job)
+        self._was_not_started(job)
+        if self._peers(job.klass, job.queue, hold.worker):
+            job.unknown_at = None
+            self._put_apart(job, hold.worker)
+            self.skills.note_lack(hold.worker, job.klass)
+            return job.state
+        job.unknown_at = self.now if job.unknown_at is None else job.unknown_at
+        waited = self.now - job.unknown_at
+        if job.persistent or waited < UNKNOWN_FOR:
+            job.turn = job.turn if job.persistent else None
+            self._schedule(job, self.now + min(delay, max(FIRST_UNKNOWN, waited)))
+        else:
+            self._fail(job, "unknown-handler")
+        return job.state
 
     # Limits: what finds no room is parked, and put back by a lease when there may be some.
 
@@ -546,10 +652,10 @@ class Model:
         freed: Sequence[str] | None = None,
     ) -> list[Hold]:
         """The next jobs of some queues: the front first, then the lanes by turns, each by priority, then as they were
-        put. What is freed while it picks, for another has come too late, is given only if it is of `freed`.
+        put. What is freed by this lease itself, as a parent came to its end, is looked at only if it is of `freed`.
         """
         self.freed = freed
-        self.seen[worker] = self.now
+        self.asleep = {job.jid for job in self.jobs.values() if job.state == "depends"}
         given: list[Job] = []
         if order == "strict" or len(queues) == 1:
             for queue in queues:
@@ -559,6 +665,7 @@ class Model:
             if given:
                 self.cursors[worker] = given[-1].queue
         self.starting, self.passed = [], set()
+        self.seen[worker] = self.now
         return [self._give(job, worker, ttl, i < starting, once) for i, job in enumerate(given)]
 
     def _serve_in_turns(self, queues: Sequence[str], count: int, worker: str) -> list[Job]:
@@ -588,6 +695,7 @@ class Model:
         paused, expired = self.option("paused", queue), self.expired(queue)
         first = min(((when, key) for key, when in self.looks.get(queue, {}).items()), default=None)
         freed = first is not None and self._is_due(first[1], first[0])
+        apart = self.apart_in(queue).has_some_for(self.skills.lacked_by(worker), self.now)
         if most > 0 or (paused and expired):
             may_start = self._allowed(queue, most)
             if brought is not None:
@@ -600,8 +708,10 @@ class Model:
                 self._take_in(queue, most + SPARE)
             if expired or (freed and not paused):
                 self._bring_back(queue, most + SPARE)
+            if apart and not paused:
+                self._bring_apart(queue, most, worker)
             return self._pick(queue, may_start, worker)
-        come = expired or self._due(queue) or self._coming(queue) or self.pushed.get(queue) or freed
+        come = expired or self._due(queue) or self._coming(queue) or self.pushed.get(queue) or freed or apart
         return self._pick(queue, 0, worker) if paused or not come else []
 
     def _pick(self, queue: str, most: int, worker: str) -> list[Job]:
@@ -645,19 +755,28 @@ class Model:
         if job.in_front and job.lane in self.lanes_of(job.queue).paused:
             job.aside = True
             return False
-        if self.is_overdue(job):
-            asleep = {one.jid for one in self.jobs.values() if one.state == "depends"}
-            self._fail(job, "expired")
-            awake = {jid for jid in asleep if self.jobs[jid].state == "waiting"}
-            self.passed |= awake.difference(awake if self.freed is None else self.freed)
+        if job.klass in self.skills.lacked_by(worker) and self._peers(job.klass, job.queue, worker):
+            self._put_apart(job, worker)
             return False
-        if job.left == worker and job.since <= self.now < job.since + APART and set(self.seen) - {worker}:
+        if job.jid in self.asleep and not self._is_freed(job.jid):
+            self.passed.add(job.jid)
+            return False
+        if self.is_overdue(job):
+            self._fail(job, "expired")
+            return False
+        if job.left == worker and job.since <= self.now < job.since + ASIDE and set(self.seen) - {worker}:
             self.passed.add(job.jid)
             return False
         until = self._full_until(job.limit) if job.limit else 0
         if until:
             self._park(job, until)
         return not until
+
+    def _is_freed(self, jid: str) -> bool:
+        """The jid of a job that an entry has just made is not learnt yet."""
+        if self.freed is None or jid in self.freed:
+            return True
+        return jid[0] == "?" and any(one not in self.jobs for one in self.freed)
 
     def _take(self, job: Job) -> Job:
         job.state = "taken"
@@ -800,6 +919,9 @@ class Model:
     def _back_unstarted(self, job: Job) -> None:
         """To the front, as if it had not been leased."""
         self._to_front(job)
+        self._was_not_started(job)
+
+    def _was_not_started(self, job: Job) -> None:
         if job.limit and self._limit(job.limit).starts is not None:
             self._limit(job.limit).take_back(job.popped_at)
             self.taken_back.append((job.limit, job.popped_at))
@@ -809,6 +931,7 @@ class Model:
     def _die(self, job: Job, reason: str) -> str:
         """A death: to the front at once, later with a delay, at last among the failed."""
         job.deaths += 1
+        job.unknown_at = None
         most = self.option("max-deaths", job.queue) if job.max_deaths is None else job.max_deaths
         if job.persistent:
             self._come_back(job)
@@ -842,6 +965,8 @@ class Model:
                 self._lose(job)
             if not self.option("paused", queue):
                 self._spawn(queue, 100)
+                if self.apart_in(queue).must_look(self.now) and self._not_ended(queue):
+                    self._bring_apart(queue, 100, None)
                 self._bring_back(queue, 100)
         self._expire(watched)
         self._prune(self.completed(), 0)
@@ -878,6 +1003,9 @@ class Model:
                 self._back_unstarted(job)
         self.cursors.pop(worker, None)
         self.seen.pop(worker, None)
+        self._forget_skills(worker, set())
+        self.skills.lacks.pop(worker, None)
+        self.skills.numbered.discard(worker)
         return len(held)
 
     # What a holder may do, as long as nobody has taken the job.
@@ -958,6 +1086,7 @@ class Model:
         """Spends a retry, and waits at the back for the next run, or until its time."""
         job = self._held(hold)
         job.failures += 1
+        job.unknown_at = None
         remaining = -1 if job.once else job.retries - job.failures
         if job.persistent:
             remaining = max(remaining, 0)
@@ -980,7 +1109,9 @@ class Model:
         return True
 
     def release(self, hold: Hold, started: bool = True) -> bool:
-        self._interrupt(self._held(hold), started)
+        job = self._held(hold)
+        job.unknown_at = None if started else job.unknown_at
+        self._interrupt(job, started)
         return True
 
     def _interrupt(self, job: Job, started: bool) -> None:
@@ -1171,6 +1302,7 @@ class Model:
             self.first_put.pop(queue, None)
             self.lanes.pop(queue, None)
             self.looks.pop(queue, None)
+            self.apart.pop(queue, None)
             for limit in self.limits.values():
                 limit.lines.pop(queue, None)
         return dropped, len(there)

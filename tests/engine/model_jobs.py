@@ -33,7 +33,7 @@ class Hold:
 
 @dataclass
 class Job:
-    """A job. Where it lies follows from `state`, `turn`, `parked` and `aside`; waiting with a turn is in front."""
+    """A job. Where it lies is said by `state`, `turn`, `parked`, `apart`, `aside`; waiting with a turn is in front."""
 
     jid: str
     queue: str
@@ -59,6 +59,8 @@ class Job:
     seq: int = 0  # its place in the line of its priority
     turn: int | None = None  # the token of its first lease since it last went to the back
     parked: bool = False  # its limit was used up when it was met
+    apart: bool = False  # it lies where only workers look that have its klass
+    unknown_at: int | None = None  # since when nobody is known to have its klass
     aside: bool = False  # it has a turn, but lies in its paused lane
     claim: Any = None  # what nobody else in the queue may be while it has not ended
     watched: bool = False  # a sweep is to look whether it has started in time
@@ -83,12 +85,12 @@ class Job:
 
     @property
     def in_front(self) -> bool:
-        return self.state == "waiting" and self.turn is not None and not self.parked and not self.aside
+        return self.state == "waiting" and self.turn is not None and not (self.parked or self.apart or self.aside)
 
     @property
     def in_line(self) -> bool:
         """It lies in the line of its lane."""
-        return self.state == "waiting" and (self.turn is None or self.aside) and not self.parked
+        return self.state == "waiting" and (self.turn is None or self.aside) and not (self.parked or self.apart)
 
     @property
     def place(self) -> tuple[int, int, int]:

@@ -23,7 +23,7 @@ from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import writes
 from supervisor.engine.commands.limits import Limit
 from supervisor.engine.model.errors import DependencyError, JobNotFound, LeaseholdError, LeaseLost
-from supervisor.engine.model.outcomes import ENDLESS, Completed, Died, Failed, Released, Retried, Returned
+from supervisor.engine.model.outcomes import ENDLESS, Completed, Died, Failed, Released, Retried, Returned, Unknown
 from tests.engine.conftest import Clock
 from tests.engine.invariants import Look, left_over, look, misplaced
 from tests.engine.model import Model
@@ -103,7 +103,8 @@ put_options = st.one_of(
     st.builds(lambda options, kind: options | kind, much, kinds),
     st.fixed_dictionaries({}, optional={**job_options, **later, **after, **terms}),
 ).map(traced)
-verb = st.sampled_from(["retry", "died", "release", "hand back", "fail", "complete", "return"])
+klasses = st.sampled_from(["klmne", "klmne", "kl", "mne", ""]).map(list)
+verb = st.sampled_from(["retry", "died", "release", "hand back", "fail", "complete", "return", "unknown", "unknown"])
 outcome = st.tuples(pick, verb, seconds, group)
 recur_options = st.fixed_dictionaries(
     {},
@@ -420,7 +421,8 @@ class Machine(RuleBasedStateMachine):
         self.compare(given, worker, queues, count, starting=starting, once=once)
 
     def compare(self, given, *arguments, **how):
-        holds = self.model.lease(*arguments, **how, freed=[lease.jid for lease in given])
+        ended = [job.jid for job in self.client.jobs(*self.depending) if job and job.state == "failed"]
+        holds = self.model.lease(*arguments, **how, freed=[*ended, *(lease.jid for lease in given)])
         self.learn()
         holds = [self.model.jobs[self.learnt.get(hold.jid, hold.jid)].hold for hold in holds]
         assert [lease.jid for lease in given] == [hold.jid for hold in holds]
@@ -564,6 +566,22 @@ class Machine(RuleBasedStateMachine):
         text = json.dumps(entry).encode()
         return text[:-1] if broken == "json" else text
 
+    @operation(worker=worker)
+    def join(self, worker):
+        """It numbers its exchanges from now on, as a master of 0.1 does, or one that has not told its klasses yet."""
+        if worker not in self.model.skills.numbered and not self.model.held_by(worker):
+            self.client.call(writes.resume, worker, 1, [])
+            self.model.join(worker)
+
+    @operation(weight=5, worker=worker, klasses=klasses, queues=st.sampled_from([list(QUEUES), list(QUEUES), ["A"]]))
+    def tell(self, worker, klasses, queues):
+        """As a master does when it has joined, and when its handlers change."""
+        self.join(worker)
+        self.agree(
+            lambda: self.client.call(writes.skills, worker, klasses, queues),
+            lambda model: model.tell(worker, klasses, queues),
+        )
+
     @operation(when="held", worker=worker)
     def deregister(self, worker):
         self.agree(lambda: self.client.deregister(worker), lambda model: model.deregister(worker))
@@ -660,6 +678,8 @@ class Machine(RuleBasedStateMachine):
                 return Failed(lease, group, "m")
             case "died":
                 return Died(lease, "SIGKILL")
+            case "unknown":
+                return Unknown(lease, delay)
         return Released(lease, started=verb == "release")
 
     def verb(self, hold, verb, delay, group):
@@ -676,9 +696,11 @@ class Machine(RuleBasedStateMachine):
                         return model.fail(hold, group)
                     case "died":
                         return model.died(hold, "SIGKILL")
+                    case "unknown":
+                        return model.unknown(hold, ms(delay))
                 return model.release(hold, started=verb == "release")
             except Lost:
-                return None if verb in ("retry", "died") else False
+                return None if verb in ("retry", "died", "unknown") else False
             except Endless:
                 return ENDLESS
 
@@ -849,7 +871,8 @@ class Machine(RuleBasedStateMachine):
             "persistent": job.persistent, "at_most_once": job.at_most_once,
             "start_by": ms(job.start_by_unix) if job.start_by_unix is not None else None,
             "progress": job.progress and (job.progress.fraction, job.progress.text, ms(job.progress.when_unix)),
-            "saved": job.saved, "trace": job.trace,
+            "saved": job.saved, "trace": job.trace, "apart": job.left_to_others,
+            "unknown": ms(job.unknown_unix) if job.unknown_unix is not None else None,
         }  # fmt: skip
 
     def expected(self, job):
@@ -866,6 +889,8 @@ class Machine(RuleBasedStateMachine):
             "unique": job.claim and (True if job.claim[0] == "content" else job.claim[1]),
             "persistent": job.persistent, "at_most_once": bool(job.once), "progress": job.progress,
             "start_by": self.model.start_by(job), "saved": job.saved, "trace": job.trace,
+            "apart": job.apart,
+            "unknown": job.unknown_at if self.model.state(job) in ("scheduled", "waiting", "parked") else None,
         }  # fmt: skip
 
     def compare_queues(self, found: Look):
@@ -880,6 +905,12 @@ class Machine(RuleBasedStateMachine):
             for lane in ("", *LANES):
                 there = found.get(f"lane:{name}\n{lane}" if lane else f"queue:{name}:waiting", ())
                 assert [member[13:] for member in there] == [job.jid for job in self.model.line(name, lane)], lane
+            # Of a klass of which nothing lies there any more the next lease forgets when to look.
+            klasses = {job.klass for job in self.model.jobs.values() if job.queue == name and job.apart}
+            looks = found.get(f"queue:{name}:klasses", {})
+            assert {klass: looks[klass] for klass in klasses} == {
+                klass: self.model.apart_in(name).looks[klass] for klass in klasses
+            }
             assert found.get(f"queue:{name}:lanes", {}) == self.model.lanes_of(name).turns.times
 
     def compare_limits(self, found: Look):
