@@ -7,7 +7,7 @@
 --- @include events
 --- @include lines
 --- @include lives
-local WORKERS, HINTED, LOOKS = 1000, 100, 5000 -- most that are looked at, told of a job, and looks of one script
+local WORKERS, HINTED, LOOKS = 1000, 100, 2000 -- most that are looked at, told of a job, and looks of one script
 local KLASSES, MOST_LACKED = 1000, 200 -- of a queue, and of a worker
 local living, is_mixed, peers, looks, hinted, lacked = nil, nil, {}, 0, {}, {}
 
