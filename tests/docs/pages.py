@@ -6,8 +6,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 README, OPERATIONS = ROOT / "README.md", ROOT / "deploy/README.md"
 CONTRACT, ARCHITECTURE = ROOT / "handlers/README.md", ROOT / "supervisor/ARCHITECTURE.md"
-GUIDE = ROOT / "supervisor/engine/README.md"
-PAGES = [README, OPERATIONS, CONTRACT, ARCHITECTURE, GUIDE, ROOT / "deploy/CHANGELOG.md"]
+GUIDE, PARITY = ROOT / "supervisor/engine/README.md", ROOT / "tests/engine/PARITY.md"
+PAGES = [README, OPERATIONS, CONTRACT, ARCHITECTURE, GUIDE, PARITY, ROOT / "deploy/CHANGELOG.md"]
 #: What runs us in containers, clusters and under systemd.
 RECIPES = [
     path for path in sorted((ROOT / "deploy").rglob("*")) if path.is_file() and path.suffix not in {".md", ".txt"}

@@ -1,5 +1,5 @@
-"""The table of what the queue can do (supervisor/engine/README.md): each call and each test named there exists, and
-each number of the inventory has a row, or a reason why not.
+"""The parity page: each call and each test that it names exists, and each number of the inventory has a row, or a reason
+why not.
 """
 
 import ast
@@ -22,7 +22,7 @@ from supervisor.engine.model.options import OPTIONS
 from supervisor.engine.model.recurring import RecurChanges, RecurOptions
 
 ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "supervisor/engine/README.md"
+PAGE = ROOT / "tests/engine/PARITY.md"
 
 #: How many items each section of the inventory has; those of which a user sees nothing are in the table's last section.
 ITEMS = {
@@ -51,9 +51,8 @@ OPTIONS_OF = {
 
 
 def rows():
-    """The cells of every row but the headings; the tables before that are of other things."""
-    tables = PAGE.read_text().partition("\n# Row by row\n")[2]
-    lines = [line for line in tables.splitlines() if line.startswith("| ")]
+    """The cells of every row but the headings."""
+    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines if not line.startswith("| |")]
 
 
@@ -106,7 +105,7 @@ def parser_flags(built, command):
     return set(commands.choices[command]._option_string_actions)
 
 
-def test_each_call_in_the_table_exists_with_the_arguments_that_it_shows():
+def test_each_call_exists_with_its_arguments():
     for call in CALLS:
         (name,) = quoted(call)
         if call.startswith("config "):
@@ -123,18 +122,18 @@ def exists(test):
     return (folder / path).is_file() and name in defined(folder / path)
 
 
-def test_each_test_in_the_table_exists():
+def test_each_test_exists():
     assert [test for test in TESTS if not exists(test)] == []
 
 
-def test_each_item_of_the_inventory_has_a_row_or_a_reason():
+def test_each_item_has_a_row_or_a_reason():
     named = {number for row in rows() for number in NUMBER.findall(row[0])}
     assert set(NUMBERS) - named == set()
     assert named - set(NUMBERS) == set()
 
 
 @pytest.mark.parametrize("letter", "ABCDEF")
-def test_the_rows_are_in_the_order_of_the_inventory(letter):
+def test_rows_are_in_the_order_of_the_inventory(letter):
     numbers = [number for row in SHOWN for number in NUMBER.findall(row[0])[:1] if number.startswith(letter)]
     assert numbers == sorted(numbers, key=NUMBERS.index)
 
