@@ -1,6 +1,4 @@
-"""What is read at three in the morning. The manual's contents are its sections; in its tables of what happens each name
-is one that there is, whatever the log may warn of has its row, and each row the tests that show it.
-"""
+"""The manual's tables of what happens: each name in them exists, each warning has a row, and each row has its tests."""
 
 import ast
 import builtins
@@ -24,8 +22,7 @@ from supervisor.ops.metrics import METRICS
 from tests.docs.pages import OPERATIONS, ROOT, section, tables
 
 CHAPTER = "What happens when …"
-*PARTS, SHOWN = tables(OPERATIONS, CHAPTER)
-ROWS = [row for part in PARTS for row in part]
+ROWS = [row for part in tables(OPERATIONS, CHAPTER) for row in part]
 
 #: Reasons of deaths beside signals and exit codes.
 NAMED_REASONS = {"timeout", "memory", "disk", "oom", "lost", "boot"}
@@ -50,22 +47,21 @@ def exists(word: str) -> bool:
     return word.removeprefix("--") in KNOWN or (program == "leasehold" and command in parser.COMMANDS)
 
 
-def test_the_contents_are_the_sections_in_their_order():
+def test_contents_list_the_sections_in_order():
     contents = re.findall(r"^\| \[(.*?)\]\(#", section(OPERATIONS, "Operations"), re.MULTILINE)
     assert contents == re.findall(r"^## (.*)$", OPERATIONS.read_text(), re.MULTILINE)
 
 
-def test_every_name_in_it_is_one_that_there_is():
-    before_its_tests = section(OPERATIONS, CHAPTER).partition("### Which test")[0]
-    assert {word for word in named(before_its_tests) if not exists(word)} == set()
+def test_every_name_exists():
+    assert {word for word in named(section(OPERATIONS, CHAPTER)) if not exists(word)} == set()
 
 
-def test_whatever_the_log_warns_of_has_a_row():
+def test_each_warning_has_a_row():
     seen = set().union(*(named("".join(row[1:])) for row in ROWS))
     assert {name for name, (level, _) in EVENTS.items() if level in ("warning", "error")} - seen == set()
 
 
-def test_every_reason_of_a_death_and_of_an_interruption_has_a_row():
+def test_each_reason_of_a_death_or_interruption_has_a_row():
     told = set().union(*(named("".join(row)) for row in ROWS))
     assert all(reason in outcomes._DEATH_REASON.pattern.split("|") for reason in NAMED_REASONS)
     assert len(outcomes._DEATH_REASON.pattern.split("|")) == len(NAMED_REASONS) + 2
@@ -73,20 +69,278 @@ def test_every_reason_of_a_death_and_of_an_interruption_has_a_row():
     assert {*outcome_rules.INTERRUPTIONS, *outcome_rules._LOSSES} - told == set()
 
 
-def test_its_rows_are_told_apart_and_each_is_shown_by_something():
+#: Which tests show each row, by their modules below `tests/`. process/observe/test_what_is_counted.py compares the
+#: counts of all rows with what happens.
+SHOWN_BY = {
+    "raises": {
+        "process/observe/test_output.py": ["test_retries_fails_and_exceptions_end_as_they_should"],
+        "process/jobs/test_in_the_handler.py": ["test_a_list_of_backoffs_is_used_up_and_its_last_one_repeats"],
+    },
+    "exits (`sys.exit`, `os._exit`, exec), also with 0": {
+        "process/crash/test_crash.py": ["test_every_way_to_die_in_mid_job_has_its_reason"]
+    },
+    "crashes: `SIGSEGV`, `SIGABRT`, `SIGBUS` …": {
+        "process/crash/test_every_end.py": ["test_every_end_is_counted_and_explained_hurts_nobody_and_leaves_nothing"]
+    },
+    "is killed by somebody else": {
+        "process/crash/test_crash.py": ["test_a_killed_childs_job_runs_again_at_once_before_those_behind_it"],
+        "chaos/test_kills.py": ["test_a_killed_childs_job_runs_again_at_once_beside_busy_processes"],
+    },
+    "takes more memory than its limit": {
+        "process/limits/test_memory.py": [
+            "test_a_job_beyond_its_limit_is_stopped_and_its_neighbour_is_not",
+            "test_a_memory_error_at_the_bound_is_a_death_of_memory_with_its_traceback_and_another_child_goes_on",
+            "test_1_gb_per_second_against_256_mb_is_stopped_within_a_second_and_soon_beyond",
+        ]
+    },
+    "takes what all together may have": {
+        "process/limits/test_memory.py": ["test_beyond_the_budget_the_largest_is_stopped_and_runs_alone_next_time"]
+    },
+    "is taken by the kernel's OOM killer": {
+        "process/limits/test_memory.py": ["test_the_kernels_kill_is_told_from_others_and_the_master_lives"]
+    },
+    "hangs": {
+        "process/limits/test_time_limits.py": [
+            "test_a_soft_timeout_that_leaves_the_handler_is_a_failure_in_group_timeout_with_its_stack"
+        ]
+    },
+    "hangs, and does not hear of it": {
+        "process/limits/test_time_limits.py": ["test_at_its_limit_a_job_is_killed_with_all_below_it_whatever_it_does"]
+    },
+    "spins in C with Python's lock": {
+        "process/limits/test_time_limits.py": [
+            "test_a_job_that_never_lets_go_of_the_interpreter_outlives_its_lease_many_times_and_runs_once"
+        ]
+    },
+    "writes more than it may": {
+        "process/crash/test_attacks.py": [
+            "test_every_attack_is_refused_from_its_level_on_and_the_neighbour_is_unharmed"
+        ],
+        "process/sandbox/test_strict.py": ["test_no_file_grows_beyond_the_limit_and_what_is_to_follow_a_job_neither"],
+    },
+    "prints without end": {
+        "process/observe/test_output.py": ["test_a_flood_of_output_fills_no_disk_and_holds_up_nobody"]
+    },
+    "leaves processes behind, daemons too": {
+        "process/crash/test_trees.py": ["test_nothing_is_left_of_a_job_when_its_end_is_told"],
+        "process/boot/test_pid1.py": ["test_a_job_that_double_forks_500_processes_leaves_none_and_no_zombie"],
+    },
+    "speaks nonsense on its socket": {
+        "process/crash/test_every_end.py": ["test_every_end_is_counted_and_explained_hurts_nobody_and_leaves_nothing"]
+    },
+    "dies each time": {
+        "process/crash/test_crash.py": ["test_third_death_fails_the_job_with_its_reason_klass_and_last_lines"]
+    },
+    "must not run twice (at most once), and does not end": {
+        "process/crash/test_at_most_once.py": [
+            "test_one_whose_child_dies_has_failed",
+            "test_one_that_a_drain_ends_has_failed_as_interrupted",
+            "test_killed_at_any_point_none_ever_starts_twice",
+        ]
+    },
+    "is cancelled, moved, released or put anew while it runs": {
+        "process/crash/test_taken_away.py": [
+            "test_a_cancelled_job_is_stopped_at_once_with_that_reason_and_is_gone",
+            "test_a_job_that_is_put_anew_while_it_runs_is_stopped_at_once_and_runs_as_it_is_now",
+            "test_a_job_that_is_moved_away_is_stopped_here_and_runs_at_the_peer_that_serves_its_queue",
+        ],
+        "process/operate/test_cancel.py": [
+            "test_a_deaf_handler_is_killed_after_the_grace_with_all_that_it_has_started"
+        ],
+    },
+    "is not started in time (`expires`)": {
+        "engine/lua/test_expires.py": ["test_a_job_that_is_not_started_in_time_is_never_given"]
+    },
+    "has a klass that nobody knows": {
+        "process/boot/test_bad_input.py": [
+            "test_an_unknown_klass_comes_back_later_and_is_never_lost",
+            "test_an_unknown_klass_ends_in_its_group_after_unknown_for",
+        ]
+    },
+    "has data that is no JSON": {
+        "process/boot/test_bad_input.py": ["test_a_payload_that_is_no_json_fails_in_group_broken_with_its_bytes_kept"]
+    },
+    "has too much data, or too large a result": {
+        "engine/client/test_bad_input.py": ["test_a_bad_value_is_refused_by_its_name_and_nothing_changes"],
+        "process/boot/test_bad_input.py": ["test_a_result_that_cannot_be_kept_completes_the_job_all_the_same"],
+    },
+    "its zygote dies, or hangs for 10 s": {
+        "process/crash/test_crash.py": ["test_a_killed_zygote_costs_an_interruption_and_work_goes_on"],
+        "process/crash/test_stopped.py": ["test_a_zygote_that_hangs_is_replaced_and_its_children_finish"],
+    },
+    "one job ends zygote after zygote": {
+        "process/crash/test_crash.py": ["test_a_job_that_alone_sees_zygote_after_zygote_die_is_buried_in_the_end"]
+    },
+    "its children do not get ready": {
+        "process/boot/test_boot.py": [
+            "test_an_after_fork_hook_that_always_raises_is_71_with_its_traceback_in_the_last_line",
+            "test_an_after_fork_hook_that_hangs_is_killed_with_its_stack_and_the_zygote_stays",
+        ]
+    },
+    "it is drained: TERM, `leasehold drain`": {
+        "process/drain/test_drain.py": [
+            "test_drain_lets_running_jobs_finish_and_leaves_the_rest_in_order",
+            "test_what_a_drain_cuts_off_runs_at_a_peer_at_once",
+        ]
+    },
+    "it is drained in a hurry: QUIT, TERM again": {
+        "process/drain/test_drain.py": [
+            "test_quit_hands_everything_back_at_once",
+            "test_a_later_second_term_means_hurry",
+        ]
+    },
+    "it is to have fewer processes": {
+        "process/operate/test_scale.py": [
+            "test_surplus_jobs_are_interrupted_when_patience_is_over_the_youngest_first_and_run_again"
+        ]
+    },
+    "it is killed (KILL)": {
+        "process/crash/test_crash.py": [
+            "test_after_the_masters_death_no_child_lives_and_a_peer_finishes_every_job_once"
+        ]
+    },
+    "its container is killed, and starts again": {
+        "process/boot/test_identity.py": [
+            "test_a_container_that_is_started_anew_is_another_worker_and_has_the_jobs_of_the_one_before"
+        ]
+    },
+    "its host is lost": {
+        "process/crash/test_stopped.py": [
+            "test_a_master_stopped_past_its_ttl_settles_nothing_after_a_peer_has_taken_over"
+        ]
+    },
+    "it stands still (SIGSTOP, a frozen VM), for less than its leases last": {
+        "process/crash/test_stopped.py": ["test_a_short_stop_costs_nothing"]
+    },
+    "it stands still for longer": {
+        "process/crash/test_stopped.py": [
+            "test_a_master_stopped_past_its_ttl_settles_nothing_after_a_peer_has_taken_over",
+            "test_a_stale_child_is_stopped_when_its_master_learns_that_the_lease_is_lost",
+        ]
+    },
+    "its loop stands still": {
+        "process/observe/test_probes.py": ["test_a_loop_that_stands_still_is_told_from_one_that_is_busy"]
+    },
+    "it has a bug of ours": {"process/boot/test_exit_codes.py": ["test_the_exit_code_says_why_it_has_ended"]},
+    "the kernel refuses processes or descriptors": {
+        "process/boot/test_boot.py": ["test_what_the_kernel_refuses_is_tried_again_for_ever"],
+        "process/crash/test_hostile.py": ["test_out_of_descriptors_fewer_children_run_and_no_job_is_interrupted"],
+    },
+    "its clock is wrong, or jumps": {
+        "process/outage/test_wrong_clock.py": ["test_an_hour_of_difference_changes_nothing"]
+    },
+    "other code is loaded": {
+        "process/reload/test_reload.py": [
+            "test_running_jobs_end_on_the_code_before_while_new_ones_run_beside_them",
+            "test_within_the_reload_timeout_jobs_end_then_they_are_interrupted_and_run_on_the_new_code",
+        ]
+    },
+    "it does not boot at the start": {
+        "process/boot/test_exit_codes.py": ["test_the_exit_code_says_why_it_has_ended"],
+        "process/observe/test_probes.py": ["test_handlers_that_do_not_boot_are_seen_booting_until_it_ends"],
+    },
+    "it does not boot at a reload": {
+        "process/reload/test_reload.py": ["test_code_that_cannot_run_changes_nothing_and_the_log_says_why"]
+    },
+    "only the first child of the new code gets ready": {
+        "process/reload/test_reload.py": [
+            "test_when_only_the_first_child_of_the_new_code_gets_ready_the_code_before_runs_again"
+        ]
+    },
+    "it is broken on disk, and the zygote dies": {
+        "process/boot/test_boot.py": [
+            "test_a_later_zygote_that_does_not_boot_is_tried_again_while_running_supervisors_stay"
+        ]
+    },
+    "cannot be reached at the start": {
+        "process/boot/test_bad_input.py": ["test_an_unreachable_redis_is_69_and_one_sentence_without_the_password"]
+    },
+    "restarts, or is cut off for seconds": {
+        "process/crash/test_stopped.py": ["test_redis_away_for_seconds_costs_nothing"],
+        "process/observe/test_probes.py": ["test_it_lives_through_everything_and_is_ready_only_while_it_can_lease"],
+    },
+    "is cut off for longer than the leases last": {
+        "process/crash/test_stopped.py": ["test_a_long_job_outlives_an_outage_longer_than_its_lease"]
+    },
+    "is away for one supervisor only, for longer than that": {
+        "process/outage/test_redis_loses.py": ["test_one_that_it_is_away_from_alone_loses_its_jobs_to_a_peer"]
+    },
+    "the same, for a persistent job or one with `on_cut_off` `stop`": {
+        "process/outage/test_cut_off.py": [
+            "test_a_persistent_job_never_has_two_holders",
+            "test_a_job_that_a_peer_has_stops_or_goes_on",
+            "test_a_stopped_job_that_is_still_ours_was_interrupted",
+        ]
+    },
+    "is away in a drain": {
+        "process/crash/test_stopped.py": [
+            "test_a_drain_while_redis_is_away_exits_75_within_the_budget_and_loses_nothing",
+            "test_a_drain_of_an_idle_supervisor_while_redis_is_away_exits_75_without_waiting_for_it",
+        ]
+    },
+    "has its memory full": {
+        "process/outage/test_redis_loses.py": [
+            "test_while_its_memory_is_full_nothing_is_put_and_what_there_is_runs_to_its_end",
+            "test_completion_with_puts_waits_for_memory",
+            "test_drain_ends_what_waits_for_memory",
+        ]
+    },
+    "refuses something (a disk that is full, an account)": {
+        "process/outage/test_redis_loses.py": ["test_what_it_refuses_is_asked_for_again_until_it_does_not"]
+    },
+    "has failed over": {
+        "process/outage/test_redis_loses.py": [
+            "test_a_replica_in_its_place_that_is_not_promoted_yet_stops_no_running_job"
+        ]
+    },
+    "has lost its last second": {
+        "process/outage/test_redis_loses.py": [
+            "test_without_its_last_moments_what_was_put_in_them_is_gone_and_what_ended_in_them_runs_again"
+        ]
+    },
+    "has lost everything": {
+        "process/outage/test_redis_loses.py": [
+            "test_without_anything_its_jobs_are_stopped_and_it_goes_on_under_another_name"
+        ]
+    },
+    "has a clock that jumps ahead, beyond TTL + grace": {
+        "engine/lua/test_under_a_jumping_clock.py": ["test_after_a_jump_over_years_all_that_is_due_comes_in_its_order"]
+    },
+    "has a clock that jumps back": {
+        "engine/lua/test_under_a_jumping_clock.py": [
+            "test_a_lease_lasts_longer_if_the_clock_goes_back_and_a_renew_shortens_it_again",
+            "test_what_has_come_stays_and_what_has_not_waits_longer",
+        ]
+    },
+    "nobody reads the log": {
+        "process/jobs/test_load.py": [
+            "test_a_log_that_nobody_reads_costs_the_master_little_more_than_its_buffer_holds"
+        ],
+        "ops/test_events.py": ["test_a_reader_who_does_not_read_makes_nobody_wait_and_learns_what_was_dropped"],
+    },
+    "the port of `--http` is taken": {
+        "process/observe/test_probes.py": ["test_a_port_that_is_taken_is_78_in_one_sentence_and_nothing_is_started"]
+    },
+    "prometheus-client is not there": {
+        "process/observe/test_probes.py": [
+            "test_without_the_extra_there_are_no_metrics_and_the_log_and_the_page_say_what_to_install"
+        ]
+    },
+    "a collector of traces does not answer": {
+        "process/observe/test_otel.py": ["test_a_collector_that_does_not_answer_makes_no_job_late"]
+    },
+}
+
+
+def test_each_row_has_its_tests():
     rows = [row[0] for row in ROWS]
     assert len(set(rows)) == len(rows)
-    assert [row[0] for row in SHOWN] == rows
+    assert list(SHOWN_BY) == rows
+    assert all(SHOWN_BY.values())
 
 
-def names_in(path: str) -> set[str]:
-    """The tests of a module."""
-    body = ast.parse((ROOT / "tests" / path).read_text()).body
-    return {node.name for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-
-
-@pytest.mark.parametrize("shown", [row[1] for row in SHOWN], ids=[row[0] for row in SHOWN])
-def test_what_is_said_to_show_a_row_is_a_test(shown):
-    for reference in shown.split("<br>"):
-        path, name = re.fullmatch(r"`((?:\w+/)+\w+\.py)::(test_\w+)`", reference).groups()
-        assert name in names_in(path), reference
+@pytest.mark.parametrize("row", SHOWN_BY)
+def test_each_test_of_a_row_exists(row):
+    for path, names in SHOWN_BY[row].items():
+        body = ast.parse((ROOT / "tests" / path).read_text()).body
+        assert set(names) <= {node.name for node in body if isinstance(node, ast.FunctionDef)}, path

@@ -1,6 +1,4 @@
-"""The parity page: each call and each test that it names exists, and each number of the inventory has a row, or a reason
-why not.
-"""
+"""The parity page: each call and each test that it names exists, and each number of the inventory has a row."""
 
 import ast
 import inspect
