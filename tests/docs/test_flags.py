@@ -1,6 +1,5 @@
 """Commands, flags, variables, options and exit codes: those of the pages are those of the code."""
 
-import argparse
 import re
 import shlex
 import subprocess
@@ -62,8 +61,7 @@ def all_flags() -> set[str]:
     found = {"--version", "--help"}
     for command in parser.COMMANDS:
         built, _ = parser.build(command)
-        commands = next(a for a in built._actions if isinstance(a, argparse._SubParsersAction))
-        found.update(commands.choices[command]._option_string_actions)
+        found.update(built.commands[command].flags)
     return found
 
 

@@ -64,8 +64,8 @@ def whole(paths: dict[str, Any]) -> Parser:
     for module in dict.fromkeys(module for module, _ in COMMANDS.values()):
         command: Any = import_module(f"supervisor.cli.{module}")
         command.add(_Summaries(subparsers))
-    for name, each in subparsers.choices.items():
-        for action in each._actions:
+    for name, each in parser.commands.items():
+        for action in each.declared:
             _say_words(name, action, paths)
     return parser
 

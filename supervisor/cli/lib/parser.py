@@ -7,8 +7,10 @@ import argparse
 import io
 import itertools
 import os
+import shutil
 import sys
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, NoReturn, Protocol
 
@@ -117,59 +119,66 @@ class OptionalValue(argparse.Action):
         setattr(namespace, self.dest, values)
 
 
-class _Help(argparse.RawDescriptionHelpFormatter):
-    """argparse's, which forgets that commands are indented: the longest one would have a line of its own."""
-
-    def add_argument(self, action: argparse.Action) -> None:
-        """Makes room for it."""
-        super().add_argument(action)
-        if isinstance(action, argparse._SubParsersAction) and action.choices:
-            longest = max(map(len, action.choices)) + self._current_indent + self._indent_increment
-            self._action_max_length = max(self._action_max_length, longest)
-
-
 class Parser(argparse.ArgumentParser):
-    """Raises what argparse would print: one sentence is enough, and one place writes it."""
+    """Raises a UsageError where argparse would print and exit, and takes flags before, between and after arguments."""
 
     def __init__(self, **kwargs: Any) -> None:
-        kwargs.setdefault("formatter_class", _Help)
-        super().__init__(allow_abbrev=False, **kwargs)
+        self.declared: list[argparse.Action] = []
+        self.commands: dict[str, Parser] = {}
+        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs)
+
+    def add_argument(self, *args: Any, **kwargs: Any) -> argparse.Action:
+        """Declare an argument, and remember it in `declared`."""
+        action = super().add_argument(*args, **kwargs)
+        self.declared.append(action)
+        return action
+
+    def add_subparsers(self, **kwargs: Any) -> Any:
+        """Return what takes the commands. `commands` has the parser of each by name."""
+        subparsers = super().add_subparsers(**kwargs)
+        self.commands = subparsers.choices
+        return subparsers
+
+    @property
+    def flags(self) -> dict[str, argparse.Action]:
+        """Return the declared flags by each of their spellings."""
+        return {flag: action for action in self.declared for flag in action.option_strings}
 
     def error(self, message: str) -> NoReturn:
-        """Called by argparse for every wrong use."""
+        """Raise the UsageError. argparse calls this for every wrong use."""
         raise UsageError(message)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's, but what is unknown is refused here, where the flags are known that it may have meant."""
-        alone = {
-            flag for action in self._actions if isinstance(action, OptionalValue) for flag in action.option_strings
-        }
+        """Parse. Unknown words are refused here: this parser knows the flags that they resemble."""
+        flags = self.flags
         words = list(args)
         end = words.index("--") if "--" in words else len(words)
-        words[:end] = [f"{word}=" if word in alone else word for word in words[:end]]
-        if self._subparsers is None:
-            words[:end] = self._flags_first(words[:end])
+        words[:end] = [f"{word}=" if isinstance(flags.get(word), OptionalValue) else word for word in words[:end]]
+        if not self.commands:
+            words[:end] = _flags_first(words[:end], flags)
         values, unknown = super().parse_known_args(words, namespace)
         if unknown:
-            raise UsageError(_about_unknown(unknown[0], self._option_string_actions))
+            raise UsageError(_about_unknown(unknown[0], flags))
         return values, unknown
 
-    def _flags_first(self, words: Sequence[str]) -> list[str]:
-        """The flags with their values before the other words: of words on both sides of a flag argparse would give all
-        it can to the first argument, and find none left for the second.
-        """
-        flags, others, rest = list[str](), list[str](), iter(words)
-        for word in rest:
-            action = self._option_string_actions.get(word.split("=", 1)[0])
-            if action is None or action.nargs in {"?", "*", "+"}:
-                if word.startswith("--"):
-                    return list(words)  # unknown, or of a number of values that only argparse can tell
-                others.append(word)
-                continue
-            flags.append(word)
-            if action.nargs is None and "=" not in word:
-                flags += itertools.islice(rest, 1)
-        return flags + others
+
+def _flags_first(words: Sequence[str], known: Mapping[str, argparse.Action]) -> list[str]:
+    """Return the words with flags and their values in front.
+
+    argparse gives all words before a flag to the first argument, and then finds none for the second.
+    """
+    flags, others, rest = list[str](), list[str](), iter(words)
+    for word in rest:
+        action = known.get(word.split("=", 1)[0])
+        if action is None or action.nargs in {"?", "*", "+"}:
+            if word.startswith("--"):
+                return list(words)  # unknown, or only argparse can tell how many values it takes
+            others.append(word)
+            continue
+        flags.append(word)
+        if action.nargs is None and "=" not in word:
+            flags += itertools.islice(rest, 1)
+    return flags + others
 
 
 def dispatch(argv: Sequence[str]) -> int:
@@ -218,21 +227,26 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def build(command: str | None) -> tuple[Parser, Command | None]:
-    """The parser with the flags of `command` only, and its module. None: names and summaries of all."""
+    """Return the parser with the flags of `command` only, and its module. None: a parser whose help lists all."""
     parser = Parser(
         prog="leasehold",
+        usage=None if command else "leasehold [-h] [--version] COMMAND ...",
         description="Runs background jobs from Redis in a supervised pool of forked processes.",
-        epilog=EXAMPLES,
+        epilog=f"commands:\n{_command_list()}\n\n{EXAMPLES}",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="say the version and exit")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     if command is None:
-        for name, (_, summary) in COMMANDS.items():
-            subparsers.add_parser(name, help=summary)
         return parser, None
     module: Any = import_module(f"supervisor.cli.{COMMANDS[command][0]}")
-    module.add(subparsers)
+    module.add(parser.add_subparsers(dest="command", metavar="COMMAND"))
     return parser, module
+
+
+def _command_list() -> str:
+    name_width = max(map(len, COMMANDS)) + 2
+    indent, columns = " " * (4 + name_width), shutil.get_terminal_size().columns - 2
+    lines = (f"    {name.ljust(name_width)}{summary}" for name, (_, summary) in COMMANDS.items())
+    return "\n".join(textwrap.fill(line, max(columns, 40), subsequent_indent=indent) for line in lines)
 
 
 def add_settings(parser: argparse.ArgumentParser, settings: Sequence[Setting]) -> None:

@@ -1,12 +1,11 @@
 """Every command alike: its examples are valid, wrong use is one sentence that changes nothing, no server is 69."""
 
-import argparse
 import shlex
 
 import pytest
 
 from supervisor.cli.commands.jobs import STATES
-from supervisor.cli.lib.parser import COMMANDS, build
+from supervisor.cli.lib.parser import COMMANDS, Parser, build
 from supervisor.engine.commands import queries
 
 #: The shortest right use of each command that talks to Redis and ends by itself.
@@ -67,10 +66,9 @@ READING = (
 )
 
 
-def parser_of(command: str) -> argparse.ArgumentParser:
+def parser_of(command: str) -> Parser:
     built, _ = build(command)
-    commands = next(action for action in built._actions if isinstance(action, argparse._SubParsersAction))
-    return commands.choices[command]
+    return built.commands[command]
 
 
 def examples_of(command: str) -> list[list[str]]:
@@ -90,7 +88,7 @@ def test_every_example_of_the_help_is_one_that_is_taken(command):
 def test_every_flag_has_words_for_it_and_the_help_fits_a_wide_terminal(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     parser = parser_of(command)
-    assert [action.dest for action in parser._actions if action.option_strings and not action.help] == []
+    assert [action.dest for action in parser.declared if action.option_strings and not action.help] == []
     assert max(len(line) for line in parser.format_help().splitlines()) <= 120
 
 

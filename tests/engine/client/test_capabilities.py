@@ -92,15 +92,8 @@ def check_call(call):
 def check_command(words):
     built, module = parser.build(words[1])
     assert module is not None
-    known = parser_flags(built, words[1])
+    known = set(built.commands[words[1]].flags)
     assert set(words[2:]) <= known
-
-
-def parser_flags(built, command):
-    (commands,) = (
-        action for action in built._actions if hasattr(action, "choices") and isinstance(action.choices, dict)
-    )
-    return set(commands.choices[command]._option_string_actions)
 
 
 def test_each_call_exists_with_its_arguments():
