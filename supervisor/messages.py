@@ -1,11 +1,12 @@
-"""What master, zygote and children say to each other. Runs in all three; owns the wire formats, and the names of the
-directories that all of them know; does no I/O.
+"""Messages between master, zygote and child. Runs in all three. Owns the wire formats and the directories' names.
 
-control  master <-> zygote    one JSON array per packet, its first element the message's name, descriptors beside it
+Must not do I/O. Three sockets carry the messages:
+
+control  master <-> zygote    one JSON array per packet, the message's name first, descriptors beside it
 jobs     master  -> child     one job per packet (`pack_job`); the master keeps a duplicate of the receiving end
 talk     master <-> child     outcomes, readiness, progress, checkpoints and their answers, notices (`pack_outcome`,
                               `pack_ready`, `pack_progress`, `pack_checkpoint`, `pack_stored`, `pack_notice`);
-                              what follows a completion is packed by `pack_completion`
+                              `pack_completion` packs what follows a completion
 """
 
 from dataclasses import dataclass, field, fields, replace
@@ -18,13 +19,13 @@ import orjson
 from supervisor.engine.model.jobs import MOST_FOLLOWERS
 from supervisor.engine.model.validation import STATE_BYTES, checked_progress
 
-#: In place of a control message that is too long for a packet: it is in the memfd beside it.
+#: Stands for a control message that is too long for a packet. The message is in the memfd beside it.
 IN_MEMFD: Final = b"memfd"
-#: Where exec hands the zygote its control socket.
+#: The zygote inherits its control socket at this number.
 CONTROL_FD: Final = 3
-#: Where a child writes Python stacks: a file of the master's, which outlives it.
+#: A child writes Python stacks to this descriptor. The file belongs to the master and outlives the child.
 STACKS_FD: Final = 4
-#: Larger packets are refused by a default socket buffer; larger payloads travel as a sealed memfd.
+#: A default socket buffer refuses larger packets. Larger payloads travel as a sealed memfd.
 MAX_PACKET_BYTES: Final = 200_000
 INLINE_PAYLOAD_BYTES: Final = 16 * 1024
 MAX_DELAY_S: Final = 1e9
@@ -32,23 +33,23 @@ INLINE_COMPLETION_BYTES: Final = 128 * 1024
 MAX_RESULT_BYTES: Final = 64 * 1024
 MAX_MESSAGE_CHARS: Final = 4 * 1024
 MAX_TRACEBACK_CHARS: Final = 16 * 1024
-#: What one completion may bring along, of all together.
+#: Upper bound of a completion with everything that follows it.
 MAX_COMPLETION_BYTES: Final = 257 * 1024 * 1024
-#: Of that, what is said of those jobs beside their data: JSON that is decoded takes many times its size.
+#: Upper bound of the head, which holds everything but the data. Decoded JSON takes many times its size.
 MAX_HEAD_BYTES: Final = 16 * 1024 * 1024
-#: Of values in that, counted before it is decoded: an empty object is three bytes there, and 72 when it is decoded. Far
-#: more than all jobs that may follow have.
+#: Upper bound of the values in the head, counted before it is decoded: an empty object grows from 3 bytes to 72. Far
+#: more than the largest legal head has.
 MOST_HEAD_PARTS: Final = 1_000_000
 _BETWEEN_PARTS: Final = (b"[", b"{", b",")
 
 
 def zygote_directory(workdir: str, zygote: int) -> str:
-    """Where the working directories of its children lie. `workdir`: the master's."""
+    """Return the directory that holds the working directories of a zygote's children. `workdir`: the master's."""
     return f"{workdir}/zygote-{zygote}"
 
 
 def child_directory(of_zygote: str, child: int) -> str:
-    """The working directory of a child, which it makes itself. `of_zygote`: its zygote's."""
+    """Return the working directory of a child, which the child makes itself. `of_zygote`: its zygote's directory."""
     return f"{of_zygote}/child-{child}"
 
 
@@ -63,20 +64,20 @@ class Boot:
     workdir: str
     jobs_per_child: int
     on_error: str
-    memory_limit_bytes: int  # of a job whose handler has none of its own; 0: none
-    open_files: int  # the limit that children have; the master's own is higher
-    workdir_limit_bytes: int = 0  # of one file that a job writes; 0: none
-    sandbox: str = "basic"  # the level of handlers that have none of their own
-    readable: list[str] = field(default_factory=list)  # beside the default list, under strict
-    hidden: list[str] = field(default_factory=list)  # not to be readable under strict, wherever they lie
-    child_user: list[int] = field(default_factory=list)  # uid and gid; empty: as the level has it
-    directory: str = ""  # to go to before anything is imported; empty: stay
+    memory_limit_bytes: int  # for handlers without a limit of their own; 0: none
+    open_files: int  # the children's limit; the master's own is higher
+    workdir_limit_bytes: int = 0  # per file that a job writes; 0: none
+    sandbox: str = "basic"  # level of handlers without a level of their own
+    readable: list[str] = field(default_factory=list)  # paths added to the default list under strict
+    hidden: list[str] = field(default_factory=list)  # paths that stay unreadable under strict, wherever they lie
+    child_user: list[int] = field(default_factory=list)  # uid and gid; empty: the level decides
+    directory: str = ""  # entered before anything is imported; empty: stay
     held_back: list[str] = field(default_factory=list)  # names of variables that handlers do not get
 
 
 class Spawn(NamedTuple):
-    """Fork child number `child`. With it: its ends of `jobs` and `talk`, the pipe for its output, and the file for its
-    stacks.
+    """Fork child number `child`. Four descriptors come along: the child's ends of `jobs` and `talk`, the pipe for its
+    output, and the file for its stacks.
     """
 
     child: int
@@ -87,9 +88,11 @@ class Spawn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Handlers are imported. `handlers`: name -> settings (`HandlerSettings` as a dict); `threads`, `descriptors`: what
-    they have left running and open, in words; `before_fork`: whether a hook of theirs runs before each fork; `sandbox`:
-    each part of it, and "on" or why not; `files`: what the handlers were loaded from.
+    """The handlers are imported.
+
+    `handlers`: name -> settings (`HandlerSettings` as a dict). `threads`, `descriptors`: what the import left running
+    and open, in words. `before_fork`: True if a hook of the handlers runs before each fork. `sandbox`: each part of the
+    sandbox, with "on" or the reason why it is not. `files`: the files that the handlers were loaded from.
     """
 
     handlers: dict[str, dict[str, Any]]
@@ -102,8 +105,8 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class BootFailed:
-    """The handlers cannot be imported; the zygote exits. `files`: as in Ready, as far as it came, and that in which it
-    went wrong.
+    """The handlers cannot be imported, and the zygote exits. `files`: those loaded so far, and those that the error
+    names.
     """
 
     message: str
@@ -112,7 +115,7 @@ class BootFailed:
 
 
 class Spawned(NamedTuple):
-    """With it: the child's pidfd, opened right after the fork."""
+    """The child is forked. Its pidfd comes along, opened right after the fork."""
 
     child: int
     pid: int
@@ -120,7 +123,7 @@ class Spawned(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SpawnFailed:
-    """There is no such child. `traceback`: of a hook of the handlers; empty: the kernel refused the fork."""
+    """The fork failed. `traceback`: of a hook of the handlers; empty: the kernel refused the fork."""
 
     child: int
     message: str
@@ -128,7 +131,7 @@ class SpawnFailed:
 
 
 class Reaped(NamedTuple):
-    """A child has ended and nothing of its process tree is left. `status` is wait(2)'s."""
+    """A child has ended, and nothing is left of its process tree. `status` is wait(2)'s."""
 
     child: int
     pid: int
@@ -144,13 +147,13 @@ _CONTROL: Final[dict[str, type[Any]]] = {
 
 
 def pack_control(message: Control) -> bytes:
-    # What is said of each child is a tuple: the zygote makes it between two forks, where each page touched is copied.
+    # Messages about one child are tuples: the zygote makes them between two forks, where each touched page is copied.
     values = message if isinstance(message, tuple) else [getattr(message, field.name) for field in fields(message)]
     return orjson.dumps((type(message).__name__, *values))
 
 
 def unpack_control(packet: bytes) -> Control:
-    """Raises ValueError or TypeError for what is no message."""
+    """Raises ValueError or TypeError for anything that is no message."""
     name, *values = orjson.loads(packet)
     if name not in _CONTROL:
         raise ValueError(f"no message of the control socket: {name!r:.100}")
@@ -159,15 +162,15 @@ def unpack_control(packet: bytes) -> Control:
 
 
 class Profile(NamedTuple):
-    """What a child is confined to with its first job, and stays so: it gets jobs of this profile only."""
+    """A level of confinement. A child takes the profile of its first job, and gets jobs of this profile only."""
 
-    level: str  # of the sandbox
+    level: str  # none, basic or strict
     network: bool
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerSettings:
-    """What the master knows of a handler; None: the `run` flag, the config or the default decides."""
+    """What the master knows of a handler. None: the `run` flag, the config or the default decides."""
 
     timeout_s: float | None = None
     retries: int | None = None
@@ -177,23 +180,24 @@ class HandlerSettings:
     at_most_once: bool = False
     memory_bytes: int | None = None
     sandbox: str | None = None
-    network: bool | None = None  # None: as the sandbox has it
+    network: bool | None = None  # None: the sandbox level decides
     on_cut_off: str | None = None
 
     def within(self, level: str) -> "HandlerSettings":
-        """The same with what the level of the run decides where the handler does not."""
+        """Return these settings with the run's sandbox `level` filled in where the handler leaves the choice open."""
         sandbox = self.sandbox or level
         return replace(self, sandbox=sandbox, network=sandbox != "strict" if self.network is None else self.network)
 
     @property
     def profile(self) -> Profile:
-        """Of the handler in its run. As the zygote tells it, all is decided."""
+        """The handler's profile in its run. Settings from the zygote leave nothing open."""
         return Profile(self.sandbox or "basic", self.network is not False)
 
-    def circle(self, klass: str) -> "tuple[Profile, str]":
-        """Whose jobs may share a child with its own. A job can read those that are sent ahead to its child, and answer
-        them, and what it leaves in the process sees all that come later. So under strict nobody shares a child with
-        another klass; else those of one profile trust each other.
+    def trust_domain(self, klass: str) -> "tuple[Profile, str]":
+        """Return the key of the jobs that may share a child with jobs of this handler.
+
+        A job can read and answer the jobs that were sent ahead to its child, and can leave code behind in the process.
+        So under strict each klass has children of its own. Otherwise the handlers of one profile trust each other.
         """
         profile = self.profile
         return profile, klass if profile.level == "strict" else ""
@@ -207,8 +211,9 @@ _IS_BYTES: Final = 2
 
 
 class JobMessage(NamedTuple):
-    """A job as a child receives it. `payload` is None while it waits in the memfd that came with the packet, and the
-    `saved_bytes` of its last checkpoint before it.
+    """A job as a child receives it.
+
+    `payload` is None while it lies in the memfd that came with the packet, behind `saved_bytes` of the last checkpoint.
     """
 
     token: int
@@ -230,7 +235,7 @@ class JobMessage(NamedTuple):
     trace: str | None = None
 
     def filled(self, body: bytes) -> "JobMessage":
-        """With what has lain in the memfd, or behind the head: the last checkpoint as JSON, and the payload."""
+        """Return the message with `body` split into the last checkpoint (JSON) and the payload."""
         if not self.saved_bytes:
             return self._replace(payload=body)
         return self._replace(saved=body[: self.saved_bytes], payload=body[self.saved_bytes :])
@@ -238,13 +243,13 @@ class JobMessage(NamedTuple):
 
 Meta = tuple[str, str, str, int, int, int, int, list[str], str | None, bool, float]
 _META_LENGTH: Final = 11
-_job_message: Final = tuple.__new__  # without the names: JobMessage(...) takes as long as all the rest of unpacking
+_job_message: Final = tuple.__new__  # JobMessage(...) with names takes as long as all the rest of unpacking
 
 
 def pack_job(
     token: int, meta: Meta, payload: bytes | None, is_bytes: bool, saved: bytes | None = None, trace: str | None = None
 ) -> bytes:
-    """`meta`: the fields of JobMessage from jid to waited_s. `payload` None: it is in a memfd, behind `saved`."""
+    """`meta`: the fields of JobMessage from jid to waited_s. `payload` None: it lies in a memfd, behind `saved`."""
     if saved or trace:
         head = orjson.dumps((*meta, len(saved) if saved else 0, trace))
         payload = saved + payload if saved and payload is not None else payload
@@ -268,7 +273,7 @@ def unpack_job(packet: bytes) -> JobMessage:
 
 
 def token_of(packet: bytes) -> int:
-    """The token of a packed job, for what was taken back."""
+    """Return the token of a packed job, which identifies a job that was taken back."""
     token: int = _JOB_HEAD.unpack_from(packet)[0]
     return token
 
@@ -277,27 +282,27 @@ def token_of(packet: bytes) -> int:
 
 
 class Verb(IntEnum):
-    """What a child says on `talk`, as the packet's first byte."""
+    """First byte of a packet on `talk`, from the child."""
 
     READY = 0
     COMPLETED = 1  # body: the result as JSON, or nothing
     RETRIED = 2  # body: Trouble as JSON
     FAILED = 3  # body: Trouble as JSON
-    INTERRUPTED = 4  # the notice left the handler
-    FOLLOWED = 5  # completed, and something follows; body: a Completion, here or in the memfd that came with the packet
-    PROGRESS = 6  # no outcome: how far the job is; body: Progress as JSON
+    INTERRUPTED = 4  # the notice's exception left the handler
+    FOLLOWED = 5  # completed, with something that follows; body: a Completion, here or in the memfd beside the packet
+    PROGRESS = 6  # no outcome; body: Progress as JSON
     OVERFLOWED = (
-        7  # no outcome: a MemoryError under our limit has left the handler; body: Trouble as JSON; it exits now
+        7  # no outcome: a MemoryError under our limit has left the handler; body: Trouble as JSON; the child exits now
     )
-    CHECKPOINT = 8  # no outcome: what to store; body: its number and the state as JSON; the handler waits for `Stored`
+    CHECKPOINT = 8  # no outcome; body: number and state (JSON) to store; the handler waits for `Stored`
 
 
 _OUTCOME_HEAD: Final = Struct("<BQQQQ")  # verb, token, run time in µs, processor time in µs, bytes
 
 
 class Outcome(NamedTuple):
-    """How a job ended, in its child's words. `cpu_s`, `max_rss_bytes`: what the child and all that it has waited for
-    have used since its fork.
+    """How a job ended, as its child reports it. `cpu_s`, `max_rss_bytes`: used since the fork by the child and by the
+    processes that it has waited for.
     """
 
     verb: int
@@ -309,7 +314,7 @@ class Outcome(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """Why a handler did not complete, as it travels in an outcome's body."""
+    """Why a handler did not complete, in an outcome's body."""
 
     group: str | None
     message: str
@@ -324,12 +329,12 @@ def pack_outcome(
 
 
 def pack_ready(cpu_s: float = 0.0) -> bytes:
-    """It has become itself, and has used so much of the processor for that."""
+    """The child is ready for jobs. `cpu_s`: processor time that it took to get ready."""
     return pack_outcome(Verb.READY, 0, 0.0, b"", cpu_s)
 
 
 def unpack_outcome(packet: bytes) -> Outcome:
-    """Raises ValueError for what is too short to be one; the body is judged by who reads it."""
+    """Raises ValueError for a packet that is too short. The caller checks the body."""
     if len(packet) < _OUTCOME_HEAD.size:
         raise ValueError(f"not an outcome: {packet!r}")
     verb, token, run_us, cpu_us, max_rss_bytes = _OUTCOME_HEAD.unpack_from(packet)
@@ -343,12 +348,12 @@ def pack_trouble(trouble: Trouble) -> bytes:
 
 
 def sayable(text: str) -> str:
-    """Text that UTF-8 can carry: an exception may hold lone surrogates, as file names do."""
+    """Escape what UTF-8 cannot carry: exceptions may hold lone surrogates, as file names do."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def unpack_trouble(body: bytes) -> Trouble:
-    """Raises ValueError or TypeError for what `pack_trouble` does not make: children may run hostile code."""
+    """Raises ValueError or TypeError for anything that `pack_trouble` does not make: children may run hostile code."""
     group, message, traceback, delay_s = orjson.loads(body)
     said = all(text is None or type(text) is str for text in (group, traceback)) and type(message) is str
     if not said or (delay_s is not None and (type(delay_s) not in (int, float) or not 0 <= delay_s <= MAX_DELAY_S)):
@@ -357,14 +362,14 @@ def unpack_trouble(body: bytes) -> Trouble:
 
 
 class Blob(NamedTuple):
-    """The data of a job to be. `kind`: json, bytes, or nothing where it stays as it is."""
+    """The data of a job that is to be put. `kind`: json, bytes, or empty where the data stays unchanged."""
 
     kind: str
     raw: bytes
 
 
 class Stage(NamedTuple):
-    """Where a completed job goes on."""
+    """The queue in which a completed job goes on."""
 
     queue: str
     delay_s: float
@@ -373,7 +378,7 @@ class Stage(NamedTuple):
 
 
 class Follower(NamedTuple):
-    """A job to put in the same step."""
+    """A job to put in the same step as the completion."""
 
     queue: str
     klass: str
@@ -382,18 +387,18 @@ class Follower(NamedTuple):
 
 
 class Completion(NamedTuple):
-    """A completed job's result as JSON, or nothing, and what follows."""
+    """A completed job's result as JSON or empty, and the jobs that follow."""
 
     result: bytes
     next: Stage | None
     then: list[Follower]
 
 
-_COMPLETION_HEAD: Final = Struct("<I")  # length of the head; behind it lie the result and all data, one after another
+_COMPLETION_HEAD: Final = Struct("<I")  # length of the head; the result and all data lie behind the head
 
 
 def pack_completion(completion: Completion) -> list[bytes]:
-    """Its parts, to be sent one after another."""
+    """Return the parts of the body, to be sent one after another."""
     blobs = [each.data for each in completion.then]
     following = None
     if completion.next is not None:
@@ -406,7 +411,9 @@ def pack_completion(completion: Completion) -> list[bytes]:
 
 
 def unpack_completion(body: bytes) -> Completion:
-    """Raises ValueError or TypeError for what `pack_completion` does not make; what is said of jobs is not judged."""
+    """Raises ValueError or TypeError for anything that `pack_completion` does not make. Names and options of the jobs
+    are not checked here.
+    """
     if len(body) < _COMPLETION_HEAD.size:
         raise ValueError(f"not a completion: {body!r}")
     head_bytes = _COMPLETION_HEAD.unpack_from(body)[0]
@@ -435,7 +442,7 @@ def unpack_completion(body: bytes) -> Completion:
 
 
 class _Rest:
-    """What is left of a body."""
+    """The unread part of a body."""
 
     def __init__(self, body: bytes, start: int) -> None:
         self._body = body
@@ -459,7 +466,7 @@ def _kind(kind: object, *known: str) -> str:
 
 
 class Progress(NamedTuple):
-    """How far a job is, from 0 to 1, and a word about it."""
+    """How far a job is, from 0 to 1, and a short text."""
 
     fraction: float
     text: str
@@ -470,16 +477,16 @@ def pack_progress(token: int, progress: Progress) -> bytes:
 
 
 def unpack_progress(body: bytes) -> Progress:
-    """Raises ValueError or TypeError for what `pack_progress` does not make."""
+    """Raises ValueError or TypeError for anything that `pack_progress` does not make."""
     fraction, text = orjson.loads(body)
     return Progress(*checked_progress(fraction, text))
 
 
-_CHECKPOINT_HEAD: Final = Struct("<Q")  # its number: one above the last of this child
+_CHECKPOINT_HEAD: Final = Struct("<Q")  # number of the checkpoint, counted per child
 
 
 class Checkpoint(NamedTuple):
-    """What a job wants to be stored for its next start, as JSON."""
+    """A job's state for its next start, as JSON."""
 
     number: int
     state: bytes
@@ -490,7 +497,7 @@ def pack_checkpoint(token: int, number: int, state: bytes) -> bytes:
 
 
 def unpack_checkpoint(body: bytes) -> Checkpoint:
-    """Raises ValueError for what `pack_checkpoint` does not make."""
+    """Raises ValueError for anything that `pack_checkpoint` does not make."""
     if len(body) <= _CHECKPOINT_HEAD.size:
         raise ValueError(f"not a checkpoint: {body!r}")
     state = body[_CHECKPOINT_HEAD.size :]
@@ -503,15 +510,15 @@ def unpack_checkpoint(body: bytes) -> Checkpoint:
 # talk: master -> child -----------------------------------------------------------------------------------------------
 
 
-#: In place of the reason of an interruption: the time limit is near.
+#: Reason of a notice that announces the time limit instead of an interruption.
 TIMEOUT: Final = "timeout"
 
 
 class Notice(NamedTuple):
-    """The job with this token is to stop; `reason` is `Interrupted.reason`, or TIMEOUT for `SoftTimeout`.
+    """The job with this token has to stop. `reason` is `Interrupted.reason`, or TIMEOUT for `SoftTimeout`.
 
-    `gently`: nothing is raised, `should_stop` becomes True. `at_checkpoint`: it is raised by the next checkpoint, once
-    that is stored; another notice follows if none comes.
+    `gently`: nothing is raised, and `should_stop` becomes True. `at_checkpoint`: the next checkpoint raises it after
+    the state is stored. Another notice follows if no checkpoint comes.
     """
 
     token: int
@@ -522,15 +529,15 @@ class Notice(NamedTuple):
 
 
 def pack_notice(notice: Notice) -> bytes:
-    return orjson.dumps(tuple(notice))  # orjson knows tuples, not their subclasses
+    return orjson.dumps(tuple(notice))  # orjson takes tuples, not their subclasses
 
 
-_STORED: Final = Struct("<BQ?")  # no JSON begins with a byte 0
+_STORED: Final = Struct("<BQ?")  # the mark 0 cannot begin a JSON text
 _STORED_MARK: Final = 0
 
 
 class Stored(NamedTuple):
-    """What has become of the checkpoint with this number, and of all before it: Redis has it, or the lease is lost."""
+    """The fate of all checkpoints up to this number. `kept`: Redis has them; otherwise the lease is lost."""
 
     number: int
     kept: bool
@@ -541,7 +548,7 @@ def pack_stored(stored: Stored) -> bytes:
 
 
 def unpack_word(packet: bytes) -> Notice | Stored:
-    """What the master says on `talk`."""
+    """Unpack a packet that the master sent on `talk`."""
     if packet[0] == _STORED_MARK:
         _mark, number, kept = _STORED.unpack(packet)
         return Stored(number, kept)

@@ -212,7 +212,7 @@ class Child:
             _tell_end(ends, verb, parts)
         printing.flush()
         kernel.become_subreaper()  # a handler may have given it up
-        fit = sandbox.end_leftovers()
+        fit = sandbox.end_strays()
         if self._printing is not None:
             fit = self._printing.end(message.token, verb != Verb.COMPLETED) and fit
         if kernel.most_open_files() < self._open_files:

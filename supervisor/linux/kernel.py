@@ -1,4 +1,4 @@
-"""Linux calls that Python lacks. Runs in master, zygote and child. Owns no state; must not decide anything."""
+"""Linux calls that Python lacks. Runs in master, zygote and child. Owns the reserved signals, and decides nothing."""
 
 import contextlib
 import ctypes
@@ -18,7 +18,7 @@ from supervisor import clock
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
-_quick = ctypes.PyDLL(None)  # for what never waits: no other thread gets a turn meanwhile
+_quick = ctypes.PyDLL(None)  # keeps the GIL: only for calls that never wait
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_DUMPABLE: Final = 4
@@ -34,39 +34,39 @@ _INT: Final = struct.Struct("=i")
 _BLOCK_BYTES: Final = 512  # of st_blocks
 _CHILDREN_BYTES: Final = 2**20  # the kernel fills a read with whole pids
 _MOST_OOM_SCORE: Final = 1000
-#: Plain ints: with the flags of `socket` each `|` and `&` would cost as much as a short system call.
+#: Plain ints: with `socket`'s flag enums each `|` and `&` costs as much as a short system call.
 _AND_WAIT: Final = int(socket.MSG_CMSG_CLOEXEC)
 _AT_ONCE: Final = _AND_WAIT | int(socket.MSG_DONTWAIT)
 _CUT: Final = int(socket.MSG_TRUNC)
 _CMSG_HEAD_BYTES: Final = socket.CMSG_LEN(0)
 _SEALED: Final = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
-#: How many descriptors one packet can have (SCM_MAX_FD).
+#: Most descriptors in one packet (SCM_MAX_FD).
 MOST_RIGHTS: Final = 253
-#: How many descriptors of ours may be in flight while children have used up what is theirs. The kernel looks before it
-#: adds a packet's, so they may have one packet more.
+#: Descriptors that stay free for our own packets when children have used up theirs. The kernel checks before it adds a
+#: packet's descriptors, so children may exceed their limit by one packet.
 _OWN_FILES: Final = 2 * MOST_RIGHTS
 
-#: What `receive` reads into: a new buffer for each packet would cost ten times the call.
+#: Buffer of `receive`: a new one for each packet would cost ten times the call.
 _room = memoryview(bytearray())
 
-#: What `unread_bytes` reads into.
+#: Buffer of `unread_bytes`.
 _number = bytearray(_INT.size)
 
-#: A frame for each signal that there is, of the largest that processors make (AMX: 11 KiB); taken as it is touched.
+#: Room for one frame per signal, each of the largest size known (AMX: 11 KiB). Pages are taken only when touched.
 _signal_stack = mmap.mmap(-1, 1024 * 1024, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 _no_signals = ctypes.create_string_buffer(128)  # sizeof(sigset_t)
-_sigmask = _quick.pthread_sigmask  # bound now: looking for it in a fork costs more than the call
+_sigmask = _quick.pthread_sigmask  # bound here: the look-up in a fork costs more than the call
 _SIG_SETMASK: Final = int(signal.SIG_SETMASK)
 
-#: Reserved for the supervisor in every child: "read the reason on `talk`" and "write all Python stacks".
+#: Reserved in every child: "read the notice on `talk`" and "write all Python stacks".
 NOTICE_SIGNAL: Final = signal.SIGRTMIN + 5
 STACKS_SIGNAL: Final = signal.SIGRTMIN + 6
-#: Reserved in the master: it interrupts a thread in a system call. Its handler does not outlive the zygote's exec.
+#: Reserved in the master: interrupts a thread in a system call. Its handler ends with the zygote's exec.
 INTERRUPT_SIGNAL: Final = signal.SIGRTMIN + 7
 
-#: Every signal that has a meaning for the master, and SIGCHLD.
+#: Every signal that has a meaning for the master, with SIGCHLD.
 HANDLED_SIGNALS: Final = frozenset(
     {
         signal.SIGTERM,
@@ -93,7 +93,7 @@ class Received(NamedTuple):
 
 
 def last_error(call: str = "") -> OSError:
-    """Why the last call by ctypes was refused, after the name of the call if there is one."""
+    """Return the errno of the last ctypes call as an OSError, prefixed with the name of the call if given."""
     number = ctypes.get_errno()
     return OSError(number, f"{call}: {os.strerror(number)}" if call else os.strerror(number))
 
@@ -104,9 +104,9 @@ def _prctl(option: int, argument: int) -> None:
 
 
 def system_call(number: int, *arguments: Any) -> int:
-    """A system call that libc may not know, by its number on this machine; arguments are small integers or references.
+    """Make a system call that libc may lack, by its number on this machine. Arguments: small integers or references.
 
-    Answers what it answers; raises OSError.
+    Returns the call's result. Raises OSError.
     """
     answer: int = _libc.syscall(number, *arguments)
     if answer < 0:
@@ -115,34 +115,37 @@ def system_call(number: int, *arguments: Any) -> int:
 
 
 def bound_capability(capability: int) -> None:
-    """No later exec gains this one. Cannot be undone; inherited. OSError: there is none such, or no right to do it."""
+    """Drop a capability from the bounding set: no later exec gains it. Irreversible and inherited. Raises OSError if
+    the capability is unknown or may not be dropped.
+    """
     _prctl(_PR_CAPBSET_DROP, capability)
 
 
 def set_parent_death_signal(signo: int) -> None:
-    """Have the kernel send `signo` when the thread that forked us ends; 0 clears it. Lost by setuid and setgid."""
+    """Have the kernel send `signo` when the forking thread ends. 0 clears it. setuid and setgid clear it, too."""
     _prctl(_PR_SET_PDEATHSIG, signo)
 
 
 def unblock_all_signals() -> None:
-    """In the calling thread. Python's own call makes a set of names of what was blocked, which is much for a fork."""
+    """Unblock all signals in the calling thread. Python's call builds a set of enums, which is expensive in a fork."""
     if _sigmask(_SIG_SETMASK, _no_signals, None) != 0:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
 
 def become_subreaper() -> None:
     """Orphans below this process become its children instead of PID 1's."""
-    _quick.prctl(_PR_SET_CHILD_SUBREAPER, 1)  # never refused
+    _quick.prctl(_PR_SET_CHILD_SUBREAPER, 1)  # cannot fail
 
 
 def forbid_new_privileges() -> None:
-    """No later exec gains privileges by setuid bits or file capabilities. Cannot be undone; inherited."""
+    """No later exec gains privileges by setuid bits or file capabilities. Irreversible and inherited."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
 def forbid_dumping(forbidden: bool = True) -> None:
-    """Let nobody read this process's memory, environment and descriptors but who may trace any process; and no core be
-    written of it. What it forks inherits it; an exec and a change of uid undo it. False: let others of its user do so.
+    """Allow only tracers to read this process's memory, environment and descriptors, and write no core of it.
+
+    Forks inherit it. An exec or a change of uid undoes it. `forbidden=False` allows processes of the same user again.
     """
     _prctl(_PR_SET_DUMPABLE, 0 if forbidden else 1)
 
@@ -152,10 +155,10 @@ class _SignalStack(ctypes.Structure):
 
 
 def make_room_for_signals() -> None:
-    """Give the calling thread, and what it forks, a stack on which all signals find room at once.
+    """Give the calling thread, and its forks, an alternate signal stack with room for all signals at once.
 
-    The one that faulthandler has made holds five. The kernel puts all that are pending there before the first is
-    handled, and ends a process with SIGSEGV where they do not fit.
+    faulthandler's stack has room for five. The kernel pushes all pending signals before the first is handled, and ends
+    the process with SIGSEGV if they do not fit.
     """
     start = ctypes.addressof(ctypes.c_char.from_buffer(_signal_stack))
     if _libc.sigaltstack(ctypes.byref(_SignalStack(start, 0, len(_signal_stack))), None) != 0:
@@ -178,7 +181,7 @@ class SignalFd:
         return self._fd
 
     def read(self) -> list[Received]:
-        """What has arrived since the last call, oldest first; never blocks."""
+        """Return the signals since the last call, oldest first. Never blocks."""
         try:
             raw = os.read(self._fd, _SIGINFO_BYTES * 16)
         except BlockingIOError:
@@ -194,23 +197,24 @@ class SignalFd:
 
 
 def collapse(start: int, size_bytes: int) -> bool:
-    """Have the kernel put this range of our memory into huge pages now. Answers whether it has."""
+    """Have the kernel move this range of our memory into huge pages now. Returns whether it did."""
     refused: int = _libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size_bytes), _MADV_COLLAPSE)
     return not refused
 
 
 def is_resident(start: int, size_bytes: int, share: float) -> bool:
-    """Whether at least so much of this range of our memory is there, neither swapped out nor never touched."""
+    """True if at least `share` of this range of our memory is resident."""
     pages = ctypes.create_string_buffer(size_bytes // mmap.PAGESIZE)
     if _libc.mincore(ctypes.c_void_p(start), ctypes.c_size_t(size_bytes), pages) != 0:
-        return False  # ENOMEM: not all of it is mapped any more
+        return False  # ENOMEM: part of the range is no longer mapped
     there = sum(page & 1 for page in pages.raw)  # the other bits are reserved
     return there >= share * len(pages)
 
 
 def program_of(process: int | str) -> str | None:
-    """The name of the program that a process runs (a pid, or a path below /proc); None: it has ended, or is hidden from
-    us, or no descriptor is left.
+    """Return the name of the program that a process runs (a pid, or a path below /proc).
+
+    None: it has ended, is hidden from us, or no descriptor is left.
     """
     try:
         with open(f"/proc/{process}/comm", "rb") as comm:
@@ -220,17 +224,17 @@ def program_of(process: int | str) -> str | None:
 
 
 def children_of(process: int | str) -> set[int]:
-    """Pids of the direct children of a process (a pid, or "self"), zombies included (about 20 µs)."""
+    """Return the pids of a process's direct children (a pid, or "self"), zombies included. Costs about 20 µs."""
     found: set[int] = set()
     try:
         tasks = os.listdir(f"/proc/{process}/task")
     except (FileNotFoundError, ProcessLookupError):
-        return found  # it has ended: they are somebody else's now
+        return found  # it has ended, and its children have another parent
     for task in tasks:
         try:
             fd = os.open(f"/proc/{process}/task/{task}/children", os.O_RDONLY | os.O_CLOEXEC)
         except (FileNotFoundError, ProcessLookupError):
-            continue  # the thread has ended meanwhile: its children are another thread's now
+            continue  # the thread has ended, and its children belong to another thread
         try:
             while chunk := os.read(fd, _CHILDREN_BYTES):
                 found.update(map(int, chunk.split()))
@@ -246,37 +250,39 @@ def children_of_self() -> set[int]:
 
 
 def catches(pid: int, signo: int) -> bool:
-    """Whether the process has a handler for the signal (about 30 µs); True where that cannot be seen."""
+    """True if the process handles the signal, or if that cannot be read. Costs about 30 µs."""
     try:
         with open(f"/proc/{pid}/status", "rb") as status:
             caught = int(status.read().partition(b"\nSigCgt:")[2].split(None, 1)[0], 16)
-    except (OSError, IndexError):  # gone, hidden from us, no descriptor is left; the last one: no such line
+    except (OSError, IndexError):  # gone, hidden from us, or no descriptor is left; IndexError: no such line
         return True
     return bool(caught >> (signo - 1) & 1)
 
 
 def reap_one() -> int:
-    """The pid of a child that has ended, which is gone now; 0: none has; -1: there is no child. Never waits; half of
-    what os.waitpid takes to say that there is none.
+    """Reap one ended child and return its pid. 0: none has ended; -1: there is no child. Never waits.
+
+    Takes half the time of os.waitpid, which raises where there is no child.
     """
     pid: int = _quick.waitpid(-1, None, os.WNOHANG)
     return pid
 
 
 def is_zombie(pid: int) -> bool:
-    """Whether the process has ended: what is left of it waits for its parent, or nothing is left."""
+    """True if the process has ended, reaped or not."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()[0] in (b"Z", b"X")
     except (FileNotFoundError, ProcessLookupError):
         return True
-    except OSError:  # EMFILE: it cannot be seen now
+    except OSError:  # EMFILE: unknown for now
         return False
 
 
 def raise_oom_score(points: int) -> None:
-    """Have the kernel's OOM killer take this process, and what it forks, before others. Needs no privilege. Where /proc
-    cannot be written the score stays as it is.
+    """Have the kernel's OOM killer take this process and its forks before others. Needs no privilege.
+
+    Has no effect where /proc cannot be written.
     """
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "r+") as file:
         score = min(_MOST_OOM_SCORE, int(file.read()) + points)
@@ -285,8 +291,9 @@ def raise_oom_score(points: int) -> None:
 
 
 def allow_open_files() -> int:
-    """Raise our soft limit of open files to the hard one. Answers what children may have: what it was, and less than
-    ours, as the kernel counts the descriptors in flight of all processes of a user together.
+    """Raise our soft limit of open files to the hard one. Returns the children's limit.
+
+    That is the old soft limit, or less: descriptors in flight count for all processes of a user together.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):  # fs.nr_open may be below the hard limit
@@ -295,19 +302,19 @@ def allow_open_files() -> int:
 
 
 def most_open_files() -> int:
-    """How many files this process may have open: no descriptor gets a higher number."""
+    """Return this process's limit of open files. No descriptor has a higher number."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def unread_bytes(fd: int) -> int:
-    """How many bytes of the pipe `fd` nobody has read yet; works on either end."""
+    """Return how many bytes of the pipe `fd` are unread. Works on either end."""
     fcntl.ioctl(fd, _FIONREAD, _number)
     count: int = _INT.unpack(_number)[0]
     return count
 
 
 def sealed_memfd(parts: Iterable[bytes]) -> int:
-    """An anonymous file holding `parts`, which nobody can change any more. The caller closes it."""
+    """Return an anonymous file with `parts`, which cannot be changed any more. The caller closes it."""
     fd = os.memfd_create("leasehold-payload", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         for part in parts:
@@ -322,7 +329,7 @@ def sealed_memfd(parts: Iterable[bytes]) -> int:
 
 
 class Memfd:
-    """A descriptor that is closed with the last reference to this."""
+    """A descriptor that closes with the last reference to this object."""
 
     __slots__ = ("fd",)
 
@@ -334,17 +341,17 @@ class Memfd:
 
 
 def read_memfd(fd: int) -> bytes:
-    """The whole content of a memfd; closes it."""
+    """Return the whole content of a memfd, and close it."""
     with os.fdopen(fd, "rb") as file:
         file.seek(0)
         return file.read()
 
 
 def read_sealed(fd: int, most_bytes: int) -> bytes:
-    """The whole content of a memfd from somebody who is not trusted. The caller closes it.
+    """Return the whole content of a memfd from an untrusted sender. The caller closes it.
 
-    Raises ValueError if reading it could block, or it could change or be cut meanwhile, or it is larger, or it has
-    holes: those cost their sender nothing, and the reader memory.
+    Raises ValueError if the read could block, if the content could still change, if it is too large, or if it has
+    holes: holes cost their sender nothing, and the reader memory.
     """
     try:
         if fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SEALED != _SEALED:
@@ -355,7 +362,7 @@ def read_sealed(fd: int, most_bytes: int) -> bytes:
         if found.st_blocks * _BLOCK_BYTES < found.st_size:
             raise ValueError(f"a memfd of {found.st_size} bytes with {found.st_blocks * _BLOCK_BYTES} in it")
         return os.pread(fd, found.st_size, 0)
-    except OSError as error:  # EINVAL: nothing that can be sealed
+    except OSError as error:  # EINVAL: this kind of file has no seals
         raise ValueError(f"a descriptor of something else than a memfd ({error})") from error
 
 
@@ -371,9 +378,9 @@ def receive(
     wait: bool = True,
     discard: Callable[[Iterable[int]], object] = _close_all,
 ) -> tuple[bytes, list[int]]:
-    """One packet and the descriptors that came with it, closed on exec (`socket.recv_fds` loses that flag).
+    """Receive one packet and its descriptors, closed on exec (`socket.recv_fds` loses that flag).
 
-    Without `wait` it never blocks. An empty packet means that the other end is gone. For one thread at a time.
+    Without `wait` it never blocks. An empty packet means that the other end is gone. Not safe for several threads.
     `discard` closes the descriptors of a packet that is too long; the kernel closes those beyond `max_fds`.
     """
     global _room
@@ -384,7 +391,7 @@ def receive(
             (_room,), max_fds and _CMSG_HEAD_BYTES + max_fds * _INT.size, _AND_WAIT if wait else _AT_ONCE
         )
     except ConnectionResetError:
-        # Told once: it is gone without having read all that we said. Its own last words come now.
+        # Reported once if the peer is gone without having read everything. The peer's own last packets follow.
         return receive(sock, size, max_fds, wait, discard)
     fds = _descriptors_in(ancillary) if ancillary else []
     if message_flags & _CUT:
@@ -394,7 +401,7 @@ def receive(
 
 
 def comes_within(sock: socket.SocketType, timeout_s: float) -> bool:
-    """Whether a packet, or the end, comes within that time."""
+    """True if a packet, or the end of the connection, comes within that time."""
     poll = select.poll()
     poll.register(sock, select.POLLIN)
     return bool(poll.poll(timeout_s * 1000))
@@ -409,14 +416,14 @@ def _descriptors_in(ancillary: Iterable[tuple[int, int, bytes]]) -> list[int]:
 
 
 def send(sock: socket.SocketType, data: bytes, fds: Iterable[int] = (), flags: int = 0) -> None:
-    """One packet with descriptors."""
+    """Send one packet with descriptors."""
     rights = struct.pack(f"={len(packed)}i", *packed) if (packed := tuple(fds)) else b""
     ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if rights else []
     sock.sendmsg([data], ancillary, flags)
 
 
 def await_ends(pidfds: Iterable[int], timeout_s: float) -> bool:
-    """Wait until all these processes have ended, for at most `timeout_s`; whether they have. Looks once in any case."""
+    """Wait at most `timeout_s` for all these processes to end. Returns whether they have. Polls at least once."""
     waiting = set(pidfds)
     deadline_at = clock.monotonic() + timeout_s
     poll = select.poll()

@@ -1,7 +1,7 @@
-"""Emptying directories that handlers had. Runs in master, zygote and child. Owns no state; must not follow a link.
+"""Empties directories that handlers have used. Runs in master, zygote and child. Owns no state; must not follow a link.
 
-What lies there may be nested deeper than a path can name, be closed to its owner, or change meanwhile. So one directory
-is open at a time, and the way up is taken only if it leads to where we came from.
+The content may be nested deeper than a path can name, be closed to its owner, or change meanwhile. So one directory is
+open at a time, and the way up counts only if it leads back to the directory above.
 """
 
 import os
@@ -10,26 +10,26 @@ from typing import Final
 
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PLACE: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Directories with something in them, of one directory at a time.
+#: Non-empty subdirectories that are remembered per directory at a time.
 _MOST_NAMES: Final = 1000
-#: How often it is begun anew where somebody moves directories meanwhile.
+#: Attempts when another process moves directories meanwhile.
 _TRIES: Final = 3
 
 
 def empty(directory: str) -> None:
-    """Remove all that lies in it, as far as we may. Raises OSError if it is no directory, or cannot be read."""
+    """Remove everything in `directory` that we may. Raises OSError if it is no directory or cannot be read."""
     for _ in range(_TRIES):
-        if _climb(os.open(directory, _DIRECTORY)):
+        if _descend(os.open(directory, _DIRECTORY)):
             return
 
 
 def remove(directory: str) -> None:
-    """The same, and the directory itself. What cannot be removed stays."""
+    """Empty `directory` and remove it. Leaves what cannot be removed."""
     try:
         empty(directory)
         os.rmdir(directory)
     except OSError:
-        return  # gone, or not ours to remove: whose it is can see what is left
+        return  # gone already, or owned by another user, who can see what is left
 
 
 class _Level:
@@ -40,9 +40,9 @@ class _Level:
     def __init__(self, fd: int, name: str) -> None:
         self.identity = _identity(fd)
         self.name = name
-        self.names: list[str] = []  # of directories in it that are not empty
-        self.more = True  # there may be others
-        self.removed = True  # one of them, since it was listed
+        self.names: list[str] = []  # of non-empty subdirectories
+        self.more = True  # there may be other names
+        self.removed = True  # a subdirectory, since the names were listed
 
 
 def _identity(fd: int) -> tuple[int, int]:
@@ -50,8 +50,8 @@ def _identity(fd: int) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _climb(fd: int) -> bool:
-    """Empty the directory `fd`, and close it. False: somebody has moved what we were in."""
+def _descend(fd: int) -> bool:
+    """Empty the directory `fd`, and close it. False: a directory on the way was moved."""
     levels = [_Level(fd, "")]
     try:
         while True:
@@ -81,7 +81,7 @@ def _climb(fd: int) -> bool:
 
 
 def _sweep(fd: int) -> tuple[list[str], bool]:
-    """Remove what has nothing in it. Answers the names of some other directories, and whether there may be more."""
+    """Remove files and empty directories. Returns names of other directories, and whether there may be more."""
     left: list[str] = []
     with os.scandir(fd) as entries:
         for entry in entries:
@@ -100,12 +100,12 @@ def _remove(fd: int, name: str, is_directory: bool) -> bool:
         else:
             os.unlink(name, dir_fd=fd)
     except OSError:
-        return False  # there is something in it, or it has gone, or may not be removed
+        return False  # not empty, gone, or not allowed
     return True
 
 
 def _enter(fd: int, name: str, device: int) -> int:
-    """The directory below, open; -1: it is gone, or not ours."""
+    """Return the subdirectory, open. -1: it is gone, or not accessible."""
     try:
         place = os.open(name, _PLACE, dir_fd=fd)
     except OSError:

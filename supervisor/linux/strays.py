@@ -1,7 +1,7 @@
-"""Ending and removing what a job has left. Runs in master, zygote and child. Owns nothing; must not decide whose it is.
+"""Ends stray processes and removes what jobs have left. Runs in master, zygote and child. Owns no state.
 
-Orphans come to the nearest subreaper: whatever is directly below a process without being one of its own was left by a
-job whose child is dead.
+Must not decide whose process it is. Orphans become children of the nearest subreaper. So a direct child that a process
+did not start itself is a stray: a job left it, and that job's child is dead.
 """
 
 import contextlib
@@ -26,14 +26,15 @@ class _ShmInfo(ctypes.Structure):
     _fields_ = [("used_ids", ctypes.c_int), ("sizes", ctypes.c_ulong * 5)]
 
 
-#: How long it is tried at the most: the kernel may not let go of one, or one forks faster than it is killed.
+#: Time limit of one attempt. The kernel may not let go of a process, or a process forks faster than it is killed.
 TRY_S: Final = 1.0
 
 
-def end_strangers(spare: Set[int], by_at: float) -> tuple[int, set[int]]:
-    """Kill and reap every direct child of the calling process but `spare`, and what comes to it by that, until none is
-    left or it is `by_at`. Answers how many have ended, and which have not: what the kernel does not let go of, and what
-    forks faster than it is killed.
+def end_strays(spare: Set[int], by_at: float) -> tuple[int, set[int]]:
+    """Kill and reap every direct child of the calling process but `spare`, and the orphans that come with it.
+
+    Ends when none is left, or at `by_at`. Returns how many have ended, and the pids that have not: processes that the
+    kernel does not let go of, or that fork faster than they are killed.
     """
     ended = 0
     stuck: set[int] = set()
@@ -50,8 +51,8 @@ def end_strangers(spare: Set[int], by_at: float) -> tuple[int, set[int]]:
     return ended, stuck
 
 
-def end_strangers_of(parent: int, spare: Set[int], by_at: float) -> bool:
-    """The same below a process that does not do it itself, and does not reap: it hangs. Whether all have ended."""
+def end_strays_of(parent: int, spare: Set[int], by_at: float) -> bool:
+    """Kill the strays below another process, which hangs and does not reap them. Returns whether all have ended."""
     while strangers := {pid for pid in kernel.children_of(parent) - spare if not kernel.is_zombie(pid)}:
         pidfds = [pidfd for pid in strangers if (pidfd := _kill_below(parent, pid, spare)) is not None]
         try:
@@ -65,17 +66,17 @@ def end_strangers_of(parent: int, spare: Set[int], by_at: float) -> bool:
 
 
 def kill(pid: int, spare: Set[int]) -> None:
-    """SIGKILL to a process that nobody reaps meanwhile, and to its group."""
+    """Send SIGKILL to a process that cannot be reaped meanwhile, and to its group."""
     _kill_group(pid, spare)
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # it may have another user, whom we may not touch
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # a process of another user may be out of reach
         os.kill(pid, signal.SIGKILL)
 
 
 def remove_segments(creator: int, since_unix: float) -> None:
-    """Remove the System V shared memory that a dead process has made, and that nobody has attached.
+    """Remove the System V shared memory segments that a dead process has made and that no process has attached.
 
-    `creator`: its pid, which is not reaped yet, and so nobody else's since `since_unix`. What its subprocesses have
-    made is not told from that of other programs. Where /proc does not list the segments they all stay.
+    `creator`: its pid, not yet reaped, and so not reused since `since_unix`. Segments of its subprocesses stay, because
+    they cannot be told from those of other programs. All stay where /proc does not list segments.
     """
     in_use = _ShmInfo()
     if _libc.shmctl(0, _SHM_INFO, ctypes.byref(in_use)) < 0 or not in_use.used_ids:
@@ -91,21 +92,21 @@ def remove_segments(creator: int, since_unix: float) -> None:
 
 
 def _kill_group(pid: int, spare: Set[int]) -> None:
-    """All of its group as one, so that none of it gets away by forking. Groups of ours are spared."""
+    """Kill its group as one, so that no member escapes by forking. Spares our own groups."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         group = os.getpgid(pid)
-        # 0: its leader is outside of our PID namespace. To 1, killpg would mean every process there is.
+        # 0: the leader is outside of our PID namespace. For 1, killpg would signal every process.
         if group > 1 and group != os.getpgrp() and group not in spare:
             os.killpg(group, signal.SIGKILL)
 
 
 def _kill_below(parent: int, pid: int, spare: Set[int]) -> int | None:
-    """Kill one that was below `parent` a moment ago. Answers its pidfd, which the caller closes."""
+    """Kill a process that was just below `parent`. Returns its pidfd, which the caller closes."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
         return None
-    if pid in kernel.children_of(parent):  # still: so the pidfd is its own, and not a successor's of the same pid
+    if pid in kernel.children_of(parent):  # unchanged, so the pidfd is not that of a successor with the same pid
         _kill_group(pid, spare)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
@@ -113,7 +114,7 @@ def _kill_below(parent: int, pid: int, spare: Set[int]) -> int | None:
 
 
 def _reap(pid: int, by_at: float) -> bool:
-    """Wait for a killed process; False where the kernel does not let go of it in time."""
+    """Wait for a killed process. False: the kernel does not let go of it in time."""
     pidfd = os.pidfd_open(pid)
     try:
         if not kernel.await_ends([pidfd], by_at - clock.monotonic()):

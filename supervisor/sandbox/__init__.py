@@ -1,8 +1,7 @@
-"""Where a child lives, whatever the level of the sandbox. Runs in zygote and children, before any handler does.
+"""A child's surroundings at every level of the sandbox. Runs in zygote and children, before any handler does.
 
-Owns the child's surroundings; what it is kept from is `confinement`.
-
-It runs once per fork, where each page that is touched costs more than the call: strings here, no Paths.
+Owns session, limits and signals of a child; `confinement` owns what the child may not do. `enter` runs once per fork,
+where a touched page costs more than a system call: it uses strings, no Paths.
 """
 
 import faulthandler
@@ -18,25 +17,24 @@ from supervisor.linux import atfork, kernel, strays
 from supervisor.messages import STACKS_FD
 from supervisor.sandbox.workdir import Workdir
 
-#: What is meant for the master may be sent to the whole group, or to all of a control group: it must neither kill nor
-#: stop a process of ours. Not SIG_IGN: the programs that handlers start would inherit it and become deaf to their own
-#: `terminate()`. What they fork without an exec is not ours either.
+#: Signals for the master may be sent to its whole group or control group. They must neither kill nor stop zygote and
+#: children. Not SIG_IGN: programs that handlers start would inherit it and ignore their own `terminate()`.
 GROUP_SIGNALS: Final = kernel.HANDLED_SIGNALS - {signal.SIGCONT, signal.SIGCHLD}
 _PYTHON_IGNORES: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 _NO_PRIORITY: Final = os.sched_param(0)
 
 
 class Guard:
-    """Ties each forked child to the life of the zygote, before any other code runs in it.
+    """Ties each forked child to the life of the zygote, before any other code runs in the child.
 
-    Registered before handlers are imported, so that none of their at-fork hooks comes first. The check of the parent
-    closes the gap between the fork and the parent-death signal.
+    Registered before handlers are imported, so that their at-fork hooks come later. The check of the parent closes the
+    gap between the fork and the parent-death signal.
     """
 
     def __init__(self) -> None:
         self._zygote_pid = os.getpid()
         self._forking = False
-        self._masks = threading.local()  # of threads of a handler while they fork
+        self._masks = threading.local()  # signal masks of a handler's threads during their forks
         os.register_at_fork(before=self._before, after_in_parent=self._in_parent, after_in_child=self._in_child)
 
     def fork(self) -> int:
@@ -48,7 +46,7 @@ class Guard:
 
     def _before(self) -> None:
         if not self._forking and os.getpid() != self._zygote_pid:
-            # Python forgets what reaches a fork before it is told of itself: its parent's `terminate()`, too.
+            # Python drops signals that reach a fork before its own at-fork code, such as `terminate()` of the parent.
             self._masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
 
     def _in_parent(self) -> None:
@@ -59,11 +57,11 @@ class Guard:
         if self._forking:
             self.bind()
         elif hasattr(self._masks, "before"):
-            heed_group_signals()
+            restore_group_signals()
             signal.pthread_sigmask(signal.SIG_SETMASK, self._masks.before)
 
     def bind(self) -> None:
-        """Tie the calling child to the zygote's life. Once more after a change of user, which unties it."""
+        """Tie the calling child to the zygote's life. Repeat it after a change of user, which unties the child."""
         kernel.set_parent_death_signal(signal.SIGKILL)
         if os.getppid() != self._zygote_pid:
             os._exit(1)
@@ -74,79 +72,78 @@ def ignore_group_signals() -> None:
         signal.signal(signo, _do_nothing)
 
 
-def heed_group_signals() -> None:
-    """In a process that a handler has forked: it is to end by `terminate()` as everywhere."""
+def restore_group_signals() -> None:
+    """Restore the default of group signals in a process that a handler forked, so that `terminate()` ends it."""
     for signo in GROUP_SIGNALS:
         if signal.getsignal(signo) is _do_nothing:
             signal.signal(signo, signal.default_int_handler if signo is signal.SIGINT else signal.SIG_DFL)
 
 
 def _do_nothing(_signo: int, _frame: object) -> None:
-    """A handler, so that an exec makes the default of it."""
+    """A handler is reset to the default by an exec, unlike SIG_IGN."""
 
 
-def tell_stacks() -> None:
-    """Have a crash, or the master's question, write the Python stacks to STACKS_FD, whatever else runs just then."""
+def enable_stack_dumps() -> None:
+    """Have a crash, or the master's STACKS_SIGNAL, write the Python stacks to STACKS_FD at any instruction."""
     faulthandler.enable(file=STACKS_FD)
     faulthandler.register(kernel.STACKS_SIGNAL, file=STACKS_FD, all_threads=True)
     kernel.make_room_for_signals()
 
 
 def prepare() -> None:
-    """In the zygote, once foreign code has been imported: all that children inherit, so that no fork pays for it.
+    """Prepare in the zygote, after the import of foreign code, all that children inherit: so it costs no fork time.
 
-    Signals have their default dispositions, but for the group signals, and what Python ignores so that it becomes an
-    exception. What foreign code has made of signals and of faulthandler is taken back.
+    Signals get their default dispositions, except group signals and those that Python turns into exceptions. Changes by
+    foreign code to signals and to faulthandler are undone.
     """
     ignore_group_signals()
     for signo in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, *GROUP_SIGNALS, *_PYTHON_IGNORES}:
         if signal.getsignal(signo) not in (signal.SIG_DFL, None):
             signal.signal(signo, signal.SIG_DFL)
-    tell_stacks()
+    enable_stack_dumps()
 
 
 def enter(workdir: Workdir, open_files: int) -> None:
     """Give the calling child a session, limits and a directory of its own.
 
-    `open_files`: its soft and hard limit. The zygote keeps the master's: a descriptor per child. Descriptors in flight
-    are counted for all processes of a user, and compared with the sender's limit: a child must not use up the master's.
+    `open_files`: its soft and hard limit. The kernel counts the descriptors in flight of all processes of a user, and
+    compares them with the sender's limit. So children get less than the master, and cannot use up its descriptors.
     """
     kernel.unblock_all_signals()
     os.setsid()
-    _give_way()
+    _yield_to_master()
     kernel.become_subreaper()
     resource.setrlimit(resource.RLIMIT_NOFILE, (open_files, open_files))
     workdir.claim()
     _reseed()
 
 
-def _give_way() -> None:
-    """Where processors are short, a job that wakes up does not interrupt the master, which has leases to renew and
-    other jobs to hand out. What the operator has decided otherwise stays.
-    """
+def _yield_to_master() -> None:
+    """Schedule the child as SCHED_BATCH: its wake-ups do not preempt the master. Keep a policy of the operator's."""
     try:
         if os.sched_getscheduler(0) == os.SCHED_OTHER:
             os.sched_setscheduler(0, os.SCHED_BATCH, _NO_PRIORITY)
-    except OSError:  # EPERM, ENOSYS: a container may forbid it
+    except OSError:  # EPERM, ENOSYS: containers may forbid it
         return
 
 
 def _reseed() -> None:
-    """Python's own generator starts anew after a fork; numpy's global one would go on alike in all children."""
+    """Reseed numpy's global generator, which would be alike in all children. Python reseeds its own after a fork."""
     seed = getattr(sys.modules.get("numpy.random"), "seed", None)
     if seed is not None:
         seed()
 
 
 class DataRoom:
-    """How much private memory the calling process can map: a backstop, should it grow faster than the master looks."""
+    """Limits the private memory that the calling process can map, in case it grows faster than the master looks."""
 
     def __init__(self) -> None:
-        self._limit_bytes = 0  # of the job that runs
+        self._limit_bytes = 0
 
     def limit(self, limit_bytes: int) -> None:
-        """At most twice so much beside what is there already, for an address space is asked for long before it is used
-        (8 MiB for a thread's stack); 0: as it likes.
+        """Allow twice `limit_bytes` above what is mapped now; 0: no limit.
+
+        Twice, because address space is mapped long before it is used (8 MiB for a thread's stack).
         """
         if limit_bytes == self._limit_bytes:
             return
@@ -159,15 +156,16 @@ class DataRoom:
 
 
 def _mapped_bytes() -> int:
-    """Data and stack of this process, used or not."""
+    """Return the size of this process's data and stack, used or not."""
     with open("/proc/self/statm", "rb") as statm:
         return int(statm.read().split()[5]) * resource.getpagesize()
 
 
-def end_leftovers() -> bool:
-    """Kill and reap every process that the calling one still has below it; 0.3 µs where there is none. False: some are
-    not gone in time, and only the end of this process ends them, as its zygote can kill its whole group.
+def end_strays() -> bool:
+    """Kill and reap every process below the calling one. Costs 0.3 µs where there is none.
+
+    False: some did not end in time. The caller must end, because its zygote can kill its whole group.
     """
     while (pid := kernel.reap_one()) > 0:
         continue
-    return pid < 0 or not strays.end_strangers(frozenset(), clock.monotonic() + strays.TRY_S)[1]
+    return pid < 0 or not strays.end_strays(frozenset(), clock.monotonic() + strays.TRY_S)[1]

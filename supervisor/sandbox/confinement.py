@@ -1,9 +1,8 @@
-"""What handlers are kept from, by level and profile. Runs in zygote and children.
+"""Confines children by level and profile. Runs in zygote and children. Owns the steps, their order, and the report.
 
-Made once in the zygote, which has the privileges to prepare it and tries what can be tried; entered in each child. Owns
-the order of the steps and the report of what holds. What is not to be had here is left out and said, part by part; a
-child never fails to start for it. What was to be had and then fails in a child ends the child: it must not run a job
-with less than was promised.
+The zygote has the privileges to prepare the steps, and tries each in a fork. A part that is unavailable is left out and
+reported, and never keeps a child from starting. A part that was available and then fails in a child ends the child: it
+must not run a job with less than was promised.
 """
 
 import contextlib
@@ -22,7 +21,7 @@ from supervisor.linux import kernel
 from supervisor.messages import CONTROL_FD, STACKS_FD, Boot, Profile
 from supervisor.sandbox import landlock, preloaded, privileges, readable, seccomp
 
-#: Whom children run as under strict: nobody, on all systems that we know.
+#: User and group of children under strict: "nobody" on all common systems.
 NOBODY: Final = (65534, 65534)
 ON: Final = "on"
 _BASIC_UMASK: Final = 0o022
@@ -34,14 +33,14 @@ _NOT_ROOT: Final = "because the supervisor is not root"
 
 
 class Confinement:
-    """The walls of all profiles that the handlers of one zygote have."""
+    """The confinement of all profiles of one zygote's handlers."""
 
     def __init__(self, boot: Boot, profiles: Collection[Profile], rebind: Callable[[], None]) -> None:
-        """`rebind` ties a child to the zygote's life once more, after a change of user."""
+        """`rebind` ties a child to the zygote's life again, after a change of user."""
         self._boot = boot
         self._profiles = sorted(profiles)
         self._rebind = rebind
-        # What is the same for all is entered at once; where they differ, with the first job.
+        # A profile that all handlers share is entered at a child's start; otherwise the child's first job decides.
         self.common = self._profiles[0] if len(self._profiles) == 1 else None
         self._hard = all(profile.level != "none" for profile in self._profiles)
         self._shut = _foreign_descriptors() if self._any_strict else {}
@@ -52,14 +51,14 @@ class Confinement:
         self._namespace, self._namespace_why = self._make_namespace()
         self._users_why = {profile.level: self._why_same_user(profile.level) for profile in self._profiles}
         self._capabilities_why = self._why_capabilities_stay()
-        # The others' working directories too, should they lie below what handlers read.
+        # Includes other children's working directories, which may lie below a readable path.
         self._hidden = [*boot.hidden, os.path.dirname(boot.workdir)]
         self._rules: list[landlock.Rule] = []
         self._readable: list[str] = []
         self._rulesets: dict[Profile, int] = {}
         self._make_rules()
         self.report = self._report()
-        # Made now: in a fork, each page that is touched for the first time costs more than a system call.
+        # Built in the zygote: in a fork each page that is touched first costs more than a system call.
         self._steps = {profile: list(self._steps_of(profile)) for profile in self._profiles}
         made = [self._namespace, *self._rulesets.values(), *(rule.fd for rule in self._rules)]
         self._made = list(_runs(fd for fd in made if fd >= 0))
@@ -79,7 +78,7 @@ class Confinement:
         return not all(profile.network for profile in self._profiles)
 
     def prepare(self) -> None:
-        """In the zygote, once foreign code has been imported: what children inherit costs no fork anything."""
+        """Apply in the zygote, after the import of foreign code, what children inherit: so it costs no fork time."""
         if self._boot.workdir_limit_bytes:
             limit = self._boot.workdir_limit_bytes
             hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
@@ -93,7 +92,7 @@ class Confinement:
 
     @property
     def keeps_trees(self) -> bool:
-        """Whether no process can leave the tree of its child."""
+        """True if no process can leave the tree of its child."""
         return self._hard and self._basic is not None
 
     def _why_capabilities_stay(self) -> str:
@@ -105,7 +104,7 @@ class Confinement:
         return f"because that is refused ({answer})" if answer is not None else ""
 
     def _make_namespace(self) -> tuple[int, str]:
-        """The descriptor of an empty network namespace, or -1 and why there is none."""
+        """Return the descriptor of an empty network namespace, or -1 and why there is none."""
         if not self._any_cut_off:
             return -1, ""
         if os.geteuid() != 0:
@@ -121,13 +120,13 @@ class Confinement:
             return (fds[0], "") if fds else (-1, "because no descriptor is left for it")
 
     def user_of(self, level: str) -> tuple[int, int] | None:
-        """Whom children of this level are to be; None: whoever the supervisor is."""
+        """Return uid and gid for children of this level. None: the supervisor's own."""
         if self._boot.child_user:
             return self._boot.child_user[0], self._boot.child_user[1]
         return NOBODY if level == "strict" else None
 
     def _why_same_user(self, level: str) -> str:
-        """Why children of this level stay the supervisor's user; empty: they do not, or are not meant to."""
+        """Return why children of this level keep the supervisor's user. Empty: they change it, or are not meant to."""
         user = self.user_of(level)
         if user is None:
             return ""
@@ -136,11 +135,11 @@ class Confinement:
         if lacking := privileges.lacking(privileges.FOR_ANOTHER_USER):
             names = ", ".join(privileges.FOR_ANOTHER_USER[each] for each in sorted(lacking))
             return f"because the supervisor lacks {names}"
-        # Its parents are ours alone; who may not list them may go through.
+        # The directories above are the supervisor's alone. The child's user may pass through but not list them.
         for directory in (self._boot.workdir, os.path.dirname(self._boot.workdir)):
             os.chmod(directory, stat.S_IMODE(os.stat(directory).st_mode) | 0o011)
         needed = [self._boot.workdir, os.path.dirname(os.__file__), *(path for path in sys.path if os.path.isdir(path))]
-        answer = _in_a_fork(lambda: _find_barred(user, needed))
+        answer = _in_a_fork(lambda: _first_barred(user, needed))
         return f"because {answer}" if answer is not None else ""
 
     def _make_rules(self) -> None:
@@ -156,7 +155,7 @@ class Confinement:
         handled = landlock.handled_files(self._abi)
         self._readable = readable.outermost((*readable.default_list(), *map(os.path.realpath, self._boot.readable)))
         for path, names_only in readable.carved(self._readable, self._hidden):
-            with contextlib.suppress(OSError):  # gone meanwhile, or not for this user anyway
+            with contextlib.suppress(OSError):  # gone meanwhile, or not readable for this user anyway
                 yield landlock.Rule(path, landlock.READ_DIR if names_only else landlock.READ, handled)
         for path in readable.WRITABLE:
             with contextlib.suppress(OSError):
@@ -165,9 +164,9 @@ class Confinement:
     # in a child
 
     def enter(self, profile: Profile, workdir: str, own_fds: Collection[int]) -> None:
-        """Close the world around the calling child, for good. `own_fds`: what it has beside standard input and output.
+        """Confine the calling child, irreversibly. `own_fds`: its descriptors beside standard input and output.
 
-        Raises OSError where a part fails that was there when the zygote looked.
+        Raises OSError where a part fails that was available in the zygote.
         """
         for step in self._steps[profile]:
             step(workdir)
@@ -177,7 +176,7 @@ class Confinement:
             self._close_foreign(own_fds)
 
     def _steps_of(self, profile: Profile) -> Iterator[Callable[[str], object]]:
-        """What a child does to enter a profile, in this order: each may take away what an earlier one needed."""
+        """Yield the steps into a profile. The order matters: a step may take away what an earlier one needs."""
         hard, strict = profile.level != "none", profile.level == "strict"
         user = self.user_of(profile.level) if not self._users_why[profile.level] else None
         if strict:
@@ -212,7 +211,7 @@ class Confinement:
             yield _keep_temporary_files_in
 
     def _become(self, user: tuple[int, int], workdir: str) -> None:
-        os.chown(workdir, *user, follow_symlinks=False)  # a sibling that is root may have put a link there
+        os.chown(workdir, *user, follow_symlinks=False)  # a child of root may have put a link there
         privileges.become(*user)
 
     def _restrict_files(self, profile: Profile, workdir: str) -> None:
@@ -226,22 +225,23 @@ class Confinement:
         os.close(ruleset)
 
     def _close_foreign(self, own_fds: Collection[int]) -> None:
-        """What preloaded code has left open turns into /dev/null: were its numbers free, its owner would soon write
-        into other files.
+        """Replace descriptors that preloaded code left open by /dev/null.
+
+        Their numbers must stay taken: otherwise their owner would soon write into other files.
         """
         if not self._shut:
             return
         nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         for fd, link in self._shut.items():
-            with contextlib.suppress(OSError):  # closed meanwhile
+            with contextlib.suppress(OSError):  # closed since
                 if fd not in own_fds and os.readlink(f"/proc/self/fd/{fd}") == link:
                     os.dup2(nowhere, fd, os.get_inheritable(fd))
         os.close(nowhere)
 
-    # what is said
+    # report
 
     def _report(self) -> dict[str, str]:
-        """Each part, and whether it holds: "on …", "off: …" or "unavailable: because …"."""
+        """Return the state of each part: "on …", "off: …" or "unavailable: because …"."""
         parts: dict[str, str] = {}
         for part, state in _PARTS.items():
             parts[part] = self._merged([state(self, profile) for profile in self._profiles])
@@ -353,12 +353,12 @@ _PARTS: Final[dict[str, Callable[[Confinement, Profile], str]]] = {
 }
 
 
-#: What a version of Landlock before this one lets handlers do under strict, or keeps them from.
+#: What handlers can or cannot do under strict where Landlock is older than this version.
 _OLD_FILES: Final = (
     (2, "no file can be moved to another directory"),
     (3, "what this user may write to elsewhere can be truncated"),
 )
-#: Since which version of Linux there is a version of Landlock.
+#: The Linux release of each version of Landlock.
 _LINUX: Final = {2: "5.19", 3: "6.2", landlock.SCOPES_SINCE: "6.12"}
 
 
@@ -375,13 +375,13 @@ def _umask_of(level: str) -> int:
 
 
 def _scopes(profile: Profile) -> int:
-    """A handler cannot signal its supervisor, nor other handlers; without a network it meets no abstract socket."""
+    """A handler cannot signal its supervisor or other handlers. Without a network it reaches no abstract socket."""
     alone = profile.level == "strict" or not profile.network
     return landlock.SIGNALS | (landlock.ABSTRACT_SOCKETS if alone else 0)
 
 
 def _harden() -> None:
-    """What costs nothing once it is inherited. In the zygote, or in a child of one that has handlers without it."""
+    """Set what forks inherit. Runs in the zygote, or in a child if the zygote has handlers without a sandbox."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.umask(os.umask(_BASIC_UMASK) | _BASIC_UMASK)
     kernel.forbid_dumping()
@@ -389,7 +389,7 @@ def _harden() -> None:
 
 
 def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Ranges of numbers that follow each other: the first, and the one past the last."""
+    """Yield ranges of consecutive numbers: the first, and the one past the last."""
     first = past = -1
     for number in sorted(numbers):
         if number != past:
@@ -402,7 +402,7 @@ def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def _ask_landlock() -> tuple[int, str]:
-    """The version of Landlock, or 0 and why there is none."""
+    """Return the version of Landlock, or 0 and why there is none."""
     if _in_a_fork(_touch_landlock) is not None:
         return 0, "because whoever asks for Landlock is killed: by SystemCallFilter= of systemd, or a seccomp profile"
     try:
@@ -428,7 +428,7 @@ def _try_domain(abi: int) -> None:
 
 
 def _make_filter(make: Callable[[], seccomp.Filter], wanted: bool) -> tuple[seccomp.Filter | None, str]:
-    """The filter, or none: it is not wanted, or why it is not to be had."""
+    """Return the filter. Without one, the reason; both empty: it is not wanted."""
     if not wanted:
         return None, ""
     why = _in_a_fork(lambda: _try_filter(make))
@@ -447,7 +447,7 @@ def _try_filter(make: Callable[[], seccomp.Filter]) -> str | None:
 
 
 def _foreign_descriptors() -> dict[int, str]:
-    """What preloaded code has left open, and what it leads to."""
+    """Return the descriptors that preloaded code left open, and what they lead to."""
     found = preloaded.open_descriptors()
     ours = {0, 1, 2, STACKS_FD, CONTROL_FD}
     return {fd: link for fd, link in found.items() if fd not in ours and link not in preloaded.HARMLESS}
@@ -460,8 +460,8 @@ def _keep_temporary_files_in(workdir: str) -> None:
         tempfile.tempdir = workdir
 
 
-def _find_barred(user: tuple[int, int], paths: list[str]) -> str | None:
-    """What of these a user cannot reach, in words. Becomes it."""
+def _first_barred(user: tuple[int, int], paths: list[str]) -> str | None:
+    """Return in words the first directory that the user may not enter. Becomes that user."""
     privileges.become(*user)
     for path in paths:
         way = [str(each) for each in (*reversed(Path(path).parents), path)]
@@ -472,14 +472,15 @@ def _find_barred(user: tuple[int, int], paths: list[str]) -> str | None:
 
 
 def _in_a_fork(run: Callable[[], str | None], untried: str | None = None) -> str | None:
-    """What cannot be undone, tried in a process of its own: what it answers in words, or raises; None: all is well.
-    `untried`: the answer where there is no room for a process now; there will be for the children.
+    """Try irreversible steps in a fork. Returns the words that `run` returns or raises; None: success.
+
+    `untried`: the result if no process can be forked now.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         try:
             pid = os.fork()
-        except OSError:  # EAGAIN, ENOMEM: as soon as there is room again the children show what holds
+        except OSError:  # EAGAIN, ENOMEM: children try again once there is room
             return untried
         if pid == 0:
             answer: str | None = _DIED

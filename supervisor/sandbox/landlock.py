@@ -1,8 +1,7 @@
-"""Landlock: what a process may never do again with files, signals and sockets. Runs in zygote and children.
+"""Landlock, the kernel's irreversible restriction of files, signals and sockets. Runs in zygote and children.
 
-Owns the kernel's names for it. Must not decide what is forbidden. A domain, once entered, holds for the calling thread
-and all that it starts; it can be narrowed and never left. Processes of one domain cannot trace, nor look into, those of
-another.
+Owns the kernel's constants. Must not decide what is forbidden. A domain holds for the calling thread and all that it
+starts, and can only be narrowed. Processes of one domain cannot trace those of another.
 """
 
 import ctypes
@@ -12,7 +11,7 @@ from typing import Final
 
 from supervisor.linux import kernel
 
-_CREATE_RULESET: Final = 444  # the same on every architecture
+_CREATE_RULESET: Final = 444  # system calls: the same numbers on every architecture
 _ADD_RULE: Final = 445
 _RESTRICT_SELF: Final = 446
 _ASK_VERSION: Final = 1
@@ -25,13 +24,13 @@ _MAKE_CHAR: Final = 1 << 6
 _MAKE_BLOCK: Final = 1 << 11
 TRUNCATE: Final = 1 << 14
 _IOCTL_DEV: Final = 1 << 15
-#: What can be allowed of something that is no directory.
+#: Rights that apply to anything but a directory.
 _OF_FILES: Final = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | _IOCTL_DEV
 READ: Final = EXECUTE | READ_FILE | READ_DIR
 USE: Final = READ_FILE | WRITE_FILE | TRUNCATE | _IOCTL_DEV
-#: Everything but devices, which nobody makes in a working directory.
+#: Every right but making devices, which a working directory never needs.
 OWN: Final = 0xFFFF & ~(_MAKE_CHAR | _MAKE_BLOCK)
-#: All rights that a version of the interface knows, from the newest.
+#: All rights that each version of the interface knows, newest first.
 _FILES: Final = ((5, 0xFFFF), (3, 0x7FFF), (2, 0x3FFF), (1, 0x1FFF))
 _TCP: Final = 0b11  # bind and connect
 _TCP_SINCE: Final = 4
@@ -50,19 +49,19 @@ class _Beneath(ctypes.Structure):
 
 
 def abi() -> int:
-    """The version of its interface. Raises OSError where the kernel has it not, or it is switched off, or forbidden."""
+    """Return the version of the interface. Raises OSError where the kernel lacks it, or it is off or forbidden."""
     return kernel.system_call(_CREATE_RULESET, None, 0, _ASK_VERSION)
 
 
 def handled_files(abi: int) -> int:
-    """All rights to files that this version can take away."""
+    """Return all rights to files that this version can restrict."""
     return next(rights for since, rights in _FILES if abi >= since)
 
 
 def create(abi: int, *, files: bool, tcp: bool, scoped: int) -> int:
-    """A ruleset that takes away what it names, but for what a Rule then allows. Answers its descriptor.
+    """Make a ruleset that restricts what it names, except what a Rule then allows. Returns its descriptor.
 
-    What this version does not know is left out.
+    Leaves out what this version does not know.
     """
     attributes = _Ruleset(
         handled_files(abi) if files else 0,
@@ -73,10 +72,10 @@ def create(abi: int, *, files: bool, tcp: bool, scoped: int) -> int:
 
 
 class Rule:
-    """What is allowed below one path, wherever it is moved. Keeps it open, for the rulesets to come."""
+    """Allows rights below one path, wherever it is moved. Keeps the path open for later rulesets."""
 
     def __init__(self, path: str, rights: int, handled: int) -> None:
-        """Raises OSError where there is nothing, or nothing that this user can reach. `handled`: `handled_files`."""
+        """Raises OSError where the path is missing or unreachable. `handled`: the result of `handled_files`."""
         self.path = path
         self.fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         if not stat.S_ISDIR(os.fstat(self.fd).st_mode):
@@ -92,5 +91,5 @@ class Rule:
 
 
 def restrict(ruleset: int) -> None:
-    """Enter a new domain of these rules. Needs `no_new_privs`."""
+    """Enter a new domain with these rules. Needs `no_new_privs`."""
     kernel.system_call(_RESTRICT_SELF, ruleset, 0)

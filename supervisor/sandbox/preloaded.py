@@ -1,6 +1,6 @@
-"""What preloaded code has left running and open, by name: none of it survives a fork unharmed. Runs in the zygote.
+"""Names threads, processes and descriptors that preloaded code left: no fork carries them unharmed. Runs in the zygote.
 
-Only looks and names; whether it matters is for people to say.
+Must not change them. The operator decides whether they matter.
 """
 
 import contextlib
@@ -15,9 +15,9 @@ from typing import Final
 from supervisor import clock
 from supervisor.linux import kernel
 
-#: A thread that has been joined may be seen by the system for a moment.
+#: A joined thread may stay visible in /proc for a moment.
 _GONE_BY_S: Final = 0.05
-#: Shared by intention, or without any state of its own.
+#: Stateless, so that sharing them does no harm.
 HARMLESS: Final = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 _KINDS: Final = {
     "anon_inode:[eventpoll]": "epoll",
@@ -37,7 +37,7 @@ _SOCKETS: Final[dict[tuple[int, int], str]] = {
 
 
 def running() -> list[str]:
-    """The threads beside this one, also those that Python does not know, and the processes that were started."""
+    """Return in words the other threads, including those unknown to Python, and the processes that were started."""
     own = threading.current_thread()
     known = [thread for thread in threading.enumerate() if thread is not own]
     found = [f"{thread.name} ({_what_runs(thread)})" for thread in known]
@@ -50,12 +50,12 @@ def _what_runs(thread: threading.Thread) -> str:
     target = getattr(target, "func", target)  # of a partial
     code = getattr(target, "__code__", None)
     if not isinstance(code, CodeType):
-        return f"a {type(target).__qualname__}"  # its repr is foreign code
+        return f"a {type(target).__qualname__}"  # no repr: that is foreign code
     return f"{target.__module__}.{code.co_qualname}, {_place(code.co_filename)}:{code.co_firstlineno}"
 
 
 def _place(path: str) -> str:
-    """As short as it can be found."""
+    """Return the path, relative to the current directory where possible."""
     try:
         return str(Path(path).relative_to(Path.cwd()))
     except ValueError:
@@ -77,16 +77,16 @@ def _program(process: int | str) -> str:
 
 
 def open_descriptors() -> dict[int, str]:
-    """All open descriptors of this process, and what they lead to."""
+    """Return all open descriptors of this process, and what they lead to."""
     found: dict[int, str] = {}
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):  # the one that the list was read by
+        with contextlib.suppress(FileNotFoundError):  # the descriptor of the listing itself
             found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
     return found
 
 
 def opened(before: Set[int]) -> list[str]:
-    """What has been opened since `before`, in words."""
+    """Return in words the descriptors opened since `before`."""
     now = sorted(open_descriptors().items())
     return [f"fd {fd}: {_describe(fd, link)}" for fd, link in now if fd not in before and link not in HARMLESS]
 
@@ -112,7 +112,7 @@ def _describe_socket(fd: int) -> str:
 def _address(of: Callable[[], object]) -> str:
     try:
         address = of()
-    except OSError:  # ENOTCONN, and families that have no addresses
+    except OSError:  # ENOTCONN, and families without addresses
         return ""
     if isinstance(address, tuple) and len(address) >= 2:
         host, port = address[:2]

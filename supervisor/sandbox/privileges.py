@@ -1,6 +1,6 @@
-"""Users, capabilities and namespaces of a process, and giving them up. Runs in zygote and children.
+"""Gives up users, capabilities and namespaces. Runs in zygote and children. Owns no state.
 
-Owns no state. Must not decide who gives up what.
+Must not decide which process gives up what.
 """
 
 import contextlib
@@ -12,14 +12,14 @@ from typing import Final
 from supervisor.linux import kernel
 
 _MACHINE: Final = os.uname().machine
-#: The number of capset(2), which not every libc has.
+#: Number of capset(2), for which some libcs have no function.
 _CAPSET: Final = {"x86_64": 126, "aarch64": 91}
 _VERSION_3: Final = 0x20080522
 _MOST_CAPABILITIES: Final = 64
 _CLONE_NEWNET: Final = 0x40000000
 
 CHOWN, DAC_OVERRIDE, FOWNER, KILL, SETGID, SETUID = 0, 1, 3, 5, 6, 7
-#: What the zygote must have to look after children of another user: their directories, their end.
+#: Capabilities that the zygote needs to manage the directories and the end of another user's children.
 FOR_ANOTHER_USER: Final = {
     CHOWN: "CAP_CHOWN",
     DAC_OVERRIDE: "CAP_DAC_OVERRIDE",
@@ -47,37 +47,38 @@ _NOTHING: Final = ctypes.byref(_sets)
 
 
 def why_not() -> str:
-    """Why capabilities cannot be given up here; empty: they can."""
+    """Return why capabilities cannot be given up here. Empty: they can."""
     return "" if _MACHINE in _CAPSET else f"this is written for {' and '.join(_CAPSET)}, not for {_MACHINE}"
 
 
 def held() -> int:
-    """The effective capabilities of the calling thread, a bit for each."""
+    """Return the effective capabilities of the calling thread as a bit mask."""
     with open("/proc/thread-self/status", "rb") as status:
         return int(status.read().partition(b"\nCapEff:")[2].split(None, 1)[0], 16)
 
 
 def lacking(capabilities: Iterable[int]) -> set[int]:
-    """Which of these the calling thread has not."""
+    """Return the capabilities among these that the calling thread lacks."""
     has = held()
     return {each for each in capabilities if not has >> each & 1}
 
 
 def give_up_capabilities() -> None:
-    """All of them, for the calling thread and what it starts. Under `no_new_privs` no program brings any back."""
+    """Drop all capabilities of the calling thread and of all that it starts. Under `no_new_privs` none comes back."""
     kernel.system_call(_CAPSET[_MACHINE], _HEAD, _NOTHING)
 
 
 def bound_capabilities() -> None:
-    """Have no program that this process or one below it executes gain any. It keeps those that it has."""
-    with contextlib.suppress(OSError):  # EPERM: `no_new_privs` does the same; EINVAL: the last one is passed
+    """Let no program that this process or a descendant executes gain capabilities. This process keeps its own."""
+    with contextlib.suppress(OSError):  # EPERM: `no_new_privs` does the same; EINVAL: past the last capability
         for capability in range(_MOST_CAPABILITIES):
             kernel.bound_capability(capability)
 
 
 def become(uid: int, gid: int) -> None:
-    """Another user, with all threads, in no other group, with no way back. Capabilities and the parent-death signal are
-    lost by it, and what was not dumpable may be so again.
+    """Become another user with all threads, in no other group, irreversibly.
+
+    Clears capabilities and the parent-death signal, and may make the process dumpable again.
     """
     os.setgroups(())
     os.setresgid(gid, gid, gid)
@@ -85,14 +86,14 @@ def become(uid: int, gid: int) -> None:
 
 
 def network_namespace() -> int:
-    """Make a network namespace of which even the loopback device is down, and enter it. Answers its descriptor.
+    """Enter a new network namespace, in which even the loopback device is down. Returns its descriptor.
 
-    Raises OSError where that is not allowed. To be called in a process that needs no network any more.
+    Raises OSError where that is not allowed. Call it in a process that needs no network any more.
     """
     if _libc.unshare(_CLONE_NEWNET) != 0:
         raise kernel.last_error()
     fd = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-    enter_network(fd)  # whether that is allowed too
+    enter_network(fd)  # children will need this call to be allowed, too
     return fd
 
 

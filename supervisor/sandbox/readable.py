@@ -1,7 +1,6 @@
-"""What programs need to read to work at all: the default list of `--sandbox strict`. Runs in the zygote, which has
-imported the handlers, and so knows where their modules come from.
+"""The default list of readable paths under `--sandbox strict`. Runs in the zygote, which knows the imported modules.
 
-Only names; that it is readable, and nothing else, is the kernel's to hold (`landlock`). Must not read what lies there.
+Owns the list. `landlock` enforces it. Must not read what lies at the paths.
 """
 
 import os
@@ -9,12 +8,12 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-#: Programs and their libraries, and what the kernel tells of itself.
+#: Programs and their libraries, and what the kernel reports of itself.
 SYSTEM: Final = (
     "/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/proc",
     "/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/fs/cgroup", "/sys/kernel/mm/transparent_hugepage",
 )  # fmt: skip
-#: Settings that ordinary programs look for. No secrets: /etc as a whole has some.
+#: Settings that ordinary programs look for. Not /etc as a whole, which holds secrets.
 SETTINGS: Final = tuple(
     f"/etc/{name}"
     for name in (
@@ -27,14 +26,14 @@ SETTINGS: Final = tuple(
     )
 )  # fmt: skip
 DEVICES: Final = ("/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-#: What may be written as well.
+#: Devices that may be written as well.
 WRITABLE: Final = ("/dev/null",)
-#: A directory in which so much lies that being on the import path is no reason to have all of it read.
+#: Directories too large to be readable just because they are on the import path.
 _TOO_WIDE: Final = frozenset({"/", "/root", "/home", "/tmp", "/var", "/var/tmp", "/etc", "/opt", "/srv", "/run"})
 
 
 def default_list() -> list[str]:
-    """Real paths of all that is there of it, none below another."""
+    """Return the real paths of the list that exist, none below another."""
     wanted = [*SYSTEM, *SETTINGS, *DEVICES, *_of_the_interpreter(), *_of_the_import_path()]
     return outermost({os.path.realpath(path) for path in wanted if os.path.exists(path)})
 
@@ -53,7 +52,7 @@ def _of_the_import_path() -> Iterator[str]:
             too_wide.add(path)
         else:
             yield path
-    if too_wide:  # only what has been imported from there
+    if too_wide:  # from there only the imported modules
         for module in tuple(sys.modules.values()):
             file = getattr(module, "__file__", None)
             if isinstance(file, str) and os.path.isabs(file):
@@ -61,7 +60,7 @@ def _of_the_import_path() -> Iterator[str]:
 
 
 def _topmost_below(directories: Iterable[str], file: str) -> Iterator[str]:
-    """The package or module that `file` belongs to, if it lies below one of these directories: the deepest of them."""
+    """Yield the package or module of `file`, as an entry of the deepest of the `directories` that hold it."""
     above = [directory for directory in directories if is_below(file, directory)]
     if above:
         directory = max(above, key=len)
@@ -73,7 +72,7 @@ def is_below(path: str, directory: str) -> bool:
 
 
 def outermost(paths: Iterable[str]) -> list[str]:
-    """Without those that lie below another."""
+    """Return the paths without those that lie below another."""
     kept: list[str] = []
     for path in sorted(set(paths), key=lambda path: path.split(os.sep)):
         if not kept or not is_below(path, kept[-1]):
@@ -82,8 +81,9 @@ def outermost(paths: Iterable[str]) -> list[str]:
 
 
 def carved(paths: Iterable[str], hidden: Iterable[str]) -> Iterator[tuple[str, bool]]:
-    """The same without what is hidden, wherever it lies. True: of this directory only its list of names is to be read,
-    and those of all below it, as the entries that may be read follow.
+    """Yield the paths without the hidden ones, wherever those lie.
+
+    True: only the names in this directory and below are readable. Readable entries follow on their own.
     """
     secret = {os.path.realpath(path) for path in hidden}
     for path in paths:
@@ -99,5 +99,5 @@ def _carve(path: str, hidden: set[str]) -> Iterator[tuple[str, bool]]:
     yield path, True
     for entry in sorted(os.listdir(path)):
         below = os.path.join(path, entry)
-        if os.path.realpath(below) == below:  # a link leads elsewhere, where other rules hold
+        if os.path.realpath(below) == below:  # the target of a link has rules of its own
             yield from _carve(below, hidden)

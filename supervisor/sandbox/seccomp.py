@@ -1,8 +1,7 @@
-"""Filters of system calls: what children of every level, of `strict`, and without a network are refused. Runs in zygote
-and children.
+"""Filters of system calls: for every level, for `strict`, and for no network. Runs in zygote and children.
 
-Owns the filters' instructions. They hold for all threads of the process and for what they start, and are never lifted.
-Sockets that are open already go on working: nobody may have left any to the process.
+Owns the filters' instructions. A filter holds for all threads of the process and for what they start, irreversibly. It
+does not affect sockets that are open already, so the process must have none.
 """
 
 import ctypes
@@ -17,8 +16,8 @@ from supervisor.linux import kernel
 
 _SET_MODE_FILTER: Final = 1
 _GET_ACTION_AVAIL: Final = 2
-#: For all threads; and without the defence against speculation that kernels before 5.16 would switch on with it, at
-#: the cost of every process's speed: it is the parts of one process that it keeps from each other.
+#: For all threads. The second flag (4) omits a mitigation of speculation that kernels before 5.16 would switch on: it
+#: would slow down every process, and protects only parts of one process from each other.
 _ALL_THREADS: Final = 1
 _FLAGS: Final = _ALL_THREADS | 4
 
@@ -26,10 +25,10 @@ _ALLOW: Final = 0x7FFF0000
 _KILL_PROCESS: Final = 0x80000000
 _ERRNO: Final = 0x00050000
 
-# Where they stand in what the filter is shown.
+# Offsets in struct seccomp_data.
 _NUMBER_AT: Final = 0
 _ARCHITECTURE_AT: Final = 4
-_FIRST_ARGUMENT_AT: Final = 16  # its lower half: families are ints, and both machines are little-endian
+_FIRST_ARGUMENT_AT: Final = 16  # the lower half suffices: families are ints, and both machines are little-endian
 _SECOND_ARGUMENT_AT: Final = 24
 _THIRD_ARGUMENT_AT: Final = 32
 
@@ -42,13 +41,13 @@ _RETURN: Final = 0x06  # BPF_RET | BPF_K
 
 
 class _Machine(NamedTuple):
-    """The kernel's numbers on one architecture."""
+    """System call numbers of one architecture."""
 
     architecture: int
     seccomp: int
     socket: int
     socketpair: int
-    foreign_from: int  # from this number on calls are of another ABI; 0: there is none
+    foreign_from: int  # calls from this number on belong to another ABI; 0: there is none
 
 
 _MACHINES: Final = {
@@ -59,19 +58,19 @@ _MACHINE: Final = os.uname().machine
 
 
 class _Abi(NamedTuple):
-    """The numbers of one of the ABIs that a machine has: 32-bit programs may run there, too."""
+    """System call numbers of one ABI. A machine may also run 32-bit programs."""
 
     architecture: int
     clone: int
     prctl: int
     prlimit: int
     unshare: int
-    objects: tuple[int, ...]  # what makes or opens shared memory, queues and semaphores that no process owns
+    objects: tuple[int, ...]  # calls that make shared memory, queues and semaphores without an owner process
 
 
 _ABIS: Final = {
     "x86_64": (
-        _Abi(0xC000003E, 56, 157, 302, 272, (29, 64, 68, 240)),  # x32 has the same numbers, and a bit
+        _Abi(0xC000003E, 56, 157, 302, 272, (29, 64, 68, 240)),  # x32 has these numbers with one more bit
         _Abi(0x40000003, 120, 172, 340, 310, (117, 393, 395, 399, 277)),  # i386: 117 is ipc(2)
     ),
     "aarch64": (
@@ -80,8 +79,8 @@ _ABIS: Final = {
     ),
 }
 _X32: Final = 0x40000000
-_CLONE3: Final = 435  # the same on every architecture, as the next ones
-_IO_URING: Final = (425, 426, 427)  # it opens sockets past any filter
+_CLONE3: Final = 435  # from here on: the same on every architecture
+_IO_URING: Final = (425, 426, 427)  # opens sockets past any filter
 _CLONE_PARENT: Final = 0x8000
 _CLONE_NEWUSER: Final = 0x10000000
 _PR_SET_CHILD_SUBREAPER: Final = 36
@@ -96,7 +95,7 @@ class _Program(ctypes.Structure):
 
 
 def why_not() -> str:
-    """Why there can be no filter here; empty: there can be one."""
+    """Return why there can be no filter here. Empty: there can be one."""
     if _MACHINE not in _MACHINES:
         return f"the filter is written for {' and '.join(_MACHINES)}, not for {_MACHINE}"
     try:
@@ -108,28 +107,28 @@ def why_not() -> str:
 
 
 class Filter:
-    """Made once: `install` is then one system call."""
+    """A program in the kernel's form, so that `install` is one system call."""
 
     def __init__(self, code: _Code) -> None:
-        """`code`: of each instruction what it does, where it jumps to if true and if not, and with what."""
+        """`code`: per instruction the operation, the jumps if true and if false, and the operand."""
         self._program = _Program(len(code), b"".join(struct.pack("=HBBI", *instruction) for instruction in code))
 
     def install(self) -> None:
-        """For all threads of this process. Needs `no_new_privs`."""
+        """Install the filter for all threads of this process. Needs `no_new_privs`."""
         number = _MACHINES[_MACHINE].seccomp
         try:
             answer = kernel.system_call(number, _SET_MODE_FILTER, _FLAGS, ctypes.byref(self._program))
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-            # gVisor knows the first flag alone
+            # gVisor knows the first flag only
             answer = kernel.system_call(number, _SET_MODE_FILTER, _ALL_THREADS, ctypes.byref(self._program))
         if answer:
             raise OSError(errno.ESRCH, f"thread {answer} of this process cannot be given the filter")
 
 
 def _rules_of(rules: Callable[[_Abi], dict[int, _Code]]) -> _Code:
-    """A program that allows what `rules(abi)` does not name. `rules`: what to do, by the number of the call."""
+    """Return a program that allows all calls but those of `rules(abi)`, which maps call numbers to checks."""
     code: _Code = []
     for abi in _ABIS[_MACHINE]:
         block = [(_LOAD, 0, 0, _NUMBER_AT)]
@@ -143,11 +142,11 @@ def _rules_of(rules: Callable[[_Abi], dict[int, _Code]]) -> _Code:
 
 
 def _refuse_bits(bits: int) -> _Code:
-    """Where the first argument has one of them."""
+    """Refuse the call if its first argument has one of these bits."""
     return [(_LOAD, 0, 0, _FIRST_ARGUMENT_AT), (_IF_ANY_BIT, 0, 1, bits), _REFUSED, _ALLOWED]
 
 
-#: Limits of others are only asked for: there is no new one.
+#: prlimit of another process may read a limit but not set one.
 _OWN_LIMITS: Final[_Code] = [
     (_LOAD, 0, 0, _FIRST_ARGUMENT_AT), (_IF_EQUAL, 5, 0, 0), (_LOAD, 0, 0, _THIRD_ARGUMENT_AT), (_IF_EQUAL, 0, 2, 0),
     (_LOAD, 0, 0, _THIRD_ARGUMENT_AT + 4), (_IF_EQUAL, 1, 0, 0), _REFUSED, _ALLOWED,
@@ -159,14 +158,13 @@ _STAYS_SUBREAPER: Final[_Code] = [
 
 
 class Basic(Filter):
-    """What a child of every level but none is refused, with EPERM.
+    """Refuses calls with EPERM in children of every level but none.
 
-    Limits: nobody's resource limits can be set but one's own. A handler may have its supervisor's user, and a limit of
-    no processor time is a kill. They are named by 0, as every libc does it; one's own pid is refused, too.
+    Limits: a process may set its own limits only. A handler may run as its supervisor's user, and a limit of no
+    processor time would kill the supervisor. libc names its own process by pid 0; an explicit own pid is refused, too.
 
-    The tree: no process is made a sibling of the child (CLONE_PARENT), nor an orphan that does not come back to it.
-    The arguments of clone3 are out of a filter's sight: it is answered as by a kernel that lacks it (ENOSYS), and
-    every libc then takes clone.
+    The tree: no process becomes a sibling of the child (CLONE_PARENT), or an orphan that does not come back to it. A
+    filter cannot see the arguments of clone3, so clone3 fails with ENOSYS, and every libc then uses clone.
     """
 
     def __init__(self) -> None:
@@ -183,11 +181,10 @@ class Basic(Filter):
 
 
 class Strict(Filter):
-    """What a child of `strict` is refused beside that, with EPERM.
+    """Refuses more calls with EPERM in children of `strict`.
 
-    Shared memory, queues and semaphores of System V, and queues of POSIX: they outlive whoever makes them, and no
-    limit sees their memory. User namespaces: in one of its own a process has all privileges, and what of the kernel
-    they open.
+    System V shared memory, queues and semaphores, and POSIX queues outlive their makers, and no limit counts their
+    memory. In a user namespace of its own, a process has all privileges, and reaches more of the kernel.
     """
 
     def __init__(self) -> None:
@@ -203,8 +200,10 @@ class Strict(Filter):
 
 
 class NoNetwork(Filter):
-    """Sockets are of the Unix family alone, others are refused with EACCES. io_uring is refused with EPERM. A program
-    of another ABI, whose system calls have other numbers, is killed.
+    """Allows sockets of the Unix family only.
+
+    Other families fail with EACCES, and io_uring with EPERM. A program of another ABI, with other call numbers, is
+    killed.
     """
 
     def __init__(self) -> None:

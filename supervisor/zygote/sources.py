@@ -1,4 +1,4 @@
-"""Which files the handlers were loaded from, and when bytecode is taken for their source. Runs in the zygote.
+"""Finds the files that handlers were loaded from, and distrusts young bytecode. Runs in the zygote.
 
 Owns the rule of the import system that a reload depends on.
 """
@@ -14,15 +14,17 @@ from typing import Any, Final
 
 from supervisor import clock
 
-#: A source must have rested so long before bytecode is kept for it, or believed.
+#: Bytecode is written and read only for sources that have not changed for this long.
 _RESTED_S: Final = 2.0
 _OURS: Final = str(Path(__file__).parents[1])
 _INSTALLED: Final = ("site-packages", "dist-packages")
 
 
 def distrust_young_bytecode() -> None:
-    """Python takes bytecode for that of a source if whole second of change and size agree. Of two edits within a second
-    the first one's code would be run for the second: while a source is young none is written for it, and none read.
+    """Neither read nor write bytecode for a source that has just changed.
+
+    Python matches bytecode with its source by size and whole second of change. After two edits of one size within a
+    second it would run the first edit's code.
     """
     loader: Any = importlib.machinery.SourceFileLoader
     path_stats = loader.path_stats
@@ -37,7 +39,7 @@ def distrust_young_bytecode() -> None:
 
 
 def loaded() -> list[str]:
-    """The files of all modules but Python's own, installed ones and ours."""
+    """Return the files of all modules, without Python's own, installed ones and ours."""
     standard = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
     outside = tuple(f"{directory}{os.sep}" for directory in (*standard, _OURS))
     found = {getattr(module, "__file__", None) for module in tuple(sys.modules.values())}
@@ -48,8 +50,8 @@ def loaded() -> list[str]:
     )  # fmt: skip
 
 
-def named_by(error: BaseException) -> list[str]:
-    """The files in which it went wrong."""
+def files_of(error: BaseException) -> list[str]:
+    """Return the files that an exception went through."""
     files = {*_frames(error.__traceback__)}
     if isinstance(error, SyntaxError) and error.filename:
         files.add(error.filename)

@@ -1,7 +1,7 @@
-"""The zygote: imports the handlers once, forks children on request, collects their end. Started by the master's exec.
+"""Imports the handlers once, forks children on request, and reaps them. Runs in the zygote, in one thread.
 
-Owns the children and their process trees. One thread, for ever. Must not know Redis, nor decide what a child's end
-means; the end of its control socket is the master's death, and then nothing below it may live on.
+Owns the children and their process trees. Must not know Redis, nor decide what a child's end means. The end of its
+control socket means that the master is gone; then the zygote ends everything below it.
 """
 
 import errno
@@ -24,23 +24,22 @@ from supervisor.sandbox import confinement as confinements
 from supervisor.sandbox import preloaded
 from supervisor.zygote import rehearsal, sources
 
-#: While there are leftovers that do not end, or jobs can have processes beside their child: a short look now and then,
-#: beside the other work.
+#: Pause between looks for strays, while some do not end, or while processes can leave the tree of their child.
 _AGAIN_MS: Final = 100
 _LOOK_S: Final = 0.005
-#: How much sooner than the master the zygote and its children are taken by the kernel's OOM killer.
+#: The kernel's OOM killer prefers the zygote and its children to the master by this score.
 _OOM_POINTS: Final = 300
 
 
 def main() -> NoReturn:
-    """Started by `zygotes.Zygote`: MASTER_PID NUMBER as arguments, the control socket on messages.CONTROL_FD."""
+    """The master starts it with MASTER_PID NUMBER as arguments, and the control socket on messages.CONTROL_FD."""
     master_pid, number = int(sys.argv[1]), sys.argv[2]
-    # Foreign code is about to run: until the loop turns, only the kernel can tell us of the master's death.
+    # Foreign code is about to run: until the loop turns, only the kernel can signal the master's death.
     kernel.set_parent_death_signal(signal.SIGKILL)
     if os.getppid() != master_pid:
         os._exit(1)
     sandbox.ignore_group_signals()
-    # The others that the master handles stay blocked: sent to the whole group, they must not end us.
+    # The master's other signals stay blocked: sent to the whole group, they must not end the zygote.
     signal.pthread_sigmask(signal.SIG_SETMASK, kernel.HANDLED_SIGNALS - sandbox.GROUP_SIGNALS)
     kernel.become_subreaper()
     kernel.raise_oom_score(_OOM_POINTS)
@@ -56,12 +55,12 @@ def main() -> NoReturn:
         kernel.forbid_dumping()
     title.introduce(f"leasehold: zygote {number} {boot.handlers}")
     explanations.prepare(boot.held_back)
-    sandbox.tell_stacks()
+    sandbox.enable_stack_dumps()
     printing.write_lines_at_once()
     rehearsal.rehearse(boot)
     our_own = huge_pages.private()
     guard = sandbox.Guard()
-    gc.enable()  # it was not needed to import what is ours
+    gc.enable()  # _START has disabled it: the import of our own modules does not need it
     loaded, confinement, ready = _load(control, boot, guard)
     sandbox.prepare()
     confinement.prepare()
@@ -70,9 +69,9 @@ def main() -> NoReturn:
     title.find()
     gc.collect()
     gc.freeze()
-    if boot.jobs_per_child == 1:  # else forks are few
+    if boot.jobs_per_child == 1:  # otherwise forks are rare
         huge_pages.gather(our_own)
-    _say(control, ready)
+    _send(control, ready)
     kernel.set_parent_death_signal(0)
     if os.getppid() != master_pid:
         os._exit(1)
@@ -82,17 +81,17 @@ def main() -> NoReturn:
 def _load(
     control: socket.socket, boot: Boot, guard: sandbox.Guard
 ) -> tuple[dict[str, handlers.Handler], confinements.Confinement, Ready]:
-    """Import the handlers, and answer what is to be said of them; if that fails in any way, say so and exit."""
+    """Import the handlers and return what the master must know. On any failure report it and exit."""
     before = preloaded.open_descriptors().keys()
     sources.distrust_young_bytecode()
     try:
-        _go_to(boot.directory)
+        _enter_directory(boot.directory)
         loaded = handlers.load(boot.handlers, boot.sandbox)
     except BaseException as error:  # noqa: BLE001  foreign code: whatever it raises is reported, then this process ends
-        _say(control, _describe(error, [*sources.loaded(), *sources.named_by(error)]))
+        _send(control, _describe(error, [*sources.loaded(), *sources.files_of(error)]))
         os._exit(1)
     settings = {name: asdict(loaded_handler.settings) for name, loaded_handler in loaded.items()}
-    # What a before_fork hook is there for is its business: it may let go of all that is open.
+    # Handlers with a before_fork hook may close all that is open there.
     opened = [] if handlers.hooks.before_fork else preloaded.opened(before)
     threads, descriptors = [*map(messages.sayable, preloaded.running())], [*map(messages.sayable, opened)]
     files = [*map(messages.sayable, sources.loaded())]
@@ -103,7 +102,7 @@ def _load(
     return loaded, confinement, ready
 
 
-def _go_to(directory: str) -> None:
+def _enter_directory(directory: str) -> None:
     try:
         if directory:
             os.chdir(directory)
@@ -117,11 +116,11 @@ def _describe(error: BaseException, files: list[str]) -> BootFailed:
     files = [*map(messages.sayable, files)]
     if isinstance(error, handlers.HandlersError):
         return BootFailed(str(error), "", files)
-    return BootFailed(*_told("the handlers cannot be imported", error), files)
+    return BootFailed(*_described("the handlers cannot be imported", error), files)
 
 
-def _told(what: str, error: BaseException) -> tuple[str, str]:
-    """A sentence about an exception of foreign code, and its traceback."""
+def _described(what: str, error: BaseException) -> tuple[str, str]:
+    """Return a sentence about an exception of foreign code, and its traceback."""
     text = "".join(traceback.format_exception(type(error), error, handlers.foreign_part(error.__traceback__)))
     try:
         why = str(error)
@@ -131,9 +130,9 @@ def _told(what: str, error: BaseException) -> tuple[str, str]:
     return messages.sayable(message), messages.sayable(text[-messages.MAX_TRACEBACK_CHARS :])
 
 
-def _say(control: socket.socket, message: messages.Control) -> None:
-    """While nothing is below us: if the master is gone, so are we."""
-    memfd = kernel.sealed_memfd((messages.pack_control(message),))  # the names of all handlers may not fit a packet
+def _send(control: socket.socket, message: messages.Control) -> None:
+    """Send to the master. If it is gone, exit: no child exists yet."""
+    memfd = kernel.sealed_memfd((messages.pack_control(message),))  # the names of all handlers may exceed a packet
     try:
         kernel.send(control, messages.IN_MEMFD, (memfd,))
     except (BrokenPipeError, ConnectionResetError):
@@ -158,29 +157,29 @@ class Zygote:
         self._guard = guard
         self._confinement = confinement
         self._master_pid = master_pid
-        self._preloaded = kernel.children_of_self()  # processes that the import has started: nobody's leftovers
-        self._left: set[int] = set()  # leftovers that did not end when they were killed
-        self._children: dict[int, tuple[int, int, float]] = {}  # pidfd -> (pid, child's number, when it was forked)
+        self._preloaded = kernel.children_of_self()  # started by the import, so no strays
+        self._stuck: set[int] = set()  # strays that did not end when they were killed
+        self._children: dict[int, tuple[int, int, float]] = {}  # pidfd -> (pid, child's number, time of the fork)
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
 
     def serve(self) -> NoReturn:
         while True:
-            for fd, _events in self._poll.poll(_AGAIN_MS if self._looks else None):
+            for fd, _events in self._poll.poll(_AGAIN_MS if self._may_have_strays else None):
                 if fd != self._control.fileno():
-                    self._bury(fd)
-                elif not self._obey():
+                    self._reap(fd)
+                elif not self._carry_out_request():
                     self._end()
-            if self._looks:
-                self._end_the_rest()
+            if self._may_have_strays:
+                self._end_strays_left()
 
     @property
-    def _looks(self) -> bool:
-        """Whether there may be strangers below us that no event tells of."""
-        return bool(self._left or (self._children and not self._confinement.keeps_trees))
+    def _may_have_strays(self) -> bool:
+        """True if there may be strays that no event reports."""
+        return bool(self._stuck or (self._children and not self._confinement.keeps_trees))
 
-    def _obey(self) -> bool:
-        """Carry out one request; False: there will be no more, the master is gone or has let us go."""
+    def _carry_out_request(self) -> bool:
+        """Carry out one request. False: the master is gone, or has dismissed this zygote."""
         packet, fds = kernel.receive(self._control, messages.MAX_PACKET_BYTES, 4)
         if not packet:
             return False
@@ -195,7 +194,7 @@ class Zygote:
         pid = pidfd = -1
         try:
             if len(fds) != 4:
-                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # the kernel had no room for them
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # the kernel dropped descriptors
             refusal, where = self._run_before_fork()
             if not refusal:
                 pid, pidfd = self._fork()
@@ -206,30 +205,30 @@ class Zygote:
         for fd in fds:
             os.close(fd)
         if refusal:
-            self._say(SpawnFailed(number, refusal, where))
+            self._send(SpawnFailed(number, refusal, where))
         else:
             self._children[pidfd] = (pid, number, clock.unix())
             self._poll.register(pidfd, select.POLLIN)
-            self._say(Spawned(number, pid), (pidfd,))
+            self._send(Spawned(number, pid), (pidfd,))
 
     def _fork(self) -> tuple[int, int]:
-        """The child's pid and pidfd; in the child itself (0, -1)."""
-        clock.time_of_day()  # found out once a second here, and not in each child
+        """Return the child's pid and pidfd; in the child itself (0, -1)."""
+        clock.time_of_day()  # formatted once a second here instead of in each child
         pid = self._guard.fork()
         if pid == 0:
             return 0, -1
         try:
             return pid, os.pidfd_open(pid)
-        except OSError:  # no descriptor is left for it: nobody could see its end
+        except OSError:  # no descriptor is left, so the child's end could not be seen
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             raise
 
     def _run_before_fork(self) -> tuple[str, str]:
-        """Answers what has gone wrong, and where; two empty strings: nothing."""
+        """Return what has gone wrong, and the traceback. Empty strings: nothing."""
         if not handlers.hooks.before_fork:
             return "", ""
-        # As at the import: while foreign code runs, only the kernel can tell us of the master's death.
+        # As at the import: while foreign code runs, only the kernel can signal the master's death.
         kernel.set_parent_death_signal(signal.SIGKILL)
         if os.getppid() != self._master_pid:
             self._end()
@@ -238,15 +237,15 @@ class Zygote:
             for hook in handlers.hooks.before_fork:
                 hook()
                 if os.getpid() != own_pid:
-                    os._exit(0)  # a fork that it made has returned from it
+                    os._exit(0)  # a fork made by the hook has returned from it
         except BaseException as error:  # noqa: BLE001  foreign code: whatever it raises is reported
-            return _told("a before_fork hook failed", error)
+            return _described("a before_fork hook failed", error)
         finally:
             kernel.set_parent_death_signal(0)
         return "", ""
 
     def _become_child(self, number: int, fds: list[int]) -> NoReturn:
-        # What a socket of the standard library does in Python beside the calls costs a fork twenty pages.
+        # os.close instead of socket.close: the Python code of socket.socket would copy twenty pages per fork.
         os.close(self._control.fileno())
         for pidfd in self._children:
             os.close(pidfd)
@@ -266,50 +265,50 @@ class Zygote:
             self._confinement,
         )
 
-    def _bury(self, pidfd: int) -> None:
-        """A child has ended: end what it left running, and only then reap it: so long its pid and group are its own."""
+    def _reap(self, pidfd: int) -> None:
+        """End what a dead child left running, then reap the child. Until then its pid and group are not reused."""
         pid, number, forked_unix = self._children.pop(pidfd)
         self._poll.unregister(pidfd)
         os.close(pidfd)
         _kill_group(pid)
-        self._end_strangers({pid})
+        self._end_strays({pid})
         strays.remove_segments(pid, forked_unix)
         _pid, status, usage = os.wait4(pid, 0)
-        self._say(Reaped(number, pid, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024))
+        self._send(Reaped(number, pid, status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024))
 
-    def _end_strangers(self, dying: set[int]) -> None:
-        """Kill what has become our child without being one: the leftovers of dead children."""
-        _ended, left = strays.end_strangers(self._own | dying | self._left, clock.monotonic() + strays.TRY_S)
-        self._left |= left
+    def _end_strays(self, dying: set[int]) -> None:
+        """Kill direct children that are neither children of ours nor `dying`."""
+        _ended, stuck = strays.end_strays(self._own | dying | self._stuck, clock.monotonic() + strays.TRY_S)
+        self._stuck |= stuck
 
-    def _end_the_rest(self) -> None:
-        _ended, self._left = strays.end_strangers(self._own, clock.monotonic() + _LOOK_S)
+    def _end_strays_left(self) -> None:
+        _ended, self._stuck = strays.end_strays(self._own, clock.monotonic() + _LOOK_S)
 
     @property
     def _own(self) -> set[int]:
         return self._preloaded | {pid for pid, _number, _forked_unix in self._children.values()}
 
-    def _say(self, message: messages.Control, fds: tuple[int, ...] = ()) -> None:
+    def _send(self, message: messages.Control, fds: tuple[int, ...] = ()) -> None:
         try:
             kernel.send(self._control, messages.pack_control(message), fds)
         except (BrokenPipeError, ConnectionResetError):
-            self._end()  # the master is gone
+            self._end()
 
     def _end(self) -> NoReturn:
-        """The master is gone: nothing below us may outlive it."""
+        """The master is gone: end everything below the zygote, then exit."""
         for pidfd in self._children:
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         for pid, _number, _forked_unix in self._children.values():
             _kill_group(pid)
         self._children.clear()
         self._preloaded.clear()
-        self._left.clear()
-        self._end_strangers(set())
+        self._stuck.clear()
+        self._end_strays(set())
         removal.remove(self._boot.workdir)
         try:
             Path(self._boot.workdir).parent.rmdir()
         except OSError as error:
-            # There: another zygote's, or the master lives and sees to it. Gone: the master was quicker.
+            # ENOTEMPTY: another zygote's directory, or a living master removes it. ENOENT: the master was quicker.
             assert error.errno in (errno.ENOTEMPTY, errno.ENOENT)
         os._exit(0)
 
@@ -318,4 +317,4 @@ def _kill_group(pid: int) -> None:
     try:
         os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
-        return  # it died before it had a group of its own
+        return  # the child died before it had a group of its own

@@ -35,7 +35,7 @@ def test_all_strangers_end_and_the_spared_ones_live():
         kernel.become_subreaper()
         subprocess.run(["sh", "-c", "sleep 60 & setsid sleep 60 & (sleep 60 &) &"], check=True)
         until(lambda: len(kernel.children_of_self()) >= 4)
-        ended, left = strays.end_strangers({spared.pid}, soon())
+        ended, left = strays.end_strays({spared.pid}, soon())
         assert ended >= 3
         assert left == set()
         assert spared.poll() is None
@@ -53,7 +53,7 @@ def test_a_stopped_one_and_the_children_that_it_does_not_reap_end():
             "time.sleep(0.05); print('here', flush=True); os.kill(0 or os.getpid(), signal.SIGSTOP)"
         )
         until(lambda: state_of(pid) == "T")
-        assert strays.end_strangers(NOBODY, soon()) == (4, set())
+        assert strays.end_strays(NOBODY, soon()) == (4, set())
         assert kernel.children_of_self() == set()
 
     in_fork(run)
@@ -76,7 +76,7 @@ def test_one_that_lives_on_in_a_fork_of_itself_does_not_get_away():
         kernel.become_subreaper()
         for step in ("pass", "os.setsid()"):
             start(HOPS.format(step=step))
-            _ended, left = strays.end_strangers(NOBODY, soon())
+            _ended, left = strays.end_strays(NOBODY, soon())
             assert left == set()
             assert kernel.children_of_self() == set()
 
@@ -93,7 +93,7 @@ def test_some_that_fork_as_fast_as_they_can_are_ended_all():
             "while True:\n"
             " if os.fork() == 0: os._exit(0)\n"
         )
-        _ended, left = strays.end_strangers(NOBODY, soon(10.0))
+        _ended, left = strays.end_strays(NOBODY, soon(10.0))
         assert left == set()
         assert kernel.children_of_self() == set()
 
@@ -104,10 +104,10 @@ def test_what_does_not_end_in_time_is_named():
     def run():
         kernel.become_subreaper()
         pid = subprocess.Popen(["sleep", "60"]).pid
-        ended, left = strays.end_strangers(NOBODY, time.monotonic() - 1)
+        ended, left = strays.end_strays(NOBODY, time.monotonic() - 1)
         assert ended + len(left) == 1
         assert left <= {pid}
-        assert strays.end_strangers(NOBODY, soon())[1] == set()
+        assert strays.end_strays(NOBODY, soon())[1] == set()
 
     in_fork(run)
 
@@ -116,7 +116,7 @@ def test_no_group_is_killed_that_a_spared_process_leads():
     def run():
         leader = subprocess.Popen(["sleep", "60"], process_group=0)
         member = subprocess.Popen(["sleep", "60"], process_group=leader.pid)
-        assert strays.end_strangers({leader.pid}, soon()) == (1, set())
+        assert strays.end_strays({leader.pid}, soon()) == (1, set())
         member.returncode = -9  # reaped
         assert leader.poll() is None
         leader.kill()
@@ -130,7 +130,7 @@ def test_our_own_group_outlives_it():
         neighbour = Process(rest)
         stranger = subprocess.Popen(["sleep", "60"])
         assert os.getpgid(stranger.pid) == os.getpgrp()
-        assert strays.end_strangers({neighbour.pid}, soon()) == (1, set())
+        assert strays.end_strays({neighbour.pid}, soon()) == (1, set())
         stranger.returncode = -9
         neighbour.end()
 
@@ -149,7 +149,7 @@ def test_the_leftovers_of_a_parent_that_hangs_end_and_its_children_live():
         until(lambda: state_of(hung.pid) == "T")
         below = kernel.children_of(hung.pid)
         (child,) = [pid for pid in below if b"61" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-        assert strays.end_strangers_of(hung.pid, {child}, soon())
+        assert strays.end_strays_of(hung.pid, {child}, soon())
         assert [pid for pid in kernel.children_of(hung.pid) if not kernel.is_zombie(pid)] == [child]
         os.kill(child, signal.SIGKILL)
         hung.end()
@@ -160,7 +160,7 @@ def test_the_leftovers_of_a_parent_that_hangs_end_and_its_children_live():
 def test_below_a_parent_that_is_gone_there_is_nothing_to_end():
     gone = Process(lambda: None)
     gone.await_end()
-    assert strays.end_strangers_of(gone.pid, NOBODY, soon())
+    assert strays.end_strays_of(gone.pid, NOBODY, soon())
 
 
 # what outlives processes

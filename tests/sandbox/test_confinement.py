@@ -141,7 +141,7 @@ def test_strict_leaves_its_own_directory_and_what_programs_read(workdir, tmp_pat
 def test_another_user_owns_its_directory_and_is_tied_to_the_zygote_as_before(workdir, monkeypatch):
     import ctypes
 
-    monkeypatch.setattr(confinement, "_find_barred", lambda _user, _paths: None)  # the interpreter may be root's own
+    monkeypatch.setattr(confinement, "_first_barred", lambda _user, _paths: None)  # the interpreter may be root's own
 
     def run():
         assert os.getresuid() == (1234,) * 3

@@ -142,7 +142,7 @@ def test_signals_that_come_all_at_once_do_not_end_a_child():
     def run():
         os.dup2(os.memfd_create("stacks"), sandbox.STACKS_FD)
         sandbox.ignore_group_signals()
-        sandbox.tell_stacks()
+        sandbox.enable_stack_dumps()
         signal.signal(kernel.NOTICE_SIGNAL, lambda _signo, _frame: None)
         all_of_them = [*sandbox.GROUP_SIGNALS, kernel.NOTICE_SIGNAL, kernel.STACKS_SIGNAL]
         signal.pthread_sigmask(signal.SIG_BLOCK, all_of_them)
@@ -252,7 +252,7 @@ def test_leftovers_end_also_when_they_forked_twice_into_sessions_of_their_own():
     def run():
         os.close(ended)
         kernel.become_subreaper()
-        sandbox.end_leftovers()
+        sandbox.end_strays()
         for _ in range(5):
             first = os.fork()
             if first == 0:
@@ -266,7 +266,7 @@ def test_leftovers_end_also_when_they_forked_twice_into_sessions_of_their_own():
             os.waitpid(first, 0)
         Process(lambda: None)  # one that nobody has waited for
         Process(lambda: (Process(rest), rest()))  # one with a child of its own
-        sandbox.end_leftovers()
+        sandbox.end_strays()
         assert kernel.children_of_self() == set()
 
     in_fork(run)

@@ -176,7 +176,7 @@ def _sharing(ready: Ready) -> Iterator[Finding]:
     """Name the handlers that share children, where children are used again and the operator tells handlers apart."""
     circles: dict[Hashable, list[str]] = {}
     for name, settings in sorted(ready.handlers.items()):
-        circles.setdefault(HandlerSettings(**settings).circle(name), []).append(name)
+        circles.setdefault(HandlerSettings(**settings).trust_domain(name), []).append(name)
     shared = [names for names in circles.values() if len(names) > 1]
     if shared and len(circles) > 1:
         yield warning(

@@ -101,10 +101,10 @@ class Placing:
         """Where handlers differ in theirs, jobs are sent ahead only while those at hand do not."""
         if handlers is not self._handlers:
             self._handlers = handlers
-            circles = {settings.circle(klass) for klass, settings in handlers.items()}
+            circles = {settings.trust_domain(klass) for klass, settings in handlers.items()}
             self._slots.mixed = self._config.jobs_per_child != 1 and len(circles) > 1
         if self._slots.mixed and not self._slots.only_idle:
-            at_hand = {handlers[lease.klass].circle(lease.klass) for lease in leases if lease.klass in handlers}
+            at_hand = {handlers[lease.klass].trust_domain(lease.klass) for lease in leases if lease.klass in handlers}
             self._slots.only_idle = not self._slots.all_alike(at_hand)
 
     def _limit_s(self, lease: LeaseRecord, settings: HandlerSettings | None) -> float:

@@ -101,7 +101,7 @@ class HeldLease:
     @property
     def circle(self) -> Hashable:
         """Whose jobs may share a child with it."""
-        return self.settings.circle(self.lease.klass)
+        return self.settings.trust_domain(self.lease.klass)
 
     def change(self, settings: HandlerSettings, limit_s: float, memory_limit_bytes: int) -> None:
         """Its handler is another one, and it has not begun."""

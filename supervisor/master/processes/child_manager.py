@@ -389,7 +389,7 @@ class ChildManager:
     def _end_strangers_below(self, zygote: ZygoteHandle, dead: ChildHandle) -> None:
         """What a dead child has left running must not meet the next run of its job: its zygote does not see to it."""
         living = {child.pid for child in self.of(zygote) if child is not dead}
-        strays.end_strangers_of(zygote.pid, living, clock.monotonic() + strays.TRY_S)
+        strays.end_strays_of(zygote.pid, living, clock.monotonic() + strays.TRY_S)
 
     # the end
 

@@ -57,7 +57,7 @@ class ZygoteReaper:
     def end_strangers(self, zygote: ZygoteHandle) -> None:
         """What the lost zygote's children had started has come to us: it must not meet the next run of their jobs."""
         own = zygote.strangers | {other.pid for other in self._zygotes.values()}
-        strays.end_strangers(own, clock.monotonic() + strays.TRY_S)
+        strays.end_strays(own, clock.monotonic() + strays.TRY_S)
 
 
 def why_no_use(zygote: ZygoteHandle, status: int, handlers: str) -> BootFailed:

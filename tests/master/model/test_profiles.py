@@ -113,7 +113,7 @@ def test_as_many_make_room_as_jobs_wait(pool):
 def test_nobody_makes_room_while_as_many_jobs_run_as_may(pool):
     pool = pool(processes="1", children=2)
     pool.dispatcher.placing.take_on([], 0, pool.known)
-    pool.children[0].circle = HANDLERS["free"].circle("free")
+    pool.children[0].circle = HANDLERS["free"].trust_domain("free")
     run(pool, "free", "shut")
     assert pool.children[1].state is ChildState.IDLE
 
@@ -161,7 +161,7 @@ BASIC = HandlerSettings(sandbox="basic", network=True)
 )
 def test_klasses_under_strict_share_no_child_that_is_used_again(pool, settings, jobs_per_child, shares):
     pool = pool(handlers={"one": settings, "other": settings}, jobs_per_child=jobs_per_child)
-    assert pool.known["one"].circle("one") == pool.known["one"].circle("one")
-    assert (pool.known["one"].circle("one") == pool.known["other"].circle("other")) == (settings is BASIC)
+    assert pool.known["one"].trust_domain("one") == pool.known["one"].trust_domain("one")
+    assert (pool.known["one"].trust_domain("one") == pool.known["other"].trust_domain("other")) == (settings is BASIC)
     run(pool, "one", "other")
     assert pool.slots.mixed != shares
