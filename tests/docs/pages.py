@@ -6,8 +6,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 README, OPERATIONS = ROOT / "README.md", ROOT / "deploy/README.md"
 CONTRACT, ARCHITECTURE = ROOT / "handlers/README.md", ROOT / "supervisor/ARCHITECTURE.md"
+CONTRIBUTING = ROOT / "supervisor/CONTRIBUTING.md"
 GUIDE, PARITY = ROOT / "supervisor/engine/README.md", ROOT / "tests/engine/PARITY.md"
-PAGES = [README, OPERATIONS, CONTRACT, ARCHITECTURE, GUIDE, PARITY, ROOT / "deploy/CHANGELOG.md"]
+#: For people who change the code. Paths in them are relative to the package, or to the repository.
+INTERNALS = [ARCHITECTURE, CONTRIBUTING, ROOT / "supervisor/docs/processes.md", ROOT / "supervisor/docs/exchange.md"]
+PAGES = [README, OPERATIONS, CONTRACT, GUIDE, PARITY, ROOT / "deploy/CHANGELOG.md", *INTERNALS]
 #: What runs us in containers, clusters and under systemd.
 RECIPES = [
     path for path in sorted((ROOT / "deploy").rglob("*")) if path.is_file() and path.suffix not in {".md", ".txt"}

@@ -1,61 +1,82 @@
-"""The page for whoever changes the code: short, whole, and every reference in it resolves."""
+"""The pages for people who change the code: readable, complete, and each path in them exists."""
 
-import ast
 import re
-from functools import cache
 from pathlib import Path
 
-from tests.docs.pages import ARCHITECTURE, README, ROOT, rows, section
+import pytest
+
+from tests.docs.pages import ARCHITECTURE, CONTRIBUTING, INTERNALS, README, ROOT, path_of, rows, section
+
+PACKAGE = ROOT / "supervisor"
+_PATH = re.compile(r"`((?:[\w-]+/)*[\w-]+\.(?:py|lua|md|toml)|(?:[\w-]+/)+)`")
 
 
-@cache
-def definitions(path: Path) -> set[str]:
-    """Functions, classes and their methods, dotted."""
-    found = set()
-    for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(node.name)
-        if isinstance(node, ast.ClassDef):
-            methods = (n for n in node.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
-            found.update(f"{node.name}.{method.name}" for method in methods)
-    return found
+def paths_in(text: str) -> list[str]:
+    return _PATH.findall(text)
 
 
-REFERENCES = sorted(set(re.findall(r"`([\w/]+\.(?:py|lua))(?:::([\w.]+))?`", ARCHITECTURE.read_text())))
+def exists(path: str) -> bool:
+    return any((base / path).exists() for base in (PACKAGE, ROOT))
 
 
-def resolves(path: str, name: str) -> bool:
-    file = next((base / path for base in (ROOT / "supervisor", ROOT) if (base / path).is_file()), None)
-    return file is not None and (not name or name in definitions(file))
+def mentioned(folder: Path) -> set[str]:
+    """The modules of a folder that the pages name."""
+    text = "".join(page.read_text() for page in INTERNALS)
+    return {path.name for path in folder.glob("*.py") if f"`{path.relative_to(PACKAGE)}`" in text}
 
 
-def test_every_reference_of_the_architecture_resolves():
-    assert [reference for reference in REFERENCES if not resolves(*reference)] == []
+@pytest.mark.parametrize("page", INTERNALS, ids=path_of)
+def test_every_path_exists(page):
+    named = paths_in(page.read_text())
+    assert len(named) > 10
+    assert [path for path in named if not exists(path)] == []
 
 
-def test_each_of_the_ten_steps_names_a_function():
-    steps = re.split(r"^\d+\. ", section(ARCHITECTURE, "The life of a job"), flags=re.MULTILINE)[1:]
+@pytest.mark.parametrize("page", INTERNALS, ids=path_of)
+def test_no_page_names_a_test_function(page):
+    assert re.findall(r"\btest_\w+\b(?!\.py)", page.read_text()) == []
+
+
+@pytest.mark.parametrize("page", INTERNALS, ids=path_of)
+def test_lines_are_short_and_pages_too(page):
+    lines = page.read_text().splitlines()
+    assert len(lines) <= 250
+    assert [line for line in lines if len(line) > 140] == []
+
+
+def test_each_of_the_ten_steps_names_a_module():
+    steps = re.split(r"^\d+\. ", section(ARCHITECTURE, "One job's way"), flags=re.MULTILINE)[1:]
     assert len(steps) == 10
-    assert all(re.search(r"`[\w/]+\.(py::[\w.]+|lua)`", step) for step in steps)
+    assert all(paths_in(step) for step in steps)
 
 
-def test_the_architecture_is_short_enough_to_be_read():
-    assert len(ARCHITECTURE.read_text().splitlines()) <= 250
+def test_each_decision_names_a_module():
+    for decision, modules in rows(ARCHITECTURE, "Who decides what"):
+        assert paths_in(modules), decision
 
 
-def test_every_folder_has_its_place_on_the_page():
-    package = ROOT / "supervisor"
-    folders = {path.parent.relative_to(package).as_posix() for path in package.rglob("[!_]*.py")}
-    assert folders - {"."} <= set(re.findall(r"`([\w/]+)/[`\w]", ARCHITECTURE.read_text()))
+def test_every_folder_is_explained():
+    folders = {path.parent.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("[!_]*.py")}
+    explained = {path.strip("/") for row in rows(ARCHITECTURE, "Folders") for path in paths_in(" ".join(row))}
+    assert folders - {"."} <= explained
 
 
-def test_every_invariant_names_its_test_or_says_that_it_has_none():
-    table = rows(ARCHITECTURE, "Invariants")
+def test_each_promise_names_what_holds_and_shows_it():
+    table = rows(ARCHITECTURE, "Promises")
     assert [row[0] for row in table] == [f"INV-{number}" for number in range(1, 13)]
-    assert all("`tests/" in row[2] or "none yet" in row[2] for row in table)
+    for _, _, held_by, shown_by in table:
+        assert paths_in(held_by)
+        assert all(path.startswith("tests/") for path in paths_in(shown_by)) and paths_in(shown_by)
     assert section(README, "What is promised").count("\n- ") == len(table)
 
 
-def test_every_module_by_which_people_look_has_its_place_on_the_page():
-    modules = {path.name for path in (ROOT / "supervisor/ops").glob("[!_]*.py")}
-    assert modules <= set(re.findall(r"`ops/(\w+\.py)", ARCHITECTURE.read_text()))
+@pytest.mark.parametrize("folder", ["ops", "zygote", "child", "sandbox", "master/jobs", "master/processes"])
+def test_every_module_of_a_process_is_explained(folder):
+    modules = {path.name for path in (PACKAGE / folder).glob("[!_]*.py")}
+    assert modules - mentioned(PACKAGE / folder) == set()
+
+
+def test_the_glossary_has_at_most_sixty_terms():
+    terms = [term for term, _ in rows(CONTRIBUTING, "Glossary")]
+    assert 40 < len(terms) <= 60
+    assert terms == sorted(set(terms), key=lambda term: term.strip("`").lower())

@@ -32,7 +32,7 @@ FOREIGN_FLAGS = {
     *("--build-arg", "--require-hashes", "--no-index", "--no-build-isolation", "--upgrade", "--universal"),
     *("--python-version", "--generate-hashes", "--no-header", "--no-annotate", "--extra", "--output-file"),
     *("--kustomize", "--from-literal", "--scale", "--spider", "--silent"),
-    *("--full", "--build-arg", "--format", "--volume"),
+    *("--full", "--format", "--volume", "--editable"),
 }
 
 
