@@ -1,6 +1,6 @@
-"""The child: runs jobs one at a time and says how they ended. Runs in a fork of the zygote.
+"""Runs jobs one at a time and reports how each ended. Runs in the child, a fork of the zygote.
 
-Owns its ends of `jobs` and `talk` and its working directory. Must not speak to Redis, nor settle anything: the master
+Owns its ends of `jobs` and `talk` and its working directory. Must not speak to Redis, nor settle a job: the master
 decides what an outcome means.
 """
 
@@ -22,7 +22,7 @@ from supervisor import clock, messages, sandbox
 from supervisor.child import explanations, printing
 from supervisor.child.handlers import Ending, Fail, Handler, Interrupted, Retry, SoftTimeout, foreign_part, hooks
 from supervisor.child.job import Job
-from supervisor.child.talk import Talk, heed_notices
+from supervisor.child.talk import Talk, handle_notices
 from supervisor.child.used import Used
 from supervisor.linux import kernel, title
 from supervisor.messages import INLINE_COMPLETION_BYTES, HandlerSettings, JobMessage, Trouble, Verb
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _TOO_LARGE: Final = Trouble(
     "result-too-large", "what is to follow this job has more bytes than --workdir-limit lets it write into a file"
 )
-#: As those are told of them that want to be around each job.
+#: Outcomes as functions of `around_job` get them.
 _OUTCOMES: Final = {
     Verb.COMPLETED: "completed", Verb.FOLLOWED: "completed", Verb.RETRIED: "retried", Verb.FAILED: "failed",
     Verb.INTERRUPTED: "interrupted", Verb.OVERFLOWED: "failed",
@@ -47,16 +47,16 @@ def _nothing(_job: object) -> None:
     return
 
 
-#: A job that does nothing, as it comes to a child, and its handler.
+#: A job that does nothing, as a packet, and its handler.
 REHEARSAL_KLASS: Final = "rehearsal"
 REHEARSAL_JOB: Final = messages.pack_job(0, ("", REHEARSAL_KLASS, "", 0, 0, 0, 0, [], None, False, 0.0), b"{}", False)
 REHEARSAL_HANDLER: Final = Handler(_nothing, REHEARSAL_KLASS, HandlerSettings(), False)
-#: Who has had no job by then waits in an idle pool.
+#: A child without a job for this long is in an idle pool, and has time to rehearse.
 _SOON_S: Final = 0.01
 
 
 def prepare(handlers: Mapping[str, Handler]) -> None:
-    """In the zygote: import what a child would otherwise import with the first job of one of these handlers."""
+    """Import in the zygote what each child would otherwise import with its first job."""
     if any(handler.is_async for handler in handlers.values()):
         importlib.import_module("supervisor.child.event_loop")
 
@@ -70,7 +70,7 @@ def run(
     boot: messages.Boot,
     confinement: Confinement,
 ) -> NoReturn:
-    """Live as child `number`: serve up to `boot.jobs_per_child` jobs, then exit. Never returns, never unwinds."""
+    """Live as child `number`: serve up to `boot.jobs_per_child` jobs, then exit. Never returns or unwinds."""
     status = 70
     own = Workdir(workdir)
     try:
@@ -81,17 +81,17 @@ def run(
         for hook in hooks.after_fork:
             hook()
             if os.getpid() != own_pid:
-                os._exit(0)  # a fork that it made has returned from it
+                os._exit(0)  # a fork made by the hook has returned from it
         for hook in hooks.confined if confinement.common is not None else ():
             hook()
         if hooks.before_fork or hooks.after_fork or hooks.confined:
-            heed_notices()  # they may have given all signals back
+            handle_notices()  # the hooks may have reset all signals
         status = Child(number, jobs, talk, own, handlers, boot, confinement).serve()
         for hook in hooks.on_exit if status == 0 else ():
             hook()
     except SystemExit as leaving:
         status = _exit_status(leaving)
-    except BaseException:  # noqa: BLE001  the child's boundary: whatever it is, it ends here and is told
+    except BaseException:  # noqa: BLE001  the child's boundary: any exception ends the child and is printed
         traceback.print_exc()
     finally:
         printing.flush()
@@ -125,18 +125,18 @@ class Child:
         self._jobs_per_child = boot.jobs_per_child
         self._on_error = boot.on_error
         self._memory_limit_bytes = boot.memory_limit_bytes
-        # Handlers differ in it: that of the first job decides.
+        # Not None: handlers differ in their sandbox, and the first job decides.
         self._confinement = confinement if confinement.common is None else None
         self._own_fds = jobs.fileno(), talk.fileno()
         self._open_files = kernel.most_open_files()
         self._data_room = DataRoom()
         self._used = Used()
-        self._loops: Loops | None = None  # once there is a job for it
+        self._loops: Loops | None = None  # made for the first async handler
         self._printing = printing.Printing() if boot.jobs_per_child != 1 else None
         self._pid = os.getpid()
 
     def serve(self) -> int:
-        """Answers its exit status: 0 in peace."""
+        """Serve jobs, and return the exit status."""
         self._talk.listen()
         title.introduce(f"leasehold: child {self._number} idle")
         self.say_ready()
@@ -152,7 +152,7 @@ class Child:
             )
             verb, fit = self.serve_one(message, fds)
             if verb == Verb.OVERFLOWED:
-                return 1  # what is left of this process nobody knows
+                return 1  # the state of this process is unknown after a MemoryError
             if not fit:
                 break
         if hooks.on_exit:
@@ -163,15 +163,13 @@ class Child:
         self._talk.send(messages.pack_ready(self._used.look()[0]))
 
     def _first(self) -> tuple[bytes, list[int]]:
-        """The first packet. Who has time until it comes rehearses."""
+        """Return the first packet. Rehearse if none comes soon."""
         if not kernel.comes_within(self._jobs, _SOON_S):
             self._rehearse()
         return kernel.receive(self._jobs, messages.MAX_PACKET_BYTES, 1)
 
     def _rehearse(self) -> None:
-        """Go the way to a handler, of which nobody hears: the pages that are written to on it are copied now, and not
-        while somebody waits for a start.
-        """
+        """Run a job that does nothing, without an answer: its pages are copied now instead of during the first job."""
         job = Job(messages.unpack_job(REHEARSAL_JOB), self._workdir.path, *self._says)
         clock.time_of_day()
         self._talk.begin(job)
@@ -181,7 +179,7 @@ class Child:
         self._show_idle()
 
     def _next(self) -> tuple[bytes, list[int]]:
-        """The next packet. Between two jobs that lie there already nobody sees that it is idle."""
+        """Return the next packet. Show the title "idle" only if none is there yet."""
         try:
             return kernel.receive(self._jobs, messages.MAX_PACKET_BYTES, 1, wait=False)
         except BlockingIOError:
@@ -192,8 +190,9 @@ class Child:
         title.show(f"leasehold: child {self._number} idle")
 
     def serve_one(self, message: JobMessage, fds: list[int]) -> tuple[Verb, bool]:
-        """Run one job and answer it. Answers with what, and whether another one may follow: all that it has started has
-        ended, and what is printed still comes to the master.
+        """Run one job and answer it. Returns the verb, and whether another job may follow in this process.
+
+        None may follow if a process of the job still runs, or if the job has changed where output goes.
         """
         if self._confinement is not None:
             self._confine(self._confinement, message.klass)
@@ -204,21 +203,21 @@ class Child:
         self._talk.begin(job)
         ends = _begun(job) if hooks.around_job else ()
         verb, parts = self._perform(job, self._handlers[message.klass])
-        self._data_room.limit(0)  # else the next job's payload would have to fit into this one's
+        self._data_room.limit(0)  # otherwise the next job's payload would count against this job's limit
         run_s = clock.monotonic() - started_at
         if os.getpid() != self._pid:
-            os._exit(0)  # a fork that the handler made has returned from it: it must not answer in our name
+            os._exit(0)  # a fork made by the handler has returned from it, and must not answer for this child
         if ends:
             _tell_end(ends, verb, parts)
         printing.flush()
-        kernel.become_subreaper()  # a handler may have given it up
+        kernel.become_subreaper()  # a handler may have cleared it
         fit = sandbox.end_strays()
         if self._printing is not None:
             fit = self._printing.end(message.token, verb != Verb.COMPLETED) and fit
         if kernel.most_open_files() < self._open_files:
-            fit = False  # the next job would fail for want of descriptors
-            self._workdir.distrust()  # and so does this one, whether or not anything is to be tidied up
-        self._workdir.claim()  # the handler may even have removed it
+            fit = False  # the next job would lack descriptors
+            self._workdir.distrust()  # so that `claim` fails as well, whether or not there are files to remove
+        self._workdir.claim()  # a handler may have removed the directory
         job.report_progress()
         self._talk.end()
         self._answer(verb, message.token, run_s, parts)
@@ -250,8 +249,9 @@ class Child:
             os.close(memfd)
 
     def _perform(self, job: Job, handler: Handler) -> tuple[Verb, list[bytes]]:
-        """The handler's outcome in our words. A notice may arrive at any instruction of it, also while a SoftTimeout is
-        put into words.
+        """Run the handler, and return its outcome.
+
+        A notice may be raised at any instruction of the handler, and while a SoftTimeout is being described.
         """
         try:
             try:
@@ -266,7 +266,7 @@ class Child:
 
     def _run(self, job: Job, handler: Handler) -> tuple[Verb, list[bytes]]:
         try:
-            job.data  # noqa: B018  a payload that cannot be decoded must not look like the handler's own mistake
+            job.data  # noqa: B018  decoded here, so that a broken payload does not look like the handler's mistake
         except ValueError as error:
             return Verb.FAILED, [messages.pack_trouble(Trouble("broken", f"the payload is not JSON: {error}"))]
         try:
@@ -308,7 +308,7 @@ class Child:
 
     def _call(self, handler: Handler, job: Job) -> Any:
         result = handler.function(job)
-        # A decorator may hide that the handler is async.
+        # A decorator may hide that a handler is async, so the result decides, too.
         return self._run_in_loop(result, job) if handler.is_async or type(result) is CoroutineType else result
 
     def _run_in_loop(self, work: Coroutine[Any, Any, Any], job: Job) -> Any:
@@ -321,7 +321,7 @@ class Child:
 
 
 def _begun(job: Job) -> list[Callable[[Ending], object]]:
-    """What wants to be around it has been told that it begins, and answers what wants to know of its end."""
+    """Call the `around_job` functions. Returns what they want called at the job's end."""
     ends = []
     for around in hooks.around_job:
         try:
@@ -342,7 +342,7 @@ def _tell_end(ends: Sequence[Callable[[Ending], object]], verb: Verb, parts: lis
 
 
 def _describe(error: BaseException) -> Trouble:
-    """An exception as a failure: its class is the group; our own frames are left out of the traceback."""
+    """Describe an exception as a failure. Its class is the group. The traceback leaves out our own frames."""
     text = "".join(traceback.format_exception(type(error), error, foreign_part(error.__traceback__)))
     return Trouble(type(error).__name__, explanations.hinted(error, _message_of(error)), text)
 
@@ -355,7 +355,7 @@ def _message_of(error: BaseException) -> str:
 
 
 def _backoff_s(handler: Handler, job: Job) -> float | None:
-    """The handler's own; None: the usual one."""
+    """Return the delay of the handler's own `backoff`. None: the default applies."""
     try:
         return handler.backoff_s(job.failures)
     except BaseException as error:  # noqa: BLE001  a foreign function may raise anything
@@ -364,7 +364,7 @@ def _backoff_s(handler: Handler, job: Job) -> float | None:
 
 
 def _encode_result(result: Any) -> bytes:
-    """The result as JSON; nothing, and a line in the job's output, where it cannot be kept: the work is done anyway."""
+    """Return the result as JSON. If it cannot be kept, write so to the job's output and return nothing."""
     if result is None:
         return b""
     try:
@@ -380,8 +380,8 @@ def _encode_result(result: Any) -> bytes:
 
 
 def _note(text: str) -> None:
-    """A line of ours in the job's output."""
+    """Write a line to the job's output."""
     try:
         sys.stderr.write(f"leasehold: {text}\n")
     except (OSError, ValueError):
-        return  # a handler has closed it
+        return  # a handler has closed stderr

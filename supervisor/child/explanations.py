@@ -1,4 +1,4 @@
-"""Explains exceptions of handlers that our own rules have caused. Runs in the zygote and in the children."""
+"""Adds a hint to exceptions of handlers that our own rules have caused. Runs in zygote and children. Owns the hints."""
 
 from collections.abc import Collection
 
@@ -11,13 +11,13 @@ _held_back: Collection[str] = ()
 
 
 def prepare(held_back: Collection[str]) -> None:
-    """`held_back`: names of variables that handlers do not get."""
+    """`held_back`: names of environment variables that handlers do not get."""
     global _held_back
     _held_back = held_back
 
 
 def hinted(error: BaseException, message: str) -> str:
-    """The message of an exception, with the hint that there is for it."""
+    """Return the message of an exception, with a hint if there is one."""
     if type(error).__name__ == "BdbQuit":
         return f"{message} ({_DEBUGGER})"
     missing = next((name for name in _held_back if name in message), None)

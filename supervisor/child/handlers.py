@@ -1,6 +1,7 @@
-"""Handlers: how application code names them, ends a job in its own words, and how the zygote loads them.
+"""Registers handlers and hooks, and imports them. Runs in zygote and children.
 
-Runs in zygote and children. Owns the registry. Must not import redis: every child would carry it.
+Owns the registry, and the exceptions by which a handler ends its job. Must not import redis, which every child would
+carry.
 """
 
 import importlib
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
     from supervisor.child.job import Job
 
 Function = Callable[..., Any]
-#: Seconds until the next try; of a list one by one, the last one repeats; a function is given the failures so far.
+#: Seconds until the next try. A list gives one value per failure, and repeats the last; a function gets the failures.
 Backoff = Duration | Sequence[Duration] | Callable[[int], float]
 F = TypeVar("F", bound=Function)
 
 
-class Retry(Exception):  # an order to the supervisor, not an error
+class Retry(Exception):  # no error: an order to the supervisor
     """Raise it in a handler: run this job again, after `delay` (None: the usual back-off). Spends a retry.
 
     `delay`: seconds, a text such as "30s" or "5m", or a timedelta.
@@ -60,8 +61,8 @@ class Fail(Exception):
         self.group = group
 
 
-class Interrupted(BaseException):  # not an Exception: `except Exception` in a handler must not swallow it
-    """Raised inside a handler that has to stop; the job goes back to the front of its queue, its retries unspent.
+class Interrupted(BaseException):  # not an Exception: `except Exception` in a handler must not catch it
+    """Raised inside a handler that has to stop. The job returns to the front of its queue and keeps its retries.
 
     `reason`: drain, reload, scaled, cut-off, cancelled or lease-lost.
     """
@@ -72,9 +73,10 @@ class Interrupted(BaseException):  # not an Exception: `except Exception` in a h
 
 
 class SoftTimeout(BaseException):  # not an Exception, for the same reason
-    """Raised inside a handler whose time limit is near: a tenth of it before, at most `--term-grace`. Clean up, or
-    return what there is. If it leaves the handler, the job has failed in group `timeout`, as by an exception; at the
-    limit the job's process tree is killed, which is a death.
+    """Raised inside a handler before its time limit: a tenth of the limit before it, at most `--term-grace`.
+
+    The handler should clean up, or return what it has. If the exception leaves the handler, the job has failed in group
+    `timeout`. At the limit itself the supervisor kills the job's process tree, which is a death.
     """
 
 
@@ -89,8 +91,10 @@ class Handler:
     backoff: tuple[float, ...] | Callable[[int], object] | None = None
 
     def backoff_s(self, failures: int) -> float | None:
-        """How long to wait before the next try, by its own `backoff`; None: it has none. `failures`: before this one.
-        Raises whatever a foreign function raises, and ValueError for nonsense that it answers.
+        """Return the seconds until the next try by the handler's own `backoff`. None: it has none.
+
+        `failures`: the failures before this one. Raises ValueError for a value out of range, and whatever a foreign
+        function raises.
         """
         if self.backoff is None:
             return None
@@ -103,7 +107,7 @@ class Handler:
 
 
 class HandlersError(Exception):
-    """The handlers cannot be used; the message says which and why."""
+    """The handlers cannot be used. The message says which and why."""
 
 
 _PACKAGE = Path(__file__).parents[1]
@@ -113,25 +117,25 @@ _NOT_FOREIGN = (
     "<frozen importlib",
 )
 
-_LARGEST = 2**53  # whole numbers above it do not survive Redis
+_LARGEST = 2**53  # Redis does not store larger integers exactly
 
 _registered: list[Handler] = []
 
 
 class Ending(NamedTuple):
-    """How a run has ended, as far as its child knows: completed, retried, failed or interrupted, and why."""
+    """How a run ended: completed, retried, failed or interrupted, and why."""
 
     outcome: str
     trouble: Trouble | None = None
 
 
-#: Called before a handler is, with its job; what it answers is called when that has ended.
+#: Called with the job before its handler. The function that it returns is called when the handler has ended.
 Around = Callable[["Job"], Callable[[Ending], object]]
 
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What handlers want to be done around forks and jobs, in the order of their registration."""
+    """Functions that handlers have registered, in the order of registration."""
 
     before_fork: list[Callable[[], object]] = field(default_factory=list)
     after_fork: list[Callable[[], object]] = field(default_factory=list)
@@ -146,36 +150,43 @@ H = TypeVar("H", bound=Callable[[], object])
 
 
 def before_fork(function: H) -> H:
-    """Have `function()` called in the zygote before each fork: let go of what children must not share. It must be
-    short: no child is forked meanwhile. If it raises, no child is forked, and it is tried again with a back-off.
+    """Have `function()` called in the zygote before each fork, to let go of what children must not share.
+
+    Keep it short: no child is forked meanwhile. If it raises, no child is forked, and the zygote tries again with a
+    back-off.
     """
     return _hook("before_fork", hooks.before_fork, function)
 
 
 def after_fork(function: H) -> H:
-    """Have `function()` called in each child before it takes its first job: open what is the child's own. If it raises,
-    the child ends; after several in a row the supervisor exits with status 71.
+    """Have `function()` called in each child before its first job, to open what is the child's own.
+
+    If it raises, the child ends. After several such ends in a row the supervisor exits with status 71.
     """
     return _hook("after_fork", hooks.after_fork, function)
 
 
 def on_exit(function: H) -> H:
-    """Have `function()` called in each child after its last job, for at most ten seconds, in a drain within its time:
-    flush and close what is the child's own. Not in a child that dies or is killed.
+    """Have `function()` called in each child after its last job, to flush and close what is the child's own.
+
+    It has ten seconds; a drain may leave less. It is not called in a child that dies or is killed.
     """
     return _hook("on_exit", hooks.on_exit, function)
 
 
 def when_confined(function: H) -> H:
-    """Have `function()` called in each child as soon as it is in its sandbox: after the @after_fork functions, or where
-    handlers differ in it, with its first job. So what starts threads starts no free ones.
+    """Have `function()` called in each child as soon as its sandbox is closed, so that threads it starts are confined.
+
+    This is after the @after_fork functions; where handlers differ in their sandbox, it is at the first job.
     """
     return _hook("when_confined", hooks.confined, function)
 
 
 def around_job(function: Around) -> Around:
-    """Have `function(job)` called in the child before each job's handler, and what it answers when that has ended, with
-    an Ending. Neither is interrupted, both are in the job's time, and what they raise is a line in its output.
+    """Have `function(job)` called before each handler, and the function that it returns, with an Ending, after it.
+
+    Both run in the child and count towards the job's time. Neither is interrupted. An exception of either becomes a
+    line in the job's output.
     """
     hooks.around_job.append(function)
     return function
@@ -229,15 +240,19 @@ def handler(
 ) -> Any:
     """Register a function, or coroutine function, that takes one `job`, under its module path and name (or `name`).
 
-    `timeout`: seconds or "30s", after which the job's process tree is killed; 0 for none. `memory`: bytes or "256M" of
-    private memory that its processes may have together, 0 for any amount. `retries`: how often an
-    exception is forgiven. `on_error`, `on_death`: "retry" or "fail". `max_deaths`: how many deaths of its child a job
-    survives, 0 for any number. `backoff`: how long an exception puts it off: seconds, a list of them (the last one
-    repeats), or a function of the failures before this one. `at_most_once`: what has started once never starts again.
-    `sandbox`: "basic" or "strict", as `--sandbox` has it. `network`: False keeps the handler from it; True gives it to
-    a strict one. Where handlers differ in these two, a child is closed in with its first job, after the @after_fork
-    functions, and then runs only jobs of handlers that are alike in them.
-    `on_cut_off`: "go-on" or "stop", what a job does whose supervisor is cut off from Redis until a peer may have it.
+    `timeout`: seconds or "30s", after which the supervisor kills the job's process tree; 0 for none.
+    `memory`: bytes or "256M", the private memory of all processes of the job together; 0 for no limit.
+    `retries`: how many exceptions a job survives. `on_error`, `on_death`: "retry" or "fail".
+    `max_deaths`: how many deaths of its child a job survives; 0 for any number.
+    `backoff`: delay after an exception: seconds, a list of them (the last one repeats), or a function of the number of
+    failures before this one.
+    `at_most_once`: a job that has started once never starts again.
+    `sandbox`: "basic" or "strict", as in `--sandbox`. `network`: False denies the network; True allows it under strict.
+    Where handlers differ in these two, a child enters the sandbox of its first job, after the @after_fork functions,
+    and from then on runs only jobs of handlers with the same choice.
+    `on_cut_off`: "go-on" or "stop": what a job does when its supervisor is cut off from Redis for so long that a peer
+    may have the job.
+
     None leaves the choice to the `run` flag or the default. Raises ValueError or TypeError.
     """
     _check_name(name)
@@ -339,9 +354,9 @@ def _delay(value: Duration) -> float:
 def load(root: str, level: str = "basic") -> dict[str, Handler]:
     """Import module or package `root` (dotted, or a path below the working directory) and all modules below it.
 
-    Answers the handlers by klass: the module's path inside `root`, and the function's name. Runs foreign code, which
-    may raise anything. `level`: of the run's sandbox, for handlers that have none of their own. Raises HandlersError
-    where there is no such module, no handler, or one name twice.
+    Returns the handlers by klass: the module's path inside `root`, and the function's name. `level`: the run's sandbox,
+    for handlers without a level of their own. Runs foreign code, which may raise anything. Raises HandlersError if
+    there is no such module, no handler, or a klass twice.
     """
     working_directory = str(Path.cwd())
     if working_directory not in sys.path:
@@ -373,7 +388,7 @@ def _import_all(root: str) -> None:
 
 
 def foreign_part(frames: TracebackType | None) -> TracebackType | None:
-    """A traceback without the frames of ours and of the import system that come before foreign code."""
+    """Return the traceback from the first frame of foreign code on: without ours and those of the import system."""
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_NOT_FOREIGN):
         frames = frames.tb_next
     return frames

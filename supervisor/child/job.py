@@ -1,5 +1,6 @@
-"""The job as its handler sees it. Runs in children. Holds what the handler says until the job ends; must not import
-redis, nor send anything itself: `child/talk.py` does.
+"""The job as its handler sees it. Runs in children. Owns what the handler puts and reports until the job ends.
+
+Must not import redis, nor send anything itself: `child/talk.py` does.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -25,18 +26,18 @@ from supervisor.engine.model.validation import (
 )
 from supervisor.messages import MAX_HEAD_BYTES, Blob, Completion, Follower, JobMessage, Progress, Stage
 
-#: For what follows one completion: the data of one job of the largest size, and a little for all that is said of it.
+#: Room for what follows one completion: the data of one job of the largest size, and 512 KiB for everything else.
 ROOM_BYTES: Final = DATA_BYTES + 512 * 1024
-#: What is said of one of them beside names and options: kind, size and punctuation; and of all of them together.
+#: Size of a job's head beside names and options: kind, size and punctuation.
 _SIZES_BYTES: Final = 32
-#: Between two reports of progress. The first is sent at once, and the last one when the job ends.
+#: Pause between two reports of progress. The first report is sent at once, the last one when the job ends.
 PROGRESS_S: Final = 0.5
-#: The least time between two looks for a notice: it makes `should_stop` cheap enough for the tightest loop.
+#: Pause between two looks for a notice: it makes `should_stop` cheap in the tightest loop.
 LOOK_S: Final = 0.01
 
 
 class _Once:
-    """What is made of the job when it is first asked for: functools.cached_property without the lock of 3.11."""
+    """A value made at its first use: functools.cached_property without the lock of Python 3.11."""
 
     def __init__(self, make: Callable[["Job"], Any]) -> None:
         self._make = make
@@ -52,13 +53,13 @@ class _Once:
 class Job:
     """One start of one job.
 
-    `jid klass queue lane priority tags` as put; `token` of this lease; `failures deaths interruptions`: how earlier
-    starts ended; `attempt`: 1 at the first start; `raw`: the payload's bytes; `workdir`: the current directory, its own
-    and empty; `saved`: the last checkpoint of an earlier start; `trace`: the W3C traceparent of what has caused it;
-    `waited_s`: how long it could have been leased before it was.
+    `jid klass queue lane priority tags`: as put. `token`: of this lease. `failures deaths interruptions`: ends of
+    earlier starts. `attempt`: 1 at the first start. `raw`: the payload's bytes. `workdir`: the current directory,
+    private and empty. `saved`: the last checkpoint of an earlier start. `trace`: the W3C traceparent of the cause.
+    `waited_s`: seconds between when it could have been leased and its lease.
     """
 
-    # What most jobs never change costs nothing at their start.
+    # Class attributes: most jobs never change them, and so pay nothing for them.
     _next: Stage | None = None
     _unreported: Progress | None = None
     _report_at = 0.0
@@ -73,8 +74,8 @@ class Job:
         store: Callable[[int, bytes], None],
         look: Callable[[], None] = lambda: None,
     ) -> None:
-        """`report` takes the token and progress, at most every PROGRESS_S; `store` the token and a checkpoint, and
-        answers when it is stored. `look` takes in notices that have come, at most every LOOK_S; it never waits.
+        """`report` takes the token and progress, at most every PROGRESS_S. `store` takes the token and a checkpoint,
+        and returns when it is stored. `look` handles notices that have come, at most every LOOK_S, and never waits.
         """
         (
             self.token, self.jid, self.klass, self.queue, self.priority, self.failures, self.deaths, self.interruptions,
@@ -83,7 +84,7 @@ class Job:
         self.raw = payload or b""
         self._workdir = workdir
         self._then: list[Follower] = []
-        self._lines = 0  # tags, and twice the parents, of all that follows
+        self._lines = 0  # tags, and twice the parents, of all followers
         self._room_bytes = ROOM_BYTES
         self._head_room_bytes = MAX_HEAD_BYTES - _SIZES_BYTES
         self._report = report
@@ -100,25 +101,27 @@ class Job:
 
     @_Once
     def data(self) -> Any:
-        """The decoded payload, or the bytes where bytes were put."""
+        """The decoded payload. Bytes where bytes were put."""
         return self.raw if self._is_bytes else orjson.loads(self.raw)
 
     @_Once
     def saved(self) -> Any:
-        """The state that the last `checkpoint` of an earlier start has stored, wherever that ran; None if there is
-        none. What this start stores does not change it.
+        """The state that the last `checkpoint` of an earlier start has stored, on any machine. None: there is none.
+
+        Checkpoints of this start do not change it.
         """
         return orjson.loads(self._saved) if self._saved else None
 
     def __repr__(self) -> str:
         return f"<Job {self.klass} {self.jid} attempt {self.attempt}>"
 
-    # what follows
+    # what follows the completion
 
     def put(self, queue: str, klass: str, data: Any = None, **options: Any) -> str:
-        """Put a job in the same step in which this one completes: if it does not complete, nothing is put. The options
-        are those of `Queue.put`; without `trace` it has that of the current OpenTelemetry span, else this job's.
-        Answers the jid. At most 1,000 jobs and 256 MB. Raises TypeError or ValueError.
+        """Put a job in the same step in which this one completes. If this one does not complete, nothing is put.
+
+        Options as for `Queue.put`. `trace` defaults to the current OpenTelemetry span, else to this job's. Returns the
+        jid. At most 1,000 jobs and 256 MB. Raises TypeError or ValueError.
         """
         self._check_completes("put")
         if len(self._then) >= MOST_FOLLOWERS:
@@ -136,8 +139,9 @@ class Job:
         return job.jid
 
     def next(self, queue: str, data: Any = UNSET, delay: Duration = 0, depends: Iterable[str] = ()) -> None:
-        """Have this job go on in that queue once the handler has returned, with new data if given, after `delay`
-        and the jobs of `depends`. Once per run. Raises TypeError or ValueError.
+        """Have this job go on in that queue once the handler has returned, after `delay` and the jobs of `depends`.
+
+        `data` replaces the payload if given. Call it once per run. Raises TypeError or ValueError.
         """
         self._check_completes("next")
         if self._next is not None:
@@ -168,45 +172,48 @@ class Job:
         self._lines += lines
 
     def completion(self, result: bytes) -> Completion | None:
-        """The completion with what follows; None if nothing does."""
+        """Return the completion with its followers. None: it has none."""
         return Completion(result, self._next, self._then) if self._next or self._then else None
 
-    # meanwhile
+    # while it runs
 
     def progress(self, fraction: float, text: str = "") -> None:
-        """Tell how far it is: a fraction from 0 to 1, and a word about it of at most 1,000 characters. Never waits.
-        What comes within half a second of the last report is told with the next one, or when the job ends. Raises
-        TypeError or ValueError.
+        """Report progress: a fraction from 0 to 1, and a text of at most 1,000 characters. Never waits.
+
+        Reports within half a second of the last one are sent with the next, or when the job ends. Raises TypeError or
+        ValueError.
         """
         self._unreported = Progress(*checked_progress(fraction, text))
         if clock.monotonic() >= self._report_at:
             self.report_progress()
 
     def report_progress(self) -> None:
-        """What has been told last, if it was not reported yet."""
-        progress, self._unreported = self._unreported, None  # taken first: threads of the handler may tell of it, too
+        """Send the last progress, if it was not sent yet."""
+        progress, self._unreported = self._unreported, None  # first: threads of the handler may report, too
         if progress is not None:
             self._report_at = clock.monotonic() + PROGRESS_S
             self._report(self.token, progress)
 
     def checkpoint(self, state: Any) -> None:
-        """Store how far the work is: JSON of at most 64 KiB, in place of the last one. It is the next start's `saved`,
-        after an interruption, failure or death, on any machine; it goes when the job completes. Blocks until Redis has
-        it, about a round trip, and while Redis is away; in a coroutine it blocks the loop. Any thread may call it.
+        """Store the state of the work: JSON of at most 64 KiB, in place of the last checkpoint.
 
-        From the first one on, a handler that is to stop for a drain, a reload or a scaling is interrupted in here, when
-        the state is stored, so that no step is done twice; if it does not come by within a second, or a third of
-        `--term-grace`, anywhere.
+        It becomes `saved` of the next start, after an interruption, failure or death, on any machine. It is deleted
+        when the job completes. Blocks until Redis has it: about a round trip, and longer while Redis is away. In a
+        coroutine it blocks the loop. Any thread may call it.
 
-        Raises LeaseLost where the job is not this supervisor's any more, TypeError or ValueError for what cannot be
-        stored.
+        After the first checkpoint, a handler that has to stop for a drain, a reload or a scaling is interrupted in this
+        call, when the state is stored, so that no step is done twice. If it makes no call within a second, or a third
+        of `--term-grace`, it is interrupted anywhere.
+
+        Raises LeaseLost if this supervisor has lost the job; TypeError or ValueError for a state that cannot be stored.
         """
         self._store(self.token, to_state("state", state))
 
     @property
     def should_stop(self) -> bool:
-        """True once the handler has been asked to stop, and from then on, even after it has caught Interrupted. A look
-        costs a fraction of a microsecond and never waits. Any thread may ask.
+        """True once the handler has been asked to stop, and from then on, even after it has caught Interrupted.
+
+        A call costs a fraction of a microsecond and never waits. Any thread may ask.
         """
         if not self._told_to_stop and (now_at := clock.monotonic()) >= self._look_at:
             self._look_at = now_at + LOOK_S
@@ -218,7 +225,7 @@ class Job:
 
 
 def _listed(value: Any) -> Any:
-    """An option that can be read twice, and sent: tags and jids may come from a generator."""
+    """Return an iterable option as a list, which can be read twice: tags and jids may come from a generator."""
     if isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping):
         return list(value)
     return value

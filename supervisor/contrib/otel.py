@@ -1,6 +1,7 @@
-"""Spans of jobs, for OpenTelemetry (extra `otel`). Used in zygote and children, by an application's handlers that call
-`instrument` while they are imported. Owns: the span of the job that runs, and how long a child waits to be rid of its
-spans. Must not: make a job late, or fail it: a collector that does not answer is nobody's but its own trouble.
+"""OpenTelemetry spans of jobs (extra `otel`). Runs in zygote and children, for handlers that call `instrument`.
+
+Owns the span of the running job, and the time that a child waits until its spans are sent. Must not delay or fail a
+job: a collector that does not answer harms nothing but its own spans.
 """
 
 import contextlib
@@ -27,12 +28,12 @@ except ImportError as missing:
 if TYPE_CHECKING:
     from supervisor.child.job import Job
 
-#: A collector that has not answered within the budget is waited for again after this, by one child.
+#: Pause before one child waits again for a collector that has not answered.
 _AGAIN_S: Final = 5.0
-#: Who is not the first to wait gives up after this part of the budget: a half.
+#: Other children wait for this fraction of the budget: a half.
 _IN_COMPANY: Final = 2
 _LOOK_S: Final = 0.02
-#: A child that has not exited ten seconds after its last job is killed.
+#: The master kills a child that has not exited ten seconds after its last job.
 _LONGEST_BUDGET_S: Final = 8.0
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 
@@ -40,11 +41,11 @@ _PROPAGATOR: Final = TraceContextTextMapPropagator()
 def instrument(
     provider: TracerProvider | Callable[[], TracerProvider] | None = None, flush: float | str = "2s"
 ) -> None:
-    """Have each job be a span, a child of the one in which it was put. Call it once, in the handlers' package.
+    """Have each job be a span, a child of the span in which it was put. Call it once, in the handlers' package.
 
-    `provider`: a function that makes one, called in each child before its first job, as what most providers need, a
-    thread, does not survive a fork; or one that is there; None: the global one. If it raises, that child has no spans.
-    `flush`: how long a child that has run its last job waits at most until its spans are sent. No job is late for it:
+    `provider`: a TracerProvider; None: the global one; or a function that makes one in each child before its first job,
+    because the thread that most providers need does not survive a fork. If it raises, that child has no spans.
+    `flush`: how long a child waits at most, after its last job, until its spans are sent. No job is late for it, since
     its outcome is sent before. Raises TypeError or ValueError.
     """
     if provider is not None and not isinstance(provider, TracerProvider) and not callable(provider):
@@ -66,7 +67,7 @@ def _checked_budget(flush: float | str) -> float:
 
 
 class _Spans:
-    """Those of one child's jobs."""
+    """The spans of one child's jobs."""
 
     def __init__(self, provider: TracerProvider | Callable[[], TracerProvider] | None, budget_s: float) -> None:
         self._given = provider
@@ -76,7 +77,7 @@ class _Spans:
         self._any = False
 
     def open(self) -> None:
-        """In a new child."""
+        """Get the tracer, in a new child."""
         try:
             self._provider = self._given() if callable(self._given) else self._given or trace.get_tracer_provider()
             self._tracer = self._provider.get_tracer("leasehold")
@@ -84,9 +85,9 @@ class _Spans:
             _say(f"this child has no spans: {type(error).__name__}: {error}")
 
     def begin(self, job: "Job") -> Callable[[Ending], None]:
-        """The span of this job is the current one until it has ended."""
+        """Start the job's span and make it current. Returns the function that ends it."""
         self._any = True
-        nothing = context.Context()  # what an earlier job may have left current is not this one's cause
+        nothing = context.Context()  # an earlier job may have left a span current, which is not this job's cause
         cause = _PROPAGATOR.extract({"traceparent": job.trace}, nothing) if job.trace else nothing
         span = self._tracer.start_span(
             f"process {job.klass}", cause, trace.SpanKind.CONSUMER, _attributes(job), record_exception=False
@@ -101,8 +102,8 @@ class _Spans:
         return end
 
     def flush(self) -> None:
-        """In a child that is to exit. Its thread is left behind if it takes too long: the exit ends it."""
-        force = getattr(self._provider, "force_flush", None)  # the global one may be none that has spans
+        """Send the spans of a child that is about to exit. A thread that takes too long ends with the process."""
+        force = getattr(self._provider, "force_flush", None)  # the global provider may have none
         if self._any and force is not None and _has_network() and not self._patience.is_over():
             thread = threading.Thread(target=force, args=(math.ceil(self._patience.budget_s * 1000),), daemon=True)
             thread.start()
@@ -110,28 +111,29 @@ class _Spans:
 
 
 def _has_network() -> bool:
-    """Else there is nobody to wait for, and nothing to be learnt for the others. Sends nothing."""
+    """True if this child can reach a network. Without one, waiting for the collector is in vain. Sends nothing."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect(("127.0.0.1", 9))
-    except OSError:  # EPERM or EACCES of a filter, ENETUNREACH of an empty namespace: there is none
+    except OSError:  # EPERM or EACCES of a filter, ENETUNREACH of an empty namespace
         return False
     return True
 
 
 class _Patience:
-    """How long a child waits for its collector. Shared by all that are forked from here: children that wait to exit
-    take up room for new ones, so one that gets no answer must not have company for long.
+    """Decides how long a child waits for its collector. Shared memory connects all children of one zygote.
+
+    A child that waits to exit takes up room for a new one. So while the collector does not answer, few children wait.
     """
 
-    _SHARED: Final = struct.Struct("dd")  # since when somebody waits, 0: nobody; until when nobody is to
+    _SHARED: Final = struct.Struct("dd")  # start of the oldest wait, 0: none; when waiting makes sense again
 
     def __init__(self, budget_s: float) -> None:
         self.budget_s = budget_s
         self._shared = mmap.mmap(-1, self._SHARED.size)
 
     def is_over(self) -> bool:
-        """Whether it did not answer lately. Else whoever asks it after such a time is alone with that."""
+        """True if the collector did not answer lately. After the pause one child tries again, alone."""
         _, ill_until_at = self._SHARED.unpack_from(self._shared)
         now_at = clock.monotonic()
         if ill_until_at and now_at >= ill_until_at:
@@ -163,8 +165,8 @@ class _Patience:
 
 
 def _say(text: str) -> None:
-    """A line of ours in the child's output."""
-    with contextlib.suppress(OSError, ValueError):  # a handler has closed it
+    """Write a line to the child's output."""
+    with contextlib.suppress(OSError, ValueError):  # a handler has closed stderr
         sys.stderr.write(f"leasehold: {text}\n")
 
 
@@ -184,7 +186,7 @@ def _attributes(job: "Job") -> dict[str, str | int | float]:
 
 
 def _tell(span: trace.Span, ending: Ending) -> None:
-    """How it ended. What a handler says on purpose, and what is done to it, is no error unless the job has failed."""
+    """Set outcome and error of the span. Retries and interruptions are no errors unless the job has failed."""
     span.set_attribute("leasehold.outcome", ending.outcome)
     trouble = ending.trouble
     if trouble is None:

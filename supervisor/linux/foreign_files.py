@@ -1,9 +1,9 @@
-"""Closes foreign files beside the loop. Runs in master.
+"""Closes foreign files in a thread beside the loop. Runs in the master, whose loop must not close them itself.
 
-A child may send descriptors to the master. Closing the last reference to a foreign file can wait in the kernel: a
-socket with SO_LINGER waits for as long as its sender has chosen. So the loop closes none of them. It hands them to one
-daemon thread, and so it does with the sockets of children: such descriptors may still lie in their queues. Below Linux
-6.10, besides, whoever closes a socket of the Unix family closes what others have left in queues that nobody reads.
+A child may send descriptors to the master. Closing the last reference to a foreign file can block: SO_LINGER waits for
+as long as the sender has chosen. One daemon thread closes them all. It also closes the sockets of children, because
+such descriptors may still lie in their queues. Below Linux 6.10, besides, closing a Unix socket also closes what other
+processes have left in unread queues.
 """
 
 import contextlib
@@ -19,15 +19,15 @@ from typing import Final
 from supervisor import clock
 from supervisor.linux import kernel
 
-#: A close that takes longer is interrupted when the next descriptor comes. One that goes on nevertheless (a dead file
-#: system) keeps its thread, and another thread takes its place.
+#: A close that takes longer is interrupted when the next descriptor comes. If it still goes on (a dead file system),
+#: another thread takes over.
 _PATIENCE_S: Final = 1.0
-#: The pause between two interruptions while the master waits for the last closes.
+#: Pause between two interruptions while the master waits for the last closes.
 _INTERRUPT_S: Final = 0.05
-#: On, for 0 seconds: the close drops what is not sent yet.
+#: struct linger: on, 0 seconds. The close drops unsent data.
 _NO_LINGER: Final = struct.pack("=ii", 1, 0)
 _NO_MORE: Final = -1
-#: How many sockets of children that are gone are closed together: a child has three.
+#: Sockets of dead children that are closed together. A child has three.
 _BATCH: Final = 24
 
 
@@ -36,10 +36,10 @@ class Closer:
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[int] = SimpleQueue()
-        self._idle: list[int] = []  # to be closed with the next ones
+        self._idle: list[int] = []  # closed together with the next ones
         self._thread: Thread | None = None
-        self._began_at = 0.0  # the close under way; 0: there is none
-        self._interrupted_at = 0.0  # the beginning of the close that was interrupted last
+        self._began_at = 0.0  # start of the close under way; 0: none
+        self._interrupted_at = 0.0  # start of the close that was interrupted last
 
     def take(self, fds: Iterable[int]) -> None:
         """Close these soon. Never blocks."""
@@ -48,17 +48,17 @@ class Closer:
         self._idle.clear()
         if self._is_stuck and not self._interrupt():
             self._thread = None
-        if self._thread is None or not self._thread.is_alive():  # a fork has no thread
+        if self._thread is None or not self._thread.is_alive():  # a fork loses the thread
             self._start()
 
     def take_later(self, fd: int) -> None:
-        """Close this with others: to wake the thread costs more than a close."""
+        """Close this together with others: waking the thread costs more than a close."""
         self._idle.append(fd)
         if len(self._idle) >= _BATCH:
             self.take(())
 
     def finish(self, timeout_s: float) -> bool:
-        """Close all that is left, without patience. False: some is left after that time."""
+        """Close everything left, interrupting closes that block. False: some are open after `timeout_s`."""
         deadline_at = clock.monotonic() + timeout_s
         if self._idle:
             self.take(())
@@ -79,7 +79,7 @@ class Closer:
         return began_at > 0 and clock.monotonic() - began_at > _PATIENCE_S
 
     def _interrupt(self) -> bool:
-        """Have the close under way end without its wait. False: that was tried before, in vain."""
+        """Interrupt the close under way. False: it was interrupted before, in vain."""
         began_at = self._began_at
         if not began_at or self._thread is None or self._thread.ident is None:
             return True
@@ -112,8 +112,8 @@ finish = _closer.finish
 
 
 def close_socket(sock: socket.socket) -> None:
-    """End the connection now, for both sides, and close our end beside the loop."""
-    with contextlib.suppress(OSError):  # the other end is gone
+    """Shut the connection down now, and close our end in the thread."""
+    with contextlib.suppress(OSError):  # the peer is gone
         sock.shutdown(socket.SHUT_RDWR)
     _closer.take_later(sock.detach())
 
@@ -121,9 +121,9 @@ def close_socket(sock: socket.socket) -> None:
 def _close(fd: int) -> None:
     try:
         sock = socket.socket(fileno=fd)
-    except OSError:  # another kind of file
+    except OSError:  # no socket
         sock = None
-    with contextlib.suppress(OSError):  # a socket without this option; or what was written last is lost
+    with contextlib.suppress(OSError):  # a socket without SO_LINGER; or unsent data is lost
         if sock is None:
             os.close(fd)
         else:
@@ -132,4 +132,4 @@ def _close(fd: int) -> None:
 
 
 def _do_nothing(_signo: int, _frame: object) -> None:
-    """A handler, so that the signal interrupts a system call and ends nothing."""
+    """A handler, so that the signal interrupts a system call and ends no process."""

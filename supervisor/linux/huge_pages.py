@@ -1,8 +1,8 @@
-"""Huge pages for what the handlers' import has loaded. Runs in zygote. Changes nothing that a program could see.
+"""Moves what the handlers' import has loaded into huge pages. Runs in the zygote. Owns no state.
 
-A fork copies an entry of the page table for each page that there is, and each child's end takes them all away again:
-with small pages an application of 150 MB doubles what a job costs. A huge page has one entry for 512. What a child
-writes to is copied for it alone, by small pages as ever.
+A fork copies one page table entry per page, and each child's end removes them again: with small pages an application of
+150 MB doubles the cost of a job. A huge page needs one entry for 512 small ones. Children still copy what they write to
+by small pages. Must not change anything that a program can see.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,18 +13,18 @@ from supervisor import clock
 from supervisor.linux import kernel
 
 _SETTINGS: Final = Path("/sys/kernel/mm/transparent_hugepage")
-#: Of copying memory together, at the most, before the first child is forked.
+#: Time limit of copying, before the first child is forked.
 _LONGEST_S: Final = 1.0
-#: Of a huge page, there as small ones. For the rest the kernel takes new memory: hundreds of megabytes for tables,
-#: pools and stacks of which little is in use.
+#: Share of a huge page that must be resident. Otherwise the kernel would take new memory: hundreds of megabytes for
+#: tables, pools and stacks that are hardly used.
 _LEAST_SHARE: Final = 7 / 8
 
-#: From the first byte to behind the last.
+#: First byte, and the one past the last.
 Range = tuple[int, int]
 
 
 def private() -> list[Range]:
-    """The memory that this process alone writes to, but for its stack and what comes from files."""
+    """Return this process's private writable memory, without its stack and files."""
     found = []
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         for line in maps:
@@ -36,9 +36,10 @@ def private() -> list[Range]:
 
 
 def gather(before: Sequence[Range]) -> int:
-    """Put what is `private` now, and was not `before`, into huge pages: what was there before is our own, which each
-    child writes to here and there; and what is in use only here and there stays as it is. Answers how many bytes; none
-    where the system has no huge pages, or wants none.
+    """Move what is `private` now and was not `before` into huge pages. Returns the number of bytes moved.
+
+    Memory from before is our own, which each child writes to here and there. Sparse memory stays as it is. Returns 0
+    where the system has no huge pages, or has switched them off.
     """
     size_bytes = _size_bytes()
     if not size_bytes:
@@ -53,7 +54,7 @@ def gather(before: Sequence[Range]) -> int:
 
 
 def _size_bytes() -> int:
-    """Of a huge page; 0: there are to be none."""
+    """Return the size of a huge page. 0: none may be used."""
     try:
         if "[never]" in (_SETTINGS / "enabled").read_text():
             return 0
@@ -63,7 +64,7 @@ def _size_bytes() -> int:
 
 
 def _whole_pages(size_bytes: int, before: Sequence[Range]) -> Iterator[int]:
-    """Where huge pages have room within one range."""
+    """Yield the starts of all aligned huge pages that lie within one range."""
     for start, end in private():
         for page in range(-(-start // size_bytes) * size_bytes, end - size_bytes + 1, size_bytes):
             if all(page + size_bytes <= known or page >= known_end for known, known_end in before):

@@ -65,7 +65,7 @@ def main() -> NoReturn:
     sandbox.prepare()
     confinement.prepare()
     child.prepare(loaded)
-    talk.heed_notices()
+    talk.handle_notices()
     title.find()
     gc.collect()
     gc.freeze()

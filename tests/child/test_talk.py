@@ -10,7 +10,7 @@ import pytest
 
 from supervisor import Interrupted, LeaseLost, SoftTimeout, messages
 from supervisor.child.job import Job
-from supervisor.child.talk import Talk, heed_notices
+from supervisor.child.talk import Talk, handle_notices
 from supervisor.linux import kernel
 from supervisor.messages import JobMessage, Notice, Stored, Verb
 from tests.parts import Process, in_fork, until
@@ -58,7 +58,7 @@ def talking(play, handle):
     def run():
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         talk = Talk(theirs)
-        heed_notices()
+        handle_notices()
         talk.listen()
         pid = os.getpid()
 

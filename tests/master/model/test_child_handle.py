@@ -19,7 +19,7 @@ import pytest
 from supervisor import messages
 from supervisor.child import child as running
 from supervisor.child.handlers import Handler, hooks
-from supervisor.child.talk import heed_notices
+from supervisor.child.talk import handle_notices
 from supervisor.linux import kernel, title
 from supervisor.master.model.child_handle import MAX_SENT, ChildHandle, charge
 from supervisor.master.model.states import ChildState, IllegalMove
@@ -388,7 +388,7 @@ def serving(tmp_path, function):
         known = {"k": Handler(function, "k", messages.HandlerSettings(), False)}
         boot = messages.Boot("handlers", str(tmp_path), 1, "retry", 0, 1024)
         confinement = Confinement(boot, [messages.Profile("none", True)], lambda: None)
-        heed_notices()
+        handle_notices()
         running.Child(1, jobs_theirs, talk_theirs, Workdir(str(tmp_path / "w")), known, boot, confinement).serve()
 
     process = Process(serve)
