@@ -8,6 +8,7 @@ import errno
 import functools
 import importlib
 import os
+import resource
 import socket
 import sys
 import threading
@@ -17,14 +18,14 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import orjson
+from setproctitle import setproctitle
 
 from supervisor import clock, messages, sandbox
 from supervisor.child import explanations, printing
 from supervisor.child.handlers import Ending, Fail, Handler, Interrupted, Retry, SoftTimeout, foreign_part, hooks
 from supervisor.child.job import Job
 from supervisor.child.talk import Talk, handle_notices
-from supervisor.child.used import Used
-from supervisor.linux import kernel, title
+from supervisor.linux import kernel
 from supervisor.messages import INLINE_COMPLETION_BYTES, HandlerSettings, JobMessage, Trouble, Verb
 from supervisor.sandbox import DataRoom
 from supervisor.sandbox.confinement import Confinement
@@ -130,7 +131,6 @@ class Child:
         self._own_fds = jobs.fileno(), talk.fileno()
         self._open_files = kernel.most_open_files()
         self._data_room = DataRoom()
-        self._used = Used()
         self._loops: Loops | None = None  # made for the first async handler
         self._printing = printing.Printing() if boot.jobs_per_child != 1 else None
         self._pid = os.getpid()
@@ -138,7 +138,7 @@ class Child:
     def serve(self) -> int:
         """Serve jobs, and return the exit status."""
         self._talk.listen()
-        title.introduce(f"leasehold: child {self._number} idle")
+        setproctitle(f"leasehold: child {self._number} idle")
         self.say_ready()
         served = 0
         while not self._jobs_per_child or served < self._jobs_per_child:
@@ -147,7 +147,7 @@ class Child:
                 break
             served += 1
             message = messages.unpack_job(packet)
-            title.show(
+            setproctitle(
                 f"leasehold: child {self._number} {message.klass} {message.jid[:4]}… since {clock.time_of_day()}"
             )
             verb, fit = self.serve_one(message, fds)
@@ -160,7 +160,7 @@ class Child:
         return 0
 
     def say_ready(self) -> None:
-        self._talk.send(messages.pack_ready(self._used.look()[0]))
+        self._talk.send(messages.pack_ready(_used()[0]))
 
     def _first(self) -> tuple[bytes, list[int]]:
         """Return the first packet. Rehearse if none comes soon."""
@@ -187,7 +187,7 @@ class Child:
             return kernel.receive(self._jobs, messages.MAX_PACKET_BYTES, 1)
 
     def _show_idle(self) -> None:
-        title.show(f"leasehold: child {self._number} idle")
+        setproctitle(f"leasehold: child {self._number} idle")
 
     def serve_one(self, message: JobMessage, fds: list[int]) -> tuple[Verb, bool]:
         """Run one job and answer it. Returns the verb, and whether another job may follow in this process.
@@ -233,7 +233,7 @@ class Child:
 
     def _answer(self, verb: Verb, token: int, run_s: float, parts: list[bytes]) -> None:
         if verb != Verb.FOLLOWED or sum(map(len, parts)) <= INLINE_COMPLETION_BYTES:
-            self._talk.send(messages.pack_outcome(verb, token, run_s, b"".join(parts), *self._used.after(run_s)))
+            self._talk.send(messages.pack_outcome(verb, token, run_s, b"".join(parts), *_used()))
             return
         try:
             memfd = kernel.sealed_memfd(parts)
@@ -241,10 +241,10 @@ class Child:
             if error.errno != errno.EFBIG:
                 raise
             body = messages.pack_trouble(_TOO_LARGE)
-            self._talk.send(messages.pack_outcome(Verb.FAILED, token, run_s, body, *self._used.look()))
+            self._talk.send(messages.pack_outcome(Verb.FAILED, token, run_s, body, *_used()))
             return
         try:
-            self._talk.send_with(messages.pack_outcome(verb, token, run_s, b"", *self._used.look()), memfd)
+            self._talk.send_with(messages.pack_outcome(verb, token, run_s, b"", *_used()), memfd)
         finally:
             os.close(memfd)
 
@@ -318,6 +318,15 @@ class Child:
             self._loops = Loops()
         cause_of_cancel = functools.partial(self._talk.cause_of_cancel, job.token)
         return self._loops.run(work, self._talk.may_cancel, cause_of_cancel)
+
+
+def _used() -> tuple[float, int]:
+    """Return what this process, and those that it has waited for, have used: processor seconds, and peak bytes of
+    memory. The memory includes inherited pages.
+    """
+    own, waited = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    # Fields by number (user, system, peak KiB): names take three times as long, and every job is asked.
+    return own[0] + own[1] + waited[0] + waited[1], max(own[2], waited[2]) * 1024
 
 
 def _begun(job: Job) -> list[Callable[[Ending], object]]:

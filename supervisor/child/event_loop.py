@@ -1,23 +1,26 @@
-"""The event loop that a child's async handlers run in. Runs in children. Must not hand on anything from job to job.
+"""The event loop of async handlers. Runs in children. Owns the loop; must not hand anything from job to job.
 
-Imported where there is such a handler: asyncio is a fifth of the image that each fork copies.
+Imported only for async handlers: asyncio is a fifth of the image that each fork copies.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
-
-#: Of a loop, and empty in a new one: what is to be called, what has been left half done, whom signals are told.
-_EMPTY: Final = ("_ready", "_asyncgens", "_signal_handlers")
+import selectors
+import sys
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import Any
+from weakref import WeakSet
 
 
 class Loops:
-    """One loop for many jobs, for making one takes longer than most of what they do; but a job that has failed, or has
-    left anything in it, takes it along.
+    """Runs each job in a loop without traces of other jobs.
+
+    Making a loop takes longer than most jobs. So a loop serves many jobs, until one fails or leaves anything in it. The
+    first job has a loop of the application's policy; only loops of asyncio's default type are then replaced by ours.
     """
 
     def __init__(self) -> None:
         self._runner: asyncio.Runner | None = None
+        self._has_default_policy = False
 
     def run(
         self,
@@ -25,8 +28,10 @@ class Loops:
         on_task: Callable[["asyncio.Task[Any] | None"], None],
         cause_of_cancel: Callable[[], BaseException | None],
     ) -> Any:
-        """Run it to its end, as the task that `on_task` is told of, with None once it is over. What it has left running
-        is cancelled by then. Raises what it raises; `cause_of_cancel()`, if there is one, where it was cancelled.
+        """Run `work` to its end, and cancel the tasks that it leaves running.
+
+        `on_task` gets the task of the work, and None at the end. Raises what the work raises, or `cause_of_cancel()`,
+        unless that is None, in place of CancelledError.
         """
         try:
             return self._run(work, on_task)
@@ -39,30 +44,93 @@ class Loops:
             on_task(None)
 
     def _run(self, work: Coroutine[Any, Any, Any], on_task: Callable[["asyncio.Task[Any] | None"], None]) -> Any:
-        runner, self._runner = self._runner or asyncio.Runner(), None
-        with_rest = True
+        runner, self._runner = self._runner or self._new_runner(), None
+        is_reusable = False
         try:
             loop = runner.get_loop()
+            if isinstance(loop, _ReusableLoop):
+                loop.call_soon(loop.watch_generators)
             task = loop.create_task(work)
             on_task(task)
             result = loop.run_until_complete(task)
-            with_rest = not _is_as_new(loop)
+            self._has_default_policy |= type(loop) is asyncio.SelectorEventLoop
+            is_reusable = isinstance(loop, _ReusableLoop) and loop.is_as_new()
         finally:
-            if with_rest:
+            if not is_reusable:
                 runner.close()
-        self._runner = None if with_rest else runner
+        self._runner = runner if is_reusable else None
         return result
 
+    def _new_runner(self) -> asyncio.Runner:
+        return asyncio.Runner(loop_factory=_ReusableLoop if self._has_default_policy else None)
 
-def _is_as_new(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether nothing is left in it. Of one that is not asyncio's own nobody can say that."""
-    return (
-        not asyncio.all_tasks(loop)
-        and not any(getattr(loop, name, True) for name in _EMPTY)
-        and all(timer.cancelled() for timer in getattr(loop, "_scheduled", ()))
-        and getattr(loop, "_default_executor", True) is None
-        and len(loop._selector.get_map()) == 1  # type: ignore[attr-defined]  # its own way of being woken
-        and loop.get_task_factory() is None
-        and loop.get_exception_handler() is None
-        and not loop.get_debug()
-    )
+
+class _Selector(selectors.EpollSelector):
+    """A selector that can say what its loop would wait for, instead of waiting."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asking: asyncio.AbstractEventLoop | None = None
+        self._timeout: float | None = None
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if self._asking is None:
+            return super().select(timeout)
+        self._timeout = timeout
+        self._asking.stop()
+        return []
+
+    def timeout_of(self, loop: asyncio.AbstractEventLoop) -> float | None:
+        """Run one turn of the loop. Returns 0 if a call is ready, the time until the next timer, or None."""
+        self._asking = loop
+        try:
+            loop.run_forever()
+        finally:
+            self._asking = None
+        return self._timeout
+
+
+class _ReusableLoop(asyncio.SelectorEventLoop):
+    """A loop that knows whether a job has left anything in it, by asyncio's public interface alone."""
+
+    def __init__(self) -> None:
+        self._waits = _Selector()
+        self._generators: WeakSet[AsyncGenerator[Any, Any]] = WeakSet()
+        self._is_altered = False
+        super().__init__(self._waits)
+        self._own_fds = len(self._waits.get_map())
+
+    def watch_generators(self) -> None:
+        """Take note of async generators. Call it inside of the loop, whose own hooks go on working."""
+        theirs = sys.get_asyncgen_hooks().firstiter
+
+        def begin(generator: AsyncGenerator[Any, Any]) -> None:
+            self._generators.add(generator)
+            if theirs is not None:
+                theirs(generator)
+
+        sys.set_asyncgen_hooks(firstiter=begin)
+
+    def is_as_new(self) -> bool:
+        return (
+            not self._is_altered
+            and not self._generators
+            and len(self._waits.get_map()) == self._own_fds
+            and self.get_task_factory() is None
+            and self.get_exception_handler() is None
+            and not self.get_debug()
+            and not asyncio.all_tasks(self)
+            and self._waits.timeout_of(self) is None
+        )
+
+    def add_signal_handler(self, *args: Any) -> None:  # type: ignore[override]
+        self._is_altered = True
+        super().add_signal_handler(*args)
+
+    def run_in_executor(self, *args: Any) -> Any:  # type: ignore[override]
+        self._is_altered = True  # the default executor keeps its threads
+        return super().run_in_executor(*args)
+
+    def set_default_executor(self, executor: Any) -> None:
+        self._is_altered = True
+        super().set_default_executor(executor)

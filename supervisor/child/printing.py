@@ -1,33 +1,31 @@
-"""Where a child prints: which job's words those are, and whether a job has left it as it was. Runs in children.
+"""Marks the end of each job's output, and notices a job that has redirected it. Runs in children.
 
-Owns nothing but the knowledge of where descriptors 1 and 2 led at first; what is printed the master reads.
+Owns the knowledge of where descriptors 1 and 2 led at first. The master reads what is printed.
 """
 
 import os
-import select
 import sys
 from typing import Final
 
 from supervisor.linux import kernel
 
-#: Ends what one job printed in the output of a child that runs several. A record separator, the token, a newline.
+#: Ends one job's output in a child that runs several: a record separator, the token, a newline.
 MARK: Final = b"\x1e%d\n"
 
 
 class Printing:
     def __init__(self) -> None:
-        self._leads = _Leads()
+        self._inodes = _inode_of(1), _inode_of(2)
 
-    def end(self, token: int, is_to_be_marked: bool) -> bool:
-        """Say where this job's output ends: a failure (`is_to_be_marked`) keeps its last lines, whoever has read them.
-        A file that it has put in place of its output is its own.
+    def end(self, token: int, must_mark: bool) -> bool:
+        """Mark the end of this job's output. A failure (`must_mark`) has a mark even if its output was read already.
 
-        Answers whether the job has left its output as it was: the next job's words would go into a file of this one's,
-        or raise an error in it.
+        Returns False if the job has redirected or closed its output: the next job would print into this one's file, or
+        fail to print. Such a file gets no mark.
         """
-        prints, complains = self._leads.as_before()
+        prints, complains = _inode_of(1) == self._inodes[0], _inode_of(2) == self._inodes[1]
         if prints:
-            _mark(token, is_to_be_marked)
+            _mark(token, must_mark)
         return prints and complains and not (_is_closed(sys.stdout) or _is_closed(sys.stderr))
 
 
@@ -36,42 +34,18 @@ def _mark(token: int, in_any_case: bool) -> None:
         if in_any_case or kernel.unread_bytes(1):
             os.write(1, MARK % token)
     except OSError:
-        return  # where a hook of the handlers has it lead: nothing there is to be told apart
+        return  # a hook of the handlers has redirected it to a file, where no reader tells jobs apart
 
 
 def _is_closed(stream: object) -> bool:
     return getattr(stream, "closed", False)
 
 
-class _Leads:
-    """Where descriptors 1 and 2 lead. An epoll knows its descriptors by number and open file: it does not find one that
-    leads elsewhere, and says so in a third of the time that a look at the file takes.
-    """
-
-    def __init__(self) -> None:
-        self._first = _number_of(1), _number_of(2)
-        self._epoll = select.epoll()
-        try:
-            self._epoll.register(1, 0)
-            self._epoll.register(2, 0)
-        except OSError:  # EBADF: closed; EPERM: no file to wait for. A hook of the handlers has made it so
-            self._epoll.close()
-
-    def as_before(self) -> tuple[bool, bool]:
-        """Whether each of them leads where it led."""
-        try:
-            self._epoll.modify(1, 0)
-            self._epoll.modify(2, 0)
-        except (OSError, ValueError):  # EBADF: closed; ENOENT, EPERM: it leads elsewhere; ValueError: nothing to ask
-            return _number_of(1) == self._first[0], _number_of(2) == self._first[1]
-        return True, True
-
-
-def _number_of(fd: int) -> int:
-    """Of the file that it leads to; 0: it is closed."""
+def _inode_of(fd: int) -> int:
+    """Return the inode of the file that `fd` leads to. 0: it is closed."""
     try:
         return os.fstat(fd).st_ino
-    except OSError:  # EBADF: a hook of the handlers, or a handler, may close what it likes
+    except OSError:  # EBADF: handlers and their hooks may close it
         return 0
 
 
@@ -85,4 +59,4 @@ def flush() -> None:
         try:
             stream.flush()
         except (OSError, ValueError):
-            continue  # a handler has closed it: nothing is left to flush
+            continue  # a handler has closed it

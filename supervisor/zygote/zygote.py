@@ -16,9 +16,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final, NoReturn
 
+from setproctitle import setproctitle
+
 from supervisor import clock, messages, sandbox
 from supervisor.child import child, explanations, handlers, printing, talk
-from supervisor.linux import huge_pages, kernel, removal, strays, title
+from supervisor.linux import huge_pages, kernel, removal, strays
 from supervisor.messages import Boot, BootFailed, Ready, Reaped, Spawn, Spawned, SpawnFailed
 from supervisor.sandbox import confinement as confinements
 from supervisor.sandbox import preloaded
@@ -53,7 +55,7 @@ def main() -> NoReturn:
     assert isinstance(boot, Boot)
     if boot.sandbox != "none":
         kernel.forbid_dumping()
-    title.introduce(f"leasehold: zygote {number} {boot.handlers}")
+    setproctitle(f"leasehold: zygote {number} {boot.handlers}")
     explanations.prepare(boot.held_back)
     sandbox.enable_stack_dumps()
     printing.write_lines_at_once()
@@ -66,7 +68,6 @@ def main() -> NoReturn:
     confinement.prepare()
     child.prepare(loaded)
     talk.handle_notices()
-    title.find()
     gc.collect()
     gc.freeze()
     if boot.jobs_per_child == 1:  # otherwise forks are rare

@@ -1,4 +1,4 @@
-"""One event loop for many async jobs, and none of them finds anything of another one's in it."""
+"""One event loop serves many async jobs, and no job finds traces of another."""
 
 import asyncio
 import os
@@ -16,6 +16,7 @@ TASKS, GENERATORS, FDS = [], [], []
 @pytest.fixture
 def loops():
     made = Loops()
+    run(made, which())  # the first loop is the policy's, and serves one job
     yield made
     if made._runner is not None:
         made._runner.close()
@@ -44,14 +45,14 @@ async def does_this_and_that():
 PAIR = []
 
 
-def test_jobs_that_leave_nothing_behind_share_a_loop(loops):
+def test_clean_jobs_share_a_loop(loops):
     ours, theirs = socket.socketpair()
     PAIR.append(theirs)
     with ours:
         assert run(loops, does_this_and_that()) is run(loops, which()) is run(loops, which())
 
 
-def test_whoever_wants_to_cancel_the_work_is_told_its_task(loops):
+def test_caller_gets_the_task_to_cancel(loops):
     told = []
     assert loops.run(asyncio.sleep(0, 5), told.append, lambda: None) == 5
     assert told[0].done()
@@ -116,14 +117,14 @@ LEAVING = [
 
 
 @pytest.mark.parametrize("leave", LEAVING)
-def test_what_a_job_leaves_behind_no_other_one_finds(loops, leave):
+def test_job_that_leaves_anything_takes_its_loop_along(loops, leave):
     loop = run(loops, which())
     run(loops, leave())
     assert loop.is_closed()
     assert run(loops, which()) is not loop
 
 
-def test_a_task_that_is_left_running_is_cancelled_before_the_job_ends(loops):
+def test_task_left_running_is_cancelled_before_the_job_ends(loops):
     TASKS.clear()
     run(loops, leaves_a_task())
     assert TASKS[0].cancelled()
@@ -133,9 +134,44 @@ async def fails():
     raise ZeroDivisionError
 
 
-def test_a_job_that_fails_takes_its_loop_along(loops):
+def test_failed_job_takes_its_loop_along(loops):
     loop = run(loops, which())
     with pytest.raises(ZeroDivisionError):
         run(loops, fails())
     assert loop.is_closed()
     assert run(loops, which()) is not loop
+
+
+async def uses_a_generator():
+    return [number async for number in numbers()]
+
+
+async def cancels_a_timer():
+    asyncio.get_running_loop().call_later(600, print).cancel()
+
+
+@pytest.mark.parametrize("work", [uses_a_generator, cancels_a_timer])
+def test_job_that_cleans_up_leaves_its_loop(loops, work):
+    loop = run(loops, which())
+    run(loops, work())
+    assert run(loops, which()) is loop
+
+
+class ForeignLoop(asyncio.SelectorEventLoop):
+    pass
+
+
+class ForeignPolicy(asyncio.DefaultEventLoopPolicy):
+    def new_event_loop(self):
+        return ForeignLoop()
+
+
+def test_loop_of_another_policy_serves_one_job():
+    asyncio.set_event_loop_policy(ForeignPolicy())
+    try:
+        loops = Loops()
+        first, second = run(loops, which()), run(loops, which())
+    finally:
+        asyncio.set_event_loop_policy(None)
+    assert type(first) is type(second) is ForeignLoop
+    assert first is not second
