@@ -1,6 +1,6 @@
-"""What the commands share that ask running supervisors for something, or tell them to do it. In the command's process.
+"""Sends requests and queries to running supervisors for several commands. Runs in the command's process.
 
-Must not signal any process: supervisors are asked by way of Redis, and say themselves what they have done.
+Must not signal any process: a request travels through Redis, and each supervisor answers what it has done.
 """
 
 import argparse
@@ -15,23 +15,21 @@ from supervisor.cli.lib.parser import Refusal, UsageError, near
 from supervisor.cli.lib.shown import span
 from supervisor.cli.lib.terminal import note, say
 from supervisor.config import Exit, parse_duration
+from supervisor.engine.model.bounds import ASK_S, BY_BYTES
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
 
 Answer = Mapping[str, Any]
 
-#: How long a question stands at the least (supervisor.engine.commands.writes.ASK_S, which is not loaded for this).
-STANDS_S: Final = 60.0
-
 
 def add_workers(parser: argparse.ArgumentParser) -> None:
-    """Declare WORKER where none means all."""
+    """Declare WORKER, where none means all."""
     parser.add_argument("workers", metavar="WORKER", nargs="*", help="only these supervisors (default: all)")
 
 
 def add_look(parser: argparse.ArgumentParser, answer: str) -> None:
-    """Declare all that commands take that only look. `answer`: what --json prints."""
+    """Declare the flags of a command that only queries supervisors. `answer`: what --json prints."""
     add_workers(parser)
     add_timeout(parser)
     add_json(parser, answer)
@@ -44,21 +42,22 @@ def add_timeout(parser: argparse.ArgumentParser, default: str = "5s") -> None:
 
 
 def add_some_or_all(parser: argparse.ArgumentParser) -> None:
-    """Declare WORKER and --all, where all must be said: `some_or_all`."""
+    """Declare WORKER and --all for `some_or_all`, where "all" must be said explicitly."""
     parser.add_argument("workers", metavar="WORKER", nargs="*", help="the supervisors")
     parser.add_argument("--all", action="store_true", help="all supervisors that run")
 
 
 def some_or_all(args: argparse.Namespace, workers: Sequence[str]) -> list[str]:
-    """Those that are named, or none for all; refuses both, and neither."""
+    """Return the named workers, or an empty list for all. Refuse both at once, and neither."""
     if bool(workers) == args.all:
         raise UsageError("give WORKER, or --all for all of them, one of the two")
     return list(workers)
 
 
 def ask(args: argparse.Namespace, workers: Sequence[str], what: str, argument: Any = None) -> dict[str, Any]:
-    """What each of them answers within --timeout, None where it has not. No workers: all that live. Refuses if nobody
-    is there, or one that is named is not.
+    """Return each supervisor's answer, or None if it did not answer within --timeout. No workers: all living ones.
+
+    Refuse if no supervisor runs, or a named one does not exist.
     """
     timeout_s = read_options(args, {"timeout": parse_duration})["timeout"]
     with connect(args) as client, arguments():
@@ -70,7 +69,7 @@ def ask(args: argparse.Namespace, workers: Sequence[str], what: str, argument: A
 
 
 def tell(args: argparse.Namespace, workers: Sequence[str], what: str, wish: Answer | None = None) -> dict[str, Any]:
-    """Have each of them do something, and say of each what it has done. Answers what they have answered."""
+    """Send a request to each supervisor, print what each has done, and return the answers."""
     answers = ask(args, workers, what, {**(wish or {}), "by": who()})
     for worker, answer in answers.items():
         if is_done(answer):
@@ -79,12 +78,12 @@ def tell(args: argparse.Namespace, workers: Sequence[str], what: str, wish: Answ
 
 
 def is_done(answer: Any) -> bool:
-    """Whether it says that something was done."""
+    """Return True if the answer reports something done."""
     return isinstance(answer, Mapping) and isinstance(answer.get("did"), str)
 
 
 def verdict(args: argparse.Namespace, answers: Mapping[str, Any]) -> Exit:
-    """Says who has not done it, and answers the exit code."""
+    """Report the supervisors that have not carried out the request, and return the exit code."""
     undone = {worker: answer for worker, answer in answers.items() if not is_done(answer)}
     for worker, answer in undone.items():
         note(f"{worker} {why_not(answer, args.timeout)}{_still_possible(args, worker) if answer is None else ''}")
@@ -92,7 +91,9 @@ def verdict(args: argparse.Namespace, answers: Mapping[str, Any]) -> Exit:
 
 
 def missing(args: argparse.Namespace, answers: Mapping[str, Any], known: Mapping[str, Any]) -> Exit:
-    """Of commands that only look: says of whom nothing is `known`, and why, and answers the exit code."""
+    """Report the supervisors of which nothing is `known`, and why, for a command that only queries. Return the exit
+    code.
+    """
     for worker, answer in answers.items():
         if known[worker] is None:
             note(f"{worker} {why_not(answer, args.timeout)}{_PERHAPS if answer is None else ''}")
@@ -103,7 +104,7 @@ _PERHAPS: Final = "; is it stopped, or without Redis? Its log says"
 
 
 def why_not(answer: Any, timeout: str) -> str:
-    """What an answer is that is not the one that was asked for."""
+    """Describe an answer that is not the expected one."""
     if answer is None:
         return f"has not answered within {timeout}"
     if isinstance(answer, Mapping) and "error" in answer:
@@ -113,7 +114,7 @@ def why_not(answer: Any, timeout: str) -> str:
 
 
 def _still_possible(args: argparse.Namespace, worker: str) -> str:
-    left_s = STANDS_S - read_options(args, {"timeout": parse_duration})["timeout"]
+    left_s = ASK_S - read_options(args, {"timeout": parse_duration})["timeout"]
     if left_s <= 0:
         return _PERHAPS
     return (
@@ -132,18 +133,14 @@ def _check_names(client: "Client", names: Sequence[str]) -> None:
             raise Refusal(f"there is no worker {name}{advice}")
 
 
-#: As many as are kept of it: commands.BY_BYTES, without its import.
-_BY_BYTES: Final = 128
-
-
 def who() -> str:
-    """For the log of who does it."""
+    """Return the name that a supervisor logs as the author of a request."""
     return f"{_user()} at {socket.gethostname()}, pid {os.getpid()}"
 
 
 def user_at_host() -> str:
-    """Name this user and host, in a few words that are kept with what was done."""
-    return f"{_user()}@{socket.gethostname()}".encode()[:_BY_BYTES].decode(errors="ignore")
+    """Return user and host as the short author name that Redis keeps."""
+    return f"{_user()}@{socket.gethostname()}".encode()[:BY_BYTES].decode(errors="ignore")
 
 
 def _user() -> str:
@@ -151,5 +148,5 @@ def _user() -> str:
 
     try:
         return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # a container may run as a number that has no name
+    except KeyError:  # a container may run as a uid without a name
         return f"uid {os.getuid()}"

@@ -1,6 +1,6 @@
-"""The lines of `leasehold put --lines`, in the command's process: each one a job, a thousand of which are put as one.
+"""Puts the jobs of `leasehold put --lines`, a thousand lines per call. Runs in the command's process.
 
-Must not hold more than one such batch, and not write anything of one in which a line is bad.
+Must not hold more than one batch, and must not write anything of a batch with a bad line.
 """
 
 import argparse
@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 from supervisor import clock
 from supervisor.cli.lib.connection import connect
 from supervisor.cli.lib.parser import Refusal, UsageError
-from supervisor.cli.lib.payload import LARGEST_BYTES, decoded
+from supervisor.cli.lib.payload import decoded
 from supervisor.cli.lib.progress import Progress
 from supervisor.cli.lib.shown import span
 from supervisor.cli.lib.terminal import counted, note, say
 from supervisor.config import Exit
+from supervisor.engine.model.bounds import DATA_BYTES
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
@@ -30,15 +31,15 @@ if TYPE_CHECKING:
 
 MOST_JOBS = 1000
 MOST_BYTES = 16 * 2**20
-#: Of one line: the largest payload as base64, and its options.
-LONGEST_BYTES = LARGEST_BYTES * 4 // 3 + 2**20
-#: Of bad lines, so many are said.
+#: Longest line: the largest payload in base64, and its options.
+LONGEST_BYTES = DATA_BYTES * 4 // 3 + 2**20
+#: So many bad lines are reported.
 SHOWN = 20
 
 
 @dataclass(slots=True)
 class Batch:
-    """Some lines that are put as one: where they begin and end, their jobs, and what is wrong with the bad ones."""
+    """Lines that are put in one call: line numbers, jobs, and what is wrong with the bad lines."""
 
     first: int
     last: int = 0
@@ -48,13 +49,13 @@ class Batch:
 
     @property
     def is_full(self) -> bool:
-        """Whether it is to be put before another line is read."""
+        """True if the batch must be put before another line is read."""
         return len(self.jobs) + len(self.bad) >= MOST_JOBS or self.size_bytes >= MOST_BYTES
 
 
 @dataclass(slots=True)
 class Tally:
-    """What came of the lines so far. All up to `done` have been put, or skipped."""
+    """Counts of the lines so far. All lines up to `done` have been put or skipped."""
 
     put: int = 0
     known: int = 0
@@ -66,7 +67,7 @@ class Tally:
 
 
 def put_lines(args: argparse.Namespace, options: Mapping[str, Any]) -> int:
-    """Puts a job for each line of --file or stdin; `options` are what a line does not give. 1: some lines were bad."""
+    """Put a job for each line of --file or stdin. `options` are defaults. Return 1 if some lines were bad."""
     began = clock.monotonic()
     tally = Tally()
     try:
@@ -93,21 +94,21 @@ def _opened(path: str | None) -> Iterator[BinaryIO]:
         yield sys.stdin.buffer
         return
     try:
-        file = Path(str(path)).open("rb")  # noqa: SIM115 -- what is wrong inside the block is not about its name
-    except OSError as error:  # ENOENT, EACCES, EISDIR …: all are about the name that was given
+        file = Path(str(path)).open("rb")  # noqa: SIM115 -- an error inside the block is not about the file's name
+    except OSError as error:  # ENOENT, EACCES, EISDIR and others all concern the given name
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     with file:
         yield file
 
 
 def _size_bytes(stream: BinaryIO) -> int | None:
-    """Of a file; nobody knows how much comes through a pipe."""
+    """Return the size of a regular file. The length of a pipe is unknown."""
     status = os.fstat(stream.fileno())
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 class _Reader:
-    """Makes batches of jobs of lines."""
+    """Turns lines into batches of jobs."""
 
     def __init__(self, stream: BinaryIO, args: argparse.Namespace, options: Mapping[str, Any]) -> None:
         self.read_bytes = 0
@@ -130,7 +131,7 @@ class _Reader:
             yield batch
 
     def _lines(self) -> Iterator[bytes | None]:
-        """Each line; None for one that is too long."""
+        """Yield each line, or None for one that is too long."""
         while line := self._stream.readline(LONGEST_BYTES):
             self.read_bytes += len(line)
             if len(line) < LONGEST_BYTES or line.endswith(b"\n"):
@@ -158,7 +159,7 @@ class _Reader:
         options = {**self._defaults, **given}
         for one, other in (("at", "delay"), ("delay", "at")):
             if one in given and other not in given:
-                options.pop(other, None)  # of the flags: a time of the line's own takes its place
+                options.pop(other, None)  # a time in the line replaces one from the flags
         klass, queue = options.pop("klass", None), options.pop("queue")
         if klass is None:
             raise ValueError("klass is missing: what is to run?")
@@ -227,7 +228,7 @@ def _refuse(error: Exception, batch: Batch, tally: Tally) -> NoReturn:
 
 
 def _how_far(tally: Tally) -> str:
-    """What was put, and where to go on."""
+    """Say what was put, and where to continue."""
     words = f"{counted(tally.put, 'job')} put, of all lines up to {tally.done:,}"
     if tally.sending:
         words += f"; perhaps those of lines {tally.sending.first:,} to {tally.sending.last:,}, too"
@@ -252,5 +253,5 @@ def _conclude(args: argparse.Namespace, tally: Tally, took_s: float) -> None:
 
 
 def _rounded(rate: float) -> int:
-    """A rate in two digits: more would be noise."""
+    """Round a rate to two digits: more would be noise."""
     return int(float(f"{rate:.2g}"))

@@ -1,4 +1,4 @@
-"""Flags that several commands share, and how their values are read, in the command's process.
+"""Flags that several commands share, and the parsing of their values. Runs in the command's process.
 
 Values stay text until all flags are known, so that each error is one sentence of ours. Must not talk to Redis.
 """
@@ -10,13 +10,13 @@ from typing import Any
 
 from supervisor.cli.lib.parser import OptionalValue, UsageError, near
 from supervisor.config import parse_duration
+from supervisor.engine.model.bounds import MOST as MOST
 
 Reader = Callable[[str], Any]
-MOST = 1000
 
 
 def add_json(parser: argparse.ArgumentParser, what: str) -> None:
-    """Declare --json, of a command that reads."""
+    """Declare --json for a command that reads."""
     parser.add_argument("--json", action="store_true", help=f"one line of JSON: {what}")
 
 
@@ -27,24 +27,26 @@ def add_paging(parser: argparse.ArgumentParser) -> None:
 
 
 def paging(args: argparse.Namespace) -> tuple[int, int]:
-    """The offset and the count."""
+    """Return --offset and --count."""
     return within("--offset", args.offset, 0, 2**53), within("--count", args.count, 1, MOST)
 
 
 def within(flag: str, text: str, least: int, most: int) -> int:
-    """A whole number from least to most."""
+    """Parse a whole number from least to most."""
     if not text.isascii() or not text.isdecimal() or not least <= int(text) <= most:
         raise UsageError(f"{flag} {text!r} must be a whole number from {least} to {most}")
     return int(text)
 
 
 def add_job_options(parser: argparse.ArgumentParser) -> None:
-    """Declare what every job may have, whether it is put once or again and again."""
+    """Declare the options that one-time and recurring jobs share."""
     parser.add_argument("--jid", metavar="ID", help="the job's id (default: a new one)")
     parser.add_argument("--priority", metavar="N", help="lower runs sooner (default: 0)")
     parser.add_argument("--retries", metavar="N", help="how many exceptions are forgiven (default: 5)")
     parser.add_argument("--timeout", metavar="DURATION", help="its time limit")
-    parser.add_argument("--max-deaths", metavar="N", help="deaths of its child that bury it; 0: no limit")
+    parser.add_argument(
+        "--max-deaths", metavar="N", help="crashes of its child after which it fails for good; 0: no limit"
+    )
     parser.add_argument("--tag", metavar="TAG", action="append", help="a word to find it by; repeat it for several")
     parser.add_argument("--lane", metavar="NAME", help="its lane: lanes of a queue take turns ('': none)")
     parser.add_argument("--limit", metavar="KEY", help="the limit that holds for it, see `leasehold limit` ('': none)")
@@ -60,7 +62,7 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
 
 
 def whole(text: str) -> int:
-    """A whole number, of any sign."""
+    """Parse a whole number of any sign."""
     try:
         return int(text)
     except ValueError:
@@ -68,11 +70,11 @@ def whole(text: str) -> int:
 
 
 def moment(text: str) -> float:
-    """Unix seconds, of a date or of themselves."""
+    """Parse a date or unix seconds into unix seconds."""
     try:
         return float(text)
     except ValueError:
-        pass  # then it is a date
+        pass  # not a number: try a date
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):
@@ -80,7 +82,7 @@ def moment(text: str) -> float:
 
 
 def one_of(*allowed: str) -> Reader:
-    """One of some words."""
+    """Return a parser of one of some words."""
 
     def read(text: str) -> str:
         if text not in allowed:
@@ -91,11 +93,11 @@ def one_of(*allowed: str) -> Reader:
 
 
 def or_none(reader: Reader) -> Reader:
-    """None of an empty text: what a known job has is taken off."""
+    """Return a parser that maps "" to None, which removes the value from a known job."""
     return lambda text: reader(text) if text else None
 
 
-#: What add_job_options declares, by the client's names for it.
+#: Parsers of what add_job_options declares, by the client's argument names.
 JOB_OPTIONS: Mapping[str, Reader] = {
     "jid": str,
     "priority": whole,
@@ -111,7 +113,7 @@ JOB_OPTIONS: Mapping[str, Reader] = {
 
 
 def read_options(args: argparse.Namespace, readers: Mapping[str, Reader]) -> dict[str, Any]:
-    """Those of the flags that were given, read, as arguments of the client. A flag is named as its argument is."""
+    """Parse the given flags into arguments of the client. Each flag has the name of its argument."""
     options = {}
     for name, reader in readers.items():
         text = getattr(args, name)

@@ -1,6 +1,6 @@
-"""The payload of a job that is put from the command line, read in the command's process: DATA, a file or stdin.
+"""Reads a payload from DATA, a file or stdin. Runs in the command's process.
 
-Must not read what the engine would not take, nor change anything of what it reads.
+Must not read what the engine would refuse, and must not alter what it reads.
 """
 
 import argparse
@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from supervisor.cli.lib.parser import Refusal, UsageError
-
-#: What the engine takes at most; looked at before a file is read.
-LARGEST_BYTES = 256 * 2**20
+from supervisor.engine.model.bounds import DATA_BYTES
 
 
 def add_payload(parser: argparse.ArgumentParser) -> None:
@@ -25,19 +23,19 @@ def add_payload(parser: argparse.ArgumentParser) -> None:
 
 
 def add_data_flag(parser: argparse.ArgumentParser, what: str) -> None:
-    """Declare --data, --raw and --file, of a command whose words are something else. `what` the payload is for."""
+    """Declare --data, --raw and --file, for a command without DATA. `what` the payload is for."""
     parser.add_argument("--data", metavar="DATA", help=f"{what}, as JSON; - reads it from stdin")
     parser.add_argument("--raw", action="store_true", help="that payload is bytes, not JSON")
     parser.add_argument("--file", metavar="PATH", help="read that payload from a file; - is stdin")
 
 
 def is_given(args: argparse.Namespace) -> bool:
-    """Whether there is a payload at all; --raw alone is an empty one."""
+    """Return True if the flags give a payload. --raw alone is an empty one."""
     return args.data is not None or args.file is not None or args.raw
 
 
 def read_payload(args: argparse.Namespace, name: str = "DATA") -> Any:
-    """What the flags say: a JSON value, bytes with --raw, None for nothing. `name`: what messages call DATA."""
+    """Return the JSON value, bytes with --raw, or None without a payload. `name`: what messages call DATA."""
     if args.file is not None and args.data is not None:
         raise UsageError(f"give {name} or --file, not both")
     source = args.file if args.file is not None else "-" if args.data == "-" else None
@@ -49,7 +47,7 @@ def read_payload(args: argparse.Namespace, name: str = "DATA") -> Any:
         try:
             with Path(source).open("rb") as file:
                 raw = _read(file, source)
-        except OSError as error:  # ENOENT, EACCES, EISDIR …: all are about the name that was given
+        except OSError as error:  # ENOENT, EACCES, EISDIR and others all concern the given name
             raise UsageError(f"cannot read {source}: {error.strerror}") from error
     if args.raw:
         return raw or b""
@@ -59,15 +57,15 @@ def read_payload(args: argparse.Namespace, name: str = "DATA") -> Any:
 def _read(file: BinaryIO, name: str) -> bytes:
     status = os.fstat(file.fileno())
     size_bytes = status.st_size if stat.S_ISREG(status.st_mode) else 0
-    raw = b"" if size_bytes > LARGEST_BYTES else file.read(LARGEST_BYTES + 1)
-    if max(size_bytes, len(raw)) > LARGEST_BYTES:
+    raw = b"" if size_bytes > DATA_BYTES else file.read(DATA_BYTES + 1)
+    if max(size_bytes, len(raw)) > DATA_BYTES:
         size = f"{size_bytes / 2**20:.0f} MB" if size_bytes else "more than that"
         raise Refusal(f"a payload may have 256 MB, and {name} has {size}; put it elsewhere and its address in the job")
     return raw
 
 
 def read_json(raw: bytes, name: str) -> Any:
-    """The decoded value. What JSON in Redis could not give back exactly is refused, not changed."""
+    """Decode JSON. Refuse what Redis could not give back exactly."""
     try:
         return decoded(raw)
     except ValueError as error:
@@ -76,7 +74,7 @@ def read_json(raw: bytes, name: str) -> Any:
 
 
 def decoded(raw: bytes) -> Any:
-    """The same; raises ValueError that says what is wrong: `is not JSON: …`."""
+    """Decode JSON, or raise ValueError with a clause such as `is not JSON: …`."""
     try:
         return json.loads(raw.decode(), parse_constant=_refuse, parse_float=_finite)
     except UnicodeDecodeError as error:

@@ -14,6 +14,9 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from supervisor import clock
 from supervisor.engine.model import scripts
+from supervisor.engine.model.bounds import ASK_S as ASK_S
+from supervisor.engine.model.bounds import BY_BYTES as BY_BYTES
+from supervisor.engine.model.bounds import MOST as MOST
 from supervisor.engine.model.jobs import MOST_TAGS, LeaseRecord, NewJob
 from supervisor.engine.model.keys import GROUP_BYTES, checked_name
 from supervisor.engine.model.outcomes import (
@@ -50,12 +53,8 @@ Argument = str | bytes | int
 LOST: Final = 0.0
 GONE: Final = -1.0
 LOG_BYTES: Final = 4096
-BY_BYTES: Final = 128
 ARGUMENT_BYTES: Final = 4096
 ANSWER_BYTES: Final = 2**20
-#: A question stands for so long if nobody waits for longer: a worker that has lost its hint sees it within this.
-ASK_S: Final = 60.0
-MOST = 1000  # of anything in one batch: Redis does nothing else meanwhile, and Lua's stack has an end
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ from uuid import UUID
 import orjson
 
 from supervisor.config import parse_duration
+from supervisor.engine.model.bounds import DATA_BYTES as DATA_BYTES
 from supervisor.engine.model.keys import checked_name
 
 #: A length of time as callers may write it: seconds, a text such as 30s, 500ms, 5m or 2h, or a timedelta.
 Duration = float | str | timedelta
 
-DATA_BYTES = 256 * 1024 * 1024
 PROGRESS_CHARS = 1000
 STATE_BYTES = 64 * 1024  # of a checkpoint, as JSON
 EXACT_INT = 2**53  # Redis keeps scores, and Lua all numbers, as doubles

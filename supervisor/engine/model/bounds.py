@@ -1,0 +1,12 @@
+"""Bounds of the engine that commands and clients check too. Used in every process. Imports nothing but typing."""
+
+from typing import Final
+
+#: Largest payload of a job.
+DATA_BYTES: Final = 256 * 2**20
+#: Longest name of an author that is kept with an operation.
+BY_BYTES: Final = 128
+#: Most items in one call: Redis does nothing else meanwhile, and Lua's stack is bounded.
+MOST: Final = 1000
+#: A question stands in Redis for at least this long. A worker that has missed its wake-up sees it within this time.
+ASK_S: Final = 60.0
