@@ -1,6 +1,6 @@
-"""`leasehold queues`: what lies in each queue. Runs in the command's process.
+"""`leasehold queues`: shows the counts of each queue. Runs in the command's process.
 
-Must not delete anything but what was named, and agreed to.
+Must not delete anything but the named queues, after confirmation.
 """
 
 import argparse
@@ -30,12 +30,12 @@ examples:
   leasehold queues emails --delete --stop --yes
   leasehold queues --forget old-reports
 
-waiting: could start now, what other programs have pushed included. stalled: the lease ran out and nobody has taken the
-job over yet. scheduled: waits for its time. depends: waits for other jobs. parked: its limit is used up. recurring:
-puts jobs here again and again. oldest: for how long the oldest has waited that could start. paused: nothing new starts,
-by whose will and since when. served: by how many supervisors; nobody: no job here will start; -: one of them has not
-said what it serves, or a program of your own leases jobs. --delete leaves complete and failed jobs; without --stop what
-runs ends in peace."""
+waiting: can start now, entries pushed by other programs included. stalled: the lease has expired and no supervisor has
+taken over yet. scheduled: waits for its time. depends: waits for other jobs. parked: its limit is used up. recurring:
+recurring jobs that put here. oldest: wait of the oldest job that can start. paused: no job starts,
+with author and time. served: number of supervisors; nobody: no job here will start; -: a supervisor has not
+said what it serves, or a program of your own leases jobs. --delete keeps complete and failed jobs; without --stop,
+running jobs finish."""
 
 
 def add(subparsers: Subparsers) -> None:
@@ -49,7 +49,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Say the counts of the queues; or delete some, or forget one."""
+    """Print the counts of the queues, delete some, or forget one."""
     check_delete(args)
     if args.forget is not None:
         if args.queues or args.delete or args.json:
@@ -97,7 +97,7 @@ _COLUMNS = (
     "served_by",
 )  # fmt: skip
 _HEADS = [column.removesuffix("_s").removesuffix("_by") for column in _COLUMNS]
-#: Supervisors answer within a turn of their loop.
+#: A supervisor answers within one turn of its loop.
 _PATIENCE_S: Final = 1.0
 
 

@@ -1,4 +1,4 @@
-"""`leasehold workers`: who works, and on what. Runs in the command's process; must not signal any worker."""
+"""`leasehold workers`: lists the workers and their jobs. Runs in the command's process. Must not signal any worker."""
 
 import argparse
 from dataclasses import asdict
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from supervisor.cli.lib.connection import add_connection, arguments, connect
 from supervisor.cli.lib.options import add_json
 from supervisor.cli.lib.parser import Refusal, Subparsers, UsageError, near
-from supervisor.cli.lib.served import is_here
+from supervisor.cli.lib.served import is_present
 from supervisor.cli.lib.shown import span
 from supervisor.cli.lib.terminal import counted, local_time, note, say, say_json, table
 
@@ -23,9 +23,9 @@ examples:
   leasehold workers web-1-4711-3f2a --json
   leasehold workers --deregister web-1-4711-3f2a
 
-A worker is one running `leasehold run`. One that was not seen for a minute and holds nothing is taken for gone; --all
-shows those of the last day, too. What one is doing: `leasehold status`. --deregister: what it holds goes to the front
-of its queues at once; if it is alive after all it stops those jobs and goes on under a new name."""
+A worker is one running `leasehold run`. A worker that was not seen for a minute and holds no job counts as gone; --all
+shows the last day's, too. `leasehold status` shows what a worker does. --deregister moves its jobs to the front
+of their queues at once. A worker that is still alive stops those jobs and goes on under a new name."""
 
 
 def add(subparsers: Subparsers) -> None:
@@ -33,13 +33,13 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("workers", description="Who works, and on what.", epilog=EXAMPLES)
     parser.add_argument("name", metavar="NAME", nargs="?", help="the jobs of this worker")
     parser.add_argument("--deregister", metavar="NAME", help="forget this worker, and take its jobs from it")
-    parser.add_argument("--all", action="store_true", help="those that are gone, too")
+    parser.add_argument("--all", action="store_true", help="list those that are gone, too")
     add_json(parser, "a list of workers, most recently seen first; or one with its jobs")
     add_connection(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """List them, or show or forget one."""
+    """List the workers, or show or forget one."""
     if args.deregister is not None:
         if args.name is not None or args.json or args.all:
             raise UsageError("--deregister stands alone")
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
 def _list(args: argparse.Namespace) -> int:
     with connect(args) as client:
         known = client.workers()
-    workers = [each for each in known if args.all or is_here(each)]
+    workers = [each for each in known if args.all or is_present(each)]
     if args.json:
         say_json([asdict(worker) for worker in workers])
     elif workers:

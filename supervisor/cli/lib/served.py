@@ -1,4 +1,4 @@
-"""Finds the supervisors that serve a queue, by what they say themselves. Runs in commands. Must not change anything."""
+"""Finds the supervisors that serve a queue, by their own status. Runs in commands. Must not change anything."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -7,52 +7,53 @@ if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
     from supervisor.engine.commands.queries import Worker
 
-Told = Mapping[str, Any]
+Status = Mapping[str, Any]
 
 
 def ask_servers(client: "Client", known: Collection[str], timeout_s: float) -> dict[str, list[str]] | None:
-    """`servers`, by what the supervisors answer now."""
+    """Ask the supervisors now, and return `servers` of their answers. None if they cannot be asked."""
     from supervisor.engine.model.errors import LeaseholdError
 
     try:
         answers = client.ask(None, "status", timeout_s)
         workers = client.workers()
-    except LeaseholdError:  # a replica, or an account that only reads: nobody can be asked
+    except LeaseholdError:  # a replica or a read-only account cannot ask
         return None
-    told = {name: answer if is_known(answer) else None for name, answer in answers.items()}
-    return servers(known, told, workers)
+    status = {name: answer if is_status(answer) else None for name, answer in answers.items()}
+    return servers(known, status, workers)
 
 
 def servers(
-    known: Collection[str], told: Mapping[str, Told | None], workers: "Sequence[Worker]"
+    known: Collection[str], status: Mapping[str, Status | None], workers: "Sequence[Worker]"
 ) -> dict[str, list[str]] | None:
-    """The supervisors that serve each of the `known` queues. None: a supervisor has not said which it serves, or a
-    program leases by the client, of which nobody knows what.
+    """Return the supervisors that serve each of the `known` queues.
+
+    Return None if a supervisor has not said what it serves, or a client program leases jobs from unknown queues.
     """
     from supervisor.engine.model.queue_order import Queues
 
-    if any(worker.name not in told and is_here(worker) for worker in workers):
+    if any(worker.name not in status and is_present(worker) for worker in workers):
         return None
     found: dict[str, list[str]] = {name: [] for name in known}
     try:
-        for supervisor, answer in told.items():
+        for supervisor, answer in status.items():
             if answer is None:
                 return None
             for name in Queues(answer["queues"], answer["order"]).resolve(list(known)):
                 if name in found:
                     found[name].append(supervisor)
-    except (KeyError, TypeError, ValueError):  # the answer of another version
+    except (KeyError, TypeError, ValueError):  # an answer of another version
         return None
     return found
 
 
-def is_here(worker: "Worker") -> bool:
-    """Whether it is there, or holds something though it is not."""
+def is_present(worker: "Worker") -> bool:
+    """Return True if the worker lives, or still holds leases."""
     return worker.lives or worker.running + worker.stalled > 0
 
 
-def is_known(answer: Any) -> bool:
-    """Whether it is the answer of a supervisor, of which all is there that is needed to show it."""
+def is_status(answer: Any) -> bool:
+    """Return True if the answer is a supervisor's status with all fields that are shown."""
     return (
         isinstance(answer, Mapping)
         and isinstance(answer.get("state"), str)

@@ -1,6 +1,6 @@
-"""The columns of each pane of `leasehold top`: order, widths, and which fall away first. In the command's process.
+"""Columns of each pane of `leasehold top`: order, widths, and which are dropped first. Used in the command's process.
 
-Must not know of rows: what is in them, model.py says, and how it is drawn, view.py.
+Must not know the rows: model.py has the values, and view.py draws them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,8 +14,9 @@ _GAP: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`width` cells at the least; of room that is left it takes some up to `most`. The highest `falls` goes first where
-    all do not fit; 0 never. `right`: numbers.
+    """One column. It gets `width` cells, and spare room up to `most`.
+
+    Where not all columns fit, the highest `falls` is dropped first; 0 never is. `right` aligns numbers.
     """
 
     name: str
@@ -55,7 +56,7 @@ COLUMNS: Final[Mapping[Pane, Sequence[Column]]] = {
 
 
 def fitted(pane: Pane, width: int) -> list[tuple[Column, int]]:
-    """The columns that fit, with their widths."""
+    """Return the columns that fit, with their widths."""
     columns = list(COLUMNS[pane])
     while _taken(columns) > width and any(each.falls for each in columns):
         columns.remove(max(columns, key=lambda each: each.falls))

@@ -1,6 +1,6 @@
-"""`leasehold top`: queues, supervisors, children and what each is doing, live. Runs in the command's process.
+"""`leasehold top`: shows queues, supervisors, children and their jobs live. Runs in the command's process.
 
-Must not load what draws unless it is there: rich is an extra.
+Must not import rich before it is known to be installed: it is an extra.
 """
 
 import argparse
@@ -26,13 +26,13 @@ examples:
   leasehold top --every 500ms
   leasehold top | less
 
-? shows the keys, q ends it. Into a pipe, and on a terminal that cannot be drawn upon, all is written once. Rates
-are those of the last seconds, failed is today's. in/s: by what lies there and what has ended. wait, run: the mean of
-what has started, and completed, in the last seconds. wait counts from the put, or from the last return, and so has a
-delay that was asked for; oldest has none. Yellow: not as it should be, like what waits for a minute; red: dead,
-stalled, failed, or no answer. NO_COLOR=1 does without. For programs: `leasehold status --json`."""
+? shows the keys, q quits. A pipe, or a terminal that cannot be redrawn, gets one listing of everything. Rates
+cover the last seconds; failed counts today. in/s: computed from queue sizes and ended jobs. wait, run: the mean of
+jobs that started or completed in the last seconds. wait counts from the put or the last return, and includes a
+requested delay; oldest does not. Yellow: needs attention, like a wait of a minute; red: dead,
+stalled, failed, or no answer. NO_COLOR=1 turns colours off. For programs: `leasehold status --json`."""
 
-#: Faster than that is no help to an eye, and slower no screen.
+#: An eye cannot follow a faster screen, and a slower one is not live.
 _FASTEST_S: Final = 0.2
 _SLOWEST_S: Final = 60.0
 _SHEET_COLUMNS: Final = 160
@@ -41,12 +41,12 @@ _SHEET_COLUMNS: Final = 160
 def add(subparsers: Subparsers) -> None:
     """Declare the flags."""
     parser = subparsers.add_parser("top", description="What is going on, live.", epilog=EXAMPLES)
-    parser.add_argument("--every", metavar="DURATION", default="1s", help="how often to look (default: 1s)")
+    parser.add_argument("--every", metavar="DURATION", default="1s", help="how often to poll (default: 1s)")
     add_connection(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Draw until somebody quits; or write everything once where nothing can be drawn."""
+    """Draw until the user quits. Where nothing can be redrawn, write everything once."""
     every_s = _every_s(args)
     try:
         from supervisor.cli.top import terminal
@@ -56,9 +56,9 @@ def run(args: argparse.Namespace) -> int:
             " `leasehold failed` tell the same without it"
         ) from None
     values = read(CONNECTION, given(args), os.environ)
-    place = {"namespace": values["namespace"], "url": redacted(values["redis_url"] or "embedded:")}
+    context = {"namespace": values["namespace"], "url": redacted(values["redis_url"] or "embedded:")}
     with connect(args) as client, arguments():
-        return (_live if terminal.is_live() else _once)(client, place, every_s)
+        return (_live if terminal.is_live() else _once)(client, context, every_s)
 
 
 def _every_s(args: argparse.Namespace) -> float:
@@ -68,41 +68,41 @@ def _every_s(args: argparse.Namespace) -> float:
     return every_s
 
 
-def _live(client: "Client", place: dict[str, str], every_s: float) -> int:
-    from supervisor.cli.top.desk import Desk
-    from supervisor.cli.top.looking import Looker
+def _live(client: "Client", context: dict[str, str], every_s: float) -> int:
+    from supervisor.cli.top.controller import Controller
     from supervisor.cli.top.loop import Loop
     from supervisor.cli.top.model import Model
+    from supervisor.cli.top.polling import Poller
     from supervisor.cli.top.terminal import is_unicode
     from supervisor.cli.top.view import ASCII, UNICODE, View
 
-    model, looker = Model(), Looker(client, every_s)
-    model.take(looker.look())  # who cannot reach Redis learns it before the screen is gone
-    desk = Desk(model)
-    loop = Loop(client, model, looker, place, every_s)
-    ended_by = loop.run(desk, View(model, desk, UNICODE if is_unicode() else ASCII))
+    model, poller = Model(), Poller(client, every_s)
+    model.take(poller.poll())  # an unreachable Redis is reported before the screen is taken
+    controller = Controller(model)
+    loop = Loop(client, model, poller, context, every_s)
+    ended_by = loop.run(controller, View(model, controller, UNICODE if is_unicode() else ASCII))
     loop.close()
-    if ended_by is not None:  # as if we had not been in its way, but for the terminal
+    if ended_by is not None:  # ends as if the signal had not been caught, with the terminal restored
         signal.signal(ended_by, signal.SIG_DFL)
         signal.raise_signal(ended_by)
     return 0
 
 
-def _once(client: "Client", place: dict[str, str], every_s: float) -> int:
-    """Two looks, as rates are between them."""
-    from supervisor.cli.top.desk import Desk
-    from supervisor.cli.top.looking import Looker
+def _once(client: "Client", context: dict[str, str], every_s: float) -> int:
+    """Poll twice: rates need two snapshots."""
+    from supervisor.cli.top.controller import Controller
     from supervisor.cli.top.model import Model
+    from supervisor.cli.top.polling import Poller
     from supervisor.cli.top.terminal import is_unicode
-    from supervisor.cli.top.view import ASCII, UNICODE, Place, View
+    from supervisor.cli.top.view import ASCII, UNICODE, Context, View
 
-    model, looker = Model(), Looker(client, every_s)
-    model.take(looker.look())
+    model, poller = Model(), Poller(client, every_s)
+    model.take(poller.poll())
     threading.Event().wait(every_s)
-    model.take(looker.look())
-    desk = Desk(model)
-    view = View(model, desk, UNICODE if is_unicode() else ASCII)
-    now = Place(place["namespace"], place["url"], clock.time_of_day(), clock.monotonic(), every_s)
+    model.take(poller.poll())
+    controller = Controller(model)
+    view = View(model, controller, UNICODE if is_unicode() else ASCII)
+    now = Context(context["namespace"], context["url"], clock.time_of_day(), clock.monotonic(), every_s)
     for line in view.sheet(now, _SHEET_COLUMNS):
         say(line.plain.rstrip())
     return 0

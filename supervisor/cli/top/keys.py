@@ -1,20 +1,20 @@
-"""Which keys were pressed, by what a terminal sends, in the process of `leasehold top`. Pure: it reads no terminal."""
+"""Decodes the keys that a terminal sends. Runs in the process of `leasehold top`. Pure: it reads no terminal."""
 
 import codecs
 from collections.abc import Iterator
 from typing import Final
 
-#: What a terminal sends for keys that are no characters. A lone escape is one too, if nothing follows.
+#: Byte sequences of special keys. A lone escape is a key too, if nothing follows it.
 _SEQUENCES: Final = {
     "\x1b[A": "up", "\x1bOA": "up", "\x1b[B": "down", "\x1bOB": "down", "\x1b[C": "right", "\x1bOC": "right",
     "\x1b[D": "left", "\x1bOD": "left", "\x1b[Z": "back-tab", "\x1b[5~": "page-up", "\x1b[6~": "page-down",
     "\x1b[H": "home", "\x1bOH": "home", "\x1b[1~": "home", "\x1b[F": "end", "\x1bOF": "end", "\x1b[4~": "end",
 }  # fmt: skip
 _SINGLE: Final = {"\r": "enter", "\n": "enter", "\t": "tab", "\x7f": "rubout", "\x08": "rubout", " ": "space"}
-#: A sequence that is not known ends with one of these, as all of them do.
+#: Every escape sequence ends with one of these.
 _LAST: Final = range(0x40, 0x7F)
 
-#: For the page of help, by what they do.
+#: Lines of the help page.
 HELP: Final = (
     ("Tab, Shift-Tab", "choose a pane: queues, supervisors, children, ends"),
     ("Up, Down; k, j", "choose a line of it; PgUp, PgDn, Home and End go far"),
@@ -40,7 +40,7 @@ HELP: Final = (
 
 
 class Keys:
-    """Bytes become names of keys, or characters. What is not whole yet waits for its rest."""
+    """Turns bytes into names of keys and characters. An incomplete sequence waits for its rest."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -48,16 +48,16 @@ class Keys:
 
     @property
     def waiting(self) -> bool:
-        """Whether something has begun that may still go on: an escape."""
+        """True if an escape sequence has begun."""
         return bool(self._rest)
 
     def feed(self, sent: bytes) -> list[str]:
-        """What was pressed by now."""
+        """Return the keys that these bytes complete."""
         self._rest += self._decoder.decode(sent)
         return list(self._take())
 
     def flush(self) -> list[str]:
-        """Nothing has followed: what has begun is taken as it is."""
+        """Return what an incomplete sequence means if nothing follows it."""
         rest, self._rest = self._rest, ""
         return ["escape"] if rest else []
 
@@ -76,7 +76,7 @@ class Keys:
 
 
 def _length(text: str) -> int:
-    """Of the first key; 0: not known yet."""
+    """Return the length of the first key's sequence, or 0 while it is incomplete."""
     if text[0] != "\x1b":
         return 1
     if len(text) == 1:
@@ -86,5 +86,5 @@ def _length(text: str) -> int:
     if text[1] == "O":
         return 3 if len(text) >= 3 else 0
     if text[1] != "[":
-        return 2  # a key with Alt: nothing here
+        return 2  # a key with Alt, which has no meaning here
     return next((at + 1 for at in range(2, len(text)) if ord(text[at]) in _LAST), 0)

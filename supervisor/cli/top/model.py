@@ -1,6 +1,7 @@
-"""What `leasehold top` shows, made of looks: rows, their order, rates, what is wrong. Runs in the command's process.
+"""The data of `leasehold top`: rows, their order, rates, and what is wrong, from snapshots. Runs in the command's
+process.
 
-Must not do I/O, nor know of colours and columns: that is view.py.
+Must not do I/O, nor know colours and columns: view.py does.
 """
 
 from collections import Counter, deque
@@ -9,23 +10,23 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
-from supervisor.cli.lib.served import is_here, servers
+from supervisor.cli.lib.served import is_present, servers
 from supervisor.cli.lib.shown import by_words
 
 if TYPE_CHECKING:
     from supervisor.engine.commands.queries import Depths, Stats, Worker
 
-Told = Mapping[str, Any]
+Status = Mapping[str, Any]
 
-#: Rates are those of so long: shorter, and the numbers jump; longer, and a standstill is seen late.
+#: Window of all rates. A shorter one jumps; a longer one shows a standstill late.
 _OVER_S: Final = 5.0
-#: What has waited for so long is marked.
+#: Jobs that have waited for this long are marked.
 LATE_S: Final = 60.0
-#: A death, or a failure, is marked for so long.
+#: Deaths and failures are marked for this long.
 _RECENT_S: Final = 60.0
-#: Rates that are remembered for the small diagram.
+#: Rates that the small diagram remembers.
 _MOST_RATES: Final = 120
-#: No count, size or time is as large.
+#: No valid count, size or time is as large.
 _TOO_MUCH: Final = 1e15
 
 
@@ -39,32 +40,30 @@ class Pane(Enum):
 
 
 class Tone(Enum):
-    """How a value is to be taken."""
+    """How a value is to be read."""
 
     PLAIN = "plain"
-    QUIET = "quiet"  # nothing to see here
-    NOTICE = "notice"  # not as it should be
-    ALARM = "alarm"  # wrong
+    QUIET = "quiet"
+    NOTICE = "notice"  # needs attention
+    ALARM = "alarm"
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What was seen at one time. `figures`: of those queues that were shown. `told`: None of a supervisor that has not
-    answered in time.
-    """
+class Snapshot:
+    """What was seen at one time. `stats` has the shown queues; `status` is None where no answer came in time."""
 
     at: float
     unix: float
     queues: "Mapping[str, Depths]"
-    figures: "Mapping[str, Stats]"
+    stats: "Mapping[str, Stats]"
     failed: Mapping[str, int]
     workers: "Sequence[Worker]"
-    told: Mapping[str, Told | None]
+    status: Mapping[str, Status | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
-    """Why there is no look: Redis is away, or it refuses."""
+class NoSnapshot:
+    """Why there is no snapshot: Redis is away or refuses."""
 
     why: str
     is_away: bool
@@ -72,7 +71,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a pane: what it is about, its values by the names of columns, and how those are to be taken."""
+    """One line of a pane: its key, its values by column, and their tones."""
 
     key: str
     values: Mapping[str, Any]
@@ -81,7 +80,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The figures of all together. Rates are None until two looks tell them."""
+    """The figures of all supervisors together. Rates are None until there are two snapshots."""
 
     supervisors: int
     silent: int
@@ -99,8 +98,8 @@ class Head:
     server: str | None
 
 
-class Flow:
-    """How fast a counter grows. One that falls has begun anew: with a day, or a process."""
+class Rate:
+    """How fast a counter grows. A counter that falls has restarted, with a day or a process."""
 
     __slots__ = ("_seen", "grew_at")
 
@@ -130,20 +129,20 @@ class Flow:
 
 
 class _Queue:
-    """What the figures of a queue tell together with those before them."""
+    """Rates of one queue, from its last snapshots."""
 
     def __init__(self) -> None:
-        self.completed, self.failures, self.total = Flow(), Flow(), Flow()
-        self._waits, self._waited_s = Flow(), Flow()
-        self._ran_s = Flow()
+        self.completed, self.failures, self.total = Rate(), Rate(), Rate()
+        self._waits, self._waited_s = Rate(), Rate()
+        self._ran_s = Rate()
         self.failed = 0
 
     def take(self, at: float, counts: "Depths", stats: "Stats | None") -> None:
-        if stats is None:  # it was not shown; what is known of it tells nothing of now
+        if stats is None:  # the queue was not shown, and its old values say nothing about now
             return
         self.completed.add(at, stats.run.count)
         self.failures.add(at, stats.failures)
-        # All that was ever put, but for what was cancelled: it is still there, or has come to an end.
+        # All jobs ever put, except cancelled ones: each is still there or has ended.
         self.total.add(at, counts.total + stats.run.count + stats.failures)
         self._waits.add(at, stats.wait.count)
         self._waited_s.add(at, stats.wait.count * stats.wait.mean)
@@ -164,81 +163,81 @@ class _Queue:
 
 
 class _Supervisor:
-    """What a supervisor has told last, and when."""
+    """The last status of a supervisor, and its time."""
 
     def __init__(self, first_at: float) -> None:
-        self.told: Told | None = None
-        self.told_at = first_at
+        self.status: Status | None = None
+        self.status_at = first_at
         self.silent = False
-        self.completed, self.failed, self.died = Flow(), Flow(), Flow()
+        self.completed, self.failed, self.died = Rate(), Rate(), Rate()
 
-    def take(self, at: float, told: Told | None) -> None:
-        self.silent = told is None
-        if told is None:
+    def take(self, at: float, status: Status | None) -> None:
+        self.silent = status is None
+        if status is None:
             return
-        self.told, self.told_at = told, at
-        counts = told["counts"]
+        self.status, self.status_at = status, at
+        counts = status["counts"]
         for name in ("completed", "failed", "died"):
             getattr(self, name).add(at, number(counts.get(name)))
 
     def silent_s(self, now_at: float) -> float | None:
-        return now_at - self.told_at if self.silent else None
+        return now_at - self.status_at if self.silent else None
 
 
 class Model:
-    """All that is shown, by the looks so far."""
+    """All that is shown, from the snapshots so far."""
 
     def __init__(self) -> None:
-        self.look: Look | None = None
+        self.snapshot: Snapshot | None = None
         self.lost_since_at: float | None = None
-        self.why_lost = Lost("", is_away=True)
+        self.why_lost = NoSnapshot("", is_away=True)
         self._queues: dict[str, _Queue] = {}
         self._supervisors: dict[str, _Supervisor] = {}
-        self._groups: dict[str, Flow] = {}
+        self._groups: dict[str, Rate] = {}
         self._rates: deque[float] = deque(maxlen=_MOST_RATES)
-        self._rows: dict[tuple[Pane, str | None, str], list[Row]] = {}  # of this look, as far as they were asked for
+        self._rows: dict[tuple[Pane, str | None, str], list[Row]] = {}  # of this snapshot, made on demand
 
-    def take(self, look: Look) -> None:
-        """Looks come in their order."""
+    def take(self, snapshot: Snapshot) -> None:
+        """Add a snapshot. Snapshots come in order."""
         self._rows = {}
-        self.look, self.lost_since_at = look, None
-        self._queues = {name: self._queues.get(name) or _Queue() for name in look.queues}
-        for name, counts in look.queues.items():
-            self._queues[name].take(look.at, counts, look.figures.get(name))
-        self._supervisors = {name: self._supervisors.get(name) or _Supervisor(look.at) for name in look.told}
-        for name, told in look.told.items():
-            self._supervisors[name].take(look.at, told)
-        self._groups = {name: self._groups.get(name) or Flow() for name in look.failed}
-        for name, count in look.failed.items():
-            self._groups[name].add(look.at, count)
+        self.snapshot, self.lost_since_at = snapshot, None
+        self._queues = {name: self._queues.get(name) or _Queue() for name in snapshot.queues}
+        for name, counts in snapshot.queues.items():
+            self._queues[name].take(snapshot.at, counts, snapshot.stats.get(name))
+        self._supervisors = {name: self._supervisors.get(name) or _Supervisor(snapshot.at) for name in snapshot.status}
+        for name, status in snapshot.status.items():
+            self._supervisors[name].take(snapshot.at, status)
+        self._groups = {name: self._groups.get(name) or Rate() for name in snapshot.failed}
+        for name, count in snapshot.failed.items():
+            self._groups[name].add(snapshot.at, count)
         rate = self._sum_of("completed")
         if rate is not None:
             self._rates.append(rate)
 
-    def lost(self, at: float, lost: Lost) -> None:
-        """A look has failed."""
+    def poll_failed(self, at: float, lost: NoSnapshot) -> None:
+        """Record a failed poll."""
         if self.lost_since_at is None:
             self.lost_since_at = at
         self.why_lost = lost
 
-    def told(self, worker: str) -> Told | None:
-        """What a supervisor has said last."""
+    def status(self, worker: str) -> Status | None:
+        """Return the supervisor's last status."""
         known = self._supervisors.get(worker)
-        return known.told if known else None
+        return known.status if known else None
 
     def head(self) -> Head:
-        look = self.look
-        queues = list(look.queues.values()) if look else []
-        known = [each.told for each in self._supervisors.values() if each.told is not None]
+        snapshot = self.snapshot
+        queues = list(snapshot.queues.values()) if snapshot else []
+        known = [each.status for each in self._supervisors.values() if each.status is not None]
         ages = [counts.oldest_s for counts in queues if counts.oldest_s is not None]
-        failed, deaths = dict(look.failed) if look else {}, Counter[str]()
-        for told in known:
-            deaths.update({str(why): int(number(count)) for why, count in _object(told.get("deaths")).items()})
+        failed, deaths = dict(snapshot.failed) if snapshot else {}, Counter[str]()
+        for status in known:
+            deaths.update({str(why): int(number(count)) for why, count in _object(status.get("deaths")).items()})
         return Head(
             supervisors=len(self._supervisors),
             silent=sum(each.silent for each in self._supervisors.values()),
-            busy=sum(int(number(told.get("busy"))) for told in known),
-            processes=sum(int(number(told["processes"].get("now"))) for told in known),
+            busy=sum(int(number(status.get("busy"))) for status in known),
+            processes=sum(int(number(status["processes"].get("now"))) for status in known),
             completed_per_s=self._sum_of("completed"),
             failed_per_s=self._sum_of("failed"),
             died_per_s=self._sum_of("died"),
@@ -248,18 +247,18 @@ class Model:
             deaths=_largest_first(deaths),
             oldest_s=max(ages, default=None),
             rates=list(self._rates),
-            server=next((str(told["redis"]["server"]) for told in known if told["redis"].get("server")), None),
+            server=next((str(status["redis"]["server"]) for status in known if status["redis"].get("server")), None),
         )
 
     def _sum_of(self, counter: str) -> float | None:
         rates = [getattr(each, counter).per_s for each in self._supervisors.values() if not each.silent]
-        told = [rate for rate in rates if rate is not None]
-        return sum(told) if told else None
+        status = [rate for rate in rates if rate is not None]
+        return sum(status) if status else None
 
     # rows
 
     def rows(self, pane: Pane, worker: str | None, containing: str = "") -> list[Row]:
-        """The rows of a pane that contain a text; children are those of a worker."""
+        """Return the rows of a pane that contain a text. Children are those of `worker`."""
         wanted = pane, worker if pane is Pane.CHILDREN else None, containing.casefold()
         if wanted not in self._rows:
             self._rows[wanted] = [row for row in self._all_rows(pane, worker) if wanted[2] in _words(row)]
@@ -277,20 +276,23 @@ class Model:
                 return self._end_rows()
 
     def _queue_rows(self) -> list[Row]:
-        """Those that are stalled or late, those in which something lies or happens, and the others, each by name: rows
-        are not to jump, but what is wrong must not be out of sight.
+        """Return stalled and late queues, then active ones, then the others, each sorted by name.
+
+        Rows must not jump, but trouble must not be out of sight.
         """
-        look = self.look
-        if look is None:
+        snapshot = self.snapshot
+        if snapshot is None:
             return []
-        served = self._served(look)
-        rows = [self._queue_row(name, counts, served) for name, counts in look.queues.items()]
+        served = self._served(snapshot)
+        rows = [self._queue_row(name, counts, served) for name, counts in snapshot.queues.items()]
         return sorted(rows, key=lambda row: (not row.values["wrong"], not row.values["active"], row.key))
 
-    def _served(self, look: Look) -> Collection[str]:
-        """The queues that somebody serves; all of them where that is not known."""
-        found = servers(look.queues, {name: each.told for name, each in self._supervisors.items()}, look.workers)
-        return look.queues if found is None else [name for name, by in found.items() if by]
+    def _served(self, snapshot: Snapshot) -> Collection[str]:
+        """Return the queues that a supervisor serves, or all queues if that is unknown."""
+        found = servers(
+            snapshot.queues, {name: each.status for name, each in self._supervisors.items()}, snapshot.workers
+        )
+        return snapshot.queues if found is None else [name for name, by in found.items() if by]
 
     def _queue_row(self, name: str, counts: "Depths", served: Collection[str]) -> Row:
         known, now_at = self._queues[name], self._now_at
@@ -318,28 +320,28 @@ class Model:
         return Row(name, values, tones)
 
     def _supervisor_rows(self) -> list[Row]:
-        """By name; then those that cannot be steered from here."""
+        """Return the supervisors by name, then the workers that cannot be steered from here."""
         rows = [self._supervisor_row(name, known) for name, known in sorted(self._supervisors.items())]
-        others = [worker for worker in (self.look.workers if self.look else ()) if self._is_other(worker)]
+        others = [worker for worker in (self.snapshot.workers if self.snapshot else ()) if self._is_other(worker)]
         return rows + [_other_row(worker) for worker in sorted(others, key=lambda worker: worker.name)]
 
     def _is_other(self, worker: "Worker") -> bool:
-        """A program that leases by the client; or what a lost supervisor still holds."""
-        return worker.name not in self._supervisors and is_here(worker)
+        """Return True for a client program that leases jobs, or a lost supervisor that still holds some."""
+        return worker.name not in self._supervisors and is_present(worker)
 
     def _supervisor_row(self, name: str, known: _Supervisor) -> Row:
         now_at = self._now_at
-        silent_s, told = known.silent_s(now_at), known.told or {}
-        state = "no answer" if silent_s is not None else str(told.get("state"))
-        reload = told.get("reload")
+        silent_s, status = known.silent_s(now_at), known.status or {}
+        state = "no answer" if silent_s is not None else str(status.get("state"))
+        reload = status.get("reload")
         outcome = str(reload.get("outcome")) if isinstance(reload, Mapping) else ""
-        processes, counts = _object(told.get("processes")), _object(told.get("counts"))
+        processes, counts = _object(status.get("processes")), _object(status.get("counts"))
         values = {
-            "supervisor": name, "state": state, "left": silent_s if silent_s is not None else told.get("left_s"),
-            "busy": told.get("busy"), "most": number(processes.get("now")), "processes": _processes(processes),
+            "supervisor": name, "state": state, "left": silent_s if silent_s is not None else status.get("left_s"),
+            "busy": status.get("busy"), "most": number(processes.get("now")), "processes": _processes(processes),
             "jobs/s": None if known.silent else known.completed.per_s, "died": counts.get("died"),
-            "memory": _memory_of(told) if told else None, "up": told.get("uptime_s"), "reload": outcome,
-            "version": told.get("version"),
+            "memory": _memory_of(status) if status else None, "up": status.get("uptime_s"), "reload": outcome,
+            "version": status.get("version"),
         }  # fmt: skip
         wrong = silent_s is not None or state == "redis-away"
         tones = {
@@ -350,35 +352,37 @@ class Model:
         return Row(name, values, tones)
 
     def _child_rows(self, worker: str | None) -> list[Row]:
-        """The busy ones first: where not all fit, an idle one says least."""
-        told = self.told(worker) if worker else None
-        rows = [_child_row(child) for child in _objects((told or {}).get("children"))]
+        """Return busy children first: where not all fit, an idle one says least."""
+        status = self.status(worker) if worker else None
+        rows = [_child_row(child) for child in _objects((status or {}).get("children"))]
         return sorted(rows, key=lambda row: row.values["jid"] is None)
 
     def _end_rows(self) -> list[Row]:
-        """The latest first, of all supervisors."""
+        """Return the recent failures of all supervisors, latest first."""
         found = [
-            (name, end) for name, known in self._supervisors.items() for end in _objects((known.told or {}).get("ends"))
+            (name, end)
+            for name, known in self._supervisors.items()
+            for end in _objects((known.status or {}).get("ends"))
         ]
         found.sort(key=lambda each: -number(each[1].get("at_unix")))
         return [_end_row(name, end) for name, end in found]
 
     @property
     def _now_at(self) -> float:
-        return self.look.at if self.look else 0.0
+        return self.snapshot.at if self.snapshot else 0.0
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Whether it is one that can be shown."""
+    """Return True for a number that can be shown."""
     return isinstance(value, int | float) and abs(value) < _TOO_MUCH
 
 
 def number(value: Any) -> float:
-    """A number of an answer; 0 if it is none: another version may answer otherwise."""
+    """Return a number of an answer, or 0 if it is none. Another version may answer differently."""
     return value if is_number(value) else 0
 
 
-def _objects(value: Any) -> list[Told]:
+def _objects(value: Any) -> list[Status]:
     return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
 
 
@@ -386,24 +390,24 @@ def _largest_first(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda each: (-each[1], each[0]))
 
 
-def _mean(total: Flow, count: Flow) -> float | None:
+def _mean(total: Rate, count: Rate) -> float | None:
     per_s = count.per_s
     return (total.per_s or 0.0) / per_s if per_s else None
 
 
-def _object(value: Any) -> Told:
+def _object(value: Any) -> Status:
     return value if isinstance(value, Mapping) else {}
 
 
-def _memory_of(told: Told) -> float:
-    """Of its children together, as far as it has grown since they were forked."""
-    return sum(number(child.get("memory_bytes")) for child in _objects(told.get("children")))
+def _memory_of(status: Status) -> float:
+    """Return the memory of a supervisor's children together, as far as it has grown since their forks."""
+    return sum(number(child.get("memory_bytes")) for child in _objects(status.get("children")))
 
 
-def _processes(told: Told) -> str | None:
-    if not told:
+def _processes(status: Status) -> str | None:
+    if not status:
         return None
-    now, fewest, most = (told.get(name) for name in ("now", "fewest", "most"))
+    now, fewest, most = (status.get(name) for name in ("now", "fewest", "most"))
     return f"{now}" if fewest == most else f"{now} of {fewest}:{most}"
 
 
@@ -417,7 +421,7 @@ def _other_row(worker: "Worker") -> Row:
     return Row(worker.name, values, {"state": Tone.ALARM if lost else Tone.QUIET, "supervisor": Tone.QUIET})
 
 
-def _child_row(child: Told) -> Row:
+def _child_row(child: Status) -> Row:
     attempt = number(child.get("attempt"))
     values = {
         "child": child.get("child"), "pid": child.get("pid"), "state": child.get("state"), "klass": child.get("klass"),
@@ -435,7 +439,7 @@ def _child_row(child: Told) -> Row:
 _TONES: Final = {"died": Tone.ALARM, "failed": Tone.ALARM, "retried": Tone.NOTICE}
 
 
-def _end_row(worker: str, end: Told) -> Row:
+def _end_row(worker: str, end: Status) -> Row:
     values = {
         "at": end.get("at_unix"), "what": end.get("what"), "why": end.get("why"), "klass": end.get("klass"),
         "jid": end.get("jid"), "queue": end.get("queue"), "message": end.get("message"), "worker": worker,
@@ -444,6 +448,6 @@ def _end_row(worker: str, end: Told) -> Row:
 
 
 def _words(row: Row) -> str:
-    """What a filter looks at."""
+    """Return the text that a filter searches."""
     texts: Iterable[str] = (value for value in row.values.values() if isinstance(value, str))
     return "\n".join(texts).casefold()

@@ -1,6 +1,6 @@
-"""The terminal of `leasehold top`, taken while it runs, and given back as it was. Runs in the command's process.
+"""Takes the terminal for `leasehold top`, and restores it. Runs in the command's process.
 
-Must not leave it otherwise than it was found, whatever happens.
+Must leave the terminal as it was found, whatever happens.
 """
 
 import contextlib
@@ -18,34 +18,33 @@ from typing import Any, Final, Self
 from rich.console import Console
 from rich.text import Text
 
-#: The other screen, without a cursor, lines that do not wrap; and back. What was there before comes back with it.
+#: Enter the alternate screen, hide the cursor and stop wrapping; and back. The terminal restores its old content.
 _ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[H\x1b[2J"
 _LEAVE: Final = "\x1b[?7h\x1b[?25h\x1b[?1049l"
-#: Shown at once when all of it has come, where the terminal can do that: no half of a picture is ever seen.
+#: Synchronised update: a terminal that knows it never shows half a screen.
 _BEGIN: Final = "\x1b[?2026h\x1b[H"
 _END: Final = "\x1b[?2026l"
-#: What erases the line, or all from it on, comes before its text: after a full line the cursor stands on the last cell,
-#: not behind it, and would take it along.
+#: Erasing comes before the text: after a full line the cursor is on the last cell, and would erase that.
 _ERASE_LINE: Final = "\x1b[K"
 _ERASE_BELOW: Final = "\x1b[J"
 
 
 def is_live() -> bool:
-    """Whether it can be drawn upon, and keys come from it."""
+    """Return True if the terminal can be redrawn and sends keys."""
     return sys.stdout.isatty() and sys.stdin.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
 
 
 def is_unicode() -> bool:
-    """Whether it can show more than ASCII."""
+    """Return True if the terminal shows more than ASCII."""
     return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
 
 
 class TerminalGone(Exception):
-    """It has hung up: nobody sees us any more."""
+    """The terminal has hung up."""
 
 
 class Terminal:
-    """A context manager."""
+    """The terminal as a context manager."""
 
     def __init__(self) -> None:
         self._in = sys.stdin.fileno()
@@ -63,18 +62,18 @@ class Terminal:
         self.give_back()
 
     def take(self) -> None:
-        """Idempotent: another program may have had it meanwhile. Raises TerminalGone."""
+        """Take the terminal. Idempotent, as another program may have had it meanwhile. Raises TerminalGone."""
         with _gone():
             if self._before is None:
                 self._before = termios.tcgetattr(self._in)
             tty.setcbreak(self._in, termios.TCSANOW)
             mode = termios.tcgetattr(self._in)
-            mode[0] &= ~termios.IXON  # a Ctrl-S would have us wait in a write, deaf to keys and signals
+            mode[0] &= ~termios.IXON  # a Ctrl-S would block a write, and with it keys and signals
             termios.tcsetattr(self._in, termios.TCSANOW, mode)
             self._write(_ENTER)
 
     def give_back(self) -> None:
-        """As it was. Idempotent."""
+        """Restore the terminal. Idempotent."""
         before, self._before = self._before, None
         if before is None:
             return
@@ -82,10 +81,10 @@ class Terminal:
             self._write(_LEAVE)
             termios.tcsetattr(self._in, termios.TCSANOW, before)
         except (OSError, termios.error):
-            pass  # it is gone, and nobody sees how it was left
+            pass  # the terminal is gone
 
     def read(self) -> bytes:
-        """What was typed. Raises TerminalGone."""
+        """Return what was typed. Raises TerminalGone."""
         with _gone():
             sent = os.read(self._in, 4096)
         if not sent:
@@ -94,7 +93,7 @@ class Terminal:
 
     @property
     def fd(self) -> int:
-        """Keys come from it."""
+        """The descriptor that keys come from."""
         return self._in
 
     @property
@@ -107,7 +106,7 @@ class Terminal:
         return columns or 80, lines or 24
 
     def draw(self, lines: Sequence[Text], width: int) -> None:
-        """In place of all that was there, without a moment of nothing. Raises TerminalGone."""
+        """Replace the screen's content without flicker. Raises TerminalGone."""
         *above, last = drawn(lines, width).split("\n")
         with _gone():
             picture = "".join(f"{_ERASE_LINE}{line}\r\n" for line in above)
@@ -118,7 +117,7 @@ class Terminal:
         while left:
             try:
                 left = left[os.write(self._out, left) :]
-            except BlockingIOError:  # whoever had it before us has left it so, and it is read slowly
+            except BlockingIOError:  # a previous program left it non-blocking, and it is read slowly
                 select.select([], [self._out], [])
 
 
@@ -127,13 +126,13 @@ def _gone() -> Iterator[None]:
     try:
         yield
     except (OSError, termios.error) as error:
-        if error.args[0] == errno.EIO:  # as terminals say that they have hung up
+        if error.args[0] == errno.EIO:  # terminals report a hang-up by EIO
             raise TerminalGone from error
         raise
 
 
 def drawn(lines: Sequence[Text], width: int) -> str:
-    """The lines with the colours that the terminal has. Not by way of it: it may have hung up."""
+    """Return the lines with the terminal's colours. Renders into memory: the terminal may have hung up."""
     console = Console(file=io.StringIO(), force_terminal=True, width=width + 1, legacy_windows=False, highlight=False)
     with console.capture() as captured:
         console.print(Text("\n").join(lines), end="", soft_wrap=True)

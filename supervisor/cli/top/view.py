@@ -1,6 +1,6 @@
-"""How `leasehold top` looks: lines of text of the model, for a width and a height. Runs in the command's process.
+"""The layout of `leasehold top`: lines of text from the model, for a width and a height. Runs in the command's process.
 
-Must not do I/O, and must not decide what is wrong: that is model.py.
+Must not do I/O, nor decide what is wrong: model.py does.
 """
 
 import textwrap
@@ -14,22 +14,22 @@ from rich.text import Text
 from supervisor.cli.lib.shown import span
 from supervisor.cli.lib.terminal import local_time
 from supervisor.cli.top.columns import COLUMNS, Column, fitted
-from supervisor.cli.top.desk import Desk, Page
+from supervisor.cli.top.controller import Controller, TextPage
 from supervisor.cli.top.model import LATE_S, Head, Model, Pane, Row, Tone, is_number, number
 from supervisor.ops.visible import visible
 
 STYLES: Final = {Tone.PLAIN: "", Tone.QUIET: "dim", Tone.NOTICE: "yellow", Tone.ALARM: "bold red"}
-#: Where the panes do not all fit these fall away first, but for the one that is chosen.
+#: Panes that are dropped first where not all fit. The chosen one stays.
 _FALLING: Final = (Pane.ENDS, Pane.CHILDREN, Pane.QUEUES)
-#: Lines of a pane, so that it is worth its headings.
+#: A pane with fewer rows is not worth its headings.
 _LEAST_ROWS: Final = 2
 _BAR: Final = 10
 _DETAIL: Final = 12
-#: From so many lines on the head says why jobs have failed and died.
+#: From this height on the head shows why jobs have failed and died.
 _TALL: Final = 30
 _MOST_REASONS: Final = 4
 _SPARKS: Final = 24
-#: Of clocks that can be drawn; in the year 3058.
+#: The last time that a clock can show, in the year 3058.
 _LAST_UNIX: Final = 2**35
 _HINTS: Final = (
     "? keys", "q quit", "d drain", "+ - scale", "p pause", "c cancel", "s stacks", "r reload", "f filter", "Tab pane",
@@ -38,8 +38,8 @@ _HINTS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
-    """What is drawn beside words and numbers."""
+class Glyphs:
+    """Characters that are drawn beside words and numbers."""
 
     rule: str
     chosen_rule: str
@@ -50,13 +50,13 @@ class Marks:
     sparks: str
 
 
-UNICODE: Final = Marks("─", "━", "▸", "█", "░", "…", "▁▂▃▄▅▆▇█")
-ASCII: Final = Marks("-", "=", ">", "#", ".", "~", "")
+UNICODE: Final = Glyphs("─", "━", "▸", "█", "░", "…", "▁▂▃▄▅▆▇█")
+ASCII: Final = Glyphs("-", "=", ">", "#", ".", "~", "")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where it is looked at, and when."""
+class Context:
+    """The namespace that is shown, and the time."""
 
     namespace: str
     url: str
@@ -74,23 +74,26 @@ class Screen:
 
 
 class View:
-    def __init__(self, model: Model, desk: Desk, marks: Marks) -> None:
+    def __init__(self, model: Model, controller: Controller, glyphs: Glyphs) -> None:
         self._model = model
-        self._desk = desk
-        self._marks = marks
+        self._controller = controller
+        self._glyphs = glyphs
 
-    def screen(self, place: Place, width: int, height: int) -> Screen:
-        """As it is on a terminal of this size."""
-        head = self._head(place, width, height >= _TALL)
+    def screen(self, context: Context, width: int, height: int) -> Screen:
+        """Return the screen for a terminal of this size."""
+        head = self._head(context, width, height >= _TALL)
         room = height - len(head) - 1
-        page, queues = self._desk.page, list[str]()
+        page, queues = self._controller.page, list[str]()
         if page is not None:
             body = self._page(page, width, room)
         else:
             body = []
             for pane, count in self._rooms(room).items():
                 rows = self._window(pane, count)
-                body += [self._rule(pane, len(rows), width), *self._table(pane, rows, width, self._desk.row(pane))]
+                body += [
+                    self._rule(pane, len(rows), width),
+                    *self._table(pane, rows, width, self._controller.row(pane)),
+                ]
                 queues += [row.key for row in rows] if pane is Pane.QUEUES else []
         body += [Text()] * (room - len(body))
         lines = [*head, *body[: max(0, room)], self._foot(width)][:height]
@@ -98,13 +101,13 @@ class View:
             line.truncate(width)
         return Screen(lines, queues)
 
-    def sheet(self, place: Place, width: int) -> list[Text]:
-        """All of it on end, for where nothing can be drawn twice."""
-        lines = self._head(place, width, whole=True)
+    def sheet(self, context: Context, width: int) -> list[Text]:
+        """Return everything as one listing, for output that cannot be redrawn."""
+        lines = self._head(context, width, whole=True)
         for pane in (Pane.QUEUES, Pane.SUPERVISORS, Pane.ENDS):
-            lines += [Text(), Text(pane.value), *self._table(pane, self._desk.rows(pane), width)]
+            lines += [Text(), Text(pane.value), *self._table(pane, self._controller.rows(pane), width)]
             if pane is Pane.SUPERVISORS:
-                for row in self._desk.rows(pane):
+                for row in self._controller.rows(pane):
                     children = self._model.rows(Pane.CHILDREN, row.key)
                     if children:
                         lines += [Text(), Text(f"children of {row.key}")]
@@ -113,35 +116,35 @@ class View:
 
     # the head
 
-    def _head(self, place: Place, width: int, whole: bool) -> list[Text]:
+    def _head(self, context: Context, width: int, whole: bool) -> list[Text]:
         head = self._model.head()
-        lines = [self._first(place, head, width), self._figures(head, width)]
+        lines = [self._first(context, head, width), self._figures(head, width)]
         return [*lines, self._reasons(head, width)] if whole else lines
 
-    def _first(self, place: Place, head: Head, width: int) -> Text:
-        left = [(0, Text("leasehold", "bold")), (0, Text(visible(place.namespace)))]
-        trouble = self._trouble(place)
+    def _first(self, context: Context, head: Head, width: int) -> Text:
+        left = [(0, Text("leasehold", "bold")), (0, Text(visible(context.namespace)))]
+        trouble = self._trouble(context)
         if trouble is not None:
             left.append((0, trouble))
         else:
-            left += [(2, Text(visible(place.url), "dim")), (1, Text(visible(head.server or ""), "dim"))]
-        right = Text(place.clock)
-        if self._desk.frozen:
-            right = Text.assemble(("frozen", "yellow"), "  ", place.clock)
+            left += [(2, Text(visible(context.url), "dim")), (1, Text(visible(head.server or ""), "dim"))]
+        right = Text(context.clock)
+        if self._controller.frozen:
+            right = Text.assemble(("frozen", "yellow"), "  ", context.clock)
         line = _joined(left, width - cell_len(right.plain) - 2)
         line.truncate(max(0, width - cell_len(right.plain) - 2), pad=True)
         return Text.assemble(line, "  ", right)
 
-    def _trouble(self, place: Place) -> Text | None:
+    def _trouble(self, context: Context) -> Text | None:
         model = self._model
         if model.lost_since_at is not None:
             what = "Redis is away" if model.why_lost.is_away else "Redis refuses"
-            lost_s = place.now_at - model.lost_since_at
+            lost_s = context.now_at - model.lost_since_at
             return Text(f"{what} since {_span(round(lost_s))}: {_one_line(model.why_lost.why)}", STYLES[Tone.ALARM])
-        look = model.look
-        if look is None or self._desk.frozen or place.now_at - look.at < 3 * place.every_s + 2:
+        snapshot = model.snapshot
+        if snapshot is None or self._controller.frozen or context.now_at - snapshot.at < 3 * context.every_s + 2:
             return None
-        return Text(f"no answer from Redis for {_span(round(place.now_at - look.at))}", STYLES[Tone.NOTICE])
+        return Text(f"no answer from Redis for {_span(round(context.now_at - snapshot.at))}", STYLES[Tone.NOTICE])
 
     def _figures(self, head: Head, width: int) -> Text:
         supervisors = f"{head.supervisors} supervisor{'' if head.supervisors == 1 else 's'}"
@@ -151,8 +154,8 @@ class View:
         parts.append((0, Text(f"{head.busy}/{head.processes} busy")))
         parts.append((5, Text(self._bar(head.busy, head.processes))))
         parts.append((0, Text(f"{_rate(head.completed_per_s)} jobs/s")))
-        if self._marks.sparks and len(head.rates) > 1:
-            parts.append((6, Text(_sparks(head.rates[-_SPARKS:], self._marks.sparks), "dim")))
+        if self._glyphs.sparks and len(head.rates) > 1:
+            parts.append((6, Text(_sparks(head.rates[-_SPARKS:], self._glyphs.sparks), "dim")))
         parts += [
             (3, Text(f"{_rate(head.failed_per_s)} failed/s", STYLES[Tone.ALARM if head.failed_per_s else Tone.QUIET])),
             (5, Text(f"{_rate(head.died_per_s)} died/s", STYLES[Tone.ALARM if head.died_per_s else Tone.QUIET])),
@@ -166,7 +169,7 @@ class View:
         return _joined(parts, width)
 
     def _reasons(self, head: Head, width: int) -> Text:
-        """Of what has failed and died, so far."""
+        """Return the main reasons of failures and deaths so far."""
         parts = [
             Text(f"{_count(sum(count for _, count in counts))} {what}: {_most_of(counts)}", "dim")
             for what, counts in (("failed", head.groups), ("died", head.deaths))
@@ -178,16 +181,16 @@ class View:
         if not of:
             return ""
         full = max(0, min(_BAR, round(_BAR * some / of)))
-        return self._marks.full * full + self._marks.empty * (_BAR - full)
+        return self._glyphs.full * full + self._glyphs.empty * (_BAR - full)
 
     # panes
 
     def _rooms(self, room: int) -> dict[Pane, int]:
-        """Which panes there are, and how many rows each of them has."""
-        wanted = {pane: max(1, len(self._desk.rows(pane))) for pane in Pane}
+        """Return the visible panes, and the rows that each gets."""
+        wanted = {pane: max(1, len(self._controller.rows(pane))) for pane in Pane}
         for pane in _FALLING:
             least = sum(2 + min(count, _LEAST_ROWS) for count in wanted.values())
-            if least > room and pane is not self._desk.pane:
+            if least > room and pane is not self._controller.pane:
                 del wanted[pane]
         rooms = {pane: min(count, _LEAST_ROWS) for pane, count in wanted.items()}
         left = room - sum(2 + count for count in rooms.values())
@@ -199,33 +202,33 @@ class View:
         return rooms
 
     def _window(self, pane: Pane, count: int) -> list[Row]:
-        """The rows that fit, with the chosen one in their middle where there are more."""
-        rows = self._desk.rows(pane)
-        chosen = self._desk.row(pane)
+        """Return the rows that fit, with the chosen one in the middle."""
+        rows = self._controller.rows(pane)
+        chosen = self._controller.row(pane)
         at = next((at for at, row in enumerate(rows) if chosen is not None and row.key == chosen.key), 0)
         first = max(0, min(at - count // 2, len(rows) - count))
         return rows[first : first + count]
 
     def _rule(self, pane: Pane, shown: int, width: int) -> Text:
-        desk, marks = self._desk, self._marks
-        is_chosen = pane is desk.pane
+        controller, glyphs = self._controller, self._glyphs
+        is_chosen = pane is controller.pane
         title = pane.value
-        if pane is Pane.CHILDREN and desk.worker:
-            title += f" of {visible(desk.worker)}"
-        total = len(desk.rows(pane))
+        if pane is Pane.CHILDREN and controller.worker:
+            title += f" of {visible(controller.worker)}"
+        total = len(controller.rows(pane))
         if shown < total:
             title += f", {shown} of {_count(total)}"
-        text = desk.filters[pane]
-        if text or (is_chosen and desk.typing is not None):
-            title += f", only: {visible(text)}" + ("_" if is_chosen and desk.typing is not None else "")
-        title = _cut(title, max(0, width - 6), marks)
-        rule, styles = (marks.chosen_rule, ("", "bold")) if is_chosen else (marks.rule, ("dim", ""))
+        text = controller.filters[pane]
+        if text or (is_chosen and controller.typing is not None):
+            title += f", only: {visible(text)}" + ("_" if is_chosen and controller.typing is not None else "")
+        title = _cut(title, max(0, width - 6), glyphs)
+        rule, styles = (glyphs.chosen_rule, ("", "bold")) if is_chosen else (glyphs.rule, ("dim", ""))
         line = Text.assemble((f"{rule * 2} ", styles[0]), (title, styles[1]), " ")
         return line.append(rule * max(0, width - cell_len(line.plain)), styles[0])
 
     def _table(self, pane: Pane, rows: Sequence[Row], width: int, chosen: Row | None = None) -> list[Text]:
         columns = fitted(pane, width - 2)
-        heads = [_aligned(column.name, column, size, self._marks) for column, size in columns]
+        heads = [_aligned(column.name, column, size, self._glyphs) for column, size in columns]
         lines = [Text("  " + " ".join(heads).rstrip(), "dim")]
         if not rows:
             return [*lines, Text(f"  {self._nothing(pane)}", "dim")]
@@ -233,18 +236,18 @@ class View:
 
     def _line(self, pane: Pane, row: Row, columns: Sequence[tuple[Column, int]], is_chosen: bool) -> Text:
         cells = self._cells(pane, row)
-        line = Text(f"{self._marks.chosen} " if is_chosen and pane is not Pane.ENDS else "  ")
+        line = Text(f"{self._glyphs.chosen} " if is_chosen and pane is not Pane.ENDS else "  ")
         for at, (column, size) in enumerate(columns):
-            text = _aligned(cells.get(column.name, ""), column, size, self._marks)
+            text = _aligned(cells.get(column.name, ""), column, size, self._glyphs)
             tone = row.tones.get(column.name, Tone.PLAIN) if text.strip() else Tone.PLAIN
             quiet = "dim" if text.strip() in ("0", "-") else ""
             line.append((" " if at else "") + text, STYLES[tone] or quiet)
-        if is_chosen and pane is self._desk.pane:
+        if is_chosen and pane is self._controller.pane:
             line.stylize("reverse")
         return line
 
     def _nothing(self, pane: Pane) -> str:
-        if self._desk.filters[pane]:
+        if self._controller.filters[pane]:
             return "nothing contains that; Escape shows all"
         match pane:
             case Pane.QUEUES:
@@ -280,19 +283,19 @@ class View:
 
     # the rest
 
-    def _page(self, page: Page, width: int, room: int) -> list[Text]:
-        # By these keys turn it.
+    def _page(self, page: TextPage, width: int, room: int) -> list[Text]:
+        # The keys scroll these lines.
         page.lines = _wrapped(page.text, width - 4) if page.row is None else self._details(page.row, width - 4)
         shown = page.lines[page.first :][: max(0, room - 1)]
         words = visible(page.title if page.row is None else _title(*page.row))
         if len(shown) < len(page.lines):
             words += f", lines {page.first + 1:,} to {page.first + len(shown):,} of {len(page.lines):,}"
-        title = Text.assemble((f"{self._marks.rule * 2} ", "dim"), (words, "bold"), " ")
-        title.append(self._marks.rule * max(0, width - cell_len(title.plain)), "dim")
+        title = Text.assemble((f"{self._glyphs.rule * 2} ", "dim"), (words, "bold"), " ")
+        title.append(self._glyphs.rule * max(0, width - cell_len(title.plain)), "dim")
         return [title, *(Text(f"  {_one_line(line)}") for line in shown)]
 
     def _details(self, row: tuple[Pane, Row], width: int) -> list[str]:
-        """All of a row, also what is cut or has fallen away from its line."""
+        """Return all values of a row, also those that its line cuts or drops."""
         cells = self._cells(*row)
         lines = []
         for column in COLUMNS[row[0]]:
@@ -302,21 +305,21 @@ class View:
         return lines
 
     def _foot(self, width: int) -> Text:
-        desk = self._desk
-        if desk.question is not None:
-            return Text(f"{_cut(_one_line(desk.question.text), width - 4, self._marks)} y/n", "bold")
-        if desk.typing is not None:
-            return Text(f"only what contains: {visible(desk.typing)}_   Enter: done, Escape: all")
-        if desk.page is not None:
+        controller = self._controller
+        if controller.confirmation is not None:
+            return Text(f"{_cut(_one_line(controller.confirmation.text), width - 4, self._glyphs)} y/n", "bold")
+        if controller.typing is not None:
+            return Text(f"only what contains: {visible(controller.typing)}_   Enter: done, Escape: all")
+        if controller.page is not None:
             return Text("Escape or q goes back", "dim")
-        text, tone = desk.said
+        text, tone = controller.said
         if text:
             return Text(_one_line(text), STYLES[tone])
         return _joined([(at, Text(hint, "dim")) for at, hint in enumerate(_HINTS)], width)
 
 
 def _wrapped(text: Sequence[str], width: int) -> list[str]:
-    """Of a stack the end of a line says most: the function."""
+    """Wrap lines. Continuations keep an indent: the end of a stack's line, the function, says most."""
     lines, width = [], max(20, width)
     for line in text:
         margin = " " * min(len(line) - len(line.lstrip()) + 4, width // 2)
@@ -329,9 +332,6 @@ def _title(pane: Pane, row: Row) -> str:
     if pane is Pane.ENDS:
         return f"{pane.value}: {row.values['jid']} at {_clock(row.values['at'])}"
     return f"{pane.value}: {row.key}"
-
-
-# Cells.
 
 
 def _queue_cell(name: str, value: Any) -> str:
@@ -357,7 +357,7 @@ def _number(value: Any) -> str:
 
 
 def _count(value: float) -> str:
-    """12,345; from a million on three digits of it."""
+    """Return 12,345; from a million on three digits with a unit."""
     for least, unit in ((1e9, "G"), (1e6, "M")):
         if value >= least:
             return f"{value / least:.3g}{unit}" if value < 1000 * least else f"{value / least:,.0f}{unit}"
@@ -377,7 +377,7 @@ def _rate(per_s: float | None) -> str:
 
 
 def _span(seconds: Any) -> str:
-    """Two digits are enough for what changes every second."""
+    """Return a duration in two digits, enough for a value that changes every second."""
     if not is_number(seconds):
         return "-"
     return span(float(f"{seconds:.2g}") if seconds < 60 else seconds)
@@ -401,21 +401,21 @@ def _one_line(text: str) -> str:
     return visible(" ".join(text.split()) if "\n" in text or "\t" in text else text)
 
 
-def _cut(text: str, width: int, marks: Marks) -> str:
-    """At most so many cells, of which a wide character takes two."""
+def _cut(text: str, width: int, glyphs: Glyphs) -> str:
+    """Cut a text to `width` cells. A wide character takes two."""
     if cell_len(text) <= width:
         return text
-    return set_cell_size(text, width - 1).rstrip() + marks.more if width > 0 else ""
+    return set_cell_size(text, width - 1).rstrip() + glyphs.more if width > 0 else ""
 
 
-def _aligned(text: str, column: Column, width: int, marks: Marks) -> str:
-    text = _cut(text, width, marks)
+def _aligned(text: str, column: Column, width: int, glyphs: Glyphs) -> str:
+    text = _cut(text, width, glyphs)
     blanks = " " * (width - cell_len(text))
     return blanks + text if column.right else text + blanks
 
 
 def _joined(parts: Sequence[tuple[int, Text]], width: int) -> Text:
-    """Three blanks between parts; the highest number falls away first where they do not fit."""
+    """Join parts by three blanks. Where they do not fit, the highest number is dropped first."""
     left = [part for part in parts if part[1].plain]
     while sum(cell_len(text.plain) for _, text in left) + 3 * (len(left) - 1) > width:
         last = max(left, key=lambda part: part[0])
@@ -425,6 +425,8 @@ def _joined(parts: Sequence[tuple[int, Text]], width: int) -> Text:
     return Text("   ").join(text for _, text in left)
 
 
-def _sparks(rates: Sequence[float], marks: str) -> str:
+def _sparks(rates: Sequence[float], glyphs: str) -> str:
     most = max(rates)
-    return "".join(marks[min(len(marks) - 1, int(rate / most * len(marks)))] if most else marks[0] for rate in rates)
+    return "".join(
+        glyphs[min(len(glyphs) - 1, int(rate / most * len(glyphs)))] if most else glyphs[0] for rate in rates
+    )

@@ -1,13 +1,13 @@
-"""What the tests of `leasehold top` share: looks that are made up, and a screen of them."""
+"""Shared by the tests of `leasehold top`: made-up snapshots, and their screen."""
 
 import datetime
 
-from supervisor.cli.top.desk import Desk
-from supervisor.cli.top.model import Look, Model
-from supervisor.cli.top.view import UNICODE, Place, View
+from supervisor.cli.top.controller import Controller
+from supervisor.cli.top.model import Model, Snapshot
+from supervisor.cli.top.view import UNICODE, Context, View
 from supervisor.engine.commands.queries import Depths, Spread, Stats, Worker
 
-#: Of the last look: monotonic and wall time.
+#: Of the last snapshot: monotonic and wall time.
 NOW_AT = 1000.0
 NOW_UNIX = 1_900_000_000.0
 
@@ -42,7 +42,7 @@ def end(what, why, klass, ago_s, message="", *, jid="6JK2xghrRbuBbIain0NqbA", qu
     }  # fmt: skip
 
 
-def told(state="serving", *, processes=(4, 4, 4), children=(), completed=0, died=0, failed=0, ends=(), **more):
+def status(state="serving", *, processes=(4, 4, 4), children=(), completed=0, died=0, failed=0, ends=(), **more):
     now, fewest, most = processes
     busy = sum(1 for each in children if each["jid"])
     return {
@@ -54,13 +54,15 @@ def told(state="serving", *, processes=(4, 4, 4), children=(), completed=0, died
     }  # fmt: skip
 
 
-def look(at=NOW_AT, *, queues=None, figures=None, failed=None, workers=(), supervisors=None):
-    return Look(at, NOW_UNIX + at - NOW_AT, queues or {}, figures or {}, failed or {}, list(workers), supervisors or {})
+def snapshot(at=NOW_AT, *, queues=None, stats=None, failed=None, workers=(), supervisors=None):
+    return Snapshot(
+        at, NOW_UNIX + at - NOW_AT, queues or {}, stats or {}, failed or {}, list(workers), supervisors or {}
+    )
 
 
-def model_of(*looks):
+def model_of(*polls):
     model = Model()
-    for each in looks:
+    for each in polls:
         model.take(each)
     return model
 
@@ -70,15 +72,15 @@ def worker(name, running=0, stalled=0, ago_s=1.0):
 
 
 class Shown:
-    """A desk before a model, and what is seen on it."""
+    """A controller before a model, and what is seen on it."""
 
-    def __init__(self, model, marks=UNICODE, after_s=0.2):
-        self.desk = Desk(model)
-        self.view = View(model, self.desk, marks)
-        self.place = Place("shop", "redis://redis:6379/0", "03:12:07", NOW_AT + after_s, 1.0)
+    def __init__(self, model, glyphs=UNICODE, after_s=0.2):
+        self.controller = Controller(model)
+        self.view = View(model, self.controller, glyphs)
+        self.context = Context("shop", "redis://redis:6379/0", "03:12:07", NOW_AT + after_s, 1.0)
 
     def lines(self, width=120, height=40):
-        screen = self.view.screen(self.place, width, height)
+        screen = self.view.screen(self.context, width, height)
         assert len(screen.lines) == height
         return [line.plain.rstrip() for line in screen.lines]
 
@@ -87,17 +89,17 @@ class Shown:
 
     def styles(self, containing, width=120, height=40):
         """The styles on the first line that contains a text."""
-        lines = self.view.screen(self.place, width, height).lines
+        lines = self.view.screen(self.context, width, height).lines
         line = next(line for line in lines if containing in line.plain)
         return {line.plain[span.start : span.end].strip(): str(span.style) for span in line.spans if span.style}
 
     def press(self, *keys):
-        """The wishes that come of the keys."""
-        return [wish for key in keys if (wish := self.desk.press(key)) is not None]
+        """The requests that come of the keys."""
+        return [request for key in keys if (request := self.controller.press(key)) is not None]
 
 
 def busy_shop():
-    """Three supervisors at work: one drains, one does not answer. Ten seconds between two looks."""
+    """Three supervisors at work: one drains, one does not answer. Ten seconds between two polls."""
     names = ("web-1-4711-3f2a", "web-2-4712-9c01", "web-3-4713-77be")
     children = [
         child(1, "email.send", 0.42, jid="6JK2xghrRbuBbIain0NqbA", memory_bytes=3_200_000),
@@ -116,7 +118,7 @@ def busy_shop():
 
     def at(seconds):
         done = 1000 + 120 * seconds
-        return look(
+        return snapshot(
             NOW_AT - 10 + seconds,
             queues={
                 "emails": counts(12_301, 7, oldest_s=250.4),
@@ -127,7 +129,7 @@ def busy_shop():
                 ),
                 "newsletter": counts(),
             },
-            figures={
+            stats={
                 "emails": stats("emails", int(100 * seconds), 3.2, 0.033),
                 "images": stats("images", int(3 * seconds), 0.2, 1.29),
                 "payments": stats("payments", int(17 * seconds), 0.0045, 0.052, failures=int(seconds)),
@@ -135,15 +137,15 @@ def busy_shop():
             failed={"ValueError": 1000 + int(seconds), "died:SIGSEGV": 204},
             workers=[worker(name, 4) for name in names] + [worker("script-9-1-aaaa", 1)],
             supervisors={
-                names[0]: told(
+                names[0]: status(
                     children=children, completed=done, died=2 if seconds else 1, ends=ends,
                     deaths={"SIGSEGV": 2, "oom": 7},
                 ),
-                names[1]: told(
+                names[1]: status(
                     "draining", children=children[:2], completed=int(done / 2), left_s=21.5, ends=other_ends,
                     uptime_s=372_000.0, reload={"outcome": "failed", "at_unix": NOW_UNIX},
                 ),
-                names[2]: told(processes=(2, 1, 4)) if seconds < 5 else None,
+                names[2]: status(processes=(2, 1, 4)) if seconds < 5 else None,
             },
         )  # fmt: skip
 

@@ -6,10 +6,10 @@ import pytest
 
 pytest.importorskip("rich")
 
-from supervisor.cli.top.desk import Page, Wish
+from supervisor.cli.top.controller import Request, TextPage
 from supervisor.cli.top.keys import HELP, Keys
 from supervisor.cli.top.model import Pane
-from tests.cli.top.parts import NOW_AT, Shown, busy_shop, child, counts, end, look, model_of, told
+from tests.cli.top.parts import NOW_AT, Shown, busy_shop, child, counts, end, model_of, snapshot, status
 
 # bytes
 
@@ -53,141 +53,143 @@ def shown():
 
 
 def test_tab_goes_round_the_panes(shown):
-    assert shown.desk.pane is Pane.SUPERVISORS
+    assert shown.controller.pane is Pane.SUPERVISORS
     seen = []
     for key in ("tab", "tab", "right", "tab", "back-tab", "left"):
         shown.press(key)
-        seen.append(shown.desk.pane)
+        seen.append(shown.controller.pane)
     assert seen == [Pane.CHILDREN, Pane.ENDS, Pane.QUEUES, Pane.SUPERVISORS, Pane.QUEUES, Pane.ENDS]
 
 
 def test_a_line_stays_chosen_by_its_name_when_others_come_and_go(shown):
     shown.press("down")
-    assert shown.desk.worker == "web-2-4712-9c01"
-    model = model_of(look(supervisors={"a-1": told(), "web-2-4712-9c01": told()}))
-    shown.desk._model = model
-    assert shown.desk.worker == "web-2-4712-9c01"
-    shown.desk._model = model_of(look(supervisors={"a-1": told()}))
-    assert shown.desk.worker == "a-1"
+    assert shown.controller.worker == "web-2-4712-9c01"
+    model = model_of(snapshot(supervisors={"a-1": status(), "web-2-4712-9c01": status()}))
+    shown.controller._model = model
+    assert shown.controller.worker == "web-2-4712-9c01"
+    shown.controller._model = model_of(snapshot(supervisors={"a-1": status()}))
+    assert shown.controller.worker == "a-1"
 
 
 def test_moving_ends_at_both_ends(shown):
     shown.press("up", "k")
-    assert shown.desk.worker == "web-1-4711-3f2a"
+    assert shown.controller.worker == "web-1-4711-3f2a"
     shown.press("j", "down", "page-down", "end")
-    assert shown.desk.worker == "script-9-1-aaaa"
+    assert shown.controller.worker == "script-9-1-aaaa"
     shown.press("home")
-    assert shown.desk.worker == "web-1-4711-3f2a"
+    assert shown.controller.worker == "web-1-4711-3f2a"
 
 
 def test_another_supervisor_has_other_children(shown):
     shown.press("tab", "down", "down", "back-tab", "down")
-    assert [row.key for row in shown.desk.rows(Pane.CHILDREN)] == ["1", "2"]
-    assert shown.desk.row(Pane.CHILDREN).key == "1"
+    assert [row.key for row in shown.controller.rows(Pane.CHILDREN)] == ["1", "2"]
+    assert shown.controller.row(Pane.CHILDREN).key == "1"
 
 
 def test_drain_asks_by_name_and_only_y_says_yes(shown):
     assert shown.press("d") == []
     assert shown.lines()[-1] == "Drain web-1-4711-3f2a, which runs 3? It ends, once its jobs have. y/n"
-    assert shown.press("y") == [Wish("drain", "web-1-4711-3f2a")]
+    assert shown.press("y") == [Request("drain", "web-1-4711-3f2a")]
     for key in ("n", "escape", "enter", "d", "q"):
         assert shown.press("d", key) == []
         assert shown.lines()[-1] == "nothing was done"
-    assert not shown.desk.over
+    assert not shown.controller.over
 
 
 def test_what_was_asked_is_done_to_the_one_that_was_named_whatever_the_screen_shows_by_then(shown):
     shown.press("d")
-    shown.desk._model = model_of(look(supervisors={"a-1": told()}))
-    assert shown.press("y") == [Wish("drain", "web-1-4711-3f2a")]
+    shown.controller._model = model_of(snapshot(supervisors={"a-1": status()}))
+    assert shown.press("y") == [Request("drain", "web-1-4711-3f2a")]
 
 
 def test_plus_and_minus_scale_by_one_and_count_on_until_there_is_news(shown):
     assert shown.press("+", "+", "-") == [
-        Wish("scale", "web-1-4711-3f2a", {"fewest": 5, "most": 5}),
-        Wish("scale", "web-1-4711-3f2a", {"fewest": 6, "most": 6}),
-        Wish("scale", "web-1-4711-3f2a", {"fewest": 5, "most": 5}),
+        Request("scale", "web-1-4711-3f2a", {"fewest": 5, "most": 5}),
+        Request("scale", "web-1-4711-3f2a", {"fewest": 6, "most": 6}),
+        Request("scale", "web-1-4711-3f2a", {"fewest": 5, "most": 5}),
     ]
-    shown.desk.on_look()  # which was made before it came about
-    (wish,) = shown.press("+")
-    assert wish.argument == {"fewest": 6, "most": 6}
+    shown.controller.on_snapshot()  # which was made before it came about
+    (request,) = shown.press("+")
+    assert request.argument == {"fewest": 6, "most": 6}
     for _ in range(4):
-        shown.desk.on_look()  # it never has
-    (wish,) = shown.press("+")
-    assert wish.argument == {"fewest": 5, "most": 5}
+        shown.controller.on_snapshot()  # it never has
+    (request,) = shown.press("+")
+    assert request.argument == {"fewest": 5, "most": 5}
 
 
 def test_a_range_keeps_its_fewest_and_no_supervisor_gets_less_than_one():
-    shown = Shown(model_of(look(supervisors={"w-1": told(processes=(2, 2, 3))})))
-    assert [wish.argument for wish in shown.press(*"+---")] == [
+    shown = Shown(model_of(snapshot(supervisors={"w-1": status(processes=(2, 2, 3))})))
+    assert [request.argument for request in shown.press(*"+---")] == [
         {"fewest": 2, "most": 4}, {"fewest": 2, "most": 3}, {"fewest": 2, "most": 2}, {"fewest": 1, "most": 1},
     ]  # fmt: skip
     shown.press("-")
-    assert [wish.argument for wish in shown.press("-")] == [{"fewest": 1, "most": 1}]
+    assert [request.argument for request in shown.press("-")] == [{"fewest": 1, "most": 1}]
 
 
 def test_p_pauses_what_is_chosen_and_lets_it_go_on(shown):
-    assert shown.press("p") == [Wish("pause", "web-1-4711-3f2a")]
+    assert shown.press("p") == [Request("pause", "web-1-4711-3f2a")]
     shown.press("back-tab")
-    assert shown.press("p") == [Wish("pause queue", "emails")]
+    assert shown.press("p") == [Request("pause queue", "emails")]
     shown.press("down", "down")
-    assert shown.press("p") == [Wish("unpause queue", "reports")]
-    paused = Shown(model_of(look(supervisors={"w-1": told("paused", paused=True)})))
-    assert paused.press("p") == [Wish("resume", "w-1")]
+    assert shown.press("p") == [Request("unpause queue", "reports")]
+    paused = Shown(model_of(snapshot(supervisors={"w-1": status("paused", paused=True)})))
+    assert paused.press("p") == [Request("resume", "w-1")]
 
 
 def test_nothing_is_done_to_what_has_taken_the_place_of_what_was_chosen_until_the_key_comes_again():
-    shown = Shown(model_of(look(supervisors={"a-1": told(), "b-1": told()}, queues={"q": counts(1), "r": counts(1)})))
+    shown = Shown(
+        model_of(snapshot(supervisors={"a-1": status(), "b-1": status()}, queues={"q": counts(1), "r": counts(1)}))
+    )
     shown.press("down", "back-tab", "down")
-    gone = look(supervisors={"a-1": told()}, queues={"q": counts(1)})
-    shown.desk._model.take(gone)
+    gone = snapshot(supervisors={"a-1": status()}, queues={"q": counts(1)})
+    shown.controller._model.take(gone)
     assert shown.press("p") == []
     assert shown.lines()[-1] == "r is gone, and q is chosen now: nothing was done"
-    assert shown.press("p") == [Wish("pause queue", "q")]
+    assert shown.press("p") == [Request("pause queue", "q")]
     assert shown.press("-") == []
     assert shown.lines()[-1] == "b-1 is gone, and a-1 is chosen now: nothing was done"
-    assert shown.press("-") == [Wish("scale", "a-1", {"fewest": 3, "most": 3})]
+    assert shown.press("-") == [Request("scale", "a-1", {"fewest": 3, "most": 3})]
 
 
 def test_what_a_filter_has_left_is_what_keys_act_on():
-    shown = Shown(model_of(look(supervisors={"a-1": told(), "b-1": told()})))
-    assert shown.press("r", "f", "b", "enter", "r") == [Wish("reload", "a-1"), Wish("reload", "b-1")]
+    shown = Shown(model_of(snapshot(supervisors={"a-1": status(), "b-1": status()})))
+    assert shown.press("r", "f", "b", "enter", "r") == [Request("reload", "a-1"), Request("reload", "b-1")]
 
 
 def test_r_reloads(shown):
-    assert shown.press("r") == [Wish("reload", "web-1-4711-3f2a")]
+    assert shown.press("r") == [Request("reload", "web-1-4711-3f2a")]
 
 
 def test_c_asks_before_it_cancels_the_job_of_the_chosen_child_and_none_of_an_idle_one(shown):
     shown.press("tab", "down")
     assert shown.press("c") == []
     assert shown.lines()[-1] == "Cancel yI9_p-tiSWux1uMM75jV2Q (image.resize)? It is gone then. y/n"
-    assert shown.press("y") == [Wish("cancel", "yI9_p-tiSWux1uMM75jV2Q")]
+    assert shown.press("y") == [Request("cancel", "yI9_p-tiSWux1uMM75jV2Q")]
     assert shown.press("end", "c") == []
     assert "child 4 is idle" in shown.lines()[-1]
 
 
 def test_s_asks_for_the_stack_of_the_chosen_child(shown):
     shown.press("tab", "down")
-    assert shown.press("s") == [Wish("stacks", "web-1-4711-3f2a", {"child": 2})]
+    assert shown.press("s") == [Request("stacks", "web-1-4711-3f2a", {"child": 2})]
 
 
 def test_a_page_takes_the_keys_until_it_is_left(shown):
-    shown.desk.page = Page("a stack", [f"line {number}" for number in range(100)])
+    shown.controller.page = TextPage("a stack", [f"line {number}" for number in range(100)])
     assert shown.press("down", "page-down", "d", "c", "+") == []
     lines = shown.lines(80, 24)
     assert lines[2].startswith("── a stack, lines 12 to 31 of 100 ──") and lines[3] == "  line 11"
     assert lines[-1] == "Escape or q goes back"
     for key in ("escape", "q"):
-        shown.desk.page = Page("a stack", ["a line"])
+        shown.controller.page = TextPage("a stack", ["a line"])
         shown.press(key)
-        assert shown.desk.page is None and not shown.desk.over
+        assert shown.controller.page is None and not shown.controller.over
     (quits,) = (what for keys, what in HELP if keys.startswith("q"))
     assert "q goes back" in quits
 
 
 def test_a_long_line_of_a_stack_goes_on_below_as_its_end_names_the_function(shown):
-    shown.desk.page = Page("a stack", [f'  File "/{"app/" * 20}mail.py", line 7 in send'])
+    shown.controller.page = TextPage("a stack", [f'  File "/{"app/" * 20}mail.py", line 7 in send'])
     below = shown.lines(80, 24)[4]
     assert below.startswith(" " * 8) and below.endswith('app/mail.py", line 7 in send')
 
@@ -204,12 +206,12 @@ def test_enter_shows_all_of_a_line_what_has_no_room_in_it_too(shown):
     ]  # fmt: skip
     assert "              SIGSEGV" in shown.lines(50, 24)
     shown.press("escape")
-    assert shown.desk.page is None
+    assert shown.controller.page is None
 
 
 def test_of_a_line_with_many_words_the_page_is_turned_as_any_other():
     ends = [end("failed", "my-own", "k", 1, " ".join(f"word-{n}" for n in range(200)))]
-    shown = Shown(model_of(look(supervisors={"w-1": told(ends=ends)})))
+    shown = Shown(model_of(snapshot(supervisors={"w-1": status(ends=ends)})))
     shown.press("tab", "tab", "enter")
     assert "lines 1 to 20 of" in shown.lines(80, 24)[2] and "word-199" not in shown.text(80, 24)
     shown.press("page-down", "page-down")
@@ -229,21 +231,21 @@ def test_the_page_of_the_keys_names_every_key(shown):
 
 def test_a_filter_is_typed_and_holds_for_its_pane_alone(shown):
     shown.press("back-tab", "f", *"IMAX", "rubout", "enter")
-    assert [row.key for row in shown.desk.rows(Pane.QUEUES)] == ["images"]
-    assert len(shown.desk.rows(Pane.SUPERVISORS)) == 4
+    assert [row.key for row in shown.controller.rows(Pane.QUEUES)] == ["images"]
+    assert len(shown.controller.rows(Pane.SUPERVISORS)) == 4
     assert "queues, only: IMA" in shown.text()
-    assert shown.press("p") == [Wish("pause queue", "images")]
+    assert shown.press("p") == [Request("pause queue", "images")]
     shown.press("escape")
-    assert len(shown.desk.rows(Pane.QUEUES)) == 5
+    assert len(shown.controller.rows(Pane.QUEUES)) == 5
     shown.press("f", *"qdc", "space", "x")
-    assert not shown.desk.over and "nothing contains that" in shown.text()
+    assert not shown.controller.over and "nothing contains that" in shown.text()
     shown.press("escape")
-    assert len(shown.desk.rows(Pane.QUEUES)) == 5 and shown.desk.typing is None
+    assert len(shown.controller.rows(Pane.QUEUES)) == 5 and shown.controller.typing is None
 
 
 @pytest.mark.parametrize("key", ["d", "+", "-", "p", "r", "c", "s"])
 def test_where_nobody_is_nothing_can_be_done(key):
-    shown = Shown(model_of(look()))
+    shown = Shown(model_of(snapshot()))
     assert shown.press(key) == []
     assert shown.lines()[-1] in ("no supervisor is running here", "no child is chosen")
     shown.press("back-tab")
@@ -263,17 +265,17 @@ def test_a_key_that_means_nothing_says_so(shown):
 
 def test_space_freezes_and_q_quits(shown):
     shown.press("space")
-    assert shown.desk.frozen and "frozen" in shown.lines()[0]
+    assert shown.controller.frozen and "frozen" in shown.lines()[0]
     shown.press("space")
-    assert not shown.desk.frozen
+    assert not shown.controller.frozen
     shown.press("q")
-    assert shown.desk.over
+    assert shown.controller.over
 
 
 def test_the_answer_of_another_version_breaks_nothing():
-    odd = told(children=[child(1)], reload="?", ends=[{"what": None}, 7], uptime_s=None, version=None)
+    odd = status(children=[child(1)], reload="?", ends=[{"what": None}, 7], uptime_s=None, version=None)
     odd |= {"processes": {"now": "many"}, "counts": {"completed": "all"}, "busy": None, "redis": {}}
-    shown = Shown(model_of(look(queues={"q": counts(1)}, supervisors={"w-1": odd})))
+    shown = Shown(model_of(snapshot(queues={"q": counts(1)}, supervisors={"w-1": odd})))
     assert "w-1" in shown.text(200, 60)
     shown.press("+", "d", "y")
 
@@ -282,9 +284,9 @@ def test_the_answer_of_another_version_breaks_nothing():
 def test_whatever_stands_where_a_number_should_breaks_nothing(value):
     odd = child(1, "k") | {"running_s": value, "memory_bytes": value, "attempt": value, "child": value}
     ends = [end("died", "SIGSEGV", "k", 0) | {"at_unix": value}]
-    answer = told(children=[odd], processes=(value, value, value), completed=value, died=value, ends=ends)
+    answer = status(children=[odd], processes=(value, value, value), completed=value, died=value, ends=ends)
     answer |= {"uptime_s": value, "left_s": value, "busy": value, "deaths": {"SIGSEGV": value}}
-    shown = Shown(model_of(look(supervisors={"w-1": answer}), look(NOW_AT + 1, supervisors={"w-1": answer})))
+    shown = Shown(model_of(snapshot(supervisors={"w-1": answer}), snapshot(NOW_AT + 1, supervisors={"w-1": answer})))
     assert "w-1" in shown.text(200, 60)
     for keys in (["+"], ["d", "n"], ["tab", "s"], ["tab", "enter"]):
         shown.press(*keys)

@@ -1,13 +1,13 @@
-"""What `leasehold top` makes of looks: rates, order, who is silent, what is wrong. No Redis, no terminal."""
+"""What `leasehold top` makes of polls: rates, order, who is silent, what is wrong. No Redis, no terminal."""
 
 import pytest
 
-from supervisor.cli.top.model import Flow, Lost, Pane, Tone
-from tests.cli.top.parts import NOW_AT, child, counts, end, look, model_of, stats, told, worker
+from supervisor.cli.top.model import NoSnapshot, Pane, Rate, Tone
+from tests.cli.top.parts import NOW_AT, child, counts, end, model_of, snapshot, stats, status, worker
 
 
 def flow(*seen):
-    made = Flow()
+    made = Rate()
     for at, value in seen:
         made.add(at, value)
     return made
@@ -35,13 +35,13 @@ def row(model, pane, key, of=None):
 
 
 def two_looks(first, then, apart_s=2.0):
-    return model_of(look(NOW_AT - apart_s, **first), look(NOW_AT, **then))
+    return model_of(snapshot(NOW_AT - apart_s, **first), snapshot(NOW_AT, **then))
 
 
 def test_what_a_queue_gets_is_what_is_there_more_and_what_has_ended():
     model = two_looks(
-        {"queues": {"q": counts(10, 1)}, "figures": {"q": stats("q", 100)}},
-        {"queues": {"q": counts(14, 3)}, "figures": {"q": stats("q", 140, failures=2)}},
+        {"queues": {"q": counts(10, 1)}, "stats": {"q": stats("q", 100)}},
+        {"queues": {"q": counts(14, 3)}, "stats": {"q": stats("q", 140, failures=2)}},
     )
     values = row(model, Pane.QUEUES, "q").values
     assert (values["in/s"], values["out/s"], values["failed"]) == (24, 20, 2)
@@ -49,8 +49,8 @@ def test_what_a_queue_gets_is_what_is_there_more_and_what_has_ended():
 
 def test_a_wait_is_the_mean_of_what_has_started_in_the_last_seconds():
     model = two_looks(
-        {"queues": {"q": counts(1)}, "figures": {"q": stats("q", 100, 1.0, 0.5)}},
-        {"queues": {"q": counts(1)}, "figures": {"q": stats("q", 200, 2.0, 0.75)}},
+        {"queues": {"q": counts(1)}, "stats": {"q": stats("q", 100, 1.0, 0.5)}},
+        {"queues": {"q": counts(1)}, "stats": {"q": stats("q", 200, 2.0, 0.75)}},
     )
     values = row(model, Pane.QUEUES, "q").values
     assert (values["wait"], values["run"]) == (3.0, 1.0)
@@ -58,8 +58,8 @@ def test_a_wait_is_the_mean_of_what_has_started_in_the_last_seconds():
 
 def test_at_midnight_when_a_days_figures_begin_anew_no_rate_is_wrong():
     model = two_looks(
-        {"queues": {"q": counts(1)}, "figures": {"q": stats("q", 100_000, 1.0, 0.5)}},
-        {"queues": {"q": counts(1)}, "figures": {"q": stats("q", 3, 1.0, 0.5)}},
+        {"queues": {"q": counts(1)}, "stats": {"q": stats("q", 100_000, 1.0, 0.5)}},
+        {"queues": {"q": counts(1)}, "stats": {"q": stats("q", 3, 1.0, 0.5)}},
     )
     values = row(model, Pane.QUEUES, "q").values
     assert (values["in/s"], values["out/s"], values["wait"]) == (None, None, None)
@@ -72,13 +72,13 @@ def test_a_queue_whose_figures_were_not_looked_at_has_no_rates_and_all_counts():
 
 
 def test_queues_with_something_in_them_come_first_each_by_name():
-    model = model_of(look(queues={"z": counts(1), "b": counts(), "a": counts(), "m": counts(0, 1)}))
+    model = model_of(snapshot(queues={"z": counts(1), "b": counts(), "a": counts(), "m": counts(0, 1)}))
     assert [each.key for each in model.rows(Pane.QUEUES, None)] == ["m", "z", "a", "b"]
 
 
 def test_what_is_stalled_or_late_is_never_out_of_sight():
     model = model_of(
-        look(queues={"a": counts(1, oldest_s=59.0), "y": counts(0, 1, stalled=1), "z": counts(1, oldest_s=60.0)})
+        snapshot(queues={"a": counts(1, oldest_s=59.0), "y": counts(0, 1, stalled=1), "z": counts(1, oldest_s=60.0)})
     )
     assert [each.key for each in model.rows(Pane.QUEUES, None)] == ["y", "z", "a"]
 
@@ -87,22 +87,22 @@ def test_a_queue_in_which_jobs_wait_and_that_nobody_serves_says_so():
     def states(*supervisors, workers=()):
         queues = {"emails": counts(1), "emials": counts(1), "empty": counts(), "shut": counts(1, paused=True)}
         names = {f"w-{n}": each for n, each in enumerate(supervisors)}
-        rows = model_of(look(queues=queues, supervisors=names, workers=workers)).rows(Pane.QUEUES, None)
+        rows = model_of(snapshot(queues=queues, supervisors=names, workers=workers)).rows(Pane.QUEUES, None)
         return {row.key: row.values["state"] for row in rows if row.values["state"]}
 
-    one = told(queues=["emails"], order="strict")
+    one = status(queues=["emails"], order="strict")
     assert states(one) == {"emials": "nobody", "shut": "paused"}
-    assert states(one, told(queues=["em*:3"], order="weighted")) == {"shut": "paused"}
+    assert states(one, status(queues=["em*:3"], order="weighted")) == {"shut": "paused"}
     assert states() == {"emails": "nobody", "emials": "nobody", "shut": "paused"}
-    for known in ([one, None], [one, told(queues=[7], order="strict")], [one, told(queues=["x"], order=None)]):
+    for known in ([one, None], [one, status(queues=[7], order="strict")], [one, status(queues=["x"], order=None)]):
         assert states(*known) == {"shut": "paused"}
     assert states(one, workers=[worker("script-9-1-aaaa", 1)]) == {"shut": "paused"}
 
 
 def test_rates_of_all_are_the_sums_of_those_that_answer():
     model = two_looks(
-        {"supervisors": {"a": told(completed=0), "b": told(completed=100, failed=1), "c": told(completed=7)}},
-        {"supervisors": {"a": told(completed=20), "b": told(completed=140, failed=5, died=2), "c": None}},
+        {"supervisors": {"a": status(completed=0), "b": status(completed=100, failed=1), "c": status(completed=7)}},
+        {"supervisors": {"a": status(completed=20), "b": status(completed=140, failed=5, died=2), "c": None}},
     )
     head = model.head()
     assert (head.completed_per_s, head.failed_per_s, head.died_per_s) == (30, 2, 1)
@@ -111,50 +111,50 @@ def test_rates_of_all_are_the_sums_of_those_that_answer():
 
 def test_one_that_does_not_answer_stays_with_what_it_said_last_and_for_how_long_it_has_been_silent():
     model = model_of(
-        look(NOW_AT - 9, supervisors={"a": told(completed=5)}),
-        look(NOW_AT - 8, supervisors={"a": None}),
-        look(NOW_AT, supervisors={"a": None}),
+        snapshot(NOW_AT - 9, supervisors={"a": status(completed=5)}),
+        snapshot(NOW_AT - 8, supervisors={"a": None}),
+        snapshot(NOW_AT, supervisors={"a": None}),
     )
     silent = row(model, Pane.SUPERVISORS, "a")
     assert (silent.values["state"], silent.values["left"], silent.values["up"]) == ("no answer", 9.0, 7500.0)
     assert silent.tones["state"] is Tone.ALARM
-    model.take(look(NOW_AT + 1, supervisors={"a": told()}))
+    model.take(snapshot(NOW_AT + 1, supervisors={"a": status()}))
     assert row(model, Pane.SUPERVISORS, "a").values["state"] == "serving"
 
 
 def test_one_that_has_left_is_gone():
-    model = two_looks({"supervisors": {"a": told()}}, {"supervisors": {}})
-    assert model.rows(Pane.SUPERVISORS, None) == [] and model.told("a") is None
+    model = two_looks({"supervisors": {"a": status()}}, {"supervisors": {}})
+    assert model.rows(Pane.SUPERVISORS, None) == [] and model.status("a") is None
 
 
 def test_what_is_no_supervisor_is_shown_while_it_is_there_or_holds_something():
     workers = [worker("gone", ago_s=4000), worker("script", 2), worker("lost", 0, 3, ago_s=4000)]
-    model = model_of(look(workers=workers))
+    model = model_of(snapshot(workers=workers))
     rows = {each.key: (each.values["state"], each.tones["state"]) for each in model.rows(Pane.SUPERVISORS, None)}
     assert rows == {"script": ("client", Tone.QUIET), "lost": ("lost", Tone.ALARM)}
 
 
 def test_a_death_is_marked_for_a_minute():
-    model = two_looks({"supervisors": {"a": told(died=1)}}, {"supervisors": {"a": told(died=2)}})
+    model = two_looks({"supervisors": {"a": status(died=1)}}, {"supervisors": {"a": status(died=2)}})
     assert row(model, Pane.SUPERVISORS, "a").tones["died"] is Tone.ALARM
-    model.take(look(NOW_AT + 59, supervisors={"a": told(died=2)}))
+    model.take(snapshot(NOW_AT + 59, supervisors={"a": status(died=2)}))
     assert row(model, Pane.SUPERVISORS, "a").tones["died"] is Tone.ALARM
-    model.take(look(NOW_AT + 61, supervisors={"a": told(died=2)}))
+    model.take(snapshot(NOW_AT + 61, supervisors={"a": status(died=2)}))
     assert row(model, Pane.SUPERVISORS, "a").tones["died"] is Tone.PLAIN
 
 
 def test_busy_children_come_before_idle_ones():
     children = [child(1), child(2, "k"), child(3), child(4, "k")]
-    rows = model_of(look(supervisors={"a": told(children=children)})).rows(Pane.CHILDREN, "a")
+    rows = model_of(snapshot(supervisors={"a": status(children=children)})).rows(Pane.CHILDREN, "a")
     assert [each.key for each in rows] == ["2", "4", "1", "3"]
 
 
 def test_the_ends_of_all_supervisors_are_in_the_order_of_time():
     model = model_of(
-        look(
+        snapshot(
             supervisors={
-                "a": told(ends=[end("failed", "x", "k", 1), end("failed", "x", "k", 5)]),
-                "b": told(ends=[end("died", "y", "k", 3)]),
+                "a": status(ends=[end("failed", "x", "k", 1), end("failed", "x", "k", 5)]),
+                "b": status(ends=[end("died", "y", "k", 3)]),
             }
         )
     )
@@ -162,19 +162,21 @@ def test_the_ends_of_all_supervisors_are_in_the_order_of_time():
 
 
 def test_the_groups_of_failed_jobs_come_largest_first():
-    head = model_of(look(failed={"b": 2, "a": 2, "c": 9})).head()
+    head = model_of(snapshot(failed={"b": 2, "a": 2, "c": 9})).head()
     assert head.groups == [("c", 9), ("a", 2), ("b", 2)]
 
 
 def test_deaths_are_those_of_all_supervisors_by_reason():
-    model = model_of(look(supervisors={"a": told(deaths={"oom": 1, "SIGSEGV": 3}), "b": told(deaths={"oom": 4})}))
+    model = model_of(
+        snapshot(supervisors={"a": status(deaths={"oom": 1, "SIGSEGV": 3}), "b": status(deaths={"oom": 4})})
+    )
     assert model.head().deaths == [("oom", 5), ("SIGSEGV", 3)]
 
 
 def test_since_when_redis_is_away_is_since_the_first_failure():
-    model = model_of(look())
-    model.lost(NOW_AT + 1, Lost("no", is_away=True))
-    model.lost(NOW_AT + 9, Lost("still no", is_away=True))
+    model = model_of(snapshot())
+    model.poll_failed(NOW_AT + 1, NoSnapshot("no", is_away=True))
+    model.poll_failed(NOW_AT + 9, NoSnapshot("still no", is_away=True))
     assert (model.lost_since_at, model.why_lost.why) == (NOW_AT + 1, "still no")
-    model.take(look(NOW_AT + 10))
+    model.take(snapshot(NOW_AT + 10))
     assert model.lost_since_at is None

@@ -1,4 +1,4 @@
-"""How `leasehold top` looks: recorded screens of made-up looks. TEST_RECORD=1 records them anew."""
+"""How `leasehold top` polls: recorded screens of made-up polls. TEST_RECORD=1 records them anew."""
 
 import os
 import re
@@ -11,10 +11,10 @@ pytest.importorskip("rich")
 
 from rich.cells import cell_len
 
-from supervisor.cli.top.model import Lost, Pane
+from supervisor.cli.top.model import NoSnapshot, Pane
 from supervisor.cli.top.terminal import drawn
 from supervisor.cli.top.view import ASCII, UNICODE
-from tests.cli.top.parts import NOW_AT, Shown, busy_shop, child, counts, end, look, model_of, stats, told
+from tests.cli.top.parts import NOW_AT, Shown, busy_shop, child, counts, end, model_of, snapshot, stats, status
 
 SCREENS = Path(__file__).parent / "screens"
 
@@ -41,7 +41,7 @@ def test_a_busy_shop_looks_as_recorded(width, height):
 
 
 def test_an_empty_namespace_looks_as_recorded():
-    is_as_recorded("empty-80x24", Shown(model_of(look())).text(80, 24))
+    is_as_recorded("empty-80x24", Shown(model_of(snapshot())).text(80, 24))
 
 
 def test_the_keys_look_as_recorded():
@@ -52,7 +52,7 @@ def test_the_keys_look_as_recorded():
 
 def test_all_on_end_looks_as_recorded():
     shown = Shown(busy_shop())
-    is_as_recorded("sheet", "".join(f"{line.plain.rstrip()}\n" for line in shown.view.sheet(shown.place, 160)))
+    is_as_recorded("sheet", "".join(f"{line.plain.rstrip()}\n" for line in shown.view.sheet(shown.context, 160)))
 
 
 def test_without_unicode_all_marks_are_ascii():
@@ -74,8 +74,10 @@ def test_every_size_is_filled_and_never_exceeded(width, height):
 def test_names_that_are_wide_or_wicked_neither_break_columns_nor_reach_the_terminal():
     names = ["注文処理キュー" * 4, "\x1b[31mred\x07", "a\nb", "😀" * 40, "é" * 60]
     queues = {name: counts(1) for name in names}
-    shown = Shown(model_of(look(queues=queues, supervisors={"w\x1b]0;t\x07": told(children=[child(1, "k\x1b[2J")])})))
-    shown.desk.pane = Pane.QUEUES
+    shown = Shown(
+        model_of(snapshot(queues=queues, supervisors={"w\x1b]0;t\x07": status(children=[child(1, "k\x1b[2J")])}))
+    )
+    shown.controller.pane = Pane.QUEUES
     lines = shown.lines(80, 40)
     heads, *rows = lines[4:10]
     ends_at = heads.index("waiting") + len("waiting")
@@ -95,7 +97,7 @@ def test_where_there_is_little_room_ends_children_and_queues_fall_away_in_this_o
     assert panes(16) == ["queues", "supervisors", "children"]
     assert panes(12) == ["queues", "supervisors"]
     assert panes(8) == ["supervisors"]
-    shown.desk.pane = Pane.ENDS
+    shown.controller.pane = Pane.ENDS
     assert panes(12) == ["supervisors", "ends"]
 
 
@@ -120,7 +122,7 @@ def test_columns_fall_away_in_their_order_where_the_terminal_is_narrow():
 
 def test_colour_is_only_where_something_is_wrong():
     shown = Shown(busy_shop())
-    shown.desk.pane = Pane.ENDS
+    shown.controller.pane = Pane.ENDS
     colours = ("yellow", "bold red")
 
     def wrong(containing):
@@ -140,21 +142,21 @@ def test_colour_is_only_where_something_is_wrong():
 def test_a_quiet_pool_has_no_colour_at_all():
     model = model_of(
         *(
-            look(
+            snapshot(
                 NOW_AT - ago,
                 queues={"emails": counts(3, 1, oldest_s=1.0)},
-                figures={"emails": stats("emails", 100 - ago, 0.1, 0.1)},
-                supervisors={"w-1": told(children=[child(1, "email.send", 1.0), child(2)], completed=100 - ago)},
+                stats={"emails": stats("emails", 100 - ago, 0.1, 0.1)},
+                supervisors={"w-1": status(children=[child(1, "email.send", 1.0), child(2)], completed=100 - ago)},
             )
             for ago in (5, 0)
         )
     )
-    lines = Shown(model).view.screen(Shown(model).place, 200, 30).lines
+    lines = Shown(model).view.screen(Shown(model).context, 200, 30).lines
     assert {str(span.style) for line in lines for span in line.spans} <= {"", "dim", "bold", "reverse"}
 
 
 def test_what_is_drawn_has_colour_only_where_the_terminal_has(monkeypatch):
-    lines = Shown(busy_shop()).view.screen(Shown(busy_shop()).place, 120, 40).lines
+    lines = Shown(busy_shop()).view.screen(Shown(busy_shop()).context, 120, 40).lines
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert "\x1b[1;31m" in drawn(lines, 120)
@@ -165,18 +167,18 @@ def test_what_is_drawn_has_colour_only_where_the_terminal_has(monkeypatch):
 def test_while_redis_is_away_the_last_screen_stays_and_says_since_when():
     model = busy_shop()
     before = Shown(model).lines()
-    lost = Lost("Redis at redis:6379 cannot be reached:\nconnection refused", is_away=True)
-    model.lost(NOW_AT - 3.8, lost)
-    model.lost(NOW_AT - 1.0, lost)
+    lost = NoSnapshot("Redis at redis:6379 cannot be reached:\nconnection refused", is_away=True)
+    model.poll_failed(NOW_AT - 3.8, lost)
+    model.poll_failed(NOW_AT - 1.0, lost)
     first, *others = Shown(model).lines()
     assert first.startswith(
         "leasehold   shop   Redis is away since 4s: Redis at redis:6379 cannot be reached: connection"
     )
     assert first.endswith("03:12:07")
     assert others == before[1:]
-    model.lost(NOW_AT, Lost("NOPERM", is_away=False))
+    model.poll_failed(NOW_AT, NoSnapshot("NOPERM", is_away=False))
     assert "Redis refuses since 4s: NOPERM" in Shown(model).text()
-    model.take(look(NOW_AT + 1))
+    model.take(snapshot(NOW_AT + 1))
     assert "away" not in Shown(model).text()
 
 
@@ -187,26 +189,26 @@ def test_a_look_that_hangs_is_said_before_it_has_failed():
 
 def test_of_more_rows_than_fit_those_around_the_chosen_one_are_shown_and_counted():
     queues = {f"queue-{number:03}": counts(1) for number in range(200)}
-    shown = Shown(model_of(look(queues=queues)))
-    shown.desk.pane = Pane.QUEUES
+    shown = Shown(model_of(snapshot(queues=queues)))
+    shown.controller.pane = Pane.QUEUES
     shown.press(*["down"] * 100)
     text = shown.text(80, 24)
     assert "▸ queue-100" in text and "queue-000" not in text
     assert "queues, 10 of 200" in text
     shown.press("end")
     assert "▸ queue-199" in shown.text(80, 24)
-    assert shown.view.screen(shown.place, 80, 24).queues[-1] == "queue-199"
+    assert shown.view.screen(shown.context, 80, 24).queues[-1] == "queue-199"
 
 
 def test_an_end_whose_words_are_long_is_cut_at_the_edge():
-    model = model_of(look(supervisors={"w-1": told(ends=[end("failed", "ValueError", "k", 1, "x" * 500)])}))
+    model = model_of(snapshot(supervisors={"w-1": status(ends=[end("failed", "ValueError", "k", 1, "x" * 500)])}))
     (line,) = [line for line in Shown(model).lines(120) if "ValueError" in line]
     assert line.endswith("…") and cell_len(line) <= 120
 
 
 def test_the_chosen_pane_is_known_without_colour():
-    for marks, rule in ((UNICODE, "━━"), (ASCII, "==")):
-        shown = Shown(busy_shop(), marks)
+    for glyphs, rule in ((UNICODE, "━━"), (ASCII, "==")):
+        shown = Shown(busy_shop(), glyphs)
         for pane in Pane:
-            shown.desk.pane = pane
+            shown.controller.pane = pane
             assert [line.split()[1] for line in shown.lines() if line.startswith(rule)] == [pane.value]

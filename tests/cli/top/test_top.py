@@ -1,4 +1,4 @@
-"""`leasehold top` where nothing can be drawn, and what comes of wishes; the supervisors are played."""
+"""`leasehold top` where nothing can be drawn, and what comes of requests; the supervisors are played."""
 
 import os
 import select
@@ -12,13 +12,13 @@ pytest.importorskip("rich")
 from rich.text import Text
 
 from supervisor import clock
-from supervisor.cli.top import acts
-from supervisor.cli.top.acts import Said, act
-from supervisor.cli.top.desk import Wish
-from supervisor.cli.top.looking import Looker
+from supervisor.cli.top import requests
+from supervisor.cli.top.controller import Request
 from supervisor.cli.top.model import Tone
+from supervisor.cli.top.polling import Poller
+from supervisor.cli.top.requests import Result, carry_out
 from supervisor.cli.top.terminal import Terminal
-from tests.cli.top.parts import child, end, told
+from tests.cli.top.parts import child, end, status
 
 
 def words_of(out, first):
@@ -30,7 +30,7 @@ def test_everything_is_written_once_with_rates_between_two_looks(shell, jobs, pl
     jobs.queue("slow").put("k", delay=3600)
     jobs.queue("slow").pause(by="kim@web-1")
     worker = played(
-        told(children=[child(1, "email.send", 2.0, jid="j1")], completed=7, ends=[end("died", "oom", "k", 1)])
+        status(children=[child(1, "email.send", 2.0, jid="j1")], completed=7, ends=[end("died", "oom", "k", 1)])
     )
     out = shell.good("top", "--every", "1s")
     assert words_of(out, "emails")[1] == "1" and words_of(out, "slow")[13:15] == ["paused", "kim@web-1,"]
@@ -48,7 +48,7 @@ def test_an_empty_namespace_is_no_failure(shell):
 
 
 def test_who_does_not_answer_is_shown_as_such_beside_the_others(shell, played, silent):
-    worker = played(told())
+    worker = played(status())
     out = shell.good("top", "--every", "0.3s")
     assert words_of(out, worker.name)[1] == "serving"
     assert words_of(out, silent.name)[1:3] == ["no", "answer"]
@@ -63,11 +63,11 @@ def test_an_answer_that_is_none_counts_as_none(shell, played):
 def test_only_of_the_queues_that_are_shown_the_figures_are_looked_at(jobs):
     for number in range(5):
         jobs.queue(f"q{number}").put("k")
-    looker = Looker(jobs, 0.2)
-    assert set(looker.look().figures) == {f"q{number}" for number in range(5)}
-    looker.queues = ["q3", "gone"]
-    look = looker.look()
-    assert set(look.figures) == {"q3"} and set(look.queues) == {f"q{number}" for number in range(5)}
+    poller = Poller(jobs, 0.2)
+    assert set(poller.poll().stats) == {f"q{number}" for number in range(5)}
+    poller.queues = ["q3", "gone"]
+    snapshot = poller.poll()
+    assert set(snapshot.stats) == {"q3"} and set(snapshot.queues) == {f"q{number}" for number in range(5)}
 
 
 def test_a_look_at_twenty_supervisors_and_two_hundred_queues_takes_less_than_the_time_between_two(
@@ -75,29 +75,29 @@ def test_a_look_at_twenty_supervisors_and_two_hundred_queues_takes_less_than_the
 ):
     for number in range(200):
         jobs.queue(f"queue-{number:03}").put("k")
-    answer = told(children=[child(number, "email.send", 1.0) for number in range(16)])
+    answer = status(children=[child(number, "email.send", 1.0) for number in range(16)])
     for _ in range(20):
         played(answer)
-    looker = Looker(jobs, 5.0)
-    looker.queues = [f"queue-{number:03}" for number in range(30)]
+    poller = Poller(jobs, 5.0)
+    poller.queues = [f"queue-{number:03}" for number in range(30)]
     before_us = server.redis.info("commandstats")["cmdstat_evalsha"]["usec"]
     began_at = clock.monotonic()
-    look = looker.look()
+    snapshot = poller.poll()
     took_s = clock.monotonic() - began_at
     redis_us = server.redis.info("commandstats")["cmdstat_evalsha"]["usec"] - before_us
-    assert (len(look.queues), len(look.figures), len(look.told)) == (200, 30, 20)
-    assert None not in look.told.values()
+    assert (len(snapshot.queues), len(snapshot.stats), len(snapshot.status)) == (200, 30, 20)
+    assert None not in snapshot.status.values()
     assert took_s < 15.0
-    measured(f"a look took {1000 * took_s:.0f} ms, and scripts {redis_us / 1000:.1f} ms of Redis")
+    measured(f"a snapshot took {1000 * took_s:.0f} ms, and scripts {redis_us / 1000:.1f} ms of Redis")
 
 
-# what comes of a wish
+# what comes of a request
 
 
 @pytest.mark.parametrize("what", ["drain", "reload", "scale", "pause", "resume"])
 def test_a_supervisor_that_is_told_something_answers_what_it_does(jobs, played, what):
     worker = played({"did": "does so"})
-    assert act(jobs, Wish(what, worker.name, {"most": 3})) == Said(f"{worker.name} does so")
+    assert carry_out(jobs, Request(what, worker.name, {"most": 3})) == Result(f"{worker.name} does so")
     (ask,) = worker.asked
     assert (ask.what, ask.argument["most"]) == (what, 3)
     assert " at " in ask.argument["by"]
@@ -105,21 +105,23 @@ def test_a_supervisor_that_is_told_something_answers_what_it_does(jobs, played, 
 
 def test_a_refusal_is_said_with_its_reason(jobs, played):
     worker = played({"error": "this supervisor drains"})
-    assert act(jobs, Wish("scale", worker.name)) == Said(f"{worker.name} refuses: this supervisor drains", Tone.ALARM)
+    assert carry_out(jobs, Request("scale", worker.name)) == Result(
+        f"{worker.name} refuses: this supervisor drains", Tone.ALARM
+    )
     broken = played({"error": "SyntaxError in email.py", "traceback": "…"})
-    said = act(jobs, Wish("reload", broken.name))
-    assert said == Said(f"{broken.name} does not run the new code: SyntaxError in email.py", Tone.ALARM)
+    said = carry_out(jobs, Request("reload", broken.name))
+    assert said == Result(f"{broken.name} does not run the new code: SyntaxError in email.py", Tone.ALARM)
 
 
 def test_no_answer_in_time_is_said(jobs, silent, monkeypatch):
-    monkeypatch.setattr(acts, "_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(requests, "_TIMEOUT_S", 0.1)
     for what in ("pause", "stacks"):
-        said = act(jobs, Wish(what, silent.name, {"child": 1}))
+        said = carry_out(jobs, Request(what, silent.name, {"child": 1}))
         assert (said.text, said.tone) == (f"{silent.name} has not answered within 5s", Tone.ALARM)
 
 
 def test_a_supervisor_that_has_left_meanwhile_is_said(jobs):
-    said = act(jobs, Wish("drain", "gone-1"))
+    said = carry_out(jobs, Request("drain", "gone-1"))
     assert "gone-1" in said.text and said.tone is Tone.ALARM
 
 
@@ -129,32 +131,32 @@ def test_a_stack_is_a_page_of_its_lines(jobs, played):
         {"child": 2, "pid": 12, "jid": None, "klass": None, "running_s": None, "stack": ""},
     ]
     worker = played({"children": children})
-    page = act(jobs, Wish("stacks", worker.name, {"child": 1})).page
+    page = carry_out(jobs, Request("stacks", worker.name, {"child": 1})).page
     assert (page.title, page.text) == (f"child 1 of {worker.name}, pid 11: k j", ["File a", "  File b"])
-    page = act(jobs, Wish("stacks", worker.name, {"child": 2})).page
+    page = carry_out(jobs, Request("stacks", worker.name, {"child": 2})).page
     assert page.title.endswith("idle") and "has not answered in time" in page.text[0]
-    said = act(jobs, Wish("stacks", worker.name, {"child": 9}))
+    said = carry_out(jobs, Request("stacks", worker.name, {"child": 9}))
     assert (said.text, said.page) == (f"child 9 of {worker.name} has ended meanwhile", None)
 
 
 def test_a_job_is_cancelled_or_it_is_said_why_not(jobs):
     jobs.queue("q").put("k", jid="j")
     jobs.queue("q").put("k", jid="done")
-    assert act(jobs, Wish("cancel", "j")) == Said("cancelled j")
-    assert act(jobs, Wish("cancel", "j")) == Said("j has ended meanwhile", Tone.NOTICE)
+    assert carry_out(jobs, Request("cancel", "j")) == Result("cancelled j")
+    assert carry_out(jobs, Request("cancel", "j")) == Result("j has ended meanwhile", Tone.NOTICE)
     jobs.queue("q").lease("w")[0].complete()
-    assert act(jobs, Wish("cancel", "done")) == Said("done was not cancelled: it is complete", Tone.NOTICE)
+    assert carry_out(jobs, Request("cancel", "done")) == Result("done was not cancelled: it is complete", Tone.NOTICE)
     jobs.queue("q").put("k", jid="first")
     jobs.queue("q").put("k", jid="second", depends=["first"])
-    said = act(jobs, Wish("cancel", "first"))
+    said = carry_out(jobs, Request("cancel", "first"))
     assert "second" in said.text and said.tone is Tone.ALARM
 
 
 def test_a_queue_is_paused_and_goes_on(jobs):
     jobs.queue("q").put("k")
-    act(jobs, Wish("pause queue", "q"))
+    carry_out(jobs, Request("pause queue", "q"))
     assert jobs.queue("q").counts().paused
-    act(jobs, Wish("unpause queue", "q"))
+    carry_out(jobs, Request("unpause queue", "q"))
     assert not jobs.queue("q").counts().paused
 
 

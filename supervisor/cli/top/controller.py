@@ -1,6 +1,6 @@
-"""What whoever sits before `leasehold top` has chosen, and what each key means then. Runs in the command's process.
+"""The selection, pages and dialogs of `leasehold top`, and the meaning of each key. Runs in the command's process.
 
-Must not do I/O: what is to be done at a supervisor, or at Redis, it answers as a wish.
+Must not do I/O: it returns what is to be done as a request.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,16 +10,16 @@ from typing import Any, Final
 from supervisor.cli.top.keys import HELP
 from supervisor.cli.top.model import Model, Pane, Row, Tone, number
 
-#: As far as one page key goes.
+#: Lines that a page key moves.
 _PAGE: Final = 10
 _FILTER_CHARS: Final = 60
-#: What was asked for and is not seen after so many looks was refused.
-_LOOKS: Final = 4
+#: A new process count that is not seen after so many polls was refused.
+_POLLS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """Something to be done: `what` of the supervisor, queue or job named `whom`."""
+class Request:
+    """An action: `what` to do with the supervisor, queue or job named `whom`."""
 
     what: str
     whom: str
@@ -27,83 +27,83 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A wish that waits for a yes."""
+class Confirmation:
+    """A request that waits for a yes."""
 
     text: str
-    wish: Wish
+    request: Request
 
 
 @dataclass(slots=True)
-class Page:
-    """Text in place of the panes, until Escape; or all of one row, which names itself: then there is no title."""
+class TextPage:
+    """Text in place of the panes, or the details of one row. A row names itself: then there is no title."""
 
     title: str
     text: Sequence[str]
     first: int = 0
     row: tuple[Pane, Row] | None = None
-    lines: Sequence[str] = field(init=False)  # as the text fits the screen
+    lines: Sequence[str] = field(init=False)  # the text, wrapped to the screen
 
     def __post_init__(self) -> None:
         self.lines = self.text
 
 
 @dataclass(slots=True)
-class _Scaled:
-    """How many processes a supervisor was asked to have, and how many looks ago."""
+class _PendingScale:
+    """The process count that a supervisor was asked for, and the polls since."""
 
     most: int
-    looks: int = 0
+    polls: int = 0
 
 
-class Desk:
+class Controller:
     def __init__(self, model: Model) -> None:
         self._model = model
         self.pane = Pane.SUPERVISORS
         self.chosen: dict[Pane, str | None] = dict.fromkeys(Pane)
         self.filters: dict[Pane, str] = dict.fromkeys(Pane, "")
-        self.question: Question | None = None
-        self.typing: str | None = None  # the filter, as far as it is typed
-        self.page: Page | None = None
+        self.confirmation: Confirmation | None = None
+        self.typing: str | None = None  # the filter as far as it is typed
+        self.page: TextPage | None = None
         self.said: tuple[str, Tone] = ("", Tone.PLAIN)
         self.frozen = False
         self.over = False
-        self._scaled: dict[str, _Scaled] = {}
+        self._pending_scales: dict[str, _PendingScale] = {}
 
     # what is chosen
 
     @property
     def worker(self) -> str | None:
-        """The chosen supervisor; the first one if none was chosen, or it is gone."""
+        """The chosen supervisor, or the first one if none is chosen or it is gone."""
         row = self.row(Pane.SUPERVISORS)
         return row.key if row else None
 
     def rows(self, pane: Pane) -> list[Row]:
-        """What the pane has to show."""
+        """Return the rows that the pane shows."""
         worker = self.worker if pane is Pane.CHILDREN else None
         return self._model.rows(pane, worker, self.filters[pane])
 
     def row(self, pane: Pane) -> Row | None:
-        """The chosen row."""
+        """Return the chosen row."""
         rows = self.rows(pane)
         return next((row for row in rows if row.key == self.chosen[pane]), rows[0] if rows else None)
 
-    def on_look(self) -> None:
-        """There is news: perhaps what was asked for has come about."""
-        for worker, scaled in list(self._scaled.items()):
-            scaled.looks += 1
-            told = self._model.told(worker)
-            if told is None or told["processes"].get("most") == scaled.most or scaled.looks >= _LOOKS:
-                del self._scaled[worker]
+    def on_snapshot(self) -> None:
+        """Drop the process counts that a new snapshot confirms, or that were refused."""
+        for worker, pending in list(self._pending_scales.items()):
+            pending.polls += 1
+            status = self._model.status(worker)
+            if status is None or status["processes"].get("most") == pending.most or pending.polls >= _POLLS:
+                del self._pending_scales[worker]
 
     def say(self, text: str, tone: Tone = Tone.PLAIN) -> None:
         self.said = text, tone
 
     # keys
 
-    def press(self, key: str) -> Wish | None:
-        """What is to be done, if anything."""
-        if self.question is not None:
+    def press(self, key: str) -> Request | None:
+        """Handle a key. Return the request that it makes, if any."""
+        if self.confirmation is not None:
             return self._answer(key)
         if self.typing is not None:
             self._type(key)
@@ -113,12 +113,12 @@ class Desk:
             return self._do(key)
         return None
 
-    def _do(self, key: str) -> Wish | None:
+    def _do(self, key: str) -> Request | None:
         match key:
             case "q":
                 self.over = True
             case "?":
-                self.page = Page("keys", [f"{keys.ljust(18)}{what}" for keys, what in HELP])
+                self.page = TextPage("keys", [f"{keys.ljust(18)}{what}" for keys, what in HELP])
             case "tab" | "right":
                 self._go(1)
             case "back-tab" | "left":
@@ -142,11 +142,11 @@ class Desk:
             case "enter":
                 row = self.row(self.pane)
                 if row is not None:
-                    self.page = Page("", [], row=(self.pane, row))
+                    self.page = TextPage("", [], row=(self.pane, row))
             case "escape":
                 self.filters[self.pane] = ""
             case _:
-                return self._act(key)
+                return self._request_for(key)
         return None
 
     def _go(self, step: int) -> None:
@@ -162,20 +162,20 @@ class Desk:
         if self.pane is Pane.SUPERVISORS:
             self.chosen[Pane.CHILDREN] = None
 
-    def _act(self, key: str) -> Wish | None:
+    def _request_for(self, key: str) -> Request | None:
         match key:
             case "p" if self.pane is Pane.QUEUES:
-                return self._pause_queue()
+                return self._queue_request()
             case "d" | "+" | "-" | "p" | "r":
-                return self._act_on_supervisor(key)
+                return self._supervisor_request(key)
             case "c" | "s":
-                return self._act_on_child(key)
+                return self._child_request(key)
             case _:
                 self.say(f"{key} means nothing here; ? lists the keys")
                 return None
 
     def _is_gone(self, pane: Pane) -> bool:
-        """Whether what was chosen is: then nothing is done to what has taken its place, until the key comes again."""
+        """Return True if the chosen row is gone: the key must be repeated for the row that has taken its place."""
         chosen, row = self.chosen[pane], self.row(pane)
         self.chosen[pane] = row.key if row else None
         if row is None or chosen in {None, row.key}:
@@ -183,68 +183,70 @@ class Desk:
         self.say(f"{chosen} is gone, and {row.key} is chosen now: nothing was done", Tone.NOTICE)
         return True
 
-    def _pause_queue(self) -> Wish | None:
+    def _queue_request(self) -> Request | None:
         row = self.row(Pane.QUEUES)
         if row is None:
             self.say("there is no queue to be paused")
             return None
         if self._is_gone(Pane.QUEUES):
             return None
-        return Wish("unpause queue" if row.values["state"] == "paused" else "pause queue", row.key)
+        return Request("unpause queue" if row.values["state"] == "paused" else "pause queue", row.key)
 
-    def _act_on_supervisor(self, key: str) -> Wish | None:
+    def _supervisor_request(self, key: str) -> Request | None:
         worker = self.worker
         if worker is None:
             self.say("no supervisor is running here")
             return None
         if self._is_gone(Pane.SUPERVISORS):
             return None
-        told = self._model.told(worker)
-        if told is None:
+        status = self._model.status(worker)
+        if status is None:
             self.say(f"{worker} has never said how it is: it is no supervisor, or it hangs", Tone.NOTICE)
             return None
         match key:
             case "d":
-                self.question = Question(
-                    f"Drain {worker}, which runs {number(told.get('busy')):g}? It ends, once its jobs have.",
-                    Wish("drain", worker),
+                self.confirmation = Confirmation(
+                    f"Drain {worker}, which runs {number(status.get('busy')):g}? It ends, once its jobs have.",
+                    Request("drain", worker),
                 )
             case "p":
-                return Wish("resume" if told.get("paused") else "pause", worker)
+                return Request("resume" if status.get("paused") else "pause", worker)
             case "r":
-                return Wish("reload", worker)
+                return Request("reload", worker)
             case _:
-                return self._scale(worker, told["processes"], 1 if key == "+" else -1)
+                return self._scale(worker, status["processes"], 1 if key == "+" else -1)
         return None
 
-    def _scale(self, worker: str, processes: Mapping[str, Any], step: int) -> Wish:
-        """The same key again before it is known to have worked counts on."""
+    def _scale(self, worker: str, processes: Mapping[str, Any], step: int) -> Request:
+        """Return a request for one process more or fewer. A repeated key counts on from the unconfirmed number."""
         fewest, most = int(number(processes.get("fewest"))), int(number(processes.get("most")))
-        scaled = self._scaled.get(worker)
-        wanted = max(1, (scaled.most if scaled else most) + step)
-        self._scaled[worker] = _Scaled(wanted)
-        return Wish("scale", worker, {"fewest": wanted if fewest == most else min(fewest, wanted), "most": wanted})
+        pending = self._pending_scales.get(worker)
+        wanted = max(1, (pending.most if pending else most) + step)
+        self._pending_scales[worker] = _PendingScale(wanted)
+        return Request("scale", worker, {"fewest": wanted if fewest == most else min(fewest, wanted), "most": wanted})
 
-    def _act_on_child(self, key: str) -> Wish | None:
+    def _child_request(self, key: str) -> Request | None:
         worker, row = self.worker, self.row(Pane.CHILDREN)
         if worker is None or row is None:
             self.say("no child is chosen")
             return None
         if key == "s":
-            return Wish("stacks", worker, {"child": row.values["child"]})
+            return Request("stacks", worker, {"child": row.values["child"]})
         if not row.values["jid"]:
             self.say(f"child {row.key} is idle: it has no job to be cancelled")
             return None
         jid = str(row.values["jid"])
-        self.question = Question(f"Cancel {jid} ({row.values['klass']})? It is gone then.", Wish("cancel", jid))
+        self.confirmation = Confirmation(
+            f"Cancel {jid} ({row.values['klass']})? It is gone then.", Request("cancel", jid)
+        )
         return None
 
     # what takes keys for itself
 
-    def _answer(self, key: str) -> Wish | None:
-        question, self.question = self.question, None
-        if question is not None and key in ("y", "Y"):
-            return question.wish
+    def _answer(self, key: str) -> Request | None:
+        confirmation, self.confirmation = self.confirmation, None
+        if confirmation is not None and key in ("y", "Y"):
+            return confirmation.request
         self.say("nothing was done")
         return None
 
@@ -264,7 +266,7 @@ class Desk:
         self.filters[self.pane] = text
         row = self.row(self.pane)
         if row is None or row.key != self.chosen[self.pane]:
-            self.chosen[self.pane] = None  # it is not among those that are shown
+            self.chosen[self.pane] = None  # the filter hides it
 
     def _turn(self, key: str) -> None:
         page = self.page
