@@ -1,6 +1,6 @@
-"""What `leasehold doctor` asks of the machine, in the command's process: kernel, /proc, control groups, limits, disk.
+"""Checks the machine: kernel, /proc, control groups, limits, disk. Runs in the command's process.
 
-Leaves no process and no file behind. Must not raise: what cannot be looked at is a finding too.
+Leaves no process and no file behind. Must not raise: what cannot be checked is a finding too.
 """
 
 import errno
@@ -16,12 +16,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+import psutil
+
 from supervisor.cli.doctor.findings import Finding, ok, problem, warning
 from supervisor.config import Config, Exit, megabytes, no_workdir
 from supervisor.linux import cgroups, kernel
 from supervisor.master.model import environment, memory
 
-#: Descriptors that a master has open per child (its sockets, output, stacks, pidfd, payloads under way), and besides.
+#: Descriptors that a master opens per child (sockets, output, stacks, pidfd, payloads under way), and the rest.
 _FILES_PER_CHILD: Final = 8
 _OTHER_FILES: Final = 64
 _FREE_BYTES: Final = 256 * 2**20
@@ -31,13 +33,13 @@ _FREE_BYTES: Final = 256 * 2**20
 
 
 def _kernel() -> Iterator[Finding]:
-    """Each of the calls that the pool is made of."""
+    """Try each system call that the pool needs."""
     works, fails = [], []
     for name, trial in _CALLS.items():
         try:
             trial()
             works.append(name)
-        except (OSError, AttributeError) as error:  # AttributeError: Python was built on a system that has it not
+        except (OSError, AttributeError) as error:  # AttributeError: this Python was built without the call
             fails.append(f"{name} ({error})")
     system = f"{platform.system()} {platform.release()}"
     if fails:
@@ -59,7 +61,7 @@ def _try_pidfd() -> None:
 
 
 def _try_packets() -> None:
-    """Packets with descriptors."""
+    """Send a packet with a descriptor."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
         kernel.send(ours, b"x", (ours.fileno(),))
@@ -75,7 +77,7 @@ def _try_signalfd() -> None:
 
 
 def _in_a_child(trial: Callable[[], None]) -> None:
-    """What cannot be undone. Raises what it raised."""
+    """Try in a forked child what cannot be undone. Raise the errno of the trial."""
     pid = os.fork()
     if pid == 0:
         code = 255
@@ -109,7 +111,7 @@ _CALLS: Final[dict[str, Callable[[], None]]] = {
 
 
 def _proc() -> Iterator[Finding]:
-    """A process must be able to see what is below it, and how much memory that takes."""
+    """Check that a process can see its descendants and their memory."""
     try:
         kernel.children_of_self()
         measured = "RssAnon:" in Path("/proc/self/status").read_text()
@@ -140,7 +142,7 @@ def _proc() -> Iterator[Finding]:
 
 
 def _sees_what_is_not_dumpable() -> bool:
-    """A child that has become so must still be seen by its parent."""
+    """Return True if a parent still sees a child that is not dumpable."""
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
@@ -150,7 +152,7 @@ def _sees_what_is_not_dumpable() -> bool:
                     ours.close()
                     kernel.forbid_dumping()
                     theirs.sendall(b"x")
-                    theirs.recv(1)  # until its parent has looked
+                    theirs.recv(1)  # until the parent has looked
                 finally:
                     os._exit(0)
         ours.recv(1)
@@ -160,15 +162,12 @@ def _sees_what_is_not_dumpable() -> bool:
 
 
 def _mount_option(where: str, name: str) -> str:
-    for line in reversed(Path("/proc/mounts").read_text().splitlines()):
-        _what, mounted, _kind, options = line.split()[:4]
-        if mounted == where:
-            return next((each.partition("=")[2] for each in options.split(",") if each.startswith(f"{name}=")), "")
-    return ""
+    options = {each.mountpoint: each.opts.split(",") for each in psutil.disk_partitions(all=True)}
+    return next((each.partition("=")[2] for each in options.get(where, ()) if each.startswith(f"{name}=")), "")
 
 
 def _control_groups() -> Iterator[Finding]:
-    """What limits all our processes together."""
+    """Report the limits of all processes together."""
     limit, quota, killed = cgroups.memory_limit(), cgroups.cpu_quota(), cgroups.OomKills().count()
     words = [
         _layout(),
@@ -202,13 +201,13 @@ def _layout() -> str:
 
 
 def _init() -> Iterator[Finding]:
-    """Who gets the signals of a container."""
+    """Check which process gets a container's signals."""
     if os.getpid() == 1:
         yield ok("init", "this is PID 1: it gets the container's signals, and reaps orphans")
         return
     try:
         above = environment.shell_above()
-    except OSError:  # hidden: then it is a host's init, of which nothing is to be said
+    except OSError:  # hidden: then it is a host's init, which is fine
         above = None
     yield warning("init", above) if above else ok("init", f"PID {os.getpid()}, started by PID {os.getppid()}")
 
@@ -220,7 +219,7 @@ CHECKS: Final = (_kernel, _proc, _control_groups, _init)
 
 
 def _processes(config: Config) -> Iterator[Finding]:
-    """How many, and whether the limits of this user have room for them."""
+    """Report the number of processes, and check the user's limits for it."""
     count = config.processes
     yield ok("processes", f"{count} at the same time ({config.processes_reason})")
     needed, (_soft, most) = _OTHER_FILES + _FILES_PER_CHILD * count, resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -249,7 +248,7 @@ def _process_limit(count: int) -> Iterator[Finding]:
 
 
 def _memory(config: Config) -> Iterator[Finding]:
-    """Whether what the jobs may have fits into what there is."""
+    """Check that the jobs' limits fit into the memory budget."""
     budget, limit = config.memory_budget_bytes, config.memory_limit_bytes
     if not budget:
         yield ok("memory", f"no budget for all processes together ({config.memory_budget_reason})")
@@ -264,7 +263,7 @@ def _memory(config: Config) -> Iterator[Finding]:
 
 
 def _workdir(config: Config) -> Iterator[Finding]:
-    """Whether children's working directories can be made, and have room."""
+    """Check that working directories can be made, and have room."""
     try:
         base = config.workdir or Path(tempfile.gettempdir())
         made = tempfile.mkdtemp(prefix="leasehold-doctor-", dir=base)
@@ -282,7 +281,7 @@ def _workdir(config: Config) -> Iterator[Finding]:
 
 
 def _http(config: Config) -> Iterator[Finding]:
-    """Whether it can be listened where it is to be."""
+    """Check that --http can be listened on."""
     if config.http is None:
         return
     from supervisor.ops import http
