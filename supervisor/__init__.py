@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from supervisor.engine.model.recurring import RecurOptions
     from supervisor.engine.model.validation import Duration
 
-#: Where each name lives. Loaded on first use: what speaks to Redis must not get into the children, and the command must
-#: not wait for what it does not need.
+#: The module of each name, loaded on first use: children must not load what speaks to Redis, and a command must start
+#: fast.
 _HOMES = {
     "AsyncClient": "engine.client.async_client",
     "AsyncConfig": "engine.client.async_client",

@@ -1,7 +1,7 @@
-"""The `leasehold` command, in the process that the user or container started: blocks `run`'s signals, hides the process
-from others of its user, then dispatches.
+"""The `leasehold` command. Runs in the process that the user or container started.
 
-Must not import anything before the first of these: a PID 1 loses signals that come while they are not blocked.
+Blocks the signals of `run`, hides the process from others of its user, then dispatches. Must not import anything
+before it blocks signals: PID 1 loses signals that come earlier.
 """
 
 import gc
@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 
-#: What the master reads as values. Blocked from here on, so that an early one waits for it.
+#: Signals that the master reads as values. Once blocked, an early one waits for it.
 HANDLED = (
     signal.SIGTERM,
     signal.SIGINT,
@@ -26,10 +26,10 @@ _PR_SET_DUMPABLE = 4
 
 
 def main() -> int:
-    """Run the command of sys.argv. Answers its exit code."""
+    """Run the command of sys.argv. Return its exit code."""
     if sys.argv[1:2] == ["run"]:
         signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
-        gc.disable()  # until all is imported, which makes no garbage
+        gc.disable()  # imports make no garbage; the master enables it
     _hide()
     _open_what_is_closed()
     try:
@@ -37,13 +37,13 @@ def main() -> int:
 
         return dispatch(sys.argv[1:])
     except KeyboardInterrupt:
-        return 130  # Exit.INTERRUPTED; not imported here, as the import itself may be what was interrupted
+        return 130  # Exit.INTERRUPTED, whose import may be what was interrupted
 
 
 def _hide() -> None:
-    """Let no process of our user read the Redis secret in our environment or memory: a handler may be one of them.
+    """Keep other processes of this user, such as handlers, from reading the Redis secret in environment or memory.
 
-    `run` takes it back for --sandbox none. linux/kernel.py has the same call, but loads too much for a first step.
+    `run` undoes it for --sandbox none. linux/kernel.py has the same call, but its import takes too long here.
     """
     if sys.platform == "linux":
         import ctypes
@@ -52,14 +52,12 @@ def _hide() -> None:
 
 
 def _open_what_is_closed() -> None:
-    """Of stdin, stdout and stderr: it leads to nowhere. Else the next socket gets its number, and what is written to it
-    goes there.
-    """
+    """Open /dev/null for a closed stdin, stdout or stderr. Otherwise the next socket gets its number and output."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            nowhere = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            nowhere = os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
             os.set_inheritable(nowhere, True)
-            setattr(sys, name, open(nowhere, mode, encoding="utf-8"))  # noqa: SIM115 -- to the end
+            setattr(sys, name, open(nowhere, mode, encoding="utf-8"))  # noqa: SIM115 -- stays open to the end
 
 
 if __name__ == "__main__":

@@ -1,22 +1,21 @@
-"""The one module that tells time. Runs in every process. `_at` values are monotonic, `_unix` values wall time."""
+"""The only module that reads a clock. Runs in every process. `_at` values are monotonic, `_unix` values wall time."""
 
 import time
 from typing import Final
 
-#: Seconds on the clock that deadlines are counted on; means nothing to another machine. The call itself: it is asked a
-#: dozen times for each job.
+#: Seconds on the clock of all deadlines, without meaning on another machine. No wrapper: each job needs a dozen calls.
 monotonic: Final = time.monotonic
-#: Seconds of processor time that this process has used, without those that it has waited for.
+#: Seconds of processor time of this process, without its children.
 processor_time: Final = time.process_time
 
 
 def unix() -> float:
-    """Wall time in seconds since the epoch, for people and logs. Decides about no lease: the server's clock does."""
+    """Return wall time in seconds since the epoch, for people and logs. Leases use the server's clock instead."""
     return time.time()
 
 
 def boottime() -> float:
-    """Seconds since the machine has started, with those in which it was suspended. Linux."""
+    """Return the seconds since the machine's start, suspended ones included. Linux only."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
@@ -25,7 +24,7 @@ _time_of_day = ""
 
 
 def time_of_day() -> str:
-    """Local wall time as HH:MM:SS, for titles and logs; formatted at most once a second."""
+    """Return local time as HH:MM:SS, for titles and logs. Formatted at most once a second."""
     global _second, _time_of_day
     second = int(time.time())
     if second != _second:

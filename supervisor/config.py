@@ -1,7 +1,7 @@
-"""The settings of `run`, read in the command's process before the master starts, then only looked at.
+"""The settings of `run`. Read in the command's process before the master starts, and constant afterwards.
 
-Owns the table of settings, the exit codes, and how durations and sizes are written. Must not talk to Redis, nor import
-what a child must not carry: handlers' options are parsed with the same functions.
+Owns the table of settings, the exit codes, and the formats of durations and sizes. Must not talk to Redis, nor import
+what a child must not carry: handlers' options use the same parsers.
 """
 
 import os
@@ -17,13 +17,13 @@ from supervisor.linux import cgroups
 
 
 class Exit(IntEnum):
-    """What every command's exit code means. The numbers are part of the interface."""
+    """The exit codes of all commands. The numbers are public."""
 
     OK = 0
-    REFUSED = 1  # the engine answered no
+    REFUSED = 1  # the engine refused
     USAGE = 2  # unknown command or flag, missing or malformed argument
     UNREACHABLE = 69  # no Redis at start
-    INTERNAL = 70  # a bug of ours
+    INTERNAL = 70  # a bug of Leasehold
     HANDLERS = 71  # the handlers do not boot
     NOT_HANDED_BACK = 75  # drained without Redis: the leases will expire
     CONFIG = 78  # a setting has a bad value
@@ -31,7 +31,7 @@ class Exit(IntEnum):
 
 
 class ConfigError(Exception):
-    """Everything that is wrong with the settings, one sentence each, in `problems`."""
+    """All errors of the settings, one sentence each, in `problems`."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
@@ -42,23 +42,23 @@ DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", re.ASCII)
 DURATION_UNITS_S = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 SIZE = re.compile(r"(\d+(?:\.\d+)?)([KMGT]?)", re.ASCII)
 SIZE_UNITS_BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-#: Control characters, and what Python makes of bytes that are not UTF-8.
+#: Control characters, and the surrogates that Python decodes non-UTF-8 bytes to.
 NOT_TEXT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-#: In a weighted order, that is. A name may end so too.
+#: The form of a weight in a weighted order. A queue's name may end like this too.
 LIKE_A_WEIGHT = re.compile(r":\d+$", re.ASCII)
 
-#: Ten years: what is longer was meant as 0 (none), or is a mistake in the unit.
+#: Ten years. A longer duration was meant as 0 (none), or has a wrong unit.
 LONGEST_S = 10 * 365 * 86400.0
 MOST_PROCESSES = 4096
-#: What Docker Compose (10 s) aside, Kubernetes and systemd's templates give between TERM and KILL.
+#: Time between TERM and KILL in Kubernetes and systemd's templates. Docker Compose gives 10 s.
 CONTAINER_GRACE_S = 30.0
-#: What a killed process tree gets to end, and the last exchange with Redis after it.
+#: Time for a killed process tree to end, and for the last exchange with Redis.
 REAP_S = 1.0
 LAST_EXCHANGE_S = 1.0
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of `30`, `30s`, `500ms`, `5m`, `2h`. Raises ValueError saying what is expected."""
+    """Return the seconds of `30`, `30s`, `500ms`, `5m`, `2h`. Raises ValueError saying what is expected."""
     match = DURATION.fullmatch(text)
     if not match:
         raise ValueError("is not a duration; write it like 30, 30s, 500ms, 5m or 2h")
@@ -69,7 +69,9 @@ def parse_duration(text: str) -> float:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of `4096`, `64K`, `256M`, `1G`, `1.5G` (powers of 1024). Raises ValueError saying what is expected."""
+    """Return the bytes of `4096`, `64K`, `256M`, `1G`, `1.5G` (powers of 1024). Raises ValueError saying what is
+    expected.
+    """
     match = SIZE.fullmatch(text)
     if not match:
         raise ValueError("is not a size; write it like 4096, 64K, 256M or 1G")
@@ -80,7 +82,7 @@ def parse_size(text: str) -> int:
 
 
 def megabytes(size_bytes: float) -> str:
-    """A size for people."""
+    """Format a size for people."""
     return f"{size_bytes / 2**20:,.1f}".removesuffix(".0") + " MB"
 
 
@@ -117,7 +119,7 @@ def _duration_or_none(text: str) -> float:
 
 
 def parse_processes(text: str) -> tuple[int, int] | None:
-    """The fewest and the most of `4` or `2:8`; None: `auto`. Raises ValueError saying what is expected."""
+    """Return minimum and maximum of `4` or `2:8`, or None for `auto`. Raises ValueError saying what is expected."""
     if text == "auto":
         return None
     match = re.fullmatch(r"(\d{1,9})(?::(\d{1,9}))?", text, re.ASCII)
@@ -142,7 +144,7 @@ def _variable(text: str) -> str:
 
 
 def _user(text: str) -> tuple[int, int]:
-    """The uid and gid of `USER`, `UID`, `USER:GROUP` or `UID:GID`."""
+    """Return uid and gid of `USER`, `UID`, `USER:GROUP` or `UID:GID`."""
     import grp
     import pwd
 
@@ -182,10 +184,10 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a listener is, or is to be."""
+    """The address of a listener."""
 
-    host: str  # "": all interfaces
-    port: int  # 0: any that is free
+    host: str  # "" for all interfaces
+    port: int  # 0 for any free port
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -198,8 +200,9 @@ _HOST_NAME = re.compile(r"(?=.{1,253}$)(?:[A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1
 
 
 def parse_address(text: str) -> Address | None:
-    """Of `9464` or `:9464` (all interfaces), `127.0.0.1:9464`, `[::1]:9464`; None: `none`. Raises ValueError saying
-    what is expected.
+    """Return the address of `9464` or `:9464` (all interfaces), `127.0.0.1:9464`, `[::1]:9464`, or None for `none`.
+
+    Raises ValueError saying what is expected.
     """
     if text == "none":
         return None
@@ -241,7 +244,7 @@ def _module(text: str) -> str:
 
 
 def _queue(text: str) -> str:
-    # What a list of them means in which order is the engine's to say: `run` asks it.
+    # The engine reads the list of queues and their order.
     return text.strip()
 
 
@@ -256,30 +259,30 @@ def _directory(text: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting of `run`: the flag, the variable, the parser and the words for it."""
+    """One setting of `run`: flag, variable, parser and help."""
 
     flag: str
-    #: The attribute of Config.
+    #: Attribute of Config.
     field: str
     parse: Callable[[str], Any]
-    #: As a user would write it; None: decided elsewhere, as the help says.
+    #: The value as a user would write it. None: decided elsewhere, as the help says.
     default: str | None
     metavar: str
     help: str
-    #: Given once per value as a flag, separated by commas in the environment.
+    #: Repeated as a flag, separated by commas in the environment.
     repeatable: bool = False
-    #: The value may hold a password.
+    #: True if the value may hold a password.
     secret: bool = False
-    #: A flag without a value; the variable says yes or no.
+    #: A flag without a value. The variable says yes or no.
     switch: bool = False
 
     @property
     def variable(self) -> str:
-        """The environment variable of the same meaning."""
+        """The environment variable of the setting."""
         return "LEASEHOLD_" + self.flag.upper().replace("-", "_")
 
     def shown(self, text: str) -> str:
-        """The value for an error message, quoted, without a password."""
+        """Return the value for an error message, quoted, without a password."""
         return repr(redis_url.redacted(text) if self.secret else text)
 
 
@@ -351,7 +354,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "max-deaths", "max_deaths", _count, None, "N",
-        "deaths of its child that bury a job; 0: no limit (default: max-deaths of the config in Redis)",
+        "crashes of its child after which a job fails for good; 0: no limit (default: max-deaths of the config in"
+        " Redis)",
     ),
     Setting(
         "memory-limit", "memory_limit_bytes", _size_or_none, "none", "SIZE",
@@ -424,26 +428,26 @@ SETTINGS: tuple[Setting, ...] = (
 
 DEFAULT_NAMESPACE: Final = next(setting.default for setting in SETTINGS if setting.flag == "namespace")
 
-#: What the commands that only talk to Redis take.
+#: Settings of the commands that only talk to Redis.
 CONNECTION: tuple[Setting, ...] = tuple(s for s in SETTINGS if s.flag in {"redis-url", "namespace"})
 
-#: Set in the environment of handlers and of all that they start; its value does not matter.
+#: Set in the environment of handlers and their subprocesses. Its value does not matter.
 IN_POOL: Final = "LEASEHOLD_IN_POOL"
 VARIABLES = frozenset(setting.variable for setting in SETTINGS)
-#: Kubernetes puts these into every pod for a service called leasehold or leasehold-anything.
+#: Kubernetes sets these in every pod for a service named leasehold or leasehold-*.
 FROM_KUBERNETES = re.compile(r"LEASEHOLD(_\w+)?_(SERVICE_\w+|PORT\w*)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Everything `run` was told, checked. Durations in seconds; None where the words after it say who decides."""
+    """All settings of `run`, checked. Durations in seconds."""
 
     redis_url: str | None = field(repr=False)  # None: the embedded server
     namespace: str
     handlers: str
     queue: tuple[str, ...]
     order: str
-    processes: int  # the fewest
+    processes: int  # the minimum
     processes_most: int
     processes_reason: str
     processes_auto: bool  # as many as the machine has room for
@@ -466,15 +470,15 @@ class Config:
     workdir_limit_bytes: int  # 0: none
     sandbox: str
     sandbox_read: tuple[Path, ...]
-    child_user: tuple[int, int] | None  # uid and gid; None: as the level of the sandbox has it
-    env: tuple[str, ...]  # none: all but what is always held back
+    child_user: tuple[int, int] | None  # uid and gid; None: the sandbox level's default
+    env: tuple[str, ...]  # empty: all variables but secrets
     log: str
     log_level: str
     dispatch_ahead_s: float
     boot_timeout_s: float
     http: Address | None  # None: no listener
     http_name: tuple[str, ...]
-    autoscale: str  # empty: not
+    autoscale: str  # empty: no autoscaling
     exit_when_idle_s: float  # 0: never
     warnings: tuple[str, ...] = ()
 
@@ -482,10 +486,10 @@ class Config:
     def load(
         cls, flags: Mapping[str, str | Sequence[str] | None], environ: Mapping[str, str], *, terminal: bool
     ) -> "Config":
-        """The settings of `run`: a flag beats the environment, the environment beats the default.
+        """Return the settings of `run`. A flag beats the environment, and the environment beats the default.
 
-        `flags` is by flag name without the dashes, None where not given; `terminal`: the log goes to one.
-        Raises ConfigError with everything that is wrong.
+        `flags` is by flag name without dashes, None where not given. `terminal`: the log goes to a terminal. Raises
+        ConfigError with all errors.
         """
         values = read(SETTINGS, flags, environ)
         if values["sandbox"] == "strict" and _shows_password(values, flags):
@@ -511,7 +515,7 @@ class Config:
 def read(
     settings: Iterable[Setting], flags: Mapping[str, str | Sequence[str] | None], environ: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The values of `settings` by field name. Raises ConfigError with all that is wrong, unknown variables too."""
+    """Return the values of `settings` by field name. Raises ConfigError with all errors, unknown variables too."""
     problems = list(_unknown_variables(environ))
     values: dict[str, Any] = {}
     for setting in settings:
@@ -533,7 +537,7 @@ def read(
 
 
 def _given(setting: Setting, flag: str | Sequence[str] | None, environ: Mapping[str, str]) -> tuple[str, list[str]]:
-    """Who gives the value (for the error message), and the texts it gives."""
+    """Return the flag or variable that gives the value, for error messages, and its texts."""
     if flag is not None:
         name, texts = f"--{setting.flag}", [flag] if isinstance(flag, str) else list(flag)
     elif setting.variable in environ:
@@ -576,7 +580,7 @@ def _warnings(values: Mapping[str, Any], flags: Mapping[str, object], environ: M
             "--term-grace 0: what a drain, a reload or a cancellation interrupts is killed in the same moment; nothing"
             " of it can clean up. Give it some time."
         )
-    if ladder_s > CONTAINER_GRACE_S and "NOTIFY_SOCKET" not in environ:  # systemd's unit has a time of its own
+    if ladder_s > CONTAINER_GRACE_S and "NOTIFY_SOCKET" not in environ:  # systemd's unit sets its own time
         yield (
             f"drain-timeout {values['drain_timeout_s']:g} s, term-grace {values['term_grace_s']:g} s and"
             f" {last_s:g} s to end what is killed and to hand back make {ladder_s:g} s, more than the"
@@ -596,7 +600,7 @@ def _warnings(values: Mapping[str, Any], flags: Mapping[str, object], environ: M
 
 
 def _shows_password(values: Mapping[str, Any], flags: Mapping[str, object]) -> bool:
-    """Whether the command line, which everybody can read, has the password."""
+    """Return True if the command line, which every user can read, shows the password."""
     return bool(flags.get("redis-url")) and bool(redis_url.secrets(values["redis_url"]))
 
 
@@ -607,7 +611,7 @@ _SHOWS_PASSWORD = (
 
 
 def no_workdir(error: OSError) -> str:
-    """Why there is no place for working directories, and what to do."""
+    """Say why no working directory can be made, and the remedy."""
     return (
         f"no directory can be made for the children ({error}): set --workdir or TMPDIR to one that this user may write"
         " to"
@@ -615,7 +619,7 @@ def no_workdir(error: OSError) -> str:
 
 
 def usable_cpus(proc: Path = cgroups.PROC, mounted: Path = cgroups.CGROUPS) -> tuple[int, str]:
-    """The CPUs this process may use, and why in words: its affinity, or the cgroup's quota if that is less."""
+    """Return the number of usable CPUs and the reason: the affinity mask, or the cgroup's quota if that is less."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = cgroups.cpu_quota(proc, mounted)
     if quota is None or quota > affinity:
@@ -624,7 +628,7 @@ def usable_cpus(proc: Path = cgroups.PROC, mounted: Path = cgroups.CGROUPS) -> t
 
 
 def usable_memory(proc: Path = cgroups.PROC, mounted: Path = cgroups.CGROUPS) -> tuple[int, str]:
-    """The memory that all processes together may have in bytes, 0 for any amount, and why in words."""
+    """Return the bytes that all processes together may use (0: no limit), and the reason."""
     limit = cgroups.memory_limit(proc, mounted)
     if limit is None:
         return 0, "auto: the cgroup has no memory limit"

@@ -1,7 +1,6 @@
-"""Runs in every process that is given a Redis URL. Owns: which URLs there are, and what of one is secret.
+"""Checks Redis URLs, and masks their secrets. Runs in every process that gets a Redis URL.
 
-Must not: connect, or import redis. Users and options mean what they mean to redis-py, which connects where a URL has
-options.
+Must not connect, or import redis. Users and options mean what they mean to redis-py, which opens a URL with options.
 """
 
 import math
@@ -19,9 +18,9 @@ _SECRET: Final = frozenset({"password", "ssl_password"})
 
 
 def checked(url: str) -> str:
-    """The url, if a client can be made of it. Raises ValueError with a clause to follow its name and `redacted(url)`.
+    """Return the url if a client can use it. Raises ValueError with a clause that follows its name and `redacted(url)`.
 
-    Files that an option names must be there.
+    Files that an option names must exist.
     """
     if url == EMBEDDED:
         return url
@@ -42,7 +41,7 @@ def _split(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         is_good = parts.port != 0
-    except ValueError:  # of the port, or of brackets
+    except ValueError:  # about the port or brackets
         is_good = False
     if is_good and parts.scheme in ("redis", "rediss"):
         is_good = bool(parts.hostname)
@@ -58,7 +57,7 @@ def _check_options(parts: SplitResult) -> None:
     seen = set[str]()
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         if name not in known:
-            # What looks like an option may be a piece of a password.
+            # A seeming option may be part of a password.
             if "@" in parts.query:
                 raise ValueError("has an unknown option, or a ? in its user or password; write that as %3F")
             if "password" in parts.query:
@@ -77,16 +76,16 @@ def _check_options(parts: SplitResult) -> None:
 def _unknown(name: str, value: str, known: Mapping[str, object]) -> str:
     if name in _OF_TLS:
         return f"the option {name}, which only a rediss:// URL has"
-    import difflib  # here, for children carry this module
+    import difflib  # not above: children load this module
 
     near = difflib.get_close_matches(name, known, 1)
     advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
-    # A word alone may be a password.
+    # A lone word may be a password.
     said = f"an unknown option {name!r:.60}" if near or value else "an unknown option without a value"
     return f"{said}: {advice}"
 
 
-# Of each option: what its value must be, in words, where this one is not; "" where it is right.
+# Each check returns "" for a valid value, else what the value must be, in words.
 
 
 def _any(_value: str) -> str:
@@ -114,7 +113,7 @@ def _one_of(*words: str) -> Callable[[str], str]:
 
 
 def _flag(value: str) -> str:
-    # What redis-py takes for false, and of all else, which it takes for true, what people mean by it.
+    # redis-py takes any other word for true; of these only the usual ones are accepted.
     right = value.lower() in ("0", "f", "false", "n", "no", "1", "t", "true", "y", "yes")
     return "" if right else "true or false"
 
@@ -156,16 +155,16 @@ _OF_TLS: Final[Mapping[str, Callable[[str], str]]] = {
     "ssl_exclude_verify_flags": _any,
 }
 _SHOWN: Final = (_OPTIONS.keys() | _OF_TLS.keys()) - _SECRET
-#: A host, a port that is a number, and the name of a database, as far as they can be that.
+#: The part of an address that is certainly host, numeric port and database.
 _PLACE: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]*\]|[^/:#\[\]]*)(?::\d*(?=/|$))?(?:/[\w-]*/?$)?")
 _MISPLACED: Final = re.compile(r":[^/@]*@")
 
 
-# What is secret.
+# secrets
 
 
 def secrets(url: str) -> tuple[str, ...]:
-    """The passwords in a url: that of the account, and that of the client certificate's key."""
+    """Return the passwords in a url: the account's, and that of the client certificate's key."""
     parts = urlsplit(url)
     options = parse_qs(parts.query)
     found = [unquote(parts.password or ""), *(value for name in sorted(_SECRET) for value in options.get(name, ()))]
@@ -173,12 +172,12 @@ def secrets(url: str) -> tuple[str, ...]:
 
 
 def redacted(url: str) -> str:
-    """The url, or what somebody has taken for one, with *** for whatever may be a secret. Nothing else may show a url.
+    """Return the url, valid or not, with *** for all that may be secret. Nothing else may show a url.
 
-    Of a wrong url it hides rather too much: all before the last @, all from where a port should be and no number is,
-    and the values of options that there are not.
+    An invalid url is hidden generously: all before the last @, all from a port that is no number on, and the values of
+    unknown options.
     """
-    if url.startswith("unix:///"):  # there is no account in that, and an @ is of the path
+    if url.startswith("unix:///"):  # no account: an @ is part of the path
         path, options_at, options = url.partition("?")
         path, hash_at, _ = path.partition("#")
         place = _MISPLACED.sub(":***@", path) + (f"{hash_at}***" if hash_at else "")

@@ -1,7 +1,7 @@
-"""What the master says, one line per event, written by the master itself to its stderr.
+"""The event log: the master's lines on stderr, one per event. Runs in the master.
 
-Owns the table of events (their names and fields are part of the interface), the buffer and a descriptor of its own.
-Must not block, whoever reads the other end or does not, and must not change the flags of the stderr it shares.
+Owns the table of events (names and fields are public), the buffer and its own descriptor. Must not block, and must not
+change the flags of the shared stderr.
 """
 
 import errno
@@ -27,12 +27,12 @@ T = TypeVar("T")
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 
-#: What the end of a job is said with, whichever it is; what nobody knows is left out.
+#: Fields of every outcome of a job. Unknown ones are left out.
 OUTCOME: Final = (
     "jid", "klass", "queue", "attempt", "wait_ms", "run_ms", "cpu_ms", "max_rss_bytes", "child", "trace",
 )  # fmt: skip
 
-#: name -> (level, fields). Said in the order of a worker's life.
+#: name -> (level, fields), in the order of a worker's life.
 EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "master.started": (
         "info",
@@ -98,27 +98,28 @@ EVENTS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "log.dropped": ("warning", ("count", "bytes")),
 }  # fmt: skip
 
-#: Fields that text leaves out: a person at a terminal wants one line.
+#: Fields that text leaves out, for one line on a terminal.
 JSON_ONLY: Final = {"master.started": frozenset({"processes_reason", "memory_budget_reason", "cells"})}
 
-#: What may wait for a slow reader. What comes then is counted, until all of it has gone out: few gaps, each said once.
+#: Buffer for a slow reader. Overflow is counted until the buffer is empty, so that gaps are few and reported once.
 BUFFER_BYTES: Final = 2**20
-#: Buffered lines are written from here on, even when nobody asks.
+#: The buffer is written from this size on without a flush.
 WRITE_BYTES: Final = 2**16
-#: A pipe takes up to PIPE_BUF whole or not at all: lines are then never torn, nor mixed with another writer's.
+#: A pipe takes up to PIPE_BUF bytes whole or not at all, so that lines are never torn or mixed.
 PIPE_BYTES: Final = select.PIPE_BUF
-#: A line above LINE_BYTES is said again with each of its values cut to VALUE_CHARS.
+#: A line above LINE_BYTES is made again with each value cut to VALUE_CHARS.
 LINE_BYTES: Final = 2**18
 VALUE_CHARS: Final = 2**14
 
 
 class Events:
-    """The event log of one process. Not for several threads."""
+    """The event log of one process. Not thread-safe."""
 
     def __init__(self, fd: int, format: str, level: str) -> None:
-        """Write to where `fd` leads; it stays open and as it is. `format`: json or text; `level`: the least to say.
+        """Write to what `fd` leads to; `fd` stays open and unchanged. `format`: json or text. `level`: the lowest to
+        write.
 
-        Never raises for a bad descriptor: what cannot be written is counted as dropped.
+        Never raises for a bad descriptor: lines that cannot be written are counted as dropped.
         """
         self._sink = _open(fd)
         self._encode = _text_line if format == "text" else _json_on_terminal if os.isatty(fd) else _json_line
@@ -132,31 +133,31 @@ class Events:
         self._write_at_bytes = WRITE_BYTES
         self._dropped_count = 0
         self._dropped_bytes = 0
-        self._dropped_before = 0  # what has been said of it
-        self.counts = dict.fromkeys(EVENTS, 0)  # how often each has happened, whatever the level
+        self._dropped_before = 0  # those that a log.dropped line has reported
+        self.counts = dict.fromkeys(EVENTS, 0)  # events so far, whatever the level
 
     def sign(self, worker: str) -> None:
-        """From now on each line of JSON says who says it."""
+        """Add the worker's name to each later line of JSON."""
         self._always = {"worker": worker}
 
     def emit(self, name: str, /, **fields: object) -> None:
-        """Say one event. Fields that are None are left out. Never blocks; what the buffer has no room for is counted.
+        """Log one event without fields that are None. Never blocks; what the full buffer cannot take is counted.
 
         The line goes out with the next flush(), or by itself when 64 KiB wait. KeyError for an undeclared event.
         """
-        self.counts[name] += 1  # a wrong name is a bug, whatever the level
+        self.counts[name] += 1  # an unknown name is a bug at any level
         level = self._said.get(name)
         if level is not None:
             self._say(name, level, fields)
 
     def emit_quietly(self, name: str, /, **fields: object) -> None:
-        """Emit an event that another line has told already: only at level debug."""
+        """Log an event that another line has told already, at level debug."""
         self.counts[name] += 1
         if self._says_debug:
             self._say(name, "debug", fields)
 
     def tell(self, name: str, fields_of: Callable[[T], dict[str, object]], about: T) -> None:
-        """The same of an event that each job has: its fields are made only if it is said."""
+        """Log an event of each job. Its fields are made only if the level is logged."""
         self.counts[name] += 1
         level = self._said.get(name)
         if level is not None:
@@ -176,11 +177,11 @@ class Events:
             self.flush()
 
     def warn(self, message: str) -> None:
-        """Say what people should know, and maybe mend, but nothing has ended of. As `emit_seldom`."""
+        """Log a problem that people may want to fix and that has ended nothing. Throttled as by `emit_seldom`."""
         self.emit_seldom("master.warned", message)
 
     def emit_seldom(self, name: str, message: str, /, **fields: object) -> None:
-        """Say an event that may come each second. The same message is said less and less often, and always counted."""
+        """Log an event that may come each second. Repetitions are logged less and less often, and always counted."""
         text = self._repeats.heard(name, message, clock.monotonic())
         if text is None:
             self.counts[name] += 1
@@ -188,25 +189,25 @@ class Events:
             self.emit(name, message=text, **fields)
 
     def is_over(self, name: str) -> None:
-        """End the pauses of an event that `emit_seldom` says: when it comes again, it is said at once."""
+        """End the throttling of an event: its next occurrence is logged at once."""
         self._repeats.is_over(name)
 
     @property
     def dropped(self) -> int:
-        """How many lines nobody has got or will get, so far."""
+        """Lines that were lost so far."""
         return self._dropped_before + self._dropped_count
 
     @property
     def pending(self) -> bool:
-        """Whether something waits to be written: flush() when fileno() is writable."""
+        """True if lines wait: call flush() when fileno() is writable."""
         return bool(self._lines)
 
     def fileno(self) -> int:
-        """The descriptor to await while `pending`. A regular file cannot be awaited and keeps nothing pending."""
+        """Return the descriptor to await while `pending`. A regular file keeps nothing pending."""
         return self._sink.fd
 
     def flush(self) -> None:
-        """Write what the other end takes now. Never blocks; what is left stays `pending`."""
+        """Write what the other end takes now. Never blocks; the rest stays `pending`."""
         try:
             while self._lines:
                 self._forget(self._sink.write(self._chunk()))
@@ -214,7 +215,7 @@ class Events:
                 self._say_dropped()
         except BlockingIOError:
             pass
-        except OSError:  # EPIPE, EIO, ENOSPC …: nobody gets these lines, and there is nobody else to tell
+        except OSError:  # EPIPE, EIO, ENOSPC …: the lines are lost, and there is no other place to report it
             self._dropped_count += len(self._lines)
             self._dropped_bytes += self._bytes
             self._lines.clear()
@@ -222,7 +223,7 @@ class Events:
         self._write_at_bytes = self._bytes + WRITE_BYTES
 
     def close(self, timeout_s: float) -> None:
-        """Write what is left, for at most `timeout_s` seconds, and let go of the descriptor. Idempotent."""
+        """Write the rest for at most `timeout_s` seconds, and close the descriptor. Idempotent."""
         deadline_at = clock.monotonic() + timeout_s
         self.flush()
         while self._lines and (left_s := deadline_at - clock.monotonic()) > 0:
@@ -234,7 +235,7 @@ class Events:
         self._sink = _nowhere()
 
     def _chunk(self) -> bytes:
-        """The first lines that fit into one write; a line that does not fit goes alone."""
+        """Return the first lines that fit into one write. A line that does not fit goes alone."""
         if self._bytes <= self._sink.chunk_bytes:
             return b"".join(self._lines)
         size_bytes, taken = 0, 0
@@ -246,7 +247,7 @@ class Events:
         return b"".join([self._lines[i] for i in range(taken)])
 
     def _forget(self, written: int) -> None:
-        """Take what was written out of the buffer. Of a line cut in the middle the rest stays, to be written first."""
+        """Remove the written bytes from the buffer. The rest of a cut line stays first."""
         self._bytes -= written
         if not self._bytes:
             self._lines.clear()
@@ -259,7 +260,9 @@ class Events:
             written -= len(line)
 
     def _say_dropped(self) -> None:
-        """Called with an empty buffer, so that the line stands where the gap is. The count is kept until it is said."""
+        """Report the gap. Called with an empty buffer, so that the line stands at the gap. The count is kept until
+        then.
+        """
         dropped = {"count": self._dropped_count, "bytes": self._dropped_bytes}
         line = self._encode(clock.unix(), "log.dropped", "warning", self._always, dropped)
         rest = line[self._sink.write(line) :]
@@ -272,7 +275,7 @@ class Events:
 
 @dataclass(frozen=True, slots=True)
 class _Sink:
-    """Where lines go: `write` takes bytes, answers how many it took, or raises BlockingIOError at once."""
+    """Where lines go. `write` returns the number of bytes taken, or raises BlockingIOError at once."""
 
     fd: int
     write: Callable[[bytes], int]
@@ -281,10 +284,10 @@ class _Sink:
 
 
 def _open(fd: int) -> _Sink:
-    """A way to write to `fd` that never waits and leaves the flags alone that `fd` shares with other processes."""
+    """Return a sink that never waits, and leaves the flags alone that `fd` shares with other processes."""
     try:
         mode = os.fstat(fd).st_mode
-    except OSError:  # EBADF: started with its stderr closed
+    except OSError:  # EBADF: stderr was closed at start
         return _nowhere()
     if stat.S_ISREG(mode):
         return _Sink(fd, lambda chunk: os.write(fd, chunk), 2 * WRITE_BYTES, lambda: None)
@@ -294,7 +297,7 @@ def _open(fd: int) -> _Sink:
         return _Sink(peer.fileno(), lambda chunk: peer.send(chunk, flags), PIPE_BYTES, peer.close)
     try:
         own = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_APPEND | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError:  # EACCES: another user's terminal; ENOENT: no /proc; ENXIO: a pipe that nobody reads
+    except OSError:  # EACCES: another user's terminal; ENOENT: no /proc; ENXIO: a pipe without reader
         return _Sink(fd, lambda chunk: _write_if_ready(fd, chunk), PIPE_BYTES, lambda: None)
     return _Sink(own, lambda chunk: os.write(own, chunk), PIPE_BYTES, lambda: os.close(own))
 
@@ -307,7 +310,7 @@ def _nowhere() -> _Sink:
 
 
 def _write_if_ready(fd: int, chunk: bytes) -> int:
-    """For a descriptor that blocks: a pipe that is ready takes PIPE_BUF bytes without waiting."""
+    """Write to a blocking descriptor. A pipe that is ready takes PIPE_BUF bytes without waiting."""
     waiter = select.poll()
     waiter.register(fd, select.POLLOUT)
     if not waiter.poll(0):
@@ -320,9 +323,9 @@ def _json_line(time_unix: float, name: str, level: str, always: dict[str, str], 
         fields = _without_none(fields)
     record = {"time": time_unix, "at": _utc(time_unix), "event": name, "level": level, **always, **fields}
     try:
-        # Made anew by the newline: what orjson answers holds 4 KiB of memory, however short it is, while it waits here.
+        # The newline makes a copy: orjson's own result occupies 4 KiB, however short it is.
         line = orjson.dumps(record, _plain) + b"\n"
-    except TypeError:  # lone surrogates, an int above 64 bits, nesting: whatever it is, the event is said
+    except TypeError:  # lone surrogates, an int above 64 bits, nesting: the event is logged all the same
         line = json.dumps(record, default=_plain).encode() + b"\n"
     return line if len(line) <= LINE_BYTES else _json_line(time_unix, name, level, always, _shortened(fields))
 
@@ -341,7 +344,7 @@ def _without_none(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shortened(fields: dict[str, Any]) -> dict[str, Any]:
-    """Every value short enough, so that the whole line is; said with its end, where a traceback says what happened."""
+    """Cut each value so that the line is short enough. The end is kept: a traceback's end says what happened."""
     short = {}
     for key, value in fields.items():
         text = value if isinstance(value, str) else _plain(value)
@@ -350,7 +353,7 @@ def _shortened(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _utc(time_unix: float) -> str:
-    """As ISO 8601 writes it, to the millisecond."""
+    """Format a time as ISO 8601, to the millisecond."""
     return f"{_utc_second(int(time_unix))}.{int(time_unix % 1 * 1000):03d}Z"
 
 
@@ -360,7 +363,7 @@ def _utc_second(second_unix: int) -> str:
 
 
 def _text_line(time_unix: float, name: str, level: str, always: dict[str, str], fields: dict[str, Any]) -> bytes:
-    """`14:03:12.345 job.completed  email.send jid=… run_ms=12  message`, further lines of a value indented below."""
+    """Return `14:03:12.345 job.completed  email.send jid=… run_ms=12  message`, with further lines of a value below."""
     words: list[str] = []
     last = blocks = ""
     left_out = JSON_ONLY.get(name, ())
@@ -388,7 +391,7 @@ def _clock_time(second_unix: int) -> str:
 
 
 def _shown(value: object) -> str:
-    """For a person's terminal: nothing that would move its cursor or change its colours."""
+    """Return a value for a terminal, without characters that move its cursor or change its colours."""
     if isinstance(value, float):
         return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
     if isinstance(value, list | tuple):

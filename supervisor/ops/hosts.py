@@ -1,7 +1,7 @@
-"""Tells names of this supervisor in a Host header from foreign ones. Pure. Runs in master, in the HTTP thread.
+"""Tells own names in a Host header from foreign ones. Pure. Runs in the master, in the HTTP thread.
 
-A stranger's page can have the stranger's own name lead to this address (DNS rebinding). The browser then takes this
-supervisor for that site, and lets the page read what it shows. The name in Host tells: it is a public one.
+A hostile page can make its own domain resolve to this address (DNS rebinding). The browser then lets the page read
+this supervisor's answers. The Host header reveals it: it has the public name of that page.
 """
 
 import ipaddress
@@ -9,13 +9,13 @@ import re
 from collections.abc import Collection
 from typing import Final
 
-#: Names below these cannot be registered: machines of this network, and Kubernetes' services, have them.
+#: Domains without public names: they are reserved for local machines and Kubernetes' services.
 _PRIVATE: Final = (".localhost", ".local", ".internal", ".home.arpa", ".svc")
 _HOST: Final = re.compile(r"(?:\[(?P<six>[^\]]*)\]|(?P<name>[^:]*))(?::\d*)?")
 
 
 def is_ours(header: str, names: Collection[str]) -> bool:
-    """True for an address, a name without a dot or of a private domain, one of `names`, and where none is given."""
+    """Return True for an address, a name without a dot or in a private domain, one of `names`, and an empty header."""
     match = _HOST.fullmatch(header.strip())
     if match is None:
         return False

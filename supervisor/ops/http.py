@@ -1,8 +1,8 @@
-"""What probes, Prometheus and people look at, by HTTP. Runs in master, in a thread of its own.
+"""Serves probes, Prometheus and people over HTTP. Runs in the master, in a thread of its own.
 
-Owns the socket and all connections: never more than MOST_CONNECTIONS, each for CONNECTION_S at the most. The words are
-those of `ops/pages.py`. Must not touch anything of the master's: what it wants to know it asks the loop
-(`ops/questions.py`), and if that does not answer, says so in time.
+Owns the socket and all connections: at most MOST_CONNECTIONS, each for at most CONNECTION_S. `ops/pages.py` has the
+words. Must not touch anything of the master: it asks the loop by `ops/http_queries.py`, and answers in time if the loop
+does not.
 """
 
 import contextlib
@@ -25,40 +25,40 @@ from supervisor.ops.hosts import is_ours
 from supervisor.ops.pages import LOOKS, PROBES, Page
 from supervisor.ops.questions import Question, Questions
 
-#: More wait in the kernel; of those that are served, whoever is slow makes way.
+#: Further clients wait in the kernel. A slow connection makes way for a new one.
 MOST_CONNECTIONS: Final = 16
-#: From the first byte to the last.
+#: Longest time from a connection's first byte to its last.
 CONNECTION_S: Final = 5.0
-#: A request's line and headers.
+#: Largest request line and headers.
 MOST_BYTES: Final = 16 * 1024
-#: A probe gets its answer by then, whatever the loop does: kubelets wait for one second.
+#: A probe is answered within this time whatever the loop does: a kubelet waits for one second.
 PROBE_S: Final = 0.8
-#: The same for those who can wait longer.
+#: The same for reports, whose clients can wait longer.
 LOOK_S: Final = 4.0
-#: How many of these may wait at a time, so that there is room for probes.
+#: Most waiting reports, so that there is room for probes.
 MOST_LOOKS: Final = MOST_CONNECTIONS // 2
-#: When accepting is tried again where there is no descriptor to be had.
+#: Pause before the next accept after the descriptors have run out.
 _AGAIN_S: Final = 0.5
-#: A pause longer than this was not ours: the process was stopped, or the machine starved.
+#: A longer pause of this thread means that the process was stopped or starved.
 _GAP_S: Final = 1.0
-#: Nobody has to come: what comes wakes us.
+#: Longest wait of the selector. Events end it earlier.
 _LONGEST_WAIT_S: Final = 3600.0
 
-#: What the loop has answered, and the Accept header -> the type of a page, and the page.
+#: Makes a report's type and body from the loop's answer and the Accept header.
 Render = Callable[[Any, str], tuple[str, bytes]]
 
 
 class Stage(Enum):
     """Where a connection stands."""
 
-    READING = "reading"  # its request has not come to an end
-    WAITING = "waiting"  # for the loop
+    READING = "reading"  # the request is incomplete
+    WAITING = "waiting"  # for the loop's answer
     WRITING = "writing"
-    LEAVING = "leaving"  # all is written; an end while it still sends would take the answer from it
+    LEAVING = "leaving"  # all is written; closing while the client still sends would discard the answer
 
 
 class _Request(BaseHTTPRequestHandler):
-    """What was asked, or in `error` why that is no request. Reads no socket."""
+    """A parsed request, or in `error` why it is none. Reads no socket."""
 
     def __init__(self, request: bytes) -> None:
         self.rfile, self.wfile = BytesIO(request), BytesIO()
@@ -68,7 +68,7 @@ class _Request(BaseHTTPRequestHandler):
             self.error = HTTPStatus.BAD_REQUEST, "this is no HTTP request"
 
     def send_error(self, code: int, message: str | None = None, _explain: str | None = None) -> None:
-        """Called by the parser, which would write a page of HTML."""
+        """Keep the parser's error, which it would write as a page of HTML."""
         self.error = code, message or HTTPStatus(code).phrase
 
 
@@ -79,7 +79,7 @@ class _Connection:
         self.peer = peer
         self.stage = Stage.READING
         self.deadline_at = deadline_at  # of this stage
-        self.end_at = deadline_at  # of all of them
+        self.end_at = deadline_at  # of all stages
         self.request = bytearray()
         self.path = ""
         self.accept = ""
@@ -89,11 +89,11 @@ class _Connection:
 
 
 class Unavailable(Exception):
-    """The address cannot be had, in one sentence."""
+    """The address cannot be used, with the reason as one sentence."""
 
 
 def listen(address: Address) -> socket.socket:
-    """A socket that listens there. Raises Unavailable."""
+    """Return a socket that listens there. Raises Unavailable."""
     try:
         if not address.host and socket.has_dualstack_ipv6():
             try:
@@ -129,13 +129,13 @@ def _why(error: OSError) -> str:
 
 
 class Listener:
-    """Serves from `start` to `close`. All but these two run in its thread."""
+    """Serves from `start` to `close`. Only these two run outside its thread."""
 
     def __init__(
         self, listening: socket.socket, questions: Questions, metrics: Render | str, names: Collection[str] = ()
     ) -> None:
-        """`metrics`: makes a page of what the loop answers, or says in a sentence why nothing can. `names`: of this
-        supervisor, beside those that only its own network has.
+        """`metrics`: renders a report from the loop's answer, or says why none can be made. `names`: public names of
+        this supervisor.
         """
         self._listening = listening
         self._names = names
@@ -143,7 +143,7 @@ class Listener:
         self._metrics = metrics
         self._connections: dict[socket.socket, _Connection] = {}
         self._selector = selectors.EpollSelector()
-        self._accept_at: float | None = 0.0  # when to listen again; None: we do
+        self._accept_at: float | None = 0.0  # when to register the listening socket again; None: it is registered
         self._complaint = ""
         self._closing = False
         self._wake, self._woken = socket.socketpair()
@@ -151,7 +151,7 @@ class Listener:
 
     @property
     def address(self) -> Address:
-        """Where it is, with the port that it has got."""
+        """The address in use, with the actual port."""
         host, port = self._listening.getsockname()[:2]
         return Address(host, port)
 
@@ -161,7 +161,7 @@ class Listener:
         self._thread.start()
 
     def close(self, timeout_s: float) -> None:
-        """End it. Who waits for an answer gets none."""
+        """End the thread. Waiting clients get no answer."""
         self._closing = True
         with contextlib.suppress(OSError):
             self._wake.send(b"x")
@@ -174,11 +174,11 @@ class Listener:
             self._woken.close()
 
     def _serve(self) -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are for the loop
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # signals are for the loop
         while not self._closing:
             try:
                 self._turn()
-            except Exception as error:  # noqa: BLE001 -- the boundary: whoever asks next is served all the same
+            except Exception as error:  # noqa: BLE001 -- the boundary: later requests are still served
                 self._complain(f"the listener of --http let go of all connections after an internal error: {error!r}")
                 for connection in list(self._connections.values()):
                     self._drop(connection)
@@ -211,19 +211,19 @@ class Listener:
         return min(deadlines, default=clock.monotonic() + _LONGEST_WAIT_S)
 
     def _forgive(self, lost_s: float) -> None:
-        """Nothing can have happened in that time, so nobody is late."""
+        """Move all deadlines by a time in which the whole process was stopped."""
         self._questions.forgive(lost_s)
         for connection in self._connections.values():
             connection.deadline_at += lost_s
             connection.end_at += lost_s
 
     def _complain(self, message: str) -> None:
-        """Once, if it is the same each time."""
+        """Report a problem to the loop's log. The same one is not repeated."""
         if message != self._complaint:
             self._complaint = message
             self._questions.complain(message, clock.monotonic())
 
-    # who comes
+    # new connections
 
     def _listen_if_there_is_room(self, now_at: float) -> None:
         if self._accept_at is not None and now_at >= self._accept_at and self._has_room:
@@ -235,7 +235,7 @@ class Listener:
         return len(self._connections) < MOST_CONNECTIONS or self._slowest() is not None
 
     def _slowest(self) -> _Connection | None:
-        """The first of those that keep us waiting. Who waits for us does not make way."""
+        """Return the oldest connection that waits for its client. Those that wait for the loop keep their place."""
         ours = (each for each in self._connections.values() if each.stage is not Stage.WAITING)
         return next(ours, None)
 
@@ -245,7 +245,7 @@ class Listener:
         self._accept_at = at
 
     def _accept(self, now_at: float) -> None:
-        """As many as are there, and as there is room for: each of them is read before another is dropped."""
+        """Accept what fits. Each new connection is read before another one is dropped."""
         for _ in range(MOST_CONNECTIONS):
             slowest = self._slowest() if len(self._connections) >= MOST_CONNECTIONS else None
             if slowest is None and len(self._connections) >= MOST_CONNECTIONS:
@@ -260,7 +260,7 @@ class Listener:
                     self._complain(f"--http cannot accept connections: {error}; raise the limit of open files")
                     self._listen_again(now_at + _AGAIN_S)
                     return
-                continue  # of a connection that has failed before we took it (accept(2))
+                continue  # the connection failed before it was accepted (accept(2))
             if slowest is not None:
                 self._drop(slowest)
             self._take_on(peer, now_at)
@@ -269,7 +269,7 @@ class Listener:
         peer.setblocking(False)
         connection = self._connections[peer] = _Connection(peer, now_at + CONNECTION_S)
         self._selector.register(peer, selectors.EVENT_READ)
-        self._read(connection, now_at)  # mostly it is there by now
+        self._read(connection, now_at)  # the request has mostly arrived already
 
     def _drop(self, connection: _Connection) -> None:
         if self._connections.pop(connection.peer, None) is not None:
@@ -288,7 +288,7 @@ class Listener:
             self._await_end(connection)
 
     def _see_to(self, connection: _Connection, now_at: float) -> None:
-        """The loop's answer, or time, may have brought it further."""
+        """Go on if the loop's answer or a deadline has come."""
         if connection.stage is Stage.WAITING:
             self._answer(connection, now_at)
         elif now_at >= connection.deadline_at:
@@ -302,7 +302,7 @@ class Listener:
             received = connection.peer.recv(MOST_BYTES + 1)
         except BlockingIOError:
             return
-        except OSError:  # it is gone
+        except OSError:  # the client is gone
             self._drop(connection)
             return
         if not received:
@@ -316,7 +316,7 @@ class Listener:
             self._refuse(connection, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, large)
 
     def _obey(self, connection: _Connection, now_at: float) -> None:
-        """Its request is complete; a body, if there is one, is nobody's."""
+        """Act on the complete request. A body is ignored."""
         asked = _Request(bytes(connection.request))
         connection.request.clear()
         if asked.error is not None:
@@ -350,14 +350,14 @@ class Listener:
         connection.deadline_at = now_at + (PROBE_S if is_probe else LOOK_S)
 
     def _answer(self, connection: _Connection, now_at: float) -> None:
-        """If there is something to say by now."""
+        """Reply if the loop has answered, or the deadline has come."""
         question = connection.question
         assert question is not None
         if not question.answered and now_at < connection.deadline_at:
             return
         unheard_s = self._questions.unheard_s(now_at)
         if connection.path == "/livez":
-            # Any question that the loop has seen shows that it turns, whatever becomes of it.
+            # Any query that the loop has seen shows that it turns.
             self._reply(connection, pages.liveness(question.answered or unheard_s <= 0.0, unheard_s))
         elif not question.answered:
             self._reply(connection, pages.not_answered(connection.path, unheard_s))
@@ -372,13 +372,13 @@ class Listener:
                 return pages.status(answer)
             assert not isinstance(self._metrics, str)
             kind, body = self._metrics(answer, connection.accept)
-        except Exception as error:  # noqa: BLE001 -- the boundary: the one who asked is told, and so is the log
+        except Exception as error:  # noqa: BLE001 -- the boundary: the client and the log get the error
             what = f"{connection.path} cannot be shown: {type(error).__name__}: {error}"
             self._complain(what)
             return pages.refusal(connection.path, HTTPStatus.INTERNAL_SERVER_ERROR, what)
         return Page(HTTPStatus.OK, body, kind)
 
-    # what goes
+    # replies
 
     def _refuse(self, connection: _Connection, code: int, sentence: str) -> None:
         self._reply(connection, pages.refusal(connection.path, code, sentence))
@@ -408,19 +408,19 @@ class Listener:
             connection.peer.shutdown(socket.SHUT_WR)
         except BlockingIOError:
             return
-        except OSError:  # it is gone
+        except OSError:  # the client is gone
             self._drop(connection)
             return
         connection.stage = Stage.LEAVING
         self._selector.modify(connection.peer, selectors.EVENT_READ)
 
     def _await_end(self, connection: _Connection) -> None:
-        """What it still sends is thrown away."""
+        """Discard what the client still sends, until it closes."""
         try:
             if connection.peer.recv(MOST_BYTES):
                 return
         except BlockingIOError:
             return
-        except OSError:  # it is gone, as it should be
+        except OSError:  # the client is gone, as expected
             pass
         self._drop(connection)

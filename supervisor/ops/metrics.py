@@ -1,8 +1,7 @@
-"""What Prometheus is shown of a supervisor: the table of metrics, and the text that is made of a snapshot of them.
+"""The table of Prometheus metrics, and their text. Runs in the master, in the HTTP thread.
 
-Runs in master, in the thread that answers HTTP, and owns the names. The snapshot is plain data that the loop has made
-(`master/report/metrics_snapshot.py`). prometheus-client (extra `metrics`) is imported by the first scrape: who serves
-none has not paid for it.
+Owns the names. The loop makes the snapshot as plain data (`master/report/metrics_snapshot.py`). Must not import
+prometheus-client (extra `metrics`) before the first scrape: a supervisor without one need not pay for it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Distribution(NamedTuple):
-    """How many took how long: `cells` has one more than `bounds_s`, for what is above all of them."""
+    """A histogram of durations. `cells` has one more than `bounds_s`, for all above the last bound."""
 
     bounds_s: Sequence[float]
     cells: Sequence[int]
@@ -27,12 +26,12 @@ class Metric(NamedTuple):
     help: str
 
 
-#: name -> values of its labels, and the number. A name without samples is shown with none.
+#: name -> label values and number. A name without samples is shown without samples.
 Snapshot = Mapping[str, Sequence[tuple[tuple[str, ...], float | Distribution]]]
 
 _JOB: Final = ("queue", "klass")
 
-#: All of them, since the supervisor has begun. Names, types and labels are part of the interface.
+#: All metrics, since the supervisor's start. Names, types and labels are public.
 METRICS: Final[dict[str, Metric]] = {
     # jobs
     "leasehold_jobs_started_total": Metric("counter", _JOB, "Runs of jobs that have begun here."),
@@ -85,7 +84,7 @@ METRICS: Final[dict[str, Metric]] = {
     "leasehold_redis_errors_total": Metric("counter", (), "What Redis has refused."),
     "leasehold_redis_lost_total": Metric("counter", (), "Connections that were lost, or could not be made."),
     "leasehold_redis_reconnects_total": Metric("counter", (), "Connections that were made anew."),
-    # queues: of the namespace, so each supervisor says the same
+    # queues: of the namespace, so each supervisor shows the same
     "leasehold_queue_jobs": Metric(
         "gauge", ("queue", "state"),
         "Jobs of the queues that are served, at all supervisors: waiting, ready (of those waiting, what nothing holds"
@@ -117,8 +116,9 @@ METRICS: Final[dict[str, Metric]] = {
 
 
 def render(snapshot: Snapshot, accept: str = "") -> tuple[str, bytes]:
-    """The content type and the text, as OpenMetrics where `accept` (of the request) asks for that. ImportError without
-    the extra `metrics`.
+    """Return the content type and the text, in OpenMetrics format if `accept` asks for it.
+
+    ImportError without the extra `metrics`.
     """
     from prometheus_client.exposition import choose_encoder
 
@@ -127,7 +127,7 @@ def render(snapshot: Snapshot, accept: str = "") -> tuple[str, bytes]:
 
 
 class _Collected:
-    """A snapshot as prometheus-client reads a registry."""
+    """A snapshot in the form of prometheus-client's registry."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -153,7 +153,7 @@ class _Collected:
 
 
 def _buckets(spread: Distribution) -> list[tuple[str, float]]:
-    """How many took at most so long, as Prometheus counts them."""
+    """Return Prometheus' cumulative buckets."""
     return [
         (str(bound), count)
         for bound, count in zip((*map(float, spread.bounds_s), "+Inf"), accumulate(spread.cells), strict=True)

@@ -1,6 +1,6 @@
-"""How a service manager is told, by systemd's protocol (sd_notify(3)), how the supervisor is. Runs in master.
+"""Reports the supervisor's state to a service manager by systemd's protocol, sd_notify(3). Runs in the master.
 
-Owns the socket, and what was said last. Must not wait: what cannot be said now is said again soon.
+Owns the socket and the last report. Must not wait: a report that fails is repeated soon.
 """
 
 import math
@@ -9,67 +9,65 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-#: How often people are told anew how it is, at the most: each time wakes the service manager.
+#: Shortest time between two status texts: each one wakes the service manager.
 STATUS_S: Final = 2.0
-#: When something that could not be said is said again.
+#: Pause after a report that could not be sent.
 AGAIN_S: Final = 1.0
-#: What ending takes beside the steps of a drain: zygotes and the last lines of the log.
+#: Time for the end beside the steps of a drain: zygotes and the last lines of the log.
 CLOSING_S: Final = 5.0
-#: A promise that changes by less than this is not told anew.
+#: A smaller change of the promised end is not reported.
 _SAME_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """How it is."""
+    """The state to report."""
 
-    able: bool  # to lease jobs
+    able: bool  # can lease jobs
     reloading: bool
-    left_s: float | None  # of a drain
+    left_s: float | None  # until the end of a drain
     status: str  # for people
 
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """What the service manager knows, and when it is to hear the rest."""
+    """What the service manager knows, and when the next reports are due."""
 
     watchdog_at: float
-    ready: bool = False  # it was, once
+    ready: bool = False  # was reported
     reloading: bool = False
-    ends_at: float | None = None  # by when a drain will be over
+    ends_at: float | None = None  # promised end of a drain
     status: str = ""
-    status_at: float = 0.0  # when it may be another
+    status_at: float = 0.0  # of the next status text
 
 
 class Notify:
-    """Says what has changed. `tell` often."""
+    """Reports changes of the state. Call `tell` often."""
 
     def __init__(self, address: str, watchdog_s: float) -> None:
-        """`address`: of the service manager's socket; `watchdog_s`: it wants to hear from us that often, 0: it does
-        not.
-        """
+        """`address`: the service manager's socket. `watchdog_s`: its watchdog interval, 0 for none."""
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         self._watchdog_s = watchdog_s
         self._said = _Said(0.0 if watchdog_s else math.inf)
-        self._wanted = ""  # the status that is to be said
+        self._wanted = ""  # the current status text
         self._again_at = 0.0
 
     @classmethod
     def of(cls, environ: Mapping[str, str], pid: int) -> "Notify | None":
-        """As the service manager wishes; None: there is none."""
+        """Return a notifier as the environment asks for it, or None without a service manager."""
         address = environ.get("NOTIFY_SOCKET", "")
         if not address.startswith(("/", "@")) or len(address) < 2:
             return None
         return cls(address, _watchdog_s(environ, pid))
 
     def begin(self, boot_s: float) -> None:
-        """It is ready within `boot_s`, at the latest."""
+        """Promise to be ready within `boot_s`."""
         self._send([f"EXTEND_TIMEOUT_USEC={_us(boot_s + CLOSING_S)}"])
 
     def tell(self, now_at: float, told: Told) -> None:
-        """Say what has changed since, if anything has."""
+        """Report what has changed since the last report."""
         self._wanted = told.status
         if now_at < self._again_at:
             return
@@ -88,7 +86,7 @@ class Notify:
             self._again_at = now_at + AGAIN_S
 
     def _news(self, now_at: float, told: Told) -> tuple[list[str], _Said]:
-        """What the service manager acts upon."""
+        """Return the lines on which the service manager acts, and the new report."""
         said = self._said
         if told.left_s is not None:
             return self._end(now_at, told.left_s)
@@ -100,7 +98,7 @@ class Notify:
         return [], said
 
     def _end(self, now_at: float, left_s: float) -> tuple[list[str], _Said]:
-        """By when: else it is killed after the time that all services get."""
+        """Return the lines about the end: without its time the manager kills the service after the default time."""
         said, ends_at = self._said, now_at + left_s
         if said.ends_at is not None and abs(ends_at - said.ends_at) < _SAME_S:
             return [], said
@@ -108,7 +106,7 @@ class Notify:
         return [lasts] if said.ends_at is not None else ["STOPPING=1", lasts], replace(said, ends_at=ends_at)
 
     def deadline_at(self) -> float:
-        """When something is to be said, if nothing happens before."""
+        """Return when the next report is due without a change."""
         said = self._said
         due_at = min(said.watchdog_at, said.status_at if self._wanted != said.status else math.inf)
         return max(due_at, self._again_at)
@@ -116,7 +114,7 @@ class Notify:
     def _send(self, lines: list[str]) -> bool:
         try:
             self._socket.sendto("\n".join(lines).encode("utf-8", "replace"), self._address)
-        except OSError:  # nobody is there (it is starting anew), or it has not read what it was told before
+        except OSError:  # the manager restarts, or has not read earlier reports
             return False
         return True
 

@@ -1,6 +1,6 @@
-"""What each path of the listener shows: a code, a type and a body. Runs in master, in the thread that answers HTTP.
+"""The page of each HTTP path: code, type and body. Runs in the master, in the HTTP thread.
 
-No I/O. Owns the words for whoever asks.
+No I/O. Owns the words of all answers.
 """
 
 import json
@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-#: A loop that has not turned for so long is taken to stand still.
+#: A loop without a turn for this long counts as standing still.
 LIVE_S: Final = 10.0
-#: Paths that are to be answered soon, and those that the loop asks Redis for.
+#: Paths that are answered at once, and paths for which the loop asks Redis.
 PROBES: Final = ("/livez", "/readyz")
 LOOKS: Final = ("/status", "/metrics")
 
@@ -35,7 +35,7 @@ INDEX: Final = Page(HTTPStatus.OK, _INDEX.encode())
 
 
 def liveness(turns: bool, unheard_s: float) -> Page:
-    """`turns`: it has seen what it was asked; else it has not for `unheard_s`."""
+    """`turns`: the loop has seen the query. If not, it has been silent for `unheard_s`."""
     if turns:
         return Page(HTTPStatus.OK, b"ok\n")
     if unheard_s < LIVE_S:
@@ -65,7 +65,7 @@ def not_found(path: str) -> Page:
 
 
 def refusal(path: str, code: int, sentence: str) -> Page:
-    """As JSON where JSON is read, else as text."""
+    """Return an error page: JSON for /status, else text."""
     if path == "/status":
         return Page(code, _as_json({"error": sentence}), _JSON)
     return Page(code, f"{sentence}\n".encode("utf-8", "replace"))

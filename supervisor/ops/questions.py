@@ -1,7 +1,7 @@
-"""What the master's listener asks its loop, and the answers. Runs in master, in two threads: one asks, one answers.
+"""Queries of the HTTP thread to the master's loop, and the answers. Runs in the master, in two threads.
 
-Owns all that both of them touch. Neither waits for the other here: each has a descriptor that is readable when the
-other has said something. Must not know what an answer is made of.
+Owns all that both threads touch. Neither waits for the other here: each has a descriptor that becomes readable. Must
+not know the content of an answer.
 """
 
 import contextlib
@@ -9,12 +9,12 @@ import os
 from collections import deque
 from typing import Any, Final
 
-#: Of the listener: something that people should be told, in `detail`. Wants no answer.
+#: A problem that the HTTP thread reports for the log, in `detail`. Has no answer.
 COMPLAINT: Final = "complaint"
 
 
 class Question:
-    """One thing that is asked, by all who want to know it before it is answered."""
+    """One query, shared by all clients that ask the same before it is answered."""
 
     __slots__ = ("answer", "answered", "asked_at", "detail", "taken", "what")
 
@@ -28,21 +28,19 @@ class Question:
 
 
 class Questions:
-    """At most one of each kind is under way, so that whoever asks however often, a loop that stands still is left with
-    no more than that.
-    """
+    """At most one open query of each kind, so that many clients cannot burden a loop that stands still."""
 
     def __init__(self) -> None:
         self._asked: deque[Question] = deque()  # append and popleft are atomic
         self._answered: deque[Question] = deque()
-        self._open: dict[str, Question] = {}  # the asking thread's own
+        self._open: dict[str, Question] = {}  # touched by the asking thread alone
         self._asked_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._answered_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     # the thread that asks
 
     def ask(self, what: str, now_at: float) -> Question:
-        """The question of this kind that is under way, or a new one."""
+        """Return the open query of this kind, or a new one."""
         question = self._open.get(what)
         if question is None:
             question = self._open[what] = Question(what, now_at)
@@ -50,7 +48,7 @@ class Questions:
         return question
 
     def complain(self, message: str, now_at: float) -> None:
-        """Have the loop, which owns the log, say something."""
+        """Have the loop, which owns the log, report a problem."""
         self._put(Question(COMPLAINT, now_at, message))
 
     def _put(self, question: Question) -> None:
@@ -63,17 +61,17 @@ class Questions:
         return self._answered_fd
 
     def collect(self) -> None:
-        """Forget what has been answered: whoever asks from now on asks anew."""
+        """Forget the answered queries, so that later clients ask anew."""
         _empty(self._answered_fd)
         while self._answered:
             self._open.pop(self._answered.popleft().what, None)
 
     def unheard_s(self, now_at: float) -> float:
-        """For how long the loop has not even looked at what it is asked."""
+        """Return for how long the loop has not taken the oldest query."""
         return now_at - min((each.asked_at for each in self._open.values() if not each.taken), default=now_at)
 
     def forgive(self, lost_s: float) -> None:
-        """For so long nobody could have answered: the whole process was stopped."""
+        """Do not count a time in which the whole process was stopped."""
         for question in self._open.values():
             question.asked_at += lost_s
 
@@ -84,7 +82,7 @@ class Questions:
         return self._asked_fd
 
     def take(self) -> list[Question]:
-        """All that was asked since the last call."""
+        """Return all queries since the last call."""
         _empty(self._asked_fd)
         taken = []
         while self._asked:
@@ -94,17 +92,17 @@ class Questions:
         return taken
 
     def answer(self, question: Question, answer: Any) -> None:
-        """Once for each that was taken; the loop must not touch `answer` any more."""
+        """Answer a query once. The loop must not touch `answer` afterwards."""
         question.answer, question.answered = answer, True
         self._answered.append(question)
         os.eventfd_write(self._answered_fd, 1)
 
     def close(self) -> None:
-        """Once nobody asks any more."""
+        """Close the descriptors, after the last query."""
         os.close(self._asked_fd)
         os.close(self._answered_fd)
 
 
 def _empty(fd: int) -> None:
-    with contextlib.suppress(BlockingIOError):  # somebody was told twice
+    with contextlib.suppress(BlockingIOError):  # the other end was notified twice
         os.eventfd_read(fd)

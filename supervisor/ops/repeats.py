@@ -1,6 +1,6 @@
-"""Decides which of the messages that may come each second are said. Runs in master. No I/O, no clock.
+"""Throttles messages that may come each second. Runs in the master. No I/O, no clock.
 
-A new message is said at once. The same one is said again after 5 s, and then less and less often.
+A new message passes at once. The same one passes again after 5 s, and then less and less often.
 """
 
 from dataclasses import dataclass
@@ -8,25 +8,25 @@ from typing import Final
 
 _FIRST_S: Final = 5.0
 _LONGEST_S: Final = 600.0
-#: A message that has not come for so long is new again.
+#: A message that has not come for this long counts as new.
 _FORGOTTEN_S: Final = 60.0
 MOST_MESSAGES: Final = 200
 
 
 @dataclass(slots=True)
 class _Message:
-    say_at: float  # when it may be said again
+    say_at: float  # when it passes again
     pause_s: float
-    came_at: float  # last
-    kept: int  # how often it came since it was said
+    came_at: float  # the last time
+    kept: int  # repetitions since it passed
 
 
 class Repeats:
     def __init__(self) -> None:
-        self._messages: dict[tuple[str, str], _Message] = {}  # by event and text; who came last is last
+        self._messages: dict[tuple[str, str], _Message] = {}  # by event and text, the latest last
 
     def heard(self, event: str, text: str, now_at: float) -> str | None:
-        """The message has come. Return it as it is to be said now, or None."""
+        """Count a message. Return the text to log now, or None."""
         known = self._messages.pop((event, text), None)
         if known is None or now_at >= known.came_at + _FORGOTTEN_S:
             known = _Message(now_at + _FIRST_S, _FIRST_S, now_at, 0)
@@ -43,7 +43,7 @@ class Repeats:
         return text if times == 1 else f"{text} ({times} times since this was said last)"
 
     def is_over(self, event: str) -> None:
-        """Forget the messages of this event, because their cause has ended: the next one is new."""
+        """Forget the messages of this event, whose cause has ended: the next one is new."""
         for key in [key for key in self._messages if key[0] == event]:
             del self._messages[key]
 

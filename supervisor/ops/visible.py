@@ -1,13 +1,13 @@
-"""Text without what a terminal would obey. Pure. Runs in master, and in the processes of commands.
+"""Escapes what a terminal would obey. Pure. Used in the master and in the processes of commands.
 
-That is control characters, those above ASCII too, and marks that turn the direction of writing.
+These are control characters, those above ASCII too, and marks that turn the direction of writing.
 """
 
 import json
 
 
 def visible(text: str) -> str:
-    """Return text for people: `\\x9b` in place of such a character. Newlines and tabs stay."""
+    """Return text for people, with `\\x9b` in place of such a character. Newlines and tabs stay."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else f"\\x{ord(c):02x}" for c in text)

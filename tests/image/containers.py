@@ -96,7 +96,7 @@ class Container(Pool):
     def __init__(self, stage: Stage, engine: Engine, specification: dict[str, Any]) -> None:
         self.engine = engine
         command, self.name = engine.create(specification)
-        super().__init__(stage, command, dict(os.environ), engine.directory, is_here=False)
+        super().__init__(stage, command, dict(os.environ), engine.directory, is_present=False)
 
     @property
     def first_pid(self) -> int:

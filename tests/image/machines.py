@@ -48,7 +48,7 @@ class Machine(Pool):
         self.machine = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         self._wait_until_up()
         follow = f"journalctl --follow --lines=all --output=cat --unit={SERVICE} >&2"
-        super().__init__(stage, engine.command("exec", self.name, "sh", "-c", follow), {}, directory, is_here=False)
+        super().__init__(stage, engine.command("exec", self.name, "sh", "-c", follow), {}, directory, is_present=False)
 
     # making it
 

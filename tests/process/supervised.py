@@ -121,13 +121,13 @@ class Ledger:
 
 
 class Pool:
-    """One supervisor, which `command` starts. `is_here`: it has no PID namespace of its own."""
+    """One supervisor, which `command` starts. `is_present`: it has no PID namespace of its own."""
 
     def __init__(self, stage: "Stage", command: list[str], environment: dict[str, str],
-                 directory: Path, *, is_here: bool = True) -> None:  # fmt: skip
+                 directory: Path, *, is_present: bool = True) -> None:  # fmt: skip
         self.stage = stage
         self.number = len(stage.pools) + 1
-        self.is_here = is_here
+        self.is_present = is_present
         self.said: list[str] = []  # lines that are not events
         self.events: list[dict[str, Any]] = []
         self._children: dict[int, bool] = {}
@@ -272,7 +272,7 @@ class Stage:
         """Remember every process that a log names, with its time of creation: a pid alone may come again. A pool in a
         PID namespace of its own names others.
         """
-        pid = event.get("pid") if pool.is_here else None
+        pid = event.get("pid") if pool.is_present else None
         if pid and pid not in self._seen:
             with contextlib.suppress(psutil.NoSuchProcess):
                 self._seen[pid] = psutil.Process(pid).create_time()
@@ -302,7 +302,7 @@ class Stage:
             "PWD": str(directory or self.directory), **(environment or {}),
         }  # fmt: skip
         command = [*prefix, sys.executable, "-m", "supervisor", "run", *self.arguments(given)]
-        pool = Pool(self, command, full, directory or self.directory, is_here="--pid" not in command)
+        pool = Pool(self, command, full, directory or self.directory, is_present="--pid" not in command)
         queues = given.get("queue", "default")
         named = [queue for queue in ([queues] if isinstance(queues, str) else queues) if not set(queue) & set("!*?[")]
         pool.doors = min(len(named), MOST_DOORS)

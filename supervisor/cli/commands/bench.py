@@ -1,7 +1,7 @@
-"""`leasehold bench`: measures, beside the limits of the machine and beside peers. Runs in the command's process.
+"""`leasehold bench`: measures Leasehold beside the machine's limits and beside peers. Runs in the command's process.
 
-Owns the flags and where the report goes. The benchmarks themselves lie in tests/bench of the source tree, beside the
-package or in the working directory, and are not in the wheel. Must not measure anything itself.
+Owns the flags and the place of the report. The benchmarks are in tests/bench of the source tree, beside the package or
+in the working directory; the wheel has none. Must not measure anything itself.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure and report. Answers 1 where --check has found a bar that does not hold."""
+    """Measure and report. Return 1 where --check has found a missed bar."""
     _find_source()
     benchmarks: dict[str, Any] = import_module("tests.bench.table").BENCHMARKS
     if args.list:
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _find_source() -> None:
-    """Have tests.bench found: beside the package, else in the working directory."""
+    """Make tests.bench importable: beside the package, else from the working directory."""
     beside = Path(next(iter(supervisor.__path__))).parent
     for folder in (beside, Path.cwd()):
         if (folder / "tests/bench/table.py").is_file():
@@ -105,7 +105,7 @@ def _measure(args: argparse.Namespace, benchmarks: list[Any]) -> int:
             (args.out / "report.json").write_text(json.dumps(report.as_json(header, results), indent=1) + "\n")
 
     _make(args.out)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what has been started is ended
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C, it ends what was started
     try:
         header, results = runner.run(plan, note, keep)
     except unmeasured as error:
@@ -119,7 +119,7 @@ def _measure(args: argparse.Namespace, benchmarks: list[Any]) -> int:
 
 
 def _make(folder: Path | None) -> None:
-    """Before an hour has been spent for what cannot be written."""
+    """Create the folder before an hour is spent on a report that cannot be written."""
     try:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""`leasehold check` and `leasehold sweep`: looks after what lies in Redis. They run in the command's process.
+"""`leasehold check` and `leasehold sweep`: maintenance of the data in Redis. They run in the command's process.
 
-Without --repair `check` reads only. Must not decide what is wrong, or how it is mended: the engine does.
+Without --repair `check` reads only. Must not decide what is wrong or how to repair it: the engine does.
 """
 
 import argparse
@@ -39,7 +39,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look, or sweep."""
+    """Run the check or the sweep."""
     return _sweep(args) if args.command == "sweep" else _check(args)
 
 

@@ -1,6 +1,6 @@
-"""`leasehold completion`: a script with which a shell completes commands, flags and words. In the command's process.
+"""`leasehold completion`: prints a shell's completion script. Runs in the command's process.
 
-Must not ask Redis, neither here nor in the script: a shell that completes must not wait.
+Must not use Redis, neither here nor in the script: a completing shell must not wait.
 """
 
 import argparse
@@ -22,7 +22,7 @@ The script goes to stdout: write it into that file (`leasehold completion bash >
 bash alone: source <(leasehold completion bash). Write it anew after an update. Needs the extra `cli`."""
 
 SHELLS = ("bash", "zsh", "tcsh")
-#: What can stand for a flag's or an argument's value, by what its command calls it.
+#: Words that complete a flag's or argument's value, by its destination name.
 WORDS = {
     "order": ("strict", "round-robin", "random", "weighted"),
     "on-error": ("retry", "fail"),
@@ -33,7 +33,7 @@ WORDS = {
     "on_parent_failure": ("wait", "fail", "run"),
     "missed": ("all", "once", "skip"),
 }
-#: What is a file or a folder.
+#: Flags whose value is a file or a folder.
 PATHS = {"file": "FILE", "workdir": "DIRECTORY", "sandbox-read": "DIRECTORY", "peers": "DIRECTORY", "out": "DIRECTORY"}
 
 
@@ -44,7 +44,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Say the script."""
+    """Print the script."""
     if args.shell not in SHELLS:
         raise UsageError(f"SHELL {args.shell!r} must be bash, zsh or tcsh{near(args.shell, SHELLS)}")
     try:
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def whole(paths: dict[str, Any]) -> Parser:
-    """The parser of all commands with all their flags, and the words that can stand for their values."""
+    """Return the parser of all commands with all flags, and the words that complete their values."""
     parser = Parser(prog="leasehold")
     parser.add_argument("--version", action="store_true", help="say the version and exit")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
@@ -71,7 +71,7 @@ def whole(paths: dict[str, Any]) -> Parser:
 
 
 class _Summaries:
-    """Gives each command the line about it: without one a shell would not know the command."""
+    """Adds to each command its summary, without which shtab leaves the command out."""
 
     def __init__(self, subparsers: Any) -> None:
         self._subparsers = subparsers
@@ -94,4 +94,4 @@ def _say_words(command: str, action: argparse.Action, paths: dict[str, Any]) -> 
     if words:
         action.choices = words
     elif action.dest in PATHS:
-        action.complete = paths[PATHS[action.dest]]  # type: ignore[attr-defined]  # what shtab looks for
+        action.complete = paths[PATHS[action.dest]]  # type: ignore[attr-defined]  # the attribute that shtab reads

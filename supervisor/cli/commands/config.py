@@ -1,5 +1,6 @@
-"""`leasehold config`: the options that lie in Redis. Runs in the command's process; must not know what they mean: the
-engine's table of options does.
+"""`leasehold config`: the options in Redis. Runs in the command's process.
+
+Must not interpret them: the engine's table of options does.
 """
 
 import argparse
@@ -37,7 +38,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look or change, as the arguments say. What is no option, or not for it, is refused before anything is sent."""
+    """Show or change options. An unknown option or a bad value is refused before anything is sent."""
     if args.unset and (args.option is None or args.value is not None):
         raise UsageError("--unset needs OPTION, and no VALUE")
     if args.json and (args.unset or args.value is not None):
@@ -91,13 +92,13 @@ def _change(args: argparse.Namespace) -> int:
 
 
 def _seconds(option: "Option", text: str) -> str:
-    """A duration as a number of seconds, where that is what the option takes."""
+    """Return a duration as a number of seconds, if the option takes seconds."""
     if option.kind != "seconds":
         return text
     try:
         return str(parse_duration(text))
     except ValueError:
-        return text  # refused where it is read, in the option's own words
+        return text  # the option's own parser refuses it in its own words
 
 
 def _words(value: object) -> str:

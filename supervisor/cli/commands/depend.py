@@ -1,4 +1,4 @@
-"""`leasehold depend`: which jobs a job waits for. Runs in the command's process; must not create jobs."""
+"""`leasehold depend`: the dependencies of a job. Runs in the command's process. Must not create jobs."""
 
 import argparse
 
@@ -27,7 +27,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Change it, and say what it waits for now."""
+    """Change the dependencies, and print those that remain."""
     if bool(args.on) == bool(args.off):
         raise UsageError("give --on or --off, one of them")
     if "all" in args.off and len(args.off) > 1:

@@ -1,6 +1,6 @@
-"""`leasehold healthcheck`: asks the supervisor of this machine, by HTTP, whether it is well, in the command's process.
+"""`leasehold healthcheck`: asks this machine's supervisor by HTTP whether it is well. Runs in the command's process.
 
-For probes that run a command, again and again. Must not import handlers, redis, nor anything else that takes long.
+Probes run it every few seconds. Must not import handlers, redis or anything else that takes long.
 """
 
 import argparse
@@ -19,10 +19,10 @@ examples:
   leasehold healthcheck --ready
   leasehold healthcheck --http 9464
 
-Asks where LEASEHOLD_HTTP says that the supervisor listens; where that is on all interfaces, by way of the loopback.
+Asks at the address in LEASEHOLD_HTTP. If the supervisor listens on all interfaces, it asks over the loopback.
 Exit codes: 0 it is well, 1 it is not, or does not answer."""
 
-#: By then the listener has answered, whatever the master does, unless it is stopped.
+#: The listener answers within this time whatever the master does, unless the process is stopped.
 _PATIENCE_S = 3.0
 _MOST_BYTES = 65536
 _LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -34,14 +34,14 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "healthcheck", description="Ask the supervisor of this machine whether it is well.", epilog=EXAMPLES
     )
+    parser.add_argument("--http", metavar="[HOST:]PORT", help="the supervisor's own --http (default: LEASEHOLD_HTTP)")
     parser.add_argument(
-        "--http", metavar="[HOST:]PORT", help="where it listens, as it was told itself (default: LEASEHOLD_HTTP)"
+        "--ready", action="store_true", help="ask whether it can lease jobs, not only whether it is alive"
     )
-    parser.add_argument("--ready", action="store_true", help="whether it can lease jobs, not only whether it lives")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask, and say what the supervisor says."""
+    """Ask the supervisor, and print its answer."""
     address = read(_HTTP, {"http": args.http}, os.environ)["http"]
     if address is None:
         raise UsageError(
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _ask(address: Address, path: str) -> tuple[int, str]:
-    """Code and words of the answer. Raises Refusal where there is none."""
+    """Return code and words of the answer. Raises Refusal if there is none."""
     ends_at = clock.monotonic() + _PATIENCE_S
     where = (_LOOPBACK.get(address.host, address.host), address.port)
     received = b""

@@ -1,4 +1,4 @@
-"""`leasehold job`: everything about one job. Reads only, in the command's process; must not change anything."""
+"""`leasehold job`: shows one job in full. Reads only, in the command's process. Must not change anything."""
 
 import argparse
 from collections.abc import Iterator, Mapping
@@ -35,21 +35,21 @@ examples:
   leasehold job invoice-2031-07 --json | jq .failure.traceback
   leasehold job invoice-2031-07 --wait 30s --json | jq .result
 
---wait: until it has ended. Exit code 1: it has failed, or has not ended within that time.
-JID may be that of a recurring job too. One that begins with - is written after --."""
+--wait shows the job once it has ended. Exit code 1: it has failed, or did not end in time.
+JID may name a recurring job too. Write a jid that begins with - after --."""
 
 
 def add(subparsers: Subparsers) -> None:
     """Declare the flags."""
     parser = subparsers.add_parser("job", description="Everything about one job.", epilog=EXAMPLES)
     parser.add_argument("jid", metavar="JID", help="the id that put gave")
-    parser.add_argument("--wait", metavar="DURATION", help="wait so long for its end, then show it")
+    parser.add_argument("--wait", metavar="DURATION", help="wait at most this long for the job's end, then show it")
     add_json(parser, "the whole job, its payload and its history")
     add_connection(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Say it, or refuse when there is no such job."""
+    """Print the job. Refuse if it does not exist."""
     wait_s = read_options(args, {"wait": parse_duration}).get("wait")
     with connect(args) as client, arguments():
         ended = None if wait_s is None else _waited(client, args.jid, wait_s)
@@ -79,7 +79,7 @@ def _cancelled_words(cancelled: "Cancelled | None") -> str:
 
 
 def _waited(client: "Client", jid: str, seconds: float) -> str | None:
-    """None when it is complete, else why it is not."""
+    """Wait for the job's end. Return None if it is complete, else the reason."""
     from supervisor.engine.model.errors import JobFailed
 
     try:
@@ -136,7 +136,7 @@ def _readable_recurring(job: "Recurring") -> Iterator[str]:
 
 
 def _allowed(job: "JobRecord") -> str:
-    """Without retries of its own a job has as many as its handler says, which only the supervisor knows."""
+    """Return the job's own retries. Without them the handler's hold, which only the supervisor knows."""
     return f" ({job.retries} retries allowed)" if job.has_own_retries else ""
 
 
@@ -172,12 +172,12 @@ def _relations(job: "JobRecord") -> Iterator[str]:
         yield f"needed by  {', '.join(job.dependents)}"
 
 
-#: Of a failure, and what they are called for people.
+#: Fields of a failure that are sizes, and their labels.
 _SIZES = {"memory_bytes": "memory", "max_rss_bytes": "max RSS"}
 
 
 def _failure(failure: dict[str, Any], label: str) -> Iterator[str]:
-    """One line about it, then what there is of traceback and output, as they were."""
+    """Yield the failure's summary, then its traceback and output unchanged."""
     message = str(failure.get("message")).replace("\n", "\n" + " " * 11)
     yield f"{label:<10} {failure.get('group')}: {message}"
     yield f"           {local_time(failure.get('when'))} at {failure.get('worker') or 'nobody'}"
@@ -196,7 +196,7 @@ def _failure(failure: dict[str, Any], label: str) -> Iterator[str]:
 
 
 def _entry(entry: Mapping[str, Any], label: str) -> str:
-    """One line of history: when, what, and the rest of it."""
+    """Return one line of history: time, event, and its other fields."""
     rest = [f"{name}={_value(value)}" for name, value in entry.items() if name not in {"what", "when"}]
     return " ".join([f"{label:<10} {local_time(entry.get('when'))}", str(entry.get("what")), *rest])
 

@@ -1,4 +1,4 @@
-"""`leasehold jobs` and `leasehold peek`: lists of jobs. They read only, in the command's process."""
+"""`leasehold jobs` and `leasehold peek`: list jobs. They read only, in the command's process."""
 
 import argparse
 from collections.abc import Sequence
@@ -26,35 +26,35 @@ examples:
   leasehold jobs complete --json | jq -r '.jobs[].jid'
 
 STATE is {", ".join(STATES)}.
-parked: their limit is used up, they start when it lets them.
-Without --queue: of all queues, one after the other; complete ones newest first. What has failed, by its kind: leasehold
-failed."""
+Parked jobs wait for their limit.
+Without --queue the jobs of all queues are listed, queue by queue; complete jobs newest first. `leasehold failed` lists
+failures by kind."""
 
 PEEK_EXAMPLES = """\
 examples:
   leasehold peek emails
   leasehold peek emails 10 --json
 
-In the order in which they would be leased now; nothing is taken."""
+Lists the jobs in the order in which they would be leased now. Takes none."""
 
 
 def add(subparsers: Subparsers) -> None:
     """Declare the flags of both."""
     parser = subparsers.add_parser("jobs", description="The jobs in one state.", epilog=JOBS_EXAMPLES)
     parser.add_argument("state", metavar="STATE", help="waiting, running, …: see below")
-    parser.add_argument("--queue", metavar="NAME", help="only of this queue")
+    parser.add_argument("--queue", metavar="NAME", help="only jobs of this queue")
     add_paging(parser)
     add_json(parser, "state, queue, offset and jobs")
     add_connection(parser)
     parser = subparsers.add_parser("peek", description="What a queue would give next.", epilog=PEEK_EXAMPLES)
     parser.add_argument("queue", metavar="QUEUE")
-    parser.add_argument("count", metavar="N", nargs="?", default="1", help=f"so many, up to {MOST} (default: 1)")
+    parser.add_argument("count", metavar="N", nargs="?", default="1", help=f"number of jobs, up to {MOST} (default: 1)")
     add_json(parser, "queue and jobs")
     add_connection(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """List them."""
+    """List the jobs."""
     if args.command == "peek":
         return _peek(args)
     if args.state not in STATES:
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _of_all(client: "Client", state: str, count: int) -> "Sequence[JobRecord | Recurring]":
-    """Up to `count` in that state, queue by queue."""
+    """Return up to `count` jobs in that state, queue by queue."""
     jobs: list[JobRecord | Recurring] = []
     for name, counts in sorted(client.queues().items()):
         if len(jobs) < count and getattr(counts, state, True):
@@ -100,7 +100,7 @@ def _peek(args: argparse.Namespace) -> int:
 
 
 def _none(client: "Client", queue: str | None, state: str, offset: int) -> str:
-    """Why the list is empty, in a sentence."""
+    """Say why the list is empty."""
     if queue is None:
         return f"no job is {state}" if not offset else f"no job is {state} beyond the first {offset:,}"
     words = f"no job of queue {queue} is {state}" if state != "depends" else f"no job of queue {queue} waits for others"

@@ -1,6 +1,6 @@
-"""`leasehold lane`: the lanes of a queue. Runs in the command's process.
+"""`leasehold lane`: shows and changes the lanes of a queue. Runs in the command's process.
 
-Must not delete anything but what was named, and agreed to.
+Must not delete anything but the named lane, after confirmation.
 """
 
 import argparse
@@ -28,8 +28,8 @@ examples:
   leasehold lane emails customer-7 --pause
   leasehold lane emails customer-7 --delete    # says how many, and asks
 
-A lane is a client's or tenant's share of a queue: `leasehold put --lane`. Lanes take turns, whatever lies in them. The
-jobs without a lane are one, too, which has no name here."""
+A lane is a client's or tenant's share of a queue: `leasehold put --lane`. Lanes take turns, however many jobs each
+has. The jobs without a lane form a lane without a name."""
 
 MOST_WEIGHT = 1000
 
@@ -38,19 +38,19 @@ def add(subparsers: Subparsers) -> None:
     """Declare the flags."""
     parser = subparsers.add_parser("lane", description="The lanes of a queue.", epilog=EXAMPLES)
     parser.add_argument("queue", metavar="QUEUE")
-    parser.add_argument("lane", metavar="LANE", nargs="?", help="this one alone")
+    parser.add_argument("lane", metavar="LANE", nargs="?", help="only this lane")
     parser.add_argument(
         "--weight", metavar="N", help=f"its starts for each one of a lane of weight 1, to {MOST_WEIGHT}"
     )
-    parser.add_argument("--pause", action="store_true", help="nothing new starts from it")
-    parser.add_argument("--unpause", action="store_true", help="it goes on")
+    parser.add_argument("--pause", action="store_true", help="start no more jobs of it")
+    parser.add_argument("--unpause", action="store_true", help="start its jobs again")
     add_delete(parser, "this lane")
     add_json(parser, "a list of lanes with their counts; or of one")
     add_connection(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """List them, or show or change one."""
+    """List the lanes, or show or change one."""
     check_delete(args)
     changes = [name for name in ("weight", "pause", "unpause", "delete") if getattr(args, name) not in (None, False)]
     if len(changes) > 1:

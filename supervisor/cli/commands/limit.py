@@ -1,4 +1,4 @@
-"""`leasehold limit`: how many jobs of a key may run at once, or start in a time. Runs in the command's process.
+"""`leasehold limit`: shows and sets concurrency and rate limits. Runs in the command's process.
 
 Must not touch the jobs themselves.
 """
@@ -26,16 +26,16 @@ examples:
   leasehold limit api:stripe --running 0       # nothing new starts
   leasehold limit api:stripe --remove          # or one half of it: --remove rate
 
-For all jobs that were put with this --limit, over all queues and supervisors. --rate: starts per time, like 10/s,
-100/m, 5/h, 1000/d, 3/10s, never more in any such time. A job whose limit is used up is parked and holds up nobody."""
+A limit holds for all jobs that were put with this --limit, in all queues and supervisors. --rate: starts per time, like
+10/s, 100/m, 5/h, 1000/d, 3/10s, never more in any such time. A job whose limit is used up is parked; others go on."""
 
 
 def add(subparsers: Subparsers) -> None:
     """Declare the flags."""
     parser = subparsers.add_parser("limit", description="How many may run, or start in a time.", epilog=EXAMPLES)
-    parser.add_argument("key", metavar="KEY", nargs="?", help="this one alone")
-    parser.add_argument("--running", metavar="N", help="at most so many run at once")
-    parser.add_argument("--rate", metavar="RATE", help="at most so many start in a time")
+    parser.add_argument("key", metavar="KEY", nargs="?", help="only this limit")
+    parser.add_argument("--running", metavar="N", help="most jobs that run at once")
+    parser.add_argument("--rate", metavar="RATE", help="most jobs that start in a time")
     parser.add_argument(
         "--remove",
         metavar="HALF",
@@ -49,7 +49,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """List them, or show, set or remove one."""
+    """List the limits, or show, set or remove one."""
     changes = args.running is not None or args.rate is not None
     removes = args.remove is not None
     if removes and (changes or args.json):

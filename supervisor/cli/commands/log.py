@@ -1,4 +1,7 @@
-"""`leasehold log`: a line of one's own in a job's history. Runs in the command's process; must not change its state."""
+"""`leasehold log`: writes a line into a job's history. Runs in the command's process.
+
+Must not change the job's state.
+"""
 
 import argparse
 import os
@@ -21,12 +24,12 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("log", description="Write a line into a job's history.", epilog=EXAMPLES)
     parser.add_argument("jid", metavar="JID")
     parser.add_argument("message", metavar="MESSAGE", help="the line")
-    parser.add_argument("--data", metavar="JSON", help="something to go with it")
+    parser.add_argument("--data", metavar="JSON", help="data to store with the line")
     add_connection(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write it."""
+    """Write the line."""
     data = None if args.data is None else read_json(os.fsencode(args.data), "--data")
     with connect(args) as client, arguments():
         client.log(args.jid, args.message, data)

@@ -1,5 +1,6 @@
-"""`leasehold pause` and `leasehold unpause`: let nothing new start from a queue, or at a supervisor, for a while. They
-run in the command's process. Must not touch jobs: what runs goes on.
+"""`leasehold pause` and `leasehold unpause`: stop and resume new starts of a queue or at a supervisor.
+
+They run in the command's process. Must not touch jobs: running jobs go on.
 """
 
 import argparse
@@ -18,9 +19,9 @@ examples:
   leasehold pause --worker web-1-4711-3f2a
   leasehold pause --all-workers
 
-A pattern stands for the queues that there are now, all of which are named. What runs goes on. `leasehold queues` shows
-what is paused. --worker: nothing new starts at this supervisor, from whatever queue, until it is unpaused or started
-anew; what it had not started goes back. `leasehold status` shows it. Exit code 1 if one has not answered in time."""
+A pattern selects the queues that exist now, and the output names them. Running jobs go on. `leasehold queues` shows
+paused queues. --worker: this supervisor starts no job of any queue until it is unpaused or restarted. It hands back
+what it had not started. `leasehold status` shows it. Exit code 1 if one has not answered in time."""
 
 UNPAUSE_EXAMPLES = """\
 examples:
@@ -37,7 +38,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def _add_target(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("queues", metavar="QUEUE", nargs="*", help="its name, or a pattern; or instead of queues:")
+    parser.add_argument("queues", metavar="QUEUE", nargs="*", help="a name or a pattern; or, instead of queues:")
     parser.add_argument(
         "--worker", metavar="WORKER", action="append", default=[], help="a supervisor; repeat it for several"
     )
@@ -47,7 +48,7 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do it, and say it."""
+    """Pause or unpause, and print what was done."""
     if bool(args.queues) + bool(args.worker) + args.all_workers != 1:
         raise UsageError("give QUEUE, --worker or --all-workers, one of the three")
     if args.queues:
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _queues(args: argparse.Namespace) -> int:
-    """A queue that nobody has put to yet may be paused too."""
+    """Pause or unpause queues. A queue without a first job may be paused too."""
     with connect(args) as client, arguments():
         names = queues_of(client, args.queues)
         known = client.queues()

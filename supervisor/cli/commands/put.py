@@ -1,4 +1,7 @@
-"""`leasehold put`: a job into a queue, from the command's process. Must not write anything before all is checked."""
+"""`leasehold put`: puts a job into a queue. Runs in the command's process.
+
+Must not write before all input is checked.
+"""
 
 import argparse
 
@@ -19,22 +22,23 @@ examples:
   psql -Atc 'select …' | leasehold put import.rows -
   leasehold put billing.invoice '{"month": 7}' --add --jid invoice-2031-07
   leasehold put email.send '{"to": 7}' --lane customer-7 --limit smtp --expires 1h
-  leasehold put cache.warm --unique            # not while the same waits or runs; --unique=KEY: by a key
+  leasehold put cache.warm --unique            # only while no equal job waits or runs; --unique=KEY: by a key
   leasehold put ticker.follow '"EUR"' --persistent
   jq -c '.[] | {jid: .id, data: .}' rows.json | leasehold put email.send --lines
   leasehold put --lines --file jobs.ndjson --add --skip-bad
 
-DATA is JSON (nothing: null). The jid goes to stdout. A jid that is already known is moved and put anew; options that
-are not given stay as they are. With --add it is left alone, and the exit code is 1.
-Where supervisors live, a hint on stderr says that none of them serves the queue or has the klass, or that there is no
-job of a jid in --depends. The job is put all the same.
---depends: it waits until those jobs are complete. Those that are, or that there are none of, are not waited for.
---unique: if another job that has not ended holds it, nothing is put, and the jid is that one's.
---persistent: a job without an end; when its handler returns or dies it is handed on at once, until it is cancelled.
+DATA is JSON (none: null). The jid goes to stdout. A job with a known jid is moved and put again; options
+that are not given keep their values. With --add a known job is left alone, and the exit code is 1.
+If supervisors are running, a hint on stderr says that none of them serves the queue or has the klass, or that no job
+has a jid of --depends. The job is put all the same.
+--depends: the job waits until those jobs are complete. A job that does not exist counts as complete.
+--unique: if another job that has not ended holds the key, nothing is put, and the printed jid is
+that job's.
+--persistent: a job without an end. When its handler returns or dies it starts again elsewhere, until it is cancelled.
 --lines: each line is an object with put's arguments: klass, queue, data (or data_b64: bytes), jid, priority, delay, at,
-retries, timeout, tags … (times in seconds, or like "10m"). KLASS and the flags are for what a line does not give. A
-thousand are put as one. Where a line is bad nothing of its thousand is put, nor what comes after, and the exit code is
-1. With jids in the lines and --add a second run puts what the first one did not."""
+retries, timeout, tags … (times in seconds, or like "10m"). KLASS and the flags are defaults for all lines. A
+thousand are put in one call. A bad line stops at its thousand: neither it nor later lines are put, and the exit code is
+1. With jids in the lines and --add, a second run puts what the first one did not."""
 
 
 def add(subparsers: Subparsers) -> None:
@@ -43,14 +47,18 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("klass", metavar="KLASS", nargs="?", help="the handler: module and function, like email.send")
     add_payload(parser)
     parser.add_argument("--queue", metavar="NAME", default="default", help="(default: default)")
-    parser.add_argument("--delay", metavar="DURATION", help="run it so much later")
-    parser.add_argument("--at", metavar="TIME", help="run it then: 2031-07-01T12:00:00+02:00, or unix seconds")
+    parser.add_argument("--delay", metavar="DURATION", help="start it no earlier than this from now")
+    parser.add_argument(
+        "--at", metavar="TIME", help="start it no earlier than this time: 2031-07-01T12:00:00+02:00, or unix seconds"
+    )
     add_job_options(parser)
     parser.add_argument("--depends", metavar="JID", action="append", help="wait for this job; repeat it for several")
     parser.add_argument(
-        "--on-parent-failure", metavar="WHAT", help="if one of them fails: wait, fail or run (default: wait)"
+        "--on-parent-failure", metavar="WHAT", help="what to do if one of them fails: wait, fail or run (default: wait)"
     )
-    parser.add_argument("--persistent", action="store_true", help="it has no end: whoever is there runs it")
+    parser.add_argument(
+        "--persistent", action="store_true", help="a job without an end, which always runs at some supervisor"
+    )
     parser.add_argument("--add", action="store_true", help="only if the jid is new; needs --jid")
     parser.add_argument("--lines", action="store_true", help="put a job for each line of stdin, or of --file")
     parser.add_argument("--skip-bad", action="store_true", help="with --lines: go on after a bad line")
@@ -59,7 +67,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Put it and say its jid."""
+    """Put the job, and print its jid."""
     _check(args)
     readers = {"delay": parse_duration, "at": moment, "on_parent_failure": one_of("wait", "fail", "run")}
     options = read_options(args, {**JOB_OPTIONS, **readers})
@@ -93,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuses flags that do not go together."""
+    """Refuse flags that exclude each other."""
     if args.lines:
         if args.data is not None or args.raw or args.jid is not None:
             raise UsageError("--lines takes data and jid from each line: no DATA, --raw or --jid goes with it")

@@ -1,4 +1,7 @@
-"""`leasehold recur`: jobs that are put again and again. Runs in the command's process; must not put any job itself."""
+"""`leasehold recur`: starts, changes and ends recurring jobs. Runs in the command's process.
+
+Must not put jobs itself.
+"""
 
 import argparse
 from collections.abc import Sequence
@@ -22,12 +25,12 @@ EXAMPLES = """\
 examples:
   leasehold recur report.build --every 5m --queue slow
   leasehold recur report.build '{"all": true}' --cron '0 3 * * mon' --tz Europe/Berlin --jid weekly
-  leasehold recur                              # all of them; --queue slow: of one queue
-  leasehold recur --update weekly --cron '0 4 * * mon'     # what is not given stays as it is
+  leasehold recur                              # list all; --queue slow: of one queue
+  leasehold recur --update weekly --cron '0 4 * * mon'     # the rest stays as it is
   leasehold recur --cancel weekly
 
 The jid of the recurring job goes to stdout; its jobs have jids of their own. `leasehold job JID` shows either. --missed
-says what is put for the times at which no supervisor was there: all of them, one job, or none. --cron needs the extra
+says how many jobs are put for times at which no supervisor ran: all, one, or none. --cron needs the extra
 `cron`."""
 
 PAGE = 1000
@@ -43,19 +46,17 @@ READERS: dict[str, Reader] = {
 
 
 def add(subparsers: Subparsers) -> None:
-    """Declare the flags: those of the rhythm, and put's."""
+    """Declare the flags of the schedule, and those of `put`."""
     parser = subparsers.add_parser("recur", description="Put a job again and again.", epilog=EXAMPLES)
     parser.add_argument("klass", metavar="KLASS", nargs="?", help="the handler: module and function, like email.send")
     add_payload(parser)
     parser.add_argument("--queue", metavar="NAME", help="where its jobs are put (default: default)")
     parser.add_argument("--every", metavar="DURATION", help="put a job this often")
-    parser.add_argument("--offset", metavar="DURATION", help="the first one so much later (default: 0)")
+    parser.add_argument("--offset", metavar="DURATION", help="delay of the first job (default: 0)")
     parser.add_argument("--cron", metavar="TIMES", help="put a job at these times: minute hour day month weekday")
     parser.add_argument("--tz", metavar="ZONE", help="the time zone of --cron (default: UTC)")
     parser.add_argument("--missed", metavar="WHAT", help="all, once or skip (default: all)")
-    parser.add_argument(
-        "--backlog", metavar="N", help="of those missed, at most so many beside the last (default: all)"
-    )
+    parser.add_argument("--backlog", metavar="N", help="most missed jobs to put beside the last (default: all)")
     add_job_options(parser)
     parser.add_argument("--update", metavar="JID", help="change a recurring job")
     parser.add_argument("--cancel", metavar="JID", help="end a recurring job; what it has put stays")
@@ -64,7 +65,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Begin one, change one, end one, or list them."""
+    """Start, change or end a recurring job, or list all."""
     if args.update is not None and args.cancel is not None:
         raise UsageError("give --update or --cancel, not both")
     options = read_options(args, READERS)
@@ -137,7 +138,7 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _of_queue(client: "Client", name: str) -> list["Recurring"]:
-    """All of them, page by page."""
+    """Return the queue's recurring jobs, page by page."""
     queue = client.queue(name)
     jobs: list[Recurring] = []
     while True:

@@ -1,6 +1,6 @@
-"""`leasehold reload`: have running supervisors load their handlers anew, as SIGHUP does. Runs in the command's process.
+"""`leasehold reload`: has running supervisors reload their handlers, as SIGHUP does. Runs in the command's process.
 
-Must not signal any process. What is wrong with the new code is theirs to find, and is shown here.
+Must not signal any process. The supervisors find errors in the new code, and this command shows them.
 """
 
 import argparse
@@ -18,7 +18,7 @@ examples:
   leasehold reload
   leasehold reload web-1-4711-3f2a
 
-WORKER is as `leasehold workers` shows it. The new code is tried beside the old one, and gets the jobs only when a child
+WORKER is a name from `leasehold workers`. The new code is tried beside the old one, and gets jobs only when a child
 with it is ready. Running jobs end on the old code (--reload-timeout of `leasehold run`). Code that does not boot
 changes nothing: it is shown with its traceback, and the exit code is 71; 1 if one of them has not answered in time."""
 
@@ -32,7 +32,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Tell them, and wait for what comes of it."""
+    """Send the request, and show each outcome."""
     answers = tell(args, args.workers, "reload")
     code, broken = verdict(args, answers), False
     for worker, answer in answers.items():

@@ -1,4 +1,5 @@
-"""`leasehold run`: turns itself into the master. Owns the settings and the embedded server until the master returns.
+"""`leasehold run`: turns its process into the master. Owns the settings and the embedded server until the master
+returns.
 
 Must not import the public client: the master has its own link to Redis.
 """
@@ -21,18 +22,18 @@ examples:
   LEASEHOLD_PROCESSES=auto LEASEHOLD_QUEUE=high,default leasehold run
 
 Durations: 30, 30s, 500ms, 5m, 2h. Every flag is also a variable: --job-timeout 5m is LEASEHOLD_JOB_TIMEOUT=5m.
-Signals: TERM, INT drain; QUIT hands everything back at once; HUP loads the handlers anew; TTIN, TTOU: one process more,
-fewer; USR1 writes what all children are doing into the log; USR2 pauses, CONT resumes."""
+Signals: TERM, INT drain; QUIT hands everything back at once; HUP reloads the handlers; TTIN, TTOU: one process more,
+or fewer; USR1 logs the stacks of all children; USR2 pauses, CONT resumes."""
 
 
 def add(subparsers: Subparsers) -> None:
-    """Declare the flags: all from the table of settings."""
+    """Declare the flags from the table of settings."""
     parser = subparsers.add_parser("run", description="Lease jobs and run them in child processes.", epilog=EXAMPLES)
     add_settings(parser, SETTINGS)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Be the master until it has drained. Answers its exit code."""
+    """Run the master until it has drained. Return its exit code."""
     flags = given(args)
     check_package()
     config = Config.load(flags, os.environ, terminal=sys.stderr.isatty())
@@ -44,7 +45,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def check_package() -> None:
-    """Raises ConfigError where `supervisor`, which handlers import, is not ours any more: PyPI's has the same name."""
+    """Raise ConfigError if `supervisor`, which handlers import, is another package. PyPI's supervisord has the same
+    name.
+    """
     import supervisor
 
     if hasattr(supervisor, "__all__"):
@@ -62,7 +65,7 @@ def check_package() -> None:
 
 
 def check_queues(config: Config, name: str) -> None:
-    """Raises ConfigError where the queues make no sense in their order. `name`: of what gave them."""
+    """Raise ConfigError if the queues make no sense in their order. `name`: the flag or variable that gave them."""
     from supervisor.engine.model.queue_order import Queues
 
     try:

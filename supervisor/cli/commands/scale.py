@@ -1,4 +1,4 @@
-"""`leasehold scale`: how many jobs running supervisors run at the same time. Runs in the command's process.
+"""`leasehold scale`: sets how many jobs running supervisors run at once. Runs in the command's process.
 
 Must not signal any process.
 """
@@ -17,9 +17,9 @@ examples:
   leasehold scale web-1-4711-3f2a 2:8
   leasehold scale --all auto
 
-WORKER is as `leasehold workers` shows it. 8: so many processes; 2:8: as many as there is work for; auto: as many as its
-machine has room for. Surplus ones end with their job, or get Interrupted after the --drain-timeout of `leasehold run`,
-and the job runs again. A supervisor that is started anew has as many as its flags say. Exit code 1 if one of them has
+WORKER is a name from `leasehold workers`. 8: eight processes; 2:8: as many as there is work for; auto: as many as its
+machine has room for. A surplus process ends after its job. After the --drain-timeout of `leasehold run` the job gets
+Interrupted and runs again. A restarted supervisor has as many as its flags say. Exit code 1 if one of them has
 not answered in time, or refuses."""
 
 
@@ -33,7 +33,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Tell them, and say how many each has."""
+    """Send the request, and print the new process counts."""
     wish = _wish(args.processes)
     return verdict(args, tell(args, some_or_all(args, args.workers), "scale", wish))
 

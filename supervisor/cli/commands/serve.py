@@ -1,6 +1,6 @@
-"""`leasehold serve`: what a running supervisor serves from now on. Runs in the command's process.
+"""`leasehold serve`: changes the queues of a running supervisor. Runs in the command's process.
 
-Must not signal the supervisor: the wish lies in Redis.
+Must not signal the supervisor: the request stands in Redis.
 """
 
 import argparse
@@ -15,7 +15,7 @@ examples:
   leasehold serve web-1-4711-3f2a 'email-*' '!email-bulk'
   leasehold serve web-1-4711-3f2a high:3 low --order weighted
 
-WORKER is as `leasehold workers` shows it. What it runs goes on. A supervisor that is started anew serves what its flags
+WORKER is a name from `leasehold workers`. Running jobs go on. A restarted supervisor serves what its flags
 say."""
 
 
@@ -24,14 +24,12 @@ def add(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("serve", description="Have a supervisor serve other queues.", epilog=EXAMPLES)
     parser.add_argument("worker", metavar="WORKER", help="the supervisor")
     parser.add_argument("queues", metavar="QUEUE", nargs="+", help="names, patterns, and !patterns that are left out")
-    parser.add_argument(
-        "--order", metavar="ORDER", help="strict, round-robin, random or weighted (default: as it does)"
-    )
+    parser.add_argument("--order", metavar="ORDER", help="strict, round-robin, random or weighted (default: unchanged)")
     add_connection(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Leave the wish, and say it."""
+    """Leave the request in Redis, and print it."""
     with connect(args) as client, arguments():
         workers = [each.name for each in client.workers()]
         if args.worker not in workers and client.worker(args.worker).seen_unix is None:

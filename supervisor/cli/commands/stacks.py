@@ -1,6 +1,6 @@
-"""`leasehold stacks`: what the children of running supervisors run, and where in it they are. In the command's process.
+"""`leasehold stacks`: shows the Python stacks of running supervisors' children. Runs in the command's process.
 
-Must not signal any process: the supervisors are asked by way of Redis, and dump the stacks themselves.
+Must not signal any process: a query goes through Redis, and each supervisor dumps its stacks itself.
 """
 
 import argparse
@@ -20,7 +20,7 @@ examples:
   leasehold stacks web-1-4711-3f2a
   leasehold stacks --timeout 10s --json
 
-WORKER is as `leasehold workers` shows it. Of each child: its number, process, job, and Python frames, the innermost
+WORKER is a name from `leasehold workers`. Shows each child's number, process, job, and Python frames, the innermost
 first. The jobs go on, and Python code notices nothing. But each child gets a signal: a sleep or another system call in
 C code ends early by it, unless that code handles EINTR. The signal USR1 to a supervisor writes the same into its log.
 Exit code 1 if one of them has not answered in time."""
@@ -33,7 +33,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask them, and show what they answer."""
+    """Query the supervisors, and show their answers."""
     answers = ask(args, args.workers, "stacks")
     children = {worker: _children(answer) for worker, answer in answers.items()}
     if args.json:
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _children(answer: Any) -> list[Mapping[str, Any]] | None:
-    """Of an answer; None if it is none, or not what we know."""
+    """Return the children of an answer, or None if the answer is missing or of an unknown form."""
     found = answer.get("children") if isinstance(answer, Mapping) else None
     if not isinstance(found, list) or not all(isinstance(child, Mapping) for child in found):
         return None
@@ -60,7 +60,7 @@ def _show(children: Mapping[str, list[Mapping[str, Any]] | None]) -> None:
                     say(line)
 
 
-#: In place of frames.
+#: Shown in place of frames.
 SILENT = "(it has not answered in time: stopped, another program, or deaf to the signal)"
 
 

@@ -1,4 +1,4 @@
-"""`leasehold stats`: how long the jobs of a queue waited and ran on a day. Reads only, in the command's process."""
+"""`leasehold stats`: shows how long a queue's jobs waited and ran on a day. Reads only, in the command's process."""
 
 import argparse
 from dataclasses import asdict
@@ -24,7 +24,7 @@ Days are UTC days. wait: from the put, or the last return, to the start, with an
 the day of the start. run: from there to the end. Both in seconds in --json; its histograms have a cell per second to a
 minute, per minute to an hour, per quarter of an hour to a day, per hour to three days, and per day."""
 
-#: The rows of the small histogram: where they begin, in cells of the engine's, and what that is.
+#: Rows of the small histogram: the first cell of the engine's histogram, and its label.
 ROWS = (
     (0, "< 1s"), (1, "1s"), (5, "5s"), (15, "15s"), (60, "1m"), (64, "5m"), (74, "15m"), (119, "1h"), (139, "6h"),
     (211, "1d"), (259, "3d"),
@@ -42,7 +42,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Say the figures of the day."""
+    """Print the figures of the day."""
     date = float(args.date) if args.date is not None and args.date.isdecimal() else args.date
     with connect(args) as client, arguments():
         stats = client.queue(args.queue).stats(date)
@@ -71,7 +71,7 @@ def _show(stats: "Stats") -> None:
 
 
 def _bars(spread: "Spread") -> list[str]:
-    """A bar for each of ROWS, and how many there are; nothing for none."""
+    """Return a bar with its count for each of ROWS, empty for 0."""
     ends = [*(first for first, _ in ROWS), len(spread.histogram)]
     sums = [sum(spread.histogram[first:end]) for first, end in pairwise(ends)]
     most = max(sums)

@@ -1,6 +1,8 @@
-"""`leasehold cancel`, `leasehold fail`, `leasehold release`, `leasehold move`, `leasehold priority`: an operator's hand
-on jobs. They run in the command's process. Each says in one line what it did; must not touch a job that was not named,
-or chosen by what it is.
+"""`leasehold cancel`, `leasehold fail`, `leasehold release`, `leasehold move`, `leasehold priority`: change jobs by
+hand.
+
+They run in the command's process, and print in one line what they did. Must not touch a job that was neither named nor
+chosen.
 """
 
 import argparse
@@ -28,10 +30,10 @@ examples:
   leasehold cancel --queue emails --data '{{"to": "ada@example.org"}}'
   leasehold cancel --queue lines --raw --data 'as it was pushed'
 
-The jobs are gone then, and who runs one stops. Complete ones are left alone. A job that another one waits for is
-cancelled only together with it, or if that one said --on-parent-failure fail or run. Exit code 1 if any was left.
+Cancelled jobs are deleted; a running one is stopped. Complete jobs are left alone. A job that another one waits for is
+cancelled only together with it, or if the other has --on-parent-failure fail or run. Exit code 1 if any was left.
 --data: every job of the queue that has this data and has not ended. JSON may have its keys in any order.
-Chosen jobs: all that have not ended, unless --group or --state says otherwise. What recurs stays: `leasehold recur`.
+Chosen jobs: all that have not ended, unless --group or --state says otherwise. Recurring jobs stay: `leasehold recur`.
 {HELP}"""
 
 FAIL_EXAMPLES = f"""\
@@ -39,16 +41,16 @@ examples:
   leasehold fail invoice-2031-07 --group by-hand --message 'the customer has left'
   leasehold fail --tag customer-7 --message 'the customer has left' --yes
 
-From any state; who runs it stops. It lies with the failed jobs of that group until it is unfailed or cancelled.
-Chosen jobs: all that have not ended, unless --state says otherwise. --group is the one they go into.
+A job in any state; a running one is stopped. It stays in that group of failed jobs until it is unfailed or cancelled.
+Chosen jobs: all that have not ended, unless --state says otherwise. --group names the group that they go into.
 {HELP}"""
 
 RELEASE_EXAMPLES = """\
 examples:
   leasehold release invoice-2031-07
 
-Who runs it stops, and it goes to the front of its queue: an interruption, no failure. One that does not run is left
-alone, and the exit code is 1."""
+The run is stopped, and the job goes to the front of its queue: an interruption, no failure. A job that does not run is
+left alone, and the exit code is 1."""
 
 MOVE_EXAMPLES = f"""\
 examples:
@@ -57,8 +59,8 @@ examples:
   leasehold move --queue emails slow
   leasehold move --queue emails --tag customer-7 --state waiting slow --yes
 
-From any state, also complete or failed ones: the job begins anew there, with all its retries. Who runs it stops.
-Chosen jobs: all that have not begun, unless --group or --state says otherwise. Scheduled ones keep their time.
+A job in any state, also complete or failed, starts over in the new queue with all its retries. A run is stopped.
+Chosen jobs: all that have not begun, unless --group or --state says otherwise. Scheduled jobs keep their time.
 {HELP}"""
 
 PRIORITY_EXAMPLES = f"""\
@@ -66,19 +68,19 @@ examples:
   leasehold priority invoice-2031-07 -10
   leasehold priority --tag customer-7 -10
 
-Lower runs sooner; the default is 0. Chosen jobs: all that have not begun, unless --state says otherwise.
+Lower values run sooner; the default is 0. Chosen jobs: all that have not begun, unless --state says otherwise.
 {HELP}"""
 
 
 def add(subparsers: Subparsers) -> None:
-    """Declare the flags of each."""
+    """Declare the flags of each command."""
     parser = subparsers.add_parser("cancel", description="Take jobs away.", epilog=CANCEL_EXAMPLES)
-    parser.add_argument("jids", metavar="JID", nargs="*", help="the jobs; or instead, by what they are:")
+    parser.add_argument("jids", metavar="JID", nargs="*", help="the jobs; or choose jobs by:")
     add_choice(parser, "tag", "group", queue="all jobs of this queue")
     add_data_flag(parser, "with --queue: only what has this payload")
     add_connection(parser)
     parser = subparsers.add_parser("fail", description="Fail a job by hand.", epilog=FAIL_EXAMPLES)
-    parser.add_argument("jid", metavar="JID", nargs="?", help="the job; or instead, by what they are:")
+    parser.add_argument("jid", metavar="JID", nargs="?", help="the job; or choose jobs by:")
     add_choice(parser, "tag", queue="all jobs of this queue")
     parser.add_argument(
         "--group", metavar="NAME", dest="into", default="by-hand", help="the kind of failure (default: by-hand)"
@@ -89,20 +91,20 @@ def add(subparsers: Subparsers) -> None:
     parser.add_argument("jids", metavar="JID", nargs="+")
     add_connection(parser)
     parser = subparsers.add_parser("move", description="Put a job into another queue.", epilog=MOVE_EXAMPLES)
-    parser.add_argument("jid", metavar="JID", nargs="?", help="the job; or instead, by what they are:")
+    parser.add_argument("jid", metavar="JID", nargs="?", help="the job; or choose jobs by:")
     add_choice(parser, "tag", "group", queue="all jobs of this queue")
-    parser.add_argument("into", metavar="QUEUE", help="where to")
-    parser.add_argument("--delay", metavar="DURATION", help="run it so much later, which goes with JID")
+    parser.add_argument("into", metavar="QUEUE", help="the new queue")
+    parser.add_argument("--delay", metavar="DURATION", help="start it no earlier than this from now; only with JID")
     add_connection(parser)
     parser = subparsers.add_parser("priority", description="Let a job run sooner or later.", epilog=PRIORITY_EXAMPLES)
-    parser.add_argument("jid", metavar="JID", nargs="?", help="the job; or instead, by what they are:")
+    parser.add_argument("jid", metavar="JID", nargs="?", help="the job; or choose jobs by:")
     add_choice(parser, "tag", queue="all jobs of this queue")
     parser.add_argument("priority", metavar="N", help="the new priority, a whole number")
     add_connection(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what the command's name says, and say it."""
+    """Run the command of the given name."""
     {"cancel": _cancel, "fail": _fail, "release": _release, "move": _move, "priority": _priority}[args.command](args)
     return 0
 
@@ -151,14 +153,14 @@ def _cancel_equal(args: argparse.Namespace) -> None:
 
 
 def _why_left(client: "Client", jids: list[str]) -> str:
-    """Each with its state; the first ten of them."""
+    """Return the first ten jids, each with its job's state."""
     jobs = zip(jids, client.jobs(*jids[:10]), strict=False)
     shown = [f"{jid} ({job.state if job else 'there is no such job'})" for jid, job in jobs]
     return " ".join(shown) + (f" and {len(jids) - 10:,} more" if len(jids) > 10 else "")
 
 
 def _is_chosen(args: argparse.Namespace) -> bool:
-    """Whether jobs are chosen by what they are; refuses both that and JID, and neither."""
+    """Return True if jobs are chosen by their properties. Refuse both a choice and JID, and neither."""
     if (args.jid is not None) == is_choice(args):
         raise UsageError("give JID, or --queue or --tag, one of the two")
     return args.jid is None
@@ -205,7 +207,7 @@ def _move(args: argparse.Namespace) -> None:
         misspelt = unknown if unknown and "did you mean" in unknown else None
         if chosen:
             if misspelt:
-                note(misspelt)  # to be known before many are moved
+                note(misspelt)  # many jobs follow: the user must see it first
             _move_chosen(args, client)
         else:
             job = job_of(client, args.jid)

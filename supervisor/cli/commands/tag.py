@@ -1,6 +1,6 @@
-"""`leasehold tag`: tags of a job, the jobs of a tag, the most used tags. Runs in the command's process.
+"""`leasehold tag`: shows and changes tags, and lists the jobs of a tag. Runs in the command's process.
 
-Must not touch a job's anything but its tags.
+Must not change anything of a job but its tags.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look or change, as the arguments say."""
+    """Show or change, as the arguments say."""
     if args.get is not None and args.jid is not None:
         raise UsageError("give JID or --get, not both")
     if args.remove and not args.tags:

@@ -1,4 +1,4 @@
-"""`leasehold track`: jobs to keep an eye on. Runs in the command's process; must not change the jobs themselves."""
+"""`leasehold track`: marks jobs for observation. Runs in the command's process. Must not change the jobs themselves."""
 
 import argparse
 
@@ -11,7 +11,7 @@ from supervisor.cli.lib.terminal import note, say, say_json
 
 EXAMPLES = """\
 examples:
-  leasehold track                              # what is tracked, and what of it is gone
+  leasehold track                              # list the tracked jobs, and those that are gone
   leasehold track invoice-2031-07 report
   leasehold track invoice-2031-07 --off
   leasehold events --tracked                   # follow what happens to them"""
@@ -20,14 +20,14 @@ examples:
 def add(subparsers: Subparsers) -> None:
     """Declare the flags."""
     parser = subparsers.add_parser("track", description="Mark jobs to keep an eye on.", epilog=EXAMPLES)
-    parser.add_argument("jids", metavar="JID", nargs="*", help="the jobs; none: list those that are tracked")
-    parser.add_argument("--off", action="store_true", help="no longer; also of jobs that are gone")
+    parser.add_argument("jids", metavar="JID", nargs="*", help="the jobs; none: list the tracked jobs")
+    parser.add_argument("--off", action="store_true", help="remove the mark; also of jobs that are gone")
     add_json(parser, "jobs, and the jids of those that are gone")
     add_connection(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """List, or change the marks."""
+    """List the tracked jobs, or change marks."""
     if args.off and not args.jids:
         raise UsageError("--off needs JID")
     if not args.jids:

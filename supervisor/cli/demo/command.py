@@ -1,7 +1,7 @@
-"""`leasehold demo`: a real server and a real pool on real files, with crashes on purpose, in one command.
+"""`leasehold demo`: runs a real pool on a real server, with deliberate crashes, in one command.
 
-Runs in the demo's process. Owns the temporary directory, the server in it and the `run` subprocess, and leaves none of
-them behind. Must not judge by the log: the proof comes from the engine.
+Runs in the demo's process. Owns the temporary directory, its server and the `run` subprocess, and removes all of them.
+Must not conclude from the log: the proof comes from the engine.
 """
 
 import argparse
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client, Queue
     from supervisor.engine.embedded.embedded import Embedded
 
-#: Of the temporary directory: what lies below it adds some forty bytes to the path of the server's socket.
+#: Longest temporary directory. The path below it adds some forty bytes to that of the server's socket.
 LONGEST_BASE_BYTES = 50
 MOST_JOBS, LEAST_JOBS = 3_000, 1_000
 LARGEST_FILE_BYTES = 10**6
-#: What goes wrong, and how often: a dozen in all, each at its first attempt only.
+#: Twelve failures, each at the job's first attempt only.
 TROUBLE = ("segfault", "exit_3", "raise_an_error", "kill_itself", "loop_for_ever", "segfault") * 2
-#: The demo takes some seconds. What takes this long does not come to an end.
+#: The demo takes some seconds. A run of this length has failed.
 DEADLINE_S = 300.0
 PAGE = 500
 
@@ -45,7 +45,7 @@ examples:
   leasehold demo
   leasehold demo --jobs 500
 
-Needs no Redis: it starts a server of its own in a temporary directory. Ctrl-C drains, and says what was drained."""
+Needs no Redis: it starts a server of its own in a temporary directory. Ctrl-C drains, and reports what was drained."""
 
 
 def add(subparsers: Subparsers) -> None:
@@ -59,7 +59,7 @@ def add(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run it and say what came of it. 0: proven that nothing was lost."""
+    """Run the demo and report. Return 0 if it is proven that no job was lost."""
     if not args.jobs.isdecimal() or not 2 * len(TROUBLE) <= int(args.jobs) <= 100_000:
         raise UsageError(f"--jobs {args.jobs!r} must be a whole number from {2 * len(TROUBLE)} to 100000")
     paths = python_files()
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def python_files() -> list[Path]:
-    """The .py files of the standard library and site-packages, each once, in a fixed order."""
+    """Return the .py files of the standard library and site-packages in a fixed order, each once."""
     found: set[Path] = set()
     for scheme in ("stdlib", "purelib", "platlib"):
         for folder, _, names in os.walk(sysconfig.get_paths()[scheme]):
@@ -80,7 +80,7 @@ def python_files() -> list[Path]:
 
 
 def plan(paths: Sequence[Path], most: int) -> list[dict[str, Any]]:
-    """One job per file: a sample over all of them if they are too many, repeated if they are too few."""
+    """Return one job per file: a sample of too many files, or too few files repeated."""
     if len(paths) > most:
         chosen = [paths[i * len(paths) // most] for i in range(most)]
     else:
@@ -95,7 +95,7 @@ def plan(paths: Sequence[Path], most: int) -> list[dict[str, Any]]:
 def _readable(path: Path) -> bool:
     try:
         return path.stat().st_size <= LARGEST_FILE_BYTES and os.access(path, os.R_OK)
-    except OSError:  # ENOENT: a link that leads nowhere
+    except OSError:  # ENOENT: a dangling link
         return False
 
 
@@ -127,7 +127,7 @@ def _progress_words(log: Log, total: int) -> str:
 
 
 def _watch(pool: Pool, queue: "Queue", total: int, signals: int) -> bool:
-    """Follow the pool until everything is settled, or somebody stops it; then let it drain. True: it was stopped."""
+    """Follow the pool until all jobs are settled or a signal comes, then drain it. Return True after a signal."""
     waiter = select.poll()
     for fd in (signals, *pool.filenos()):
         waiter.register(fd, select.POLLIN)
@@ -160,7 +160,7 @@ def _watch(pool: Pool, queue: "Queue", total: int, signals: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the engine says after the end: the state of every job put, and what lies in the queue."""
+    """The state of every job put, and the queue's size, as the engine reports them after the end."""
 
     put: int
     states: Counter[str]
@@ -181,12 +181,12 @@ class Found:
 
     @property
     def proven(self) -> bool:
-        """Nothing is lost: every job has an outcome or waits, and the queue holds those that wait, and nothing else."""
+        """True if no job is lost: each has an outcome or waits, and the queue holds exactly those that wait."""
         return self.put == self.ended + self.back and self.back == self.left
 
 
 def examine(client: "Client", queue: "Queue", jids: Sequence[str]) -> Found:
-    """Read every job, in pages, and the queue's counts."""
+    """Read every job in pages, and the queue's counts."""
     states: Counter[str] = Counter()
     sums: Counter[str] = Counter()
     for start in range(0, len(jids), PAGE):
@@ -198,7 +198,7 @@ def examine(client: "Client", queue: "Queue", jids: Sequence[str]) -> Found:
 
 
 def _left(queue: "Queue") -> int:
-    """Jobs in the queue, in whatever state."""
+    """Return the number of jobs in the queue, in any state."""
     counts = queue.counts()
     return counts.waiting + counts.running + counts.stalled + counts.scheduled
 
@@ -231,7 +231,7 @@ def _report(found: Found, log: Log, interrupted: bool) -> None:
 
 @contextmanager
 def _signals() -> Iterator[int]:
-    """A descriptor that becomes readable at Ctrl-C, TERM or HUP. What runs is then ended in order, wherever it is."""
+    """Yield a descriptor that is readable after Ctrl-C, TERM or HUP, so that the demo ends in order from anywhere."""
     reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     handled = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.signal(number, lambda *_: None) for number in handled]
@@ -248,7 +248,7 @@ def _signals() -> Iterator[int]:
 
 @contextmanager
 def _directory() -> Iterator[Path]:
-    # `run` is told the path of the server's socket, which may have about a hundred bytes.
+    # `run` gets the path of the server's socket, which may have about a hundred bytes.
     base = tempfile.gettempdir()
     fits = len(os.fsencode(base)) <= LONGEST_BASE_BYTES
     directory = Path(tempfile.mkdtemp(prefix="leasehold-demo-", dir=base if fits else "/tmp"))
@@ -260,7 +260,7 @@ def _directory() -> Iterator[Path]:
 
 @contextmanager
 def _server(directory: Path) -> Iterator["Embedded"]:
-    """The embedded server of `directory`, waited for at its end, so that the directory can be removed."""
+    """Yield the embedded server of `directory`. Wait for its end, so that the directory can be removed."""
     from supervisor.engine.embedded import keeper
     from supervisor.engine.embedded.embedded import EmbeddedError, acquire
 

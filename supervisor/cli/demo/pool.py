@@ -1,6 +1,6 @@
-"""The `leasehold run` of the demo as a subprocess, and what its log says. Used in the demo's process, which owns both.
+"""Starts `leasehold run` for the demo, and reads its log. Used in the demo's process, which owns both.
 
-Must not conclude from the log what only the engine knows: that nothing was lost.
+Must not conclude from the log that no job was lost: only the engine knows that.
 """
 
 import ctypes
@@ -19,12 +19,12 @@ import orjson
 from supervisor import clock
 
 _PR_SET_PDEATHSIG = 1
-#: After the drain of `run` (30 s by default) something is wrong with it.
+#: Longer than the drain of `run`, which takes 30 s by default.
 DRAIN_DEADLINE_S = 40.0
 
 
 class Log:
-    """What the events tell: how far it is, who died, and how soon a dead child's job ran again."""
+    """Progress, deaths, and how soon a dead child's job ran again, as the events tell them."""
 
     def __init__(self) -> None:
         self.ready = False
@@ -33,27 +33,27 @@ class Log:
         self.again_s: list[float] = []
         self.began_unix: float | None = None
         self.ended_unix = 0.0
-        #: What went wrong with the pool itself, in its own words.
+        #: Errors of the pool itself, in its own words.
         self.complaints: list[str] = []
-        self._start_of: dict[str, tuple[int, float]] = {}  # by jid: the child's number and when
+        self._start_of: dict[str, tuple[int, float]] = {}  # by jid: the child's number and the time
         self._reaped_unix: dict[int, float] = {}  # by child's number: when the kernel's report of its end came
         self._died_unix: dict[str, float] = {}
 
     @property
     def settled(self) -> int:
-        """Jobs that came to an end."""
+        """Jobs that have come to an end."""
         return self.completed + self.failed
 
     @property
     def busy_s(self) -> float:
-        """From the first start of a job to the last end of one."""
+        """Seconds from the first job's start to the last one's end."""
         return max(0.0, self.ended_unix - self.began_unix) if self.began_unix else 0.0
 
     def read(self, line: bytes) -> None:
-        """Take in one line."""
+        """Read one line."""
         try:
             event = orjson.loads(line)
-        except orjson.JSONDecodeError:  # said before the log began, by the command or the interpreter
+        except orjson.JSONDecodeError:  # printed before the log began, by the command or the interpreter
             self.complaints.append(line.decode("utf-8", "replace").removeprefix("leasehold: "))
             return
         time_unix = float(event["time"])
@@ -91,7 +91,7 @@ class Log:
         self.deaths[event["reason"]] += 1
         child, started_unix = self._start_of.get(event["jid"], (-1, time_unix))
         reaped_unix = self._reaped_unix.get(child, 0.0)
-        # Numbers are given again: a report from before the start was about the child that had it then.
+        # Numbers are reused: an earlier report than the start concerns the number's previous child.
         self._died_unix[event["jid"]] = reaped_unix if reaped_unix >= started_unix else time_unix
         if event.get("state") == "failed":
             self.failed += 1
@@ -99,7 +99,7 @@ class Log:
 
 
 class Pool:
-    """The process `leasehold run`, with the settings that `run` has by itself, but for queue, handlers and log."""
+    """The process `leasehold run` with default settings, except for queue, handlers and log."""
 
     def __init__(self, redis_url: str, workdir: Path) -> None:
         self.log = Log()
@@ -122,24 +122,24 @@ class Pool:
 
     @property
     def running(self) -> bool:
-        """Whether the process is there."""
+        """True while the process exists."""
         return self._process.poll() is None
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended; negative: by which signal."""
+        """The exit code, negative for a signal."""
         return self._process.returncode
 
     def filenos(self) -> Iterator[int]:
-        """What to await: its log, its end."""
+        """Descriptors to await: the log and the process."""
         yield from (self._pipe, self._pidfd)
 
     def drain(self) -> None:
-        """Ask for the drain. Twice within a second is the same request, so a Ctrl-C that it got too does no harm."""
+        """Request the drain. A repetition within a second, such as the terminal's own Ctrl-C, is the same request."""
         self._process.send_signal(signal.SIGINT)
 
     def read_log(self) -> None:
-        """Take in what the log says now. Does not wait."""
+        """Read what the log holds now. Does not wait."""
         while True:
             try:
                 chunk = os.read(self._pipe, 2**18)
@@ -152,7 +152,7 @@ class Pool:
                 self.log.read(line)
 
     def wait(self) -> None:
-        """Wait for its end, reading its log meanwhile; kill it when it does not come in time."""
+        """Wait for the end while reading the log. Kill the process at the deadline."""
         deadline_at = clock.monotonic() + DRAIN_DEADLINE_S
         waiter = select.poll()
         for fd in self.filenos():
@@ -167,7 +167,7 @@ class Pool:
         self.read_log()
 
     def close(self) -> None:
-        """End it by all means, and let go of its pipe."""
+        """End the process by all means, and close its pipe."""
         if self.running:
             self._process.kill()
         self._process.communicate()
@@ -175,7 +175,7 @@ class Pool:
 
 
 def _end_with_the_demo(demo_pid: int) -> Any:
-    """For the child before exec: SIGTERM when the demo dies, so that not even SIGKILL leaves a pool behind."""
+    """Return a function for the child before exec: the demo's death, even by SIGKILL, sends SIGTERM to the child."""
     libc = ctypes.CDLL(None)
 
     def arrange() -> None:

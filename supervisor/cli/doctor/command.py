@@ -1,4 +1,4 @@
-"""`leasehold doctor`: looks at everything that `run` would need, in the command's process, before `run` does.
+"""`leasehold doctor`: checks everything that `run` needs, before `run` starts. Runs in the command's process.
 
 Owns the order of the checks. Must not import handlers, nor change anything in the namespace.
 """
@@ -25,9 +25,9 @@ examples:
   leasehold doctor --boot-timeout 10s
   leasehold doctor --json | jq -r '.[] | select(.level != "ok") | .message'
 
-Takes the flags and variables of `leasehold run`, and needs no more rights. The handlers are imported in a process of
-their own, which ends. Without a URL it starts this directory's own server, as `run` does.
-Exit codes: 0 nothing worse than a warning; else what `run` would end with: 78 configuration, 69 Redis, 71 handlers;
+Takes the flags and variables of `leasehold run`, and needs no more rights. A separate process imports the handlers
+and ends. Without a URL doctor starts this directory's embedded server, as `run` does.
+Exit codes: 0 nothing worse than a warning; else the exit code of `run`: 78 configuration, 69 Redis, 71 handlers;
 1 for another problem."""
 
 CONFIGURATION = "configuration"
@@ -35,22 +35,22 @@ Flags = Mapping[str, str | Sequence[str] | None]
 
 
 def add(subparsers: Subparsers) -> None:
-    """Declare the flags: those of `run`."""
+    """Declare the flags of `run`."""
     parser = subparsers.add_parser("doctor", description="Look at everything that `run` would need.", epilog=EXAMPLES)
     add_json(parser, "a list of findings: check, level (ok, warning or problem) and message")
     add_settings(parser, SETTINGS)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look at all, and say each finding as it comes. Answers what `run` would end with."""
-    # The stop of a container ends it as Ctrl-C does, and with it all that it has started; PID 1 would not even hear it.
+    """Run all checks, and print each finding as it comes. Return the exit code that `run` would have."""
+    # SIGTERM ends the command and its processes, as Ctrl-C does. PID 1 would not even receive it.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     findings = []
     for finding in examine(given(args)):
         findings.append(finding)
         if not args.json:
             say(f"{finding.level:<7}  {finding.check:<13}  {finding.message}")
-            sys.stdout.flush()  # the handlers may take a while
+            sys.stdout.flush()  # the import of the handlers may take a while
     if args.json:
         say_json([{"check": each.check, "level": each.level, "message": each.message} for each in findings])
     else:
@@ -66,7 +66,7 @@ def _summary(findings: Sequence[Finding]) -> str:
 
 
 def examine(flags: Flags) -> Iterator[Finding]:
-    """Everything, in the order in which it is needed. With a wrong configuration only what does not depend on it."""
+    """Yield the findings of all checks in the order of need. A wrong configuration skips what depends on it."""
     config, findings = _settings(flags)
     yield from findings
     for look in machine.CHECKS:
@@ -76,12 +76,12 @@ def examine(flags: Flags) -> Iterator[Finding]:
     for look_for in machine.CHECKS_OF_SETTINGS:
         yield from look_for(config)
     yield from server.examine(config)
-    # The last one: from here on orphans come to us, and this directory's own server must not be one of them.
+    # The last check: from here on this process adopts orphans, and the embedded server must not be one.
     yield from handlers.examine(config)
 
 
 def _settings(flags: Flags) -> tuple[Config | None, list[Finding]]:
-    """The config that flags and variables make, None if they do not, and what there is to say about it."""
+    """Return the config, or None if flags and variables make none, and the findings about it."""
     try:
         check_package()
         config = Config.load(flags, os.environ, terminal=sys.stderr.isatty())

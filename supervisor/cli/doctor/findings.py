@@ -1,4 +1,4 @@
-"""What `leasehold doctor` finds, as values, in the command's process. Must not look at anything, nor print."""
+"""Findings of `leasehold doctor`, as values. Used in the command's process. Must not look at anything, nor print."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,18 +8,18 @@ from supervisor.config import Exit
 
 Level = Literal["ok", "warning", "problem"]
 
-#: What `run` would stumble over first comes first.
+#: The first thing that stops `run` comes first.
 _GRAVEST = (Exit.CONFIG, Exit.UNREACHABLE, Exit.HANDLERS, Exit.REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line: which check, how bad, and in words what is so, with the value, and what to do."""
+    """One line: the check, the level, and a message with the value and the remedy."""
 
     check: str
     level: Level
     message: str
-    #: Of a problem: what `run` would end with.
+    #: For a problem: the exit code of `run`.
     code: Exit = Exit.OK
 
 
@@ -28,17 +28,17 @@ def ok(check: str, message: str) -> Finding:
 
 
 def warning(check: str, message: str) -> Finding:
-    """`run` starts, and something is not as it should be."""
+    """Return a finding with which `run` starts, although something is wrong."""
     return Finding(check, "warning", _on_a_line(message))
 
 
 def problem(check: str, message: str, code: Exit = Exit.REFUSED) -> Finding:
-    """`run` does not start, or loses jobs."""
+    """Return a finding with which `run` does not start, or loses jobs."""
     return Finding(check, "problem", _on_a_line(message), code)
 
 
 def exit_code(findings: Iterable[Finding]) -> Exit:
-    """What `run` would end with; 1 for a problem that does not end it."""
+    """Return the exit code of `run`, or 1 for a problem that does not end `run`."""
     codes = {finding.code for finding in findings}
     return next((code for code in _GRAVEST if code in codes), Exit.OK)
 

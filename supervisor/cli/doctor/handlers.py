@@ -1,6 +1,6 @@
-"""What `leasehold doctor` learns of the handlers, in the command's process: from a zygote that it starts and lets go.
+"""Checks the handlers by starting a zygote that imports them. Runs in the command's process.
 
-Must not import them. Becomes a subreaper, so that nothing that they start outlives it.
+Must not import them itself. Becomes a subreaper, so that no process that they start outlives it.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from supervisor.master.model.zygote_handle import ZygoteHandle, boot_of, fork_wa
 from supervisor.messages import BootFailed, HandlerSettings, Ready
 
 _CHECK: Final = "handlers"
-#: How long the zygote may take to end, and what it leaves running.
+#: Time for the zygote to end, and for the processes that it leaves.
 _END_S: Final = 3.0
 _NAMED: Final = 8
 _LATE: Final = object()
@@ -36,7 +36,7 @@ _OURS: Final = f"{Path(__file__).parents[2]}{os.sep}"
 
 
 def examine(config: Config) -> Iterator[Finding]:
-    """Import the handlers as `run` would, and say what came of it. Takes as long as they do."""
+    """Import the handlers as `run` does, and yield the findings. Takes as long as the import."""
     for_handlers, held_back = environment.of(config)
     if held_back:
         yield warning("environment", environment.why_held_back(held_back))
@@ -93,7 +93,7 @@ def _boot(config: Config, for_handlers: dict[str, str], workdir: Path) -> Iterat
 
 
 def _report_of(zygote: ZygoteHandle) -> object:
-    """`Ready` or `BootFailed`; None: it has ended without either; _LATE: it has not ended either."""
+    """Return `Ready` or `BootFailed`, None if the zygote ended without a report, _LATE at the deadline."""
     assert zygote.deadline_at is not None
     poll = select.poll()
     poll.register(zygote.control, select.POLLIN)
@@ -110,12 +110,12 @@ def _size_bytes(pid: int) -> int:
     try:
         size: int = psutil.Process(pid).memory_info().rss
         return size
-    except psutil.Error:  # it has ended, or is none of this user's any more
+    except psutil.Error:  # the zygote has ended, or belongs to another user now
         return 0
 
 
 def _end(zygote: ZygoteHandle, patience_s: float) -> tuple[int, int]:
-    """Let it go and see that it ends, with all that is left. Answers its wait status, and how many were left."""
+    """End the zygote and all processes that it left. Return its wait status, and the number of processes left."""
     zygote.let_go()
     if not _ends({zygote.pid}, patience_s):
         zygote.kill()
@@ -125,7 +125,7 @@ def _end(zygote: ZygoteHandle, patience_s: float) -> tuple[int, int]:
     deadline_at = clock.monotonic() + _END_S
     while (strangers := kernel.children_of_self() - zygote.strangers) and clock.monotonic() < deadline_at:
         for pid in strangers:
-            with contextlib.suppress(PermissionError):  # a program that has become another user
+            with contextlib.suppress(PermissionError):  # the program has changed its user
                 os.kill(pid, signal.SIGKILL)
         _ends(strangers, deadline_at - clock.monotonic())
         left += sum(os.waitpid(pid, os.WNOHANG)[0] == pid for pid in strangers)
@@ -133,7 +133,7 @@ def _end(zygote: ZygoteHandle, patience_s: float) -> tuple[int, int]:
 
 
 def _ends(pids: set[int], timeout_s: float) -> bool:
-    """Whether these children of ours end in time."""
+    """Return True if these child processes end in time."""
     pidfds = [os.pidfd_open(pid) for pid in pids]
     try:
         return kernel.await_ends(pidfds, timeout_s)
@@ -162,7 +162,7 @@ def _about(config: Config, ready: Ready, took_s: float, size_bytes: int) -> Iter
 
 
 def _sandbox(config: Config, ready: Ready) -> Iterator[Finding]:
-    """What handlers are kept from, part by part."""
+    """Report what handlers are kept from, part by part."""
     missing = [part for part, state in ready.sandbox.items() if state.startswith("unavailable")]
     for part in missing:
         yield warning("sandbox", f"{part}: {ready.sandbox[part]}")
@@ -173,7 +173,7 @@ def _sandbox(config: Config, ready: Ready) -> Iterator[Finding]:
 
 
 def _sharing(ready: Ready) -> Iterator[Finding]:
-    """Name the handlers that share children, where children are used again and the operator tells handlers apart."""
+    """Name the handlers that share reused children, if the operator separates handlers at all."""
     circles: dict[Hashable, list[str]] = {}
     for name, settings in sorted(ready.handlers.items()):
         circles.setdefault(HandlerSettings(**settings).trust_domain(name), []).append(name)
@@ -188,7 +188,7 @@ def _sharing(ready: Ready) -> Iterator[Finding]:
 
 
 def _memory(config: Config, ready: Ready, size_bytes: int) -> Iterator[Finding]:
-    """Whether the budget has room for them."""
+    """Check that the memory budget has room for the handlers."""
     budget = config.memory_budget_bytes
     if not budget:
         return
@@ -208,6 +208,6 @@ def _memory(config: Config, ready: Ready, size_bytes: int) -> Iterator[Finding]:
 
 
 def _place_in(traceback: str) -> str:
-    """The innermost that is not ours: a @handler is refused in our file, and wrong in theirs."""
+    """Return the innermost place outside Leasehold: the error of a refused @handler is in the handler's file."""
     places = [place for place in _PLACE.findall(traceback) if not place[0].startswith(_OURS)]
     return f" ({places[-1][0]}, line {places[-1][1]})" if places else ""

@@ -1,5 +1,6 @@
-"""What `leasehold doctor` asks of Redis and the namespace, in the command's process. Reads only: it judges what the
-engine's examiner and client answer.
+"""Checks Redis and the namespace. Runs in the command's process.
+
+Reads only: it judges the answers of the engine's examiner and client.
 """
 
 import contextlib
@@ -27,13 +28,13 @@ _PINGS: Final = 20
 _SLOW_S: Final = 0.020
 _SKEW_S: Final = 1.0
 _NEARLY_FULL: Final = 0.8
-#: A connection to the server may be silent for as long (deploy/README.md, "Redis").
+#: Longest silence of a connection to the server (deploy/README.md, "Redis").
 _SILENT_S: Final = 35
-#: What a supervisor opens to exchange and to wait; and MOST_DOORS where other programs push.
+#: A supervisor opens two connections, to exchange and to wait, and MOST_DOORS more where other programs push.
 _CONNECTIONS: Final = 2
-#: Supervisors answer within a turn of their loop.
+#: A supervisor answers within one turn of its loop.
 _PATIENCE_S: Final = 1.0
-#: So many queues are named in a line.
+#: Most queues that one line names.
 _NAMED: Final = 8
 _SHORT_LEASE_S: Final = 5.0
 _LONG_LEASE_S: Final = 600.0
@@ -43,7 +44,7 @@ Info = Mapping[str, str]
 
 
 def examine(config: Config) -> Iterator[Finding]:
-    """The server, then what lies in the namespace. Starts this directory's own server if there is no other."""
+    """Check the server, then the namespace. Without a URL start this directory's embedded server."""
     with contextlib.ExitStack() as held:
         url = config.redis_url
         if url in {None, "embedded:"}:
@@ -96,7 +97,7 @@ def _no_info(examiner: Examiner) -> Finding:
 
 
 def _permissions(examiner: Examiner) -> Iterator[Finding]:
-    """What our account needs and has not got."""
+    """Report the permissions that the account lacks."""
     account, refused = f"account {examiner.account}", examiner.refused()
     if refused is None:
         yield warning("permissions", f"{account} cannot run the script that would tell what it may do; {_ACCOUNT}")
@@ -131,7 +132,7 @@ def _latency(examiner: Examiner) -> Iterator[Finding]:
 def _clock(examiner: Examiner) -> Iterator[Finding]:
     ahead_s = examiner.clock_ahead_s()
     if ahead_s is None:
-        return  # the account may not TIME: the permissions say it
+        return  # the account may not call TIME, which the permissions report
     if abs(ahead_s) < _SKEW_S:
         yield ok("clock", f"the server's clock and ours are {abs(ahead_s) * 1000:.0f} ms apart")
         return
@@ -154,7 +155,7 @@ def _role(examiner: Examiner, info: Info) -> Iterator[Finding]:
 
 
 def _memory(_examiner: Examiner, info: Info) -> Iterator[Finding]:
-    """Whether it is full, and what it does then."""
+    """Check how full the server's memory is, and its policy then."""
     check, used, most = "redis-memory", int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     policy, evicted = info.get("maxmemory_policy", "noeviction"), int(info.get("evicted_keys", 0))
     words = f"{megabytes(used)} used of {megabytes(most)}" if most else f"{megabytes(used)} used, no maxmemory"
@@ -185,7 +186,7 @@ def _memory(_examiner: Examiner, info: Info) -> Iterator[Finding]:
 
 
 def _persistence(examiner: Examiner, info: Info) -> Iterator[Finding]:
-    """What a restart of the server would lose."""
+    """Report what a restart of the server would lose."""
     check = "persistence"
     if info.get("aof_last_write_status", "ok") != "ok":
         yield problem(check, "the server cannot write its append-only file, and refuses writes: see its log and disk")
@@ -208,7 +209,7 @@ def _persistence(examiner: Examiner, info: Info) -> Iterator[Finding]:
 
 
 def _connections(examiner: Examiner, info: Info) -> Iterator[Finding]:
-    """Whether it takes ours, and keeps them while they wait."""
+    """Check that the server has connections left, and keeps silent ones."""
     most, now = int(info.get("maxclients", 10_000)), int(info.get("connected_clients", 1)) - 1  # without ours
     if now + _CONNECTIONS > most:
         yield problem(
@@ -250,7 +251,7 @@ def _namespace(client: Client, config: Config) -> Iterator[Finding]:
 def _options(
     options: Mapping[str, Value], config: Config, paused: tuple[str | None, float | None]
 ) -> Iterator[Finding]:
-    """What is configured in Redis, for all supervisors. `paused`: who has paused all queues, and when."""
+    """Check the options in Redis. `paused`: who has paused all queues, and when."""
     heartbeat_s, grace_s = _seconds(options["heartbeat"]), _seconds(options["grace"])
     ttl_s = config.lease_ttl_s or heartbeat_s
     back_s = ttl_s + grace_s
@@ -285,12 +286,12 @@ def _options(
 
 
 def _seconds(value: Value) -> float:
-    assert isinstance(value, int | float)  # each of these has a default
+    assert isinstance(value, int | float)  # each of these options has a default
     return float(value)
 
 
 def _queues(known: Mapping[str, Counts], config: Config) -> Iterator[Finding]:
-    """Those that `run` would serve."""
+    """Report the queues that `run` would serve."""
     served = [name for name in Queues(config.queue, config.order).resolve(tuple(known)) if name in known]
     paused = [name for name in served if known[name].paused]
     if paused:
@@ -310,7 +311,7 @@ def _by(by: str | None, since_unix: float | None) -> str:
 def _unserved(
     known: Mapping[str, Depths], servers: Mapping[str, Sequence[str]] | None, config: Config
 ) -> Iterator[Finding]:
-    """Queues whose jobs wait for nobody: neither for those that run, nor for what `run` would start."""
+    """Report queues that neither a running supervisor nor `run` would serve."""
     ours = Queues(config.queue, config.order).resolve(tuple(known))
     left = [name for name, by in (servers or {}).items() if known[name].ready and not by and name not in ours]
     if left:
@@ -323,7 +324,7 @@ def _unserved(
 
 
 def _workers(workers: Sequence[Worker]) -> Iterator[Finding]:
-    """Those that are there already."""
+    """Report the workers that exist already."""
     lost = [worker for worker in workers if worker.stalled]
     if lost:
         names = ", ".join(worker.name for worker in lost)

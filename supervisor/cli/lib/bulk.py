@@ -1,6 +1,6 @@
-"""What is done to many jobs that are chosen by what they are, in the command's process: counted, agreed to, in steps.
+"""Applies an operation to all jobs that match a choice, in steps, after confirmation. Runs in the command's process.
 
-Must not touch a job that is not what it was chosen as any more.
+Must not touch a job that no longer matches the choice.
 """
 
 import argparse
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
     from supervisor.engine.commands.bulk import Choice, Done
 
-#: In one call: some milliseconds in which Redis does nothing else.
+#: Jobs per call. Redis does nothing else during the few milliseconds of a call.
 STEP = 250
-#: By which jobs are chosen; complete ones are left alone by everything.
+#: States that can be chosen. No operation touches complete jobs.
 STATES = ("waiting", "scheduled", "depends", "parked", "running", "failed")
 NOT_ENDED = STATES[:-1]
 NOT_BEGUN = STATES[:-2]
@@ -32,13 +32,13 @@ it asks; --yes does not, --dry-run only counts. In steps, while others run: what
 left as it is. Ctrl-C says how far it came."""
 
 Act = Callable[[Sequence[str]], "Done"]
-#: Of some jids those that are meant.
+#: Returns those of some jids that pass a filter.
 Sift = Callable[[Sequence[str]], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """What is done to each: `cancel`, `cancelled`, and where to or how, in words that end a sentence."""
+    """What happens to each job. `how` says where to or how, in words that end a sentence."""
 
     verb: str
     past: str
@@ -46,7 +46,7 @@ class Deed:
 
 
 def add_choice(parser: argparse.ArgumentParser, *kinds: str, queue: str, state: bool = True) -> None:
-    """Declare how jobs are chosen: --queue, and those of tag and group that are named; --state, --dry-run, --yes."""
+    """Declare --queue, --tag and --group (if in `kinds`), --state, --dry-run and --yes."""
     parser.add_argument("--queue", metavar="NAME", help=queue)
     if "tag" in kinds:
         parser.add_argument("--tag", metavar="TAG", help="all jobs that have this tag")
@@ -61,7 +61,7 @@ def add_choice(parser: argparse.ArgumentParser, *kinds: str, queue: str, state: 
 
 
 def is_choice(args: argparse.Namespace) -> bool:
-    """Whether jobs are chosen by what they are. Refuses flags that only go with that."""
+    """Return True if jobs are chosen by their properties. Refuse flags that need such a choice without one."""
     if any(getattr(args, name, None) is not None for name in ("queue", "tag", "group")):
         return True
     for name in ("state", "dry_run", "yes"):
@@ -71,7 +71,7 @@ def is_choice(args: argparse.Namespace) -> bool:
 
 
 def choice(args: argparse.Namespace, states: Sequence[str]) -> "Choice":
-    """The choice of the flags; in `states` if there is no --state. Those of a group have failed."""
+    """Return the choice that the flags describe, in `states` if --state is missing. Jobs of a group have failed."""
     from supervisor.engine.commands.bulk import Choice
 
     group = getattr(args, "group", None)
@@ -89,9 +89,10 @@ def choice(args: argparse.Namespace, states: Sequence[str]) -> "Choice":
 def carry_out(
     args: argparse.Namespace, client: "Client", chosen: "Choice", deed: Deed, act: Act, sift: Sift | None = None
 ) -> None:
-    """Counts, asks, and does it step by step. Refuses at the end if some were left because others wait for them.
+    """Count the jobs, ask, and apply the operation in steps. Refuse at the end if jobs were left because others need
+    them.
 
-    `sift`: leaves out some of those that are chosen.
+    `sift` leaves out some of the chosen jobs.
     """
     from supervisor.engine.commands.bulk import found
 
@@ -115,7 +116,7 @@ def carry_out(
 
 
 def _do(jobs: dict[str, str], deed: Deed, act: Act) -> None:
-    # Who waits for others was mostly put after them, and must go first.
+    # Dependent jobs are mostly put after their dependencies, and must be cancelled first.
     left = list(reversed(jobs)) if deed.verb == "cancel" else list(jobs)
     done, sent = 0, 0
     try:
@@ -133,7 +134,7 @@ def _do(jobs: dict[str, str], deed: Deed, act: Act) -> None:
                 left = needed
                 if done == before:
                     break
-    except BaseException as error:  # Ctrl-C, Redis that goes away: whatever ended it, how far it came is to be known
+    except BaseException as error:  # Ctrl-C and a lost Redis too: the progress is reported before the error goes on
         note(f"{_ended(error)}: {deed.past} {done:,} of {counted(len(jobs), 'job')}{deed.how}{_perhaps(error, sent)}")
         raise
     of_all = f"{done:,} of {counted(len(jobs), 'job')}" if done < len(jobs) else counted(done, "job")
@@ -150,10 +151,10 @@ def _ended(error: BaseException) -> str:
 
 
 def _perhaps(error: BaseException, sent: int) -> str:
-    """What is known of the step that was under way, and of the jobs after it."""
+    """Say what is known about the step under way and the jobs after it."""
     from supervisor.engine.model.errors import StoreUnavailable
 
-    unknown = sent and not isinstance(error, StoreUnavailable)  # which says that nothing was sent
+    unknown = sent and not isinstance(error, StoreUnavailable)  # StoreUnavailable means that nothing was sent
     return (f", perhaps {sent:,} more" if unknown else "") + "; the rest is as it was"
 
 
@@ -164,7 +165,7 @@ def _changed(count: int, deed: Deed) -> str:
 
 
 def _entries(client: "Client", chosen: "Choice") -> int:
-    """How many entries of other programs, which are no jobs yet, the words of the choice would stand for."""
+    """Return how many raw entries of other programs, which are no jobs yet, the choice covers."""
     from supervisor.engine.commands import queries
 
     if chosen.queue is None or chosen.tag is not None or chosen.group is not None or "waiting" not in chosen.states:
@@ -189,7 +190,7 @@ def _pushed(count: int) -> str:
 
 
 def _what(jobs: dict[str, str], chosen: "Choice", entries: int) -> str:
-    """`1,234 jobs of queue emails (1,200 waiting, 34 running) and 2 entries of other programs`."""
+    """Return, for example, `1,234 jobs of queue emails (1,200 waiting, 34 running) and 2 entries of other programs`."""
     states = Counter(jobs.values())
     listed = ", ".join(f"{states[state]:,} {state}" for state in chosen.states if states[state])
     words = f"{counted(len(jobs), 'job')}{_of(chosen)}" + (f" ({listed})" if listed else "")
@@ -202,7 +203,7 @@ def _of(chosen: "Choice") -> str:
 
 
 def _none(client: "Client", chosen: "Choice") -> str:
-    """Why there is nothing to do, in a sentence."""
+    """Say why there is nothing to do."""
     if chosen.group is not None:
         return f"there is no failed job{_of(chosen)}{near(chosen.group, client.failed())}"
     if chosen.tag is not None:

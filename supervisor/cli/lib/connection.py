@@ -1,6 +1,6 @@
-"""How a command gets to Redis, in the command's process: by flag, by variable, or to this directory's own server.
+"""Finds Redis for a command by flag, variable or the directory's embedded server. Runs in the command's process.
 
-Owns the share in that server while the command runs. Must not import the public client for `run`.
+Owns the share in the embedded server while the command runs. Must not import the public client for `run`.
 """
 
 import argparse
@@ -24,7 +24,7 @@ def add_connection(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def server_url(redis_url: str | None) -> Iterator[str]:
-    """The URL itself, or for None and `embedded:` that of the embedded server, held while the block runs."""
+    """Yield the URL; for None and `embedded:` that of the embedded server, which is held while the block runs."""
     if redis_url not in {None, "embedded:"}:
         yield str(redis_url)
         return
@@ -44,7 +44,7 @@ def server_url(redis_url: str | None) -> Iterator[str]:
 
 @contextmanager
 def connect(args: argparse.Namespace) -> Iterator["Client"]:
-    """A client for the block. What the engine refuses inside it becomes one sentence and the exit code of its kind."""
+    """Yield a client. An engine's error inside the block becomes one sentence and the matching exit code."""
     values = read(CONNECTION, given(args), os.environ)
     with server_url(values["redis_url"]) as url:
         from supervisor.engine.client.sync_client import Client
@@ -61,7 +61,7 @@ def connect(args: argparse.Namespace) -> Iterator["Client"]:
 
 @contextmanager
 def arguments() -> Iterator[None]:
-    """Around one call of the client: an argument that it does not take is wrong use of the command."""
+    """Turn a rejected argument of a client call into a UsageError."""
     try:
         yield
     except (TypeError, ValueError) as error:

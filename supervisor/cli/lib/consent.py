@@ -1,4 +1,4 @@
-"""Asks before much is deleted or changed, in the command's process. Must not do so itself, nor ask where nobody is."""
+"""Asks before data is deleted or changed in bulk. Runs in the command's process. Must not delete anything itself."""
 
 import argparse
 import sys
@@ -19,32 +19,32 @@ def add_delete(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def check_delete(args: argparse.Namespace) -> None:
-    """Refuses --stop and --yes without --delete."""
+    """Refuse --stop and --yes without --delete."""
     for name in ("stop", "yes"):
         if getattr(args, name) and not args.delete:
             raise UsageError(f"--{name} goes with --delete")
 
 
 def of_running(args: argparse.Namespace, running: int) -> str:
-    """What a question says of what runs."""
+    """Say, within a question, what happens to running jobs."""
     if not running:
         return ""
     return f", stop {running:,} that run" if args.stop else f", let {running:,} that run end"
 
 
 def agreed(args: argparse.Namespace, question: str, otherwise: str = "nothing was deleted") -> None:
-    """Returns if it may be done: --yes was given, or whoever sits at the terminal says so."""
+    """Return if the user agrees: by --yes, or by an answer at the terminal. Refuse otherwise."""
     if args.yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"{question} Nobody is here to say so: give --yes")
+        raise UsageError(f"{question} stdin is not a terminal; pass --yes")
     sys.stderr.write(f"leasehold: {visible(question)} [y/N] ")
     sys.stderr.flush()
     said = ""
     try:
         said = sys.stdin.readline()
     finally:
-        if not said:  # Ctrl-C, or Ctrl-D: what comes next has a line of its own
+        if not said:  # Ctrl-C or Ctrl-D: the next output needs a line of its own
             sys.stderr.write("\n")
     if said.strip().lower() not in YES:
         raise Refusal(otherwise)

@@ -1,5 +1,7 @@
-"""Hints of `leasehold put` at a job that may never run: no supervisor serves its queue or has its klass, or a job that
-it waits for does not exist. Only looks; the job is put whatever comes of it.
+"""Hints of `leasehold put` about a job that may never run. Runs in the command's process.
+
+The reasons: no supervisor serves its queue or has its klass, or a dependency does not exist. Reads only; the job is
+already put.
 """
 
 import threading
@@ -13,13 +15,13 @@ if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
     from supervisor.engine.commands.queries import Worker
 
-#: A supervisor that serves globs hears of a new queue by mail, and says so with its next exchange.
+#: A supervisor that serves globs hears of a new queue by mailbox and announces it with its next exchange.
 _NEWS_S: Final = 1.0
 _LOOK_S: Final = 0.05
 
 
 def hints(client: "Client", queue: str, klass: str, depends: Sequence[str]) -> Iterator[str]:
-    """Sentences about a job that was put. None where Redis does not answer: the job is put already."""
+    """Yield sentences about a job that was put. Yields nothing if Redis does not answer."""
     from supervisor.engine.model.errors import LeaseholdError
 
     try:
@@ -50,7 +52,7 @@ def _about_workers(client: "Client", queue: str, klass: str) -> Iterator[str]:
 
 
 def _workers_of(client: "Client", queue: str) -> list["Worker"]:
-    """Return the living workers, once one of them serves the queue, or has had the time to hear of it."""
+    """Return the living workers once one of them serves the queue, or after the time to hear of a new queue."""
     deadline_at = clock.monotonic() + _NEWS_S
     while True:
         workers = [worker for worker in client.workers() if worker.lives]

@@ -1,4 +1,4 @@
-"""What a name on the command line stands for, in the command's process. Reads only; must not change anything."""
+"""Finds jobs and queues by the names on the command line. Runs in the command's process. Must not change anything."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 def job_of(client: "Client", jid: str) -> "Job":
-    """The job of a jid; refuses if there is none."""
+    """Return the job of a jid. Refuse if it does not exist."""
     return jobs_of(client, [jid])[0]
 
 
 def jobs_of(client: "Client", jids: Sequence[str]) -> list["Job"]:
-    """The jobs of some jids, up to 1,000; refuses if there is none of one of them."""
+    """Return the jobs of up to 1,000 jids. Refuse if one of them does not exist."""
     jobs = client.jobs(*jids)
     missing = [jid for jid, job in zip(jids, jobs, strict=True) if job is None]
     if missing:
@@ -25,8 +25,9 @@ def jobs_of(client: "Client", jids: Sequence[str]) -> list["Job"]:
 
 
 def queues_of(client: "Client", patterns: Sequence[str]) -> list[str]:
-    """The queues that names, globs and exclusions stand for; refuses a list of globs that match none. ValueError: one
-    of them is no name.
+    """Return the queues that names, globs and exclusions select. Refuse globs that match none.
+
+    Raises ValueError for an invalid name.
     """
     from supervisor.engine.model.queue_order import Queues
 
@@ -38,6 +39,6 @@ def queues_of(client: "Client", patterns: Sequence[str]) -> list[str]:
 
 
 def no_queue(client: "Client", name: str) -> str | None:
-    """A sentence if no job was ever put into a queue of this name, else None."""
+    """Return a sentence if no job was ever put into this queue, else None."""
     known = client.queues()
     return None if name in known else f"no job was ever put into queue {name}{near(name, known)}"

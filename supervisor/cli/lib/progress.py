@@ -1,6 +1,6 @@
-"""How far a command is, on the terminal of the command's process: drawn by rich if it is there, else one plain line.
+"""Draws a progress bar with rich, or a plain line without it. Runs in the command's process.
 
-Must not write anything where stderr is no terminal.
+Must not write anything where stderr is not a terminal.
 """
 
 import contextlib
@@ -11,17 +11,17 @@ from typing import Any, Self
 from supervisor import clock
 from supervisor.ops.visible import visible
 
-#: No faster than an eye can follow.
+#: The fastest redraw that an eye can follow.
 REDRAW_S = 0.1
-#: What is over by then needs no bar.
+#: A shorter run shows no progress.
 PATIENCE_S = 0.5
 
 
 class Progress:
-    """A line that is drawn again and again on a terminal, and not at all elsewhere."""
+    """A line that is redrawn on a terminal. Draws nothing elsewhere."""
 
     def __init__(self, total: int | None, patience_s: float = PATIENCE_S) -> None:
-        """`total` None: nobody knows. It is drawn from `patience_s` on."""
+        """`total` None: unknown. The first drawing comes after `patience_s`."""
         self._total = total
         self._draw_at = clock.monotonic() + patience_s
         self._bar: Any = None
@@ -41,13 +41,13 @@ class Progress:
             sys.stderr.write("\n")
 
     def show(self, done: int, words: str) -> None:
-        """Draw, if it is time to."""
+        """Redraw if enough time has passed."""
         now = clock.monotonic()
         if not self._terminal or (now < self._draw_at and not (self._drawn and done == self._total)):
             return
         self._draw_at = now + REDRAW_S
         if not self._drawn and self._total is not None:
-            with contextlib.suppress(ImportError):  # then it is the plain line
+            with contextlib.suppress(ImportError):  # without rich a plain line is drawn
                 self._start_rich()
         self._drawn = True
         if self._bar is not None:
@@ -63,7 +63,7 @@ class Progress:
         from rich.progress import Progress as Bar
 
         columns = (BarColumn(None), TextColumn("{task.fields[words]}", markup=False), TimeElapsedColumn())
-        # Drawn by our loop: a thread of its own would be one too many beside fork.
+        # The caller's loop draws: rich's own thread would be unsafe beside fork.
         self._bar = Bar(*columns, console=Console(stderr=True), auto_refresh=False, expand=True)
         self._task = self._bar.add_task("", total=self._total, words="")
         self._bar.start()

@@ -1,6 +1,6 @@
-"""How jobs are shown, in the command's process: to programs as dicts for --json, to people as words and tables.
+"""Formats jobs: dicts for --json, words and tables for people. Runs in the command's process.
 
-Must not ask the engine: what it shows has been read.
+Must not call the engine.
 """
 
 import argparse
@@ -18,15 +18,17 @@ if TYPE_CHECKING:
     from supervisor.engine.model.jobs import JobRecord
     from supervisor.engine.model.recurring import Recurring
 
-#: Of a long payload or result this much is shown; --json has all of it.
+#: Longest part of a payload or result that is shown. --json has all of it.
 SHOWN_CHARS = 2000
 #: Lists leave larger payloads out, as the engine does.
 SHOWN_BYTES = 65536
 
 
 def as_dict(job: "JobRecord") -> dict[str, Any]:
-    """The job for --json. `data` is decoded, but null where `data_is` is bytes or broken: then see `data_hex`. Large
-    data is left out of lists: `data_is` is large, `data_bytes` its size, and `leasehold job` has it.
+    """Return the job for --json.
+
+    `data` is the decoded payload, null if `data_is` is bytes or broken; then `data_hex` has it. Lists leave large data
+    out: `data_is` is large, `data_bytes` the size, and `leasehold job` shows the data.
     """
     return {
         "jid": job.jid,
@@ -71,7 +73,7 @@ def as_dict(job: "JobRecord") -> dict[str, Any]:
 
 
 def recurring_dict(job: "Recurring") -> dict[str, Any]:
-    """The recurring job for --json; its payload as a job's."""
+    """Return the recurring job for --json, with the payload fields of a job."""
     return {
         "jid": job.jid,
         "state": "recurring",
@@ -112,8 +114,9 @@ def _payload_dict(job: "JobRecord | Recurring") -> dict[str, Any]:
 
 
 def _data(job: "JobRecord | Recurring") -> tuple[str, Any]:
-    """Tell what the payload is: json, bytes, or broken. Another program has put the last one: it is not JSON, or nested
-    so deep that nothing can write it again.
+    """Return whether the payload is json, bytes or broken, and its value.
+
+    A broken payload comes from another program. It is not JSON, or nested too deep to be written again.
     """
     if job.is_bytes:
         return "bytes", job.raw
@@ -126,7 +129,7 @@ def _data(job: "JobRecord | Recurring") -> tuple[str, Any]:
 
 
 def payload_words(job: "JobRecord | Recurring") -> str:
-    """The payload on a line: JSON as it is, bytes with what cannot be shown escaped; a large one in a list its size."""
+    """Return the payload on one line: JSON as it is, bytes escaped, or the size of a large one in a list."""
     if (size_bytes := job.left_out.get("raw", 0)) > SHOWN_BYTES:
         return f"{size_bytes / 1e6:,.1f} MB, see `leasehold job {job.jid}`"
     data_is, _ = _data(job)
@@ -137,22 +140,22 @@ def payload_words(job: "JobRecord | Recurring") -> str:
 
 
 def shortened(text: str) -> str:
-    """The text up to a length, and how long it is."""
+    """Return the text up to SHOWN_CHARS, and its length if it is cut."""
     return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}… ({len(text):,} characters, --json has all)"
 
 
 def by_words(by: str | None, when_unix: float | None) -> str | None:
-    """`kim@web-1, 2031-07-01 10:00:00 UTC`: as much of it as is known."""
+    """Return, for example, `kim@web-1, 2031-07-01 10:00:00 UTC`, as far as it is known."""
     return ", ".join(filter(None, (by, local_time(when_unix) if when_unix else None))) or None
 
 
 def pause_words(counts: "Counts | LaneCounts") -> str:
-    """Tell who has paused a queue or lane, and when; `yes` where that is not known."""
+    """Return by whom and when a queue or lane was paused, or `yes` if that is unknown."""
     return by_words(counts.paused_by, counts.paused_unix) or "yes"
 
 
 def span(seconds: float) -> str:
-    """A span of time, in the units that flags take: 350ms, 12.3s, 5m10s, 2h5m, 3d4h."""
+    """Format a duration in the units of flags: 350ms, 12.3s, 5m10s, 2h5m, 3d4h."""
     if seconds < 1:
         return f"{seconds * 1000:.3g}ms" if seconds > 0 else "0s"
     if seconds < 59.95:
@@ -166,12 +169,12 @@ def span(seconds: float) -> str:
 
 
 def age(unix: float | None) -> str | None:
-    """How long ago, by this machine's clock: `5m10s ago`."""
+    """Format the time since `unix` by this machine's clock: `5m10s ago`."""
     return f"{span(max(clock.unix() - unix, 0))} ago" if unix else None
 
 
 def state_words(job: "JobRecord") -> str:
-    """The state, and what is to know about it."""
+    """Return the state with its details."""
     match job.state:
         case "running" | "stalled":
             return f"{job.state} at {job.worker}, its lease ends {local_time(job.expires_unix)}"
@@ -192,19 +195,19 @@ def state_words(job: "JobRecord") -> str:
 
 
 def rhythm_words(job: "Recurring") -> str:
-    """When it comes: every so often, or by cron."""
+    """Return the schedule: an interval or cron."""
     if job.every_s is not None:
         return f"every {span(job.every_s)}"
     return f"cron {job.cron}" + (f" ({job.tz})" if job.tz else "")
 
 
 def missed_words(job: "Recurring") -> str:
-    """What is put for times at which nobody was there."""
+    """Return the rule for missed times."""
     return f"at most {job.backlog + 1}" if job.missed == "all" and job.backlog is not None else job.missed
 
 
 def say_jobs(args: argparse.Namespace, jobs: Sequence["JobRecord"], head: dict[str, Any], none: str) -> None:
-    """Jobs as a table, or for --json in a dict with `head`; where there are none, a sentence."""
+    """Print jobs as a table, or for --json in a dict with `head`. Without jobs print the sentence `none`."""
     if args.json:
         say_json({**head, "jobs": [as_dict(job) for job in jobs]})
     elif jobs:
@@ -215,7 +218,7 @@ def say_jobs(args: argparse.Namespace, jobs: Sequence["JobRecord"], head: dict[s
 
 
 def say_recurring(args: argparse.Namespace, jobs: Sequence["Recurring"], head: dict[str, Any], none: str) -> None:
-    """The same of recurring jobs."""
+    """Print recurring jobs as `say_jobs` prints jobs."""
     if args.json:
         say_json({**head, "jobs": [recurring_dict(job) for job in jobs]})
     elif jobs:

@@ -1,4 +1,4 @@
-"""What the commands write, in their own process: results to stdout, sentences to stderr. Must not log: that is ops."""
+"""Writes results to stdout and sentences to stderr. Runs in the command's process. Must not log: `ops` does that."""
 
 import os
 import shutil
@@ -12,30 +12,30 @@ import orjson
 
 from supervisor.ops.visible import visible, visible_json
 
-GAP: Final = 2  # between columns
-LEAST: Final = 8  # to this a text is cut
+GAP: Final = 2  # columns between two cells
+LEAST: Final = 8  # texts are cut to no less than this
 NOTHING: Final = ("-", "0", "")
 
 
 def say(text: str) -> None:
-    """A line of result."""
+    """Print a line of the result."""
     sys.stdout.write(visible(text) + "\n")
 
 
 def say_json(value: Any) -> None:
-    """The result for a program: one line of JSON with sorted keys, so that it is the same each time."""
+    """Print the result as one line of JSON. Sorted keys make the output reproducible."""
     line = orjson.dumps(value, default=_plain, option=orjson.OPT_SORT_KEYS).decode()
     sys.stdout.write(f"{visible_json(line) if sys.stdout.isatty() else line}\n")
 
 
 def note(text: str) -> None:
-    """A sentence for a person, beside the result."""
+    """Print a sentence for a person to stderr."""
     sys.stderr.write(f"leasehold: {visible(text)}\n")
     sys.stderr.flush()
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Rows under headings, numbers to the right. On a terminal they fit it; elsewhere nothing is cut."""
+    """Print rows under headings, numbers aligned right. A terminal cuts them to its width; elsewhere nothing is cut."""
     cells = [list(columns), *([_cell(value) for value in row] for row in rows)]
     numeric = [len(cells) > 1 and all(_is_number(row[i]) for row in cells[1:]) for i in range(len(columns))]
     if not sys.stdout.isatty():
@@ -54,12 +54,12 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def local_time(unix: float | None) -> str:
-    """A moment in the local zone, which is named, to the second; a dash for none."""
+    """Format a time in the local zone, to the second, with the zone's name. A dash stands for none."""
     return datetime.fromtimestamp(unix).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z") if unix else "-"
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 job`, `2 jobs`."""
+    """Return, for example, `1 job` or `2 jobs`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
@@ -68,7 +68,7 @@ def _widths(cells: Sequence[Sequence[str]]) -> list[int]:
 
 
 def _that_fit(cells: Sequence[Sequence[str]], room: int) -> list[int]:
-    """The columns to show: those in which nothing is fall away, the last first, while there is no room for all."""
+    """Return the columns to show. While they do not fit, empty columns are dropped from the right."""
     widths = _widths(cells)
     kept = list(range(len(widths)))
     for i in reversed(range(1, len(widths))):
@@ -78,7 +78,7 @@ def _that_fit(cells: Sequence[Sequence[str]], room: int) -> list[int]:
 
 
 def _fitted(widths: list[int], heads: Sequence[str], numeric: Sequence[bool], room: int) -> list[int]:
-    """The widths with those of texts cut to the room there is: what names a row last, and numbers never."""
+    """Return the widths after cutting texts to the room. Names are cut last, numbers never."""
     names = [i for i, head in enumerate(heads) if i == 0 or head == "jid"]
     texts = [i for i in range(len(heads)) if i not in names and not numeric[i]]
     for columns, least in ((texts, LEAST), (names, 2 * LEAST)):
@@ -106,7 +106,7 @@ def _part(cell: str, width: int, right: bool) -> str:
 
 
 def _width(text: str) -> int:
-    """How many places of a terminal it takes."""
+    """Return the cells that a text takes on a terminal."""
     if text.isascii():
         return len(text)
     return sum(2 if east_asian_width(c) in "WF" else 0 if combining(c) else 1 for c in text)

@@ -52,8 +52,8 @@ def test_a_dry_run_counts_and_changes_nothing(shell, jobs, filled, server, names
 def test_where_nobody_can_be_asked_it_is_refused_with_the_count(shell, jobs, filled, server, namespace):
     before = server.dump(namespace)
     said = shell.refused(2, "cancel", "--queue", "q")
-    assert said.startswith("Cancel 6 jobs of queue q (4 waiting, 1 scheduled, 1 running)? Nobody is here to say so")
-    assert "give --yes" in said and server.dump(namespace) == before
+    assert said.startswith("Cancel 6 jobs of queue q (4 waiting, 1 scheduled, 1 running)? stdin is not a terminal")
+    assert "pass --yes" in said and server.dump(namespace) == before
 
 
 def test_on_a_terminal_it_asks_and_takes_no_for_an_answer(shell, jobs, filled, answer):

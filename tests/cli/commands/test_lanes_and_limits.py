@@ -212,7 +212,7 @@ def test_a_queue_is_deleted_and_what_runs_is_stopped(shell, jobs, queue):
 def test_without_a_terminal_a_deletion_needs_yes_and_says_how_much_it_would_be(shell, queue):
     fill(queue)
     said = shell.refused(2, "queues", "q", "--delete")
-    assert said.startswith("Delete q: drop 2 jobs, let 1 that run end? Nobody is here to say so: give --yes; see ")
+    assert said.startswith("Delete q: drop 2 jobs, let 1 that run end? stdin is not a terminal; pass --yes; see ")
     assert queue.counts().total == 3
 
 

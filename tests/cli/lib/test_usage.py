@@ -174,7 +174,7 @@ WRONG = [
     (["lane", "q", "l", "--weight", "1001"], "--weight '1001'"),
     (["lane", "q", "l", "--weight", "heavy"], "--weight 'heavy'"),
     (["lane", "q", "l", "--stop"], "--stop goes with --delete"),
-    (["lane", "q", "l", "--delete"], "give --yes"),
+    (["lane", "q", "l", "--delete"], "pass --yes"),
     (["limit", "--running", "5"], "KEY"),
     (["limit", "--remove"], "KEY"),
     (["limit", BAD_NAME], "key"),

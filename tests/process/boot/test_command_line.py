@@ -65,7 +65,7 @@ def test_what_failed_is_found_understood_and_put_back_once_it_is_mended(stage, l
 
     assert leasehold("cancel", "letter-29").out == "cancelled letter-29\n"
     said = leasehold("retry", "--group", "ValueError", code=2)
-    assert "Retry 29 jobs of group ValueError (29 failed)? Nobody is here to say so: give --yes" in said.err
+    assert "Retry 29 jobs of group ValueError (29 failed)? stdin is not a terminal; pass --yes" in said.err
     assert leasehold("retry", "--group", "ValueError", "--dry-run").out.startswith("would retry 29 jobs")
     flag(stage, "mended")
     assert leasehold("retry", "letter-0").out == "put back letter-0\n"
