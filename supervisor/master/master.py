@@ -14,7 +14,6 @@ import socket
 import tempfile
 import traceback
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,8 +22,7 @@ from supervisor.config import Config, ConfigError, Exit, no_workdir
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.transport.link import LinkLost
-from supervisor.engine.worker.session import ConnectionMade, RepliesCame, Session
-from supervisor.engine.worker.wakeups import BellRang, PushListenersMade, PushListenerSpoke
+from supervisor.engine.worker.session import Session
 from supervisor.linux import cgroups, foreign_files, kernel, removal
 from supervisor.master.drain import Drain
 from supervisor.master.inbox import Inbox
@@ -42,9 +40,8 @@ from supervisor.master.model.pace import Pace
 from supervisor.master.model.signals import By
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import Phase
-from supervisor.master.processes.child_manager import ChildEnded, ChildPrinted, ChildSpoke
 from supervisor.master.processes.scaling import Scaling
-from supervisor.master.processes.zygote_manager import ZygoteManager, ZygoteSpoke
+from supervisor.master.processes.zygote_manager import ZygoteManager
 from supervisor.master.redis.backlog import Backlog
 from supervisor.master.redis.idle_exit import IdleExit
 from supervisor.master.redis.redis_pump import RedisPump
@@ -68,16 +65,6 @@ _ZYGOTES_S: Final = 1.0
 _NO_METRICS: Final = "metrics need the package prometheus-client: pip install 'leasehold[metrics]'"
 #: The listener only has to let go.
 _LISTENER_S: Final = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class SignalCame:
-    """One of the handled signals can be read."""
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionCame:
-    """The listener wants to know something."""
 
 
 def run(config: Config) -> int:
@@ -124,7 +111,7 @@ class Master:
         self._served = False  # Redis has been there
         self._away = False  # and has been lost
 
-        self._inbox: Inbox[Any] = Inbox()
+        self._inbox = Inbox()
         queues = Queues(config.queue, config.order)
         self._session = Session(config.redis_url, Namespace(config.namespace), queues, config.lease_ttl_s, self._inbox)
         for_handlers, self._held_back = environment.of(config)
@@ -148,7 +135,7 @@ class Master:
         self._survey = StackDump()
         self._forks = ZygoteManager(
             config, self._slots, self._inbox, events, self._workdir, budget, for_handlers,
-            self._dispatcher.on_gone, self._on_line, self._dispatcher.on_reloaded,
+            self._dispatcher.on_spoke, self._dispatcher.on_gone, self._on_line, self._dispatcher.on_reloaded,
         )  # fmt: skip
         if config.watch:
             self._dispatcher.placing.before_start = self._forks.handover.look_at_files
@@ -198,8 +185,7 @@ class Master:
             removal.remove(str(self._workdir))
 
     def _turn(self) -> None:
-        for event in self._inbox.wait(self._deadline_at()):
-            self._handle(event)
+        self._inbox.wait(self._deadline_at())
         if self._away and self._session.connected:
             self._say_return()
         now_at = clock.monotonic()
@@ -227,35 +213,9 @@ class Master:
         self._showing.keep_time(now_at)
         self._counts.turned(self._inbox.heard_at, clock.monotonic())
 
-    def _handle(self, event: Any) -> None:
-        match event:
-            case ChildSpoke(child):
-                self._dispatcher.on_spoke(child)
-                if child.at_end:
-                    self._forks.births.on_silent(child)
-            case RepliesCame():
-                self._conversation.on_replies()
-            case BellRang():
-                if self._conversation.on_bell():
-                    os.sched_yield()  # a child that was woken on our processor begins now, not after this turn
-            case ZygoteSpoke(zygote):
-                self._forks.on_zygote_spoke(zygote)
-            case ChildPrinted(child):
-                self._dispatcher.on_spoke(child)  # what was answered before this was printed
-                self._forks.births.on_printed(child)
-            case ChildEnded(child):
-                self._forks.births.on_ended(child)
-            case PushListenerSpoke(door):
-                self._conversation.on_door(door)
-            case PushListenersMade():
-                self._session.doors.finish_making()
-            case SignalCame():
-                for received in self._signals.read():
-                    self._controls.on_signal(received)
-            case ConnectionMade():
-                self._on_connection_made()
-            case QuestionCame():
-                self._answers.on_asked(clock.monotonic())
+    def _on_signals(self) -> None:
+        for received in self._signals.read():
+            self._controls.on_signal(received)
 
     def _deadline_at(self) -> float:
         """When something is due, if nothing happens before."""
@@ -287,7 +247,7 @@ class Master:
         has_metrics = importlib.util.find_spec("prometheus_client") is not None
         page = metrics.render if has_metrics else _NO_METRICS
         listener = http.Listener(self._listening, self._questions, page, self._config.http_name)
-        self._inbox.watch(self._questions, QuestionCame())
+        self._inbox.watch(self._questions, lambda: self._answers.on_asked(clock.monotonic()))
         listener.start()
         self._events.emit("http.listening", address=str(listener.address), port=listener.address.port)
         if not has_metrics:
@@ -301,7 +261,7 @@ class Master:
         self._showing.begin(self._config.boot_timeout_s)
         kernel.become_subreaper()
         signal.pthread_sigmask(signal.SIG_BLOCK, kernel.HANDLED_SIGNALS)
-        self._inbox.watch(self._signals, SignalCame())
+        self._inbox.watch(self._signals, self._on_signals)
         with _place_for_workdir():
             self._workdir.mkdir(mode=0o700, parents=True)
         for warning in self._config.warnings:
@@ -316,9 +276,9 @@ class Master:
                 " jobs a --memory-limit, or the handlers memory=, so that ours comes first"
             )
         self._forks.start_zygote()
-        self._session.connect()
+        self._session.open(self._on_connection, self._conversation.on_replies, self._conversation.on_bell)
 
-    def _on_connection_made(self) -> None:
+    def _on_connection(self) -> None:
         try:
             self._session.finish_connecting(self._ledger.claims)
         except LinkLost as lost:

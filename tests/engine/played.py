@@ -13,8 +13,7 @@ from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.worker.exchange import Asked, Granted, Reply, Wanted
-from supervisor.engine.worker.session import ConnectionMade, LinkLost, RepliesCame, Session
-from supervisor.engine.worker.wakeups import BellRang
+from supervisor.engine.worker.session import LinkLost, Session
 
 #: For what should come at once. Long, as a loaded machine is slow.
 SOON_S = 20.0
@@ -24,7 +23,7 @@ class PlayedWorker:
     """Listens for mail, and with `answers` answers what it is asked for. `asked`: all that it was, in its order."""
 
     def __init__(self, url: str, namespace: str, answers: Callable[[Ask], Any] | None = None) -> None:
-        self._events: dict[int, Any] = {}
+        self._callbacks: dict[int, Callable[[], None]] = {}
         self._poll = select.epoll()
         self._stop_fd = os.eventfd(0)
         self._answers = answers
@@ -41,12 +40,12 @@ class PlayedWorker:
 
     # what a session asks of a master's inbox
 
-    def watch(self, source: Any, event: Any) -> None:
-        self._events[source.fileno()] = event
+    def watch(self, source: Any, callback: Callable[[], None]) -> None:
+        self._callbacks[source.fileno()] = callback
         self._poll.register(source, select.EPOLLIN)
 
     def forget(self, source: Any) -> None:
-        del self._events[source.fileno()]
+        del self._callbacks[source.fileno()]
         self._poll.unregister(source)
 
     def want_write(self, source: Any, wanted: bool) -> None:
@@ -56,7 +55,7 @@ class PlayedWorker:
 
     def start(self) -> "PlayedWorker":
         """Connects, until there is nothing more to say."""
-        self.session.connect()
+        self.session.open(lambda: self.session.finish_connecting(()), self._on_replies, self._on_bell)
         self.turn_until(lambda: self.session.connected and self.session.idle and not self.session.serving.looks_due)
         return self
 
@@ -67,7 +66,7 @@ class PlayedWorker:
             assert time.monotonic() < deadline_at, "it has not come about in time"
             self._converse(listening)
             for fd, _ in self._poll.poll(0.1):
-                self._handle(self._events.get(fd))
+                self._callbacks[fd]()
 
     def listen_until_asked(self, count: int = 1) -> None:
         """Until it was asked for so much in all, and has answered if it does."""
@@ -110,20 +109,17 @@ class PlayedWorker:
         elif listening and not self.session.bells.waiting:
             self.session.wait_for_bells(queues=False)
 
-    def _handle(self, event: Any) -> None:
-        match event:
-            case ConnectionMade():
-                self.session.finish_connecting(())
-            case RepliesCame():
-                for answer in self.session.read():
-                    self._take(answer)
-            case BellRang():
-                ended, granted = self.session.hear()
-                if granted is not None:
-                    self.granted += granted.grant.leases
-                if ended and b"ask" in self.session.bells.mail:
-                    self.session.serving.look_for_wish()
-                self.session.bells.mail.clear()
+    def _on_replies(self) -> None:
+        for answer in self.session.read():
+            self._take(answer)
+
+    def _on_bell(self) -> None:
+        ended, granted = self.session.hear()
+        if granted is not None:
+            self.granted += granted.grant.leases
+        if ended and b"ask" in self.session.bells.mail:
+            self.session.serving.look_for_wish()
+        self.session.bells.mail.clear()
 
     def _take(self, answer: Any) -> None:
         match answer:
@@ -180,4 +176,5 @@ class PlayedWorker:
         while not stopped.is_set():
             self._converse(listening=True)
             for fd, _ in self._poll.poll(SOON_S):
-                self._handle(self._events.get(fd))
+                if fd != self._stop_fd:
+                    self._callbacks[fd]()

@@ -1,9 +1,10 @@
-"""The inbox tells what can be read, and after a gap tells what came meanwhile before anybody looks at the clock."""
+"""The inbox calls back for what can be read, and after a gap for all that came meanwhile, before it returns."""
 
 import os
 import signal
 import socket
 import time
+from functools import partial
 
 import pytest
 
@@ -27,36 +28,44 @@ def pair():
     theirs.close()
 
 
-def now(inbox):
-    return list(inbox.wait(0.0))
+@pytest.fixture
+def told():
+    """The names of the callbacks, in the order in which they were called."""
+    return []
 
 
-def test_it_tells_what_can_be_read_again_and_again_until_it_is(inbox, pair):
+def test_a_readable_descriptor_is_told_until_it_is_read(inbox, pair, told):
     ours, theirs = pair
-    inbox.watch(ours, "said")
-    assert now(inbox) == []
+    inbox.watch(ours, lambda: told.append("said"))
+    inbox.wait(0.0)
+    assert told == []
     theirs.send(b"x")
-    assert [now(inbox), now(inbox)] == [["said"], ["said"]]
+    inbox.wait(0.0)
+    inbox.wait(0.0)
+    assert told == ["said", "said"]
     ours.recv(1)
-    assert now(inbox) == []
+    inbox.wait(0.0)
+    assert told == ["said", "said"]
 
 
-def test_it_waits_until_the_deadline_and_no_longer(inbox):
+def test_wait_returns_at_its_deadline(inbox):
     began_at = time.monotonic()
-    assert list(inbox.wait(began_at + 0.02)) == []
+    inbox.wait(began_at + 0.02)
     assert 0.02 <= time.monotonic() - began_at < 5.0
 
 
-def test_what_is_forgotten_is_not_told_any_more_not_even_in_the_same_turn(inbox):
+def test_a_callback_can_forget_the_next_one(inbox, told):
     pipes = [os.pipe() for _ in range(2)]
-    for number, (reading, writing) in enumerate(pipes):
-        inbox.watch(reading, number)
-        os.write(writing, b"x")
-    told = []
-    for number in inbox.wait(0.0):
+
+    def forget_the_other(number):
         told.append(number)
         inbox.forget(pipes[1 - number][0])
         inbox.forget(pipes[1 - number][0])
+
+    for number, (reading, writing) in enumerate(pipes):
+        inbox.watch(reading, partial(forget_the_other, number))
+        os.write(writing, b"x")
+    inbox.wait(0.0)
     assert len(told) == 1
     for reading, writing in pipes:
         inbox.forget(reading)
@@ -64,17 +73,70 @@ def test_what_is_forgotten_is_not_told_any_more_not_even_in_the_same_turn(inbox)
         os.close(writing)
 
 
-def test_room_to_write_is_told_while_it_is_wanted(inbox, pair):
+def test_a_reused_descriptor_is_told_in_the_next_turn(inbox, told):
+    """A callback closes the other descriptor, whose number goes to a new one: its callback must not be called yet."""
+    pipes = [os.pipe() for _ in range(2)]
+
+    def replace_the_other(number):
+        told.append(number)
+        reading, writing = pipes[1 - number]
+        inbox.forget(reading)
+        os.close(writing)
+        new, writing = os.pipe()
+        os.dup2(new, reading)
+        os.close(new)
+        pipes[1 - number] = reading, writing
+        os.write(writing, b"x")
+        inbox.watch(reading, lambda: told.append("new"))
+
+    for number, (reading, writing) in enumerate(pipes):
+        inbox.watch(reading, partial(replace_the_other, number))
+        os.write(writing, b"x")
+    inbox.wait(0.0)
+    assert told in ([0], [1])
+    inbox.forget(pipes[told[0]][0])
+    inbox.wait(0.0)
+    assert told[1:] == ["new"]
+    for reading, writing in pipes:
+        inbox.forget(reading)
+        os.close(reading)
+        os.close(writing)
+
+
+def test_what_an_exception_has_kept_back_is_told_next(inbox, told):
+    pipes = [os.pipe() for _ in range(2)]
+
+    def read_and_fail(reading):
+        os.read(reading, 1)
+        told.append(reading)
+        raise ConnectionError
+
+    for reading, writing in pipes:
+        inbox.watch(reading, partial(read_and_fail, reading))
+        os.write(writing, b"x")
+    for _ in pipes:
+        with pytest.raises(ConnectionError):
+            inbox.wait(0.0)
+    assert sorted(told) == sorted(reading for reading, _ in pipes)
+    for reading, writing in pipes:
+        inbox.forget(reading)
+        os.close(reading)
+        os.close(writing)
+
+
+def test_room_to_write_is_told_while_it_is_wanted(inbox, pair, told):
     ours, _theirs = pair
-    inbox.watch(ours, "link")
+    inbox.watch(ours, lambda: told.append("link"))
     inbox.want_write(ours, True)
-    assert now(inbox) == ["link"]
+    inbox.wait(0.0)
+    assert told == ["link"]
     inbox.want_write(ours, False)
-    assert now(inbox) == []
+    inbox.wait(0.0)
+    assert told == ["link"]
 
 
 @pytest.mark.parametrize("attempt", range(3))
-def test_a_message_that_came_while_the_process_was_stopped_is_told_before_wait_returns(attempt):
+def test_what_came_while_the_process_was_stopped_is_told_by_wait(attempt):
     """The deadline passes meanwhile, and the interrupted call of the kernel answers without looking again."""
     message, sender = socket.socketpair()
     told_us, tells = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -82,11 +144,12 @@ def test_a_message_that_came_while_the_process_was_stopped_is_told_before_wait_r
     def wait_once():
         inbox_module.GAP_S = 0.01
         inbox = Inbox()
-        inbox.watch(message, "message")
+        told = []
+        inbox.watch(message, lambda: told.append("message"))
         deadline_at = time.monotonic() + 0.1
         tells.send(b"%f" % deadline_at)
-        events = list(inbox.wait(deadline_at))
-        tells.send(repr((events, time.monotonic() > deadline_at)).encode())
+        inbox.wait(deadline_at)
+        tells.send(repr((told, time.monotonic() > deadline_at)).encode())
 
     process = Process(wait_once)
     try:
@@ -107,22 +170,23 @@ def test_a_message_that_came_while_the_process_was_stopped_is_told_before_wait_r
             each.close()
 
 
-def test_time_that_handling_takes_is_a_gap_too(monkeypatch, inbox, pair):
-    """What came while an event was handled for long is told in the same turn."""
+def test_a_long_callback_is_a_gap_too(monkeypatch, inbox, pair, told):
+    """What comes during a callback that takes long is told in the same turn."""
     ours, theirs = pair
     second, teller = socket.socketpair()
-    inbox.watch(ours, "first")
-    inbox.watch(second, "second")
     theirs.send(b"x")
     passed = [1000.0]
     monkeypatch.setattr("supervisor.clock.monotonic", lambda: passed[0])
-    told = []
-    for event in inbox.wait(1000.0):
-        told.append(event)
-        if told == ["first"]:
-            ours.recv(1)
-            teller.send(b"x")
-            passed[0] += 1.5
+
+    def take_long():
+        told.append("first")
+        ours.recv(1)
+        teller.send(b"x")
+        passed[0] += 1.5
+
+    inbox.watch(ours, take_long)
+    inbox.watch(second, lambda: told.append("second"))
+    inbox.wait(1000.0)
     assert told == ["first", "second"]
     inbox.forget(second)
     second.close()
@@ -133,31 +197,33 @@ def test_it_is_not_inherited_by_what_is_executed(inbox):
     assert not os.get_inheritable(inbox._epoll.fileno())
 
 
-def test_a_watched_descriptor_that_is_at_its_end_is_told(pair):
+def test_the_end_of_a_descriptor_is_told():
     def run():
         inbox = Inbox()
         ours, theirs = socket.socketpair()
-        inbox.watch(ours, "end")
+        told = []
+        inbox.watch(ours, lambda: told.append("end"))
         theirs.close()
-        assert now(inbox) == ["end"]
+        inbox.wait(0.0)
+        assert told == ["end"]
 
     in_fork(run)
 
 
-def test_it_knows_how_old_what_it_tells_may_be(inbox, pair):
-    """It may have happened while nobody looked; but what ends a wait has happened just now."""
+def test_oldest_at_bounds_the_age_of_what_is_told(inbox, pair, told):
+    """It may have happened while the loop was busy; but what ends a wait has happened just now."""
     ours, theirs = pair
-    inbox.watch(ours, "said")
-    now(inbox)
+    inbox.watch(ours, lambda: told.append(inbox.oldest_at))
+    inbox.wait(0.0)
     theirs.send(b"x")
     time.sleep(0.3)  # a turn that takes long
     turned_at = time.monotonic()
-    assert now(inbox) == ["said"]
-    assert inbox.oldest_at < turned_at
+    inbox.wait(0.0)
+    assert told.pop() < turned_at
     ours.recv(1)
-    now(inbox)
+    inbox.wait(0.0)
     asked_at = time.monotonic()
     writer = Process(lambda: (time.sleep(0.5), theirs.send(b"x")))
-    assert list(inbox.wait(asked_at + 10)) == ["said"]
-    assert inbox.oldest_at >= asked_at
+    inbox.wait(asked_at + 10)
+    assert told.pop() >= asked_at
     writer.await_end()

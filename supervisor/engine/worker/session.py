@@ -11,7 +11,7 @@ import random
 import secrets
 import socket
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -61,19 +61,6 @@ from supervisor.redis_url import redacted
 
 _LONGEST_SILENCE_S: Final = 5.0
 _SHORTEST_SILENCE_S: Final = 0.3
-
-
-# What becomes readable, as events of the inbox.
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionMade:
-    """Call `finish_connecting`."""
-
-
-@dataclass(frozen=True, slots=True)
-class RepliesCame:
-    """Call `read`."""
 
 
 @dataclass(slots=True)
@@ -160,26 +147,34 @@ class Session:
         """Whether an exchange may be started."""
         return self._resumed and not self._parts
 
-    def connect(self) -> None:
-        """Start to connect; `ConnectionMade` comes when it has succeeded or failed."""
+    def open(
+        self, on_connection: Callable[[], None], on_replies: Callable[[], None], on_bell: Callable[[], None]
+    ) -> None:
+        """Start to connect. `on_connection` is called when that has succeeded or failed, to call `finish_connecting`;
+        from then on `on_replies`, to call `read`, and `on_bell`, to call `hear`.
+        """
+        self._on_connection, self._on_replies, self._on_bell = on_connection, on_replies, on_bell
+        self._connect()
+
+    def _connect(self) -> None:
         self._reconnect_at = None
         greeting: list[tuple[Any, ...]] = [("SCRIPT", "LOAD", script.text) for script in scripts.OF_A_WORKER]
         greeting += [("INFO", "server"), self._timing().wire(self._namespace.prefix)]
         self._connector = Connector(self._url, 2, greeting, CONNECT_S)
-        self._watcher.watch(self._connector, ConnectionMade())
+        self._watcher.watch(self._connector, self._on_connection)
 
     def _timing(self) -> Command[queries.Timing]:
         # Globs that match nothing yet: no queue has this name, so what is found are the settings of all.
         return queries.timing(self.serving.names or ("*",))
 
     def finish_connecting(self, known: Sequence[LeaseRecord]) -> None:
-        """On `ConnectionMade`: begin the session, or begin it again, with what this worker holds. Raises LinkLost."""
+        """Begin the session, or begin it again, with what this worker holds. Raises LinkLost."""
         connector, self._connector = self._connector, None
         assert connector is not None
         self._watcher.forget(connector)
         (self._link, bells), replies = connector.finish()
-        self._watcher.watch(self._link, RepliesCame())
-        self.bells.open(bells)
+        self._watcher.watch(self._link, self._on_replies)
+        self.bells.open(bells, self._on_bell)
         *loaded, info, timings = replies
         for reply in (*loaded, timings):
             if isinstance(reply, hiredis.ReplyError):
@@ -396,7 +391,7 @@ class Session:
             self._watcher.want_write(self._link, True)
 
     def read(self) -> list[Answer]:
-        """On `RepliesCame`: the answers of the exchange, once all are here. Raises LinkLost."""
+        """Return the answers of the exchange, once all are here. Raises LinkLost."""
         assert self._link is not None
         if self._parts:
             self._be_patient()
@@ -488,7 +483,7 @@ class Session:
     # waiting
 
     def wait_for_bells(self, queues: bool, wanted: Wanted | None = None) -> None:
-        """Begin to wait for mail, and with `queues` for their bells; `BellRang` ends it, call `hear`. With `wanted` the
+        """Begin to wait for mail, and with `queues` for their bells; `hear` says when it has ended. With `wanted` the
         server leases that as soon as the wait has ended, by whatever: who waits for a job is spared an exchange after
         he was woken. Raises LinkLost.
         """
@@ -502,7 +497,7 @@ class Session:
         self.bells.wait(self.worker, self.serving.names if queues else None, wait_s, wire)
 
     def hear(self) -> tuple[bool, Granted | None]:
-        """On `BellRang`: whether the wait has ended, and what was leased with that. Raises LinkLost."""
+        """Return whether the wait has ended, and what was leased with that. Raises LinkLost."""
         if not self.bells.read():
             return False, None
         behind, self._behind = self._behind, None
@@ -558,7 +553,7 @@ class Session:
     def keep_time(self, now_at: float) -> None:
         """Connect again when it is time. Raises LinkLost where the server has been silent for too long."""
         if self._reconnect_at is not None and now_at >= self._reconnect_at:
-            self.connect()
+            self._connect()
         if now_at >= self._silence_at and not self._has_spoken(now_at):
             raise LinkLost("Redis has not answered in time")
         self.doors.keep_time(now_at)

@@ -6,8 +6,8 @@ takes nothing, so that every worker who waits at it hears the knock.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 import hiredis
@@ -38,26 +38,9 @@ def wait_s_of(ttl_s: float) -> float:
 class Watcher(Protocol):
     """What is asked of the master's inbox."""
 
-    def watch(self, source: Any, event: Any) -> None: ...
+    def watch(self, source: Any, callback: Callable[[], None]) -> None: ...
     def forget(self, source: Any) -> None: ...
     def want_write(self, source: Any, wanted: bool) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class BellRang:
-    """Call `Session.hear`."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PushListenerSpoke:
-    """Call `PushListeners.read`."""
-
-    door: "PushListener"
-
-
-@dataclass(frozen=True, slots=True)
-class PushListenersMade:
-    """Call `PushListeners.finish_making`."""
 
 
 class Wakeups:
@@ -79,9 +62,10 @@ class Wakeups:
         self.rang = False  # a bell has been taken, or waited for in vain, and no lease has followed
         self.timed_out = False  # the last wait has ended by itself
 
-    def open(self, link: Link) -> None:
+    def open(self, link: Link, on_reply: Callable[[], None]) -> None:
+        """`on_reply` is called when `read` has something to read."""
         self._link = link
-        self._watcher.watch(link, BellRang())
+        self._watcher.watch(link, on_reply)
 
     def close(self) -> None:
         if self._link is not None:
@@ -101,8 +85,8 @@ class Wakeups:
     def wait(
         self, worker: str, names: tuple[str, ...] | None, wait_s: float, then: tuple[Any, ...] | None = None
     ) -> None:
-        """Begin to wait for mail, and for the bells of `names`, if any; `BellRang` ends it. `then`: a command that the
-        server is to carry out as soon as the wait has ended, whatever has ended it. Raises LinkLost.
+        """Begin to wait for mail, and for the bells of `names`, if any, until `read` is True. `then`: a command that
+        the server is to carry out as soon as the wait has ended, whatever has ended it. Raises LinkLost.
         """
         assert self._link is not None and not self.waiting
         self.waits_for_queues, self.names = names is not None, names or ()
@@ -120,7 +104,7 @@ class Wakeups:
         return first
 
     def read(self) -> bool:
-        """On `BellRang`: whether the wait has ended. What came by mail is in `mail`. Raises LinkLost."""
+        """Read what has come: whether the wait has ended. What came by mail is in `mail`. Raises LinkLost."""
         assert self._link is not None
         self._came += self._link.receive()
         if not self.waiting or len(self._came) < self._due:
@@ -175,7 +159,7 @@ class PushListeners:
         self._knocked = False
 
     def attend(self, names: Sequence[str]) -> None:
-        """Listen at the doors of the first of these queues, until `PushListenerSpoke`. Idempotent."""
+        """Listen at the doors of the first of these queues. Idempotent."""
         now_at = clock.monotonic()
         wanted = tuple(names[:MOST_DOORS])
         if wanted != self._wanted:
@@ -195,10 +179,9 @@ class PushListeners:
         if self._are_missing and now_at >= self._make_at:
             self._making = tuple(queue for queue in self._wanted if queue not in self._doors)
             self._connector = Connector(self._url, len(self._making), (), CONNECT_S)
-            self._watcher.watch(self._connector, PushListenersMade())
+            self._watcher.watch(self._connector, self._finish_making)
 
-    def finish_making(self) -> None:
-        """On `PushListenersMade`."""
+    def _finish_making(self) -> None:
         connector, self._connector = self._connector, None
         assert connector is not None
         self._watcher.forget(connector)
@@ -212,7 +195,7 @@ class PushListeners:
                 link.close()
                 continue
             self._doors[queue] = door = PushListener(queue, link)
-            self._watcher.watch(link, PushListenerSpoke(door))
+            self._watcher.watch(link, partial(self._read, door))
             self._ask(door)
 
     def _ask(self, door: PushListener) -> None:
@@ -235,8 +218,8 @@ class PushListeners:
         door.silent_at = clock.monotonic() + silent_s
         return True
 
-    def read(self, door: PushListener) -> None:
-        """On `PushListenerSpoke`: `take_knock` says what came of it."""
+    def _read(self, door: PushListener) -> None:
+        """`take_knock` says what came of it."""
         try:
             replies = door.link.receive(_MOST_BYTES)
         except LinkLost as error:

@@ -8,9 +8,9 @@ import errno
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import partial
 from signal import SIGKILL
-from typing import Any, Final
+from typing import Final
 
 from supervisor import clock
 from supervisor.config import Config
@@ -43,39 +43,22 @@ _RESTING_APART: Final = 4
 NOT_READY: Final = "boot"
 
 
-# What can become readable.
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ChildSpoke:
-    child: ChildHandle
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ChildPrinted:
-    child: ChildHandle
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ChildEnded:
-    child: ChildHandle
-
-
 class ChildManager:
     def __init__(
         self,
         config: Config,
         slots: Slots,
-        inbox: Inbox[Any],
+        inbox: Inbox,
         events: Events,
         budget: Budget,
         zygotes: Mapping[int, ZygoteHandle],
         retire: Callable[[ZygoteHandle, str], None],
+        on_spoke: Callable[[ChildHandle], None],
         on_gone: Callable[[ChildHandle, Reaped | None, str | None], None],
         on_line: Callable[[ChildHandle, int, bytes], None],
     ) -> None:
-        """`zygotes`: those that live, by number. `retire(zygote, why)`: it does not answer. `on_gone(child, its end if
-        known, why we killed it)` settles what it held.
+        """`zygotes`: those that live, by number. `retire(zygote, why)`: it does not answer. `on_spoke(child)` reads
+        what it says; `on_gone(child, its end if known, why we killed it)` settles what it held.
         """
         self._config = config
         self._slots = slots
@@ -84,6 +67,7 @@ class ChildManager:
         self._budget = budget
         self._zygotes = zygotes
         self._retire = retire
+        self._on_spoke = on_spoke
         self._on_gone = on_gone
         self._on_line = on_line
         self._stillborn = CrashLoopGuard(events)
@@ -157,8 +141,8 @@ class ChildManager:
             raise
         finally:
             child.close_theirs()
-        self._inbox.watch(child.talk, ChildSpoke(child))
-        self._inbox.watch(child.output.fd, ChildPrinted(child))
+        self._inbox.watch(child.talk, partial(self._on_talk, child))
+        self._inbox.watch(child.output.fd, partial(self._on_printed, child))
         return child
 
     # for a zygote that is to show that it is of use
@@ -187,7 +171,7 @@ class ChildManager:
             self._look_at_zygote(zygote)
         self._await_reports(zygote)
         child.spawned(pid, pidfd, zygote.inherited)
-        self._inbox.watch(pidfd, ChildEnded(child))
+        self._inbox.watch(pidfd, partial(self._on_ended, child))
         self._events.emit("child.spawned", child=number, pid=pid)
 
     def _find(self, zygote: ZygoteHandle, number: int) -> ChildHandle | None:
@@ -222,15 +206,21 @@ class ChildManager:
             self._stillborn.put_off(f"no child can be forked ({failed.message})")
         self.forget(child)
 
-    def on_ended(self, child: ChildHandle) -> None:
+    def _on_ended(self, child: ChildHandle) -> None:
         """The kernel says so. Its zygote, which ends what it left running, must say so soon."""
         if child.pidfd is not None:
             self._inbox.forget(child.pidfd)
         child.ended_at = clock.monotonic()
         self._report_by_at[child] = child.ended_at + _REPORT_S
 
-    def on_printed(self, child: ChildHandle) -> None:
+    def _on_talk(self, child: ChildHandle) -> None:
+        self._on_spoke(child)
+        if child.at_end:
+            self._inbox.forget(child.talk)  # it stays readable for ever
+
+    def _on_printed(self, child: ChildHandle) -> None:
         """Read it. Who prints too much waits, longer beside others who do; who has closed its output, for ever."""
+        self._on_spoke(child)  # what was answered before this was printed
         child.output.read()
         if (untold_at := child.output.untold_at) < math.inf:
             self._untold[child] = untold_at
@@ -240,10 +230,6 @@ class ChildManager:
             self._inbox.forget(child.output.fd)
             rest_s *= 1 + len(self._resting) // _RESTING_APART
             self._resting[child] = clock.monotonic() + min(rest_s, LONGEST_REST_S)
-
-    def on_silent(self, child: ChildHandle) -> None:
-        """It has closed its end of `talk`, which stays readable for ever."""
-        self._inbox.forget(child.talk)
 
     def on_reaped(self, zygote: ZygoteHandle, reaped: Reaped) -> None:
         self._events.emit(
@@ -357,7 +343,7 @@ class ChildManager:
         self._stillborn.keep_time(now_at)
         for child in [child for child, until_at in self._resting.items() if now_at >= until_at]:
             del self._resting[child]
-            self._inbox.watch(child.output.fd, ChildPrinted(child))
+            self._inbox.watch(child.output.fd, partial(self._on_printed, child))
         for child in [child for child, untold_at in self._untold.items() if now_at >= untold_at]:
             del self._untold[child]
             child.output.open_window(now_at)

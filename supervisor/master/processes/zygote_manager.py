@@ -5,7 +5,7 @@ Owns the zygotes' lives and the watching of their sockets; the children are `Chi
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,29 +38,23 @@ _HIDDEN: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ZygoteSpoke:
-    """What a zygote says can be read."""
-
-    zygote: ZygoteHandle
-
-
 class ZygoteManager:
     def __init__(
         self,
         config: Config,
         slots: Slots,
-        inbox: Inbox[Any],
+        inbox: Inbox,
         events: Events,
         workdir: Path,
         budget: Budget,
         environment: Mapping[str, str],
+        on_spoke: Callable[[ChildHandle], None],
         on_gone: Callable[[ChildHandle, Reaped | None, str | None], None],
         on_line: Callable[[ChildHandle, int, bytes], None],
         on_reloaded: Callable[[Sequence[ChildHandle], Mapping[str, HandlerSettings]], None],
     ) -> None:
-        """`environment`: of the zygotes. `on_gone`, `on_line`: as `ChildManager` has them. `on_reloaded(children,
-        handlers)`: another zygote forks; these children have the code before.
+        """`environment`: of the zygotes. `on_spoke`, `on_gone`, `on_line`: as `ChildManager` has them.
+        `on_reloaded(children, handlers)`: another zygote forks; these children have the code before.
         """
         self._config = config
         self._slots = slots
@@ -72,7 +66,7 @@ class ZygoteManager:
         self._starts = ZygoteStarts(config, workdir, environment, events)
         self._suspicion = PoisonDetector(slots)
         self.births = ChildManager(
-            config, slots, inbox, events, budget, self._zygotes, self._retire, on_gone, on_line
+            config, slots, inbox, events, budget, self._zygotes, self._retire, on_spoke, on_gone, on_line
         )  # fmt: skip
         self.exits = ZygoteReaper(self._zygotes)
         self.handover = RollingReload(config, slots, events, self._starts, self.births, self)
@@ -134,11 +128,11 @@ class ZygoteManager:
 
     def _welcome(self, zygote: ZygoteHandle) -> ZygoteHandle:
         self._zygotes[zygote.number] = zygote
-        self._inbox.watch(zygote.control, ZygoteSpoke(zygote))
+        self._inbox.watch(zygote.control, partial(self._on_spoke, zygote))
         self._events.emit("zygote.spawned", zygote=zygote.number, pid=zygote.pid)
         return zygote
 
-    def on_zygote_spoke(self, zygote: ZygoteHandle) -> None:
+    def _on_spoke(self, zygote: ZygoteHandle) -> None:
         for report, fds in zygote.read():
             match report:
                 case Spawned(number, pid) if fds:
@@ -336,7 +330,7 @@ class ZygoteManager:
     def _lose_the_ended(self) -> None:
         """Their sockets may not tell: what they have forked while they imported has them open as well."""
         for zygote in self.exits.unseen:
-            self.on_zygote_spoke(zygote)
+            self._on_spoke(zygote)
             if zygote.number in self._zygotes:
                 self._on_lost(zygote)
 

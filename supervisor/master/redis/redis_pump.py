@@ -4,6 +4,7 @@ One exchange at a time: what settles meanwhile goes into the next, so batches ar
 """
 
 import math
+import os
 from collections.abc import Sequence
 from typing import Final
 
@@ -33,7 +34,6 @@ from supervisor.engine.worker.exchange import (
     Wanted,
 )
 from supervisor.engine.worker.session import Session
-from supervisor.engine.worker.wakeups import PushListener
 from supervisor.master.jobs.cut_off import CutOff
 from supervisor.master.jobs.dispatcher import Dispatcher
 from supervisor.master.model import outcome_log, outcome_rules
@@ -337,12 +337,11 @@ class RedisPump:
             self._session.ttl_s = max(ttl_s, 0.0)
             self._renew_at = min(self._renew_at, clock.monotonic() + ttl_s / 3)
 
-    def on_bell(self) -> bool:
-        """Whether jobs have come with it."""
+    def on_bell(self) -> None:
         bells = self._session.bells
         ended, granted = self._session.hear()
         if not ended:
-            return False
+            return
         for hint in bells.mail:
             if hint == b"queues":
                 self._session.serving.look_for_queues()
@@ -356,13 +355,10 @@ class RedisPump:
         if bells.timed_out:
             self._session.serving.look_for_queues()  # hints may be lost, too
         self._ask = self._ask or bells.rang
-        if granted is None:
-            return False
-        self._on_granted(granted, self._waited)
-        return bool(granted.grant.leases)
-
-    def on_door(self, door: PushListener) -> None:
-        self._session.doors.read(door)
+        if granted is not None:
+            self._on_granted(granted, self._waited)
+            if granted.grant.leases:
+                os.sched_yield()  # a child that was woken on our processor begins now, not after this turn
 
     def _on_hint_of_loss(self) -> None:
         """Something that we hold was taken away, or we are unknown: renewing says what, and a lease if the latter."""
