@@ -17,9 +17,11 @@ from supervisor.config import Config
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.linux import foreign_files, kernel
 from supervisor.linux.cgroups import OomKills
-from supervisor.master.jobs.disk_usage import DiskUsage
+from supervisor.master.jobs.cut_off import CUT_OFF, CutOff
+from supervisor.master.jobs.disk_usage import DISK, DiskUsage
 from supervisor.master.jobs.dispatcher import Dispatcher
 from supervisor.master.jobs.job_limits import JobLimits, KernelKills
+from supervisor.master.jobs.placing import FIND_ROOM, HAND_BACK
 from supervisor.master.model.budget import Budget
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.counts import Counts
@@ -27,6 +29,7 @@ from supervisor.master.model.ledger import HeldLease, Ledger
 from supervisor.master.model.pace import Pace
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ChildState
+from supervisor.master.timers import Timers
 from supervisor.messages import HandlerSettings, Verb
 from supervisor.ops.events import Events
 
@@ -220,19 +223,24 @@ class Desk:
         oom = lambda _child: self.oom_kills.pop() if self.oom_kills else None  # noqa: E731
         self.budget = Budget(config.memory_budget_bytes)
         self.counts = Counts()
+        self.timers = timers = Timers()
         self.dispatcher = Dispatcher(
-            config, self.slots, self.ledger, self.pace, self.budget, oom, self.log, self.counts
+            config, self.slots, self.ledger, self.pace, self.budget, oom, self.log, self.counts, timers
         )
-        disk = DiskUsage(config.workdir_limit_bytes, log.parent, self.dispatcher.stopping, self.log)
+        stopping = self.dispatcher.stopping
+        disk = DiskUsage(config.workdir_limit_bytes, log.parent, stopping, self.log, timers)
+        self.cut_off = CutOff(config, self.slots, self.ledger, stopping, timers)
+        kills = KernelKills(OomKills(), None)
         self.limits = JobLimits(
-            config, self.slots, self.dispatcher, self.budget, KernelKills(OomKills(), None), None, disk
+            config, self.slots, self.dispatcher, self.budget, kills, None, disk, self.cut_off, timers
         )
         self.processes: dict[int, Process] = {}
         self.printed: list[tuple[int, int, bytes]] = []
 
     def child(self, behave: Behaviour, ready: bool = True) -> ChildHandle:
         """A child whose process does what `behave` says."""
-        child = ChildHandle(self.slots.free_number(), 1, lambda *said: self.printed.append((said[0].number, *said[1:])))
+        on_line = lambda *said: self.printed.append((said[0].number, *said[1:]))  # noqa: E731
+        child = ChildHandle(self.slots.free_number(), 1, on_line, self.limits.plan)
         process = Process(lambda: behave(Ends(child)))
         child.close_theirs()
         child.spawned(process.pid, os.dup(process.pidfd))
@@ -273,11 +281,11 @@ class Desk:
         return status
 
     def keep_time(self, now_at: float) -> None:
-        self.dispatcher.placing.keep_time(now_at)
-        self.limits.keep_time(now_at)
+        self.timers.run_due(now_at)
 
     def deadline_at(self) -> float:
-        return min(self.dispatcher.placing.deadline_at(), self.limits.deadline_at())
+        """When the first timer is due. `Timers.due_at` may be sooner."""
+        return min(map(self.timers.at, (HAND_BACK, FIND_ROOM, DISK, CUT_OFF, *self.slots)))
 
     def outcomes(self) -> list[Any]:
         """What goes with the next exchange."""

@@ -52,6 +52,7 @@ from supervisor.master.report.title_and_notify import SHOW_S, TitleAndNotify
 from supervisor.master.requests.controls import Controls
 from supervisor.master.requests.operator_requests import OperatorRequests
 from supervisor.master.requests.stack_dump import StackDump
+from supervisor.master.timers import Timers
 from supervisor.ops import metrics
 from supervisor.ops.events import Events
 from supervisor.ops.questions import Questions
@@ -112,6 +113,7 @@ class Master:
         self._away = False  # and has been lost
 
         self._inbox = Inbox()
+        self._timers = timers = Timers()
         queues = Queues(config.queue, config.order)
         self._session = Session(config.redis_url, Namespace(config.namespace), queues, config.lease_ttl_s, self._inbox)
         for_handlers, self._held_back = environment.of(config)
@@ -127,15 +129,18 @@ class Master:
         self._cells, self._cells_where = JobCgroups.make()  # after the one, before a zygote is started
         budget, kernel_kills = Budget(config.memory_budget_bytes), KernelKills(kills, self._cells)
         self._dispatcher = Dispatcher(
-            config, self._slots, self._ledger, pace, budget, kernel_kills.verdict, events, counts
+            config, self._slots, self._ledger, pace, budget, kernel_kills.verdict, events, counts, timers
         )  # fmt: skip
-        self._cut_off = CutOff(config, self._slots, self._ledger, self._dispatcher.stopping)
-        disk = DiskUsage(config.workdir_limit_bytes, self._workdir, self._dispatcher.stopping, events)
-        self._limits = JobLimits(config, self._slots, self._dispatcher, budget, kernel_kills, self._cells, disk)
-        self._survey = StackDump()
+        self._cut_off = CutOff(config, self._slots, self._ledger, self._dispatcher.stopping, timers)
+        disk = DiskUsage(config.workdir_limit_bytes, self._workdir, self._dispatcher.stopping, events, timers)
+        limits = JobLimits(
+            config, self._slots, self._dispatcher, budget, kernel_kills, self._cells, disk, self._cut_off, timers
+        )  # fmt: skip
+        self._survey = StackDump(timers)
         self._forks = ZygoteManager(
             config, self._slots, self._inbox, events, self._workdir, budget, for_handlers,
-            self._dispatcher.on_spoke, self._dispatcher.on_gone, self._on_line, self._dispatcher.on_reloaded,
+            self._dispatcher.on_spoke, self._dispatcher.on_gone, self._on_line, limits.plan,
+            self._dispatcher.on_reloaded,
         )  # fmt: skip
         if config.watch:
             self._dispatcher.placing.before_start = self._forks.handover.look_at_files
@@ -191,10 +196,7 @@ class Master:
         now_at = clock.monotonic()
         if self._session.bells.rang:
             self._conversation.converse(now_at)  # somebody waits for that, and for nothing else of this turn
-        self._dispatcher.placing.keep_time(now_at)
-        self._cut_off.keep_time()
-        self._limits.keep_time(now_at)
-        self._survey.keep_time(now_at)
+        self._timers.run_due(now_at)
         self._forks.keep_time(now_at)
         self._forks.fill(now_at)
         self._dispatcher.placing.place()
@@ -220,11 +222,8 @@ class Master:
     def _deadline_at(self) -> float:
         """When something is due, if nothing happens before."""
         return min(
-            self._dispatcher.placing.deadline_at(),
-            self._cut_off.deadline_at(),
-            self._limits.deadline_at(),
+            self._timers.due_at,
             self._scaling.deadline_at(),
-            self._survey.deadline_at,
             self._conversation.deadline_at(),
             self._session.deadline_at,
             self._forks.deadline_at(),

@@ -103,7 +103,7 @@ def test_a_close_that_cannot_be_interrupted_gets_a_thread_of_its_own(closer, mon
 
 
 def test_the_loop_closes_no_socket_of_a_child(monkeypatch):
-    child, closed = ChildHandle(1, 1, lambda *_said: None), []
+    child, closed = ChildHandle(1, 1, lambda *_said: None, lambda _child: None), []
     ours = {sock.fileno() for sock in (child._jobs, child._jobs_back, child.talk)}
     monkeypatch.setattr(foreign_files, "_close", lambda fd: (closed.append(fd), os.close(fd)))
     child.close_theirs()
@@ -114,7 +114,7 @@ def test_the_loop_closes_no_socket_of_a_child(monkeypatch):
 
 def test_what_a_child_leaves_on_its_sockets_is_closed_aside():
     before = open_fds()
-    child = ChildHandle(1, 1, lambda *_said: None)
+    child = ChildHandle(1, 1, lambda *_said: None, lambda _child: None)
     near, far = lingering()
     jobs, talk, *_others = child.theirs
     with near, far:

@@ -15,31 +15,34 @@ from supervisor.master.jobs.interrupter import Interrupter
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.ledger import HeldLease, Ledger
 from supervisor.master.model.slots import Slots
+from supervisor.master.timers import Timers
 from supervisor.messages import HandlerSettings
 
 #: A process tree is killed so long before a peer may start the job, because killed processes need time to end.
 _KILL_AHEAD_S: Final = 0.25
 #: While such jobs run the loop turns at least this often: its own timers do not count the time of a suspended machine.
 _TICK_S: Final = 1.0
+#: The key of the timer.
+CUT_OFF: Final = "cut-off"
 
 
 class CutOff:
     """Persistent jobs have a fence, and those whose handler or supervisor says stop. All others go on."""
 
-    def __init__(self, config: Config, slots: Slots, ledger: Ledger, stopping: Interrupter) -> None:
+    def __init__(self, config: Config, slots: Slots, ledger: Ledger, stopping: Interrupter, timers: Timers) -> None:
         self._by_default = config.on_cut_off == "stop"
         self._grace_s = config.term_grace_s
         self._slots = slots
         self._ledger = ledger
         self._stopping = stopping
+        self._timers = timers
         self._handlers: Mapping[str, HandlerSettings] = {}
         self._some_handlers_stop = False
-        self._has_fences = False  # until the first such job comes, a turn costs nothing
 
     def on_granted(
         self, leases: Sequence[LeaseRecord], handlers: Mapping[str, HandlerSettings], confirmation: Confirmation
     ) -> bool:
-        """Redis has granted these leases. Returns whether any of the jobs has a fence."""
+        """Redis has granted these leases. Returns whether any job has a fence."""
         if handlers is not self._handlers:
             self._handlers = handlers
             self._some_handlers_stop = any(settings.on_cut_off == "stop" for settings in handlers.values())
@@ -47,31 +50,31 @@ class CutOff:
             return False
         for lease in leases:
             self.on_renewed(lease, lease.expires_unix, confirmation)
-        return self._has_fences
+        return self._timers.at(CUT_OFF) < math.inf
 
     def on_renewed(self, lease: LeaseRecord, expires_unix: float, confirmation: Confirmation) -> None:
         """Redis has granted or renewed this lease."""
         held = self._ledger.find(lease.token)
         if held is not None and self._stops(held):
             held.fence = confirmation.fence(expires_unix)
-            self._has_fences = True
+            self.look_now()
 
-    def deadline_at(self) -> float:
-        """Return when `keep_time` is due (monotonic s)."""
-        if not self._has_fences:
-            return math.inf
-        left_s = min((self._stop_at(fence) for _, _, fence in self._running()), default=math.inf) - clock.boottime()
-        return clock.monotonic() + min(left_s, _TICK_S) if left_s < math.inf else math.inf
+    def look_now(self) -> None:
+        """A job with a fence runs since this turn, or its fence is another one."""
+        self._timers.set(CUT_OFF, -math.inf, self._look)
 
-    def keep_time(self) -> None:
+    def _look(self, _now_at: float) -> None:
         """Stop each job whose lease was not renewed in time."""
-        if not self._has_fences:
-            return
         now_boot_at, now_at = clock.boottime(), clock.monotonic()
+        left_s = []
         for child, head, fence in list(self._running()):
             if now_boot_at >= self._stop_at(fence):
                 head.fence = None
                 self._stopping.cut_off(child, now_at + self._kill_at(fence) - now_boot_at)
+            else:
+                left_s.append(self._stop_at(fence) - now_boot_at)
+        if left_s:
+            self._timers.set(CUT_OFF, now_at + min(*left_s, _TICK_S), self._look)
 
     def _stops(self, held: HeldLease) -> bool:
         """True if the job is stopped when this supervisor is cut off from Redis for too long."""

@@ -20,6 +20,7 @@ from supervisor.config import megabytes
 from supervisor.master.jobs.interrupter import Interrupter
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.ledger import HeldLease
+from supervisor.master.timers import Timers
 from supervisor.messages import child_directory, zygote_directory
 from supervisor.ops.events import Events
 
@@ -38,6 +39,9 @@ _ENTRY_BYTES: Final = 512
 _BLOCK_BYTES: Final = 512  # the unit of st_blocks, whatever the file system's own
 #: Directories that are known and not yet counted.
 _MOST_PENDING: Final = 10_000
+
+#: The key of the timer.
+DISK: Final = "disk-usage"
 
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -194,14 +198,15 @@ class DiskUsage:
         workdir: Path,
         stopping: Interrupter,
         events: Events,
+        timers: Timers,
     ) -> None:
         self._limit_bytes = limit_bytes
         self._workdir = workdir
         self._stopping = stopping
         self._events = events
+        self._timers = timers
         self._jobs: dict[int, _Job] = {}  # by the child's number
         self._free_at = 0.0  # when the next go at counting may be made
-        self.deadline_at = math.inf
 
     def watch(self, child: ChildHandle, held: HeldLease) -> None:
         """It runs this job. May be called again and again; what is short-lived need not be named."""
@@ -215,9 +220,7 @@ class DiskUsage:
         self._jobs[child.number] = _Job(child, held, held.started_at + _FIRST_S)
         self._plan()
 
-    def keep_time(self, now_at: float) -> None:
-        if now_at < self.deadline_at:
-            return
+    def _go_on(self, now_at: float) -> None:
         for number, job in tuple(self._jobs.items()):
             if job.has_ended:
                 job.close()
@@ -229,7 +232,7 @@ class DiskUsage:
 
     def _plan(self) -> None:
         earliest_at = min((job.next_at for job in self._jobs.values()), default=math.inf)
-        self.deadline_at = max(earliest_at, self._free_at)
+        self._timers.set(DISK, max(earliest_at, self._free_at), self._go_on)
 
     def _look(self, job: _Job) -> None:
         began_at = clock.monotonic()

@@ -31,6 +31,7 @@ from supervisor.master.model.pace import Pace
 from supervisor.master.model.reload_log import WORN
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ChildState
+from supervisor.master.timers import Timers
 from supervisor.messages import (
     MAX_COMPLETION_BYTES,
     HandlerSettings,
@@ -61,6 +62,7 @@ class Dispatcher:
         kernel_verdict: Callable[[int], str | None],
         events: Events,
         counts: Counts,
+        timers: Timers,
     ) -> None:
         """`kernel_verdict(child)`: memory or oom, where its death by SIGKILL was the kernel's OOM killer's."""
         self._config = config
@@ -73,7 +75,7 @@ class Dispatcher:
         self._events = events
         self._counts = counts
         self.stopping = Interrupter(config, slots, events)
-        self.placing = Placing(config, slots, ledger, pace, budget, events, counts, self.stopping)
+        self.placing = Placing(config, slots, ledger, pace, budget, events, counts, self.stopping, timers)
         self.on_ready: Callable[[ChildHandle], None] = lambda _child: None  # told of each child that gets ready
 
     @property

@@ -4,11 +4,13 @@ Nothing here waits for a child's consent: it may sit in C code, or be hostile. D
 """
 
 import math
+from functools import partial
 from typing import Final
 
 from supervisor import clock
 from supervisor.config import Config, megabytes
 from supervisor.linux import cgroups
+from supervisor.master.jobs.cut_off import CutOff
 from supervisor.master.jobs.disk_usage import DiskUsage
 from supervisor.master.jobs.dispatcher import Dispatcher
 from supervisor.master.jobs.job_cgroups import JobCgroups
@@ -17,6 +19,7 @@ from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.ledger import HeldLease
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ChildState
+from supervisor.master.timers import Timers
 from supervisor.messages import TIMEOUT
 
 #: Between the signal that writes a child's Python stacks and its kill.
@@ -45,6 +48,8 @@ class JobLimits:
         kills: "KernelKills",
         cells: JobCgroups | None,
         disk: DiskUsage,
+        cut_off: CutOff,
+        timers: Timers,
     ) -> None:
         self._config = config
         self._slots = slots
@@ -54,11 +59,18 @@ class JobLimits:
         self._kills = kills
         self._cells = cells
         self._disk = disk
+        self._cut_off = cut_off
+        self._timers = timers
 
-    def deadline_at(self) -> float:
-        return min(self._disk.deadline_at, min(map(self._child_deadline_at, self._slots), default=math.inf))
+    def plan(self, child: ChildHandle) -> None:
+        """Something of this child is due sooner than before, or it is closed. What is due later needs no word."""
+        self._timers.set(child, self._due_at(child), partial(self._attend, child))
+        if child.head is not None and child.head.fence is not None:
+            self._cut_off.look_now()
 
-    def _child_deadline_at(self, child: ChildHandle) -> float:
+    def _due_at(self, child: ChildHandle) -> float:
+        if child.closed:
+            return math.inf
         head = child.head
         if head is None or child.state is not ChildState.BUSY:
             return child.kill_at or (child.look_at if self._is_looked_at_idle(child) else math.inf)
@@ -74,19 +86,17 @@ class JobLimits:
             return head.started_at + head.limit_s
         return head.started_at + head.limit_s - min(_NEAR * head.limit_s, self._config.term_grace_s)
 
-    def keep_time(self, now_at: float) -> None:
-        for child in self._slots:
-            if now_at < self._child_deadline_at(child):
-                continue
+    def _attend(self, child: ChildHandle, now_at: float) -> None:
+        if now_at >= self._due_at(child):
             if child.kill_at is not None and now_at >= child.kill_at:
                 self._stopping.kill(child, *child.kill_plan)
             elif child.head is not None:
-                self._attend(child, child.head, now_at)
+                self._attend_job(child, child.head, now_at)
             elif child.kill_at is None:
                 self._look_at_idle(child, now_at)
-        self._disk.keep_time(now_at)
+        self.plan(child)
 
-    def _attend(self, child: ChildHandle, head: HeldLease, now_at: float) -> None:
+    def _attend_job(self, child: ChildHandle, head: HeldLease, now_at: float) -> None:
         if now_at >= child.turn.nudge_at:
             child.nudge()
         if not child.turn.overran and now_at >= head.started_at + self._config.dispatch_ahead_s:

@@ -20,6 +20,7 @@ from supervisor.master.model.outcome_log import start_of
 from supervisor.master.model.pace import Pace
 from supervisor.master.model.slots import RUN_S, SHORT_S, Slots, may_go_ahead
 from supervisor.master.model.states import ChildState
+from supervisor.master.timers import Timers
 from supervisor.messages import HandlerSettings
 from supervisor.ops.events import Events
 
@@ -28,6 +29,10 @@ _PUT_OFF_S: Final = 10.0
 #: When a job whose klass no handler of ours has is offered again.
 _UNKNOWN_S: Final = 10.0
 _NO_SETTINGS: Final = HandlerSettings()
+#: The timer of what is ready, and nobody may have: it goes back then.
+HAND_BACK: Final = "placing.hand-back"
+#: The timer of what does not fit: it is tried again then.
+FIND_ROOM: Final = "placing.find-room"
 
 
 class Placing:
@@ -41,6 +46,7 @@ class Placing:
         events: Events,
         counts: Counts,
         stopping: Interrupter,
+        timers: Timers,
     ) -> None:
         self._config = config
         self._slots = slots
@@ -50,9 +56,9 @@ class Placing:
         self._events = events
         self._counts = counts
         self._stopping = stopping
+        self._timers = timers
         self._handlers: Mapping[str, HandlerSettings] = {}  # as known when something was leased last
         self.paused = False  # nothing starts, but may later
-        self._hand_back_at = math.inf  # when what is ready, and nobody may have, goes back
         self.before_start: Callable[[], None] | None = None  # has a word before jobs are sent
 
     def take_on(self, leases: Sequence[LeaseRecord], starting: int, handlers: Mapping[str, HandlerSettings]) -> None:
@@ -168,7 +174,7 @@ class Placing:
         if self._slots.mixed:
             child.circle = held.circle
         self._budget.hold(child.number, held.lease.klass, held.lease.jid, ends=not held.lease.persistent)
-        self._hand_back_at = math.inf
+        self._timers.cancel(HAND_BACK)
         if len(child.sent) == 1:
             if not held.told_started and (held.estimate_s is None or held.estimate_s > SHORT_S):
                 self._ledger.has_started(held)
@@ -176,11 +182,12 @@ class Placing:
 
     def _plan_hand_back(self) -> None:
         if not self._ledger.ready:
-            self._hand_back_at = math.inf
+            self._timers.cancel(HAND_BACK)
         elif not self._stopping.is_open or self.paused:
             self.hand_back()
-        elif self._hand_back_at == math.inf:
-            self._hand_back_at = clock.monotonic() + self._config.dispatch_ahead_s
+        elif self._timers.at(HAND_BACK) == math.inf:
+            at = clock.monotonic() + self._config.dispatch_ahead_s
+            self._timers.set(HAND_BACK, at, lambda _now_at: self.hand_back())
 
     def _make_way(self, ready: Sequence[HeldLease]) -> None:
         """For a job that none of the idle children may have."""
@@ -189,7 +196,7 @@ class Placing:
             child.worn = "the next job may not share a child with those that it has had"
             self._stopping.leave(child)
         if in_the_way:
-            self._slots.fall_short()
+            self._fall_short()
 
     def _fits(self, held: HeldLease, child: ChildHandle) -> bool:
         """Whether there is memory for it. If not nothing is leased either, so that it is the next one here; handed back
@@ -204,15 +211,20 @@ class Placing:
             self._ledger.ready.remove(held)
             self._ledger.end(held, Released(lease, started=False, delay=_PUT_OFF_S))
             return False
-        self._slots.fall_short()
+        self._fall_short()
         spare = self._slots.get(self._budget.spare() or 0)
         if spare is not None and spare.state is ChildState.IDLE:
             spare.worn = "its memory is needed for another job"
             self._stopping.leave(spare)
         return False
 
+    def _fall_short(self) -> None:
+        """What is here cannot start: it does not fit."""
+        self._slots.fall_short()
+        self._timers.set(FIND_ROOM, self._slots.short_until_at, lambda _now_at: self._slots.find_room())
+
     def hand_back(self) -> None:
-        self._hand_back_at = math.inf
+        self._timers.cancel(HAND_BACK)
         while self._ledger.ready:
             held = self._ledger.ready.popleft()
             self._ledger.end(held, Released(held.lease, started=False))
@@ -244,17 +256,6 @@ class Placing:
 
     def resume(self) -> None:
         self.paused = False
-
-    # time
-
-    def deadline_at(self) -> float:
-        return min(self._hand_back_at, self._slots.short_until_at or math.inf)
-
-    def keep_time(self, now_at: float) -> None:
-        if now_at >= self._slots.short_until_at:
-            self._slots.find_room()
-        if now_at >= self._hand_back_at:
-            self.hand_back()
 
 
 def _lacks_mark(lease: LeaseRecord, settings: HandlerSettings) -> bool:

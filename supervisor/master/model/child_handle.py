@@ -54,11 +54,19 @@ class Turn:
 class ChildHandle:
     """One forked child. `sent` is what it has not answered yet; it runs the first of them."""
 
-    def __init__(self, number: int, zygote: int, on_line: Callable[["ChildHandle", int, bytes], None]) -> None:
+    def __init__(
+        self,
+        number: int,
+        zygote: int,
+        on_line: Callable[["ChildHandle", int, bytes], None],
+        on_planned: Callable[["ChildHandle"], None],
+    ) -> None:
         """Opens our ends and the child's (`theirs`), which go to the zygote and are then closed here.
 
-        `on_line(child, token, line)` is told what it prints; token 0: it is the job in its hands.
+        `on_line(child, token, line)` is told what it prints; token 0: it is the job in its hands. `on_planned(child)`
+        is called when something of it is due sooner than before, and when it is closed.
         """
+        self._on_planned = on_planned
         self.number = number
         self.zygote = zygote
         self.state = ChildState.SPAWNING
@@ -175,11 +183,12 @@ class ChildHandle:
             held.body, lease.raw = None, b""  # the engine has it, and if the child does not take it, it comes back
         if not self.sent:
             self.become(ChildState.BUSY)
-            self._begin(held, clock.monotonic())
         held.child, held.child_asked_at, held.size_bytes = self.number, self.asked_at, charge(size_bytes)
         self.sent.append(held)
         self.sent_s += held.estimate_s or 0.0
         self.sent_bytes += held.size_bytes
+        if len(self.sent) == 1:
+            self._begin(held, clock.monotonic())
 
     def read_talk(self) -> Iterator[Outcome]:
         """What it has said since the last call. Ends quietly where the child is gone: its end is told by the zygote.
@@ -231,6 +240,7 @@ class ChildHandle:
         if held.memory_limit_bytes and self.served:
             held.base_bytes = self.meter.sample()
         self.look_at = held.started_at + held.first_look_s
+        self._on_planned(self)
 
     def take_back(self) -> list[HeldLease]:
         """The jobs that were sent and that it has not received, oldest first. The kernel decides which."""
@@ -315,6 +325,7 @@ class ChildHandle:
         nudge_at = now_at + turn.nudge_s if turn.nudge_s <= _LAST_NUDGE_S else math.inf
         turn.nudge_at = min(nudge_at, turn.insist_at)
         turn.nudge_s *= 4
+        self._on_planned(self)
 
     def write_stacks(self) -> None:
         """Have the Python stacks of all its threads written to `stacks`, even in the midst of C code."""
@@ -328,6 +339,7 @@ class ChildHandle:
     def plan_kill(self, at: float, why: str, in_words: str | None = None) -> None:
         """It is to be killed at that time (monotonic s), unless it has answered by then."""
         self.kill_at, self._kill_plan = at, (why, in_words)
+        self._on_planned(self)
 
     def plan_stop(self, at: float, why: str) -> bool:
         """Its job is to have ended by that time (monotonic s). Answers whether that is sooner than by other reasons."""
@@ -335,6 +347,7 @@ class ChildHandle:
         is_soonest = at < self.stop_at
         if is_soonest:
             self.stop_at, self.stop_why = at, why
+            self._on_planned(self)
         return is_soonest
 
     def spare(self, why: str) -> None:
@@ -374,6 +387,7 @@ class ChildHandle:
 
     def close(self) -> None:
         self.become(ChildState.GONE)
+        self._on_planned(self)
         for sock in (self._jobs, self._jobs_back, self.talk):
             foreign_files.close_socket(sock)
         self.output.close()

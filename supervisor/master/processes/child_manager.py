@@ -56,6 +56,7 @@ class ChildManager:
         on_spoke: Callable[[ChildHandle], None],
         on_gone: Callable[[ChildHandle, Reaped | None, str | None], None],
         on_line: Callable[[ChildHandle, int, bytes], None],
+        on_planned: Callable[[ChildHandle], None],
     ) -> None:
         """`zygotes`: those that live, by number. `retire(zygote, why)`: it does not answer. `on_spoke(child)` reads
         what it says; `on_gone(child, its end if known, why we killed it)` settles what it held.
@@ -70,6 +71,7 @@ class ChildManager:
         self._on_spoke = on_spoke
         self._on_gone = on_gone
         self._on_line = on_line
+        self._on_planned = on_planned
         self._stillborn = CrashLoopGuard(events)
         self._closing = False
         self._unready: dict[ChildHandle, ZygoteHandle] = {}  # children that have not been seen ready
@@ -131,7 +133,7 @@ class ChildManager:
 
     def _ask_for_child(self, zygote: ZygoteHandle) -> ChildHandle:
         number = self._slots.free_number({probe.number for probe in self._probes})
-        child = ChildHandle(number, zygote.number, self._on_line)
+        child = ChildHandle(number, zygote.number, self._on_line, self._on_planned)
         try:
             if child.output.fd >= self._most_files - _KEPT_FREE:  # the kernel gives the lowest number that is free
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

@@ -51,9 +51,10 @@ class ZygoteManager:
         on_spoke: Callable[[ChildHandle], None],
         on_gone: Callable[[ChildHandle, Reaped | None, str | None], None],
         on_line: Callable[[ChildHandle, int, bytes], None],
+        on_planned: Callable[[ChildHandle], None],
         on_reloaded: Callable[[Sequence[ChildHandle], Mapping[str, HandlerSettings]], None],
     ) -> None:
-        """`environment`: of the zygotes. `on_spoke`, `on_gone`, `on_line`: as `ChildManager` has them.
+        """`environment`: of the zygotes. `on_spoke`, `on_gone`, `on_line`, `on_planned`: as `ChildManager` has them.
         `on_reloaded(children, handlers)`: another zygote forks; these children have the code before.
         """
         self._config = config
@@ -66,7 +67,8 @@ class ZygoteManager:
         self._starts = ZygoteStarts(config, workdir, environment, events)
         self._suspicion = PoisonDetector(slots)
         self.births = ChildManager(
-            config, slots, inbox, events, budget, self._zygotes, self._retire, on_spoke, on_gone, on_line
+            config, slots, inbox, events, budget, self._zygotes, self._retire,
+            on_spoke, on_gone, on_line, on_planned,
         )  # fmt: skip
         self.exits = ZygoteReaper(self._zygotes)
         self.handover = RollingReload(config, slots, events, self._starts, self.births, self)

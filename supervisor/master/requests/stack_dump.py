@@ -1,15 +1,17 @@
 """What all children are doing, for whoever asks: which jobs, where in their code. Runs in master. Must not block."""
 
-import math
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
 from supervisor import clock
 from supervisor.master.model.child_handle import ChildHandle
+from supervisor.master.timers import Timers
 
 #: Between the signal and the first look; and when what is not there is given up.
 _WRITTEN_S: Final = 0.2
 _LONGEST_S: Final = 1.0
+#: The key of the timer.
+STACK_DUMP: Final = "stack-dump"
 
 
 class Seen(NamedTuple):
@@ -34,14 +36,14 @@ def describe(child: ChildHandle) -> dict[str, Any]:
 class StackDump:
     """Has all children write their stacks, and reads them a moment later. Who asks meanwhile gets the same."""
 
-    def __init__(self) -> None:
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
         self._asked: list[tuple[ChildHandle, int]] = []  # with where its stacks will be
         self._unknown: list[
             ChildHandle
         ] = []  # of them who has said that it is ready before its zygote has told its pid
         self._then: list[Callable[[list[Seen]], None]] = []
         self._began_at = 0.0
-        self.deadline_at = math.inf
 
     def ask(self, children: Iterable[ChildHandle], then: Callable[[list[Seen]], None]) -> None:
         """`then` is called with what was seen, a moment later, once."""
@@ -53,11 +55,9 @@ class StackDump:
         for child, _start in self._asked:
             child.write_stacks()
         self._began_at = clock.monotonic()
-        self.deadline_at = self._began_at + _WRITTEN_S
+        self._timers.set(STACK_DUMP, self._began_at + _WRITTEN_S, self._read)
 
-    def keep_time(self, now_at: float) -> None:
-        if now_at < self.deadline_at:
-            return
+    def _read(self, now_at: float) -> None:
         living = [(child, start) for child, start in self._asked if not child.closed]
         unknown, self._unknown = self._unknown, []
         for child in unknown:
@@ -65,10 +65,10 @@ class StackDump:
                 child.write_stacks()
         seen = [Seen(child, child.stacks.read(start)) for child, start in living]
         if not all(each.stack for each in seen) and now_at < self._began_at + _LONGEST_S:
-            self.deadline_at = now_at + _WRITTEN_S / 2
+            self._timers.set(STACK_DUMP, now_at + _WRITTEN_S / 2, self._read)
             return
         for child, start in living:
             child.stacks.clear(start)  # what was asked for tells nothing of how a job ends
-        then, self._then, self._asked, self.deadline_at = self._then, [], [], math.inf
+        then, self._then, self._asked = self._then, [], []
         for tell in then:
             tell(seen)

@@ -10,7 +10,7 @@ from supervisor import clock, messages
 from supervisor.engine.model.outcomes import Died
 from supervisor.linux import kernel
 from supervisor.master.jobs import disk_usage
-from supervisor.master.jobs.disk_usage import Count
+from supervisor.master.jobs.disk_usage import DISK, Count
 from supervisor.master.model.states import ChildState
 from tests.parts import await_readable, in_fork, lease_of, rest
 
@@ -246,15 +246,15 @@ def running(desk, write, token=1):
     await_readable(child.output.fd)
     child.output.read()
     child.look_at = clock.monotonic()
-    desk.limits.keep_time(clock.monotonic())
+    desk.limits.plan(child)
+    desk.keep_time(clock.monotonic())
     return child, held
 
 
 def look(desk, times=1):
     """Come to the next looks at directories, however long they are away."""
-    looks = desk.limits._disk
     for _ in range(times):
-        looks.keep_time(looks.deadline_at)
+        desk.keep_time(desk.timers.at(DISK))
 
 
 @pytest.fixture
@@ -273,7 +273,7 @@ def test_a_directory_beyond_the_limit_is_the_end_of_its_job(desk, place):
     assert "has 3 MB in 1 files and directories, the limit is 1 MB" in outcome.message
     assert "--workdir-limit" in outcome.message
     assert desk.events("child.killed")[0]["reason"] == "disk"
-    assert desk.limits._disk.deadline_at == float("inf")
+    assert desk.timers.at(DISK) == float("inf")
 
 
 def test_nobody_is_killed_for_what_one_count_alone_has_seen(desk, place):
@@ -288,14 +288,14 @@ def test_nobody_is_killed_for_what_one_count_alone_has_seen(desk, place):
 def test_a_directory_within_the_limit_is_looked_at_again_and_a_job_that_ends_no_more(desk, place):
     desk = desk(processes="1", workdir_limit="1G")
     child, held = running(desk, into(place, MB))
-    assert desk.limits._disk.deadline_at == pytest.approx(held.started_at + 0.5)
+    assert desk.timers.at(DISK) == pytest.approx(held.started_at + 0.5)
     before_at = clock.monotonic()
     look(desk)
-    assert before_at + 0.5 < desk.limits._disk.deadline_at < clock.monotonic() + 1.1
+    assert before_at + 0.5 < desk.timers.at(DISK) < clock.monotonic() + 1.1
     child.answered(0.0)
     child.become(ChildState.IDLE)
     look(desk)
-    assert desk.limits._disk.deadline_at == float("inf")
+    assert desk.timers.at(DISK) == float("inf")
 
 
 def test_a_job_that_is_shorter_than_the_first_look_costs_nothing(desk):
@@ -304,7 +304,8 @@ def test_a_job_that_is_shorter_than_the_first_look_costs_nothing(desk):
     (held,) = desk.give(lease_of(1))
     assert desk.limits._disk._jobs == {}
     child.look_at = clock.monotonic()
-    desk.limits.keep_time(held.started_at + 0.4)
+    desk.limits.plan(child)
+    desk.keep_time(held.started_at + 0.4)
     (watched,) = desk.limits._disk._jobs.values()
     assert watched.count is None
 
@@ -330,7 +331,7 @@ def test_one_job_is_counted_a_little_at_a_time_and_the_others_meanwhile(desk, tm
     for job in looks._jobs.values():
         job.next_at = 0.0
     while len(ended) < 2:
-        looks.keep_time(looks.deadline_at)
+        desk.keep_time(desk.timers.at(DISK))
         goes += 1
         ended.update(
             {child: goes for child in (first, second) if child.state is ChildState.DOOMED and child not in ended}

@@ -12,6 +12,7 @@ import pytest
 from supervisor import clock, messages
 from supervisor.engine.model.outcomes import Died
 from supervisor.linux import kernel
+from supervisor.master.jobs.placing import HAND_BACK
 from supervisor.master.model import memory
 from supervisor.master.model.states import ChildState
 from tests.parts import await_readable, lease_of, rest, until
@@ -53,7 +54,8 @@ def look(desk, *children):
     """Come to the time of the next look at these."""
     for child in children:
         child.look_at = clock.monotonic()
-    desk.limits.keep_time(clock.monotonic())
+        desk.limits.plan(child)
+    desk.keep_time(clock.monotonic())
 
 
 def test_a_job_slightly_beyond_its_limit_keeps_its_stack(desk):
@@ -81,8 +83,8 @@ def test_a_job_that_does_not_write_its_stack_in_time_is_killed_without(desk):
 def test_a_limited_job_is_looked_at_before_it_can_have_passed_its_limit(desk):
     desk = desk(processes="1", memory_limit="64M", dispatch_ahead="0s")
     child, held = running(desk, 1)
-    desk.limits.keep_time(held.started_at)  # overrun at once, as nothing may be sent ahead
-    assert 0 < desk.limits.deadline_at() - held.started_at <= 64 * MB / 2e9 + 0.001
+    desk.keep_time(held.started_at)  # overrun at once, as nothing may be sent ahead
+    assert 0 < desk.deadline_at() - held.started_at <= 64 * MB / 2e9 + 0.001
     look(desk, child)
     assert 0.005 <= child.look_at - clock.monotonic() + 0.001 <= 0.1
 
@@ -95,7 +97,8 @@ def test_the_nearer_a_job_is_to_its_limit_the_sooner_it_is_looked_at_again(desk)
         child.head.memory_limit_bytes = limit_mb * MB
         now_at = clock.monotonic()
         child.look_at = now_at
-        desk.limits.keep_time(now_at)
+        desk.limits.plan(child)
+        desk.keep_time(now_at)
         waits_s.append(child.look_at - now_at)
     assert waits_s == sorted(waits_s, reverse=True)
     assert waits_s[-1] == pytest.approx(0.005)
@@ -130,8 +133,8 @@ def test_a_handlers_limit_of_0_is_none_beside_everybodys(desk):
 def test_an_idle_child_is_not_looked_at(desk):
     desk = desk(memory_limit="8M")
     child = desk.child(growing(1))
-    assert desk.limits.deadline_at() == float("inf")
-    desk.limits.keep_time(clock.monotonic() + FAR_S)
+    assert desk.deadline_at() == float("inf")
+    desk.keep_time(clock.monotonic() + FAR_S)
     assert child.state is ChildState.IDLE
 
 
@@ -201,7 +204,7 @@ def test_what_does_not_fit_waits_and_goes_back_uncounted_and_nothing_is_leased_u
     (held,) = desk.give(lease_of(2, "large"))
     assert (len(second.sent), list(desk.ledger.ready)) == (0, [held])
     assert desk.slots.capacity() == (0, 0)
-    desk.keep_time(desk.dispatcher.placing.deadline_at())
+    desk.keep_time(desk.timers.at(HAND_BACK))
     (outcome,) = desk.outcomes()
     assert (outcome.started, outcome.lease.token) == (False, 2)
     assert desk.slots.short
@@ -218,9 +221,9 @@ def test_the_wait_for_memory_ends_by_itself(desk):
     desk.child(growing(1))
     desk.give(lease_of(2, "large"))
     assert desk.slots.short
-    desk.dispatcher.placing.keep_time(desk.slots.short_until_at)
+    desk.keep_time(desk.slots.short_until_at)
     assert not desk.slots.short
-    assert desk.dispatcher.placing.deadline_at() < float("inf")
+    assert desk.deadline_at() < float("inf")
 
 
 # time and memory
@@ -229,15 +232,15 @@ def test_the_wait_for_memory_ends_by_itself(desk):
 def test_the_time_limit_says_where_the_job_is_first_then_that_it_is_near_and_kills_after_it(desk):
     desk = desk(processes="1", term_grace="1s")
     child, held = running(desk, 1, timeout_s=10.0)
-    desk.limits.keep_time(held.started_at + 8.9)
+    desk.keep_time(held.started_at + 8.9)
     assert not child.turn.warned
-    desk.limits.keep_time(held.started_at + 9.0)
+    desk.keep_time(held.started_at + 9.0)
     assert (child.turn.warned, child.kill_at) == (True, None)
     before_at = clock.monotonic()
-    desk.limits.keep_time(held.started_at + 10.0)
+    desk.keep_time(held.started_at + 10.0)
     assert before_at < child.kill_at <= clock.monotonic() + 0.1
     assert child.state is ChildState.BUSY
-    desk.limits.keep_time(child.kill_at)
+    desk.keep_time(child.kill_at)
     desk.reap(child)
     (outcome,) = desk.outcomes()
     assert (outcome.reason, "time limit of 10 s" in outcome.message) == ("timeout", True)
@@ -246,10 +249,10 @@ def test_the_time_limit_says_where_the_job_is_first_then_that_it_is_near_and_kil
 def test_after_a_long_gap_a_job_past_its_limit_is_warned_before_it_is_killed(desk):
     desk = desk(processes="1", term_grace="1s")
     child, held = running(desk, 1, timeout_s=10.0)
-    desk.limits.keep_time(held.started_at + 100)
+    desk.keep_time(held.started_at + 100)
     assert (child.turn.warned, child.state) == (True, ChildState.BUSY)
-    desk.limits.keep_time(held.started_at + 100)
-    desk.limits.keep_time(child.kill_at)
+    desk.keep_time(held.started_at + 100)
+    desk.keep_time(child.kill_at)
     until(lambda: child.state is ChildState.DOOMED)
 
 
@@ -359,7 +362,7 @@ def test_an_idle_child_that_has_run_a_job_is_looked_at_where_there_is_a_budget(d
     desk.give(lease_of(1))
     desk.turn(lambda: child.state is ChildState.IDLE)
     await_readable(child.output.fd)
-    assert desk.limits.deadline_at() <= clock.monotonic() + 2
+    assert desk.deadline_at() <= clock.monotonic() + 2
     look(desk, child)
     assert (child.state, child.why_killed) == (ChildState.DOOMED, "memory")
     (killed,) = desk.events("child.killed")
@@ -373,7 +376,8 @@ def test_without_a_budget_an_idle_child_is_not_looked_at_again(desk):
     child = desk.child(growing_afterwards(1))
     desk.give(lease_of(1))
     desk.turn(lambda: child.state is ChildState.IDLE)
-    assert desk.limits.deadline_at() == float("inf")
+    desk.keep_time(desk.deadline_at())  # the timer of its job
+    assert desk.deadline_at() == float("inf")
 
 
 def test_what_was_put_off_goes_back_for_later_by_name_and_the_next_one_starts(desk):

@@ -48,7 +48,7 @@ def process():
 
 @pytest.fixture
 def child():
-    child = ChildHandle(1, 1, lambda *_said: None)
+    child = ChildHandle(1, 1, lambda *_said: None, lambda _child: None)
     child.become(ChildState.IDLE)
     yield child
     if child.state is not ChildState.GONE:
@@ -170,7 +170,7 @@ def test_taking_memfds_back_leaks_no_descriptor(child):
 
 def test_sending_memfds_that_nobody_receives_leaks_none_either():
     before = open_fds()
-    child = ChildHandle(1, 1, lambda *_said: None)
+    child = ChildHandle(1, 1, lambda *_said: None, lambda _child: None)
     child.become(ChildState.IDLE)
     for token in range(1, 6):
         child.send(held_of(token, raw=b"x" * 20_000))
@@ -327,7 +327,7 @@ def test_signals_to_a_child_that_has_ended_hit_nobody(child, process):
 
 def test_closing_a_child_leaves_no_descriptor_and_is_done_once():
     before = open_fds()
-    child = ChildHandle(1, 1, lambda *_said: None)
+    child = ChildHandle(1, 1, lambda *_said: None, lambda _child: None)
     child.close_theirs()
     child.close()
     assert open_fds() == before
@@ -349,7 +349,7 @@ def test_a_child_that_cannot_have_all_its_descriptors_leaks_none():
             resource.setrlimit(resource.RLIMIT_NOFILE, (low - 1 + room, hard))  # looking took one
             for _ in range(5):
                 with pytest.raises(OSError) as failed:
-                    ChildHandle(1, 1, lambda *_said: None)
+                    ChildHandle(1, 1, lambda *_said: None, lambda _child: None)
                 assert failed.value.errno == errno.EMFILE
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         del failed  # it holds the last one

@@ -124,11 +124,11 @@ def test_a_job_that_waits_too_long_for_its_child_goes_back_and_the_next_lease_wa
     finish(pool)
     pool.outcomes()
     run(pool, "shut", first=3)
-    pool.dispatcher.placing.keep_time(pool.dispatcher.placing.deadline_at())
+    pool.keep_time(pool.deadline_at())
     (released,) = pool.outcomes()
     assert (released.lease.token, released.started) == (3, False)
     assert pool.slots.capacity() == (0, 0)
-    pool.dispatcher.placing.keep_time(clock.monotonic() + 10)
+    pool.keep_time(clock.monotonic() + 10)
     assert pool.slots.capacity() != (0, 0)
 
 

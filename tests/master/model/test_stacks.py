@@ -11,7 +11,8 @@ import pytest
 from supervisor import clock, messages
 from supervisor.linux import kernel
 from supervisor.master.model.stacks import SIZE_BYTES, Stacks
-from supervisor.master.requests.stack_dump import StackDump, describe
+from supervisor.master.requests.stack_dump import STACK_DUMP, StackDump, describe
+from supervisor.master.timers import Timers
 from tests.parts import Process, await_readable, holding, lease_of, never_reading, rest, until
 
 
@@ -43,7 +44,8 @@ class Asked:
 
     def __init__(self, desk):
         self.desk = desk
-        self.survey = StackDump()
+        self.timers = Timers()
+        self.survey = StackDump(self.timers)
         self.told = []
 
     def ask(self):
@@ -56,8 +58,8 @@ class Asked:
         return self.told[-1]
 
     def _turn(self, poll):
-        poll.poll(min(1000, max(0.0, self.survey.deadline_at - clock.monotonic()) * 1000))
-        self.survey.keep_time(clock.monotonic())
+        poll.poll(min(1000, max(0.0, self.timers.at(STACK_DUMP) - clock.monotonic()) * 1000))
+        self.timers.run_due(clock.monotonic())
 
 
 @pytest.fixture
@@ -121,8 +123,8 @@ def test_all_children_are_seen_with_where_they_are(asked):
     assert seen.keys() == {busy, idle}
     assert [stack.count("in writing") for stack in seen.values()] == [1, 1]
     assert (describe(busy)["jid"], describe(idle).get("jid")) == ("j1", None)
-    assert asked.survey.deadline_at == math.inf
-    asked.survey.keep_time(clock.monotonic() + 10)
+    assert asked.timers.at(STACK_DUMP) == math.inf
+    asked.timers.run_due(clock.monotonic() + 10)
     assert len(asked.told) == 1
 
 
@@ -164,10 +166,10 @@ def test_a_child_that_writes_nothing_is_waited_for_a_second_and_no_longer(asked,
     asked.ask()
     until(lambda: other.stacks.read())
     for after_s in (0.3, 0.6, 0.9):
-        asked.survey.keep_time(began_at + after_s)
+        asked.timers.run_due(began_at + after_s)
         assert asked.told == []
-        assert asked.survey.deadline_at <= began_at + after_s + 0.2
-    asked.survey.keep_time(clock.monotonic() + 1.0)
+        assert asked.timers.at(STACK_DUMP) <= began_at + after_s + 0.2
+    asked.timers.run_due(clock.monotonic() + 1.0)
     assert [bool(each.stack) for each in asked.told[0]] == [False, True]
 
 

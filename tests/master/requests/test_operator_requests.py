@@ -11,6 +11,7 @@ from supervisor.engine.commands.queries import Ask
 from supervisor.linux import kernel
 from supervisor.master.requests.operator_requests import OperatorRequests
 from supervisor.master.requests.stack_dump import StackDump
+from supervisor.master.timers import Timers
 from tests.parts import await_readable, lease_of, rest, until
 
 
@@ -23,12 +24,12 @@ def working(ends):
     rest()
 
 
-def turn_until_answered(requests, survey):
+def turn_until_answered(requests, timers):
     poll = select.poll()
 
     def turn():
-        poll.poll(max(0.0, survey.deadline_at - clock.monotonic()) * 1000)
-        survey.keep_time(clock.monotonic())
+        poll.poll(max(0.0, timers.due_at - clock.monotonic()) * 1000)
+        timers.run_due(clock.monotonic())
         return requests.answered
 
     until(turn)
@@ -75,7 +76,7 @@ def actions():
 @pytest.fixture
 def answers(desk, actions):
     """What is answered at once to these questions."""
-    requests = OperatorRequests(actions, desk().slots, StackDump())
+    requests = OperatorRequests(actions, desk().slots, StackDump(Timers()))
 
     def ask(*asks):
         requests.on_asked(asks)
@@ -103,7 +104,7 @@ def test_a_refusal_is_the_answer_and_comes_again_as_it_was(answers, actions):
 
 
 def test_what_takes_long_is_answered_once_it_is_done_and_not_begun_twice(desk, actions):
-    requests = OperatorRequests(actions, desk().slots, StackDump())
+    requests = OperatorRequests(actions, desk().slots, StackDump(Timers()))
     requests.on_asked([ask_of("reload", 1), ask_of("reload", 2)])
     requests.on_asked([ask_of("reload", 1)])
     assert (len(actions.reloads), requests.answered) == (2, False)
@@ -147,7 +148,7 @@ def test_what_is_only_looked_at_is_looked_at_again_each_time(answers):
 
 
 def test_an_unknown_question_is_answered_with_what_is_wrong(desk):
-    requests = OperatorRequests(Actions(), desk().slots, StackDump())
+    requests = OperatorRequests(Actions(), desk().slots, StackDump(Timers()))
     requests.on_asked([ask_of("tea")])
     (reply,) = requests.take_replies()
     assert reply.ask == ask_of("tea")
@@ -157,7 +158,7 @@ def test_an_unknown_question_is_answered_with_what_is_wrong(desk):
 
 def test_who_asks_for_the_stacks_is_told_of_every_child(desk):
     desk = desk(processes="2")
-    survey = StackDump()
+    survey = StackDump(timers := Timers())
     requests = OperatorRequests(Actions(), desk.slots, survey)
     busy = desk.child(working)
     desk.give(lease_of(1))
@@ -165,7 +166,7 @@ def test_who_asks_for_the_stacks_is_told_of_every_child(desk):
     idle = desk.child(working)
     requests.on_asked([ask_of("stacks", 1), ask_of("stacks", 2)])
     assert not requests.answered
-    turn_until_answered(requests, survey)
+    turn_until_answered(requests, timers)
     first, second = requests.take_replies()
     assert [first.ask, second.ask] == [ask_of("stacks", 1), ask_of("stacks", 2)]
     stacks = [[child["stack"] for child in reply.answer["children"]] for reply in (first, second)]
@@ -179,8 +180,8 @@ def test_who_asks_for_the_stacks_is_told_of_every_child(desk):
 
 
 def test_without_children_the_answer_comes_all_the_same(desk):
-    survey = StackDump()
+    survey = StackDump(timers := Timers())
     requests = OperatorRequests(Actions(), desk().slots, survey)
     requests.on_asked([ask_of("stacks")])
-    turn_until_answered(requests, survey)
+    turn_until_answered(requests, timers)
     assert [reply.answer for reply in requests.take_replies()] == [{"children": []}]
