@@ -1,4 +1,4 @@
-"""What is packed comes back the same, and what a hostile child sends is a ValueError or a TypeError, never more."""
+"""Packed messages come back unchanged. Packets of a hostile child raise only ValueError or TypeError."""
 
 import os
 import random

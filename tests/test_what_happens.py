@@ -77,13 +77,13 @@ SHOWN_BY = {
         "process/jobs/test_in_the_handler.py": ["test_a_list_of_backoffs_is_used_up_and_its_last_one_repeats"],
     },
     "exits (`sys.exit`, `os._exit`, exec), also with 0": {
-        "process/crash/test_crash.py": ["test_every_way_to_die_in_mid_job_has_its_reason"]
+        "process/crash/test_crash.py": ["test_every_death_in_a_job_has_its_reason"]
     },
     "crashes: `SIGSEGV`, `SIGABRT`, `SIGBUS` …": {
-        "process/crash/test_every_end.py": ["test_every_end_is_counted_and_explained_hurts_nobody_and_leaves_nothing"]
+        "process/crash/test_every_end.py": ["test_every_end_is_explained_and_leaves_nothing"]
     },
     "is killed by somebody else": {
-        "process/crash/test_crash.py": ["test_a_killed_childs_job_runs_again_at_once_before_those_behind_it"],
+        "process/crash/test_crash.py": ["test_killed_child_reruns_its_job_first"],
         "chaos/test_kills.py": ["test_a_killed_childs_job_runs_again_at_once_beside_busy_processes"],
     },
     "takes more memory than its limit": {
@@ -113,36 +113,32 @@ SHOWN_BY = {
         ]
     },
     "writes more than it may": {
-        "process/crash/test_attacks.py": [
-            "test_every_attack_is_refused_from_its_level_on_and_the_neighbour_is_unharmed"
-        ],
-        "process/sandbox/test_strict.py": ["test_no_file_grows_beyond_the_limit_and_what_is_to_follow_a_job_neither"],
+        "process/crash/test_attacks.py": ["test_attack_is_refused_from_its_level_on"],
+        "process/sandbox/test_strict.py": ["test_file_and_follower_size_are_limited"],
     },
     "prints without end": {
         "process/observe/test_output.py": ["test_a_flood_of_output_fills_no_disk_and_holds_up_nobody"]
     },
     "leaves processes behind, daemons too": {
-        "process/crash/test_trees.py": ["test_nothing_is_left_of_a_job_when_its_end_is_told"],
+        "process/crash/test_trees.py": ["test_nothing_is_left_when_a_jobs_end_is_reported"],
         "process/boot/test_pid1.py": ["test_a_job_that_double_forks_500_processes_leaves_none_and_no_zombie"],
     },
     "speaks nonsense on its socket": {
-        "process/crash/test_every_end.py": ["test_every_end_is_counted_and_explained_hurts_nobody_and_leaves_nothing"]
+        "process/crash/test_every_end.py": ["test_every_end_is_explained_and_leaves_nothing"]
     },
-    "dies each time": {
-        "process/crash/test_crash.py": ["test_third_death_fails_the_job_with_its_reason_klass_and_last_lines"]
-    },
+    "dies each time": {"process/crash/test_crash.py": ["test_third_death_fails_the_job_with_its_last_output"]},
     "must not run twice (at most once), and does not end": {
         "process/crash/test_at_most_once.py": [
-            "test_one_whose_child_dies_has_failed",
-            "test_one_that_a_drain_ends_has_failed_as_interrupted",
-            "test_killed_at_any_point_none_ever_starts_twice",
+            "test_job_of_a_dead_child_fails",
+            "test_drained_job_fails_as_interrupted",
+            "test_job_never_starts_twice_under_random_kills",
         ]
     },
     "is cancelled, moved, released or put anew while it runs": {
         "process/crash/test_taken_away.py": [
-            "test_a_cancelled_job_is_stopped_at_once_with_that_reason_and_is_gone",
-            "test_a_job_that_is_put_anew_while_it_runs_is_stopped_at_once_and_runs_as_it_is_now",
-            "test_a_job_that_is_moved_away_is_stopped_here_and_runs_at_the_peer_that_serves_its_queue",
+            "test_cancelled_job_is_stopped_at_once_and_gone",
+            "test_running_job_put_anew_restarts_with_new_data",
+            "test_moved_job_stops_here_and_runs_at_the_peer",
         ],
         "process/operate/test_cancel.py": [
             "test_a_deaf_handler_is_killed_after_the_grace_with_all_that_it_has_started"
@@ -165,11 +161,11 @@ SHOWN_BY = {
         "process/boot/test_bad_input.py": ["test_a_result_that_cannot_be_kept_completes_the_job_all_the_same"],
     },
     "its zygote dies, or hangs for 10 s": {
-        "process/crash/test_crash.py": ["test_a_killed_zygote_costs_an_interruption_and_work_goes_on"],
-        "process/crash/test_stopped.py": ["test_a_zygote_that_hangs_is_replaced_and_its_children_finish"],
+        "process/crash/test_crash.py": ["test_killed_zygote_costs_one_interruption"],
+        "process/crash/test_stopped.py": ["test_hung_zygote_is_replaced_and_its_children_finish"],
     },
     "one job ends zygote after zygote": {
-        "process/crash/test_crash.py": ["test_a_job_that_alone_sees_zygote_after_zygote_die_is_buried_in_the_end"]
+        "process/crash/test_crash.py": ["test_job_alone_at_three_zygote_losses_fails_for_good"]
     },
     "its children do not get ready": {
         "process/boot/test_boot.py": [
@@ -194,28 +190,20 @@ SHOWN_BY = {
             "test_surplus_jobs_are_interrupted_when_patience_is_over_the_youngest_first_and_run_again"
         ]
     },
-    "it is killed (KILL)": {
-        "process/crash/test_crash.py": [
-            "test_after_the_masters_death_no_child_lives_and_a_peer_finishes_every_job_once"
-        ]
-    },
+    "it is killed (KILL)": {"process/crash/test_crash.py": ["test_peer_finishes_every_job_of_a_dead_master_once"]},
     "its container is killed, and starts again": {
         "process/boot/test_identity.py": [
             "test_a_container_that_is_started_anew_is_another_worker_and_has_the_jobs_of_the_one_before"
         ]
     },
-    "its host is lost": {
-        "process/crash/test_stopped.py": [
-            "test_a_master_stopped_past_its_ttl_settles_nothing_after_a_peer_has_taken_over"
-        ]
-    },
+    "its host is lost": {"process/crash/test_stopped.py": ["test_stopped_master_settles_nothing_after_a_take_over"]},
     "it stands still (SIGSTOP, a frozen VM), for less than its leases last": {
-        "process/crash/test_stopped.py": ["test_a_short_stop_costs_nothing"]
+        "process/crash/test_stopped.py": ["test_short_stop_costs_nothing"]
     },
     "it stands still for longer": {
         "process/crash/test_stopped.py": [
-            "test_a_master_stopped_past_its_ttl_settles_nothing_after_a_peer_has_taken_over",
-            "test_a_stale_child_is_stopped_when_its_master_learns_that_the_lease_is_lost",
+            "test_stopped_master_settles_nothing_after_a_take_over",
+            "test_child_stops_when_its_lease_is_known_lost",
         ]
     },
     "its loop stands still": {
@@ -256,11 +244,11 @@ SHOWN_BY = {
         "process/boot/test_bad_input.py": ["test_an_unreachable_redis_is_69_and_one_sentence_without_the_password"]
     },
     "restarts, or is cut off for seconds": {
-        "process/crash/test_stopped.py": ["test_redis_away_for_seconds_costs_nothing"],
+        "process/crash/test_stopped.py": ["test_short_outage_costs_nothing"],
         "process/observe/test_probes.py": ["test_it_lives_through_everything_and_is_ready_only_while_it_can_lease"],
     },
     "is cut off for longer than the leases last": {
-        "process/crash/test_stopped.py": ["test_a_long_job_outlives_an_outage_longer_than_its_lease"]
+        "process/crash/test_stopped.py": ["test_long_job_outlives_an_outage_longer_than_its_lease"]
     },
     "is away for one supervisor only, for longer than that": {
         "process/outage/test_redis_loses.py": ["test_one_that_it_is_away_from_alone_loses_its_jobs_to_a_peer"]
@@ -274,8 +262,8 @@ SHOWN_BY = {
     },
     "is away in a drain": {
         "process/crash/test_stopped.py": [
-            "test_a_drain_while_redis_is_away_exits_75_within_the_budget_and_loses_nothing",
-            "test_a_drain_of_an_idle_supervisor_while_redis_is_away_exits_75_without_waiting_for_it",
+            "test_drain_without_redis_exits_75_and_loses_nothing",
+            "test_idle_drain_without_redis_exits_75_at_once",
         ]
     },
     "has its memory full": {

@@ -1,4 +1,4 @@
-"""What wants to be around each job: it is told of its begin and its end, and cannot harm it."""
+"""Functions of `around_job` learn a job's begin and end, and cannot harm the job."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from supervisor.messages import Trouble, Verb, pack_trouble
 
 @pytest.fixture
 def around():
-    """Registers for one test."""
+    """Registers functions for one test."""
     before = list(hooks.around_job)
     yield around_job
     hooks.around_job[:] = before
@@ -19,7 +19,7 @@ def play(job, verb, parts):
     child._tell_end(child._begun(job), verb, parts)
 
 
-def test_it_is_told_of_job_and_end_the_last_one_first(around):
+def test_around_job_ends_in_reverse_order(around):
     told = []
     for name in ("outer", "inner"):
         around(lambda job, name=name: told.append((name, job)) or (lambda ending: told.append((name, ending))))
@@ -31,7 +31,7 @@ def test_it_is_told_of_job_and_end_the_last_one_first(around):
 @pytest.mark.parametrize(
     ("verb", "outcome"), [(Verb.RETRIED, "retried"), (Verb.FAILED, "failed"), (Verb.INTERRUPTED, "interrupted")]
 )
-def test_it_learns_why(around, verb, outcome):
+def test_around_job_learns_the_reason(around, verb, outcome):
     told = []
     around(lambda job: told.append)
     trouble = Trouble("ValueError", "no", "a traceback", 1.0)
@@ -39,7 +39,7 @@ def test_it_learns_why(around, verb, outcome):
     assert told == [Ending(outcome, trouble)]
 
 
-def test_what_it_raises_is_a_line_of_output_and_keeps_nobody_else_from_being_told(around, capsys):
+def test_exception_in_around_job_is_printed_and_others_still_run(around, capsys):
     told = []
 
     def begin_badly(job):

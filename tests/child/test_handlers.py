@@ -1,4 +1,4 @@
-"""How application code names its handlers, what it may say of them, and what is refused with the argument's name."""
+"""Names and options of handlers, and refusals that name the argument."""
 
 import functools
 import textwrap
@@ -13,7 +13,7 @@ from tests.parts import in_fork
 
 @pytest.fixture
 def app(tmp_path):
-    """Loads modules written for the test, in a process of its own, and checks what was found there."""
+    """Loads modules written for the test in a process of its own, and checks the result."""
 
     def load(files, check, root="app"):
         for name, text in files.items():
@@ -54,57 +54,57 @@ SEND = "@handler\ndef send(job): pass\n"
 # names
 
 
-def test_a_klass_is_the_path_below_the_root_and_the_functions_name(app):
+def test_klass_is_module_path_below_root_and_function_name(app):
     files = {"app/__init__.py": SEND, "app/email.py": SEND, "app/a/__init__.py": SEND, "app/a/b/__init__.py": "",
              "app/a/b/deep.py": SEND}  # fmt: skip
     app(files, names("send", "email.send", "a.send", "a.b.deep.send"))
 
 
-def test_a_single_module_is_a_root_too(app):
+def test_single_module_can_be_the_root(app):
     app({"app.py": SEND}, names("send"))
 
 
 @pytest.mark.parametrize("root", ["app/jobs", "app.jobs", "./app/jobs", "app/jobs/", "app/jobs.py"])
-def test_a_root_may_be_written_as_a_path(app, root):
+def test_root_may_be_written_as_a_path(app, root):
     app({"app/__init__.py": "", "app/jobs.py": SEND}, names("send"), root)
 
 
-def test_packages_without_an_init_are_roots_too(app):
+def test_package_without_init_can_be_the_root(app):
     app({"app/email.py": SEND}, names("email.send"))
 
 
-def test_the_name_that_is_given_is_the_klass(app):
+def test_given_name_is_the_klass(app):
     app({"app/email.py": "@handler(name='mail/send now')\ndef send(job): pass\n"}, names("mail/send now"))
 
 
-def test_handlers_from_outside_the_root_have_their_whole_path(app):
+def test_handlers_outside_the_root_have_their_whole_path(app):
     app({"app/__init__.py": "import lib.tool, apple", "lib/tool.py": SEND, "apple.py": SEND},
         names("lib.tool.send", "apple.send"))  # fmt: skip
 
 
-def test_a_handler_imported_by_another_module_is_one_handler(app):
+def test_handler_imported_twice_is_one_handler(app):
     app({"app/email.py": SEND, "app/other.py": "from app.email import send\n"}, names("email.send"))
 
 
-def test_a_main_module_is_not_imported(app):
+def test_main_module_is_not_imported(app):
     app({"app/email.py": SEND, "app/__main__.py": "raise SystemExit('started')\n"}, names("email.send"))
 
 
-def test_coroutine_functions_are_known_as_such(app):
+def test_coroutine_functions_are_recognised(app):
     def check(load):
         assert {name: found.is_async for name, found in load().items()} == {"e.a": True, "e.b": False}
 
     app({"app/e.py": "@handler\nasync def a(job): pass\n@handler\ndef b(job): pass\n"}, check)
 
 
-def test_a_function_with_two_names_runs_under_both(app):
+def test_function_with_two_names_runs_under_both(app):
     app({"app/e.py": "def f(job): pass\nhandler(name='one')(f)\nhandler(name='two')(f)\n"}, names("one", "two"))
 
 
-# refusals of load
+# refusals
 
 
-def test_two_handlers_of_one_name_are_refused_with_the_name(app):
+def test_two_handlers_of_one_name_are_refused(app):
     files = {
         "app/a.py": "@handler(name='same')\ndef f(job): pass\n",
         "app/b.py": "@handler(name='same')\ndef f(job): pass\n",
@@ -113,16 +113,16 @@ def test_two_handlers_of_one_name_are_refused_with_the_name(app):
     app({"app/a.py": SEND + SEND, "app/b.py": ""}, refused("two handlers are named 'a.send'"))
 
 
-def test_a_root_without_a_handler_is_refused(app):
+def test_root_without_a_handler_is_refused(app):
     app({"app/__init__.py": "", "app/e.py": ""}, refused("no @handler in 'app'"))
 
 
 @pytest.mark.parametrize("root", ["nowhere", "app.nowhere", "app/nowhere.py"])
-def test_a_root_that_does_not_exist_is_refused(app, root):
+def test_missing_root_is_refused(app, root):
     app({"app/__init__.py": ""}, refused("there is no module '(app.)?nowhere'"), root)
 
 
-def test_a_module_that_a_handler_misses_is_its_own_error_and_not_a_missing_root(app):
+def test_missing_import_of_a_handler_is_no_missing_root(app):
     def check(load):
         with pytest.raises(ModuleNotFoundError, match="application"):
             load()
@@ -130,7 +130,7 @@ def test_a_module_that_a_handler_misses_is_its_own_error_and_not_a_missing_root(
     app({"app/e.py": "import application_missing\n"}, check)
 
 
-def test_whatever_a_module_raises_is_passed_on(app):
+def test_exception_of_a_module_is_passed_on(app):
     def check(load):
         with pytest.raises(ZeroDivisionError):
             load()
@@ -138,7 +138,7 @@ def test_whatever_a_module_raises_is_passed_on(app):
     app({"app/e.py": "1 / 0\n"}, check)
 
 
-# what may be said of a handler
+# options
 
 
 @pytest.fixture(autouse=True)
@@ -148,7 +148,7 @@ def registry(monkeypatch):
     return registered
 
 
-def test_the_decorator_gives_the_function_back_as_it_is(registry):
+def test_decorator_returns_the_function_unchanged(registry):
     def send(job):
         return job
 
@@ -157,7 +157,7 @@ def test_the_decorator_gives_the_function_back_as_it_is(registry):
     assert [each.settings for each in registry] == [HandlerSettings(), HandlerSettings(timeout_s=3.0)]
 
 
-def test_all_that_can_be_said_is_kept(registry):
+def test_every_option_is_kept(registry):
     handler(
         name="n", timeout="1.5m", retries=0, on_error="fail", on_death="retry", max_deaths=2**53, at_most_once=True,
         sandbox="strict", network=True, on_cut_off="stop",
@@ -169,7 +169,7 @@ def test_all_that_can_be_said_is_kept(registry):
 @pytest.mark.parametrize(
     ("timeout", "seconds"), [(0, 0.0), (1, 1.0), (0.5, 0.5), ("30", 30.0), ("500ms", 0.5), ("2h", 7200.0)]
 )
-def test_a_timeout_is_seconds_or_a_duration(registry, timeout, seconds):
+def test_timeout_is_seconds_or_a_duration(registry, timeout, seconds):
     handler(timeout=timeout)(print)
     assert registry[0].settings.timeout_s == seconds
 
@@ -185,13 +185,13 @@ def test_a_timeout_is_seconds_or_a_duration(registry, timeout, seconds):
         (lambda failures: 10 * failures, [0.0, 10.0, 20.0]),
     ],
 )
-def test_a_backoff_is_seconds_a_list_of_them_or_a_function_of_the_failures_before(registry, backoff, delays):
+def test_backoff_is_seconds_a_list_or_a_function_of_failures(registry, backoff, delays):
     handler(name="n", backoff=backoff)(print)
     assert [registry[0].backoff_s(failures) for failures in range(len(delays))] == delays
 
 
 @pytest.mark.parametrize("answer", [None, "5", -1, float("nan"), float("inf"), 1e10, True, []])
-def test_nonsense_that_a_function_answers_is_a_value_error(registry, answer):
+def test_backoff_function_returning_nonsense_is_a_value_error(registry, answer):
     handler(name="n", backoff=lambda failures: answer)(print)
     with pytest.raises(ValueError, match="give seconds"):
         registry[0].backoff_s(0)
@@ -214,67 +214,67 @@ def test_nonsense_that_a_function_answers_is_a_value_error(registry, answer):
         *(("name", value) for value in ("", 5, b"n", [], "a\nb", "x" * 65, "ä" * 33, "\ud800")),
     ],
 )  # fmt: skip
-def test_a_bad_argument_is_refused_with_its_name(registry, argument, value):
+def test_bad_argument_is_refused_by_name(registry, argument, value):
     with pytest.raises((ValueError, TypeError), match=argument):
         handler(**{argument: value})(print)
     assert registry == []
 
 
-def test_an_unknown_argument_is_refused_with_its_name():
+def test_unknown_argument_is_refused_by_name():
     with pytest.raises(TypeError, match="tries"):
         handler(tries=3)
 
 
 @pytest.mark.parametrize("what", ["30s", 5, None, [print]])
-def test_what_cannot_be_called_is_no_handler(registry, what):
+def test_handler_must_be_callable(registry, what):
     with pytest.raises(TypeError, match="takes a function"):
         handler(name="n")(what)
     assert registry == []
 
 
-def test_what_has_no_name_of_its_own_must_be_given_one(registry):
+def test_nameless_callable_needs_a_name(registry):
     with pytest.raises(TypeError, match="name="):
         handler(functools.partial(print, 1))
     handler(name="n")(functools.partial(print, 1))
     assert len(registry) == 1
 
 
-# what handlers raise
+# exceptions of handlers
 
 
 @pytest.mark.parametrize("delay", [None, 0, 0.5, 10**9])
-def test_a_retry_has_a_delay_in_seconds_or_none(delay):
+def test_retry_delay_is_seconds_or_none(delay):
     assert Retry(delay).delay == delay
     assert str(Retry(delay)) == "the handler asked for a retry"
     assert str(Retry(message="m")) == "m"
 
 
-def test_a_retry_takes_a_delay_as_text():
+def test_retry_takes_a_delay_as_text():
     assert (Retry("5").delay, Retry("5m").delay) == (5, 300)
 
 
 @pytest.mark.parametrize("delay", [-1, float("nan"), float("inf"), 1e10, "soon", [], {}])
-def test_a_bad_delay_is_refused(delay):
+def test_bad_delay_is_refused(delay):
     with pytest.raises(ValueError, match="delay"):
         Retry(delay)
 
 
 @pytest.mark.parametrize("group", ["", None, 5, b"g"])
-def test_a_failure_needs_a_group(group):
+def test_failure_needs_a_group(group):
     with pytest.raises(ValueError, match="group"):
         Fail(group)
 
 
-def test_a_failure_without_a_message_says_its_group():
+def test_failure_without_message_shows_its_group():
     assert (str(Fail("g")), str(Fail("g", "m")), Fail("g").group) == ("g", "m", "g")
 
 
-def test_an_interruption_passes_through_except_exception():
+def test_interruption_passes_through_except_exception():
     assert not issubclass(Interrupted, Exception)
     assert Interrupted("drain").reason == "drain"
 
 
-def test_a_traceback_begins_with_foreign_code():
+def test_traceback_begins_with_foreign_code():
     try:
         handlers.load("no_such_root_anywhere")
     except HandlersError as error:

@@ -1,4 +1,4 @@
-"""What a handler says of what is to follow, and of how far it is: checked at the call, kept until the job ends."""
+"""What a handler puts and reports is checked at the call, and kept until the job ends."""
 
 import asyncio
 
@@ -35,14 +35,14 @@ def new(reported, stored):
     return make
 
 
-# what follows
+# followers
 
 
-def test_nothing_follows_where_nothing_was_said(new):
+def test_job_without_puts_has_no_followers(new):
     assert new().completion(b"1") is None
 
 
-def test_put_answers_the_jid_under_which_the_job_will_be_there(new):
+def test_put_returns_the_jid_of_the_new_job(new):
     job = new()
     drawn = job.put("other", "a.b", {"n": 1})
     assert job.put("other", "a.b", jid="mine") == "mine"
@@ -66,7 +66,7 @@ def test_bytes_follow_as_they_are(new):
     )
 
 
-def test_tags_and_jids_may_come_from_whatever_can_be_iterated(new):
+def test_tags_and_jids_may_be_any_iterable(new):
     job = new()
     job.put("q", "k", jid="b", tags=(tag for tag in ("x", "y")), depends={"p"}, delay=5, priority=-1)
     (follower,) = job.completion(b"").then
@@ -74,7 +74,7 @@ def test_tags_and_jids_may_come_from_whatever_can_be_iterated(new):
     pack_completion(job.completion(b""))
 
 
-def test_what_follows_has_the_jobs_trace_unless_it_is_given_another(new):
+def test_followers_inherit_the_jobs_trace_by_default(new):
     trace, other = f"00-{'ab' * 16}-{'cd' * 8}-01", f"00-{'ef' * 16}-{'01' * 8}-00"
     job = new(trace=trace)
     for given in ({}, {"trace": other}, {"trace": None}):
@@ -83,7 +83,7 @@ def test_what_follows_has_the_jobs_trace_unless_it_is_given_another(new):
     assert [follower.options["trace"] for follower in job.completion(b"").then] == [trace, other, None]
 
 
-def test_what_follows_belongs_to_the_span_in_which_it_is_put(new):
+def test_followers_belong_to_the_current_span(new):
     job = new(trace=f"00-{'ab' * 16}-{'cd' * 8}-01")
     span = NonRecordingSpan(SpanContext(0x12, 0x34, is_remote=False))
     with use_span(span):
@@ -92,7 +92,7 @@ def test_what_follows_belongs_to_the_span_in_which_it_is_put(new):
     assert follower.options["trace"] == f"00-{0x12:032x}-{0x34:016x}-00"
 
 
-def test_next_says_where_when_and_after_what(new):
+def test_next_sets_queue_delay_and_parents(new):
     job = new()
     job.next("later", delay=1.5, depends=(jid for jid in ("a", "b")))
     assert job.completion(b"").next == Stage("later", 1.5, ["a", "b"], Blob("", b""))
@@ -114,7 +114,7 @@ def test_next_says_where_when_and_after_what(new):
         (("q", "k"), {"at": 1, "delay": 1}, "at"),
     ],
 )
-def test_a_bad_put_raises_at_the_call_and_puts_nothing(new, arguments, options, name):
+def test_bad_put_raises_at_the_call_and_puts_nothing(new, arguments, options, name):
     job = new()
     with pytest.raises((TypeError, ValueError), match=name):
         job.put(*arguments, **options)
@@ -133,7 +133,7 @@ def test_a_bad_put_raises_at_the_call_and_puts_nothing(new, arguments, options, 
         ({"queue": "q", "data": object()}, "data"),
     ],
 )
-def test_a_bad_next_raises_at_the_call_and_changes_nothing(new, arguments, name):
+def test_bad_next_raises_at_the_call_and_changes_nothing(new, arguments, name):
     job = new()
     with pytest.raises((TypeError, ValueError), match=name):
         job.next(**arguments)
@@ -141,7 +141,7 @@ def test_a_bad_next_raises_at_the_call_and_changes_nothing(new, arguments, name)
     job.next("q")
 
 
-def test_a_job_goes_on_in_one_queue(new):
+def test_next_can_be_called_once(new):
     job = new()
     job.next("first")
     with pytest.raises(ValueError, match="'first' already"):
@@ -149,7 +149,7 @@ def test_a_job_goes_on_in_one_queue(new):
     assert job.completion(b"").next.queue == "first"
 
 
-def test_nothing_can_follow_a_job_that_never_completes(new):
+def test_nothing_can_follow_a_persistent_job(new):
     job = new(persistent=True)
     with pytest.raises(ValueError, match="persistent"):
         job.put("q", "k")
@@ -157,7 +157,7 @@ def test_nothing_can_follow_a_job_that_never_completes(new):
         job.next("q")
 
 
-def test_so_many_jobs_and_no_more(new):
+def test_followers_are_limited_in_number(new):
     job = new()
     for _ in range(1000):
         job.put("q", "k")
@@ -166,7 +166,7 @@ def test_so_many_jobs_and_no_more(new):
     assert len(job.completion(b"").then) == 1000
 
 
-def test_so_much_of_all_together_and_no_more(new, monkeypatch):
+def test_followers_are_limited_in_bytes_together(new, monkeypatch):
     monkeypatch.setattr(job_module, "ROOM_BYTES", 1800)
     job = new()
     job.put("q", "k", b"x" * 1500)
@@ -177,7 +177,7 @@ def test_so_much_of_all_together_and_no_more(new, monkeypatch):
     assert len(job.completion(b"").then) == 1
 
 
-def test_so_much_is_said_of_them_and_no_more_than_the_master_reads(new, monkeypatch):
+def test_followers_options_are_limited_in_bytes(new, monkeypatch):
     monkeypatch.setattr(job_module, "MAX_HEAD_BYTES", 3800)
     job = new()
     names = [f"{n:064}" for n in range(20)]
@@ -192,14 +192,14 @@ def test_so_much_is_said_of_them_and_no_more_than_the_master_reads(new, monkeypa
     assert 3200 < head_bytes <= 3800
 
 
-def test_a_job_does_not_put_itself(new):
+def test_job_cannot_put_itself(new):
     job = new()
     with pytest.raises(ValueError, match=r"'j' is this job's own: use job\.next"):
         job.put("q", "k", jid="j")
     assert job.completion(b"") is None
 
 
-# how far it is
+# progress
 
 
 @pytest.fixture
@@ -209,7 +209,7 @@ def time(monkeypatch):
     return now
 
 
-def test_the_first_report_goes_at_once_and_then_two_a_second(new, reported, time):
+def test_progress_is_sent_at_once_then_twice_a_second(new, reported, time):
     job = new()
     for step in range(101):
         job.progress(step / 100, f"step {step}")
@@ -217,7 +217,7 @@ def test_the_first_report_goes_at_once_and_then_two_a_second(new, reported, time
     assert [text for _fraction, text in reported] == [f"step {step}" for step in range(0, 101, 4)]
 
 
-def test_the_last_report_goes_when_the_job_ends_and_only_if_it_is_new(new, reported, time):
+def test_last_progress_is_sent_at_the_end_only_if_new(new, reported, time):
     job = new()
     job.progress(0)
     job.progress(0.5)
@@ -248,23 +248,23 @@ def test_bad_progress_raises_at_the_call(new, reported, arguments, name):
 
 
 @pytest.mark.parametrize("fraction", ["half", True, None, 50, -0.1, float("nan"), float("inf")])
-def test_bad_progress_is_told_what_a_fraction_is(new, fraction):
+def test_error_about_progress_explains_the_fraction(new, fraction):
     with pytest.raises((TypeError, ValueError), match=f"fraction must be a number from 0 to 1.*: {fraction!r}"):
         new().progress(fraction)
 
 
-def test_it_should_stop_once_it_was_told_so(new):
+def test_should_stop_is_true_once_told(new):
     job = new()
     assert not job.should_stop
     job.tell_to_stop()
     assert job.should_stop
 
 
-def test_a_job_knows_its_lane(new):
+def test_job_knows_its_lane(new):
     assert (new().lane, new(lane="tenant-1").lane) == (None, "tenant-1")
 
 
-def test_a_coroutine_says_the_same(new, reported):
+def test_coroutine_can_put_and_report(new, reported):
     job = new()
 
     async def handler():

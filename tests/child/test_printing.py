@@ -1,4 +1,4 @@
-"""Whether a job has left its output as it was, and which job's words are which."""
+"""Redirected output is noticed, and each job's output ends with a mark."""
 
 import io
 import os
@@ -11,9 +11,7 @@ from tests.parts import in_fork
 
 
 def printing(job, expected, where="pipe"):
-    """Where a child prints to a pipe, or to what a hook of the handlers has put in its place, does this job leave it as
-    it was?
-    """
+    """Check that `end` returns `expected` after `job`, in a child that prints to a pipe or to the file `where`."""
 
     def run():
         _reading, writing = os.pipe()
@@ -67,12 +65,12 @@ CHANGES = [
 
 @pytest.mark.parametrize(("change", "expected"), CHANGES)
 @pytest.mark.parametrize("where", ["pipe", "file"])
-def test_what_a_job_makes_of_its_output_is_seen(change, expected, where, tmp_path, monkeypatch):
+def test_changed_output_is_noticed(change, expected, where, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     printing(change, expected, where)
 
 
-def test_what_a_hook_has_closed_may_stay_closed():
+def test_output_closed_by_a_hook_may_stay_closed():
     def run():
         os.close(1)
         known = Printing()
@@ -83,7 +81,7 @@ def test_what_a_hook_has_closed_may_stay_closed():
     in_fork(run)
 
 
-def test_a_mark_is_written_where_nobody_has_read_the_words_before_it_or_in_any_case():
+def test_mark_is_written_if_output_is_unread_or_forced():
     def run():
         reading, writing = os.pipe()
         os.dup2(writing, 1)

@@ -1,4 +1,4 @@
-"""The child's end of `talk`: nothing that comes is lost, nobody waits for ever, whoever reads it."""
+"""The child's end of `talk` loses nothing and never blocks for ever, whichever thread reads."""
 
 import os
 import random
@@ -19,14 +19,14 @@ TOKEN = 7
 
 
 class Master:
-    """What plays the master, in a process of its own."""
+    """Plays the master, in a process of its own."""
 
     def __init__(self, talk, pid):
         self.talk = talk
         self.pid = pid
 
     def next_number(self):
-        """Of the next checkpoint."""
+        """Return the number of the next checkpoint."""
         while True:
             outcome = messages.unpack_outcome(self.talk.recv(messages.MAX_PACKET_BYTES))
             if outcome.verb == Verb.CHECKPOINT:
@@ -39,7 +39,7 @@ class Master:
         os.kill(self.pid, kernel.NOTICE_SIGNAL)
 
     def say(self, reason="drain", **how):
-        """A notice without its signal."""
+        """Send a notice without its signal."""
         self.talk.send(messages.pack_notice(Notice(TOKEN, reason, **how)))
 
     def notify(self, reason="drain", **how):
@@ -53,7 +53,7 @@ def job_of(talk):
 
 
 def talking(play, handle):
-    """Runs `handle(job)` in a child, whose master does what `play(master)` says."""
+    """Run `handle(job)` in a child, whose master does what `play(master)` says."""
 
     def run():
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -87,7 +87,7 @@ def nudge_for_ever(master):
         signal.sigtimedwait((), 0.01)
 
 
-def test_under_a_storm_of_notices_every_checkpoint_is_answered_and_the_last_one_interrupts():
+def test_checkpoints_are_answered_during_a_storm_of_notices():
     def play(master):
         while (number := master.next_number()) < 1000:
             for _ in range(random.randrange(3)):
@@ -110,7 +110,7 @@ def test_under_a_storm_of_notices_every_checkpoint_is_answered_and_the_last_one_
     talking(play, handle)
 
 
-def test_a_notice_reaches_the_main_thread_while_others_wait_for_their_checkpoints():
+def test_notice_reaches_main_thread_while_others_wait_for_checkpoints():
     def play(master):
         for _ in range(300):
             master.answer(master.next_number())
@@ -137,7 +137,7 @@ def test_a_notice_reaches_the_main_thread_while_others_wait_for_their_checkpoint
     talking(play, handle)
 
 
-def test_the_thread_that_makes_checkpoints_is_interrupted_with_the_main_one():
+def test_thread_in_a_checkpoint_is_interrupted_with_the_main_one():
     def play(master):
         master.answer(master.next_number())
         number = master.next_number()
@@ -167,7 +167,7 @@ def test_the_thread_that_makes_checkpoints_is_interrupted_with_the_main_one():
 
 
 @pytest.mark.parametrize(("reason", "error"), [("drain", Interrupted), ("timeout", SoftTimeout)])
-def test_a_notice_ends_the_wait_for_an_answer_and_a_late_answer_is_nobodys(reason, error):
+def test_notice_ends_the_wait_and_a_late_answer_is_ignored(reason, error):
     def play(master):
         first = master.next_number()
         master.notify(reason)
@@ -188,7 +188,7 @@ def test_a_notice_ends_the_wait_for_an_answer_and_a_late_answer_is_nobodys(reaso
 
 @pytest.mark.parametrize("reason", ["cancelled", "lease-lost"])
 @pytest.mark.parametrize("answered", [True, False])
-def test_a_lost_lease_ends_the_wait_and_is_told_once(reason, answered):
+def test_lost_lease_ends_the_wait_and_is_raised_once(reason, answered):
     def play(master):
         number = master.next_number()
         if answered:
@@ -214,7 +214,7 @@ def test_should_stop_needs_no_signal():
     talking(lambda master: master.say(gently=True), handle)
 
 
-def test_should_stop_in_threads_takes_no_answer_from_a_checkpoint():
+def test_should_stop_in_threads_steals_no_answer():
     def play(master):
         for _ in range(100):
             number = master.next_number()
@@ -243,7 +243,7 @@ def test_should_stop_in_threads_takes_no_answer_from_a_checkpoint():
     talking(play, handle)
 
 
-def test_a_notice_that_another_thread_reads_interrupts_the_main_one():
+def test_notice_read_by_a_thread_interrupts_the_main_one():
     def handle(job):
         def ask():
             while not job.should_stop:
@@ -257,7 +257,7 @@ def test_a_notice_that_another_thread_reads_interrupts_the_main_one():
     talking(lambda master: master.say(), handle)
 
 
-def test_should_stop_in_a_fork_leaves_the_notice_to_the_handler():
+def test_should_stop_in_a_fork_reads_no_notice():
     def play(master):
         master.say(gently=True)
         master.answer(master.next_number())
@@ -272,7 +272,7 @@ def test_should_stop_in_a_fork_leaves_the_notice_to_the_handler():
     talking(play, handle)
 
 
-def test_the_masters_end_ends_the_wait():
+def test_end_of_the_master_ends_the_wait():
     def handle(job):
         with pytest.raises(LeaseLost, match="supervisor has ended"):
             job.checkpoint(1)
@@ -280,7 +280,7 @@ def test_the_masters_end_ends_the_wait():
     talking(lambda master: master.next_number(), handle)
 
 
-def test_an_exception_of_the_handlers_own_alarm_ends_the_wait_and_the_next_one_works():
+def test_checkpoint_works_after_an_alarm_interrupted_one():
     def play(master):
         master.next_number()
         master.answer(master.next_number())
@@ -302,7 +302,7 @@ def test_an_exception_of_the_handlers_own_alarm_ends_the_wait_and_the_next_one_w
     talking(play, handle)
 
 
-def test_a_thread_that_a_job_has_left_cannot_store_for_the_next_one():
+def test_leftover_thread_cannot_store_for_the_next_job():
     def run():
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         talk = Talk(theirs)

@@ -1,4 +1,4 @@
-"""What `instrument` takes, how it asks for what is missing, and for how long a collector is waited for."""
+"""Arguments of `instrument`, its error without the package, and the wait for a collector."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ from supervisor.messages import JobMessage
 
 @pytest.fixture
 def registered():
-    """What is registered goes again."""
+    """Removes all registered functions."""
     lists = (hooks.confined, hooks.around_job, hooks.on_exit)
     before = [list(each) for each in lists]
     yield lambda: [len(each) - len(had) for each, had in zip(lists, before, strict=True)]
@@ -25,7 +25,7 @@ def registered():
 
 
 @pytest.mark.parametrize("provider", [None, TracerProvider(shutdown_on_exit=False), lambda: None])
-def test_it_takes_a_provider_a_function_that_makes_one_or_the_global_one(registered, provider):
+def test_provider_may_be_given_made_or_global(registered, provider):
     otel.instrument(provider, flush="1s")
     assert registered() == [1, 1, 1]
 
@@ -41,13 +41,13 @@ def test_it_takes_a_provider_a_function_that_makes_one_or_the_global_one(registe
         ({"flush": None}, ValueError, "flush=None"),
     ],
 )
-def test_nonsense_is_refused_by_its_name_and_nothing_is_registered(registered, arguments, error, message):
+def test_bad_argument_is_refused_and_registers_nothing(registered, arguments, error, message):
     with pytest.raises(error, match=message):
         otel.instrument(**arguments)
     assert registered() == [0, 0, 0]
 
 
-def test_a_provider_that_cannot_be_made_costs_the_spans_and_nothing_else(registered, capsys):
+def test_failing_provider_costs_only_the_spans(registered, capsys):
     def broken():
         raise ValueError("no exporter")
 
@@ -59,7 +59,7 @@ def test_a_provider_that_cannot_be_made_costs_the_spans_and_nothing_else(registe
     hooks.on_exit[-1]()
 
 
-def test_without_the_package_it_says_what_to_install():
+def test_missing_package_names_what_to_install():
     code = "import sys; sys.modules['opentelemetry'] = None; import supervisor.contrib.otel"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1] == (
@@ -69,7 +69,7 @@ def test_without_the_package_it_says_what_to_install():
 
 @pytest.fixture
 def stuck():
-    """Begins flushes that end when the test does."""
+    """Begins flushes that end with the test."""
     over, threads = threading.Event(), []
 
     def begin(call=over.wait):
@@ -95,7 +95,7 @@ def length_s(call, *arguments):
     return time.monotonic() - began_at
 
 
-def test_who_gets_no_answer_waits_for_its_budget_and_then_nobody_does(stuck, capsys):
+def test_after_one_budget_without_answer_no_child_waits(stuck, capsys):
     patience = otel._Patience(0.2)
     assert not patience.is_over()
     assert length_s(patience.wait_for, stuck()) >= 0.2
@@ -103,7 +103,7 @@ def test_who_gets_no_answer_waits_for_its_budget_and_then_nobody_does(stuck, cap
     assert patience.is_over()
 
 
-def test_after_a_while_one_asks_again_and_only_it(stuck, monkeypatch):
+def test_one_child_tries_again_after_the_pause(stuck, monkeypatch):
     monkeypatch.setattr(otel, "_AGAIN_S", 0.0)
     patience = otel._Patience(0.1)
     patience.wait_for(stuck())
@@ -114,12 +114,12 @@ def test_after_a_while_one_asks_again_and_only_it(stuck, monkeypatch):
     assert not patience.is_over()
 
 
-def test_who_is_not_the_first_to_wait_gives_up_early(stuck, capsys):
+def test_second_waiting_child_gives_up_early(stuck, capsys):
     patience = otel._Patience(4.0)
     never = stuck()
     first = stuck(lambda: patience.wait_for(never))
     while not patience._SHARED.unpack_from(patience._shared)[0]:
-        time.sleep(0.001)  # until it is known that it waits
+        time.sleep(0.001)  # until the wait is noted
     patience.wait_for(stuck())
     assert first.is_alive()
     assert capsys.readouterr().err == ""

@@ -1,4 +1,4 @@
-"""A fork of one thread costs nothing that only other threads would need; a fork beside them is Python's as ever."""
+"""A fork of one thread skips the repair for other threads. A fork beside threads is Python's as usual."""
 
 import subprocess
 import sys
@@ -39,12 +39,12 @@ def run(code):
 
 
 @pytest.mark.parametrize("fork", ["atfork.fork", "os.fork"])
-def test_a_fork_beside_a_thread_knows_that_it_is_alone(fork):
+def test_fork_beside_a_thread_lists_only_itself(fork):
     assert run(f"print(beside_a_thread(lambda: in_fork(threading.active_count, {fork})))") == ["1"]
 
 
 @pytest.mark.parametrize("fork", ["atfork.fork", "os.fork"])
-def test_a_lock_of_logging_that_another_thread_held_is_free_in_the_fork(fork):
+def test_logging_lock_of_another_thread_is_free_in_the_fork(fork):
     code = f"""
 handler = logging.StreamHandler()
 held, go_on = threading.Event(), threading.Event()
@@ -64,7 +64,7 @@ other.join()
     assert run(code) == ["True"]
 
 
-def test_a_thread_that_is_started_right_before_the_fork_is_none_of_the_forks():
+def test_thread_started_right_before_the_fork_is_not_listed():
     code = """
 go_on = threading.Event()
 others = []
@@ -83,7 +83,7 @@ go_on.set()
     assert run(code) == ["(1,False)"]
 
 
-def test_a_thread_of_native_code_that_has_ended_is_not_listed_in_the_fork():
+def test_ended_native_thread_is_not_listed_in_the_fork():
     code = """
 import _thread
 told = threading.Event()
@@ -101,7 +101,7 @@ print(in_fork(threading.active_count))
     assert run(code) == ["1"]
 
 
-def test_a_fork_of_one_thread_is_as_it_should_be_without_their_work():
+def test_fork_of_one_thread_needs_no_repair():
     code = """
 def look():
     thread = threading.Thread(target=lambda: None)
@@ -120,7 +120,7 @@ print(in_fork(lambda: called, os.fork).replace(" ", ""))
     assert run(code) == ["(1,True,True)", "[]", "['before','child']"]
 
 
-def test_the_hooks_of_all_others_are_called_by_python_itself():
+def test_python_calls_the_hooks_of_other_modules():
     code = """
 os.register_at_fork(after_in_child=lambda: seen.append(1))
 seen = []

@@ -1,4 +1,4 @@
-"""What the control groups allow: limits and kills for lack of memory, in faked trees and by the kernel itself."""
+"""Memory and CPU limits and out-of-memory kills, in faked trees and by the kernel itself."""
 
 import signal
 
@@ -43,16 +43,16 @@ OOM_CONTROL = "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"
         ("", {}, None),
     ],
 )
-def test_the_memory_limit_is_read_from_both_kinds_of_cgroup_and_from_all_above(tmp_path, lines, files, limit):
+def test_memory_limit_comes_from_v1_v2_and_parents(tmp_path, lines, files, limit):
     assert cgroups.memory_limit(*faked(tmp_path, lines, files)) == limit
 
 
 @pytest.mark.parametrize(("total_kb", "limit"), [(1023, None), (1024, MB), (10**6, MB)])
-def test_a_limit_beyond_the_memory_of_the_machine_limits_nothing(tmp_path, total_kb, limit):
+def test_limit_above_the_machines_memory_counts_as_none(tmp_path, total_kb, limit):
     assert cgroups.memory_limit(*faked(tmp_path, "0::/\n", {"memory.max": "1048576\n"}, total_kb)) == limit
 
 
-def test_the_budget_is_nine_tenths_of_the_limit_and_none_without_one(tmp_path):
+def test_budget_is_nine_tenths_of_the_limit(tmp_path):
     where = faked(tmp_path, "0::/\n", {"memory.max": "1073741824\n"})
     assert config.usable_memory(*where) == (2**30 * 9 // 10, "auto: nine tenths of the cgroup's limit of 1,024 MB")
     (tmp_path / "cgroup/memory.max").write_text("max\n")
@@ -68,7 +68,7 @@ def test_the_budget_is_nine_tenths_of_the_limit_and_none_without_one(tmp_path):
         ("4:memory:/docker/the-hosts\n", "memory/memory.oom_control", OOM_CONTROL),
     ],
 )
-def test_kills_for_lack_of_memory_are_counted_from_when_the_process_began(tmp_path, lines, file, text):
+def test_oom_kills_count_from_construction(tmp_path, lines, file, text):
     where = faked(tmp_path, lines, {file: text.format(5)})
     kills = cgroups.OomKills(*where)
     assert (kills.count(), kills.new()) == (5, 0)
@@ -84,12 +84,12 @@ def test_kills_for_lack_of_memory_are_counted_from_when_the_process_began(tmp_pa
         ("4:memory:/\n", {"memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\n"}),
     ],
 )
-def test_where_nobody_counts_kills_there_are_none_that_could_be_known(tmp_path, lines, files):
+def test_missing_counter_means_no_kills(tmp_path, lines, files):
     kills = cgroups.OomKills(*faked(tmp_path, lines, files))
     assert (kills.count(), kills.new()) == (None, 0)
 
 
-def test_a_cgroup_that_has_been_removed_counts_nothing(tmp_path):
+def test_removed_cgroup_counts_nothing(tmp_path):
     where = faked(tmp_path, "0::/a\n", {"a/memory.events": EVENTS.format(5)})
     kills = cgroups.OomKills(*where)
     (tmp_path / "cgroup/a/memory.events").unlink()
@@ -106,14 +106,14 @@ def test_a_cgroup_that_has_been_removed_counts_nothing(tmp_path):
         ("4:memory:/x\n", {"memory/x/memory.oom_control": OOM_CONTROL.format(0)}, False),
     ],
 )
-def test_a_cgroup_whose_processes_die_together_is_noticed_also_one_above(tmp_path, lines, files, together):
+def test_group_kill_is_noticed_also_in_a_parent_cgroup(tmp_path, lines, files, together):
     assert cgroups.kills_as_group(*faked(tmp_path, lines, files)) is together
 
 
 # by the kernel
 
 
-def test_the_kernels_own_kill_is_counted_and_the_limit_is_the_one_that_it_had(tmp_path):
+def test_real_oom_kill_is_counted_and_limit_is_read(tmp_path):
     code = "x = bytearray(200 << 20); print('still here')"
     with control_groups.real(32 * MB) as group, control_groups.python(group, code) as process:
         name = f"/{group.name}"

@@ -59,7 +59,7 @@ def test_descriptors_of_every_kind_are_closed(closer):
     assert open_fds() == before
 
 
-def test_a_lingering_socket_is_closed_at_once(closer):
+def test_lingering_socket_is_closed_at_once(closer):
     near, far = lingering()
     with far:
         closer.take((near.detach(),))
@@ -69,7 +69,7 @@ def test_a_lingering_socket_is_closed_at_once(closer):
                 pass
 
 
-def test_a_close_that_waits_holds_neither_the_caller_nor_the_next_for_long(closer):
+def test_blocking_close_delays_neither_caller_nor_next_close(closer):
     before = open_fds()
     (first, far), (second, also_far) = wrapped(), wrapped()
     began_at = time.monotonic()
@@ -85,7 +85,7 @@ def test_a_close_that_waits_holds_neither_the_caller_nor_the_next_for_long(close
     assert open_fds() == before
 
 
-def test_a_close_that_cannot_be_interrupted_gets_a_thread_of_its_own(closer, monkeypatch):
+def test_uninterruptible_close_keeps_its_own_thread(closer, monkeypatch):
     held, holds = os.pipe()
     monkeypatch.setattr(foreign_files, "_PATIENCE_S", 0.01)
     monkeypatch.setattr(foreign_files, "_close", lambda fd: os.read(fd, 1) if fd == held else os.close(fd))
@@ -102,7 +102,7 @@ def test_a_close_that_cannot_be_interrupted_gets_a_thread_of_its_own(closer, mon
     os.close(holds)
 
 
-def test_the_loop_closes_no_socket_of_a_child(monkeypatch):
+def test_loop_closes_no_socket_of_a_child(monkeypatch):
     child, closed = ChildHandle(1, 1, lambda *_said: None, lambda _child: None), []
     ours = {sock.fileno() for sock in (child._jobs, child._jobs_back, child.talk)}
     monkeypatch.setattr(foreign_files, "_close", lambda fd: (closed.append(fd), os.close(fd)))
@@ -112,7 +112,7 @@ def test_the_loop_closes_no_socket_of_a_child(monkeypatch):
     assert ours <= set(closed)
 
 
-def test_what_a_child_leaves_on_its_sockets_is_closed_aside():
+def test_descriptors_left_in_sockets_are_closed_in_the_thread():
     before = open_fds()
     child = ChildHandle(1, 1, lambda *_said: None, lambda _child: None)
     near, far = lingering()

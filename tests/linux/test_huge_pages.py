@@ -1,4 +1,4 @@
-"""What handlers load lies in huge pages, and is what it was: for the zygote, and for each fork of it alone."""
+"""Memory of handlers lies in huge pages, unchanged for the zygote and for each fork."""
 
 import ctypes
 import mmap
@@ -33,7 +33,7 @@ def huge_bytes():
 
 @pytest.fixture
 def loaded():
-    """Memory of ours in small pages, of which each byte tells where it is, and what there was before."""
+    """Our memory in small pages, of which each byte tells its place, and the ranges from before."""
     before = huge_pages.private()
     with mmap.mmap(-1, ROOM, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as room:
         for page in range(0, ROOM, mmap.PAGESIZE):
@@ -46,7 +46,7 @@ def is_intact(room, but=()):
     return all(room[page : page + 8] == page.to_bytes(8, "little") for page in pages)
 
 
-def test_what_was_loaded_meanwhile_is_gathered_and_unchanged(loaded):
+def test_new_memory_is_gathered_unchanged(loaded):
     room, before = loaded
     gathered = huge_pages.gather(before)
     assert gathered >= ROOM - 2 * HUGE
@@ -54,7 +54,7 @@ def test_what_was_loaded_meanwhile_is_gathered_and_unchanged(loaded):
     assert is_intact(room)
 
 
-def test_what_is_in_use_only_here_and_there_takes_no_more_than_before():
+def test_sparse_memory_takes_no_more_than_before():
     before = huge_pages.private()
     with mmap.mmap(-1, ROOM, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as room:
         for at in range(0, ROOM, HUGE // 4):
@@ -62,11 +62,11 @@ def test_what_is_in_use_only_here_and_there_takes_no_more_than_before():
         assert huge_pages.gather(before) == 0
 
 
-def test_what_was_there_before_stays_as_it_is(loaded):
+def test_earlier_memory_stays_as_it_is(loaded):
     assert huge_pages.gather(huge_pages.private()) == 0
 
 
-def test_a_fork_that_writes_to_it_has_changed_its_own_copy_alone(loaded):
+def test_writing_fork_changes_only_its_own_copy(loaded):
     room, before = loaded
     huge_pages.gather(before)
     reading, writing = os.pipe()
@@ -84,13 +84,13 @@ def test_a_fork_that_writes_to_it_has_changed_its_own_copy_alone(loaded):
     assert is_intact(room)
 
 
-def test_a_system_that_wants_none_gets_none(loaded, tmp_path, monkeypatch):
+def test_switched_off_huge_pages_are_not_used(loaded, tmp_path, monkeypatch):
     (tmp_path / "enabled").write_text("always madvise [never]\n")
     (tmp_path / "hpage_pmd_size").write_text(f"{HUGE}\n")
     monkeypatch.setattr(huge_pages, "_SETTINGS", tmp_path)
     assert huge_pages.gather(loaded[1]) == 0
 
 
-def test_a_system_that_has_none_is_left_alone(loaded, tmp_path, monkeypatch):
+def test_system_without_huge_pages_is_left_alone(loaded, tmp_path, monkeypatch):
     monkeypatch.setattr(huge_pages, "_SETTINGS", tmp_path / "missing")
     assert huge_pages.gather(loaded[1]) == 0

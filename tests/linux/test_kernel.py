@@ -1,4 +1,4 @@
-"""Calls that Python lacks, tried on the kernel that is here."""
+"""Calls that Python lacks, tried on this machine's kernel."""
 
 import errno
 import fcntl
@@ -49,14 +49,14 @@ def test_signals_come_as_values_with_the_senders_pid():
     in_fork(run)
 
 
-def test_a_closed_signal_descriptor_is_gone():
+def test_closed_signalfd_is_gone():
     before = open_fds()
     signals = kernel.SignalFd([signal.SIGUSR1])
     signals.close()
     assert open_fds() == before
 
 
-def test_the_reserved_signals_are_real_time_ones_that_python_can_handle():
+def test_reserved_signals_are_real_time_and_can_be_handled():
     assert {kernel.NOTICE_SIGNAL, kernel.STACKS_SIGNAL} <= set(signal.valid_signals())
     assert not {kernel.NOTICE_SIGNAL, kernel.STACKS_SIGNAL} & kernel.HANDLED_SIGNALS
 
@@ -64,7 +64,7 @@ def test_the_reserved_signals_are_real_time_ones_that_python_can_handle():
 # processes
 
 
-def test_a_pidfd_tells_the_end_and_hits_nobody_afterwards():
+def test_pidfd_shows_the_end_and_then_signals_no_process():
     process = Process(rest)
     assert not kernel.await_ends([process.pidfd], 0.0)
     signal.pidfd_send_signal(process.pidfd, signal.SIGKILL)
@@ -77,7 +77,7 @@ def test_a_pidfd_tells_the_end_and_hits_nobody_afterwards():
     os.close(pidfd)
 
 
-def test_the_ends_of_several_processes_are_awaited_together_and_no_longer_than_asked():
+def test_ends_of_processes_are_awaited_together_until_the_deadline():
     processes = [Process(rest) for _ in range(3)]
     try:
         pidfds = [process.pidfd for process in processes]
@@ -94,7 +94,7 @@ def test_the_ends_of_several_processes_are_awaited_together_and_no_longer_than_a
             process.end()
 
 
-def test_children_of_self_are_the_direct_ones_with_zombies_and_nobody_elses():
+def test_children_of_self_are_direct_children_with_zombies():
     before = kernel.children_of_self()
     ours, theirs = os.pipe()
 
@@ -118,7 +118,7 @@ def test_children_of_self_are_the_direct_ones_with_zombies_and_nobody_elses():
     assert kernel.children_of_self() == before
 
 
-def test_the_children_of_another_process_are_seen_and_of_one_that_is_gone_there_are_none():
+def test_children_of_a_dead_process_are_none():
     def parent():
         Process(rest)
         rest()
@@ -131,7 +131,7 @@ def test_the_children_of_another_process_are_seen_and_of_one_that_is_gone_there_
     os.kill(below, signal.SIGKILL)
 
 
-def test_who_has_ended_is_a_zombie_until_it_is_reaped_and_afterwards_too():
+def test_ended_process_counts_as_zombie_also_after_reaping():
     process = Process(rest)
     assert not kernel.is_zombie(process.pid)
     os.kill(process.pid, signal.SIGKILL)
@@ -141,7 +141,7 @@ def test_who_has_ended_is_a_zombie_until_it_is_reaped_and_afterwards_too():
     assert kernel.is_zombie(process.pid)
 
 
-def test_the_oom_score_is_raised_up_to_the_most_and_inherited():
+def test_oom_score_is_raised_to_the_maximum_and_inherited():
     def score(pid="self"):
         return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
 
@@ -187,7 +187,7 @@ def test_orphans_come_to_the_nearest_subreaper():
     in_fork(run)
 
 
-def test_the_parent_death_signal_comes_at_the_end_of_the_parent():
+def test_parent_death_signal_comes_when_the_parent_ends():
     ended, lives = os.pipe()  # held open by all of them
 
     def parent():
@@ -222,7 +222,7 @@ def test_new_privileges_are_refused_for_good():
 # memfds
 
 
-def test_a_sealed_memfd_holds_its_parts_and_can_neither_be_written_grown_nor_shrunk():
+def test_sealed_memfd_holds_its_parts_and_cannot_change():
     parts = [b"one", b"", bytes(3_000_000), b"end"]
     fd = kernel.sealed_memfd(parts)
     assert not os.get_inheritable(fd)
@@ -234,18 +234,18 @@ def test_a_sealed_memfd_holds_its_parts_and_can_neither_be_written_grown_nor_shr
         os.fstat(fd)
 
 
-def test_an_empty_memfd_is_empty():
+def test_empty_memfd_is_empty():
     assert kernel.read_memfd(kernel.sealed_memfd(())) == b""
 
 
-def test_a_sealed_memfd_of_a_stranger_is_read():
+def test_sealed_memfd_of_an_untrusted_sender_is_read():
     fd = kernel.sealed_memfd([b"ab", b"c"])
     assert kernel.read_sealed(fd, 3) == b"abc"
     os.close(fd)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "file", "unsealed", "half sealed", "too large", "a hole", "socket"])
-def test_whatever_else_a_stranger_gives_is_refused(kind, tmp_path):
+def test_other_descriptors_of_an_untrusted_sender_are_refused(kind, tmp_path):
     others = []
     if kind == "pipe":
         fd, other = os.pipe()
@@ -269,7 +269,7 @@ def test_whatever_else_a_stranger_gives_is_refused(kind, tmp_path):
         os.close(other)
 
 
-def test_a_memfd_that_cannot_be_filled_is_closed():
+def test_memfd_that_cannot_be_filled_is_closed():
     before = open_fds()
     with pytest.raises(TypeError):
         kernel.sealed_memfd([b"x", "no bytes"])
@@ -294,13 +294,13 @@ def test_descriptors_arrive_beside_the_packet_and_are_closed_on_exec(pair):
         os.close(fd)
 
 
-def test_a_packet_without_descriptors_has_none(pair):
+def test_packet_without_descriptors_has_none(pair):
     ours, theirs = pair
     kernel.send(ours, b"packet")
     assert kernel.receive(theirs, 100, 3) == (b"packet", [])
 
 
-def test_a_packet_longer_than_the_buffer_is_an_error_and_leaks_no_descriptor(pair):
+def test_too_long_packet_is_an_error_and_leaks_no_descriptor(pair):
     ours, theirs = pair
     before = open_fds()
     kernel.send(ours, b"x" * 101, (0, 0))
@@ -310,7 +310,7 @@ def test_a_packet_longer_than_the_buffer_is_an_error_and_leaks_no_descriptor(pai
     assert open_fds() == before
 
 
-def test_descriptors_that_nobody_asked_for_are_dropped(pair):
+def test_unrequested_descriptors_are_dropped(pair):
     ours, theirs = pair
     before = open_fds()
     kernel.send(ours, b"packet", (0, 1, 2))
@@ -324,7 +324,7 @@ def test_descriptors_that_nobody_asked_for_are_dropped(pair):
     assert open_fds() == before
 
 
-def test_the_last_words_of_who_is_gone_are_heard_before_its_end_also_where_it_left_ours_unread(pair):
+def test_last_packets_of_a_dead_peer_come_before_its_end(pair):
     ours, theirs = pair
     kernel.send(ours, b"unread")
     kernel.send(theirs, b"last words")
@@ -334,12 +334,12 @@ def test_the_last_words_of_who_is_gone_are_heard_before_its_end_also_where_it_le
     assert kernel.receive(ours, 100, 0) == (b"", [])
 
 
-def test_without_a_packet_it_says_so_where_it_must_not_wait(pair):
+def test_receive_without_wait_raises_if_nothing_is_there(pair):
     with pytest.raises(BlockingIOError):
         kernel.receive(pair[0], 100, 0, wait=False)
 
 
-def test_a_process_without_descriptors_left_receives_the_packet_and_no_descriptor(pair):
+def test_receiver_without_free_descriptors_gets_the_packet_alone(pair):
     ours, theirs = pair
     kernel.send(ours, b"packet", (0,))
 

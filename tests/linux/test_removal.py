@@ -1,4 +1,4 @@
-"""Directories are emptied whatever handlers have made of them, and nothing else is touched."""
+"""Directories are emptied, however handlers left them, and nothing else is touched."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ from tests.parts import in_fork, open_fds
 
 
 def dig(root, depth, name="d"):
-    """Directories in one another, deeper than Python recurses and paths reach."""
+    """Nested directories, deeper than Python recurses and paths reach."""
 
     def down():
         os.chdir(root)
@@ -27,7 +27,7 @@ def dig(root, depth, name="d"):
 
 
 def as_owner(run):
-    """As somebody whom permissions hold, where that can be had."""
+    """A user without root's rights, where there is one."""
 
     def inside():
         if os.geteuid() == 0:
@@ -41,7 +41,7 @@ def as_owner(run):
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
-    """A directory of `as_owner`'s, to be the current one: those above it may be closed to him."""
+    """A current directory of `as_owner`'s: directories above it may be closed to that user."""
     own = tmp_path / "own"
     own.mkdir()
     if os.geteuid() == 0:
@@ -51,7 +51,7 @@ def own(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("depth", "name"), [(1010, "d"), (60, "d" * 250)])
-def test_a_tree_deeper_than_python_recurses_and_paths_reach_is_removed(tmp_path, depth, name):
+def test_tree_deeper_than_recursion_and_paths_is_removed(tmp_path, depth, name):
     dig(tmp_path, depth, name)
     before = open_fds()
     removal.empty(str(tmp_path))
@@ -59,7 +59,7 @@ def test_a_tree_deeper_than_python_recurses_and_paths_reach_is_removed(tmp_path,
     assert open_fds() == before
 
 
-def test_directories_that_are_closed_to_their_owner_are_emptied(own):
+def test_directories_closed_to_their_owner_are_emptied(own):
     def run():
         for top in ("a", "b"):
             Path(top, "x", "y").mkdir(parents=True)
@@ -73,7 +73,7 @@ def test_directories_that_are_closed_to_their_owner_are_emptied(own):
     as_owner(run)
 
 
-def test_every_kind_of_entry_and_name_is_removed_and_no_link_is_followed(tmp_path):
+def test_every_kind_of_entry_is_removed_and_no_link_followed(tmp_path):
     treasure = tmp_path / "treasure"
     (treasure / "chest").mkdir(parents=True)
     (treasure / "chest" / "gold").touch()
@@ -96,7 +96,7 @@ def test_every_kind_of_entry_and_name_is_removed_and_no_link_is_followed(tmp_pat
     treasure.chmod(0o700)
 
 
-def test_more_directories_than_are_listed_at_a_time_are_removed(tmp_path, monkeypatch):
+def test_more_directories_than_one_listing_are_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(removal, "_MOST_NAMES", 10)
     for number in range(35):
         (tmp_path / str(number)).mkdir()
@@ -115,7 +115,7 @@ def test_many_files_are_removed_in_seconds(tmp_path, measured):
     assert os.listdir(tmp_path) == []
 
 
-def test_what_cannot_be_removed_is_left_and_the_rest_is_not(own):
+def test_rest_is_removed_beside_what_cannot_be(own):
     (own / "not-his").mkdir()
     (own / "not-his" / "f").touch()
     (own / "not-his").chmod(0o755)
@@ -147,7 +147,7 @@ def test_other_file_systems_are_left_alone(tmp_path):
     assert ran.stdout.strip() == "['mounted'] ['f']"
 
 
-def test_a_directory_that_is_moved_meanwhile_leads_nowhere_else(tmp_path, monkeypatch):
+def test_directory_moved_meanwhile_leads_nowhere_else(tmp_path, monkeypatch):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "kept").touch()
@@ -168,7 +168,7 @@ def test_a_directory_that_is_moved_meanwhile_leads_nowhere_else(tmp_path, monkey
     assert sorted(os.listdir(elsewhere)) == ["b", "kept"]
 
 
-def test_a_directory_goes_with_all_that_is_in_it_and_one_that_has_gone_is_no_trouble(tmp_path):
+def test_directory_is_removed_and_a_missing_one_is_fine(tmp_path):
     dig(tmp_path, 50)
     removal.remove(str(tmp_path / "d"))
     assert os.listdir(tmp_path) == []

@@ -1,4 +1,4 @@
-"""What a job leaves running is ended, whatever it does against that; and nobody else is."""
+"""Strays of a job end, whatever they do against it, and no other process does."""
 
 import ctypes
 import os
@@ -23,13 +23,13 @@ def soon(seconds=5.0):
 
 
 def start(code):
-    """A Python that says a word when it is where it is to be."""
+    """A Python process that writes a line when it is ready."""
     process = subprocess.Popen(["python3", "-c", code], stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"here\n"
     return process.pid
 
 
-def test_all_strangers_end_and_the_spared_ones_live():
+def test_all_strays_end_and_spared_processes_live():
     def run():
         spared = subprocess.Popen(["sleep", "60"])
         kernel.become_subreaper()
@@ -44,7 +44,7 @@ def test_all_strangers_end_and_the_spared_ones_live():
     in_fork(run)
 
 
-def test_a_stopped_one_and_the_children_that_it_does_not_reap_end():
+def test_stopped_process_and_its_unreaped_children_end():
     def run():
         kernel.become_subreaper()
         pid = start(
@@ -69,8 +69,8 @@ while True:
 """
 
 
-def test_one_that_lives_on_in_a_fork_of_itself_does_not_get_away():
-    """Also where each generation begins a session of its own, so that no signal to a group hits it for sure."""
+def test_process_that_keeps_forking_itself_does_not_escape():
+    """Each generation also begins a session of its own, so that a signal to the group may miss it."""
 
     def run():
         kernel.become_subreaper()
@@ -83,7 +83,7 @@ def test_one_that_lives_on_in_a_fork_of_itself_does_not_get_away():
     in_fork(run, 30.0)
 
 
-def test_some_that_fork_as_fast_as_they_can_are_ended_all():
+def test_fork_bombs_are_all_ended():
     def run():
         kernel.become_subreaper()
         start(
@@ -100,7 +100,7 @@ def test_some_that_fork_as_fast_as_they_can_are_ended_all():
     in_fork(run, 30.0)
 
 
-def test_what_does_not_end_in_time_is_named():
+def test_processes_that_do_not_end_in_time_are_returned():
     def run():
         kernel.become_subreaper()
         pid = subprocess.Popen(["sleep", "60"]).pid
@@ -112,7 +112,7 @@ def test_what_does_not_end_in_time_is_named():
     in_fork(run)
 
 
-def test_no_group_is_killed_that_a_spared_process_leads():
+def test_group_of_a_spared_process_lives():
     def run():
         leader = subprocess.Popen(["sleep", "60"], process_group=0)
         member = subprocess.Popen(["sleep", "60"], process_group=leader.pid)
@@ -124,7 +124,7 @@ def test_no_group_is_killed_that_a_spared_process_leads():
     in_fork(run)
 
 
-def test_our_own_group_outlives_it():
+def test_own_group_outlives_it():
     def run():
         os.setpgid(0, 0)
         neighbour = Process(rest)
@@ -137,7 +137,7 @@ def test_our_own_group_outlives_it():
     in_fork(run)
 
 
-def test_the_leftovers_of_a_parent_that_hangs_end_and_its_children_live():
+def test_strays_of_a_hung_parent_end_and_its_children_live():
     def run():
         def parent():
             kernel.become_subreaper()
@@ -157,7 +157,7 @@ def test_the_leftovers_of_a_parent_that_hangs_end_and_its_children_live():
     in_fork(run)
 
 
-def test_below_a_parent_that_is_gone_there_is_nothing_to_end():
+def test_dead_parent_has_no_strays():
     gone = Process(lambda: None)
     gone.await_end()
     assert strays.end_strays_of(gone.pid, NOBODY, soon())
@@ -167,7 +167,7 @@ def test_below_a_parent_that_is_gone_there_is_nothing_to_end():
 
 
 def segment(attach=False):
-    """Shared memory of System V, which a process of its own has made. Answers that process and its id."""
+    """System V shared memory, made by a process of its own. Returns that process and the segment's id."""
     told, tells = os.pipe()
 
     def make():
@@ -189,7 +189,7 @@ def is_there(shmid):
 
 
 @pytest.mark.parametrize("attach", [False, True])
-def test_only_segments_of_the_dead_that_nobody_uses_are_removed(attach):
+def test_only_unattached_segments_of_the_dead_are_removed(attach):
     since_unix = time.time()
     (maker, made), (other, others) = segment(attach), segment()
     select.select([maker.pidfd], [], [], 10)

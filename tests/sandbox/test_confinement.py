@@ -1,4 +1,4 @@
-"""What a child is kept from, level by level; and what is said and done where a part of it is not to be had."""
+"""The restrictions of each level, and the report where a part is unavailable."""
 
 import errno
 import os
@@ -37,7 +37,7 @@ def boot_of(workdir, level, **fields):
 
 
 def confined(workdir, run, *profiles, enters=None, **fields):
-    """Run as a child that has entered the last of these profiles, or `enters`. Answers the report."""
+    """Run as a child that has entered the last of these profiles, or `enters`. Returns the report."""
     boot = boot_of(workdir, profiles[-1].level, **fields)
     report = {}
 
@@ -69,7 +69,7 @@ def status():
     return {line.split(":")[0]: line.split(":")[1].strip() for line in lines}
 
 
-def test_none_leaves_all_as_it_is(workdir):
+def test_level_none_changes_nothing(workdir):
     umask = os.umask(0o022)
     os.umask(umask)
     before = resource.getrlimit(resource.RLIMIT_CORE), umask
@@ -84,7 +84,7 @@ def test_none_leaves_all_as_it_is(workdir):
     assert report["signals"] == report["no-core"] == "off: --sandbox none"
 
 
-def test_basic_takes_privileges_and_signals_and_leaves_files_and_the_network(workdir):
+def test_basic_takes_privileges_and_signals_only(workdir):
     os.umask(0o027)
 
     def run():
@@ -109,7 +109,7 @@ def test_basic_takes_privileges_and_signals_and_leaves_files_and_the_network(wor
     assert report["network"].startswith("off: ")
 
 
-def test_strict_leaves_its_own_directory_and_what_programs_read(workdir, tmp_path):
+def test_strict_leaves_own_directory_and_readable_list(workdir, tmp_path):
     (tmp_path / "given").write_text("given")
 
     def run():
@@ -138,7 +138,7 @@ def test_strict_leaves_its_own_directory_and_what_programs_read(workdir, tmp_pat
 
 
 @pytest.mark.skipif(not is_root, reason="only root can become another")
-def test_another_user_owns_its_directory_and_is_tied_to_the_zygote_as_before(workdir, monkeypatch):
+def test_other_user_owns_its_directory_and_dies_with_the_zygote(workdir, monkeypatch):
     import ctypes
 
     monkeypatch.setattr(confinement, "_first_barred", lambda _user, _paths: None)  # the interpreter may be root's own
@@ -160,13 +160,13 @@ def test_another_user_owns_its_directory_and_is_tied_to_the_zygote_as_before(wor
 
 
 @pytest.mark.skipif(not is_root, reason="only root can become another")
-def test_a_user_who_cannot_reach_what_it_needs_is_not_taken_and_the_place_is_named(workdir, tmp_path):
+def test_user_that_cannot_reach_the_code_is_not_taken(workdir, tmp_path):
     tmp_path.chmod(0o700)
     report = confined(workdir, lambda: None, BASIC, child_user=[1234, 2345])
     assert report["user"].startswith(f"unavailable: because uid 1234 may not enter {tmp_path} (on the way to {workdir}")
 
 
-def test_without_root_there_is_no_other_user_and_no_namespace(workdir):
+def test_no_other_user_or_namespace_without_root(workdir):
     workdir.chmod(0o777)
     workdir.parent.chmod(0o777)
 
@@ -180,7 +180,7 @@ def test_without_root_there_is_no_other_user_and_no_namespace(workdir):
     in_fork(run)
 
 
-def test_where_handlers_differ_each_child_enters_what_its_first_job_has(workdir):
+def test_first_job_decides_where_handlers_differ(workdir):
     offline = Profile("basic", False)
 
     def run():
@@ -200,7 +200,7 @@ def test_where_handlers_differ_each_child_enters_what_its_first_job_has(workdir)
     in_fork(compare)
 
 
-def test_a_child_of_a_run_without_a_sandbox_enters_its_handlers_own(workdir):
+def test_handlers_own_level_holds_in_a_run_without_sandbox(workdir):
     def run():
         assert status()["NoNewPrivs"] == "1"
         assert resource.getrlimit(resource.RLIMIT_CORE) == (0, 0)
@@ -210,7 +210,7 @@ def test_a_child_of_a_run_without_a_sandbox_enters_its_handlers_own(workdir):
     confined(workdir, run, NONE, BASIC)
 
 
-def test_descriptors_of_preloaded_code_lead_nowhere_under_strict_and_stay_under_basic(workdir):
+def test_strict_replaces_descriptors_of_preloaded_code(workdir):
     def run(profile, expected):
         files = [os.open(__file__, os.O_RDONLY), os.open("/dev/urandom", os.O_RDONLY)]
 
@@ -230,7 +230,7 @@ def test_descriptors_of_preloaded_code_lead_nowhere_under_strict_and_stay_under_
         assert Process(lambda p=profile, e=expected: run(p, e)).await_end() == 0
 
 
-# what is not to be had
+# unavailable parts
 
 
 def no_landlock(number):
@@ -241,7 +241,7 @@ def no_landlock(number):
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM])
-def test_without_landlock_the_rest_holds_and_the_cause_is_said(workdir, monkeypatch, number):
+def test_rest_holds_without_landlock_and_the_cause_is_reported(workdir, monkeypatch, number):
     monkeypatch.setattr(landlock, "abi", no_landlock(number))
 
     def run():
@@ -257,7 +257,7 @@ def test_without_landlock_the_rest_holds_and_the_cause_is_said(workdir, monkeypa
 
 
 @pytest.mark.parametrize("abi", range(1, 7))
-def test_an_old_landlock_rules_files_and_the_missing_part_is_said(workdir, monkeypatch, abi):
+def test_old_landlock_restricts_files_and_reports_the_rest(workdir, monkeypatch, abi):
     monkeypatch.setattr(landlock, "abi", lambda: abi)
     monkeypatch.setattr(privileges, "network_namespace", no_landlock(errno.EPERM))
 
@@ -274,7 +274,7 @@ def test_an_old_landlock_rules_files_and_the_missing_part_is_said(workdir, monke
     assert ("; what this user may write to elsewhere can be truncated: " in report["files"]) == (abi < 3)
 
 
-def test_without_a_filter_the_namespace_holds_or_nothing_does_and_both_are_said(workdir, monkeypatch):
+def test_namespace_alone_denies_the_network_without_a_filter(workdir, monkeypatch):
     monkeypatch.setattr(seccomp, "why_not", lambda: "there is none")
 
     def run():
@@ -289,9 +289,7 @@ def test_without_a_filter_the_namespace_holds_or_nothing_does_and_both_are_said(
 
 
 @pytest.mark.parametrize("level", ["basic", "strict"])
-def test_what_is_refused_only_when_it_is_done_is_unavailable_too_and_children_start_all_the_same(
-    workdir, monkeypatch, level
-):
+def test_part_refused_only_in_use_is_unavailable(workdir, monkeypatch, level):
     monkeypatch.setattr(seccomp.Filter, "install", lambda _filter: no_landlock(errno.EPERM)())
     monkeypatch.setattr(privileges, "give_up_capabilities", no_landlock(errno.EPERM))
     report = confined(workdir, lambda: None, Profile(level, level == "basic"))
@@ -299,8 +297,8 @@ def test_what_is_refused_only_when_it_is_done_is_unavailable_too_and_children_st
     assert report["capabilities"] == "unavailable: because that is refused (Operation not permitted)"
 
 
-def test_what_ends_whoever_tries_it_ends_no_zygote(workdir, monkeypatch):
-    """As SystemCallFilter= of systemd does it, where it has no errno to answer with."""
+def test_deadly_trial_ends_no_zygote(workdir, monkeypatch):
+    """As SystemCallFilter= of systemd kills where it has no errno."""
 
     def end():
         os.kill(os.getpid(), signal.SIGKILL)
@@ -312,7 +310,7 @@ def test_what_ends_whoever_tries_it_ends_no_zygote(workdir, monkeypatch):
         assert report[part].startswith("unavailable: because ")
 
 
-def test_a_kernel_that_knows_no_flag_but_that_for_all_threads_has_the_filters(workdir, monkeypatch):
+def test_filters_work_where_only_the_thread_flag_exists(workdir, monkeypatch):
     monkeypatch.setattr(seccomp, "_FLAGS", 1 << 20)
 
     def run():
@@ -323,14 +321,14 @@ def test_a_kernel_that_knows_no_flag_but_that_for_all_threads_has_the_filters(wo
 
 
 @pytest.mark.skipif(not is_root, reason="only root has what is lacking here")
-def test_a_supervisor_that_could_not_look_after_children_of_another_user_keeps_its_own(workdir, monkeypatch):
+def test_user_stays_where_capabilities_are_missing(workdir, monkeypatch):
     monkeypatch.setattr(privileges, "lacking", lambda _wanted: {privileges.KILL})
     report = confined(workdir, lambda: os.chown(".", 0, 0), STRICT)
     assert report["user"] == "unavailable: because the supervisor lacks CAP_KILL"
 
 
-def test_the_cost_of_the_levels_for_a_fork(workdir, measured):
-    """For the record: what each level adds to a fork, as the child itself sees it."""
+def test_cost_of_the_levels_per_fork(workdir, measured):
+    """Record what each level adds to a fork, as the child sees it."""
     import time
 
     def cost_of(profile):
@@ -360,10 +358,10 @@ def test_the_cost_of_the_levels_for_a_fork(workdir, measured):
     measured(f"entering costs a child {(workdir / 'costs').read_text()}")
 
 
-# what handlers say
+# choices of handlers
 
 
-def test_what_a_handler_does_not_say_its_run_decides():
+def test_run_decides_what_a_handler_leaves_open():
     assert HandlerSettings().within("strict").profile == STRICT
     assert HandlerSettings().within("basic").profile == BASIC
     assert HandlerSettings().within("none").profile == NONE

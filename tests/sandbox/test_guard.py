@@ -1,4 +1,4 @@
-"""A child's surroundings: it does not outlive its zygote, and touches nothing outside its directory."""
+"""A child's surroundings: it ends with its zygote, and touches nothing outside of its directory."""
 
 import os
 import resource
@@ -16,7 +16,7 @@ TRIES = 30
 
 
 class Family:
-    """A zygote, and a pipe that all of it hold open: its end is the end of the last of them."""
+    """A zygote, and a pipe that all its processes hold open: the pipe ends with the last of them."""
 
     def __init__(self, zygote):
         self.ended, self.lives = os.pipe()
@@ -40,8 +40,8 @@ class Family:
         os.close(self.ended)
 
 
-def test_a_child_whose_zygote_dies_between_the_fork_and_its_first_step_ends_itself():
-    """The hook that comes first holds it up until the zygote is gone: too late for any parent-death signal."""
+def test_child_ends_if_the_zygote_died_during_the_fork():
+    """The first hook delays the child until the zygote is gone: too late for a parent-death signal."""
 
     def zygote(family):
         def hold_up():
@@ -64,7 +64,7 @@ def test_a_child_whose_zygote_dies_between_the_fork_and_its_first_step_ends_itse
         family.close()
 
 
-def test_no_child_outlives_a_zygote_that_is_killed_at_any_instant_of_its_forking():
+def test_no_child_outlives_a_zygote_killed_while_forking():
     def zygote(family):
         guard = sandbox.Guard()
         os.write(family.lives, b"g")
@@ -84,8 +84,8 @@ def test_no_child_outlives_a_zygote_that_is_killed_at_any_instant_of_its_forking
         family.close()
 
 
-def test_no_hook_of_the_handlers_comes_before_the_guard():
-    """Their hook never returns; the child ends with its zygote all the same."""
+def test_guard_comes_before_hooks_of_handlers():
+    """Their hook never returns, and the child still ends with its zygote."""
 
     def zygote(family):
         guard = sandbox.Guard()
@@ -101,7 +101,7 @@ def test_no_hook_of_the_handlers_comes_before_the_guard():
         family.close()
 
 
-def test_forks_that_handlers_make_are_none_of_the_guards_business():
+def test_guard_ignores_forks_of_handlers():
     def run():
         sandbox.Guard()
         ours, theirs = os.pipe()
@@ -120,10 +120,10 @@ def test_forks_that_handlers_make_are_none_of_the_guards_business():
     in_fork(run)
 
 
-# what it inherits
+# inherited state
 
 
-def test_group_signals_do_not_end_a_child_and_are_default_again_in_what_it_executes():
+def test_group_signals_spare_a_child_and_end_its_programs():
     def run():
         sandbox.ignore_group_signals()
         for signo in sandbox.GROUP_SIGNALS:
@@ -136,8 +136,8 @@ def test_group_signals_do_not_end_a_child_and_are_default_again_in_what_it_execu
     in_fork(run)
 
 
-def test_signals_that_come_all_at_once_do_not_end_a_child():
-    """The kernel puts a frame for each of them onto one stack before the first is handled."""
+def test_all_signals_at_once_do_not_end_a_child():
+    """The kernel pushes a frame for each signal onto one stack before the first is handled."""
 
     def run():
         os.dup2(os.memfd_create("stacks"), sandbox.STACKS_FD)
@@ -154,8 +154,8 @@ def test_signals_that_come_all_at_once_do_not_end_a_child():
     in_fork(run)
 
 
-def test_a_process_that_a_handler_forks_ends_by_a_signal_also_if_that_comes_before_its_first_step():
-    """As `multiprocessing` ends its workers: not at all where it is ignored."""
+def test_forked_process_of_a_handler_ends_by_an_early_signal():
+    """`multiprocessing` ends its workers so, which fails where the signal is ignored."""
 
     def child():
         before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -179,7 +179,7 @@ def test_a_process_that_a_handler_forks_ends_by_a_signal_also_if_that_comes_befo
     in_fork(run)
 
 
-def test_a_process_that_preloaded_code_forks_ignores_what_is_meant_for_the_master():
+def test_fork_of_preloaded_code_ignores_group_signals():
     def run():
         sandbox.ignore_group_signals()
         sandbox.Guard()
@@ -195,7 +195,7 @@ def test_a_process_that_preloaded_code_forks_ignores_what_is_meant_for_the_maste
     in_fork(run)
 
 
-def test_dispositions_that_handlers_set_while_they_were_imported_are_taken_back():
+def test_signal_changes_by_imports_are_undone():
     def run():
         sandbox.ignore_group_signals()
         for signo in (signal.SIGUSR1, signal.SIGCHLD, signal.SIGALRM, signal.SIGTERM):
@@ -209,7 +209,7 @@ def test_dispositions_that_handlers_set_while_they_were_imported_are_taken_back(
     in_fork(run)
 
 
-def test_a_child_has_a_session_an_empty_mask_and_a_directory_of_its_own(tmp_path):
+def test_child_has_its_own_session_mask_and_directory(tmp_path):
     def run():
         signal.pthread_sigmask(signal.SIG_BLOCK, kernel.HANDLED_SIGNALS)
         sandbox.enter(Workdir(str(tmp_path / "w")), open_files=100)
@@ -221,10 +221,10 @@ def test_a_child_has_a_session_an_empty_mask_and_a_directory_of_its_own(tmp_path
     in_fork(run)
 
 
-# what it leaves
+# strays and schedulers
 
 
-def test_a_child_gives_way_to_the_master_unless_the_operator_has_decided_otherwise(tmp_path):
+def test_child_is_sched_batch_unless_the_operator_decided(tmp_path):
     def usual():
         sandbox.enter(Workdir(str(tmp_path / "w")), open_files=100)
         assert os.sched_getscheduler(0) == os.SCHED_BATCH
@@ -238,7 +238,7 @@ def test_a_child_gives_way_to_the_master_unless_the_operator_has_decided_otherwi
     in_fork(idle)
 
 
-def test_where_that_is_forbidden_a_child_works_as_well(tmp_path, monkeypatch):
+def test_child_works_where_sched_batch_is_forbidden(tmp_path, monkeypatch):
     def refuse(*_given):
         raise PermissionError
 
@@ -246,7 +246,7 @@ def test_where_that_is_forbidden_a_child_works_as_well(tmp_path, monkeypatch):
     in_fork(lambda: sandbox.enter(Workdir(str(tmp_path / "w")), open_files=100))
 
 
-def test_leftovers_end_also_when_they_forked_twice_into_sessions_of_their_own():
+def test_double_forked_strays_end():
     ended, lives = os.pipe()
 
     def run():
@@ -264,7 +264,7 @@ def test_leftovers_end_also_when_they_forked_twice_into_sessions_of_their_own():
                     rest()
                 os._exit(0)
             os.waitpid(first, 0)
-        Process(lambda: None)  # one that nobody has waited for
+        Process(lambda: None)  # not waited for
         Process(lambda: (Process(rest), rest()))  # one with a child of its own
         sandbox.end_strays()
         assert kernel.children_of_self() == set()
@@ -278,8 +278,8 @@ def test_leftovers_end_also_when_they_forked_twice_into_sessions_of_their_own():
     os.close(ended)
 
 
-def test_the_global_generator_of_numpy_goes_on_differently_in_each_child(tmp_path, monkeypatch):
-    """Stood in for: it is no dependency of ours."""
+def test_numpy_generator_differs_in_each_child(tmp_path, monkeypatch):
+    """A stand-in, because numpy is no dependency."""
     seeded = []
     monkeypatch.setitem(sys.modules, "numpy.random", SimpleNamespace(seed=lambda: seeded.append(os.getpid())))
     monkeypatch.chdir(tmp_path)
@@ -291,6 +291,6 @@ def test_the_global_generator_of_numpy_goes_on_differently_in_each_child(tmp_pat
     in_fork(run)
 
 
-def test_a_module_of_that_name_without_a_generator_is_left_alone(tmp_path, monkeypatch):
+def test_numpy_module_without_generator_is_left_alone(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "numpy.random", SimpleNamespace())
     in_fork(lambda: sandbox.enter(Workdir(str(tmp_path / "w")), 1024))

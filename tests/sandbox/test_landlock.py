@@ -1,4 +1,4 @@
-"""What a Landlock domain leaves to the processes in it, by the kernel's own word."""
+"""What a Landlock domain allows its processes, tried on the kernel."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(ABI < landlock.SCOPES_SINCE, reason=f"Landlock i
 
 
 def enter(*rules, files=True, tcp=False, scoped=0, abi=ABI):
-    """A domain of these rules, (path, rights) each."""
+    """A domain with these rules, (path, rights) each."""
     ruleset = landlock.create(abi, files=files, tcp=tcp, scoped=scoped)
     for path, rights in rules:
         rule = landlock.Rule(str(path), rights, landlock.handled_files(abi))
@@ -48,7 +48,7 @@ def places(tmp_path):
     return tmp_path
 
 
-def test_files_are_written_in_ones_own_place_read_where_that_is_allowed_and_nothing_else(places):
+def test_own_place_is_writable_and_allowed_paths_readable(places):
     own, readable, other = places / "own", places / "readable", places / "other"
 
     def run():
@@ -78,7 +78,7 @@ def test_files_are_written_in_ones_own_place_read_where_that_is_allowed_and_noth
     in_fork(run)
 
 
-def test_a_rule_for_a_file_allows_what_a_file_has_and_one_for_a_directory_of_names_no_content(places):
+def test_file_rules_and_names_only_rules_allow_no_more(places):
     def run():
         enter((places / "readable" / "file", landlock.READ), (places / "other", landlock.READ_DIR))
         assert (places / "readable" / "file").read_text() == "readable"
@@ -89,7 +89,7 @@ def test_a_rule_for_a_file_allows_what_a_file_has_and_one_for_a_directory_of_nam
     in_fork(run)
 
 
-def test_only_processes_of_the_same_domain_can_be_signalled():
+def test_only_the_same_domain_can_be_signalled():
     def run():
         parent = os.getppid()
         enter(files=False, scoped=landlock.SIGNALS)
@@ -103,7 +103,7 @@ def test_only_processes_of_the_same_domain_can_be_signalled():
     in_fork(run)
 
 
-def test_two_that_enter_the_same_rules_are_strangers_to_each_other():
+def test_two_domains_of_one_ruleset_are_separate():
     """Each can be killed from outside; neither can signal nor look into the other."""
     ruleset = landlock.create(ABI, files=False, tcp=False, scoped=landlock.SIGNALS)
     ours, theirs = os.pipe()
@@ -132,7 +132,7 @@ def test_two_that_enter_the_same_rules_are_strangers_to_each_other():
         os.close(fd)
 
 
-def test_abstract_sockets_of_others_and_connections_are_kept_from_it():
+def test_abstract_sockets_and_tcp_are_denied():
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(f"\0leasehold-test-{os.getpid()}")
     listener.listen()
@@ -149,7 +149,7 @@ def test_abstract_sockets_of_others_and_connections_are_kept_from_it():
     tcp.close()
 
 
-#: What the kernel lets a version rule: all rights to files, then to the network, then scopes.
+#: What each version can restrict: rights to files, to the network, and scopes.
 KNOWN = {
     1: (0x1FFF, 0, 0), 2: (0x3FFF, 0, 0), 3: (0x7FFF, 0, 0), 4: (0x7FFF, 3, 0), 5: (0xFFFF, 3, 0), 6: (0xFFFF, 3, 3),
     7: (0xFFFF, 3, 3), 99: (0xFFFF, 3, 3),
@@ -157,7 +157,7 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("abi", KNOWN)
-def test_a_version_is_asked_for_all_that_it_knows_and_nothing_else(abi, monkeypatch):
+def test_each_version_restricts_exactly_what_it_knows(abi, monkeypatch):
     asked = []
 
     def system_call(_number, *arguments):
@@ -174,7 +174,7 @@ def test_a_version_is_asked_for_all_that_it_knows_and_nothing_else(abi, monkeypa
 
 
 @pytest.mark.parametrize("abi", range(1, 6))
-def test_an_older_version_rules_files_and_lets_the_rest_be(places, abi):
+def test_older_version_restricts_files_only(places, abi):
     own, other = places / "own", places / "other"
 
     def run():

@@ -1,4 +1,4 @@
-"""What preloaded code has left running and open is named, and nothing else is."""
+"""Threads, processes and descriptors that preloaded code left are named, and nothing else."""
 
 import ctypes
 import functools
@@ -42,7 +42,7 @@ class Callable:
         (lambda: Own(name="t"), f"t ({__name__}.Own.run, "),
     ],
 )
-def test_a_thread_is_named_with_what_it_runs_and_where_that_is_written(make, words):
+def test_thread_is_named_with_its_function_and_source(make, words):
     def run():
         thread = make()
         thread.daemon = True
@@ -54,7 +54,7 @@ def test_a_thread_is_named_with_what_it_runs_and_where_that_is_written(make, wor
     in_fork(run)
 
 
-def test_a_thread_that_python_does_not_know_is_told_by_the_name_that_the_system_knows():
+def test_native_thread_is_named_by_the_system():
     def run():
         libc = ctypes.CDLL(None)
         thread = ctypes.c_ulong()
@@ -88,7 +88,7 @@ def test_processes_are_named():
     in_fork(run)
 
 
-def test_what_was_open_before_is_not_named():
+def test_descriptors_from_before_are_not_named():
     def run():
         assert preloaded.opened(preloaded.open_descriptors().keys()) == []
 
@@ -96,7 +96,7 @@ def test_what_was_open_before_is_not_named():
 
 
 def opened_by(make):
-    """What is said of the descriptors that `make` opens."""
+    """Return the words about the descriptors that `make` opens."""
     before = preloaded.open_descriptors().keys()
     kept = make()
     said = [each.split(": ", 1)[1] for each in preloaded.opened(before)]
@@ -104,7 +104,7 @@ def opened_by(make):
     return said
 
 
-def test_files_pipes_and_the_kernels_own_kinds_are_named(tmp_path):
+def test_files_pipes_and_kernel_objects_are_named(tmp_path):
     assert opened_by(lambda: (tmp_path / "log").open("w")) == [str(tmp_path / "log")]
     assert opened_by(select.epoll) == ["epoll"]
     ends = []
@@ -132,7 +132,7 @@ def test_sockets_are_named_with_both_their_addresses(tmp_path):
             assert opened_by(lambda: client.connect(path) or client.dup()) == [f"Unix socket -> {path}"]
 
 
-def test_an_ipv6_address_is_told_from_its_port():
+def test_ipv6_address_is_separate_from_its_port():
     try:
         listener = socket.create_server(("::1", 0), family=socket.AF_INET6)
     except OSError as error:

@@ -24,7 +24,7 @@ def sets():
 
 
 @as_root
-def test_no_capability_is_left_and_none_comes_back_by_a_program():
+def test_no_capability_is_left_or_regained_by_a_program():
     def run():
         privileges.bound_capabilities()
         kernel.forbid_new_privileges()
@@ -43,7 +43,7 @@ def test_no_capability_is_left_and_none_comes_back_by_a_program():
 
 
 @as_root
-def test_another_user_has_none_of_the_groups_and_no_way_back():
+def test_other_user_has_no_groups_and_no_way_back():
     def run():
         privileges.become(65534, 65533)
         assert os.getresuid() == (65534,) * 3
@@ -57,7 +57,7 @@ def test_another_user_has_none_of_the_groups_and_no_way_back():
 
 
 @as_root
-def test_a_namespace_without_a_network_can_be_entered_by_its_descriptor(tmp_path):
+def test_empty_network_namespace_can_be_entered_by_descriptor(tmp_path):
     server = socket.create_server(("127.0.0.1", 0))
 
     def run():
@@ -66,7 +66,7 @@ def test_a_namespace_without_a_network_can_be_entered_by_its_descriptor(tmp_path
             fd = privileges.network_namespace()
         except OSError as error:
             assert error.errno in (errno.EPERM, errno.EINVAL, errno.ENOSPC), error
-            return  # a container: its report says so
+            return  # a container may forbid it, and its report says so
         assert os.readlink("/proc/self/ns/net") != own
         for address in (server.getsockname(), ("127.0.0.1", 1)):
             with pytest.raises(OSError):
@@ -81,7 +81,7 @@ def test_a_namespace_without_a_network_can_be_entered_by_its_descriptor(tmp_path
     server.close()
 
 
-def test_without_capabilities_there_is_nothing_to_give_up_and_no_error():
+def test_giving_up_no_capabilities_is_no_error():
     def run():
         if os.geteuid() == 0:
             privileges.become(65534, 65534)

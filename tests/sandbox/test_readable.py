@@ -1,4 +1,4 @@
-"""The default list of what strict handlers read: what programs need, and not what happens to lie beside it."""
+"""The default list for strict handlers has what programs need, and nothing that happens to lie beside it."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ import sys
 from supervisor.sandbox import readable
 
 
-def test_the_list_has_the_interpreter_the_import_path_and_no_place_of_secrets():
+def test_list_has_interpreter_and_import_path_but_no_secrets():
     listed = readable.default_list()
     for needed in (sys.prefix, sys.base_prefix, os.__file__, "/usr/bin/env", "/dev/urandom", "/proc/self/status"):
         real = os.path.realpath(needed) if not needed.startswith("/proc") else needed
@@ -15,11 +15,11 @@ def test_the_list_has_the_interpreter_the_import_path_and_no_place_of_secrets():
         assert not any(readable.is_below(secret, path) for path in listed), secret
 
 
-def test_none_of_the_list_lies_below_another():
+def test_no_path_lies_below_another():
     assert readable.outermost(["/a/b", "/a", "/a-b", "/c/d", "/c/d/e"]) == ["/a", "/a-b", "/c/d"]
 
 
-def test_of_a_directory_in_which_all_lies_only_what_was_imported_is_read(tmp_path, monkeypatch):
+def test_wide_directory_gives_only_imported_modules(tmp_path, monkeypatch):
     package = tmp_path / "package"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -37,7 +37,7 @@ def test_of_a_directory_in_which_all_lies_only_what_was_imported_is_read(tmp_pat
     assert str(tmp_path / "secrets") not in listed
 
 
-def test_what_is_hidden_is_carved_out_wherever_it_lies(tmp_path):
+def test_hidden_paths_are_carved_out_anywhere(tmp_path):
     hidden = tmp_path / "app" / "deep" / ".leasehold"
     hidden.mkdir(parents=True)
     (tmp_path / "app" / "module.py").touch()

@@ -40,7 +40,7 @@ def refusal(act):
         (socket.AF_VSOCK, socket.SOCK_STREAM),
     ],
 )  # fmt: skip
-def test_no_socket_can_be_made_but_a_unix_one(family, kind):
+def test_only_unix_sockets_can_be_made(family, kind):
     def run():
         install()
         assert refusal(lambda: socket.socket(family, kind)) == errno.EACCES
@@ -48,7 +48,7 @@ def test_no_socket_can_be_made_but_a_unix_one(family, kind):
     in_fork(run)
 
 
-def test_unix_sockets_programs_and_names_of_this_machine_go_on_working():
+def test_unix_sockets_programs_and_local_names_still_work():
     def run():
         install()
         socket.socket(socket.AF_UNIX).close()
@@ -60,7 +60,7 @@ def test_unix_sockets_programs_and_names_of_this_machine_go_on_working():
     in_fork(run)
 
 
-def test_threads_that_run_already_are_under_it_and_programs_that_are_started():
+def test_filter_holds_for_running_threads_and_new_programs():
     def run():
         go, found = threading.Event(), []
 
@@ -80,7 +80,7 @@ def test_threads_that_run_already_are_under_it_and_programs_that_are_started():
 
 
 @pytest.mark.parametrize("number", [425, 426, 427])
-def test_io_uring_which_would_make_sockets_past_it_is_refused(number):
+def test_io_uring_is_refused(number):
     def run():
         install()
         assert refusal(lambda: kernel.system_call(number, 1, 0, 0, 0, 0, 0)) == errno.EPERM
@@ -89,7 +89,7 @@ def test_io_uring_which_would_make_sockets_past_it_is_refused(number):
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="its other ABIs are those of x86")
-def test_the_other_abis_of_the_machine_are_no_way_around():
+def test_other_abis_do_not_bypass_the_filter():
     def run():
         install()
         x32 = 0x40000000 + 41  # socket
@@ -117,7 +117,7 @@ def neighbour():
     process.end()
 
 
-def test_the_limits_of_another_process_cannot_be_set_but_asked_for(neighbour):
+def test_limits_of_another_process_can_only_be_read(neighbour):
     def run():
         kernel.forbid_new_privileges()
         seccomp.Basic().install()
@@ -130,7 +130,7 @@ def test_the_limits_of_another_process_cannot_be_set_but_asked_for(neighbour):
     in_fork(run)
 
 
-def test_ones_own_limits_are_set_as_ever_and_those_of_programs_too():
+def test_own_limits_and_those_of_programs_can_be_set():
     def run():
         kernel.forbid_new_privileges()
         seccomp.Basic().install()
@@ -143,7 +143,7 @@ def test_ones_own_limits_are_set_as_ever_and_those_of_programs_too():
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers are those of x86_64")
-def test_they_cannot_be_set_by_the_numbers_of_another_abi_either(neighbour):
+def test_limits_cannot_be_set_through_another_abi(neighbour):
     def run():
         kernel.forbid_new_privileges()
         seccomp.Basic().install()
@@ -170,14 +170,14 @@ def under(*filters):
 
 
 def clone(number, flags):
-    """Like a fork; answers the pid."""
+    """Fork by a raw call. Returns the pid."""
     pid = kernel.system_call(number, flags | signal.SIGCHLD, 0, 0, 0, 0)
     if pid == 0:
         os._exit(0)
     return pid
 
 
-def test_no_process_is_made_a_sibling():
+def test_clone_parent_is_refused():
     def run():
         under(seccomp.Basic)
         assert refusal(lambda: clone(CLONE, CLONE_PARENT)) == errno.EPERM
@@ -191,7 +191,7 @@ def test_no_process_is_made_a_sibling():
     in_fork(run)
 
 
-def test_a_subreaper_stays_one():
+def test_subreaper_stays_one():
     def run():
         prctl = ctypes.CDLL(None, use_errno=True).prctl
         prctl(SUBREAPER, 1, 0, 0, 0)
@@ -204,7 +204,7 @@ def test_a_subreaper_stays_one():
 
 
 @pytest.mark.parametrize("filters", [(seccomp.Basic,), (seccomp.Basic, seccomp.Strict)])
-def test_threads_and_programs_start_as_ever(filters):
+def test_threads_and_programs_start_as_usual(filters):
     def run():
         under(*filters)
         found = []
@@ -225,7 +225,7 @@ def test_threads_and_programs_start_as_ever(filters):
     in_fork(run)
 
 
-# what outlives processes, and what gives privileges
+# persistent objects and privileges
 
 
 def objects():
@@ -237,7 +237,7 @@ def objects():
 
 
 @pytest.mark.parametrize("index", range(4))
-def test_nothing_is_made_that_outlives_all_processes(index):
+def test_ipc_objects_without_owner_are_refused(index):
     def run():
         under(seccomp.Strict)
         ctypes.set_errno(0)
@@ -247,7 +247,7 @@ def test_nothing_is_made_that_outlives_all_processes(index):
     in_fork(run)
 
 
-def test_there_is_no_user_namespace():
+def test_user_namespace_is_refused():
     def run():
         under(seccomp.Basic, seccomp.Strict)
         assert refusal(lambda: kernel.system_call(UNSHARE, CLONE_NEWUSER)) == errno.EPERM

@@ -1,4 +1,4 @@
-"""The working directory of a child: each job finds it empty, whatever the one before has made of it."""
+"""Each job finds its child's working directory empty, however the job before left it."""
 
 import os
 import tempfile
@@ -14,7 +14,7 @@ from tests.parts import in_fork
 
 @pytest.fixture
 def outside(tmp_path):
-    """A directory that nothing here may touch, and its content."""
+    """A directory with content that must stay untouched."""
     outside = tmp_path / "outside"
     (outside / "sub").mkdir(parents=True)
     (outside / "precious").write_text("x")
@@ -35,7 +35,7 @@ def claimed(workdir):
     assert list(workdir.iterdir()) == []
 
 
-def test_cleaning_removes_whatever_there_is_and_follows_no_link(tmp_path, outside):
+def test_claim_removes_everything_and_follows_no_link(tmp_path, outside):
     workdir = tmp_path / "w"
     (workdir / "deep" / "er").mkdir(parents=True)
     (workdir / "deep" / "er" / "file").write_text("x")
@@ -52,25 +52,25 @@ def test_cleaning_removes_whatever_there_is_and_follows_no_link(tmp_path, outsid
     claimed(workdir)
 
 
-def test_a_file_that_somebody_else_removes_meanwhile_is_no_error(tmp_path, monkeypatch):
+def test_file_removed_meanwhile_is_no_error(tmp_path, monkeypatch):
     (tmp_path / "real").write_text("x")
     monkeypatch.setattr("os.listdir", lambda path: ["gone", "real"])
     in_fork(lambda: Workdir(str(tmp_path)).claim())
     assert not (tmp_path / "real").exists()
 
 
-def test_claiming_makes_the_directory_where_there_is_none(tmp_path):
+def test_claim_makes_a_missing_directory(tmp_path):
     claimed(tmp_path / "w")
     assert (tmp_path / "w").stat().st_mode & 0o777 == 0o700
 
 
-def test_claiming_makes_those_above_it_anew_where_a_job_or_a_cleaner_has_removed_them(tmp_path):
+def test_claim_makes_missing_directories_above(tmp_path):
     claimed(tmp_path / "leasehold-w" / "zygote-1" / "child-1")
     for above in ("leasehold-w", "leasehold-w/zygote-1"):
         assert (tmp_path / above).stat().st_mode & 0o777 == 0o711
 
 
-def test_nothing_is_claimed_below_what_is_somebody_elses(tmp_path):
+def test_claim_below_a_foreign_directory_is_refused(tmp_path):
     def run():
         with pytest.raises(PermissionError, match="somebody else"):
             Workdir(str(tmp_path / "leasehold-w" / "zygote-1" / "child-1")).claim()
@@ -82,14 +82,14 @@ def test_nothing_is_claimed_below_what_is_somebody_elses(tmp_path):
     in_fork(run)
 
 
-def test_claiming_empties_what_an_earlier_child_left(tmp_path):
+def test_claim_empties_an_earlier_childs_directory(tmp_path):
     (tmp_path / "w" / "sub").mkdir(parents=True)
     (tmp_path / "w" / "file").write_text("x")
     claimed(tmp_path / "w")
 
 
 @pytest.mark.parametrize("what", ["link to a directory", "link to nothing", "file", "fifo"])
-def test_claiming_replaces_whatever_stands_in_its_place_and_follows_no_link(tmp_path, outside, what):
+def test_claim_replaces_files_and_follows_no_link(tmp_path, outside, what):
     workdir = tmp_path / "w"
     match what:
         case "link to a directory":
@@ -103,7 +103,7 @@ def test_claiming_replaces_whatever_stands_in_its_place_and_follows_no_link(tmp_
     claimed(workdir)
 
 
-def test_an_ordinary_user_can_claim_a_directory_that_was_made_unreadable():
+def test_unprivileged_user_claims_an_unreadable_directory():
     def run():
         if os.getuid() == 0:
             os.setgid(65534)
@@ -177,7 +177,7 @@ CHANGES = [
 
 
 def known(path):
-    """Claimed, and for so long that it is known to be empty without a look into it."""
+    """A claimed directory, old enough to be known as empty without a look into it."""
     workdir = Workdir(str(path))
     while workdir._empty is None:
         workdir.claim()
@@ -186,7 +186,7 @@ def known(path):
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-def test_whatever_a_job_does_to_its_directory_the_next_one_finds_it_empty(tmp_path, change):
+def test_next_job_finds_the_directory_empty(tmp_path, change):
     def run():
         workdir = known(tmp_path / "w")
         for _ in range(3):
@@ -203,8 +203,8 @@ def test_whatever_a_job_does_to_its_directory_the_next_one_finds_it_empty(tmp_pa
     in_fork(run)
 
 
-def test_what_a_job_writes_in_the_instant_of_its_start_the_next_one_does_not_find(tmp_path):
-    """A change right after a look may bear the time of before: ticks of the kernel are longer than some jobs."""
+def test_file_written_at_the_start_is_gone_afterwards(tmp_path):
+    """A change right after a look may have the same timestamp: the kernel's ticks are longer than some jobs."""
 
     def run():
         workdir = Workdir(str(tmp_path / "w"))
@@ -217,7 +217,7 @@ def test_what_a_job_writes_in_the_instant_of_its_start_the_next_one_does_not_fin
     in_fork(run)
 
 
-def test_a_directory_that_no_job_has_touched_is_not_looked_into(tmp_path, monkeypatch):
+def test_untouched_directory_is_not_opened(tmp_path, monkeypatch):
     def run():
         workdir = known(tmp_path / "w")
         monkeypatch.setattr("os.listdir", lambda _path: pytest.fail("it was"))

@@ -1,4 +1,4 @@
-"""What a zygote rehearses leaves nothing behind."""
+"""The zygote's rehearsal leaves nothing behind."""
 
 import os
 import resource
@@ -17,7 +17,7 @@ def surroundings():
     return os.getcwd(), open_fds(), kernel.children_of_self(), os.umask(0o22), resource.getrlimit(resource.RLIMIT_DATA)
 
 
-def test_it_leaves_everything_as_it_was(tmp_path):
+def test_rehearsal_leaves_everything_as_it_was(tmp_path):
     (tmp_path / "zygote-1").mkdir()
 
     def run():
@@ -30,7 +30,7 @@ def test_it_leaves_everything_as_it_was(tmp_path):
     in_fork(run)
 
 
-def test_it_is_left_out_where_it_cannot_be_done(tmp_path):
+def test_rehearsal_is_skipped_without_a_directory(tmp_path):
     (tmp_path / "zygote-1").write_text("no directory")
 
     def run():
@@ -42,7 +42,7 @@ def test_it_is_left_out_where_it_cannot_be_done(tmp_path):
     assert (tmp_path / "zygote-1").read_text() == "no directory"
 
 
-def test_it_works_where_the_current_directory_is_gone(tmp_path):
+def test_rehearsal_works_in_a_removed_directory(tmp_path):
     (tmp_path / "zygote-1").mkdir()
     (tmp_path / "gone").mkdir()
 

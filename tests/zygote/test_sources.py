@@ -1,4 +1,4 @@
-"""What a reload depends on: which files count, which bytecode is believed, and where a name leads by now."""
+"""A reload's basis: the files that count, the bytecode that is believed, and the launch directory."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ print(edited.VERSION)
 
 
 def load(directory, now_unix):
-    """What a process finds that imports the module at that time."""
+    """Return what a process finds that imports the module at that time."""
     line = [sys.executable, "-P", "-c", LOAD, str(now_unix), str(directory)]
     return int(subprocess.run(line, env={"PYTHONPATH": str(ROOT)}, check=True, capture_output=True).stdout)
 
@@ -36,7 +36,7 @@ def write(directory, version, changed_unix):
 
 
 @pytest.mark.parametrize("later_s", [0.0, 0.9, 1.9])
-def test_two_edits_of_the_same_size_within_a_second_are_both_seen(tmp_path, later_s):
+def test_two_edits_of_one_size_within_a_second_are_seen(tmp_path, later_s):
     write(tmp_path, 1, 1000.0)
     assert load(tmp_path, 1000.0 + later_s) == 1
     write(tmp_path, 2, 1000.0)
@@ -44,7 +44,7 @@ def test_two_edits_of_the_same_size_within_a_second_are_both_seen(tmp_path, late
     assert load(tmp_path, 5000.0) == 2
 
 
-def test_bytecode_is_kept_for_what_has_rested(tmp_path):
+def test_bytecode_is_kept_for_rested_sources(tmp_path):
     write(tmp_path, 1, 1000.0)
     load(tmp_path, 1001.0)
     assert not list(tmp_path.rglob("*.pyc"))
@@ -82,14 +82,14 @@ EDITS = {
 
 
 @pytest.mark.parametrize("how", EDITS)
-def test_an_edit_is_seen_once(files, watching, how):
+def test_edit_is_seen_once(files, watching, how):
     EDITS[how](files)
     assert watching.is_edited()
     watching.note()
     assert not watching.is_edited()
 
 
-def test_what_is_no_module_does_not_count(files, watching):
+def test_files_that_are_no_modules_do_not_count(files, watching):
     (files / ".one.py.swp").write_text("x")
     (files / ".#one.py").symlink_to("nobody")
     (files / "notes.txt").write_text("x")
@@ -97,7 +97,7 @@ def test_what_is_no_module_does_not_count(files, watching):
     assert not watching.is_edited()
 
 
-def test_an_edit_while_they_are_loaded_is_seen_and_so_is_one_of_a_module_that_was_not_known(files):
+def test_edit_during_the_load_is_seen(files):
     watching = FileWatcher()
     began_unix = os.stat(files / "two.py").st_ctime
     watching.follow([str(files / "one.py")], began_unix - 0.001)
@@ -107,7 +107,7 @@ def test_an_edit_while_they_are_loaded_is_seen_and_so_is_one_of_a_module_that_wa
     assert not watching.is_edited()
 
 
-def test_a_file_that_stopped_a_reload_is_looked_at_from_then_on(files, watching):
+def test_file_that_failed_a_reload_is_watched(files, watching):
     elsewhere = files / "below"
     elsewhere.mkdir()
     (elsewhere / "broken.py").write_text("(")
@@ -135,7 +135,7 @@ def swap(releases):
     (releases / "current").symlink_to("2")
 
 
-def test_a_place_is_where_its_name_leads_now(releases):
+def test_launch_directory_is_where_its_name_leads_now(releases):
     place = LaunchDirectory.here()
     assert (place.name, place.now()) == (str(releases / "current"), "")
     swap(releases)
@@ -145,7 +145,7 @@ def test_a_place_is_where_its_name_leads_now(releases):
 
 
 @pytest.mark.parametrize("said", ["", "relative", "{}/2", "{}/nowhere"])
-def test_where_the_environment_names_another_place_the_kernels_name_holds(releases, monkeypatch, said):
+def test_kernels_name_wins_over_a_different_pwd(releases, monkeypatch, said):
     monkeypatch.setenv("PWD", said.format(releases))
     place = LaunchDirectory.here()
     assert (place.name, place.now()) == (str(releases / "1"), "")

@@ -1,4 +1,4 @@
-"""At-most-once: what has started once never starts again, whoever is killed, whenever; and no job is lost over it."""
+"""An at-most-once job never starts twice, whichever process is killed when, and no job is lost."""
 
 import os
 import signal
@@ -16,12 +16,12 @@ def finish(stage, *pools, **left):
 
 
 def put_once(stage, **options):
-    """By the job's own option, for a handler that knows nothing of it."""
+    """At most once by the job's option, with an ordinary handler."""
     return stage.queue.put("good.nap", 30, at_most_once=True, **options)
 
 
 @pytest.mark.parametrize("by_handler", [False, True])
-def test_one_whose_child_dies_has_failed(stage, by_handler):
+def test_job_of_a_dead_child_fails(stage, by_handler):
     pool = stage.start(processes=1).wait_ready()
     jid = stage.queue.put("watch.once", 30) if by_handler else put_once(stage)
     (start,) = stage.wait_for_starts(jid)
@@ -32,7 +32,7 @@ def test_one_whose_child_dies_has_failed(stage, by_handler):
     finish(stage, pool)
 
 
-def test_one_that_raises_has_failed_whatever_its_retries(stage):
+def test_raising_job_fails_whatever_its_retries(stage):
     pool = stage.start(processes=1).wait_ready()
     jid = stage.queue.put("watch.once_and_raise", retries=5)
     pool.wait_for("job.failed", jid=jid)
@@ -42,7 +42,7 @@ def test_one_that_raises_has_failed_whatever_its_retries(stage):
 
 
 @pytest.mark.parametrize("signo", [signal.SIGTERM, signal.SIGQUIT])
-def test_one_that_a_drain_ends_has_failed_as_interrupted(stage, signo):
+def test_drained_job_fails_as_interrupted(stage, signo):
     pool = stage.start(processes=1, drain_timeout="0s").wait_ready()
     jid = put_once(stage)
     stage.wait_for_starts(jid)
@@ -57,7 +57,7 @@ def test_one_that_a_drain_ends_has_failed_as_interrupted(stage, signo):
     finish(stage, second)
 
 
-def test_one_whose_zygote_is_killed_has_failed(stage):
+def test_job_of_a_killed_zygote_fails(stage):
     pool = stage.start(processes=1).wait_ready()
     jid = put_once(stage)
     stage.wait_for_starts(jid)
@@ -69,7 +69,7 @@ def test_one_whose_zygote_is_killed_has_failed(stage):
     finish(stage, pool)
 
 
-def test_one_whose_master_is_killed_has_failed_as_lost(stage):
+def test_job_of_a_killed_master_fails_as_lost(stage):
     stage.config(grace=0.3)
     first = stage.start(processes=1, lease_ttl="1s").wait_ready()
     jid = put_once(stage)
@@ -84,7 +84,7 @@ def test_one_whose_master_is_killed_has_failed_as_lost(stage):
     finish(stage, second)
 
 
-def test_what_has_not_started_is_handed_back_in_a_drain_and_runs_elsewhere(stage):
+def test_unstarted_job_is_handed_back_in_a_drain(stage):
     first = stage.start(processes=1, jobs_per_child=0, drain_timeout="10s").wait_ready()
     gate = stage.gate("gate")
     stage.wait_for_starts(stage.queue.put("good.hold", gate))
@@ -99,8 +99,8 @@ def test_what_has_not_started_is_handed_back_in_a_drain_and_runs_elsewhere(stage
     finish(stage, second)
 
 
-def test_they_are_run_one_by_one_without_being_leased_in_vain(stage, measured):
-    """None waits at a busy child, and none is leased to be handed back again and again."""
+def test_jobs_are_not_leased_ahead(stage, measured):
+    """No job waits at a busy child, and none is leased to be handed back again and again."""
     pool = stage.start(processes=2, jobs_per_child=0).wait_ready()
     stage.wait_until_ended([stage.queue.put("good.noop") for _ in range(20)])
     jids = [stage.queue.put("watch.once", 0.02) for _ in range(60)]
@@ -108,15 +108,15 @@ def test_they_are_run_one_by_one_without_being_leased_in_vain(stage, measured):
     assert stage.states(jids) == ["complete"] * 60
     handed_back = sum(event["count"] for event in pool.find("lease.returned"))
     measured(f"60 at-most-once jobs after short ones: {handed_back} handed back")
-    assert handed_back < 60  # those of the first grant, at the most: nobody knew of their kind
+    assert handed_back < 60  # at most the first lease, before their kind was known
     finish(stage, pool)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400 if FULL else 150)
 @pytest.mark.parametrize("jobs_per_child", [1, 0])
-def test_killed_at_any_point_none_ever_starts_twice(stage, jobs_per_child, measured):
-    """Children, zygotes, masters, in drains, at any moment of a start. TEST_FULL=1: 200 kills."""
+def test_job_never_starts_twice_under_random_kills(stage, jobs_per_child, measured):
+    """Kills of children, zygotes and masters, in drains, at any moment of a start. TEST_FULL=1: 200 kills."""
     stage.config(grace=0.3)
 
     def start():

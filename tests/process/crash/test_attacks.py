@@ -1,7 +1,7 @@
-"""Attacks from inside a handler, on real pools: each is refused from some level of the sandbox on, and succeeds below.
+"""Attacks from inside a handler on real pools: each is refused from some level of the sandbox on.
 
-One pool for each level and user, in which a neighbour works on unharmed; what gets through is in the table, too, and
-told in deploy/README.md.
+Each level and user has one pool, in which a neighbour works on unharmed. The table also has the attacks that succeed,
+which deploy/README.md names.
 """
 
 import ctypes
@@ -21,17 +21,17 @@ from supervised import ROOT, await_ends
 
 _SYS_NICE, _SYS_RESOURCE = 23, 24
 LEVELS = ("none", "basic", "strict")
-#: On an idle machine it is less than a second.
+#: Less than a second on an idle machine.
 SOON_S = 5.0
-#: Of the master at the most, whatever it is sent.
+#: Upper bound for the master, whatever it is sent.
 MASTER_BYTES = 128 << 20
 WORKDIR_LIMIT = "8M"  # more than a deep tree has
 
 
 @dataclass(frozen=True)
 class Attack:
-    """`refused`: from this level on; None: it gets through at every level. `by_root`: where it is not refused only a
-    root with all capabilities succeeds.
+    """`refused`: from this level on; None: it succeeds at every level. `by_root`: where it is not refused, it succeeds
+    only for root with all capabilities.
     """
 
     name: str
@@ -46,7 +46,7 @@ ATTACKS = [
     # the credentials
     Attack("own_environment", "none"),
     Attack("own_memory", "none"),
-    Attack("environment_of_the_master", "none"),  # its title lies there by now
+    Attack("environment_of_the_master", "none"),  # its title overwrites it
     Attack("command_lines", "none"),
     Attack("memory_files", "basic"),
     Attack("process_vm_readv", "basic"),
@@ -78,7 +78,7 @@ ATTACKS = [
     Attack("sockets_of_a_sibling", "basic"),
     Attack("descriptors_where_jobs_come", "none"),
 ]
-#: Whoever does this is killed, at every level: nothing is believed that he cannot know.
+#: Attacks whose child is killed at every level, because it sends what it cannot know.
 FORGERIES = [
     "outcomes_of_others", "ready_again", "flood", "nonsense", "descriptors_for_the_master", "a_close_that_waits",
     "closes_that_wait", "a_head_of_nothing_but_objects", "a_completion_of_holes",
@@ -86,11 +86,11 @@ FORGERIES = [
 
 
 class World:
-    """What there is to attack, beside the pool: a place with a treasure, secrets, listeners."""
+    """The targets of attacks beside the pool: a treasure, secrets, listeners."""
 
     def __init__(self, stage, user, elsewhere):
         self.stage, self.user = stage, user
-        self.elsewhere = elsewhere  # not below the working directory, which may be read for its modules
+        self.elsewhere = elsewhere  # outside of the working directory, which is readable for its modules
         self.secret = f"sesame-{secrets.token_hex(16)}"
         self.embedded = stage.directory / ".leasehold" / "password"
         self.setuid = stage.directory / "cat"
@@ -122,12 +122,12 @@ class World:
 
     @property
     def is_almighty(self):
-        """Whether its pool starts with all capabilities that count here."""
+        """True if the pool starts with all capabilities that count here."""
         held = int(re.search(r"CapEff:\s*(\w+)", Path("/proc/self/status").read_text())[1], 16)
         return self.user == "the same" and all(held >> each & 1 for each in (_SYS_NICE, _SYS_RESOURCE))
 
     def start(self, level, **flags):
-        """Its children may have 1,024 open files, and it may have more."""
+        """Limit its children to 1,024 open files, below its own limit."""
         url = self.stage.server.url.replace("unix://", f"unix://attacked:{self.secret}@")
         return self.stage.start(
             environment={"LEASEHOLD_REDIS_URL": url, "OTHER": url}, handlers="attacks", sandbox=level,
@@ -135,13 +135,13 @@ class World:
         ).wait_ready()  # fmt: skip
 
     def neighbour(self, pool, gate):
-        """A job that minds its own business. Answers its jid, and its child's number and pid."""
+        """Put a harmless job. Returns its jid, and its child's number and pid."""
         jid = self.stage.queue.put("neighbour", str(self.stage.directory / "gates" / gate))
         child = pool.wait_for("job.started", jid=jid)["child"]
-        return jid, child, pool.wait_for("child.spawned", child=child)["pid"]  # which may be told after it
+        return jid, child, pool.wait_for("child.spawned", child=child)["pid"]  # may be logged after the start
 
     def knowledge(self, pool, number, sibling):
-        """What an attacker knows."""
+        """Return what an attacker knows."""
         return {
             "master": pool.pid, "zygote": pool.zygote_pid, "sibling": sibling, "sibling_number": number,
             "elsewhere": str(self.elsewhere), "embedded": str(self.embedded), "tcp": self.port,
@@ -149,7 +149,7 @@ class World:
         }  # fmt: skip
 
     def attack(self, names, knows, **data):
-        """Try them one after another. Answers the jobs by the attack's name."""
+        """Run the attacks one after another. Returns the jobs by the attack's name."""
         options = {"retries": 0, "max_deaths": 1}
         jids = {
             name: self.stage.queue.put("attacked", {"attack": name, "knows": knows, **data}, **options)
@@ -159,7 +159,7 @@ class World:
         return {name: self.stage.client.job(jid) for name, jid in jids.items()}
 
     def put_quick(self, pool):
-        """Its start needs a fork, and its data a descriptor. Answers how long it took."""
+        """Start a job that needs a fork and a descriptor. Returns how long the start took."""
         put_at = time.monotonic()
         jid = self.stage.queue.put("quick", "x" * 100_000)
         self.stage.wait_until_ended([jid])
@@ -182,7 +182,7 @@ def world(request, stage, tmp_path_factory):
 
 
 def _deviations(tried, level, is_almighty):
-    """What did not go as the table says."""
+    """Return the attacks that did not go as the table says."""
     for attack in ATTACKS:
         job = tried[attack.name]
         if job.state != "complete":
@@ -217,7 +217,7 @@ def _remove_what_nobody_removes(job):
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("level", LEVELS)
-def test_every_attack_is_refused_from_its_level_on_and_the_neighbour_is_unharmed(world, level):
+def test_attack_is_refused_from_its_level_on(world, level):
     stage = world.stage
     limit = "none" if level == "none" else WORKDIR_LIMIT
     pool = world.start(level, processes=3, workdir_limit=limit)
@@ -227,14 +227,14 @@ def test_every_attack_is_refused_from_its_level_on_and_the_neighbour_is_unharmed
     tried = world.attack([attack.name for attack in ATTACKS], knows)
     assert list(_deviations(tried, level, world.is_almighty)) == []
 
-    # What has left its tree is ended all the same, and memory that nobody uses is freed.
+    # A process that has left its tree ends, and unused memory is freed.
     for name in ("leave_as_a_sibling", "leave_as_an_orphan"):
         assert await_ends([int(pid) for pid in tried[name].result], 10.0) == [], name
     stage.assert_no_zombies()
     stage.wait_until(lambda: not _segments() & set(tried["shared_memory"].result), "the end of its shared memory")
     _remove_what_nobody_removes(tried["queues_and_semaphores"])
 
-    # While one has used up the descriptors in flight that are its user's, others start.
+    # While one job has used up its user's descriptors in flight, others start.
     held = stage.gate("held")
     greedy = {"attack": "descriptors_in_flight", "knows": None, "gate": str(stage.directory / "gates" / held)}
     greedy_jid = stage.queue.put("attacked", greedy)
@@ -243,17 +243,17 @@ def test_every_attack_is_refused_from_its_level_on_and_the_neighbour_is_unharmed
     stage.open_gate(held)
     stage.wait_until_ended([greedy_jid])
 
-    # In the name of others: at every level the end of who tries it.
+    # Messages in the name of others end their sender at every level.
     for name, job in world.attack(FORGERIES, knows).items():
         assert "it spoke nonsense on its socket" in job.failure["message"], name
     assert world.put_quick(pool) < SOON_S
     assert _most_bytes(pool.pid) < MASTER_BYTES
 
-    # What fills the disk with many files is killed for it, soon.
+    # A job that fills the disk with many files is soon killed.
     filled = world.attack(["many_files"], knows, stay=level != "none")["many_files"]
     assert filled.result == ["filled"] if level == "none" else filled.failure["reason"] == "disk"
 
-    # What stays behind is ended with its job, and what is hard to clean is cleaned; no link is followed.
+    # Strays end with their job, awkward directories are cleaned, and no link is followed.
     left = world.attack(["own_directory_is_hard_to_clean", "own_directory_becomes_a_link", "stay_behind"], knows)
     assert {job.state for job in left.values()} == {"complete"}, [job.failure for job in left.values()]
     assert await_ends([int(left["stay_behind"].result[0])], 0.0) == []
@@ -272,8 +272,8 @@ def test_every_attack_is_refused_from_its_level_on_and_the_neighbour_is_unharmed
 
 
 @pytest.mark.parametrize("level", ["none", "basic"])
-def test_a_handler_that_kills_everybody_it_may_kills_nobody_else(stage, as_pid_1, level):
-    """In a PID namespace of its own: without a sandbox it would be the end of the machine."""
+def test_handler_that_kills_what_it_may_kills_no_other(stage, as_pid_1, level):
+    """Runs in a PID namespace of its own: without a sandbox it would end the machine."""
     pool = stage.start(prefix=as_pid_1, handlers="attacks", sandbox=level, processes=2).wait_ready()
     gate = stage.gate("gate")
     jid = stage.queue.put("neighbour", str(stage.directory / "gates" / gate))
@@ -293,8 +293,8 @@ def test_a_handler_that_kills_everybody_it_may_kills_nobody_else(stage, as_pid_1
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_thief_gets_jobs_of_others_only_where_klasses_share_a_child(stage, level):
-    """Jobs are sent ahead to its child where children are used again."""
+def test_thief_gets_jobs_only_where_klasses_share_a_child(stage, level):
+    """Jobs are sent ahead to a child that is reused."""
     pool = stage.start(handlers="attacks", sandbox=level, processes=1, jobs_per_child=0).wait_ready()
 
     def steal():

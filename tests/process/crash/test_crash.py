@@ -1,4 +1,4 @@
-"""Whoever is killed in mid-job: the job runs again, at once, and nothing else is touched."""
+"""After a kill in mid-job the job runs again at once, and nothing else is touched."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ KILLS = int(os.environ.get("LEASEHOLD_TEST_KILLS", "30"))
 
 
 @pytest.mark.timeout(120 + 2 * KILLS)
-def test_a_killed_childs_job_runs_again_at_once_before_those_behind_it(stage, measured):
+def test_killed_child_reruns_its_job_first(stage, measured):
     pool = stage.start(processes=1).wait_ready()
     again_s = []
     for number in range(KILLS):
@@ -35,7 +35,7 @@ def test_a_killed_childs_job_runs_again_at_once_before_those_behind_it(stage, me
     stage.assert_nothing_left()
 
 
-def test_third_death_fails_the_job_with_its_reason_klass_and_last_lines(stage):
+def test_third_death_fails_the_job_with_its_last_output(stage):
     stage.start(processes=1).wait_ready()
     jid = stage.queue.put("bad.print_then_die", {"lines": 3})
     neighbour = stage.queue.put("good.noop")
@@ -63,7 +63,7 @@ def test_third_death_fails_the_job_with_its_reason_klass_and_last_lines(stage):
     ],
 )
 @pytest.mark.parametrize("jobs_per_child", [1, 0])
-def test_every_way_to_die_in_mid_job_has_its_reason(stage, klass, data, group, jobs_per_child):
+def test_every_death_in_a_job_has_its_reason(stage, klass, data, group, jobs_per_child):
     pool = stage.start(processes=1, jobs_per_child=jobs_per_child).wait_ready()
     jid = stage.queue.put(klass, data, max_deaths=1)
     after = stage.queue.put("good.noop")
@@ -78,7 +78,7 @@ def test_every_way_to_die_in_mid_job_has_its_reason(stage, klass, data, group, j
     stage.assert_nothing_left()
 
 
-def test_after_the_masters_death_no_child_lives_and_a_peer_finishes_every_job_once(stage, measured):
+def test_peer_finishes_every_job_of_a_dead_master_once(stage, measured):
     stage.config(grace=0.3)
     gate = stage.gate("gate")
     first = stage.start(processes=3, lease_ttl="1s").wait_ready()
@@ -113,7 +113,7 @@ def test_after_the_masters_death_no_child_lives_and_a_peer_finishes_every_job_on
     stage.assert_nothing_left()
 
 
-def test_a_subprocess_of_a_job_does_not_outlive_the_killed_master(stage):
+def test_subprocess_of_a_job_dies_with_the_killed_master(stage):
     gate = stage.gate("gate")
     pool = stage.start(processes=1).wait_ready()
     jid = stage.queue.put("bad.daemons", {"gate": gate})
@@ -124,7 +124,7 @@ def test_a_subprocess_of_a_job_does_not_outlive_the_killed_master(stage):
     assert stage.files() == []
 
 
-def test_a_killed_zygote_costs_an_interruption_and_work_goes_on(stage, measured):
+def test_killed_zygote_costs_one_interruption(stage, measured):
     gate = stage.gate("gate")
     pool = stage.start(processes=2).wait_ready()
     held = [stage.queue.put("good.hold", gate) for _ in range(2)]
@@ -147,7 +147,7 @@ def test_a_killed_zygote_costs_an_interruption_and_work_goes_on(stage, measured)
     stage.assert_nothing_left()
 
 
-def test_a_job_that_alone_sees_zygote_after_zygote_die_is_buried_in_the_end(stage):
+def test_job_alone_at_three_zygote_losses_fails_for_good(stage):
     pool = stage.start(processes=2, sandbox="none").wait_ready()
     jid = stage.queue.put("bad.kill_zygote", stage.gate("never"))
     stage.wait_until_ended([jid])
@@ -161,7 +161,7 @@ def test_a_job_that_alone_sees_zygote_after_zygote_die_is_buried_in_the_end(stag
 
 
 @pytest.mark.timeout(180)
-def test_a_job_that_ends_zygotes_beside_others_is_found_and_buried_and_the_others_complete(stage):
+def test_zygote_killer_among_others_is_found_and_others_complete(stage):
     pool = stage.start(processes=2, sandbox="none").wait_ready()
     poison = stage.queue.put("bad.nap_then_kill_zygote", 0.3)
     others = stage.queue.put_many([{"klass": "good.nap", "data": 0.1} for _ in range(150)])
@@ -175,7 +175,7 @@ def test_a_job_that_ends_zygotes_beside_others_is_found_and_buried_and_the_other
 
 
 def test_mixed_work_under_random_kills_completes_every_job_once(stage, measured):
-    """300 jobs of many kinds, a child killed every few starts: what ran more often than once had died."""
+    """300 mixed jobs, a kill every few starts: only a job whose child has died starts more often than once."""
     stage.config(max_deaths=0)
     pools = [stage.start(processes=2, jobs_per_child=number) for number in (0, 3)]
     for pool in pools:

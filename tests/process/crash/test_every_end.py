@@ -1,8 +1,8 @@
-"""Every kind of misbehaviour, alone, beside others, and with Redis away: how it ends, what is counted and said, how
-soon the next job starts, and that nothing is left.
+"""Every kind of misbehaviour, alone, beside others, and with Redis away.
 
-`.ci/run --full`: with Redis away, too, each kind; else one of each group. TEST_FULL=1: Redis is away for five seconds,
-and a gigabyte is printed.
+Checks how the job ends, what is counted and reported, how soon the next job starts, and that nothing is left.
+`.ci/run --full` tries each kind with Redis away; otherwise one of each group. TEST_FULL=1: Redis is away for five
+seconds, and a gigabyte is printed.
 """
 
 import re
@@ -21,27 +21,27 @@ from tests.lengths import LONG
 OUTAGE_S = 5.0 if FULL else 0.3
 PRINT_BYTES = (1024 if FULL else 64) * 2**20
 SHORT_S = 0.6
-#: The same where the handler is to hear of it in time, on a machine that is loaded.
+#: For a handler that must notice in time, on a loaded machine.
 SOFT_S = 3.0
 MEMORY_LIMIT_BYTES = 64 * 2**20
-#: From the master's knowledge of an end to the next start; measured it is some 20 ms.
+#: From the master's knowledge of an end to the next start. Measured: some 20 ms.
 NEXT_START_S = 8.0
 
 
 @dataclass(frozen=True)
 class Dish:
-    """One handler of `menu/misbehave.py`, and what must come of its job. Every attempt misbehaves; two are allowed."""
+    """One handler of `menu/misbehave.py`, and the expected end. Every attempt misbehaves; two are allowed."""
 
     handler: str
-    group: str = ""  # of failures that it ends in; none: it completes at its first attempt
-    says: str = ""  # pattern of the sentence that stays with it
-    stack: str = ""  # part of the Python stack that stays with it
-    printed: str = ""  # part of the output that stays with it
+    group: str = ""  # failure group at the end; empty: it completes at its first attempt
+    says: str = ""  # pattern of the reason
+    stack: str = ""  # part of the Python stack
+    printed: str = ""  # part of the output
     data: dict[str, Any] = field(default_factory=dict)
     limit_s: float = 60.0
 
     def job(self, gate: str) -> dict[str, Any]:
-        """To be put; its first attempt waits at the gate."""
+        """Return the arguments of its put. The first attempt waits at the gate."""
         data = {**self.data, "gate": gate}
         return {
             "klass": f"misbehave.{self.handler}", "data": data, "timeout": self.limit_s, "retries": 1, "max_deaths": 2
@@ -53,7 +53,7 @@ class Dish:
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """Failures, deaths, interruptions."""
+        """Return failures, deaths and interruptions."""
         return (0, 0, 0) if not self.group else (0, 2, 0) if self.dies else (2, 0, 0)
 
 
@@ -103,9 +103,9 @@ _next_starts_s: dict[str, list[float]] = defaultdict(list)
 
 
 @pytest.mark.parametrize(("setting", "dish"), CASES, ids=lambda part: getattr(part, "handler", part))
-def test_every_end_is_counted_and_explained_hurts_nobody_and_leaves_nothing(setting, dish, request, measured):
+def test_every_end_is_explained_and_leaves_nothing(setting, dish, request, measured):
     stage = request.getfixturevalue("own_stage" if setting == AWAY else "stage")
-    stage.config(grace=0.5)  # the longest wait between two attempts to connect is half of it
+    stage.config(grace=0.5)  # halves the longest wait between two connects
     neighbours = _Neighbours(stage, 3 if setting == BESIDE else 0)
     reuse = 0 if setting == BESIDE else 1
     pool = stage.start(processes=1 + neighbours.count, jobs_per_child=reuse, job_timeout="5m").wait_ready()
@@ -141,8 +141,8 @@ def test_every_end_is_counted_and_explained_hurts_nobody_and_leaves_nothing(sett
 
 
 @pytest.mark.parametrize("handler", ["exec_sleep", "defenceless"])
-def test_what_has_no_defence_against_our_signals_is_not_hurt_by_a_look_and_is_interrupted_by_a_drain(stage, handler):
-    """Its signals have their default effect: what tells others something would end it, as a death that nobody meant."""
+def test_program_without_signal_handlers_survives_a_stack_dump(stage, handler):
+    """All its signals have default effects, so a signal meant for Python would kill it."""
     pool = stage.start(processes=2, drain_timeout="0s", term_grace="0.2s").wait_ready()
     jid = stage.queue.put(f"misbehave.{handler}", {})
     other = stage.queue.put("good.count_interrupted", stage.gate("gate"))
@@ -160,10 +160,10 @@ def test_what_has_no_defence_against_our_signals_is_not_hurt_by_a_look_and_is_in
     stage.assert_nothing_left(waiting=["default"])
 
 
-def test_a_child_whose_limit_of_descriptors_was_lowered_gets_no_other_job(stage):
-    """Also where nothing is to be tidied up after the job, so that nothing of ours needs a descriptor."""
+def test_child_with_a_lowered_descriptor_limit_retires(stage):
+    """Also with a clean directory, when nothing of ours needs a descriptor."""
     pool = stage.start(processes=1, jobs_per_child=0).wait_ready()
-    for _ in range(3):  # the directory is known to be empty after a while only
+    for _ in range(3):  # a directory counts as empty only after a while
         stage.wait_until_ended([stage.queue.put("good.noop")])
         stage.let_time_pass(0.1)
     (dish,) = (dish for dish in MENU if dish.handler == "limit_descriptors")
@@ -183,7 +183,7 @@ def _is_defenceless(pid):
 
 
 class _Neighbours:
-    """Well-behaved jobs beside it, which run from before its start until after its end."""
+    """Well-behaved jobs, which run from before its start until after its end."""
 
     def __init__(self, stage, count):
         self.stage = stage
@@ -197,7 +197,7 @@ class _Neighbours:
             self.stage.wait_for_starts(jid)
 
     def finish(self):
-        """None of them has noticed anything."""
+        """Check that no neighbour has noticed anything."""
         assert set(self.stage.states(self.jids)) <= {"running"}
         self.stage.open_gate("neighbours")
         self.stage.wait_until_ended(self.jids)
@@ -207,7 +207,7 @@ class _Neighbours:
 
 
 def _open_while_redis_is_away(stage, pool, gate, jid, server):
-    """Its first attempt ends while nobody can be told of it. Answers when Redis was back."""
+    """End its first attempt during an outage. Returns the time when Redis was back."""
     (start,) = stage.wait_for_starts(jid)
     server.kill()
     pool.wait_for("redis.lost")
@@ -236,13 +236,13 @@ def _assert_outcome(stage, dish, jid):
 
 
 def _assert_order(stage, dish, jid, behind):
-    """What has died starts again before all others, what has failed after them."""
+    """A job that died starts again before all others, a failed one after them."""
     starts = [start.jid for start in stage.ledger.starts(jid, behind)]
     assert starts == ([jid, behind] if not dish.group else [jid, jid, behind] if dish.dies else [jid, behind, jid])
 
 
 def _assert_explained(stage, pool, dish, jid):
-    """In the log as in the job: the reason, the sentence, and what the child has used."""
+    """The log has the same as the job: the reason, the sentence, and what the child has used."""
     died = pool.find("job.died", jid=jid)
     assert [(event["deaths"], event["state"]) for event in died] == [(1, "waiting"), (2, "failed")]
     assert {event["reason"] for event in died} == {dish.group.removeprefix("died:")}
@@ -255,14 +255,14 @@ def _assert_explained(stage, pool, dish, jid):
 
 
 def _known_unix(pool, dish, first):
-    """When the master knew how its first attempt ended: by its own kill, the zygote's report, or the child's word."""
+    """Return when the master knew of the end: by its own kill, the zygote's report, or the child's outcome."""
     if dish.dies:
         return (pool.find("child.killed", pid=first.pid) or pool.find("child.reaped", pid=first.pid))[0]["time"]
     return pool.find("job.retried" if dish.group else "job.completed", jid=first.jid)[0]["time"]
 
 
 def _measure(measured, setting, dish, next_start_s):
-    """One line for each kind of end in each setting, when all of them have been tried."""
+    """Print one line per kind of end and setting, when all have been tried."""
     kind = "death" if dish.dies else "failure" if dish.group else "completion"
     _next_starts_s[f"{kind}, {setting}"].append(next_start_s)
     if dish is MENU[-1]:

@@ -1,5 +1,6 @@
-"""What takes from others without a word: memory that stays, descriptors, hooks that end, grow or take their time, words
-in another's name. Each costs the one who does it, and nobody beside or after it.
+"""Misuse of shared resources: memory, descriptors, hooks that end, grow or hang, and forged messages.
+
+Each costs its author, and no job beside or after it.
 """
 
 import re
@@ -104,7 +105,7 @@ def wait_for_file(stage, name):
 
 
 def counts(stage, *jids):
-    """How these jobs stand, with their failures, deaths and interruptions; equal ones once."""
+    """Return states and counts of these jobs, equal ones once."""
     return {(job.state, job.failures, job.deaths, job.interruptions) for job in stage.client.jobs(*jids)}
 
 
@@ -112,7 +113,7 @@ UNHARMED = {("complete", 0, 0, 0)}
 
 
 def run(stage, klass, data=None, **options):
-    """Run one job to its end. Answers the job."""
+    """Run one job to its end, and return it."""
     jid = stage.queue.put(klass, data, **options)
     stage.wait_until_ended([jid])
     return stage.client.job(jid)
@@ -125,7 +126,7 @@ def warnings(pool, text):
 # memory
 
 
-def test_a_job_that_does_not_fit_holds_others_up_for_seconds_is_named_and_runs_when_there_is_room(stage, app, measured):
+def test_job_that_does_not_fit_waits_and_is_named(stage, app, measured):
     pool = app(MEMORY, processes=3, memory_budget="220M").wait_ready()
     run(stage, "big", 110)
     gate = stage.gate("gate")
@@ -146,14 +147,14 @@ def test_a_job_that_does_not_fit_holds_others_up_for_seconds_is_named_and_runs_w
     assert 0 < stage.client.job(large).due_unix - time.time() <= 10
     stage.open_gate(gate)
     stage.wait_until_ended([long])
-    stage.client.job(large).move("default")  # it would come by itself
+    stage.client.job(large).move("default")  # only to save time: it would come by itself
     stage.wait_until_ended([large])
     assert counts(stage, long, large, *others) == UNHARMED
     assert not pool.find("child.killed")
     finish(stage, pool)
 
 
-def test_a_limit_is_for_what_a_job_takes_also_where_several_have_left_much_at_once(stage, app):
+def test_memory_limit_ignores_what_earlier_jobs_left(stage, app):
     pool = app(MEMORY, processes=2, jobs_per_child=0).wait_ready()
     pool.wait_for("child.ready", nth=2)
     gate = stage.gate("gate")
@@ -167,7 +168,7 @@ def test_a_limit_is_for_what_a_job_takes_also_where_several_have_left_much_at_on
     finish(stage, pool)
 
 
-def test_a_limit_is_for_what_a_job_takes_also_where_nobody_has_seen_the_one_before(stage, app):
+def test_memory_limit_ignores_an_unmeasured_earlier_job(stage, app):
     pool = app(MEMORY, jobs_per_child=0).wait_ready()
     jids = [run(stage, klass, {"mb": 150}, max_deaths=1).jid for klass in ("noop", "leave_behind", "small", "noop")]
     assert counts(stage, *jids) == UNHARMED
@@ -185,7 +186,7 @@ def test_out_of_descriptors_fewer_children_run_and_no_job_is_interrupted(stage, 
     finish(stage, pool)
 
 
-def test_the_limit_of_a_job_is_none_for_the_next_ones_payload(stage, app):
+def test_memory_limit_does_not_apply_to_the_next_payload(stage, app):
     pool = app(MEMORY, jobs_per_child=0).wait_ready()
     limited = run(stage, "tiny")
     large = run(stage, "measure", "x" * (30 << 20), max_deaths=1)
@@ -194,7 +195,7 @@ def test_the_limit_of_a_job_is_none_for_the_next_ones_payload(stage, app):
     finish(stage, pool)
 
 
-def test_what_before_fork_hooks_take_counts_against_no_job(stage, app):
+def test_time_in_before_fork_hooks_counts_against_no_job(stage, app):
     pool = app(f"{MEMORY}\n@before_fork\ndef refresh():\n    if not KEPT: KEPT.append(take(150))").wait_ready()
     jids = [stage.queue.put("small", max_deaths=1) for _ in range(2)]
     stage.wait_until_ended(jids)
@@ -202,7 +203,7 @@ def test_what_before_fork_hooks_take_counts_against_no_job(stage, app):
     finish(stage, pool)
 
 
-def test_an_idle_child_that_goes_on_growing_is_ended_at_the_budget(stage, app):
+def test_growing_idle_child_is_ended_at_the_budget(stage, app):
     pool = app(MEMORY, jobs_per_child=0, memory_budget="150M").wait_ready()
     jids = [run(stage, "leave_a_thread_that_takes").jid]
     killed = pool.wait_for("child.killed")
@@ -218,7 +219,7 @@ def test_an_idle_child_that_goes_on_growing_is_ended_at_the_budget(stage, app):
 
 
 @pytest.mark.slow
-def test_children_that_end_by_themselves_right_after_they_were_ready_are_71_with_their_last_words(stage, app, measured):
+def test_children_that_exit_when_ready_make_status_71(stage, app, measured):
     source = """
 @after_fork
 def watch():
@@ -244,7 +245,7 @@ def watch():
     stage.assert_nothing_left()
 
 
-def test_children_that_speak_nonsense_right_after_they_were_ready_are_forked_ever_more_slowly(stage, app):
+def test_children_that_send_nonsense_are_forked_with_back_off(stage, app):
     source = """
 @after_fork
 def babble():
@@ -265,7 +266,7 @@ def babble():
     finish(stage, pool)
 
 
-def test_a_fork_in_an_after_fork_hook_that_returns_twice_is_one_child(stage, app):
+def test_fork_returning_from_after_fork_is_no_second_child(stage, app):
     pool = app("@after_fork\ndef twice(): os.fork()", processes=2).wait_ready()
     jids = stage.queue.put_many([{"klass": "noop"}] * 6)
     stage.wait_until_ended(jids)
@@ -283,7 +284,7 @@ def flushed(stage):
 
 
 @pytest.mark.parametrize("jobs_per_child", [0, 1])
-def test_in_a_drain_too_each_child_calls_its_on_exit_hooks(stage, app, jobs_per_child):
+def test_each_child_calls_its_on_exit_hooks_in_a_drain(stage, app, jobs_per_child):
     pool = app(FLUSH, processes=2, jobs_per_child=jobs_per_child).wait_ready()
     pool.wait_for("child.ready", nth=2)
     children = set(pool.child_pids())
@@ -302,7 +303,7 @@ def test_in_a_drain_too_each_child_calls_its_on_exit_hooks(stage, app, jobs_per_
     stage.assert_nothing_left()
 
 
-def test_an_on_exit_hook_that_hangs_is_killed_within_the_time_of_the_drain(stage, app, measured):
+def test_hanging_on_exit_hook_is_killed_in_a_drain(stage, app, measured):
     pool = app(FLUSH, processes=2, jobs_per_child=0, drain_timeout="0.5s", term_grace="0.5s").wait_ready()
     run(stage, "noop")
     flag(stage, "hang")
@@ -315,7 +316,7 @@ def test_an_on_exit_hook_that_hangs_is_killed_within_the_time_of_the_drain(stage
     assert flushed(stage) == set()
 
 
-def test_on_exit_hooks_that_take_their_time_do_not_pile_up_processes(stage, app, measured):
+def test_slow_on_exit_hooks_do_not_pile_up_processes(stage, app, measured):
     pool = app(FLUSH, processes=2).wait_ready()
     jids = stage.queue.put_many([{"klass": "noop"}] * 40)
     stage.wait_until_ended(jids)
@@ -329,7 +330,7 @@ def test_on_exit_hooks_that_take_their_time_do_not_pile_up_processes(stage, app,
     finish(stage, pool)
 
 
-def test_a_before_fork_hook_that_takes_longer_than_an_ends_report_keeps_its_zygote(stage, app):
+def test_slow_before_fork_hook_keeps_its_zygote(stage, app):
     pool = app("@before_fork\ndef slow():\n    if is_set('slow'): time.sleep(2.6)").wait_ready()
     gate = stage.gate("gate")
     flag(stage, "slow")
@@ -343,7 +344,7 @@ def test_a_before_fork_hook_that_takes_longer_than_an_ends_report_keeps_its_zygo
     finish(stage, pool)
 
 
-def test_a_fork_in_a_before_fork_hook_that_returns_twice_is_no_second_zygote(stage, app):
+def test_fork_returning_from_before_fork_is_no_second_zygote(stage, app):
     pool = app("@before_fork\ndef twice(): os.fork()", processes=2).wait_ready()
     jids = stage.queue.put_many([{"klass": "noop"}] * 6)
     stage.wait_until_ended(jids)
@@ -353,11 +354,11 @@ def test_a_fork_in_a_before_fork_hook_that_returns_twice_is_no_second_zygote(sta
     finish(stage, pool)
 
 
-# words
+# forged messages
 
 
 @pytest.mark.parametrize("klass", ["overflow_and_return", "overflow_for_ever"])
-def test_who_speaks_after_its_last_word_is_killed_and_the_next_job_has_nothing_of_it(stage, klass):
+def test_child_that_sends_after_its_outcome_is_killed(stage, klass):
     pool = stage.start(jobs_per_child=0).wait_ready()
     forger = run(stage, f"hostile.{klass}", max_deaths=1, timeout=30)
     assert (forger.state, forger.deaths) == ("failed", 1)
@@ -370,7 +371,7 @@ def test_who_speaks_after_its_last_word_is_killed_and_the_next_job_has_nothing_o
     finish(stage, pool)
 
 
-def test_words_that_are_nested_too_deep_to_be_shown_cost_the_one_who_says_them(stage, app):
+def test_too_deeply_nested_data_costs_only_its_sender(stage, app):
     source = """
 from supervisor import messages
 
@@ -393,7 +394,7 @@ def forge(job):
     finish(stage, pool)
 
 
-def test_what_a_job_writes_where_stacks_come_stands_with_no_later_one(stage):
+def test_text_in_the_stack_file_stays_with_its_job(stage):
     pool = stage.start(jobs_per_child=0).wait_ready()
     writer = run(stage, "hostile.write_stacks_and_return")
     failed = run(stage, "hostile.fail_of_its_own")
@@ -405,11 +406,11 @@ def test_what_a_job_writes_where_stacks_come_stands_with_no_later_one(stage):
     finish(stage, pool)
 
 
-# what cannot be seen
+# hidden /proc
 
 
-def test_where_proc_is_hidden_a_time_limit_holds_and_the_master_lives(stage, app):
-    """As for a master that is not root, on a machine whose /proc shows nobody the processes of others."""
+def test_time_limit_holds_where_proc_is_hidden(stage, app):
+    """As for a master without root on a machine whose /proc hides other users' processes."""
     hide = 'mount -t proc -o hidepid=1,gid=12345 proc /proc && exec setpriv --bounding-set -sys_ptrace "$@"'
     prefix = ["unshare", "-m", "sh", "-c", hide, "sh"]
     tried = subprocess.run([*prefix, "true"], stderr=subprocess.PIPE, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Persistent jobs: without an end, each held by one child at a time, and hardly ever by none."""
+"""Persistent jobs have no end: one child at a time holds each, and hardly ever none."""
 
 import itertools
 import os
@@ -8,11 +8,11 @@ import time
 import pytest
 from watched import FULL, Killed, Killer, Lock
 
-#: A job that was held for less comes back after a while only.
+#: A job that was held for a shorter time comes back after a delay.
 SHORT_HOLD_S = 10.0
 RUN_S = 30.0 if FULL else 15.0
 TTL_S, GRACE_S = 2.0, 1.0
-#: On a machine that does something else at the same time.
+#: On a loaded machine.
 CHILD_S = 0.1 if FULL else 2.0
 
 
@@ -42,7 +42,7 @@ def end(stage, *jids):
     stage.wait_until_counted(lambda: stage.queue.counts().running == 0)
 
 
-def test_one_that_returns_comes_back_and_is_never_complete(stage, locks):
+def test_returning_one_comes_back_and_never_completes(stage, locks):
     pool = stage.start(processes=1, jobs_per_child=2).wait_ready()
     jid = put(stage, locks[0], "watch.hold_and_return", s=0.01)
     returned = pool.wait_for("job.returned", jid=jid, nth=2)
@@ -58,19 +58,19 @@ def test_one_that_returns_comes_back_and_is_never_complete(stage, locks):
     stage.assert_nothing_left()
 
 
-def test_one_that_raises_comes_back_however_often(stage):
+def test_raising_one_always_comes_back(stage):
     pool = stage.start(processes=1).wait_ready()
     jid = stage.queue.put("bad.raises", persistent=True, retries=0)
     retried = pool.wait_for("job.retried", jid=jid)
     assert (retried["group"], retried["delay_s"]) == ("LookupError", 0)
-    stage.wait_for_starts(jid, 3)  # after a while: it is held for a short time only
+    stage.wait_for_starts(jid, 3)  # delayed, because it is held for a short time
     assert pool.find("job.failed") == []
     assert pool.drain() == 0
     stage.client.cancel(jid)
     stage.assert_nothing_left()
 
 
-def test_it_has_no_time_limit_but_its_own(stage, locks):
+def test_only_its_own_time_limit_applies(stage, locks):
     pool = stage.start(processes=2, job_timeout="0.3s").wait_ready()
     jid = put(stage, locks[0])
     own = stage.queue.put("watch.for_ever", {"lock": locks[1].path}, persistent=True, timeout=0.3)
@@ -81,7 +81,7 @@ def test_it_has_no_time_limit_but_its_own(stage, locks):
     finish(stage, pool)
 
 
-def test_nothing_can_follow_it(stage, locks):
+def test_nothing_can_follow_a_persistent_job(stage, locks):
     pool = stage.start(processes=1).wait_ready()
     jid = stage.queue.put("watch.refused", {"s": 0}, persistent=True)
     line = pool.wait_for("job.printed", jid=jid)["line"]
@@ -90,7 +90,7 @@ def test_nothing_can_follow_it(stage, locks):
     finish(stage, pool)
 
 
-def test_in_a_drain_it_is_interrupted_at_once_and_another_supervisor_has_it(stage, locks, measured):
+def test_drain_hands_it_to_another_supervisor_at_once(stage, locks, measured):
     first = stage.start(processes=3, drain_timeout="20s").wait_ready()
     jids = [put(stage, lock) for lock in locks[:2]]
     gate = stage.gate("gate")
@@ -105,7 +105,7 @@ def test_in_a_drain_it_is_interrupted_at_once_and_another_supervisor_has_it(stag
     measured(f"drain -> held by another supervisor: {1000 * (time.monotonic() - drained_at):.0f} ms")
     assert time.monotonic() - drained_at <= 10
     first.wait_for("job.released", nth=2, reason="drain")
-    assert first.find("job.released", jid=patient) == []  # the other one is given its patience
+    assert first.find("job.released", jid=patient) == []  # the other job keeps its patience
     stage.open_gate(gate)
     first.wait_for("job.completed", jid=patient)
     assert first.wait() == 0
@@ -115,7 +115,7 @@ def test_in_a_drain_it_is_interrupted_at_once_and_another_supervisor_has_it(stag
     finish(stage, second)
 
 
-def test_one_that_is_deaf_is_given_the_grace_and_not_the_patience(stage):
+def test_deaf_one_is_killed_after_the_grace(stage):
     pool = stage.start(processes=1, drain_timeout="25s", term_grace="0.3s").wait_ready()
     jid = stage.queue.put("bad.swallow", stage.gate("gate"), persistent=True)
     stage.wait_for_starts(jid)
@@ -127,7 +127,7 @@ def test_one_that_is_deaf_is_given_the_grace_and_not_the_patience(stage):
     stage.assert_nothing_left()
 
 
-def test_a_cancelled_one_ends(stage, locks):
+def test_cancelled_persistent_job_ends(stage, locks):
     pool = stage.start(processes=1).wait_ready()
     jid = put(stage, locks[0])
     wait_until_held(stage, locks[0])
@@ -141,9 +141,9 @@ def test_a_cancelled_one_ends(stage, locks):
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_under_random_kills_each_is_held_by_one_and_soon_again_by_one(stage, locks, measured):
-    """Three supervisors, 20 jobs; no job is taken from who has had it for less than 10 s, for it would come back later.
-    TEST_FULL=1: for 30 s.
+def test_each_has_one_holder_under_random_kills(stage, locks, measured):
+    """Three supervisors and 20 jobs. A kill hits only jobs held for 10 s (TEST_FULL=1: 30 s): others would come back
+    later.
     """
     stage.config(grace=GRACE_S)
 
@@ -174,7 +174,7 @@ def test_under_random_kills_each_is_held_by_one_and_soon_again_by_one(stage, loc
             if not pid:
                 unheld_since.setdefault(lock, now_at)
                 continue
-            # One holder at a time is what the kernel's lock means; who finds it taken writes so.
+            # The kernel's lock shows a second holder, which writes so.
             gap_s = now_at - unheld_since.pop(lock, now_at)
             gaps["child" if deaths.get(old) == "child" else "other"].append(gap_s)
             held_since[lock] = (pid, now_at)
@@ -199,7 +199,7 @@ def test_under_random_kills_each_is_held_by_one_and_soon_again_by_one(stage, loc
 
 
 def _kill_one(killer, held_since, what, now_at, deaths):
-    """Kill one whose jobs have all been held for long enough."""
+    """Kill a supervisor whose jobs have all been held for long enough."""
     ripe = {pid for pid, since in held_since.values() if now_at - since > SHORT_HOLD_S + 0.2}
     green = {pid for pid, _since in held_since.values()} - ripe
     if what == "child":

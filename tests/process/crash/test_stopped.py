@@ -1,4 +1,4 @@
-"""A master that stands still, a Redis that is away: nobody is robbed too early, nothing done twice, nothing lost."""
+"""A stopped master and an outage of Redis: nothing is taken over too early, done twice, or lost."""
 
 import os
 import signal
@@ -8,8 +8,8 @@ import pytest
 from supervised import await_ends
 
 
-def test_a_master_stopped_past_its_ttl_settles_nothing_after_a_peer_has_taken_over(stage):
-    """Its job has ended in the meantime: the outcome comes late and is refused."""
+def test_stopped_master_settles_nothing_after_a_take_over(stage):
+    """Its job has ended meanwhile: the late outcome is refused."""
     stage.config(grace=0.3)
     first = stage.start(processes=1, lease_ttl="1s").wait_ready()
     gate = stage.gate("gate")
@@ -31,7 +31,7 @@ def test_a_master_stopped_past_its_ttl_settles_nothing_after_a_peer_has_taken_ov
     stage.assert_nothing_left()
 
 
-def test_a_stale_child_is_stopped_when_its_master_learns_that_the_lease_is_lost(stage):
+def test_child_stops_when_its_lease_is_known_lost(stage):
     stage.config(grace=0.3)
     first = stage.start(processes=1, lease_ttl="1s", term_grace="0.3s").wait_ready()
     jid = stage.queue.put("good.short_or_long", stage.gate("gate"))
@@ -52,10 +52,8 @@ def test_a_stale_child_is_stopped_when_its_master_learns_that_the_lease_is_lost(
 
 
 @pytest.mark.parametrize(("at_most_once", "state", "starts"), [(False, "complete", 1), (True, "failed", 0)])
-def test_what_was_leased_for_an_idle_master_that_stood_still_does_not_start_when_its_lease_has_run_out(
-    stage, at_most_once, state, starts
-):
-    """The lease comes with the end of its wait: it finds that when it goes on."""
+def test_stopped_idle_master_starts_nothing_with_an_expired_lease(stage, at_most_once, state, starts):
+    """The lease comes at the end of the master's wait, and the master reads it when it continues."""
     stage.config(grace=0.3)
     first = stage.start(processes=1, lease_ttl="3s").wait_ready()
     stage.wait_until_idle(1)
@@ -72,7 +70,7 @@ def test_what_was_leased_for_an_idle_master_that_stood_still_does_not_start_when
     stage.assert_nothing_left()
 
 
-def test_what_an_idle_master_that_has_vanished_was_given_has_not_started(stage):
+def test_lease_of_a_vanished_idle_master_counts_as_unstarted(stage):
     stage.config(grace=0.3)
     first = stage.start(processes=1, lease_ttl="3s").wait_ready()
     stage.wait_until_idle(1)
@@ -85,8 +83,8 @@ def test_what_an_idle_master_that_has_vanished_was_given_has_not_started(stage):
     assert len(stage.ledger.starts(jid)) == 1
 
 
-def test_what_an_idle_master_starts_is_known_to_have_started_before_it_does(stage):
-    """It stands still as soon as its job has begun: nothing that it would have said later is said."""
+def test_idle_master_reports_a_start_before_it_happens(stage):
+    """The master stops as soon as its job has begun, and reports nothing later."""
     stage.config(grace=0.3)
     first = stage.start(processes=1, lease_ttl="1s").wait_ready()
     stage.wait_until_idle(1)
@@ -99,8 +97,8 @@ def test_what_an_idle_master_starts_is_known_to_have_started_before_it_does(stag
     assert len(stage.ledger.starts(jid)) == 2
 
 
-def test_a_short_stop_costs_nothing(stage):
-    """Suspended past a job's limit but within its lease: the child's answer is read before the deadline is acted on."""
+def test_short_stop_costs_nothing(stage):
+    """Stopped past a job's limit but within its lease: the child's outcome is read before the deadline is handled."""
     pool = stage.start(processes=1).wait_ready()
     gate = stage.gate("gate")
     jid = stage.queue.put("good.hold", gate, timeout=3.0)
@@ -108,7 +106,7 @@ def test_a_short_stop_costs_nothing(stage):
     pool.send(signal.SIGSTOP)
     stage.open_gate(gate)
     assert await_ends([start.pid], 15.0) == []  # it has answered, and left after its last job
-    stage.let_time_pass(3.2)  # the limit passes; no event tells of it
+    stage.let_time_pass(3.2)  # past the limit, which no event reports
     pool.send(signal.SIGCONT)
     pool.wait_for("job.completed", jid=jid)
     job = stage.client.job(jid)
@@ -119,7 +117,7 @@ def test_a_short_stop_costs_nothing(stage):
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_a_zygote_that_hangs_is_replaced_and_its_children_finish(stage):
+def test_hung_zygote_is_replaced_and_its_children_finish(stage):
     pool = stage.start(processes=2).wait_ready()
     gate = stage.gate("gate")
     held = stage.queue.put("good.hold", gate)
@@ -141,9 +139,9 @@ def test_a_zygote_that_hangs_is_replaced_and_its_children_finish(stage):
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
-def test_redis_away_for_seconds_costs_nothing(own_stage, own_server, how):
+def test_short_outage_costs_nothing(own_stage, own_server, how):
     stage = own_stage
-    stage.config(grace=3)  # who is back must not rob the other one, who may be late
+    stage.config(grace=3)  # the first one back must wait for the other
     pools = [stage.start(processes=2, lease_ttl="9s").wait_ready() for _ in range(2)]
     gate = stage.gate("gate")
     held = [stage.queue.put("good.hold", gate) for _ in range(3)]
@@ -154,7 +152,7 @@ def test_redis_away_for_seconds_costs_nothing(own_stage, own_server, how):
         own_server.process.send_signal(signal.SIGSTOP)
     else:
         own_server.kill()
-    stage.open_gate(gate)  # outcomes come while nobody can be told of them
+    stage.open_gate(gate)  # outcomes come during the outage
     for pool in pools:
         pool.wait_for("redis.lost")
     stage.let_time_pass(2.0)  # the outage
@@ -173,8 +171,8 @@ def test_redis_away_for_seconds_costs_nothing(own_stage, own_server, how):
     stage.assert_nothing_left()
 
 
-def test_a_long_job_outlives_an_outage_longer_than_its_lease(own_stage, own_server):
-    """INV-5: its child runs all the while, and nobody else may have it: whoever comes back renews first."""
+def test_long_job_outlives_an_outage_longer_than_its_lease(own_stage, own_server):
+    """INV-5: its child runs meanwhile, and no peer may have the job: the first one back renews first."""
     stage = own_stage
     stage.config(grace=2.5)
     pools = [stage.start(processes=1, lease_ttl="1s").wait_ready() for _ in range(2)]
@@ -188,7 +186,7 @@ def test_a_long_job_outlives_an_outage_longer_than_its_lease(own_stage, own_serv
     own_server.start()
     for pool in pools:
         pool.wait_for("redis.connected")
-    stage.let_time_pass(3.5)  # a peer that would rob it would do so now
+    stage.let_time_pass(3.5)  # a peer would take it over now
     stage.open_gate(gate)
     stage.wait_until_ended([jid])
     assert len(stage.ledger.starts(jid)) == 1
@@ -199,7 +197,7 @@ def test_a_long_job_outlives_an_outage_longer_than_its_lease(own_stage, own_serv
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
-def test_a_drain_while_redis_is_away_exits_75_within_the_budget_and_loses_nothing(own_stage, own_server, how, measured):
+def test_drain_without_redis_exits_75_and_loses_nothing(own_stage, own_server, how, measured):
     stage = own_stage
     stage.config(grace=0.3)
     pool = stage.start(processes=1, lease_ttl="2s", drain_timeout="1s", term_grace="0.5s").wait_ready()
@@ -218,7 +216,7 @@ def test_a_drain_while_redis_is_away_exits_75_within_the_budget_and_loses_nothin
     measured(f"drain while Redis is {how}, budget 1.5 s + 2 s: {took_s:.2f} s")
     drained_s = pool.find("master.stopped")[0]["time"] - pool.find("master.draining")[0]["time"]
     assert drained_s <= 1.5 + 2 + 3
-    assert took_s <= 12.0  # with the interpreter's own way down, which a loaded machine makes long
+    assert took_s <= 12.0  # includes the interpreter's shutdown, which is slow on a loaded machine
     if how == "stopped":
         own_server.process.send_signal(signal.SIGCONT)
     else:
@@ -230,8 +228,8 @@ def test_a_drain_while_redis_is_away_exits_75_within_the_budget_and_loses_nothin
     assert second.drain() == 0
 
 
-def test_a_drain_of_an_idle_supervisor_while_redis_is_away_exits_75_without_waiting_for_it(own_stage, own_server):
-    """The lease behind its wait has not been answered: a job may be held in its name."""
+def test_idle_drain_without_redis_exits_75_at_once(own_stage, own_server):
+    """The lease behind its wait is unanswered: it may hold a job."""
     stage = own_stage
     stage.config(grace=0.3)
     pool = stage.start(processes=1).wait_ready()
@@ -240,10 +238,10 @@ def test_a_drain_of_an_idle_supervisor_while_redis_is_away_exits_75_without_wait
     pool.wait_for("redis.lost")
     assert pool.drain() == 75
     drained_s = pool.find("master.stopped")[0]["time"] - pool.find("master.draining")[0]["time"]
-    assert drained_s <= 0.15 + 1.0 + 3  # half the grace and what the last exchange gets, of the 30 s of a drain
+    assert drained_s <= 0.15 + 1.0 + 3  # half the grace and the last exchange's time, of the drain's 30 s
 
 
-def test_a_drain_while_redis_is_away_exits_0_where_nothing_can_be_held(own_stage, own_server):
+def test_drain_without_redis_exits_0_if_nothing_is_held(own_stage, own_server):
     """Its globs match no queue: no lease stands behind its wait."""
     stage = own_stage
     stage.config(grace=0.3)

@@ -1,4 +1,4 @@
-"""What a supervisor holds is taken from it: its child is stopped at once, and its word on the job does not count."""
+"""A job is taken from its supervisor: the child is stopped at once, and its outcome does not count."""
 
 import signal
 import time
@@ -8,7 +8,7 @@ from supervised import await_ends
 
 from supervisor.engine.commands import writes
 
-#: From the call to the end of the handler. The next renewal of a default lease would be ten seconds away.
+#: From the call to the end of the handler. The next renewal would be ten seconds away.
 AT_ONCE_S = 5.0
 
 
@@ -21,7 +21,7 @@ def hold(stage, **options):
 
 
 def wait_until_stopped(pool, jid, began_unix, reason):
-    """Answers how long it took."""
+    """Return how long it took."""
     lost = pool.wait_for("lease.lost", jid=jid)
     assert lost["reason"] == reason
     said = pool.wait_for("job.printed", jid=jid)
@@ -32,7 +32,7 @@ def wait_until_stopped(pool, jid, began_unix, reason):
 
 
 @pytest.mark.parametrize("jobs_per_child", [1, 0])
-def test_a_job_that_is_put_anew_while_it_runs_is_stopped_at_once_and_runs_as_it_is_now(stage, measured, jobs_per_child):
+def test_running_job_put_anew_restarts_with_new_data(stage, measured, jobs_per_child):
     pool = stage.start(queue=["default", "other"], jobs_per_child=jobs_per_child).wait_ready()
     jid, _start = hold(stage)
     began_unix = time.time()
@@ -48,7 +48,7 @@ def test_a_job_that_is_put_anew_while_it_runs_is_stopped_at_once_and_runs_as_it_
     stage.assert_nothing_left()
 
 
-def test_a_job_that_is_moved_away_is_stopped_here_and_runs_at_the_peer_that_serves_its_queue(stage):
+def test_moved_job_stops_here_and_runs_at_the_peer(stage):
     here = stage.start().wait_ready()
     jid, _start = hold(stage)
     there = stage.start(queue="other").wait_ready()
@@ -65,7 +65,7 @@ def test_a_job_that_is_moved_away_is_stopped_here_and_runs_at_the_peer_that_serv
     stage.assert_nothing_left()
 
 
-def test_a_cancelled_job_is_stopped_at_once_with_that_reason_and_is_gone(stage, measured):
+def test_cancelled_job_is_stopped_at_once_and_gone(stage, measured):
     pool = stage.start(processes=2).wait_ready()
     jid, _start = hold(stage)
     neighbour, _start = hold(stage)
@@ -85,7 +85,7 @@ def test_a_cancelled_job_is_stopped_at_once_with_that_reason_and_is_gone(stage, 
     stage.assert_nothing_left()
 
 
-def test_a_job_that_an_operator_fails_or_releases_is_stopped_at_once(stage):
+def test_job_failed_or_released_by_an_operator_stops_at_once(stage):
     pool = stage.start(processes=1).wait_ready()
     failed, _start = hold(stage)
     began_unix = time.time()
@@ -104,7 +104,7 @@ def test_a_job_that_an_operator_fails_or_releases_is_stopped_at_once(stage):
     stage.assert_nothing_left()
 
 
-def test_a_handler_that_is_deaf_to_its_cancellation_is_killed_after_the_grace(stage):
+def test_deaf_cancelled_handler_is_killed_after_the_grace(stage):
     pool = stage.start(processes=1, term_grace="300ms").wait_ready()
     jid = stage.queue.put("bad.swallow", stage.gate("gate"))
     (start,) = stage.wait_for_starts(jid)
@@ -119,7 +119,7 @@ def test_a_handler_that_is_deaf_to_its_cancellation_is_killed_after_the_grace(st
     stage.assert_nothing_left()
 
 
-def test_all_running_jobs_are_cancelled_by_one_call(stage):
+def test_one_call_cancels_all_running_jobs(stage):
     pool = stage.start(processes=6).wait_ready()
     gate = stage.gate("gate")
     held = stage.queue.put_many([{"klass": "good.count_interrupted", "data": gate} for _ in range(6)])
@@ -152,7 +152,7 @@ def test_many_hints_make_one_renewal(stage, proxies):
     stage.assert_nothing_left()
 
 
-def test_a_job_that_is_cancelled_while_its_supervisor_drains_does_not_hold_it_up(stage):
+def test_cancelled_job_does_not_delay_a_drain(stage):
     pool = stage.start(processes=1, drain_timeout="20s").wait_ready()
     jid, _start = hold(stage)
     pool.send(signal.SIGTERM)
@@ -166,7 +166,7 @@ def test_a_job_that_is_cancelled_while_its_supervisor_drains_does_not_hold_it_up
     stage.assert_nothing_left()
 
 
-def test_what_a_deregistered_supervisor_ran_is_stopped_and_runs_anew_and_it_goes_on_under_another_name(stage, measured):
+def test_deregistered_supervisor_stops_its_jobs_and_changes_its_name(stage, measured):
     pool = stage.start(processes=3).wait_ready()
     old = pool.worker
     gate = stage.gate("gate")
@@ -193,7 +193,7 @@ def test_what_a_deregistered_supervisor_ran_is_stopped_and_runs_anew_and_it_goes
     stage.assert_nothing_left()
 
 
-def test_a_peer_gets_what_a_deregistered_supervisor_held_at_once(stage):
+def test_peer_gets_jobs_of_a_deregistered_supervisor_at_once(stage):
     busy = stage.start(processes=2).wait_ready()
     gate = stage.gate("gate")
     held = [stage.queue.put("good.count_interrupted", gate) for _ in range(2)]
@@ -215,7 +215,7 @@ def test_a_peer_gets_what_a_deregistered_supervisor_held_at_once(stage):
     stage.assert_nothing_left()
 
 
-def test_an_idle_supervisor_that_is_deregistered_takes_the_next_job_all_the_same(stage):
+def test_deregistered_idle_supervisor_takes_the_next_job(stage):
     pool = stage.start(processes=1).wait_ready()
     stage.wait_until_idle(1)
     stage.client.deregister(pool.worker)
@@ -227,7 +227,7 @@ def test_an_idle_supervisor_that_is_deregistered_takes_the_next_job_all_the_same
     stage.assert_nothing_left()
 
 
-def test_a_supervisor_that_was_deregistered_while_redis_was_away_learns_it_when_it_comes_back(own_stage):
+def test_supervisor_learns_of_its_deregistration_after_an_outage(own_stage):
     stage = own_stage
     pool = stage.start(processes=1).wait_ready()
     jid, _start = hold(stage)
@@ -246,7 +246,7 @@ def test_a_supervisor_that_was_deregistered_while_redis_was_away_learns_it_when_
     stage.assert_nothing_left()
 
 
-def test_a_supervisor_that_is_deregistered_again_and_again_under_load_completes_every_job(stage):
+def test_supervisor_deregistered_under_load_completes_every_job(stage):
     pool = stage.start(processes=2, jobs_per_child=0).wait_ready()
     jids = stage.queue.put_many([{"klass": "good.nap", "data": 0.002} for _ in range(600)])
     for number in range(5):
@@ -263,7 +263,7 @@ def test_a_supervisor_that_is_deregistered_again_and_again_under_load_completes_
     stage.assert_nothing_left()
 
 
-def test_jobs_that_run_for_longer_than_a_worker_is_remembered_are_not_taken_from_their_supervisor(stage):
+def test_jobs_longer_than_a_workers_record_stay_with_it(stage):
     stage.client.config.set("max-worker-age", 4)
     pool = stage.start(processes=2, lease_ttl="2s").wait_ready()
     gates = [stage.gate("short"), stage.gate("long")]
@@ -282,7 +282,7 @@ def test_jobs_that_run_for_longer_than_a_worker_is_remembered_are_not_taken_from
     stage.assert_nothing_left()
 
 
-def test_jobs_that_are_cancelled_as_they_start_are_interrupted_and_nobody_is_killed(stage):
+def test_jobs_cancelled_at_their_start_need_no_kill(stage):
     pool = stage.start(processes=2).wait_ready()
     gate, left = stage.gate("closed"), 40
     with stage.client.events() as stream:

@@ -1,4 +1,4 @@
-"""What a job leaves running ends with it, whatever it does against that, before the job runs again."""
+"""Strays of a job end before the job runs again, whatever they do against it."""
 
 import os
 import signal
@@ -91,13 +91,13 @@ def app(stage):
 
 
 def below(pool):
-    """All processes below the zygote."""
+    """Return all processes below the zygote."""
     return {process.pid for process in psutil.Process(pool.zygote_pid).children(recursive=True)}
 
 
 @pytest.mark.parametrize("end", ["killed", "completed"])
 @pytest.mark.parametrize("what", KINDS)
-def test_nothing_is_left_of_a_job_when_its_end_is_told(stage, app, what, end):
+def test_nothing_is_left_when_a_jobs_end_is_reported(stage, app, what, end):
     pool = app(DAEMONS, processes=2).wait_ready()
     jid = stage.queue.put("leave", {"what": what, "end": end}, max_deaths=2)
     stage.wait_until_ended([jid])
@@ -111,8 +111,8 @@ def test_nothing_is_left_of_a_job_when_its_end_is_told(stage, app, what, end):
     stage.assert_nothing_left()
 
 
-def test_a_zygote_that_is_busy_in_a_hook_does_not_let_a_job_meet_its_own_leftovers(stage, app):
-    """Its child is killed meanwhile: the master ends what is left below it."""
+def test_job_of_a_busy_zygote_never_meets_its_strays(stage, app):
+    """Its child is killed meanwhile: the master ends the processes below it."""
     source = """
 @before_fork
 def let_go():
@@ -149,8 +149,8 @@ def work(job):
     stage.assert_nothing_left()
 
 
-def test_whatever_a_killed_zygotes_jobs_have_left_is_gone_before_they_run_again(stage, app):
-    """Also what comes to the master only by the end of what had come to it."""
+def test_strays_of_a_killed_zygote_end_before_its_jobs_rerun(stage, app):
+    """Includes processes that reach the master only after others have ended."""
     source = """
 @handler
 def work(job):

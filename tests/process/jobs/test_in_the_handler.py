@@ -107,7 +107,7 @@ def test_a_thread_that_a_job_has_left_running_does_not_speak_for_the_next_one(st
     finish(stage, pool)
 
 
-def test_a_job_knows_its_lane(stage):
+def test_job_knows_its_lane(stage):
     pool = stage.start(processes=1).wait_ready()
     jids = [stage.queue.put("say.lane", lane="tenant-1"), stage.queue.put("say.lane")]
     stage.wait_until_ended(jids)

@@ -21,7 +21,7 @@ def shut(job):
 """
 
 
-def test_handlers_with_and_without_a_network_share_a_pool_and_never_a_child(stage, measured):
+def test_handlers_with_and_without_network_never_share_a_child(stage, measured):
     pool = start_app(stage, APP, processes=2, jobs_per_child=0).wait_ready()
     klasses = ["free"] * 20 + ["shut"] * 20 + ["free", "shut"] * 20
     jids = stage.queue.put_many([{"klass": klass} for klass in klasses])

@@ -1,4 +1,4 @@
-"""What a handler finds around it, and what of it is left when its job has ended."""
+"""A handler's surroundings, and what is left when its job has ended."""
 
 import os
 from pathlib import Path
@@ -20,7 +20,7 @@ def _look(stage, **flags):
     return pool, seen
 
 
-def test_a_handler_runs_in_an_empty_directory_of_its_own_without_our_secrets_and_descriptors(stage):
+def test_handler_has_an_empty_directory_and_none_of_our_secrets(stage):
     url = stage.server.url
     secrets = {
         "REDIS_URL": url,
@@ -54,7 +54,7 @@ def test_a_handler_runs_in_an_empty_directory_of_its_own_without_our_secrets_and
     stage.assert_nothing_left()
 
 
-def test_a_program_that_a_handler_starts_inherits_none_of_our_descriptors(stage):
+def test_program_of_a_handler_inherits_none_of_our_descriptors(stage):
     _, seen = _look(stage)
     heirs = [target for target in seen["heirs"] if not target.startswith(("pipe:", "/proc/"))]
     assert heirs == ["/dev/null"], seen["heirs"]  # stdin; stdout is subprocess.run's pipe
@@ -63,7 +63,7 @@ def test_a_program_that_a_handler_starts_inherits_none_of_our_descriptors(stage)
     stage.assert_nothing_left()
 
 
-def test_a_password_in_the_url_reaches_no_handler(stage):
+def test_password_in_the_url_reaches_no_handler(stage):
     redis = stage.server.redis
     redis.acl_setuser(
         "sandboxed", enabled=True, passwords=["+sesame-77"], keys=["*"], channels=["*"], categories=["+@all"]
@@ -80,7 +80,7 @@ def test_a_password_in_the_url_reaches_no_handler(stage):
 
 
 @BOTH
-def test_the_directory_is_empty_before_every_job_whatever_the_last_one_left(stage, jobs_per_child):
+def test_directory_is_empty_before_every_job(stage, jobs_per_child):
     treasure = stage.directory / "treasure"
     treasure.mkdir()
     (treasure / "gold").write_text("x")
@@ -99,7 +99,7 @@ def test_the_directory_is_empty_before_every_job_whatever_the_last_one_left(stag
 
 @BOTH
 @pytest.mark.parametrize("how", ["rename", "remove"])
-def test_a_handler_that_takes_its_directory_away_does_not_spoil_it_for_the_next(stage, jobs_per_child, how):
+def test_removed_directory_is_there_again_for_the_next_job(stage, jobs_per_child, how):
     pool = stage.start(processes=1, jobs_per_child=jobs_per_child).wait_ready()
     jids = [stage.queue.put("look.wander", how) for _ in range(3)]
     stage.wait_until_ended(jids)
@@ -112,7 +112,7 @@ def test_a_handler_that_takes_its_directory_away_does_not_spoil_it_for_the_next(
 
 @BOTH
 @pytest.mark.parametrize("die", [False, True])
-def test_nothing_that_a_job_has_started_is_alive_when_its_end_is_settled(stage, jobs_per_child, die):
+def test_no_process_of_a_job_lives_when_it_settles(stage, jobs_per_child, die):
     gate = stage.gate("gate")
     pool = stage.start(processes=1, jobs_per_child=jobs_per_child).wait_ready()
     jid = stage.queue.put("bad.daemons", {"gate": gate, "die": die}, max_deaths=1)
@@ -138,7 +138,7 @@ def _living(pidfds):
     return len(pidfds) - len(poll.poll(0))
 
 
-def test_a_job_that_is_killed_takes_its_descendants_along_and_leaves_its_neighbours(stage):
+def test_killed_job_takes_descendants_along_and_no_neighbour(stage):
     gate = stage.gate("gate")
     pool = stage.start(processes=2).wait_ready()
     jids = [stage.queue.put("bad.daemons", {"gate": gate, "deaf": deaf}, timeout=3 * deaf) for deaf in (1, 0)]
@@ -164,7 +164,7 @@ def test_programs_that_handlers_start_can_be_terminated(stage):
 
 
 @pytest.mark.parametrize("klass", ["good.asynchronous", "good.decorated"])
-def test_asynchronous_handlers_run_in_the_same_child_also_where_a_decorator_hides_what_they_are(stage, klass):
+def test_async_handlers_run_even_if_a_decorator_hides_them(stage, klass):
     pool = stage.start(processes=1, jobs_per_child=0).wait_ready()
     jids = [stage.queue.put(klass) for _ in range(3)]
     stage.wait_until_ended(jids)
@@ -173,8 +173,8 @@ def test_asynchronous_handlers_run_in_the_same_child_also_where_a_decorator_hide
     stage.assert_nothing_left()
 
 
-def test_the_master_knows_neither_handlers_nor_their_modules(stage):
-    """INV-8, seen from outside: nothing of the handlers' package is open or mapped in the master."""
+def test_master_never_imports_handlers(stage):
+    """INV-8 from outside: the master has no file of the handlers' package open or mapped."""
     (stage.directory / "native").mkdir()
     (stage.directory / "native" / "__init__.py").write_text(
         "import sqlite3\nfrom supervisor import handler\n@handler\ndef noop(job): ...\n"

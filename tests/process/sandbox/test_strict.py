@@ -1,4 +1,4 @@
-"""A whole pool under `--sandbox strict`: ordinary work is done, nothing else can be, and nothing is left of it."""
+"""A whole pool under `--sandbox strict` does ordinary work and nothing else, and leaves nothing."""
 
 import errno
 import os
@@ -71,8 +71,7 @@ def litter(job):
     os.chmod(".", 0)
     return seen
 """
-#: Where the interpreter lies in a directory of root's own, which others may not enter: the way to it is opened, in a
-#: mount namespace of the pool alone.
+#: Opens the way to an interpreter in a directory of root alone, in a mount namespace of the pool.
 OPEN_THE_WAY = """
 for way in "$@"; do shift; [ "$way" = -- ] && break; list="$list $way"; done
 mount -t tmpfs none /mnt && chmod 755 /mnt
@@ -91,7 +90,7 @@ def tmp_path(open_directory):
 
 
 def open_way(*paths):
-    """A prefix for a pool, with which every user can reach the interpreter. Skips where there is no such thing."""
+    """A prefix that lets every user of a pool reach the interpreter. Skips where that is impossible."""
     if os.geteuid() != 0:
         pytest.skip("only root changes users")
     places = sorted({sys.prefix, sys.base_prefix, *map(str, paths)})
@@ -113,7 +112,7 @@ def _is_open(place):
 
 
 def open_stage(stage):
-    """Let others into the test's directory, and lay out there what they read, and what not."""
+    """Open the test's directory to others, and make files that they may read, and files that they may not."""
     (stage.directory / "tmp").chmod(0o1777)
     (stage.directory / "given").mkdir()
     (stage.directory / "given" / "file").touch()
@@ -165,7 +164,7 @@ def report_of(pool):
     return pool.wait_for("sandbox.reported")["parts"]
 
 
-def test_as_root_handlers_run_as_nobody_do_ordinary_work_and_leave_nothing(stage):
+def test_root_runs_handlers_as_nobody_and_leaves_nothing(stage):
     prefix = open_way(ROOT)
     open_stage(stage)
     pool = strict(stage, prefix, jobs_per_child=0)
@@ -176,7 +175,7 @@ def test_as_root_handlers_run_as_nobody_do_ordinary_work_and_leave_nothing(stage
 
 @pytest.fixture
 def server_for_all(server):
-    """The shared server can be reached by every user meanwhile."""
+    """Lets every user reach the shared server meanwhile."""
     before = [(path, path.stat().st_mode & 0o7777) for path in (server.socket.parent, server.socket)]
     for path, _mode in before:
         path.chmod(0o777)
@@ -186,7 +185,7 @@ def server_for_all(server):
 
 
 @pytest.mark.usefixtures("server_for_all")
-def test_as_an_ordinary_user_all_but_the_other_user_and_the_namespace_holds(stage):
+def test_unprivileged_strict_lacks_only_user_and_namespace(stage):
     prefix = [*open_way(ROOT), "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     open_stage(stage)
     stage.ledger.path.chmod(0o666)
@@ -196,13 +195,13 @@ def test_as_an_ordinary_user_all_but_the_other_user_and_the_namespace_holds(stag
     assert "(no network namespace because the supervisor is not root)" in parts["network"]
     assert [part for part, state in parts.items() if state.startswith("unavailable")] == ["user"]
     assert "user unavailable" in pool.wait_for("master.warned")["message"]
-    # The kernel gives to root what belongs to a process that cannot be looked into.
+    # Files of a process that is not dumpable belong to root.
     assert [os.stat(f"/proc/{pid}/environ").st_uid for pid in (pool.pid, pool.zygote_pid)] == [0, 0]
     assert_ordinary(stage, pool, 65534)
     assert_ends_well(stage, pool)
 
 
-def test_where_the_other_user_cannot_reach_the_work_the_rest_of_strict_holds(stage):
+def test_rest_of_strict_holds_if_the_user_cannot_change(stage):
     open_stage(stage)
     stage.directory.chmod(0o700)
     pool = strict(stage, ())
@@ -211,7 +210,7 @@ def test_where_the_other_user_cannot_reach_the_work_the_rest_of_strict_holds(sta
     assert_ends_well(stage, pool)
 
 
-def test_killed_at_once_nothing_outlives_the_master(stage):
+def test_nothing_outlives_a_killed_master(stage):
     prefix = open_way(ROOT)
     open_stage(stage)
     pool = strict(stage, prefix, processes=2)
@@ -251,7 +250,7 @@ def closed(job):
 """
 
 
-def test_handlers_can_differ_and_each_child_is_closed_in_with_its_first_job(stage):
+def test_child_is_confined_by_its_first_job(stage):
     pool = start_app(stage, MIXED).wait_ready()
     assert [run(stage, klass).result for klass in ("free", "offline", "closed", "free")] == [True, False, False, True]
     assert "of some handlers only" in report_of(pool)["network"]
@@ -273,7 +272,7 @@ def follow(job):
 """
 
 
-def test_no_file_grows_beyond_the_limit_and_what_is_to_follow_a_job_neither(stage):
+def test_file_and_follower_size_are_limited(stage):
     pool = start_app(stage, LARGE, workdir_limit="1M").wait_ready()
     assert run(stage, "large").result == [errno.EFBIG, 2**20]
     failed = run(stage, "follow")
@@ -283,7 +282,7 @@ def test_no_file_grows_beyond_the_limit_and_what_is_to_follow_a_job_neither(stag
     stage.assert_nothing_left()
 
 
-def test_a_password_on_the_command_line_is_refused_under_strict(stage):
+def test_password_on_the_command_line_is_refused_under_strict(stage):
     pool = stage.start(sandbox="strict", redis_url="redis://:secret-77@localhost:1")
     assert pool.wait() == 78
     said = " ".join(pool.said)
@@ -291,7 +290,7 @@ def test_a_password_on_the_command_line_is_refused_under_strict(stage):
     assert "secret-77" not in said
 
 
-def test_only_the_variables_that_are_named_and_the_basic_ones_reach_handlers(stage):
+def test_only_named_and_basic_variables_reach_handlers(stage):
     source = "@handler\ndef look(job): return sorted(os.environ)"
     surroundings = {"ONE": "1", "TWO": "2", "LC_TIME": "C", "PYTHONHASHSEED": "0", "URL": stage.server.url}
     pool = start_app(stage, source, env=["ONE", "URL"], environment=surroundings).wait_ready()
