@@ -55,7 +55,7 @@ from supervisor.master.requests.stack_dump import StackDump
 from supervisor.master.timers import Timers
 from supervisor.ops import metrics
 from supervisor.ops.events import Events
-from supervisor.ops.questions import Questions
+from supervisor.ops.http_queries import HttpQueries
 
 #: A repeated TERM or INT within this is the same request: inits and shells double it.
 _SAME_SIGNAL_S: Final = 1.0
@@ -117,7 +117,7 @@ class Master:
         queues = Queues(config.queue, config.order)
         self._session = Session(config.redis_url, Namespace(config.namespace), queues, config.lease_ttl_s, self._inbox)
         for_handlers, self._held_back = environment.of(config)
-        events.sign(self._session.worker)
+        events.set_worker(self._session.worker)
         with _place_for_workdir():
             self._workdir = (config.workdir or Path(tempfile.gettempdir())) / f"leasehold-{self._session.worker}"
         self._signals = kernel.SignalFd(kernel.HANDLED_SIGNALS)
@@ -164,8 +164,8 @@ class Master:
         )  # fmt: skip
         self._showing = TitleAndNotify(self._status, self._session.serving, self._forks, config.namespace)
         self._listening = listening
-        self._questions = Questions()
-        self._answers = Answers(self._questions, self._status, self._backlog, figures.snapshot, self._events.warn)
+        self._queries = HttpQueries()
+        self._answers = Answers(self._queries, self._status, self._backlog, figures.snapshot, self._events.warn)
 
     # the loop
 
@@ -245,8 +245,8 @@ class Master:
 
         has_metrics = importlib.util.find_spec("prometheus_client") is not None
         page = metrics.render if has_metrics else _NO_METRICS
-        listener = http.Listener(self._listening, self._questions, page, self._config.http_name)
-        self._inbox.watch(self._questions, lambda: self._answers.on_asked(clock.monotonic()))
+        listener = http.Listener(self._listening, self._queries, page, self._config.http_name)
+        self._inbox.watch(self._queries, lambda: self._answers.on_asked(clock.monotonic()))
         listener.start()
         self._events.emit("http.listening", address=str(listener.address), port=listener.address.port)
         if not has_metrics:
@@ -306,12 +306,12 @@ class Master:
     def _on_link_lost(self, lost: LinkLost) -> None:
         retry_in_s = self._session.lose()
         self._away = self._served
-        self._events.emit_seldom("redis.lost", str(lost), retry_in_s=round(retry_in_s, 2))
+        self._events.emit_throttled("redis.lost", str(lost), retry_in_s=round(retry_in_s, 2))
 
     def _say_return(self) -> None:
         """Redis is back once it has let us resume: a replica, or the wrong node of a Cluster, only lets us connect."""
         self._away = False
-        self._events.is_over("redis.lost")
+        self._events.end_throttling("redis.lost")
         self._events.emit("redis.connected", url=self._session.url, server=self._session.server)
 
     def _close_cells(self) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 import orjson
 
 from supervisor import clock
-from supervisor.ops.repeats import Repeats
+from supervisor.ops.repeat_filter import RepeatFilter
 from supervisor.ops.visible import visible, visible_json
 
 T = TypeVar("T")
@@ -124,10 +124,10 @@ class Events:
         self._sink = _open(fd)
         self._encode = _text_line if format == "text" else _json_on_terminal if os.isatty(fd) else _json_line
         least = LEVELS.index(level)
-        self._said = {name: each for name, (each, _) in EVENTS.items() if LEVELS.index(each) >= least}
-        self._says_debug = level == "debug"
+        self._levels = {name: each for name, (each, _) in EVENTS.items() if LEVELS.index(each) >= least}
+        self._logs_debug = level == "debug"
         self._always: dict[str, str] = {}
-        self._repeats = Repeats()
+        self._repeats = RepeatFilter()
         self._lines: deque[bytes] = deque()
         self._bytes = 0
         self._write_at_bytes = WRITE_BYTES
@@ -136,7 +136,7 @@ class Events:
         self._dropped_before = 0  # those that a log.dropped line has reported
         self.counts = dict.fromkeys(EVENTS, 0)  # events so far, whatever the level
 
-    def sign(self, worker: str) -> None:
+    def set_worker(self, worker: str) -> None:
         """Add the worker's name to each later line of JSON."""
         self._always = {"worker": worker}
 
@@ -146,24 +146,24 @@ class Events:
         The line goes out with the next flush(), or by itself when 64 KiB wait. KeyError for an undeclared event.
         """
         self.counts[name] += 1  # an unknown name is a bug at any level
-        level = self._said.get(name)
+        level = self._levels.get(name)
         if level is not None:
-            self._say(name, level, fields)
+            self._write(name, level, fields)
 
     def emit_quietly(self, name: str, /, **fields: object) -> None:
         """Log an event that another line has told already, at level debug."""
         self.counts[name] += 1
-        if self._says_debug:
-            self._say(name, "debug", fields)
+        if self._logs_debug:
+            self._write(name, "debug", fields)
 
-    def tell(self, name: str, fields_of: Callable[[T], dict[str, object]], about: T) -> None:
+    def emit_lazily(self, name: str, fields_of: Callable[[T], dict[str, object]], about: T) -> None:
         """Log an event of each job. Its fields are made only if the level is logged."""
         self.counts[name] += 1
-        level = self._said.get(name)
+        level = self._levels.get(name)
         if level is not None:
-            self._say(name, level, fields_of(about))
+            self._write(name, level, fields_of(about))
 
-    def _say(self, name: str, level: str, fields: dict[str, object]) -> None:
+    def _write(self, name: str, level: str, fields: dict[str, object]) -> None:
         if self._dropped_count:
             self.flush()
         line = self._encode(clock.unix(), name, level, self._always, fields)
@@ -177,20 +177,20 @@ class Events:
             self.flush()
 
     def warn(self, message: str) -> None:
-        """Log a problem that people may want to fix and that has ended nothing. Throttled as by `emit_seldom`."""
-        self.emit_seldom("master.warned", message)
+        """Log a problem that people may want to fix and that has ended nothing. Throttled as by `emit_throttled`."""
+        self.emit_throttled("master.warned", message)
 
-    def emit_seldom(self, name: str, message: str, /, **fields: object) -> None:
+    def emit_throttled(self, name: str, message: str, /, **fields: object) -> None:
         """Log an event that may come each second. Repetitions are logged less and less often, and always counted."""
-        text = self._repeats.heard(name, message, clock.monotonic())
+        text = self._repeats.admit(name, message, clock.monotonic())
         if text is None:
             self.counts[name] += 1
         else:
             self.emit(name, message=text, **fields)
 
-    def is_over(self, name: str) -> None:
+    def end_throttling(self, name: str) -> None:
         """End the throttling of an event: its next occurrence is logged at once."""
-        self._repeats.is_over(name)
+        self._repeats.forget(name)
 
     @property
     def dropped(self) -> int:
@@ -212,7 +212,7 @@ class Events:
             while self._lines:
                 self._forget(self._sink.write(self._chunk()))
             if self._dropped_count:
-                self._say_dropped()
+                self._report_dropped()
         except BlockingIOError:
             pass
         except OSError:  # EPIPE, EIO, ENOSPC …: the lines are lost, and there is no other place to report it
@@ -259,7 +259,7 @@ class Events:
                 return
             written -= len(line)
 
-    def _say_dropped(self) -> None:
+    def _report_dropped(self) -> None:
         """Report the gap. Called with an empty buffer, so that the line stands at the gap. The count is kept until
         then.
         """

@@ -14,7 +14,7 @@ _PRIVATE: Final = (".localhost", ".local", ".internal", ".home.arpa", ".svc")
 _HOST: Final = re.compile(r"(?:\[(?P<six>[^\]]*)\]|(?P<name>[^:]*))(?::\d*)?")
 
 
-def is_ours(header: str, names: Collection[str]) -> bool:
+def is_own_name(header: str, names: Collection[str]) -> bool:
     """Return True for an address, a name without a dot or in a private domain, one of `names`, and an empty header."""
     match = _HOST.fullmatch(header.strip())
     if match is None:

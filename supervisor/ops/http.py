@@ -21,9 +21,9 @@ from typing import Any, Final
 from supervisor import clock
 from supervisor.config import Address
 from supervisor.ops import pages
-from supervisor.ops.hosts import is_ours
-from supervisor.ops.pages import LOOKS, PROBES, Page
-from supervisor.ops.questions import Question, Questions
+from supervisor.ops.hosts import is_own_name
+from supervisor.ops.http_queries import HttpQueries, HttpQuery
+from supervisor.ops.pages import PROBES, REPORTS, Page
 
 #: Further clients wait in the kernel. A slow connection makes way for a new one.
 MOST_CONNECTIONS: Final = 16
@@ -34,9 +34,9 @@ MOST_BYTES: Final = 16 * 1024
 #: A probe is answered within this time whatever the loop does: a kubelet waits for one second.
 PROBE_S: Final = 0.8
 #: The same for reports, whose clients can wait longer.
-LOOK_S: Final = 4.0
+REPORT_S: Final = 4.0
 #: Most waiting reports, so that there is room for probes.
-MOST_LOOKS: Final = MOST_CONNECTIONS // 2
+MOST_REPORTS: Final = MOST_CONNECTIONS // 2
 #: Pause before the next accept after the descriptors have run out.
 _AGAIN_S: Final = 0.5
 #: A longer pause of this thread means that the process was stopped or starved.
@@ -48,13 +48,13 @@ _LONGEST_WAIT_S: Final = 3600.0
 Render = Callable[[Any, str], tuple[str, bytes]]
 
 
-class Stage(Enum):
+class ConnectionState(Enum):
     """Where a connection stands."""
 
     READING = "reading"  # the request is incomplete
     WAITING = "waiting"  # for the loop's answer
     WRITING = "writing"
-    LEAVING = "leaving"  # all is written; closing while the client still sends would discard the answer
+    CLOSING = "closing"  # all is written; closing while the client still sends would discard the answer
 
 
 class _Request(BaseHTTPRequestHandler):
@@ -77,14 +77,14 @@ class _Connection:
 
     def __init__(self, peer: socket.socket, deadline_at: float) -> None:
         self.peer = peer
-        self.stage = Stage.READING
+        self.state = ConnectionState.READING
         self.deadline_at = deadline_at  # of this stage
         self.end_at = deadline_at  # of all stages
         self.request = bytearray()
         self.path = ""
         self.accept = ""
         self.is_head = False
-        self.question: Question | None = None
+        self.query: HttpQuery | None = None
         self.reply = memoryview(b"")
 
 
@@ -107,7 +107,7 @@ def listen(address: Address) -> socket.socket:
         family, where = found[0][0], found[0][4]
         return _created((str(where[0]), address.port), family)
     except OSError as error:
-        raise Unavailable(f"--http {address} cannot be had: {_why(error)}") from error
+        raise Unavailable(f"--http {address} cannot be had: {_reason(error)}") from error
 
 
 def _created(where: tuple[str, int], family: int, **options: bool) -> socket.socket:
@@ -116,7 +116,7 @@ def _created(where: tuple[str, int], family: int, **options: bool) -> socket.soc
     return listening
 
 
-def _why(error: OSError) -> str:
+def _reason(error: OSError) -> str:
     if isinstance(error, socket.gaierror):
         return f"this machine does not know the name ({error.strerror}); give an address of its own, or only a port"
     if error.errno == errno.EADDRINUSE:
@@ -132,14 +132,14 @@ class Listener:
     """Serves from `start` to `close`. Only these two run outside its thread."""
 
     def __init__(
-        self, listening: socket.socket, questions: Questions, metrics: Render | str, names: Collection[str] = ()
+        self, listening: socket.socket, queries: HttpQueries, metrics: Render | str, names: Collection[str] = ()
     ) -> None:
         """`metrics`: renders a report from the loop's answer, or says why none can be made. `names`: public names of
         this supervisor.
         """
         self._listening = listening
         self._names = names
-        self._questions = questions
+        self._queries = queries
         self._metrics = metrics
         self._connections: dict[socket.socket, _Connection] = {}
         self._selector = selectors.EpollSelector()
@@ -156,7 +156,7 @@ class Listener:
         return Address(host, port)
 
     def start(self) -> None:
-        self._selector.register(self._questions.answered_fd, selectors.EVENT_READ)
+        self._selector.register(self._queries.answered_fd, selectors.EVENT_READ)
         self._selector.register(self._woken, selectors.EVENT_READ)
         self._thread.start()
 
@@ -193,16 +193,16 @@ class Listener:
         now_at = clock.monotonic()
         lost_s = now_at - max(due_at, before_at)
         if lost_s > _GAP_S:
-            self._forgive(lost_s)
+            self._extend_deadlines(lost_s)
         for key, events in ready:
             if key.fileobj is self._listening:
                 self._accept(now_at)
-            elif key.fileobj == self._questions.answered_fd:
-                self._questions.collect()
+            elif key.fileobj == self._queries.answered_fd:
+                self._queries.collect()
             elif (connection := self._connections.get(key.fileobj)) is not None:  # type: ignore[call-overload]
-                self._attend(connection, events, now_at)
+                self._on_ready(connection, events, now_at)
         for connection in list(self._connections.values()):
-            self._see_to(connection, now_at)
+            self._advance(connection, now_at)
 
     def _deadline_at(self) -> float:
         deadlines = [connection.deadline_at for connection in self._connections.values()]
@@ -210,9 +210,9 @@ class Listener:
             deadlines.append(self._accept_at)
         return min(deadlines, default=clock.monotonic() + _LONGEST_WAIT_S)
 
-    def _forgive(self, lost_s: float) -> None:
+    def _extend_deadlines(self, lost_s: float) -> None:
         """Move all deadlines by a time in which the whole process was stopped."""
-        self._questions.forgive(lost_s)
+        self._queries.forgive(lost_s)
         for connection in self._connections.values():
             connection.deadline_at += lost_s
             connection.end_at += lost_s
@@ -221,7 +221,7 @@ class Listener:
         """Report a problem to the loop's log. The same one is not repeated."""
         if message != self._complaint:
             self._complaint = message
-            self._questions.complain(message, clock.monotonic())
+            self._queries.complain(message, clock.monotonic())
 
     # new connections
 
@@ -236,7 +236,7 @@ class Listener:
 
     def _slowest(self) -> _Connection | None:
         """Return the oldest connection that waits for its client. Those that wait for the loop keep their place."""
-        ours = (each for each in self._connections.values() if each.stage is not Stage.WAITING)
+        ours = (each for each in self._connections.values() if each.state is not ConnectionState.WAITING)
         return next(ours, None)
 
     def _listen_again(self, at: float) -> None:
@@ -263,9 +263,9 @@ class Listener:
                 continue  # the connection failed before it was accepted (accept(2))
             if slowest is not None:
                 self._drop(slowest)
-            self._take_on(peer, now_at)
+            self._add(peer, now_at)
 
-    def _take_on(self, peer: socket.socket, now_at: float) -> None:
+    def _add(self, peer: socket.socket, now_at: float) -> None:
         peer.setblocking(False)
         connection = self._connections[peer] = _Connection(peer, now_at + CONNECTION_S)
         self._selector.register(peer, selectors.EVENT_READ)
@@ -273,26 +273,26 @@ class Listener:
 
     def _drop(self, connection: _Connection) -> None:
         if self._connections.pop(connection.peer, None) is not None:
-            if connection.stage is not Stage.WAITING:
+            if connection.state is not ConnectionState.WAITING:
                 self._selector.unregister(connection.peer)
             connection.peer.close()
 
     # one connection
 
-    def _attend(self, connection: _Connection, events: int, now_at: float) -> None:
-        if connection.stage is Stage.READING:
+    def _on_ready(self, connection: _Connection, events: int, now_at: float) -> None:
+        if connection.state is ConnectionState.READING:
             self._read(connection, now_at)
-        elif connection.stage is Stage.WRITING:
+        elif connection.state is ConnectionState.WRITING:
             self._write(connection)
-        elif connection.stage is Stage.LEAVING:
+        elif connection.state is ConnectionState.CLOSING:
             self._await_end(connection)
 
-    def _see_to(self, connection: _Connection, now_at: float) -> None:
+    def _advance(self, connection: _Connection, now_at: float) -> None:
         """Go on if the loop's answer or a deadline has come."""
-        if connection.stage is Stage.WAITING:
+        if connection.state is ConnectionState.WAITING:
             self._answer(connection, now_at)
         elif now_at >= connection.deadline_at:
-            if connection.stage is Stage.READING:
+            if connection.state is ConnectionState.READING:
                 self._refuse(connection, HTTPStatus.REQUEST_TIMEOUT, f"no request has come within {CONNECTION_S:g} s")
             else:
                 self._drop(connection)
@@ -310,12 +310,12 @@ class Listener:
             return
         connection.request += received
         if b"\r\n\r\n" in connection.request or b"\n\n" in connection.request:
-            self._obey(connection, now_at)
+            self._route(connection, now_at)
         elif len(connection.request) > MOST_BYTES:
             large = f"line and headers are larger than {MOST_BYTES} bytes"
             self._refuse(connection, HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, large)
 
-    def _obey(self, connection: _Connection, now_at: float) -> None:
+    def _route(self, connection: _Connection, now_at: float) -> None:
         """Act on the complete request. A body is ignored."""
         asked = _Request(bytes(connection.request))
         connection.request.clear()
@@ -328,9 +328,9 @@ class Listener:
             self._refuse(connection, HTTPStatus.METHOD_NOT_ALLOWED, f"{asked.command[:20]!r} is none of GET and HEAD")
         elif connection.path == "/":
             self._reply(connection, pages.INDEX)
-        elif connection.path not in (*PROBES, *LOOKS):
+        elif connection.path not in (*PROBES, *REPORTS):
             self._reply(connection, pages.not_found(connection.path))
-        elif connection.path in LOOKS and not is_ours(host := asked.headers.get("Host", ""), self._names):
+        elif connection.path in REPORTS and not is_own_name(host := asked.headers.get("Host", ""), self._names):
             foreign = f"{host[:200]!r} is no name of this supervisor: ask by its address, or give it --http-name"
             self._refuse(connection, HTTPStatus.MISDIRECTED_REQUEST, foreign)
         elif connection.path == "/metrics" and isinstance(self._metrics, str):
@@ -340,33 +340,35 @@ class Listener:
 
     def _ask(self, connection: _Connection, now_at: float) -> None:
         is_probe = connection.path in PROBES
-        looking = sum(each.stage is Stage.WAITING and each.path in LOOKS for each in self._connections.values())
-        if not is_probe and looking >= MOST_LOOKS:
-            self._refuse(connection, HTTPStatus.SERVICE_UNAVAILABLE, f"{looking} others wait for an answer already")
+        waiting = sum(
+            each.state is ConnectionState.WAITING and each.path in REPORTS for each in self._connections.values()
+        )
+        if not is_probe and waiting >= MOST_REPORTS:
+            self._refuse(connection, HTTPStatus.SERVICE_UNAVAILABLE, f"{waiting} others wait for an answer already")
             return
         self._selector.unregister(connection.peer)
-        connection.stage = Stage.WAITING
-        connection.question = self._questions.ask(connection.path, now_at)
-        connection.deadline_at = now_at + (PROBE_S if is_probe else LOOK_S)
+        connection.state = ConnectionState.WAITING
+        connection.query = self._queries.ask(connection.path, now_at)
+        connection.deadline_at = now_at + (PROBE_S if is_probe else REPORT_S)
 
     def _answer(self, connection: _Connection, now_at: float) -> None:
         """Reply if the loop has answered, or the deadline has come."""
-        question = connection.question
-        assert question is not None
-        if not question.answered and now_at < connection.deadline_at:
+        query = connection.query
+        assert query is not None
+        if not query.answered and now_at < connection.deadline_at:
             return
-        unheard_s = self._questions.unheard_s(now_at)
+        unheard_s = self._queries.unheard_s(now_at)
         if connection.path == "/livez":
             # Any query that the loop has seen shows that it turns.
-            self._reply(connection, pages.liveness(question.answered or unheard_s <= 0.0, unheard_s))
-        elif not question.answered:
+            self._reply(connection, pages.liveness(query.answered or unheard_s <= 0.0, unheard_s))
+        elif not query.answered:
             self._reply(connection, pages.not_answered(connection.path, unheard_s))
         elif connection.path == "/readyz":
-            self._reply(connection, pages.readiness(*question.answer))
+            self._reply(connection, pages.readiness(*query.answer))
         else:
-            self._reply(connection, self._look(connection, question.answer))
+            self._reply(connection, self._report(connection, query.answer))
 
-    def _look(self, connection: _Connection, answer: Any) -> Page:
+    def _report(self, connection: _Connection, answer: Any) -> Page:
         try:
             if connection.path == "/status":
                 return pages.status(answer)
@@ -392,11 +394,11 @@ class Listener:
         if code == HTTPStatus.METHOD_NOT_ALLOWED:
             head += "Allow: GET, HEAD\r\n"
         connection.reply = memoryview(head.encode() + b"\r\n" + (b"" if connection.is_head else body))
-        if connection.stage is Stage.WAITING:
+        if connection.state is ConnectionState.WAITING:
             self._selector.register(connection.peer, selectors.EVENT_WRITE)
         else:
             self._selector.modify(connection.peer, selectors.EVENT_WRITE)
-        connection.stage, connection.question, connection.deadline_at = Stage.WRITING, None, connection.end_at
+        connection.state, connection.query, connection.deadline_at = ConnectionState.WRITING, None, connection.end_at
         self._write(connection)
 
     def _write(self, connection: _Connection) -> None:
@@ -411,7 +413,7 @@ class Listener:
         except OSError:  # the client is gone
             self._drop(connection)
             return
-        connection.stage = Stage.LEAVING
+        connection.state = ConnectionState.CLOSING
         self._selector.modify(connection.peer, selectors.EVENT_READ)
 
     def _await_end(self, connection: _Connection) -> None:

@@ -20,7 +20,7 @@ _SAME_S: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ServiceState:
     """The state to report."""
 
     able: bool  # can lease jobs
@@ -30,7 +30,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _Report:
     """What the service manager knows, and when the next reports are due."""
 
     watchdog_at: float
@@ -41,8 +41,8 @@ class _Said:
     status_at: float = 0.0  # of the next status text
 
 
-class Notify:
-    """Reports changes of the state. Call `tell` often."""
+class ServiceNotifier:
+    """Reports changes of the state. Call `update` often."""
 
     def __init__(self, address: str, watchdog_s: float) -> None:
         """`address`: the service manager's socket. `watchdog_s`: its watchdog interval, 0 for none."""
@@ -50,65 +50,65 @@ class Notify:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         self._watchdog_s = watchdog_s
-        self._said = _Said(0.0 if watchdog_s else math.inf)
+        self._report = _Report(0.0 if watchdog_s else math.inf)
         self._wanted = ""  # the current status text
         self._again_at = 0.0
 
     @classmethod
-    def of(cls, environ: Mapping[str, str], pid: int) -> "Notify | None":
+    def from_environment(cls, environ: Mapping[str, str], pid: int) -> "ServiceNotifier | None":
         """Return a notifier as the environment asks for it, or None without a service manager."""
         address = environ.get("NOTIFY_SOCKET", "")
         if not address.startswith(("/", "@")) or len(address) < 2:
             return None
         return cls(address, _watchdog_s(environ, pid))
 
-    def begin(self, boot_s: float) -> None:
+    def promise_ready(self, boot_s: float) -> None:
         """Promise to be ready within `boot_s`."""
         self._send([f"EXTEND_TIMEOUT_USEC={_us(boot_s + CLOSING_S)}"])
 
-    def tell(self, now_at: float, told: Told) -> None:
+    def update(self, now_at: float, state: ServiceState) -> None:
         """Report what has changed since the last report."""
-        self._wanted = told.status
+        self._wanted = state.status
         if now_at < self._again_at:
             return
-        lines, said = self._news(now_at, told)
-        if told.status != said.status and (lines or now_at >= said.status_at):
-            lines.append(f"STATUS={' '.join(told.status.split())}")
-            said = replace(said, status=told.status, status_at=now_at + STATUS_S)
-        if now_at >= said.watchdog_at:
+        lines, report = self._changes(now_at, state)
+        if state.status != report.status and (lines or now_at >= report.status_at):
+            lines.append(f"STATUS={' '.join(state.status.split())}")
+            report = replace(report, status=state.status, status_at=now_at + STATUS_S)
+        if now_at >= report.watchdog_at:
             lines.append("WATCHDOG=1")
-            said = replace(said, watchdog_at=now_at + self._watchdog_s / 2)
+            report = replace(report, watchdog_at=now_at + self._watchdog_s / 2)
         if not lines:
             return
         if self._send(lines):
-            self._said = said
+            self._report = report
         else:
             self._again_at = now_at + AGAIN_S
 
-    def _news(self, now_at: float, told: Told) -> tuple[list[str], _Said]:
+    def _changes(self, now_at: float, state: ServiceState) -> tuple[list[str], _Report]:
         """Return the lines on which the service manager acts, and the new report."""
-        said = self._said
-        if told.left_s is not None:
-            return self._end(now_at, told.left_s)
-        if told.reloading != said.reloading and said.ready:
+        report = self._report
+        if state.left_s is not None:
+            return self._end_report(now_at, state.left_s)
+        if state.reloading != report.reloading and report.ready:
             begun = ["RELOADING=1", f"MONOTONIC_USEC={_us(now_at)}"]
-            return begun if told.reloading else ["READY=1"], replace(said, reloading=told.reloading)
-        if told.able and not said.ready:
-            return ["READY=1"], replace(said, ready=True)
-        return [], said
+            return begun if state.reloading else ["READY=1"], replace(report, reloading=state.reloading)
+        if state.able and not report.ready:
+            return ["READY=1"], replace(report, ready=True)
+        return [], report
 
-    def _end(self, now_at: float, left_s: float) -> tuple[list[str], _Said]:
+    def _end_report(self, now_at: float, left_s: float) -> tuple[list[str], _Report]:
         """Return the lines about the end: without its time the manager kills the service after the default time."""
-        said, ends_at = self._said, now_at + left_s
-        if said.ends_at is not None and abs(ends_at - said.ends_at) < _SAME_S:
-            return [], said
+        report, ends_at = self._report, now_at + left_s
+        if report.ends_at is not None and abs(ends_at - report.ends_at) < _SAME_S:
+            return [], report
         lasts = f"EXTEND_TIMEOUT_USEC={_us(left_s + CLOSING_S)}"
-        return [lasts] if said.ends_at is not None else ["STOPPING=1", lasts], replace(said, ends_at=ends_at)
+        return [lasts] if report.ends_at is not None else ["STOPPING=1", lasts], replace(report, ends_at=ends_at)
 
     def deadline_at(self) -> float:
         """Return when the next report is due without a change."""
-        said = self._said
-        due_at = min(said.watchdog_at, said.status_at if self._wanted != said.status else math.inf)
+        report = self._report
+        due_at = min(report.watchdog_at, report.status_at if self._wanted != report.status else math.inf)
         return max(due_at, self._again_at)
 
     def _send(self, lines: list[str]) -> bool:

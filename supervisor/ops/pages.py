@@ -13,7 +13,7 @@ import orjson
 LIVE_S: Final = 10.0
 #: Paths that are answered at once, and paths for which the loop asks Redis.
 PROBES: Final = ("/livez", "/readyz")
-LOOKS: Final = ("/status", "/metrics")
+REPORTS: Final = ("/status", "/metrics")
 
 _TEXT: Final = "text/plain; charset=utf-8"
 _JSON: Final = "application/json"
@@ -59,7 +59,7 @@ def not_answered(path: str, unheard_s: float) -> Page:
 
 
 def not_found(path: str) -> Page:
-    *others, last = (*PROBES, *LOOKS)
+    *others, last = (*PROBES, *REPORTS)
     sentence = f"there is no {path[:80]!r}; there are {', '.join(others)} and {last}"
     return refusal(path, HTTPStatus.NOT_FOUND, sentence)
 

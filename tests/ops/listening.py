@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 
 from supervisor.config import Address
 from supervisor.ops import http
-from supervisor.ops.questions import COMPLAINT, Questions
+from supervisor.ops.http_queries import COMPLAINT, HttpQueries
 
 LOCAL = Address("127.0.0.1", 0)
 
@@ -17,8 +17,8 @@ LOCAL = Address("127.0.0.1", 0)
 class Loop:
     """Stands in for the master's: answers at once, unless it stands still or keeps an answer back."""
 
-    def __init__(self, questions: Questions) -> None:
-        self.questions = questions
+    def __init__(self, queries: HttpQueries) -> None:
+        self.queries = queries
         self.answers = {"/livez": None, "/readyz": (True, "serving"), "/status": {"state": "serving"}, "/metrics": 7}
         self.kept_back: set[str] = set()
         self.complaints: list[str] = []
@@ -32,15 +32,15 @@ class Loop:
     def _run(self) -> None:
         poll = select.poll()
         poll.register(self._end, select.POLLIN)
-        poll.register(self.questions.fileno(), select.POLLIN)
+        poll.register(self.queries.fileno(), select.POLLIN)
         while self._end not in {fd for fd, _ in poll.poll()}:
             self.turns.wait(20)
-            for question in self.questions.take():
-                self.taken.append(question.what)
-                if question.what == COMPLAINT:
-                    self.complaints.append(question.detail)
-                elif question.what not in self.kept_back:
-                    self.questions.answer(question, self.answers[question.what])
+            for query in self.queries.take():
+                self.taken.append(query.what)
+                if query.what == COMPLAINT:
+                    self.complaints.append(query.detail)
+                elif query.what not in self.kept_back:
+                    self.queries.answer(query, self.answers[query.what])
 
     def wait_for(self, holds: Callable[[], object]) -> None:
         """Until something holds that nobody is told of."""
@@ -63,9 +63,9 @@ class Site:
     def __init__(
         self, address: Address = LOCAL, metrics: http.Render | str = "there are no metrics", names: Collection[str] = ()
     ) -> None:
-        self.questions = Questions()
-        self.loop = Loop(self.questions)
-        self.listener = http.Listener(http.listen(address), self.questions, metrics, names)
+        self.queries = HttpQueries()
+        self.loop = Loop(self.queries)
+        self.listener = http.Listener(http.listen(address), self.queries, metrics, names)
         self.port = self.listener.address.port
         self.listener.start()
         self._clients: list[socket.socket] = []
@@ -93,7 +93,7 @@ class Site:
             client.close()
         self.listener.close(5)
         self.loop.close()
-        self.questions.close()
+        self.queries.close()
 
 
 def answer_of(client: socket.socket) -> tuple[int, str, str]:

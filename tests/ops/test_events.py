@@ -62,9 +62,9 @@ def test_once_signed_every_line_of_json_says_which_worker_says_it_and_a_terminal
     reading, writing = pipe
     for format in ("json", "text"):
         events = Events(writing, format, "info")
-        events.sign("host-1-abc")
+        events.set_worker("host-1-abc")
         events.emit("job.completed", **DONE, max_rss_bytes=3 * 2**20)
-        events.sign("host-1-def")
+        events.set_worker("host-1-def")
         events.emit("worker.deregistered", old="host-1-abc", new="host-1-def")
         events.flush()
         raw = drain(reading)
@@ -445,17 +445,17 @@ def test_close_waits_for_a_slow_reader_but_not_longer_than_told(pipe):
     events.flush()
 
 
-def test_an_event_costs_microseconds(tmp_path):
+def test_an_event_costs_microseconds_of_processor_time(tmp_path):
     with open("/dev/null", "wb") as sink:
         events = Events(sink.fileno(), "json", "info")
         best_said = best_unsaid = 1.0
         for _ in range(5):
-            began = time.perf_counter()
+            began = time.process_time()
             for _ in range(5_000):
                 events.emit("job.completed", **DONE)
-            middle = time.perf_counter()
+            middle = time.process_time()
             for _ in range(5_000):
                 events.emit("job.started", **DONE)
             best_said = min(best_said, (middle - began) / 5_000)
-            best_unsaid = min(best_unsaid, (time.perf_counter() - middle) / 5_000)
-    assert best_said < 20e-6 and best_unsaid < 3e-6, "measured: 1.3 µs and 0.15 µs; the bars forgive a busy machine"
+            best_unsaid = min(best_unsaid, (time.process_time() - middle) / 5_000)
+    assert best_said < 20e-6 and best_unsaid < 3e-6, "measured: 1.3 µs and 0.15 µs"

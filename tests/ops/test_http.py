@@ -249,7 +249,7 @@ def test_a_probe_is_answered_within_a_second_however_many_ask_a_loop_that_stands
         ours.send(b"GET /status HTTP/1.1\r\n\r\n" if number % 2 else b"GET /metrics HTTP/1.1\r\n\r\n")
     began_at = time.monotonic()
     assert ours.get("/livez")[0] == 200
-    assert http.PROBE_S / 2 <= time.monotonic() - began_at < http.LOOK_S - 0.5  # from the turn on in which it came
+    assert http.PROBE_S / 2 <= time.monotonic() - began_at < http.REPORT_S - 0.5  # from the turn on in which it came
     ours.loop.turns.set()
     ours.loop.wait_for(lambda: ours.get("/status")[0] == 200)
     assert len(ours.loop.taken) < 20  # one of each kind, however many have asked
@@ -258,16 +258,16 @@ def test_a_probe_is_answered_within_a_second_however_many_ask_a_loop_that_stands
 def test_whoever_looks_while_many_do_is_told_so(site):
     ours = site()
     ours.loop.kept_back.add("/status")
-    waiting = [ours.send(b"GET /status HTTP/1.1\r\n\r\n") for _ in range(http.MOST_LOOKS)]
+    waiting = [ours.send(b"GET /status HTTP/1.1\r\n\r\n") for _ in range(http.MOST_REPORTS)]
     ours.get("/livez")  # they came first
     code, body = ours.get("/status")
-    assert (code, json.loads(body)) == (503, {"error": f"{http.MOST_LOOKS} others wait for an answer already"})
+    assert (code, json.loads(body)) == (503, {"error": f"{http.MOST_REPORTS} others wait for an answer already"})
     assert waiting
 
 
 def test_an_answer_that_the_loop_keeps_back_is_no_sign_of_a_loop_that_stands_still(site, monkeypatch):
     monkeypatch.setattr(pages, "LIVE_S", 0.0)
-    monkeypatch.setattr(http, "LOOK_S", 0.2)
+    monkeypatch.setattr(http, "REPORT_S", 0.2)
     ours = site()
     ours.loop.kept_back.add("/status")
     code, body = ours.get("/status")
@@ -335,7 +335,7 @@ def test_it_ends_at_once_with_clients_waiting(site):
     client = ours.send(b"GET /status HTTP/1.1\r\n\r\n")
     began_at = time.monotonic()
     ours.listener.close(5)
-    assert time.monotonic() - began_at < http.LOOK_S - 1
+    assert time.monotonic() - began_at < http.REPORT_S - 1
     assert not ours.listener._thread.is_alive()
     with contextlib.suppress(ConnectionResetError):
         assert client.recv(1) == b""

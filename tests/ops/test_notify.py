@@ -1,15 +1,15 @@
-"""What systemd is told, and when; real datagram sockets on an injected clock."""
+"""What systemd is state, and when; real datagram sockets on an injected clock."""
 
 import os
 import socket
 
 import pytest
 
-from supervisor.ops.notify import AGAIN_S, CLOSING_S, STATUS_S, Notify, Told
+from supervisor.ops.notify import AGAIN_S, CLOSING_S, STATUS_S, ServiceNotifier, ServiceState
 
-SERVING = Told(True, False, None, "serving, 0/1 busy")
-BOOTING = Told(False, False, None, "booting, 0/1 busy")
-RELOADING = Told(True, True, None, "reloading, 0/1 busy")
+SERVING = ServiceState(True, False, None, "serving, 0/1 busy")
+BOOTING = ServiceState(False, False, None, "booting, 0/1 busy")
+RELOADING = ServiceState(True, True, None, "reloading, 0/1 busy")
 
 
 class Manager:
@@ -45,8 +45,8 @@ def manager(request, tmp_path):
 def start(manager):
     made = []
 
-    def start(**environ: str) -> Notify:
-        made.append(Notify.of({"NOTIFY_SOCKET": manager.address, **environ}, os.getpid()))
+    def start(**environ: str) -> ServiceNotifier:
+        made.append(ServiceNotifier.from_environment({"NOTIFY_SOCKET": manager.address, **environ}, os.getpid()))
         return made[-1]
 
     yield start
@@ -56,47 +56,47 @@ def start(manager):
 
 def test_it_is_ready_when_it_can_lease_for_the_first_time_and_says_so_once(manager, start):
     notify = start()
-    notify.begin(60.0)
+    notify.promise_ready(60.0)
     assert manager.heard() == [[f"EXTEND_TIMEOUT_USEC={int((60 + CLOSING_S) * 1e6)}"]]
-    notify.tell(100.0, BOOTING)
+    notify.update(100.0, BOOTING)
     assert manager.heard() == [["STATUS=booting, 0/1 busy"]]
-    notify.tell(100.1, SERVING)
+    notify.update(100.1, SERVING)
     assert manager.heard() == [["READY=1", "STATUS=serving, 0/1 busy"]]
-    notify.tell(103.0, Told(False, False, None, "redis-away, 0/1 busy"))
+    notify.update(103.0, ServiceState(False, False, None, "redis-away, 0/1 busy"))
     assert manager.heard() == [["STATUS=redis-away, 0/1 busy"]]
-    notify.tell(106.0, SERVING)
+    notify.update(106.0, SERVING)
     assert manager.heard() == [["STATUS=serving, 0/1 busy"]]
 
 
 def test_a_reload_has_a_beginning_and_an_end_also_if_it_cannot_lease_then(manager, start):
     notify = start()
-    notify.tell(100.0, SERVING)
+    notify.update(100.0, SERVING)
     manager.heard()
-    notify.tell(101.5, RELOADING)
+    notify.update(101.5, RELOADING)
     assert manager.heard() == [["RELOADING=1", "MONOTONIC_USEC=101500000", "STATUS=reloading, 0/1 busy"]]
-    notify.tell(101.6, RELOADING)
+    notify.update(101.6, RELOADING)
     assert manager.heard() == []
-    notify.tell(101.7, Told(False, False, None, "redis-away, 0/1 busy"))
+    notify.update(101.7, ServiceState(False, False, None, "redis-away, 0/1 busy"))
     assert manager.heard() == [["READY=1", "STATUS=redis-away, 0/1 busy"]]
 
 
 def test_a_reload_before_it_is_ready_is_no_reload(manager, start):
     notify = start()
-    notify.tell(100.0, Told(False, True, None, "booting"))
-    notify.tell(101.0, Told(True, False, None, "serving"))
+    notify.update(100.0, ServiceState(False, True, None, "booting"))
+    notify.update(101.0, ServiceState(True, False, None, "serving"))
     assert manager.heard() == [["STATUS=booting"], ["READY=1", "STATUS=serving"]]
 
 
 def test_a_drain_says_how_long_it_takes_and_says_it_again_only_where_that_changes(manager, start):
     notify = start()
-    notify.tell(100.0, SERVING)
+    notify.update(100.0, SERVING)
     manager.heard()
-    notify.tell(110.0, Told(False, False, 30.0, "draining, 1/1 busy, 30 s left"))
+    notify.update(110.0, ServiceState(False, False, 30.0, "draining, 1/1 busy, 30 s left"))
     lasts = f"EXTEND_TIMEOUT_USEC={int((30 + CLOSING_S) * 1e6)}"
     assert manager.heard() == [["STOPPING=1", lasts, "STATUS=draining, 1/1 busy, 30 s left"]]
-    notify.tell(111.0, Told(False, False, 29.0, "draining, 1/1 busy, 29 s left"))
+    notify.update(111.0, ServiceState(False, False, 29.0, "draining, 1/1 busy, 29 s left"))
     assert manager.heard() == []
-    notify.tell(111.5, Told(False, False, 6.0, "killing, 1/1 busy, 6 s left"))
+    notify.update(111.5, ServiceState(False, False, 6.0, "killing, 1/1 busy, 6 s left"))
     assert manager.heard() == [
         [f"EXTEND_TIMEOUT_USEC={int((6 + CLOSING_S) * 1e6)}", "STATUS=killing, 1/1 busy, 6 s left"]
     ]
@@ -104,29 +104,29 @@ def test_a_drain_says_how_long_it_takes_and_says_it_again_only_where_that_change
 
 def test_what_people_read_changes_now_and_then_only_but_is_never_left_behind(manager, start):
     notify = start()
-    notify.tell(100.0, SERVING)
+    notify.update(100.0, SERVING)
     for number in range(10):
-        notify.tell(100.0 + number / 10, Told(True, False, None, f"serving, {number}/9 busy"))
+        notify.update(100.0 + number / 10, ServiceState(True, False, None, f"serving, {number}/9 busy"))
     assert manager.heard() == [["READY=1", "STATUS=serving, 0/1 busy"]]
     assert notify.deadline_at() == 100.0 + STATUS_S
-    notify.tell(100.0 + STATUS_S, Told(True, False, None, "serving, 9/9 busy"))
+    notify.update(100.0 + STATUS_S, ServiceState(True, False, None, "serving, 9/9 busy"))
     assert manager.heard() == [["STATUS=serving, 9/9 busy"]]
     assert notify.deadline_at() == float("inf")
 
 
 def test_a_status_is_one_line(manager, start):
-    start().tell(100.0, Told(False, False, None, "two\nlines"))
+    start().update(100.0, ServiceState(False, False, None, "two\nlines"))
     assert manager.heard() == [["STATUS=two lines"]]
 
 
 def test_the_watchdog_hears_from_us_twice_as_often_as_it_wants(manager, start):
     notify = start(WATCHDOG_USEC="3000000", WATCHDOG_PID=str(os.getpid()))
-    notify.tell(100.0, SERVING)
+    notify.update(100.0, SERVING)
     assert manager.heard() == [["READY=1", "STATUS=serving, 0/1 busy", "WATCHDOG=1"]]
     assert notify.deadline_at() == 101.5
-    notify.tell(101.4, SERVING)
+    notify.update(101.4, SERVING)
     assert manager.heard() == []
-    notify.tell(101.5, SERVING)
+    notify.update(101.5, SERVING)
     assert manager.heard() == [["WATCHDOG=1"]]
     assert notify.deadline_at() == 103.0
 
@@ -137,25 +137,25 @@ def test_the_watchdog_hears_from_us_twice_as_often_as_it_wants(manager, start):
 )
 def test_a_watchdog_that_is_not_for_us_is_not_ours_to_feed(manager, start, environ):
     notify = start(**environ)
-    notify.tell(100.0, SERVING)
+    notify.update(100.0, SERVING)
     assert manager.heard() == [["READY=1", "STATUS=serving, 0/1 busy"]]
     assert notify.deadline_at() == float("inf")
 
 
 @pytest.mark.parametrize("address", ["", "@", "relative/path", "vsock:2:1234"])
 def test_where_there_is_no_service_manager_nothing_is_said(address):
-    assert Notify.of({"NOTIFY_SOCKET": address} if address else {}, os.getpid()) is None
+    assert ServiceNotifier.from_environment({"NOTIFY_SOCKET": address} if address else {}, os.getpid()) is None
 
 
 def test_what_nobody_has_heard_is_said_again(tmp_path):
     address = str(tmp_path / "notify")
-    notify = Notify(address, 0.0)
-    notify.tell(100.0, SERVING)
+    notify = ServiceNotifier(address, 0.0)
+    notify.update(100.0, SERVING)
     assert notify.deadline_at() == 100.0 + AGAIN_S
     manager = Manager(address)
-    notify.tell(100.5, RELOADING)
+    notify.update(100.5, RELOADING)
     assert manager.heard() == []
-    notify.tell(100.0 + AGAIN_S, SERVING)
+    notify.update(100.0 + AGAIN_S, SERVING)
     assert manager.heard() == [["READY=1", "STATUS=serving, 0/1 busy"]]
     manager.close()
     notify.close()
@@ -166,8 +166,8 @@ def test_a_manager_that_does_not_read_makes_nobody_wait(manager, start):
     now_at = 100.0
     while notify.deadline_at() != now_at + AGAIN_S:
         now_at += 1.0
-        notify.tell(now_at, SERVING)
+        notify.update(now_at, SERVING)
         assert now_at < 100_000
     assert manager.heard()[-1] == ["WATCHDOG=1"]
-    notify.tell(now_at + AGAIN_S, SERVING)
+    notify.update(now_at + AGAIN_S, SERVING)
     assert manager.heard() == [["WATCHDOG=1"]]

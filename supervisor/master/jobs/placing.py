@@ -234,7 +234,7 @@ class Placing:
         self._counts.of(lease.queue, lease.klass).started += 1
         if lease.deaths or lease.interruptions:
             self._counts.note_start(lease.jid, held.started_at)
-        self._events.tell("job.started", start_of, held)
+        self._events.emit_lazily("job.started", start_of, held)
 
     def take_back(self, child: ChildHandle) -> None:
         """What it has not received is ready again."""

@@ -84,7 +84,7 @@ def _say_completed(events: Events, counts: Counts, held: HeldLease) -> str:
     counted.completed += 1
     counted.wait.add(lease.waited_s)
     counted.run.add(held.run_s)
-    events.tell("job.completed", account_of, held)
+    events.emit_lazily("job.completed", account_of, held)
     return "completed"
 
 

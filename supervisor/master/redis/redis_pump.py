@@ -156,7 +156,7 @@ class RedisPump:
                         self._counts.handed_back += handed_back
                         self._events.emit("lease.returned", count=handed_back)
                 case Refused(what, message):
-                    self._events.emit_seldom("redis.failed", f"Redis refused {what}: {message}")
+                    self._events.emit_throttled("redis.failed", f"Redis refused {what}: {message}")
                     self._ask_at = clock.monotonic() + _REFUSED_S
                     self._idling.put_off(clock.monotonic())
                 case Found():
@@ -182,7 +182,7 @@ class RedisPump:
 
     def _on_full(self) -> None:
         waiting = self._ledger.refused_for_memory(clock.monotonic())
-        self._events.emit_seldom(
+        self._events.emit_throttled(
             "redis.failed",
             "the memory of Redis is full: completions with jobs to put or large data wait, and are tried again until"
             " they get in; their leases go on;"
@@ -269,7 +269,7 @@ class RedisPump:
         for held, number in self._ledger.not_stored():
             self._dispatcher.on_stored(held, number, kept=False)
         self._session.rename()
-        self._events.sign(self._session.worker)
+        self._events.set_worker(self._session.worker)
         self._events.emit("worker.deregistered", old=old, new=self._session.worker)
         self._ask = True
 

@@ -1,4 +1,4 @@
-"""What the master's loop answers to its listener. Runs in master. Owns the questions that wait for Redis.
+"""What the master's loop answers to its listener. Runs in master. Owns the queries that wait for Redis.
 
 Must answer each that it takes, soon, whether Redis does or not; must not hand out anything that changes later.
 """
@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
-from supervisor.ops.questions import COMPLAINT, Question, Questions
+from supervisor.ops.http_queries import COMPLAINT, HttpQueries, HttpQuery
 
 #: How long a look into Redis is waited for: then what was known before must do.
 LOOKED_S: Final = 0.5
@@ -41,43 +41,43 @@ class Looks(Protocol):
 class Answers:
     def __init__(
         self,
-        questions: Questions,
+        queries: HttpQueries,
         status: Teller,
         looks: Looks,
         snapshot: Callable[[], Any],
         warn: Callable[[str], None],
     ) -> None:
         """`snapshot`: what metrics are made of, as plain data."""
-        self._questions = questions
+        self._queries = queries
         self._status = status
         self._looks = looks
         self._snapshot = snapshot
         self._warn = warn
-        self._waiting: list[tuple[Question, float]] = []  # and since when (monotonic s)
+        self._waiting: list[tuple[HttpQuery, float]] = []  # and since when (monotonic s)
 
     def on_asked(self, now_at: float) -> None:
         """Answer what can be answered at once."""
-        for question in self._questions.take():
-            match question.what:
+        for query in self._queries.take():
+            match query.what:
                 case "/livez":
-                    self._questions.answer(question, None)
+                    self._queries.answer(query, None)
                 case "/readyz":
-                    self._questions.answer(question, (self._status.able, self._status.state))
-                case _ if question.what == COMPLAINT:
-                    self._warn(question.detail)
+                    self._queries.answer(query, (self._status.able, self._status.state))
+                case _ if query.what == COMPLAINT:
+                    self._warn(query.detail)
                 case _:
                     self._looks.look()
-                    self._waiting.append((question, now_at))
+                    self._waiting.append((query, now_at))
 
     def keep_time(self, now_at: float) -> None:
         """Answer what Redis has answered since, or has had time enough to."""
         waiting, self._waiting = self._waiting, []
-        for question, since_at in waiting:
+        for query, since_at in waiting:
             if self._looks.looked_at < since_at and now_at < since_at + LOOKED_S:
-                self._waiting.append((question, since_at))
+                self._waiting.append((query, since_at))
                 continue
-            answer = self._status.tell() if question.what == "/status" else self._snapshot()
-            self._questions.answer(question, answer)
+            answer = self._status.tell() if query.what == "/status" else self._snapshot()
+            self._queries.answer(query, answer)
 
     def deadline_at(self) -> float:
         return self._waiting[0][1] + LOOKED_S if self._waiting else math.inf

@@ -13,7 +13,7 @@ from supervisor.config import DEFAULT_NAMESPACE
 from supervisor.engine.worker.served_queues import ServedQueues
 from supervisor.master.processes.zygote_manager import ZygoteManager
 from supervisor.master.report.status import Status
-from supervisor.ops.notify import Notify, Told
+from supervisor.ops.notify import ServiceNotifier, ServiceState
 
 #: How soon it follows numbers that change. The word for how it is follows at once.
 SHOW_S: Final = 0.2
@@ -26,7 +26,7 @@ class TitleAndNotify:
         self._where = "" if namespace == DEFAULT_NAMESPACE else f" in {namespace}"
         self._serving = serving
         self._forks = forks
-        self._notify = Notify.of(os.environ, os.getpid())
+        self._notify = ServiceNotifier.from_environment(os.environ, os.getpid())
         self._title = ""
         self._state = ""
         self._show_at = 0.0
@@ -35,7 +35,7 @@ class TitleAndNotify:
     def begin(self, boot_s: float) -> None:
         """It is ready within `boot_s`, at the latest."""
         if self._notify is not None:
-            self._notify.begin(boot_s)
+            self._notify.promise_ready(boot_s)
 
     def keep_time(self, now_at: float) -> None:
         state = self._status.state
@@ -49,7 +49,9 @@ class TitleAndNotify:
             self._title = title
             setproctitle(title)
         if self._notify is not None:
-            self._notify.tell(now_at, Told(self._status.able, self._forks.reloading, self._status.left_s, words))
+            self._notify.update(
+                now_at, ServiceState(self._status.able, self._forks.reloading, self._status.left_s, words)
+            )
 
     def deadline_at(self) -> float:
         """When it is to be looked at, if nothing happens before."""

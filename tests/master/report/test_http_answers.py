@@ -5,7 +5,7 @@ import math
 import pytest
 
 from supervisor.master.report.http_answers import LOOKED_S, Answers
-from supervisor.ops.questions import Questions
+from supervisor.ops.http_queries import HttpQueries
 
 
 class Status:
@@ -28,21 +28,21 @@ class Part:
     """The loop's end, and the listener's."""
 
     def __init__(self):
-        self.questions, self.looks, self.said = Questions(), Looks(), []
-        self.answers = Answers(self.questions, Status(), self.looks, lambda: "a snapshot", self.said.append)
+        self.queries, self.looks, self.said = HttpQueries(), Looks(), []
+        self.answers = Answers(self.queries, Status(), self.looks, lambda: "a snapshot", self.said.append)
 
     def ask(self, what, now_at):
-        question = self.questions.ask(what, now_at)
+        query = self.queries.ask(what, now_at)
         self.answers.on_asked(now_at)
         self.answers.keep_time(now_at)
-        return question
+        return query
 
 
 @pytest.fixture
 def part():
     part = Part()
     yield part
-    part.questions.close()
+    part.queries.close()
 
 
 def test_probes_are_answered_in_the_turn_in_which_they_come(part):
@@ -55,22 +55,22 @@ def test_probes_are_answered_in_the_turn_in_which_they_come(part):
 @pytest.mark.parametrize(("what", "answer"), [("/status", {"state": "serving"}), ("/metrics", "a snapshot")])
 def test_who_looks_is_answered_once_redis_has_been_looked_into_since(part, what, answer):
     part.looks.looked_at = 9.9
-    question = part.ask(what, 10.0)
+    query = part.ask(what, 10.0)
     assert part.looks.wanted == 1
-    assert not question.answered
+    assert not query.answered
     part.looks.looked_at = 10.1
     part.answers.keep_time(10.1)
-    assert (question.answered, question.answer) == (True, answer)
+    assert (query.answered, query.answer) == (True, answer)
     assert part.answers.deadline_at() == math.inf
 
 
 def test_if_redis_does_not_answer_what_is_known_must_do(part):
-    question = part.ask("/status", 10.0)
+    query = part.ask("/status", 10.0)
     assert part.answers.deadline_at() == 10.0 + LOOKED_S
     part.answers.keep_time(10.0 + LOOKED_S - 0.01)
-    assert not question.answered
+    assert not query.answered
     part.answers.keep_time(10.0 + LOOKED_S)
-    assert question.answer == {"state": "serving"}
+    assert query.answer == {"state": "serving"}
 
 
 def test_whoever_asks_while_the_same_is_asked_gets_the_same_answer(part):
@@ -79,20 +79,20 @@ def test_whoever_asks_while_the_same_is_asked_gets_the_same_answer(part):
     assert part.looks.wanted == 1
     part.looks.looked_at = 10.3
     part.answers.keep_time(10.3)
-    part.questions.collect()
+    part.queries.collect()
     assert part.ask("/status", 10.4) is not first
 
 
 def test_what_the_listener_complains_of_is_said(part):
-    part.questions.complain("no descriptors", 10.0)
+    part.queries.complain("no descriptors", 10.0)
     part.answers.on_asked(10.0)
     assert part.said == ["no descriptors"]
 
 
 def test_a_question_that_was_seen_is_no_sign_of_a_loop_that_stands_still(part):
-    part.questions.ask("/metrics", 10.0)
-    assert part.questions.unheard_s(13.0) == 3.0
-    part.questions.forgive(2.0)
-    assert part.questions.unheard_s(13.0) == 1.0
+    part.queries.ask("/metrics", 10.0)
+    assert part.queries.unheard_s(13.0) == 3.0
+    part.queries.forgive(2.0)
+    assert part.queries.unheard_s(13.0) == 1.0
     part.answers.on_asked(13.0)
-    assert part.questions.unheard_s(14.0) == 0.0
+    assert part.queries.unheard_s(14.0) == 0.0

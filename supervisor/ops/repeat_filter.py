@@ -21,11 +21,11 @@ class _Message:
     kept: int  # repetitions since it passed
 
 
-class Repeats:
+class RepeatFilter:
     def __init__(self) -> None:
         self._messages: dict[tuple[str, str], _Message] = {}  # by event and text, the latest last
 
-    def heard(self, event: str, text: str, now_at: float) -> str | None:
+    def admit(self, event: str, text: str, now_at: float) -> str | None:
         """Count a message. Return the text to log now, or None."""
         known = self._messages.pop((event, text), None)
         if known is None or now_at >= known.came_at + _FORGOTTEN_S:
@@ -42,7 +42,7 @@ class Repeats:
         times, known.kept = known.kept, 0
         return text if times == 1 else f"{text} ({times} times since this was said last)"
 
-    def is_over(self, event: str) -> None:
+    def forget(self, event: str) -> None:
         """Forget the messages of this event, whose cause has ended: the next one is new."""
         for key in [key for key in self._messages if key[0] == event]:
             del self._messages[key]

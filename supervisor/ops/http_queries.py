@@ -13,7 +13,7 @@ from typing import Any, Final
 COMPLAINT: Final = "complaint"
 
 
-class Question:
+class HttpQuery:
     """One query, shared by all clients that ask the same before it is answered."""
 
     __slots__ = ("answer", "answered", "asked_at", "detail", "taken", "what")
@@ -27,32 +27,32 @@ class Question:
         self.answer: Any = None
 
 
-class Questions:
+class HttpQueries:
     """At most one open query of each kind, so that many clients cannot burden a loop that stands still."""
 
     def __init__(self) -> None:
-        self._asked: deque[Question] = deque()  # append and popleft are atomic
-        self._answered: deque[Question] = deque()
-        self._open: dict[str, Question] = {}  # touched by the asking thread alone
+        self._asked: deque[HttpQuery] = deque()  # append and popleft are atomic
+        self._answered: deque[HttpQuery] = deque()
+        self._open: dict[str, HttpQuery] = {}  # touched by the asking thread alone
         self._asked_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._answered_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     # the thread that asks
 
-    def ask(self, what: str, now_at: float) -> Question:
+    def ask(self, what: str, now_at: float) -> HttpQuery:
         """Return the open query of this kind, or a new one."""
-        question = self._open.get(what)
-        if question is None:
-            question = self._open[what] = Question(what, now_at)
-            self._put(question)
-        return question
+        query = self._open.get(what)
+        if query is None:
+            query = self._open[what] = HttpQuery(what, now_at)
+            self._put(query)
+        return query
 
     def complain(self, message: str, now_at: float) -> None:
         """Have the loop, which owns the log, report a problem."""
-        self._put(Question(COMPLAINT, now_at, message))
+        self._put(HttpQuery(COMPLAINT, now_at, message))
 
-    def _put(self, question: Question) -> None:
-        self._asked.append(question)
+    def _put(self, query: HttpQuery) -> None:
+        self._asked.append(query)
         os.eventfd_write(self._asked_fd, 1)
 
     @property
@@ -72,8 +72,8 @@ class Questions:
 
     def forgive(self, lost_s: float) -> None:
         """Do not count a time in which the whole process was stopped."""
-        for question in self._open.values():
-            question.asked_at += lost_s
+        for query in self._open.values():
+            query.asked_at += lost_s
 
     # the loop
 
@@ -81,20 +81,20 @@ class Questions:
         """Readable when there is something to take."""
         return self._asked_fd
 
-    def take(self) -> list[Question]:
+    def take(self) -> list[HttpQuery]:
         """Return all queries since the last call."""
         _empty(self._asked_fd)
         taken = []
         while self._asked:
-            question = self._asked.popleft()
-            question.taken = True
-            taken.append(question)
+            query = self._asked.popleft()
+            query.taken = True
+            taken.append(query)
         return taken
 
-    def answer(self, question: Question, answer: Any) -> None:
+    def answer(self, query: HttpQuery, answer: Any) -> None:
         """Answer a query once. The loop must not touch `answer` afterwards."""
-        question.answer, question.answered = answer, True
-        self._answered.append(question)
+        query.answer, query.answered = answer, True
+        self._answered.append(query)
         os.eventfd_write(self._answered_fd, 1)
 
     def close(self) -> None:
