@@ -1,30 +1,30 @@
-"""Finds the payload in what another program pushed. Runs in every process that speaks to Redis. Must not do I/O.
+"""Finds the payload in an entry that another program pushed. Runs in every process that speaks to Redis.
 
-lua/include/entries.lua decides what such an entry means, and keeps its bytes as they came. No depth or shape of one
-may end its reader: nothing here recurses, and nothing is built of what is passed over.
+Must not do I/O. lua/include/entries.lua decides what an entry means and keeps its bytes unchanged. No depth or shape of
+an entry may crash its reader, so this code does not recurse and builds no objects for the parts that it skips.
 """
 
 import base64
 import json
 import re
-from json.decoder import scanstring  # type: ignore[attr-defined]  # what every decoder of objects calls
+from json.decoder import scanstring  # type: ignore[attr-defined]  # the function that every decoder of objects calls
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _SCALAR = re.compile(r"[^,:\[\]{}\s\"]+")
-#: Strings, because brackets in them mean nothing, and brackets.
+#: Strings (to skip the brackets in them) and brackets.
 _NESTING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{}]', re.DOTALL)
 
 
 def payload_of_kind(kind: str | None, stored: bytes) -> tuple[bytes, bool]:
-    """As `payload_of`, of the kind that a record names; None: it is JSON."""
+    """Return `payload_of` for the kind that a record names. None stands for JSON."""
     return payload_of(kind.encode(), stored) if kind else (stored, False)
 
 
 def payload_of(kind: bytes, stored: bytes) -> tuple[bytes, bool]:
-    """Return the payload of a job whose data is not plain JSON, and whether it is its caller's own bytes.
+    """Return the payload of a job whose data is not plain JSON, and whether it is bytes instead of JSON.
 
-    The payload of an entry is the value of its "data", character by character, or its "data_b64", decoded. One that
-    only Lua takes for JSON is returned whole: whoever decodes the payload then finds that it is none.
+    The payload of an entry is the value of its "data", character by character, or its decoded "data_b64". An entry that
+    only Lua accepts as JSON is returned whole, and its decoder reports the error.
     """
     if kind != b"entry":
         return stored, True
@@ -36,7 +36,7 @@ def payload_of(kind: bytes, stored: bytes) -> tuple[bytes, bool]:
 
 
 def _value(text: str) -> tuple[str, bool]:
-    """Return the JSON of the payload, and whether it is base64. The last one of several counts, as in every decoder."""
+    """Return the payload's JSON, and whether it is base64. The last of several keys counts, as in every decoder."""
     found = "null", False
     at = _skip(text, _skip(text, 0) + 1)
     while text[at] != "}":
@@ -52,7 +52,7 @@ def _value(text: str) -> tuple[str, bool]:
 
 
 def _end_of(text: str, start: int) -> int:
-    """Return where the value ends that begins at `start`. Raises ValueError where none does."""
+    """Return the end of the value that begins at `start`. Raises ValueError if there is none."""
     if text[start] == '"':
         end: int = scanstring(text, start + 1)[1]
         return end

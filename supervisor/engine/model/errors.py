@@ -1,24 +1,24 @@
-"""Runs in every process. Owns: the refusals that callers can catch. Must not: import anything of ours."""
+"""Defines the exceptions that callers can catch. Runs in every process. Must not import anything of this package."""
 
 
 class LeaseholdError(Exception):
-    """Whatever Leasehold refuses or cannot do."""
+    """Base class of all that Leasehold refuses or cannot do."""
 
 
 class NoServer(LeaseholdError):
-    """A client was given no server, and here an embedded one would lose its jobs."""
+    """The client has no server URL, and an embedded server would lose its jobs here."""
 
 
 class LeaseLost(LeaseholdError):
-    """The lease is not this worker's any more: it ran out and the job was taken, moved or settled already."""
+    """The worker no longer holds the lease: it expired and the job was taken, or the job was moved or settled."""
 
 
 class JobNotFound(LeaseholdError):
-    """There is no job of this jid: it never was, was cancelled, or its retention is over."""
+    """No job has this jid: it never existed, was cancelled, or its retention is over."""
 
 
 class JobFailed(LeaseholdError):
-    """The job that was waited for has failed: `group` is the kind of failure, `message` what was said about it."""
+    """The awaited job has failed: `group` is the kind of failure, `message` its text."""
 
     def __init__(self, jid: str, group: str, message: str) -> None:
         super().__init__(f"job {jid} failed in group {group}: {message}")
@@ -28,16 +28,16 @@ class JobFailed(LeaseholdError):
 
 
 class DependencyError(LeaseholdError):
-    """A job would wait for itself, is not waiting for others, or others wait for it."""
+    """The dependency would make a job wait for itself, or does not exist, or still has dependents."""
 
 
 class StoreUnavailable(LeaseholdError):
-    """Redis cannot be reached, or would not carry the call out. Nothing has changed."""
+    """Redis is unreachable or refused the call. Nothing has changed."""
 
 
 class ReadOnlyReplica(StoreUnavailable):
-    """The server is a replica that nobody may write to. Looks work there; supervisors cannot be asked by way of it."""
+    """The server is a replica that takes no writes. Queries work there; requests to supervisors do not."""
 
 
 class OutcomeUnknown(LeaseholdError):
-    """The connection ended between a call and its answer: it was carried out as a whole, or not at all."""
+    """The connection ended between a call and its reply: the call was carried out as a whole, or not at all."""

@@ -1,5 +1,6 @@
-"""Runs in every process that speaks to Redis. Owns: what a job may be given, and what a job and a lease are.
-Must not: do I/O; what acts through a client is in handles.py.
+"""Checks the options of a new job, and defines jobs and leases as values. Runs in every process that speaks to Redis.
+
+Must not do I/O. The classes that act through a client are in client/handles.py.
 """
 
 import binascii
@@ -31,79 +32,81 @@ from supervisor.engine.model.validation import (
 DEFAULT_RETRIES = 5
 MOST_TAGS = 100
 MOST_PARENTS = 1000
-#: Tags, and twice the parents, of all that one completion puts.
+#: Upper bound of what one completion puts: its tags, plus twice its parents.
 MOST_LINES = 3_000
-#: So many tags, or half as many parents, take the server as long as one job without; lua/include/entries.lua says the
-#: same.
+#: Two tags, or one parent, cost the server as much as one plain job. lua/include/entries.lua has the same figure.
 LINES_A_JOB: Final = 2
-#: Of one completion: they are put in one step with it, in which Redis does nothing else.
+#: One script puts all followers of a completion, and Redis does nothing else meanwhile.
 MOST_FOLLOWERS = 1000
-POLICIES = ("wait", "fail", "run")  # for a job whose parent fails
+POLICIES = ("wait", "fail", "run")  # what happens to a job whose parent fails
 
 
-# What a job may be given, checked before anything is written.
+# The options of a job, checked before anything is written.
 
 
 class PutOptions(TypedDict, total=False):
-    """The options of put and add. One not given keeps its value on a known job, and has its default on a new one."""
+    """The options of put and add.
+
+    An option left out keeps its value on a known job, and has its default on a new one.
+    """
 
     jid: str  # 1 to 64 bytes; default: 22 characters, a UUID in URL-safe base64
     priority: int  # lower runs sooner; default 0
-    delay: Duration  # until it may run
-    at: float | datetime.datetime  # or the time at which it may: unix seconds, or a datetime with a time zone
-    retries: int  # how many failures are tried again; default 5
-    timeout: Duration  # that a run may take; 0 = no limit
-    max_deaths: int  # how many deaths bury it; 0 = no limit; default: config max-deaths
-    tags: Sequence[str]  # at most 100; given ones replace those that it has
+    delay: Duration  # how long the job waits before it may run
+    at: float | datetime.datetime  # in place of delay: unix seconds, or a datetime with a time zone
+    retries: int  # how many failures are followed by another try; default 5
+    timeout: Duration  # how long one run may take; 0 = no limit
+    max_deaths: int  # the job fails for good after so many deaths; 0 = no limit; default: config max-deaths
+    tags: Sequence[str]  # at most 100; they replace the job's present tags
     depends: Sequence[str]  # jids that must complete first; unknown ones count as complete
-    on_parent_failure: str  # what a failure or cancellation of one of those means: wait (default), fail or run
-    lane: str | None  # whose share of the queue it is of: lanes with work have their turns, by weight
-    limit: str | None  # it starts only where this limit has room
-    unique: bool | str | None  # a key (True: klass and data as put now) that no other job has until this one ends
-    expires: Duration | None  # from now, within which it must have started, else it fails in group expired
-    persistent: bool | None  # it has no end: whatever ends a run of it, another worker gets it
-    at_most_once: bool | None  # it is never started twice: whatever else than its own end ends it fails it
-    trace: str | None  # the W3C traceparent of what has caused it; default: that of the current OpenTelemetry span
+    on_parent_failure: str  # what the job does when a parent fails or is cancelled: wait (default), fail or run
+    lane: str | None  # the job's share of the queue; lanes with jobs take turns, by weight
+    limit: str | None  # the job starts only while this limit has room
+    unique: bool | str | None  # a key (True: klass and data) that no other job may have until this one ends
+    expires: Duration | None  # from now; a job that has not started by then fails in group expired
+    persistent: bool | None  # the job never completes: whenever a run ends, another worker gets it
+    at_most_once: bool | None  # the job never starts twice: a run that ends without an outcome of its own fails it
+    trace: str | None  # W3C traceparent of the cause; default: the current OpenTelemetry span
 
 
 _OPTIONS = frozenset(PutOptions.__annotations__)
 
 
-#: Base64 as it may stand in an URL.
+#: Translates base64 into its URL-safe alphabet.
 _URL_SAFE: Final = bytes.maketrans(b"+/", b"-_")
 
 
 class NewJob(NamedTuple):
-    """One checked job of a put or add."""
+    """A checked job, ready for put.lua."""
 
     jid: str
     size_bytes: int
     arguments: tuple[str | bytes | int, ...]
-    lines: int = 0  # tags, and twice the parents
+    lines: int = 0  # number of tags, plus twice the number of parents
 
     @property
     def weight(self) -> int:
-        """How many jobs without tags and parents take the server as long to put."""
+        """Return how many plain jobs cost the server as much as this one."""
         return 1 + self.lines // LINES_A_JOB
 
 
 def new_jid() -> str:
-    """A fresh jid: 22 characters, of which the first is no "-", which commands would take for a flag."""
+    """Return a fresh jid of 22 characters. It never begins with "-", which the command line would take for a flag."""
     while True:
         drawn = bytearray(os.urandom(16))
-        drawn[6], drawn[8] = drawn[6] & 0x0F | 0x40, drawn[8] & 0x3F | 0x80  # a UUID that was drawn: version 4
+        drawn[6], drawn[8] = drawn[6] & 0x0F | 0x40, drawn[8] & 0x3F | 0x80  # the bits of a random UUID, version 4
         jid = binascii.b2a_base64(drawn)[:22].translate(_URL_SAFE).decode()
         if jid[0] != "-":
             return jid
 
 
 def new_job(verb: Literal["put", "add"], queue: str, klass: str, data: object, options: Mapping[str, Any]) -> NewJob:
-    """Checks what put or add was given. Raises TypeError or ValueError naming the argument."""
+    """Check the arguments of put or add. Raises TypeError or ValueError naming the argument."""
     checked_name("queue", queue)
     checked_name("klass", klass)
     kind, raw = to_data("data", data)
     trace = current_trace()
-    if not options and trace is None:  # as most are
+    if not options and trace is None:  # most jobs have no options
         jid = new_jid()
         return NewJob(jid, len(raw), (verb, queue, jid, klass, kind, raw, "", "", 0))
     for option in options:
@@ -132,7 +135,7 @@ def _checked_times(options: Mapping[str, Any]) -> tuple[int | str, int | str]:
 
 
 def with_plain_times(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with times as numbers, which can be sent. Raises ValueError naming the option."""
+    """Return the options with all times as numbers, ready for JSON. Raises ValueError naming the option."""
     plain = dict(options)
     for name in ("delay", "timeout", "expires"):
         if name in plain:
@@ -143,8 +146,9 @@ def with_plain_times(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked_options(options: Mapping[str, Any]) -> dict[str, str | int]:
-    """The fields that options give the record of a job, or of a recurring one. Raises TypeError or ValueError naming
-    the option. A claim by content is said as "1", for `claim_on` to complete.
+    """Return the record fields that these options set, for a job or a recurring job.
+
+    A claim by content is "1" in them, for `claim_on` to complete. Raises TypeError or ValueError naming the option.
     """
     fields: dict[str, str | int] = {}
     if "priority" in options:
@@ -181,21 +185,24 @@ def checked_options(options: Mapping[str, Any]) -> dict[str, str | int]:
 
 
 def _flag(name: str, value: object) -> str:
-    """As it is stored; "" for None, which leaves the choice to the default, or to the handler."""
+    """Return the stored form of a flag. "" stands for None, which leaves the choice to the default or the handler."""
     return "" if value is None else "1" if checked_flag(name, value) else "0"
 
 
 def _checked_claim(unique: object) -> str:
-    """What the scripts take: ":" and a key, "" none; and "1" by content, which they take as "=" and a digest."""
+    """Return the stored form of a claim: ":" and a key, "" for none, "1" for a claim by content (see `claim_on`)."""
     if unique is None or isinstance(unique, bool):
         return "1" if unique else ""
     return ":" + checked_name("unique", unique)
 
 
 def claim_on(fields: dict[str, str | int], klass: str, kind: str, raw: bytes) -> dict[str, str | int]:
-    """The fields with the claim by content completed: objects are equal in whatever order their keys are."""
+    """Replace a claim by content ("1") by "=" and a digest.
+
+    The order of an object's keys does not change the digest.
+    """
     if fields.get("unique") == "1":
-        import hashlib  # here, for children import this module, and would all carry OpenSSL
+        import hashlib  # imported here to keep OpenSSL out of the children, which import this module
 
         content = orjson.dumps(orjson.loads(raw), option=orjson.OPT_SORT_KEYS) if kind == "json" else raw
         digest = hashlib.sha1(f"{klass}\n{kind}\n".encode() + content, usedforsecurity=False).hexdigest()
@@ -209,11 +216,11 @@ def _checked_policy(policy: object) -> str:
     return str(policy)
 
 
-# What a lease gives.
+# What a lease contains.
 
 
 class LeaseRecord:
-    """One leased job, as the lease answered it. It holds values only; `.data` is decoded when first asked for."""
+    """The values of one leased job, as lease.lua returns them. `.data` is decoded on first use."""
 
     __slots__ = (
         "_data", "at_most_once", "deaths", "expires_unix", "failures", "interruptions", "is_bytes", "jid", "klass",
@@ -241,7 +248,7 @@ class LeaseRecord:
         self.raw: bytes = raw or b""
         self.is_bytes = False
         self.expires_unix = expires_unix
-        self.waited_s: float = waited_ms / 1000  # since it could be leased: what it was put off for does not count
+        self.waited_s: float = waited_ms / 1000  # since the job became due; its delay is not counted
         self._data: Any = UNSET
         self.tags: list[str] = []
         self.priority = self.failures = self.deaths = self.interruptions = 0
@@ -249,10 +256,10 @@ class LeaseRecord:
         self.max_deaths: int | None = None
         self.timeout_s: float | None = None
         self.lane: str | None = None
-        self.trace: str | None = None  # a W3C traceparent
-        self.raw_saved: bytes | None = None  # its checkpoint as JSON
+        self.trace: str | None = None  # W3C traceparent
+        self.raw_saved: bytes | None = None  # the job's checkpoint as JSON
         self.persistent = self.at_most_once = False
-        self.limited = False  # its lease has a slot of a limit, which whatever ends the lease gives back
+        self.limited = False  # the lease occupies a slot of a limit, and any end of the lease frees it
         if rest is not None:
             self._take(*rest)
 
@@ -272,7 +279,7 @@ class LeaseRecord:
         saved: bytes | None,
         trace: bytes | None,
     ) -> None:
-        """What few jobs have, as lease.lua answers it."""
+        """Set what few jobs have. lease.lua returns these values in the same order."""
         if kind:
             self.raw, self.is_bytes = payload_of(kind, self.raw)
         self.priority = int(priority or 0)
@@ -292,30 +299,33 @@ class LeaseRecord:
 
     @property
     def data(self) -> Any:
-        """The decoded JSON, or the bytes. Raises ValueError if what was put as JSON is none (another program's put)."""
+        """Return the decoded JSON, or the bytes.
+
+        Raises ValueError for invalid JSON, which another program may have put.
+        """
         if self._data is UNSET:
             self._data = self.raw if self.is_bytes else orjson.loads(self.raw)
         return self._data
 
     @property
     def saved(self) -> Any:
-        """What the last checkpoint of an earlier lease has stored; None if there is none."""
+        """Return what the last checkpoint of an earlier lease stored, or None."""
         return orjson.loads(self.raw_saved) if self.raw_saved else None
 
     @property
     def remaining(self) -> int:
-        """Retries left if it fails no more often; by the default of 5 where the job has none of its own."""
+        """Return how many retries are left. A job without a count of its own has the default of 5."""
         return (DEFAULT_RETRIES if self.retries is None else self.retries) - self.failures
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.jid} {self.klass} queue={self.queue} token={self.token}>"
 
 
-# What a reader sees.
+# What a query returns.
 
 
 class Progress(NamedTuple):
-    """How far a job says it is: a fraction from 0 to 1, a text, and when it said so."""
+    """How far a job says it is: a fraction from 0 to 1, a text, and the time of the report."""
 
     fraction: float
     text: str
@@ -324,7 +334,7 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """A job as it was at one instant. It holds values only: looking again means asking the client again."""
+    """A job as it was at one instant. These are values only: a newer state takes another query."""
 
     jid: str
     state: str  # waiting, scheduled, depends, running, stalled, failed or complete
@@ -333,53 +343,53 @@ class JobRecord:
     raw: bytes
     is_bytes: bool
     priority: int
-    retries: int  # its own, else the default
+    retries: int  # the job's own count, else the default
     timeout_s: float | None
-    max_deaths: int | None  # its own; None = the worker's or the configuration's
+    max_deaths: int | None  # None = the worker's or the configuration's
     failures: int
     deaths: int
     interruptions: int
-    put_unix: float  # when it was put, moved or unfailed last
-    due_unix: float | None  # when it may run, while it is scheduled, or depends and was put with a delay
-    expires_unix: float | None  # when its lease ends, while it has one
-    worker: str | None  # who holds it
+    put_unix: float  # of the last put, move or unfail
+    due_unix: float | None  # when the job may run; set in state scheduled, and in depends if it was put with a delay
+    expires_unix: float | None  # when its lease ends, if it is leased
+    worker: str | None  # the holder of its lease
     token: int | None
-    started: bool  # its holder is known to have begun it
-    failure: dict[str, Any] | None  # the last one, also of a job that was tried again since
+    started: bool  # the holder has reported the start
+    failure: dict[str, Any] | None  # the last failure, also if the job was tried again since
     result: Any
     tags: list[str]  # in the order in which they were added
     tracked: bool
-    dependencies: list[str]  # the jobs that it waits for, at most 1,000 of them
-    dependents: list[str]  # the jobs that wait for it, at most 1,000 of them
+    dependencies: list[str]  # the jobs that it waits for; at most 1,000 are listed
+    dependents: list[str]  # the jobs that wait for it; at most 1,000 are listed
     on_parent_failure: str  # wait, fail or run
-    history: list[dict[str, Any]]  # what (put, popped, failed, …) and when, oldest first: the first and the last 99
-    spawned_from: str | None  # the recurring job whose job it is
+    history: list[dict[str, Any]]  # events (put, popped, failed, …) and their times: the first and the last 99
+    spawned_from: str | None  # jid of the recurring job that made this one
     lane: str | None
     limit: str | None
-    parked: bool  # its limit is used up: it waits for room, and for nobody else
-    unique: str | bool | None  # the key that it claims until it ends; True: by content
-    start_by_unix: float | None  # when it expires, while it has not been started
+    parked: bool  # only its full limit keeps the job from starting
+    unique: str | bool | None  # the key that the job claims until it ends; True: by content
+    start_by_unix: float | None  # when the job expires, if it has not started by then
     persistent: bool
     at_most_once: bool
-    progress: Progress | None  # the last one that it has said
-    saved: Any  # its last checkpoint, until it completes or is put anew
-    trace: str | None = None  # the W3C traceparent of what has caused it
-    unknown_unix: float | None = None  # since when it has not run, as those that leased it did not know its klass
-    has_own_retries: bool = False  # else its handler's count, which may be other ones than `retries`
-    left_to_others: bool = False  # who leased it did not know its klass, and living peers do: it waits for those
-    #: What was too large for the answer is empty here: attribute → its size, in bytes, or in elements of a list.
+    progress: Progress | None  # its last report
+    saved: Any  # its last checkpoint; removed when the job completes or is put again
+    trace: str | None = None  # W3C traceparent of the cause
+    unknown_unix: float | None = None  # since when it waits because no worker that leased it knew its klass
+    has_own_retries: bool = False  # if not, its handler's count may differ from `retries`
+    left_to_others: bool = False  # the workers that leased it do not know its klass, and live peers do
+    #: Attributes that were too large for the reply are empty: attribute → size, in bytes or list elements.
     left_out: Mapping[str, int] = field(default_factory=dict, compare=False)
-    kind: str | None = field(default=None, compare=False)  # of stored data, as entries.py takes it
+    kind: str | None = field(default=None, compare=False)  # of the stored data; see entries.payload_of_kind
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.jid} {self.klass} {self.state} queue={self.queue}>"
 
     @property
     def data(self) -> Any:
-        """The decoded JSON, or the bytes. Raises ValueError if what was put as JSON is none."""
+        """Return the decoded JSON, or the bytes. Raises ValueError for invalid JSON."""
         return self.raw if self.is_bytes else orjson.loads(self.raw)
 
     @property
     def log(self) -> list[dict[str, Any]]:
-        """Those entries of the history that Client.log wrote: message, when, and data if there was any."""
+        """Return the history entries that Client.log wrote: message, when, and data if there was any."""
         return [entry for entry in self.history if entry["what"] == "log"]

@@ -1,6 +1,6 @@
-"""Runs in every process that speaks to Redis. Owns: the names of keys, and what a name may be. Must not: do I/O.
+"""Names the keys that Python uses, and validates names. Runs in every process that speaks to Redis. Must not do I/O.
 
-The scripts derive most keys themselves (see lua/README.md); here are only those that Python uses directly.
+The scripts derive most keys themselves; lua/README.md lists them.
 """
 
 import unicodedata
@@ -9,17 +9,17 @@ from dataclasses import dataclass
 NAME_BYTES = 64
 
 
-#: A group that was made of a queue's name (failed-retries-<queue>) is longer than a given one may be.
+#: A group derived from a queue's name (failed-retries-<queue>) may be longer than one given by a caller.
 GROUP_BYTES = 80
 
 
 def checked_name(argument: str, value: object, most_bytes: int = NAME_BYTES) -> str:
-    """The value, if it can name a queue, klass, worker, jid or group: 1 to 64 bytes of UTF-8, no control characters.
+    """Return the value if it can name a queue, klass, worker, jid or group.
 
-    Raises TypeError or ValueError naming the argument.
+    A name has 1 to 64 bytes of UTF-8 and no control characters. Raises TypeError or ValueError naming the argument.
     """
     if isinstance(value, str) and value.isascii() and value.isprintable() and 1 <= len(value) <= most_bytes:
-        return value  # as nearly all are
+        return value  # the fast path of nearly all names
     if not isinstance(value, str):
         raise TypeError(f"{argument} must be a str, not {type(value).__name__}: {value!r:.100}")
     try:
@@ -35,7 +35,7 @@ def checked_name(argument: str, value: object, most_bytes: int = NAME_BYTES) -> 
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """Everything that shares a prefix, and with it a Cluster slot, a token counter and a configuration."""
+    """A prefix of keys, with its own Cluster slot, token counter and configuration."""
 
     name: str
 
@@ -46,25 +46,28 @@ class Namespace:
 
     @property
     def prefix(self) -> str:
-        """What every key begins with; KEYS[1] of every script."""
+        """Return the beginning of every key: KEYS[1] of every script."""
         return f"{{{self.name}}}:"
 
     def bell(self, queue: str) -> str:
-        """The list that a worker without work waits on; one token lies in it when there is something to lease."""
+        """Return the wake-up key: a list that an idle worker waits on.
+
+        A token in it says that there are jobs to lease.
+        """
         return f"{self.prefix}bell:{queue}"
 
     def incoming(self, queue: str) -> str:
-        """The list that any program may push jobs to; the next lease of the queue takes them, oldest first."""
+        """Return the list that any program may push jobs to. The next lease of the queue takes them, oldest first."""
         return f"{self.prefix}in:{queue}"
 
     def mail(self, worker: str) -> str:
-        """The list of hints for one worker, oldest first."""
+        """Return the list of hints for one worker, oldest first."""
         return f"{self.prefix}mail:{worker}"
 
     def answer(self, question: str) -> str:
-        """The list in which whoever has asked workers something finds their answers."""
+        """Return the list in which the sender of a request finds the workers' answers."""
         return f"{self.prefix}answer:{question}"
 
     def ended(self, jid: str) -> str:
-        """The list in which whoever waits for a job finds a token when it has ended."""
+        """Return the list that Job.wait blocks on. A token in it says that the job has ended."""
         return f"{self.prefix}ended:{jid}"

@@ -1,8 +1,8 @@
-"""Runs in every process that speaks to Redis. Owns: what can be configured, and what values an option may have.
-Must not: do I/O. lua/include/config.lua has the same defaults; a test compares them.
+"""Defines the configuration options, their defaults and their values. Runs in every process that speaks to Redis.
 
-The configuration is in Redis and holds for all workers of a namespace. An option of a queue is `<option>-<queue>`;
-where that is not set, `<option>` counts, and then the default.
+Must not do I/O. lua/include/config.lua has the same defaults; a test compares them. The configuration is in Redis and
+holds for all workers of a namespace. A queue's own option is `<option>-<queue>`; without it `<option>` counts, then the
+default.
 """
 
 import difflib
@@ -18,7 +18,7 @@ Value = int | float | str | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One thing that can be configured; `of_queues` if a queue can have a value of its own."""
+    """A configuration option. `of_queues`: a queue can have its own value."""
 
     name: str
     kind: Literal["seconds", "count", "name", "flag"]
@@ -29,7 +29,7 @@ class Option:
 
     @property
     def allowed(self) -> str:
-        """What its values must be, for messages."""
+        """Return the allowed values, for error messages."""
         if self.kind == "seconds":
             return "a number of seconds " + (f"from {self.least:g} on" if self.least else "that is 0 or more")
         if self.kind == "count":
@@ -57,7 +57,7 @@ OPTIONS: Final[Mapping[str, Option]] = {option.name: option for option in _TABLE
 
 
 def checked_option(name: object) -> tuple[Option, str | None]:
-    """The option and the queue of `<option>` or `<option>-<queue>`. Raises TypeError or ValueError naming it."""
+    """Return the option and the queue of `<option>` or `<option>-<queue>`. Raises TypeError or ValueError naming it."""
     if not isinstance(name, str):
         raise TypeError(f"option must be a str, not {type(name).__name__}: {name!r:.100}")
     if name in OPTIONS:
@@ -86,7 +86,7 @@ def _nearest(name: str) -> str:
 
 
 def checked_value(option: Option, value: object) -> str:
-    """The value as it is stored. Raises ValueError naming the option, the value and what is allowed."""
+    """Return the value as it is stored. Raises ValueError naming the option, the value and what is allowed."""
     if option.kind == "name":
         try:
             return checked_name(option.name, value)
@@ -97,13 +97,13 @@ def checked_value(option: Option, value: object) -> str:
             return str(int(value))
     elif isinstance(value, int | float if option.kind == "seconds" else int) and not isinstance(value, bool):
         assert isinstance(value, int | float)
-        if option.least <= value <= EXACT_INT / 1000:  # NaN is not, and more could not be added to a time in ms
+        if option.least <= value <= EXACT_INT / 1000:  # NaN fails here; larger values cannot be added to a time in ms
             return repr(value)
     raise ValueError(f"{option.name} must be {option.allowed}: {value!r:.100}")
 
 
 def value_of_text(option: Option, text: str) -> str | int | float | bool:
-    """What a person has typed, as a value. Raises ValueError naming the option, the text and what is allowed."""
+    """Return the value of a typed text. Raises ValueError naming the option, the text and what is allowed."""
     if option.kind == "name":
         return checked_name(option.name, text)
     words = {"true": 1, "yes": 1, "on": 1, "false": 0, "no": 0, "off": 0} if option.kind == "flag" else {}
@@ -120,7 +120,7 @@ def value_of_text(option: Option, text: str) -> str | int | float | bool:
 
 
 def _read(option: Option, text: str | None) -> Value:
-    """What a stored text means; a text that means nothing counts as not set, as the scripts have it."""
+    """Return the value of a stored text. An invalid text counts as not set, as in the scripts."""
     if text is None or option.kind == "name":
         return text
     try:
@@ -133,7 +133,7 @@ def _read(option: Option, text: str | None) -> Value:
 
 
 def value_in(settings: Mapping[str, str], name: str) -> Value:
-    """What an option is: as set for the queue, else as set for all, else the default."""
+    """Return the option's value: the queue's own, else the shared one, else the default."""
     option, queue = checked_option(name)
     own = None if queue is None else _read(option, settings.get(name))
     shared = _read(option, settings.get(option.name)) if own is None else own
@@ -141,13 +141,13 @@ def value_in(settings: Mapping[str, str], name: str) -> Value:
 
 
 def values_in(settings: Mapping[str, str]) -> dict[str, Value]:
-    """Each option's value for all, then what is set for queues. What is no option is not shown."""
+    """Return each option's shared value, then those of queues. Names that are no option are left out."""
     values = {name: value_in(settings, name) for name in OPTIONS}
     for name in sorted(settings):
         try:
             option, queue = checked_option(name)
         except ValueError:
-            continue  # of another program, or of a later version
+            continue  # written by another program or a later version
         if queue is not None and _read(option, settings[name]) is not None:
             values[name] = _read(option, settings[name])
     return values

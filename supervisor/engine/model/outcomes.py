@@ -1,5 +1,6 @@
-"""Runs in every process that speaks to Redis. Owns: the ways in which a lease ends, and what settle.lua takes of each.
-Must not: do I/O.
+"""Defines the outcomes, the ways in which a lease ends. Runs in every process that speaks to Redis.
+
+Must not do I/O. settle.lua applies an outcome, and lua/README.md says what each one does to the job.
 """
 
 import re
@@ -24,13 +25,13 @@ from supervisor.engine.model.validation import (
 )
 
 RESULT_BYTES = 64 * 1024
-#: New data of a job that is larger gets no more than a put into a server whose memory is full.
+#: Data above this size is refused by a server with full memory, as a put is.
 LARGE_DATA_BYTES: Final = 64 * 1024
 _DEATH_REASON = re.compile(r"SIG[A-Z0-9+]{1,12}|exit-\d{1,3}|timeout|memory|disk|oom|lost|boot")
 
 
 class Leased(Protocol):
-    """What an outcome must know of the lease that it ends."""
+    """What an outcome needs of the lease that it ends."""
 
     @property
     def jid(self) -> str: ...
@@ -44,18 +45,21 @@ class Leased(Protocol):
     def trace(self) -> str | None: ...
 
 
-# The ways in which a lease ends. `arguments` is what settle.lua takes per outcome.
+# The outcomes. `arguments` returns what settle.lua takes for one.
 
 Arguments = tuple[str | bytes | int, ...]
 _NONE: Final = ()
 
 
-@dataclass(slots=True, unsafe_hash=True)  # frozen it would be five times as slow to make, and each job has one
+@dataclass(slots=True, unsafe_hash=True)  # creating a frozen one takes five times as long
 class Completed:
-    """The job is done. The result, JSON of at most 64 KiB, is kept as long as the completed job, `data` replaces the
-    job's. With `next` it goes on in that queue instead, after `delay` seconds and the jobs of `depends`; `then` are
-    jobs to put in the same step: dicts of put's arguments and a queue, or what `new_job` has made of them. Answer:
-    bool; REFUSED if it or one of those would wait for itself; TOO_MANY_QUEUES; ENDLESS for a persistent job.
+    """The job is done.
+
+    `result` is JSON of at most 64 KiB and is kept with the completed job. `data` replaces the job's data. With `next`
+    the job goes on in that queue instead, after `delay` seconds and the jobs of `depends`. `then` are jobs to put in
+    the same step: dicts of put's arguments and a queue, or `NewJob`s.
+
+    Answer: bool; REFUSED if the job or a follower would wait for itself; TOO_MANY_QUEUES; ENDLESS for a persistent job.
     """
 
     lease: Leased
@@ -67,7 +71,7 @@ class Completed:
     then: Iterable[Mapping[str, Any] | NewJob] = _NONE
 
     def arguments(self, worker: str, when_unix: float) -> Arguments:
-        """Raises TypeError or ValueError naming the argument."""
+        """Return what settle.lua takes. Raises TypeError or ValueError naming the argument."""
         result = b"" if self.result is None else to_json("result", self.result)
         if len(result) > RESULT_BYTES:
             raise ValueError(f"result must have at most {RESULT_BYTES} bytes as JSON, not {len(result)}")
@@ -104,7 +108,7 @@ class Completed:
             )
 
     def with_checked_puts(self) -> "Completed":
-        """The same with what it puts as `NewJob`s, of which `weight` knows. Raises TypeError or ValueError."""
+        """Return a copy whose followers are `NewJob`s, so that `weight` counts them. Raises TypeError or ValueError."""
         if self.then is _NONE:
             return self
         puts = checked_each("then", self.then, "dicts of put's arguments")
@@ -112,7 +116,7 @@ class Completed:
 
     @property
     def weight(self) -> int:
-        """How many completions without follow-ups take the server as long. Of follow-ups that are `NewJob`s."""
+        """Return how many plain completions cost the server as much. Counts only followers that are `NewJob`s."""
         puts = sum(put.weight for put in self.then if isinstance(put, NewJob))
         return 1 + puts + 2 * len(tuple(self.depends)) // LINES_A_JOB
 
@@ -123,7 +127,7 @@ class Completed:
 
 
 def _follower(arguments: object, trace: str | None) -> NewJob:
-    """Where no other trace is known, it has that of the job that it follows."""
+    """Check one follower. It inherits the trace of the completed job, unless it has its own or a span is current."""
     if isinstance(arguments, NewJob):
         return arguments
     if not isinstance(arguments, Mapping):
@@ -139,9 +143,11 @@ def _follower(arguments: object, trace: str | None) -> NewJob:
 
 @dataclass(frozen=True, slots=True)
 class Retried:
-    """The job failed and is to be tried again, after `delay` seconds. Answer: retries remaining, negative = it failed
-    for good, in `group` (default failed-retries-<queue>). `default_retries` counts where the job has none of its own;
-    `details` are kept with the failure.
+    """The job failed and is tried again after `delay` seconds.
+
+    `default_retries` counts for a job without a count of its own. `details` are kept with the failure.
+
+    Answer: the remaining retries; negative if the job failed for good, in `group` (default failed-retries-<queue>).
     """
 
     lease: Leased
@@ -152,7 +158,7 @@ class Retried:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def arguments(self, worker: str, when_unix: float) -> Arguments:
-        """Raises TypeError or ValueError naming the argument."""
+        """Return what settle.lua takes. Raises TypeError or ValueError naming the argument."""
         delay = "" if self.delay is None else duration_ms("delay", self.delay, least=0)
         group = "" if self.group is None else checked_name("group", self.group)
         budget = "" if self.default_retries is None else checked_int("default_retries", self.default_retries, 0)
@@ -163,7 +169,7 @@ class Retried:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The job failed for good; `data` replaces the job's. Answer: bool."""
+    """The job failed for good. `data` replaces the job's data. Answer: bool."""
 
     lease: Leased
     group: str
@@ -172,7 +178,7 @@ class Failed:
     data: Any = UNSET
 
     def arguments(self, worker: str, when_unix: float) -> Arguments:
-        """Raises TypeError or ValueError naming the argument."""
+        """Return what settle.lua takes. Raises TypeError or ValueError naming the argument."""
         group = checked_name("group", self.group)
         failure = failure_json(group, self.message, worker, when_unix, self.details)
         return "fail", self.lease.jid, self.lease.token, group, failure, *to_new_data("data", self.data)
@@ -180,9 +186,10 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """The job goes back to the front: an interruption, or uncounted if it had not started. `reason`: what interrupted
-    it, a word or a few (a name, as jids are), for its history. `delay`: it comes back in so many seconds, if it had not
-    started. Answer: bool.
+    """The job goes back to the front of its queue, and counts an interruption if it had started.
+
+    `reason` says for its history what interrupted it: a name, by the rules of a jid. `delay`, in seconds, goes only
+    with a job that had not started. Answer: bool.
     """
 
     lease: Leased
@@ -191,7 +198,7 @@ class Released:
     delay: float = 0
 
     def arguments(self, worker: str, when_unix: float) -> Arguments:
-        """Raises TypeError or ValueError naming the argument."""
+        """Return what settle.lua takes. Raises TypeError or ValueError naming the argument."""
         started = "1" if checked_flag("started", self.started) else ""
         reason = "" if self.reason is None else checked_name("reason", self.reason)
         delay = duration_ms("delay", self.delay, least=0)
@@ -202,8 +209,10 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Died:
-    """The process that ran the job died; `reason` is SIG…, exit-N, timeout, memory, disk, oom, lost or boot. Answer:
-    the new state (waiting, scheduled, failed). `default_max_deaths` counts where the job has none of its own.
+    """The process that ran the job died. `reason` is SIG…, exit-N, timeout, memory, disk, oom, lost or boot.
+
+    `default_max_deaths` counts for a job without a limit of its own. Answer: the new state (waiting, scheduled,
+    failed).
     """
 
     lease: Leased
@@ -213,7 +222,7 @@ class Died:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def arguments(self, worker: str, when_unix: float) -> Arguments:
-        """Raises TypeError or ValueError naming the argument."""
+        """Return what settle.lua takes. Raises TypeError or ValueError naming the argument."""
         if not _DEATH_REASON.fullmatch(checked_text("reason", self.reason)):
             raise ValueError(
                 f"reason must be SIG…, exit-N, timeout, memory, disk, oom, lost or boot: {self.reason!r:.100}"
@@ -227,24 +236,27 @@ class Died:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """No handler of this worker has the job's klass: it is left to living peers that have one. Without such a peer it
-    comes back for a newer worker, after 1, 2, 4, … seconds, at most `delay`; after config unknown-for it fails in
-    group unknown-handler.
-    Answer: the new state (waiting, scheduled, failed).
+    """This worker has no handler for the job's klass.
+
+    A live peer that has one gets the job. Without such a peer it comes back after 1, 2, 4, … seconds, at most `delay`,
+    for a newer worker. After config unknown-for it fails in group unknown-handler. Answer: the new state (waiting,
+    scheduled, failed).
     """
 
     lease: Leased
     delay: float
 
     def arguments(self, worker: str, when_unix: float) -> Arguments:
-        """Raises TypeError or ValueError naming the argument."""
+        """Return what settle.lua takes. Raises TypeError or ValueError naming the argument."""
         return "unknown", self.lease.jid, self.lease.token, duration_ms("delay", self.delay, least=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """The handler of a persistent job has returned: it goes to the front, for another worker if there is one; after a
-    while if it was held for less than 10 s. Of any other job this is its completion. Answer: bool.
+    """The handler of a persistent job has returned.
+
+    The job goes to the front, preferably for another worker. It is delayed if the lease lasted less than 10 s. A job
+    that is not persistent completes. Answer: bool.
     """
 
     lease: Leased
@@ -257,7 +269,7 @@ Outcome = Completed | Retried | Failed | Released | Died | Unknown | Returned
 
 
 def needs_memory(arguments: Arguments) -> bool:
-    """Whether a server with full memory refuses an outcome with these arguments: it puts jobs or brings large data."""
+    """Return whether a server with full memory refuses these arguments: they put jobs or bring large data."""
     verb = arguments[0]
     if verb == "complete":
         return len(arguments) > 4
@@ -273,21 +285,21 @@ def _is_large(data: str | bytes | int) -> bool:
 REFUSED: Final = "refused"
 ENDLESS: Final = "endless"
 TOO_MANY_QUEUES: Final = "too-many-queues"
-#: lua/include/stage.lua puts nothing into a new queue beyond these.
+#: lua/include/stage.lua creates no queue beyond these.
 MOST_QUEUES: Final = 100_000
-# True or False: complete, fail, release, return; an int: retry; a state: died, unknown; None: a stale retry, died or
-# unknown. REFUSED: a complete whose next stage or follow-ups would wait for themselves, or for what 1,000 wait for;
-# ENDLESS: one of a persistent job; TOO_MANY_QUEUES: one that would make a queue beyond MOST_QUEUES. Nothing has changed
-# then.
+# Answers of settle.lua: a bool for complete, fail, release and return; the remaining retries for retry; the new state
+# for died and unknown; None for a stale retry, died or unknown. REFUSED: the next stage or a follower would wait for
+# itself, or for a job that 1,000 wait for. TOO_MANY_QUEUES: the outcome needs a queue beyond MOST_QUEUES. An outcome
+# answered by one of REFUSED, ENDLESS and TOO_MANY_QUEUES changes nothing.
 Answer = bool | int | str | None
 
 
-#: Of the message of a failure. Beyond that it is cut off.
+#: A longer failure message is cut off here.
 MESSAGE_BYTES: Final = 65_536
 
 
 def _shortened(message: str) -> str:
-    """The message, or what fits of it and how long it was."""
+    """Return the message. A long one is cut off, with its full size appended."""
     size = len(message.encode())
     if size <= MESSAGE_BYTES:
         return message
@@ -295,7 +307,7 @@ def _shortened(message: str) -> str:
 
 
 def failure_json(group: str, message: str, worker: str | None, when_unix: float, details: Mapping[str, Any]) -> bytes:
-    """What is kept of a failure beside the job. Raises TypeError or ValueError naming the argument."""
+    """Return the failure as the record keeps it. Raises TypeError or ValueError naming the argument."""
     text = _shortened(checked_text("message", message))
     common = {"group": group, "message": text, "when": when_unix, "worker": worker}
     return to_json("details", {**details, **common})

@@ -1,5 +1,7 @@
-"""Runs in every process that leases. Owns: which queues a list of names and globs means, in which order, how heavy.
-Must not: do I/O; which queues there are it is told.
+"""Resolves a list of queue names and globs into queues, their order and their weights. Runs in every process that
+leases.
+
+Must not do I/O: the caller passes the names of the existing queues.
 """
 
 import fnmatch
@@ -9,10 +11,10 @@ from typing import Final
 
 from supervisor.engine.model.keys import checked_name
 
-#: How a lease of several queues serves them.
+#: The orders in which a lease serves several queues.
 ORDERS: Final = ("strict", "round-robin", "random", "weighted")
 MOST_WEIGHT: Final = 1000
-#: As many as one lease takes.
+#: The most queues of one lease.
 MOST_PATTERNS: Final = 1000
 
 _GLOB = re.compile(r"[*?\[]")
@@ -20,19 +22,19 @@ _WEIGHT = re.compile(r"(?P<name>.*):(?P<weight>[-+]?[0-9.]+)", re.DOTALL)
 
 
 class Queues:
-    """Queues as a worker names them: names, globs (`email-*`), exclusions (`!email-bulk`), served in one of ORDERS.
+    """A worker's queues: names, globs (`email-*`) and exclusions (`!email-bulk`), served in one of ORDERS. Immutable.
 
-    In the order "weighted" each may end in `:weight`, 1 to 1000 (default 1). Raises TypeError or ValueError naming
-    the argument `queues` or `order`. Immutable.
+    In the order "weighted" each may end in `:weight`, 1 to 1000 (default 1). Raises TypeError or ValueError naming the
+    argument `queues` or `order`.
     """
 
     __slots__ = ("_excluded", "_excludes", "_globs", "_lines", "_weights", "order", "patterns")
 
     def __init__(self, patterns: Iterable[str], order: str = "strict") -> None:
         self.order: Final = checked_order(order)
-        #: As given, but stripped and each once.
+        #: As given, stripped and without duplicates.
         self.patterns: Final = _cleaned(patterns)
-        self._lines: list[str] = []  # names and globs, as listed
+        self._lines: list[str] = []  # names and globs, in the order given
         self._globs: dict[str, re.Pattern[str]] = {}
         self._weights: dict[str, int] = {}
         self._excluded: set[str] = set()
@@ -75,12 +77,14 @@ class Queues:
 
     @property
     def has_globs(self) -> bool:
-        """Whether what they mean depends on which queues there are; else resolve(()) is all of it."""
+        """Return whether the queues depend on which ones exist. If not, resolve(()) is complete."""
         return bool(self._globs)
 
     def resolve(self, known: Sequence[str]) -> tuple[str, ...]:
-        """The queues to serve, each once, in the order of the list: a name where it is listed, there yet or not, a
-        glob as the known queues that it matches and that are not listed by name, in alphabetical order.
+        """Return the queues to serve, each once, in the order of the list.
+
+        A name stands where it is listed, whether the queue exists or not. A glob stands for the known queues that match
+        it and are not listed by name, in alphabetical order.
         """
         ordered = sorted(set(known)) if self._globs else []
         found: dict[str, None] = {}
@@ -89,16 +93,16 @@ class Queues:
             if glob is None:
                 found[line] = None
             else:
-                # What is listed by name keeps its own place, else "*" could not be followed by a last one.
+                # A queue listed by name keeps its own place; otherwise "*" could not be followed by a last queue.
                 found.update((name, None) for name in ordered if name not in self._weights and glob.match(name))
         return tuple(name for name in found if not self._is_excluded(name))
 
     def weights(self, names: Iterable[str]) -> dict[str, int] | None:
-        """The weights of some queues; None where they do not matter."""
+        """Return the weights of these queues, or None unless the order is "weighted"."""
         return {name: self.weight(name) for name in names} if self.order == "weighted" else None
 
     def weight(self, name: str) -> int:
-        """A queue's own weight, else that of the first glob that matches it, else 1."""
+        """Return the queue's own weight, else that of the first glob that matches it, else 1."""
         if name in self._weights and name not in self._globs:
             return self._weights[name]
         return next((self._weights[line] for line, glob in self._globs.items() if glob.match(name)), 1)
@@ -108,7 +112,7 @@ class Queues:
 
 
 def checked_order(order: object) -> str:
-    """The value, if it is one of ORDERS. Raises TypeError or ValueError naming `order`."""
+    """Return the value if it is one of ORDERS. Raises TypeError or ValueError naming `order`."""
     if not isinstance(order, str):
         raise TypeError(f"order must be a str, not {type(order).__name__}: {order!r:.100}")
     if order not in ORDERS:
@@ -130,7 +134,7 @@ def _cleaned(patterns: Iterable[str]) -> tuple[str, ...]:
 
 
 def _weighed(pattern: str) -> tuple[str, int]:
-    """A colon is allowed in a name: only a number after the last one is a weight."""
+    """Split off the weight. A name may contain colons: only a number after the last one is a weight."""
     match = _WEIGHT.fullmatch(pattern)
     if match is None:
         return pattern, 1

@@ -1,5 +1,6 @@
-"""Runs in every process that speaks to Redis. Owns: what a job that comes again and again is, and its times by cron.
-Must not: do I/O. Intervals are the scripts' business. Cron times are computed here, in UTC or the recurrence's own
+"""Defines recurring jobs, and computes the times of cron recurrences. Runs in every process that speaks to Redis.
+
+Must not do I/O. The scripts compute intervals themselves. Cron times are computed here, in UTC or the recurrence's own
 zone, and the script takes each one exactly once.
 """
 
@@ -26,30 +27,30 @@ from supervisor.engine.model.validation import (
 )
 
 MISSED: Final = ("all", "once", "skip")
-#: So many missed times are taken in one step; the rest in the next.
+#: One step takes so many missed times; the next step takes the rest.
 MOST_AT_ONCE: Final = 1000
 BACKLOG_MOST: Final = MOST_AT_ONCE - 1
-#: What is not more than this late was not missed; lua/include/recurrence.lua says the same of intervals.
+#: A time counts as missed when it is later than this. lua/include/recurrence.lua has the same figure for intervals.
 PROMPT_S: Final = 60.0
-_SKIP = -1  # as a backlog
+_SKIP = -1  # the backlog of the policy skip
 _CRON_CHARS = 256
-_JID_BYTES = NAME_BYTES - 16  # a number is added to it
+_JID_BYTES = NAME_BYTES - 16  # room for the number that each job appends
 
 
 class CronMissing(LeaseholdError):
-    """The next time of a recurring job cannot be computed here: cronsim, or its time zone, is not installed."""
+    """The next time of a recurring job cannot be computed here: cronsim or the time zone is not installed."""
 
 
 class RecurOptions(TypedDict, total=False):
-    """The options of recur; those of its jobs are as put's."""
+    """The options of recur. Those without a comment are as put's, for the recurring job's jobs."""
 
-    every: Duration  # between two jobs; or
+    every: Duration  # time between two jobs; either every or cron is given
     cron: str  # minute hour day month weekday
-    tz: str  # the zone of cron, like Europe/Berlin; default: UTC
-    jid: str  # of the recurring job: its jobs are <jid>-<n>; default: 22 characters
-    offset: Duration  # with every: how long from now the first job comes; default 0
-    missed: Literal["all", "once", "skip"]  # what is put for times at which nobody was there; default all
-    backlog: int  # of those missed, at most so many beside the last one; default: all
+    tz: str  # time zone of cron, like Europe/Berlin; default: UTC
+    jid: str  # the recurring job's own; its jobs are <jid>-<n>; default: 22 characters
+    offset: Duration  # goes with every: the first job comes after this; default 0
+    missed: Literal["all", "once", "skip"]  # which of the times that passed without a worker get a job; default all
+    backlog: int  # at most so many missed times get a job, beside the last one; default: all
     priority: int
     retries: int
     timeout: Duration
@@ -60,11 +61,11 @@ class RecurOptions(TypedDict, total=False):
     unique: bool | str | None
     expires: Duration | None
     at_most_once: bool | None
-    trace: str | None  # of all its jobs; default: none, whatever span it is in that has them come
+    trace: str | None  # trace of all its jobs; default: none, whatever span is current
 
 
 class RecurChanges(RecurOptions, total=False):
-    """What update may change: all but the jid."""
+    """The options of update: recur's without the jid, and queue, klass and data."""
 
     queue: str
     klass: str
@@ -80,25 +81,25 @@ class Recurring:
     klass: str
     raw: bytes
     is_bytes: bool
-    every_s: float | None  # or cron
+    every_s: float | None  # None if cron is given
     cron: str | None
     tz: str | None  # None = UTC
     next_unix: float
-    count: int  # the number of its last job: it counts them, anew after unrecur, and passes over jids that are there
+    count: int  # the number of its last job. Numbers start anew after unrecur, and skip jids in use
     missed: str  # all, once or skip
     backlog: int | None  # most jobs for missed times beside the last one; None = no limit, or skip
     priority: int
-    retries: int  # of its jobs, else the default
+    retries: int  # of its jobs; the default if none is set
     timeout_s: float | None
     max_deaths: int | None
     tags: list[str]
     lane: str | None = None
     limit: str | None = None
-    unique: str | bool | None = None  # a key, or True: by content
-    expires_s: float | None = None  # each of its jobs must have started so many seconds after its put
+    unique: str | bool | None = None  # the key that its jobs claim; True: by content
+    expires_s: float | None = None  # each job must start within so many seconds of its put
     at_most_once: bool = False
     trace: str | None = None
-    #: Data that is too large for the answer is empty here: "raw" → its size in bytes.
+    #: Data that was too large for the reply is empty: "raw" → its size in bytes.
     left_out: Mapping[str, int] = field(default_factory=dict, compare=False)
 
     def __repr__(self) -> str:
@@ -107,13 +108,13 @@ class Recurring:
 
     @property
     def data(self) -> Any:
-        """The decoded JSON, or the bytes. Raises ValueError if what was put as JSON is none."""
+        """Return the decoded JSON, or the bytes. Raises ValueError for invalid JSON."""
         return self.raw if self.is_bytes else orjson.loads(self.raw)
 
 
 @dataclass(frozen=True, slots=True)
 class DueCron:
-    """A cron recurrence whose time has come, as a lease or a sweep reports it."""
+    """A cron recurrence that is due, as a lease or a sweep reports it."""
 
     jid: str
     cron: str
@@ -123,25 +124,28 @@ class DueCron:
 
     @property
     def due_unix(self) -> float:
-        """Its time."""
+        """Return the due time in unix seconds."""
         return self.due_ms / 1000
 
 
-#: The times that the policy for missed ones lets run, oldest first, at most 1,000; and the next time, or None.
+#: The times that get a job under the policy for missed times, oldest first, at most 1,000; and the next time, or None.
 Following = tuple[list[float], float | None]
 
 
 def parse_due(row: Sequence[Any]) -> DueCron:
-    """Read a row: jid, cron, tz | "", time in ms, backlog | "". A damaged one has no cron: `following` refuses it."""
+    """Read a row: jid, cron, tz | "", time in ms, backlog | "".
+
+    A damaged row has no cron, so `following` refuses it.
+    """
     try:
         jid, cron, tz, due_ms, backlog = row
         return DueCron(jid.decode(), cron.decode(), tz.decode() or None, due_ms, int(backlog) if backlog else None)
-    except ValueError:  # of a number, of UTF-8, or of a row that ends early
+    except ValueError:  # a bad number, invalid UTF-8, or a row that ends early
         return DueCron(row[0].decode(errors="replace"), "", None, 0, None)
 
 
 def parse_recurring(row: Sequence[Any]) -> Recurring:
-    """Of jid, next time in ms, data, tags joined by "\\n" | nil, then the record's fields and values."""
+    """Read a row: jid, next time in ms, data, tags joined by "\\n" | nil, then the record's fields and values."""
     jid, next_ms, data, tags = row[:4]
     fields = {row[i].decode(): row[i + 1].decode() for i in range(4, len(row), 2)}
     backlog = int(fields["backlog"]) if "backlog" in fields else None
@@ -174,27 +178,28 @@ def parse_recurring(row: Sequence[Any]) -> Recurring:
 
 
 def _unique(stored: str | None) -> str | bool | None:
-    """A key is stored behind a colon, all else means by content."""
+    """Read a stored claim. A colon precedes a key; any other claim is by content."""
     if stored is None:
         return None
     return stored[1:] if stored.startswith(":") else True
 
 
-# What callers give, checked before anything is written.
+# The arguments of recur and update, checked before anything is written.
 
 
 @dataclass(frozen=True, slots=True)
 class NewRecurrence:
-    """What recur or update was given, checked. An empty text: not given; as the value of a field: it is to go.
+    """The checked arguments of recur or update.
 
-    `delay_ms`: from now to the first time, of an interval; `first_ms`: the first time, of a cron. `fields` are those of
-    the record, and tags (joined by "\\n").
+    An empty text stands for an argument that was not given; as a field's value it removes the field. `delay_ms` is the
+    time from now to the first job of an interval, `first_ms` the first time of a cron. `fields` are those of the
+    record, and tags joined by "\\n".
     """
 
     jid: str
     queue: str
     klass: str
-    kind: str  # of the data: json, bytes, or not given
+    kind: str  # of the data: json, bytes, or "" if not given
     raw: bytes
     delay_ms: int | str
     first_ms: int | str
@@ -202,14 +207,14 @@ class NewRecurrence:
 
     @property
     def arguments(self) -> tuple[str | bytes | int, ...]:
-        """In the order that put.lua has for a job."""
+        """Return what recur.lua takes, in the order that put.lua has for a job."""
         pairs = (part for pair in self.fields.items() for part in pair)
         head = (self.queue, self.jid, self.klass, self.kind, self.raw, self.delay_ms, self.first_ms)
         return (*head, len(self.fields), *pairs)
 
 
 def new_recurrence(queue: str, klass: str, data: object, options: Mapping[str, Any], now_unix: float) -> NewRecurrence:
-    """Checks what recur was given. Raises TypeError or ValueError naming the argument, CronMissing without cronsim."""
+    """Check the arguments of recur. Raises TypeError or ValueError naming the argument, CronMissing without cronsim."""
     _checked_known("recur", options, RecurOptions.__annotations__)
     if ("every" in options) == ("cron" in options):
         raise ValueError("every and cron: give one of them")
@@ -228,7 +233,7 @@ def new_recurrence(queue: str, klass: str, data: object, options: Mapping[str, A
 
 
 def changes_of(known: Recurring, changes: Mapping[str, Any], now_unix: float) -> NewRecurrence:
-    """Checks what update was given; what is not given stays as it is. Raises as new_recurrence does."""
+    """Check the arguments of update. What is not given stays as it is. Raises as new_recurrence does."""
     _checked_known("update", changes, {n: t for n, t in RecurChanges.__annotations__.items() if n != "jid"})
     if not changes:
         raise ValueError("changes must be given: nothing is to be changed")
@@ -251,7 +256,7 @@ def changes_of(known: Recurring, changes: Mapping[str, Any], now_unix: float) ->
 def _claimed(
     fields: dict[str, str | int], known: Recurring, changes: Mapping[str, Any], kind: str, raw: bytes
 ) -> dict[str, str | int]:
-    """The fields, with the claim that new content makes where it is by content."""
+    """Add the new digest if the claim is by content and the content changes."""
     if "unique" not in changes and known.unique is True:
         fields["unique"] = "1"
     klass = changes.get("klass", known.klass)
@@ -271,8 +276,10 @@ def _checked_known(verb: str, options: Mapping[str, Any], known: Mapping[str, An
 def _checked_rhythm(
     options: Mapping[str, Any], known: Recurring | None, now_unix: float
 ) -> tuple[int | str, int | str, dict[str, str | int]]:
-    """The delay until the first time, or that time, and the fields. Where an interval is changed without an offset, the
-    script brings the next time forward or back by the difference: only there it is certain which one is next.
+    """Return the delay until the first time, that time itself, and the fields.
+
+    An interval that changes without an offset returns neither: recur.lua then moves the next time by the difference,
+    because only the script knows for certain which time is next.
     """
     by_cron = "cron" in options or ("every" not in options and known is not None and known.cron is not None)
     if by_cron and "offset" in options:
@@ -295,7 +302,7 @@ def _checked_rhythm(
 def _checked_fields(options: Mapping[str, Any]) -> dict[str, str | int]:
     fields = checked_options(options)
     if fields.get("priority") == 0:
-        fields["priority"] = ""  # the default is not written down
+        fields["priority"] = ""  # records do not store the default
     if "missed" in options or "backlog" in options:
         fields["backlog"] = _checked_backlog(options)
     return fields
@@ -313,9 +320,7 @@ def _checked_backlog(options: Mapping[str, Any]) -> int | str:
 
 
 def checked_cron(value: object) -> str:
-    """The value, if it is a cron expression of five fields, with one space between. Raises TypeError, ValueError,
-    CronMissing.
-    """
+    """Return the expression with single spaces if it has five fields. Raises TypeError, ValueError, CronMissing."""
     text = " ".join(checked_text("cron", value).split())
     if text.count(" ") != 4 or len(text) > _CRON_CHARS:
         raise ValueError(f"cron must have five fields, minute hour day month weekday: {value!r:.100}")
@@ -327,7 +332,7 @@ def checked_cron(value: object) -> str:
 
 
 def checked_tz(value: object) -> str | None:
-    """The value, if it names a time zone; None for UTC. Raises TypeError or ValueError naming the argument."""
+    """Return the value if it names a time zone, None for UTC. Raises TypeError or ValueError naming the argument."""
     if value is None or checked_text("tz", value) == "UTC":
         return None
     assert isinstance(value, str)
@@ -336,29 +341,29 @@ def checked_tz(value: object) -> str | None:
     return checked_name("tz", value)
 
 
-# Times by cron.
+# The times of a cron expression.
 
 
 def _cronsim() -> Any:
     try:
-        import cronsim  # only those who use cron have it
+        import cronsim  # an optional dependency, the extra [cron]
     except ImportError:
         raise CronMissing("cron needs the package cronsim: pip install 'leasehold[cron]'") from None
     return cronsim
 
 
 def _zone(tz: str | None) -> datetime.tzinfo | None:
-    """None if there is no such zone here."""
+    """Return the time zone, or None if this machine does not have it."""
     if tz is None:
         return datetime.UTC
     try:
         return zoneinfo.ZoneInfo(tz)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):  # a path out of the database, or of a folder in it
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):  # also a path out of the database, or a folder
         return None
 
 
 def _times(cron: str, tz: str | None, from_unix: float, backwards: bool = False) -> Iterator[float]:
-    """Yield the times from a moment on. The iterator ends where the calendar does. Raises CronMissing."""
+    """Yield the times from a moment on, until the calendar ends. Raises CronMissing."""
     zone = _zone(tz)
     if zone is None:
         raise CronMissing(f"the time zone {tz} of a recurring job is not known here; pip install tzdata may help")
@@ -370,32 +375,34 @@ def _times(cron: str, tz: str | None, from_unix: float, backwards: bool = False)
     while True:
         try:
             time = next(moments).timestamp()
-        except (StopIteration, OverflowError, ValueError):  # the years 1 and 9999 are the ends of the calendar
+        except (StopIteration, OverflowError, ValueError):  # the calendar ends with the years 1 and 9999
             return
         yield time
 
 
 def time_after(cron: str, tz: str | None, unix: float) -> float | None:
-    """The first time after a moment; None if there is none within 50 years. Where the clock is put forward, what falls
-    into the gap comes at its end; where it is put back, times of day come once, `*` of minutes or hours goes on.
+    """Return the first time after a moment, or None if there is none within 50 years.
+
+    When the clock is put forward, a time in the gap comes at its end. When the clock is put back, a time of day comes
+    once; `*` as minute or hour goes on.
     """
     return next((time for time in _times(cron, tz, math.floor(unix)) if time > unix), None)
 
 
 def following(due: DueCron, now_unix: float) -> Following:
-    """Compute the times of a due recurrence that its policy for missed ones lets run. Raises CronMissing."""
+    """Return the times of a due recurrence that get a job under its policy for missed times. Raises CronMissing."""
     steps = following_in_steps(due, now_unix)
     while True:
         try:
             next(steps)
         except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]  # what a generator returns is Any to typeshed
+            return end.value  # type: ignore[no-any-return]  # typeshed types a generator's return value as Any
 
 
 def following_in_steps(due: DueCron, now_unix: float) -> Generator[None, None, Following]:
-    """Do the same in steps of at most some 20 ms, so that an event loop can put the rest off.
+    """Do the same in steps of at most about 20 ms, so that an event loop can do other work between them.
 
-    Raises CronMissing for whatever a record of Redis can bring about: no recurrence may end or hold its worker.
+    Raises CronMissing for any fault of the record, because no recurrence may end or block its worker.
     """
     if not due.cron:
         raise CronMissing(f"the record of the recurring job {due.jid} is damaged; make it anew, or unrecur it")
@@ -406,12 +413,12 @@ def following_in_steps(due: DueCron, now_unix: float) -> Generator[None, None, F
         return (yield from _latest_missed(due, due.backlog, now_unix))
     except CronMissing:
         raise
-    except Exception as error:  # what of the times fails in a library is no reason to end
+    except Exception as error:  # a fault of a library must not end the worker
         raise CronMissing(f"there is no time of cron {due.cron!r}: {error!r}") from error
 
 
 def _all_missed(due: DueCron, now_unix: float) -> Generator[None, None, Following]:
-    """The oldest 1,000 times until now; the next time may be past, too."""
+    """Return the oldest 1,000 times until now, and the next time, which may be past."""
     times = [due.due_unix]
     for time in _times(due.cron, due.tz, math.floor(due.due_unix)):
         if time > now_unix or len(times) == MOST_AT_ONCE:
@@ -423,7 +430,10 @@ def _all_missed(due: DueCron, now_unix: float) -> Generator[None, None, Followin
 
 
 def _latest_missed(due: DueCron, backlog: int, now_unix: float) -> Generator[None, None, Following]:
-    """The latest times until now, found backwards from there: years of missed times cost no more than `backlog`."""
+    """Return the latest times until now.
+
+    The search goes backwards, so years of missed times cost no more than `backlog`.
+    """
     wanted = min(max(backlog, 0), BACKLOG_MOST) + 1
     latest: list[float] = []
     for time in _times(due.cron, due.tz, math.floor(now_unix) + 1, backwards=True):

@@ -1,8 +1,8 @@
-"""Runs in every process that speaks to Redis. Owns: the texts of the Lua scripts, and what they need of a
-server. Must not: do I/O beyond reading them.
+"""Assembles the Lua scripts and checks the server's version. Runs in every process that speaks to Redis.
 
-A line `--- @include name` stands for lua/include/name.lua; each is put in once, where it is first asked for. One with
-the line `--- @module` becomes a table of its functions, which are defined when the first of them is called.
+Must not do I/O beyond reading the script files. A line `--- @include name` is replaced by lua/include/name.lua, once,
+at its first mention. An include with the line `--- @module` becomes a table whose functions are defined at the first
+call.
 """
 
 import hashlib
@@ -14,18 +14,19 @@ from pathlib import Path
 from supervisor.engine.model.errors import StoreUnavailable
 
 _MODULE = "--- @module\n"
-_GROUP = 5  # modules that are defined at once: a Lua function can know of 60 names outside it
+_GROUP = 5  # modules defined together; a Lua function can reference 60 outer names
 _INCLUDE = re.compile(r"^--- @include (\w+)\n", re.MULTILINE)
 _LUA = Path(__file__).parents[1] / "lua"
 
 
 class Script:
-    """A script as Redis gets it: SCRIPT LOAD takes the text, EVALSHA the sha. That of a verb is put together when first
-    needed: few processes need more than a few of them.
+    """A script for Redis: SCRIPT LOAD takes its text, EVALSHA its sha.
+
+    The text of a verb is assembled on first use, because most processes need only a few scripts.
     """
 
     def __init__(self, name: str, text: str | None = None) -> None:
-        """`text`: None = that of the verb."""
+        """Take the text given, or that of the verb."""
         self.name = name
         if text is not None:
             self.text = text
@@ -40,12 +41,12 @@ class Script:
 
     @property
     def reads_only(self) -> bool:
-        """Whether it changes nothing."""
+        """Return whether the script changes nothing."""
         return self.text.startswith("#!lua flags=no-writes\n")
 
 
 def source(name: str) -> str:
-    """The file of one verb as it is written."""
+    """Return the source file of one verb."""
     return (_LUA / f"{name}.lua").read_text(encoding="utf-8")
 
 
@@ -56,7 +57,7 @@ def _include(name: str) -> str:
 
 @cache
 def _module(name: str) -> tuple[str, str]:
-    """The includes that it needs, and the rest of it."""
+    """Return the module's include lines, and the rest of it."""
     body = _include(name)
     return "".join(needed[0] for needed in _INCLUDE.finditer(body)), _INCLUDE.sub("", body).replace(_MODULE, "")
 
@@ -76,8 +77,10 @@ def _resolve(text: str, seen: set[str], modules: dict[str, str]) -> str:
 
 
 def _definitions(modules: Mapping[str, str]) -> str:
-    """The modules of a script, which may all call each other, as tables that are filled when first looked into:
-    defining a function costs as much as a call of Redis, and most calls of a script need few of them.
+    """Return the Lua code that declares the modules as tables, each filled at its first use.
+
+    Defining a function costs as much as a Redis call, and most calls of a script need few functions. All modules of a
+    script can call each other.
     """
     if not modules:
         return ""
@@ -95,7 +98,7 @@ def _batches(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
 
 
 def load(name: str) -> Script:
-    """One verb with its includes put in."""
+    """Return the script of one verb."""
     return Script(name)
 
 
@@ -170,7 +173,7 @@ RETIRE = load("retire")
 SKILLS = load("skills")
 
 ALL = tuple(script for script in globals().values() if isinstance(script, Script))
-#: What a master calls. It has these loaded at each connecting, in which Redis does nothing else for as long.
+#: A master's scripts. It loads these on each connect, and Redis does nothing else meanwhile.
 OF_A_WORKER = (LEASE, SETTLE, RENEW, RESUME, SWEEP, SPAWN, DEREGISTER, TELL, TIMING, NAMES, WISH, ASKS, ANSWER, SKILLS)
 
 
@@ -181,8 +184,10 @@ def within_memory(script: Script) -> Script:
 
 
 def check_server(info: bytes) -> str:
-    """What the server calls itself, from its reply to INFO server. Raises StoreUnavailable if it is too old for the
-    scripts: they need `#!lua flags=`, so Redis 7.0 or Valkey 7.2 (which reports itself as Redis 7.2.4).
+    """Return the server's name and version from its reply to INFO server.
+
+    Raises StoreUnavailable if it is too old. The scripts need `#!lua flags=`: Redis 7.0, or Valkey 7.2, which reports
+    itself as Redis 7.2.4.
     """
     found = dict(line.split(":", 1) for line in info.decode().splitlines() if ":" in line)
     name = found.get("server_name", "redis")

@@ -1,18 +1,19 @@
-"""Runs in every process that puts jobs, also in children. Owns: what a trace is, a W3C traceparent, and which is the
-current one. Must not: import OpenTelemetry. Who uses that has imported it; nobody else has it, or pays for it.
+"""Validates W3C traceparents and reads the current one. Runs in every process that puts jobs, also in children.
+
+Must not import OpenTelemetry: a program that uses it has imported it already, and no other program pays for it.
 """
 
 import re
 import sys
 from typing import Any, Final
 
-#: Version, trace, span, flags. A version to come may be longer; its first part is this.
+#: Version, trace, span, flags. Later versions may be longer but begin with these.
 _TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 _API: Final = "opentelemetry.trace"
 
 
 def checked_trace(argument: str, value: object) -> str:
-    """The value, if it is a W3C traceparent. Raises TypeError or ValueError naming the argument."""
+    """Return the value if it is a W3C traceparent. Raises TypeError or ValueError naming the argument."""
     if not isinstance(value, str):
         raise TypeError(f"{argument} must be a str, not {type(value).__name__}: {value!r:.100}")
     if not _TRACEPARENT.fullmatch(value):
@@ -24,15 +25,16 @@ def checked_trace(argument: str, value: object) -> str:
 
 
 def current_trace() -> str | None:
-    """That of the current OpenTelemetry span: one that is being recorded, or whose sampler has decided that it is not,
-    which holds for what it causes, too. None: there is none, or OpenTelemetry is not in use.
+    """Return the traceparent of the current OpenTelemetry span, or None without one.
+
+    A span that its sampler has dropped counts, too: its decision holds for what the span causes.
     """
     current_span = getattr(sys.modules.get(_API), "get_current_span", None)  # None also while it is being imported
     return None if current_span is None else trace_of(current_span().get_span_context())
 
 
 def trace_of(context: Any) -> str | None:
-    """An OpenTelemetry SpanContext as a traceparent; None of one that is none."""
+    """Return the traceparent of an OpenTelemetry SpanContext, or None if it is invalid."""
     if not context.is_valid:
         return None
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"

@@ -1,5 +1,6 @@
-"""Runs in every process that speaks to Redis. Owns: what values callers may give, whatever they are for.
-Must not: do I/O. Each raises TypeError or ValueError naming the argument, with the value.
+"""Validates the values that callers pass. Runs in every process that speaks to Redis. Must not do I/O.
+
+Each function raises TypeError or ValueError naming the argument and the value.
 """
 
 import math
@@ -15,13 +16,13 @@ from supervisor.config import parse_duration
 from supervisor.engine.model.bounds import DATA_BYTES as DATA_BYTES
 from supervisor.engine.model.keys import checked_name
 
-#: A length of time as callers may write it: seconds, a text such as 30s, 500ms, 5m or 2h, or a timedelta.
+#: A duration: seconds, a text such as 30s, 500ms, 5m or 2h, or a timedelta.
 Duration = float | str | timedelta
 
 PROGRESS_CHARS = 1000
 STATE_BYTES = 64 * 1024  # of a checkpoint, as JSON
-EXACT_INT = 2**53  # Redis keeps scores, and Lua all numbers, as doubles
-# orjson would write these in forms of its own, and they would not come back as what they were.
+EXACT_INT = 2**53  # the largest exact integer in scores of Redis and in Lua, which are doubles
+# orjson has its own forms for these types, which do not decode to the same values.
 _ONLY_JSON = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 
 
@@ -36,7 +37,10 @@ UNSET: Final = Unset()
 
 
 def checked_int(argument: str, value: object, least: int, most: int = EXACT_INT) -> int:
-    """The value, if it is an int (no bool) from least to most. Raises TypeError or ValueError naming the argument."""
+    """Return the value if it is an int (no bool) from least to most.
+
+    Raises TypeError or ValueError naming the argument.
+    """
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{argument} must be an int, not {type(value).__name__}: {value!r:.100}")
     if not least <= value <= most:
@@ -45,10 +49,10 @@ def checked_int(argument: str, value: object, least: int, most: int = EXACT_INT)
 
 
 def milliseconds(argument: str, seconds: object, least: float = -math.inf) -> int:
-    """Seconds as whole milliseconds. Raises TypeError or ValueError naming the argument."""
+    """Return seconds as whole milliseconds. Raises TypeError or ValueError naming the argument."""
     if not isinstance(seconds, int | float) or isinstance(seconds, bool):
         raise TypeError(f"{argument} must be a number of seconds, not {type(seconds).__name__}: {seconds!r:.100}")
-    if not (-EXACT_INT / 1000 <= seconds <= EXACT_INT / 1000):  # NaN too is not within
+    if not (-EXACT_INT / 1000 <= seconds <= EXACT_INT / 1000):  # NaN is outside, too
         raise ValueError(f"{argument} must be a finite number of seconds: {seconds!r:.100}")
     if seconds < least:
         raise ValueError(f"{argument} must be {least} or more: {seconds!r}")
@@ -56,7 +60,10 @@ def milliseconds(argument: str, seconds: object, least: float = -math.inf) -> in
 
 
 def in_seconds(argument: str, value: object) -> object:
-    """A Duration as a number of seconds; what is none stays as it is. Raises ValueError naming argument and value."""
+    """Return a Duration as a number of seconds, anything else unchanged.
+
+    Raises ValueError naming argument and value.
+    """
     if isinstance(value, timedelta):
         return value.total_seconds()
     if not isinstance(value, str):
@@ -68,12 +75,12 @@ def in_seconds(argument: str, value: object) -> object:
 
 
 def duration_ms(argument: str, value: object, least: float) -> int:
-    """A Duration as whole milliseconds. Raises TypeError or ValueError naming the argument."""
+    """Return a Duration as whole milliseconds. Raises TypeError or ValueError naming the argument."""
     return milliseconds(argument, in_seconds(argument, value), least)
 
 
 def in_unix_seconds(argument: str, value: object) -> object:
-    """A datetime as unix seconds; what is none stays as it is. Raises ValueError if it does not know its time zone."""
+    """Return a datetime as unix seconds, anything else unchanged. Raises ValueError if it has no time zone."""
     if not isinstance(value, datetime):
         return value
     if value.utcoffset() is None:
@@ -84,18 +91,21 @@ def in_unix_seconds(argument: str, value: object) -> object:
 
 
 def moment_ms(argument: str, value: object) -> int:
-    """Unix seconds or a datetime as whole milliseconds. Raises TypeError or ValueError naming the argument."""
+    """Return unix seconds or a datetime as whole milliseconds. Raises TypeError or ValueError naming the argument."""
     return milliseconds(argument, in_unix_seconds(argument, value), least=0)
 
 
 def checked_number(argument: str, value: object) -> float:
-    """The value, if it is a finite number. Raises TypeError or ValueError naming the argument."""
+    """Return the value if it is a finite number. Raises TypeError or ValueError naming the argument."""
     milliseconds(argument, value)
     return value  # type: ignore[return-value]  # just checked
 
 
 def checked_progress(fraction: object, text: object) -> tuple[float, str]:
-    """How far a job is, from 0 to 1, and a word about it. Raises TypeError or ValueError naming the argument."""
+    """Return a progress report: a fraction from 0 to 1 and its text.
+
+    Raises TypeError or ValueError naming the argument.
+    """
     if not isinstance(fraction, int | float) or isinstance(fraction, bool):
         raise TypeError(f"fraction must be a number from 0 to 1, not {type(fraction).__name__}: {fraction!r:.100}")
     if not 0 <= fraction <= 1:
@@ -107,7 +117,7 @@ def checked_progress(fraction: object, text: object) -> tuple[float, str]:
 
 
 def to_state(argument: str, value: object) -> bytes:
-    """A checkpoint as JSON. Raises TypeError or ValueError naming the argument."""
+    """Return a checkpoint as JSON. Raises TypeError or ValueError naming the argument."""
     raw = _dumped(argument, value, "JSON")
     if len(raw) > STATE_BYTES:
         raise ValueError(
@@ -117,21 +127,21 @@ def to_state(argument: str, value: object) -> bytes:
 
 
 def checked_each(argument: str, values: object, each: str) -> Iterable[Any]:
-    """The values, if they are a list or the like of `each`. Raises TypeError naming the argument."""
+    """Return the values if they are iterable and no text; `each` names one in the error. Raises TypeError."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise TypeError(f"{argument} must be a list of {each}, not {type(values).__name__}: {values!r:.100}")
     return values
 
 
 def checked_flag(argument: str, value: object) -> bool:
-    """The value, if it is a bool. Raises TypeError naming the argument."""
+    """Return the value if it is a bool. Raises TypeError naming the argument."""
     if not isinstance(value, bool):
         raise TypeError(f"{argument} must be a bool, not {type(value).__name__}: {value!r:.100}")
     return value
 
 
 def checked_text(argument: str, value: object) -> str:
-    """The value, if it is a str that UTF-8 can carry. Raises TypeError or ValueError naming the argument."""
+    """Return the value if it is a str that UTF-8 can encode. Raises TypeError or ValueError naming the argument."""
     if not isinstance(value, str):
         raise TypeError(f"{argument} must be a str, not {type(value).__name__}: {value!r:.100}")
     try:
@@ -142,7 +152,7 @@ def checked_text(argument: str, value: object) -> str:
 
 
 def to_json(argument: str, value: object) -> bytes:
-    """The value as JSON. Raises TypeError naming the argument, and what in it is not JSON."""
+    """Return the value as JSON. Raises TypeError naming the argument and the part that is not JSON."""
     return _dumped(argument, value, "JSON or bytes")
 
 
@@ -154,7 +164,7 @@ def _dumped(argument: str, value: object, wanted: str) -> bytes:
         raise TypeError(f"{argument} must be {wanted}: {why}") from None
 
 
-#: How people turn what JSON has not into what it has.
+#: How to convert values of common types that JSON lacks.
 _CURES: Final = {
     "datetime.datetime": "give .isoformat() or .timestamp()",
     "datetime.date": "give .isoformat()",
@@ -167,12 +177,12 @@ _CURES: Final = {
     "builtins.complex": "give two numbers",
 }
 _LARGEST_INT: Final = 2**64
-#: Of a large payload no more is looked through for what is wrong with it.
+#: The search for the culprit in a large payload ends after so many values.
 _MOST_LOOKED_AT: Final = 100_000
 
 
 def _strangers(argument: str, value: object) -> Iterator[str]:
-    """What is not JSON in a value, with its path and the cure, in the order in which it comes."""
+    """Yield what is not JSON in a value, in order, with its path and the cure."""
     waiting: list[tuple[str, object]] = [(argument, value)]
     for _ in range(_MOST_LOOKED_AT):
         if not waiting:
@@ -195,23 +205,23 @@ def _strangers(argument: str, value: object) -> Iterator[str]:
 
 
 def to_data(argument: str, value: object) -> tuple[str, bytes]:
-    """The kind and the bytes to store: a caller's own ("bytes") are kept as they are, all else becomes "json"."""
+    """Return the kind and the bytes to store: the caller's bytes unchanged ("bytes"), anything else as "json"."""
     kind = "bytes"
     if not isinstance(value, bytes | bytearray | memoryview):
         kind, value = "json", to_json(argument, value)
-    size = value.nbytes if isinstance(value, memoryview) else len(value)  # refused before it is copied
+    size = value.nbytes if isinstance(value, memoryview) else len(value)  # checked before the copy
     if size > DATA_BYTES:
         raise ValueError(f"{argument} must have at most {DATA_BYTES} bytes, not {size}")
     return kind, bytes(value)
 
 
 def to_new_data(argument: str, value: object) -> tuple[str, bytes]:
-    """The same where data may be left as it is: kind "" and no bytes for UNSET."""
+    """Return what to_data does. UNSET, which keeps the job's data, returns kind "" and no bytes."""
     return ("", b"") if value is UNSET else to_data(argument, value)
 
 
 def checked_lines(argument: str, names: object, most: int) -> str:
-    """Names, each once, a line each. Raises TypeError or ValueError naming the argument."""
+    """Return the names, each once, a line each. Raises TypeError or ValueError naming the argument."""
     if isinstance(names, str | bytes) or not isinstance(names, Iterable):
         raise TypeError(f"{argument} must be a list of names, not {type(names).__name__}: {names!r:.100}")
     unique = dict.fromkeys(checked_name(argument, name) for name in names)
