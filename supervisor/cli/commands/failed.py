@@ -195,14 +195,14 @@ def _retry_named(args: argparse.Namespace) -> int:
 
 def _retry_chosen(args: argparse.Namespace) -> int:
     from supervisor.engine.commands import writes
-    from supervisor.engine.commands.bulk import Done
+    from supervisor.engine.commands.bulk import BulkResult
 
     with connect(args) as client, arguments():
         chosen = choice(args, ("failed",))
         wanted = _filter(args)
         carry_out(
             args, client, chosen, Deed("retry", "put back", wanted.words if wanted else ""),
-            lambda jids: Done(client.call(writes.unfail_jobs, jids, group=args.group), []),
+            lambda jids: BulkResult(client.call(writes.unfail_jobs, jids, group=args.group), []),
             None if wanted is None else lambda jids: _sifted(client, wanted, jids),
         )  # fmt: skip
     return 0

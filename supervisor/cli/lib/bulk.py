@@ -17,7 +17,7 @@ from supervisor.cli.lib.terminal import counted, note, say
 
 if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
-    from supervisor.engine.commands.bulk import Choice, Done
+    from supervisor.engine.commands.bulk import BulkResult, Choice
 
 #: Jobs per call. Redis does nothing else during the few milliseconds of a call.
 STEP = 250
@@ -31,7 +31,7 @@ Jobs that are chosen by what they are (by several flags: those for which all hol
 it asks; --yes does not, --dry-run only counts. In steps, while others run: what has become something else meanwhile is
 left as it is. Ctrl-C says how far it came."""
 
-Act = Callable[[Sequence[str]], "Done"]
+Act = Callable[[Sequence[str]], "BulkResult"]
 #: Returns those of some jids that pass a filter.
 Sift = Callable[[Sequence[str]], Sequence[str]]
 

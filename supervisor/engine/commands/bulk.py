@@ -1,5 +1,6 @@
-"""Runs in applications and commands. Owns: how jobs are chosen by what they are, and how the same is done to each of
-those that still are that. Must not: do I/O.
+"""Chooses jobs by queue, tag, group and state, and changes them in bulk. Runs in applications and commands.
+
+Must not do I/O. Each change applies only to jobs that still match the choice.
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -15,11 +16,11 @@ from supervisor.engine.model.keys import GROUP_BYTES, checked_name
 from supervisor.engine.model.outcomes import failure_json
 from supervisor.engine.model.validation import EXACT_INT, checked_int
 
-#: By which one chooses. running: also those whose lease has run out; waiting: without those that are parked.
+#: The states to choose from. running includes stalled jobs; waiting excludes parked ones.
 STATES: Final = ("waiting", "scheduled", "depends", "parked", "running", "failed", "complete")
-#: Jobs that one call changes.
+#: The most jobs that one call changes.
 MOST_CHANGED: Final = 500
-#: The places of a queue in which jobs of a state lie, in the order in which they move from one to the next.
+#: The places of a queue that hold jobs of a state, in the order in which jobs move through them.
 _PLACES: Final = {
     "depends": ("depends",),
     "scheduled": ("scheduled",),
@@ -32,7 +33,10 @@ _PLACES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Some jobs: those of a queue, with a tag, in a group of failed ones; of several all must hold. In these states."""
+    """A choice of jobs: of a queue, with a tag, in a group of failed ones.
+
+    All conditions given must hold, and the state.
+    """
 
     queue: str | None = None
     tag: str | None = None
@@ -51,40 +55,42 @@ class Choice:
 
     @property
     def words(self) -> tuple[str, str, str]:
-        """What the scripts compare: queue, states, group."""
+        """Return what the scripts compare: queue, states, group."""
         return self.queue or "", f",{','.join(self.states)},", self.group or ""
 
 
-class Page(NamedTuple):
-    """Some jobs of a place with their states, the last first, and how many lie there."""
+class PlacePage(NamedTuple):
+    """The chosen jobs of a slice of a place with their states, the last first, and the size of the place."""
 
     total: int
     states: dict[str, str]
 
 
-class Done(NamedTuple):
-    """To how many it was done, and which ones were not cancelled because others wait for them, or are left to another
-    call, as those before them wait for too many others.
+class BulkResult(NamedTuple):
+    """How many jobs were changed.
+
+    `needed` were not cancelled, because others wait for them, or because the jobs before them have too many dependents
+    for one call.
     """
 
     number: int
     needed: list[str]
 
 
-def find(choice: Choice, place: str, offset: int = 0, *, now: float | None = None) -> Command[Page]:
-    """Those of a place that are chosen, of the 1,000 from `offset` on, counted from its end."""
+def find(choice: Choice, place: str, offset: int = 0, *, now: float | None = None) -> Command[PlacePage]:
+    """Find the chosen jobs among the 1,000 of a place from `offset` on, counted from its end."""
     args = (now_ms(now), place, *choice.words, checked_int("offset", offset, 0), MOST)
-    return Command(scripts.FIND, args, _parse_page)
+    return Command(scripts.FIND, args, _parse_place_page)
 
 
 def found(choice: Choice, now: Callable[[], float | None]) -> Steps[dict[str, str]]:
-    """The states of all that are chosen now, those that come first first. What is put meanwhile may be among them."""
+    """Return the states of all jobs that are chosen now, first come first. Jobs put meanwhile may be among them."""
     chosen: dict[str, str] = {}
     for place in (yield from _places(choice, now)):
         of_place: dict[str, str] = {}
         offset = 0
         while True:
-            page: Page = yield find(choice, place, offset, now=now())
+            page: PlacePage = yield find(choice, place, offset, now=now())
             of_place |= page.states
             offset += MOST
             if offset >= page.total:
@@ -107,36 +113,40 @@ def _places(choice: Choice, now: Callable[[], float | None]) -> Generator[Comman
     return [each for place in places for each in (named if place == "lanes" else [place])]
 
 
-def cancel(choice: Choice, jids: Sequence[str], *, by: str | None = None, now: float | None = None) -> Command[Done]:
-    """Deletes those of up to 500 jobs that still are of the choice, but for those for which others wait. `by`: who
-    wants that.
-    """
+def cancel(
+    choice: Choice, jids: Sequence[str], *, by: str | None = None, now: float | None = None
+) -> Command[BulkResult]:
+    """Cancel up to 500 jobs that still match, except those that others wait for. `by` names who asks."""
     return _each("cancel", choice, checked_by(by), b"", jids, now)
 
 
-def fail(choice: Choice, jids: Sequence[str], group: str, message: str, *, now: float | None = None) -> Command[Done]:
-    """Fails those of up to 500 jobs that still are of the choice."""
+def fail(
+    choice: Choice, jids: Sequence[str], group: str, message: str, *, now: float | None = None
+) -> Command[BulkResult]:
+    """Fail up to 500 jobs that still match."""
     failure = failure_json(checked_name("group", group), message, None, clock.unix() if now is None else now, {})
     return _each("fail", choice, group, failure, jids, now)
 
 
-def move(choice: Choice, jids: Sequence[str], queue: str, *, now: float | None = None) -> Command[Done]:
-    """Moves those of up to 500 jobs that still are of the choice, into a queue. Who has a time keeps it."""
+def move(choice: Choice, jids: Sequence[str], queue: str, *, now: float | None = None) -> Command[BulkResult]:
+    """Move up to 500 jobs that still match into a queue. A scheduled job keeps its time."""
     return _each("move", choice, checked_name("queue", queue), b"", jids, now)
 
 
-def set_priority(choice: Choice, jids: Sequence[str], priority: int, *, now: float | None = None) -> Command[Done]:
-    """Changes the priority of those of up to 500 jobs that still are of the choice."""
+def set_priority(
+    choice: Choice, jids: Sequence[str], priority: int, *, now: float | None = None
+) -> Command[BulkResult]:
+    """Change the priority of up to 500 jobs that still match."""
     return _each("priority", choice, checked_int("priority", priority, -EXACT_INT), b"", jids, now)
 
 
 def _each(
     verb: str, choice: Choice, argument: Argument, failure: Argument, jids: Sequence[str], now: float | None
-) -> Command[Done]:
+) -> Command[BulkResult]:
     args = (now_ms(now), verb, *choice.words, argument, failure, *checked_names("jids", jids, MOST_CHANGED))
-    return Command(scripts.EACH, args, lambda reply: Done(reply[0], parse_names(reply[1:])))
+    return Command(scripts.EACH, args, lambda reply: BulkResult(reply[0], parse_names(reply[1:])))
 
 
-def _parse_page(reply: list[Any]) -> Page:
+def _parse_place_page(reply: list[Any]) -> PlacePage:
     words = parse_names(reply[1:])
-    return Page(reply[0], dict(zip(words[::2], words[1::2], strict=True)))
+    return PlacePage(reply[0], dict(zip(words[::2], words[1::2], strict=True)))

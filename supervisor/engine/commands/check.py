@@ -1,8 +1,7 @@
-"""Runs in every process that speaks to Redis. Owns: the walk of a consistency check through a whole namespace, and the
-names of what it finds. Must not: do I/O, or judge anything itself: lua/check.lua looks at all of a job in one call, so
-that a job which moves meanwhile is never taken for a damaged one.
+"""Walks a whole namespace for a consistency check. Runs in every process that speaks to Redis.
 
-A client runs the steps of a Check, one after the other, and tells it each answer:
+Must not do I/O or judge anything itself: lua/check.lua reads all of a job in one call, so a job that moves meanwhile is
+never taken for a damaged one. A client runs the steps of a Check one after the other and passes on each answer:
 
     for step in check.steps():
         check.answered(store.run(step))
@@ -17,12 +16,12 @@ from supervisor.engine.model import scripts
 from supervisor.engine.model.scripts import Script
 from supervisor.engine.model.validation import milliseconds
 
-SLICE = 100  # keys, or members of one set, in one call: a millisecond or two in which Redis does nothing else
-_SCANNED = 500  # keys that one SCAN looks at, those of other namespaces included
-MOST_LANES = 1000  # of one queue whose jobs are counted
-_PASSES = 5  # what one repair uncovers, the next pass mends; damage is never as deep as that
+SLICE = 100  # keys, or members of one set, in one call: Redis does nothing else for a millisecond or two
+_SCANNED = 500  # keys that one SCAN visits, also those of other namespaces
+MOST_LANES = 1000  # the lanes of one queue whose jobs are counted
+_PASSES = 5  # a repair can uncover damage for the next pass; damage is never five levels deep
 
-#: What can be wrong. The subject of a violation is a jid, or the name of a key without the namespace's prefix.
+#: The kinds of violations. A subject is a jid, or the name of a key without the namespace's prefix.
 KINDS: Final = {
     "half-written-job": "a record does not tell all that a job needs",
     "job-in-no-place": "a job is not where its record says that it lies",
@@ -62,33 +61,34 @@ KINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One thing that cannot be. `repaired` says what was done about it; None if the check only looked."""
+    """An inconsistency in Redis. `repaired` says what was done about it; None if the check only read."""
 
     kind: str  # one of KINDS
     subject: str  # a jid, or the name of a key without the namespace's prefix
-    detail: str  # what is wrong with it, so that "<subject> <detail>" is a sentence
+    detail: str  # what is wrong, so that "<subject> <detail>" is a sentence
     repaired: str | None = None
 
 
-class Found(NamedTuple):
-    """What one slice answered. `again`: something that stood in the way is mended, the slice is to be asked again.
-    `too_large`: what is to be asked for bit by bit.
+class SliceResult(NamedTuple):
+    """The reply for one slice.
+
+    `again`: an obstacle is repaired, and the slice must be judged again. `too_large`: the keys to be judged in parts.
     """
 
     again: bool
-    too_large: list["Large"]
+    too_large: list["LargeKey"]
     violations: list[Violation]
 
 
-class Large(NamedTuple):
-    """A sorted set or hash with more members, or fields, than one call looks at."""
+class LargeKey(NamedTuple):
+    """A sorted set or hash with more members or fields than one call may read."""
 
     name: bytes
     is_hash: bool
 
 
-class Page(NamedTuple):
-    """A page of a SCAN: the cursor of the next one, 0 if there is none, and what was found."""
+class ScanPage(NamedTuple):
+    """One page of a SCAN: its keys or members, and the cursor of the next page, 0 after the last."""
 
     cursor: int
     found: list[bytes]
@@ -97,18 +97,18 @@ class Page(NamedTuple):
 # The steps, as commands.
 
 
-def _looking(script: Script) -> Script:
-    """The same script, held by Redis to write nothing."""
+def _read_only(script: Script) -> Script:
+    """Return the script in a form that Redis does not let write."""
     text = script.text.replace("#!lua flags=allow-oom\n", "#!lua flags=no-writes\n", 1)
     return Script(script.name, text)
 
 
-_LOOK = _looking(scripts.CHECK)
-_SCAN = Script("scan", "#!lua flags=no-writes\n")  # for messages: it is no script, but changes as little
+_CHECK_ONLY = _read_only(scripts.CHECK)
+_SCAN = Script("scan", "#!lua flags=no-writes\n")  # a stand-in for messages; SCAN is no script
 
 
-class _Walk(Command[Page]):
-    """A SCAN of the namespace's keys, or a ZSCAN or HSCAN of one of them: what a script must not do."""
+class _Walk(Command[ScanPage]):
+    """A SCAN of the namespace's keys, or a ZSCAN or HSCAN of one of them. Scripts cannot call these."""
 
     def wire(self, prefix: str) -> tuple[Argument, ...]:
         verb, cursor, name, count = self.args
@@ -117,57 +117,61 @@ class _Walk(Command[Page]):
         return (verb, prefix.encode() + bytes(name), cursor, "COUNT", count)  # type: ignore[arg-type]  # a name is bytes
 
 
-def next_keys(cursor: int) -> Command[Page]:
-    """The next keys of the namespace. Each that is there all the while comes at least once before the cursor is 0."""
-    return _Walk(_SCAN, ("SCAN", cursor, b"", _SCANNED), lambda reply: Page(int(reply[0]), reply[1]))
+def next_keys(cursor: int) -> Command[ScanPage]:
+    """Read the next keys. A key that exists throughout comes at least once before the cursor is 0."""
+    return _Walk(_SCAN, ("SCAN", cursor, b"", _SCANNED), lambda reply: ScanPage(int(reply[0]), reply[1]))
 
 
-def next_members(name: bytes, cursor: int, *, is_hash: bool = False) -> Command[Page]:
-    """The next members of a sorted set, or fields of a hash, in the same way."""
+def next_members(name: bytes, cursor: int, *, is_hash: bool = False) -> Command[ScanPage]:
+    """Read the next members of a sorted set, or fields of a hash, in the same way."""
     verb = "HSCAN" if is_hash else "ZSCAN"
-    return _Walk(_SCAN, (verb, cursor, name, SLICE), lambda reply: Page(int(reply[0]), reply[1][::2]))
+    return _Walk(_SCAN, (verb, cursor, name, SLICE), lambda reply: ScanPage(int(reply[0]), reply[1][::2]))
 
 
-def of_keys(names: Sequence[bytes], *, repair: bool = False, now: float | None = None) -> Command[Found]:
-    """Judges up to 100 keys by their names without prefix; a job's key stands for all of the job."""
+def of_keys(names: Sequence[bytes], *, repair: bool = False, now: float | None = None) -> Command[SliceResult]:
+    """Judge up to 100 keys by their names without prefix. A job's key stands for all of the job."""
     return _judge(b"", names, repair, now)
 
 
 def of_members(
     name: bytes, members: Sequence[bytes], *, repair: bool = False, now: float | None = None
-) -> Command[Found]:
-    """Judges up to 100 members of one sorted set, or fields of one hash."""
+) -> Command[SliceResult]:
+    """Judge up to 100 members of one sorted set, or fields of one hash."""
     return _judge(name, members, repair, now)
 
 
-def of_lanes(queue: bytes, seen: Iterable[bytes], *, repair: bool = False, now: float | None = None) -> Command[Found]:
-    """Judges the count of a queue's jobs in lanes. `seen`: lanes that a walk has met, whatever their index says."""
+def of_lanes(
+    queue: bytes, seen: Iterable[bytes], *, repair: bool = False, now: float | None = None
+) -> Command[SliceResult]:
+    """Judge the count of a queue's jobs in lanes. `seen`: the lanes that the walk has met."""
     return _judge(b"laned:" + queue, list(seen), repair, now)
 
 
-def _judge(name: bytes, subjects: Sequence[bytes], repair: bool, now: float | None) -> Command[Found]:
+def _judge(name: bytes, subjects: Sequence[bytes], repair: bool, now: float | None) -> Command[SliceResult]:
     now_ms = "" if now is None else milliseconds("now", now)
-    script = scripts.CHECK if repair else _LOOK
-    return Command(script, (now_ms, "1" if repair else "", name, *subjects), _parse_found)
+    script = scripts.CHECK if repair else _CHECK_ONLY
+    return Command(script, (now_ms, "1" if repair else "", name, *subjects), _parse_slice)
 
 
-def _parse_found(reply: list[Any]) -> Found:
+def _parse_slice(reply: list[Any]) -> SliceResult:
     again, sets, hashes, texts = reply
     shown = [text.decode(errors="backslashreplace") for text in texts]
     violations = [
         Violation(kind, subject, detail, repaired or None)
         for kind, subject, detail, repaired in zip(*(iter(shown),) * 4, strict=True)
     ]
-    too_large = [Large(name, False) for name in sets] + [Large(name, True) for name in hashes]
-    return Found(again == 1, too_large, violations)
+    too_large = [LargeKey(name, False) for name in sets] + [LargeKey(name, True) for name in hashes]
+    return SliceResult(again == 1, too_large, violations)
 
 
 # The walk.
 
 
 class Check:
-    """One check of a namespace, of `prefix`. With `repair` it walks again until a pass finds nothing to mend. `clock`
-    answers unix seconds, or None for the server's clock.
+    """One check of a namespace with this `prefix`.
+
+    With `repair` the check walks again until a pass repairs nothing. `clock` returns unix seconds, or None for the
+    server's clock.
     """
 
     def __init__(self, prefix: str, repair: bool, clock: Callable[[], float | None]) -> None:
@@ -177,21 +181,21 @@ class Check:
         self._repair = repair
         self._clock = clock
         self._answer: Any = None
-        self._found: dict[tuple[str, str, str], Violation] = {}  # a SCAN may give a key more than once
-        self._lanes: dict[bytes, set[bytes]] = {}  # by queue, those that the walk has met
+        self._found: dict[tuple[str, str, str], Violation] = {}  # a SCAN may return a key twice
+        self._lanes: dict[bytes, set[bytes]] = {}  # the lanes that the walk has met, by queue
 
     @property
     def violations(self) -> list[Violation]:
-        """All that was found, in the order in which it was."""
+        """Return all violations, in the order in which they were found."""
         return list(self._found.values())
 
     def answered(self, answer: Any) -> None:
-        """Takes the answer to the last step."""
+        """Take the answer to the last step."""
         self._answer = answer
 
     def steps(self) -> Iterator[Command[Any]]:
-        """The commands to run, each when the one before is answered."""
-        # At a node of a Cluster that does not hold the namespace a SCAN finds nothing. What names a key is refused.
+        """Yield the commands to run, each after the answer to the one before."""
+        # A Cluster node without this namespace returns an empty SCAN. A command that names a key fails there.
         yield of_keys((), now=self._clock())
         for _ in range(_PASSES if self._repair else 1):
             before = len(self._found)
@@ -217,7 +221,7 @@ class Check:
             yield from self._ask(of_lanes, queue, lanes)
 
     def _meet_lanes(self, names: Iterable[bytes]) -> None:
-        """Remembers lanes: what they count up to can be said only when all are known."""
+        """Remember the lanes. Their sum can be judged only when all are known."""
         for name in names:
             kind, _, rest = name.partition(b":")
             queue, _, lane = rest.partition(b"\n")
@@ -227,7 +231,7 @@ class Check:
             if kind == b"lane" and len(lanes) <= MOST_LANES:
                 lanes.add(lane)
 
-    def _walk_members(self, large: Large) -> Iterator[Command[Any]]:
+    def _walk_members(self, large: LargeKey) -> Iterator[Command[Any]]:
         cursor, left = 0, True
         while left:
             yield next_members(large.name, cursor, is_hash=large.is_hash)
@@ -237,10 +241,10 @@ class Check:
                 yield from self._ask(of_members, large.name, found[first : first + SLICE])
 
     def _ask(
-        self, judge: Callable[..., Command[Found]], *subjects: object
-    ) -> Generator[Command[Any], None, list[Large]]:
-        """Asks until nothing stands in the way. Answers what is too large for one call."""
-        too_large: list[Large] = []
+        self, judge: Callable[..., Command[SliceResult]], *subjects: object
+    ) -> Generator[Command[Any], None, list[LargeKey]]:
+        """Judge until nothing stands in the way. Return the keys that are too large for one call."""
+        too_large: list[LargeKey] = []
         again = True
         while again:
             yield judge(*subjects, repair=self._repair, now=self._clock())

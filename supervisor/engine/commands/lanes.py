@@ -1,5 +1,6 @@
-"""Runs in applications and commands (never in zygote or child). Owns: what a lane is, the calls about lanes, and those
-that empty one, or a queue, bit by bit (steps.py: in which order). Must not: do I/O.
+"""Defines lanes, the calls about them, and the slices that empty a lane or queue. Runs in applications and commands.
+
+Must not do I/O, and must never run in zygote or child. steps.py decides the order of the slices.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,16 +13,17 @@ from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.validation import checked_int
 
 MOST_WEIGHT: Final = 1000
-ENDINGS: Final = ("finish", "stop")  # of what runs in a queue or lane that is deleted
-SLICE: Final = 250  # jobs in one call: some milliseconds in which Redis does nothing else
+ENDINGS: Final = ("finish", "stop")  # what happens to running jobs of a deleted queue or lane
+SLICE: Final = 250  # jobs in one call: Redis does nothing else for some milliseconds
 
 
 @dataclass(frozen=True, slots=True)
 class LaneCounts:
-    """How many jobs of a lane are in each state; `parked`: their limit is used up. `weight`: how many starts it has for
-    each one of a lane of weight 1. `paused`: nothing new starts from it, since `paused_unix`, by the will of
-    `paused_by`, which are None where that is not known. Of what runs in the queue, and of what was
-    handed back, 10,000 each are looked at.
+    """How many jobs of a lane are in each state.
+
+    `parked` jobs wait for room in their limit. A lane of weight w gets w starts for each start of a lane of weight 1.
+    `paused`: no new job starts from it; `paused_unix` and `paused_by` are None if unknown. The counts cover 10,000 of
+    the queue's running jobs, and 10,000 of those that were handed back.
     """
 
     waiting: int
@@ -36,15 +38,17 @@ class LaneCounts:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What a deletion found: how many jobs were dropped, and how many ran, which were stopped if that was asked for."""
+    """The result of a deletion: how many jobs were dropped, and how many were running ("stop" has stopped those)."""
 
     dropped: int
     running: int
 
 
 class Dropped(NamedTuple):
-    """What one slice answered: where the next one begins (-1: nowhere), how many were dropped, the jids of those that
-    were jobs, and of those whose data only a reader can compare.
+    """The reply for one slice.
+
+    `next_offset`: where the next slice begins, -1 after the last. `jids`: the dropped jobs. `unjudged`: jobs whose data
+    only Python can compare.
     """
 
     next_offset: int
@@ -54,7 +58,7 @@ class Dropped(NamedTuple):
 
 
 class Content(NamedTuple):
-    """The data by which jobs are looked for, as it is stored."""
+    """The data of the wanted jobs, as it is stored."""
 
     kind: str
     raw: bytes
@@ -66,8 +70,9 @@ class Content(NamedTuple):
 def read(
     queue: str, lane: str | None = None, offset: int = 0, count: int = MOST, *, now: float | None = None
 ) -> Command[dict[str, LaneCounts]]:
-    """One lane, whether there is one or not; else up to `count` (0 to 1,000) of those in which something lies, or that
-    were set up, from `offset` on. "" is that of the jobs without one.
+    """Read one lane, known or not, or up to `count` (0 to 1,000) lanes from `offset` on.
+
+    Only lanes with jobs or settings are listed; "" stands for the jobs without a lane.
     """
     wanted = "" if lane is None else f"={checked_name('lane', lane)}"
     page = checked_int("offset", offset, 0), checked_int("count", count, 0, MOST)
@@ -75,17 +80,17 @@ def read(
 
 
 def weigh(queue: str, lane: str, weight: int, *, now: float | None = None) -> Command[bool]:
-    """Gives a lane a weight (1 to 1,000). Answers False if it had it."""
+    """Set a lane's weight (1 to 1,000). Return False if it had that weight."""
     return _set_up(queue, lane, "weight", checked_int("weight", weight, 1, MOST_WEIGHT), now)
 
 
 def pause(queue: str, lane: str, *, by: str | None = None, now: float | None = None) -> Command[bool]:
-    """Pauses a lane; `by`: who does. Answers False if it was so."""
+    """Pause a lane. `by` names who asks. Return False if it was paused."""
     return _set_up(queue, lane, "pause", checked_by(by), now)
 
 
 def unpause(queue: str, lane: str, *, now: float | None = None) -> Command[bool]:
-    """Ends a lane's pause. Answers False if there was none."""
+    """End a lane's pause. Return False if it was not paused."""
     return _set_up(queue, lane, "unpause", "", now)
 
 
@@ -105,7 +110,7 @@ def drop(
     by: str | None = None,
     now: float | None = None,
 ) -> Command[Dropped]:
-    """Deletes what is wanted of one slice of a place: all, or what is of this lane and has this data."""
+    """Delete the wanted jobs of one slice of a place: all, or those of this lane with this data."""
     of_lane = "" if lane is None else f"={checked_name('lane', lane)}"
     wanted = content or Content("", b"")
     args = checked_name("queue", queue), place, checked_int("offset", offset, 0), count, of_lane
@@ -113,23 +118,26 @@ def drop(
 
 
 def drop_given(queue: str, jids: Sequence[str], *, by: str | None = None, now: float | None = None) -> Command[Dropped]:
-    """Deletes these jobs of a queue, in whatever state but complete and failed."""
+    """Delete these jobs of a queue, in any state except complete and failed."""
     place = checked_name("queue", queue), "given", 0, SLICE, "", "", ""
     args = now_ms(now), *place, checked_by(by), *checked_jids("jids", jids)
     return Command(scripts.DROP, args, _parse_dropped)
 
 
 def in_lane(lane: str, options: Any) -> Any:
-    """The options of a put, or the dict of a put of many, with the lane. Raises ValueError if they name another."""
+    """Return the options of a put, or the dict of a put of many, with the lane.
+
+    Raises ValueError if they name another.
+    """
     if not isinstance(options, Mapping):
-        return options  # refused by name where it is read
+        return options  # its reader refuses it by name
     if options.get("lane", lane) != lane:
         raise ValueError(f"lane must be {lane!r}, or not be given: {options['lane']!r:.100}")
     return {**options, "lane": lane}
 
 
 def checked_ending(running: object) -> str:
-    """The value, if it is one of ENDINGS. Raises ValueError naming `running`."""
+    """Return the value if it is one of ENDINGS. Raises ValueError naming `running`."""
     if running not in ENDINGS:
         raise ValueError(f"running must be finish or stop: {running!r:.100}")
     return str(running)

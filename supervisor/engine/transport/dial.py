@@ -1,7 +1,7 @@
-"""Reaches the server, for a master that never waits on a connection once it stands. Runs in a thread of the master.
+"""Connects to the Redis server of a URL. Runs in a thread of the master, because connecting may block.
 
-Owns what an address means. A plain one (TCP or a unix socket, user, password, database) is reached from here; TLS, and
-whatever else a URL may ask for, is redis-py's, which takes a process 20 MB and its start a tenth of a second.
+Plain addresses (TCP or a unix socket, user, password, database) are dialled here. TLS and all other options are left to
+redis-py, whose import costs a process 20 MB and its start a tenth of a second.
 """
 
 import socket
@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import hiredis
 
 _PORT: Final = 6379
-#: As redis-py has them: a peer that is gone without a word is noticed within 45 s.
+#: redis-py's values. They detect a peer that vanished without a FIN within 45 s.
 _KEEPALIVE: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
@@ -22,19 +22,19 @@ _KEEPALIVE: Final = (
 
 
 class Unreachable(Exception):
-    """There is no server, or it does not let us in. The text says why, without the secret."""
+    """The server cannot be reached or refuses the login. The text says why, without the password."""
 
 
-class Line:
-    """An established connection, while it may still block."""
+class BlockingConnection:
+    """An established connection that may still block."""
 
     def __init__(self, connected: socket.socket) -> None:
         self.socket = connected
         self._reader = hiredis.Reader()
 
-    def ask(self, *command: Any) -> Any:
-        """The reply; one that is an error is a value, `hiredis.ReplyError`. Raises Unreachable."""
-        words: Any = command  # of any number: hiredis says that it takes one
+    def call(self, *command: Any) -> Any:
+        """Send a command and return its reply; an error reply is a value, `hiredis.ReplyError`. Raises Unreachable."""
+        words: Any = command  # hiredis' type hint allows only one word
         try:
             self.socket.sendall(hiredis.pack_command(words))
             while (reply := self._reader.gets()) is False:
@@ -52,35 +52,35 @@ class Line:
         self.socket.close()
 
 
-def dial(url: str, timeout_s: float) -> Line:
-    """Connects, and is let in. Blocks for at most `timeout_s` in each step. Raises Unreachable."""
+def dial(url: str, timeout_s: float) -> BlockingConnection:
+    """Connect and log in. Each step blocks for at most `timeout_s`. Raises Unreachable."""
     try:
-        plain = _Plain.of(url)
+        plain = _PlainUrl.of(url)
         return _dialled(plain, timeout_s) if plain is not None else _by_redis_py(url, timeout_s)
-    except (OSError, ValueError) as error:  # ValueError: a host name that cannot be one
+    except (OSError, ValueError) as error:  # ValueError: the host name is invalid
         raise Unreachable(f"connecting failed: {getattr(error, 'strerror', None) or error}") from error
 
 
 @dataclass(frozen=True, slots=True)
-class _Plain:
+class _PlainUrl:
     """An address without options."""
 
-    path: str  # of a unix socket; empty: it is reached by TCP
+    path: str  # of a unix socket; empty for TCP
     host: str
     port: int
-    account: tuple[str, ...]  # what AUTH takes
+    account: tuple[str, ...]  # the arguments of AUTH
     db: int
 
     @staticmethod
-    def of(url: str) -> "_Plain | None":
-        """Understood as redis-py does; None: it asks for more. Raises ValueError."""
+    def of(url: str) -> "_PlainUrl | None":
+        """Parse a URL as redis-py does. Returns None if it has further options. Raises ValueError."""
         parts = urlsplit(url)
         options = parse_qs(parts.query)
         if parts.scheme not in ("redis", "unix") or options.keys() - {"db"}:
             return None
         is_unix = parts.scheme == "unix"
         named = "" if is_unix else unquote(parts.path).replace("/", "")
-        return _Plain(
+        return _PlainUrl(
             path=unquote(parts.path) if is_unix else "",
             host=unquote(parts.hostname or "localhost"),
             port=parts.port or _PORT,
@@ -95,23 +95,23 @@ def _account(user: str, password: str) -> tuple[str, ...]:
     return (password,) if password else ()
 
 
-def _dialled(plain: _Plain, timeout_s: float) -> Line:
-    line = Line(_connected(plain, timeout_s))
+def _dialled(plain: _PlainUrl, timeout_s: float) -> BlockingConnection:
+    connection = BlockingConnection(_connected(plain, timeout_s))
     try:
         if plain.account:
-            _must(line.ask("AUTH", *plain.account))
+            _must(connection.call("AUTH", *plain.account))
         if plain.db:
-            _must(line.ask("SELECT", plain.db))
-        reply = line.ask("PING")  # a server that is full takes a connection, and then says so
+            _must(connection.call("SELECT", plain.db))
+        reply = connection.call("PING")  # a server at its connection limit accepts, and reports that in the first reply
         if not str(reply).startswith("NOPERM"):
             _must(reply)
     except BaseException:
-        line.close()
+        connection.close()
         raise
-    return line
+    return connection
 
 
-def _connected(plain: _Plain, timeout_s: float) -> socket.socket:
+def _connected(plain: _PlainUrl, timeout_s: float) -> socket.socket:
     if plain.path:
         unix = socket.socket(socket.AF_UNIX)
         unix.settimeout(timeout_s)
@@ -133,22 +133,23 @@ def _must(reply: Any) -> None:
         raise Unreachable(f"Redis refuses: {reply}")
 
 
-def _by_redis_py(url: str, timeout_s: float) -> Line:
-    import redis  # only those whose address asks for it
+def _by_redis_py(url: str, timeout_s: float) -> BlockingConnection:
+    import redis  # imported only for addresses that need it
 
     try:
         connection: Any = pool_of(url, timeout_s).make_connection()
         connection.connect()
-    except (redis.RedisError, TypeError) as error:  # TypeError: an option that there is not
+    except (redis.RedisError, TypeError) as error:  # TypeError: an unknown option
         raise Unreachable(str(error)) from error
-    # It is ours from here on: redis-py would close it with the object that has made it.
+    # The socket is detached, because redis-py closes it together with its own connection object.
     connected, connection._sock = connection._sock, None
-    return Line(connected)
+    return BlockingConnection(connected)
 
 
 def pool_of(url: str, timeout_s: float) -> Any:
-    """redis-py's pool for connections that speak as ours do: bytes, and nothing is ever sent twice. `timeout_s`: of
-    each step. Raises ValueError.
+    """Return a pool of redis-py whose connections return bytes and never send anything twice.
+
+    `timeout_s` limits each step. Raises ValueError.
     """
     import redis
     from redis.backoff import NoBackoff

@@ -1,7 +1,7 @@
-"""One connection to Redis that never waits. Runs in master; owns the socket and the bytes under way.
+"""One connection to Redis that never blocks. Runs in the master. Owns the socket and the bytes in flight.
 
-It is made (dial.py) in a thread, for only there may that block. From then on nothing here waits, sends anything twice
-or connects by itself: what a lost connection means is decided above.
+Must not wait, send anything twice or reconnect: the caller decides what a lost connection means. dial.py makes the
+connection in a thread, because connecting blocks.
 """
 
 import contextlib
@@ -16,22 +16,22 @@ from typing import Any, Final
 
 import hiredis
 
-from supervisor.engine.transport.dial import Line, dial
+from supervisor.engine.transport.dial import BlockingConnection, dial
 
-#: By one call: from 128 KiB on malloc would ask the kernel for the room each time, which takes ten times the call.
+#: Of one recv. From 128 KiB on malloc maps fresh memory for each buffer, which takes ten times as long as the call.
 _CHUNK_BYTES: Final = 64 * 1024
 _LARGE_BYTES: Final = 1024 * 1024
 _JOINED_BYTES: Final = 2**20
-#: Of each step of making connections.
+#: Timeout of each step of connecting.
 CONNECT_S: Final = 5.0
 
 
 class LinkLost(Exception):
-    """The connection has ended, or cannot be had. What was under way may or may not have been carried out."""
+    """The connection has ended, or could not be made. Commands in flight may or may not have been carried out."""
 
 
 class ReplyTooLarge(LinkLost):
-    """A reply has come that is larger than whoever reads it wants to have. The rest of it is still under way."""
+    """A reply exceeds the reader's limit. The rest of it is still in flight."""
 
 
 class Link:
@@ -42,7 +42,7 @@ class Link:
         self._socket.setblocking(False)
         self._not_now, self._is_tls = _not_now(connected)
         self._reader = hiredis.Reader()
-        self._is_large = False  # its buffer
+        self._is_large = False  # the reader's buffer has grown large
         self._unsent: deque[memoryview] = deque()
 
     def fileno(self) -> int:
@@ -51,12 +51,12 @@ class Link:
 
     @property
     def wants_write(self) -> bool:
-        """Whether bytes wait for room: call `flush` when the descriptor is writable."""
+        """Return whether bytes wait to be sent: call `flush` when the descriptor is writable."""
         return bool(self._unsent)
 
     @property
     def is_readable(self) -> bool:
-        """Whether something has come, or the connection has ended, and `receive` has not seen it yet."""
+        """Return whether `receive` has something to read, or the end of the connection."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(0))
@@ -65,7 +65,7 @@ class Link:
         """Queue commands as one pipeline and write what the socket takes. Raises LinkLost."""
         packed = [hiredis.pack_command(command) for command in commands]
         if len(packed) > 1 and sum(map(len, packed)) <= _JOINED_BYTES:
-            packed = [b"".join(packed)]  # one write; what is large is not copied once more
+            packed = [b"".join(packed)]  # one write; large commands are sent without a copy
         self._unsent.extend(map(memoryview, packed))
         self.flush()
 
@@ -84,8 +84,9 @@ class Link:
                 raise LinkLost(f"writing to Redis failed: {error}") from error
 
     def receive(self, most_bytes: float = math.inf) -> list[Any]:
-        """The replies that are complete; an error reply is a value, `hiredis.ReplyError`. Raises LinkLost, and
-        ReplyTooLarge once more than `most_bytes` (and a chunk) of them have come.
+        """Return the complete replies. An error reply is a value, `hiredis.ReplyError`.
+
+        Raises LinkLost, and ReplyTooLarge when more than `most_bytes` (and a chunk) of an incomplete reply are here.
         """
         while True:
             try:
@@ -101,26 +102,27 @@ class Link:
                 raise ReplyTooLarge(f"{held_bytes} bytes of a reply, and more is to come")
             self._is_large = self._is_large or held_bytes > _LARGE_BYTES
             if len(chunk) < _CHUNK_BYTES and not self._is_tls:
-                break  # TLS may still hold decrypted bytes that no poll would tell of
+                break  # TLS may hold decrypted bytes that poll does not report
         replies = []
         try:
             while (reply := self._reader.gets()) is not False:
                 replies.append(reply)
                 if self._is_large and not self._reader.has_data():
-                    # It would keep its buffer. Amid a reply it cannot go: it holds the parts that it has parsed.
+                    # The reader never shrinks its buffer. It can be replaced only between replies, because it holds
+                    # parsed parts.
                     self._reader, self._is_large = hiredis.Reader(), False
         except hiredis.ProtocolError as error:
             raise LinkLost(f"what answers there is not Redis: {error}") from error
         return replies
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):  # the other end may have done so
+        with contextlib.suppress(OSError):  # the peer may have closed first
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
 
 def _not_now(connected: socket.socket) -> tuple[tuple[type[OSError], ...], bool]:
-    """What it raises instead of waiting, and whether it is TLS: who has that has loaded it, others do without."""
+    """Return the exceptions that stand for EWOULDBLOCK, and whether the socket is TLS. ssl is imported only for TLS."""
     if type(connected) is socket.socket:
         return (BlockingIOError,), False
     import ssl
@@ -129,10 +131,12 @@ def _not_now(connected: socket.socket) -> tuple[tuple[type[OSError], ...], bool]
 
 
 class Connector:
-    """Makes links in a thread of its own, and makes its descriptor readable when it has made them or failed."""
+    """Makes links in its own thread. Its descriptor becomes readable when they are made, or have failed."""
 
     def __init__(self, url: str, count: int, greeting: Sequence[tuple[Any, ...]], timeout_s: float) -> None:
-        """`greeting`: commands sent on the first connection, their replies, or the errors, in `finish`. `timeout_s`: of
+        """Start the thread.
+
+        `greeting`: commands for the first connection, whose replies, also errors, `finish` returns. `timeout_s` limits
         each step.
         """
         self._url = url
@@ -149,21 +153,21 @@ class Connector:
         return self._event_fd
 
     def _connect(self) -> None:
-        lines: list[Line] = []
+        connections: list[BlockingConnection] = []
         try:
             for _ in range(self._count):
-                lines.append(dial(self._url, self._timeout_s))
-            self._replies = [lines[0].ask(*command) for command in self._greeting]
-            self._links = [Link(line.socket) for line in lines]
-        except Exception as error:  # noqa: BLE001 -- the thread's boundary: whatever it is, it is told
-            for line in lines:
-                line.close()
+                connections.append(dial(self._url, self._timeout_s))
+            self._replies = [connections[0].call(*command) for command in self._greeting]
+            self._links = [Link(connection.socket) for connection in connections]
+        except Exception as error:  # noqa: BLE001 -- the thread's boundary: `finish` raises any error
+            for connection in connections:
+                connection.close()
             self._error = LinkLost(f"{error}")
         finally:
             os.eventfd_write(self._event_fd, 1)
 
     def finish(self) -> tuple[list[Link], list[Any]]:
-        """The links and the replies to the greeting, once the descriptor is readable. Raises LinkLost."""
+        """Return the links and the replies to the greeting, once the descriptor is readable. Raises LinkLost."""
         os.close(self._event_fd)
         if self._error is not None:
             raise self._error

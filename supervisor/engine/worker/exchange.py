@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from supervisor.engine.commands import writes
-from supervisor.engine.commands.queries import Ask, Depths
+from supervisor.engine.commands.queries import Depths, Request
 from supervisor.engine.commands.writes import Grant
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.recurring import DueCron
@@ -57,7 +57,7 @@ class Reply(NamedTuple):
     an object whose "error" says why.
     """
 
-    ask: Ask
+    ask: Request
     answer: Any
 
 
@@ -171,7 +171,7 @@ class Asked:
     connection is lost before that has got in, it is told again.
     """
 
-    asks: Sequence[Ask]
+    asks: Sequence[Request]
 
 
 @dataclass(slots=True)

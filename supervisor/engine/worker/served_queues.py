@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from supervisor.engine.commands import writes
-from supervisor.engine.commands.queries import Ask, Wish
+from supervisor.engine.commands.queries import Request, Wish
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.worker.exchange import Asked, Changed, Found
 
@@ -114,12 +114,12 @@ class ServedQueues:
         self._known = ()
         return Changed(queues.patterns, queues.order, len(self.names))
 
-    def take_asks(self, asks: Sequence[Ask]) -> Asked | None:
+    def take_asks(self, asks: Sequence[Request]) -> Asked | None:
         """What we are asked for and have not answered. None: nothing that was not told before."""
         known, self._asks = self._asks, {ask.id for ask in asks}
         new = [ask for ask in asks if ask.id not in known]
         return Asked(new) if new else None
 
-    def forget_ask(self, ask: Ask) -> None:
+    def forget_ask(self, ask: Request) -> None:
         """It was answered, or its answer was lost: if it still stands it is told again."""
         self._asks.discard(ask.id)

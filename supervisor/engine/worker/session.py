@@ -315,7 +315,7 @@ class Session:
         if self.serving.asks_for_wish():
             # In this order: whatever is asked after the second look has a number that the first has not seen.
             parts.append(_Part(queries.wish(self.worker), None, Changed))
-            parts.append(_Part(queries.asks(self.worker), None, Asked))
+            parts.append(_Part(queries.requests(self.worker), None, Asked))
         parts += self._chores(chores)
         if wanted is not None:
             parts.append(_Part(self._lease(wanted), None, Granted))
@@ -458,7 +458,7 @@ class Session:
 
     def _granted(self, grant: Grant, sent_at: float) -> Granted:
         """`sent_at`: the lease was carried out then or later (seconds of clock.boottime)."""
-        self.serving.heard_of_wish(grant.wish)
+        self.serving.heard_of_wish(grant.wish_number)
         if grant.leases:
             self._highest_token = max(self._highest_token, grant.leases[-1].token)
         ttl_s = min((lease.expires_unix for lease in grant.leases), default=math.inf) - grant.now_unix

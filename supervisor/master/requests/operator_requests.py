@@ -7,7 +7,7 @@ whose answer was lost with a connection comes again: what changes something is d
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from supervisor.engine.commands.queries import Ask
+from supervisor.engine.commands.queries import Request
 from supervisor.engine.worker.exchange import Reply
 from supervisor.master.model.slots import Slots
 from supervisor.master.requests.stack_dump import Seen, StackDump, describe
@@ -55,7 +55,7 @@ class OperatorRequests:
         self._replies: list[Reply] = []
         self._answers: dict[str, Answer | None] = {}  # by question, oldest first; None: it is not known yet
 
-    def on_asked(self, asks: Sequence[Ask]) -> None:
+    def on_asked(self, asks: Sequence[Request]) -> None:
         for ask in asks:
             match ask.what:
                 case "stacks":
@@ -76,15 +76,15 @@ class OperatorRequests:
         replies, self._replies = self._replies, []
         return replies
 
-    def _reply(self, ask: Ask, answer: Any) -> None:
+    def _reply(self, ask: Request, answer: Any) -> None:
         self._replies.append(Reply(ask, answer))
 
-    def _refuse(self, ask: Ask, why: str) -> None:
+    def _refuse(self, ask: Request, why: str) -> None:
         self._reply(ask, {"error": why})
 
     # what is looked at
 
-    def _tell_stacks(self, ask: Ask) -> None:
+    def _tell_stacks(self, ask: Request) -> None:
         def tell(seen: list[Seen]) -> None:
             most = _STACKS_CHARS // max(1, len(seen))
             self._reply(ask, {"children": [{**describe(child), "stack": stack[:most]} for child, stack in seen]})
@@ -93,7 +93,7 @@ class OperatorRequests:
 
     # what is changed
 
-    def _do_once(self, ask: Ask) -> None:
+    def _do_once(self, ask: Request) -> None:
         if ask.id in self._answers:
             known = self._answers[ask.id]
             if known is not None:  # else it is answered when it is done
@@ -109,12 +109,12 @@ class OperatorRequests:
         if answer is not None:
             self._done(ask, answer)
 
-    def _done(self, ask: Ask, answer: Answer) -> None:
+    def _done(self, ask: Request, answer: Answer) -> None:
         if ask.id in self._answers:
             self._answers[ask.id] = answer
         self._reply(ask, answer)
 
-    def _do(self, ask: Ask) -> Answer | None:
+    def _do(self, ask: Request) -> Answer | None:
         """None: it will be answered. Raises ValueError for what cannot be done, or be meant."""
         wish = ask.argument if isinstance(ask.argument, Mapping) else {}
         by = f"leasehold {_COMMANDS.get(ask.what, ask.what)} of {_who(wish.get('by'))}"

@@ -3,7 +3,7 @@
 import pytest
 
 from supervisor.engine.commands import bulk, writes
-from supervisor.engine.commands.bulk import Choice, Done
+from supervisor.engine.commands.bulk import BulkResult, Choice
 from tests.engine.invariants import look, misplaced
 
 NOT_ENDED = ("waiting", "scheduled", "depends", "parked", "running")
@@ -78,7 +78,7 @@ def test_what_has_become_something_else_is_left_as_it_is(client, queue, act, ser
     (lease,) = queue.lease("w")
     client.job("moved").move("other")
     more = {"cancel": (), "fail": ("g", "m"), "move": ("p",), "set_priority": (7,)}[act]
-    assert client.call(getattr(bulk, act), choice, [*jids, "nobody"], *more) == Done(1, [])
+    assert client.call(getattr(bulk, act), choice, [*jids, "nobody"], *more) == BulkResult(1, [])
     assert client.job("runs").state == "running" and lease.renew() > 0
     assert client.job("moved").queue == "other"
     seen = client.job("waits")
@@ -96,10 +96,10 @@ def test_a_job_for_which_others_wait_is_cancelled_with_all_of_them_or_not_at_all
         queue.put("k", jid=jid, depends=parents)
     client.queue("other").put("k", jid="other", depends=["c"])
     everything = Choice("q", states=NOT_ENDED)
-    assert client.call(bulk.cancel, everything, ["a", "b", "c", "alone"]) == Done(1, ["c", "b", "a"])
+    assert client.call(bulk.cancel, everything, ["a", "b", "c", "alone"]) == BulkResult(1, ["c", "b", "a"])
     client.cancel("other")
-    assert client.call(bulk.cancel, everything, ["a", "b"]) == Done(0, ["b", "a"])
-    assert client.call(bulk.cancel, everything, ["a", "b", "c"]) == Done(3, [])
+    assert client.call(bulk.cancel, everything, ["a", "b"]) == BulkResult(0, ["b", "a"])
+    assert client.call(bulk.cancel, everything, ["a", "b", "c"]) == BulkResult(3, [])
     assert client.queues()["q"].total == 0
 
 
@@ -107,13 +107,13 @@ def test_a_cancelled_parent_fails_or_frees_those_that_said_so(client, queue):
     queue.put("k", jid="parent")
     for policy in ("fail", "run"):
         queue.put("k", jid=policy, depends=["parent"], on_parent_failure=policy)
-    assert client.call(bulk.cancel, Choice("q", states=("waiting",)), ["parent"]) == Done(1, [])
+    assert client.call(bulk.cancel, Choice("q", states=("waiting",)), ["parent"]) == BulkResult(1, [])
     assert [client.job(jid).state for jid in ("fail", "run")] == ["failed", "waiting"]
 
 
 def test_what_is_moved_keeps_its_time_its_lane_and_its_parents(client, queue, filled, server, namespace):
     before = {jid: client.job(jid) for jid in ("scheduled", "laned", "depends", "parked")}
-    assert client.call(bulk.move, Choice("q", states=NOT_ENDED), list(before), "p") == Done(4, [])
+    assert client.call(bulk.move, Choice("q", states=NOT_ENDED), list(before), "p") == BulkResult(4, [])
     after = {jid: client.job(jid) for jid in before}
     assert all(job.queue == "p" for job in after.values())
     assert after["scheduled"].state == "scheduled" and after["scheduled"].due_unix == before["scheduled"].due_unix

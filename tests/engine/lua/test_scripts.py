@@ -614,7 +614,7 @@ SPECIAL_SCENES: dict[str, Callable[[Stage], Command[Any]]] = {
     "cancelled": lambda _: queries.cancelled("x"),
     "ask": lambda _: writes.ask("second", ["w"], "stacks", {"n": 1}, now=NOW),
     "ask: all": lambda _: writes.ask("second", None, "stacks", now=NOW),
-    "asks": lambda _: queries.asks("w", now=NOW),
+    "asks": lambda _: queries.requests("w", now=NOW),
     **{
         f"find: {place}": lambda _, place=place: bulk.find(bulk.Choice("s"), place, now=NOW)
         for place in ("waiting", "front", "scheduled", "depends", "parked", "running", "lane:a", "tag:t", "failed:g")

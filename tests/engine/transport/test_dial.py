@@ -86,7 +86,7 @@ def hang_up_after(answer: bytes) -> Callable[[socket.socket], None]:
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_a_server_is_reached_by_tcp(tcp, passing_on, host):
     with closing(dial(f"redis://{tcp(passing_on, host)}", TIMEOUT_S)) as line:
-        assert line.ask("ECHO", b"\xff") == b"\xff"
+        assert line.call("ECHO", b"\xff") == b"\xff"
         assert line.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert line.socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
 
@@ -94,25 +94,25 @@ def test_a_server_is_reached_by_tcp(tcp, passing_on, host):
 @pytest.mark.parametrize("database", ["/3", "?db=3", "/7?db=3"])
 def test_the_address_names_user_password_and_database(server, tcp, passing_on, account, database):
     with closing(dial(f"redis://{account}@{tcp(passing_on)}{database}", TIMEOUT_S)) as line:
-        (own,) = [c for c in server.redis.client_list() if c["id"] == str(line.ask("CLIENT", "ID"))]
+        (own,) = [c for c in server.redis.client_list() if c["id"] == str(line.call("CLIENT", "ID"))]
         assert (own["user"], own["db"]) == ("one@home", "3")
 
 
 def test_a_unix_socket_has_its_database_behind_a_question_mark(server, account):
     with closing(dial(f"unix://{account}@{server.socket}?db=2", TIMEOUT_S)) as line:
-        (own,) = [c for c in server.redis.client_list() if c["id"] == str(line.ask("CLIENT", "ID"))]
+        (own,) = [c for c in server.redis.client_list() if c["id"] == str(line.call("CLIENT", "ID"))]
         assert (own["user"], own["db"]) == ("one@home", "2")
 
 
 def test_an_address_that_asks_for_more_is_redis_pys_and_the_connection_is_ours(server):
     with closing(dial(f"unix://{server.socket}?client_name=more&db=2", TIMEOUT_S)) as line:
-        assert (line.ask("CLIENT", "GETNAME"), line.ask("ECHO", "x")) == (b"more", b"x")
+        assert (line.call("CLIENT", "GETNAME"), line.call("ECHO", "x")) == (b"more", b"x")
 
 
 def test_an_error_that_the_server_answers_is_a_value(server):
     with closing(dial(server.url, TIMEOUT_S)) as line:
-        assert isinstance(line.ask("NONSENSE"), hiredis.ReplyError)
-        assert line.ask("PING") == b"PONG"
+        assert isinstance(line.call("NONSENSE"), hiredis.ReplyError)
+        assert line.call("PING") == b"PONG"
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def listening(server, namespace):
 @pytest.fixture
 def asks(live):
     """What stands with a worker."""
-    return lambda worker: live.call(queries.asks, worker)
+    return lambda worker: live.call(queries.requests, worker)
 
 
 # Both clients.
@@ -246,9 +246,9 @@ def test_when_its_time_is_over_it_is_neither_told_nor_answered(client, clock):
     client.call(writes.resume, "w", 1, [])
     client.call(writes.ask, "short", "w", "stacks", stands_s=5)
     client.call(writes.ask, "long", "w", "stacks", stands_s=50)
-    assert [ask.id for ask in client.call(queries.asks, "w")] == ["short", "long"]
+    assert [ask.id for ask in client.call(queries.requests, "w")] == ["short", "long"]
     clock.tick(5)
-    assert [ask.id for ask in client.call(queries.asks, "w")] == ["long"]
+    assert [ask.id for ask in client.call(queries.requests, "w")] == ["long"]
     assert client.call(writes.answer, "w", "short", 1) is False
 
 
@@ -256,7 +256,7 @@ def test_the_hundred_newest_stand(client):
     client.call(writes.resume, "w", 1, [])
     for number in range(103):
         client.call(writes.ask, f"{number}", "w", "stacks")
-    assert [ask.id for ask in client.call(queries.asks, "w")] == [f"{number}" for number in range(3, 103)]
+    assert [ask.id for ask in client.call(queries.requests, "w")] == [f"{number}" for number in range(3, 103)]
 
 
 def test_what_nobody_answers_and_nobody_fetches_ends_by_itself(client, server, namespace):
@@ -282,7 +282,7 @@ def test_a_damaged_question_is_passed_over(client, server, namespace):
     client.call(writes.ask, "good", "w", "stacks")
     for damaged in (b"nonsense", b"2000000000\na\nb\nno JSON", b"2000000000000\na\nb\nno JSON"):
         server.redis.lpush(f"{{{namespace}}}:asks:w", damaged)
-    assert client.call(queries.asks, "w") == [Ask("good", "stacks")]
+    assert client.call(queries.requests, "w") == [Ask("good", "stacks")]
     assert client.call(writes.answer, "w", "good", 1) is True
 
 
@@ -291,7 +291,7 @@ def test_on_another_clock_they_are_asked_and_answered_the_same(server, namespace
         client.call(writes.resume, "w", 1, [])
         with ThreadPoolExecutor() as pool:
             asker = pool.submit(client.ask, "w", "stacks", 20.0)
-            while not (asks := client.call(queries.asks, "w")):
+            while not (asks := client.call(queries.requests, "w")):
                 pass
             client.call(writes.answer, "w", asks[0].id, {"n": 1})
             assert asker.result(20) == {"w": {"n": 1}}
