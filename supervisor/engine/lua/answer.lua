@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
--- answer.lua — answer a question that a worker was asked. It stands no longer then, so that it is answered once.
+-- answer.lua — answer a request to a worker. The request ends with that, so that it is answered once.
 --
--- Called by: commands.answer (supervisor/engine/commands/writes.py)
--- Holds:     INV-12 an answer that nobody fetches ends by itself
+-- Called by: writes.answer (supervisor/engine/commands/writes.py)
+-- Holds:     INV-12 an answer that no client fetches expires
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   worker
--- ARGV[3]   id of the question
+-- ARGV[3]   id of the request
 -- ARGV[4]   JSON, an array of the worker and its answer
 --
--- Returns   1, or 0 if the question does not stand any more: nothing has changed then.
+-- Returns   1, or 0 if the request has ended: nothing has changed then.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock

@@ -1,19 +1,19 @@
 #!lua flags=allow-oom
--- ask.lua — ask running workers for something. The question stands until its worker answers, or its time is over.
+-- ask.lua — send a request to running workers. It stands until the worker answers, or until it expires.
 --
--- Called by: commands.ask (supervisor/engine/commands/writes.py)
--- Holds:     a hint may be lost, a question is not; INV-12 the 100 newest of each worker, until the last one's time
+-- Called by: writes.ask (supervisor/engine/commands/writes.py)
+-- Holds:     a hint may be lost, a request is not; INV-12 the 100 newest of each worker, until the last one expires
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
--- ARGV[2]   id of the question
--- ARGV[3]   what is asked for, a word
+-- ARGV[2]   id of the request
+-- ARGV[3]   what is asked for, one word
 -- ARGV[4]   argument as JSON | ""
--- ARGV[5]   for how long the question stands, in ms
--- ARGV[6..] workers; none = all that live: that have leased or renewed in the last minute, or hold something
+-- ARGV[5]   for how long the request stands, ms
+-- ARGV[6..] workers; none = all live ones: those that leased or renewed in the last minute, or hold a lease
 --
--- Returns   array of the workers that are asked.
--- Errors    REFUSED if one of them is not there; WRONGTYPE for a foreign key of ours; nothing has changed then.
+-- Returns   array of the workers that got the request.
+-- Errors    REFUSED if a named worker is unknown; WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock
 --- @include events
@@ -23,7 +23,7 @@ local MOST = 100
 local question = string.format("%d\n%s\n%s\n%s", now + stands, id, what, argument)
 local asked = {}
 
--- False if nobody of this name listens: workers number their exchanges.
+-- Return false if no worker of this name is running: workers number their exchanges.
 local function ask(worker)
   local exchange, asks = P .. "worker:" .. worker, P .. "asks:" .. worker
   local known = redis.call("HMGET", exchange, "number", "wish")

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
--- asks.lua — what a worker is asked for, and has not answered.
+-- asks.lua — the open requests to a worker.
 --
--- Called by: looks.asks (supervisor/engine/commands/queries.py)
+-- Called by: queries.requests (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

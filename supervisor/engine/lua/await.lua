@@ -1,8 +1,8 @@
 #!lua
--- await.lua — say that somebody waits for the end of a job: ended:<jid> gets a token for each of them then.
+-- await.lua — register a waiter of a job. The end of the job pushes a token to ended:<jid> for each waiter.
 --
--- Called by: commands.wait_for (supervisor/engine/commands/writes.py)
--- Holds:     INV-12 the tokens end by themselves
+-- Called by: writes.wait_for (supervisor/engine/commands/writes.py)
+-- Holds:     INV-12 the tokens expire
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock

@@ -1,22 +1,22 @@
 #!lua flags=allow-oom
--- cancel.lua — delete jobs, whatever state they are in but complete; all of them or none.
+-- cancel.lua — delete jobs in any state except complete; all of them or none.
 --
--- Called by: commands.cancel (supervisor/engine/commands/writes.py)
--- Holds:     INV-3 whoever ran one has lost it
+-- Called by: writes.cancel (supervisor/engine/commands/writes.py)
+-- Holds:     INV-3 the worker of a deleted job has lost its lease
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
--- ARGV[2]   who cancels them; "" = not known
+-- ARGV[2]   name of the actor; "" = unknown
 -- ARGV[3..] jids
 --
 -- Returns   array of the jids that were cancelled; unknown and complete ones are left alone.
--- Errors    DEPENDENCY if a job that is not listed waits for one of these and its policy is to wait, or more than 5,000
---           wait for them, or those before the last have 5,000 tags or parents and more. WRONGTYPE for a foreign key of
---           ours. Nothing has changed then.
+-- Errors    DEPENDENCY if a job that is not listed waits for one of these and its policy is to wait, or if more than
+--           5,000 wait for them, or if those before the last have 5,000 or more tags or parents. WRONGTYPE for a
+--           foreign key of ours. Nothing has changed then.
 
 --- @include clock
 --- @include retention
-local MOST_CHILDREN = 5000 -- looked at, in 20 ms
+local MOST_CHILDREN = 5000 -- read within 20 ms
 local listed, cancelled, looked = {}, {}, 0
 for i = 3, #ARGV do listed[ARGV[i]] = true end
 

@@ -1,13 +1,13 @@
 #!lua flags=no-writes
--- cancelled.lua — when a job was cancelled, and by whom, as long as that is remembered.
+-- cancelled.lua — when a job was cancelled, and by whom, until that is forgotten.
 --
--- Called by: looks.cancelled (supervisor/engine/commands/queries.py)
+-- Called by: queries.cancelled (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   jid
 --
--- Returns   nil, or an array: when in ms, who did | nil.
+-- Returns   nil, or an array: when in ms, name of the actor | nil.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include keys

@@ -1,20 +1,20 @@
 #!lua flags=allow-oom
--- check.lua — find what cannot be in some keys, or in some members of a sorted set; mend it, if that is wanted.
+-- check.lua — find inconsistencies in some keys, or in some members of a sorted set, and repair them on demand.
 --
 -- Called by: check.of_keys, check.of_members, check.of_lanes (supervisor/engine/commands/check.py)
--- Holds:     INV-1 a job lies where its record says, and nowhere else; INV-2 what tells enough of itself runs again
+-- Holds:     INV-1 a job lies where its record says, and nowhere else; INV-2 a job that can still run is made to run
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
--- ARGV[2]   "1" to mend, "" to look only (then this script is sent with flags=no-writes)
+-- ARGV[2]   "1" to repair, "" to read only (the script is then sent with flags=no-writes)
 -- ARGV[3]   name of a sorted set whose members follow, or of a hash whose fields follow; "" if names of keys follow; or
 --           "laned:" and a queue, whose lanes follow. Names are without the prefix.
--- ARGV[4..] members, fields, names or lanes; some may have gone since they were seen
+-- ARGV[4..] members, fields, names or lanes; some may have gone since the scan
 --
--- Returns   array: 1 if something stood in the way that was mended first, and the same is to be asked again; arrays of
---           sets and of hashes that have too many members for one call; array of kind, subject, detail, what was done |
---           "", four per violation.
--- Errors    none for a foreign key of ours: that is a violation.
+-- Returns   array: 1 if an obstacle was repaired first, and the same must be judged again; arrays of sets and of hashes
+--           with too many members for one call; array of kind, subject, detail, what was done | "", four per
+--           violation.
+-- Errors    none for a foreign key of ours, which is a violation.
 
 --- @include judge
 --- @include judge_recurrence
@@ -22,10 +22,10 @@
 --- @include mend
 local mending, set = ARGV[2] == "1", ARGV[3]
 
-local MEMBERS = 100 -- looked at beside the keys themselves
+local MEMBERS = 100 -- read beside the keys themselves
 local room, too_large = MEMBERS, { zset = {}, hash = {} }
 
--- What the first word of a name, or the last of a queue's, promises.
+-- The type that the first word of a name, or the last word of a queue's key, implies.
 local TYPES = {
   job = "hash", data = "string", failure = "string", result = "string", tags = "string", history = "list",
   dependencies = "zset", dependents = "zset", recur = "hash", recurdata = "string", recurtags = "string",
@@ -40,18 +40,18 @@ local WHOLE = {
   announced = "hash", token = "string", seq = "string", ["failed-dropped"] = "string", expiring = "zset",
   limits = "zset", cancelled = "zset", ["cancelled-by"] = "hash", idle = "zset",
 }
--- The parts of a queue; in the first ones lies something for which it must be known.
+-- The parts of a queue. A queue with jobs in one of the first must be known.
 local PARTS = {
   waiting = "waiting", front = "front", running = "running", scheduled = "scheduled", depends = "depends",
   recurring = "recurring", parked = "parked", lanes = "lanes of a queue", limits = "limits of a queue",
   apart = "apart", klasses = "klasses of a queue",
 }
--- What a name of limited: has, by its lines.
+-- The parts of a name of limited:, one a line.
 local LIMITED = { "queues of a limit", "lanes of a limit", "parked lane" }
--- The same of apart:
+-- The parts of a name of apart:.
 local APART = { nil, "lanes of a klass", "apart lane" }
 
--- What a name is, of what, and which type it promises; nothing for a name that is none of ours.
+-- Return the kind of a name, its subject and the type that it implies; nothing for an unknown name.
 local function kind_of(name)
   if WHOLE[name] then return name, "", WHOLE[name] end
   local queue, part = string.match(name, "^queue:(.*):(%l+)$")
@@ -203,7 +203,7 @@ local belonging = {}
 keys["job:"] = function(_, jid) judge.job(jid) end
 keys["recur:"] = function(_, jid) judge_recurring(jid) end
 
--- Data is all that is left of a job: it is not for a check to throw away.
+-- Only data is left of this job, and a check must not throw payloads away.
 local function lost_data(name, whose)
   local detail = "is there without the " .. whose .. " that it belongs to"
   urgent[#urgent + 1] = { kind = "orphan", subject = name, detail = detail, aside = { name } }
@@ -317,7 +317,7 @@ local function judge_all(kind, of, name, expected)
   for _, member in ipairs(found) do judge_member(kind, of, name, member) end
 end
 
--- Whose type shows when the job is looked at.
+-- The type is seen when the job is judged.
 local OF_THE_JOB = { ["job:"] = true, ["data:"] = true, ["tags:"] = true }
 
 local function judge_key(name)
@@ -327,7 +327,7 @@ local function judge_key(name)
   if expected == "zset" and not NOT_JUDGED[kind] or judge_value[kind] then judge_all(kind, of, name, expected) end
 end
 
--- The end.
+-- The reply.
 
 local kind, of, expected
 if set ~= "" then kind, of, expected = kind_of(set) end

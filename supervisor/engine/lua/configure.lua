@@ -1,17 +1,17 @@
 #!lua flags=allow-oom
 -- configure.lua — set an option of the configuration, or unset it.
 --
--- Called by: commands.configure (supervisor/engine/commands/writes.py)
--- Holds:     nobody waits for a bell when a queue has been freed
+-- Called by: writes.configure (supervisor/engine/commands/writes.py)
+-- Holds:     a worker that waits for a freed queue is woken
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   option
--- ARGV[3]   queue; "" = of the whole namespace, or of the queues that have none of their own
+-- ARGV[3]   queue; "" = the namespace, for the queues without a value of their own
 -- ARGV[4]   value; "" = unset it
--- ARGV[5]   who sets it; "" = not known
+-- ARGV[5]   name of the actor; "" = unknown
 --
--- Returns   1, or 0 if that is what it was.
+-- Returns   1, or 0 if it had this value.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock

@@ -1,20 +1,20 @@
 #!lua flags=no-writes
--- counts.lua — how many jobs lie in each state of some queues; and, if it is asked for, what could be leased of them.
+-- counts.lua — how many jobs of some queues are in each state and, on demand, how many of them could be leased.
 --
--- Called by: looks.counts, looks.depths (supervisor/engine/commands/queries.py)
+-- Called by: queries.counts, queries.depths (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
--- ARGV[2]   offset: without queues, 1,000 of the known ones from here on, in the order in which they were first put to
--- ARGV[3]   "1" if the last four of each queue are wanted
+-- ARGV[2]   offset: without queues, 1,000 known queues from here on, in the order of their first put
+-- ARGV[3]   "1" to return the last four values of each queue
 -- ARGV[4..] queues
 --
--- Returns   array, one array per queue: queue, waiting (with the front, all lanes, what is due or apart, what is parked
---           and has room again, and entries), running, stalled, scheduled, depends, parked, recurring (jobs that
---           recur, not what came of them), 0 unless it is paused: 1, or since when in ms, ":" and who has paused it;
---           and if wanted: front, entries, how many of those
---           waiting could be leased now, for how long the oldest of them has been waiting in ms (-1: there is none).
+-- Returns   array, one array per queue: queue, waiting (the front, all lanes, due jobs, jobs apart, parked jobs with
+--           room again, and entries), running, stalled, scheduled, depends, parked, recurring (the recurrences, not
+--           their jobs), and 0 unless the queue is paused: 1, or since when in ms, ":" and who paused it. On demand:
+--           front, entries, how many waiting jobs could be leased now, and the age of the oldest of those in ms
+--           (-1: there is none).
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include clock

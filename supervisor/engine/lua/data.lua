@@ -1,17 +1,17 @@
 #!lua flags=no-writes
--- data.lua — a piece of what is too large for the answer with the rest of a job or a recurrence.
+-- data.lua — a piece of a text or list that is too large for the reply with its job or recurrence.
 --
--- Called by: looks.piece, looks.elements (supervisor/engine/commands/queries.py)
+-- Called by: queries.piece, queries.elements (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace
--- ARGV[1]   kind: "data", "failure", "result", "saved" (of a job), "recurdata" (of a recurrence); or, in elements,
---           "history", "dependencies", "dependents" (of a job)
+-- ARGV[1]   kind: "data", "failure", "result", "saved" (texts of a job), "recurdata" (text of a recurrence), "history",
+--           "dependencies", "dependents" (lists of a job)
 -- ARGV[2]   jid
 -- ARGV[3]   offset of the piece in bytes or elements
--- ARGV[4]   its size, at the most
+-- ARGV[4]   size of the piece, at most
 --
--- Returns   array: size of the whole, -1 if there is none, and the piece: a string, or an array of the elements.
+-- Returns   array: size of the whole, -1 if there is none; and the piece, a string or an array of the elements.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include keys

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- depend.lua — change what a job waits for. Without anything left it goes where it would have gone.
+-- depend.lua — change what a job waits for. A job without dependencies left goes where its put would have placed it.
 --
--- Called by: commands.depend, commands.undepend (supervisor/engine/commands/writes.py)
+-- Called by: writes.depend, writes.undepend (supervisor/engine/commands/writes.py)
 -- Holds:     INV-1 a job lies in exactly one place
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   jid
--- ARGV[3]   "on" (these too), "off" (these no longer) or "all" (none any longer)
+-- ARGV[3]   "on" (add these), "off" (remove these) or "all" (remove all)
 -- ARGV[4..] jids
 --
 -- Returns   1, or 0 if there is no such job.

@@ -1,13 +1,13 @@
 #!lua flags=allow-oom
--- deregister.lua — forget a worker: all it holds goes to the front, uncounted, and its tokens are void.
+-- deregister.lua — forget a worker. All its jobs go to the front, uncounted, and its tokens become void.
 --
--- Called by: commands.deregister (supervisor/engine/commands/writes.py)
--- Holds:     INV-3 a lease that was taken away cannot settle any more
+-- Called by: writes.deregister (supervisor/engine/commands/writes.py)
+-- Holds:     INV-3 a lease that was taken away cannot settle
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   worker
--- ARGV[3]   "1" if it is the worker itself that leaves; else it is told
+-- ARGV[3]   "1" if the worker itself leaves; any other worker gets a hint
 --
 -- Returns   how many jobs were handed back.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.

@@ -1,15 +1,15 @@
 #!lua flags=allow-oom
--- desire.lua — say how many supervisors there should be, where a scaler reads it: as the length of a list.
+-- desire.lua — publish how many supervisors there should be, as the length of a list that a scaler reads.
 --
--- Called by: commands.desire (supervisor/engine/commands/writes.py)
--- Holds:     INV-12 what nobody says again ends by itself
+-- Called by: writes.desire (supervisor/engine/commands/writes.py)
+-- Holds:     INV-12 a number that is not published again expires
 --
 -- KEYS[1]   prefix of the namespace
--- ARGV[1]   name, under which it is said
+-- ARGV[1]   name of the group of supervisors
 -- ARGV[2]   how many, 0 to 1000; with 0 there is no key
--- ARGV[3]   JSON for people, of where the number comes from: the first element
+-- ARGV[3]   JSON for people that explains the number: the first element
 --
--- Returns   how many.
+-- Returns   the number.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include plan

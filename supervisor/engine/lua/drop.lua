@@ -1,25 +1,25 @@
 #!lua flags=allow-oom
--- drop.lua — delete what matches among some jobs of one place of a queue. What waits for them fails, or runs.
+-- drop.lua — delete the matching jobs of one slice of a place. A job that waits for them fails, or runs.
 --
 -- Called by: lanes.drop, lanes.drop_given (supervisor/engine/commands/lanes.py)
--- Holds:     INV-3 whoever ran one has lost it
+-- Holds:     INV-3 the worker of a deleted job has lost its lease
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   queue
--- ARGV[3]   place: waiting, front, scheduled, depends, parked, apart, running, recurring, in; "lane:" and one's name;
---           "endless": the running jobs that have no end; or "given": the jids that are listed, whatever their data
--- ARGV[4]   offset, how many to pass over
--- ARGV[5]   count, most to look at, 1 to 1000
--- ARGV[6]   "=" and a lane: only its jobs; "": those of all lanes
--- ARGV[7]   kind of data: only jobs with the same; "": with whatever data
+-- ARGV[3]   place: waiting, front, scheduled, depends, parked, apart, running, recurring, in; "lane:" and its name;
+--           "endless": the running persistent jobs; "given": the listed jids, whatever their data
+-- ARGV[4]   offset: number of jobs to skip
+-- ARGV[5]   count, the most jobs to examine, 1 to 1000
+-- ARGV[6]   "=" and a lane: only its jobs; "": all lanes
+-- ARGV[7]   kind of data: only jobs with equal data; "": all jobs
 -- ARGV[8]   that data
--- ARGV[9]   who deletes them; "" = not known
+-- ARGV[9]   name of the actor; "" = unknown
 -- ARGV[10..] jids
 --
--- Returns   array: the offset to go on with, -1 if that was all of the place; how many were deleted; array of their
---           jids (not of recurring and in); array of jids whose data a reader must compare: entries, and objects of as
---           many bytes. Entries of `in` that must be looked into become jobs instead.
+-- Returns   array: the offset to go on with, -1 at the end of the place; how many were deleted; array of their jids
+--           (not of recurring and in); array of jids whose data only Python can compare: entries, and objects of the
+--           same size. Entries of `in` that must be decoded become jobs instead.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock
@@ -46,7 +46,7 @@ local function matches(rec)
   if (kind == "bytes") ~= (rec.bytes ~= nil) or tonumber(rec.size) ~= size then return false end
   local stored = redis.call("GET", P .. "data:" .. rec.jid)
   if stored == data then return true end
-  -- An object is the same with its keys in another order; it has as many bytes then.
+  --   Objects may be equal with their keys in another order. They have the same size then.
   if has_keys and stored and #stored == #data then unjudged[#unjudged + 1] = rec.jid end
   return false
 end

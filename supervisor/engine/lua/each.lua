@@ -1,21 +1,21 @@
 #!lua flags=allow-oom
--- each.lua — cancel, fail or move each of some jobs, or change its priority, if it still is what it was chosen as.
+-- each.lua — cancel, fail or move jobs, or change their priority, if they still match the choice.
 --
 -- Called by: bulk.cancel, bulk.fail, bulk.move, bulk.set_priority (supervisor/engine/commands/bulk.py)
--- Holds:     INV-1 a job lies in exactly one place; INV-3 whoever ran one has lost it
+-- Holds:     INV-1 a job lies in exactly one place; INV-3 the worker of such a job has lost its lease
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   verb: cancel, fail, move, priority
--- ARGV[3]   queue; "" = whatever queue it is of
+-- ARGV[3]   queue; "" = any
 -- ARGV[4]   states, a comma around each, as in find.lua
 -- ARGV[5]   group; "" = any
--- ARGV[6]   what goes with the verb: who cancels them or "", group, queue or priority
--- ARGV[7]   of fail: the failure as JSON
+-- ARGV[6]   argument of the verb: name of the actor or "", group, queue, or priority
+-- ARGV[7]   for fail: the failure as JSON
 -- ARGV[8..] jids
 --
--- Returns   array: to how many it was done, then the jids of those that are not cancelled because others wait for them,
---           and of those that are left to another call, as those before them have 5,000 parents and tags.
+-- Returns   array: how many jobs were changed, then the jids not cancelled: those that others wait for, and those left
+--           to another call because the jobs before them have 5,000 parents and tags.
 -- Errors    REFUSED for a new queue above 100,000; WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock
@@ -23,7 +23,7 @@
 --- @include retention
 --- @include chosen
 local queue, states, group, argument, failure = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
-local MOST_CHILDREN = 5000 -- looked at, in 20 ms: for what lies beyond, others may wait
+local MOST_CHILDREN = 5000 -- read within 20 ms; jobs may depend on the rest
 local chosen, order, needed, cancelled = {}, {}, {}, {}
 for i = 8, #ARGV do
   local rec = read_job(ARGV[i])
@@ -32,7 +32,7 @@ for i = 8, #ARGV do
   end
 end
 
--- What a job waits for that is left is left too, and so on.
+-- A job is left as well if a job that is left depends on it.
 local function leave_out(jid, parents)
   if not chosen[jid] then return end
   chosen[jid], needed[#needed + 1] = nil, jid
@@ -53,14 +53,14 @@ local function leave_out_needed()
   for _, jid in ipairs(needing) do leave_out(jid, parents) end
 end
 
--- When it may run, of a job that is not to run before.
+-- Return the time of a scheduled job.
 local function due_of(rec)
   if rec.state == "depends" then return tonumber(rec.due) end
   if chosen_state(rec) ~= "scheduled" then return nil end
   return tonumber(redis.call("ZSCORE", queue_key(rec.queue, "scheduled"), member_of(rec.jid, rec.seq)))
 end
 
--- To take a job away from many parents and tags takes long: beyond some, jobs are left to another call.
+-- Removing a job from many parents and tags is slow, so one call removes a bounded number.
 local function leave_out_costly()
   local undone = 0
   for i, rec in ipairs(order) do

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- fail.lua — fail a job by hand, whatever state it is in.
+-- fail.lua — fail a job by hand, in any state.
 --
--- Called by: commands.fail (supervisor/engine/commands/writes.py)
--- Holds:     INV-3 whoever ran it has lost it
+-- Called by: writes.fail (supervisor/engine/commands/writes.py)
+-- Holds:     INV-3 its worker has lost the lease
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock

@@ -1,14 +1,14 @@
 #!lua flags=no-writes
 -- failed.lua — the groups of failed jobs, or the jobs of one group, newest first.
 --
--- Called by: looks.failed_groups, looks.failed_jobs (supervisor/engine/commands/queries.py)
+-- Called by: queries.failed_groups, queries.failed_jobs (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   group; "" = all groups
--- ARGV[3]   start, how many jobs to pass over
--- ARGV[4]   limit, most jobs to answer
+-- ARGV[3]   start: number of jobs to skip
+-- ARGV[4]   limit: the most jobs to return
 --
 -- Returns   all groups: array of group, count, group, count …; one group: array of its count, then its jobs, each an
 --           array as in job.lua.

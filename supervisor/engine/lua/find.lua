@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- find.lua — the jobs of one place that are of a queue, a group, and in some states: their ids.
+-- find.lua — the ids of the jobs of one place that match a queue, a group and some states.
 --
 -- Called by: bulk.find (supervisor/engine/commands/bulk.py)
 -- Holds:     nothing is written
@@ -12,10 +12,10 @@
 -- ARGV[4]   states, a comma around each: waiting, scheduled, depends, parked, running, failed, complete
 -- ARGV[5]   group; "" = any
 -- ARGV[6]   offset from the end of the place
--- ARGV[7]   count, most to look at, 1 to 1000
+-- ARGV[7]   count, the most jobs to examine, 1 to 1000
 --
--- Returns   array: how many lie in the place, then jid, state, jid, state …, the last one first. From the end, for
---           it is at the front that jobs leave meanwhile: one may come twice, and none is passed over.
+-- Returns   array: size of the place, then jid, state, jid, state …, the last one first. Jobs leave a place at its
+--           front, so counting from the end may return one twice but skips none.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include clock

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- forget.lua — take a queue out of the list of queues, if nothing lies in it.
+-- forget.lua — remove an empty queue from the list of queues.
 --
--- Called by: commands.forget (supervisor/engine/commands/writes.py)
--- Holds:     INV-2 no job is out of sight
+-- Called by: writes.forget (supervisor/engine/commands/writes.py)
+-- Holds:     INV-2 every job can be found
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- job.lua — everything about some jobs.
 --
--- Called by: looks.jobs (supervisor/engine/commands/queries.py)
+-- Called by: queries.jobs (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace
@@ -11,8 +11,8 @@
 -- Returns   array, one per jid: nil if there is no such job, else an array: jid, state as of now (waiting, scheduled,
 --           depends, running, stalled, failed, complete), expiry in ms | 0, due time in ms | 0, completed in ms | 0,
 --           data, failure, result, tags joined by "\n" | nil, array of history as JSON, array of dependencies, array of
---           dependents (at most 1,000 of each), progress as JSON | nil, by when it must start in ms | 0, its
---           checkpoint as JSON | nil, then the record's fields and values.
+--           dependents (at most 1,000 of each), progress as JSON | nil, start deadline in ms | 0, checkpoint as JSON |
+--           nil, then the record's fields and values.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include clock

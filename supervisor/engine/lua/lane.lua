@@ -1,17 +1,17 @@
 #!lua flags=allow-oom
--- lane.lua — set up a lane of a queue: its weight, its pause.
+-- lane.lua — set the weight of a lane, or pause it, or end its pause.
 --
 -- Called by: lanes.weigh, lanes.pause, lanes.unpause (supervisor/engine/commands/lanes.py)
--- Holds:     nobody waits for a bell when a lane has been freed
+-- Holds:     a worker that waits for a freed lane is woken
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   queue
 -- ARGV[3]   lane
 -- ARGV[4]   verb: weight, pause or unpause
--- ARGV[5]   weight, 1 to 1000; of a pause: who makes it; else ""
+-- ARGV[5]   weight, 1 to 1000; for pause: name of the actor; else ""
 --
--- Returns   1, or 0 if it was so.
+-- Returns   1, or 0 if nothing changed.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock
@@ -22,7 +22,7 @@ local queue, lane, verb = ARGV[2], ARGV[3], ARGV[4]
 local settings, index = P .. "lanes:" .. queue, lanes.index(queue)
 local said = redis.call("HMGET", settings, "weight:" .. lane, "paused:" .. lane)
 
--- A default is not written down.
+-- Defaults are not stored.
 local function set(field, value)
   if value then set_fields({ settings, field, value }) else del_fields({ settings, field }) end
 end
@@ -33,7 +33,7 @@ if verb == "weight" then
 else
   if (said[2] ~= false) == (verb == "pause") then return 0 end
   set("paused:" .. lane, verb == "pause" and digits(now) .. ":" .. ARGV[5])
-  limits.look_at_all(queue) -- what came back into this lane had the slots that others wait for, or was passed over
+  limits.look_at_all(queue) -- jobs that came back into this lane blocked slots, or were passed over
   if verb == "pause" then
     place(index, lane, false)
   elseif redis.call("ZCARD", lanes.line(queue, lane)) > 0 then

@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- lanes.lua — the lanes of a queue: what is in them, and how they are set up.
+-- lanes.lua — the lanes of a queue with their settings and their numbers of jobs.
 --
 -- Called by: lanes.read (supervisor/engine/commands/lanes.py)
 -- Holds:     nothing is written
@@ -8,13 +8,13 @@
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   queue
 -- ARGV[3]   "=" and the name of one lane; "" = all
--- ARGV[4]   offset, how many to pass over
--- ARGV[5]   count, most lanes to answer
+-- ARGV[4]   offset: number of lanes to skip
+-- ARGV[5]   count, the most lanes to return
 --
 -- Returns   array, one array per lane: lane ("" = the jobs without one), waiting (with those in front), running,
---           stalled, parked, weight, 0 unless it is paused: 1, or since when in ms, ":" and who has paused it. Of
---           the jobs in front and running 10,000 each are looked at. A lane that is asked for is answered, also if
---           there is none.
+--           stalled, parked, weight, and 0 unless the lane is paused: 1, or since when in ms, ":" and who paused it.
+--           10,000 jobs in front and 10,000 running ones are counted. A named lane is returned even if it does not
+--           exist.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include clock
@@ -56,7 +56,7 @@ local function names()
   for _, indexes in ipairs({ limited, apart }) do
     for _, index in ipairs(indexes) do
       for _, lane in ipairs(redis.call("ZRANGE", index, 0, -1)) do
-        -- The next lease takes those off in which nothing lies any more.
+        --         The next lease removes the empty lanes.
         if redis.call("ZCARD", index .. "\n" .. lane) > 0 then add_lane(lane) end
       end
     end

@@ -1,36 +1,36 @@
 #!lua flags=allow-oom
 -- lease.lua — give a worker the next jobs of its queues.
 --
--- Called by: commands.lease (supervisor/engine/commands/writes.py)
+-- Called by: writes.lease (supervisor/engine/commands/writes.py)
 -- Holds:     INV-3 tokens only grow; INV-4 and INV-6 taking over a lost worker's job counts a death if it had started
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   worker
 -- ARGV[3]   number of the exchange; "" = none
--- ARGV[4]   count, most jobs to give, 0 to 1000; 0 only rings on
--- ARGV[5]   starting, how many of them, from the first on, start at once
+-- ARGV[4]   count, the most jobs to give, 0 to 1000; 0 only passes a wake-up on
+-- ARGV[5]   starting: so many of them, from the first on, start at once
 -- ARGV[6]   ttl of the leases, ms; "" = the queue's heartbeat
 -- ARGV[7]   "1" if jobs of lost workers may be taken over
 -- ARGV[8]   order: strict, round-robin, random or weighted
--- ARGV[9]   seed of what is drawn, 0 to 2^31
--- ARGV[10]  "1" if a bell has called for this lease; "2" if it was sent behind a wait for bells, which has ended: other
---           exchanges of this worker may have had higher numbers since
--- ARGV[11]  klasses that this worker never starts twice, a line each
+-- ARGV[9]   seed of the random order, 0 to 2^31
+-- ARGV[10]  "1" if a wake-up key has called for this lease; "2" if it was sent behind a wait for wake-up keys: other
+--           exchanges of this worker may have had higher numbers meanwhile
+-- ARGV[11]  klasses whose jobs this worker never starts twice, a line each
 -- ARGV[12..] queue, weight; each queue once
 --
--- Returns   array: now in ms; the time in ms to ask again, 0 = none known (or there may be more at once); token of the
---           first job, the next ones follow it by one each; due cron recurrences, each an array jid, cron, tz, time in
---           ms, backlog; number of the worker's last wish; an array of queues and, behind each, the expiry in ms of the
---           leases of its jobs; an array of the jobs, six values each: jid, klass, queue, data, for how many ms it
---           could have been leased, and what else there is: nil, or an array priority, retries, timeout, max_deaths,
---           kind of data (nil = json, "1" = bytes, "entry"), failures, deaths, interruptions, tags, lane, marks ("p" =
+-- Returns   array: now in ms; when to ask again in ms, 0 = unknown (or there may be more jobs now); token of the first
+--           job, the next ones count up; due cron recurrences, each an array jid, cron, tz, time in ms, backlog; number
+--           of the last request to this worker to serve other queues; an array of queues, each followed by the expiry
+--           in ms of its leases; an array of the jobs, six values each: jid, klass, queue, data, for how many ms it
+--           could have been leased, and the rest: nil, or an array priority, retries, timeout, max_deaths, kind of
+--           data (nil = json, "1" = bytes, "entry"), failures, deaths, interruptions, tags, lane, marks ("p" =
 --           persistent, "o" = at most once, "l" = it has a slot of a limit), its checkpoint as JSON, its trace.
---           A number below the worker's last one, behind a wait below that of its last resume, is answered with no
---           job: it comes from a dead connection.
---           Where an entry of another program has raised an error, it is buried and no job is given, this once.
--- Errors    DEREGISTERED if a worker that had a number is not known any more. WRONGTYPE for a foreign key of ours.
---           Nothing has changed then.
+--           A number below the worker's last one, or behind a wait below that of its last resume, gets no job: it
+--           comes from a dead connection.
+--           If an entry of another program raises an error, the entry fails and this call gives no job.
+-- Errors    DEREGISTERED if a worker that had a number is unknown. WRONGTYPE for a foreign key of ours. Nothing has
+--           changed then.
 
 --- @include clock
 --- @include quick_lease
@@ -58,8 +58,8 @@ for i = 12, #ARGV, 2 do
   weights[#weights + 1] = tonumber(ARGV[i + 1])
 end
 
--- One round: each queue gives what its turns amount to; they are added to `in_turn` in the order of the turns. Answers
--- the queue of the last one, and whether some gave less than it seemed, so that others can have their turns.
+-- Run one round. Each queue gives the jobs of its turns, added to `in_turn` in the order of the turns. Return the queue
+-- of the last turn, and whether some gave fewer than expected, so that others can have their turns.
 local function serve_round(available, last, in_turn, is_first)
   local wanted, by_queue, fell_short = {}, {}, false
   local sequence = turns.take(order, queues, available, weights, count - #taken, last)
@@ -146,7 +146,7 @@ local function give(i, job, data)
     if rec.limit then limits.hold(rec, token) end
     tell_of("lease.granted", rec, { worker = worker, token = token })
     names, marks = rec.tagged and table.concat(tagging.of(rec), "\n") or false, marks_of(rec)
-    -- Of a foreign type it is as if there were none, as the data is.
+    --     Data of a foreign type counts as missing.
     if rec.saved then saved = redis.call("MGET", P .. "saved:" .. jid)[1] end
   elseif i <= starting then
     set_fields({ job_key(jid), "state", "running", "owner", owner, "popped", now, "started", 1 })
@@ -165,8 +165,8 @@ end
 
 local full = #taken >= count or picking.capped
 
--- Who was called, or has parked something, and is full now may be the only one that knows when there will be more:
--- others wait, but not for ever.
+-- A worker that was woken, or has parked jobs, and is full now may be the only one that knows when there will be more
+-- jobs. The others wait, but not for ever.
 local function is_near(queue)
   local first = math.min(picking.first_score(queue, "scheduled", now), picking.first_score(queue, "recurring", now))
   if #first_members(queue_key(queue, "limits"), 1) > 0 then first = math.min(first, limits.next_look(queue)) end

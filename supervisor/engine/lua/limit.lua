@@ -2,15 +2,15 @@
 -- limit.lua — set how many jobs of a limit may run at once, and how many may start in a time.
 --
 -- Called by: limits.limit (supervisor/engine/commands/limits.py)
--- Holds:     what was parked for less room than there is now comes back at once
+-- Holds:     jobs that have room now are unparked at once
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   key of the limit
--- ARGV[3]   most jobs that run at once; "" = as it was
--- ARGV[4]   most starts in a time; "" = as it was, ARGV[5] too
+-- ARGV[3]   the most jobs that run at once; "" = unchanged
+-- ARGV[4]   the most starts in a time; "" = unchanged, with ARGV[5]
 -- ARGV[5]   that time in ms
--- ARGV[6]   who sets it; "" = not known
+-- ARGV[6]   name of the actor; "" = unknown
 --
 -- Returns   1.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.

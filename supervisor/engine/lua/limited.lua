@@ -1,13 +1,13 @@
 #!lua flags=no-writes
--- limited.lua — which running jobs have a slot of a limit, and which jobs are parked under it.
+-- limited.lua — the running jobs with a slot of a limit, and the jobs parked under it.
 --
 -- Called by: limits.jobs (supervisor/engine/commands/limits.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   key of the limit
--- ARGV[2]   offset, how many to pass over, of each kind
--- ARGV[3]   count, most jobs to answer, of each kind
+-- ARGV[2]   offset: number of jobs to skip, of each kind
+-- ARGV[3]   count, the most jobs to return, of each kind
 --
 -- Returns   array of two arrays: the holders in the order of their leases, each jid, queue | nil, worker | nil; and the
 --           parked jobs by queue and lane, among the first 10,000 queues and lanes, each jid, queue, lane.
@@ -24,7 +24,7 @@ for i, jid in ipairs(redis.call("ZRANGE", P .. "holders:" .. key, offset, offset
   holders[i] = { jid, job[1], string.match(job[2] or "", "^%d+:(.+)$") or false }
 end
 
--- Adds what is wanted of the jobs of one lane; `passed` lay in the lanes before it.
+-- Add the wanted jobs of one lane; `passed` jobs lay in the lanes before it.
 local function add_lane(queue, lane, line)
   local size, skip = redis.call("ZCARD", line), math.max(offset - passed, 0)
   passed = passed + math.min(size, skip)

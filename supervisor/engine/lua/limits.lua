@@ -1,22 +1,22 @@
 #!lua flags=no-writes
--- limits.lua — the limits that are set, or one of whatever name, and what is held by them.
+-- limits.lua — the limits that are set, or one of any name, and the number of jobs that each holds up.
 --
 -- Called by: limits.read (supervisor/engine/commands/limits.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   key of one limit; "" = all
--- ARGV[2]   offset, how many to pass over
--- ARGV[3]   count, most limits to answer
+-- ARGV[2]   offset: number of limits to skip
+-- ARGV[3]   count, the most limits to return
 --
--- Returns   array, one array per limit in the order in which they were set first; fewer than asked for where many
---           queues and lanes were looked at, but one if there is any: key, most that run at once | nil, most that start
---           in a time | nil, that time in ms | nil, how many run, how many are parked under it in the first 10,000
---           queues and lanes, when it was last set in ms, ":" and who did | nil.
+-- Returns   array, one array per limit in the order of their first setting: key, most running | nil, most starts in a
+--           time | nil, that time in ms | nil, how many jobs run, how many are parked under it in the first 10,000
+--           queues and lanes, when it was last set in ms, ":" and who set it | nil. Fewer than asked for are returned
+--           where many queues and lanes were read, but one if there is any.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include keys
-local LOOKED_AT, ENOUGH = 10000, 2000 -- queues and lanes: of one limit, and of those before the last of an answer
+local LOOKED_AT, ENOUGH = 10000, 2000 -- queues and lanes: of one limit, and of those before the last of a reply
 local offset, count = tonumber(ARGV[2]), tonumber(ARGV[3])
 local keys = { ARGV[1] }
 if ARGV[1] == "" then keys = count > 0 and redis.call("ZRANGE", P .. "limits", offset, offset + count - 1) or {} end

@@ -1,19 +1,19 @@
 #!lua flags=no-writes
--- list.lua — a page of the jobs of a queue that are in one state.
+-- list.lua — a page of the jobs of a queue in one state.
 --
--- Called by: looks.listed (supervisor/engine/commands/queries.py)
+-- Called by: queries.listed (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   state: waiting, running, stalled, scheduled, depends, parked, complete, failed
 -- ARGV[3]   queue; "" = all of them, for complete and failed
--- ARGV[4]   offset, how many jobs to pass over
--- ARGV[5]   count, most jobs to answer
+-- ARGV[4]   offset: number of jobs to skip
+-- ARGV[5]   count, the most jobs to return
 --
--- Returns   array of jobs, each an array as in job.lua: waiting in the order front, lane by lane, due, apart, parked
---           with room again; running and stalled by the end of their lease, scheduled by their time, depends by their
---           put; complete and failed newest first, of one queue among the 10,000 that ended last.
+-- Returns   array of jobs, each an array as in job.lua. Waiting jobs come in the order front, lane by lane, due, apart,
+--           parked with room again; running and stalled ones by the end of their lease, scheduled ones by their time,
+--           depends by their put; complete and failed ones newest first, of one queue among the 10,000 that ended last.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include clock
@@ -25,7 +25,7 @@ local jids = {}
 
 local function room() return count - #jids end
 
--- What lies in one place comes after what lay in the ones before it.
+-- The places follow each other, so an offset counts through those before.
 local function add(members, size, skip)
   for _, member in ipairs(members) do jids[#jids + 1] = string.sub(member, skip) end
   offset = math.max(offset - size, 0)
@@ -76,7 +76,7 @@ function lists.running() add_between("running", 1, "(" .. now, "+inf") end
 function lists.stalled() add_between("running", 1, "-inf", now) end
 function lists.scheduled() add_between("scheduled", 14, "(" .. now, "+inf") end
 function lists.depends() add_all("depends", 1) end
--- Without those that have room again: so many more are passed over as lie before the first that is answered.
+-- Jobs with room again are left out. Those before the first one returned add to the offset.
 function lists.parked()
   local found, is_free = freed.jids(queue)
   local key, ranks, from = queue_key(queue, "parked"), {}, offset

@@ -1,13 +1,13 @@
 #!lua
--- log.lua — write a line into a job's history.
+-- log.lua — add a line to a job's history.
 --
--- Called by: commands.log (supervisor/engine/commands/writes.py)
+-- Called by: writes.log (supervisor/engine/commands/writes.py)
 -- Holds:     INV-12 the first and the last 99 entries
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   jid
--- ARGV[3]   JSON of an object with what the line says, without its end: "when" is added
+-- ARGV[3]   JSON of an object with the line, without its closing brace: "when" is added
 --
 -- Returns   1, or 0 if there is no such job.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.

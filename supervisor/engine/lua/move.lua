@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- move.lua — move one job as it is into a queue, from whatever state. A full Redis takes it too: it adds no job.
+-- move.lua — move one job unchanged into a queue, from any state. A full Redis allows this: no job is added.
 --
--- Called by: commands.move (supervisor/engine/commands/writes.py)
--- Holds:     INV-1 a job lies in exactly one place; INV-3 a move begins a new stage, who ran it has lost it
+-- Called by: writes.move (supervisor/engine/commands/writes.py)
+-- Holds:     INV-1 a job lies in exactly one place; INV-3 a move begins a new stage, and its worker has lost the lease
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
@@ -11,7 +11,7 @@
 -- ARGV[4]   delay in ms
 --
 -- Returns   1, or 0 if there is no such job.
--- Errors    DEPENDENCY if the job would wait for itself; REFUSED for a new queue above 100,000 of them. WRONGTYPE for a
+-- Errors    DEPENDENCY if the job would wait for itself; REFUSED for a new queue above 100,000. WRONGTYPE for a
 --           foreign key of ours. Nothing has changed then.
 
 --- @include clock

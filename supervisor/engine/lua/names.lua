@@ -1,7 +1,7 @@
 #!lua flags=no-writes
 -- names.lua — the known queues.
 --
--- Called by: looks.names (supervisor/engine/commands/queries.py)
+-- Called by: queries.names (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

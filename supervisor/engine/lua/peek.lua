@@ -1,13 +1,13 @@
 #!lua flags=no-writes
--- peek.lua — the jobs that the next leases of a queue would give, were it not paused or full.
+-- peek.lua — the jobs that the next leases of a queue would give if it were neither paused nor full.
 --
--- Called by: looks.peek (supervisor/engine/commands/queries.py)
--- Holds:     nothing is written: what is due or expired stays where it is
+-- Called by: queries.peek (supervisor/engine/commands/queries.py)
+-- Holds:     nothing is written: due and expired jobs stay where they are
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   queue
--- ARGV[3]   count, most jobs to answer
+-- ARGV[3]   count, the most jobs to return
 --
 -- Returns   array of jobs, each an array as in job.lua, in the order in which a lease would give them.
 -- Errors    WRONGTYPE for a foreign key of ours.
@@ -19,6 +19,6 @@ local queue, count, answer = ARGV[2], tonumber(ARGV[3]), {}
 if count == 0 then return answer end
 picking.worker, picking.takeover, picking.regardless = "", true, true
 picking.serve(queue, count, count)
--- All that was planned for it is left undone: there is no commit.
+-- The planned writes are never committed.
 for i, job in ipairs(picking.taken) do answer[i] = view(job[11]) end
 return answer

@@ -1,8 +1,8 @@
 #!lua
--- put.lua — create jobs, or move known ones, wherever they are; all of the batch or nothing.
+-- put.lua — create jobs, or move known ones from wherever they are; all of the batch or none.
 --
--- Called by: commands.put (supervisor/engine/commands/writes.py)
--- Holds:     INV-1 a job lies in exactly one place; INV-3 a put begins a new stage, and whoever ran the job has lost it
+-- Called by: writes.put (supervisor/engine/commands/writes.py)
+-- Holds:     INV-1 a job lies in exactly one place; INV-3 a put begins a new stage, and its worker has lost the lease
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
@@ -11,9 +11,9 @@
 --           field and value; tags and depends a line each
 --
 -- Returns   array, one per job: 1 (done), 0 (add of a known jid or of a claim that is held: nothing changed), or the
---           jid of the job that holds the claim that a put would have: nothing changed.
--- Errors    DEPENDENCY if a job would wait for itself, or known ones before the last have waited for 5,000 others and
---           more; REFUSED for a new queue above 100,000 of them. WRONGTYPE for a
+--           jid of the job that holds the claim of a put: nothing changed.
+-- Errors    DEPENDENCY if a job would wait for itself, or if known jobs before the last have waited for 5,000 or more
+--           others; REFUSED for a new queue above 100,000. WRONGTYPE for a
 --           foreign key of ours. Nothing has changed then.
 
 --- @include clock

@@ -1,23 +1,23 @@
 #!lua
--- recur.lua — have a job come again, or change how it does.
+-- recur.lua — create, replace or change a recurring job.
 --
--- Called by: commands.recur, commands.update_recurring (supervisor/engine/commands/writes.py)
+-- Called by: writes.recur, writes.update_recurring (supervisor/engine/commands/writes.py)
 -- Holds:     INV-12 a recurrence stays until it is cancelled
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   "recur" (create or replace, keeping the count) or "update" (change what is given)
--- ARGV[3]   queue; "" = as it was
+-- ARGV[3]   queue; "" = unchanged
 -- ARGV[4]   jid of the recurrence
--- ARGV[5]   klass; "" = as it was
--- ARGV[6]   kind of data ("json" or "bytes"); "" = as it was
+-- ARGV[5]   klass; "" = unchanged
+-- ARGV[6]   kind of data ("json" or "bytes"); "" = unchanged
 -- ARGV[7]   data
 -- ARGV[8]   ms from now to the first time | ""
--- ARGV[9]   first time in unix ms | ""; without either it stays, or moves by what the interval has changed
+-- ARGV[9]   first time in unix ms | ""; without either the next time stays, or moves by the change of the interval
 -- ARGV[10]  number of fields
 -- ARGV[11..] fields and values: every in ms, cron, tz, backlog, options of put, tags a line each; "" unsets one
 --
--- Returns   1, or 0 for an update of what there is not.
+-- Returns   1, or 0 for an update of an unknown recurrence.
 -- Errors    REFUSED for a new queue above 100,000; WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock

@@ -1,18 +1,17 @@
 #!lua flags=no-writes
 -- recurring.lua — one recurring job, or a page of those of a queue.
 --
--- Called by: looks.recurring, looks.recurring_in (supervisor/engine/commands/queries.py)
+-- Called by: queries.recurring, queries.recurring_in (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace
--- ARGV[1]   queue; "" = the one of the jid
+-- ARGV[1]   queue; "" = that of the jid
 -- ARGV[2]   jid | ""
--- ARGV[3]   offset, how many of the queue's to pass over
--- ARGV[4]   count, most of the queue's to answer
+-- ARGV[3]   offset: number of the queue's recurrences to skip
+-- ARGV[4]   count, the most recurrences to return
 --
--- Returns   array of recurring jobs, the next to come first, each an array: jid, next time in ms, data, or its size
---           where it has more than 64 KiB or the answer 1 MiB, tags joined by "\n" | nil, then the record's fields and
---           values.
+-- Returns   array of recurring jobs, the next due first, each an array: jid, next time in ms, data, or its size if it
+--           exceeds 64 KiB or the reply 1 MiB, tags joined by "\n" | nil, then the record's fields and values.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include keys

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- recurtag.lua — add tags to the jobs that a recurrence will put, or remove them. Those that it has put keep theirs.
+-- recurtag.lua — add tags to the later jobs of a recurrence, or remove them. Its earlier jobs keep theirs.
 --
--- Called by: commands.tag_recurring, commands.untag_recurring (supervisor/engine/commands/writes.py)
+-- Called by: writes.tag_recurring, writes.untag_recurring (supervisor/engine/commands/writes.py)
 -- Holds:     INV-12 at most 100 tags a job
 --
 -- KEYS[1]   prefix of the namespace

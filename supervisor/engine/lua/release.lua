@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- release.lua — take running jobs from their workers and put them in front: an interruption each if they had started.
--- One that must not start twice fails.
+-- release.lua — take running jobs from their workers and put them in front. Started ones count an interruption; an
+-- at-most-once job fails.
 --
--- Called by: commands.release (supervisor/engine/commands/writes.py)
--- Holds:     INV-3 whoever ran one has lost it
+-- Called by: writes.release (supervisor/engine/commands/writes.py)
+-- Holds:     INV-3 the worker of a released job has lost its lease
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock

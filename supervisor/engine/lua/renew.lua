@@ -1,21 +1,21 @@
 #!lua flags=allow-oom
--- renew.lua — lengthen leases; say which started; store new data and checkpoints of their jobs.
+-- renew.lua — extend leases, report starts, and store new data and checkpoints.
 --
--- Called by: commands.renew (supervisor/engine/commands/writes.py)
--- Holds:     INV-5 a late renew succeeds as long as nobody has taken the job
+-- Called by: writes.renew (supervisor/engine/commands/writes.py)
+-- Holds:     INV-5 a late renewal succeeds until another worker has taken the job
 --            INV-3 only the current token and worker may store anything
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   worker
--- ARGV[3]   number of the exchange; "" = none. Under a smaller one than the worker's last no checkpoint is stored: it
---           comes from a dead connection, and there may be a newer one.
+-- ARGV[3]   number of the exchange; "" = none. A number below the worker's last one stores no checkpoint: it comes from
+--           a dead connection, and there may be a newer one.
 -- ARGV[4]   ttl in ms; "" = the heartbeat of the job's queue
 -- ARGV[5..] per lease: jid, token, "1" if the job is known to have started else "", kind of new data ("", "json" or
---           "bytes"), the data | "", how far the job is as a fraction | "", and in words, its checkpoint as JSON | ""
+--           "bytes"), the data | "", progress as a fraction | "", and its text, checkpoint as JSON | ""
 --
--- Returns   array: now in ms, then one per lease: its new expiry in ms, "" if it is lost, or "gone" if there is no such
---           job any more, with ":" and who has cancelled it if that is known.
+-- Returns   array: now in ms, then one per lease: its new expiry in ms, "" if it is lost, or "gone" if the job is gone,
+--           exists, followed by ":" and who cancelled it, if known.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock
@@ -31,7 +31,7 @@ local function replace_data(jid, kind, data)
   store(P .. "data:" .. jid, data)
 end
 
--- The last word of a job on how far it is.
+-- Store the job's last progress report.
 local function say_progress(jid, fraction, text)
   store(P .. "progress:" .. jid, cjson.encode({ fraction, text, now / 1000 }))
   local rec = read_job(jid)
@@ -48,7 +48,7 @@ local function is_late()
   return came_late
 end
 
--- The record says how large it is, so that a lease knows what its answer comes to.
+-- The record keeps the checkpoint's size, from which a lease computes the size of its reply.
 local function save(jid, state)
   if is_late() then return end
   store(P .. "saved:" .. jid, state)
@@ -71,6 +71,6 @@ for at = 5, #ARGV, 8 do
     answers[#answers + 1] = job[3] and "" or type(by) == "string" and "gone:" .. by or "gone"
   end
 end
-if has_any then place(P .. "workers", worker, now) end -- who was deregistered does not come back by this
+if has_any then place(P .. "workers", worker, now) end -- a deregistered worker does not come back by a renewal
 commit()
 return answers

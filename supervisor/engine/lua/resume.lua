@@ -1,23 +1,22 @@
 #!lua flags=allow-oom
--- resume.lua — after an exchange without an answer: renew what the worker knows, hand back what it never heard of.
+-- resume.lua — after an exchange without a reply: renew what the worker knows, and hand back what it does not know.
 --
--- Called by: commands.resume (supervisor/engine/commands/writes.py)
--- Holds:     INV-6 what was leased but never started goes to the front uncounted; INV-3 tokens only grow, also where
+-- Called by: writes.resume (supervisor/engine/commands/writes.py)
+-- Holds:     INV-6 a job that was leased but never started goes to the front uncounted; INV-3 tokens only grow, also if
 --            the server has lost its last writes, above all that this worker was given
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   worker
--- ARGV[3]   number, above every earlier one of this worker; what was sent under a smaller one is refused from now on
+-- ARGV[3]   number, above every earlier one of this worker; exchanges with a smaller one are refused from now on
 -- ARGV[4]   ttl in ms; "" = the heartbeat of the job's queue
--- ARGV[5]   the highest token that the worker was ever given; 0 = none
+-- ARGV[5]   the highest token that the worker ever got; 0 = none
 -- ARGV[6..] per known lease: jid, token
 --
 -- Returns   array: how many jobs were handed back, now in ms, then per known lease its new expiry in ms, 0 if it is
---           lost, -1 if there is no such job any more.
+--           lost, -1 if the job no longer exists.
 -- Errors    SUPERSEDED if the number is not above the last one: the call comes from a dead connection. DEREGISTERED if
---           a worker that had a number is not known any more. WRONGTYPE for a foreign key of ours. Nothing has changed
---           then.
+--           a worker that had a number is unknown. WRONGTYPE for a foreign key of ours. Nothing has changed then.
 
 --- @include clock
 --- @include config
@@ -51,7 +50,7 @@ for _, jid in ipairs(redis.call("ZRANGE", held, 0, -1)) do
   end
 end
 
--- A damaged counter is for a check to mend: leases refuse it.
+-- Leases refuse a damaged counter, and a check repairs it.
 local last = string.match(redis.call("MGET", P .. "token")[1] or "0", "^%d+$")
 if last and tonumber(last) < highest then raise("token", highest - tonumber(last)) end
 

@@ -1,19 +1,19 @@
 #!lua flags=allow-oom
--- retire.lua — forget a worker that has nothing to do, unless there is something that it would be needed for soon.
+-- retire.lua — forget an idle worker, unless it will be needed soon.
 --
--- Called by: commands.retire (supervisor/engine/commands/writes.py)
--- Holds:     a put before it keeps the worker, one after it leaves its token in the bell: nobody waits there any more
+-- Called by: writes.retire (supervisor/engine/commands/writes.py)
+-- Holds:     a put before it keeps the worker; a put after it leaves its token in the wake-up key
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
--- ARGV[2]   worker, which waits for no bell now
--- ARGV[3]   how soon is soon, ms
+-- ARGV[2]   worker, which waits for no wake-up key now
+-- ARGV[3]   the time that counts as soon, ms
 -- ARGV[4..] queues that it serves
 --
--- Returns   "" if it is forgotten; else why it stays: "held" (it has leases), "mail" (there are hints for it), "asked"
---           (a question waits for its answer), "lost" (there are leases that have run out), "work" (something could be
---           leased), "soon" (something is due by then), "watch" (others work, and no other has nothing to do: who works
---           may be lost, all of a host at once, and somebody must be there to take their jobs over).
+-- Returns   "" if the worker is forgotten; else why it stays: "held" (it has leases), "mail" (it has hints), "asked"
+--           (it has an open request), "lost" (leases have expired), "work" (jobs could be leased), "soon" (jobs become
+--           due by then), "watch" (other workers are busy and none is idle: they may be lost at once with their host,
+--           and then a worker must take their jobs over).
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock
@@ -23,7 +23,7 @@
 --- @include apart
 --- @include lives
 local worker, horizon = ARGV[2], now + tonumber(ARGV[3])
-local WORKERS = 100 -- that are looked at
+local WORKERS = 100 -- read by one call
 
 local function is_asked()
   for _, question in ipairs(redis.call("LRANGE", P .. "asks:" .. worker, 0, -1)) do
@@ -44,7 +44,7 @@ local function can_be_leased(queue)
   return setting("paused", queue) == 0 and due > now and due <= horizon and "soon"
 end
 
--- Whether another lives, and so sweeps, that has nothing to do. Who only leases, by the client, takes nothing over.
+-- Return whether another idle worker lives, which sweeps. A client that only leases takes nothing over.
 local function another_watches()
   for _, name in ipairs(redis.call("ZREVRANGEBYSCORE", P .. "workers", "+inf", now - LIVES, "LIMIT", 0, WORKERS)) do
     local is_idle = name ~= worker and redis.call("EXISTS", P .. "held:" .. name) == 0

@@ -1,16 +1,16 @@
 #!lua flags=allow-oom
--- serve.lua — wish that a worker serves other queues. It reads the wish when it next leases, which it is told to do.
+-- serve.lua — ask a worker to serve other queues. The worker reads that at its next lease, and gets a hint.
 --
--- Called by: commands.serve (supervisor/engine/commands/writes.py)
--- Holds:     a hint may be lost, a wish is not
+-- Called by: writes.serve (supervisor/engine/commands/writes.py)
+-- Holds:     a hint may be lost, the request is not
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   worker
--- ARGV[3]   order; "" = as it is
+-- ARGV[3]   order; "" = unchanged
 -- ARGV[4..] queues, as a worker takes them: names, globs, weights
 --
--- Returns   the number of the wish, 0 if there is no such worker.
+-- Returns   the number of the request, 0 if there is no such worker.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock

@@ -1,7 +1,7 @@
 #!lua flags=no-writes
--- settings.lua — what is set in the configuration.
+-- settings.lua — all settings of the configuration.
 --
--- Called by: looks.settings (supervisor/engine/commands/queries.py)
+-- Called by: queries.settings (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace

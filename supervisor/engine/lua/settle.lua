@@ -1,32 +1,32 @@
 #!lua flags=allow-oom
--- settle.lua — end a batch of leases, each in its own way.
+-- settle.lua — end a batch of leases, each with its outcome.
 --
--- Called by: commands.settle (supervisor/engine/commands/writes.py)
+-- Called by: writes.settle (supervisor/engine/commands/writes.py)
 -- Holds:     INV-3 only the current token and worker may settle, and once; INV-6 three separate counts
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   worker
--- ARGV[3]   number of the exchange; "" = none. The last one again changes nothing and is answered as before; a smaller
---           one is late: all its outcomes are stale.
--- ARGV[4..] per outcome: verb, jid, token, and the verb's own
+-- ARGV[3]   number of the exchange; "" = none. The last number again changes nothing and gets the same reply; with a
+--           smaller one all outcomes are stale.
+-- ARGV[4..] per outcome: verb, jid, token, and the arguments of the verb
 --           complete   result as JSON | ""
 --           advance    next queue | "" = none, kind of new data ("", "json", "bytes"), the data | "", delay in ms,
 --                      jids to depend on, one a line, result as JSON | ""
 --           retry      delay in ms | "", group | "", default retries | "", failure as JSON
 --           fail       group, failure as JSON, kind of new data, the data | ""
---           release    "1" if the job had started else "", reason | "", delay in ms | "" (not started: it comes back to
---                      the front when it is over)
+--           release    "1" if the job had started else "", reason | "", delay in ms | "" (not started: the job comes
+--                      back to the front after it)
 --           died       reason, default deaths allowed | "", failure as JSON
---           unknown    most delay in ms (where no living peer has a handler for its klass, to which it is left)
---           return     nothing: a persistent job has come back; any other is complete
---           or "follow" and the arguments of one put (put.lua): carried out if the outcome before it was accepted
+--           unknown    longest delay in ms (a live peer with a handler for the klass gets the job without delay)
+--           return     nothing: the handler of a persistent job has returned; any other job completes
+--           or "follow" and the arguments of one put (put.lua): applied if the outcome before it was accepted
 --
--- Returns   one string, the answers joined by commas: complete, advance, fail, release, return "1" or "0" (stale); one
---           that would wait for itself, or whose follow-ups would, "!", and nothing has changed for it; likewise
---           "#" of one that would make a new queue where there are 100,000, and "~" of a complete or advance of a
---           persistent job; retry "=" and the retries remaining; died, unknown the new state; nothing for a stale
---           retry, died, unknown.
+-- Returns   one string, the answers joined by commas: complete, advance, fail, release and return "1" or "0" (stale);
+--           "!" for an outcome that would wait for itself, or whose follow-ups would: nothing has changed for it;
+--           likewise "#" for one that needs a new queue above 100,000, and "~" for a complete or advance of a
+--           persistent job; retry "=" and the retries remaining; died and unknown the new state; an empty answer for
+--           a stale retry, died or unknown.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock
@@ -54,7 +54,7 @@ local function fail_in(rec, group, failure)
   failed = failed + 1
 end
 
--- The one outcome that comes by the ten thousand: it needs but a few fields of the record, and writes one.
+-- Completions come by the ten thousand. They need few fields of the record and write one.
 local function finish(jid, queue, popped, special, result)
   place(queue_key(queue, "running"), jid, false)
   place(P .. "held:" .. worker, jid, false)
@@ -82,7 +82,7 @@ local function finish(jid, queue, popped, special, result)
   return "1"
 end
 
--- A persistent job comes back.
+-- The handler of a persistent job has returned.
 local function lay_in_front(rec)
   if death.come_back(rec) == "waiting" then moves.to_front(rec) end
 end
@@ -125,7 +125,7 @@ function verbs.retry(rec, at)
   if moves.is_once(rec) then remaining = -1 end
   if rec.persistent then remaining = math.max(remaining, 0) end
   if remaining < 0 then
-    -- Whoever gave no message leaves one all the same. It is the first of that name in what failure_json() makes.
+    --     A failure without a message gets one. It is the first field of that name in what failure_json() makes.
     failure = string.gsub(failure, '"message":""', '"message":"it was to be tried again, and its retries are spent"', 1)
     fail_in(rec, group ~= "" and group or "failed-retries-" .. rec.queue, failure)
     return "=" .. digits(remaining)
@@ -195,8 +195,8 @@ function verbs.died(rec, at)
   return state
 end
 
--- This worker does not know the job's klass. It is left to a peer that does; without one a newer worker may come that
--- does, so it waits and comes back, up to a limit.
+-- This worker does not know the job's klass. A peer that knows it gets the job. Without one the job waits for a newer
+-- worker and comes back, up to a limit.
 function verbs.unknown(rec, at)
   moves.leave(rec)
   moves.was_not_started(rec)
@@ -209,7 +209,7 @@ function verbs.unknown(rec, at)
   rec.unknown = tonumber(rec.unknown) or now
   if rec.persistent or now - rec.unknown < setting_ms("unknown-for", rec.queue) then
     if not rec.persistent then rec.turn = nil end
-    -- It waits as long again as it has waited for: a newer worker that is starting just now may soon tell of the klass.
+    --     The delay doubles the time waited so far: a newer worker that is just starting may know the klass.
     moves.to_scheduled(rec, now + math.min(ARGV[at], math.max(FIRST_UNKNOWN, now - rec.unknown)))
     return "scheduled"
   end
@@ -218,8 +218,8 @@ function verbs.unknown(rec, at)
   return "failed"
 end
 
--- Where the follow-ups of an outcome end, which begin at `at`, and why they cannot all be put; nil if they can. None
--- may come to wait for itself, by way of those before it, or of the job itself, which may go on to wait for some.
+-- Return where the follow-ups of an outcome end, which begin at `at`, and why they cannot all be put; nil if they can.
+-- None may wait for itself, through those before it or through the job, which may go on to wait for some.
 local function follow_ups(at, own_jid, own_parents)
   local why, new_parents, children = nil, {}, {}
   if #own_parents > 0 then

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- skills.lua — say for which klasses a worker has handlers, and which queues it serves.
+-- skills.lua — report the klasses that a worker has handlers for, and the queues that it serves.
 --
--- Called by: commands.skills (supervisor/engine/commands/writes.py)
--- Holds:     INV-12 as long as the worker is known, which says it again when it comes back
+-- Called by: writes.skills (supervisor/engine/commands/writes.py)
+-- Holds:     INV-12 kept as long as the worker is known, which reports again when it comes back
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
@@ -10,7 +10,7 @@
 -- ARGV[3]   klasses, a line each, at most 1,000
 -- ARGV[4]   queues, a line each, at most 1,000
 --
--- Returns   1, or 0 if the worker is not known: nothing has changed then.
+-- Returns   1, or 0 if the worker is unknown: nothing has changed then.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock
@@ -25,7 +25,7 @@ for _, klass in ipairs(klasses) do place(key, "klass:" .. klass, now) end
 for _, queue in ipairs(queues) do place(key, "queue:" .. queue, now) end
 del_fields({ exchange, "lacks" })
 if #klasses + #queues > 0 then expire(key, setting_ms("max-worker-age")) end
--- What lies apart for such as this one it leases when it asks next.
+-- The jobs apart that such a worker may have go to its next lease.
 for _, queue in ipairs(queues) do
   for _, klass in ipairs(apart.klasses(queue)) do
     if has[klass] then hint(worker, "klass") end

@@ -1,19 +1,19 @@
 #!lua flags=allow-oom
--- sweep.lua — the light clean: jobs of lost workers, what comes again, what has room again, what was not started in
--- time, what is kept too long, queues out of use. 200 queues a call, and those of 1,000 that are idle.
+-- sweep.lua — maintenance: take jobs of lost workers, put due recurrences, unpark jobs with room, fail expired jobs,
+-- drop what has outlived its retention, forget idle queues. One call visits 200 queues, and 1,000 idle ones.
 --
--- Called by: commands.sweep (supervisor/engine/commands/writes.py)
--- Holds:     INV-4 no job stays with a lost worker; INV-6 a death only if it had started; INV-12 what is old goes
+-- Called by: writes.sweep (supervisor/engine/commands/writes.py)
+-- Holds:     INV-4 no job stays with a lost worker; INV-6 a death only if it had started; INV-12 retention is enforced
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
--- ARGV[2]   count, most leases to look at, 1 to 1000; as many ended jobs may go, and as many come to their places
+-- ARGV[2]   count, the most leases to examine, 1 to 1000; also the most ended jobs to drop, and the most to bring back
 -- ARGV[3]   "1" if jobs of lost workers may be taken
--- ARGV[4]   offset, how many of the queues to pass over: 0, or what the last call answered
--- ARGV[5]   worker that sweeps, which is seen by that, if it numbers its exchanges; "" = none
--- ARGV[6..] queues that this worker serves by their names, at most 1,000: they stay
+-- ARGV[4]   offset: number of queues to skip; 0, or what the last call returned
+-- ARGV[5]   worker that sweeps, which counts as seen if it numbers its exchanges; "" = none
+-- ARGV[6..] queues that this worker serves by name, at most 1,000; they are not forgotten
 --
--- Returns   array: now in ms, how many jobs were taken from their workers, the offset to go on with (0 = that was all:
+-- Returns   array: now in ms, how many jobs were taken from their workers, the offset to go on with (0 = all is done,
 --           also the ends of jobs of which dependents had not been told, and the queues to forget), due cron
 --           recurrences as in lease.lua.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
@@ -24,7 +24,7 @@
 --- @include retention
 --- @include queues
 local count, takeover, offset, worker = tonumber(ARGV[2]), ARGV[3] == "1", tonumber(ARGV[4]), ARGV[5]
-local VISITED = 200 -- 10 ms, in which Redis does nothing else
+local VISITED = 200 -- 10 ms, while Redis does nothing else
 local LOOKED_AT = 1000 -- idle ones cost little
 local room, swept, due_crons = count, 0, {}
 
@@ -57,7 +57,7 @@ local function forget_days(index, kind, days)
   end
 end
 
--- What should have been started by now, and was not.
+-- Fail the jobs that have not started by their deadline.
 local function fail_expired()
   for _, jid in ipairs(redis.call("ZRANGEBYSCORE", P .. "expiring", "-inf", now, "LIMIT", 0, count)) do
     if edges.is_spent() then return end
@@ -70,7 +70,7 @@ local function fail_expired()
   end
 end
 
-local came = 0 -- from outside, and of what lay apart or was parked and may go on
+local came = 0 -- entries, and jobs that were apart or parked and may go on
 local function visit(queue)
   death.announce_stalled(queue)
   if takeover and room > 0 then take_expired(queue) end
@@ -81,7 +81,7 @@ local function visit(queue)
   end
 end
 
--- Visits the queues from the offset on that are not idle. Answers how many it passed, and whether there are more.
+-- Visit the queues from the offset on that are not idle. Return how many it passed, and whether there are more.
 local function visit_queues()
   local names, visited = redis.call("ZRANGE", P .. "queues", offset, offset + LOOKED_AT - 1), 0
   local idle_since = #names > 0 and redis.call("ZMSCORE", P .. "idle", unpack(names))
@@ -108,7 +108,7 @@ forget_workers()
 forget_days("days", "stats", setting("stats-history"))
 forget_days("histograms", "histogram", setting("histogram-history"))
 if offset == 0 then queues.keep({ unpack(ARGV, 6) }) end
--- Last, for the offsets of the queues behind a forgotten one change.
+-- Done last, because forgetting a queue changes the offsets of those behind it.
 if not more then more = queues.forget_idle(count) end
 more = edges.last_end() > 0 and kin.go_on() or more
 commit()

@@ -1,14 +1,14 @@
 #!lua flags=no-writes
 -- tagged.lua — the jobs that have a tag.
 --
--- Called by: looks.tagged (supervisor/engine/commands/queries.py)
+-- Called by: queries.tagged (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   tag
--- ARGV[3]   offset, how many jobs to pass over
--- ARGV[4]   count, most jobs to answer
+-- ARGV[3]   offset: number of jobs to skip
+-- ARGV[4]   count, the most jobs to return
 --
 -- Returns   array: how many jobs have the tag, then a page of them, oldest tagged first, each an array as in job.lua.
 -- Errors    WRONGTYPE for a foreign key of ours.

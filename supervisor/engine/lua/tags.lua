@@ -1,12 +1,12 @@
 #!lua flags=no-writes
 -- tags.lua — the most used tags.
 --
--- Called by: looks.tags (supervisor/engine/commands/queries.py)
+-- Called by: queries.tags (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace
--- ARGV[1]   offset, how many tags to pass over
--- ARGV[2]   count, most tags to answer
+-- ARGV[1]   offset: number of tags to skip
+-- ARGV[2]   count, the most tags to return
 --
 -- Returns   array of tag, number of jobs, tag, number … most used first.
 -- Errors    WRONGTYPE for a foreign key of ours.

@@ -1,13 +1,12 @@
 #!lua flags=allow-oom
--- tell.lua — leave a message in a worker's mailbox. A hint: it may be lost.
+-- tell.lua — leave a hint in a worker's mailbox. Hints may be lost.
 --
--- Called by: commands.tell (supervisor/engine/commands/writes.py)
+-- Called by: writes.tell (supervisor/engine/commands/writes.py)
 -- Holds:     INV-12 the 100 newest messages, for an hour
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   worker
 -- ARGV[2]   message, any bytes
---
 -- Returns   how many messages lie in the mailbox now.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 

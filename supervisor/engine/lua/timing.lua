@@ -1,13 +1,13 @@
 #!lua flags=no-writes
--- timing.lua — the times that a worker of some queues goes by.
+-- timing.lua — the heartbeat and grace of some queues, by which a worker times itself.
 --
--- Called by: looks.timing (supervisor/engine/commands/queries.py)
+-- Called by: queries.timing (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1..] queues
 --
--- Returns   array: the shortest heartbeat of these queues, their longest grace and their shortest one, in ms.
+-- Returns   array: the shortest heartbeat of these queues, their longest grace and their shortest grace, in ms.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include config

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- track.lua — follow a job, or follow it no longer. One that is gone can be forgotten, too.
+-- track.lua — track a job, or end its tracking, also of a job that is gone.
 --
--- Called by: commands.track, commands.untrack (supervisor/engine/commands/writes.py)
+-- Called by: writes.track, writes.untrack (supervisor/engine/commands/writes.py)
 -- Holds:     nothing moves
 --
 -- KEYS[1]   prefix of the namespace
@@ -9,7 +9,7 @@
 -- ARGV[2]   "track" or "untrack"
 -- ARGV[3]   jid
 --
--- Returns   1 if that changed anything, 0 if it was so already, nil if there is no such job to track.
+-- Returns   1 if that changed anything, 0 if not, nil if there is no such job to track.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock

@@ -1,15 +1,15 @@
 #!lua flags=no-writes
--- tracked.lua — the jobs that are tracked, and the ids of those that are gone.
+-- tracked.lua — the tracked jobs, and the ids of those that are gone.
 --
--- Called by: looks.tracked (supervisor/engine/commands/queries.py)
+-- Called by: queries.tracked (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
--- ARGV[2]   offset, how many to pass over
--- ARGV[3]   count, most of them to answer
+-- ARGV[2]   offset: number of jobs to skip
+-- ARGV[3]   count, the most jobs to return
 --
--- Returns   array: an array of jobs, each an array as in job.lua, and an array of jids; tracked last first.
+-- Returns   array: an array of jobs, each an array as in job.lua, and an array of jids; the last tracked first.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include clock

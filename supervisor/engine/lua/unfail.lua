@@ -1,21 +1,21 @@
 #!lua flags=allow-oom
--- unfail.lua — put failed jobs back into a queue, oldest first, as they are or with new data.
+-- unfail.lua — put failed jobs back into a queue, oldest first, with their data or with new data.
 --
--- Called by: commands.unfail, commands.unfail_jobs (supervisor/engine/commands/writes.py)
+-- Called by: writes.unfail, writes.unfail_jobs (supervisor/engine/commands/writes.py)
 -- Holds:     INV-3 each begins a new stage
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
--- ARGV[2]   group; "" = of whatever group, with jids
+-- ARGV[2]   group; "" = any, with jids
 -- ARGV[3]   queue; "" = each job's own
 -- ARGV[4]   count, most jobs to move, 1 to 1000
--- ARGV[5]   klass; "" = as it was
--- ARGV[6]   kind of new data, "json" or "bytes"; "" = as it was
+-- ARGV[5]   klass; "" = unchanged
+-- ARGV[6]   kind of new data, "json" or "bytes"; "" = unchanged
 -- ARGV[7]   the data
--- ARGV[8..] jids of the only ones to move; none = those of the group
+-- ARGV[8..] jids of the only jobs to move; none = those of the group
 --
--- Returns   how many jobs were moved, of the group's 1,000 oldest. An entry of another program that is still broken
---           stays, and so does a job whose claim another one holds by now.
+-- Returns   how many of the group's 1,000 oldest jobs were moved. An entry that is still no valid job stays failed, and
+--           so does a job whose claim another job holds by now.
 -- Errors    REFUSED for a new queue above 100,000; WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock
@@ -24,7 +24,7 @@
 local group, klass, kind, data, moved = ARGV[2], ARGV[5], ARGV[6], ARGV[7], 0
 local key = P .. "failed:" .. group
 
--- Whether another job has what this one would claim.
+-- Return whether another job holds the claim of this one.
 local function is_claimed(rec, queue)
   local holder = rec.unique and claims.holder(queue, rec.unique)
   return holder and holder ~= rec.jid

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- unlimit.lua — lift a limit, or one half of it. What runs keeps its slot, and counts if it is set again.
+-- unlimit.lua — remove a limit, or one half of it. Running jobs keep their slots, which count if it is set again.
 --
 -- Called by: limits.unlimit (supervisor/engine/commands/limits.py)
--- Holds:     what was parked under it comes back
+-- Holds:     jobs parked under it come back
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock

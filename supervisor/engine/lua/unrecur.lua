@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- unrecur.lua — have a job come no more. What it has put stays.
+-- unrecur.lua — remove a recurring job. The jobs that it has put stay.
 --
--- Called by: commands.unrecur (supervisor/engine/commands/writes.py)
+-- Called by: writes.unrecur (supervisor/engine/commands/writes.py)
 -- Holds:     nothing of the recurrence remains
 --
 -- KEYS[1]   prefix of the namespace

@@ -1,13 +1,13 @@
 #!lua flags=no-writes
--- wish.lua — which queues somebody wishes that a worker serves, and how often it was wished anything.
+-- wish.lua — which queues a worker was last asked to serve, and how often it was asked.
 --
--- Called by: looks.wish (supervisor/engine/commands/queries.py)
+-- Called by: queries.wish (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   worker
 --
--- Returns   array: number of the last wish, 0 = none; order, "" = as it is; the queues, none = as they are.
+-- Returns   array: number of the last request, 0 = none; order, "" = unchanged; the queues, none = unchanged.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include keys

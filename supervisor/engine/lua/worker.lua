@@ -1,15 +1,15 @@
 #!lua flags=no-writes
--- worker.lua — what one worker holds, and what it has handlers for.
+-- worker.lua — the leases of one worker, and the klasses that it has handlers for.
 --
--- Called by: looks.worker (supervisor/engine/commands/queries.py)
+-- Called by: queries.worker (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
 -- ARGV[2]   worker
 --
--- Returns   array: when it was last seen, in ms | 0, two arrays of jids in the order of their leases: those whose
---           leases run, and those whose leases have run out; and an array of klasses.
+-- Returns   array: when it was last seen, in ms | 0, two arrays of jids in the order of their leases: those that run,
+--           and those whose leases have expired; and an array of klasses.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include clock

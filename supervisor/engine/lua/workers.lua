@@ -1,18 +1,18 @@
 #!lua flags=no-writes
--- workers.lua — the workers, and how much they hold.
+-- workers.lua — the workers, and how many leases each holds.
 --
--- Called by: looks.workers (supervisor/engine/commands/queries.py)
+-- Called by: queries.workers (supervisor/engine/commands/queries.py)
 -- Holds:     nothing is written
 --
 -- KEYS[1]   prefix of the namespace
 -- ARGV[1]   now, unix ms; "" = the server's clock
--- ARGV[2]   offset, how many workers to pass over
--- ARGV[3]   count, most workers to answer
+-- ARGV[2]   offset: number of workers to skip
+-- ARGV[3]   count, the most workers to return
 --
 -- Returns   array, one array per worker, the most recently seen first: name, seen in ms, how many of its leases run,
---           how many have run out, for how many ms it was not seen, an array of the klasses that it has handlers
---           for, and one of the queues that it serves. At most 10,000 leases are looked at; what lies beyond counts as
---           running. Of all workers together 10,000 klasses and queues are answered.
+--           how many have expired, for how many ms it was not seen, an array of the klasses that it has handlers for,
+--           and one of the queues that it serves. At most 10,000 leases are read; those beyond count as running. Of
+--           all workers together 10,000 klasses and queues are returned.
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include clock

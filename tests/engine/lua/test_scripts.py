@@ -71,7 +71,7 @@ def test_a_header_says_what_it_is_who_calls_it_and_what_it_answers(name):
     assert re.match(r"#!lua( flags=[a-z-]+)?\n-- " + name + r"\.lua — \S", header)
     for heading in ("Called by: ", "Holds: ", "Returns ", "Errors "):
         assert f"\n-- {heading}" in header
-    caller = re.search(r"Called by: (.+) \(supervisor/engine/(bulk|check|commands|lanes|limits|looks)\.py\)", header)
+    caller = re.search(r"Called by: (.+) \(supervisor/engine/commands/(\w+)\.py\)", header)
     assert caller
     builders = (bulk, check, writes, lanes, limits, queries)
     (module,) = (each for each in builders if each.__name__.rpartition(".")[2] == caller[2])

@@ -1,6 +1,6 @@
--- allowed.lua: what holds a queue back.
+-- allowed.lua: the limit on the running jobs of a queue.
 --- @include config
--- How many of `most` jobs a queue may start, of which so many have just lost their workers.
+-- Return how many of `most` jobs a queue may start, when so many have just lost their workers.
 local function allowed(queue, most, freed)
   if setting("paused", queue) > 0 then return 0 end
   local concurrency = setting("max-concurrency", queue)

@@ -1,13 +1,13 @@
--- apart.lua: jobs of a klass that one worker has no handler for and a living peer has. They lie apart, uncounted, so
--- that only those lease them who may have the klass. When no such peer lives any more they go back into their places,
--- and also while a worker lives that knows nothing of this.
+-- apart.lua: jobs whose klass one worker has no handler for, while a live peer has one. They lie apart, uncounted, and
+-- only workers that may know the klass lease them. They go back into their places when no such peer lives any more, or
+-- while a worker lives that does not know this mechanism.
 --- @module
 --- @include clock
 --- @include config
 --- @include events
 --- @include lines
 --- @include lives
-local WORKERS, HINTED, LOOKS = 1000, 100, 2000 -- most that are looked at, told of a job, and looks of one script
+local WORKERS, HINTED, LOOKS = 1000, 100, 2000 -- the most that are read, told of a job, and queries of one script
 local KLASSES, MOST_LACKED = 1000, 200 -- of a queue, and of a worker
 local living, is_mixed, peers, looks, hinted, lacked = nil, nil, {}, 0, {}, {}
 
@@ -19,8 +19,8 @@ local function living_workers()
   return living
 end
 
--- Whether a worker lives that numbers its exchanges and has not said its skills. That is one of Leasehold 0.1, whose
--- scripts know nothing of this place, or one that is about to say them.
+-- Return whether a worker lives that numbers its exchanges and has not reported its skills. It is one of Leasehold 0.1,
+-- whose scripts do not know this place, or is about to report them.
 local function has_worker_without_skills()
   if is_mixed ~= nil then return is_mixed end
   is_mixed = false
@@ -32,8 +32,8 @@ local function has_worker_without_skills()
   return is_mixed
 end
 
--- Who else lives, has a handler for the klass and serves the queue; and until when that is so, as far as is known. With
--- more workers and klasses than one script looks at, the last ones count as had by nobody.
+-- Return which peer lives, has a handler for the klass and serves the queue; and until when that is so, if known. The
+-- klasses beyond what one script reads count as unknown to all workers.
 local function peers_of(klass, queue, worker)
   local key = klass .. "\n" .. queue
   if peers[key] then return peers[key] end
@@ -52,14 +52,14 @@ local function peers_of(klass, queue, worker)
   return found
 end
 
--- Whether jobs of a klass are left to other workers.
+-- Return whether jobs of a klass are left to other workers.
 function apart.is_for_others(klass, queue, worker)
   if #peers_of(klass, queue, worker) == 0 then return false end
   return score_of(klasses_key(queue), klass) ~= nil or redis.call("ZCARD", klasses_key(queue)) < KLASSES
 end
 
--- Puts a job that has left its place apart, for others than `worker`. They are told by mail: the queue's bell might
--- wake one that cannot have it.
+-- Put a job that has left its place apart, for workers other than `worker`. They get a hint by mail, because the
+-- queue's wake-up key might wake one that cannot have it.
 function apart.set(rec, worker)
   local klass, queue = rec.klass, rec.queue
   local found, key = peers_of(klass, queue, worker), klass .. "\n" .. queue
@@ -79,7 +79,7 @@ function apart.take_out(rec)
   place(queue_key(rec.queue, "apart"), rec.jid, false)
 end
 
--- The klasses that a worker is known to lack, as a set; nil if there are none.
+-- Return the klasses that a worker is known to lack, as a set; nil if there are none.
 function apart.lacks(worker)
   if lacked[worker] == nil then
     local names = lines_of(redis.call("HGET", P .. "worker:" .. worker, "lacks") or "")
@@ -89,8 +89,8 @@ function apart.lacks(worker)
   return lacked[worker] or nil
 end
 
--- A worker has said that it has no handler for a klass: its leases leave jobs of that to others. One that has told of a
--- handler since, by other code, is not held to it.
+-- A worker has reported that it lacks a klass: its leases leave such jobs to others. A worker that has reported a
+-- handler since, after a reload, may have them again.
 function apart.note_lack(worker, klass)
   local known = apart.lacks(worker) or { names = {} }
   if known[klass] or redis.call("HEXISTS", P .. "worker:" .. worker, "number") == 0 then return end
@@ -100,19 +100,19 @@ function apart.note_lack(worker, klass)
   set_fields({ P .. "worker:" .. worker, "lacks", table.concat(known.names, "\n") })
 end
 
--- The klasses of which jobs lie apart in a queue.
+-- Return the klasses whose jobs lie apart in a queue.
 function apart.klasses(queue) return redis.call("ZRANGE", klasses_key(queue), 0, KLASSES - 1) end
 
--- Whether it is time to look. A time so far ahead is one of a clock that has gone back.
+-- Return whether it is time to check. A time so far ahead comes from a clock that has gone back.
 local function is_due(when) return when <= now or when > now + 2 * LIVES end
 
--- When somebody must look whether the klasses that lie apart in a queue are still had by anybody.
+-- Set when a lease must check whether a live worker knows the klasses that lie apart in a queue.
 function apart.next_look(queue)
   local when = tonumber(head_of(klasses_key(queue), 1)[2]) or math.huge
   return when < math.huge and is_due(when) and now or when
 end
 
--- Whether there are jobs apart in a queue that a worker may have, or somebody must look at.
+-- Return whether a queue has jobs apart that a worker may have, or that must be checked.
 function apart.has_some_for(queue, worker)
   if apart.next_look(queue) <= now then return true end
   local lacks = apart.lacks(worker)
@@ -124,8 +124,8 @@ end
 
 local function always() return true end
 
--- Lets jobs of a queue back into their places: up to `most` of each klass that `worker` may have (nil = nobody asks for
--- himself), or that nobody has any more; `all` of them together. Answers how many.
+-- Let jobs of a queue back into their places: up to `most` of each klass that `worker` may have (nil: no worker asks),
+-- or that no worker knows any more; `all` of them together. Return how many.
 function apart.bring_back(queue, most, all, worker)
   local lacks, n = worker and (apart.lacks(worker) or {}), 0
   local found = redis.call("ZRANGE", klasses_key(queue), 0, KLASSES - 1, "WITHSCORES")
@@ -147,8 +147,8 @@ function apart.bring_back(queue, most, all, worker)
   return n
 end
 
--- What a worker has said of itself holds no longer. Whether anybody else has the klasses that it has not `still`, the
--- next lease is to look.
+-- A worker's report no longer holds. The next lease checks whether another worker knows the klasses that it has not
+-- `still`.
 function apart.forget(worker, still)
   local key, had, queues = P .. "skills:" .. worker, {}, {}
   for _, skill in ipairs(redis.call("ZRANGE", key, 0, -1)) do
@@ -166,7 +166,7 @@ function apart.forget(worker, still)
   drop(key)
 end
 
--- Nothing lies apart in a queue any more.
+-- No job lies apart in a queue any more.
 function apart.forget_queue(queue)
   for _, klass in ipairs(apart.klasses(queue)) do drop(lines.index("apart:" .. klass, queue)) end
   drop(klasses_key(queue))

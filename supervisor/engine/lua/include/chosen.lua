@@ -1,7 +1,7 @@
--- chosen.lua: jobs that are chosen by what they are.
+-- chosen.lua: which jobs match a choice.
 --- @include parked
--- The state by which one chooses is what a reader sees, but for two: a parked job is parked, and one whose lease has
--- run out runs.
+-- Return the state by which a job is chosen. It is what a query shows, except that a parked job is parked, and a
+-- stalled one is running.
 local function chosen_state(rec)
   if rec.state == "scheduled" then
     local key = queue_key(rec.queue, "scheduled")
@@ -11,7 +11,7 @@ local function chosen_state(rec)
   return rec.state or waits_for(rec.parked) == "limit" and "parked" or "waiting"
 end
 
--- The state of a job that is of the queue and the group ("" = of any), if it is one of these (a comma around each).
+-- Return the state of a job of the queue and the group ("" = any) if it is one of `states` (a comma around each).
 local function chosen_as(rec, queue, states, group)
   if queue ~= "" and rec.queue ~= queue or group ~= "" and rec.group ~= group then return nil end
   local state = chosen_state(rec)

@@ -1,5 +1,5 @@
--- chunks.lua: calls of Redis with many values.
--- At most 1,000 values a call: Lua's stack ends at about 8,000.
+-- chunks.lua: Redis calls with many values.
+-- At most 1,000 values a call, because Lua's stack ends at about 8,000.
 local function in_chunks(command, values, key)
   for first = 1, #values, 1000 do
     local last = math.min(first + 999, #values)

@@ -1,4 +1,4 @@
--- claims.lua: unique jobs. While a job has not ended it may hold a key of its queue, which no other job has then.
+-- claims.lua: unique jobs. A job that has not ended may hold a key of its queue, which no other job has then.
 --- @module
 --- @include clock
 --- @include record
@@ -11,8 +11,8 @@ function claims.holder(queue, key)
   return of_queue[key] or nil
 end
 
--- What an option says: ":" and a key, "=" and a digest of klass and data, "1" for an entry, of which the bytes are what
--- there is to compare. A key by content begins with a control character, as no name does.
+-- Return the key of an option: ":" and a key, "=" and a digest of klass and data, or "1" for an entry, whose bytes are
+-- compared. A key by content begins with a control character, as no name does.
 function claims.key(said, data)
   local sort, rest = string.sub(said or "", 1, 1), string.sub(said or "", 2)
   if sort == "" then return nil end
@@ -20,7 +20,7 @@ function claims.key(said, data)
   return "\1" .. (sort == "=" and rest or redis.sha1hex(data))
 end
 
--- Takes the key that a record names, in the queue that it names; without it, if another job has it.
+-- Take the key that a record names, in its queue. The job goes without it if another job holds it.
 function claims.take(rec)
   local holder = claims.holder(rec.queue, rec.unique)
   if holder and holder ~= rec.jid then rec.unique = nil else planned[rec.queue][rec.unique] = rec.jid end

@@ -1,4 +1,4 @@
--- clock.lua: the time of this call in unix ms: the server's, or what an injected clock gave in ARGV[1].
+-- clock.lua: the time of this call in unix ms: the server's, or that of an injected clock in ARGV[1].
 local now = tonumber(ARGV[1])
 if not now then
   local time = redis.call("TIME")

@@ -1,5 +1,5 @@
--- config.lua: the configuration. Options of a queue: `<option>-<queue>`, else `<option>`, else the default; the others
--- are of the whole namespace. Seconds, days or counts. All of a kind are read at once.
+-- config.lua: the configuration. An option of a queue is `<option>-<queue>`, else `<option>`, else the default; the
+-- other options hold for the namespace. Values are seconds, days or counts. All options of a kind are read at once.
 --- @include keys
 local OF_A_QUEUE = {
   heartbeat = 30, grace = 5, ["max-deaths"] = 3, ["unknown-for"] = 3600, ["max-concurrency"] = 0, paused = 0,
@@ -27,7 +27,7 @@ local function read_settings(defaults, queue)
   return found
 end
 
--- An option; without a queue one of the namespace's.
+-- Return an option; without a queue one of the namespace's.
 local function setting(option, queue)
   local key = queue or ""
   if not settings[key] then settings[key] = read_settings(queue and OF_A_QUEUE or OF_ALL, queue) end

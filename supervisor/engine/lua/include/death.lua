@@ -1,16 +1,16 @@
--- death.lua: the rules of a job whose child died or whose worker was lost while it ran.
+-- death.lua: what happens to a job whose child died, or whose worker was lost while the job ran.
 --- @module
 --- @include moves
 local LONG_HOLD = 10000 -- ms
--- The new state after so many deaths, and the delay in ms: the first goes ahead at once, later ones back off.
+-- Return the new state after so many deaths, and the delay in ms: the first has none, later ones back off.
 function death.after_death(deaths, limit)
   if limit > 0 and deaths >= limit then return "failed", 0 end
   if deaths == 1 then return "waiting", 0 end
   return "scheduled", math.min(1000 * 4 ^ (deaths - 2), 60000)
 end
 
--- A persistent job has come back: to the front at once, but for one that was held for so short a time that it would
--- only go round. Answers its state; "waiting" means that the caller puts it in front.
+-- A persistent job has come back: to the front at once, unless it was held so briefly that it would only go round.
+-- Return its state; "waiting" means that the caller puts it in front.
 function death.come_back(rec)
   if holds[rec.jid] >= LONG_HOLD then
     rec.short = nil
@@ -21,7 +21,7 @@ function death.come_back(rec)
   return "scheduled"
 end
 
--- Counts a death of a job that has left its place. Answers its state; "waiting" means that the caller puts it in front.
+-- Count a death of a job that has left its place. Return its state; "waiting" means that the caller puts it in front.
 function death.die(rec, reason, default_limit, failure)
   rec.deaths, rec.unknown = (tonumber(rec.deaths) or 0) + 1, nil
   local limit = tonumber(rec.max_deaths) or default_limit or setting("max-deaths", rec.queue)
@@ -39,8 +39,8 @@ function death.die(rec, reason, default_limit, failure)
   return state
 end
 
--- A job whose lease ended with its worker: a death if it had started, else nothing; of one that must not start twice
--- that is not certain. Answers as die() does.
+-- A job's lease ended with its worker. That is a death if it had started, else nothing; for an at-most-once job the
+-- start is uncertain. Return as die() does.
 function death.lose(rec)
   local _, worker = owner_of(rec)
   local started = rec.started or moves.is_once(rec)
@@ -53,7 +53,7 @@ function death.lose(rec)
   return death.die(rec, "lost", nil, failure_of("died:lost", message, worker))
 end
 
--- Up to `limit` jobs of a queue whose leases ended more than a grace ago, and how many ids were looked at.
+-- Return up to `limit` jobs of a queue whose leases ended more than a grace ago, and how many ids were read.
 function death.expired_jobs(queue, limit)
   local key = queue_key(queue, "running")
   local ids = redis.call("ZRANGEBYSCORE", key, "-inf", now - setting_ms("grace", queue), "LIMIT", 0, limit)
@@ -69,11 +69,11 @@ function death.expired_jobs(queue, limit)
   return found, #ids
 end
 
--- Says which leases have run out since it was last said: nothing else happens at that moment.
+-- Report which leases have expired since the last report: nothing else happens at that moment.
 function death.announce_stalled(queue)
   if not heard() then return end
   local since = tonumber(redis.call("HGET", P .. "announced", queue))
-  if not since or since > now then since = "-inf" end -- a clock may go backwards
+  if not since or since > now then since = "-inf" end -- the clock may have gone back
   local key = queue_key(queue, "running")
   local ended = redis.call("ZRANGEBYSCORE", key, "(" .. since, now, "WITHSCORES", "LIMIT", 0, 1000)
   for i = 1, #ended, 2 do

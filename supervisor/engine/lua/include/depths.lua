@@ -1,11 +1,11 @@
--- depths.lua: of what a lease could take from a queue now: how much it is, how old the oldest is, and what paused lanes
--- keep back. For readers, who must not cost more the more there is: what is beyond the bounds is not looked at.
+-- depths.lua: what a lease could take from a queue now: how much it is, the age of the oldest, and what paused lanes
+-- hold back. Queries must not cost more the more there is, so what lies beyond the bounds is not read.
 --- @include clock
-local LOOKS, FRONT, PRIORITIES, LANES = 5000, 100, 16, 100 -- by one call; of a queue, a lane, and a queue
-local looks -- that are left to the queue which is looked into
+local LOOKS, FRONT, PRIORITIES, LANES = 5000, 100, 16, 100 -- per call, queue, lane, and queue
+local looks -- left for the present queue
 
--- How many wait, beside what is due: in the front, the line without a lane, all lanes, and as entries. And how many of
--- them in the front, and as entries.
+-- Return how many jobs wait, beside the due ones: in the front, the line without a lane, all lanes, and as entries. And
+-- how many of them in the front, and as entries.
 local function in_line(queue)
   local front, entries = redis.call("ZCARD", queue_key(queue, "front")), redis.call("LLEN", P .. "in:" .. queue)
   local in_lanes = tonumber(redis.call("GET", P .. "laned:" .. queue) or 0)
@@ -22,14 +22,14 @@ local function in_paused_lanes(queue)
   return n
 end
 
--- From when on a job could be leased, if that is before `oldest`.
+-- Return since when a job could be leased, if that is before `oldest`.
 local function older(jid, oldest)
   looks = looks - 1
   local times = redis.call("HMGET", job_key(jid), "ready", "since", "put")
   return math.min(oldest, tonumber(times[1] or times[2] or times[3] or nil) or oldest)
 end
 
--- The first of each priority came into the line before all others of that.
+-- The first job of each priority joined the line before all others of that priority.
 local function oldest_in_line(key, oldest)
   local found = redis.call("ZRANGE", key, 0, 0, "WITHSCORES")
   for _ = 1, PRIORITIES do
@@ -45,9 +45,9 @@ local function first_looked_at(key, most)
   return most > 0 and redis.call("ZRANGE", key, 0, most - 1) or {}
 end
 
--- For how many ms the oldest has been waiting that is there to be leased; -1 if there is none. Entries have no age.
--- `others`: jids of the first of what lies elsewhere. It is one of so many queues: each has its share of the looks, or
--- the last ones would always be taken for empty.
+-- Return for how many ms the oldest job that could be leased has been waiting; -1 if there is none. Entries have no
+-- age. `others`: jids of the first jobs of other places. Each of so many queues has its share of the reads, or the last
+-- queues would always look empty.
 local function age_of_oldest(queue, queues, others)
   looks = math.max(2, math.floor(LOOKS / queues))
   local due = redis.call("ZRANGE", queue_key(queue, "scheduled"), 0, 0, "WITHSCORES")

@@ -1,37 +1,36 @@
--- edges.lua: who waits for whom: dependencies:<child> has the parents that must still end, dependents:<parent> its
--- children.
+-- edges.lua: which job waits for which: dependencies:<child> has the parents that must still end, dependents:<parent>
+-- its children.
 --- @module
 --- @include clock
 --- @include record
--- The end of a job frees all that wait for it in one step, in which Redis does nothing else.
+-- The end of a job frees all its dependents in one step, while Redis does nothing else.
 local MOST_CHILDREN = 1000
--- A call makes no more edges, and takes no more steps along them, than it can in 50 ms; and it must be able to undo all
--- of one job.
+-- A call adds and follows no more edges than it can in 50 ms, and it must be able to remove all edges of one job.
 local MOST_EDGES, MOST_STEPS = 5000, 20000
-edges.MOST_UNDONE = 5000 -- of several jobs; of one whatever there are
+edges.MOST_UNDONE = 5000 -- of several jobs; one job may have any number
 local unmet_counts, child_counts = {}, {}
 local made, undone, steps = 0, 0, 0
-local visited = {} -- jobs above which `why_circular` has been everywhere, with what the plan has changed there
+local visited = {} -- jobs above which `why_circular` has searched everything, with the plan's changes there
 
 -- The ends of parents that children have not been told of. Their scores, and those of `dependents:`, tell which child
--- was bound before which end: times in ms, raised where that is needed to tell them apart, whatever the clock does.
+-- was bound before which end: times in ms, raised where needed to tell them apart, whatever the clock does.
 edges.UNTOLD = P .. "untold"
 local last_end
 
--- The score of the last end in `untold`; 0 if there is none.
+-- Return the score of the last end in `untold`; 0 if there is none.
 function edges.last_end()
   last_end = last_end or tonumber(redis.call("ZRANGE", edges.UNTOLD, -1, -1, "WITHSCORES")[2]) or 0
   return last_end
 end
 
--- The score of an end that is written down: after all others, and not before that of any child of the parent.
+-- Return the score of a new end: after all others, and not before that of any child of the parent.
 function edges.score_of_end(parent_jid)
   local newest = redis.call("ZRANGE", P .. "dependents:" .. parent_jid, -1, -1, "WITHSCORES")[2]
   last_end = math.max(now, edges.last_end() + 1, tonumber(newest) or 0)
   return last_end
 end
 
--- The members of a sorted set as this script leaves it; with a score `upto` those up to that.
+-- Return the members of a sorted set as the plan leaves it; with a score `upto` those up to that.
 function edges.members_of(key, upto)
   local stored, planned, members, seen = redis.call("ZRANGEBYSCORE", key, "-inf", upto or "+inf"), zsets[key], {}, {}
   if not planned then return stored end
@@ -68,7 +67,7 @@ local function is_child(jid, parent_jid)
   return child_count(parent_jid) > 0 and redis.call("ZSCORE", key, jid)
 end
 
--- Whether one more job may wait for this one.
+-- Return whether one more job may wait for this one.
 function edges.has_room(jid, parent_jid)
   return child_count(parent_jid) < MOST_CHILDREN or is_child(jid, parent_jid)
 end
@@ -83,11 +82,11 @@ function edges.bind(child, parent)
   parent.kin = 1
 end
 
--- How many edges this call has taken away; and whether those are as many as it should.
+-- Return how many edges this call has removed, and whether those are as many as it should.
 function edges.undone() return undone end
 function edges.is_spent() return undone >= edges.MOST_UNDONE end
 
--- Answers how many parents the child still waits for.
+-- Return how many parents the child still waits for.
 function edges.unbind(child_jid, parent_jid)
   undone = undone + 1
   unmet_counts[child_jid] = unmet_count(child_jid) - 1
@@ -101,12 +100,12 @@ function edges.unbind_all(child_jid)
   for _, parent in ipairs(edges.parents_of(child_jid)) do edges.unbind(child_jid, parent) end
 end
 
--- A job is about to wait for others than before: what was found out above it does not hold any more.
+-- A job is about to wait for more jobs, so the results of searches above it no longer hold.
 function edges.changes(jid)
   if visited[jid] then visited = {} end
 end
 
--- Why no job can come to wait for so many more, of which it has so many already.
+-- Return why no job can wait for so many more, of which it has so many already.
 function edges.why_too_many(jid, n, has)
   if made + n > MOST_EDGES then
     return "job " .. jid .. " is one of those that get more than " .. MOST_EDGES
@@ -117,7 +116,7 @@ function edges.why_too_many(jid, n, has)
   end
 end
 
--- Looks above a job for another: "met", "deep" if the steps of this call are used up, nil if it is not there.
+-- Search above a job for another: "met", "deep" if the steps of this call are used up, nil if it is not there.
 local function look_above(first, other, instead)
   local line = { first }
   while #line > 0 do
@@ -133,9 +132,9 @@ local function look_above(first, other, instead)
   end
 end
 
--- Why a job cannot come to wait for these parents: one of them waits for it, over whatever others, or that cannot be
--- told in a bounded number of steps; nil if it can. `instead` has the parents that some jobs will have. Where a call
--- has looked once, it does not look again: what lies there waits for no job that was not met there.
+-- Return why a job cannot wait for these parents: one of them waits for it, directly or not, or that takes more than a
+-- bounded number of steps to tell; nil if it can. `instead` has the parents that some jobs will have. A call searches
+-- each job once: jobs above a searched one were not met there.
 function edges.why_circular(jid, parents, instead)
   edges.changes(jid)
   for _, parent in ipairs(parents) do
@@ -151,10 +150,10 @@ function edges.why_circular(jid, parents, instead)
   end
 end
 
--- What was found out with `instead` may never come true.
+-- Results found with `instead` may never come true.
 function edges.forget_visited() visited = {} end
 
--- Whether a job can be put to wait for these parents after others of the same outcome, which have the parents of
+-- Return whether a job can wait for these parents after others of the same outcome, which have the parents of
 -- `instead`; `children` counts those that all of them add to a parent.
 function edges.fits(jid, parents, instead, children)
   local rec, awaited = read_job(jid), children[jid]

@@ -1,16 +1,16 @@
--- entries.lua: what other programs push to in:<queue>. An entry is the JSON of an object with a klass, and put's other
--- arguments; else, where the queue has a configured klass, it is data for that. Its bytes are kept as they came:
--- whoever reads the job takes the data out of them, for what is decoded here loses large numbers and empty lists.
+-- entries.lua: entries that other programs push to in:<queue>. An entry is the JSON of an object with a klass and put's
+-- other arguments; or, in a queue with a configured klass, data for that. Its bytes are kept unchanged, and the reader
+-- of the job takes the data from them, because Lua's decoder loses large numbers and empty lists.
 --- @module
 --- @include stage
 --- @include retention
 --- @include exact
--- Bytes. A call takes in several entries of up to MOST_BYTES together. One of MOST_DECODED takes 50 ms to decode.
+-- Bytes. A call takes several entries of up to MOST_BYTES together. Decoding one of MOST_DECODED takes 50 ms.
 local MOST_BYTES, MOST_DECODED = 524288, 1048576
-local LATER = "later" -- what an entry is to be put into the place of is being leased right now
+local LATER = "later" -- the job that an entry would replace is being leased by this call
 local POLICIES = { wait = true, fail = true, run = true }
 local checks = {}
-local read_bytes = 0 -- of entries that were read again by this call
+local read_bytes = 0 -- of entries that this call has read again
 
 local function is_utf8(text)
   if not string.find(text, "[\128-\255]") then return true end
@@ -33,7 +33,7 @@ local function is_utf8(text)
   return true
 end
 
--- As checked_name of supervisor/engine/model/keys.py.
+-- Equals checked_name of supervisor/engine/model/keys.py.
 local function is_name(value)
   return type(value) == "string" and #value >= 1 and #value <= 64 and not string.find(value, "%c")
     and not string.find(value, "\194[\128-\159]") and is_utf8(value)
@@ -89,7 +89,7 @@ function checks.unique(value)
   return is_name(value) and ":" .. value, "true, false or a name"
 end
 
--- As checked_trace of supervisor/engine/model/trace_context.py.
+-- Equals checked_trace of supervisor/engine/model/trace_context.py.
 local function hex(n) return "(" .. string.rep("[0-9a-f]", n) .. ")" end
 local TRACE = "^" .. table.concat({ hex(2), hex(32), hex(16), hex(2) }, "%-") .. "$"
 
@@ -108,11 +108,11 @@ function checks.data_b64(value)
   return fits and "", "bytes in base64"
 end
 
--- What an option is called in a record, where it has another name.
+-- Options that have another name in a record.
 local FIELDS = { on_parent_failure = "policy", at_most_once = "once" }
 local NOT_OPTIONS = { klass = true, jid = true, delay = true, at = true, data = true, data_b64 = true }
 
--- The object that an entry is; or nil, why it is none, and whether it may be one all the same.
+-- Return the object of an entry; or nil, why it is invalid, and whether it may still be a job.
 local function decoded(entry)
   if not string.find(entry, "^%s*{") then return nil, "it is not a JSON object" end
   if #entry > MOST_DECODED then
@@ -124,7 +124,7 @@ local function decoded(entry)
   return found
 end
 
--- The arguments of a put; or nil, and why there are none.
+-- Return the arguments of a put; or nil, and why there are none.
 local function arguments_of(found)
   local given, options = {}, {}
   for key, value in pairs(found) do
@@ -150,7 +150,7 @@ local function default_klass(queue)
   return set[1] or set[2]
 end
 
--- What an entry of many tags and parents counts for beside one without: as NewJob.weight of supervisor/engine/model/jobs.py.
+-- Return the weight of an entry with tags and parents, as NewJob.weight of supervisor/engine/model/jobs.py.
 local function weight_of(options)
   local _, tags = string.gsub(options.tags or "", "[^\n]+", "")
   local _, parents = string.gsub(options.depends or "", "[^\n]+", "")
@@ -159,8 +159,8 @@ end
 
 local function fresh_jid() return stage.free_jid("in-" .. digits(next_seq())) end
 
--- Puts the job that an entry describes, under `jid` if it names none. Answers as stage.put() does, or LATER; then of
--- which klass it is, or would be, its own jid, and its weight.
+-- Put the job that an entry describes, under `jid` if it names none. Return as stage.put() does, or LATER; then its
+-- klass, its own jid, and its weight.
 local function put(queue, entry, jid)
   local found, why, is_unclear = decoded(entry)
   local klass = not found and not is_unclear and default_klass(queue)
@@ -179,7 +179,7 @@ local function why_broken(queue, why)
   return failure_of("broken", "an entry of in:" .. queue .. " is no job: " .. why)
 end
 
--- Keeps what describes no job among the failed ones, with its bytes.
+-- Keep an invalid entry among the failed jobs, with its bytes.
 local function bury(queue, entry, why, klass)
   local rec = create_job(fresh_jid())
   stage.begin(rec, queue)
@@ -188,13 +188,13 @@ local function bury(queue, entry, why, klass)
   moves.to_failed(rec, "broken", why_broken(queue, why))
 end
 
--- Raises what pcall has caught: Redis makes a text of an error of its own, which begins with the error's code.
+-- Raise what pcall has caught. Redis makes a text of its own errors, which begins with the error's code.
 local function raise_again(problem)
   local is_of_redis = type(problem) == "string" and string.find(problem, "^%u+ ")
   error(is_of_redis and { err = problem } or problem, 0)
 end
 
--- Reads of the keys that only one job has. They raise if another program has put something of another type there.
+-- Read keys that only one job has. They raise if another program has put another type there.
 local OWN_KEYS = {
   ["job:"] = "HLEN", ["data:"] = "STRLEN", ["tags:"] = "STRLEN", ["history:"] = "LLEN",
   ["dependencies:"] = "ZCARD", ["dependents:"] = "ZCARD",
@@ -208,7 +208,7 @@ local function has_foreign_key(jid)
   return false
 end
 
--- Whether an entry names a job, as its own or as a parent, of which a key is of a foreign type.
+-- Return whether an entry names a job, as its own or as a parent, that has a key of a foreign type.
 local function names_foreign_key(entry)
   local found = decoded(entry)
   local parents = found and type(found.depends) == "table" and found.depends or {}
@@ -219,15 +219,15 @@ local function names_foreign_key(entry)
   return false
 end
 
--- Whether an error comes of what an entry says. Lua's own errors do, and those of foreign keys of the jobs that it
--- names. Foreign keys that all jobs of a queue need, the server and the account are not its fault.
+-- Return whether an entry causes an error. Lua's own errors do count, and foreign keys of the jobs that it names.
+-- Foreign keys that all jobs of a queue need, the server and the account are not its fault.
 local function is_poison(problem, entry)
   local code = string.match(tostring(problem), "^(%u+) ")
   return not code or code == "REFUSED" or code == "WRONGTYPE" and names_foreign_key(entry)
 end
 
--- Makes jobs of up to `most` entries of a queue. Answers of how many, whether there may be more, and their weight. An
--- entry whose put raises leaves a plan that is half made: the error names it, for `give_up`.
+-- Make jobs of up to `most` entries of a queue. Return how many, whether there may be more, and their weight. An entry
+-- whose put raises leaves half a plan: the error names it, for `give_up`.
 function entries.take_in(queue, most)
   local key, n, bytes, weight = P .. "in:" .. queue, 0, 0, 0
   while weight < most and bytes < MOST_BYTES do
@@ -245,9 +245,9 @@ function entries.take_in(queue, most)
   return n, redis.call("LLEN", key) > n and n > 0, weight
 end
 
--- Ends a script that has met an error before it wrote anything. If it was an entry's, nothing of what was planned is
--- done, and that entry is buried: the next call goes on with the others. Any other error is raised again. A sweep
--- prunes what has failed: here, records that were read are half changed.
+-- End a script that met an error before it wrote anything. If an entry caused it, the plan is dropped and that entry
+-- fails: the next call goes on with the others. Any other error is raised again. The retention of failed jobs is left
+-- to a sweep, because records that were read here are half changed.
 function entries.give_up(problem)
   if type(problem) ~= "table" or not problem.poison then raise_again(problem) end
   local queue, entry, why = problem.queue, problem.poison, problem.why
@@ -269,7 +269,7 @@ function entries.give_up(problem)
   commit()
 end
 
--- Reads one that was broken again: the queue has a klass by now, or this version knows the key. Whether it is a job.
+-- Read a broken entry again: its queue has a klass by now, or this version knows the key. Return whether it is a job.
 function entries.read_again(rec, queue)
   local jid, size = rec.jid, tonumber(rec.size) or 0
   if size > MOST_DECODED or read_bytes > 0 and read_bytes + size > MOST_DECODED then return false end

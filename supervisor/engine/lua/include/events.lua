@@ -1,9 +1,9 @@
--- events.lua: what happens, said to whoever listens; while nobody does it costs one look per script.
+-- events.lua: publishes events to listeners. Without a listener that costs one query per script.
 --- @include clock
 --- @include plan
 --- @include heard
--- Says that something happened to a job; `job` needs jid, queue and klass. Tracked ones have a channel of their own.
--- `more`: further fields; `message`: one that is encoded as JSON already, without its quotes.
+-- Publish an event of a job; `job` needs jid, queue and klass. Tracked jobs have a channel of their own.
+-- `more`: further fields; `message`: one that is already JSON, without its quotes.
 local function tell_of(event, job, more, message)
   if not job.tracked and not heard() then return end
   local said = more or {}
@@ -15,15 +15,15 @@ local function tell_of(event, job, more, message)
   if job.tracked then publish("tracked", text) end
 end
 
--- Says something that is about no job.
+-- Publish an event without a job.
 local function announce(event, said)
   if not heard() then return end
   said.event, said.when = event, now / 1000
   publish("events", cjson.encode(said))
 end
 
--- A hint in a worker's mailbox: it holds less than it believes, or knows fewer queues than there are. Only those that
--- number their exchanges read it, and one unread hint of a kind says it all.
+-- Leave a hint in a worker's mailbox: it holds less than it believes, or there is a new queue. Only workers that number
+-- their exchanges read it, and one unread hint of a kind suffices.
 local function hint(worker, message)
   local mail = P .. "mail:" .. worker
   for _, planned in ipairs(lists[mail] or {}) do

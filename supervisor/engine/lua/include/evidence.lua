@@ -1,21 +1,21 @@
--- evidence.lua: what a check finds, and what it reads with. Nothing that it reads is trusted: a key may be of any type,
--- a field may be any text. What would mend a violation is planned as it is found, and sets are read as the plan leaves
--- them; a check that only looks does not commit.
+-- evidence.lua: what a check reads, and the violations that it finds. It trusts nothing: a key may have any type, a
+-- field any text. Repairs are planned as violations are found, and sets are read as the plan leaves them. A check that
+-- only reads does not commit.
 --- @include clock
 --- @include exact
 --- @include plan
 local reports, urgent, floors, types = {}, {}, {}, {}
 local records, judged, hashes, changes, sizes, values = {}, {}, {}, {}, {}, {}
-local beside, mended_with = {}, {} -- what goes by a set of that first word; what is planned when all has been looked at
+local beside, mended_with = {}, {} -- what accompanies a set of that first word; repairs planned at the end
 local DAY_MS, HOUR_MS = 86400000, 3600000
 
--- One violation, and what is done about it if the check mends.
+-- Record one violation, with its repair if the check repairs.
 local function report(kind, subject, detail, done)
   for _, text in ipairs({ kind, subject, detail, done }) do reports[#reports + 1] = text end
 end
 
--- Whether there is a key of the type that its name promises. One of another type stands in the way of whatever is to be
--- written there, so it must go before anything else is mended.
+-- Return whether there is a key of the type that its name implies. A key of another type must go before anything else
+-- is repaired, because it blocks every write there.
 local function is_there(name, expected)
   local found = types[name]
   if not found then
@@ -31,7 +31,7 @@ local function is_there(name, expected)
   return found == expected
 end
 
--- Asks for a type only if there is one to be reported: records come by the hundred thousand.
+-- The type is asked for only before a report, because records come by the hundred thousand.
 local function read_hash(name)
   local fields = redis.pcall("HGETALL", P .. name)
   if fields.err then is_there(name, "hash") end
@@ -57,7 +57,7 @@ end
 
 local function size_in(name) return is_there(name, "zset") and redis.call("ZCARD", P .. name) or 0 end
 
--- The size of a set as the plan leaves it.
+-- Return the size of a set as the plan leaves it.
 local function size_after(name)
   local size, stored = size_in(name), types[name] == "zset"
   for member, score in pairs(zsets[P .. name] or {}) do
@@ -67,7 +67,7 @@ local function size_after(name)
   return size
 end
 
--- A field of a hash that is not a record, and what the plan makes of it (false: unset).
+-- Return a field of a hash that is not a record, and what the plan makes of it (false: unset).
 local function value_in(name, field)
   local planned = values[name] and values[name][field]
   if planned ~= nil then return planned or nil end
@@ -79,20 +79,20 @@ local function set_value(name, field, value)
   values[name][field] = value or false
 end
 
--- A whole number as options, scores and times are, or nil.
+-- Return the whole number of an option, score or time, or nil.
 local function whole(text)
   local n = string.match(text or "", "^-?%d+$") and tonumber(text)
   return n and math.abs(n) <= EXACT and n or nil
 end
 
--- A number as counters give out, or nil. Half of what a sequence has room for: a counter that is raised to a damaged
--- one must have somewhere to go.
+-- Return the number of a counter, or nil. It is at most half of the range: a counter that is raised above a damaged one
+-- must have room to grow.
 local function counted(text)
   local n = whole(text)
   return n and n >= 0 and n <= 2 ^ 51 and n or nil
 end
 
--- A number as the scripts write it: "nan" and "inf" are none, which whatever is reckoned with them would become.
+-- Return a number as the scripts write it, or nil. "nan" and "inf" are invalid, because every sum with them would be.
 local function number(text)
   local n = string.match(text or "", "^%-?%d[%d%.eE+-]*$") and tonumber(text)
   return n and math.abs(n) < math.huge and n or nil
@@ -102,7 +102,7 @@ local function says(text) return text and text ~= "" end
 
 local function text_of(number) return string.format("%.0f", number) end
 
--- The size of a set that an index speaks of: "tags" says how many jobs have a tag, "groups" only that some failed so.
+-- Return the size of a set by its index: "tags" has the number of jobs of a tag, "groups" only that there are some.
 local function size_of(index, set, name)
   local id = set .. name
   if sizes[id] then return sizes[id] end
@@ -121,7 +121,7 @@ local function resize(size, by) size.n, size.dirty = size.n + by, true end
 function beside.tag(tag, by) resize(size_of("tags", "tag:", tag), by) end
 function beside.failed(group, by) resize(size_of("groups", "failed:", group), by) end
 
--- Into a set, or out of it (score nil), with the index that goes by it.
+-- Add to a set, or remove from it (score nil), with its index.
 local function move_in(name, member, score)
   if (score ~= nil) == (score_in(name, member) ~= nil) then return end
   local word, rest = string.match(name, "^(%l+):(.*)$")
@@ -129,7 +129,7 @@ local function move_in(name, member, score)
   place(P .. name, member, score or false)
 end
 
--- Whatever a plan writes to must have been looked at, or the plan would fail half-way.
+-- Every key that a plan writes to must have been read, or the plan would fail half-way.
 local function wake(queue)
   is_there("bell:" .. queue, "list")
   ring(queue)
@@ -145,7 +145,7 @@ local function list_queue(queue)
   place(P .. "queues", queue, now)
 end
 
--- A number that was drawn from a counter: below it, the counter would give it a second time.
+-- A number was drawn from a counter. A counter below it would give it a second time.
 local function drawn(counter, number)
   if number and number > (floors[counter] or -1) then floors[counter] = number end
 end

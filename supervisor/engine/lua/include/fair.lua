@@ -1,12 +1,12 @@
--- fair.lua: turns among lines that share something. Each has its virtual time in a sorted set, the index: the line of
--- the least one is next, and what it is given moves it on by 1/weight. A line that joins begins at the least time, so
--- none can save up turns. An empty one stays where it is until its turn comes: leaving and coming back gains nothing.
+-- fair.lua: turns among lines that share something. Each line has its virtual time in a sorted set, the index. The line
+-- with the least time is next, and each turn adds 1/weight. A new line begins at the least time, so none saves up
+-- turns. An empty line stays until its turn comes, so leaving and coming back gains nothing.
 --- @module
 --- @include plan
-local MOST_EMPTY = 500 -- lines dropped by one call
+local MOST_EMPTY = 500 -- lines removed by one call
 local least_times = {}
 
--- Gives a line its place in the index, if it has none.
+-- Add a line to the index, unless it is there.
 function fair.join(index, line)
   if score_of(index, line) then return end
   least_times[index] = least_times[index] or head_of(index, 1)[2] or 0
@@ -15,11 +15,11 @@ end
 
 local function is_before(a, b)
   if a.time ~= b.time then return a.time < b.time end
-  if a.first_time == b.first_time then return a.rank < b.rank end -- as Redis has sorted them
+  if a.first_time == b.first_time then return a.rank < b.rank end -- Redis' order
   return lies_before(a.line, b.line)
 end
 
--- The heap's first element has grown, or is another one: it goes down to where it belongs.
+-- The heap's first element has grown or was replaced: sift it down.
 local function sink(heap)
   local i, n = 1, #heap
   while true do
@@ -41,15 +41,15 @@ local function rise(heap, i)
   end
 end
 
--- A function that answers the next member of a line, each once, or nothing. It reads so many at a time that `wanted`
--- are had of all lines of the index in few calls.
+-- Return a function that returns the next member of a line, each once, or nothing. It reads in chunks such that few
+-- calls get `wanted` members of all lines of the index.
 function fair.reader(index, key_of, wanted)
   local lines = {}
   local chunk = math.min(64, math.ceil(wanted / math.max(1, redis.call("ZCARD", index))) + 1)
   return function(name)
     local line = lines[name]
     if not line or line.at == #line then
-      line = first_members(key_of(name), chunk) -- without those that were taken from it
+      line = first_members(key_of(name), chunk) -- without those taken from it
       line.at, lines[name] = 0, line
     end
     line.at = line.at + 1
@@ -57,12 +57,12 @@ function fair.reader(index, key_of, wanted)
   end
 end
 
--- Gives up to `wanted` turns. `visit(line)` answers "turn" (it was given something), "none" (it is empty and leaves the
--- index), "pass" (it has no turn this time), "again" (neither: it is still its turn) or "stop". Answers whether it has
--- to be called again, for so many lines were empty; and those that it has looked at and left in the index.
+-- Give up to `wanted` turns. `visit(line)` returns "turn" (it got one), "none" (it is empty and leaves the index),
+-- "pass" (no turn this time), "again" (no turn, but it is still next) or "stop". Return whether another call is needed,
+-- because many lines were empty, and the lines that were visited and stay.
 function fair.serve(index, wanted, weight_of, visit)
   local heap, seen, n_seen, all, empty = {}, {}, 0, false, 0
-  -- Every line that might be next must be known: as many as there are turns left.
+  --   All lines that may be next must be known: as many as there are turns left.
   local function read_more(n)
     local asked = n_seen + n
     local found = head_of(index, asked)

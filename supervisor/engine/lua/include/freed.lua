@@ -1,15 +1,15 @@
--- freed.lua: jobs that are stored as parked and have room again, as a reader sees them: they wait like others. A lease
--- or a sweep would put just these back into their places.
+-- freed.lua: jobs that are stored as parked and have room again. Queries show them as waiting, because a lease or a
+-- sweep would put just these back into their places.
 --- @module
 --- @include view
 --- @include limits
 --- @include parked
--- What one script looks at, over all queues: a job counts 1, a queue at least AT_LEAST. Beyond it jobs are shown as
--- stored, as parked.
+-- The budget of one script, over all queues: a job costs 1, a queue at least AT_LEAST. Beyond it jobs are shown as they
+-- are stored, as parked.
 local MOST, AT_LEAST = 1000, 16
 local by_queue, left = {}, MOST
 
--- Their jids, in the order in which they go back; and the same as a set.
+-- Return their jids in the order in which they go back; and the same as a set.
 function freed.jids(queue)
   if not by_queue[queue] then
     local may_look = left > 0 and limits.next_look(queue) <= now
@@ -21,7 +21,7 @@ function freed.jids(queue)
   return by_queue[queue].list, by_queue[queue].set
 end
 
--- A job as view() has it, but for that.
+-- Return a job as view() does, but waiting if it has room again.
 function freed.view(jid)
   local row, queue, parked = view(jid), nil, nil
   if not row then return row end

@@ -1,9 +1,10 @@
--- held.lua: what a worker holds, as a reader sees it.
+-- held.lua: the leases of a worker, as queries show them.
 --- @include config
--- A worker that was not seen since is forgotten.
+-- Workers that were not seen since are forgotten.
 local function last_seen_least() return now - setting_ms("max-worker-age") end
 
--- The jids whose leases run, and those whose leases have run out; of the first `last` + 1 leases, or of all (-1).
+-- Return the jids whose leases run, and those whose leases have expired; of the first `last` + 1 leases, or of all
+-- (-1).
 local function held_by(worker, last)
   local running, stalled = {}, {}
   for _, jid in ipairs(redis.call("ZRANGE", P .. "held:" .. worker, 0, last)) do
@@ -15,8 +16,8 @@ local function held_by(worker, last)
   return running, stalled
 end
 
--- The klasses that a worker has said to have handlers for, and the queues that it has said to serve, in their order; of
--- both together the first `most`.
+-- Return the klasses that a worker has reported, and the queues that it has reported, in their order; of both together
+-- the first `most`.
 local function skills_of(worker, most)
   local klasses, queues = {}, {}
   for _, skill in ipairs(most > 0 and redis.call("ZRANGE", P .. "skills:" .. worker, 0, most - 1) or {}) do

@@ -1,5 +1,5 @@
--- judge.lua: what is wrong with a job, and how it is mended. All of a job is looked at in one call, so one that moves
--- between two calls is not mistaken for a damaged one. It shares no code with the moves, which trust what they find.
+-- judge.lua: what is wrong with a job, and its repair. All of a job is read in one call, so a job that moves between
+-- two calls is not mistaken for a damaged one. It shares no code with the moves, which trust what they read.
 --- @include judge_place
 --- @include judge_lane
 --- @include judge_limit
@@ -18,7 +18,7 @@ function judge.fresh_seq()
   local value = is_there("seq", "string") and redis.call("GET", P .. "seq") or types.seq == "none" and "0"
   if counted(value) then return next_seq() end
   drawn("seq", 0)
-  return 0 -- the counter is mended first, and this is asked for again
+  return 0 -- the counter is repaired first, and this is judged again
 end
 
 function judge.bury(rec, group, message)
@@ -59,7 +59,7 @@ function judge.fields(rec, kind)
   end
 end
 
--- A record must tell what to run, where, on what, and in which order.
+-- A record must name what to run, where, on what data, and in which order.
 function judge.identity(rec)
   local jid, over, lacks = rec.jid, is_over(rec), {}
   drawn("seq", counted(rec.seq))
@@ -90,7 +90,7 @@ function judge.identity(rec)
   judge.fields(rec, "half-written-job")
 end
 
--- What is parked is so under a limit, or for its klass; what lies aside has had its turn, and its lane is paused.
+-- A job is parked under a limit, or for its klass; a job that lies aside has had its turn, and its lane is paused.
 function judge.waiting(rec)
   local jid = rec.jid
   local wanted = waits_for(rec.parked)
@@ -129,7 +129,7 @@ function judge.state(rec)
   judge.waiting(rec)
 end
 
--- Whether a sweep is still to tell those that wait for a job of its end.
+-- Return whether a sweep has still to tell the dependents of a job of its end.
 local function is_untold(jid)
   if not is_there("untold", "zset") then return false end
   for _, member in ipairs(redis.call("ZRANGE", P .. "untold", 0, 9999)) do
@@ -139,7 +139,7 @@ local function is_untold(jid)
   return false
 end
 
--- Why a job does not wait for this parent any more; nil if it does.
+-- Return why a job does not wait for this parent any more; nil if it does.
 function judge.why_not(rec, parent)
   local other = record_of(parent)
   if parent == rec.jid then return "which is itself" end
@@ -228,7 +228,7 @@ function judge.tags(rec)
   end
 end
 
--- An array of a number, a text and a time, as workers write it.
+-- Return whether a text is the JSON of a number, a text and a time, as workers write it.
 local PROGRESS = '^%[[%d%.eE+-]+,".*",[%d%.eE+-]+%]$'
 
 function judge.progress(rec)
@@ -258,7 +258,7 @@ function judge.saved(rec)
   change(rec, "saved", size)
 end
 
--- Whether there is more to it than record and data, or more to do at its end than with others.
+-- Return whether a job is more than record and data, or its end takes more than that of others.
 local SPECIAL = {
   "kin", "noted", "tagged", "tracked", "limit", "unique", "expires", "once", "persistent", "awaited", "progress",
   "saved",
@@ -270,7 +270,7 @@ function judge.is_more(rec)
   return false
 end
 
--- Retention deletes a completed job unread if its score is a whole number: then it must be but record and data.
+-- Retention deletes a completed job unread if its score is a whole number: it must be only record and data then.
 function judge.rest(rec)
   local jid = rec.jid
   if judge.is_more(rec) and not rec.special then
@@ -287,7 +287,7 @@ function judge.rest(rec)
   end
 end
 
--- All that can be wrong with one job. Answers its record as it is when mended; false if there is none.
+-- Judge all of one job. Return its record as repaired; false if there is none.
 function judge.job(jid)
   local rec = record_of(jid)
   if not rec or judged[jid] then return rec end

@@ -1,8 +1,8 @@
--- judge_apart.lua: what is wrong with the lines of jobs that lie apart by their klass: whether leases look there.
+-- judge_apart.lua: judges the lines of jobs that lie apart by their klass, and the index by which leases find them.
 --- @include judge_lane
 local judge_apart = { lines = {} }
 
--- As it is stored; what the plan makes of it is put into the indexes at the end.
+-- As stored. The indexes get what the plan makes of it at the end.
 function judge_apart.line(klass, queue, lane)
   local name, index = apart_line_of(klass, queue, lane), "apart:" .. klass .. "\n" .. queue
   if judge_apart.lines[name] then return end
@@ -33,7 +33,7 @@ mended_with[#mended_with + 1] = function()
   end
 end
 
--- When a lease looks whether anybody has a klass: never later than so that one who has left is missed.
+-- Judge the time at which a lease checks whether a live worker knows a klass.
 function judge_apart.look(looks, klass, queue)
   local when = score_in(looks, klass)
   if not when or when <= now + DAY_MS then return end

@@ -1,4 +1,4 @@
--- judge_claim.lua: what is wrong with what a job has claim to until it ends: its unique key, and its time to start by.
+-- judge_claim.lua: judges what a job holds until it ends: its unique key, and its start deadline.
 --- @include judge_place
 local judge_claim = {}
 
@@ -13,7 +13,7 @@ function judge_claim.has(jid, queue, key)
   return rec and rec.queue == queue and judge_claim.of(rec) == key
 end
 
--- Takes a key from what has no claim to it.
+-- Take a key from a job that has no claim to it.
 function judge_claim.evict(name, key, holder)
   local why = record_of(holder) and "has no claim to it" or "there is no record of it"
   report("stray-key", holder, "holds the key " .. judge_claim.shown(key) .. " of " .. name .. ", but " .. why,
@@ -36,13 +36,13 @@ function judge_claim.unique(rec)
   end
 end
 
--- By when it must have started; nil if there is no such time.
+-- Return the start deadline; nil if there is none.
 function judge_claim.deadline_of(rec)
   local put, within = whole(rec.put), whole(rec.expires)
   return put and within and not is_over(rec) and put + within or nil
 end
 
--- A time that has come is struck out by a sweep, also if the job has started in time.
+-- A sweep removes a deadline that has passed, also if the job has started in time.
 function judge_claim.deadline(rec)
   local time = judge_claim.deadline_of(rec)
   local listed = time and score_in("expiring", rec.jid)

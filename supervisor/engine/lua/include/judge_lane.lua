@@ -1,15 +1,15 @@
--- judge_lane.lua: what is wrong with the lines of lanes: the index by which leases come to them, and how many jobs lie
--- in them. An empty line may stay in the index until its turn comes.
+-- judge_lane.lua: judges the lines of lanes: the index by which leases find them, and the number of their jobs. An
+-- empty line may stay in the index until its turn comes.
 --- @include judge_place
 local judge_lane = { lines = {}, counted = {} }
-local MOST_LANES = 1000 -- whose sizes are added up in one call
+local MOST_LANES = 1000 -- whose sizes one call adds up
 
 function judge_lane.least_time(index)
   local first = is_there(index, "zset") and redis.call("ZRANGE", P .. index, 0, 0, "WITHSCORES") or {}
   return number(first[2]) or 0
 end
 
--- The time at which a line is next, if it is one.
+-- Return the virtual time of a line, if it is valid.
 function judge_lane.time(index, line)
   local time = score_in(index, line)
   if not time or math.abs(time) < 2 ^ 53 then return end
@@ -19,7 +19,7 @@ function judge_lane.time(index, line)
   place(P .. index, line, math.abs(first) < 2 ^ 53 and first or 0)
 end
 
--- As it is stored; what the plan makes of it is put into the index at the end.
+-- As stored. The index gets what the plan makes of it at the end.
 function judge_lane.line(queue, lane)
   local name = line_of(queue, lane)
   if judge_lane.lines[name] then return end
@@ -40,7 +40,7 @@ function beside.lane(line)
   if queue then judge_lane.line(queue, lane) end
 end
 
--- The counter of jobs in lanes, if that is a number that can be counted on.
+-- Return the counter of jobs in lanes, if it is a valid number.
 function judge_lane.count_of(queue)
   local name = "laned:" .. queue
   local text = is_there(name, "string") and redis.call("GET", P .. name)
@@ -62,8 +62,8 @@ mended_with[#mended_with + 1] = function()
   end
 end
 
--- The counter is right if it says what all lines have: those of the index, the paused ones, and `seen`, which a walk
--- has met. If they are too many it is left as it is, but for one that says nothing.
+-- The counter is right if it is the sum of all lines: those of the index, the paused ones, and `seen` ones of the walk.
+-- With too many lines it is left alone, unless it is invalid.
 function judge_lane.count(queue, seen)
   local name, lanes, sizes_of, n, sum = "laned:" .. queue, {}, "lanes:" .. queue, 0, 0
   local count, index = judge_lane.count_of(queue), "queue:" .. queue .. ":lanes"

@@ -1,16 +1,16 @@
--- judge_limit.lua: what is wrong with a limit: what is set, who has its slots, and who is parked under it. What says
--- that jobs are parked under it may say so of none: it goes when a lease looks.
+-- judge_limit.lua: judges a limit: its settings, the holders of its slots, and the jobs parked under it. The index of
+-- parked jobs may name a queue without any: a lease removes it.
 --- @include judge_lane
 local judge_limit = { lines = {}, freed = {} }
 local HELD, MOST_QUEUES, MONTH_MS = 2 ^ 53, 1000, 2592000000
 
--- Jobs are parked here, and where leases look for them does not say so.
+-- Jobs are parked here, and the index by which leases find them does not name them.
 function judge_limit.unlisted(name, index, queue)
   report("unlisted-limit", name, "has parked jobs, but is not in " .. index, "put it there")
   wake(queue)
 end
 
--- As it is stored; what the plan makes of it is put into the indexes at the end.
+-- As stored. The indexes get what the plan makes of it at the end.
 function judge_limit.line(limit, queue, lane)
   local name, lines = parked_line_of(limit, queue, lane), "limited:" .. limit .. "\n" .. queue
   if judge_limit.lines[name] then return end
@@ -33,7 +33,7 @@ function beside.holders(limit, by)
   if by < 0 then judge_limit.freed[limit] = true end
 end
 
--- Jobs that are parked under this limit may run: has leases look at them.
+-- Jobs that are parked under this limit may run: leases must examine them.
 function judge_limit.look_again(limit)
   local name = "limited:" .. limit
   local queues = is_there(name, "zset") and redis.call("ZRANGE", P .. name, 0, MOST_QUEUES - 1) or {}
@@ -59,8 +59,8 @@ mended_with[#mended_with + 1] = function()
   for limit in pairs(judge_limit.freed) do judge_limit.look_again(limit) end
 end
 
--- When a lease looks at what is parked under a limit. A slot may be free and its time not known: then one of its jobs
--- has been put back into its place for it. That cannot be told from one that nobody looks at, so a lease is to.
+-- Judge the time at which a lease examines the jobs parked under a limit. A free slot without a time means that a job
+-- was put back into its place for it. That cannot be told from a forgotten limit, so a lease must examine it.
 function judge_limit.look(looks, limit, queue)
   local when = score_in(looks, limit)
   if when and when ~= HELD and when > now + MONTH_MS then
@@ -74,7 +74,7 @@ function judge_limit.look(looks, limit, queue)
   if not running or size_in("holders:" .. limit) < running then judge_limit.freed[limit] = true end
 end
 
--- What may be set, and what goes with it: a rate is two numbers, one without the other is none.
+-- The valid settings. A rate is two numbers, and one without the other is invalid.
 local BOUNDS = {
   running = { least = 0, most = EXACT },
   starts = { least = 1, most = 10000, other = "per" },

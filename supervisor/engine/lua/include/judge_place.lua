@@ -1,4 +1,4 @@
--- judge_place.lua: where a record says that its job lies, and what it holds there; moves between such places.
+-- judge_place.lua: the place that a record names, and moves to such places.
 --- @include evidence
 --- @include parked
 local AHEAD = -2 ^ 53 -- the score of a job that has a turn, in the line of a lane
@@ -18,7 +18,7 @@ local function holder_of(rec)
   if counted(token) then return token, worker end
 end
 
--- The line of a lane, and that of a lane's jobs that are parked under a limit.
+-- Return the line of a lane, or that of a lane's jobs that are parked under a limit.
 local function line_of(queue, lane)
   return lane and "lane:" .. queue .. "\n" .. lane or "queue:" .. queue .. ":waiting"
 end
@@ -36,7 +36,7 @@ local function running_places(rec, at)
   return places
 end
 
--- What waits has a place by its turn, if it has had one, else by its sequence.
+-- A waiting job is placed by its turn, if it has had one, else by its sequence.
 local function waiting_places(rec, at)
   local jid, seq, turn = rec.jid, counted(rec.seq), counted(rec.turn)
   local wanted = waits_for(rec.parked)
@@ -52,7 +52,7 @@ local function waiting_places(rec, at)
   return { { at .. "parked", jid, now }, { parked_line_of(rec.limit, rec.queue, rec.lane), member, score, true } }
 end
 
--- Where a record says that its job lies: arrays of name, member, score, and whether it must be exactly that score.
+-- Return where a record says that its job lies: arrays of name, member, score, and whether the score must be exact.
 local function places_of(rec)
   local jid, queue, state, seq = rec.jid, rec.queue, rec.state, counted(rec.seq)
   if state == "complete" then return { { "complete", jid, now + 0.5 } } end
@@ -85,7 +85,7 @@ local function strip(rec)
   end
 end
 
--- Back into its queue: to its time if that is still to come, to the front if it has a turn, else among the waiting.
+-- Put a job back into its queue: scheduled if its time is still to come, in front if it has a turn, else waiting.
 local function requeue(rec, due)
   leave_all(rec)
   strip(rec)

@@ -1,4 +1,4 @@
--- judge_recurrence.lua: what is wrong with a recurrence. One that can make no job is moved aside, and kept for a while.
+-- judge_recurrence.lua: judges a recurrence. One that can make no job is moved aside, and kept for a while.
 --- @include judge
 local function judge_recurring(jid)
   local recur = read_hash("recur:" .. jid)

@@ -1,5 +1,5 @@
--- judge_value.lua: what is wrong with single values: of the configuration, the figures, lanes and workers. Scripts
--- reckon with them as they are, and a "nan" would spread. A value that cannot be is unset: then its default counts.
+-- judge_value.lua: judges single values of the configuration, the statistics, lanes and workers. Scripts calculate with
+-- them unchecked, and a "nan" would spread. An invalid value is unset, so that its default counts.
 --- @include judge
 --- @include config
 local judge_value = {} -- by the kind of their hash
@@ -20,7 +20,7 @@ local KINDS = {
   ["stats-history"] = "count", ["histogram-history"] = "count",
 }
 
--- The option of `<option>` or `<option>-<queue>`; nothing for what another program, or a later version, has set.
+-- Return the option of `<option>` or `<option>-<queue>`; nothing for one of another program, or of a later version.
 local function option_of(field)
   if OF_QUEUES[field] or OF_THE_NAMESPACE[field] then return field end
   for at = #field - 1, 1, -1 do
@@ -39,7 +39,7 @@ function judge_value.config(name, field, value)
   if option and not allowed[KINDS[option] or "time"](value) then unset(name, field, value) end
 end
 
--- The three figures of a spread say nothing without each other.
+-- The three figures of a spread are useless without each other.
 judge_value["stats:"] = function(name, field, value)
   if number(value) then return end
   unset(name, field, value)
@@ -69,7 +69,7 @@ judge_value["worker:"] = function(name, field, value)
   if is_number and not whole(value) then unset(name, field, value) end
 end
 
--- A key is held by a job that has claim to it.
+-- A key is held by a job that has a claim to it.
 judge_value["unique:"] = function(name, key, jid, queue)
   if judge_claim.has(jid, queue, key) then return end
   judge.job(jid)

@@ -1,14 +1,15 @@
--- keys.lua: the names of the keys. Every one begins with KEYS[1], the namespace's prefix with its hash tag, so that all
--- keys of one call lie in one slot.
+-- keys.lua: the names of the keys. Each begins with KEYS[1], the namespace's prefix with its hash tag, so all keys of
+-- one call lie in one slot.
 local P = KEYS[1]
 
 local function job_key(jid) return P .. "job:" .. jid end
 local function queue_key(queue, part) return P .. "queue:" .. queue .. ":" .. part end
 
--- A job in waiting or scheduled. Members of one score lie in the order of their text, so all numbers have one length.
+-- Return the member of a job in waiting or scheduled. Members of one score are sorted as texts, so numbers have one
+-- length.
 local function member_of(jid, seq) return string.format("%013x", seq) .. jid end
 
--- Names lie in one value a line each: no name has a control character.
+-- Names are stored a line each, because no name has a control character.
 local function lines_of(text)
   local lines = {}
   for line in string.gmatch(text or "", "[^\n]+") do lines[#lines + 1] = line end

@@ -1,9 +1,9 @@
--- kin.lua: what the end of a job means to those that wait for it. Each has its policy for a parent that fails or goes.
+-- kin.lua: what the end of a job means to its dependents. Each has its policy for a parent that fails or goes.
 --- @module
 --- @include clock
 --- @include edges
 --- @include moves
--- One parent less; without any the job goes where it would have gone.
+-- Remove one parent. A job without any left goes where its put would have placed it.
 function kin.satisfy(child, parent_jid)
   if edges.unbind(child.jid, parent_jid) > 0 then return end
   local due = tonumber(child.due)
@@ -11,7 +11,7 @@ function kin.satisfy(child, parent_jid)
   if due and due > now then moves.to_scheduled(child, due) else moves.to_waiting(child) end
 end
 
--- Those that wait for a job; with a score of those alone that were bound until then.
+-- Return the dependents of a job; with a score only those bound until then.
 function kin.waiting_children(jid, bound_until)
   local found = {}
   for _, child_jid in ipairs(edges.children_of(jid, bound_until)) do
@@ -25,7 +25,7 @@ function kin.waiting_children(jid, bound_until)
   return found
 end
 
--- Those that wait for a job and must not go on without it. Of each only that is read.
+-- Return the dependents of a job that must not go on without it. Only their policy is read.
 function kin.needing(jid)
   local found = {}
   for _, child_jid in ipairs(edges.children_of(jid)) do
@@ -41,7 +41,7 @@ function kin.needing(jid)
   return found
 end
 
--- Fails a job that lies nowhere; `what` says how it depends, or depended, and what became of its parent.
+-- Fail a job that lies in no place; `what` says how it depends, or depended, and what became of its parent.
 function kin.fail_for(child, parent_jid, what)
   local message = "job " .. parent_jid .. ", on which it " .. what
   moves.to_failed(child, "parent-failed", failure_of("parent-failed", message, nil, { parent = parent_jid }))
@@ -52,13 +52,13 @@ function kin.fail_with_parent(child, parent_jid, what)
   kin.fail_for(child, parent_jid, "depended, " .. what)
 end
 
--- One call tells so many children of the ends of their parents, fewer where they must leave many other parents. Further
--- ends, and one that not all children were told of, are written down in `untold`, and told in their order by the next
--- call that tells any, or by a sweep: "done:", "failed:" or "gone:" and the jid; on a second line the score, so that
--- each end has its own member; of what has gone also why, on a third one. A later stage of the parent may have children
--- by then: an end is for those bound at or before its score.
+-- One call tells so many children of the ends of their parents, or fewer if they have many other parents. Further ends,
+-- and one that not all children were told of, are stored in `untold`. The next call that tells any, or a sweep, tells
+-- them in their order. A member is "done:", "failed:" or "gone:" and the jid; on a second line the score, so that each
+-- end has its own member; for "gone:" the reason on a third one. A later stage of the parent may have children by then:
+-- an end is for those bound at or before its score.
 local MOST_TOLD = 1000
-local EDGES_A_CHILD = 4 -- to take so many away takes as long as to tell a child
+local EDGES_A_CHILD = 4 -- removing so many takes as long as telling a child
 local UNTOLD_READ = 100 -- at once
 local ends, telling, told = {}, false, 0
 
@@ -74,7 +74,7 @@ local function tell_child(child, how, parent_jid, why)
   end
 end
 
--- Answers whether all were told. Where not, those that were do not wait for this parent any more.
+-- Return whether all were told. If not, those told do not wait for this parent any more.
 local function tell_children(how, jid, why, bound_until)
   if told > 0 and told + edges.child_count(jid) > MOST_TOLD then
     told = MOST_TOLD
@@ -96,7 +96,7 @@ local function write_down(how, jid, why)
   place(edges.UNTOLD, how .. ":" .. jid .. "\n" .. digits(score) .. (why and "\n" .. why or ""), score)
 end
 
--- Tells the ends that other calls have left.
+-- Tell the ends that other calls have left.
 local function tell_untold()
   while told < MOST_TOLD do
     local left = head_of(edges.UNTOLD, UNTOLD_READ)
@@ -110,7 +110,8 @@ local function tell_untold()
   end
 end
 
--- A child that fails with its parent has children itself: one after the other, for the stack has an end.
+-- A child that fails with its parent has children itself. They follow one after the other, because the stack is
+-- limited.
 local function tell_all()
   telling = true
   if edges.last_end() > 0 then tell_untold() end
@@ -129,10 +130,10 @@ end
 function kin.parent_done(jid) tell("done", jid) end
 function kin.parent_failed(rec) tell("failed", rec.jid) end
 
--- A parent that is deleted: nothing can wait for it any more.
+-- A parent that is deleted: no job can wait for it any more.
 function kin.parent_gone(jid, why) tell("gone", jid, why) end
 
--- Goes on with the ends that other calls have left. Answers whether more are left.
+-- Go on with the ends that other calls have left. Return whether more are left.
 function kin.go_on()
   tell_all()
   return #first_members(edges.UNTOLD, 1) > 0

@@ -1,6 +1,6 @@
--- lane_names.lua: which lanes a queue has, for readers: those that jobs wait in, and those that are set up.
+-- lane_names.lua: the lanes of a queue for queries: those that jobs wait in, and those with settings.
 --- @include lanes
--- Those that have turns in the order in which they have them, then the others; the jobs without a lane are "".
+-- First the lanes that have turns in their order, then the others; "" stands for the jobs without a lane.
 local function lane_names(queue)
   local names, found = redis.call("ZRANGE", queue_key(queue, "lanes"), 0, -1), {}
   for _, lane in ipairs(names) do found[lane] = true end

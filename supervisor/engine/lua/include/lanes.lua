@@ -2,7 +2,7 @@
 --- @module
 --- @include clock
 --- @include fair
-lanes.AHEAD = -2 ^ 53 -- the score of what had its turn already, before all priorities
+lanes.AHEAD = -2 ^ 53 -- of a job that had its turn already: before all priorities
 local settings = {}
 
 function lanes.line(queue, lane)
@@ -26,19 +26,19 @@ function lanes.weight(queue, lane)
   return weight and weight >= 1 and weight or 1
 end
 
--- Since when it is paused in ms, ":" and who has paused it; or only that it is.
+-- Return since when a lane is paused in ms, ":" and who paused it; or only that it is.
 function lanes.pause_of(queue, lane) return setting_of(queue, "paused", lane) end
 
 function lanes.is_paused(queue, lane) return lanes.pause_of(queue, lane) ~= nil end
 
--- How many jobs more lie in the named lanes.
+-- Add to the number of jobs in the named lanes.
 local function count(queue, by) return raise("laned:" .. queue, by) end
 
 function lanes.join(queue, lane)
   if not lanes.is_paused(queue, lane) then fair.join(lanes.index(queue), lane) end
 end
 
--- What lies in front of a paused lane has its place by its turn.
+-- A job in front of a paused lane has its place by its turn.
 local function member(rec) return member_of(rec.jid, rec.aside and rec.turn or rec.seq) end
 
 -- A job of a lane joins its line.
@@ -48,7 +48,7 @@ function lanes.add(rec)
   lanes.join(rec.queue, rec.lane)
 end
 
--- It leaves it.
+-- A job of a lane leaves its line.
 function lanes.remove(rec) lanes.strike(rec.queue, rec.lane, member(rec)) end
 
 function lanes.strike(queue, lane, member_of_it)
@@ -56,10 +56,10 @@ function lanes.strike(queue, lane, member_of_it)
   if lane ~= "" then count(queue, -1) end
 end
 
--- How many jobs lie in the named lanes, those of paused ones too.
+-- Return the number of jobs in the named lanes, also in paused ones.
 function lanes.size(queue) return count(queue, 0) end
 
--- Whether a job could be had from some lanes, as far as 16 of them tell.
+-- Return whether a job could be leased from some lanes, as far as 16 of them tell.
 function lanes.have_work(queue, some)
   for i = 1, math.min(#some, 16) do
     if #first_members(lanes.line(queue, some[i].line), 1) > 0 then return true end
@@ -67,7 +67,7 @@ function lanes.have_work(queue, some)
   return #some > 16
 end
 
--- Those without a lane have their turns too, as soon as there are lanes at all. Answers whether there are.
+-- As soon as there are lanes, the jobs without one take turns, too. Return whether there are lanes.
 function lanes.in_use(queue)
   local index = lanes.index(queue)
   local found = first_members(index, 2)

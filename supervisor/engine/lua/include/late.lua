@@ -1,11 +1,11 @@
--- late.lua: jobs of a queue that may go to their places now: what lost its worker, was put off until now, comes again,
--- was pushed by another program, or waited for a limit.
+-- late.lua: brings jobs of a queue to their places when they may go on: after the loss of a worker, at their time, by a
+-- recurrence, as entries, or with room under a limit.
 --- @include death
 --- @include recurrence
 --- @include entries
 --- @include apart
 --- @module
--- Those that have lost their workers. Answers how many ids were looked at.
+-- Bring back jobs that have lost their workers. Return how many ids were read.
 local function take_over(queue, most)
   local expired, looked = death.expired_jobs(queue, most)
   for _, rec in ipairs(expired) do
@@ -22,7 +22,7 @@ local function promote(queue, most)
     local jid = string.sub(member, 14)
     local rec = read_job(jid)
     if left_already(key, member) then
-      -- another queue of this lease has had an entry of its jid
+      --       an entry of another queue of this lease has replaced it
     elseif not (rec and rec.state == "scheduled" and rec.queue == queue and rec.seq) then
       moves.phantom(key, member, jid)
     else
@@ -34,9 +34,9 @@ local function promote(queue, most)
   return #members == 2 * most, #members / 2
 end
 
--- `come` says of which kinds there is something: expired, due, spawns, entries, limited; and how many of what lies
--- apart `worker` wants. At most `most` of each kind, and `all` together. Answers how many jobs had been running,
--- whether there is more, and how many came.
+-- `come` names the kinds that have something: expired, due, spawns, entries, limited; and how many of the jobs apart
+-- `worker` wants. At most `most` of each kind, and `all` together. Return how many jobs had been running, whether there
+-- is more, and how many came.
 function late.bring(queue, most, all, come, due_crons, worker)
   local freed, more, n = 0, false, 0
   local function left() return math.min(most, all - n) end

@@ -1,11 +1,11 @@
--- leased.lua: what a lease reads of a record and answers, and how much an answer may have of payload.
+-- leased.lua: what a lease reads of a record and returns, and how much payload a reply may have.
 local FIELDS = {
   "klass", "queue", "priority", "retries", "timeout", "max_deaths", "bytes", "failures", "deaths", "interruptions",
   "state", "size", "put", "since", "special", "lane", "trace", "ready",
 }
 local ANSWER_BYTES = 1048576
-local UNSIZED_BYTES = 1024 -- a record names its size only above this
-local LONGEST_WAIT = 30000 -- ms, of a worker for a bell, before it asks by itself
+local UNSIZED_BYTES = 1024 -- a record stores its size only above this
+local LONGEST_WAIT = 30000 -- ms that a worker waits for a wake-up key before it leases by itself
 
 local function row_of(rec)
   local row = {}
@@ -13,7 +13,7 @@ local function row_of(rec)
   return row
 end
 
--- Adds to an answer what it says of a job, of which a lease has read the fields.
+-- Append a job to a reply, from the fields that a lease has read.
 local function add_given(jobs, jid, job, data, waited, tags, marks, saved)
   local n, rest = #jobs, false
   if job[3] or job[4] or job[5] or job[6] or job[7] or job[8] or job[9] or job[10] or job[16] or job[17]

@@ -1,14 +1,14 @@
--- limits.lua: how many jobs of a limit may run, and start, over all queues. A slot belongs to a lease: it is taken with
--- it and given back with it, however that ends. What finds no room is parked under its limit, in the line of its queue
--- and lane, until something frees it: then a lease of that queue puts it back into its place.
+-- limits.lua: how many jobs of a limit may run, and start, over all queues. A slot belongs to a lease: it is taken and
+-- given back with it, however the lease ends. A job without room is parked under its limit, in the line of its queue
+-- and lane, until something frees room: then a lease of that queue puts it back into its place.
 --- @module
 --- @include clock
 --- @include lines
 --- @include moves
 limits.HELD = 2 ^ 53 -- "when a slot is free": no time is known
 local QUEUES, KEYS_A_LEASE = 1000, 16
--- For readers: lanes that are looked into, of a limit in a queue; and calls of Redis that one script makes for what is
--- parked. Beyond it jobs count as parked.
+-- For queries: lanes read per limit and queue, and calls of Redis that one script makes for parked jobs. Beyond them
+-- jobs count as parked.
 local LANES, CALLS = 100, 20000
 local known, told, rooms, calls_left = {}, {}, {}, CALLS
 
@@ -19,13 +19,13 @@ function limits.know(key, running, starts, per)
   known[key] = { running = running, starts = starts, per = per, started = 0, undone = 0, held = held }
 end
 
--- What a limit is from now on: leases of all queues where jobs are parked are to look.
+-- A limit has changed: leases of all queues with parked jobs must examine them.
 function limits.set(key, running, starts, per)
   limits.know(key, running, starts, per)
   limits.look_again(key)
 end
 
--- The server ends keys by its own clock. An injected one may go more slowly: starts are kept for an hour then.
+-- The server expires keys by its own clock. An injected clock may be slower, so starts are kept for an hour.
 local INJECTED_TTL = tonumber(ARGV[1]) and 3600000 or 0
 
 local function limit_of(key)
@@ -36,21 +36,21 @@ local function limit_of(key)
   return known[key]
 end
 
--- Whether one more job may start, beside `more` that will; if not, when to look again.
+-- Return whether one more job may start, beside `more` others; if not, when to ask again.
 function limits.room(key, more)
   local one = limit_of(key)
   if one.running and one.held + more >= one.running then return false, limits.HELD end
   if not one.starts then return true end
-  -- So many starts ago must be longer ago than the time that they are counted in.
+  --   The start so many starts ago must be older than the period of the rate.
   local back = one.starts - one.started - more
   if back <= 0 then return false, now + one.per end
   local before = tonumber(redis.call("LINDEX", P .. "starts:" .. key, -back - one.undone) or nil)
-  -- What lies further ahead is of a clock that has gone back.
+  --   A time further ahead comes from a clock that has gone back.
   if before and before > now - one.per and before < now + one.per then return false, before + one.per end
   return true
 end
 
--- A slot for a job that is being leased; `hold` says with which token.
+-- Take a slot for a job that is being leased; `hold` names the token.
 function limits.take(key)
   local one = limit_of(key)
   one.held, one.started = one.held + 1, one.started + 1
@@ -62,7 +62,7 @@ function limits.hold(rec, token)
   if one.starts then push(P .. "starts:" .. rec.limit, now, one.starts, math.max(one.per, INJECTED_TTL)) end
 end
 
--- The lease that had a slot is over.
+-- Give back the slot of a lease that is over.
 function limits.give_back(rec)
   local one = limit_of(rec.limit)
   one.held = one.held - 1
@@ -70,7 +70,7 @@ function limits.give_back(rec)
   limits.look_again(rec.limit)
 end
 
--- A job was leased so many ms ago, and has not started.
+-- Take back the start of a job that was leased so many ms ago, and has not started.
 function limits.take_back_start(key, ago)
   local one = limit_of(key)
   if not one.starts or ago >= one.per then return end
@@ -79,7 +79,7 @@ function limits.take_back_start(key, ago)
   limits.look_again(key)
 end
 
--- There may be room: has the leases of all queues where jobs are parked look at them, at once or at the time.
+-- There may be room: the leases of all queues with parked jobs must examine them, at once or at the time.
 function limits.look_again(key)
   local room, later = limits.room(key, 0)
   local when = room and 0 or later
@@ -88,12 +88,12 @@ function limits.look_again(key)
   local queues = first_members(P .. "limited:" .. key, QUEUES)
   for _, queue in ipairs(queues) do
     place(queue_key(queue, "limits"), key, when)
-    if #queues == QUEUES then place(P .. "limited:" .. key, queue, now) end -- then the others are the first next time
+    if #queues == QUEUES then place(P .. "limited:" .. key, queue, now) end -- the others are the first next time
     if when < limits.HELD then moves.call_for(queue) end
   end
 end
 
--- A job that has left its place.
+-- A job has left its place.
 function limits.park(rec, when)
   local key, queue = rec.limit, rec.queue
   rec.parked, told[key] = BY_LIMIT, nil
@@ -103,7 +103,7 @@ function limits.park(rec, when)
   place(queue_key(queue, "limits"), key, when)
 end
 
--- The next lease of the queue looks what is left.
+-- The next lease of the queue examines the rest.
 function limits.unpark(rec)
   lines.remove(rec)
   rec.parked = nil
@@ -111,7 +111,7 @@ function limits.unpark(rec)
   place(queue_key(rec.queue, "parked"), rec.jid, false)
 end
 
--- Nothing is parked in a queue any more: takes it out of whatever limit lists it.
+-- No job is parked in a queue any more: remove it from all limits.
 function limits.forget(queue)
   local looks = queue_key(queue, "limits")
   for _, key in ipairs(redis.call("ZRANGE", looks, 0, -1)) do
@@ -121,18 +121,18 @@ function limits.forget(queue)
   drop(looks)
 end
 
--- Lets the leases of a queue look at all that is parked there.
+-- The leases of a queue must examine all that is parked there.
 function limits.look_at_all(queue)
   local looks = queue_key(queue, "limits")
   for _, key in ipairs(redis.call("ZRANGE", looks, 0, QUEUES - 1)) do place(looks, key, 0) end
 end
 
--- Whether it is time to look. A time that is further away than any start can be is one of a clock that has gone back.
+-- Return whether it is time to examine. A time further ahead than any start comes from a clock that has gone back.
 local function is_due(key, when)
   return when <= now or when < limits.HELD and when > now + 2 * (limit_of(key).per or 0)
 end
 
--- When a lease of a queue is to look at what is parked there; no time if only a slot can free it.
+-- Return when a lease of a queue must examine its parked jobs; no time if only a free slot helps.
 function limits.next_look(queue)
   local first = head_of(queue_key(queue, "limits"), 1)
   local when = tonumber(first[2])
@@ -140,8 +140,8 @@ function limits.next_look(queue)
   return is_due(first[1], when) and now or when
 end
 
--- Lets what is parked in a queue have the room that there is: up to `most` jobs come back into their places. Answers
--- their jids.
+-- Give parked jobs of a queue the room that there is: up to `most` jobs come back into their places. Return their
+-- jids.
 function limits.bring_back(queue, most)
   local looks, back = queue_key(queue, "limits"), {}
   local first = head_of(looks, KEYS_A_LEASE)
@@ -161,7 +161,7 @@ function limits.bring_back(queue, most)
   return back
 end
 
--- How many jobs of a limit could start now, for readers: nothing is planned between two questions.
+-- Return how many jobs of a limit could start now, for queries: nothing is planned between two calls.
 local function room_of(key)
   if rooms[key] then return rooms[key] end
   local one = limit_of(key)
@@ -176,7 +176,7 @@ local function room_of(key)
   return least
 end
 
--- How many jobs of one limit that are parked in a queue could start now; adds the first of each lane to `heads`.
+-- Return how many jobs of one limit parked in a queue could start now; add the first of each lane to `heads`.
 local function could_start_of(key, queue, heads)
   local room, lying, index = room_of(key), 0, index_of(key, queue)
   calls_left = calls_left - 1
@@ -192,8 +192,8 @@ local function could_start_of(key, queue, heads)
   return math.min(room, lying)
 end
 
--- How many of what is parked in a queue could start now, for readers: what bring_back() would put back. And the first
--- of each lane of it.
+-- Return how many parked jobs of a queue could start now, for queries: what bring_back() would put back. And the first
+-- of each of its lanes.
 function limits.could_start(queue)
   local n, heads = 0, {}
   local first = calls_left > 0 and head_of(queue_key(queue, "limits"), KEYS_A_LEASE) or {}

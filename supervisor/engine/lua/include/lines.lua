@@ -1,4 +1,4 @@
--- lines.lua: waiting jobs that lie apart under a name, until something lets them back: a line for each queue and lane.
+-- lines.lua: waiting jobs that lie apart under a name until something lets them back: a line for each queue and lane.
 --- @module
 --- @include fair
 --- @include lanes
@@ -7,10 +7,10 @@
 local function member(rec) return member_of(rec.jid, rec.turn or rec.seq) end
 local function line_of(name, queue, lane) return lines.index(name, queue) .. "\n" .. lane end
 
--- The lanes of a queue in which jobs lie under a name, with their virtual times.
+-- Return the lanes of a queue with jobs under a name, with their virtual times.
 function lines.index(name, queue) return P .. name .. "\n" .. queue end
 
--- Under which name a job lies apart.
+-- Return the name under which a job lies apart.
 function lines.name_of(rec)
   return waits_for(rec.parked) == "klass" and "apart:" .. rec.klass or "limited:" .. rec.limit
 end
@@ -25,9 +25,9 @@ function lines.remove(rec) place(line_of(lines.name_of(rec), rec.queue, rec.lane
 
 function lines.is_empty(name, queue) return #first_members(lines.index(name, queue), 1) == 0 end
 
--- Lets up to `most` jobs of a queue back into their places; those of a paused lane stay, so that they take no room.
--- `may_go(n)` answers whether one may that follows n others, and if not, when to look again. `let_go(rec)` takes one
--- out of its line. Answers how many, and when to look again; nil if none are left.
+-- Let up to `most` jobs of a queue back into their places; those of a paused lane stay, so that they take no room.
+-- `may_go(n)` returns whether a job may go after n others, and if not, when to ask again. `let_go(rec)` takes one out
+-- of its line. Return how many, and when to ask again; nil if none are left.
 function lines.put_back(name, queue, most, may_go, let_go)
   local index, n, passed, when = lines.index(name, queue), 0, 0, 2 ^ 53
   local function weight_of(lane) return lanes.weight(queue, lane) end

@@ -1,2 +1,2 @@
--- lives.lua: who leased, renewed or swept within this is taken to live. looks.LIVES_S is the same for those who look.
+-- lives.lua: a worker that leased, renewed or swept within this time is live. queries.LIVES_S has the same value.
 local LIVES = 60000 -- ms

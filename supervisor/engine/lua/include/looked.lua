@@ -1,2 +1,3 @@
--- looked.lua: the records that a quick way has read, by key, as HGETALL gives them: the rest need not read them again.
+-- looked.lua: the records that a quick path has read, by key, as HGETALL returns them. The rest does not read them
+-- again.
 local looked = {}

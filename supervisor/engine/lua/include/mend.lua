@@ -1,6 +1,6 @@
--- mend.lua: carries out what a check has found to be done.
+-- mend.lua: carries out the repairs of a check.
 --- @include judge
-local ASIDE_MS = 2592000000 -- for how long that is kept which stood in the way
+local ASIDE_MS = 2592000000 -- for how long a key that was in the way is kept
 
 local function judge_counters()
   for counter, floor in pairs(floors) do

@@ -1,4 +1,4 @@
--- modules.lua: tables of functions that are filled when first looked into. `define` answers, by table, what fills it.
+-- modules.lua: tables of functions that are filled on first use. `define` returns, by table, what fills it.
 local function modules(define, ...)
   local lazy, bodies = {}, nil
   function lazy.__index(functions, name)

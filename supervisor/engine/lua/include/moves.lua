@@ -11,13 +11,13 @@
 --- @include lines
 --- @include apart
 --- @include claims
--- Jobs that this script gives to a worker. Until it ends they look as if they were still waiting.
+-- Jobs that this script gives to a worker. Until its end they are stored as waiting.
 moves.given = {}
 
 local group_sizes = {}
-local MESSAGE_BYTES = 512 -- of a failure's message, told to those who listen
+local MESSAGE_BYTES = 512 -- of a failure's message in events
 
--- An id without its record: out of the way, and kept where a check finds it.
+-- An id without its record is moved aside, where a check finds it.
 function moves.phantom(key, member, jid)
   place(key, member, false)
   place(P .. "phantoms", jid, now)
@@ -29,17 +29,17 @@ local function resize_group(group, by)
   place(P .. "groups", group, size > 0 and now)
 end
 
--- Whether a job must never start twice.
+-- Return whether a job must never start twice.
 function moves.is_once(rec) return rec.once == "1" end
 
--- A job that was not started in time.
+-- Fail a job that has not started by its deadline.
 function moves.fail_expired(rec)
   moves.leave(rec)
   local message = "it was not started within " .. rec.expires / 1000 .. " s of its put"
   moves.to_failed(rec, "expired", failure_of("expired", message))
 end
 
--- One that must not start twice was taken from its worker, or stopped by it, after it may have started.
+-- An at-most-once job was taken from its worker, or released by it, after it may have started.
 function moves.fail_interrupted(rec, worker, reason)
   local message = "it was stopped" .. (reason and " (" .. reason .. ")" or "") .. ", and must not be started twice"
   moves.to_failed(rec, "interrupted", failure_of("interrupted", message, worker))
@@ -48,7 +48,7 @@ end
 local leaving = {}
 
 function leaving.running(rec)
-  local token, worker = owner_of(rec) -- of a damaged record neither: its job must be able to go all the same
+  local token, worker = owner_of(rec) -- neither in a damaged record, whose job must be able to go all the same
   rec.turn, rec.since, holders[rec.jid] = rec.turn or token or 0, now, worker
   holds[rec.jid] = now - (rec.popped or now)
   if rec.persistent then rec.left = worker end
@@ -70,7 +70,7 @@ end
 function leaving.failed(rec)
   tally(rec.queue, "failed", -1, redis.call("ZSCORE", P .. "failed", rec.jid) or now)
   place(P .. "failed", rec.jid, false)
-  if not rec.group then return end -- half written: a check looks for such
+  if not rec.group then return end -- half written: a check repairs it
   place(P .. "failed:" .. rec.group, rec.jid, false)
   resize_group(rec.group, -1)
 end
@@ -84,11 +84,11 @@ end
 function leaving.waiting(rec)
   local was_parked = rec.parked
   moves.step_out(rec)
-  -- It may have been put back for a slot that is free: now it is another's.
+  --   It may have been put back for a free slot, which now goes to another job.
   if rec.limit and not was_parked then limits.look_again(rec.limit) end
 end
 
--- Takes a waiting job out of its line, for another.
+-- Take a waiting job out of its line, for another.
 function moves.step_out(rec)
   local wanted = waits_for(rec.parked)
   if wanted == "klass" then
@@ -105,14 +105,14 @@ function moves.step_out(rec)
   rec.aside = nil
 end
 
--- Takes a job out of the place where it lies. Whatever lease it had is void with it.
+-- Take a job out of its place. Its lease becomes void.
 function moves.leave(rec)
   leaving[rec.state or "waiting"](rec)
   rec.state, rec.owner, rec.started, rec.popped, rec.told, rec.group, rec.due = nil, nil, nil, nil, nil, nil, nil
   rec.ready = nil
 end
 
--- What else ends with a job, when it completes, fails or is deleted: its claim, its date, and the wait for it.
+-- A job completes, fails or is deleted: end its claim, its deadline and its waiters.
 function moves.ended(rec)
   if rec.unique then claims.release(rec) end
   if rec.expires then place(P .. "expiring", rec.jid, false) end
@@ -121,7 +121,7 @@ function moves.ended(rec)
   rec.awaited = nil
 end
 
--- The same for somebody else than its holder, who is told if it has one.
+-- Do the same for an actor other than the lease's holder, which gets a hint.
 function moves.take_away(rec)
   local token, worker = owner_of(rec)
   if rec.state == "running" and worker then
@@ -131,15 +131,15 @@ function moves.take_away(rec)
   moves.leave(rec)
 end
 
--- There is something to lease in a queue. The one that is being served rings for what it leaves, when that is known.
+-- A queue has jobs to lease. The queue that is being served rings for the rest at the end, when it is known.
 function moves.call_for(queue)
   if queue ~= moves.served then ring(queue) end
 end
 
--- A job that has left its lease has not been started by it.
+-- A job that has lost its lease was not started by it.
 function moves.was_not_started(rec)
   if rec.limit then limits.take_back_start(rec.limit, holds[rec.jid]) end
-  -- A sweep that has passed at its date has left the job alone.
+  --   A sweep that ran at its deadline has left the job alone.
   if rec.expires and not has_started(rec) then place(P .. "expiring", rec.jid, rec.put + rec.expires) end
 end
 
@@ -155,7 +155,7 @@ function moves.to_waiting(rec)
   moves.line_up(rec)
 end
 
--- To where its number says that it stands in its line.
+-- To its place by its number in its line.
 function moves.line_up(rec)
   if rec.lane then
     lanes.add(rec)
@@ -172,7 +172,7 @@ function moves.set_aside(rec)
   lanes.add(rec)
 end
 
--- Rings only if the new time comes before all others to come: the waiting workers know those.
+-- Ring only if the new time is the earliest: the waiting workers know the others.
 function moves.to_scheduled(rec, due)
   local key, queue = queue_key(rec.queue, "scheduled"), rec.queue
   if not nearest[queue] then
@@ -187,14 +187,14 @@ function moves.to_scheduled(rec, due)
   place(key, member_of(rec.jid, rec.seq), due)
 end
 
--- How many bytes the UTF-8 character or JSON escape at `at` has.
+-- Return how many bytes the UTF-8 character or JSON escape at `at` has.
 local function length_at(text, at)
   local first = string.byte(text, at)
-  if first == 92 then return string.byte(text, at + 1) == 117 and 6 or 2 end -- \u0000, or \n and its like
+  if first == 92 then return string.byte(text, at + 1) == 117 and 6 or 2 end -- \u0000, or \n and the like
   return first >= 240 and 4 or first >= 224 and 3 or first >= 192 and 2 or 1
 end
 
--- The message of a failure, which is JSON, as it is written there: its first bytes, in whole characters.
+-- Return the beginning of a failure's message, in whole characters, as it stands in the failure's JSON.
 function moves.message_in(failure)
   local _, before = string.find(failure, '"message":"', 1, true)
   if not before then return "" end
@@ -222,8 +222,8 @@ function moves.to_failed(rec, group, failure)
   if rec.kin then kin.parent_failed(rec) end
 end
 
--- To the front, uncounted: a lease of this worker that it does not, or shall not, hold. False if it was not its own.
--- `certain`: it has not started.
+-- To the front, uncounted: a lease of this worker that it does not, or shall not, hold. Return false if it was not its
+-- own. `certain`: the job has not started.
 function moves.hand_back(jid, worker, certain)
   local rec = read_job(jid)
   local _, owner = owner_of(rec or {})

@@ -1,5 +1,5 @@
--- picking.lua: which jobs of its queues a lease gives, in their order. It looks at 16 ids more than are wanted of each
--- kind: what may not start now leaves its place when it is met, and comes back when it may.
+-- picking.lua: which jobs a lease gives, and in which order. It reads 16 ids more than are wanted of each kind: a job
+-- that may not start now leaves its place when it is met, and comes back when it may.
 --- @include allowed
 --- @include late
 --- @include apart
@@ -7,21 +7,21 @@
 --- @module
 local SPARE = 16
 local MOST_BESIDE = 600 -- of all queues together: jobs that come to their places, and ids that are met and not given
-local ELSEWHERE_MS = 25 -- for which a persistent job that came back is left to other workers
+local ELSEWHERE_MS = 25 -- for how long a persistent job that came back is left to other workers
 local taken, left, due_crons, timed = {}, {}, {}, {}
 local brought, freed = {}, {}
 local limit, bytes, beside, has_missed, others, lacks = 0, 0, 0, false, nil, nil
 
--- `taken`: what is given, each an array of FIELDS, its jid in place of the state. `left`: queues of which something
--- remains that could be given. `soonest`: when there will be more, as far as is known. `capped`: the answer is full.
--- `more`: not all was looked at. `timed`: queues of which something was parked until a time. To be set: `worker` ("" =
--- nobody), `takeover`, and `regardless`: only of jobs that there are, and whatever holds the queue back.
+-- `taken`: the jobs given, each an array of FIELDS, with its jid in place of the state. `left`: queues with jobs left
+-- that could be given. `soonest`: when there will be more, if known. `capped`: the reply is full. `more`: not all was
+-- read. `timed`: queues with jobs parked until a time. The caller sets `worker` ("" = none), `takeover`, and
+-- `regardless`: only jobs that exist now, whatever holds the queue back.
 picking.taken, picking.left, picking.due_crons = taken, left, due_crons
 picking.soonest, picking.capped, picking.more, picking.timed = math.huge, false, false, timed
 
 local function room() return #taken < limit and not picking.capped end
 
--- Whether this call is to leave what is not given to the next one, which finds less of it.
+-- Return whether this call leaves the rest to the next one, which has less to read.
 local function is_spent()
   if beside < MOST_BESIDE then return false end
   picking.more = true
@@ -31,7 +31,7 @@ end
 local function put_off_until(time) picking.soonest = math.min(picking.soonest, time) end
 
 local function is_for_others(rec)
-  local is_new = now >= tonumber(rec.since) and now < rec.since + ELSEWHERE_MS -- a clock may have gone back
+  local is_new = now >= tonumber(rec.since) and now < rec.since + ELSEWHERE_MS -- the clock may have gone back
   if rec.left ~= picking.worker or not is_new then return false end
   if others == nil then
     local itself = redis.call("ZSCORE", P .. "workers", picking.worker) and 1 or 0
@@ -41,8 +41,8 @@ local function is_for_others(rec)
   return others
 end
 
--- Why a job with conditions does not start now: "gone" if it has left its place for that, "later" if it stays; nil if
--- it does start.
+-- Return why a job with conditions does not start now: "gone" if it has left its place for that, "later" if it stays;
+-- nil if it starts.
 local function held_back(rec)
   if rec.expires and now >= rec.put + rec.expires and not has_started(rec) then
     moves.fail_expired(rec)
@@ -63,7 +63,7 @@ local function held_back(rec)
   limits.take(rec.limit)
 end
 
--- Leaves a job of a klass that this worker lacks to one that has it; nil if there is none.
+-- Leave a job whose klass this worker lacks to one that knows it; nil if there is none.
 local function leave_apart(queue, jid)
   local rec = read_job(jid)
   if not apart.is_for_others(rec.klass, queue, picking.worker) then return nil end
@@ -72,8 +72,8 @@ local function leave_apart(queue, jid)
   return "gone"
 end
 
--- Adds a job to the answer: "taken", "full" if its payload does not fit, "phantom" if it is not what its place says, or
--- what held_back() says.
+-- Add a job to the reply. Return "taken", "full" if its payload does not fit, "phantom" if its record names another
+-- place, or what held_back() returns.
 local function offer(queue, jid, in_front)
   local rec, job = records[jid], nil
   if rec == nil and looked[job_key(jid)] then rec = read_job(jid) end
@@ -102,7 +102,7 @@ local function offer(queue, jid, in_front)
   return "taken"
 end
 
--- Takes jobs from the head of one sorted set. `skip` is where the jid begins in a member.
+-- Take jobs from the head of one sorted set. `skip` is where the jid begins in a member.
 local function walk(queue, key, skip)
   local passed, asked, looked_again, some_went = 0, limit - #taken + 1, false, false
   while true do
@@ -137,7 +137,7 @@ local function walk(queue, key, skip)
   end
 end
 
--- Takes jobs from the lanes of a queue, each in its turn.
+-- Take jobs from the lanes of a queue, each in its turn.
 local function serve_lanes(queue)
   local wanted, looks = limit - #taken, limit - #taken + SPARE
   local function weight_of(lane) return lanes.weight(queue, lane) end
@@ -168,7 +168,7 @@ local function serve_lanes(queue)
   if not room() and lanes.have_work(queue, others) then left[queue] = true end
 end
 
--- The first of the times of a queue, or the first above a time.
+-- Return the first of the times of a queue, or the first above a time.
 local function first_score(queue, part, above)
   local key, found = queue_key(queue, part), nil
   if above then
@@ -181,7 +181,7 @@ end
 
 picking.first_score = first_score
 
--- Takes up to `limit` jobs in all, from the front, then from the lanes.
+-- Take up to `limit` jobs in all, from the front, then from the lanes.
 local function take(queue, may_have_lanes)
   walk(queue, queue_key(queue, "front"), 1)
   if left[queue] then return end
@@ -192,7 +192,7 @@ local function take(queue, may_have_lanes)
   end
 end
 
--- What of a queue may go to its place now, as late.bring() wants it said; nil if nothing.
+-- Return what late.bring() can bring to its place in a queue now; nil if nothing.
 local function what_has_come(queue, paused, expired, due, spawns, has_more, most)
   local come = { expired = expired, due = not paused and due }
   come.spawns = not paused and spawns and not picking.regardless
@@ -204,8 +204,8 @@ local function what_has_come(queue, paused, expired, due, spawns, has_more, most
   return (expired or come.due or come.spawns or come.entries or come.limited or come.apart) and come
 end
 
--- Gives up to `most` jobs of a queue; with 0 it only looks whether there is something. `count` is how many are wanted
--- of all queues. Of a queue that is served again in one call no more comes to its place than the first time.
+-- Give up to `most` jobs of a queue; with 0 only find out whether there are some. `count` is how many are wanted of all
+-- queues. Only the first visit to a queue in one call brings jobs to their places.
 function picking.serve(queue, most, count)
   local grace, paused = setting_ms("grace", queue), not picking.regardless and setting("paused", queue) > 0
   local expiry = first_score(queue, "running")
@@ -230,7 +230,7 @@ function picking.serve(queue, most, count)
     local may_start = picking.regardless and most or allowed(queue, most, freed[queue] or 0)
     limit = #taken + may_start
     take(queue, has_more or come)
-    -- What is held back is nobody's to fetch before something rings.
+    --     No worker can fetch what is held back until the queue rings.
     if may_start < most and not picking.capped then left[queue] = nil end
   else
     limit, left[queue] = #taken, not paused and come and true

@@ -1,11 +1,11 @@
--- plan.lua: the write half of every script. What is to change is collected here while the script reads and checks;
--- commit() carries it out as its very last step. Redis does not roll back, so nothing may be read or fail in between.
+-- plan.lua: the write half of every script. Changes are collected here while the script reads and checks; commit()
+-- makes them as its very last step. Redis does not roll back, so nothing may be read or fail in between.
 --- @include keys
 --- @include chunks
 local zsets, sets, gone, strings, dropped, bells, counters = {}, {}, {}, {}, {}, {}, {}
 local lists, shifted, struck, messages, expiries, finishers = {}, {}, {}, {}, {}, {}
 
--- Puts a member into a sorted set, or takes it out (score false). The last word on a member counts.
+-- Put a member into a sorted set, or take it out (score false). The last change to a member counts.
 local function place(key, member, score)
   local members = zsets[key]
   if not members then
@@ -15,7 +15,7 @@ local function place(key, member, score)
   members[member] = score
 end
 
--- By bytes, as Redis sorts members of one score; Lua's own order is that of the server's locale.
+-- By bytes, as Redis sorts members of one score. Lua's own order depends on the server's locale.
 local function lies_before(a, b)
   for i = 1, math.min(#a, #b), 4 do
     local a1, a2, a3, a4 = string.byte(a, i, i + 3)
@@ -28,7 +28,7 @@ local function lies_before(a, b)
   return #a < #b
 end
 
--- The first `n` members of a sorted set as the plan leaves it: an array of member, score, member, score …
+-- Return the first `n` members of a sorted set as the plan leaves it: an array of member, score, member, score …
 local function head_of(key, n)
   local planned, line, known = zsets[key], {}, 0
   if not planned then return redis.call("ZRANGE", key, 0, n - 1, "WITHSCORES") end
@@ -51,7 +51,7 @@ local function head_of(key, n)
   return head
 end
 
--- The same without the scores.
+-- Return the same without the scores.
 local function first_members(key, n)
   if not zsets[key] then return redis.call("ZRANGE", key, 0, n - 1) end
   local head, members = head_of(key, n), {}
@@ -59,56 +59,56 @@ local function first_members(key, n)
   return members
 end
 
--- A member's score as the plan leaves it; nil if it is not in the set.
+-- Return a member's score as the plan leaves it; nil if it is not in the set.
 local function score_of(key, member)
   local planned = zsets[key] and zsets[key][member]
   if planned == nil then planned = redis.call("ZSCORE", key, member) end
   return tonumber(planned or nil)
 end
 
--- Whether this script has taken a member out of a set.
+-- Return whether this script has taken a member out of a set.
 local function left_already(key, member) return zsets[key] ~= nil and zsets[key][member] == false end
 
--- Fields of a hash that this script has read.
+-- Store fields of a hash that this script has read.
 local function set_fields(key_and_pairs) sets[#sets + 1] = key_and_pairs end
 local function del_fields(key_and_fields) gone[#gone + 1] = key_and_fields end
 
 local function store(key, value) strings[key] = value end
 
--- Removes a key of whatever type, and takes back what was planned for it; what is planned after that holds.
+-- Remove a key of any type, and drop what was planned for it; later plans hold.
 local function drop(key)
   dropped[#dropped + 1] = key
   strings[key], lists[key], zsets[key] = nil, nil, nil
 end
 
--- Appends to a list that keeps its last `most` values, for `ttl` ms if that is given.
+-- Append to a list that keeps its last `most` values, for `ttl` ms if given.
 local function push(key, value, most, ttl)
   local list = lists[key] or { most = most, ttl = ttl }
   list[#list + 1] = value
   lists[key] = list
 end
 
--- Takes the last `n` values off a list.
+-- Take the last `n` values off a list.
 local function shift(key, n) shifted[key] = n end
 
--- Takes one value out of a list that this script has read, the last one that is the same.
+-- Take one value out of a list that this script has read, the last of equal ones.
 local function strike(key, value) struck[#struck + 1] = { key, value } end
 
--- Lets a hash that this script has read end by itself.
+-- Let a hash that this script has read expire.
 local function expire(key, ttl) expiries[key] = ttl end
 
 local function publish(channel, message) messages[#messages + 1] = { P .. channel, message } end
 
-local nearest = {} -- queue -> the first time to come of what it has put off, where this script knows it
+local nearest = {} -- queue -> the earliest time to which it has put off jobs, if this script knows it
 
--- Wakes one waiting worker of the queue; a silenced bell is one that nothing is left to be woken for. Ringing wins.
+-- Wake one waiting worker of the queue; a queue without jobs to lease has its wake-up key cleared. Waking wins.
 local function ring(queue) bells[queue] = true end
 local function silence(queue) bells[queue] = bells[queue] or false end
 
--- Ends the script with an error of this kind, before anything was written.
+-- End the script with an error of this kind, before anything was written.
 local function refuse(code, why) error({ err = code .. " " .. why }) end
 
--- Raises a counter and answers its new value; one that comes to 0 is gone.
+-- Raise a counter and return its new value; one that comes to 0 is deleted.
 local function raise(counter, by)
   local state = counters[counter]
   if not state then
@@ -125,13 +125,13 @@ end
 
 local function next_seq() return raise("seq", 1) end
 
--- A whole number as text: Lua's own way ends at 14 digits.
+-- Return a whole number as text: Lua's own conversion is exact only to 14 digits.
 local function digits(number) return string.format("%.0f", number) end
 
--- What an include has collected becomes planned writes when the script has said all it has to say.
+-- Includes turn what they have collected into planned writes when the rest of the script is done.
 local function finish_with(planner) finishers[#finishers + 1] = planner end
 
--- Takes back all that was planned, and what includes have collected: the script does something else instead.
+-- Drop the whole plan, and what includes have collected: the script does something else instead.
 local function abandon()
   local planned = {
     zsets, sets, gone, strings, dropped, bells, counters, nearest,
@@ -155,7 +155,7 @@ end
 
 local function write_zset(key, members)
   local only, its_score = next(members)
-  if only and next(members, only) == nil then -- as it mostly is with those of parents and tags
+  if only and next(members, only) == nil then -- mostly true for those of parents and tags
     if its_score then redis.call("ZADD", key, its_score, only) else redis.call("ZREM", key, only) end
     return
   end
@@ -189,7 +189,7 @@ end
 
 local function commit()
   for _, planner in ipairs(finishers) do planner() end
-  -- A key of a wrong type must raise here, not half-way.
+  --   A key of a wrong type must raise here, not half-way.
   for key in pairs(zsets) do redis.call("ZCARD", key) end
   for key in pairs(lists) do redis.call("LLEN", key) end
   for _, value in ipairs(struck) do redis.call("LLEN", value[1]) end
@@ -197,7 +197,7 @@ local function commit()
     if state.raised ~= 0 and state.last + state.raised == 0 then drop(P .. counter) end
   end
   local pushed, values = bells_to_push(), flat(strings)
-  -- From here on nothing is read.
+  --   From here on nothing is read.
   for counter, state in pairs(counters) do
     if state.raised ~= 0 and state.last + state.raised ~= 0 then redis.call("INCRBY", P .. counter, state.raised) end
   end
@@ -211,6 +211,6 @@ local function commit()
   for key, n in pairs(shifted) do redis.call("LTRIM", key, 0, -n - 1) end
   for key, ttl in pairs(expiries) do redis.call("PEXPIRE", key, ttl) end
   for _, bell in ipairs(pushed) do redis.call("RPUSH", bell, "1") end
-  -- Nothing depends on them, and an account may lack the channel.
+  --   Events come last: nothing depends on them, and an account may lack the channel.
   for _, message in ipairs(messages) do redis.pcall("PUBLISH", unpack(message)) end
 end

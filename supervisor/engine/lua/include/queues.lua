@@ -1,11 +1,11 @@
--- queues.lua: queues that went out of use. Nothing lies in such a queue, and nothing is set for it.
+-- queues.lua: idle queues. Such a queue has no jobs and no settings.
 --- @module
 --- @include config
 --- @include events
 --- @include lanes
 --- @include limits
 --- @include apart
--- In one of these lies whatever a queue has. The settings of its lanes count, too.
+-- All that a queue has lies in one of these. The settings of its lanes count, too.
 local PARTS = { "waiting", "front", "running", "scheduled", "depends", "parked", "apart", "recurring" }
 local BESIDE = { "in:", "laned:", "lanes:" }
 
@@ -26,12 +26,12 @@ local function has_own_options(queue)
   return false
 end
 
--- Whether nothing lies in a queue and nothing is set for it, as it was before this script.
+-- Return whether a queue has no jobs and no settings, as it was before this script.
 function queues.is_unused(queue)
   return redis.call("EXISTS", unpack(keys_of(queue))) == 0 and not has_own_options(queue)
 end
 
--- Takes a queue out of the list of queues, with whatever is kept of it beside jobs. Answers whether it was known.
+-- Remove a queue from the list of queues, with all that is kept of it beside jobs. Return whether it was known.
 function queues.forget(queue)
   local is_known = redis.call("ZSCORE", P .. "queues", queue)
   place(P .. "queues", queue, false)
@@ -54,7 +54,7 @@ function queues.keep(names)
   end
 end
 
--- Forgets up to `most` of the queues that have been out of use for long. Answers whether there may be more.
+-- Forget up to `most` of the queues that have been idle for long. Return whether there may be more.
 function queues.forget_idle(most)
   local old = now - setting_ms("max-worker-age")
   local found = redis.call("ZRANGEBYSCORE", P .. "idle", "-inf", old, "LIMIT", 0, most)

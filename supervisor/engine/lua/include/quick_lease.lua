@@ -1,13 +1,13 @@
--- quick_lease.lua: a lease of queues in which jobs only wait: without lanes, limits with room, entries, recurrences,
--- anything in front, due or expired, and of jobs that are nothing but a record and data.
+-- quick_lease.lua: a lease of queues in which jobs only wait: without lanes, limits with room, entries or recurrences,
+-- with nothing in front, due or expired, and of jobs that have only record and data.
 --- @include quick
 --- @include quick_times
 --- @include leased
 --- @include looked
--- Whether jobs are parked under limits, all of which only a slot can free: then nothing can be done for them now.
+-- Return whether jobs are parked under limits that only a free slot can help: nothing can be done for them now.
 local function quick_is_held(looks) return tonumber(redis.call("ZRANGE", looks, 0, 0, "WITHSCORES")[2]) == 2 ^ 53 end
 
--- What waits in a queue, one more than `most`, and when there will be something else; nil if there is more to see to.
+-- Return what waits in a queue, one more than `most`, and when there will be more; nil if this path does not suffice.
 local function quick_look(queue, most, takeover)
   local of_queue, entries_key = P .. "queue:" .. queue .. ":", P .. "in:" .. queue
   local others = redis.call(
@@ -24,8 +24,8 @@ local function quick_look(queue, most, takeover)
   return redis.call("ZRANGE", of_queue .. "waiting", 0, most), due, math.min(due, expiry + grace)
 end
 
--- The fields of a waiting job, as picking.lua reads them; nil if there is more to it. One without options has these
--- four in this order, as quick_put.lua writes them.
+-- Return the fields of a waiting job, as picking.lua reads them; nil if this path does not suffice. A job without
+-- options has these four in this order, as quick_put.lua writes them.
 local function quick_record(key, queue)
   local flat, job = redis.call("HGETALL", key), nil
   looked[key] = flat
@@ -41,7 +41,7 @@ local function quick_record(key, queue)
   return job[2] == queue and job
 end
 
--- Adds the first `most` members of a queue to what is given, with their records; false if there is more to one.
+-- Add the first `most` members of a queue to the jobs given, with their records; false if this path does not suffice.
 local function quick_take(given, queue, members, most, not_plain)
   local jobs, jids, waits, s = given.jobs, given.jids, given.waits, new_spread()
   for i = 1, math.min(#members, most) do
@@ -57,7 +57,7 @@ local function quick_take(given, queue, members, most, not_plain)
   return count_times(given.sets, queue, "wait", s)
 end
 
--- Whether somebody is to be rung for, and the bell is silent, or the other way round; nil if it is as it should be.
+-- Return whether the wake-up key must be set or cleared; nil if it is as it should be.
 local function quick_bell(queue, has_more, full, due)
   local wanted = has_more or full and ARGV[10] ~= "" and due <= now + LONGEST_WAIT
   if not wanted and full then return nil end
@@ -104,9 +104,9 @@ local function quick_lease()
   call("ZCARD", P .. "workers")
   local lifetime = number and setting_ms("max-worker-age")
 
-  -- From here on nothing is read.
+  --   From here on nothing is read.
   if n > 0 then call("INCRBY", P .. "token", n) end
-  -- Of a short set Redis looks through all that is less than what comes in: the greatest come first.
+  --   Redis compares a new member with all below it in a short set, so the greatest come first.
   local owners_end, held_now, ends = ":" .. worker, {}, {}
   for i = 1, n do
     local jid, key = jids[i], P .. "job:" .. jids[i]

@@ -1,9 +1,9 @@
--- quick_put.lua: new jobs that only wait, without anything but numbers and a trace.
+-- quick_put.lua: new jobs that only wait, with no options but numbers and a trace.
 --- @include quick
 local QUICK_OPTIONS = { priority = "0", retries = "", timeout = "", max_deaths = "", trace = "" } -- and their defaults
 
--- What HSET takes for the record of the put that begins at an argument, its priority, and where the next one begins;
--- nil if there is more to it.
+-- Return what HSET takes for the record of the put that begins at an argument, its priority, and where the next one
+-- begins; nil if this path does not suffice.
 local function quick_new(at, queue, jid, seq)
   local verb, _, _, klass, kind, data, delay, time, options = unpack(ARGV, at, at + 8)
   if delay ~= "" or time ~= "" then return nil end

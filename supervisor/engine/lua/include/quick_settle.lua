@@ -1,10 +1,10 @@
--- quick_settle.lua: a batch of completions of jobs that are nothing but a record and data, of queues without a limit.
+-- quick_settle.lua: a batch of completions of jobs with only record and data, of queues without a limit.
 --- @include quick
 --- @include quick_times
 local RESTS = { "failure:", "result:", "history:", "progress:", "saved:" }
 
--- The jobs that retention drops for so many completed ones, and the other keys of those that have more than record and
--- data; nil if one has tags.
+-- Return the jobs that retention drops for so many completed ones, and the other keys of those with more than record
+-- and data; nil if one has tags.
 local function quick_surplus(added, most, running)
   local age, count, key = setting("jobs-history"), setting("jobs-history-count"), P .. "complete"
   local aged = redis.call("ZCOUNT", key, "-inf", now - age * 1000 + 0.5)

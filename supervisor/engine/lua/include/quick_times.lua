@@ -1,8 +1,8 @@
--- quick_times.lua: what a quick way counts in the statistics of a queue.
+-- quick_times.lua: the times that a quick path adds to the statistics of a queue.
 --- @include clock
 --- @include config
 --- @include spread
--- Adds to `sets` what HSET takes to count these times. False if the day's statistics or histogram must be opened first.
+-- Add to `sets` what HSET takes to count these times. False if the day's statistics or histogram must be opened first.
 local function count_times(sets, queue, kind, s)
   if s.n == 0 or setting("stats-history") <= 0 then return true end
   local name = day_of(now) .. ":" .. queue

@@ -1,12 +1,12 @@
--- record.lua: the records of jobs: tables of their fields and their jid. Each is read once, changed in place, and what
--- differs is written once, by commit().
+-- record.lua: the records of jobs: tables of their fields and their jid. Each is read once, changed in place, and
+-- commit() writes the differences once.
 --- @include clock
 --- @include plan
 --- @include looked
 local records, patches = {}, {}
 local UNWRITTEN = {}
-local holders = {} -- jid -> the worker that this script has taken it from
-local holds = {}   -- jid -> for how many ms that worker had had it
+local holders = {} -- jid -> the worker from which this script has taken it
+local holds = {}   -- jid -> for how many ms that worker had held it
 
 local function read_fields(key)
   local flat_fields = looked[key] or redis.call("HGETALL", key)
@@ -24,7 +24,7 @@ local function adopt(jid, fields)
   return rec
 end
 
--- The record of a job, with whatever this script has done to it; nil if there is none.
+-- Return the record of a job with this script's changes; nil if there is none.
 local function read_job(jid)
   if records[jid] == nil then
     local fields = read_fields(job_key(jid))
@@ -44,7 +44,7 @@ local function create_job(jid)
   return rec
 end
 
--- Changes some fields of a record that need not be read whole for that.
+-- Change some fields of a record that need not be read whole.
 local function patch(jid, fields)
   local known = records[jid] or patches[jid]
   if not known then
@@ -81,13 +81,13 @@ local function plan_fields(key, fields, was)
   if #unset > 1 then del_fields(unset) end
 end
 
--- Whether there is more to a job than its record and its data, or more to do at its end than with others.
+-- Return whether a job has more than its record and data, or its end takes more than that of others.
 local function is_special(rec)
   return rec.kin or rec.noted or rec.tagged or rec.tracked or rec.limit or rec.unique or rec.expires or rec.once
     or rec.persistent or rec.awaited or rec.progress or rec.saved
 end
 
--- Retention deletes a completed job without reading it: its score says whether there is more than record and data.
+-- Retention deletes a completed job without reading it: the score says whether there is more than record and data.
 local function special_score(when) return math.floor(when) + 0.5 end
 
 local function mark_special(jid)
@@ -99,7 +99,7 @@ finish_with(function()
   for jid, fields in pairs(patches) do plan_new(job_key(jid), fields) end
   for jid, rec in pairs(records) do
     if rec then
-      -- Whoever completes a job without reading it whole must see that there is more than its record and its data.
+      --       A completion that does not read the whole record must see that there is more than record and data.
       rec.special = is_special(rec) and 1 or nil
       if rec.was == UNWRITTEN then plan_new(job_key(jid), rec) else plan_fields(job_key(jid), rec, rec.was) end
       if rec.state == "complete" and rec.special and not rec.was.special then mark_special(jid) end
@@ -107,14 +107,14 @@ finish_with(function()
   end
 end)
 
--- Nothing of a job remains that is nothing but its record and its data, and of which nothing was planned.
+-- Delete a job that has only record and data, and for which nothing was planned.
 local function erase_plain(jid)
   records[jid] = false
   dropped[#dropped + 1] = job_key(jid)
   dropped[#dropped + 1] = P .. "data:" .. jid
 end
 
--- Nothing of a job remains; it must have left its place, its tags and its kin.
+-- Delete a job that has left its place, its tags and its kin.
 local function erase(jid)
   records[jid], patches[jid] = false, nil
   drop(job_key(jid))
@@ -132,7 +132,7 @@ local function forget_saved(rec)
   drop(P .. "saved:" .. rec.jid)
 end
 
--- A line of the job's history. The first one, and those that the record still says, are not written down.
+-- Add a line to the job's history. The first line, and those that follow from the record, are not stored.
 local function note(rec, what, fields, when)
   rec.noted = 1
   fields.what, fields.when = what, (when or now) / 1000
@@ -141,7 +141,7 @@ end
 
 local function owner_of(rec) return string.match(rec.owner or "", "^(%d+):(.*)$") end
 
--- Writes down what the record says of its last lease and completion, before it is lost or something else is noted.
+-- Store the lines of its last lease and completion that follow from the record, before the record loses them.
 local function note_present(rec)
   local _, worker = owner_of(rec)
   if not worker then return end
@@ -154,7 +154,7 @@ local function note_present(rec)
   end
 end
 
--- What is kept of a failure beside the record.
+-- Store the failure, which is kept beside the record.
 local function failure_of(group, message, worker, more)
   local failure = more or {}
   failure.group, failure.message, failure.worker, failure.when = group, message, worker, now / 1000

@@ -1,7 +1,7 @@
--- recurrence.lua: jobs that come again: recur:<jid> is the pattern of which each due time makes one job.
+-- recurrence.lua: recurring jobs: recur:<jid> is the pattern from which each due time makes one job.
 --- @module
 --- @include stage
-local PROMPT = 60000 -- what is not more than this late has not been missed
+local PROMPT = 60000 -- a time that is not later than this was not missed
 
 function recurrence.key(queue) return queue_key(queue, "recurring") end
 
@@ -19,7 +19,7 @@ local function fresh_jid(pattern)
   return stage.free_jid(pattern.jid .. "-" .. digits(next_seq()))
 end
 
--- Puts one job of a recurrence, as if at its time. Answers it; nothing if another has its claim.
+-- Put one job of a recurrence, as if at its time. Return it; nothing if another job has its claim.
 function recurrence.spawn(pattern, when)
   pattern.data = pattern.data or redis.call("GET", P .. "recurdata:" .. pattern.jid) or ""
   local unique = claims.key(pattern.unique, pattern.data)
@@ -51,7 +51,7 @@ function recurrence.finish(pattern)
   drop(P .. "recurtags:" .. pattern.jid)
 end
 
--- The first of the due times that its policy lets run, and how many run from there on.
+-- Return the first of the due times that get a job under its policy, and how many follow it.
 local function times_to_run(pattern, every)
   local first = tonumber(pattern.next)
   local n = math.floor((now - first) / every) + 1
@@ -61,7 +61,7 @@ local function times_to_run(pattern, every)
   return math.max(first, last - backlog * every), math.min(n, backlog + 1)
 end
 
--- Answers how many times it has taken, and whether those were all.
+-- Return how many times it has taken, and whether those were all.
 local function spawn_interval(pattern, most)
   local every = tonumber(pattern.every)
   local first, n = times_to_run(pattern, every)
@@ -72,8 +72,8 @@ local function spawn_interval(pattern, most)
   return taken, taken == n
 end
 
--- Puts the jobs of up to `limit` times of the due recurrences of a queue. Answers whether there are more, and how many
--- there were. Cron patterns are only added to `due_crons`: their times are computed by workers.
+-- Put the jobs of up to `limit` times of the due recurrences of a queue. Return whether there are more, and how many
+-- there were. Cron patterns are only added to `due_crons`: workers compute their times.
 function recurrence.spawn_due(queue, limit, due_crons)
   local key, left, more = recurrence.key(queue), limit, false
   local ids = redis.call("ZRANGEBYSCORE", key, "-inf", now, "LIMIT", 0, 1000)

@@ -1,4 +1,4 @@
--- retag.lua: the tags of a job or a recurrence with the given ones added or removed, for tag.lua and recurtag.lua.
+-- retag.lua: adds tags to a job or a recurrence, or removes them, for tag.lua and recurtag.lua.
 local function retagged(tags, subject)
   local given, kept, has = {}, {}, {}
   for i = 4, #ARGV do given[ARGV[i]] = true end

@@ -1,11 +1,11 @@
--- retention.lua: what is kept of ended jobs, and what goes.
+-- retention.lua: which ended jobs are kept, and which are deleted.
 --- @module
 --- @include moves
 --- @include tagging
--- Whether one call has taken away as many edges and tags as it should.
+-- Return whether one call has removed as many edges and tags as it should.
 function retention.is_spent() return edges.is_spent() or tagging.is_spent() end
 
--- Deletes jobs that have left their places, without having read them; with a key those of a sorted set, which leave it
+-- Delete jobs that have left their places, without having read them; with a key those of a sorted set, which leave it
 -- only now, as many as one call should.
 function retention.erase_all(jids, key)
   if #jids == 0 then return end
@@ -22,11 +22,11 @@ function retention.erase_all(jids, key)
   end
 end
 
--- The newest cancelled jobs are remembered for a while: when, and by whom.
+-- The newest cancelled jobs are remembered for a while, with time and actor.
 local REMEMBERED, REMEMBERED_MS, FIELDS = 10000, 604800000, 400 -- jobs, and fields in one call
 local cancelled_by, cancelled_count = {}, 0
 
--- So many of the oldest are forgotten that the new ones have room.
+-- Forget so many of the oldest that the new ones have room.
 local function forget_cancelled(key)
   local aged = redis.call("ZCOUNT", key, "-inf", now - REMEMBERED_MS)
   local n = math.max(aged, redis.call("ZCARD", key) + cancelled_count - REMEMBERED)
@@ -52,8 +52,8 @@ local function remember_cancelled()
   expire(names, REMEMBERED_MS)
 end
 
--- Deletes a job that has not ended, wherever it lies; `by`: who wants that, or "". Those that wait for it are looked
--- after when all are gone that go with it.
+-- Delete a job that has not ended, in any place; `by` names the actor, or "". Its dependents are handled when all jobs
+-- that go with it are gone.
 function retention.cancel(rec, by)
   if cancelled_count == 0 then finish_with(remember_cancelled) end
   cancelled_by[rec.jid], cancelled_count = by, cancelled_count + 1
@@ -63,7 +63,7 @@ function retention.cancel(rec, by)
   retention.erase_all({ rec.jid })
 end
 
--- What that means to those that waited for cancelled jobs, and are still there. Answers the jids of the cancelled ones.
+-- Handle the remaining dependents of the cancelled jobs. Return the jids of the cancelled ones.
 function retention.tell_children(cancelled, why)
   local jids = {}
   for i, rec in ipairs(cancelled) do
@@ -73,13 +73,13 @@ function retention.tell_children(cancelled, why)
   return jids
 end
 
--- How many ids are beyond a set's limits of age and number; at most `most`, so that no call takes long.
+-- Return how many ids are beyond a set's limits of age and number; at most `most`, so that no call takes long.
 local function surplus(key, added, age_s, count, most)
   local aged = age_s > 0 and redis.call("ZCOUNT", key, "-inf", now - age_s * 1000 + 0.5) or 0
   return math.min(math.max(aged, redis.call("ZCARD", key) + added - count), most)
 end
 
--- With a history of 0 seconds nothing is kept.
+-- A history of 0 seconds keeps nothing.
 function retention.prune_completed(added, most)
   local count = keeps_completed() and setting("jobs-history-count") or 0
   local key, special = P .. "complete", {}
@@ -100,7 +100,7 @@ function retention.prune_completed(added, most)
   retention.erase_all(special, key)
 end
 
--- A failed job that is dropped is counted, and what waits for it must not wait for ever.
+-- A failed job that is dropped is counted, and its dependents must not wait for ever.
 function retention.prune_failed(added, most)
   local key, dropped_count = P .. "failed", 0
   local n = surplus(key, added, setting("failed-history"), setting("failed-history-count"), most)
@@ -109,7 +109,7 @@ function retention.prune_failed(added, most)
     if retention.is_spent() then break end
     local rec = read_job(jid)
     if (zsets[key] or {})[jid] == false then
-      -- this script has put it anew
+      --       this script has put it anew
     elseif rec and rec.state == "failed" then
       dropped_count = dropped_count + 1
       tell_of("job.dropped", rec, { group = rec.group })

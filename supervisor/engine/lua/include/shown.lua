@@ -1,10 +1,9 @@
--- shown.lua: how much of what jobs were given and have said goes into one answer, in bytes: not much more than
--- ANSWER_ROOM in all, and of the data of one job no more than SHOWN. For the rest it has the size; data.lua has the
--- bytes.
+-- shown.lua: how much payload and output of jobs one reply has, in bytes: not much more than ANSWER_ROOM in all, and of
+-- the data of one job no more than SHOWN. The rest is replaced by its size, and data.lua returns the bytes.
 local ANSWER_ROOM, SHOWN = 1048576, 65536
 local answer_room = ANSWER_ROOM
 
--- The string of a key of at most so many bytes, else its size; false if there is none, or something of a foreign type.
+-- Return the string of a key of at most so many bytes, else its size; false if there is none, or for a foreign type.
 local function text_of(key, most)
   local size = redis.pcall("STRLEN", key)
   if type(size) ~= "number" or size == 0 then return false end

@@ -1,12 +1,12 @@
--- spread.lua: wait and run times of jobs, as the statistics of a day keep them: how many, their mean, the sum of the
--- squares of their distances from it, and how many fell into each cell of a histogram.
+-- spread.lua: wait and run times of jobs in the statistics of a day: their number, their mean, the sum of the squares
+-- of their distances from it, and how many fell into each cell of a histogram.
 --- @include keys
 local DAY = 86400
 
 local function day_of(ms) return math.floor(ms / 1000 / DAY) * DAY end
 
--- The cell of a histogram: seconds to a minute, minutes to an hour, quarters of an hour to a day, hours to three days,
--- days to thirty.
+-- Return the cell of a histogram: seconds to a minute, minutes to an hour, quarters of an hour to a day, hours to three
+-- days, days to thirty.
 local function cell_of(ms)
   local s = math.floor(ms / 1000)
   if s < 60 then return s end
@@ -26,8 +26,7 @@ local function add_time(s, ms)
   cells[cell] = (cells[cell] or 0) + 1
 end
 
--- The fields of a day's statistics with these times added to what they are: what HSET takes; and whether there were
--- none.
+-- Return the fields of a day's statistics with these times added, as HSET takes them; and whether there were none.
 local function summed_spread(name, kind, s)
   local key = P .. "stats:" .. name
   local count, average, squares = kind .. ".n", kind .. ".mean", kind .. ".m2"
@@ -38,7 +37,7 @@ local function summed_spread(name, kind, s)
   return { key, count, all, average, mean, squares, m2 }, not had[1]
 end
 
--- The same of its histogram.
+-- Return the same for its histogram.
 local function summed_cells(name, kind, cells)
   local key, letter, fields, counts = P .. "histogram:" .. name, string.sub(kind, 1, 1), {}, {}
   for cell, n in pairs(cells) do

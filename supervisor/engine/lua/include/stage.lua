@@ -7,14 +7,14 @@ stage.OPTIONS = {
   "priority", "retries", "timeout", "max_deaths", "policy", "lane", "limit", "expires", "once", "persistent",
   "trace",
 }
--- What is the default is not written down.
+-- Defaults are not stored.
 local DEFAULTS = { priority = "0", policy = "wait", persistent = "0" }
 local known_queues, has_hinted, NONE = {}, false, {}
--- Beyond these nothing can be put into a new one: each costs memory, and every sweep time.
+-- No put creates a queue beyond these: each queue costs memory, and time in every sweep.
 local MOST_QUEUES = 100000
 local planned_queues, n_planned = {}, 0
 
--- Whether a queue is known, or may be made. All that were asked for by this script count.
+-- Return whether a queue is known, or may be created. All that this script asked for count.
 function stage.has_room(queue)
   if known_queues[queue] or planned_queues[queue] or redis.call("ZSCORE", P .. "queues", queue) then return true end
   if redis.call("ZCARD", P .. "queues") + n_planned >= MOST_QUEUES then return false end
@@ -27,12 +27,12 @@ function stage.why_no_room(queue)
     .. " delete some (leasehold queues NAME --delete); unused ones go by themselves after max-worker-age"
 end
 
--- Ends the script if this would be a queue too many.
+-- End the script if this would be a queue too many.
 function stage.check_room(queue)
   if not stage.has_room(queue) then refuse("REFUSED", stage.why_no_room(queue)) end
 end
 
--- A queue is used from now on. Workers that serve queues by pattern are told of a new one.
+-- A queue is in use from now on. Workers that serve queues by pattern get a hint of a new one.
 function stage.know_queue(queue)
   if known_queues[queue] then return end
   known_queues[queue] = true
@@ -40,12 +40,12 @@ function stage.know_queue(queue)
   if redis.call("ZSCORE", P .. "queues", queue) then return end
   place(P .. "queues", queue, now)
   if has_hinted then return end
-  has_hinted = true -- one hint is for all new queues of a call
+  has_hinted = true -- one hint suffices for all new queues of a call
   for _, worker in ipairs(redis.call("ZREVRANGE", P .. "workers", 0, 999)) do hint(worker, "queues") end
 end
 
--- A jid that no job has: this one, or with a drawn end, for which digits of a long one are cut. Ends that can be
--- foreseen others could take on purpose.
+-- Return a jid that no job has: this one, or with a random end, for which digits of a long one are cut. A predictable
+-- end could be taken by other programs on purpose.
 function stage.free_jid(jid)
   local time, free = redis.call("TIME"), jid
   local drawn_bytes = math.max(4, math.min(12, 63 - #jid))
@@ -58,8 +58,8 @@ function stage.free_jid(jid)
   refuse("REFUSED", "no free jid was found that begins with " .. jid)
 end
 
--- Begins a stage of a job that lies nowhere: its retries and counts start anew. A claim is one on the new queue; the
--- job goes without if another has that.
+-- Begin a stage of a job that lies in no place: its retries and counts start anew. It claims its key in the new queue,
+-- or goes without if another job has that.
 function stage.begin(rec, queue, since)
   if rec.put then
     rec.born = rec.born or rec.put .. ":" .. rec.queue
@@ -80,7 +80,7 @@ function stage.set_data(rec, kind, data)
   store(P .. "data:" .. rec.jid, data)
 end
 
--- Why a job cannot wait for these parents; nil if it can. A new job, for which nobody can wait yet, needs no walk.
+-- Return why a job cannot wait for these parents; nil if it can. A new job without dependents needs no search.
 function stage.why_not(rec, parents)
   for _, parent in ipairs(parents) do
     if parent == rec.jid then return "job " .. rec.jid .. " cannot depend on itself" end
@@ -91,7 +91,7 @@ function stage.why_not(rec, parents)
   return edges.why_too_many(rec.jid, #parents, 0) or rec.kin and edges.why_circular(rec.jid, parents)
 end
 
--- Which of these jobs have not ended, and one whose failure is the job's own. Unknown ones count as complete.
+-- Return which of these jobs have not ended, and one whose failure fails the job. Unknown ones count as complete.
 function stage.unmet_parents(rec, parents)
   local unmet, fatal = {}, nil
   for _, jid in ipairs(parents) do
@@ -105,7 +105,7 @@ function stage.unmet_parents(rec, parents)
   return unmet, fatal
 end
 
--- Puts a job into the place where its new stage begins.
+-- Put a job into the place where its new stage begins.
 function stage.lay_down(rec, due, parents)
   local unmet, fatal = NONE, nil
   if #parents > 0 then unmet, fatal = stage.unmet_parents(rec, parents) end
@@ -131,19 +131,19 @@ local function read_options(first, n)
   return options
 end
 
--- Options not given stay as they are; "" takes one off.
+-- Options not given stay as they are; "" removes one.
 local function choose(rec, options)
   for _, option in ipairs(stage.OPTIONS) do
     local value = options[option] or rec[option]
     rec[option] = value ~= "" and value ~= DEFAULTS[option] and value or nil
   end
-  -- Who gives one of these takes the other one back.
+  --   A put with one of these takes the other one back.
   if options.persistent == "1" and moves.is_once(rec) then rec.once = nil end
   if options.once == "1" then rec.persistent = nil end
 end
 
--- Puts, adds (only creates) or moves (only moves, as it is) one job. Answers 1, or 0 if nothing was to be done, or the
--- jid of the job that holds the key that it would claim; or nil, and why it cannot be: nothing has changed then.
+-- Put, add (only create) or move (only move, unchanged) one job. Return 1, or 0 if nothing was to be done, or the jid
+-- of the job that holds the key of its claim; or nil, and why it cannot be: nothing has changed then.
 function stage.put(verb, queue, jid, klass, kind, data, due, options)
   local rec = read_job(jid)
   if verb == (rec and "add" or "move") then return 0 end
@@ -183,13 +183,13 @@ function stage.put(verb, queue, jid, klass, kind, data, due, options)
   return 1
 end
 
--- Of the put that begins at `at`: its queue, jid and options, and where the next one begins.
+-- Return queue, jid and options of the put that begins at `at`, and where the next one begins.
 function stage.options_of(at)
   local n = ARGV[at + 8]
   return ARGV[at + 1], ARGV[at + 2], read_options(at + 9, n), at + 9 + 2 * n
 end
 
--- Carries out one put, add or move of the arguments. Answers as put() does, and where the next one begins.
+-- Carry out one put, add or move of the arguments. Return as put() does, and where the next one begins.
 function stage.put_one(at)
   local verb, queue, jid, klass, kind, data, delay, time, n = unpack(ARGV, at, at + 8)
   local options, due = read_options(at + 9, n), tonumber(time) or tonumber(delay) and now + delay

@@ -1,11 +1,11 @@
--- stats.lua: what happened in each queue on each UTC day. Collected while the script runs, added up once, by commit().
+-- stats.lua: the statistics of each queue for each UTC day. Collected while the script runs, stored once, by commit().
 --- @include clock
 --- @include config
 --- @include plan
 --- @include spread
 local spreads, tallies = {}, {}
 
--- Adds a wait or run time to today's.
+-- Add a wait or run time to today's.
 local function spread(queue, kind, ms)
   local kinds = spreads[queue] or {}
   local s = kinds[kind] or new_spread()
@@ -13,14 +13,14 @@ local function spread(queue, kind, ms)
   add_time(s, ms)
 end
 
--- Adds to a count of a day: today's, or that of a time before.
+-- Add to a count of a day: today's, or that of an earlier time.
 local function tally(queue, what, by, when)
   local name = day_of(when or now) .. ":" .. queue
   local counts = tallies[name] or {}
   tallies[name], counts[what] = counts, (counts[what] or 0) + by
 end
 
--- What has begun must be found when it is old.
+-- A day that has begun is listed, so that retention finds it.
 local function opened(index, name) place(P .. index, name, tonumber(string.match(name, "^%-?%d+"))) end
 
 local function add_spread(name, kind, s)

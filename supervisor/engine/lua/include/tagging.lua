@@ -3,7 +3,7 @@
 --- @include clock
 --- @include plan
 local tag_sizes = {}
--- What a call takes away of several jobs: so many tags that each one alone has, or five times as many of shared ones.
+-- The most tags of several jobs that a call removes: so many that only one job has, or five times as many shared ones.
 local MOST_UNDONE, SHARED = 5000, 0.2
 local undone = 0
 
@@ -28,7 +28,7 @@ function tagging.of(rec)
   return rec.tagged and lines_of(strings[key] or redis.call("GET", key) or "") or {}
 end
 
--- Gives a job these tags instead of those that it had. Each keeps the time when it was first given.
+-- Give a job these tags in place of the former ones. Each keeps the time when it was first given.
 function tagging.set(rec, tags)
   local before, after, key = {}, {}, P .. "tags:" .. rec.jid
   for _, tag in ipairs(tagging.of(rec)) do before[tag] = true end

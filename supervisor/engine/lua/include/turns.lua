@@ -1,13 +1,13 @@
--- turns.lua: the order in which several queues are served by one lease.
+-- turns.lua: the order in which one lease serves several queues.
 --- @include allowed
 --- @include limits
 --- @module
--- What lies in lanes, was pushed by other programs, or may be put back now.
+-- Return how many jobs lie in lanes, are entries, or may be put back now.
 local function beside(queue)
   local looks, entries_key = queue_key(queue, "limits"), P .. "in:" .. queue
   local n = redis.call("LLEN", entries_key) + lanes.size(queue)
   if redis.call("ZCOUNT", looks, "-inf", now) > 0 then
-    n = n + math.max(1, redis.call("ZCARD", queue_key(queue, "parked"))) -- a look is due even where nothing is left
+    n = n + math.max(1, redis.call("ZCARD", queue_key(queue, "parked"))) -- 1: an empty one must be examined, too
   end
   if redis.call("EXISTS", queue_key(queue, "klasses")) == 1 then
     n = n + math.max(1, redis.call("ZCARD", queue_key(queue, "apart")))
@@ -15,7 +15,7 @@ local function beside(queue)
   return n
 end
 
--- How many jobs of a queue can be had now, at the most.
+-- Return the most jobs of a queue that can be leased now.
 function turns.available(queue, takeover)
   local long_ago = now - setting_ms("grace", queue)
   local expired = takeover and redis.call("ZCOUNT", queue_key(queue, "running"), "-inf", long_ago) or 0
@@ -45,7 +45,7 @@ local function drawn(queues, available, weights)
   return next_with_work(queues, available, 1)
 end
 
--- Up to `count` turns: indexes of queues, where available[i] jobs can be had of queue i, at the most (it is used up).
+-- Return up to `count` turns: indexes of queues, where queue i has at most available[i] jobs (it is used up).
 -- Round-robin goes on behind queue `last`; else each turn is drawn, by weight.
 function turns.take(order, queues, available, weights, count, last)
   local found, total, i = {}, 0, last

@@ -1,10 +1,10 @@
--- view.lua: a job as a reader sees it.
+-- view.lua: a job as queries show it.
 --- @include keys
 --- @include started
 --- @include shown
 local VIEWED_KIN = 1000 -- of a job's dependencies and dependents
 
--- What the clock makes of a stored state: a lease that ran out, a time that has come.
+-- Return the state that the clock makes of a stored one: a lease has expired, a time has come.
 local function seen_state(state, expiry, due)
   if state == "running" and expiry and expiry <= now then return "stalled" end
   if state == "scheduled" and due and due <= now then return "waiting" end
@@ -29,16 +29,16 @@ local function history_of(jid)
   return found
 end
 
--- By when a job must have been started; 0 if that is past, or it need not.
+-- Return the start deadline of a job; 0 if it has passed, or there is none.
 local function start_by(rec)
   if not rec.expires or rec.state == "failed" or rec.state == "complete" or rec.state == "running" then return 0 end
   if has_started(rec) then return 0 end
   return rec.put + rec.expires
 end
 
--- Array jid, state, expiry in ms | 0, due in ms | 0, completed in ms | 0, data, failure, result, tags ("\n" between) |
--- nil, array of history, array of dependencies, array of dependents, progress | nil, by when it must start in ms | 0,
--- its checkpoint | nil, then the record's fields and values. Data, failure, result, history, dependencies, dependents
+-- Return an array: jid, state, expiry in ms | 0, due in ms | 0, completed in ms | 0, data, failure, result, tags ("\n"
+-- between) | nil, array of history, array of dependencies, array of dependents, progress | nil, start deadline in ms |
+-- 0, checkpoint | nil, then the record's fields and values. Data, failure, result, history, dependencies, dependents
 -- and checkpoint that are left out are a number: their size.
 local function view(jid)
   local flat = redis.call("HGETALL", job_key(jid))
