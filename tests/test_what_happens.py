@@ -19,7 +19,7 @@ from supervisor.master.model.counts import OUTCOMES
 from supervisor.master.report.status import STATES
 from supervisor.ops.events import EVENTS
 from supervisor.ops.metrics import METRICS
-from tests.docs.pages import OPERATIONS, ROOT, section, tables
+from tests.docs.pages import INDEX, OPERATIONS, ROOT, section, tables
 
 CHAPTER = "What happens when …"
 ROWS = [row for part in tables(OPERATIONS, CHAPTER) for row in part]
@@ -47,9 +47,11 @@ def exists(word: str) -> bool:
     return word.removeprefix("--") in KNOWN or (program == "leasehold" and command in parser.COMMANDS)
 
 
-def test_contents_list_the_sections_in_order():
-    contents = re.findall(r"^\| \[(.*?)\]\(#", section(OPERATIONS, "Operations"), re.MULTILINE)
-    assert contents == re.findall(r"^## (.*)$", OPERATIONS.read_text(), re.MULTILINE)
+def test_the_index_lists_each_page_by_its_title():
+    contents = re.findall(r"^\| \[(.*?)\]\((docs/.*?)\)", INDEX.read_text(), re.MULTILINE)
+    pages = (ROOT / "deploy/docs").glob("*.md")
+    titles = {page.read_text().partition("\n")[0].removeprefix("# "): f"docs/{page.name}" for page in pages}
+    assert dict(contents) == titles
 
 
 def test_every_name_exists():

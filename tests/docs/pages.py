@@ -4,13 +4,35 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-README, OPERATIONS = ROOT / "README.md", ROOT / "deploy/README.md"
+README, INDEX = ROOT / "README.md", ROOT / "deploy/README.md"
+FIRST_STEPS = ROOT / "supervisor/docs/first-ten-minutes.md"
+PROMISES = ROOT / "supervisor/docs/promises.md"
 CONTRACT, ARCHITECTURE = ROOT / "handlers/README.md", ROOT / "supervisor/ARCHITECTURE.md"
 CONTRIBUTING = ROOT / "supervisor/CONTRIBUTING.md"
 GUIDE, PARITY = ROOT / "supervisor/engine/README.md", ROOT / "tests/engine/PARITY.md"
 #: For people who change the code. Paths in them are relative to the package, or to the repository.
 INTERNALS = [ARCHITECTURE, CONTRIBUTING, ROOT / "supervisor/docs/processes.md", ROOT / "supervisor/docs/exchange.md"]
-PAGES = [README, OPERATIONS, CONTRACT, GUIDE, PARITY, ROOT / "deploy/CHANGELOG.md", *INTERNALS]
+
+
+class Manual:
+    """The pages that the index of the operations manual lists, in its order, as one page."""
+
+    name = "deploy/docs"
+
+    def __init__(self) -> None:
+        listed = re.findall(r"^\| \[.*?\]\((docs/[\w-]+\.md)\)", INDEX.read_text(), re.MULTILINE)
+        self.pages = [INDEX, *(INDEX.parent / path for path in listed)]
+
+    def read_text(self) -> str:
+        return "\n".join(page.read_text() for page in self.pages)
+
+
+OPERATIONS = Manual()
+PAGES = [
+    *(README, CONTRACT, GUIDE, PARITY, FIRST_STEPS, PROMISES, ROOT / "supervisor/docs/comparison.md"),
+    *(ROOT / "deploy/CHANGELOG.md", *OPERATIONS.pages, *INTERNALS),
+]
+Page = Path | Manual
 #: What runs us in containers, clusters and under systemd.
 RECIPES = [
     path for path in sorted((ROOT / "deploy").rglob("*")) if path.is_file() and path.suffix not in {".md", ".txt"}
@@ -19,24 +41,25 @@ RECIPES = [
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
-def path_of(page: Path) -> str:
-    return str(page.relative_to(ROOT))
+def path_of(page: Page) -> str:
+    return page.name if isinstance(page, Manual) else str(page.relative_to(ROOT))
 
 
-def blocks(page: Path, *languages: str) -> list[str]:
+def blocks(page: Page, *languages: str) -> list[str]:
     return [body for language, body in FENCE.findall(page.read_text()) if not languages or language in languages]
 
 
-def section(page: Path, title: str) -> str:
+def section(page: Page, title: str) -> str:
     """From a heading to the next one of its level or above. A comment in a block is no heading."""
     text = page.read_text()
     headings = FENCE.sub(lambda fence: re.sub(r"[^\n]", "`", fence[0]), text)
-    match = re.search(rf"^(#+) {re.escape(title)}\n(.*?)(?=^#{{1,2}} |\Z)", headings, re.DOTALL | re.MULTILINE)
-    assert match, f"{page.name} has no section {title!r}"
-    return text[match.start(2) : match.end(2)]
+    begin = re.search(rf"^(#+) {re.escape(title)}\n", headings, re.MULTILINE)
+    assert begin, f"{page.name} has no section {title!r}"
+    end = re.compile(rf"^#{{1,{len(begin[1])}}} ", re.MULTILINE).search(headings, begin.end())
+    return text[begin.end() : end.start() if end else len(text)]
 
 
-def tables(page: Path, title: str) -> list[list[list[str]]]:
+def tables(page: Page, title: str) -> list[list[list[str]]]:
     """The cells of each table of a section, without its heading."""
     found = re.findall(r"^(?:\|.*\n)+", section(page, title), re.MULTILINE)
     assert found, f"{page.name}, {title}: no table"
@@ -46,7 +69,7 @@ def tables(page: Path, title: str) -> list[list[list[str]]]:
     ]
 
 
-def rows(page: Path, title: str) -> list[list[str]]:
+def rows(page: Page, title: str) -> list[list[str]]:
     """Those of its first table."""
     return tables(page, title)[0]
 

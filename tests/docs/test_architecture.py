@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import ARCHITECTURE, CONTRIBUTING, INTERNALS, README, ROOT, path_of, rows, section
+from tests.docs.pages import ARCHITECTURE, CONTRIBUTING, INTERNALS, PROMISES, ROOT, path_of, rows, section
 
 PACKAGE = ROOT / "supervisor"
 _PATH = re.compile(r"`((?:[\w-]+/)*[\w-]+\.(?:py|lua|md|toml)|(?:[\w-]+/)+)`")
@@ -67,7 +67,7 @@ def test_each_promise_names_what_holds_and_shows_it():
     for _, _, held_by, shown_by in table:
         assert paths_in(held_by)
         assert all(path.startswith("tests/") for path in paths_in(shown_by)) and paths_in(shown_by)
-    assert section(README, "What is promised").count("\n- ") == len(table)
+    assert section(PROMISES, "What is promised").count("\n- ") == len(table)
 
 
 @pytest.mark.parametrize("folder", ["ops", "zygote", "child", "sandbox", "master/jobs", "master/processes"])

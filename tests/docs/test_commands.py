@@ -1,4 +1,4 @@
-"""What README.md and deploy/README.md show for a shell is carried out: every line as it is printed, in its order.
+"""What the README and the operations manual show for a shell is carried out: every line as printed, in its order.
 
 Beside it there is a supervisor, which is started anew where a line has ended it.
 """
@@ -9,7 +9,7 @@ import re
 import pytest
 
 from supervisor import Client
-from tests.docs.pages import FENCE, OPERATIONS, README, blocks, example, path_of, section
+from tests.docs.pages import FENCE, FIRST_STEPS, OPERATIONS, README, blocks, example, path_of, section
 from tests.docs.terminal import Terminal, commands, free_port, install, is_until_ctrl_c, kept_warm, stand_in, typed
 from tests.lengths import FULL
 
@@ -23,21 +23,20 @@ AT_THE_EMBEDDED_SERVER = "redis-cli -s .leasehold/socket"
 ELSEWHERE = {
     "Run it": "tests/process/jobs/test_demo.py runs the demo, test_new_user.py with TEST_FULL=1 the whole line",
     "Test it": "this is what runs",
-    "The first ten minutes": "test_new_user.py",
+    "From a handler to a drained pool": "test_new_user.py",
 }
 _NO_ENGINE = "there is no engine; tests/deploy/test_dockerfile.py does the image's steps"
 #: Lines in other fences: how they begin, and who looks at them.
 NOT_FOR_A_SHELL_HERE = {
-    ("README.md", "docker build"): _NO_ENGINE,
-    ("README.md", "docker run"): _NO_ENGINE,
-    ("deploy/README.md", "docker run"): _NO_ENGINE,
-    ("deploy/README.md", "docker kill"): _NO_ENGINE,
-    ("deploy/README.md", "docker exec"): _NO_ENGINE,
-    ("deploy/README.md", "buildah build"): "tests/image builds by it, in the full run",
-    ("deploy/README.md", "podman run"): _NO_ENGINE,
-    ("deploy/README.md", "TERM 25"): "a drawing; test_ending.py compares it with the times of the code",
-    ("deploy/README.md", "ACL SETUSER leasehold"): "test_access.py gives the account to a server",
-    ("deploy/README.md", "ACL SETUSER producer"): "test_access.py gives the account to a server",
+    ("deploy/docs", "docker build"): _NO_ENGINE,
+    ("deploy/docs", "docker run"): _NO_ENGINE,
+    ("deploy/docs", "docker kill"): _NO_ENGINE,
+    ("deploy/docs", "docker exec"): _NO_ENGINE,
+    ("deploy/docs", "buildah build"): "tests/image builds by it, in the full run",
+    ("deploy/docs", "podman run"): _NO_ENGINE,
+    ("deploy/docs", "TERM 25"): "a drawing; test_ending.py compares it with the times of the code",
+    ("deploy/docs", "ACL SETUSER leasehold"): "test_access.py gives the account to a server",
+    ("deploy/docs", "ACL SETUSER producer"): "test_access.py gives the account to a server",
 }
 
 
@@ -121,15 +120,21 @@ def manual(open_directory, server, namespace):
         yield manual
 
 
+def has_section(page, title):
+    return f"## {title}\n" in page.read_text()
+
+
 def for_a_shell(page):
     """Its blocks that are carried out here."""
-    elsewhere = [body for title in ELSEWHERE if page == README for _, body in FENCE.findall(section(page, title))]
+    elsewhere = [
+        body for title in ELSEWHERE if has_section(page, title) for _, body in FENCE.findall(section(page, title))
+    ]
     return [block for block in blocks(page, "sh") if block not in elsewhere and AT_THE_EMBEDDED_SERVER not in block]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("page", [README, OPERATIONS], ids=path_of)
+@pytest.mark.parametrize("page", [README, FIRST_STEPS, OPERATIONS], ids=path_of)
 def test_every_line_for_a_shell_does_what_it_is_shown_for(page, manual, measured):
     lines = 0
     for block in for_a_shell(page):
@@ -161,7 +166,7 @@ def test_the_script_of_a_deploy_goes_back_where_the_new_code_does_not_boot(manua
 
 def test_what_is_not_carried_out_is_listed_and_why():
     found = []
-    for page in (README, OPERATIONS):
+    for page in (README, FIRST_STEPS, OPERATIONS):
         for language, body in FENCE.findall(page.read_text()):
             assert language in {"", "console", "sh", "python", "json", "text"}, language
             if language in {"", "console"}:
@@ -171,4 +176,4 @@ def test_what_is_not_carried_out_is_listed_and_why():
         assert any(page == where and line.startswith(begin) for where, begin in NOT_FOR_A_SHELL_HERE), (page, line)
     assert len(found) == len(NOT_FOR_A_SHELL_HERE)
     for line in ENDS_WITH:
-        assert any(line in block for page in (README, OPERATIONS) for block in for_a_shell(page)), line
+        assert any(line in block for page in (README, FIRST_STEPS, OPERATIONS) for block in for_a_shell(page)), line

@@ -13,7 +13,19 @@ from supervisor.cli.lib import parser
 from supervisor.config import Exit
 from supervisor.ops import pages
 from tests.deploy import figures
-from tests.docs.pages import CONTRACT, FENCE, GUIDE, OPERATIONS, PAGES, README, ROOT, path_of, rows, section
+from tests.docs.pages import (
+    CONTRACT,
+    FENCE,
+    FIRST_STEPS,
+    GUIDE,
+    OPERATIONS,
+    PAGES,
+    README,
+    ROOT,
+    path_of,
+    rows,
+    section,
+)
 
 UNIT = (ROOT / "deploy/leasehold.service").read_text()
 MANIFESTS = "".join(path.read_text() for path in sorted((ROOT / "deploy/kubernetes").glob("*.yaml")))
@@ -48,7 +60,9 @@ def test_a_command_that_is_named_has_the_flags_that_are_named_with_it(page):
 
 
 def test_every_command_is_told_of():
-    told = {words[0] for page in (README, OPERATIONS, GUIDE, CONTRACT) for words in words_of_commands(page)}
+    told = {
+        words[0] for page in (README, FIRST_STEPS, OPERATIONS, GUIDE, CONTRACT) for words in words_of_commands(page)
+    }
     assert set(parser.COMMANDS) - told == set()
 
 
@@ -98,5 +112,5 @@ def test_the_lines_of_a_unit_that_are_explained_stand_in_it():
 
 
 def test_the_words_of_kubernetes_that_are_explained_stand_in_the_manifests():
-    for word in re.findall(r"`([a-z]+[A-Z]\w+)`", section(OPERATIONS, "In a container").split("### Kubernetes")[1]):
+    for word in re.findall(r"`([a-z]+[A-Z]\w+)`", section(OPERATIONS, "Kubernetes")):
         assert word in MANIFESTS, word

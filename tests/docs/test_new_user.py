@@ -1,6 +1,4 @@
-"""Somebody who has never seen it: the first ten minutes of README.md as they are printed, from an empty folder on, and
-then all that the page shows of jobs and queues, in that folder.
-"""
+"""A new user carries out the page of the first ten minutes, line by line as printed, in an empty folder."""
 
 import fcntl
 import json
@@ -12,11 +10,11 @@ import time
 
 import pytest
 
-from tests.docs.pages import FENCE, README, ROOT, blocks, example, section
+from tests.docs.pages import FENCE, FIRST_STEPS, OPERATIONS, README, ROOT, blocks, example, section
 from tests.docs.terminal import Terminal, commands, free_port, install, is_until_ctrl_c, stand_in, typed
 from tests.lengths import FULL
 
-TITLE = "The first ten minutes"
+TITLE = "From a handler to a drained pool"
 #: Where a reader looks at the log before the next line is typed: what it says by then.
 LOOKED_FOR = {
     "leasehold run --processes 2 --http 127.0.0.1:9464": "job.completed",
@@ -72,7 +70,7 @@ def test_from_an_empty_folder_to_a_drained_pool_as_the_page_says(open_directory,
     for line, pattern in SEEN.items():
         (shown,) = (text for command, text in said.items() if command.startswith(line))
         assert re.search(pattern, shown, re.MULTILINE), f"{line}\n{shown}"
-    (shown,) = (json.loads(block) for block in blocks(README, "json"))
+    (shown,) = (json.loads(block) for block in blocks(FIRST_STEPS, "json"))
     assert list(shown) == list(said_here["job.completed"]), "the line of the log on the page has other fields"
     await_the_servers_end(open_directory / "first")
     measured(f"every command of the first ten minutes: {time.monotonic() - begun_at:.1f} s")
@@ -90,7 +88,7 @@ def folder(open_directory):
     install(open_directory)
     (first := open_directory / "first").mkdir()
     (first / "handlers").mkdir()
-    (first / "handlers/greetings.py").write_text(example(README, "greetings"))
+    (first / "handlers/greetings.py").write_text(example(FIRST_STEPS, "greetings"))
     (tools := open_directory / "tools").mkdir()
     if shutil.which("redis-cli") is None:
         stand_in(tools, "redis-cli")
@@ -119,7 +117,7 @@ def test_what_is_shown_next_works_in_the_same_folder(folder):
     pool = folder.begin("leasehold run --processes 2")
     pool.until_ready()
     for title in NEXT:
-        for language, body in FENCE.findall(section(README, title)):
+        for language, body in FENCE.findall(section(FIRST_STEPS, title)):
             if language == "python":
                 (folder.directory / "block.py").write_text(body)
             lines = {"python": [f"{sys.executable} block.py"], "sh": commands(body)}[language]
@@ -137,7 +135,7 @@ def test_what_is_shown_next_works_in_the_same_folder(folder):
 def walk(terminal):
     """Does what the section says. What each line has shown, and the last event of each name that was looked for."""
     said, events = {}, {}
-    for language, body in FENCE.findall(section(README, TITLE)):
+    for language, body in FENCE.findall(section(FIRST_STEPS, TITLE)):
         if language == "python":
             name, _, _ = body.removeprefix("# ").partition("\n")
             (terminal.directory / name).write_text(body)
@@ -156,17 +154,29 @@ def walk(terminal):
 
 
 def test_all_that_is_looked_for_stands_on_the_page():
-    lines = [line for block in FENCE.findall(section(README, TITLE)) for line in commands(block[1])]
+    lines = [line for block in FENCE.findall(section(FIRST_STEPS, TITLE)) for line in commands(block[1])]
     for each in [*LOOKED_FOR, *SEEN]:
         assert [line for line in lines if line.startswith(each)], each
 
 
-def test_the_page_can_be_read_in_ten_minutes():
-    words = len(FENCE.sub("", README.read_text()).split())
+def test_the_readme_and_the_first_steps_can_be_read_in_ten_minutes():
+    assert len(README.read_text().splitlines()) <= 150
+    words = sum(len(FENCE.sub("", page.read_text()).split()) for page in (README, FIRST_STEPS))
     assert words < 10 * 200, f"{words} words"
 
 
+def test_the_closing_lines_of_the_demo_are_as_it_prints_them():
+    (shown,) = (block for block in blocks(README, "text") if "Proven" in block)
+    program = (ROOT / "supervisor/cli/demo/command.py").read_text()
+    *rows, proof = shown.splitlines()
+    for row in rows:
+        words = re.split(r"  +", row)[0]
+        assert f'"{words}"' in program or words.startswith("deaths by "), row
+    put, completed, failed, left = (int(word) for word in re.findall(r"\d+", proof.replace(",", "")))
+    assert (put, failed, left) == (completed, 0, 0)
+
+
 def test_the_screen_on_the_page_is_one_that_top_draws():
-    (screen,) = blocks(README, "text")
-    drawn = (ROOT / "tests/cli/screens/busy-80x24.txt").read_text()
+    (screen,) = (block for block in blocks(OPERATIONS, "text") if "── queues" in block)
+    drawn = (ROOT / "tests/cli/top/screens/busy-80x24.txt").read_text()
     assert screen.splitlines() == drawn.splitlines()

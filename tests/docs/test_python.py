@@ -12,7 +12,7 @@ import tomllib
 import pytest
 
 import supervisor
-from tests.docs.pages import CONTRACT, PAGES, README, ROOT, blocks, example, path_of, section
+from tests.docs.pages import CONTRACT, FIRST_STEPS, PAGES, README, ROOT, blocks, example, path_of, section
 from tests.docs.terminal import started
 
 
@@ -54,7 +54,12 @@ def test_every_module_with_a_handler_in_the_pages_says_its_name():
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_putting_jobs_is_typed_as_shown(tmp_path):
-    shown = [block for page in (README, CONTRACT) for block in blocks(page, "python") if "with Client()" in block]
+    shown = [
+        block
+        for page in (README, FIRST_STEPS, CONTRACT)
+        for block in blocks(page, "python")
+        if "with Client()" in block
+    ]
     for number, block in enumerate(shown):
         (tmp_path / f"block_{number}.py").write_text(block)
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir=.cache", "."]
@@ -112,7 +117,7 @@ def test_the_long_job_of_the_contract_survives_a_drain_and_does_each_step_once(s
     assert [line.split()[1] for line in printed] == readers
 
 
-@pytest.mark.parametrize(("page", "waiting"), [(README, 5), (CONTRACT, 2)], ids=["README.md", "handlers/README.md"])
+@pytest.mark.parametrize(("page", "waiting"), [(README, 1), (FIRST_STEPS, 5), (CONTRACT, 2)])
 def test_putting_jobs_works_as_shown(page, waiting, server, namespace):
     first, *more = (block for block in blocks(page, "python") if "with Client()" in block)
     block = "\n".join([first, *more])

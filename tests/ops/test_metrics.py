@@ -48,7 +48,7 @@ def test_names_say_what_is_measured_and_in_what_unit(name):
 
 
 def test_the_manual_lists_every_metric_as_it_is():
-    page = (ROOT / "deploy/README.md").read_text()
+    page = (ROOT / "deploy/docs/metrics.md").read_text()
     listed = re.findall(r"^\| `(leasehold_\w+)` \| (\w+) \| (.*?) \| (.*) \|$", page, re.MULTILINE)
     assert listed == [
         (name, each.kind, " ".join(f"`{label}`" for label in each.labels), each.help) for name, each in METRICS.items()

@@ -28,7 +28,7 @@ _PINGS: Final = 20
 _SLOW_S: Final = 0.020
 _SKEW_S: Final = 1.0
 _NEARLY_FULL: Final = 0.8
-#: Longest silence of a connection to the server (deploy/README.md, "Redis").
+#: Longest silence of a connection to the server (deploy/docs/redis.md).
 _SILENT_S: Final = 35
 #: A supervisor opens two connections, to exchange and to wait, and MOST_DOORS more where other programs push.
 _CONNECTIONS: Final = 2
@@ -38,7 +38,7 @@ _PATIENCE_S: Final = 1.0
 _NAMED: Final = 8
 _SHORT_LEASE_S: Final = 5.0
 _LONG_LEASE_S: Final = 600.0
-_ACCOUNT: Final = "deploy/README.md has an account with all that it needs, under Redis"
+_ACCOUNT: Final = "deploy/docs/redis.md has an account with all that it needs"
 
 Info = Mapping[str, str]
 

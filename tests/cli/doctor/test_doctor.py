@@ -392,7 +392,7 @@ def account(server, namespace):
 
 
 def test_the_account_of_the_documents_is_enough(seen, account, namespace):
-    text = (ROOT / "deploy/README.md").read_text()
+    text = (ROOT / "deploy/docs/redis.md").read_text()
     line = next(line for line in text.splitlines() if line.startswith("ACL SETUSER leasehold "))
     rules = line.replace("{leasehold}", "NS").partition(">PASSWORD ")[2]
     code, found = seen(account(rules), namespace)

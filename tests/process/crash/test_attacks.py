@@ -1,7 +1,7 @@
 """Attacks from inside a handler on real pools: each is refused from some level of the sandbox on.
 
 Each level and user has one pool, in which a neighbour works on unharmed. The table also has the attacks that succeed,
-which deploy/README.md names.
+which deploy/docs/sandbox.md names.
 """
 
 import ctypes

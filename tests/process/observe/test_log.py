@@ -107,7 +107,7 @@ def test_of_a_lost_zygotes_job_what_it_has_used_is_not_known_and_all_else_is_sai
 
 
 def test_operations_explain_each_of_these_fields():
-    page = (ROOT / "deploy/README.md").read_text()
+    page = (ROOT / "deploy/docs/log.md").read_text()
     table = page.partition("| field of an outcome |")[2].partition("\n\n")[0]
     assert {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)} \
         == {*OUTCOME, "worker"}  # fmt: skip
