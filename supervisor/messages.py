@@ -342,12 +342,12 @@ def unpack_outcome(packet: bytes) -> Outcome:
 
 
 def pack_trouble(trouble: Trouble) -> bytes:
-    traceback = trouble.traceback and sayable(trouble.traceback[-MAX_TRACEBACK_CHARS:])
-    group = trouble.group and sayable(trouble.group)
-    return orjson.dumps((group, sayable(trouble.message[:MAX_MESSAGE_CHARS]), traceback, trouble.delay_s))
+    traceback = trouble.traceback and escaped(trouble.traceback[-MAX_TRACEBACK_CHARS:])
+    group = trouble.group and escaped(trouble.group)
+    return orjson.dumps((group, escaped(trouble.message[:MAX_MESSAGE_CHARS]), traceback, trouble.delay_s))
 
 
-def sayable(text: str) -> str:
+def escaped(text: str) -> str:
     """Escape what UTF-8 cannot carry: exceptions may hold lone surrogates, as file names do."""
     return text.encode(errors="backslashreplace").decode()
 

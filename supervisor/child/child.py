@@ -22,7 +22,7 @@ from setproctitle import setproctitle
 
 from supervisor import clock, messages, sandbox
 from supervisor.child import explanations, printing
-from supervisor.child.handlers import Ending, Fail, Handler, Interrupted, Retry, SoftTimeout, foreign_part, hooks
+from supervisor.child.handlers import Ending, Fail, Handler, Interrupted, Retry, SoftTimeout, foreign_frames, hooks
 from supervisor.child.job import Job
 from supervisor.child.talk import Talk, handle_notices
 from supervisor.linux import kernel
@@ -44,14 +44,14 @@ _OUTCOMES: Final = {
 }  # fmt: skip
 
 
-def _nothing(_job: object) -> None:
+def _do_nothing(_job: object) -> None:
     return
 
 
 #: A job that does nothing, as a packet, and its handler.
 REHEARSAL_KLASS: Final = "rehearsal"
 REHEARSAL_JOB: Final = messages.pack_job(0, ("", REHEARSAL_KLASS, "", 0, 0, 0, 0, [], None, False, 0.0), b"{}", False)
-REHEARSAL_HANDLER: Final = Handler(_nothing, REHEARSAL_KLASS, HandlerSettings(), False)
+REHEARSAL_HANDLER: Final = Handler(_do_nothing, REHEARSAL_KLASS, HandlerSettings(), False)
 #: A child without a job for this long is in an idle pool, and has time to rehearse.
 _SOON_S: Final = 0.01
 
@@ -120,7 +120,7 @@ class Child:
         self._number = number
         self._jobs = jobs
         self._talk = Talk(talk)
-        self._says = self._talk.report, self._talk.checkpoint, self._talk.look
+        self._says = self._talk.report, self._talk.checkpoint, self._talk.read_notices
         self._workdir = workdir
         self._handlers = handlers
         self._jobs_per_child = boot.jobs_per_child
@@ -150,10 +150,10 @@ class Child:
             setproctitle(
                 f"leasehold: child {self._number} {message.klass} {message.jid[:4]}… since {clock.time_of_day()}"
             )
-            verb, fit = self.serve_one(message, fds)
+            verb, is_reusable = self.serve_one(message, fds)
             if verb == Verb.OVERFLOWED:
                 return 1  # the state of this process is unknown after a MemoryError
-            if not fit:
+            if not is_reusable:
                 break
         if hooks.on_exit:
             self._show_idle()
@@ -201,33 +201,33 @@ class Child:
         started_at = clock.monotonic()
         job = Job(message, self._workdir.path, *self._says)
         self._talk.begin(job)
-        ends = _begun(job) if hooks.around_job else ()
+        ends = _begin_around(job) if hooks.around_job else ()
         verb, parts = self._perform(job, self._handlers[message.klass])
         self._data_room.limit(0)  # otherwise the next job's payload would count against this job's limit
         run_s = clock.monotonic() - started_at
         if os.getpid() != self._pid:
             os._exit(0)  # a fork made by the handler has returned from it, and must not answer for this child
         if ends:
-            _tell_end(ends, verb, parts)
+            _end_around(ends, verb, parts)
         printing.flush()
         kernel.become_subreaper()  # a handler may have cleared it
-        fit = sandbox.end_strays()
+        is_reusable = sandbox.end_strays()
         if self._printing is not None:
-            fit = self._printing.end(message.token, verb != Verb.COMPLETED) and fit
+            is_reusable = self._printing.end(message.token, verb != Verb.COMPLETED) and is_reusable
         if kernel.most_open_files() < self._open_files:
-            fit = False  # the next job would lack descriptors
+            is_reusable = False  # the next job would lack descriptors
             self._workdir.distrust()  # so that `claim` fails as well, whether or not there are files to remove
         self._workdir.claim()  # a handler may have removed the directory
         job.report_progress()
         self._talk.end()
         self._answer(verb, message.token, run_s, parts)
-        return verb, fit
+        return verb, is_reusable
 
     def _confine(self, confinement: Confinement, klass: str) -> None:
         self._confinement = None
         confinement.enter(self._handlers[klass].settings.profile, self._workdir.path, self._own_fds)
         if threading.active_count() > 1:
-            _note("threads that @after_fork functions have started before the first job are not in its sandbox")
+            _print("threads that @after_fork functions have started before the first job are not in its sandbox")
         for hook in hooks.confined:
             hook()
 
@@ -329,30 +329,30 @@ def _used() -> tuple[float, int]:
     return own[0] + own[1] + waited[0] + waited[1], max(own[2], waited[2]) * 1024
 
 
-def _begun(job: Job) -> list[Callable[[Ending], object]]:
+def _begin_around(job: Job) -> list[Callable[[Ending], object]]:
     """Call the `around_job` functions. Returns what they want called at the job's end."""
     ends = []
     for around in hooks.around_job:
         try:
             ends.append(around(job))
         except Exception as error:  # noqa: BLE001  foreign code, which must not fail the job
-            _note(f"what is to be around a job has not begun: {type(error).__name__}: {_message_of(error)}")
+            _print(f"what is to be around a job has not begun: {type(error).__name__}: {_message_of(error)}")
     return ends
 
 
-def _tell_end(ends: Sequence[Callable[[Ending], object]], verb: Verb, parts: list[bytes]) -> None:
+def _end_around(ends: Sequence[Callable[[Ending], object]], verb: Verb, parts: list[bytes]) -> None:
     trouble = None if verb in (Verb.COMPLETED, Verb.FOLLOWED) else messages.unpack_trouble(parts[0])
     ending = Ending(_OUTCOMES[verb], trouble)
     for end in reversed(ends):
         try:
             end(ending)
         except Exception as error:  # noqa: BLE001  foreign code, which must not fail the job
-            _note(f"what is to be around a job has not ended: {type(error).__name__}: {_message_of(error)}")
+            _print(f"what is to be around a job has not ended: {type(error).__name__}: {_message_of(error)}")
 
 
 def _describe(error: BaseException) -> Trouble:
     """Describe an exception as a failure. Its class is the group. The traceback leaves out our own frames."""
-    text = "".join(traceback.format_exception(type(error), error, foreign_part(error.__traceback__)))
+    text = "".join(traceback.format_exception(type(error), error, foreign_frames(error.__traceback__)))
     return Trouble(type(error).__name__, explanations.hinted(error, _message_of(error)), text)
 
 
@@ -368,7 +368,7 @@ def _backoff_s(handler: Handler, job: Job) -> float | None:
     try:
         return handler.backoff_s(job.failures)
     except BaseException as error:  # noqa: BLE001  a foreign function may raise anything
-        _note(f"backoff= of {job.klass} is not used: {type(error).__name__}: {_message_of(error)}")
+        _print(f"backoff= of {job.klass} is not used: {type(error).__name__}: {_message_of(error)}")
         return None
 
 
@@ -379,16 +379,16 @@ def _encode_result(result: Any) -> bytes:
     try:
         body = orjson.dumps(result)
     except TypeError as error:
-        _note(f"the result is not kept: {error}")
+        _print(f"the result is not kept: {error}")
         return b""
     if len(body) > messages.MAX_RESULT_BYTES:
         most = messages.MAX_RESULT_BYTES
-        _note(f"the result is not kept: {len(body)} bytes, the limit is {most}")
+        _print(f"the result is not kept: {len(body)} bytes, the limit is {most}")
         return b""
     return body
 
 
-def _note(text: str) -> None:
+def _print(text: str) -> None:
     """Write a line to the job's output."""
     try:
         sys.stderr.write(f"leasehold: {text}\n")

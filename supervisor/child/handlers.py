@@ -387,7 +387,7 @@ def _import_all(root: str) -> None:
         importlib.import_module(name)
 
 
-def foreign_part(frames: TracebackType | None) -> TracebackType | None:
+def foreign_frames(frames: TracebackType | None) -> TracebackType | None:
     """Return the traceback from the first frame of foreign code on: without ours and those of the import system."""
     while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_NOT_FOREIGN):
         frames = frames.tb_next

@@ -32,8 +32,8 @@ ROOM_BYTES: Final = DATA_BYTES + 512 * 1024
 _SIZES_BYTES: Final = 32
 #: Pause between two reports of progress. The first report is sent at once, the last one when the job ends.
 PROGRESS_S: Final = 0.5
-#: Pause between two looks for a notice: it makes `should_stop` cheap in the tightest loop.
-LOOK_S: Final = 0.01
+#: Pause between two reads of notices: it makes `should_stop` cheap in the tightest loop.
+NOTICES_S: Final = 0.01
 
 
 class _Once:
@@ -63,7 +63,7 @@ class Job:
     _next: Stage | None = None
     _unreported: Progress | None = None
     _report_at = 0.0
-    _look_at = 0.0
+    _read_notices_at = 0.0
     _told_to_stop = False
 
     def __init__(
@@ -72,10 +72,10 @@ class Job:
         workdir: str,
         report: Callable[[int, Progress], None],
         store: Callable[[int, bytes], None],
-        look: Callable[[], None] = lambda: None,
+        read_notices: Callable[[], None] = lambda: None,
     ) -> None:
         """`report` takes the token and progress, at most every PROGRESS_S. `store` takes the token and a checkpoint,
-        and returns when it is stored. `look` handles notices that have come, at most every LOOK_S, and never waits.
+        and returns when it is stored. `read_notices` never waits; it is called at most every NOTICES_S.
         """
         (
             self.token, self.jid, self.klass, self.queue, self.priority, self.failures, self.deaths, self.interruptions,
@@ -89,7 +89,7 @@ class Job:
         self._head_room_bytes = MAX_HEAD_BYTES - _SIZES_BYTES
         self._report = report
         self._store = store
-        self._look = look
+        self._read_notices = read_notices
 
     @property
     def attempt(self) -> int:
@@ -215,9 +215,9 @@ class Job:
 
         A call costs a fraction of a microsecond and never waits. Any thread may ask.
         """
-        if not self._told_to_stop and (now_at := clock.monotonic()) >= self._look_at:
-            self._look_at = now_at + LOOK_S
-            self._look()
+        if not self._told_to_stop and (now_at := clock.monotonic()) >= self._read_notices_at:
+            self._read_notices_at = now_at + NOTICES_S
+            self._read_notices()
         return self._told_to_stop
 
     def tell_to_stop(self) -> None:

@@ -91,7 +91,7 @@ class Talk:
     def may_interrupt(self, token: int) -> None:
         """From now on raise notices in the handler. Raise one that has come before at once."""
         self._interruptible_token = token
-        self._act()
+        self._raise_due()
 
     def must_not_interrupt(self) -> None:
         self._interruptible_token = 0
@@ -125,15 +125,15 @@ class Talk:
             return  # the signal interrupted that thread's wait: it reads and raises
         if not self._reader:
             self._read()
-        self._act()
+        self._raise_due()
 
-    def look(self) -> None:
+    def read_notices(self) -> None:
         """Handle notices without a signal. Never waits. Any thread may call it. Does nothing in a fork."""
         if self._reader or os.getpid() != self._pid:
             return
         self._read()
         if threading.get_ident() == self._main:
-            self._act()
+            self._raise_due()
         elif self._is_due():
             signal.pthread_kill(self._main, kernel.NOTICE_SIGNAL)
 
@@ -162,7 +162,7 @@ class Talk:
         if not notice.gently:
             self._due = notice
 
-    def _act(self) -> None:
+    def _raise_due(self) -> None:
         """In the main thread: raise the notice that is due anywhere in the handler."""
         due = self._due
         if due is None or not self._is_due():

@@ -71,7 +71,7 @@ class _Spans:
 
     def __init__(self, provider: TracerProvider | Callable[[], TracerProvider] | None, budget_s: float) -> None:
         self._given = provider
-        self._patience = _Patience(budget_s)
+        self._collector = _CollectorWait(budget_s)
         self._provider: Any = None
         self._tracer: trace.Tracer = trace.NoOpTracer()
         self._any = False
@@ -82,7 +82,7 @@ class _Spans:
             self._provider = self._given() if callable(self._given) else self._given or trace.get_tracer_provider()
             self._tracer = self._provider.get_tracer("leasehold")
         except Exception as error:  # noqa: BLE001  foreign code, which must not fail the jobs
-            _say(f"this child has no spans: {type(error).__name__}: {error}")
+            _print(f"this child has no spans: {type(error).__name__}: {error}")
 
     def begin(self, job: "Job") -> Callable[[Ending], None]:
         """Start the job's span and make it current. Returns the function that ends it."""
@@ -96,7 +96,7 @@ class _Spans:
 
         def end(ending: Ending) -> None:
             context.detach(token)
-            _tell(span, ending)
+            _set_outcome(span, ending)
             span.end()
 
         return end
@@ -104,10 +104,10 @@ class _Spans:
     def flush(self) -> None:
         """Send the spans of a child that is about to exit. A thread that takes too long ends with the process."""
         force = getattr(self._provider, "force_flush", None)  # the global provider may have none
-        if self._any and force is not None and _has_network() and not self._patience.is_over():
-            thread = threading.Thread(target=force, args=(math.ceil(self._patience.budget_s * 1000),), daemon=True)
+        if self._any and force is not None and _has_network() and not self._collector.is_over():
+            thread = threading.Thread(target=force, args=(math.ceil(self._collector.budget_s * 1000),), daemon=True)
             thread.start()
-            self._patience.wait_for(thread)
+            self._collector.wait_for(thread)
 
 
 def _has_network() -> bool:
@@ -120,7 +120,7 @@ def _has_network() -> bool:
     return True
 
 
-class _Patience:
+class _CollectorWait:
     """Decides how long a child waits for its collector. Shared memory connects all children of one zygote.
 
     A child that waits to exit takes up room for a new one. So while the collector does not answer, few children wait.
@@ -151,7 +151,9 @@ class _Patience:
             now_at = clock.monotonic()
             if now_at >= begun_at + self.budget_s:
                 self._note(0.0, now_at + _AGAIN_S)
-                _say(f"spans were not sent within {self.budget_s:g} s, and for {_AGAIN_S:g} s no child waits for that")
+                _print(
+                    f"spans were not sent within {self.budget_s:g} s, and for {_AGAIN_S:g} s no child waits for that"
+                )
                 return
             oldest_at, ill_until_at = self._SHARED.unpack_from(self._shared)
             others_wait = oldest_at and oldest_at != begun_at and now_at - oldest_at > self.budget_s / _IN_COMPANY
@@ -164,7 +166,7 @@ class _Patience:
         self._SHARED.pack_into(self._shared, 0, oldest_at, ill_until_at)
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     """Write a line to the child's output."""
     with contextlib.suppress(OSError, ValueError):  # a handler has closed stderr
         sys.stderr.write(f"leasehold: {text}\n")
@@ -185,7 +187,7 @@ def _attributes(job: "Job") -> dict[str, str | int | float]:
     }
 
 
-def _tell(span: trace.Span, ending: Ending) -> None:
+def _set_outcome(span: trace.Span, ending: Ending) -> None:
     """Set outcome and error of the span. Retries and interruptions are no errors unless the job has failed."""
     span.set_attribute("leasehold.outcome", ending.outcome)
     trouble = ending.trouble

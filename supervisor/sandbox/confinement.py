@@ -42,8 +42,8 @@ class Confinement:
         self._rebind = rebind
         # A profile that all handlers share is entered at a child's start; otherwise the child's first job decides.
         self.common = self._profiles[0] if len(self._profiles) == 1 else None
-        self._hard = all(profile.level != "none" for profile in self._profiles)
-        self._shut = _foreign_descriptors() if self._any_strict else {}
+        self._all_hard = all(profile.level != "none" for profile in self._profiles)
+        self._foreign_fds = _foreign_descriptors() if self._any_strict else {}
         self._abi, self._landlock_why = _ask_landlock() if self._any_hard else (0, "")
         self._filter, self._filter_why = _make_filter(seccomp.NoNetwork, self._any_cut_off)
         self._basic, self._basic_why = _make_filter(seccomp.Basic, self._any_hard)
@@ -61,7 +61,7 @@ class Confinement:
         # Built in the zygote: in a fork each page that is touched first costs more than a system call.
         self._steps = {profile: list(self._steps_of(profile)) for profile in self._profiles}
         made = [self._namespace, *self._rulesets.values(), *(rule.fd for rule in self._rules)]
-        self._made = list(_runs(fd for fd in made if fd >= 0))
+        self._made = list(_ranges(fd for fd in made if fd >= 0))
 
     # in the zygote
 
@@ -84,16 +84,16 @@ class Confinement:
             hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
             limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-        if self._hard:
+        if self._all_hard:
             _harden()
             privileges.bound_capabilities()
             if self._basic is not None:
                 self._basic.install()
 
     @property
-    def keeps_trees(self) -> bool:
+    def contains_trees(self) -> bool:
         """True if no process can leave the tree of its child."""
-        return self._hard and self._basic is not None
+        return self._all_hard and self._basic is not None
 
     def _why_capabilities_stay(self) -> str:
         if not self._any_hard:
@@ -154,7 +154,7 @@ class Confinement:
     def _readable_rules(self) -> Iterator[landlock.Rule]:
         handled = landlock.handled_files(self._abi)
         self._readable = readable.outermost((*readable.default_list(), *map(os.path.realpath, self._boot.readable)))
-        for path, names_only in readable.carved(self._readable, self._hidden):
+        for path, names_only in readable.without_hidden(self._readable, self._hidden):
             with contextlib.suppress(OSError):  # gone meanwhile, or not readable for this user anyway
                 yield landlock.Rule(path, landlock.READ_DIR if names_only else landlock.READ, handled)
         for path in readable.WRITABLE:
@@ -181,7 +181,7 @@ class Confinement:
         user = self.user_of(profile.level) if not self._users_why[profile.level] else None
         if strict:
             yield lambda _workdir: os.umask(_STRICT_UMASK)
-        if hard and not self._hard:
+        if hard and not self._all_hard:
             yield lambda _workdir: _harden()
             if self._basic is not None:
                 refuse = self._basic.install
@@ -229,10 +229,10 @@ class Confinement:
 
         Their numbers must stay taken: otherwise their owner would soon write into other files.
         """
-        if not self._shut:
+        if not self._foreign_fds:
             return
         nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        for fd, link in self._shut.items():
+        for fd, link in self._foreign_fds.items():
             with contextlib.suppress(OSError):  # closed since
                 if fd not in own_fds and os.readlink(f"/proc/self/fd/{fd}") == link:
                     os.dup2(nowhere, fd, os.get_inheritable(fd))
@@ -388,7 +388,7 @@ def _harden() -> None:
     kernel.forbid_new_privileges()
 
 
-def _runs(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+def _ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Yield ranges of consecutive numbers: the first, and the one past the last."""
     first = past = -1
     for number in sorted(numbers):

@@ -80,17 +80,17 @@ def outermost(paths: Iterable[str]) -> list[str]:
     return kept
 
 
-def carved(paths: Iterable[str], hidden: Iterable[str]) -> Iterator[tuple[str, bool]]:
+def without_hidden(paths: Iterable[str], hidden: Iterable[str]) -> Iterator[tuple[str, bool]]:
     """Yield the paths without the hidden ones, wherever those lie.
 
     True: only the names in this directory and below are readable. Readable entries follow on their own.
     """
     secret = {os.path.realpath(path) for path in hidden}
     for path in paths:
-        yield from _carve(path, secret)
+        yield from _split_around(path, secret)
 
 
-def _carve(path: str, hidden: set[str]) -> Iterator[tuple[str, bool]]:
+def _split_around(path: str, hidden: set[str]) -> Iterator[tuple[str, bool]]:
     if any(is_below(path, secret) for secret in hidden):
         return
     if not any(is_below(secret, path) for secret in hidden):
@@ -100,4 +100,4 @@ def _carve(path: str, hidden: set[str]) -> Iterator[tuple[str, bool]]:
     for entry in sorted(os.listdir(path)):
         below = os.path.join(path, entry)
         if os.path.realpath(below) == below:  # the target of a link has rules of its own
-            yield from _carve(below, hidden)
+            yield from _split_around(below, hidden)

@@ -94,11 +94,11 @@ def _load(
     settings = {name: asdict(loaded_handler.settings) for name, loaded_handler in loaded.items()}
     # Handlers with a before_fork hook may close all that is open there.
     opened = [] if handlers.hooks.before_fork else preloaded.opened(before)
-    threads, descriptors = [*map(messages.sayable, preloaded.running())], [*map(messages.sayable, opened)]
-    files = [*map(messages.sayable, sources.loaded())]
+    threads, descriptors = [*map(messages.escaped, preloaded.running())], [*map(messages.escaped, opened)]
+    files = [*map(messages.escaped, sources.loaded())]
     profiles = {loaded_handler.settings.profile for loaded_handler in loaded.values()}
     confinement = confinements.Confinement(boot, profiles, guard.bind)
-    report = {part: messages.sayable(state) for part, state in confinement.report.items()}
+    report = {part: messages.escaped(state) for part, state in confinement.report.items()}
     ready = Ready(settings, threads, descriptors, bool(handlers.hooks.before_fork), report, files)
     return loaded, confinement, ready
 
@@ -114,7 +114,7 @@ def _enter_directory(directory: str) -> None:
 
 
 def _describe(error: BaseException, files: list[str]) -> BootFailed:
-    files = [*map(messages.sayable, files)]
+    files = [*map(messages.escaped, files)]
     if isinstance(error, handlers.HandlersError):
         return BootFailed(str(error), "", files)
     return BootFailed(*_described("the handlers cannot be imported", error), files)
@@ -122,13 +122,13 @@ def _describe(error: BaseException, files: list[str]) -> BootFailed:
 
 def _described(what: str, error: BaseException) -> tuple[str, str]:
     """Return a sentence about an exception of foreign code, and its traceback."""
-    text = "".join(traceback.format_exception(type(error), error, handlers.foreign_part(error.__traceback__)))
+    text = "".join(traceback.format_exception(type(error), error, handlers.foreign_frames(error.__traceback__)))
     try:
         why = str(error)
     except Exception as second:  # noqa: BLE001  foreign __str__ may raise anything
         why = f"its text cannot be had ({type(second).__name__})"
     message = explanations.hinted(error, f"{what}: {type(error).__name__}: {why}")[: messages.MAX_MESSAGE_CHARS]
-    return messages.sayable(message), messages.sayable(text[-messages.MAX_TRACEBACK_CHARS :])
+    return messages.escaped(message), messages.escaped(text[-messages.MAX_TRACEBACK_CHARS :])
 
 
 def _send(control: socket.socket, message: messages.Control) -> None:
@@ -177,7 +177,7 @@ class Zygote:
     @property
     def _may_have_strays(self) -> bool:
         """True if there may be strays that no event reports."""
-        return bool(self._stuck or (self._children and not self._confinement.keeps_trees))
+        return bool(self._stuck or (self._children and not self._confinement.contains_trees))
 
     def _carry_out_request(self) -> bool:
         """Carry out one request. False: the master is gone, or has dismissed this zygote."""

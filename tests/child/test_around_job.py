@@ -16,7 +16,7 @@ def around():
 
 
 def play(job, verb, parts):
-    child._tell_end(child._begun(job), verb, parts)
+    child._end_around(child._begin_around(job), verb, parts)
 
 
 def test_around_job_ends_in_reverse_order(around):

@@ -278,6 +278,6 @@ def test_traceback_begins_with_foreign_code():
     try:
         handlers.load("no_such_root_anywhere")
     except HandlersError as error:
-        frames = handlers.foreign_part(error.__traceback__)
+        frames = handlers.foreign_frames(error.__traceback__)
     assert frames.tb_frame.f_code.co_filename == __file__
-    assert handlers.foreign_part(None) is None
+    assert handlers.foreign_frames(None) is None

@@ -49,7 +49,7 @@ class Master:
 
 def job_of(talk):
     message = JobMessage(TOKEN, "j", "k", "q", 0, 0, 0, 0, [], None, False, 0.0, False, b"1")
-    return Job(message, "/tmp", talk.report, talk.checkpoint, talk.look)
+    return Job(message, "/tmp", talk.report, talk.checkpoint, talk.read_notices)
 
 
 def talking(play, handle):
@@ -227,7 +227,7 @@ def test_should_stop_in_threads_steals_no_answer():
 
         def ask():
             while not over.is_set():
-                job._told_to_stop, job._look_at = False, 0.0  # each call looks
+                job._told_to_stop, job._read_notices_at = False, 0.0  # each call looks
                 assert job.should_stop in (True, False)
                 os.sched_yield()
 
@@ -263,7 +263,7 @@ def test_should_stop_in_a_fork_reads_no_notice():
         master.answer(master.next_number())
 
     def handle(job):
-        fork = Process(lambda: [job._look() for _ in range(1000)])
+        fork = Process(lambda: [job._read_notices() for _ in range(1000)])
         assert fork.await_end() == 0
         assert not job._told_to_stop
         until(lambda: job.should_stop)

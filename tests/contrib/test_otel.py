@@ -96,7 +96,7 @@ def length_s(call, *arguments):
 
 
 def test_after_one_budget_without_answer_no_child_waits(stuck, capsys):
-    patience = otel._Patience(0.2)
+    patience = otel._CollectorWait(0.2)
     assert not patience.is_over()
     assert length_s(patience.wait_for, stuck()) >= 0.2
     assert "spans were not sent within 0.2 s" in capsys.readouterr().err
@@ -105,7 +105,7 @@ def test_after_one_budget_without_answer_no_child_waits(stuck, capsys):
 
 def test_one_child_tries_again_after_the_pause(stuck, monkeypatch):
     monkeypatch.setattr(otel, "_AGAIN_S", 0.0)
-    patience = otel._Patience(0.1)
+    patience = otel._CollectorWait(0.1)
     patience.wait_for(stuck())
     monkeypatch.setattr(otel, "_AGAIN_S", 60.0)
     assert not patience.is_over()
@@ -115,7 +115,7 @@ def test_one_child_tries_again_after_the_pause(stuck, monkeypatch):
 
 
 def test_second_waiting_child_gives_up_early(stuck, capsys):
-    patience = otel._Patience(4.0)
+    patience = otel._CollectorWait(4.0)
     never = stuck()
     first = stuck(lambda: patience.wait_for(never))
     while not patience._SHARED.unpack_from(patience._shared)[0]:

@@ -17,7 +17,7 @@ SOON_S = 0.5
 
 
 def lingering():
-    """A connected socket with unsent data, whose last close waits, and its deaf peer."""
+    """A connected socket with unsent data, whose last close blocks, and its silent peer."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         near = socket.create_connection(server.getsockname())
         far, _address = server.accept()
@@ -30,7 +30,7 @@ def lingering():
 
 
 def wrapped():
-    """The same in the queue of a socket, where nobody can change its options."""
+    """Such a socket in the queue of another socket, where its options cannot be changed."""
     near, far = lingering()
     outer, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with near, inner:

@@ -44,11 +44,11 @@ def test_hidden_paths_are_carved_out_anywhere(tmp_path):
     (tmp_path / "app" / "deep" / "other").mkdir()
     (tmp_path / "app" / "deep" / "link").symlink_to(hidden)
     app = str(tmp_path / "app")
-    assert list(readable.carved([app], [str(hidden)])) == [
+    assert list(readable.without_hidden([app], [str(hidden)])) == [
         (app, True),
         (f"{app}/deep", True),
         (f"{app}/deep/other", False),
         (f"{app}/module.py", False),
     ]
-    assert list(readable.carved([app], [str(tmp_path / "elsewhere")])) == [(app, False)]
-    assert list(readable.carved([str(hidden / "log")], [str(hidden)])) == []
+    assert list(readable.without_hidden([app], [str(tmp_path / "elsewhere")])) == [(app, False)]
+    assert list(readable.without_hidden([str(hidden / "log")], [str(hidden)])) == []
