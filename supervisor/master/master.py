@@ -115,7 +115,9 @@ class Master:
         self._inbox = Inbox()
         self._timers = timers = Timers()
         queues = Queues(config.queue, config.order)
-        self._session = Session(config.redis_url, Namespace(config.namespace), queues, config.lease_ttl_s, self._inbox)
+        self._session = Session(
+            config.redis_url, Namespace(config.namespace), queues, config.lease_ttl_s, self._inbox, timers
+        )
         for_handlers, self._held_back = environment.of(config)
         events.set_worker(self._session.worker)
         with _place_for_workdir():
@@ -201,7 +203,6 @@ class Master:
         self._forks.fill(now_at)
         self._dispatcher.placing.place()
         self._scaling.keep_time(now_at)
-        self._session.keep_time(now_at)
         self._conversation.converse(now_at)
         self._conversation.tell_completed()
         if self._drain.ladder is None and self._conversation.retired:
@@ -225,7 +226,6 @@ class Master:
             self._timers.due_at,
             self._scaling.deadline_at(),
             self._conversation.deadline_at(),
-            self._session.deadline_at,
             self._forks.deadline_at(),
             self._drain.next_at(),
             self._answers.deadline_at(),

@@ -8,12 +8,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from supervisor.engine.commands.queries import Ask
+from supervisor.engine.commands.queries import Request
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.worker.exchange import Asked, Granted, Reply, Wanted
 from supervisor.engine.worker.session import LinkLost, Session
+from supervisor.master.timers import Timers
 
 #: For what should come at once. Long, as a loaded machine is slow.
 SOON_S = 20.0
@@ -22,17 +23,18 @@ SOON_S = 20.0
 class PlayedWorker:
     """Listens for mail, and with `answers` answers what it is asked for. `asked`: all that it was, in its order."""
 
-    def __init__(self, url: str, namespace: str, answers: Callable[[Ask], Any] | None = None) -> None:
+    def __init__(self, url: str, namespace: str, answers: Callable[[Request], Any] | None = None) -> None:
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._poll = select.epoll()
+        self.timers = Timers()
         self._stop_fd = os.eventfd(0)
         self._answers = answers
         self._replies: list[Reply] = []
         self._lease_due = False
-        self.asked: list[Ask] = []
+        self.asked: list[Request] = []
         self.granted: list[LeaseRecord] = []  # when waits have ended
         self.exchanges = 0
-        self.session = Session(url, Namespace(namespace), Queues(["q"], "strict"), None, self)
+        self.session = Session(url, Namespace(namespace), Queues(["q"], "strict"), None, self, self.timers)
 
     @property
     def name(self) -> str:

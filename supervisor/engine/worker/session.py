@@ -56,11 +56,14 @@ from supervisor.engine.worker.exchange import (
     Wanted,
 )
 from supervisor.engine.worker.served_queues import ServedQueues
-from supervisor.engine.worker.wakeups import PushListeners, Wakeups, Watcher, wait_s_of
+from supervisor.engine.worker.wakeups import SILENT, PushListeners, Timers, Wakeups, Watcher, wait_s_of
 from supervisor.redis_url import redacted
 
 _LONGEST_SILENCE_S: Final = 5.0
 _SHORTEST_SILENCE_S: Final = 0.3
+#: The keys of timers.
+_EXCHANGE: Final = "session.exchange"
+_RECONNECT: Final = "session.reconnect"
 
 
 @dataclass(slots=True)
@@ -93,7 +96,9 @@ def worker_name() -> str:
 
 
 class Session:
-    def __init__(self, url: str, namespace: Namespace, queues: Queues, ttl_s: float | None, watcher: Watcher) -> None:
+    def __init__(
+        self, url: str, namespace: Namespace, queues: Queues, ttl_s: float | None, watcher: Watcher, timers: Timers
+    ) -> None:
         """`ttl_s`: of the leases; None: each queue's heartbeat in Redis."""
         self._url = url
         self._namespace = namespace
@@ -103,12 +108,12 @@ class Session:
         self._time_at = 0.0  # when an exchange that renews asks how to time ourselves
         self._own_ttl_s = ttl_s
         self._watcher = watcher
+        self._timers = timers
         self._connector: Connector | None = None
         self._link: Link | None = None
         self._number = 0
         self._parts: list[_Part] = []  # of the exchange under way
         self._awaited: deque[_Part | None] = deque()  # whose replies are to come; None: nobody's
-        self._exchange_deadline_at: float | None = None
         self._sent_at = 0.0  # when the exchange under way was sent (seconds of clock.boottime)
         self._unstored: list[_Part] = []  # with checkpoints; sent on a connection that was lost before the answer
         self._unsettled: _Part | None = None  # sent on a connection that was lost before the answer
@@ -120,11 +125,10 @@ class Session:
         self._grace_s = self._shortest_grace_s = 5.0
         self.ttl_s = ttl_s or 30.0
         self.server = ""
-        self._reconnect_at: float | None = None
         self._lost_grant = False  # a connection was lost before the answer to a lease, and we have not resumed since
-        self.bells = Wakeups(namespace, watcher)
+        self.bells = Wakeups(namespace, watcher, timers)
         self._behind: _Behind | None = None  # the wait that is under way
-        self.doors = PushListeners(url, namespace, watcher)
+        self.doors = PushListeners(url, namespace, watcher, timers)
 
     # connecting
 
@@ -154,10 +158,9 @@ class Session:
         from then on `on_replies`, to call `read`, and `on_bell`, to call `hear`.
         """
         self._on_connection, self._on_replies, self._on_bell = on_connection, on_replies, on_bell
-        self._connect()
+        self._connect(clock.monotonic())
 
-    def _connect(self) -> None:
-        self._reconnect_at = None
+    def _connect(self, _now_at: float) -> None:
         greeting: list[tuple[Any, ...]] = [("SCRIPT", "LOAD", script.text) for script in scripts.OF_A_WORKER]
         greeting += [("INFO", "server"), self._timing().wire(self._namespace.prefix)]
         self._connector = Connector(self._url, 2, greeting, CONNECT_S)
@@ -238,13 +241,13 @@ class Session:
                 self._unstored.append(part)
             if part.kind is Reply:
                 self.serving.forget_ask(part.subject)
-        self._parts, self._exchange_deadline_at = [], None
+        self._parts = []
         self._awaited.clear()
         self._behind = None
         self._resumed = False
         self.close()
         wait_s = random.uniform(0.1, 1.0) * self.longest_wait_s
-        self._reconnect_at = clock.monotonic() + wait_s
+        self._timers.set(_RECONNECT, clock.monotonic() + wait_s, self._connect)
         return wait_s
 
     def know_klasses(self, klasses: Collection[str]) -> None:
@@ -369,9 +372,14 @@ class Session:
 
     def _be_patient(self) -> None:
         """The deadline is on silence: a large payload may be under way for long."""
-        self._exchange_deadline_at = clock.monotonic() + max(
-            _SHORTEST_SILENCE_S, min(_LONGEST_SILENCE_S, self.ttl_s / 3)
-        )
+        silence_s = max(_SHORTEST_SILENCE_S, min(_LONGEST_SILENCE_S, self.ttl_s / 3))
+        self._timers.set(_EXCHANGE, clock.monotonic() + silence_s, self._on_silence)
+
+    def _on_silence(self, _now_at: float) -> None:
+        """Raise LinkLost, but if the silence is ours: after a long turn the reply lies in the socket, to be read."""
+        if self._link is None or not self._link.is_readable:
+            raise LinkLost(SILENT)
+        self._be_patient()
 
     def tell_started(self, leases: Sequence[LeaseRecord]) -> None:
         """These jobs start now. Beside any exchange. Raises LinkLost."""
@@ -409,7 +417,8 @@ class Session:
             return []
         # If one is refused, the parts stay: what was settled beside it is said again, and answered as now.
         answers = [self._answer(part) for part in self._parts]
-        self._parts, self._exchange_deadline_at = [], None
+        self._parts = []
+        self._timers.cancel(_EXCHANGE)
         return [answer for answer in answers if answer is not None]
 
     def _send_with_script(self, part: _Part) -> None:
@@ -536,43 +545,12 @@ class Session:
         if self.bells.must_be_woken():
             self._send_aside(writes.tell(self.worker, b"wake"))
 
-    # time
-
-    @property
-    def deadline_at(self) -> float:
-        """When something of the session is due (monotonic s)."""
-        reconnect_at = math.inf if self._reconnect_at is None else self._reconnect_at
-        return min(self._silence_at, reconnect_at, self.doors.deadline_at)
-
-    @property
-    def _silence_at(self) -> float:
-        """When the server's silence means that the connection is lost."""
-        exchange_at = math.inf if self._exchange_deadline_at is None else self._exchange_deadline_at
-        return min(exchange_at, math.inf if self.bells.silent_at is None else self.bells.silent_at)
-
-    def keep_time(self, now_at: float) -> None:
-        """Connect again when it is time. Raises LinkLost where the server has been silent for too long."""
-        if self._reconnect_at is not None and now_at >= self._reconnect_at:
-            self._connect()
-        if now_at >= self._silence_at and not self._has_spoken(now_at):
-            raise LinkLost("Redis has not answered in time")
-        self.doors.keep_time(now_at)
-
-    def _has_spoken(self, now_at: float) -> bool:
-        """Whether what seems to be silence is ours: after a long turn the reply lies in the socket, to be read next."""
-        if self._exchange_deadline_at is not None and now_at >= self._exchange_deadline_at:
-            if self._link is None or not self._link.is_readable:
-                return False
-            self._be_patient()
-        if self.bells.silent_at is not None and now_at >= self.bells.silent_at:
-            return self.bells.be_patient()
-        return True
-
     def close(self) -> None:
         if self._link is not None:
             self._watcher.forget(self._link)
             self._link.close()
         self._link = None
+        self._timers.cancel(_EXCHANGE)
         self.bells.close()
         self.doors.close()
 

@@ -5,8 +5,7 @@ push to. Must not block, must not take a job. A bell that was taken is the worke
 takes nothing, so that every worker who waits at it hears the knock.
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -28,6 +27,10 @@ MOST_DOORS: Final = 16
 _MOST_BYTES: Final = 2 * 1024 * 1024
 #: When a lease has left what lies behind a door (a paused queue), the next one is tried so soon; doubled each time.
 _IN_VAIN_S: Final = 0.05
+SILENT: Final = "Redis has not answered in time"
+#: The keys of timers: the wait for mail and bells, and the next connections for doors. Each door has its own, too.
+_WAIT: Final = "wakeups.wait"
+_MAKE: Final = "push-listeners.make"
 
 
 def wait_s_of(ttl_s: float) -> float:
@@ -43,12 +46,20 @@ class Watcher(Protocol):
     def want_write(self, source: Any, wanted: bool) -> None: ...
 
 
+class Timers(Protocol):
+    """What is asked of the master's timers."""
+
+    def set(self, key: Hashable, at: float, callback: Callable[[float], None]) -> None: ...
+    def cancel(self, key: Hashable) -> None: ...
+
+
 class Wakeups:
     """The wait for mail and bells: one blocking command at a time."""
 
-    def __init__(self, namespace: Namespace, watcher: Watcher) -> None:
+    def __init__(self, namespace: Namespace, watcher: Watcher, timers: Timers) -> None:
         self._namespace = namespace
         self._watcher = watcher
+        self._timers = timers
         self._link: Link | None = None
         self._mailbox = ""  # that we wait for
         self._due = 0  # how many replies the wait has
@@ -57,7 +68,7 @@ class Wakeups:
         self._waking = False
         self.names: tuple[str, ...] = ()  # of the queues whose bells we wait for
         self.waits_for_queues = False
-        self.silent_at: float | None = None  # while we wait: when that must have ended
+        self.waiting = False
         self.mail: list[bytes] = []
         self.rang = False  # a bell has been taken, or waited for in vain, and no lease has followed
         self.timed_out = False  # the last wait has ended by itself
@@ -71,11 +82,8 @@ class Wakeups:
         if self._link is not None:
             self._watcher.forget(self._link)
             self._link.close()
-        self._link, self.silent_at, self._waking, self._came = None, None, False, []
-
-    @property
-    def waiting(self) -> bool:
-        return self.silent_at is not None
+        self._link, self._waking, self._came = None, False, []
+        self._end()
 
     @property
     def waking(self) -> bool:
@@ -96,7 +104,8 @@ class Wakeups:
             wires.append(then)
         self._due, self.answer = len(wires), None
         self._link.send(wires)
-        self.silent_at = clock.monotonic() + wait_s + _SLACK_S
+        self.waiting = True
+        self._timers.set(_WAIT, clock.monotonic() + wait_s + _SLACK_S, self._on_silence)
 
     def must_be_woken(self) -> bool:
         """Whether a hint must be left in our mailbox, to end the wait. Once per wait."""
@@ -119,16 +128,20 @@ class Wakeups:
             self.rang = True  # or the time is over: wake-ups that a dying connection took are lost
         self.timed_out = reply is None
         self.answer = answers[0] if answers else None
-        self.silent_at, self._waking = None, False
+        self._waking = False
+        self._end()
         return True
 
-    def be_patient(self) -> bool:
-        """The wait should have ended by now. Return True, and wait on, if its end has come and has not been read."""
+    def _end(self) -> None:
+        self.waiting = False
+        self._timers.cancel(_WAIT)
+
+    def _on_silence(self, now_at: float) -> None:
+        """The wait should have ended by now. Wait on if its end has come and has not been read; else raise LinkLost."""
         assert self._link is not None
-        if self._link.is_readable:
-            self.silent_at = clock.monotonic() + _SLACK_S
-            return True
-        return False
+        if not self._link.is_readable:
+            raise LinkLost(SILENT)
+        self._timers.set(_WAIT, now_at + _SLACK_S, self._on_silence)
 
 
 class PushListener:
@@ -138,8 +151,7 @@ class PushListener:
         self.queue = queue
         self.link = link
         self.asked = self.armed = False  # how long the list is; to tell of an entry
-        self.silent_at = math.inf  # when the server must have spoken
-        self.knock_at = math.inf  # when what lies there is to be tried again
+        self.pausing = False  # what lies there is tried again later
         self.in_vain = 0  # how often in a row it was tried
         self.shut_until_at = 0.0
 
@@ -147,10 +159,11 @@ class PushListener:
 class PushListeners:
     """The doors of the first queues. Losing one loses nothing: what lies there is seen by the next lease."""
 
-    def __init__(self, url: str, namespace: Namespace, watcher: Watcher) -> None:
+    def __init__(self, url: str, namespace: Namespace, watcher: Watcher, timers: Timers) -> None:
         self._url = url
         self._namespace = namespace
         self._watcher = watcher
+        self._timers = timers
         self._doors: dict[str, PushListener] = {}
         self._wanted: tuple[str, ...] = ()
         self._connector: Connector | None = None
@@ -168,15 +181,15 @@ class PushListeners:
                 self._leave(door)
         self._make(now_at)
         for door in list(self._doors.values()):
-            if not (door.asked or door.armed) and door.knock_at == math.inf and now_at >= door.shut_until_at:
+            if not (door.asked or door.armed or door.pausing) and now_at >= door.shut_until_at:
                 self._ask(door)
 
-    @property
-    def _are_missing(self) -> bool:
-        return len(self._doors) < len(self._wanted) and self._connector is None
-
     def _make(self, now_at: float) -> None:
-        if self._are_missing and now_at >= self._make_at:
+        if len(self._doors) >= len(self._wanted) or self._connector is not None:
+            return
+        if now_at < self._make_at:
+            self._timers.set(_MAKE, self._make_at, self._make)
+        else:
             self._making = tuple(queue for queue in self._wanted if queue not in self._doors)
             self._connector = Connector(self._url, len(self._making), (), CONNECT_S)
             self._watcher.watch(self._connector, self._finish_making)
@@ -189,6 +202,7 @@ class PushListeners:
             links, _replies = connector.finish()
         except LinkLost:  # one connection too many for the server, or it is gone, as the others have said or will say
             self._make_at = clock.monotonic() + WAIT_S if self._wanted else 0.0
+            self._make(clock.monotonic())
             return
         for queue, link in zip(self._making, links, strict=True):
             if queue not in self._wanted:
@@ -197,6 +211,7 @@ class PushListeners:
             self._doors[queue] = door = PushListener(queue, link)
             self._watcher.watch(link, partial(self._read, door))
             self._ask(door)
+        self._make(clock.monotonic())  # others may be wanted by now
 
     def _ask(self, door: PushListener) -> None:
         """Only at a list that is empty an entry to come is waited for: else the wait would end at once, again and
@@ -215,8 +230,12 @@ class PushListeners:
         except LinkLost:
             self._lose(door)
             return False
-        door.silent_at = clock.monotonic() + silent_s
+        self._await(door, clock.monotonic() + silent_s)
         return True
+
+    def _await(self, door: PushListener, silent_at: float) -> None:
+        """The server must have spoken by then."""
+        self._timers.set(door, silent_at, lambda _now_at: self._lose(door))
 
     def _read(self, door: PushListener) -> None:
         """`take_knock` says what came of it."""
@@ -227,11 +246,11 @@ class PushListeners:
             self._lose(door)
             return
         now_at = clock.monotonic()
-        door.silent_at = now_at + _SLACK_S  # a large entry may be under way for long
+        self._await(door, now_at + _SLACK_S)  # a large entry may be under way for long
         for reply in replies:
             was_armed = door.armed
             door.asked = door.armed = False
-            door.silent_at = math.inf
+            self._timers.cancel(door)
             if isinstance(reply, hiredis.ReplyError):  # a foreign type, or an ACL
                 door.shut_until_at = now_at + WAIT_S
             elif reply is None or reply == 0:
@@ -240,40 +259,35 @@ class PushListeners:
             elif was_armed:
                 self._knocked = True
             else:
-                door.knock_at = now_at + _pause_s(door.in_vain)
+                door.pausing = True
+                self._timers.set(door, now_at + _pause_s(door.in_vain), partial(self._try_again, door))
                 door.in_vain += 1
 
+    def _try_again(self, door: PushListener, _now_at: float) -> None:
+        door.pausing, self._knocked = False, True
+
     def _lose(self, door: PushListener) -> None:
-        self._make_at = clock.monotonic() + _SHORTEST_WAIT_S
+        now_at = clock.monotonic()
+        self._make_at = now_at + _SHORTEST_WAIT_S
         self._leave(door)
+        self._make(now_at)
 
     def _leave(self, door: PushListener) -> None:
         self._watcher.forget(door.link)
         door.link.close()
+        self._timers.cancel(door)
         del self._doors[door.queue]
 
-    def take_knock(self, now_at: float) -> bool:
+    def take_knock(self) -> bool:
         """Whether something lies behind a door since this was asked last, or is to be tried again."""
         knocked, self._knocked = self._knocked, False
-        for door in self._doors.values():
-            if now_at >= door.knock_at:
-                knocked, door.knock_at = True, math.inf
         return knocked
-
-    @property
-    def deadline_at(self) -> float:
-        make_at = self._make_at if self._are_missing else math.inf
-        return min([make_at, *(min(door.knock_at, door.silent_at) for door in self._doors.values())])
-
-    def keep_time(self, now_at: float) -> None:
-        for door in [door for door in self._doors.values() if now_at >= door.silent_at]:
-            self._lose(door)
-        self._make(now_at)
 
     def close(self) -> None:
         for door in list(self._doors.values()):
             self._leave(door)
         self._wanted, self._knocked = (), False
+        self._timers.cancel(_MAKE)
 
 
 def _pause_s(in_vain: int) -> float:

@@ -375,7 +375,7 @@ class RedisPump:
             self._idling.note(self._at_rest, now_at)
         if self._session.bells.waiting and not self._may_wait:
             self._session.stop_waiting()  # else our wait would take bells that others could answer
-        self._ask = self._session.doors.take_knock(now_at) or self._ask
+        self._ask = self._session.doors.take_knock() or self._ask
         wanted = self._due_lease(now_at)
         renewals = self._due_renewals(now_at)
         chores = self._chores(now_at) if self._leasing else None

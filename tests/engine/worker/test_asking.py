@@ -10,14 +10,14 @@ from supervisor import clock as times
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import queries, writes
-from supervisor.engine.commands.queries import Ask
+from supervisor.engine.commands.queries import Request
 from supervisor.engine.model.errors import LeaseholdError
 from supervisor.engine.worker.exchange import Reply
 from tests.engine.invariants import left_over, look
 from tests.engine.played import PlayedWorker
 
 
-def echo(ask: Ask):
+def echo(ask: Request):
     return {"what": ask.what, "argument": ask.argument}
 
 
@@ -282,7 +282,7 @@ def test_a_damaged_question_is_passed_over(client, server, namespace):
     client.call(writes.ask, "good", "w", "stacks")
     for damaged in (b"nonsense", b"2000000000\na\nb\nno JSON", b"2000000000000\na\nb\nno JSON"):
         server.redis.lpush(f"{{{namespace}}}:asks:w", damaged)
-    assert client.call(queries.requests, "w") == [Ask("good", "stacks")]
+    assert client.call(queries.requests, "w") == [Request("good", "stacks")]
     assert client.call(writes.answer, "w", "good", 1) is True
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.engine.commands.queries import Ask, Wish
+from supervisor.engine.commands.queries import Request, Wish
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.worker.exchange import Asked, Changed, Found
 from supervisor.engine.worker.served_queues import ServedQueues
@@ -96,7 +96,7 @@ def test_a_wish_that_cannot_be_changes_nothing_and_says_why(plain, queues, order
 
 
 def test_what_was_asked_is_told_once(plain):
-    one, two = Ask("1", "stacks"), Ask("2", "stacks")
+    one, two = Request("1", "stacks"), Request("2", "stacks")
     assert plain.take_asks([]) is None
     assert plain.take_asks([one]) == Asked([one])
     assert plain.take_asks([one, two]) == Asked([two])
@@ -104,7 +104,7 @@ def test_what_was_asked_is_told_once(plain):
 
 
 def test_what_was_asked_is_told_again_if_it_still_stands_when_it_should_not(plain):
-    one, two = Ask("1", "stacks"), Ask("2", "stacks")
+    one, two = Request("1", "stacks"), Request("2", "stacks")
     plain.take_asks([one, two])
     plain.forget_ask(two)
     assert plain.take_asks([one, two]) == Asked([two])

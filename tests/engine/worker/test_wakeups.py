@@ -1,9 +1,13 @@
 """Who waits for a job has it with the end of his wait: once, in his own name, or somebody else has it."""
 
+import math
+
 import pytest
 
+from supervisor import clock
 from supervisor.engine.commands import writes
 from supervisor.engine.model.outcomes import Completed
+from supervisor.engine.transport.link import LinkLost
 from supervisor.engine.worker.exchange import Wanted
 from tests.engine.played import PlayedWorker
 
@@ -143,7 +147,7 @@ def test_wait_whose_end_lies_unread_is_no_silence(waiting, live):
     live.queue("q").put("k", jid="a")
     while live.job("a").state == "waiting":
         pass
-    waiting.session.keep_time(waiting.session.deadline_at + 1)
+    waiting.timers.run_due(math.inf)
     waiting.wait_to_end()
     assert jids(waiting) == ["a"]
 
@@ -152,5 +156,28 @@ def test_reply_that_lies_unread_is_no_silence(worker):
     session = worker.session
     session.exchange((), (), Wanted(1, 1))
     worker.wait_for_news()
-    session.keep_time(session.deadline_at + 1)
+    worker.timers.run_due(math.inf)
     worker.turn_until(lambda: session.idle)
+
+
+def test_silence_in_a_wait_loses_the_connection(waiting):
+    with pytest.raises(LinkLost):
+        waiting.timers.run_due(math.inf)
+
+
+def test_silence_in_an_exchange_loses_the_connection(worker, server):
+    server.redis.client_pause(10_000)
+    try:
+        worker.session.exchange((), (), Wanted(1, 1))
+        with pytest.raises(LinkLost):
+            worker.timers.run_due(math.inf)
+    finally:
+        server.redis.client_unpause()
+
+
+def test_lost_session_connects_again_when_it_is_time(worker):
+    wait_s = worker.session.lose()
+    worker.timers.run_due(clock.monotonic())
+    assert not worker.session.connected
+    worker.timers.run_due(clock.monotonic() + wait_s)
+    worker.turn_until(lambda: worker.session.connected)

@@ -7,7 +7,7 @@ import select
 import pytest
 
 from supervisor import clock, messages
-from supervisor.engine.commands.queries import Ask
+from supervisor.engine.commands.queries import Request
 from supervisor.linux import kernel
 from supervisor.master.requests.operator_requests import OperatorRequests
 from supervisor.master.requests.stack_dump import StackDump
@@ -36,7 +36,7 @@ def turn_until_answered(requests, timers):
 
 
 def ask_of(what, number=1, argument=None):
-    return Ask(f"question-{number}", what, argument)
+    return Request(f"question-{number}", what, argument)
 
 
 class Actions:
