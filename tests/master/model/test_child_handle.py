@@ -20,7 +20,7 @@ from supervisor import messages
 from supervisor.child import child as running
 from supervisor.child.handlers import Handler, hooks
 from supervisor.child.talk import handle_notices
-from supervisor.linux import kernel, title
+from supervisor.linux import kernel
 from supervisor.master.model.child_handle import MAX_SENT, ChildHandle, charge
 from supervisor.master.model.states import ChildState, IllegalMove
 from supervisor.master.model.zygote_handle import ZygoteHandle
@@ -439,15 +439,15 @@ def test_a_child_that_waits_rehearses_and_nobody_hears_of_it(tmp_path, monkeypat
     monkeypatch.setattr(kernel, "comes_within", lambda _sock, _timeout_s: os.write(tells, b"waits,") == 0)
     rehearsed = replace(running.REHEARSAL_HANDLER, function=lambda _job: os.write(tells, b"rehearses,") and None)
     monkeypatch.setattr(running, "REHEARSAL_HANDLER", rehearsed)
-    monkeypatch.setattr(title, "show", lambda text: os.write(tells, text.encode() + b","))
+    monkeypatch.setattr(running, "setproctitle", lambda text: os.write(tells, text.encode() + b","))
     around = lambda job: os.write(tells, f"around {job.jid},".encode()) and (lambda _ending: None)  # noqa: E731
     monkeypatch.setattr(running, "hooks", replace(hooks, around_job=[around]))
     with serving(tmp_path, lambda job: os.write(tells, b"handler,") and None) as (process, jobs, talk):
         said = b""
-        while not said.endswith(b"idle,"):
+        while not said.endswith(b"rehearses,leasehold: child 1 idle,"):
             await_readable(told)
             said += os.read(told, 1000)
-        assert said == b"waits,rehearses,leasehold: child 1 idle,"
+        assert said == b"leasehold: child 1 idle,waits,rehearses,leasehold: child 1 idle,"
         jobs.send(packed_job(7))
         await_readable(talk)
         outcome = messages.unpack_outcome(talk.recv(1000))
