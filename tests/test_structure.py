@@ -261,7 +261,10 @@ def modules_that_say(words: str) -> set[str]:
 
 
 def test_what_says_that_it_runs_in_the_master_is_not_in_the_children_and_the_other_way_round():
-    in_master, in_children = modules_that_say(r"Runs in master\b(?!,)"), modules_that_say(r"Runs in (zygote|children)")
+    in_master, in_children = (
+        modules_that_say(r"Runs in (the )?master\b(?!,)"),
+        modules_that_say(r"Runs in (the )?(zygote|child)"),
+    )
     assert in_master and in_children
     assert in_master & reach("supervisor.zygote.zygote") == set()
     assert in_children & reach("supervisor.master.master") == set()

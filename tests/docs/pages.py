@@ -11,7 +11,10 @@ CONTRACT, ARCHITECTURE = ROOT / "handlers/README.md", ROOT / "supervisor/ARCHITE
 CONTRIBUTING = ROOT / "supervisor/CONTRIBUTING.md"
 GUIDE, PARITY = ROOT / "supervisor/engine/README.md", ROOT / "tests/engine/PARITY.md"
 #: For people who change the code. Paths in them are relative to the package, or to the repository.
-INTERNALS = [ARCHITECTURE, CONTRIBUTING, ROOT / "supervisor/docs/processes.md", ROOT / "supervisor/docs/exchange.md"]
+INTERNALS = [
+    *(ARCHITECTURE, CONTRIBUTING, ROOT / "supervisor/DECISIONS.md"),
+    *(ROOT / "supervisor/docs/processes.md", ROOT / "supervisor/docs/exchange.md"),
+]
 
 
 class Manual:
