@@ -146,9 +146,7 @@ SHOWN_BY = {
             "test_a_deaf_handler_is_killed_after_the_grace_with_all_that_it_has_started"
         ],
     },
-    "is not started in time (`expires`)": {
-        "engine/lua/test_expires.py": ["test_a_job_that_is_not_started_in_time_is_never_given"]
-    },
+    "is not started in time (`expires`)": {"engine/lua/test_expires.py": ["test_expired_job_is_never_leased"]},
     "has a klass that nobody knows": {
         "process/boot/test_bad_input.py": [
             "test_an_unknown_klass_comes_back_later_and_is_never_lost",
@@ -294,12 +292,12 @@ SHOWN_BY = {
         ]
     },
     "has a clock that jumps ahead, beyond TTL + grace": {
-        "engine/lua/test_under_a_jumping_clock.py": ["test_after_a_jump_over_years_all_that_is_due_comes_in_its_order"]
+        "engine/lua/test_under_a_jumping_clock.py": ["test_due_jobs_keep_their_order_after_a_jump_of_years"]
     },
     "has a clock that jumps back": {
         "engine/lua/test_under_a_jumping_clock.py": [
-            "test_a_lease_lasts_longer_if_the_clock_goes_back_and_a_renew_shortens_it_again",
-            "test_what_has_come_stays_and_what_has_not_waits_longer",
+            "test_lease_is_longer_when_the_clock_goes_back_until_renewed",
+            "test_clock_going_back_delays_only_what_has_not_come",
         ]
     },
     "nobody reads the log": {

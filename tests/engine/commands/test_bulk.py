@@ -1,4 +1,4 @@
-"""Jobs that are chosen by what they are, and what is done to those of them that still are that."""
+"""Bulk operations: choices of jobs, and changes of those that still match."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def chosen(client, **choice):
 
 @pytest.fixture
 def filled(client, queue):
-    """One job in each state, named after it, in two lanes and at the front."""
+    """Put one job into each state, named after it, in two lanes and at the front."""
     client.limit("used-up", running=0)
     queue.put("k", jid="parked", limit="used-up")
     assert queue.lease("w") == []
@@ -37,7 +37,7 @@ def filled(client, queue):
     client.queue("other").put("k", jid="elsewhere", tags=["red"])
 
 
-def test_a_choice_by_queue_finds_each_job_once_with_its_state(client, filled):
+def test_choice_by_queue_finds_each_job_once(client, filled):
     assert chosen(client, queue="q", states=NOT_ENDED) == {
         "depends": "depends", "scheduled": "scheduled", "parked": "parked", "waiting": "waiting", "laned": "waiting",
         "front": "waiting", "running": "running",
@@ -47,7 +47,7 @@ def test_a_choice_by_queue_finds_each_job_once_with_its_state(client, filled):
     assert chosen(client, queue="nowhere", states=NOT_ENDED) == {}
 
 
-def test_a_choice_by_several_things_is_of_those_for_which_all_hold(client, filled):
+def test_all_conditions_of_a_choice_must_hold(client, filled):
     red = {"front": "waiting", "running": "running", "failed": "failed", "complete": "complete", "waiting": "waiting"}
     assert chosen(client, tag="red", queue="q") == red
     assert chosen(client, tag="red") == red | {"elsewhere": "waiting"}
@@ -55,7 +55,7 @@ def test_a_choice_by_several_things_is_of_those_for_which_all_hold(client, fille
     assert chosen(client, group="Broken", queue="other") == {}
 
 
-def test_what_is_due_waits_and_a_lease_that_has_run_out_runs(client, queue, clock):
+def test_choice_counts_due_as_waiting_and_stalled_as_running(client, queue, clock):
     queue.put("k", jid="due", delay=10)
     queue.put("k", jid="lost", priority=-1)
     queue.lease("w", 1, ttl=5)
@@ -71,7 +71,7 @@ def test_of_thousands_none_is_left_out(client, queue):
 
 
 @pytest.mark.parametrize("act", ["cancel", "fail", "move", "set_priority"])
-def test_what_has_become_something_else_is_left_as_it_is(client, queue, act, server, namespace):
+def test_changed_job_is_left_alone(client, queue, act, server, namespace):
     queue.put_many({"klass": "k", "jid": jid} for jid in ("runs", "waits", "moved"))
     choice = Choice("q", states=("waiting",))
     jids = list(client.follow(bulk.found(choice, client.clock)))
@@ -91,7 +91,7 @@ def test_what_has_become_something_else_is_left_as_it_is(client, queue, act, ser
     assert misplaced(look(server.redis, namespace)) == []
 
 
-def test_a_job_for_which_others_wait_is_cancelled_with_all_of_them_or_not_at_all(client, queue):
+def test_parent_is_cancelled_with_all_dependents_or_not_at_all(client, queue):
     for jid, parents in (("a", []), ("b", ["a"]), ("c", ["b"]), ("alone", [])):
         queue.put("k", jid=jid, depends=parents)
     client.queue("other").put("k", jid="other", depends=["c"])
@@ -103,7 +103,7 @@ def test_a_job_for_which_others_wait_is_cancelled_with_all_of_them_or_not_at_all
     assert client.queues()["q"].total == 0
 
 
-def test_a_cancelled_parent_fails_or_frees_those_that_said_so(client, queue):
+def test_cancelled_parent_fails_or_frees_its_dependents_by_policy(client, queue):
     queue.put("k", jid="parent")
     for policy in ("fail", "run"):
         queue.put("k", jid=policy, depends=["parent"], on_parent_failure=policy)
@@ -111,7 +111,7 @@ def test_a_cancelled_parent_fails_or_frees_those_that_said_so(client, queue):
     assert [client.job(jid).state for jid in ("fail", "run")] == ["failed", "waiting"]
 
 
-def test_what_is_moved_keeps_its_time_its_lane_and_its_parents(client, queue, filled, server, namespace):
+def test_moved_job_keeps_its_time_lane_and_parents(client, queue, filled, server, namespace):
     before = {jid: client.job(jid) for jid in ("scheduled", "laned", "depends", "parked")}
     assert client.call(bulk.move, Choice("q", states=NOT_ENDED), list(before), "p") == BulkResult(4, [])
     after = {jid: client.job(jid) for jid in before}
@@ -121,7 +121,7 @@ def test_what_is_moved_keeps_its_time_its_lane_and_its_parents(client, queue, fi
     assert misplaced(look(server.redis, namespace)) == []
 
 
-def test_failed_jobs_are_put_back_by_their_jids_if_they_are_of_the_group(client, queue):
+def test_failed_jobs_of_the_group_are_put_back_by_jid(client, queue):
     for jid, group in (("a", "Broken"), ("b", "Broken"), ("c", "Other")):
         queue.put("k", jid=jid)
         queue.lease("w")[0].fail(group, "m")
@@ -130,7 +130,7 @@ def test_failed_jobs_are_put_back_by_their_jids_if_they_are_of_the_group(client,
     assert client.call(writes.unfail_jobs, ["a", "b", "c"]) == 2
 
 
-def test_a_choice_of_nothing_or_of_what_there_is_not_is_refused():
+def test_empty_or_unknown_choice_is_refused():
     with pytest.raises(ValueError, match="queue, tag or group"):
         Choice()
     with pytest.raises(ValueError, match=r"states must be some of .*'lost'"):

@@ -1,4 +1,4 @@
-"""The consistency check: it names what cannot be, mends it, and is never wrong about jobs that move meanwhile."""
+"""The consistency check finds damage, repairs it, and reports no moving job."""
 
 import asyncio
 import re
@@ -31,7 +31,7 @@ DAY = 950_400  # 1970-01-12, the day of START
 
 @dataclass
 class Namespace:
-    """A namespace in which jobs lie in every place, and how to damage it."""
+    """A namespace with jobs in every place, and ways to damage it."""
 
     client: Client
     redis: Any
@@ -61,7 +61,7 @@ class Namespace:
         return {member.decode() for member in self.redis.zrange(self.key(name), 0, -1)}
 
     def member(self, jid: str) -> str:
-        """A job as it lies in waiting or scheduled."""
+        """Return the member of a job in waiting or scheduled."""
         return f"{int(self.redis.hget(self.key(f'job:{jid}'), 'seq')):013x}{jid}"
 
     def dump(self) -> dict[bytes, bytes]:
@@ -107,7 +107,7 @@ def fill(ns: Namespace) -> None:
 
 
 def fill_lines(ns: Namespace) -> None:
-    """Jobs in lanes, under limits, and with claims, in a queue of their own."""
+    """Put jobs with lanes, limits and claims into a queue of their own."""
     q = ns.client.queue("l")
     ns.client.limit("K", running=2)
     ns.client.limit("R", rate="1000/d")
@@ -167,7 +167,7 @@ def remove(name: str, *members: str) -> Callable[[Namespace], object]:
 
 
 def end_slot(ns: Namespace) -> None:
-    """The job that has the only slot of its limit completes."""
+    """Complete the job with the only slot of its limit."""
     assert ns.slot.complete()
 
 
@@ -845,7 +845,7 @@ DAMAGES: dict[str, Damage] = {
 
 @pytest.fixture(params=[SLICE, 1], ids=["all at once", "key by key"])
 def slices(request, monkeypatch):
-    """What is named must not depend on what happens to be looked at in one call."""
+    """The violations found must not depend on how the walk groups its calls."""
     monkeypatch.setattr(checks, "SLICE", request.param)
 
 
@@ -867,7 +867,7 @@ def test_a_check_names_what_is_wrong_and_changes_nothing(ns, what):
 @pytest.mark.parametrize("slices", [SLICE, 1] if LONG else [SLICE], indirect=True)
 @pytest.mark.usefixtures("slices")
 @pytest.mark.parametrize("what", DAMAGES)
-def test_a_repair_mends_it_says_what_it_did_and_the_next_check_finds_nothing(ns, what):
+def test_repair_reports_what_it_did_and_leaves_nothing(ns, what):
     damage = DAMAGES[what]
     damage.do(ns)
     found = ns.check(repair=True)
@@ -890,7 +890,7 @@ UNSEEN_FROM_OUTSIDE = {
 
 
 @pytest.mark.parametrize("what", [what for what in DAMAGES if what not in UNSEEN_FROM_OUTSIDE])
-def test_the_look_from_outside_that_other_tests_rely_on_sees_it_too(ns, server, namespace, what):
+def test_invariants_of_other_tests_see_the_damage_too(ns, server, namespace, what):
     def wrong() -> list[str]:
         found = look(server.redis, namespace)
         return misplaced(found, START * 1000) + left_over(found)
@@ -983,7 +983,7 @@ def strike(ns: Namespace, verb: str, name: str, *rest: Any) -> None:
 
 
 def free_all(ns: Namespace) -> None:
-    """Nothing holds jobs back any more."""
+    """End all that holds jobs back."""
     for limit in ("K", "R", "one", "q"):
         ns.client.limit(limit, running=1_000)
     for lane in ("a", "p", "K", "q", "one"):
@@ -1001,7 +1001,7 @@ _runs = count()
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(blows=blows)
-def test_whatever_the_damage_is_a_repair_mends_it_and_no_job_is_lost_that_can_tell_what_it_is(server, namespace, blows):
+def test_repair_mends_any_damage_and_loses_no_job(server, namespace, blows):
     time = [START]
     with Client(server.url, f"{namespace}-{next(_runs)}", lambda: time[0]) as client:
         ns = Namespace(client, server.redis, client._namespace.prefix, time)
@@ -1028,7 +1028,7 @@ def test_whatever_the_damage_is_a_repair_mends_it_and_no_job_is_lost_that_can_te
 # At work.
 
 
-def test_a_place_too_large_for_one_call_is_looked_at_bit_by_bit(ns):
+def test_large_sorted_set_is_judged_in_parts(ns):
     many = [{"klass": "k", "jid": f"many-{i}", "tags": ["red"]} for i in range(3 * SLICE)]
     ns.client.queue("q").put_many(many)
     assert ns.check() == []
@@ -1045,7 +1045,7 @@ def test_a_place_too_large_for_one_call_is_looked_at_bit_by_bit(ns):
     assert len(ns.lease(most=1000)) == 3 * SLICE + 4
 
 
-def test_a_hash_too_large_for_one_call_is_looked_at_bit_by_bit(ns):
+def test_large_hash_is_judged_in_parts(ns):
     keys = [f"key {i}" for i in range(3 * SLICE)]
     ns.client.queue("u").put_many({"klass": "k", "jid": f"many-{key}", "unique": key} for key in keys)
     for i in range(3 * SLICE):
@@ -1063,7 +1063,7 @@ def test_a_hash_too_large_for_one_call_is_looked_at_bit_by_bit(ns):
     assert ns.client.queue("u").put("k", unique="key 3") == "many-key 3"
 
 
-def test_more_lanes_than_one_call_adds_up_are_not_counted_but_a_count_that_is_none_is_mended(ns):
+def test_too_many_lanes_are_not_counted_but_an_invalid_count_is_repaired(ns):
     ns.client.queue("u").put_many({"klass": "k", "lane": f"lane {i}"} for i in range(checks.MOST_LANES + 1))
     assert ns.check() == []
     ns.redis.incr(ns.key("laned:u"))
@@ -1079,9 +1079,7 @@ THREADS = 8
 
 @pytest.fixture
 def busy(server, namespace) -> Iterator[list[int]]:
-    """Threads that put, lease, end and cancel jobs all the while, in lanes, under limits, unique ones and those that
-    other programs push; how many rounds each has made.
-    """
+    """Run threads that put, push, lease, end and cancel jobs of every kind; count the rounds of each."""
     stop, rounds = threading.Event(), [0] * THREADS
 
     def work(n: int) -> None:
@@ -1137,7 +1135,7 @@ def turn_the_screws(client: Client, q: Any, n: int) -> None:
 
 
 @pytest.mark.timeout(300)  # for a loaded machine: it waits for Redis only
-def test_a_check_is_never_wrong_about_jobs_that_move_meanwhile(busy, live):
+def test_check_reports_no_job_that_moves_meanwhile(busy, live):
     checks_made = 0
     while checks_made < 10 or min(busy) < 20:
         assert live.check() == []
@@ -1146,7 +1144,7 @@ def test_a_check_is_never_wrong_about_jobs_that_move_meanwhile(busy, live):
 
 
 @pytest.mark.timeout(300)  # for a loaded machine: it waits for Redis only
-def test_a_repair_mends_while_jobs_move_and_harms_none_of_them(busy, live, server, namespace):
+def test_repair_harms_no_job_that_moves_meanwhile(busy, live, server, namespace):
     prefix = f"{{{namespace}}}:"
     damaged = 0
     while damaged < 10 or min(busy) < 15:
@@ -1176,7 +1174,7 @@ def test_an_empty_namespace_is_in_order_and_stays_empty(live, keys):
     assert keys() == set()
 
 
-def test_the_largest_numbers_that_are_taken_in_are_in_order(client):
+def test_largest_accepted_numbers_are_valid(client):
     longest_s = EXACT_INT // 1000
     options = {"retries": EXACT_INT, "max_deaths": EXACT_INT, "timeout": longest_s, "expires": longest_s}
     client.queue("q").put("k", **options, priority=EXACT_INT, lane="x")
@@ -1188,7 +1186,7 @@ def test_the_largest_numbers_that_are_taken_in_are_in_order(client):
     assert [client.job("later").due_unix, client.limit("l").running] == before
 
 
-def test_names_may_hold_colons_and_whatever_else_a_name_may(client):
+def test_names_may_hold_any_allowed_character(client):
     q = client.queue("a:b:waiting")
     for jid in ("queue:q:waiting", "job:x", "ü:*?[a]", "held"):
         q.put("k", jid=jid, tags=["tag:x", "a b", "%:^"])
@@ -1206,14 +1204,14 @@ def test_another_namespace_whose_name_is_longer_is_left_alone(ns, server):
     assert server.redis.delete(f"{other}data:gone", f"x{ns.prefix}data:gone") == 2
 
 
-def test_keys_of_names_that_are_none_of_ours_are_left_alone(ns):
+def test_foreign_keys_are_left_alone(ns):
     ns.redis.set(ns.key("out:q"), "x")
     ns.redis.set(ns.key("queue:q:someday"), "x")
     ns.redis.set(ns.key("limited:a\nb\nc\nd"), "x")
     assert ns.check(repair=True) == []
 
 
-def test_a_check_that_only_looks_is_held_by_redis_to_write_nothing(ns):
+def test_redis_keeps_a_check_without_repair_from_writing(ns):
     command = of_keys([b"data:gone"])
     assert command.script.reads_only
     assert command.script.text.partition("\n")[2] == scripts.CHECK.text.partition("\n")[2]
@@ -1226,7 +1224,7 @@ def test_what_is_put_back_wakes_a_worker_that_waits(ns):
     assert ns.redis.llen(ns.key("bell:q")) == 1
 
 
-def test_who_waits_for_a_job_that_a_repair_fails_is_told_and_its_key_and_slot_are_free(ns):
+def test_repair_that_fails_a_job_tells_its_waiters_and_frees_its_slot(ns):
     assert ns.run(writes.wait_for("slot", now=START)) == "running"
     ns.redis.hdel(ns.key("job:slot"), "klass")
     ns.check(repair=True)
@@ -1237,7 +1235,7 @@ def test_who_waits_for_a_job_that_a_repair_fails_is_told_and_its_key_and_slot_ar
     assert ns.check() == []
 
 
-def test_a_full_redis_is_checked_and_mended_all_the_same(ns, server):
+def test_full_redis_can_be_checked_and_repaired(ns, server):
     ns.redis.zrem(ns.key("queue:q:waiting"), ns.member("ahead"))
     server.redis.config_set("maxmemory", 1)
     try:

@@ -1,4 +1,4 @@
-"""What could be leased of a queue, and how long the oldest has been waiting: beside a model, and in bounded work."""
+"""Counts and ages of leasable jobs: against a model, and in bounded work."""
 
 import random
 
@@ -21,7 +21,7 @@ def test_an_empty_queue_has_no_oldest(client, depth):
     assert depth("nobody") == queries.Depths(0, 0, 0, 0, 0, 0, 0, False, 0, 0, 0, None)
 
 
-def test_the_oldest_is_the_first_of_any_priority_whatever_comes_sooner(q, clock, depth):
+def test_oldest_counts_in_every_priority(q, clock, depth):
     q.put("k", jid="patient", priority=10)
     clock.tick(5)
     q.put("k", jid="urgent", priority=-10)
@@ -33,7 +33,7 @@ def test_the_oldest_is_the_first_of_any_priority_whatever_comes_sooner(q, clock,
     assert depth().oldest_s is None
 
 
-def test_the_oldest_may_lie_in_any_lane_but_not_in_a_paused_one(q, clock, depth):
+def test_oldest_may_lie_in_any_lane_that_is_not_paused(q, clock, depth):
     q.put("k", lane="slow")
     clock.tick(5)
     q.put("k", lane="quick")
@@ -46,7 +46,7 @@ def test_the_oldest_may_lie_in_any_lane_but_not_in_a_paused_one(q, clock, depth)
     assert (depth().oldest_s, depth().ready) == (7, 3)
 
 
-def test_what_was_put_off_is_as_old_as_its_time_is_past(q, client, clock, depth):
+def test_delayed_job_has_its_age_since_it_was_due(q, client, clock, depth):
     q.put("k", jid="a", delay=100)
     q.put("k", jid="b", delay=100)
     clock.tick(99)
@@ -89,7 +89,7 @@ def test_what_holds_a_queue_back_is_not_ready(q, client, server, namespace, dept
     assert found.oldest_s is not None  # so that a forgotten pause is seen
 
 
-def test_a_clock_that_has_gone_back_makes_nothing_older_than_now(q, clock, depth):
+def test_clock_going_back_gives_no_negative_age(q, clock, depth):
     q.put("k")
     clock.tick(-50)
     assert depth().oldest_s == 0
@@ -137,7 +137,7 @@ def test_beside_a_model_of_random_puts_leases_and_returns(client, q, clock, dept
         assert found.oldest_s == (expected if expected is None else pytest.approx(expected, abs=0.002))
 
 
-def test_a_look_costs_no_more_the_more_there_is(client, server, measured):
+def test_depths_cost_no_more_the_more_there_is(client, server, measured):
     def calls(queue):
         before = server.redis.info("commandstats")
         client.call(queries.depths, [queue])

@@ -1,4 +1,4 @@
-"""Lists answer sizes in place of what is large; whoever asks for that one job has all of it, in bounded pieces."""
+"""Lists return sizes of large data; a query of one job reads it in pieces."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ LISTS = ["jobs", "peek", "completed", "failed", "tagged", "tracked"]
 
 @pytest.fixture
 def listed(client):
-    """One list with a large job, of each kind."""
+    """Return one list with a large job, of each kind."""
 
     def of(kind):
         q = client.queue("q")
@@ -40,7 +40,7 @@ def listed(client):
 
 
 @pytest.mark.parametrize("kind", LISTS)
-def test_list_has_the_size_of_large_data_and_fetches_it_when_asked(client, listed, kind):
+def test_list_has_the_size_of_large_data(client, listed, kind):
     (job,) = listed(kind)
     assert job.left_out == {"raw": len(json.dumps(LARGE, separators=(",", ":")))}
     assert job.data == LARGE
@@ -70,7 +70,7 @@ def test_one_answer_has_a_bounded_sum_of_payload(client):
     assert {job.data for job in jobs} == {"x" * 60_000}
 
 
-def test_what_jobs_have_said_counts_for_the_sum_as_well(client):
+def test_output_of_jobs_counts_for_the_size_of_a_reply(client):
     q = client.queue("q")
     q.put_many({"klass": "k", "jid": f"j{i}"} for i in range(60))
     for lease in q.lease("w", 60):
@@ -128,7 +128,7 @@ def test_data_that_goes_while_it_is_read_is_named(client):
         _ = job.data
 
 
-def test_data_that_is_replaced_while_it_is_read_is_read_anew(client):
+def test_data_replaced_during_the_read_is_read_anew(client):
     client.queue("q").put("k", LARGE, jid="j")
     runs = []
 
@@ -157,7 +157,7 @@ def test_list_of_large_jobs_is_cheap(client, listed, kind, cpu_ms):
 
 
 def large_job(client, size):
-    """A job that has failed with more than one answer has room for."""
+    """A failed job with more than one reply has room for."""
     client.queue("q").put("k", LARGE, jid="j")
     client.queue("q").put_many({"klass": "k", "depends": ["j"]} for _ in range(3))
     (lease,) = client.queue("q").lease("w")
@@ -177,7 +177,7 @@ SIZES = {2_000_000: {"raw", "failure"}, 1_048_000: {"raw", "dependents", "saved"
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_job_has_all_that_was_too_large_for_one_answer(client, size):
+def test_job_has_everything_too_large_for_one_reply(client, size):
     large_job(client, size)
     job = client.job("j")
     assert job.left_out == {}
@@ -203,7 +203,7 @@ def test_results_of_a_list_are_fetched(client):
     assert {job.result for job in jobs} == {"r" * 60_000}
 
 
-def test_job_whose_large_data_has_gone_is_there_without_it(client, server, namespace):
+def test_job_without_its_large_data_is_returned_empty(client, server, namespace):
     client.queue("q").put("k", LARGE, jid="j")
 
     def run(command, plain=client.run):

@@ -1,4 +1,4 @@
-"""Limits as they are set and shown. What they do to jobs is in test_limits.py."""
+"""Settings and queries of limits; test_limits.py has their effect on jobs."""
 
 import asyncio
 
@@ -42,7 +42,7 @@ def test_a_limit_keeps_what_is_not_given(client):
     assert client.limit("k") == Limit("k", 0, "10/s", 0, 0)
 
 
-def test_a_limit_says_who_set_it_last_and_when(client, clock):
+def test_limit_has_the_actor_and_time_of_its_last_setting(client, clock):
     assert client.limit("k", running=5, by="kim@web-1").set_by == "kim@web-1"
     clock.tick(60)
     client.limit("k", rate="10/s", by="robin@web-2")
@@ -55,7 +55,7 @@ def test_a_limit_says_who_set_it_last_and_when(client, clock):
     assert client.check() == []
 
 
-def test_limits_are_listed_in_the_order_in_which_they_were_set_first(client, clock):
+def test_limits_are_listed_in_the_order_of_their_first_setting(client, clock):
     for key in ("z", "a", "m"):
         client.limit(key, running=1)
         clock.tick(1)
@@ -70,7 +70,7 @@ def test_more_limits_than_one_page_has_are_all_listed(client):
     assert len(client.limits()) == 1003
 
 
-def test_a_limit_shows_what_runs_and_what_waits_for_it(client):
+def test_limit_shows_its_running_and_parked_jobs(client):
     q = client.queue("q")
     client.limit("k", running=2)
     q.put_many({"klass": "k", "limit": "k", "jid": jid} for jid in "abcde")
@@ -81,7 +81,7 @@ def test_a_limit_shows_what_runs_and_what_waits_for_it(client):
     assert [(job.jid, job.state, job.parked) for job in q.jobs("parked")] == [(j, "waiting", True) for j in "cde"]
 
 
-def test_a_look_at_limits_under_which_many_lanes_wait_ends_early(client):
+def test_query_of_limits_with_many_lanes_ends_early(client):
     names = ["a", "b", "c"]
     for name in names:
         client.limit(name, running=0)
@@ -94,7 +94,7 @@ def test_a_look_at_limits_under_which_many_lanes_wait_ends_early(client):
     assert {name: limit.parked for name, limit in client.limits().items()} == dict.fromkeys(names, 1_500)
 
 
-def test_a_limit_counts_what_waits_in_a_bounded_number_of_queues(client, server, namespace):
+def test_limit_counts_parked_jobs_in_a_bounded_number_of_queues(client, server, namespace):
     client.limit("L", running=0)
     prefix, queues = f"{{{namespace}}}:limited:L", range(5_001)
     with server.redis.pipeline(transaction=False) as batch:
@@ -117,7 +117,7 @@ def test_a_limit_is_lifted_once(client):
     assert [lease.jid for lease in client.queue("q").lease("w")] == ["a"]
 
 
-def test_the_jobs_that_hold_a_limit_and_wait_for_it_are_named(client, clock):
+def test_holders_and_parked_jobs_of_a_limit_are_named(client, clock):
     client.limit("k", running=2)
     for queue, jid, lane in (("q", "a", None), ("q", "b", "l"), ("q", "c", "l"), ("r", "d", None)):
         client.queue(queue).put("k", jid=jid, lane=lane, limit="k")

@@ -1,4 +1,4 @@
-"""Looking tells the truth: jobs by state, peek, counts, workers, tags, tracking, history, statistics, configuration."""
+"""Queries: jobs by state, peek, counts, workers, tags, tracking, history, statistics, configuration."""
 
 import asyncio
 import datetime
@@ -26,7 +26,7 @@ def put(queue, *names, **options):
 # Jobs by state.
 
 
-def test_waiting_jobs_are_listed_as_front_then_waiting_then_due(client, clock):
+def test_waiting_jobs_are_listed_front_waiting_due(client, clock):
     q = client.queue("q")
     put(q, "due", delay=5)
     put(q, "later", delay=50)
@@ -53,7 +53,7 @@ def test_pages_put_together_are_the_whole_list(client, clock, size):
     assert q.jobs("waiting", 8, size) == []
 
 
-def test_a_lease_that_has_run_out_is_stalled_and_no_more_running(client, clock):
+def test_expired_lease_is_listed_as_stalled(client, clock):
     q = client.queue("q")
     put(q, "long", "short")
     q.lease("w", 1, ttl=100)
@@ -64,7 +64,7 @@ def test_a_lease_that_has_run_out_is_stalled_and_no_more_running(client, clock):
     assert [job.state for job in q.jobs("stalled")] == ["stalled"]
 
 
-def test_jobs_that_depend_are_listed_in_the_order_of_their_put(client, clock):
+def test_dependent_jobs_are_listed_in_the_order_of_their_put(client, clock):
     q = client.queue("q")
     put(q, "parent")
     for jid in ("z", "a"):
@@ -75,7 +75,7 @@ def test_jobs_that_depend_are_listed_in_the_order_of_their_put(client, clock):
     assert (job.state, job.dependencies, client.job("parent").dependents) == ("depends", ["parent"], ["z", "a"])
 
 
-def test_completed_and_failed_jobs_are_listed_newest_first_of_one_queue_or_of_all(client, clock):
+def test_ended_jobs_are_listed_newest_first(client, clock):
     p, q = client.queue("p"), client.queue("q")
     for i in range(3):
         put(p, f"p{i}", f"pf{i}")
@@ -121,7 +121,7 @@ def test_bad_arguments_of_a_list_are_refused(client, arguments, error, said):
         client.queue("q").jobs(*arguments)
 
 
-def test_without_a_queue_only_what_has_ended_can_be_listed():
+def test_only_ended_jobs_are_listed_without_a_queue():
     with pytest.raises(ValueError, match="state must be complete or failed without a queue: 'waiting'"):
         queries.listed("waiting")
 
@@ -129,7 +129,7 @@ def test_without_a_queue_only_what_has_ended_can_be_listed():
 # Peek.
 
 
-def test_peek_shows_what_the_next_leases_give_in_their_order(client, clock):
+def test_peek_shows_the_next_jobs_in_lease_order(client, clock):
     q = client.queue("q")
     put(q, "lost", "released", "also-lost", "waiting-1", "waiting-2", retries=9)
     _, released, _ = q.lease("gone", 3, ttl=10)
@@ -143,7 +143,7 @@ def test_peek_shows_what_the_next_leases_give_in_their_order(client, clock):
     assert jids(q.lease("w", 20)) == shown
 
 
-def test_peek_does_not_show_what_a_second_death_puts_off(client, clock):
+def test_peek_hides_what_a_second_death_delays(client, clock):
     q = client.queue("q")
     put(q, "a")
     client.settle([Died(q.lease("w")[0], "oom")])
@@ -175,7 +175,7 @@ def test_a_paused_queue_still_shows_what_it_holds_back(client):
 # Counts and names.
 
 
-def test_counts_are_of_every_state_and_say_if_the_queue_is_paused(client, clock, server, namespace):
+def test_counts_cover_every_state_and_the_pause(client, clock, server, namespace):
     q = client.queue("q")
     put(q, "due", delay=10)
     put(q, "later", delay=100)
@@ -209,7 +209,7 @@ def test_queues_are_listed_in_the_order_of_their_first_put(client, clock):
     assert list(client.queues()) == ["b", "a", "c"]
 
 
-def test_more_queues_than_one_call_looks_at_are_all_listed(client, server, namespace):
+def test_queues_beyond_one_call_are_listed_too(client, server, namespace):
     server.redis.zadd(f"{{{namespace}}}:queues", {f"q{i:04}": i for i in range(2500)})
     assert list(client.queues()) == [f"q{i:04}" for i in range(2500)]
 
@@ -221,7 +221,7 @@ def test_an_unknown_queue_has_nothing(client):
 # Workers.
 
 
-def test_workers_are_listed_by_recency_with_what_runs_and_what_has_stalled(client, clock):
+def test_workers_are_listed_by_recency_with_their_leases(client, clock):
     q = client.queue("q")
     put(q, *"abc")
     q.lease("first", 2, ttl=5)
@@ -234,7 +234,7 @@ def test_workers_are_listed_by_recency_with_what_runs_and_what_has_stalled(clien
     ]
 
 
-def test_a_worker_shows_its_jobs_in_the_order_of_their_leases(client, clock):
+def test_worker_lists_its_jobs_in_lease_order(client, clock):
     q = client.queue("q")
     put(q, *"cab")
     q.lease("w", 1, ttl=5)
@@ -244,7 +244,7 @@ def test_a_worker_shows_its_jobs_in_the_order_of_their_leases(client, clock):
     assert client.worker("nobody") == queries.WorkerJobs("nobody", None, [], [])
 
 
-def test_a_worker_that_was_not_seen_for_long_is_forgotten(client, clock):
+def test_unseen_worker_is_forgotten(client, clock):
     client.queue("q").lease("w")
     client.config.set("max-worker-age", 60)
     clock.tick(59)
@@ -254,7 +254,7 @@ def test_a_worker_that_was_not_seen_for_long_is_forgotten(client, clock):
     assert client.worker("w").seen_unix is None
 
 
-def test_workers_come_in_pages_and_only_so_many_leases_are_looked_at(client):
+def test_workers_come_in_pages_with_bounded_lease_counts(client):
     q = client.queue("q")
     put(q, *(str(i) for i in range(20)))
     for i in range(4):
@@ -265,7 +265,7 @@ def test_workers_come_in_pages_and_only_so_many_leases_are_looked_at(client):
 # Tags and tracking.
 
 
-def test_jobs_of_a_tag_come_oldest_tagged_first_with_their_number(client, clock):
+def test_tagged_jobs_come_oldest_first_with_their_number(client, clock):
     q = client.queue("q")
     for jid in "cab":
         put(q, jid, tags=["t"])
@@ -336,7 +336,7 @@ def test_a_running_jobs_history_ends_with_its_lease(client, clock):
     assert client.job("a").history[1:] == [{"what": "popped", "when": clock.now, "worker": "w"}]
 
 
-def test_a_long_history_keeps_its_first_entry_and_the_last_99(client, clock):
+def test_long_history_keeps_its_first_entry_and_last_99(client, clock):
     q = client.queue("q")
     put(q, "a")
     for i in range(150):
@@ -368,7 +368,7 @@ def test_a_job_shows_what_it_was_put_with(client, clock):
     assert (started.lane, started.at_most_once, started.persistent) == ("l", True, False)
 
 
-def test_parked_jobs_are_listed_in_the_order_in_which_they_were_met(client, clock):
+def test_parked_jobs_are_listed_in_the_order_of_their_parking(client, clock):
     q = client.queue("q")
     client.limit("api", running=1)
     for jid in ("a", "b", "c"):
@@ -403,7 +403,7 @@ def test_a_damaged_progress_is_none(client, server, namespace, text):
         server.redis.delete(f"{{{namespace}}}:progress:a")
 
 
-def test_a_job_that_was_pushed_shows_what_its_entry_has(client, server, namespace):
+def test_pushed_job_shows_the_options_of_its_entry(client, server, namespace):
     q = client.queue("q")
     entries = [
         b'{"klass": "k", "jid": "a", "data" : {"n": 9007199254740993, "empty": [] } }',
@@ -422,7 +422,7 @@ def test_a_job_that_was_pushed_shows_what_its_entry_has(client, server, namespac
 # Lanes.
 
 
-def test_lanes_are_listed_by_name_with_what_is_in_them(client, clock):
+def test_lanes_are_listed_by_name_with_their_counts(client, clock):
     q = client.queue("q")
     client.limit("used-up", running=0)
     put(q, "none")
@@ -457,7 +457,7 @@ def test_more_lanes_than_one_page_has_are_all_listed(client):
     assert q.length() == 2003
 
 
-def test_a_job_that_depends_shows_the_time_that_it_was_put_with(client, clock):
+def test_dependent_job_shows_its_scheduled_time(client, clock):
     q = client.queue("q")
     put(q, "parent")
     put(q, "child", depends=["parent"], delay=60, on_parent_failure="run")
@@ -476,7 +476,7 @@ def test_a_spawned_job_shows_what_it_came_from(client):
 # Recurring jobs.
 
 
-def test_a_recurring_job_is_shown_as_it_was_asked_for(client, clock):
+def test_recurring_job_is_shown_as_given(client, clock):
     q = client.queue("q")
     q.recur("k", b"raw", every=60, jid="r", offset=10, missed="once", priority=2, retries=1, timeout=9, tags=["t", "u"])
     found = client.recurring("r")
@@ -487,7 +487,7 @@ def test_a_recurring_job_is_shown_as_it_was_asked_for(client, clock):
     assert client.recurring("nobody") is None
 
 
-def test_the_jobs_of_a_recurring_one_have_its_lane_limit_claim_and_date(client, clock):
+def test_jobs_of_a_recurrence_inherit_lane_limit_claim_and_expiry(client, clock):
     q = client.queue("q")
     q.recur("k", every=60, jid="r", lane="l", limit="api", unique="night", expires=30, at_most_once=True)
     job = client.recurring("r")
@@ -501,7 +501,7 @@ def test_the_jobs_of_a_recurring_one_have_its_lane_limit_claim_and_date(client, 
     assert (job.lane, job.limit, job.unique, job.expires_s, job.at_most_once) == (None, None, True, None, False)
 
 
-def test_recurring_jobs_of_a_queue_come_by_their_next_time(client, clock):
+def test_recurring_jobs_are_listed_by_their_next_time(client, clock):
     q = client.queue("q")
     q.recur("k", every=60, jid="late", offset=30)
     q.recur("k", every=60, jid="soon", offset=10)
@@ -510,7 +510,7 @@ def test_recurring_jobs_of_a_queue_come_by_their_next_time(client, clock):
     assert jids(q.jobs("recurring", 1, 5)) == ["late"]
 
 
-def test_a_cron_is_shown_with_its_zone_and_next_time(client, clock):
+def test_cron_is_shown_with_zone_and_next_time(client, clock):
     clock.now = 1_800_000_000.0  # 2027-01-15 08:00 UTC
     client.queue("q").recur("k", cron="0 3 * * *", tz="Europe/Berlin", jid="r", backlog=2)
     found = client.recurring("r")
@@ -520,7 +520,7 @@ def test_a_cron_is_shown_with_its_zone_and_next_time(client, clock):
     assert found.next_unix == 1_800_064_800  # 02:00 UTC
 
 
-def test_who_cannot_tell_the_times_of_a_cron_leases_all_the_same_and_leaves_them_to_others(client, clock, monkeypatch):
+def test_worker_without_cronsim_leases_and_leaves_crons_to_others(client, clock, monkeypatch):
     q = client.queue("q")
     q.recur("k", cron="* * * * *", jid="r")
     q.put("k", jid="a")
@@ -567,7 +567,7 @@ def test_the_histogram_has_seconds_minutes_quarters_hours_and_days(client, clock
     assert (sum(histogram), histogram[cell]) == (1, 1)
 
 
-def test_statistics_are_of_a_utc_day_however_it_is_named(client, clock):
+def test_statistics_cover_a_utc_day_in_any_notation(client, clock):
     clock.now = 1_800_000_000.0
     q = client.queue("q")
     put(q, "a", "b")
@@ -612,7 +612,7 @@ def test_an_option_is_what_was_set_else_its_default(client):
     assert client.config.all()["heartbeat"] == 7.5
 
 
-def test_a_configured_heartbeat_is_the_ttl_of_the_queues_leases(client, clock):
+def test_configured_heartbeat_is_the_queues_ttl(client, clock):
     client.config.set("heartbeat-q", 9)
     put(client.queue("q"), "a")
     assert client.queue("q").lease("w")[0].expires_unix == clock.now + 9
@@ -630,7 +630,7 @@ def test_bad_options_and_values_are_refused_and_change_nothing(client, server, n
     assert server.dump(namespace) == before
 
 
-def test_what_is_set_to_what_it_was_is_no_change(client):
+def test_setting_an_equal_value_is_no_change(client):
     assert client._store.run(writes.configure("grace", None, "9"))
     assert not client._store.run(writes.configure("grace", None, "9"))
     assert client._store.run(writes.configure("grace", None, None))
@@ -659,7 +659,7 @@ def test_what_frees_a_queue_rings_its_bell(client, server, namespace, before, ch
     assert server.redis.lrange(bell, 0, -1) == [b"1"]
 
 
-def test_a_pause_rings_no_bell_and_neither_does_a_queue_that_nobody_knows(client, server, namespace):
+def test_pause_of_an_unknown_queue_wakes_no_worker(client, server, namespace):
     put(client.queue("q"), "a")
     server.redis.delete(f"{{{namespace}}}:bell:q")
     client.queue("q").pause()
@@ -667,7 +667,7 @@ def test_a_pause_rings_no_bell_and_neither_does_a_queue_that_nobody_knows(client
     assert not server.redis.exists(f"{{{namespace}}}:bell:q", f"{{{namespace}}}:bell:nobody")
 
 
-# The async client looks the same way.
+# The async client.
 
 
 def test_the_async_client_answers_the_same(client, server, namespace, clock):

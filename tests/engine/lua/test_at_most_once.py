@@ -1,6 +1,4 @@
-"""A job that must not start twice: whatever else than its own end ends it, once it has started, fails it. Only what has
-certainly not started is handed back.
-"""
+"""At-most-once jobs: a started run ends only by its own outcome or fails."""
 
 import random
 
@@ -11,7 +9,7 @@ from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, 
 
 
 def once(client, jid="j", **options):
-    """A leased job of the kind, which has started."""
+    """Lease and start an at-most-once job."""
     client.queue("q").put("k", jid=jid, at_most_once=True, **options)
     (lease,) = client.queue("q").lease("w")
     return lease
@@ -65,7 +63,7 @@ def test_a_retry_says_that_none_remains(client):
 
 @pytest.mark.parametrize("starting", [0, 1])
 @pytest.mark.parametrize("by", ["a lease", "a sweep"])
-def test_a_lease_that_ran_out_buries_it_also_if_nobody_knows_that_it_has_started(client, clock, starting, by):
+def test_expired_lease_fails_the_job_even_without_a_reported_start(client, clock, starting, by):
     client.queue("q").put("k", jid="j", at_most_once=True)
     client.run(writes.lease("w", ["q"], starting=starting, now=clock.now))
     clock.tick(36)
@@ -87,14 +85,14 @@ def test_its_failure_says_what_stopped_it(client, reason, said):
     assert client.job("j").failure["message"] == said
 
 
-def test_until_somebody_takes_it_over_its_own_late_end_counts(client, clock):
+def test_late_end_counts_until_the_takeover(client, clock):
     lease = once(client)
     clock.tick(10_000)
     assert lease.complete() is True
     assert state_of(client) == ("complete", None)
 
 
-def test_what_has_not_started_is_handed_back_by_its_holder(client):
+def test_job_not_started_is_handed_back(client):
     lease = once(client)
     assert lease.release(started=False) is True
     assert [it.jid for it in client.queue("q").lease("w2")] == ["j"]
@@ -110,7 +108,7 @@ def test_what_was_never_received_is_handed_back(client, clock, leave):
     assert [it.jid for it in client.queue("q").lease("w2")] == ["j"]
 
 
-def test_it_goes_on_in_another_queue_by_its_own_end_and_once_there_too(client):
+def test_job_may_advance_to_another_queue_and_run_once_there(client):
     once(client).complete(next="r")
     (lease,) = client.queue("r").lease("w")
     assert lease.at_most_once is True
@@ -118,8 +116,8 @@ def test_it_goes_on_in_another_queue_by_its_own_end_and_once_there_too(client):
     assert state_of(client) == ("failed", "died:oom")
 
 
-def test_whoever_wants_it_again_must_say_so(client):
-    """A put, a move and an unfail begin a new stage: somebody has decided that it may run."""
+def test_second_run_takes_an_explicit_put(client):
+    """A put, a move and an unfail begin a new stage, because an operator has decided so."""
     once(client).died("oom")
     assert client.unfail("died:oom") == 1
     (lease,) = client.queue("q").lease("w")
@@ -163,7 +161,7 @@ def test_a_worker_may_say_which_klasses_never_start_twice(client, clock):
     assert state_of(client) == ("failed", "died:lost")
 
 
-def test_a_job_that_was_put_with_false_may_start_twice_whatever_its_handler_says(client, clock):
+def test_explicit_false_wins_over_the_handler(client, clock):
     client.queue("q").put("k", jid="j", at_most_once=False)
     (lease,) = lease_once(client, clock)
     lease_again = (lease.at_most_once, client.queue("q").counts().running)
@@ -178,7 +176,7 @@ def test_a_persistent_job_does_not_become_one(client, clock):
     assert (lease.persistent, lease.at_most_once) == (True, False)
 
 
-def test_it_stays_so_when_it_was_handed_back_to_a_worker_that_knows_nothing_of_it(client, clock):
+def test_mark_survives_a_hand_back_to_another_worker(client, clock):
     client.queue("q").put("k", jid="j")
     (lease,) = lease_once(client, clock)
     client.run(writes.settle("w", [Released(lease, started=False)], now=clock.now))
@@ -191,7 +189,7 @@ def test_it_stays_so_when_it_was_handed_back_to_a_worker_that_knows_nothing_of_i
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_job_starts_twice_whatever_happens(client, clock, seed):
-    """Lost workers, deaths, late answers, answers sent twice; nobody unfails."""
+    """Lost workers, deaths, late outcomes and repeated ones never start a job twice."""
     chance = random.Random(seed)
     q = client.queue("q")
     q.put_many({"klass": "k", "jid": f"j{i}", "at_most_once": True} for i in range(60))
@@ -225,8 +223,8 @@ def test_no_job_starts_twice_whatever_happens(client, clock, seed):
     assert len(started) == len(set(started)) > 20
 
 
-def test_one_that_no_worker_knows_waits_for_one_that_does(client, clock):
-    """It has not started."""
+def test_job_of_unknown_klass_waits_for_a_worker_that_knows_it(client, clock):
+    """The job has not started."""
     lease = once(client)
     client.settle([Unknown(lease, 5)])
     assert client.job("j").state == "scheduled"

@@ -1,4 +1,4 @@
-"""However its data is shaped, one script does a bounded amount of work. It refuses the rest, or leaves it to others."""
+"""Each script does bounded work on data of any shape."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from supervisor.engine.model.outcomes import REFUSED, Completed, Failed
 
 
 def chain(queue, length, first=0):
-    """Each job waits for the one before."""
+    """Put a chain of jobs, each waiting for the one before."""
     queue.put_many(
         {"klass": "k", "jid": f"c{i}", "depends": [f"c{i - 1}"] if i > first else []} for i in range(first, length)
     )
@@ -22,7 +22,7 @@ def chain(queue, length, first=0):
 # Dependencies.
 
 
-def test_follow_ups_behind_a_long_chain_are_put_without_a_walk(client, cpu_ms):
+def test_follow_ups_behind_a_long_chain_need_no_search(client, cpu_ms):
     q = client.queue("q")
     q.put("k", jid="job", priority=-1)
     chain(q, 10_000)
@@ -34,7 +34,7 @@ def test_follow_ups_behind_a_long_chain_are_put_without_a_walk(client, cpu_ms):
     assert used[0] < 500, "once 9.4 s"
 
 
-def test_a_walk_is_taken_once_for_all_jobs_of_a_call(client, cpu_ms):
+def test_one_search_serves_all_jobs_of_a_call(client, cpu_ms):
     q = client.queue("q")
     chain(q, 9_000)
     q.put_many({"klass": "k", "jid": f"p{i}"} for i in range(200))
@@ -57,7 +57,7 @@ def test_a_graph_put_again_needs_no_walk(client, order, cpu_ms):
     assert used[0] < 4 * 200
 
 
-def test_what_is_too_deep_to_look_through_is_refused(client):
+def test_too_deep_a_graph_is_refused(client):
     q = client.queue("q")
     chain(q, 12_000)
     q.put("k", jid="known")
@@ -69,8 +69,8 @@ def test_what_is_too_deep_to_look_through_is_refused(client):
     assert client.job("fresh").state == "depends"
 
 
-def test_a_loop_is_found_where_a_call_has_looked_before(client, server, namespace):
-    """What an earlier job of the call was told about the jobs above it is no answer for a later one."""
+def test_cycle_is_found_behind_a_searched_job(client, server, namespace):
+    """The search results of an earlier job of the call do not serve a later one."""
     q = client.queue("q")
     for jid, parents in [("a", []), ("b", ["a"]), ("c", ["b"]), ("d", []), ("e", ["d"])]:
         q.put("k", jid=jid, depends=parents)
@@ -79,7 +79,7 @@ def test_a_loop_is_found_where_a_call_has_looked_before(client, server, namespac
     assert [client.job(jid).state for jid in "ad"] == ["waiting", "waiting"]
 
 
-def test_a_new_job_of_the_call_can_close_a_loop(client):
+def test_new_job_of_the_call_can_close_a_cycle(client):
     q = client.queue("q")
     q.put("k", jid="x")
     q.put("k", jid="t")
@@ -93,7 +93,7 @@ def test_a_new_job_of_the_call_can_close_a_loop(client):
         q.put_many(jobs)
 
 
-def test_what_a_refused_outcome_would_have_changed_is_not_believed(client):
+def test_refused_outcome_leaves_no_trace_in_the_search(client):
     q = client.queue("q")
     q.put_many({"klass": "k", "jid": jid} for jid in ("one", "two"))
     leases = q.lease("w", 2)
@@ -138,7 +138,7 @@ def test_put_many_splits_by_parents(server, namespace, client, is_async, cpu_ms)
     assert used[0] < 10 * 100, "ten calls"
 
 
-def test_batches_are_as_large_as_what_is_in_them_allows():
+def test_batch_size_depends_on_the_weight_of_its_jobs():
     plain = [{"klass": "k"}] * 1_000
     tagged = [{"klass": "k", "tags": [f"t{i}" for i in range(80)]}] * 200
     assert [len(batch) for batch in checked_many("q", plain)] == [1_000]
@@ -159,7 +159,7 @@ def test_a_job_waits_for_a_bounded_number_of_others(client):
 
 
 @pytest.mark.parametrize("name", ["tags", "depends"])
-def test_a_completion_has_a_bounded_number_of_tags_and_parents(client, name):
+def test_completion_has_bounded_tags_and_parents(client, name):
     q = client.queue("q")
     q.put("k")
     (lease,) = q.lease("w")
@@ -177,7 +177,7 @@ def test_a_completion_has_a_bounded_number_of_tags_and_parents(client, name):
 
 
 def wide(q, parents, policy, children=1_000):
-    """Jobs that each have children of their own."""
+    """Put jobs that each have children of their own."""
     q.put_many({"klass": "k", "jid": f"p{i}", "priority": -1} for i in range(parents))
     q.put_many(
         {"klass": "k", "jid": f"p{i}c{j}", "depends": [f"p{i}"], "on_parent_failure": policy}
@@ -187,7 +187,7 @@ def wide(q, parents, policy, children=1_000):
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_completions_that_free_thousands_go_on_with_the_next_sweep(client, config, keeps, cpu_ms):
+def test_completion_with_thousands_of_dependents_continues_in_the_sweep(client, config, keeps, cpu_ms):
     if not keeps:
         config(jobs_history=0)
     q = client.queue("q")
@@ -203,7 +203,7 @@ def test_completions_that_free_thousands_go_on_with_the_next_sweep(client, confi
 
 
 @pytest.mark.parametrize("policy", ["fail", "run"])
-def test_a_cancel_of_jobs_with_thousands_of_dependents_goes_on_with_the_next_sweep(client, policy):
+def test_cancel_with_thousands_of_dependents_continues_in_the_sweep(client, policy):
     q = client.queue("q")
     wide(q, 5, policy)
     assert len(client.cancel(*(f"p{i}" for i in range(5)))) == 5
@@ -213,7 +213,7 @@ def test_a_cancel_of_jobs_with_thousands_of_dependents_goes_on_with_the_next_swe
     assert client.failed() == ({"parent-failed": 5_000} if policy == "fail" else {})
 
 
-def test_a_cancel_looks_at_a_bounded_number_of_dependents(client):
+def test_cancel_reads_a_bounded_number_of_dependents(client):
     q = client.queue("q")
     wide(q, 6, "fail")
     with pytest.raises(DependencyError, match="more than 5000 others wait: cancel fewer of them at a time"):
@@ -235,7 +235,7 @@ def end_all(client, leases, how):
 
 @pytest.mark.parametrize("tick", [0, 5, -5])
 @pytest.mark.parametrize("how", ["done", "failed", "gone"])
-def test_the_end_of_a_stage_means_nothing_to_dependents_of_the_next(client, clock, how, tick):
+def test_end_of_a_stage_leaves_the_next_stages_dependents_alone(client, clock, how, tick):
     q = client.queue("q")
     wide(q, 3, "run" if how == "done" else "fail", 900)
     leases = q.lease("w", 3)
@@ -254,7 +254,7 @@ def test_the_end_of_a_stage_means_nothing_to_dependents_of_the_next(client, cloc
 
 
 def test_ends_of_one_parent_are_told_in_their_order(client):
-    """First it fails, then it is put again and completes: who waited for the first end fails."""
+    """The parent fails, is put again and completes: dependents of the first end fail."""
     q = client.queue("q")
     wide(q, 3, "fail", 900)
     client.settle([Failed(lease, "g", "m") for lease in q.lease("w", 3)])
@@ -268,7 +268,7 @@ def test_ends_of_one_parent_are_told_in_their_order(client):
 
 
 def test_tokens_of_fifteen_digits_are_written_out(client, server, namespace):
-    """Lua writes 1e+14 of a number that long, which nothing reads as an owner."""
+    """Lua writes so long a number as 1e+14, which is no valid owner."""
     server.redis.set(f"{{{namespace}}}:token", 10**15)
     server.redis.set(f"{{{namespace}}}:seq", 10**15)
     q = client.queue("q")
@@ -287,7 +287,7 @@ def test_tokens_of_fifteen_digits_are_written_out(client, server, namespace):
 
 
 @pytest.mark.parametrize("act", ["cancel", "put", "fail", "release", "move"])
-def test_a_record_with_a_damaged_owner_can_be_taken_away(client, server, namespace, act):
+def test_record_with_a_damaged_owner_can_be_cancelled(client, server, namespace, act):
     q = client.queue("q")
     q.put("k", jid="j")
     q.lease("w")
@@ -309,7 +309,7 @@ def test_a_record_with_a_damaged_owner_can_be_taken_away(client, server, namespa
 # What one call does for all queues together.
 
 
-def test_a_lease_lets_a_bounded_number_of_jobs_come_to_their_places(client, config, server, namespace):
+def test_lease_brings_a_bounded_number_of_jobs_to_their_places(client, config, server, namespace):
     names = [f"q{i}" for i in range(3)]
     for name in names:
         client.queue(name).put_many([{"klass": "k", "delay": 5}] * 600)
@@ -326,7 +326,7 @@ def test_a_lease_lets_a_bounded_number_of_jobs_come_to_their_places(client, conf
     assert still_scheduled() == 0
 
 
-def test_a_sweep_lets_a_bounded_number_of_jobs_come_again(client):
+def test_sweep_puts_a_bounded_number_of_recurring_jobs(client):
     for i in range(3):
         client.queue(f"q{i}").recur("k", every=1, jid=f"r{i}")
     client.clock.tick(80)

@@ -1,4 +1,4 @@
-"""What is remembered of cancelled jobs: when, and by whom; and how much of it."""
+"""The memory of cancelled jobs: time, actor and bounds."""
 
 import pytest
 
@@ -42,7 +42,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_every_way_to_cancel_says_who_did(client, q, clock, way):
+def test_every_cancellation_has_its_actor(client, q, clock, way):
     q.put("k", {"n": 1}, jid="x", lane="l")
     with client.events() as stream:
         WAYS[way](client, q)
@@ -51,7 +51,7 @@ def test_every_way_to_cancel_says_who_did(client, q, clock, way):
     assert client.cancelled("x") == Cancelled("x", clock.now, "kim")
 
 
-def test_a_job_cancelled_anew_is_remembered_as_the_last_time(client, q, clock):
+def test_second_cancellation_replaces_the_first(client, q, clock):
     for by in ("kim", None):
         q.put("k", jid="x")
         clock.tick(1)
@@ -81,7 +81,7 @@ def test_after_a_week_nothing_is_remembered(client, q, clock, server, namespace)
         assert 0 < server.redis.pttl(f"{{{namespace}}}:{key}") <= WEEK_S * 1000
 
 
-def test_who_runs_a_cancelled_job_learns_who_cancelled_it(client, q):
+def test_worker_of_a_cancelled_job_learns_the_actor(client, q):
     q.put_many({"klass": "k", "jid": jid} for jid in "abc")
     a, b, c = q.lease("w", 3)
     client.cancel("a", by="kim")

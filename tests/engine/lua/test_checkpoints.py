@@ -1,4 +1,4 @@
-"""A checkpoint: stored at once, for the next lease; it goes with the stage that has made it."""
+"""Checkpoints: stored at once, read by the next lease, deleted with their stage."""
 
 import asyncio
 import math
@@ -96,7 +96,7 @@ WAYS_TO_BEGIN_ANEW = {
 
 @pytest.mark.parametrize("history", [0, 3600])
 @pytest.mark.parametrize("way", WAYS_TO_BEGIN_ANEW)
-def test_a_checkpoint_goes_with_the_stage_that_has_made_it(client, server, namespace, way, history):
+def test_checkpoint_ends_with_its_stage(client, server, namespace, way, history):
     client.config.set("jobs-history", history)
     lease = leased(client)
     lease.checkpoint({"n": 5})
@@ -111,7 +111,7 @@ def test_a_checkpoint_goes_with_the_stage_that_has_made_it(client, server, names
         assert again(client, "v").saved is None
 
 
-def test_nothing_is_left_of_a_failed_job_that_is_dropped(client, server, namespace, clock):
+def test_dropped_failed_job_leaves_nothing(client, server, namespace, clock):
     client.config.set("failed-history", 60)
     lease = leased(client)
     lease.checkpoint(1)
@@ -123,7 +123,7 @@ def test_nothing_is_left_of_a_failed_job_that_is_dropped(client, server, namespa
     assert keys_of(server, namespace) == []
 
 
-def test_whoever_has_lost_the_lease_stores_nothing(client, clock):
+def test_lost_lease_stores_no_checkpoint(client, clock):
     lost = leased(client)
     lost.checkpoint("mine")
     clock.now += 100
@@ -139,7 +139,7 @@ def test_whoever_has_lost_the_lease_stores_nothing(client, clock):
 
 
 def again_with(lease, token):
-    """The lease with another token."""
+    """Return the lease with another token."""
     other = object.__new__(type(lease))
     for kind in type(lease).__mro__:
         for name in getattr(kind, "__slots__", ()):
@@ -166,7 +166,7 @@ def test_what_cannot_be_stored_raises_and_changes_nothing(client, state, error):
     assert client.job("j").saved == "before"
 
 
-def test_sixty_four_kib_can_be_stored_and_are_counted_in_the_answer_of_a_lease(client):
+def test_checkpoint_of_64_kib_counts_for_the_size_of_a_lease_reply(client):
     queue = client.queue("q")
     queue.put_many({"klass": "k", "jid": f"j{n:02}"} for n in range(20))
     for lease in queue.lease("w", 20):
@@ -177,7 +177,7 @@ def test_sixty_four_kib_can_be_stored_and_are_counted_in_the_answer_of_a_lease(c
     assert all(len(lease.saved) == 64 * 1024 - 2 for lease in leases)
 
 
-def test_a_checkpoint_of_a_dead_connection_is_not_stored_over_a_newer_one(client):
+def test_late_checkpoint_does_not_replace_a_newer_one(client):
     lease = leased(client)
     entry = Renewal("j", lease.token, state=b'"old"')
     for number in (1, 5):
@@ -201,7 +201,7 @@ def test_a_damaged_checkpoint_hides_nothing_else(client, server, namespace):
     assert lease.complete()
 
 
-def test_what_was_saved_cannot_be_stored_where_there_is_no_job(client):
+def test_checkpoint_without_its_job_is_refused(client):
     with pytest.raises(LeaseholdError):
         lease = leased(client)
         client.cancel("j")

@@ -1,6 +1,4 @@
-"""A queue, or a lane of it, is emptied: all that does not run goes, what runs ends in peace or is stopped; jobs are
-cancelled by what is in them.
-"""
+"""Deletion of queues and lanes, and cancellation by content."""
 
 import asyncio
 import itertools
@@ -19,12 +17,12 @@ from supervisor.engine.model.outcomes import Completed, Released, Retried
 
 
 def push(server, namespace, queue, *entries):
-    """As another program does."""
+    """Push an entry, as another program does."""
     server.redis.lpush(f"{{{namespace}}}:in:{queue}", *entries)
 
 
 def everywhere(client, server, namespace, **options):
-    """Something in every place of queue q, each with the same data; answers the lease of what runs."""
+    """Put equal data into every place of queue q; return the lease of the running job."""
     q = client.queue("q")
     client.limit("used-up", running=0)
     for jid in ("complete", "failed", "running", "front"):
@@ -44,7 +42,7 @@ def everywhere(client, server, namespace, **options):
     return leases["running"]
 
 
-def test_a_deleted_queue_has_dropped_all_that_does_not_run_and_lets_what_runs_end(client, server, namespace):
+def test_delete_drops_what_does_not_run_and_lets_the_rest_end(client, server, namespace):
     running = everywhere(client, server, namespace)
     q = client.queue("q")
     assert q.delete() == Deleted(dropped=8, running=1)
@@ -98,7 +96,7 @@ def test_jobs_that_wait_for_one_another_are_deleted_together(client):
     assert client.queues() == {}
 
 
-def test_a_queue_that_others_fill_and_work_on_meanwhile_is_emptied_and_all_stays_in_order(live, server, namespace):
+def test_queue_in_use_is_emptied_and_stays_consistent(live, server, namespace):
     stop, q = threading.Event(), live.queue("q")
     live.limit("narrow", running=2)
     q.put_many({"klass": "k"} for _ in range(1000))
@@ -196,7 +194,7 @@ def test_only_what_is_equal_is_cancelled(client, data, others):
     assert q.cancel(data) == []
 
 
-def test_an_object_is_the_same_in_whatever_order_its_keys_are(client):
+def test_object_is_equal_in_any_key_order(client):
     q = client.queue("q")
     q.put("k", {"a": 1, "b": [{"c": 2, "d": 3}]}, jid="same")
     q.put("k", {"a": 3, "b": [{"c": 2, "d": 1}]}, jid="other of the same size")
@@ -218,14 +216,14 @@ def test_what_other_programs_pushed_is_compared_by_value(client, server, namespa
     assert q.cancel(None) == ["none"]
 
 
-def test_large_entries_are_all_looked_into(client, server, namespace):
+def test_large_entries_are_all_decoded(client, server, namespace):
     large = json.dumps({"klass": "k", "data": "x" * 300_000})
     push(server, namespace, "q", *[large] * 30, '{"jid": "a", "klass": "k", "data": 1}')
     assert client.queue("q").cancel(1) == ["a"]
     assert len(client.queue("q").cancel("x" * 300_000)) == 30
 
 
-def test_what_was_pushed_into_a_lane_of_its_own_is_found_there(client, server, namespace):
+def test_entry_with_a_lane_is_deleted_with_that_lane(client, server, namespace):
     push(server, namespace, "q", '{"jid": "a", "klass": "k", "lane": "new", "data": 1}')
     assert client.queue("q").cancel(1) == ["a"]
     push(server, namespace, "q", '{"jid": "b", "klass": "k", "lane": "new"}', '{"jid": "c", "klass": "k"}')

@@ -1,4 +1,4 @@
-"""Jobs that wait for others: at put, at complete with next, changed later; and what a parent's end means to them."""
+"""Dependencies: at put, at complete with next, changed later, and at a parent's end."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def q(client):
 
 @pytest.fixture
 def states(client):
-    """The states of some jobs; None: gone."""
+    """Return the states of some jobs; None: gone."""
 
     def of(jids):
         return [job and job.state for job in client.jobs(*jids)]
@@ -62,7 +62,7 @@ def test_a_failed_parent_is_waited_for_until_it_completes(client, q, states):
     assert states("c") == ["waiting"]
 
 
-def test_a_job_with_a_delay_is_scheduled_at_its_time_when_its_parents_are_done(client, q, clock, states):
+def test_delayed_job_is_scheduled_after_its_parents(client, q, clock, states):
     q.put("k", jid="a")
     q.put("k", jid="c", depends=["a"], delay=60)
     assert client.job("c").due_unix == clock.now + 60
@@ -74,7 +74,7 @@ def test_a_job_with_a_delay_is_scheduled_at_its_time_when_its_parents_are_done(c
     assert [lease.jid for lease in q.lease("w")] == ["c"]
 
 
-def test_a_job_whose_time_has_passed_meanwhile_waits_at_once(client, q, clock, states):
+def test_job_whose_time_has_passed_waits_at_once(client, q, clock, states):
     q.put("k", jid="a")
     q.put("k", jid="c", depends=["a"], delay=60)
     clock.tick(61)
@@ -82,12 +82,12 @@ def test_a_job_whose_time_has_passed_meanwhile_waits_at_once(client, q, clock, s
     assert states("c") == ["waiting"]
 
 
-def test_jobs_that_were_put_together_may_depend_on_those_before_them(client, q, states):
+def test_job_may_depend_on_earlier_ones_of_its_batch(client, q, states):
     q.put_many([{"klass": "k", "jid": "a"}, {"klass": "k", "jid": "b", "depends": ["a"]}])
     assert states("ab") == ["waiting", "depends"]
 
 
-def test_a_thousand_jobs_may_wait_for_one_and_one_for_a_thousand(client, q):
+def test_thousand_parents_or_dependents_are_allowed(client, q):
     q.put("k", jid="root")
     q.put_many({"klass": "k", "jid": f"m{i}", "depends": ["root"]} for i in range(1000))
     q.put("k", jid="last", depends=[f"m{i}" for i in range(1000)])
@@ -99,7 +99,7 @@ def test_a_thousand_jobs_may_wait_for_one_and_one_for_a_thousand(client, q):
     assert [lease.jid for lease in q.lease("w")] == ["last"]
 
 
-def test_a_parent_that_goes_on_into_another_queue_is_not_done(client, q, states):
+def test_parent_that_advances_is_not_complete(client, q, states):
     q.put("k", jid="a")
     q.put("k", jid="c", depends=["a"])
     q.lease("w")[0].complete(next="second")
@@ -108,7 +108,7 @@ def test_a_parent_that_goes_on_into_another_queue_is_not_done(client, q, states)
     assert states("c") == ["waiting"]
 
 
-def test_without_retention_a_completed_parent_lets_its_dependents_go_too(client, q, states):
+def test_completed_parent_without_retention_frees_its_dependents(client, q, states):
     client.config.set("jobs-history", 0)
     q.put("k", jid="a")
     q.put("k", jid="c", depends=["a"])
@@ -139,7 +139,7 @@ def test_all_dependencies_are_taken_off_at_once(client, q, states):
     assert states("c") == ["waiting"]
 
 
-def test_the_last_dependency_taken_off_leaves_a_delay_as_it_was(client, q, clock):
+def test_removing_the_last_dependency_keeps_the_delay(client, q, clock):
     q.put("k", jid="a")
     q.put("k", jid="c", depends=["a"], delay=60)
     client.job("c").undepend("a")
@@ -148,7 +148,7 @@ def test_the_last_dependency_taken_off_leaves_a_delay_as_it_was(client, q, clock
 
 
 @pytest.mark.parametrize("change", [lambda job: job.depend("a"), lambda job: job.undepend("a")])
-def test_only_a_job_that_waits_for_others_can_wait_for_more_or_fewer(client, q, change):
+def test_dependencies_change_only_in_state_depends(client, q, change):
     for jid in "ac":
         q.put("k", jid=jid)
     with pytest.raises(DependencyError, match="c is not in state depends but waiting"):
@@ -164,7 +164,7 @@ def test_only_a_job_that_waits_for_others_can_wait_for_more_or_fewer(client, q, 
 
 @pytest.fixture
 def chain(q):
-    """c waits for b, b for a."""
+    """Put c, which waits for b, which waits for a."""
     q.put("k", jid="a")
     q.put("k", jid="b", depends=["a"])
     q.put("k", jid="c", depends=["b"])
@@ -178,7 +178,7 @@ def test_no_job_waits_for_itself_by_whatever_way(client, server, namespace, q, c
     assert server.dump(namespace) == before
 
 
-def test_a_circle_is_found_at_once_however_many_ways_lead_through_it(client, q):
+def test_cycle_is_found_fast_over_many_paths(client, q):
     q.put("k", jid="top")
     q.put_many({"klass": "k", "jid": f"{side}0", "depends": ["top"]} for side in "lr")
     for i in range(60):
@@ -196,14 +196,14 @@ def test_a_dependency_added_later_makes_no_circle_either(client, server, namespa
 
 
 @pytest.mark.parametrize("parent", ["a", "c"])
-def test_a_completion_that_would_wait_for_itself_is_refused_and_its_lease_goes_on(client, q, chain, parent):
+def test_completion_that_would_wait_for_itself_is_refused(client, q, chain, parent):
     (held,) = q.lease("w")
     with pytest.raises(DependencyError, match="a cannot go on"):
         held.complete(next="q", depends=[parent])
     assert held.complete() is True
 
 
-def test_a_follow_up_that_would_wait_for_itself_is_refused_with_the_completion(client, server, namespace, q):
+def test_follow_up_that_would_wait_for_itself_refuses_the_completion(client, server, namespace, q):
     q.put("k", jid="x")
     (held,) = q.lease("w")
     before = server.dump(namespace)
@@ -217,7 +217,7 @@ def test_a_follow_up_that_would_wait_for_itself_is_refused_with_the_completion(c
 
 @pytest.fixture
 def family(q):
-    """A parent, and a dependent of each policy, named after it."""
+    """Put a parent, and a dependent for each policy, named after it."""
     q.put("k", jid="parent")
     for policy in ("wait", "fail", "run"):
         q.put("k", jid=policy, depends=["parent"], on_parent_failure=policy)
@@ -261,7 +261,7 @@ def test_the_policy_is_wait_unless_another_is_given(client, q):
     assert client.job("c").on_parent_failure == "wait"
 
 
-def test_a_failure_goes_on_through_those_whose_policy_is_to_fail(client, q, states):
+def test_failure_spreads_through_dependents_with_policy_fail(client, q, states):
     q.put("k", jid="a")
     for child, parent in ("ba", "cb"):
         q.put("k", jid=child, depends=[parent], on_parent_failure="fail")
@@ -270,7 +270,7 @@ def test_a_failure_goes_on_through_those_whose_policy_is_to_fail(client, q, stat
     assert states("abcd") == ["failed", "failed", "failed", "waiting"]
 
 
-def test_a_job_that_waits_for_a_failed_one_twice_over_fails_once(client, q):
+def test_job_that_waits_twice_for_a_failed_one_fails_once(client, q):
     q.put("k", jid="a")
     q.put("k", jid="b", depends=["a"], on_parent_failure="fail")
     q.put("k", jid="c", depends=["a", "b"], on_parent_failure="fail")
@@ -291,7 +291,7 @@ def test_a_failure_goes_down_a_chain_of_whatever_length(client, q):
 
 
 @pytest.mark.parametrize(("policy", "state"), [("wait", "depends"), ("fail", "failed"), ("run", "waiting")])
-def test_a_job_put_after_its_parent_has_failed_follows_its_policy_at_once(client, q, states, policy, state):
+def test_job_put_after_its_parents_failure_follows_its_policy(client, q, states, policy, state):
     q.put("k", jid="a")
     by_worker(client)
     q.put("k", jid="c", depends=["a"], on_parent_failure=policy)
@@ -301,7 +301,7 @@ def test_a_job_put_after_its_parent_has_failed_follows_its_policy_at_once(client
 # Cancelling.
 
 
-def test_a_parent_is_not_cancelled_while_a_job_that_is_not_listed_waits_for_it(client, server, namespace, family):
+def test_parent_of_an_unlisted_job_is_not_cancelled(client, server, namespace, family):
     before = server.dump(namespace)
     with pytest.raises(DependencyError, match="job parent cannot be cancelled alone: job wait waits for it"):
         client.cancel("run", "parent")
@@ -315,7 +315,7 @@ def test_a_cancelled_parent_means_what_the_policy_says(client, states, family):
 
 
 @pytest.mark.parametrize("order", ["abc", "cba", "bac"])
-def test_a_whole_chain_is_cancelled_in_whatever_order_it_is_listed(client, states, chain, order):
+def test_chain_is_cancelled_in_any_order_of_its_jids(client, states, chain, order):
     assert client.cancel(*order) == list(order)
     assert states("abc") == [None, None, None]
 
@@ -326,7 +326,7 @@ def test_a_dependent_that_is_cancelled_frees_its_parent(client, family):
     assert client.job("parent").cancel() is True
 
 
-def test_as_many_jobs_as_may_wait_for_one_can_be_moved_and_no_more_can_wait(client, q):
+def test_most_dependents_can_be_moved_and_no_more_added(client, q):
     q.put("k", jid="parent")
     q.put_many({"klass": "k", "jid": f"c{i}", "depends": ["parent"]} for i in range(1000))
     q.put("k", jid="c7", depends=["parent"])

@@ -1,6 +1,4 @@
-"""What other programs push to in:<queue> becomes jobs with the next lease: put's arguments in JSON, or bare data where
-the queue has a klass for it; what is neither is kept with its bytes, among the failed, and read again when asked for.
-"""
+"""Entries of other programs: valid ones become jobs, invalid ones are kept and read again on request."""
 
 import base64
 import json
@@ -27,7 +25,7 @@ def push(server, namespace):
 
 
 def broken(client, group="broken"):
-    """In the order in which they were pushed."""
+    """Push entries in this order."""
     return sorted(client.failed(group)[1], key=lambda job: job.jid)
 
 
@@ -42,13 +40,13 @@ def test_an_entry_is_a_job_with_the_next_lease(client, push):
     assert client.job(lease.jid).state == "complete"
 
 
-def test_entries_are_served_in_the_order_in_which_they_were_pushed(client, push):
+def test_entries_are_served_in_push_order(client, push):
     push(*({"klass": "k", "data": i} for i in range(30)))
     push({"klass": "k", "data": 30})
     assert [lease.data for lease in client.queue("q").lease("w", 50)] == list(range(31))
 
 
-def test_they_count_before_anybody_has_read_them(client, push):
+def test_entries_count_before_they_are_read(client, push):
     push(*({"klass": "k"} for _ in range(5)))
     client.queue("q").put("k")
     counts = client.queue("q").counts()
@@ -94,13 +92,13 @@ def test_a_known_jid_is_moved_as_put_does(client, push):
     assert (lease.jid, lease.klass, lease.data, lease.priority) == ("j", "other", 2, 4)
 
 
-def test_a_jid_that_was_not_given_is_one_that_nobody_has(client, push):
+def test_missing_jid_becomes_an_unused_one(client, push):
     push(*({"klass": "k"} for _ in range(3)))
     jids = [lease.jid for lease in client.queue("q").lease("w", 3)]
     assert len(set(jids)) == 3
 
 
-def test_entries_stand_behind_what_waits_already_and_have_their_priority(client, push):
+def test_entries_line_up_behind_waiting_jobs_by_priority(client, push):
     q = client.queue("q")
     push({"klass": "k", "jid": "pushed"}, {"klass": "k", "jid": "urgent", "priority": -1})
     q.put("k", jid="put")
@@ -116,13 +114,13 @@ def test_a_paused_queue_leaves_them_where_they_are(client, push, server, namespa
     assert len(client.queue("q").lease("w")) == 1
 
 
-def test_a_queue_that_nobody_has_put_into_becomes_known(client, push):
+def test_queue_becomes_known_by_its_first_entry(client, push):
     push({"klass": "k"}, queue="new")
     assert len(client.queue("new").lease("w")) == 1
     assert "new" in client.queues()
 
 
-def test_more_than_a_lease_looks_at_are_all_served(client, push):
+def test_entries_beyond_one_lease_are_all_served(client, push):
     push(*({"klass": "k", "data": i} for i in range(500)))
     found = []
     while leases := client.queue("q").lease("w", 7):
@@ -140,13 +138,13 @@ EXACT = [
 
 
 @pytest.mark.parametrize("text", EXACT, ids=lambda text: text[:20])
-def test_the_data_is_what_the_entry_has_character_by_character(client, push, text):
+def test_data_is_kept_character_by_character(client, push, text):
     push(f'{{"klass": "k", "data": {text}, "priority": 1}}')
     (lease,) = client.queue("q").lease("w")
     assert (lease.raw, lease.is_bytes, client.job(lease.jid).raw) == (text.encode(), False, text.encode())
 
 
-def test_space_between_the_parts_is_no_part_of_the_data(client, push):
+def test_whitespace_between_the_parts_is_not_data(client, push):
     push(' \n{ "data" :\t[1 , 2]  ,\r\n "klass":"k" } ')
     assert client.queue("q").lease("w")[0].raw == b"[1 , 2]"
 
@@ -243,7 +241,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("why", WRONG)
-def test_what_is_no_job_is_kept_with_its_bytes_and_holds_up_nobody(client, push, why):
+def test_invalid_entry_fails_with_its_bytes_and_blocks_no_job(client, push, why):
     entry = WRONG[why]
     push(entry, {"klass": "k", "jid": "good"})
     assert [lease.jid for lease in client.queue("q").lease("w", 5)] == ["good"]
@@ -254,7 +252,7 @@ def test_what_is_no_job_is_kept_with_its_bytes_and_holds_up_nobody(client, push,
 
 
 @pytest.mark.parametrize("depth", [200, 300, 500, 940, 980, 998])
-def test_data_of_any_depth_that_the_server_reads_is_found(client, push, depth):
+def test_data_of_any_depth_is_found(client, push, depth):
     data = "[" * depth + "]" * depth
     push('{"klass":"k","jid":"deep","tags":["]}"],"data":' + data + "}")
     (lease,) = client.queue("q").lease("w")
@@ -281,7 +279,7 @@ def test_broken_entries_are_bounded_as_all_that_failed(client, push):
     assert client.failed() == {"broken": 5}
 
 
-def test_a_broken_entry_is_read_again_when_its_queue_has_a_klass(client, push):
+def test_broken_entry_is_read_again_when_its_queue_has_a_klass(client, push):
     push(b"\xff raw")
     q = client.queue("q")
     assert q.lease("w") == []
@@ -293,7 +291,7 @@ def test_a_broken_entry_is_read_again_when_its_queue_has_a_klass(client, push):
     assert (lease.klass, lease.data, broken(client)) == ("resize", b"\xff raw", [])
 
 
-def test_a_broken_entry_may_be_given_a_klass_or_new_data(client, push):
+def test_broken_entry_can_get_a_klass_or_new_data(client, push):
     push(b"\xff raw", '{"klass": "mail", "prio": 5}')
     q = client.queue("q")
     assert q.lease("w") == []
@@ -313,7 +311,7 @@ def test_what_is_still_broken_stays_as_it_is(client, push):
     assert (after.jid, after.raw, after.failure) == (before.jid, before.raw, before.failure)
 
 
-def test_a_good_entry_that_was_failed_by_its_handler_is_an_ordinary_job(client, push):
+def test_valid_entry_failed_by_its_handler_is_an_ordinary_job(client, push):
     push({"klass": "k", "data": {"n": 1}, "priority": 3})
     q = client.queue("q")
     q.lease("w")[0].fail("g", "m")
@@ -323,7 +321,7 @@ def test_a_good_entry_that_was_failed_by_its_handler_is_an_ordinary_job(client, 
 
 
 def test_an_entry_cannot_come_into_being_twice(client, push, server, namespace):
-    """Taken in and deleted in one step."""
+    """Entries are taken in and deleted in one step."""
     push(*({"klass": "k", "jid": f"j{i}"} for i in range(40)))
     client.settle([Completed(lease) for lease in client.queue("q").lease("w", 10)])
     assert server.redis.llen(f"{{{namespace}}}:in:q") == 40 - 26
@@ -370,7 +368,7 @@ def test_node_pushes_as_the_documents_say(client, server, namespace):
 
 
 def test_entry_gets_free_jid_however_many_are_taken(client, push):
-    """Somebody took the numbers that come: the search for a free one must end, and no job may be replaced."""
+    """Another program has taken the next numbers: the search for a free one ends, and no job is replaced."""
     q = client.queue("q")
     q.put_many({"klass": "theirs", "jid": f"in-{number}"} for number in range(21_001, 42_001))
     push({"klass": "k", "priority": -1}, {"klass": "k", "priority": -1})
@@ -401,7 +399,7 @@ def test_long_jid_keeps_its_drawn_end(client, clock, server, namespace, jid):
 
 
 def test_poison_entry_is_buried_and_others_go_on(client, push, server, namespace):
-    """Its jid leads to a key of a foreign type, so that its put raises in the midst of the plan."""
+    """The jid leads to a key of a foreign type, so that the put raises amid its plan."""
     server.redis.set(f"{{{namespace}}}:job:poison", "foreign")
     push({"klass": "k", "data": 1}, {"klass": "k", "jid": "poison"}, {"klass": "k", "data": 2})
     client.queue("other").put("k", data=3)
@@ -472,8 +470,8 @@ def test_huge_entry_is_data_where_the_queue_has_a_klass(client, push, config):
     assert (lease.klass, len(lease.raw)) == ("k", 2_000_000)
 
 
-def test_entries_of_many_names_are_taken_in_by_and_by(client, push):
-    """A lease makes jobs of as many as it can in a bounded time, and says that there is more."""
+def test_entries_with_many_names_are_taken_in_steps(client, push):
+    """One lease takes a bounded number of entries and reports that there are more."""
     tags = [f"t{number}" for number in range(100)]
     push(*({"klass": "k", "tags": tags} for _ in range(200)))
     grant = client.run(writes.lease("w", ["q"], 1_000, now=client.clock()))

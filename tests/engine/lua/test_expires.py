@@ -1,4 +1,4 @@
-"""A job that was not started in time fails in group expired; one that was started in time does not expire any more."""
+"""Expiry: a job without a start in time fails in group expired."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def test_a_job_that_is_started_in_time_runs(client, clock):
     assert expired(client) == []
 
 
-def test_a_job_that_is_not_started_in_time_is_never_given(client, clock):
+def test_expired_job_is_never_leased(client, clock):
     q = client.queue("q")
     q.put("k", jid="j", expires=10)
     q.put("k", jid="other")
@@ -73,7 +73,7 @@ def test_the_time_counts_from_the_put_with_its_delay(client, clock):
     [Retried, Released, lambda it: Died(it, "oom")],
     ids=["retried", "interrupted", "died"],
 )
-def test_a_job_that_has_been_started_does_not_expire_when_it_comes_back(client, clock, way):
+def test_started_job_does_not_expire_after_its_return(client, clock, way):
     q = client.queue("q")
     q.put("k", jid="j", expires=10)
     client.settle([way(lease) for lease in q.lease("w")])
@@ -83,7 +83,7 @@ def test_a_job_that_has_been_started_does_not_expire_when_it_comes_back(client, 
     assert client.job("j").start_by_unix is None
 
 
-def test_a_job_that_was_handed_back_before_it_began_still_expires(client, clock):
+def test_released_unstarted_job_still_expires(client, clock):
     q = client.queue("q")
     q.put("k", jid="j", expires=10)
     q.lease("w")[0].release(started=False)
@@ -93,7 +93,7 @@ def test_a_job_that_was_handed_back_before_it_began_still_expires(client, clock)
     assert expired(client) == ["j"]
 
 
-def test_a_job_whose_worker_was_lost_before_it_began_expires(client, clock):
+def test_job_of_a_worker_lost_before_the_start_expires(client, clock):
     q = client.queue("q")
     q.put("k", jid="j", expires=10)
     client.run(writes.lease("w", ["q"], starting=0, now=clock.now))
@@ -141,7 +141,7 @@ def test_an_unfailed_job_has_its_time_again(client, clock):
     assert len(q.lease("w")) == 1
 
 
-def test_a_job_that_goes_on_has_the_time_of_its_next_stage(client, clock):
+def test_advanced_job_has_a_new_deadline(client, clock):
     client.queue("q").put("k", jid="j", expires=10)
     client.queue("q").lease("w")[0].complete(next="r")
     clock.tick(10)
@@ -182,7 +182,7 @@ def test_an_expired_job_gives_no_slot_away(client, clock):
     assert client.limit("one").in_use == 1
 
 
-def test_nothing_is_left_of_the_time_of_a_job_that_has_ended(client, clock, keys):
+def test_ended_job_leaves_no_deadline(client, clock, keys):
     q = client.queue("q")
     q.put_many({"klass": "k", "jid": f"j{i}", "expires": 10} for i in range(4))
     q.lease("w")[0].complete()
@@ -193,7 +193,7 @@ def test_nothing_is_left_of_the_time_of_a_job_that_has_ended(client, clock, keys
     assert "expiring" not in keys()
 
 
-def test_a_recurring_job_does_not_pile_up_while_nobody_works(client, clock):
+def test_recurring_jobs_do_not_pile_up_without_workers(client, clock):
     q = client.queue("q")
     q.recur("k", every=10, offset=0, jid="r", expires=10)
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""Jobs that are put with a completion: they become real in the same step as it, or not at all."""
+"""Follow-ups: jobs put in the same step as a completion, or not at all."""
 
 import asyncio
 
@@ -71,7 +71,7 @@ def test_they_take_all_that_put_takes(client, clock):
     assert (b.state, b.data, b.persistent, b.due_unix) == ("scheduled", b"\xff", True, clock.now + 9)
 
 
-def test_they_may_depend_on_one_another_and_on_what_completes(client):
+def test_follow_ups_may_depend_on_each_other_and_the_completed_job(client):
     lease = first(client)
     lease.complete(then=[follower("a", depends=["first"]), follower("b", depends=["a"])])
     assert (client.job("a").state, client.job("b").state) == ("waiting", "depends")
@@ -89,7 +89,7 @@ def test_the_job_itself_may_be_put_anew(client):
     assert (client.job("first").state, client.job("first").queue) == ("waiting", "r")
 
 
-def test_if_one_would_wait_for_itself_nothing_is_done_and_the_lease_goes_on(client):
+def test_follow_up_waiting_for_itself_leaves_the_lease_unchanged(client):
     lease = first(client)
     with pytest.raises(DependencyError, match="job first cannot go on so"):
         lease.complete(then=[follower("fine"), follower("a", depends=["a"])])
@@ -110,7 +110,7 @@ def test_round_about_ones_are_refused_too(client):
     assert client.job("parent").queue == "s"
 
 
-def test_what_is_refused_does_not_touch_the_others_of_its_batch(client):
+def test_refused_outcome_leaves_its_batch_alone(client):
     q = client.queue("q")
     q.put_many({"klass": "k", "jid": jid} for jid in ("good", "bad", "better"))
     good, bad, better = q.lease("w", 3)
@@ -150,7 +150,7 @@ def test_a_thousand_of_them_are_put_in_one_step(client):
     assert client.queue("r").length() == 1000
 
 
-def test_they_wake_who_waits_for_their_queues(client, server, namespace):
+def test_follow_ups_wake_the_workers_of_their_queues(client, server, namespace):
     lease = first(client)
     client.queue("r").lease("other")
     lease.complete(then=[follower("a")])
@@ -158,7 +158,7 @@ def test_they_wake_who_waits_for_their_queues(client, server, namespace):
 
 
 def test_a_chain_is_never_without_its_next_job(client):
-    """Complete and put the next one, a hundred times: at no time are there two, or none."""
+    """A hundred completions that each put the next job: at no time are there two, or none."""
     client.queue("q").put("k", 0)
     for n in range(100):
         (lease,) = client.queue("q").lease("w", 9)
@@ -178,7 +178,7 @@ def test_the_async_client_puts_the_same(server, namespace, clock):
     asyncio.run(main())
 
 
-def test_full_server_refuses_what_follows_and_the_lease_goes_on(client, server):
+def test_full_server_refuses_follow_ups_and_keeps_the_lease(client, server):
     lease = first(client)
     client.queue("q").put("k", jid="plain")
     (other,) = client.queue("q").lease("w2")

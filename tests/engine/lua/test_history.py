@@ -1,4 +1,4 @@
-"""What a job tells of its life: each step with its time, and the lines that somebody has written into it."""
+"""The history of a job: its steps with their times, and log lines."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def q(client):
 
 @pytest.fixture
 def story(client, clock):
-    """What happened to a job, without the times; these must never go back while the clock does not."""
+    """Return the events of a job. Their times must not go back."""
 
     def told(jid="x"):
         history = client.job(jid).history
@@ -32,7 +32,7 @@ def drained(held):
     held._client.settle([Released(held, reason="drain")])
 
 
-def test_a_life_is_told_from_its_put_to_its_end(client, q, story, clock):
+def test_history_runs_from_put_to_end(client, q, story, clock):
     q.put("k", jid="x")
     assert story() == [PUT]
     clock.tick(1)
@@ -103,7 +103,7 @@ def test_each_stage_of_a_job_begins_with_a_put(client, q, story, clock):
 # Lines.
 
 
-def test_a_line_is_written_into_the_history_with_its_data(client, q, story, clock):
+def test_log_line_has_its_data(client, q, story, clock):
     q.put("k", jid="x")
     clock.tick(1)
     client.log("x", "half done", {"rows": 5})
@@ -122,7 +122,7 @@ def test_a_line_comes_back_as_it_was_written(client, q, message):
     assert [(line["message"], line["data"]) for line in client.job("x").log] == [(message, [message, 2**60, [], {}])]
 
 
-def test_a_line_written_during_a_run_comes_after_its_lease(client, q, story, clock):
+def test_log_line_during_a_run_follows_its_lease(client, q, story, clock):
     q.put("k", jid="x")
     client.log("x", "before")
     for end in (lambda held: held.release(), lambda held: held.complete()):
@@ -138,7 +138,7 @@ def test_a_line_written_during_a_run_comes_after_its_lease(client, q, story, clo
     ]  # fmt: skip
 
 
-def test_a_line_for_a_job_that_there_is_not_is_refused(client, keys):
+def test_log_line_for_an_unknown_job_is_refused(client, keys):
     with pytest.raises(JobNotFound):
         client.log("nobody", "hello")
     assert keys() == set()
@@ -155,7 +155,7 @@ def test_a_line_that_is_too_long_is_refused(client, server, namespace, q):
 # Its length.
 
 
-def test_the_first_entry_and_the_last_ninety_nine_are_kept(client, q):
+def test_first_entry_and_the_last_99_are_kept(client, q):
     q.put("k", jid="x")
     for i in range(150):
         client.log("x", f"line {i}")
@@ -164,7 +164,7 @@ def test_the_first_entry_and_the_last_ninety_nine_are_kept(client, q):
     assert [entry["message"] for entry in history[1:]] == [f"line {i}" for i in range(51, 150)]
 
 
-def test_what_a_job_does_now_is_the_last_of_the_hundred(client, q):
+def test_present_lease_is_the_last_of_a_hundred_entries(client, q):
     q.put("k", jid="x")
     for i in range(150):
         client.log("x", f"line {i}")
@@ -175,7 +175,7 @@ def test_what_a_job_does_now_is_the_last_of_the_hundred(client, q):
     assert [entry["what"] for entry in (history[0], *history[-3:])] == ["put", "log", "popped", "completed"]
 
 
-def test_a_job_put_from_queue_to_queue_keeps_its_first_put_and_the_last_entries(client, q):
+def test_job_put_from_queue_to_queue_keeps_its_first_put(client, q):
     q.put("k", jid="x")
     for i in range(120):
         client.job("x").move(f"q{i}")

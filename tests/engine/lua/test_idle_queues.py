@@ -1,4 +1,4 @@
-"""Queues out of use are forgotten after max-worker-age, and there are only so many."""
+"""Idle queues are forgotten after max-worker-age, and the number of queues is bounded."""
 
 import threading
 
@@ -25,7 +25,7 @@ def idle(server, namespace):
 
 
 def age(client, clock, seconds=DAY + 1):
-    """Two rounds of sweeps with this time between them."""
+    """Sweep for two rounds with this time between them."""
     client.sweep()
     clock.tick(seconds)
     client.sweep(1_000)
@@ -33,7 +33,7 @@ def age(client, clock, seconds=DAY + 1):
 
 @pytest.fixture
 def full(server, namespace):
-    """As many queues as there may be, of which one is q."""
+    """Create as many queues as allowed, with q among them."""
     key, old = f"{{{namespace}}}:queues", {f"old{i}": i for i in range(MOST_QUEUES - 1)}
     server.redis.zadd(key, {**old, "q": 0})
 
@@ -128,7 +128,7 @@ def test_a_queue_that_a_worker_serves_by_name_stays(client, clock, server, names
     assert names(server, namespace) == {"q"}
 
 
-def test_a_wait_at_the_bell_of_a_forgotten_queue_ends(client, live, clock, server, namespace):
+def test_wait_for_a_forgotten_queue_ends(client, live, clock, server, namespace):
     run_one(client)
     age(client, clock)
     assert names(server, namespace) == set()
@@ -142,7 +142,7 @@ def test_a_wait_at_the_bell_of_a_forgotten_queue_ends(client, live, clock, serve
     assert [lease.jid for lease in found] == ["j"]
 
 
-def test_sweeps_look_at_idle_queues_by_the_thousand(client, full):
+def test_sweep_reads_idle_queues_by_the_thousand(client, full):
     first = client.run(writes.sweep(now=client.clock()))
     assert first.next_offset == 200
     client.sweep(1_000)
@@ -152,7 +152,7 @@ def test_sweeps_look_at_idle_queues_by_the_thousand(client, full):
     assert rounds <= MOST_QUEUES / 1_000 + 1
 
 
-def test_a_put_into_a_new_queue_too_many_changes_nothing(client, full, keys):
+def test_put_into_a_queue_too_many_changes_nothing(client, full, keys):
     before = keys()
     for call in (
         lambda: client.queue("new").put("k"),
@@ -168,7 +168,7 @@ def test_a_put_into_a_new_queue_too_many_changes_nothing(client, full, keys):
     assert client.job("j").queue == "q"
 
 
-def test_a_completion_that_makes_a_queue_too_many_is_answered(client, full):
+def test_completion_that_needs_a_queue_too_many_is_answered(client, full):
     q = client.queue("q")
     q.put_many({"klass": "k", "jid": f"j{i}"} for i in range(3))
     plain, following, going_on = q.lease("w", 3)

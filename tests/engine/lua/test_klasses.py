@@ -1,4 +1,4 @@
-"""Two releases side by side: a job of a klass that one worker lacks is left to a living peer that has it, uncounted."""
+"""Jobs of a klass that one worker lacks are left to live peers that have it."""
 
 import random
 
@@ -10,7 +10,7 @@ from tests.engine.invariants import look, misplaced
 
 
 class Member:
-    """A worker that numbers its exchanges, says which klasses it has, and hands back what it does not know."""
+    """A worker that numbers its exchanges, reports its klasses, and hands back unknown jobs."""
 
     def __init__(self, client, name, klasses, queues=("q",)):
         self.client, self.name, self.klasses, self.queues, self.number = client, name, set(klasses), queues, 1
@@ -28,7 +28,7 @@ class Member:
         return grant.leases
 
     def exchange(self, count=1):
-        """Leases, and settles what it does not know. Answers the jids of the others."""
+        """Lease, and settle unknown jobs. Return the jids of the others."""
         leases = self.lease(count)
         strange = [lease for lease in leases if lease.klass not in self.klasses]
         self.answers = []
@@ -65,8 +65,8 @@ def put(q, klass, *jids, **options):
         q.put(klass, jid=jid, **options)
 
 
-def test_nothing_lies_apart_beside_a_worker_of_an_older_version(client, clock, q, old, new):
-    """Its scripts know nothing of that place. It numbers its exchanges and has said no skills."""
+def test_older_worker_keeps_jobs_from_lying_apart(client, clock, q, old, new):
+    """The older worker's scripts do not know that place. It numbers its exchanges and has reported no skills."""
     client.call(writes.resume, "oldest", 1, [])
     client.call(writes.lease, "oldest", ["q"], 0, number=2)
     put(q, "b", *"12")
@@ -80,7 +80,7 @@ def test_nothing_lies_apart_beside_a_worker_of_an_older_version(client, clock, q
     assert {client.job(jid).left_to_others for jid in "12"} == {True}
 
 
-def test_what_lies_apart_comes_back_when_an_older_version_joins(client, clock, q, old, new):
+def test_jobs_apart_come_back_when_an_older_version_joins(client, clock, q, old, new):
     put(q, "b", "1")
     assert old.exchange() == []
     assert client.job("1").left_to_others
@@ -93,7 +93,7 @@ def test_what_lies_apart_comes_back_when_an_older_version_joins(client, clock, q
     assert not client.job("1").left_to_others
 
 
-def test_a_klass_that_only_a_peer_has_is_left_to_it(client, q, old, new, mail):
+def test_klass_known_only_to_a_peer_is_left_to_it(client, q, old, new, mail):
     put(q, "b", *"123")
     assert old.exchange(3) == []
     assert old.answers == ["waiting"] * 3
@@ -103,7 +103,7 @@ def test_a_klass_that_only_a_peer_has_is_left_to_it(client, q, old, new, mail):
     assert (job.failures, job.deaths, job.interruptions, job.unknown_unix) == (0, 0, 0, None)
 
 
-def test_a_worker_never_leases_again_what_it_lacks_and_a_peer_has(q, old, new):
+def test_worker_never_leases_again_what_a_peer_knows(q, old, new):
     put(q, "b", "1")
     old.exchange()
     put(q, "b", *"234")
@@ -113,7 +113,7 @@ def test_a_worker_never_leases_again_what_it_lacks_and_a_peer_has(q, old, new):
     assert new.exchange(9) == ["1", "2", "3", "4"]
 
 
-def test_a_job_that_was_refused_just_before_a_peer_told_its_klasses_waits_for_a_second(client, clock, q, old):
+def test_job_refused_just_before_a_peers_report_waits_a_second(client, clock, q, old):
     put(q, "b", "1")
     assert old.exchange() == []
     new = Member(client, "new", ["b"])
@@ -134,7 +134,7 @@ def test_jobs_left_to_a_peer_keep_their_place(q, old, new):
     assert new.exchange(9) == ["urgent", "late", "later", "last", "behind"]
 
 
-def test_lanes_have_their_turns_among_jobs_left_to_a_peer(q, old, new):
+def test_lanes_take_turns_among_jobs_left_to_a_peer(q, old, new):
     for lane in "xy":
         for n in range(3):
             q.put("b", jid=f"{lane}{n}", lane=lane)
@@ -144,21 +144,21 @@ def test_lanes_have_their_turns_among_jobs_left_to_a_peer(q, old, new):
     assert sorted(new.exchange(9)) == ["x1", "x2", "y1", "y2"]
 
 
-def test_without_a_peer_a_job_comes_back_after_its_delay(client, q, old):
+def test_job_without_a_peer_comes_back_after_its_delay(client, q, old):
     put(q, "b", "1")
     old.exchange()
     assert (old.answers, client.job("1").state) == (["scheduled"], "scheduled")
 
 
 @pytest.mark.parametrize("queues", [("other",), ()])
-def test_a_peer_that_does_not_serve_the_queue_is_none(client, q, old, queues):
+def test_peer_must_serve_the_queue(client, q, old, queues):
     Member(client, "elsewhere", ["b"], ["other"])
     put(q, "b", "1")
     old.exchange()
     assert old.answers == ["scheduled"]
 
 
-def test_those_who_look_take_the_same_workers_for_living(client, q, old, new, clock):
+def test_leases_and_queries_agree_on_live_workers(client, q, old, new, clock):
     for tick, lives in ((59.9, True), (0.2, False)):
         clock.tick(tick)
         put(q, "b", str(tick))
@@ -167,14 +167,14 @@ def test_those_who_look_take_the_same_workers_for_living(client, q, old, new, cl
         assert client.job(str(tick)).left_to_others == peer.lives == lives
 
 
-def test_a_peer_that_was_not_seen_for_a_minute_is_none(q, old, new, clock):
+def test_peer_must_have_been_seen_within_a_minute(q, old, new, clock):
     put(q, "b", "1")
     clock.tick(61)
     old.exchange()
     assert old.answers == ["scheduled"]
 
 
-def test_when_no_living_peer_is_left_the_job_goes_by_the_delay_again(client, q, old, new, clock):
+def test_job_is_delayed_again_when_its_last_peer_has_gone(client, q, old, new, clock):
     put(q, "b", "1")
     old.exchange()
     assert old.exchange() == [] and old.next_at == clock.now + 60
@@ -199,7 +199,7 @@ def test_a_peer_that_lives_keeps_the_job(client, q, old, new, clock):
 
 
 @pytest.mark.parametrize("leaves", ["deregister", "retire", "reload"])
-def test_a_peer_that_leaves_gives_the_job_back_at_once(client, q, old, new, server, namespace, leaves):
+def test_leaving_peer_gives_the_job_back_at_once(client, q, old, new, server, namespace, leaves):
     put(q, "b", "1")
     old.exchange()
     if leaves == "deregister":
@@ -222,7 +222,7 @@ def test_sweep_gives_back_what_no_peer_has(client, q, old, new, clock):
     assert [lease.jid for lease in q.lease("plain")] == ["1"]
 
 
-def test_a_worker_that_joins_with_the_klass_has_the_jobs_at_once(client, q, old, new, mail):
+def test_new_worker_with_the_klass_gets_the_jobs_at_once(client, q, old, new, mail):
     put(q, "b", "1", "2")
     old.exchange(2)
     third = Member(client, "third", ["b"])
@@ -238,13 +238,13 @@ def test_a_worker_that_learns_the_klass_leases_it(q, old, new, mail):
     assert old.exchange() == ["1"]
 
 
-def test_who_has_told_no_klasses_leases_everything(q, old, new):
+def test_worker_without_a_report_leases_every_klass(q, old, new):
     put(q, "b", "1")
     old.exchange()
     assert [lease.jid for lease in q.lease("plain")] == ["1"]
 
 
-def test_no_worker_asks_again_and_again_for_what_it_lacks(q, old, new, clock):
+def test_worker_does_not_poll_for_what_it_lacks(q, old, new, clock):
     put(q, "b", "1")
     old.exchange()
     old.lease()
@@ -284,7 +284,7 @@ def test_a_job_left_to_a_peer_can_be_changed(client, q, old, new, act):
     assert client.check() == []
 
 
-def test_a_job_left_to_a_peer_expires_as_others_do(client, q, old, new, clock):
+def test_job_left_to_a_peer_expires(client, q, old, new, clock):
     put(q, "b", "1", expires=20)
     old.exchange()
     clock.tick(21)
@@ -292,7 +292,7 @@ def test_a_job_left_to_a_peer_expires_as_others_do(client, q, old, new, clock):
     assert client.job("1").failure["group"] == "expired"
 
 
-def test_a_limit_gets_its_start_back_for_a_job_that_is_left(client, q, old, new):
+def test_job_left_to_a_peer_gives_its_start_back(client, q, old, new):
     client.limit("l", running=1, rate="1/m")
     put(q, "b", "1", limit="l")
     old.exchange()
@@ -318,7 +318,7 @@ def test_nothing_is_left_of_a_worker_that_has_left(client, old, new, keys):
 
 
 @pytest.mark.parametrize("key", ["queue:q:klasses", "apart:b\nq"])
-def test_check_finds_and_mends_jobs_apart_that_no_lease_looks_at(client, q, old, new, server, namespace, key):
+def test_check_repairs_jobs_apart_that_no_lease_reads(client, q, old, new, server, namespace, key):
     put(q, "b", "1")
     old.exchange()
     server.redis.delete(f"{{{namespace}}}:{key}")
@@ -328,7 +328,7 @@ def test_check_finds_and_mends_jobs_apart_that_no_lease_looks_at(client, q, old,
     assert new.exchange() == ["1"]
 
 
-def test_check_finds_and_mends_a_job_that_lies_in_no_place(client, q, old, new, server, namespace):
+def test_check_repairs_a_job_that_lies_in_no_place(client, q, old, new, server, namespace):
     put(q, "b", "1")
     old.exchange()
     server.redis.delete(f"{{{namespace}}}:queue:q:apart")
@@ -337,8 +337,8 @@ def test_check_finds_and_mends_a_job_that_lies_in_no_place(client, q, old, new, 
     assert client.check() == []
 
 
-def test_a_script_looks_at_a_bounded_number_of_workers(client, q, old, server):
-    """1,000 klasses that nobody has, beside 60 workers: what is not looked at goes by the delay."""
+def test_script_reads_a_bounded_number_of_workers(client, q, old, server):
+    """1,000 klasses without handlers, beside 60 workers: jobs beyond the bound are delayed."""
     for n in range(60):
         Member(client, f"peer-{n}", [f"k{n}-{i}" for i in range(100)])
     q.put_many({"klass": f"x{n}"} for n in range(1000))
@@ -350,7 +350,7 @@ def test_a_script_looks_at_a_bounded_number_of_workers(client, q, old, server):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_random_releases_complete_every_job_once(client, clock, server, namespace, seed):
-    """250 random acts of three workers whose klasses come and go; looked at from outside after each one."""
+    """250 random acts of three workers with changing klasses; the invariants hold after each one."""
     chance = random.Random(seed)
     members = [Member(client, name, klasses, ("q", "r")) for name, klasses in (("u", "a"), ("v", "ab"), ("w", "abc"))]
     client.limit("l", running=2)

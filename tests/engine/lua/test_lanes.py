@@ -1,4 +1,4 @@
-"""Lanes share a queue fairly: whoever has how much lying there, each lane with work has its turns, by its weight."""
+"""Lanes share a queue fairly, by their weight, however many jobs each has."""
 
 from collections import Counter
 
@@ -11,12 +11,12 @@ from tests.lengths import FULL
 
 
 def leased(queue, count):
-    """The lanes of so many starts, one by one."""
+    """Return the lanes of so many starts, one by one."""
     return "".join(lease.lane or "-" for _ in range(count) for lease in queue.lease("w"))
 
 
 def fill(queue, **lanes):
-    """So many jobs in each of these lanes, by the thousand."""
+    """Put so many jobs into each of these lanes, by the thousand."""
     jobs = [{"klass": "k", "lane": None if lane == "none" else lane} for lane, n in lanes.items() for _ in range(n)]
     for first in range(0, len(jobs), 1000):
         queue.put_many(jobs[first : first + 1000])
@@ -38,15 +38,15 @@ def test_a_batch_takes_the_same_turns(client):
     assert "".join(lease.lane for lease in q.lease("w", 50)) == "cacaaa"
 
 
-def test_jobs_without_a_lane_have_turns_as_those_of_one(client):
+def test_jobs_without_a_lane_take_turns_as_one_lane(client):
     q = client.queue("q")
     fill(q, none=4, a=2)
     assert sorted(leased(q, 4)) == ["-", "-", "a", "a"]
     assert leased(q, 2) == "--"
 
 
-def test_one_job_of_a_lane_starts_within_as_many_starts_as_there_are_lanes_and_one(server, namespace):
-    """Behind many of another lane, which has been served for long. TEST_FULL=1: behind 100,000."""
+def test_every_lane_starts_a_job_within_one_round(server, namespace):
+    """The lane joins behind many jobs of another one. TEST_FULL=1: behind 100,000."""
     with Client(server.url, namespace) as client:
         q = client.queue("q")
         fill(q, a=100_000 if FULL else 20_000)
@@ -58,7 +58,7 @@ def test_one_job_of_a_lane_starts_within_as_many_starts_as_there_are_lanes_and_o
         assert {"c", "d", "e"} <= set(leased(q, 5))
 
 
-def test_a_lane_cannot_save_up_turns_while_it_is_empty(client):
+def test_empty_lane_saves_up_no_turns(client):
     q = client.queue("q")
     fill(q, a=200, b=1)
     assert Counter(leased(q, 51)) == {"a": 50, "b": 1}
@@ -66,7 +66,7 @@ def test_a_lane_cannot_save_up_turns_while_it_is_empty(client):
     assert Counter(leased(q, 40))["b"] in (20, 21)
 
 
-def test_a_lane_gains_nothing_by_one_job_at_a_time(client):
+def test_lane_gains_nothing_by_one_job_at_a_time(client):
     q = client.queue("q")
     fill(q, a=100)
     served = ""
@@ -106,8 +106,8 @@ def test_a_weight_holds_for_jobs_that_wait_already(client):
     assert Counter(leased(q, 20))["a"] in (9, 10, 11)
 
 
-def test_no_turn_is_kept_for_a_lane_that_has_nothing(client):
-    """Work-conserving: the others get all of it."""
+def test_empty_lane_keeps_no_turn(client):
+    """Work-conserving: the other lanes get all starts."""
     q = client.queue("q")
     q.lane("a").weight(1000)
     fill(q, a=1, b=50)
@@ -140,7 +140,7 @@ def test_what_comes_back_goes_ahead_of_all_lanes(client):
     assert [it.jid for it in q.lease("w")] == [lease.jid]
 
 
-def test_a_retried_job_goes_to_the_back_of_its_lane(client):
+def test_retried_job_goes_to_the_back_of_its_lane(client):
     q = client.queue("q")
     fill(q, a=3)
     (lease,) = q.lease("w")
@@ -157,7 +157,7 @@ def test_a_delayed_job_comes_into_its_lane(client, clock):
     assert "b" in leased(q, 3)
 
 
-def test_a_job_that_waited_for_another_comes_into_its_lane(client):
+def test_dependent_job_comes_into_its_lane(client):
     q = client.queue("q")
     q.put("k", jid="parent")
     q.put("k", jid="child", lane="b", depends=["parent"])
@@ -217,7 +217,7 @@ def test_what_is_peeked_at_is_what_a_lease_gives(client):
 # Pauses.
 
 
-def test_from_a_paused_lane_nothing_starts_and_the_others_go_on(client):
+def test_paused_lane_starts_nothing_and_others_go_on(client):
     q = client.queue("q")
     fill(q, a=3, b=3)
     q.lane("a").pause()
@@ -226,7 +226,7 @@ def test_from_a_paused_lane_nothing_starts_and_the_others_go_on(client):
     assert leased(q, 9) == "aaa"
 
 
-def test_a_paused_lane_takes_in_what_is_put_and_what_comes_back(client, clock):
+def test_paused_lane_accepts_puts_and_returns(client, clock):
     q = client.queue("q")
     fill(q, a=2)
     leases = q.lease("w", 2)
@@ -259,7 +259,7 @@ def test_a_pause_is_for_the_lane_only(client):
     assert q.counts().paused is False
 
 
-def test_a_freed_lane_wakes_who_waits(client, server, namespace):
+def test_freed_lane_wakes_waiting_workers(client, server, namespace):
     q = client.queue("q")
     fill(q, a=1)
     q.lane("a").pause()
@@ -291,7 +291,7 @@ def test_each_lane_is_counted_and_the_queue_counts_all(client, clock):
     assert q.length() == sum(lane.waiting + lane.stalled for lane in q.lanes().values())
 
 
-def test_a_lane_without_anything_is_not_known_until_it_is_set_up(client):
+def test_empty_lane_is_unknown_until_it_has_settings(client):
     q = client.queue("q")
     fill(q, a=1)
     q.lease("w")[0].complete()
@@ -304,7 +304,7 @@ def test_a_lane_without_anything_is_not_known_until_it_is_set_up(client):
     assert "a" not in q.lanes()
 
 
-def test_nothing_is_left_of_lanes_in_which_nothing_is_left(client, keys):
+def test_empty_lanes_leave_nothing(client, keys):
     q = client.queue("q")
     fill(q, a=2, b=2, none=2)
     client.config.set("jobs-history", 0)
@@ -325,7 +325,7 @@ def test_a_lane_may_be_called_as_anything(client):
 
 
 def cost_us(server, queue, batch, calls=24):
-    """The server's time of one lease, in µs: the best of some, for the machine does other things as well."""
+    """Return the server's time of one lease in µs: the best of several."""
     found = []
     for _ in range(calls):
         server.redis.config_resetstat()
@@ -336,8 +336,8 @@ def cost_us(server, queue, batch, calls=24):
 
 
 @pytest.mark.parametrize("batch", [1, 64])
-def test_with_ten_thousand_lanes_a_lease_costs_about_what_it_does_with_one(server, namespace, batch):
-    """Exactly: tests/bench/lanes.py. Here a machine may be as busy as it likes."""
+def test_lease_costs_the_same_with_ten_thousand_lanes(server, namespace, batch):
+    """tests/bench/lanes.py measures exactly. This test allows for a busy machine."""
     with Client(server.url, namespace) as client:
         one, many = client.queue("one"), client.queue("many")
         for first in range(0, 10_000, 1000):
@@ -349,8 +349,8 @@ def test_with_ten_thousand_lanes_a_lease_costs_about_what_it_does_with_one(serve
         raise AssertionError("three times as much, and again, and again")
 
 
-def test_lanes_that_have_become_empty_are_gone_through_in_time(client):
-    """They are left behind by cancelling: no lease walks through them all, and yet the job is reached."""
+def test_many_empty_lanes_are_removed_in_bounded_time(client):
+    """Cancelling has emptied the lanes. No lease visits them all, and yet the job is reached."""
     q = client.queue("q")
     for first in range(0, 3000, 1000):
         q.put_many({"klass": "k", "lane": f"lane-{i:04}", "jid": f"j{i}"} for i in range(first, first + 1000))

@@ -1,4 +1,4 @@
-"""lease, renew and sweep: who gets what, in which order, for how long, and what becomes of leases that run out."""
+"""lease, renew and sweep: order, duration, and expired leases."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_a_lease_tells_everything_about_its_job(client, clock):
     assert job.expires_unix == clock.now + 12
 
 
-def test_a_lease_says_how_long_its_job_has_waited_since_it_was_put_or_came_back(client, clock):
+def test_lease_tells_how_long_its_job_has_waited(client, clock):
     put(client, "a", "b", priority=1)
     clock.tick(1.5)
     put(client, "c", priority=2)
@@ -53,7 +53,7 @@ def test_a_lease_says_how_long_its_job_has_waited_since_it_was_put_or_came_back(
 
 
 @pytest.mark.parametrize("count", [1, 5], ids=["one by one", "at once"])
-def test_what_a_job_was_put_off_for_it_has_not_waited(client, clock, count):
+def test_delay_does_not_count_as_waiting(client, clock, count):
     put(client, "now")
     (lease,) = client.queue("q").lease("w")
     put(client, "a", "b", delay=60)
@@ -90,7 +90,7 @@ def test_tokens_only_grow_in_the_order_of_the_answer(client):
     assert client.queue("q").lease("w")[0].token > tokens[-1]
 
 
-def test_only_the_first_of_a_lease_start_where_it_says_so(client):
+def test_lease_starts_only_the_first_jobs_on_request(client):
     put(client, *"abc")
     run(client, writes.lease("w", ["q"], 3, starting=1, now=1_000_000.0))
     assert [job.started for job in client.jobs("a", "b", "c")] == [True, False, False]
@@ -117,14 +117,14 @@ def test_a_lease_gives_a_thousand_at_once(client):
 # Order.
 
 
-def test_queues_are_served_in_the_order_in_which_they_are_listed(client):
+def test_queues_are_served_as_listed(client):
     for queue, n in (("A", 5), ("B", 2), ("C", 3)):
         put(client, *(f"{queue}{i}" for i in range(n)), queue=queue)
     got = [jid for _ in range(5) for jid in jids(client.lease("w", ["C", "B", "A"], 2))]
     assert "".join(jid[0] for jid in got) == "CCCBBAAAAA"
 
 
-def test_what_was_handed_back_comes_first_in_the_order_in_which_it_was_first_leased(client):
+def test_returned_jobs_come_first_in_lease_order(client):
     put(client, *"abcde")
     q = client.queue("q")
     a, b, c = q.lease("w", 3)
@@ -136,7 +136,7 @@ def test_what_was_handed_back_comes_first_in_the_order_in_which_it_was_first_lea
     assert jids(q.lease("v", 9)) == ["b", "c", "urgent", "d", "e"]
 
 
-def test_a_job_keeps_its_turn_however_often_it_is_handed_back(client):
+def test_job_keeps_its_turn_however_often_it_returns(client):
     put(client, *"abc")
     q = client.queue("q")
     a, b, _ = q.lease("w", 3)
@@ -159,7 +159,7 @@ def test_a_retried_job_has_lost_its_turn(client):
 # Expiry.
 
 
-def test_a_lease_that_has_run_out_is_stalled_and_not_taken_before_the_grace_ends(client, clock):
+def test_expired_lease_is_not_taken_over_before_the_grace_ends(client, clock):
     put(client, "a")
     q = client.queue("q")
     q.lease("w")
@@ -180,7 +180,7 @@ def test_the_grace_is_an_option_of_the_queue(client, clock, config):
 
 
 @pytest.mark.parametrize("late_s", [1, 10, 10_000])
-def test_a_late_renew_or_complete_succeeds_while_nobody_has_taken_the_job(client, clock, late_s):
+def test_late_renew_or_complete_succeeds_before_a_takeover(client, clock, late_s):
     put(client, *"ab")
     a, b = client.queue("q").lease("w", 2)
     clock.tick(30 + late_s)
@@ -189,7 +189,7 @@ def test_a_late_renew_or_complete_succeeds_while_nobody_has_taken_the_job(client
     assert b.complete() is True
 
 
-def test_when_another_has_taken_the_job_the_first_holder_can_do_nothing(client, clock):
+def test_first_holder_can_do_nothing_after_a_takeover(client, clock):
     put(client, "a")
     q = client.queue("q")
     old = q.lease("w")[0]
@@ -230,7 +230,7 @@ def test_a_lease_without_takeover_leaves_lost_workers_jobs_alone(client, clock):
     assert grant.next_at_unix == clock.now + 5  # a grace later it may
 
 
-def test_a_lost_job_that_had_started_counts_a_death_and_one_that_had_not_counts_nothing(client, clock):
+def test_lost_job_counts_a_death_only_if_it_had_started(client, clock):
     put(client, *"ab")
     run(client, writes.lease("w", ["q"], 2, starting=1, now=clock.now))
     clock.tick(35)
@@ -257,7 +257,7 @@ def test_jobs_lost_too_often_wait_then_fail(client, clock):
     assert client.failed() == {"died:lost": 1}
 
 
-def test_lost_jobs_and_handed_back_ones_merge_by_their_turn(client, clock):
+def test_lost_and_returned_jobs_merge_by_turn(client, clock):
     put(client, *"abcdef")
     q = client.queue("q")
     held = {lease.jid: lease for lease in q.lease("w", 5)}
@@ -268,7 +268,7 @@ def test_lost_jobs_and_handed_back_ones_merge_by_their_turn(client, clock):
     assert jids(q.lease("v", 9)) == ["c", "d", "e", "f"]
 
 
-def test_a_delayed_death_goes_to_the_front_in_its_turn(client, clock):
+def test_delayed_death_returns_to_the_front_by_turn(client, clock):
     put(client, *"abc")
     q = client.queue("q")
     for _ in range(2):
@@ -279,7 +279,7 @@ def test_a_delayed_death_goes_to_the_front_in_its_turn(client, clock):
     assert jids(q.lease("w", 3)) == ["a", "b", "c"]
 
 
-def test_no_lease_looks_at_more_than_its_count_and_sixteen(client, clock):
+def test_lease_reads_at_most_its_count_and_sixteen(client, clock):
     q = client.queue("q")
     q.put_many({"klass": "k", "max_deaths": 1} for _ in range(40))
     q.lease("w", 40)
@@ -289,7 +289,7 @@ def test_no_lease_looks_at_more_than_its_count_and_sixteen(client, clock):
     assert grant.next_at_unix == clock.now  # there are more to look at
 
 
-def test_a_delayed_death_met_beside_a_due_job_is_the_next_time_and_rings(client, clock, server, namespace):
+def test_delayed_death_beside_a_due_job_sets_the_next_time(client, clock, server, namespace):
     q = client.queue("q")
     put(client, "a")
     q.lease("w")[0].died("oom")
@@ -342,7 +342,7 @@ def test_an_empty_lease_knows_when_the_next_job_comes(client, clock):
     assert next_at() == clock.now + 35
 
 
-def test_a_full_lease_knows_no_time_for_it_asks_again_anyway(client, clock):
+def test_full_lease_returns_no_next_time(client, clock):
     put(client, "a", "b")
     put(client, "late", delay=100)
     assert run(client, writes.lease("w", ["q"], 1, now=clock.now)).next_at_unix is None
@@ -356,7 +356,7 @@ def test_a_grant_says_its_own_time(client, live, clock):
 # What must not stop a lease.
 
 
-def test_ids_without_a_record_never_stop_a_lease_and_are_kept_aside(client, server, namespace, clock):
+def test_ids_without_a_record_are_moved_aside(client, server, namespace, clock):
     put(client, *(f"ghost-{i}" for i in range(5)), "real")
     put(client, "due", delay=1)
     held = client.queue("q").lease("w", 2)
@@ -372,7 +372,7 @@ def test_ids_without_a_record_never_stop_a_lease_and_are_kept_aside(client, serv
     server.redis.delete(f"{{{namespace}}}:held:w")  # ghost-1 was leased when it vanished
 
 
-def test_an_id_in_a_place_that_its_record_does_not_name_is_not_leased_twice(client, server, namespace):
+def test_id_in_a_wrong_place_is_not_leased_twice(client, server, namespace):
     put(client, "a")
     client.queue("q").lease("w")
     server.redis.zadd(f"{{{namespace}}}:queue:q:front", {"a": 1})
@@ -383,7 +383,7 @@ def test_an_id_in_a_place_that_its_record_does_not_name_is_not_leased_twice(clie
 # Size.
 
 
-def test_an_answer_has_at_most_a_mebibyte_of_payload_but_always_one_job(client):
+def test_reply_has_one_job_or_at_most_a_mebibyte_of_payload(client):
     q = client.queue("q")
     for name, size in [("a", 400_000), ("b", 400_000), ("c", 400_000), ("d", 3_000_000), ("e", 1), ("f", 1)]:
         q.put("k", b"x" * size, jid=name)
@@ -417,7 +417,7 @@ def test_a_blocking_lease_wakes_when_a_schedule_comes(live):
     assert jids(live.queue("q").lease("w", block=20)) == ["x"]
 
 
-def test_a_record_that_cannot_be_read_does_not_keep_the_others_from_being_leased(client, clock, server, namespace):
+def test_damaged_record_does_not_block_other_leases(client, clock, server, namespace):
     queue = client.queue("q")
     for jid in ("good", "bad", "fine"):
         queue.put("k", jid=jid)

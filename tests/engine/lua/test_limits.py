@@ -1,6 +1,4 @@
-"""A limit holds over all queues and workers: so many run at once, so many start in a time. What has to wait for it is
-parked, and holds up nobody; a slot is free again whatever becomes of who had it.
-"""
+"""Limits on running jobs and on starts, over all queues and workers."""
 
 import random
 import time
@@ -28,7 +26,7 @@ def jids(leases):
 # So many at once.
 
 
-def test_no_more_run_than_may_over_all_queues_and_workers(client):
+def test_running_jobs_never_exceed_the_limit_over_all_queues(client):
     client.limit(KEY, running=3)
     for name in ("a", "b"):
         client.queue(name).put_many({"klass": "k", "limit": KEY} for _ in range(4))
@@ -40,13 +38,13 @@ def test_no_more_run_than_may_over_all_queues_and_workers(client):
     assert len(client.lease("w3", ["a", "b"], 9)) == 2
 
 
-def test_one_batch_takes_no_more_than_there_is_room_for(client):
+def test_one_lease_takes_no_more_than_the_room(client):
     client.limit(KEY, running=3)
     put(client.queue("q"), 10, limit=KEY)
     assert jids(client.queue("q").lease("w", 10)) == [f"{KEY}-{i}" for i in range(3)]
 
 
-def test_a_job_that_must_wait_holds_up_nobody(client):
+def test_parked_job_blocks_no_other_job(client):
     client.limit(KEY, running=1)
     q = client.queue("q")
     put(q, 10, limit=KEY)
@@ -69,7 +67,7 @@ def test_a_key_for_which_nothing_is_set_limits_nothing(client):
     assert client.limit(KEY).in_use == 5
 
 
-def test_what_runs_already_counts_when_a_limit_is_set_later(client):
+def test_running_jobs_count_when_a_limit_is_set_later(client):
     q = client.queue("q")
     put(q, 5, limit=KEY)
     first, second = q.lease("w", 2)
@@ -80,7 +78,7 @@ def test_what_runs_already_counts_when_a_limit_is_set_later(client):
     second.complete()
 
 
-def test_a_lowered_limit_lets_what_runs_end_and_starts_nothing_before(client):
+def test_lowered_limit_lets_running_jobs_end(client):
     client.limit(KEY, running=3)
     q = client.queue("q")
     put(q, 6, limit=KEY)
@@ -93,7 +91,7 @@ def test_a_lowered_limit_lets_what_runs_end_and_starts_nothing_before(client):
     assert len(q.lease("w", 5)) == 1
 
 
-def test_a_raised_limit_frees_at_once_what_there_is_room_for_now(client):
+def test_raised_limit_starts_parked_jobs_at_once(client):
     client.limit(KEY, running=1)
     q = client.queue("q")
     put(q, 6, limit=KEY)
@@ -115,7 +113,7 @@ def test_each_key_has_its_own_room(client):
 # The place that a parked job has.
 
 
-def test_a_job_that_was_parked_is_put_back_into_its_place(client):
+def test_unparked_job_returns_to_its_place(client):
     client.limit(KEY, running=1)
     q = client.queue("q")
     put(q, 1, limit=KEY)
@@ -153,7 +151,7 @@ def test_lanes_have_their_turns_among_the_parked_too(client):
     assert {lane: served.count(lane) for lane in "bc"} == {"b": 3, "c": 3}
 
 
-def test_what_comes_back_while_there_is_no_room_goes_ahead_when_there_is(client):
+def test_job_returned_without_room_goes_first_later(client):
     client.limit(KEY, running=1)
     q = client.queue("q")
     put(q, 3, limit=KEY)
@@ -165,7 +163,7 @@ def test_what_comes_back_while_there_is_no_room_goes_ahead_when_there_is(client)
     assert jids(q.lease("w", 9)) == [f"{KEY}-0"]
 
 
-def test_a_parked_job_is_seen_as_one_and_can_be_changed(client):
+def test_parked_job_is_shown_and_can_be_changed(client):
     client.limit(KEY, running=0)
     q = client.queue("q")
     put(q, 6, limit=KEY)
@@ -184,7 +182,7 @@ def test_a_parked_job_is_seen_as_one_and_can_be_changed(client):
     assert sorted(jids(client.lease("w", ["q", "r"], 9))) == [f"{KEY}-0", f"{KEY}-1", f"{KEY}-5"]
 
 
-def test_queues_that_share_a_limit_do_not_starve_one_another(client):
+def test_queues_of_one_limit_do_not_starve_each_other(client):
     client.limit(KEY, running=1)
     for name in ("a", "b"):
         client.queue(name).put_many({"klass": "k", "limit": KEY} for _ in range(4))
@@ -196,7 +194,7 @@ def test_queues_that_share_a_limit_do_not_starve_one_another(client):
     assert sorted(served) == sorted("aaaabbbb")
 
 
-def test_a_freed_slot_wakes_the_queues_that_wait_for_it(client, server, namespace):
+def test_freed_slot_wakes_the_waiting_queues(client, server, namespace):
     client.limit(KEY, running=1)
     for name in ("a", "b"):
         client.queue(name).put("k", limit=KEY)
@@ -209,7 +207,7 @@ def test_a_freed_slot_wakes_the_queues_that_wait_for_it(client, server, namespac
 
 @pytest.fixture
 def parked_in_many(client):
-    """A job in each of 150 queues, parked under one limit."""
+    """Park a job of each of 150 queues under one limit."""
     queues = [client.queue(f"q{i:03}") for i in range(150)]
     client.limit(KEY, running=0)
     for queue in queues:
@@ -218,12 +216,12 @@ def parked_in_many(client):
     return queues
 
 
-def test_a_lifted_limit_frees_what_is_parked_in_however_many_queues(client, parked_in_many):
+def test_removed_limit_frees_parked_jobs_in_all_queues(client, parked_in_many):
     client.unlimit(KEY)
     assert sum(len(queue.lease("w")) for queue in parked_in_many) == 150
 
 
-def test_queues_that_nobody_serves_do_not_keep_a_slot_from_one_that_is_served(client, parked_in_many):
+def test_queue_without_workers_keeps_no_slot(client, parked_in_many):
     client.limit(KEY, running=1)
     assert len(parked_in_many[-1].lease("w")) == 1
 
@@ -270,7 +268,7 @@ def test_a_slot_is_free_when_its_lease_is_over(client, server, namespace, end):
 
 @pytest.mark.parametrize("twice", ["complete", "release", "fail"])
 def test_what_is_over_cannot_be_over_again(client, twice):
-    """Neither frees it a slot that somebody else has by now."""
+    """Neither frees a slot that another job has by now."""
     client.limit(KEY, running=1)
     q = client.queue("q")
     put(q, 4, limit=KEY)
@@ -283,7 +281,7 @@ def test_what_is_over_cannot_be_over_again(client, twice):
     other.complete()
 
 
-def test_an_expired_lease_keeps_its_slot_until_its_job_is_taken_over_or_swept(client, clock):
+def test_expired_lease_keeps_its_slot_until_the_takeover(client, clock):
     client.limit(KEY, running=1)
     q = client.queue("q")
     put(q, 2, limit=KEY)
@@ -301,7 +299,7 @@ def test_an_expired_lease_keeps_its_slot_until_its_job_is_taken_over_or_swept(cl
         lease.renew()
 
 
-def test_the_job_of_a_lost_worker_goes_ahead_of_those_that_waited_for_its_slot(client, clock):
+def test_lost_job_goes_before_those_that_waited_for_its_slot(client, clock):
     client.limit(KEY, running=1)
     q = client.queue("q")
     put(q, 3, limit=KEY)
@@ -311,7 +309,7 @@ def test_the_job_of_a_lost_worker_goes_ahead_of_those_that_waited_for_its_slot(c
     assert jids(q.lease("w2", 9)) == [f"{KEY}-0"]
 
 
-def test_a_job_put_without_its_limit_while_it_runs_leaves_no_slot_behind(client):
+def test_job_put_without_its_limit_while_it_runs_frees_the_slot(client):
     client.limit(KEY, running=1)
     q = client.queue("q")
     put(q, 2, limit=KEY)
@@ -324,8 +322,8 @@ def test_a_job_put_without_its_limit_while_it_runs_leaves_no_slot_behind(client)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_never_two_at_once_and_no_slot_lost_whatever_happens(client, clock, server, namespace, seed):
-    """800 random things on 30 jobs of three queues, looked at from outside after each one."""
+def test_no_overrun_and_no_lost_slot_in_any_sequence(client, clock, server, namespace, seed):
+    """800 random acts on 30 jobs of three queues; the invariants hold after each one."""
     chance = random.Random(seed)
     prefix, names = f"{{{namespace}}}:", [f"j{i}" for i in range(30)]
     leases, allowed, started = [], 1, 0
@@ -410,7 +408,7 @@ def test_never_two_at_once_and_no_slot_lost_whatever_happens(client, clock, serv
 
 
 def test_no_more_start_in_any_second_than_may(client, clock):
-    """Four workers, 10 a second, 20 seconds, in steps of 10 ms."""
+    """Four workers, 10 starts a second, 20 seconds, in steps of 10 ms."""
     client.limit(KEY, rate="10/s")
     q = client.queue("q")
     q.put_many({"klass": "k", "limit": KEY} for _ in range(300))
@@ -427,7 +425,7 @@ def test_no_more_start_in_any_second_than_may(client, clock):
     assert all(9 <= starts <= 11 for starts in per_second), per_second
 
 
-def test_a_rate_holds_when_the_clock_is_slower_than_the_servers(client, clock):
+def test_rate_holds_with_a_slow_clock(client, clock):
     client.limit(KEY, rate="2/100ms")
     q = client.queue("q")
     put(q, 9, limit=KEY)
@@ -440,7 +438,7 @@ def test_a_rate_holds_when_the_clock_is_slower_than_the_servers(client, clock):
 
 
 def test_a_rate_holds_when_the_clock_jumps(client, clock):
-    """In any second of a clock that goes on; when it goes back, a new count begins."""
+    """Within any second of a clock that goes on. A clock that goes back begins a new count."""
     client.limit(KEY, rate="10/s")
     q = client.queue("q")
     q.put_many({"klass": "k", "limit": KEY} for _ in range(1000))
@@ -455,7 +453,7 @@ def test_a_rate_holds_when_the_clock_jumps(client, clock):
     assert total > 100
 
 
-def test_a_rate_does_not_stand_still_when_the_clock_goes_back(client, clock):
+def test_rate_survives_a_clock_that_goes_back(client, clock):
     client.limit(KEY, rate="2/m")
     q = client.queue("q")
     q.put_many({"klass": "k", "limit": KEY} for _ in range(20))
@@ -507,7 +505,7 @@ def test_both_limits_of_a_key_hold(client, clock):
     assert len(q.lease("w", 9)) == 1
 
 
-def test_the_starts_of_a_rate_are_forgotten_with_the_time(live, server, namespace):
+def test_starts_of_a_rate_expire(live, server, namespace):
     live.limit(KEY, rate="2/100ms")
     live.queue("q").put("k", limit=KEY)
     live.queue("q").lease("w")
@@ -518,7 +516,7 @@ def test_the_starts_of_a_rate_are_forgotten_with_the_time(live, server, namespac
 
 
 def looked_at(server):
-    """How many records of jobs have been read, at most (what is configured is read likewise); how many µs it took."""
+    """Return the most records that a lease has read (settings count, too), and its µs."""
     stats = server.redis.info("commandstats")
     calls = {name: stats.get(f"cmdstat_{name}", {}).get("calls", 0) for name in ("hmget", "hgetall")}
     return calls["hmget"], calls["hgetall"], stats["cmdstat_evalsha"]["usec"]
@@ -528,7 +526,7 @@ CONFIGURED = 8
 
 
 def cost_of_a_lease(server, queue, count=1):
-    """The records looked at, the µs, and what was leased."""
+    """Return the records read, the µs, and the leases."""
     before = looked_at(server)
     leases = queue.lease("w", count)
     part, whole, took = (after - was for after, was in zip(looked_at(server), before, strict=True))
@@ -536,8 +534,8 @@ def cost_of_a_lease(server, queue, count=1):
 
 
 @pytest.mark.parametrize(("n", "lane"), [(100_000 if FULL else 30_000, None), (10_000, "a")])
-def test_blocked_jobs_ahead_cost_no_lease_more_than_its_count_and_a_few(server, namespace, n, lane):
-    """TEST_FULL=1: 100,000 of them."""
+def test_blocked_jobs_ahead_cost_a_lease_only_a_few_reads(server, namespace, n, lane):
+    """TEST_FULL=1: 100,000 jobs."""
     with Client(server.url, namespace) as client:
         client.limit(KEY, running=0)
         blocked, free = client.queue("blocked"), client.queue("free")
@@ -565,7 +563,7 @@ def test_blocked_jobs_ahead_cost_no_lease_more_than_its_count_and_a_few(server, 
         raise AssertionError(f"{costs[blocked]} µs with parked jobs, {costs[free]} µs without")
 
 
-def test_what_is_parked_under_many_limits_costs_a_lease_no_more(server, namespace):
+def test_jobs_parked_under_many_limits_cost_a_lease_nothing(server, namespace):
     with Client(server.url, namespace) as client:
         q = client.queue("q")
         for i in range(500):
@@ -583,8 +581,8 @@ def test_what_is_parked_under_many_limits_costs_a_lease_no_more(server, namespac
 
 
 @pytest.mark.parametrize("count", [2, 3, 28, 200])
-def test_slots_freed_by_a_settle_are_used_by_the_lease_of_the_same_exchange(client, clock, count):
-    """Each exchange settles, then leases: two jobs start in every one, however long the line of others is."""
+def test_settled_slots_serve_the_lease_of_the_same_exchange(client, clock, count):
+    """Each exchange settles, then leases: two jobs start in each, however long the line is."""
     client.limit(KEY, running=2, rate="200/s")
     q = client.queue("q")
     put(q, 90, limit=KEY)

@@ -1,8 +1,7 @@
-"""The engine against the model: the same random operations of several workers, under a clock that jumps.
+"""The engine against the model: equal random operations under a clock that jumps.
 
-A failing example is printed as a program of steps; its round has a seed, so it comes again at every run. `.ci/run
---full` makes four times as many rounds. TEST_FULL=1: what the engine's own check says is asked after every step, not
-after every fifth.
+A failing example is printed as a program of steps. Each round has a seed, so that it repeats at every run. `.ci/run
+--full` runs four times as many rounds. TEST_FULL=1 runs the engine's own check after every step, not after every fifth.
 """
 
 import base64
@@ -68,7 +67,7 @@ TRACES = [None, *(f"00-{'ab' * 16}-{number:016x}-01" for number in (1, 2))]
 
 
 def traced(options: dict[str, Any]) -> dict[str, Any]:
-    """With a trace that follows from the others: whether a job has one must not matter to anything else."""
+    """Return a trace that follows from the other arguments; it must not change anything else."""
     return {**options, "trace": TRACES[len(options) % 3]} if len(options) % 4 else options
 
 
@@ -122,7 +121,7 @@ def ms(seconds: float) -> int:
 
 
 def for_model(options: dict[str, Any]) -> dict[str, Any]:
-    """Options of put as the model has them."""
+    """Return the options of a put as the model has them."""
     plain = dict(options)
     if plain.get("delay") is not None:
         plain["delay"] = ms(plain["delay"])
@@ -137,13 +136,13 @@ def for_model(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def vars_of(record: Any) -> tuple[Any, ...]:
-    """The values of a record by which it is compared, in their order."""
+    """Return the compared values of a record, in order."""
     return tuple(getattr(record, name) for name, field in record.__dataclass_fields__.items() if field.compare)
 
 
 @dataclass(frozen=True, eq=False)
 class Operation:
-    """One thing that can be done: how, how often, what there must be to do it to, and with which arguments."""
+    """One operation: its method, its weight, what it needs, and its arguments."""
 
     do: Callable[..., None]
     weight: int
@@ -155,7 +154,7 @@ OPERATIONS: list[Operation] = []
 
 
 def operation(weight: int = 1, when: str | None = None, **arguments: Any) -> Any:
-    """Makes a method of the machine one of its operations."""
+    """Make a method of the machine one of its operations."""
 
     def enter(do: Callable[..., None]) -> Callable[..., None]:
         OPERATIONS.append(Operation(do, weight, when, st.fixed_dictionaries(arguments)))
@@ -166,15 +165,16 @@ def operation(weight: int = 1, when: str | None = None, **arguments: Any) -> Any
 
 @functools.cache
 def choices(there_is: frozenset[str]) -> st.SearchStrategy[tuple[Operation, dict[str, Any]]]:
-    """An operation for which there is all that it needs, with its arguments."""
+    """Return an operation whose needs are met, with its arguments."""
     ready = [one for one in OPERATIONS if one.when is None or one.when in there_is for _ in range(one.weight)]
     calls = {one: st.tuples(st.just(one), one.arguments) for one in ready}
     return st.sampled_from(ready).flatmap(calls.__getitem__)
 
 
 class Machine(RuleBasedStateMachine):
-    """Does one operation after the other, on the engine and on the model; their answers, and all that is to be seen,
-    must agree. (Hypothesis would disable half of many rules in each example: queues without any lease.)
+    """Run operations on the engine and on the model, and compare their answers and all visible state.
+
+    (Hypothesis would disable half of many rules in each example, for instance all leases.)
     """
 
     server: Any
@@ -219,7 +219,7 @@ class Machine(RuleBasedStateMachine):
             self.server.redis.unlink(self.prefix + key)
 
     def agree(self, ask, expect):
-        """Both answer alike, or refuse alike."""
+        """Engine and model answer alike, or refuse alike."""
         try:
             expected = expect(self.model)
         except (Missing, Refused, Endless) as refusal:
@@ -231,12 +231,12 @@ class Machine(RuleBasedStateMachine):
 
     @property
     def held(self):
-        """The leases that hold, oldest first."""
+        """Return the leases that hold, oldest first."""
         return [pair for pair in self.leases if self.holds(pair[1])]
 
     @property
     def stale(self):
-        """Those that do not any more, newest first."""
+        """Return the leases that hold no longer, newest first."""
         return [pair for pair in reversed(self.leases) if not self.holds(pair[1])]
 
     def holds(self, hold: Hold) -> bool:
@@ -301,7 +301,7 @@ class Machine(RuleBasedStateMachine):
 
     @operation(weight=2, when="times", pick=pick, by=st.sampled_from([0, 0, -0.001, 0.001]))
     def tick_to_what_comes(self, pick, by):
-        """To the time at which something happens by itself, or just before."""
+        """Move to the time of the next timed event, or just before it."""
         before, self.clock.now = self.clock.now, round(self.times[pick % len(self.times)] / 1000 + by, 3)
         self.model.now = ms(self.clock.now)
         if self.clock.now < before:
@@ -333,7 +333,7 @@ class Machine(RuleBasedStateMachine):
 
     @operation(when="unpaused", queue=st.sampled_from([*QUEUES, None]))
     def pause(self, queue):
-        """One queue, or all of them."""
+        """Return one queue, or all of them."""
         if queue is None:
             self.set_option("paused", 1)
         else:
@@ -415,7 +415,7 @@ class Machine(RuleBasedStateMachine):
         once=st.lists(st.sampled_from("klm"), max_size=2, unique=True),
     )
     def lease_ahead(self, worker, queues, count, starting, once):
-        """As a master does, which knows that not all of them start at once, and which must not start twice."""
+        """Lease as a master does: some jobs start later, and some klasses never start twice."""
         command = writes.lease(worker, queues, count, starting=starting, once=once, now=self.clock.now)
         given = [Lease(record, self.client) for record in self.client._store.run(command).leases]
         self.compare(given, worker, queues, count, starting=starting, once=once)
@@ -446,7 +446,7 @@ class Machine(RuleBasedStateMachine):
             self.check_fairness(queue, [self.model.jobs[hold.jid] for hold in holds])
 
     def learn(self):
-        """Which jids the engine has given to the jobs of entries that named none."""
+        """Map the jids that the engine has given to jobs of entries without one."""
         unknown = [jid for jid in self.model.jobs if jid[0] == "?"]
         if not unknown:
             return
@@ -460,7 +460,7 @@ class Machine(RuleBasedStateMachine):
             self.learnt[jid] = same[0]
 
     def check_fairness(self, queue, given):
-        """A lane with jobs has its turn within as many starts of others as there are lanes, and one; by weight more."""
+        """A lane with jobs gets a turn within as many starts of others as there are lanes, plus one; more by weight."""
         lanes = self.model.lanes_of(queue)
         waiting = set(self.model.lines(queue)) - lanes.paused
         passed = {lane: n for (of, lane), n in self.passed.items() if of == queue and lane in waiting}
@@ -475,7 +475,7 @@ class Machine(RuleBasedStateMachine):
         self.passed |= {(queue, lane): n for lane, n in passed.items() if lane in waiting}
 
     def check_start(self, key):
-        """Of a limit there are never more that run, nor more starts within its time."""
+        """A limit never has more running jobs, nor more starts within its time."""
         limit = self.model.limits[key]
         if limit.running is not None:
             assert self.model.in_use(key) <= limit.running
@@ -513,7 +513,7 @@ class Machine(RuleBasedStateMachine):
         rate=st.sampled_from([None, (2, 40), (1, 60), (3, 40)]),
     )
     def set_limit(self, key, running, rate):
-        """Its time is long: what the server's own clock ends of it must not have ended within a test."""
+        """The time is long, so that the server's own clock expires nothing within a test."""
         given = None if rate is None else f"{rate[0]}/{rate[1]}s"
         found = self.client.limit(key, running, given)
         if running is not None or rate is not None:
@@ -546,7 +546,7 @@ class Machine(RuleBasedStateMachine):
         self.model.push(queue, entry)
 
     def entry(self, jid, options, broken):
-        """No two have the same bytes: by these is found what the engine calls a job without a jid."""
+        """Bytes are unique, because they identify an entry without a jid."""
         self.serial += 1
         if broken == "bare":
             return b"\xff\x00 %d" % self.serial
@@ -568,14 +568,14 @@ class Machine(RuleBasedStateMachine):
 
     @operation(worker=worker)
     def join(self, worker):
-        """It numbers its exchanges from now on, as a master of 0.1 does, or one that has not told its klasses yet."""
+        """The worker numbers its exchanges from now on, as one of 0.1, or one without a report of klasses."""
         if worker not in self.model.skills.numbered and not self.model.held_by(worker):
             self.client.call(writes.resume, worker, 1, [])
             self.model.join(worker)
 
     @operation(weight=5, worker=worker, klasses=klasses, queues=st.sampled_from([list(QUEUES), list(QUEUES), ["A"]]))
     def tell(self, worker, klasses, queues):
-        """As a master does when it has joined, and when its handlers change."""
+        """Report klasses, as a master does after joining and after a reload."""
         self.join(worker)
         self.agree(
             lambda: self.client.call(writes.skills, worker, klasses, queues),
@@ -586,7 +586,7 @@ class Machine(RuleBasedStateMachine):
     def deregister(self, worker):
         self.agree(lambda: self.client.deregister(worker), lambda model: model.deregister(worker))
 
-    # What holders do, and those who believe to be.
+    # Acts of holders, also of those that have lost their leases.
 
     @operation(when="held", pick=pick, data=st.one_of(st.none(), data))
     def renew(self, pick, data):
@@ -643,7 +643,7 @@ class Machine(RuleBasedStateMachine):
 
     @operation(weight=5, when="held", outcomes=st.lists(outcome, min_size=1, max_size=4))
     def settle(self, outcomes):
-        """A batch of one worker's; the same lease twice is stale at the second time."""
+        """Settle a batch of one worker; a second outcome of a lease is stale."""
         worker = self.held[outcomes[0][0] % len(self.held)][1].worker
         own = [pair for pair in self.held if pair[1].worker == worker]
         chosen = [(*own[pick % len(own)], *how) for pick, *how in outcomes]
@@ -658,7 +658,7 @@ class Machine(RuleBasedStateMachine):
 
     @operation(when="stale", pick=pick, queue=queue, new=st.lists(new_job, min_size=1, max_size=2))
     def complete_too_late(self, pick, queue, new):
-        """Nothing becomes of what was to follow."""
+        """The follow-ups are not put."""
         lease, _ = self.stale[pick % len(self.stale)]
         then = [{"queue": queue, "klass": "n", "jid": one["jid"], **one["options"]} for one in new]
         assert not lease.complete(then=then)
@@ -709,7 +709,7 @@ class Machine(RuleBasedStateMachine):
     # What operators do.
 
     def on_job(self, jid, ask, expect):
-        """An action of a job, as it was seen last: it may be gone."""
+        """Act on a job as it was last seen; it may be gone."""
         if jid in self.handles:
             self.agree(lambda: ask(self.handles[jid]), expect)
 
@@ -751,7 +751,7 @@ class Machine(RuleBasedStateMachine):
 
     @operation(when="depending", jid=jid, pick=pick, parents=st.lists(jid, max_size=3, unique=True))
     def undepend(self, jid, pick, parents):
-        """Of some, or of all: none are named then."""
+        """Name some jobs, or none for all."""
         jid = [*self.depending, jid][pick % 4 % (len(self.depending) + 1)]
         every = not parents
         self.on_job(
@@ -770,7 +770,7 @@ class Machine(RuleBasedStateMachine):
 
     @operation(when="failed", pick=pick, queue=st.one_of(st.none(), queue), given=new_content)
     def unfail_one(self, pick, queue, given):
-        """As it is, or with new data, and klass."""
+        """Put back unchanged, or with new data and klass."""
         jid = self.failed[pick % len(self.failed)]
         self.on_job(jid, lambda job: job.unfail(queue, **given), lambda model: model.unfail_job(jid, queue, **given))
 
@@ -905,7 +905,7 @@ class Machine(RuleBasedStateMachine):
             for lane in ("", *LANES):
                 there = found.get(f"lane:{name}\n{lane}" if lane else f"queue:{name}:waiting", ())
                 assert [member[13:] for member in there] == [job.jid for job in self.model.line(name, lane)], lane
-            # Of a klass of which nothing lies there any more the next lease forgets when to look.
+            # The next lease forgets the check time of a klass without jobs apart.
             klasses = {job.klass for job in self.model.jobs.values() if job.queue == name and job.apart}
             looks = found.get(f"queue:{name}:klasses", {})
             assert {klass: looks[klass] for klass in klasses} == {

@@ -1,4 +1,4 @@
-"""put of a known jid, and Job.move: from every state, what stays and what begins anew. See also test_put.py."""
+"""put of a known jid, and Job.move, from every state. See also test_put.py."""
 
 import pytest
 
@@ -42,7 +42,7 @@ EVERYWHERE = pytest.mark.parametrize("arrive", [waiting, scheduled, running, fro
 
 @EVERYWHERE
 @pytest.mark.parametrize("delay", [0, 5])
-def test_a_move_takes_a_job_as_it_is_from_whatever_state(client, clock, arrive, delay):
+def test_job_moves_unchanged_from_any_state(client, clock, arrive, delay):
     held = arrive(client, client.queue("old"))
     client.job("x").move("new", delay)
     job = client.job("x")
@@ -54,7 +54,7 @@ def test_a_move_takes_a_job_as_it_is_from_whatever_state(client, clock, arrive, 
 
 
 @EVERYWHERE
-def test_a_put_keeps_the_tags_that_it_does_not_name_and_replaces_those_that_it_does(client, arrive):
+def test_put_replaces_only_the_tags_that_it_names(client, arrive):
     arrive(client, client.queue("old"))
     client.queue("new").put("k", jid="x")
     assert client.job("x").tags == ["red", "blue"]
@@ -66,7 +66,7 @@ def test_a_put_keeps_the_tags_that_it_does_not_name_and_replaces_those_that_it_d
 
 
 @pytest.mark.parametrize("verb", ["put", "move"])
-def test_who_runs_a_job_that_is_moved_has_lost_it(client, verb):
+def test_worker_of_a_moved_job_has_lost_it(client, verb):
     held = running(client, client.queue("old"))
     if verb == "put":
         client.queue("old").put("k", jid="x")
@@ -79,7 +79,7 @@ def test_who_runs_a_job_that_is_moved_has_lost_it(client, verb):
     assert (client.job("x").state, client.worker("w").running) == ("waiting", [])
 
 
-def test_a_worker_loses_a_job_that_it_has_moved_itself(client):
+def test_worker_loses_a_job_that_it_moves_itself(client):
     held = running(client, client.queue("old"))
     client.job("x").move("new")
     (again,) = client.queue("new").lease("w")
@@ -87,7 +87,7 @@ def test_a_worker_loses_a_job_that_it_has_moved_itself(client):
     assert [held.complete(), again.complete()] == [False, True]
 
 
-def test_a_move_into_its_own_queue_goes_to_the_back(client):
+def test_move_into_its_own_queue_goes_to_the_back(client):
     q = client.queue("q")
     for jid in "ab":
         q.put("k", jid=jid)
@@ -95,13 +95,13 @@ def test_a_move_into_its_own_queue_goes_to_the_back(client):
     assert [job.jid for job in q.jobs("waiting")] == ["b", "a"]
 
 
-def test_a_move_without_a_delay_ends_the_one_that_there_was(client):
+def test_move_without_a_delay_ends_an_earlier_one(client):
     client.queue("q").put("k", jid="x", delay=100)
     client.job("x").move("q")
     assert [lease.jid for lease in client.queue("q").lease("w")] == ["x"]
 
 
-def test_a_moved_job_in_state_depends_goes_on_waiting_for_the_same_jobs(client):
+def test_moved_dependent_job_waits_for_the_same_parents(client):
     depends(client, client.queue("old"))
     client.job("x").move("new")
     job = client.job("x")
@@ -114,7 +114,7 @@ def test_a_moved_job_in_state_depends_goes_on_waiting_for_the_same_jobs(client):
     ("given", "state", "parents"),
     [({}, "depends", ["parent"]), ({"depends": []}, "waiting", []), ({"depends": ["other"]}, "depends", ["other"])],
 )
-def test_a_put_keeps_the_dependencies_that_it_does_not_name(client, given, state, parents):
+def test_put_keeps_dependencies_that_it_does_not_name(client, given, state, parents):
     client.queue("q").put("k", jid="other")
     depends(client, client.queue("q"))
     client.queue("q").put("k", jid="x", **given)
@@ -123,7 +123,7 @@ def test_a_put_keeps_the_dependencies_that_it_does_not_name(client, given, state
     assert client.job("parent").dependents == (["x"] if parents == ["parent"] else [])
 
 
-def test_a_job_that_others_depend_on_may_be_moved_and_they_wait_on(client):
+def test_moved_parent_keeps_its_dependents(client):
     depends(client, client.queue("q"))
     client.job("parent").move("new")
     assert client.job("x").state == "depends"
@@ -131,7 +131,7 @@ def test_a_job_that_others_depend_on_may_be_moved_and_they_wait_on(client):
     assert client.job("x").state == "waiting"
 
 
-def test_a_move_of_a_job_that_has_gone_is_refused_and_makes_none(client):
+def test_move_of_a_missing_job_is_refused(client):
     client.queue("q").put("k", jid="x")
     job = client.job("x")
     client.cancel("x")
@@ -140,7 +140,7 @@ def test_a_move_of_a_job_that_has_gone_is_refused_and_makes_none(client):
     assert (client.job("x"), list(client.queues())) == (None, ["q"])
 
 
-def test_a_refused_put_of_a_known_jid_leaves_all_as_it_was(client, server, namespace):
+def test_refused_put_of_a_known_jid_changes_nothing(client, server, namespace):
     waiting(client, client.queue("q"))
     before = server.dump(namespace)
     for bad in ({"retries": -1}, {"tags": ["ok", ""]}, {"depends": "a"}, {"on_parent_failure": "maybe"}):

@@ -1,4 +1,4 @@
-"""lease of several queues: in which order they are served, and which queues a list of globs means."""
+"""Leases of several queues: their order, and globs."""
 
 from collections import Counter
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture
 def cba(client):
-    """Five jobs in A, two in B, three in C; leases them C, B, A and answers the queues of the jobs in their order."""
+    """Lease five jobs in A, two in B, three in C as C, B, A; return the queues of the jobs in order."""
     for queue, n in (("A", 5), ("B", 2), ("C", 3)):
         fill(client, queue, n)
 
@@ -45,14 +45,14 @@ def test_round_robin_takes_one_of_each_in_turn(cba, batch):
 
 
 @BATCHES
-def test_within_a_queue_the_order_stays_whatever_the_order_of_the_queues(client, cba, batch):
+def test_order_within_a_queue_never_changes(client, cba, batch):
     taken = []
     while leases := client.lease("w", ["C", "B", "A"], batch, order="round-robin"):
         taken += jids(leases)
     assert [jid for jid in taken if jid[0] == "A"] == ["A0", "A1", "A2", "A3", "A4"]
 
 
-def test_round_robin_goes_on_where_the_workers_own_last_lease_stopped(client, cba):
+def test_round_robin_continues_after_the_workers_last_lease(client, cba):
     assert jids(client.lease("w", ["C", "B", "A"], 2, order="round-robin")) == ["C0", "B0"]
     assert jids(client.lease("v", ["C", "B", "A"], 1, order="round-robin")) == ["C1"]
     assert jids(client.lease("w", ["C", "B", "A"], 2, order="round-robin")) == ["A0", "C2"]
@@ -68,7 +68,7 @@ def test_an_empty_lease_does_not_move_the_turn_on(client):
     assert jids(client.lease("w", ["A", "B"], order="round-robin")) == ["B0"]
 
 
-def test_a_queue_that_is_served_no_more_leaves_the_turn_at_the_beginning(client, cba):
+def test_round_robin_restarts_when_its_last_queue_has_gone(client, cba):
     client.lease("w", ["C", "B", "A"], 1, order="round-robin")
     assert jids(client.lease("w", ["B", "A"], 2, order="round-robin")) == ["B0", "A0"]
 
@@ -79,7 +79,7 @@ def test_a_paused_or_full_queue_costs_no_turn(client, cba):
     assert cba("round-robin", 3) == "CACC"
 
 
-def test_round_robin_takes_what_is_due_and_what_comes_again_into_its_turns(client, clock):
+def test_round_robin_includes_due_and_recurring_jobs(client, clock):
     client.queue("A").put("k", jid="due", delay=5)
     client.queue("B").recur("k", every=60, offset=5, jid="again")
     client.queue("C").put("k", jid="there")
@@ -88,7 +88,7 @@ def test_round_robin_takes_what_is_due_and_what_comes_again_into_its_turns(clien
 
 
 @pytest.mark.parametrize("order", ["strict", "round-robin", "random", "weighted"])
-def test_the_front_comes_first_within_its_queue_in_every_order(client, cba, order):
+def test_front_comes_first_in_every_order(client, cba, order):
     (held,) = client.lease("w", ["A"])
     client.queue("A").put("k", jid="urgent", priority=-9)
     held.release()
@@ -127,7 +127,7 @@ def test_an_empty_queue_has_no_share_however_heavy(client):
 # Globs.
 
 
-def test_a_glob_is_served_in_alphabetical_order_without_what_is_excluded(client):
+def test_glob_is_served_alphabetically_without_exclusions(client):
     for queue in ("email-b", "email-bulk", "other", "email-a"):
         fill(client, queue, 1)
     assert jids(client.lease("w", ["email-*", "!email-bulk"], 9)) == ["email-a0", "email-b0"]
@@ -141,7 +141,7 @@ def test_a_glob_goes_in_turns_and_by_weight_too(client):
     assert jids(client.lease("w", ["email-*:7"], 9, order="weighted")) == ["email-b1"]
 
 
-def test_a_queue_that_comes_later_is_served_by_the_next_lease(client):
+def test_new_queue_is_served_by_the_next_lease(client):
     fill(client, "email-a", 1)
     client.lease("w", ["email-*"], 9)
     fill(client, "email-new", 1)

@@ -1,4 +1,4 @@
-"""What holds a queue back: a pause of it or of all, and its maximum concurrency; options of a queue's own."""
+"""Pauses and maximum concurrency, shared and of single queues."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def q(client):
 
 @pytest.fixture
 def rung(server, namespace):
-    """Whether a queue's bell was rung since it was last looked at."""
+    """Return whether a queue's wake-up key was set since the last call."""
 
     def look(queue="q"):
         bell = f"{{{namespace}}}:bell:{queue}"
@@ -44,7 +44,7 @@ def test_nothing_new_is_leased_from_a_paused_queue(client, q):
     assert (q.counts().paused, jids(q.lease("w"))) == (False, ["a"])
 
 
-def test_a_pause_says_who_made_it_and_when(client, q, clock):
+def test_pause_has_actor_and_time(client, q, clock):
     put(q, "a")
     began_at = clock.now
     q.pause(by="kim@web-1")
@@ -60,7 +60,7 @@ def test_a_pause_says_who_made_it_and_when(client, q, clock):
     assert client.check() == []
 
 
-def test_a_pause_of_all_queues_says_who_made_it(client, q, clock):
+def test_pause_of_all_queues_has_an_actor(client, q, clock):
     put(q, "a")
     client.config.set("paused", True, by="kim@web-1")
     assert (q.counts().paused_by, q.counts().paused_unix) == ("kim@web-1", clock.now)
@@ -70,7 +70,7 @@ def test_a_pause_of_all_queues_says_who_made_it(client, q, clock):
     assert (q.counts().paused, q.counts().paused_by) == (False, None)
 
 
-def test_a_pause_by_nobody_known_is_still_one(client, q, server, namespace):
+def test_pause_without_an_actor_is_one(client, q, server, namespace):
     put(q, "a")
     server.redis.hset(f"{{{namespace}}}:config", "paused-q", "1")
     server.redis.hset(f"{{{namespace}}}:lanes:q", "paused:l", "1")
@@ -79,7 +79,7 @@ def test_a_pause_by_nobody_known_is_still_one(client, q, server, namespace):
     assert client.check() == []
 
 
-def test_a_pause_of_a_lane_says_who_made_it_and_when(client, q, clock):
+def test_pause_of_a_lane_has_actor_and_time(client, q, clock):
     lane = q.lane("l")
     lane.pause(by="kim@web-1")
     counts = lane.counts()
@@ -92,7 +92,7 @@ def test_a_pause_of_a_lane_says_who_made_it_and_when(client, q, clock):
 @pytest.mark.parametrize(
     ("by", "error"), [("", ValueError), ("x" * 129, ValueError), ("a\nb", ValueError), (5, TypeError)]
 )
-def test_who_pauses_is_a_short_name(client, q, by, error):
+def test_actor_of_a_pause_is_a_short_name(client, q, by, error):
     with pytest.raises(error, match="by must"):
         q.pause(by=by)
     with pytest.raises(error, match="by must"):
@@ -115,7 +115,7 @@ def test_in_a_paused_queue_what_runs_goes_on(client, q, clock):
 
 
 @pytest.mark.parametrize("order", ["strict", "round-robin"])
-def test_in_a_paused_queue_leases_that_run_out_are_looked_after(client, q, clock, order):
+def test_expired_leases_are_taken_over_in_a_paused_queue(client, q, clock, order):
     put(q, "a")
     q.lease("w")
     q.pause()
@@ -125,7 +125,7 @@ def test_in_a_paused_queue_leases_that_run_out_are_looked_after(client, q, clock
     assert (job.state, job.deaths, job.worker) == ("waiting", 1, None)
 
 
-def test_a_sweep_looks_after_a_paused_queue_too(client, q, clock):
+def test_sweep_takes_over_in_a_paused_queue_too(client, q, clock):
     put(q, "a")
     q.lease("w")
     q.pause()
@@ -134,7 +134,7 @@ def test_a_sweep_looks_after_a_paused_queue_too(client, q, clock):
     assert client.job("a").state == "waiting"
 
 
-def test_a_paused_queue_takes_jobs_and_puts_none_of_what_comes_again(client, q, clock):
+def test_paused_queue_accepts_puts_but_no_recurring_jobs(client, q, clock):
     q.pause()
     put(q, "a")
     q.recur("k", every=60, jid="again")
@@ -143,7 +143,7 @@ def test_a_paused_queue_takes_jobs_and_puts_none_of_what_comes_again(client, q, 
     assert [job.jid for job in q.peek(9)] == ["a"]
 
 
-def test_all_queues_are_paused_at_once_but_for_those_that_say_no(client, q):
+def test_global_pause_spares_queues_that_say_no(client, q):
     put(q, "a")
     put(client.queue("urgent"), "b")
     client.config.set("paused", True)
@@ -168,7 +168,7 @@ def test_the_end_of_a_pause_rings(client, q, rung):
     assert rung() and rung("other")
 
 
-def test_a_paused_queue_is_asked_again_when_a_lease_runs_out_and_not_for_its_schedules(client, q, clock):
+def test_paused_queue_is_read_again_only_for_expired_leases(client, q, clock):
     put(q, "a")
     put(q, "b", delay=5)
     q.lease("w")
@@ -180,7 +180,7 @@ def test_a_paused_queue_is_asked_again_when_a_lease_runs_out_and_not_for_its_sch
 # Maximum concurrency.
 
 
-def test_no_more_jobs_run_at_once_than_the_queue_allows(client, q):
+def test_queue_runs_no_more_than_its_concurrency(client, q):
     client.config.set("max-concurrency-q", 2)
     put(q, *"abcd")
     a, _ = q.lease("w", 9)
@@ -207,7 +207,7 @@ def test_no_more_jobs_run_at_once_than_the_queue_allows(client, q):
         lambda client, held: client.config.unset("max-concurrency-q"),
     ],
 )
-def test_whatever_frees_a_full_queue_rings_and_lets_the_next_one_run(client, q, rung, end):
+def test_freed_queue_wakes_a_worker_and_runs_the_next_job(client, q, rung, end):
     client.config.set("max-concurrency-q", 1)
     put(q, "a", "b")
     (held,) = q.lease("w")
@@ -228,7 +228,7 @@ def test_a_full_queue_still_hands_over_expired_leases(client, q, clock):
     assert [(lease.jid, lease.deaths) for lease in q.lease("v", 9)] == [("a", 1)]
 
 
-def test_a_lease_that_has_run_out_counts_until_it_is_taken_over(client, q, clock):
+def test_expired_lease_counts_until_its_takeover(client, q, clock):
     client.config.set("max-concurrency-q", 1)
     put(q, "a", "b")
     q.lease("w")
@@ -236,7 +236,7 @@ def test_a_lease_that_has_run_out_counts_until_it_is_taken_over(client, q, clock
     assert (q.counts().stalled, q.lease("v")) == (1, [])
 
 
-def test_a_limit_that_is_lowered_stops_nobody_and_holds_back_what_comes(client, q):
+def test_lowered_concurrency_stops_no_running_job(client, q):
     put(q, *"abcd")
     leases = q.lease("w", 3)
     client.config.set("max-concurrency-q", 1)
@@ -248,7 +248,7 @@ def test_a_limit_that_is_lowered_stops_nobody_and_holds_back_what_comes(client, 
     assert jids(q.lease("v")) == ["d"]
 
 
-def test_a_limit_lowered_below_what_is_lost_lets_only_as_many_run_again(client, q, clock):
+def test_lowered_concurrency_limits_the_rerun_of_lost_jobs(client, q, clock):
     put(q, *"abcd")
     q.lease("w", 3, ttl=10)
     q.lease("w", 1, ttl=100)
@@ -266,14 +266,14 @@ def test_a_limit_of_all_queues_is_one_of_each(client, q):
     assert jids(client.lease("w", ["q", "other"], 9)) == ["a", "c", "d"]
 
 
-def test_a_full_queue_does_not_stand_in_the_way_of_the_next(client, q):
+def test_full_queue_does_not_block_the_next_one(client, q):
     client.config.set("max-concurrency-q", 1)
     put(q, "a", "b")
     put(client.queue("other"), "c", "d")
     assert jids(client.lease("w", ["q", "other"], 2)) == ["a", "c"]
 
 
-def test_what_is_due_in_a_full_queue_keeps_its_order_until_there_is_room(client, q, clock):
+def test_due_jobs_of_a_full_queue_keep_their_order(client, q, clock):
     client.config.set("max-concurrency-q", 1)
     put(q, "first")
     (held,) = q.lease("w")
@@ -292,7 +292,7 @@ def test_what_is_due_in_a_full_queue_keeps_its_order_until_there_is_room(client,
 # Options.
 
 
-def test_a_grace_of_zero_hands_over_at_the_end_of_the_lease(client, q, clock):
+def test_zero_grace_hands_over_at_the_end_of_the_lease(client, q, clock):
     client.config.set("grace-q", 0)
     put(q, "a")
     q.lease("w")
@@ -300,7 +300,7 @@ def test_a_grace_of_zero_hands_over_at_the_end_of_the_lease(client, q, clock):
     assert jids(q.lease("v")) == ["a"]
 
 
-def test_max_deaths_of_a_queue_bury_a_job_that_has_no_limit_of_its_own(client, q):
+def test_max_deaths_of_a_queue_applies_to_jobs_without_their_own(client, q):
     client.config.set("max-deaths-q", 1)
     put(q, "a")
     put(q, "b", max_deaths=2)

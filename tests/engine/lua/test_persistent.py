@@ -1,6 +1,4 @@
-"""A persistent job has no end: whatever ends a run of it, one worker has it again at once, another one if there is one;
-after a while if it was held for a short time only. Cancelling or failing it by hand ends it.
-"""
+"""Persistent jobs: every end of a run hands them to a worker again."""
 
 import random
 
@@ -14,7 +12,7 @@ LONG = 10  # seconds: a hold that is not short
 
 
 def persistent(client, clock, held=LONG, **options):
-    """A leased one that has been held for so long."""
+    """Lease a persistent job and hold it for so long."""
     client.queue("q").put("k", jid="j", persistent=True, **options)
     (lease,) = client.queue("q").lease("w")
     clock.tick(held)
@@ -109,7 +107,7 @@ def test_a_retry_may_have_a_delay(client, clock):
 # Back off.
 
 
-def test_one_that_is_held_for_short_times_only_comes_back_later_and_later(client, clock):
+def test_briefly_held_job_returns_later_and_later(client, clock):
     q = client.queue("q")
     q.put("k", jid="j", persistent=True)
     waits = []
@@ -162,7 +160,7 @@ def test_what_is_left_to_others_holds_up_nobody(client, clock):
     assert [it.jid for it in client.queue("q").lease("w2", 5)] == ["j"]
 
 
-def test_in_a_lane_that_was_paused_it_is_not_lost_when_it_is_left_to_others(client, clock):
+def test_paused_lane_does_not_lose_a_job_left_to_others(client, clock):
     lease = persistent(client, clock, lane="a")
     q = client.queue("q")
     client.queue("elsewhere").lease("w2")
@@ -198,7 +196,7 @@ def test_a_put_may_give_it_an_end(client, clock):
     assert (lease.persistent, lease.complete()) == (False, True)
 
 
-def test_no_worker_that_knows_its_klass_is_no_end_either(client, clock):
+def test_unknown_klass_is_no_end_either(client, clock):
     client.config.set("unknown-for", 60)
     lease = persistent(client, clock)
     for _ in range(5):
@@ -218,8 +216,8 @@ def test_returning_is_completion_for_any_other_job(client):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_each_is_held_by_at_most_one_and_by_one_again_soon_whatever_happens(client, clock, seed):
-    """Twenty of them, three workers that ask every second, one of which is lost for a minute now and then."""
+def test_each_job_has_at_most_one_holder_and_soon_one_again(client, clock, seed):
+    """Twenty jobs, and three workers that lease every second; one is lost for a minute now and then."""
     chance = random.Random(seed)
     q = client.queue("q")
     names = [f"j{i}" for i in range(20)]

@@ -1,4 +1,4 @@
-"""put, add and put_many: what comes in, and where it lies."""
+"""put, add and put_many: jobs and their places."""
 
 import base64
 from uuid import RFC_4122, UUID
@@ -28,7 +28,7 @@ def test_a_jid_is_22_characters_unless_given(client):
     assert client.queue("q").put("k", jid="invoice-7") == "invoice-7"
 
 
-def test_a_jid_that_was_not_given_is_a_random_uuid_in_base64_that_no_command_takes_for_a_flag():
+def test_missing_jid_becomes_a_uuid_that_is_no_command_flag():
     jids = [new_jid() for _ in range(2000)]
     assert len(set(jids)) == 2000
     assert not any(jid.startswith("-") for jid in jids)
@@ -41,7 +41,7 @@ def test_an_unknown_jid_is_no_job(client):
     assert client.jobs("nobody", "no-one") == [None, None]
 
 
-def test_jobs_run_by_priority_then_by_the_order_of_their_puts(client):
+def test_jobs_run_by_priority_then_put_order(client):
     q = client.queue("q")
     for name, priority in [("a", 0), ("b", 10_000), ("c", -1), ("d", 0), ("e", 10_000), ("f", -1)]:
         q.put("k", jid=name, priority=priority)
@@ -58,17 +58,17 @@ def test_a_delayed_job_is_scheduled_until_its_time(client, clock):
     assert [lease.jid for lease in q.lease("w")] == ["later"]
 
 
-def test_a_job_put_for_a_time_that_has_passed_waits_at_once(client, clock):
+def test_job_put_for_a_past_time_waits_at_once(client, clock):
     client.queue("q").put("k", jid="x", at=clock.now - 5)
     assert client.job("x").state == "waiting"
 
 
-def test_a_job_put_for_a_time_to_come_is_scheduled(client, clock):
+def test_job_put_for_a_later_time_is_scheduled(client, clock):
     client.queue("q").put("k", jid="x", at=clock.now + 5)
     assert client.job("x").due_unix == clock.now + 5
 
 
-def test_due_jobs_come_behind_waiting_ones_of_the_same_priority(client, clock):
+def test_due_jobs_follow_waiting_ones_of_equal_priority(client, clock):
     q = client.queue("q")
     q.put("k", jid="due", delay=1)
     q.put("k", jid="due-and-urgent", delay=1, priority=-1)
@@ -78,7 +78,7 @@ def test_due_jobs_come_behind_waiting_ones_of_the_same_priority(client, clock):
     assert [lease.jid for lease in q.lease("w", 10)] == ["due-and-urgent", "waits", "due", "waits-with-less"]
 
 
-def test_due_jobs_that_find_no_room_wait_in_their_order(client, clock):
+def test_due_jobs_without_room_keep_their_order(client, clock):
     q = client.queue("q")
     for i in range(5):
         q.put("k", jid=f"due-{i}", delay=1 + i / 10)
@@ -115,7 +115,7 @@ def in_complete(client, q):
 
 @pytest.mark.parametrize("arrive", [in_waiting, in_scheduled, in_running, in_front, in_failed, in_complete])
 @pytest.mark.parametrize("delay", [0, 5])
-def test_a_put_of_a_known_jid_moves_it_from_any_state_and_keeps_the_options_not_given(client, keys, arrive, delay):
+def test_put_of_a_known_jid_moves_it_and_keeps_its_options(client, keys, arrive, delay):
     lease = arrive(client, client.queue("old"))
     client.queue("new").put("other", b"new", jid="x", priority=1, delay=delay)
     job = client.job("x")
@@ -128,7 +128,7 @@ def test_a_put_of_a_known_jid_moves_it_from_any_state_and_keeps_the_options_not_
     assert not {"failed", "complete", "groups", "held:w", "queue:old:front", "queue:old:waiting"} & keys()
 
 
-def test_a_put_of_a_known_jid_begins_a_new_stage_with_its_counts_at_zero(client, clock):
+def test_put_of_a_known_jid_resets_its_counts(client, clock):
     q = client.queue("q")
     q.put("k", jid="x")
     q.lease("w")[0].retry()
@@ -158,7 +158,7 @@ def test_add_leaves_a_known_job_alone(client, server, namespace):
     assert server.dump(namespace) == before
 
 
-def test_put_many_puts_all_in_order_and_answers_their_jids(client):
+def test_put_many_keeps_the_order_and_returns_the_jids(client):
     q = client.queue("q")
     jids = q.put_many({"klass": "k", "data": i, "priority": 0} for i in range(2_500))
     assert len(set(jids)) == 2_500
@@ -173,7 +173,7 @@ def test_put_many_with_one_bad_job_puts_none(client, server, namespace):
     assert server.dump(namespace) == {}
 
 
-def test_the_last_put_of_a_jid_in_one_batch_counts(client):
+def test_last_put_of_a_jid_in_a_batch_counts(client):
     q = client.queue("q")
     jobs = [{"klass": "a", "data": 1, "jid": "x", "delay": 9}, {"klass": "b", "data": 2, "jid": "x", "priority": 3}]
     assert q.put_many(jobs) == ["x", "x"]

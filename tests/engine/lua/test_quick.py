@@ -1,4 +1,4 @@
-"""The quick ways of put, lease and settle do the very same as the rest of their scripts."""
+"""The quick paths of put, lease and settle do the same as the rest of their scripts."""
 
 import random
 import re
@@ -28,7 +28,7 @@ QUICK = (scripts.PUT, scripts.LEASE, scripts.SETTLE, scripts.within_memory(scrip
 
 @cache
 def without(script: Script) -> Script:
-    """A script that does not take its quick way."""
+    """Return a script without its quick path."""
     text, found = TAKEN.subn("", script.text)
     assert found == (script in QUICK), script.name
     return Script(script.name, text)
@@ -36,7 +36,7 @@ def without(script: Script) -> Script:
 
 @cache
 def only(script: Script) -> Script:
-    """A script that has nothing but its quick way."""
+    """Return a script with only its quick path."""
     text = script.text
     return Script(script.name, text[: next(TAKEN.finditer(text)).end()] + '\nerror({ err = "NOT QUICK" })\n')
 
@@ -50,7 +50,7 @@ def run(server: Any, namespace: str, command: Command[Any], script: Script) -> A
 
 
 class Twins:
-    """Two namespaces to which the same happens, in one of them without the quick ways."""
+    """Two namespaces with the same history, one of them without the quick paths."""
 
     def __init__(self, server: Any, namespace: str, seed: int) -> None:
         self.server, self.namespaces = server, (namespace, f"{namespace}-whole")
@@ -166,7 +166,7 @@ class Twins:
 
 
 @pytest.mark.parametrize("seed", range(8 if LONG else 3))
-def test_with_and_without_its_quick_way_a_script_answers_and_leaves_the_same(server, namespace, seed):
+def test_script_without_its_quick_path_replies_and_stores_the_same(server, namespace, seed):
     twins = Twins(server, namespace, seed)
     common = [twins.put, twins.lease, twins.lease, twins.settle, twins.settle, twins.tick, twins.hear]
     rare = [twins.configure, twins.reset, twins.reset, twins.push, twins.tick_far]
@@ -180,7 +180,7 @@ def test_with_and_without_its_quick_way_a_script_answers_and_leaves_the_same(ser
 
 
 def common_calls(worker: str) -> list[Any]:
-    """Commands of which each is made when those before it have been carried out."""
+    """Yield commands, each made after the ones before have run."""
     leased: list[LeaseRecord] = []
 
     def grant() -> Command[Any]:
@@ -205,7 +205,7 @@ def common_calls(worker: str) -> list[Any]:
 
 
 def prepare(server: Any, namespace: str) -> None:
-    """The day's statistics are open, and retention has something to drop."""
+    """The day's statistics exist, and retention has something to drop."""
     for queue in QUEUES:
         for command in (
             writes.put([new_job("put", queue, "k", None, {"jid": f"old-{queue}"})], now=NOW),
@@ -238,7 +238,7 @@ def test_a_quick_way_has_two_halves(server, namespace):
         command.parse(evaluate(server, namespace, command))
 
 
-def test_a_key_of_a_wrong_type_on_a_quick_way_is_an_error_before_the_first_write_or_does_not_matter(server, namespace):
+def test_wrong_type_fails_before_the_first_write_or_does_not_matter(server, namespace):
     prepare(server, namespace)
     for call in common_calls("w"):
         command, before = call(), snapshot(server, namespace)
@@ -260,7 +260,7 @@ def restore(server: Any, namespace: str, keys: dict[bytes, bytes]) -> None:
         server.redis.restore(key, 0, dump)
 
 
-def test_a_batch_of_a_thousand_is_quick_and_keeps_within_a_thousand_values_a_call(server, namespace):
+def test_batch_of_a_thousand_is_quick_in_bounded_calls(server, namespace):
     prepare(server, namespace)
     made = [new_job("put", "q", "k", {"n": n}, {}) for n in range(1000)]
     put = writes.put(made, now=NOW)

@@ -1,4 +1,4 @@
-"""Bytes stay what they are on every way that a payload takes: not one is added, lost or changed."""
+"""Payload bytes stay unchanged on every path."""
 
 import base64
 import json
@@ -27,7 +27,7 @@ def payload(request):
 
 
 def leased(client, payload, queue="q"):
-    """The next job, whose bytes are looked at."""
+    """Return the next job, whose bytes are compared."""
     (lease,) = client.queue(queue).lease("w")
     assert lease.is_bytes is True
     assert lease.raw == lease.data == payload

@@ -1,6 +1,4 @@
-"""Jobs that come again: by interval and by cron, each time exactly once whoever asks; what is missed, changed, ended.
-The times of a cron by themselves are in test_recurring_times.py.
-"""
+"""Recurring jobs by interval and cron; test_recurring_times.py has the times of cron."""
 
 import asyncio
 import sys
@@ -24,7 +22,7 @@ def q(client):
 
 @pytest.fixture
 def leased(q):
-    """The jobs that a lease gives, which complete at once."""
+    """Return the jobs of a lease, which complete at once."""
 
     def take(count=100):
         leases = q.lease("w", count)
@@ -38,7 +36,7 @@ def leased(q):
 # By interval.
 
 
-def test_a_job_comes_at_once_and_then_at_every_interval(q, clock, leased):
+def test_job_comes_at_once_and_then_at_every_interval(q, clock, leased):
     assert q.recur("k", {"n": 1}, every=60, jid="r") == "r"
     assert leased() == ["r-1"]
     assert leased() == []
@@ -57,7 +55,7 @@ def test_the_first_one_comes_after_the_offset(q, clock, leased):
     assert leased() == ["r-2"]
 
 
-def test_the_times_stay_where_they_are_however_late_each_is_found(client, q, clock, leased):
+def test_late_pickup_does_not_shift_the_times(client, q, clock, leased):
     q.recur("k", every=60, jid="r")
     start = clock.now
     for late in (1, 59, 0, 30):
@@ -97,20 +95,20 @@ def test_bytes_come_as_bytes(q):
     assert q.lease("w")[0].data == b"\x00\xff"
 
 
-def test_its_jobs_come_in_the_order_of_their_priority_among_the_others(q, leased):
+def test_recurring_jobs_line_up_by_priority(q, leased):
     q.put("k", jid="a", priority=1)
     q.recur("k", every=60, jid="low", priority=2)
     q.recur("k", every=60, jid="high", priority=0)
     assert leased() == ["high-1", "a", "low-1"]
 
 
-def test_whoever_sweeps_lets_them_come_too(client, q):
+def test_sweep_brings_recurring_jobs_too(client, q):
     q.recur("k", every=60, jid="r")
     client.sweep()
     assert [job.jid for job in q.jobs("waiting")] == ["r-1"]
 
 
-def test_looking_lets_nothing_come(client, q, server, namespace):
+def test_queries_put_no_recurring_jobs(client, q, server, namespace):
     q.recur("k", every=60, jid="r")
     before = server.dump(namespace)
     assert (q.peek(9), q.jobs("waiting"), q.counts().recurring, q.length()) == ([], [], 1, 0)
@@ -118,7 +116,7 @@ def test_looking_lets_nothing_come(client, q, server, namespace):
     assert server.dump(namespace) == before
 
 
-def test_a_lease_takes_no_more_than_it_asks_for_and_the_rest_waits_its_turn(q, clock, leased):
+def test_lease_takes_only_as_many_times_as_asked(q, clock, leased):
     q.recur("k", every=60, jid="r")
     clock.tick(4 * 60)
     assert [leased(2), leased(2), leased(2)] == [["r-1", "r-2"], ["r-3", "r-4"], ["r-5"]]
@@ -145,7 +143,7 @@ def test_an_empty_lease_knows_when_the_next_one_comes(live):
         ({"backlog": 99}, ["r-1", "r-2", "r-3", "r-4", "r-5"]),
     ],
 )
-def test_of_five_missed_times_as_many_run_as_the_policy_lets(client, q, clock, leased, options, run):
+def test_policy_limits_the_jobs_of_five_missed_times(client, q, clock, leased, options, run):
     q.recur("k", every=60, jid="r", **options)
     start = clock.now
     clock.tick(4 * 60 + 10)
@@ -155,7 +153,7 @@ def test_of_five_missed_times_as_many_run_as_the_policy_lets(client, q, clock, l
     assert len(leased()) == 1
 
 
-def test_those_that_run_of_the_missed_are_the_latest_each_as_if_put_at_its_time(client, q, clock):
+def test_missed_times_that_run_are_the_latest_ones(client, q, clock):
     q.recur("k", every=60, jid="r", backlog=1)
     start = clock.now
     clock.tick(4 * 60 + 10)
@@ -163,7 +161,7 @@ def test_those_that_run_of_the_missed_are_the_latest_each_as_if_put_at_its_time(
     assert [job.put_unix - start for job in q.jobs("waiting")] == [180, 240]
 
 
-def test_what_is_skipped_is_only_what_is_more_than_a_minute_late(q, clock, leased):
+def test_only_times_over_a_minute_late_are_skipped(q, clock, leased):
     q.recur("k", every=HOUR, jid="r", missed="skip")
     clock.tick(60.001)
     assert leased() == []
@@ -171,7 +169,7 @@ def test_what_is_skipped_is_only_what_is_more_than_a_minute_late(q, clock, lease
     assert leased() == ["r-1"]
 
 
-def test_a_paused_queue_misses_its_times_until_it_is_unpaused(q, clock, leased):
+def test_paused_queue_misses_its_times(q, clock, leased):
     q.recur("k", every=60, jid="r", missed="once")
     q.pause()
     clock.tick(600)
@@ -208,7 +206,7 @@ def test_each_time_comes_once_however_many_ask_at_once(client, server, namespace
     assert client.recurring("r").count == times
 
 
-def test_a_worker_that_dies_with_its_jobs_makes_none_come_twice_or_not_at_all(client, q, clock):
+def test_death_of_a_worker_neither_repeats_nor_loses_its_jobs(client, q, clock):
     q.recur("k", every=60, jid="r")
     done = set()
     for round_ in range(20):
@@ -221,7 +219,7 @@ def test_a_worker_that_dies_with_its_jobs_makes_none_come_twice_or_not_at_all(cl
     assert done == {f"r-{n}" for n in range(1, 22)}
 
 
-def test_a_time_that_another_has_taken_is_not_taken_again(client, q, clock):
+def test_time_taken_by_another_worker_is_not_taken_again(client, q, clock):
     clock.now = MIDNIGHT
     q.recur("k", cron="0 * * * *", jid="r")
     clock.tick(HOUR)
@@ -263,7 +261,7 @@ def test_the_policy_for_missed_times_holds_for_crons(client, q, clock, leased, o
     assert client.recurring("r").next_unix == MIDNIGHT + 6 * HOUR
 
 
-def test_a_sweep_lets_a_cron_come_for_a_queue_that_nobody_serves(client, q, clock):
+def test_sweep_puts_cron_jobs_of_a_queue_without_workers(client, q, clock):
     clock.now = MIDNIGHT
     q.recur("k", cron="0 * * * *", jid="r")
     clock.tick(HOUR)
@@ -274,7 +272,7 @@ def test_a_sweep_lets_a_cron_come_for_a_queue_that_nobody_serves(client, q, cloc
 # Shown, changed, ended.
 
 
-def test_what_comes_again_is_shown_with_all_that_it_is(client, q, clock):
+def test_recurrence_is_shown_completely(client, q, clock):
     q.recur("k", [1], every=60, offset=5, jid="r", backlog=3, priority=2, tags=["t"])
     shown = client.recurring("r")
     assert (shown.queue, shown.klass, shown.data, shown.every_s, shown.cron) == ("q", "k", [1], 60, None)
@@ -293,7 +291,7 @@ def test_its_jobs_and_it_have_jids_of_their_own(client, q, leased):
     assert found[2].startswith("r-") and len(set(found)) == 3
 
 
-def test_an_update_changes_what_is_given_and_the_count_goes_on(client, q, clock, leased):
+def test_update_changes_only_what_is_given(client, q, clock, leased):
     q.recur("k", [1], every=60, jid="r", priority=2, tags=["t"])
     leased()
     client.recurring("r").update(queue="other", klass="k2", data=b"2", priority=0, retries=1, missed="once", tags=[])
@@ -305,7 +303,7 @@ def test_an_update_changes_what_is_given_and_the_count_goes_on(client, q, clock,
 
 
 @pytest.mark.parametrize("every", [100, 20])
-def test_a_changed_interval_moves_the_next_time_by_the_difference(client, q, clock, leased, every):
+def test_changed_interval_moves_the_next_time_by_the_difference(client, q, clock, leased, every):
     q.recur("k", every=60, jid="r")
     leased()
     clock.tick(10)
@@ -330,7 +328,7 @@ def test_an_interval_becomes_a_cron_and_back(client, q, clock):
     assert (shown.every_s, shown.cron, shown.next_unix) == (60, None, clock.now)
 
 
-def test_recur_of_a_known_jid_replaces_all_but_the_count(client, q, clock, leased):
+def test_recur_of_a_known_jid_keeps_only_the_count(client, q, clock, leased):
     q.recur("k", [1], every=60, jid="r", priority=2, tags=["t"])
     leased()
     client.queue("other").recur("k2", every=30, jid="r")
@@ -367,14 +365,14 @@ def test_a_tag_is_added_for_the_jobs_to_come(client, q, clock):
     assert (now.tags, now.priority, now.count) == (["a", "b", "c"], 3, 2)
 
 
-def test_two_who_add_a_tag_each_lose_none(client, q):
+def test_concurrent_tag_changes_lose_none(client, q):
     q.recur("k", every=60, jid="r")
     one, other = client.recurring("r"), client.recurring("r")
     assert [one.tag("a"), other.tag("b")] == [["a"], ["a", "b"]]
     assert client.recurring("r").tags == ["a", "b"]
 
 
-def test_removed_tags_go_and_the_last_one_leaves_no_key(client, q, clock, keys):
+def test_removing_the_last_tag_leaves_no_key(client, q, clock, keys):
     q.recur("k", every=60, jid="r", tags=["a", "b"])
     recurring = client.recurring("r")
     assert [recurring.untag("a", "unknown"), recurring.untag("b"), recurring.untag("b")] == [["b"], [], []]
@@ -432,7 +430,7 @@ def test_a_recurrence_after_unrecur_counts_anew(client, q):
         client.unrecur("r")
 
 
-def test_a_new_count_passes_over_jobs_of_the_earlier_one(client, q):
+def test_new_count_skips_jids_of_earlier_jobs(client, q):
     q.recur("k", [1], every=60, jid="r")
     client.sweep()
     client.unrecur("r")
@@ -444,14 +442,14 @@ def test_a_new_count_passes_over_jobs_of_the_earlier_one(client, q):
     assert client.recurring("r").count == 1
 
 
-def test_what_its_jobs_need_is_kept_although_it_has_changed_since(client, q, clock):
+def test_jobs_keep_their_dependencies_after_an_update(client, q, clock):
     q.recur("k", [1], every=60, jid="r")
     client.sweep()
     client.recurring("r").update(data=[2])
     assert client.job("r-1").data == [1]
 
 
-def test_a_jid_leaves_room_for_the_numbers_of_its_jobs(client, q, keys):
+def test_jid_leaves_room_for_job_numbers(client, q, keys):
     with pytest.raises(ValueError, match="jid"):
         q.recur("k", every=60, jid="r" * 49)
     assert keys() == set()
@@ -460,13 +458,13 @@ def test_a_jid_leaves_room_for_the_numbers_of_its_jobs(client, q, keys):
     assert client.job(held.jid).spawned_from == "r" * 48
 
 
-def test_it_gives_its_jobs_no_more_tags_than_a_job_may_have(q, keys):
+def test_tags_of_a_recurrence_are_bounded(q, keys):
     with pytest.raises(ValueError, match="tags"):
         q.recur("k", every=60, tags=[f"t{i}" for i in range(101)])
     assert keys() == set()
 
 
-def test_without_the_package_for_crons_what_was_leased_is_not_lost(client, q, clock, monkeypatch):
+def test_leased_jobs_survive_a_missing_cronsim(client, q, clock, monkeypatch):
     clock.now = MIDNIGHT
     q.recur("k", cron="0 * * * *", jid="r")
     q.put("k", jid="x")
@@ -476,13 +474,13 @@ def test_without_the_package_for_crons_what_was_leased_is_not_lost(client, q, cl
 
 
 @pytest.mark.parametrize("bad", [{}, {"every": 0}, {"every": -1}, {"cron": "* * *"}, {"every": 1, "cron": "* * * * *"}])
-def test_what_cannot_come_again_is_refused_and_nothing_is_written(q, keys, bad):
+def test_invalid_recurrence_is_refused_and_nothing_written(q, keys, bad):
     with pytest.raises(ValueError, match=r"every|cron"):
         q.recur("k", **bad)
     assert keys() == set()
 
 
-def test_count_goes_on_by_one_beside_jobs_of_an_earlier_recurrence(client, clock):
+def test_count_goes_on_beside_jobs_of_an_earlier_recurrence(client, clock):
     q = client.queue("q")
     for _ in range(2):
         q.recur("k", every=1, jid="r", offset=1)

@@ -1,6 +1,4 @@
-"""What is kept of jobs that have ended, by age and number; and that what goes does so for real, and without waiting for
-the next one to end. Tags, dependents and history of what goes are in their own tests.
-"""
+"""Retention of ended jobs by age and number. Tags, dependents and history have their own tests."""
 
 import pytest
 
@@ -12,7 +10,7 @@ def q(client):
 
 @pytest.fixture
 def ended(q, clock):
-    """Ends so many jobs, one each second, j0 first; `end` is what becomes of each."""
+    """End so many jobs, one each second, j0 first; `end` is the outcome of each."""
 
     def end_all(n, end):
         for i in range(n):
@@ -45,7 +43,7 @@ def keys_of_jobs(keys):
 @pytest.mark.parametrize(
     ("option", "end", "place"), [("jobs-history", complete, "complete"), ("failed-history", fail, "failed")]
 )
-def test_what_is_too_old_goes_with_the_next_sweep(client, ended, clock, keys, option, end, place):
+def test_next_sweep_drops_what_is_too_old(client, ended, clock, keys, option, end, place):
     client.config.set(option, 60)
     ended(3, end)
     clock.tick(56)
@@ -61,7 +59,7 @@ def test_what_is_too_old_goes_with_the_next_sweep(client, ended, clock, keys, op
     assert (client.completed(), client.failed(), client.tags()) == ([], {}, {})
 
 
-def test_failed_jobs_are_kept_for_ever_and_completed_ones_for_a_week_by_default(client, q, clock):
+def test_failed_jobs_stay_for_ever_and_completed_ones_a_week(client, q, clock):
     for jid in "ab":
         q.put("k", jid=jid)
     a, b = q.lease("w", 2)
@@ -82,7 +80,7 @@ def test_failed_jobs_are_kept_for_ever_and_completed_ones_for_a_week_by_default(
 
 
 @pytest.mark.parametrize(("option", "end"), [("jobs-history-count", complete), ("failed-history-count", fail)])
-def test_no_more_are_kept_than_the_number_says_the_newest(client, ended, option, end):
+def test_only_the_newest_jobs_up_to_the_number_are_kept(client, ended, option, end):
     client.config.set(option, 2)
     ended(5, end)
     client.sweep()
@@ -90,7 +88,7 @@ def test_no_more_are_kept_than_the_number_says_the_newest(client, ended, option,
 
 
 @pytest.mark.parametrize(("option", "end"), [("jobs-history-count", complete), ("failed-history-count", fail)])
-def test_a_number_that_is_lowered_holds_from_the_next_sweep_on(client, ended, option, end):
+def test_lowered_number_holds_from_the_next_sweep(client, ended, option, end):
     ended(5, end)
     client.config.set(option, 1)
     client.sweep()
@@ -98,7 +96,7 @@ def test_a_number_that_is_lowered_holds_from_the_next_sweep_on(client, ended, op
 
 
 @pytest.mark.parametrize("option", ["jobs-history", "jobs-history-count"])
-def test_a_history_of_none_keeps_no_completed_job_and_drops_those_there_are(client, ended, option, keys):
+def test_zero_history_drops_all_completed_jobs(client, ended, option, keys):
     ended(2, complete)
     client.config.set(option, 0)
     client.sweep()
@@ -107,7 +105,7 @@ def test_a_history_of_none_keeps_no_completed_job_and_drops_those_there_are(clie
     assert not keys_of_jobs(keys)
 
 
-def test_one_sweep_drops_no_more_than_it_was_asked_to_look_at_and_the_next_ones_the_rest(client, ended):
+def test_one_sweep_drops_at_most_its_count(client, ended):
     ended(25, complete)
     client.config.set("jobs-history-count", 0)
     client.sweep(10)
@@ -132,7 +130,7 @@ def test_a_job_that_was_put_again_is_not_dropped(client, q, ended, clock, end):
     assert [lease.jid for lease in q.lease("w", 9)] == ["j0"]
 
 
-def test_a_completed_job_that_is_put_again_with_the_completion_of_another_is_not_dropped(client, q, ended):
+def test_completed_job_put_again_as_a_follow_up_is_not_dropped(client, q, ended):
     client.config.set("jobs-history-count", 1)
     ended(1, complete)
     q.put("k", jid="other")
@@ -141,7 +139,7 @@ def test_a_completed_job_that_is_put_again_with_the_completion_of_another_is_not
     assert client.job("other").state == "complete"
 
 
-def test_what_waits_for_a_failed_job_that_is_dropped_does_not_wait_for_ever(client, q, clock):
+def test_dependents_of_a_dropped_failed_job_are_freed(client, q, clock):
     client.config.set("failed-history", 60)
     q.put("k", jid="parent")
     q.put("k", jid="x", depends=["parent"])

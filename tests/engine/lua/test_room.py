@@ -1,4 +1,4 @@
-"""Due is due: a parked job whose limit has room again counts, and is shown, as waiting before any lease has looked."""
+"""A parked job with room again counts as waiting before any lease."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def q(client):
 
 
 def seen(client):
-    """Waiting, parked and ready of the queue, and what `length` says."""
+    """Return waiting, parked and ready of the queue, and its `length`."""
     counts = client.queues()["q"]
     return counts.waiting, counts.parked, counts.ready, client.queue("q").length()
 
@@ -92,7 +92,7 @@ def test_sweep_rings_for_what_has_room(client, clock, server, namespace):
 
 
 def test_a_count_of_room_is_bounded_work(client, server, measured):
-    """1,000 lanes under a limit that was lifted: so many calls, and not more."""
+    """1,000 lanes under a removed limit take a bounded number of calls."""
     client.limit(KEY, running=0)
     q = client.queue("q")
     for first in range(0, 1000, 250):

@@ -1,4 +1,4 @@
-"""The Lua scripts as texts and as transactions: their headers tell the truth, and their two halves stay apart."""
+"""The Lua scripts as texts (headers) and as transactions (reads before writes)."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -39,12 +39,12 @@ def header_and_body(name: str) -> tuple[str, str]:
 
 
 def whole_body(name: str) -> str:
-    """The script as Redis gets it, includes and all, without comments."""
+    """Return the script as Redis gets it, with includes and without comments."""
     return re.sub(r"--.*", "", scripts.load(name).text)
 
 
 def walks(code: str) -> set[int]:
-    """Where the code begins to walk through the rest of its arguments."""
+    """Return the indexes from which the code walks the rest of its arguments."""
     starts = [
         int(n)
         for n in re.findall(r"= (\d+), #ARGV|unpack\(ARGV, (\d+)\)|= (\d+), \d+ \+ 2 \* ARGV", code)
@@ -66,7 +66,7 @@ def test_every_file_is_a_script_that_is_loaded():
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_a_header_says_what_it_is_who_calls_it_and_what_it_answers(name):
+def test_header_names_purpose_caller_and_reply(name):
     header, _ = header_and_body(name)
     assert re.match(r"#!lua( flags=[a-z-]+)?\n-- " + name + r"\.lua — \S", header)
     for heading in ("Called by: ", "Holds: ", "Returns ", "Errors "):
@@ -81,7 +81,7 @@ def test_a_header_says_what_it_is_who_calls_it_and_what_it_answers(name):
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_a_header_names_every_key_and_argument_that_the_body_uses(name):
+def test_header_names_every_key_and_argument_used(name):
     header, body = header_and_body(name)[0], whole_body(name)
     named, used = set(REFERENCE.findall(header)), set(REFERENCE.findall(body))
     assert named == used
@@ -91,10 +91,10 @@ def test_a_header_names_every_key_and_argument_that_the_body_uses(name):
         assert max((int(n) for kind, n in named if kind == "ARGV"), default=0) == int(rest[1]) - 1
 
 
-def test_no_script_walks_the_keyspace_or_evaluates_what_it_is_given():
+def test_no_script_scans_the_keyspace_or_evaluates_its_input():
     forbidden = re.compile(r"call\(\s*[\"'](KEYS|SCAN|FLUSH|EVAL)|cmsgpack|loadstring", re.I)
     assert [name for name, text in FILES.items() if forbidden.search(text)] == []
-    # What other programs push must be looked into; payloads are never.
+    # Entries must be decoded; payloads never are.
     assert [name for name, text in FILES.items() if "cjson.decode" in text] == ["include/entries.lua"]
 
 
@@ -102,7 +102,7 @@ def test_lines_fit_the_page():
     assert [(name, line) for name, text in FILES.items() for line in text.splitlines() if len(line) > 120] == []
 
 
-def test_what_must_get_in_when_redis_is_full_says_so_and_what_only_looks_says_that():
+def test_flags_allow_oom_and_mark_read_only_scripts():
     flags = {script.name: script.text.split("\n")[0] for script in scripts.ALL}
     assert {name for name, line in flags.items() if line == "#!lua"} == {
         "put", "log", "recur", "await",
@@ -120,7 +120,7 @@ def test_an_include_is_put_in_once():
     assert text.count("local P = KEYS[1]") == 1
 
 
-# As transactions: every script in a rich state, with redis.call looked over.
+# As transactions: every script in a rich state, with redis.call recorded.
 
 # KEYS[2]: the call at which an error is injected, -1 = before the first write; KEYS[3]: a set for the names of the
 # keys that are used, "" = not wanted.
@@ -152,7 +152,7 @@ end)(redis)
 
 @dataclass
 class World:
-    """What is configured, and whether anybody listens to the events, while a script runs."""
+    """The configuration, and whether events have listeners, while a script runs."""
 
     options: dict[str, Any] = field(default_factory=dict)
     is_heard: bool = False
@@ -177,8 +177,8 @@ WORLDS = {
 
 @dataclass
 class Stage:
-    """A namespace in a rich state: jobs in every place, of every kind, some with tags, tracked, waited for; phantoms,
-    expired leases, due schedules, what comes again; old statistics, workers and ended jobs.
+    """A namespace in a rich state: jobs of every kind in every place, some with tags, tracking and dependents;
+    phantoms, expired leases, due schedules, recurring jobs; old statistics, workers and ended jobs.
     """
 
     client: Client
@@ -249,7 +249,7 @@ def fill(server: Any, namespace: str) -> dict[str, LeaseRecord]:
 
 
 def fill_special(server: Any, namespace: str) -> dict[str, LeaseRecord]:
-    """The same of what has lanes, limits, claims, dates; of what is persistent or at-most-once; of entries."""
+    """Add jobs with lanes, limits, claims and expiry, persistent and at-most-once ones, and entries."""
     time, prefix = [NOW - 60], f"{{{namespace}}}:"
     client = Client(server.url, namespace, lambda: time[0])
     run, s = client._store.run, client.queue("s")
@@ -328,7 +328,7 @@ def fill_special(server: Any, namespace: str) -> dict[str, LeaseRecord]:
 
 
 def copy_keys(server: Any, source: str, target: str) -> None:
-    """Makes the keys of one prefix those of another."""
+    """Rename the keys of one prefix to another."""
     server.redis.eval(
         """for _, key in ipairs(redis.call("KEYS", KEYS[2] .. "*")) do redis.call("UNLINK", key) end
         for _, key in ipairs(redis.call("KEYS", KEYS[1] .. "*")) do
@@ -342,7 +342,7 @@ def copy_keys(server: Any, source: str, target: str) -> None:
 
 @pytest.fixture(scope="module")
 def ready(server: Any) -> Iterator[dict[str, dict[str, LeaseRecord]]]:
-    """What is held in each kind of stage; its keys lie ready to be copied, and none of them ends by itself."""
+    """Prepare the keys of each kind of stage for copies. None of them expires."""
     held = {name: fill_it(server, name) for name, fill_it in (("ready", fill), ("special", fill_special))}
     for name in held:
         for key in server.redis.scan_iter(f"{{{name}}}:*", count=10_000):
@@ -357,7 +357,7 @@ def ready(server: Any) -> Iterator[dict[str, dict[str, LeaseRecord]]]:
 def set_up(
     server: Any, namespace: str, ready: dict[str, dict[str, LeaseRecord]]
 ) -> Iterator[Callable[..., Command[Any]]]:
-    """Makes the namespace the stage of a scene, in one of the worlds, and answers what is to be run there."""
+    """Make the namespace the stage of a scene, in one of the worlds, and return the command to run there."""
     with Client(server.url, namespace, lambda: NOW - 20) as client:
 
         def make(scene: str, world: str = "heard") -> Command[Any]:
@@ -415,7 +415,7 @@ SPECIAL = (
 
 
 def special_puts(_: Stage) -> Command[Any]:
-    """Known jobs of every place get, lose and keep what makes them special."""
+    """Known jobs of every place gain, lose and keep what makes them special."""
     given = [
         {"lane": "e", "limit": "few", "unique": True, "expires": 1, "persistent": True},
         {"lane": None, "limit": None, "unique": None, "expires": None, "persistent": False, "at_most_once": True},
@@ -432,7 +432,7 @@ def special_puts(_: Stage) -> Command[Any]:
 
 
 def special_outcomes(stage: Stage) -> Command[Any]:
-    """Every way out of a lease, for every kind of job."""
+    """Every outcome, for every kind of job."""
     follow = [
         {"queue": "s", "klass": "k", "jid": "follower", "lane": "a", "limit": "few", "unique": "claim-9"},
         {"queue": "s", "klass": "k", "jid": "few-0", "unique": "claim-1"},
@@ -659,7 +659,7 @@ FIRST_WRITE = -1
 
 @cache
 def wrapped(server: Any, name: str) -> str:
-    """Loads a script with its redis.call looked over."""
+    """Load a script with its redis.call recorded."""
     shebang, _, rest = scripts.load(name).text.partition("\n")
     return server.redis.script_load(f"{shebang}\n{WRAPPED}{rest}")
 
@@ -667,8 +667,10 @@ def wrapped(server: Any, name: str) -> str:
 def evaluate(
     server: Any, namespace: str, command: Command[Any], fail_at: int = 0, note_in: str = "", through: Any = None
 ) -> Any:
-    """Runs a command with its redis.call looked over; `fail_at` is the call at which an error is injected, `note_in` a
-    set for the names of the keys that it uses, `through` a pipeline to send it by.
+    """Run a command with its redis.call recorded.
+
+    `fail_at` is the call at which an error is injected, `note_in` a set for the names of the keys used, `through` a
+    pipeline to send it by.
     """
     keys = f"{{{namespace}}}:", fail_at, note_in
     sha = wrapped(server, command.script.name)
@@ -677,7 +679,7 @@ def evaluate(
 
 @contextmanager
 def listener(server: Any, namespace: str, world: str) -> Iterator[Any]:
-    """Who hears the events of a world, if anybody does."""
+    """Return the listener of a world's events, if there is one."""
     with server.redis.pubsub(ignore_subscribe_messages=True) as heard:
         if WORLDS[world].is_heard:
             heard.subscribe(f"{{{namespace}}}:events", f"{{{namespace}}}:tracked")
@@ -687,7 +689,7 @@ def listener(server: Any, namespace: str, world: str) -> Iterator[Any]:
 
 
 def snapshot(server: Any, namespace: str) -> dict[bytes, bytes]:
-    """All of a namespace, byte for byte."""
+    """Return all of a namespace, byte for byte."""
     found = server.redis.eval(
         """local found = {}
         for _, key in ipairs(redis.call("KEYS", KEYS[1] .. "*")) do
@@ -701,7 +703,7 @@ def snapshot(server: Any, namespace: str) -> dict[bytes, bytes]:
 
 
 def digest(server: Any, namespace: str) -> bytes:
-    """One that changes with any byte of a namespace."""
+    """Return a digest that changes with any byte of a namespace."""
     return server.redis.eval(
         """local keys, found = redis.call("KEYS", KEYS[1] .. "*"), {}
         table.sort(keys)
@@ -712,9 +714,7 @@ def digest(server: Any, namespace: str) -> bytes:
 
 
 @pytest.mark.parametrize(("scene", "world"), [cell for cell in IN_WORLDS if cell[0] in WRITING])
-def test_an_error_at_any_call_before_the_first_write_changes_nothing_and_says_nothing(
-    server, namespace, set_up, scene, world
-):
+def test_error_before_the_first_write_changes_and_publishes_nothing(server, namespace, set_up, scene, world):
     command = set_up(scene, world)
     before = digest(server, namespace)
     with listener(server, namespace, world) as heard:
@@ -731,16 +731,14 @@ def test_an_error_at_any_call_before_the_first_write_changes_nothing_and_says_no
 
 
 @pytest.mark.parametrize(("scene", "world"), IN_WORLDS)
-def test_nothing_is_read_after_the_first_write_and_no_call_has_more_than_a_thousand_values(
-    server, namespace, set_up, scene, world
-):
+def test_writes_follow_all_reads_in_bounded_calls(server, namespace, set_up, scene, world):
     command = set_up(scene, world)
     with listener(server, namespace, world):
         evaluate(server, namespace, command)
 
 
 def is_refused(server, namespace, command, key):
-    """Whether a command is answered by an error where this key has become one of a foreign type."""
+    """Return whether a command fails when this key has a foreign type."""
     server.redis.delete(key)
     server.redis.xadd(key, {"of a type": "that we never use"}, id="1-1")
     try:
@@ -752,8 +750,8 @@ def is_refused(server, namespace, command, key):
 
 
 @pytest.mark.parametrize("scene", [scene for scene in WRITING if not scene.startswith("check")])
-def test_a_key_of_a_wrong_type_is_an_error_before_the_first_write_or_does_not_matter(server, namespace, set_up, scene):
-    """To a check it is what it looks for: those are in test_check.py."""
+def test_wrong_type_fails_before_the_first_write_or_does_not_matter(server, namespace, set_up, scene):
+    """A check reports such keys; test_check.py covers that."""
     command = set_up(scene)
     before = digest(server, namespace)
     with listener(server, namespace, "heard"):
@@ -782,7 +780,7 @@ JIDS = [str(i) for i in range(1_000)]
 
 
 def thousand(client: Client, **options: Any) -> list[LeaseRecord]:
-    """A thousand jobs with tags, leased."""
+    """Lease a thousand jobs with tags."""
     client.queue("q").put_many({"klass": "k", "jid": jid, "tags": ["t", "u"], **options} for jid in JIDS)
     return client._store.run(writes.lease("w", ["q"], 1_000, now=NOW)).leases
 
@@ -892,7 +890,7 @@ THOUSANDS: dict[str, Callable[[Client], Command[Any]]] = {
 
 
 @pytest.mark.parametrize("name", THOUSANDS)
-def test_a_thousand_at_once_keep_within_a_thousand_values_a_call(server, namespace, name):
+def test_thousand_items_keep_within_a_thousand_values_a_call(server, namespace, name):
     with Client(server.url, namespace, lambda: NOW) as client, listener(server, namespace, "heard"):
         command = THOUSANDS[name](client)
         before = snapshot(server, namespace)
@@ -901,7 +899,7 @@ def test_a_thousand_at_once_keep_within_a_thousand_values_a_call(server, namespa
     assert misplaced(look(server.redis, namespace)) == []
 
 
-def test_when_redis_is_full_leases_still_end_and_nothing_new_comes_in(live, server, namespace):
+def test_full_redis_lets_leases_end_and_refuses_new_jobs(live, server, namespace):
     live.queue("q").put_many({"klass": "k", "jid": jid} for jid in "abcd")
     done, failed, renewed = live.queue("q").lease("w", 3)
     server.redis.config_set("maxmemory", 1)

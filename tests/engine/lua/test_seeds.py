@@ -1,5 +1,6 @@
-"""The examples of the documents that this queue was made from: each snippet and each flow, with our calls, and what it
-says that happens. Where ours goes further (whose lease it is, what is atomic), the test holds what ours does.
+"""The examples in the documents of the seeds: each snippet and flow, with our calls.
+
+Where this queue goes further (leases of one owner, atomic steps), the test asserts what this queue does.
 """
 
 import json
@@ -19,7 +20,7 @@ HEARTBEAT, GRACE = 30, 5
 # redis-work-queue.
 
 
-def test_adding_an_item_puts_it_into_the_queue_or_into_processing_until_it_is_completed(client):
+def test_added_item_is_queued_or_processing_until_completed(client):
     q = client.queue("items")
     item = str(uuid.uuid4())
     assert q.add("item", b"arbitrary bytes \x00\xff", jid=item) is True
@@ -31,7 +32,7 @@ def test_adding_an_item_puts_it_into_the_queue_or_into_processing_until_it_is_co
     assert (q.length(), q.counts().running) == (0, 0)
 
 
-def test_adding_an_item_whose_id_is_known_does_not_count_it_twice(client):
+def test_item_with_a_known_id_counts_once(client):
     """The reported queue length, which may be used for autoscaling, is accurate; a lease takes one go."""
     q = client.queue("items")
     assert [q.add("item", 1, jid="equal") for _ in range(3)] == [True, False, False]
@@ -42,7 +43,7 @@ def test_adding_an_item_whose_id_is_known_does_not_count_it_twice(client):
     assert q.lease("worker", 9) == []
 
 
-def test_new_items_are_pushed_at_one_end_and_leased_from_the_other(client):
+def test_new_items_enter_at_one_end_and_leave_at_the_other(client):
     q = client.queue("items")
     for i in range(5):
         q.add("item", i, jid=str(i))
@@ -66,7 +67,7 @@ def test_handling_errors_by_not_calling_complete(client, clock):
     assert done == [0, 2, 1]
 
 
-def test_an_error_that_is_not_to_be_retried_is_kept_and_the_job_is_not_run_again(client, clock):
+def test_error_without_retry_is_kept_and_the_job_not_rerun(client, clock):
     q = client.queue("items")
     q.put("item", jid="bad")
     q.lease("worker")[0].fail("invalid", "no such address")
@@ -117,7 +118,7 @@ def test_complete_returns_true_for_only_one_worker(client, clock):
 
 
 def test_light_cleaning_returns_abandoned_items_to_the_queue(client, clock):
-    """Those of expired leases, at once; no cleaner process is needed for it."""
+    """Expired leases count at once, without a cleaner process."""
     q = client.queue("items")
     q.put_many({"klass": "item"} for _ in range(10))
     q.lease("dead", 7)
@@ -136,7 +137,7 @@ def test_without_any_cleaning_the_next_lease_takes_abandoned_items(client, clock
     assert [job.jid for job in q.lease("alive")] == ["j"]
 
 
-def test_deep_cleaning_finds_items_that_are_in_none_of_the_queues(client, server, namespace):
+def test_deep_cleaning_finds_items_in_no_queue(client, server, namespace):
     q = client.queue("items")
     q.put_many({"klass": "item", "jid": f"j{i}"} for i in range(5))
     server.redis.delete(f"{{{namespace}}}:queue:items:waiting")
@@ -146,7 +147,7 @@ def test_deep_cleaning_finds_items_that_are_in_none_of_the_queues(client, server
     assert sorted(job.jid for job in q.lease("worker", 9)) == [f"j{i}" for i in range(5)]
 
 
-def test_an_item_without_data_is_ignored_and_removed_when_it_is_encountered(client, server, namespace):
+def test_item_without_data_is_removed_when_met(client, server, namespace):
     q = client.queue("items")
     q.put_many({"klass": "item", "jid": jid} for jid in ("gone", "good"))
     server.redis.delete(f"{{{namespace}}}:job:gone", f"{{{namespace}}}:data:gone")
@@ -155,7 +156,7 @@ def test_an_item_without_data_is_ignored_and_removed_when_it_is_encountered(clie
     client.check(repair=True)
 
 
-def test_the_number_of_leased_items_includes_abandoned_ones_yet_to_be_returned(client, clock):
+def test_leased_items_include_abandoned_ones(client, clock):
     q = client.queue("items")
     q.put_many({"klass": "item"} for _ in range(5))
     q.lease("alive", 2, ttl=1000)
@@ -186,7 +187,7 @@ def test_enqueue_takes_a_string_as_it_is(client):
     assert (process.raw, process.data) == (b"<task>", b"<task>")
 
 
-def test_cancel_tasks_cancels_all_instances_of_the_task_also_those_in_process(client):
+def test_cancel_tasks_also_cancels_running_instances(client):
     q = client.queue("Q1")
     q.put_many(
         {"klass": "task", "data": data, "jid": f"{data.decode()}-{i}"} for i in range(3) for data in (b"T0", b"T1")
@@ -198,7 +199,7 @@ def test_cancel_tasks_cancels_all_instances_of_the_task_also_those_in_process(cl
     assert q.cancel(b"T1") == []
 
 
-def test_a_worker_asks_for_work_and_is_notified_of_new_tasks(live):
+def test_worker_asks_for_work_and_is_notified(live):
     """worqr.on('<queue name>', …) without polling: a lease that blocks."""
     q = live.queue("Q1")
     done = []
@@ -229,7 +230,7 @@ def test_do_work_until_there_is_none(client):
     assert len(finished) == 4  # a payload need not be unique: the id is
 
 
-def test_stop_process_sends_it_back_to_the_front_of_its_queue(client):
+def test_stop_process_returns_it_to_the_front(client):
     q = client.queue("Q1")
     q.put_many({"klass": "task", "data": i} for i in range(3))
     (process,) = q.lease("W1")
@@ -237,7 +238,7 @@ def test_stop_process_sends_it_back_to_the_front_of_its_queue(client):
     assert [it.data for it in q.lease("W1", 3)] == [0, 1, 2]
 
 
-def test_fail_worker_returns_all_its_work_to_the_front_of_the_queues(client):
+def test_fail_worker_returns_all_its_work_to_the_front(client):
     for name in ("Q1", "Q2"):
         client.queue(name).put_many({"klass": "task", "data": f"{name}-T{i}"} for i in range(3))
     client.lease("W1", ["Q1", "Q2"], 5)
@@ -247,8 +248,8 @@ def test_fail_worker_returns_all_its_work_to_the_front_of_the_queues(client):
     assert data == ["Q1-T0", "Q1-T1", "Q1-T2", "Q2-T0", "Q2-T1", "Q2-T2"]
 
 
-def test_a_worker_that_does_not_keep_its_flag_from_expiring_is_failed_by_its_peers(client, clock):
-    """Peer-supervised: whoever asks for work sees to it."""
+def test_worker_without_heartbeat_is_failed_by_its_peers(client, clock):
+    """Peer-supervised: a worker that asks for work takes over."""
     q = client.queue("Q1")
     q.put_many({"klass": "task", "data": i} for i in range(3))
     held = q.lease("W1", 2)
@@ -258,7 +259,7 @@ def test_a_worker_that_does_not_keep_its_flag_from_expiring_is_failed_by_its_pee
         held[0].renew()
 
 
-def test_a_persistent_task_never_completes_and_one_worker_has_it(client, clock):
+def test_persistent_task_never_completes_and_has_one_worker(client, clock):
     q = client.queue("connections")
     q.put_many({"klass": "connect", "data": host, "persistent": True} for host in ("a", "b", "c"))
     held = {it.data: it for it in q.lease("W1", 2) + q.lease("W2", 2)}
@@ -282,7 +283,7 @@ def test_get_queues_get_workers_and_what_each_works_on(client):
     assert client.worker("W0").running == [process.jid]
 
 
-def test_a_queue_is_deleted_with_all_that_waits_in_it_and_no_action_is_needed(client):
+def test_queue_is_deleted_with_its_waiting_jobs(client):
     q = client.queue("Q1")
     q.put_many({"klass": "task"} for _ in range(5))
     (process,) = q.lease("W1")
@@ -291,7 +292,7 @@ def test_a_queue_is_deleted_with_all_that_waits_in_it_and_no_action_is_needed(cl
     assert q.lease("W1") == []
 
 
-def test_every_transaction_is_atomic_each_item_goes_to_exactly_one_worker(live):
+def test_each_item_goes_to_exactly_one_worker(live):
     q = live.queue("Q1")
     q.put_many({"klass": "task", "data": i} for i in range(400))
     taken = [[] for _ in range(4)]
@@ -321,7 +322,7 @@ def test_a_job_that_returned_success_is_not_run_again(client, clock):
     assert q.lease("w") == []
 
 
-def test_a_job_that_returned_failure_has_its_message_logged_and_is_not_run_again(client, clock):
+def test_returned_failure_is_logged_and_not_rerun(client, clock):
     q = client.queue("jobs")
     q.put("send", jid="j")
     q.lease("w")[0].fail("Failure", "mailbox unavailable")
@@ -332,7 +333,7 @@ def test_a_job_that_returned_failure_has_its_message_logged_and_is_not_run_again
     assert (total, job.failure["message"]) == (1, "mailbox unavailable")
 
 
-def test_retry_puts_a_job_on_the_back_and_the_monitor_puts_it_on_the_front(client, clock):
+def test_retry_goes_to_the_back_and_the_monitor_to_the_front(client, clock):
     q = client.queue("jobs")
     q.put_many({"klass": "send", "jid": jid} for jid in ("retried", "lost", "new"))
     retried, _ = q.lease("w", 2)
@@ -342,7 +343,7 @@ def test_retry_puts_a_job_on_the_back_and_the_monitor_puts_it_on_the_front(clien
     assert [job.jid for job in q.lease("w2", 9)] == ["lost", "new", "retried"]
 
 
-def test_the_monitor_reruns_only_what_stays_in_progress_for_too_long(client, clock):
+def test_monitor_reruns_only_what_runs_too_long(client, clock):
     q = client.queue("jobs")
     client.config.set("heartbeat-jobs", 120)
     q.put_many({"klass": "send", "jid": jid} for jid in ("old", "young"))
@@ -354,7 +355,7 @@ def test_the_monitor_reruns_only_what_stays_in_progress_for_too_long(client, clo
     assert [job.jid for job in q.lease("w2", 9)] == ["old"]
 
 
-def test_what_happens_to_a_job_that_raised_is_said_beforehand(client):
+def test_outcome_of_a_raising_job_is_declared_beforehand(client):
     """Either Failure or Retry: here, how many times."""
     q = client.queue("jobs")
     q.put("send", jid="fails", retries=0)
@@ -363,15 +364,13 @@ def test_what_happens_to_a_job_that_raised_is_said_beforehand(client):
     assert (client.job("fails").state, client.job("retries").state) == ("failed", "waiting")
 
 
-def test_any_application_that_can_push_json_of_the_right_shape_creates_jobs(client, server, namespace):
+def test_any_program_can_push_jobs_as_json(client, server, namespace):
     server.redis.lpush(f"{{{namespace}}}:in:jobs", json.dumps({"klass": "email", "data": {"to": "you"}}))
     (job,) = client.queue("jobs").lease("w")
     assert (job.klass, job.data) == ("email", {"to": "you"})
 
 
-def test_what_cannot_be_deserialized_is_kept_among_the_broken_and_requeued_when_that_is_mended(
-    client, server, namespace
-):
+def test_broken_entry_is_kept_and_requeued_after_the_repair(client, server, namespace):
     server.redis.lpush(f"{{{namespace}}}:in:jobs", b'{"klass": "email", "urgent": true}')
     q = client.queue("jobs")
     assert q.lease("w") == []
@@ -381,7 +380,7 @@ def test_what_cannot_be_deserialized_is_kept_among_the_broken_and_requeued_when_
     assert [(it.klass, it.data) for it in q.lease("w")] == [("email", {"urgent": True})]
 
 
-def test_the_record_of_the_jobs_that_failed_is_limited_in_size(client):
+def test_record_of_failed_jobs_is_bounded(client):
     client.config.set("failed-history-count", 10)
     q = client.queue("jobs")
     q.put_many({"klass": "send", "jid": f"j{i:02}"} for i in range(25))
@@ -426,14 +425,14 @@ def test_the_worker_loop_of_the_article(client, clock):
     assert (dead.data, dead.lane, dead.failure["message"]) == (0, "client2", "division by zero")
 
 
-def test_all_clients_have_the_same_chance_whatever_they_have_sent(client):
+def test_clients_have_equal_chances_whatever_they_send(client):
     q = client.queue("worker1")
     for name, n in (("huge", 500), ("small", 5), ("tiny", 1)):
         q.lane(name).put_many({"klass": "k"} for _ in range(n))
     assert Counter(msg.lane for msg in q.lease("worker", 11)) == {"huge": 5, "small": 5, "tiny": 1}
 
 
-def test_a_batch_comes_in_one_round_trip_and_is_as_full_as_it_can_be(client, server):
+def test_batch_takes_one_round_trip_and_is_full(client, server):
     """The article draws lists at random and gets fewer than it asked for when it hits an empty one."""
     q = client.queue("worker1")
     for i in range(50):
@@ -444,7 +443,7 @@ def test_a_batch_comes_in_one_round_trip_and_is_as_full_as_it_can_be(client, ser
     assert len(q.lease("worker", 30)) == 20
 
 
-def test_a_message_of_a_worker_that_died_goes_back_to_its_clients_list(client, clock):
+def test_message_of_a_dead_worker_returns_to_its_clients_list(client, clock):
     q = client.queue("worker1")
     q.lane("client").put("k", 1)
     q.lease("dead")
@@ -455,7 +454,7 @@ def test_a_message_of_a_worker_that_died_goes_back_to_its_clients_list(client, c
     assert q.lease("alive")[0].lane == "client"
 
 
-def test_a_new_client_is_served_at_once_and_not_with_the_next_refresh(client):
+def test_new_client_is_served_at_once(client):
     q = client.queue("worker1")
     q.lane("old").put_many({"klass": "k"} for _ in range(100))
     q.lease("worker", 10)
@@ -466,7 +465,7 @@ def test_a_new_client_is_served_at_once_and_not_with_the_next_refresh(client):
 # qless-core, as far as no other test does it.
 
 
-def test_cancel_deletes_a_job_and_any_heartbeat_or_completion_fails(client):
+def test_cancel_deletes_a_job_and_later_heartbeats_fail(client):
     q = client.queue("q")
     q.put("klass", jid="deadbeef")
     (job,) = q.lease("worker")
@@ -476,8 +475,8 @@ def test_cancel_deletes_a_job_and_any_heartbeat_or_completion_fails(client):
         job.renew()
 
 
-def test_identical_priorities_are_popped_in_the_order_in_which_they_were_inserted(client):
-    """Whatever the precision of the clock: here it stands still."""
+def test_equal_priorities_keep_the_order_of_insertion(client):
+    """The precision of the clock does not matter: here it stands still."""
     q = client.queue("q")
     for i in range(50):
         q.put("klass", i, priority=[0, -1][i % 2])
@@ -491,7 +490,7 @@ def test_queues_are_polled_in_order_or_in_turns(client, order, popped):
     assert "".join(job.queue for job in client.lease("w", ["C", "B", "A"], 10, order=order)) == popped
 
 
-def test_complete_may_put_a_job_into_another_queue_scheduled_or_with_dependencies(client, clock):
+def test_complete_may_advance_with_delay_or_dependencies(client, clock):
     q = client.queue("q")
     q.put_many({"klass": "k", "jid": jid} for jid in ("jid1", "jid2", "now", "late", "waits"))
     leases = {job.jid: job for job in q.lease("w", 5)}
@@ -505,7 +504,7 @@ def test_complete_may_put_a_job_into_another_queue_scheduled_or_with_dependencie
     assert sorted(job.jid for job in client.queue("n").lease("w", 9)) == ["late", "now", "waits"]
 
 
-def test_failed_reports_the_groups_and_then_the_jobs_of_one(client):
+def test_failed_returns_groups_and_the_jobs_of_one(client):
     q = client.queue("q")
     q.put_many({"klass": "k", "data": i} for i in range(6))
     for i, job in enumerate(q.lease("w", 6)):
@@ -524,7 +523,7 @@ def test_unfail_moves_the_first_of_a_group_at_once(client):
     assert (client.queue("elsewhere").length(), client.failed()) == (60, {"g": 40})
 
 
-def test_a_worker_whose_lock_went_to_another_is_to_yield(client, clock):
+def test_worker_that_lost_its_lock_must_yield(client, clock):
     q = client.queue("q")
     q.put("k", {"v": 1})
     (first,) = q.lease("w1")

@@ -1,4 +1,4 @@
-"""settle: how a lease ends, what is counted, and what is kept."""
+"""settle: outcomes, their counts, and what is kept."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, 
 
 @pytest.fixture
 def lease(client):
-    """Leases a new job of these options."""
+    """Lease a new job with these options."""
 
     def lease_one(jid="x", **options):
         client.queue("q").put("k", jid=jid, **options)
@@ -37,7 +37,7 @@ def test_a_completed_job_keeps_its_result_and_no_lease(client, lease):
     assert (job.state, job.result, job.worker, job.started) == ("complete", {"answer": [42]}, None, False)
 
 
-def test_a_result_above_64_kib_is_refused_and_nothing_changes(client, lease):
+def test_result_above_64_kib_is_refused(client, lease):
     held = lease()
     with pytest.raises(ValueError, match="result"):
         held.complete("x" * 65_536)
@@ -45,7 +45,7 @@ def test_a_result_above_64_kib_is_refused_and_nothing_changes(client, lease):
     assert held.complete("x" * 65_000)
 
 
-def test_with_no_history_nothing_is_left_of_a_completed_job(client, lease, config, keys):
+def test_zero_history_leaves_nothing_of_a_completed_job(client, lease, config, keys):
     config(**{"jobs-history": 0})
     held = lease()
     held.retry(message="once")
@@ -88,7 +88,7 @@ def test_completed_jobs_are_kept_for_a_time(client, clock, config, keys):
 # Retry.
 
 
-def test_a_retry_spends_one_and_goes_to_the_back_of_its_priority(client, lease):
+def test_retry_spends_one_and_goes_to_the_back(client, lease):
     client.queue("q").put("k", jid="less", priority=1)
     held = lease(retries=2)
     client.queue("q").put("k", jid="other")
@@ -102,7 +102,7 @@ def test_a_retry_with_a_delay_is_scheduled(client, lease, clock):
     assert (client.job("x").state, client.job("x").due_unix) == ("scheduled", clock.now + 7.5)
 
 
-def test_a_retry_answers_the_largest_number_of_retries_to_the_last_digit(client, lease):
+def test_retry_returns_large_numbers_exactly(client, lease):
     assert lease(retries=2**53).retry() == 2**53 - 1
 
 
@@ -117,7 +117,7 @@ def test_a_job_has_five_retries_by_default(client, lease):
     assert client.failed() == {"failed-retries-q": 1}
 
 
-def test_the_workers_default_counts_where_the_job_has_none_of_its_own(client, lease):
+def test_workers_default_counts_without_own_retries(client, lease):
     assert client.settle([Retried(lease("a"), delay=9, default_retries=1)]) == [0]
     assert client.settle([Retried(lease("b", retries=9), default_retries=1)]) == [8]
 
@@ -132,7 +132,7 @@ def test_an_exhausted_retry_fails_in_the_group_given(client, lease, clock):
     }  # fmt: skip
 
 
-def test_the_last_failure_is_kept_while_a_job_is_tried_again(client, lease):
+def test_last_failure_stays_during_retries(client, lease):
     lease().retry(message="first")
     assert client.job("x").failure["message"] == "first"
 
@@ -140,7 +140,7 @@ def test_the_last_failure_is_kept_while_a_job_is_tried_again(client, lease):
 # Fail.
 
 
-def test_a_failed_job_lies_in_its_group_until_it_is_put_again(client, lease, clock):
+def test_failed_job_stays_in_its_group_until_put_again(client, lease, clock):
     assert lease("a").fail("g", "m") is True
     clock.tick(1)
     lease("b").fail("g", "m")
@@ -155,7 +155,7 @@ def test_a_failed_job_lies_in_its_group_until_it_is_put_again(client, lease, clo
     assert client.failed() == {"g": 2}
 
 
-def test_failed_jobs_are_kept_up_to_a_number_and_what_is_dropped_is_counted(client, lease, config, server, namespace):
+def test_failed_jobs_beyond_the_number_are_dropped_and_counted(client, lease, config, server, namespace):
     config(**{"failed-history-count": 2})
     for i in range(4):
         lease(str(i)).fail("a" if i < 2 else "b", "m")
@@ -163,7 +163,7 @@ def test_failed_jobs_are_kept_up_to_a_number_and_what_is_dropped_is_counted(clie
     assert server.redis.get(f"{{{namespace}}}:failed-dropped") == b"2"
 
 
-def test_failed_jobs_are_kept_for_ever_unless_a_time_is_set(client, lease, config, clock):
+def test_failed_jobs_are_kept_for_ever_by_default(client, lease, config, clock):
     lease("a").fail("g", "m")
     clock.tick(10**8)
     lease("b").fail("g", "m")
@@ -177,7 +177,7 @@ def test_failed_jobs_are_kept_for_ever_unless_a_time_is_set(client, lease, confi
 # Release.
 
 
-def test_a_release_is_an_interruption_unless_the_job_had_not_started(client, lease):
+def test_release_of_a_started_job_is_an_interruption(client, lease):
     assert lease().release() is True
     assert client.job("x").interruptions == 1
     assert again(client).release(started=False) is True
@@ -185,7 +185,7 @@ def test_a_release_is_an_interruption_unless_the_job_had_not_started(client, lea
     assert (job.state, job.interruptions, job.started, job.worker) == ("waiting", 1, False, None)
 
 
-def test_what_was_released_for_later_comes_back_to_the_front_uncounted(client, lease, clock):
+def test_delayed_release_returns_to_the_front_uncounted(client, lease, clock):
     held = lease()
     client.queue("q").put("k", jid="other")
     assert client.settle([Released(held, started=False, delay=10)]) == [True]
@@ -200,7 +200,7 @@ def test_what_was_released_for_later_comes_back_to_the_front_uncounted(client, l
 
 
 @pytest.mark.parametrize("delay", [10, 0.5])
-def test_a_job_that_has_started_is_not_released_for_later(client, lease, delay):
+def test_started_job_cannot_be_released_with_a_delay(client, lease, delay):
     held = lease()
     with pytest.raises(ValueError, match="delay"):
         client.settle([Released(held, started=True, delay=delay)])
@@ -257,7 +257,7 @@ def test_the_three_counts_are_separate(client, lease):
 # Unknown klass.
 
 
-def test_a_job_of_unknown_klass_comes_back_and_fails_after_an_hour(client, lease, clock):
+def test_job_of_unknown_klass_returns_and_fails_after_an_hour(client, lease, clock):
     began_unix = clock.now
     lease = lease()
     for due in (1, 2, 4, 8, 16, 26, 36):
@@ -285,7 +285,7 @@ def test_a_worker_that_knew_the_klass_resets_the_hour(client, lease, clock):
 # Batches.
 
 
-def test_a_batch_of_mixed_outcomes_answers_each_in_its_own_way(client, clock):
+def test_batch_answers_each_outcome_in_its_way(client, clock):
     q = client.queue("q")
     jids = q.put_many({"klass": "k", "jid": str(i)} for i in range(6))
     held = q.lease("w", 6)
@@ -305,7 +305,7 @@ def test_a_batch_of_mixed_outcomes_answers_each_in_its_own_way(client, clock):
     assert client.settle(outcomes) == [False, None, False, False, None, None]
 
 
-def test_the_same_lease_twice_in_one_batch_is_stale_the_second_time(client, lease):
+def test_second_outcome_of_a_lease_in_a_batch_is_stale(client, lease):
     held = lease()
     assert client.settle([Released(held), Completed(held), Retried(held)]) == [True, False, None]
     assert client.job("x").state == "waiting"
@@ -350,7 +350,7 @@ def test_a_renew_of_a_lost_lease_changes_no_data(client, lease):
     assert client.job("x").data == "new"
 
 
-def test_data_that_grew_with_a_renew_counts_for_the_size_of_an_answer(client):
+def test_data_enlarged_by_a_renewal_counts_for_the_reply_size(client):
     q = client.queue("q")
     q.put_many({"klass": "k"} for _ in range(3))
     held = q.lease("w", 3)
@@ -377,7 +377,7 @@ def test_deregistering_hands_everything_back_uncounted_and_voids_the_tokens(clie
     assert client.deregister("w") == 0
 
 
-def test_the_group_of_a_long_queues_name_can_be_looked_at_and_put_back(client):
+def test_group_of_a_long_queue_name_can_be_read_and_unfailed(client):
     queue = client.queue("q" * 64)
     queue.put("k", jid="x", retries=0)
     queue.lease("w")[0].retry()
@@ -386,7 +386,7 @@ def test_the_group_of_a_long_queues_name_can_be_looked_at_and_put_back(client):
     assert client.job("x").state == "waiting"
 
 
-def test_a_bare_retry_of_the_last_try_leaves_a_message(client):
+def test_last_retry_without_a_message_leaves_one(client):
     client.queue("q").put("k", jid="j", retries=0)
     (lease,) = client.queue("q").lease("w")
     assert lease.retry() < 0

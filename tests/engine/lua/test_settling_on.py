@@ -1,6 +1,4 @@
-"""How a job ends or goes on: complete with next, then and data, fail with data; and what an operator does to it: fail,
-unfail, cancel, release, priority. The rest of settle is in test_settle.py.
-"""
+"""complete with next, then and data; fail with data; and an operator's fail, unfail, cancel, release, priority."""
 
 import pytest
 
@@ -15,7 +13,7 @@ def q(client):
 
 @pytest.fixture
 def lease(q):
-    """Leases a new job of these options."""
+    """Lease a new job with these options."""
 
     def lease_one(jid="x", data=None, **options):
         q.put("k", data, jid=jid, **options)
@@ -31,7 +29,7 @@ def whats(job):
 # On to the next queue.
 
 
-def test_a_job_goes_on_into_the_next_queue_and_begins_anew_there(client, lease, clock):
+def test_job_advances_and_begins_anew(client, lease, clock):
     held = lease(data={"n": 1}, priority=3, retries=2, tags=["t"])
     held.retry()
     (held,) = client.queue("q").lease("w")
@@ -65,7 +63,7 @@ def test_complete_is_true_once_in_each_stage(client, lease):
     assert [held.complete(), held.complete()] == [True, False]
 
 
-def test_a_job_may_go_on_into_its_own_queue_behind_the_others(client, q, lease):
+def test_job_may_advance_to_the_back_of_its_own_queue(client, q, lease):
     held = lease()
     q.put("k", jid="y")
     held.complete(next="q")
@@ -102,7 +100,7 @@ def test_a_job_goes_on_when_others_are_done(client, q, lease):
     assert client.job("x").state == "waiting"
 
 
-def test_a_job_goes_on_at_its_time_when_others_are_done_before_it(client, q, clock, lease):
+def test_advanced_job_waits_for_time_and_parents(client, q, clock, lease):
     held = lease()
     q.put("k", jid="other")
     held.complete(next="second", delay=60, depends=["other"])
@@ -119,7 +117,7 @@ def test_a_delay_counts_although_all_others_are_done(client, lease):
 
 
 @pytest.mark.parametrize("given", [{"delay": 5}, {"depends": ["y"]}, {"next": ""}, {"next": "second", "delay": -1}])
-def test_what_makes_no_sense_is_refused_and_the_lease_goes_on(server, namespace, lease, given):
+def test_invalid_advance_is_refused_and_the_lease_goes_on(server, namespace, lease, given):
     held = lease()
     before = server.dump(namespace)
     with pytest.raises(ValueError, match=list(given)[-1]):
@@ -130,7 +128,7 @@ def test_what_makes_no_sense_is_refused_and_the_lease_goes_on(server, namespace,
 # Follow-up puts.
 
 
-def test_follow_ups_are_put_with_the_completion_in_their_order(client, lease):
+def test_follow_ups_are_put_in_order_with_the_completion(client, lease):
     then = [
         {"queue": "mail", "klass": "send", "data": {"to": "ada"}, "jid": "a", "priority": 2},
         {"queue": "mail", "klass": "send", "jid": "b", "delay": 60},
@@ -149,7 +147,7 @@ def test_follow_ups_of_a_lost_lease_are_not_put(client, lease):
     assert client.job("y") is None
 
 
-def test_in_a_batch_each_follow_up_goes_with_its_own_outcome(client, q, lease):
+def test_each_follow_up_goes_with_its_own_outcome(client, q, lease):
     good, stale = lease("x"), lease("y")
     client.job("y").release()
     outcomes = [
@@ -169,7 +167,7 @@ def test_a_job_may_follow_itself(client, lease):
 
 
 @pytest.mark.parametrize("bad", [7, {"klass": "k"}, {"queue": "q"}, {"queue": "q", "klass": "k", "prio": 1}])
-def test_a_bad_follow_up_is_refused_before_anything_is_settled(server, namespace, lease, bad):
+def test_invalid_follow_up_is_refused_before_any_outcome(server, namespace, lease, bad):
     held = lease()
     before = server.dump(namespace)
     with pytest.raises(TypeError, match=r"then|prio"):
@@ -187,7 +185,7 @@ def test_a_failure_may_replace_the_data(client, lease):
     assert (job.failure["group"], job.failure["message"], job.failure["worker"]) == ("disk", "full", "w")
 
 
-def test_a_failure_without_data_leaves_it_as_it_is_byte_for_byte(client, lease):
+def test_failure_without_data_keeps_the_bytes(client, lease):
     lease(data=b'{"n": 1.0}').fail("disk", "full")
     assert client.job("x").raw == b'{"n": 1.0}'
 
@@ -211,7 +209,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("first", ENDS)
-def test_a_lease_that_has_ended_in_one_way_ends_in_no_other(client, server, namespace, lease, first):
+def test_ended_lease_cannot_end_again(client, server, namespace, lease, first):
     held = lease()
     ENDS[first](held)
     before = server.dump(namespace)
@@ -283,7 +281,7 @@ def test_a_job_that_is_gone_cannot_be_failed(client, q):
 
 @pytest.fixture
 def failures(client, q, clock):
-    """Five jobs that failed one after the other, from two queues."""
+    """Fail five jobs one after the other, from two queues."""
     for i in range(5):
         queue = client.queue("q" if i % 2 == 0 else "other")
         queue.put("k", {"n": i}, jid=f"j{i}", priority=1, retries=0)
@@ -291,7 +289,7 @@ def failures(client, q, clock):
         clock.tick(1)
 
 
-def test_unfail_takes_the_oldest_first_each_into_its_own_queue(client, q, failures):
+def test_unfail_starts_with_the_oldest_each_into_its_queue(client, q, failures):
     assert client.unfail("g", count=3) == 3
     assert [(job.state, job.queue) for job in client.jobs("j0", "j1", "j2")] == [
         ("waiting", "q"), ("waiting", "other"), ("waiting", "q"),
@@ -300,13 +298,13 @@ def test_unfail_takes_the_oldest_first_each_into_its_own_queue(client, q, failur
     assert [job.jid for job in client.failed("g")[1]] == ["j4", "j3"]
 
 
-def test_unfail_takes_all_into_one_queue_if_that_is_named(client, failures):
+def test_unfail_moves_all_into_a_named_queue(client, failures):
     assert client.unfail("g", "repair", 100) == 5
     assert [lease.jid for lease in client.queue("repair").lease("w", 9)] == ["j0", "j1", "j2", "j3", "j4"]
     assert (client.failed(), client.unfail("g")) == ({}, 0)
 
 
-def test_an_unfailed_job_begins_anew_and_keeps_its_last_failure(client, failures):
+def test_unfailed_job_begins_anew_with_its_last_failure(client, failures):
     client.unfail("g")
     job = client.job("j0")
     assert (job.failures, job.failure["message"], job.data, job.priority) == (0, "m", {"n": 0}, 1)
@@ -331,7 +329,7 @@ def test_a_cancelled_job_leaves_nothing_behind(client, q, keys, arrive):
     assert {key for key in keys() if key.endswith(":x") or key in ("groups", "failed", "held:w")} == set()
 
 
-def test_many_are_cancelled_at_once_and_what_is_unknown_or_complete_is_left_alone(client, q):
+def test_cancel_of_many_leaves_unknown_and_complete_jobs(client, q):
     complete(q)
     q.put_many({"klass": "k", "jid": f"j{i}"} for i in range(999))
     jids = [f"j{i}" for i in range(998)]
@@ -339,7 +337,7 @@ def test_many_are_cancelled_at_once_and_what_is_unknown_or_complete_is_left_alon
     assert (client.job("x").state, q.counts().waiting) == ("complete", 1)
 
 
-def test_who_ran_a_cancelled_job_has_lost_it(client, q):
+def test_worker_of_a_cancelled_job_has_lost_it(client, q):
     held = running(q)
     assert client.job("x").cancel() is True
     assert held.complete() is False
@@ -348,7 +346,7 @@ def test_who_ran_a_cancelled_job_has_lost_it(client, q):
     assert client.worker("w").running == []
 
 
-def test_a_job_that_was_cancelled_before_is_not_cancelled_again(client, q):
+def test_cancelled_job_is_not_cancelled_again(client, q):
     waiting(q)
     job = client.job("x")
     assert [job.cancel(), job.cancel()] == [True, False]
@@ -392,7 +390,7 @@ def order(q):
     return [job.jid for job in q.jobs("waiting")]
 
 
-def test_a_changed_priority_changes_the_place_and_keeps_the_age_within_it(client, q):
+def test_changed_priority_keeps_the_age_within_it(client, q):
     for jid in "abc":
         q.put("k", jid=jid)
     assert client.job("c").set_priority(-1) == -1
@@ -404,7 +402,7 @@ def test_a_changed_priority_changes_the_place_and_keeps_the_age_within_it(client
     assert order(q) == ["a", "b", "c"]
 
 
-def test_what_lies_in_front_stays_in_front_whatever_its_priority(client, q):
+def test_front_ignores_a_changed_priority(client, q):
     front(q)
     q.put("k", jid="y")
     client.job("x").set_priority(9)
@@ -412,7 +410,7 @@ def test_what_lies_in_front_stays_in_front_whatever_its_priority(client, q):
 
 
 @pytest.mark.parametrize("arrive", [scheduled, running, failed, complete])
-def test_a_priority_given_elsewhere_counts_when_the_job_waits_again(client, q, arrive):
+def test_priority_set_elsewhere_counts_when_the_job_waits_again(client, q, arrive):
     arrive(q)
     q.put("k", jid="y")
     client.job("x").set_priority(5)
@@ -421,7 +419,7 @@ def test_a_priority_given_elsewhere_counts_when_the_job_waits_again(client, q, a
     assert order(q) == ["y", "x"]
 
 
-def test_the_priority_of_a_job_that_is_gone_cannot_be_changed(client, q):
+def test_priority_of_a_missing_job_cannot_change(client, q):
     waiting(q)
     job = client.job("x")
     client.cancel("x")

@@ -1,8 +1,8 @@
-"""How long Redis does nothing else but one script, look or listing, whatever others have put: at most 100 ms.
+"""One script or query blocks Redis for at most 100 ms, whatever other programs put.
 
-What is measured is the processor time of the server's main thread. Other load on the machine makes that longer, so the
-long form (TEST_FULL=1) plays everything three times, and of each call the least time counts. It asserts the bound and
-tells figures. The short form plays less, once, and asserts three times the bound, for machines differ.
+The measure is the CPU time of the server's main thread. Load on the machine lengthens it, so the long form
+(TEST_FULL=1) plays everything three times and takes the least time of each call. It asserts the bound and prints
+figures. The short form plays less, once, and asserts three times the bound, because machines differ.
 """
 
 import json
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(1_800 if IS_LONG else 60)
 
 
 class Meter:
-    """What each call of a script costs the server: in `calls`, its name and ms."""
+    """Records what each call of a script costs the server: in `calls`, its name and ms."""
 
     def __init__(self, client, server):
         self._redis, self._plain = server.redis, client.run
@@ -71,9 +71,7 @@ class Stage:
 
 @pytest.fixture
 def judged(server, namespace, record_property):
-    """Plays something some times, each in a namespace of its own, or all in one that `setup` has filled, and judges its
-    calls.
-    """
+    """Play a scene several times, each in its own namespace, or all in one that `setup` has filled. Judge its calls."""
     rounds = []
 
     def judge(play, setup=None):
@@ -110,7 +108,7 @@ def forget(redis, pattern) -> None:
 
 
 def rich(draw: random.Random, i: int, parents: list[str]) -> dict:
-    """A job with some of what a job may have."""
+    """Put a job with some options."""
     job = {"klass": draw.choice(["k", "l"]), "jid": f"j{i}", "data": "x" * draw.choice([0, 100, 2_000])}
     for name, value in {
         "tags": [f"t{draw.randrange(50)}" for _ in range(draw.randrange(1, 6))],
@@ -186,7 +184,7 @@ NAMES = [f"j{i}" for i in range(MANY)]
 
 
 def put(stage, *, queue="q", first=0, n=MANY, plain=False, **more):
-    """Jobs with all that costs something, beside what is given."""
+    """Put jobs with all options that cost time, beside those given."""
     options = [
         {} if plain else {
             "tags": ["a", "b", f"t{i % 50}"], "limit": f"limit{i % 3}", "unique": f"key{i}", "lane": f"lane{i % 40}",
@@ -237,7 +235,7 @@ def completions_too_old(stage):
 
 
 def all_that_comes_to_its_place(stage, queue="q"):
-    """What has lost its worker, is due, comes again, was pushed, and has room again; all in one queue."""
+    """Lost, due, recurring, pushed and unparked jobs, all in one queue."""
     client, q = stage.client, stage.client.queue(queue)
     put(stage, queue=queue)
     client.lease("lost", [queue], MANY, ttl=1)
@@ -444,7 +442,7 @@ def test_a_call_is_within_the_bound(judged, shape):
     judged(play)
 
 
-def test_looks_at_long_queues_are_within_the_bound(judged):
+def test_queries_of_long_queues_are_within_the_bound(judged):
     def setup(client):
         q = client.queue("q")
         jobs = ({"klass": "k", "tags": ["t"], "lane": f"lane{i % 1_000}" if i % 2 else None} for i in range(JOBS))
@@ -474,7 +472,7 @@ def test_looks_at_long_queues_are_within_the_bound(judged):
 
 
 @pytest.mark.parametrize("seed", range(10 if IS_LONG else 2))
-def test_what_other_programs_push_is_taken_in_within_the_bound(judged, seed):
+def test_entries_are_taken_in_within_the_bound(judged, seed):
     def play(stage):
         draw, client = random.Random(seed), stage.client
         pieces = [b"{},", b"1,", b'"",', b"[[]],", b'"\\u0041",', b'{"a":1},', b'"\xc3\xbc",']
@@ -502,14 +500,14 @@ def test_what_other_programs_push_is_taken_in_within_the_bound(judged, seed):
 
 
 def park(client, queue, jobs, limits):
-    """Puts jobs into a queue and parks them."""
+    """Put jobs into a queue and park them."""
     q = client.queue(f"q{queue}")
     q.put_many({"klass": "k", "jid": f"j{queue}-{n}", "limit": limits[n % len(limits)]} for n in range(jobs))
     assert not q.lease("w", 1_000)
 
 
 def calls_made(server):
-    """How many calls the server has carried out, those of scripts among them."""
+    """Return how many calls the server has carried out, including those of scripts."""
     return sum(of_one["calls"] for of_one in server.redis.info("commandstats").values())
 
 
@@ -524,7 +522,7 @@ def open_again(client, limits):
         client.unlimit(limit, "running")
 
 
-def test_looks_at_parked_jobs_of_many_queues_are_within_the_bound(judged):
+def test_queries_of_parked_jobs_are_within_the_bound(judged):
     jobs = 900 if IS_LONG else 300
 
     def setup(client):
@@ -544,7 +542,7 @@ def test_looks_at_parked_jobs_of_many_queues_are_within_the_bound(judged):
 
 
 @pytest.mark.parametrize("queues, limits_of_all", [(900, 16), (200, 1)])
-def test_counts_of_many_rates_make_a_bounded_number_of_calls(client, server, queues, limits_of_all):
+def test_counts_with_many_rates_make_bounded_calls(client, server, queues, limits_of_all):
     limits = [[f"api{n}" if n < limits_of_all else f"api{n}-{i}" for n in range(16)] for i in range(queues)]
     every = dict.fromkeys(limit for some in limits for limit in some)
     close(client, every)

@@ -1,4 +1,4 @@
-"""Tags: on a job, the index of jobs by tag, the most used. Tracking: which jobs somebody follows, and what is told."""
+"""Tags and their index; tracking of jobs and its events."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def q(client):
 
 @pytest.fixture
 def x(client, q):
-    """The job x, with two tags."""
+    """Put the job x with two tags."""
     q.put("k", jid="x", tags=["red", "blue"])
     return client.job("x")
 
@@ -25,7 +25,7 @@ def tagged(client, tag, *page):
 # On a job.
 
 
-def test_tags_stay_in_the_order_in_which_they_were_added_each_once(client, q, x):
+def test_tags_keep_their_order_without_duplicates(client, q, x):
     assert x.tags == ["red", "blue"]
     assert x.tag("green", "red", "green") == ["red", "blue", "green"]
     assert x.untag("blue", "black") == ["red", "green"]
@@ -33,7 +33,7 @@ def test_tags_stay_in_the_order_in_which_they_were_added_each_once(client, q, x)
     assert q.lease("w")[0].tags == ["red", "green"]
 
 
-def test_a_job_may_lose_its_last_tag_and_get_another(client, x):
+def test_job_may_lose_its_last_tag_and_get_another(client, x):
     assert x.untag("red", "blue") == []
     assert (client.job("x").tags, client.tags()) == ([], {})
     assert x.tag("new") == ["new"]
@@ -60,7 +60,7 @@ def test_a_job_has_at_most_a_hundred_tags(client, server, namespace, q, x):
 
 
 @pytest.mark.parametrize("change", [lambda job: job.tag("t"), lambda job: job.untag("red")])
-def test_the_tags_of_a_job_that_is_gone_cannot_be_changed(client, x, change):
+def test_tags_of_a_missing_job_cannot_change(client, x, change):
     client.cancel("x")
     with pytest.raises(JobNotFound):
         change(x)
@@ -70,7 +70,7 @@ def test_the_tags_of_a_job_that_is_gone_cannot_be_changed(client, x, change):
 # The index.
 
 
-def test_the_jobs_of_a_tag_are_listed_oldest_tagged_first_in_pages(client, q, clock):
+def test_jobs_of_a_tag_are_listed_oldest_first_in_pages(client, q, clock):
     for jid in "cab":
         q.put("k", jid=jid)
         clock.tick(1)
@@ -167,7 +167,7 @@ def test_a_job_stays_tracked_through_its_life(client, q, x):
     assert client.job("x").tracked
 
 
-def test_a_tracked_jid_that_is_put_anew_is_tracked_again(client, q, x):
+def test_tracked_jid_put_anew_stays_tracked(client, q, x):
     x.track()
     client.cancel("x")
     q.put("k", jid="x")
@@ -175,7 +175,7 @@ def test_a_tracked_jid_that_is_put_anew_is_tracked_again(client, q, x):
     assert [job.jid for job in client.tracked().jobs] == ["x"]
 
 
-def test_of_tracked_jobs_each_step_is_told_and_of_others_none(client, q, x, clock):
+def test_only_tracked_jobs_publish_each_step(client, q, x, clock):
     q.put("k", jid="other")
     with client.events(tracked=True) as events:
         x.track()

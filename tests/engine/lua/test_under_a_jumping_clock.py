@@ -1,6 +1,4 @@
-"""Under an injected clock every operation takes its time from it. It may jump, stand still and go backwards. Leases of
-no time, or of less, follow the same arithmetic.
-"""
+"""Operations under an injected clock that jumps, stands still and goes back."""
 
 import datetime
 
@@ -82,7 +80,7 @@ def test_each_loss_has_a_whole_grace_of_its_own(client, q, clock):
 # Forwards.
 
 
-def test_after_a_jump_over_years_all_that_is_due_comes_in_its_order(client, q, clock):
+def test_due_jobs_keep_their_order_after_a_jump_of_years(client, q, clock):
     q.put("k", jid="leased", max_deaths=9)
     q.lease("w")
     q.put("k", jid="in-an-hour", delay=3600)
@@ -95,7 +93,7 @@ def test_after_a_jump_over_years_all_that_is_due_comes_in_its_order(client, q, c
 # Backwards.
 
 
-def test_a_lease_lasts_longer_if_the_clock_goes_back_and_a_renew_shortens_it_again(client, q, clock):
+def test_lease_is_longer_when_the_clock_goes_back_until_renewed(client, q, clock):
     q.put("k", jid="x")
     (held,) = q.lease("w")
     clock.tick(-1000)
@@ -107,7 +105,7 @@ def test_a_lease_lasts_longer_if_the_clock_goes_back_and_a_renew_shortens_it_aga
         held.renew()
 
 
-def test_what_has_come_stays_and_what_has_not_waits_longer(client, q, clock):
+def test_clock_going_back_delays_only_what_has_not_come(client, q, clock):
     q.put("k", jid="a", delay=10)
     q.put("k", jid="b", delay=20)
     clock.tick(10)
@@ -120,7 +118,7 @@ def test_what_has_come_stays_and_what_has_not_waits_longer(client, q, clock):
     assert jids(q.lease("w", 9)) == ["b"]
 
 
-def test_a_stalled_job_runs_again_when_the_clock_goes_back_before_the_end_of_its_lease(client, q, clock):
+def test_stalled_job_runs_again_when_the_clock_goes_back(client, q, clock):
     q.put("k", jid="x")
     (held,) = q.lease("w")
     clock.tick(31)
@@ -210,7 +208,7 @@ def test_events_and_lines_have_the_time_that_it_was(client, q, clock):
 
 
 @pytest.mark.parametrize("ttl", [0, -0.001, -3, -4.999])
-def test_a_lease_of_no_time_is_stalled_at_once_and_its_holders_until_the_grace_is_over(client, q, clock, ttl):
+def test_zero_lease_is_stalled_at_once_and_held_for_the_grace(client, q, clock, ttl):
     q.put("k", jid="x")
     (held,) = q.lease("w", ttl=ttl)
     assert held.expires_unix == pytest.approx(clock.now + ttl)
@@ -221,7 +219,7 @@ def test_a_lease_of_no_time_is_stalled_at_once_and_its_holders_until_the_grace_i
 
 
 @pytest.mark.parametrize("ttl", [-5, -100, -1e6])
-def test_a_lease_that_ended_before_a_grace_may_be_had_by_the_next_one(client, q, ttl):
+def test_lease_that_ended_before_the_grace_can_be_taken(client, q, ttl):
     q.put("k", jid="x", max_deaths=5)
     (held,) = q.lease("w", ttl=ttl)
     assert [(lease.jid, lease.deaths) for lease in q.lease("v")] == [("x", 1)]
@@ -229,7 +227,7 @@ def test_a_lease_that_ended_before_a_grace_may_be_had_by_the_next_one(client, q,
 
 
 @pytest.mark.parametrize("ttl", [0, -100])
-def test_a_late_complete_of_such_a_lease_is_true_while_nobody_has_taken_it(client, q, ttl):
+def test_late_complete_of_such_a_lease_counts_before_a_takeover(client, q, ttl):
     q.put("k", jid="x")
     (held,) = q.lease("w", ttl=ttl)
     assert [held.complete(), held.complete()] == [True, False]

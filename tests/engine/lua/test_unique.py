@@ -1,6 +1,4 @@
-"""While a unique job has not ended no other one of its key is put into its queue; its key is free when it has, however
-that came about.
-"""
+"""Unique jobs: a key belongs to one job until that has ended."""
 
 import asyncio
 import json
@@ -18,7 +16,7 @@ def claims(server, namespace, queue="q"):
 # What is unique.
 
 
-def test_a_second_job_of_a_key_is_not_put_and_the_first_one_is_answered(client):
+def test_second_job_of_a_key_is_refused_naming_the_first(client):
     q = client.queue("q")
     assert q.put("k", 1, jid="first", unique="nightly") == "first"
     assert q.put("other", 2, jid="second", unique="nightly") == "first"
@@ -48,7 +46,7 @@ def test_by_content_bytes_are_compared_byte_by_byte(client):
     ]  # fmt: skip
 
 
-def test_by_content_two_keys_in_another_order_are_the_same_object(client):
+def test_objects_are_equal_in_any_key_order(client):
     q = client.queue("q")
     assert q.put("k", {"a": 1, "b": 2}, jid="first", unique=True) == "first"
     assert q.put("k", {"b": 2, "a": 1}, jid="second", unique=True) == "first"
@@ -62,11 +60,11 @@ def test_many_are_put_each_for_itself(client):
 
 
 def test_a_key_is_of_its_queue_alone(client):
-    """Never global by accident."""
+    """A claim never covers all queues."""
     assert [client.queue(name).put("k", jid=name, unique="key") for name in "ab"] == ["a", "b"]
 
 
-def test_a_job_without_a_key_has_nothing_to_do_with_it(client):
+def test_job_without_a_key_is_unaffected(client):
     q = client.queue("q")
     q.put("k", 1, jid="first", unique=True)
     assert q.put("k", 1, jid="second") == "second"
@@ -89,7 +87,7 @@ def test_a_job_says_what_it_claims(client):
 # How long.
 
 
-def test_it_is_claimed_in_every_state_until_the_job_has_ended(client, clock):
+def test_key_is_held_in_every_state_until_the_end(client, clock):
     q = client.queue("q")
     client.limit("shut", running=0)
     q.put("k", jid="parent")
@@ -127,7 +125,7 @@ ENDS = {
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("unique", ["key", True])
-def test_it_is_free_when_the_job_has_ended(client, end, unique):
+def test_key_is_free_when_its_job_has_ended(client, end, unique):
     q = client.queue("q")
     q.put("k", {"n": 1}, jid="first", unique=unique, retries=0)
     (lease,) = q.lease("w")
@@ -147,7 +145,7 @@ def test_it_stays_claimed_while_the_job_goes_on(client, way):
     assert q.put("k", jid="second", unique="key") == "first"
 
 
-def test_it_is_free_when_a_job_that_was_not_started_in_time_has_failed(client, clock):
+def test_expired_job_frees_its_key(client, clock):
     q = client.queue("q")
     q.put("k", jid="first", unique="key", expires=5)
     clock.tick(6)
@@ -155,7 +153,7 @@ def test_it_is_free_when_a_job_that_was_not_started_in_time_has_failed(client, c
     assert q.put("k", jid="second", unique="key") == "second"
 
 
-def test_it_is_free_when_the_job_has_failed_with_its_parent(client):
+def test_job_failed_with_its_parent_frees_its_key(client):
     q = client.queue("q")
     q.put("k", jid="parent")
     q.put("k", jid="child", depends=["parent"], on_parent_failure="fail", unique="key")
@@ -164,7 +162,7 @@ def test_it_is_free_when_the_job_has_failed_with_its_parent(client):
     assert q.put("k", jid="second", unique="key") == "second"
 
 
-def test_it_is_free_when_a_lost_worker_has_buried_the_job(client, clock):
+def test_job_failed_by_a_lost_worker_frees_its_key(client, clock):
     q = client.queue("q")
     q.put("k", jid="first", unique="key", max_deaths=1)
     q.lease("w")
@@ -173,7 +171,7 @@ def test_it_is_free_when_a_lost_worker_has_buried_the_job(client, clock):
     assert q.put("k", jid="second", unique="key") == "second"
 
 
-def test_one_batch_may_end_the_one_and_put_the_other(client):
+def test_one_batch_may_end_a_job_and_put_its_successor(client):
     q = client.queue("q")
     q.put("k", jid="first", unique="key")
     (lease,) = q.lease("w")
@@ -181,7 +179,7 @@ def test_one_batch_may_end_the_one_and_put_the_other(client):
     assert client.job("second").unique == "key"
 
 
-def test_a_follow_up_whose_key_is_held_is_not_put_and_the_completion_stands(client):
+def test_follow_up_with_a_held_key_is_skipped(client):
     q = client.queue("q")
     q.put("k", jid="holder", unique="key", delay=60)
     q.put("k", jid="ends")
@@ -190,7 +188,7 @@ def test_a_follow_up_whose_key_is_held_is_not_put_and_the_completion_stands(clie
     assert (client.job("ends").state, client.job("second")) == ("complete", None)
 
 
-def test_nobody_else_can_free_it(client):
+def test_other_jobs_cannot_free_the_key(client):
     q = client.queue("q")
     q.put("k", jid="first", unique="key")
     (lease,) = q.lease("w")
@@ -204,7 +202,7 @@ def test_nobody_else_can_free_it(client):
 # With what moves and comes again.
 
 
-def test_a_known_job_keeps_its_claim_with_a_put_that_does_not_speak_of_it(client):
+def test_put_of_a_known_job_keeps_its_claim(client):
     q = client.queue("q")
     q.put("k", 1, jid="first", unique=True)
     q.put("k", 2, jid="first")
@@ -214,7 +212,7 @@ def test_a_known_job_keeps_its_claim_with_a_put_that_does_not_speak_of_it(client
     assert q.put("k", 1, jid="third", unique=True) == "third"
 
 
-def test_a_put_of_a_known_job_to_what_another_holds_changes_nothing(client):
+def test_put_of_a_known_job_to_a_held_key_changes_nothing(client):
     q = client.queue("q")
     q.put("k", 1, jid="holder", unique="key")
     q.put("k", 2, jid="known", priority=5)
@@ -223,7 +221,7 @@ def test_a_put_of_a_known_job_to_what_another_holds_changes_nothing(client):
     assert (job.data, job.priority, job.unique) == (2, 5, None)
 
 
-def test_a_moved_job_claims_its_key_in_the_new_queue_and_goes_without_where_that_is_held(client):
+def test_moved_job_claims_its_key_in_the_new_queue_if_free(client):
     client.queue("q").put("k", jid="moved", unique="key")
     client.queue("q").put("k", jid="late", unique="other")
     client.queue("r").put("k", jid="holder", unique="other")
@@ -234,7 +232,7 @@ def test_a_moved_job_claims_its_key_in_the_new_queue_and_goes_without_where_that
     assert client.queue("r").put("k", jid="third", unique="other") == "holder"
 
 
-def test_an_unfailed_job_claims_again_and_stays_failed_where_that_is_held(client):
+def test_unfailed_job_stays_failed_if_its_key_is_held(client):
     q = client.queue("q")
     q.put("k", jid="first", unique="key")
     q.lease("w")[0].fail("g", "m")
@@ -248,7 +246,7 @@ def test_an_unfailed_job_claims_again_and_stays_failed_where_that_is_held(client
     assert client.job("first").unfail() is True
 
 
-def test_an_unfailed_job_claims_what_it_was_put_for_whatever_its_data_is_now(client):
+def test_unfailed_job_claims_its_original_key(client):
     q = client.queue("q")
     q.put("k", 1, jid="first", unique=True)
     q.lease("w")[0].fail("g", "m")
@@ -257,7 +255,7 @@ def test_an_unfailed_job_claims_what_it_was_put_for_whatever_its_data_is_now(cli
     assert q.put("k", 2, jid="third", unique=True) == "third"
 
 
-def test_a_recurring_job_comes_only_when_its_last_one_has_ended(client, clock):
+def test_unique_recurring_job_comes_only_after_its_last_one_has_ended(client, clock):
     q = client.queue("q")
     q.recur("k", every=10, offset=0, jid="r", unique="key")
     (lease,) = q.lease("w", 5)
@@ -277,7 +275,7 @@ def test_what_other_programs_push_is_unique_as_well(client, server, namespace):
     assert q.length() == 0
 
 
-def test_a_persistent_job_is_unique_until_somebody_ends_it(client):
+def test_persistent_job_is_unique_until_it_is_ended(client):
     q = client.queue("q")
     q.put("k", jid="first", unique="key", persistent=True)
     client.settle([Returned(lease) for lease in q.lease("w")])

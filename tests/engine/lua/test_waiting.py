@@ -1,4 +1,4 @@
-"""Who waits for a job is told of its end at once, whatever it is, and waits in Redis without asking again."""
+"""Waiting for the end of a job: told at once, without polling."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -17,12 +17,12 @@ def pool():
 
 
 def waiting(server):
-    """How many connections do."""
+    """Return how many connections wait in Redis."""
     return sum(b"cmd=blpop" in line for line in server.redis.execute_command("CLIENT", "LIST").split(b"\n"))
 
 
 def blocked(server, key, count=1):
-    """Returns when so many connections wait in Redis, and have taken all that there was."""
+    """Return when so many connections wait in Redis, and have taken all tokens."""
     while waiting(server) < count or server.redis.exists(key):
         pass
 
@@ -31,7 +31,7 @@ def ended(namespace, jid):
     return f"{{{namespace}}}:ended:{jid}"
 
 
-def test_a_job_that_is_complete_answers_its_result_at_once(live):
+def test_complete_job_returns_its_result_at_once(live):
     live.queue("q").put("k", jid="a")
     live.queue("q").lease("w")[0].complete({"answer": 42})
     assert live.wait("a", 0) == {"answer": 42}
@@ -43,7 +43,7 @@ def test_a_job_without_a_result_answers_none(live):
     assert live.wait("a", 5) is None
 
 
-def test_who_waits_is_told_when_it_completes(live, server, namespace, pool):
+def test_waiter_is_told_of_the_completion(live, server, namespace, pool):
     live.queue("q").put("k", jid="a")
     (lease,) = live.queue("q").lease("w")
     waiter = pool.submit(live.wait, "a", 30)
@@ -52,7 +52,7 @@ def test_who_waits_is_told_when_it_completes(live, server, namespace, pool):
     assert waiter.result(10) == "done"
 
 
-def test_all_who_wait_are_told(live, server, namespace, pool):
+def test_all_waiters_are_told(live, server, namespace, pool):
     live.queue("q").put("k", jid="a")
     (lease,) = live.queue("q").lease("w")
     waiters = [pool.submit(live.wait, "a", 30) for _ in range(4)]
@@ -61,7 +61,7 @@ def test_all_who_wait_are_told(live, server, namespace, pool):
     assert [waiter.result(10) for waiter in waiters] == ["done"] * 4
 
 
-def test_who_waits_is_told_that_it_failed_and_why(live, server, namespace, pool):
+def test_waiter_is_told_of_the_failure_and_its_reason(live, server, namespace, pool):
     live.queue("q").put("k", jid="a", retries=0)
     (lease,) = live.queue("q").lease("w")
     waiter = pool.submit(live.wait, "a", 30)
@@ -75,7 +75,7 @@ def test_who_waits_is_told_that_it_failed_and_why(live, server, namespace, pool)
         live.wait("a", 0)
 
 
-def test_who_waits_is_told_that_it_was_cancelled(live, server, namespace, pool):
+def test_waiter_is_told_of_the_cancellation(live, server, namespace, pool):
     live.queue("q").put("k", jid="a")
     waiter = pool.submit(live.wait, "a", 30)
     blocked(server, ended(namespace, "a"))
@@ -84,7 +84,7 @@ def test_who_waits_is_told_that_it_was_cancelled(live, server, namespace, pool):
         waiter.result(10)
 
 
-def test_of_a_job_that_is_not_kept_it_is_only_known_that_it_is_gone(live, config, server, namespace, pool):
+def test_wait_for_a_job_without_retention_only_sees_it_gone(live, config, server, namespace, pool):
     config(jobs_history=0)
     live.queue("q").put("k", jid="a")
     (lease,) = live.queue("q").lease("w")
@@ -95,7 +95,7 @@ def test_of_a_job_that_is_not_kept_it_is_only_known_that_it_is_gone(live, config
         waiter.result(10)
 
 
-def test_a_job_that_is_tried_again_or_goes_on_has_not_ended(live, server, namespace, pool):
+def test_retried_or_advanced_job_has_not_ended(live, server, namespace, pool):
     live.queue("q").put("k", jid="a")
     waiter = pool.submit(live.wait, "a", 30)
     blocked(server, ended(namespace, "a"))
@@ -119,7 +119,7 @@ def test_there_must_be_such_a_job(live):
         live.wait("a", 30)
 
 
-def test_who_waits_sends_nothing_meanwhile(server, namespace, pool):
+def test_waiter_sends_nothing_meanwhile(server, namespace, pool):
     with Client(server.url, namespace) as client:
         client.queue("q").put("k", jid="a")
         waiter = pool.submit(client.wait, "a", 30)
@@ -132,7 +132,7 @@ def test_who_waits_sends_nothing_meanwhile(server, namespace, pool):
             waiter.result(10)
 
 
-def test_what_nobody_fetches_goes_by_itself(live, server, namespace):
+def test_unread_tokens_expire(live, server, namespace):
     live.queue("q").put("k", jid="a")
     with pytest.raises(TimeoutError):
         live.wait("a", 0)
@@ -140,7 +140,7 @@ def test_what_nobody_fetches_goes_by_itself(live, server, namespace):
     assert 0 < server.redis.ttl(ended(namespace, "a")) <= 60
 
 
-def test_an_end_that_came_before_does_not_end_the_next_stage(live, server, namespace, pool):
+def test_earlier_end_does_not_end_the_next_stage(live, server, namespace, pool):
     live.queue("q").put("k", jid="a")
     with pytest.raises(TimeoutError):
         live.wait("a", 0)
@@ -172,7 +172,7 @@ def test_the_async_client_waits_the_same(server, namespace):
     asyncio.run(main())
 
 
-def test_who_gives_up_waiting_leaves_the_connections_fit_for_use(server, namespace):
+def test_abandoned_wait_leaves_the_connections_usable(server, namespace):
     async def main():
         async with AsyncClient(server.url, namespace) as client:
             await client.queue("q").put("k", {"n": 1}, jid="a")

@@ -1,4 +1,4 @@
-"""Workers as others see them: who is there, what each holds, and what becomes of those that vanish or are sent away."""
+"""Workers as queries show them: presence, leases, and loss."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def names(client):
     return [worker.name for worker in client.workers()]
 
 
-# Who is there.
+# Presence.
 
 
 def test_the_most_recently_active_comes_first(client, q, clock):
@@ -31,7 +31,7 @@ def test_the_most_recently_active_comes_first(client, q, clock):
     assert client.workers()[0].seen_unix == clock.now
 
 
-def test_whoever_finds_nothing_or_only_renews_is_there_too(client, clock):
+def test_worker_that_only_asks_or_renews_is_listed(client, clock):
     client.queue("q").lease("idle")
     assert names(client) == ["idle"]
     client.queue("q").put("k")
@@ -43,7 +43,7 @@ def test_whoever_finds_nothing_or_only_renews_is_there_too(client, clock):
     ]  # fmt: skip
 
 
-def test_each_is_shown_with_what_runs_and_what_has_stalled(client, q, clock):
+def test_workers_are_shown_with_running_and_stalled_leases(client, q, clock):
     q.lease("w", 2, ttl=10)
     q.lease("w", 1, ttl=100)
     clock.tick(14)
@@ -55,7 +55,7 @@ def test_each_is_shown_with_what_runs_and_what_has_stalled(client, q, clock):
     assert (held.running, held.stalled) == (["c"], ["a", "b"])
 
 
-def test_a_worker_holds_what_it_has_leased_and_not_yet_ended(client, q):
+def test_worker_holds_its_open_leases(client, q):
     a, b, c = q.lease("w", 3)
     a.complete()
     b.release()
@@ -64,12 +64,12 @@ def test_a_worker_holds_what_it_has_leased_and_not_yet_ended(client, q):
     assert (client.worker("w").running, client.worker("w").stalled) == ([], [])
 
 
-def test_a_worker_that_nobody_knows_holds_nothing(client):
+def test_unknown_worker_holds_nothing(client):
     held = client.worker("nobody")
     assert (held.seen_unix, held.running, held.stalled) == (None, [], [])
 
 
-def test_who_was_not_seen_for_longer_than_max_worker_age_is_forgotten_for_real(client, q, clock, keys):
+def test_worker_unseen_for_max_worker_age_is_forgotten(client, q, clock, keys):
     client.config.set("max-worker-age", 100)
     q.lease("w")[0].complete()
     clock.tick(60)
@@ -82,7 +82,7 @@ def test_who_was_not_seen_for_longer_than_max_worker_age_is_forgotten_for_real(c
     assert (names(client), {"workers", "held:w", "held:v"} & keys()) == ([], set())
 
 
-def test_a_worker_that_was_forgotten_with_jobs_in_its_hands_has_lost_them_to_the_others(client, q, clock):
+def test_forgotten_worker_has_lost_its_jobs_to_others(client, q, clock):
     client.config.set("max-worker-age", 20)
     q.lease("w")
     clock.tick(36)
@@ -93,7 +93,7 @@ def test_a_worker_that_was_forgotten_with_jobs_in_its_hands_has_lost_them_to_the
 # Sent away.
 
 
-def test_what_a_deregistered_worker_holds_goes_to_the_front_at_once_uncounted(client, q):
+def test_jobs_of_a_deregistered_worker_go_to_the_front_uncounted(client, q):
     leases = q.lease("w", 2)
     q.put("k", jid="urgent", priority=-9)
     assert client.deregister("w") == 2
@@ -106,12 +106,12 @@ def test_what_a_deregistered_worker_holds_goes_to_the_front_at_once_uncounted(cl
         leases[0].renew()
 
 
-def test_nobody_is_deregistered_twice_and_a_stranger_not_at_all(client, q):
+def test_unknown_worker_is_not_deregistered(client, q):
     q.lease("w")
     assert [client.deregister("w"), client.deregister("w"), client.deregister("stranger")] == [1, 0, 0]
 
 
-def test_a_worker_that_was_deregistered_is_told_so_and_one_that_leaves_by_itself_is_not(client, server, namespace):
+def test_only_a_worker_deregistered_by_others_gets_a_hint(client, server, namespace):
     for own in (False, True):
         client.call(writes.settle, "w", [], number=1)
         client.call(writes.deregister, "w", own=own)
@@ -126,7 +126,7 @@ def test_a_worker_may_come_back_under_its_name(client, q):
     assert names(client) == ["w"]
 
 
-def test_a_worker_whose_job_was_taken_away_is_told_to_look(client, q, server, namespace):
+def test_worker_of_a_taken_job_gets_a_hint(client, q, server, namespace):
     mail = f"{{{namespace}}}:mail:w"
     for take in (
         lambda: client.job("a").release(), lambda: client.job("a").fail("g", "m"), lambda: q.put("k", jid="a"),
@@ -144,7 +144,7 @@ def test_a_worker_whose_job_was_taken_away_is_told_to_look(client, q, server, na
 # Queues that are needed no more.
 
 
-def test_an_empty_queue_is_forgotten_and_comes_back_with_its_next_job(client):
+def test_empty_queue_is_forgotten_until_its_next_job(client):
     q = client.queue("q")
     q.put("k", jid="x")
     q.lease("w")[0].complete()

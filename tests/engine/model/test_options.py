@@ -1,4 +1,4 @@
-"""The table of what can be configured: names, values, and that the scripts have the same defaults."""
+"""Options: their names, their values, and the scripts' equal defaults."""
 
 import re
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_the_scripts_have_the_same_defaults():
         ("paused-max-deaths", "paused", "max-deaths"),
     ],
 )
-def test_a_name_is_an_option_or_an_option_and_a_queue(name, option, queue):
+def test_option_name_may_end_in_a_queue(name, option, queue):
     assert checked_option(name) == (OPTIONS[option], queue)
 
 
@@ -99,7 +99,7 @@ def test_a_value_is_stored_as_the_scripts_read_it(option, value, stored):
         ("klass", "a\nb", "klass must not contain control characters"),
     ],
 )
-def test_a_bad_value_is_refused_naming_option_value_and_what_is_allowed(option, value, said):
+def test_bad_value_is_refused_naming_what_is_allowed(option, value, said):
     with pytest.raises(ValueError, match=said):
         checked_value(OPTIONS[option], value)
 
@@ -121,14 +121,14 @@ def test_what_is_typed_wrong_is_refused(option, text):
         value_of_text(OPTIONS[option], text)
 
 
-def test_a_queue_has_its_own_value_else_that_of_all_else_the_default():
+def test_value_is_the_queues_own_or_shared_or_default():
     assert value_in({}, "grace-q") == 5
     assert value_in({"grace": "7"}, "grace-q") == 7
     assert value_in({"grace": "7", "grace-q": "0"}, "grace-q") == 0
     assert value_in({"grace-q": "nonsense"}, "grace-q") == 5
 
 
-def test_all_values_are_each_options_and_what_queues_have_of_their_own():
+def test_all_values_include_those_of_queues():
     values = values_in({"grace": "7", "paused-q": "1", "application": "qless"})
     assert list(values) == [*OPTIONS, "paused-q"]
     assert (values["grace"], values["heartbeat"], values["paused"], values["paused-q"]) == (7, 30, False, True)

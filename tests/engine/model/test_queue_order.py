@@ -1,4 +1,4 @@
-"""Runs in pytest, without a server. What a list of queue names, globs and exclusions means."""
+"""Lists of queue names, globs and exclusions. Runs in pytest, without a server."""
 
 from collections.abc import Iterable
 
@@ -15,12 +15,12 @@ def resolve(patterns: Iterable[str], known: list[str] = KNOWN, order: str = "str
     return list(Queues(patterns, order).resolve(known))
 
 
-def test_names_stay_as_listed_whether_there_is_such_a_queue_or_not() -> None:
+def test_names_stay_as_listed_even_if_unknown() -> None:
     assert resolve(["low", "not-yet", "high"]) == ["low", "not-yet", "high"]
     assert resolve(["low", "not-yet"], []) == ["low", "not-yet"]
 
 
-def test_a_glob_stands_for_the_queues_it_matches_in_alphabetical_order() -> None:
+def test_glob_means_its_matching_queues_in_alphabetical_order() -> None:
     assert resolve(["email-*"]) == ["email-a", "email-b", "email-bulk"]
     assert resolve(["email-?"]) == ["email-a", "email-b"]
     assert resolve(["email-[ac]"]) == ["email-a"]
@@ -34,11 +34,11 @@ def test_a_glob_that_matches_nothing_is_no_queue() -> None:
     assert resolve(["x-*", "high"], []) == ["high"]
 
 
-def test_a_name_keeps_its_place_before_and_behind_a_glob_that_matches_it() -> None:
+def test_name_keeps_its_place_before_and_behind_a_matching_glob() -> None:
     assert resolve(["high", "*", "email-a"]) == ["high", "Email-c", "email-b", "email-bulk", "low", "email-a"]
 
 
-def test_a_queue_that_two_globs_match_is_served_where_the_first_one_stands() -> None:
+def test_queue_of_two_globs_is_served_at_the_first() -> None:
     assert resolve(["email-b*", "email-*"]) == ["email-b", "email-bulk", "email-a"]
 
 
@@ -56,17 +56,17 @@ def test_an_exclusion_holds_for_names_too() -> None:
     assert resolve(["low", "!low", "email-?"]) == ["email-a", "email-b"]
 
 
-def test_a_class_of_characters_may_be_negated_as_in_a_shell() -> None:
+def test_character_class_may_be_negated() -> None:
     assert resolve(["email-[!b]*"]) == ["email-a"]
 
 
-def test_names_are_stripped_and_the_first_mention_of_a_name_wins() -> None:
+def test_names_are_stripped_and_the_first_mention_counts() -> None:
     queues = Queues([" high", "low ", "high", " low", "!x", "! x"])
     assert queues.patterns == ("high", "low", "!x")
     assert list(queues.resolve(())) == ["high", "low"]
 
 
-def test_it_says_if_the_names_of_the_queues_are_needed() -> None:
+def test_has_globs_says_if_queue_names_are_needed() -> None:
     assert not Queues(["a", "b"]).has_globs
     assert not Queues(["a", "b", "!b*"]).has_globs
     assert Queues(["a", "b*"]).has_globs
@@ -81,7 +81,7 @@ def test_only_the_weighted_order_knows_weights() -> None:
     assert [weighted.weight(name) for name in weighted.resolve(KNOWN)] == [3, 1, 2, 2, 2, 1, 1]
 
 
-def test_a_name_has_its_own_weight_and_else_that_of_the_first_glob() -> None:
+def test_own_weight_counts_before_that_of_a_glob() -> None:
     queues = Queues(["email-*:2", "*:4", "email-a:9"], "weighted")
     assert [queues.weight(name) for name in ("email-a", "email-b", "low")] == [9, 2, 4]
     assert Queues(["a:2", "a:5"], "weighted").weight("a") == 2
@@ -136,7 +136,7 @@ def test_an_order_that_is_no_text_is_refused() -> None:
         Queues(["a"], 3)  # type: ignore[arg-type]
 
 
-def test_a_weighted_list_without_a_name_before_the_weight_is_refused() -> None:
+def test_weight_without_a_name_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^queues must have 1 to 64 bytes"):
         Queues([":3"], "weighted")
 
@@ -146,9 +146,7 @@ PATTERNS = st.lists(st.builds(str.__add__, st.sampled_from(["", "", "!"]), st.te
 
 
 @given(patterns=PATTERNS, known=st.lists(NAMES), order=st.sampled_from(ORDERS))
-def test_what_comes_out_is_listed_or_known_each_once_and_always_the_same(
-    patterns: list[str], known: list[str], order: str
-) -> None:
+def test_resolved_queues_are_known_unique_and_deterministic(patterns: list[str], known: list[str], order: str) -> None:
     try:
         queues = Queues(patterns, order)
     except ValueError:

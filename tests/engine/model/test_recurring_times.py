@@ -1,4 +1,4 @@
-"""When recurring jobs come: what may be asked for, times by cron in zones that change their clocks, what was missed."""
+"""Times of recurring jobs: options, cron in changing time zones, missed times."""
 
 import datetime
 import random
@@ -50,28 +50,28 @@ def test_times_are_in_utc_unless_a_zone_is_given():
     assert times("30 3 * * *", BERLIN, NOW, 2) == ["02 03:30 +0200", "03 03:30 +0200"]
 
 
-def test_the_next_time_is_after_the_moment_and_not_at_it():
+def test_next_time_is_after_the_moment():
     at = time_after("* * * * *", None, NOW)
     assert at == NOW + 30
     assert time_after("* * * * *", None, at) == NOW + 90
     assert time_after("* * * * *", None, at - 0.001) == at
 
 
-def test_what_falls_into_the_gap_of_spring_comes_once_at_its_end():
+def test_time_in_the_spring_gap_comes_at_its_end():
     assert times("30 2 * * *", BERLIN, unix("2026-03-28T03:00"), 2) == ["29 03:00 +0200", "30 02:30 +0200"]
 
 
-def test_what_comes_by_the_hour_goes_on_through_the_gap():
+def test_hourly_times_continue_through_the_gap():
     assert times("30 * * * *", BERLIN, unix("2026-03-29T00:45"), 3) == [
         "29 01:30 +0100", "29 03:30 +0200", "29 04:30 +0200",
     ]  # fmt: skip
 
 
-def test_a_time_of_day_comes_once_in_the_night_with_the_hour_that_comes_twice():
+def test_time_of_day_comes_once_when_the_hour_repeats():
     assert times("30 2 * * *", BERLIN, unix("2026-10-24T03:00"), 2) == ["25 02:30 +0200", "26 02:30 +0100"]
 
 
-def test_what_comes_by_the_hour_comes_in_both_of_them():
+def test_hourly_times_come_in_both_repeated_hours():
     assert times("15 * * * *", BERLIN, unix("2026-10-25T01:30"), 3) == [
         "25 02:15 +0200", "25 02:15 +0100", "25 03:15 +0100",
     ]  # fmt: skip
@@ -90,7 +90,7 @@ def due(cron: str = "0 * * * *", backlog: int | None = None, hours_ago: int = 0,
 
 
 def hours(found: tuple[list[float], float | None]) -> tuple[list[float], float | None]:
-    """Relative to the hour that has just begun."""
+    """Return times relative to the present hour."""
     times, following = found
     return [(time - NOW + 30) / 3600 for time in times], following and (following - NOW + 30) / 3600
 
@@ -112,7 +112,7 @@ def test_more_than_a_minute_late_is_missed(backlog, run):
     assert hours(following(due(backlog=backlog, hours_ago=1), NOW + 31)) == (run, 1)
 
 
-def test_of_very_many_missed_times_a_thousand_run_at_once_and_the_next_time_is_the_one_after_them():
+def test_at_most_a_thousand_missed_times_run_at_once():
     times, at = following(due("* * * * *", hours_ago=100), NOW)
     assert (len(times), times[0], at) == (MOST_AT_ONCE, NOW - 30 - 360_000, times[-1] + 60)
 
@@ -123,18 +123,18 @@ def test_years_of_missed_times_cost_no_more_than_one():
 
 
 @pytest.mark.parametrize("backlog", [None, 0, -1])
-def test_a_clock_that_went_back_neither_loses_the_time_nor_takes_it_twice(backlog):
+def test_clock_going_back_neither_loses_nor_repeats_a_time(backlog):
     assert hours(following(due(backlog=backlog), NOW - 300)) == ([0], 1)
 
 
-def test_a_time_that_came_in_the_first_of_two_hours_is_not_lost_when_it_is_found_in_the_second():
+def test_time_in_the_first_of_two_hours_is_not_lost():
     at = unix("2026-10-25T02:30")
     late = DueCron("r", "30 2 * * *", BERLIN, round(at * 1000), 0)
     assert [shown(time) for time in following(late, at + 2400)[0]] == ["25 02:30 +0200"]
 
 
-def test_each_time_comes_exactly_once_whatever_the_policy_and_however_late(seed=7):
-    """Taken at irregular moments, in the zone's worst nights: under `all` nothing is lost or doubled."""
+def test_each_time_comes_exactly_once(seed=7):
+    """Times are taken at irregular moments around clock changes: `all` neither loses nor doubles one."""
     at, end = unix("2026-10-24T20:00"), unix("2026-10-26T06:00")
     expected, after = [], at
     while (after := time_after("*/20 * * * *", BERLIN, after) or end) < end:
@@ -173,7 +173,7 @@ def random_due(rng: random.Random) -> DueCron:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_no_expression_ends_or_holds_its_worker(seed, measured):
-    """Random expressions, policies, zones and years: the times are right in form, and no step takes long (CPU time)."""
+    """Random expressions, policies, zones and years give valid times, and no step takes long (CPU time)."""
     rng = random.Random(seed)
     longest_s, computed = 0.0, 0
     for _ in range(250):
@@ -205,7 +205,7 @@ def test_no_expression_ends_or_holds_its_worker(seed, measured):
     "late", [DueCron("r", "0 0 29 2 *", None, 1_835_395_200_000, 999), DueCron("r", "20 2 */22 11 1", None, 0, 999)]
 )
 def test_a_backlog_beyond_the_calendar_is_no_error(late):
-    """Fewer than a thousand times of these have been since the year 1."""
+    """These expressions have had fewer than a thousand times since the year 1."""
     times, next_unix = following(late, 1_835_395_260)
     assert times[0] >= late.due_unix and times[-1] <= 1_835_395_260
     assert next_unix is not None and next_unix > times[-1]
@@ -308,7 +308,7 @@ def test_an_update_says_only_what_changes():
     assert new.arguments == ("", "r", "", "", b"", "", "", 2, "priority", 2, "tags", "")
 
 
-def test_a_change_of_cron_or_zone_begins_at_the_next_time_by_both():
+def test_change_of_cron_or_zone_begins_at_the_next_time():
     by_cron = known(every_s=None, cron="0 3 * * *", tz=BERLIN)
     new = changes_of(by_cron, {"cron": "0 4 * * *"}, NOW)
     assert (new.fields["tz"], shown(new.first_ms / 1000)) == (BERLIN, "02 04:00 +0200")
@@ -318,7 +318,7 @@ def test_a_change_of_cron_or_zone_begins_at_the_next_time_by_both():
     )  # fmt: skip
 
 
-def test_an_interval_may_become_a_cron_and_the_other_way_round():
+def test_interval_and_cron_can_replace_each_other():
     assert changes_of(known(), {"cron": "0 3 * * *"}, NOW).fields == {"every": "", "cron": "0 3 * * *", "tz": ""}
     by_cron = known(every_s=None, cron="0 3 * * *", tz=BERLIN)
     assert changes_of(by_cron, {"every": 5}, NOW).fields == {"every": 5000, "cron": "", "tz": ""}
@@ -341,7 +341,7 @@ def test_what_cannot_be_changed_is_refused(changes, error, said):
         changes_of(known(), changes, NOW)
 
 
-def test_without_cronsim_cron_is_refused_with_the_command_that_installs_it(monkeypatch):
+def test_without_cronsim_cron_is_refused_with_advice(monkeypatch):
     monkeypatch.setitem(sys.modules, "cronsim", None)
     with pytest.raises(CronMissing, match=r"cron needs the package cronsim: pip install 'leasehold\[cron\]'"):
         new_recurrence("q", "k", None, {"cron": "* * * * *"}, NOW)
@@ -351,6 +351,6 @@ def test_without_cronsim_cron_is_refused_with_the_command_that_installs_it(monke
 
 
 @pytest.mark.parametrize("strange", [due("no cron"), due(tz="Mars/Olympus")])
-def test_what_another_machine_understood_and_this_one_does_not_is_said(strange):
+def test_cron_unknown_to_this_machine_is_reported(strange):
     with pytest.raises(CronMissing):
         following(strange, NOW)

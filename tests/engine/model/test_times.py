@@ -1,6 +1,4 @@
-"""Times as people write them: seconds, durations such as 10s, timedeltas and datetimes, wherever the API takes a time;
-and values that JSON has not, which are named with their place.
-"""
+"""Times in every notation of the API, and values that JSON lacks."""
 
 import asyncio
 import re
@@ -93,7 +91,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("options", "error", "why"), BAD, ids=repr)
-def test_a_time_that_is_none_is_named_and_nothing_changes(client, keys, options, error, why):
+def test_invalid_time_is_named_and_changes_nothing(client, keys, options, error, why):
     with pytest.raises(error, match=re.escape(why)):
         client.queue("q").put("k", **options)
     assert not keys()
@@ -131,7 +129,7 @@ def job():
 
 
 @EACH
-def test_what_a_job_puts_has_plain_seconds_on_its_way(job, given):
+def test_follow_ups_are_sent_with_plain_seconds(job, given):
     at = datetime.fromtimestamp(2_000_000, UTC)
     job.put("q", "k", delay=given, timeout=given, expires=given)
     job.put("q", "k", at=at)
@@ -142,7 +140,7 @@ def test_what_a_job_puts_has_plain_seconds_on_its_way(job, given):
     assert job._next.delay_s == 90
 
 
-def test_what_a_job_puts_at_a_time_without_a_zone_is_refused(job):
+def test_follow_up_at_a_time_without_a_zone_is_refused(job):
     with pytest.raises(ValueError, match="at must be unix seconds or a datetime with a time zone"):
         job.put("q", "k", at=datetime(2031, 7, 1))
 
@@ -168,7 +166,7 @@ STRANGE = [
 
 
 @pytest.mark.parametrize(("data", "why"), STRANGE, ids=lambda value: repr(value)[:40])
-def test_data_that_json_has_not_is_named_with_its_place_and_cure(client, keys, data, why):
+def test_data_without_json_form_is_named_with_its_place_and_cure(client, keys, data, why):
     with pytest.raises(TypeError, match="data must be JSON or bytes: ") as raised:
         client.queue("q").put("k", data)
     assert why in re.sub(r"tests\.engine\.|\w+\.(?=test_times)", "", str(raised.value))

@@ -1,4 +1,4 @@
-"""The trace that a job belongs to: from its put to whoever runs it, and on to what follows it."""
+"""The trace of a job: from its put to its lease and its follow-ups."""
 
 import asyncio
 import subprocess
@@ -27,7 +27,7 @@ def tracer():
     return provider.get_tracer("tests")
 
 
-def test_it_is_given_with_the_put_and_seen_by_whoever_looks_leases_or_resumes(client, clock):
+def test_trace_of_a_put_is_in_query_lease_and_resume(client, clock):
     q = client.queue("q")
     q.put("k", jid="a", trace=TRACE)
     assert q.add("k", jid="b", trace=OTHER)
@@ -64,7 +64,7 @@ def test_it_stays_through_retries_deaths_moves_and_stages(client, clock):
     assert q.lease("w")[0].trace == TRACE
 
 
-def test_a_put_of_a_known_job_keeps_it_changes_it_or_takes_it_off(client):
+def test_put_of_a_known_job_keeps_changes_or_removes_the_trace(client):
     q = client.queue("q")
     q.put("k", jid="a", trace=TRACE)
     q.put("k", jid="a")
@@ -75,7 +75,7 @@ def test_a_put_of_a_known_job_keeps_it_changes_it_or_takes_it_off(client):
     assert client.job("a").trace is None
 
 
-def test_what_follows_a_job_belongs_to_its_trace_unless_it_is_given_another(client):
+def test_follow_ups_inherit_the_trace(client):
     q = client.queue("q")
     q.put("k", trace=TRACE)
     (lease,) = q.lease("w")
@@ -85,7 +85,7 @@ def test_what_follows_a_job_belongs_to_its_trace_unless_it_is_given_another(clie
     assert [job.trace for job in client.jobs("a", "b", "c")] == [TRACE, OTHER, None]
 
 
-def test_a_recurring_job_has_one_only_if_it_is_given_one(client, tracer):
+def test_recurring_job_has_only_a_given_trace(client, tracer):
     q = client.queue("q")
     with tracer.start_as_current_span("setting up"):
         q.recur("k", every=60, jid="plain")
@@ -125,7 +125,7 @@ def test_that_a_span_is_not_sampled_goes_along(client):
     assert client.job("a").trace.endswith("-00")
 
 
-def test_a_put_of_an_async_client_within_a_span_belongs_to_its_trace(client, server, namespace, tracer):
+def test_put_of_an_async_client_takes_the_current_span(client, server, namespace, tracer):
     async def put():
         async with AsyncClient(server.url, namespace) as client:
             with tracer.start_as_current_span("request") as span:
@@ -136,8 +136,8 @@ def test_a_put_of_an_async_client_within_a_span_belongs_to_its_trace(client, ser
     assert seen == leased == expected
 
 
-def test_nobody_imports_opentelemetry_for_it():
-    """redis does, where it is installed; in children there is no redis."""
+def test_opentelemetry_is_not_imported_for_it():
+    """redis imports OpenTelemetry where it is installed; children have no redis."""
     code = (
         "import sys; from supervisor import handler; from supervisor.engine.model.jobs import new_job;"
         " new_job('put', 'q', 'k', None, {}); print([name for name in sys.modules if name.startswith('opentelemetry')])"
@@ -146,7 +146,7 @@ def test_nobody_imports_opentelemetry_for_it():
     assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_a_job_without_one_has_no_field_for_it_and_its_lease_no_more_to_read(client, server, namespace):
+def test_job_without_a_trace_has_no_field_for_it(client, server, namespace):
     q = client.queue("q")
     q.put("k", jid="a")
     q.put("k", jid="b", trace=TRACE)
@@ -159,7 +159,7 @@ def test_a_job_without_one_has_no_field_for_it_and_its_lease_no_more_to_read(cli
 
 
 def test_a_traced_job_ends_as_cheaply_as_any_other(client, server, namespace):
-    """Whoever completes it, and whoever deletes it in the end, need not read it whole."""
+    """Neither completion nor deletion needs to read the whole record."""
     client.queue("q").put("k", jid="a", trace=TRACE)
     client.queue("q").lease("w")[0].complete()
     assert not server.redis.hexists(f"{{{namespace}}}:job:a", "special")

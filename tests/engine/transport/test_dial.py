@@ -1,4 +1,4 @@
-"""How a master reaches the server: what an address means, and what is said where it leads nowhere."""
+"""Connections of a master: URLs, logins, and errors."""
 
 import select
 import socket
@@ -21,7 +21,7 @@ NOPERM = b"-NOPERM User app has no permissions to run the ping command\r\n"
 
 @pytest.fixture
 def tcp() -> Iterator[Callable[[Callable[[socket.socket], None]], str]]:
-    """Listens on a port and has each connection answered: `tcp(answer)` is the host and port."""
+    """Listen on a port and answer each connection: `tcp(answer)` returns host and port."""
     listeners: list[socket.socket] = []
 
     def listen(answer: Callable[[socket.socket], None], host: str = "127.0.0.1") -> str:
@@ -50,7 +50,7 @@ def tcp() -> Iterator[Callable[[Callable[[socket.socket], None]], str]]:
 
 @pytest.fixture
 def passing_on(server) -> Callable[[socket.socket], None]:
-    """Passes on what comes to the server, and its answers."""
+    """Relay bytes between a client and the server."""
 
     def copy(source: socket.socket, target: socket.socket) -> None:
         with suppress(OSError):  # either end may hang up first
@@ -98,13 +98,13 @@ def test_the_address_names_user_password_and_database(server, tcp, passing_on, a
         assert (own["user"], own["db"]) == ("one@home", "3")
 
 
-def test_a_unix_socket_has_its_database_behind_a_question_mark(server, account):
+def test_unix_url_has_its_database_in_the_query(server, account):
     with closing(dial(f"unix://{account}@{server.socket}?db=2", TIMEOUT_S)) as line:
         (own,) = [c for c in server.redis.client_list() if c["id"] == str(line.call("CLIENT", "ID"))]
         assert (own["user"], own["db"]) == ("one@home", "2")
 
 
-def test_an_address_that_asks_for_more_is_redis_pys_and_the_connection_is_ours(server):
+def test_url_with_options_is_left_to_redis_py(server):
     with closing(dial(f"unix://{server.socket}?client_name=more&db=2", TIMEOUT_S)) as line:
         assert (line.call("CLIENT", "GETNAME"), line.call("ECHO", "x")) == (b"more", b"x")
 
@@ -125,12 +125,12 @@ def test_an_error_that_the_server_answers_is_a_value(server):
         (b"HTTP/1.1 400 Bad Request\r\n", "what answers there is not Redis"),
     ],
 )
-def test_who_does_not_let_us_in_says_why(tcp, said, why):
+def test_refused_login_says_why(tcp, said, why):
     with pytest.raises(Unreachable, match=why):
         dial(f"redis://{tcp(hang_up_after(said))}", TIMEOUT_S)
 
 
-def test_whoever_may_not_ping_is_let_in(tcp):
+def test_account_without_ping_is_let_in(tcp):
     dial(f"redis://{tcp(hang_up_after(NOPERM))}", TIMEOUT_S).close()
 
 
@@ -161,13 +161,13 @@ def test_a_wrong_password_is_not_repeated(server):
     assert "guess" not in str(caught.value)
 
 
-def test_a_master_with_a_plain_address_carries_neither_redis_py_nor_tls():
+def test_plain_address_loads_neither_redis_py_nor_tls():
     heavy = "sys.exit(bool({'redis', 'asyncio', 'ssl'} & sys.modules.keys()))"
     subprocess.run([sys.executable, "-c", f"import sys, supervisor.master.master; {heavy}"], check=True)
 
 
 @pytest.mark.parametrize("option", ["rediss://127.0.0.1:1/0?ssl_cert_reqs=bogus", "redis://127.0.0.1:1/0?nonsense=1"])
-def test_an_option_that_redis_py_refuses_is_said_as_any_other_trouble(option):
+def test_option_refused_by_redis_py_is_reported(option):
     with pytest.raises(Unreachable):
         dial(option, TIMEOUT_S)
     connector = Connector(option, 2, (), TIMEOUT_S)
@@ -192,7 +192,7 @@ def test_the_database_is_the_one_that_clients_take(tcp, path, database):
 
 
 def test_large_reply_may_be_cut_anywhere():
-    """A reply that lies in a list, as a job's data does, and ends where what has come ends."""
+    """A reply inside a list, as a job's data is, that ends at the end of a chunk."""
     ours, theirs = socket.socketpair()
     link = Link(ours)
     data = b"x" * (2 * 1024 * 1024)
