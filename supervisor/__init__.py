@@ -15,10 +15,11 @@ if TYPE_CHECKING:
         on_exit,
     )
     from supervisor.engine.client.async_client import AsyncClient, AsyncConfig, AsyncLane, AsyncQueue
+    from supervisor.engine.client.async_handles import AsyncJob, AsyncLease, AsyncRecurringJob
     from supervisor.engine.client.connection import EmbeddedServerWarning
     from supervisor.engine.client.event_stream import AsyncEventStream, Event, EventStream
-    from supervisor.engine.client.handles import AsyncJob, AsyncLease, AsyncRecurringJob, Job, Lease, RecurringJob
     from supervisor.engine.client.sync_client import Client, Config, Lane, Queue
+    from supervisor.engine.client.sync_handles import Job, Lease, RecurringJob
     from supervisor.engine.commands.check import Violation
     from supervisor.engine.commands.lanes import Deleted, LaneCounts
     from supervisor.engine.commands.limits import Limit, LimitHolder, LimitJobs, ParkedJob
@@ -54,11 +55,11 @@ _HOMES = {
     "AsyncClient": "engine.client.async_client",
     "AsyncConfig": "engine.client.async_client",
     "AsyncEventStream": "engine.client.event_stream",
-    "AsyncJob": "engine.client.handles",
+    "AsyncJob": "engine.client.async_handles",
     "AsyncLane": "engine.client.async_client",
-    "AsyncLease": "engine.client.handles",
+    "AsyncLease": "engine.client.async_handles",
     "AsyncQueue": "engine.client.async_client",
-    "AsyncRecurringJob": "engine.client.handles",
+    "AsyncRecurringJob": "engine.client.async_handles",
     "Client": "engine.client.sync_client",
     "Completed": "engine.model.outcomes",
     "Config": "engine.client.sync_client",
@@ -75,12 +76,12 @@ _HOMES = {
     "Fail": "child.handlers",
     "Failed": "engine.model.outcomes",
     "Interrupted": "child.handlers",
-    "Job": "engine.client.handles",
+    "Job": "engine.client.sync_handles",
     "JobFailed": "engine.model.errors",
     "JobNotFound": "engine.model.errors",
     "Lane": "engine.client.sync_client",
     "LaneCounts": "engine.commands.lanes",
-    "Lease": "engine.client.handles",
+    "Lease": "engine.client.sync_handles",
     "LeaseLost": "engine.model.errors",
     "LeaseholdError": "engine.model.errors",
     "Limit": "engine.commands.limits",
@@ -93,7 +94,7 @@ _HOMES = {
     "PutOptions": "engine.model.jobs",
     "Queue": "engine.client.sync_client",
     "RecurOptions": "engine.model.recurring",
-    "RecurringJob": "engine.client.handles",
+    "RecurringJob": "engine.client.sync_handles",
     "Released": "engine.model.outcomes",
     "Retried": "engine.model.outcomes",
     "Retry": "child.handlers",

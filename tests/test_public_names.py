@@ -10,7 +10,7 @@ from typing import get_type_hints
 import pytest
 
 import supervisor
-from supervisor.engine.client import async_client, handles, sync_client
+from supervisor.engine.client import async_client, async_handles, sync_client, sync_handles
 from supervisor.engine.commands import queries
 from supervisor.engine.model import jobs
 from tests.docs.pages import CONTRACT, README, blocks
@@ -23,7 +23,7 @@ INNER = {"Command", "Any", "Self", "JobRecord", "Grant", "Answer"}
 def classes():
     return [
         each
-        for module in (sync_client, async_client, handles)
+        for module in (sync_client, async_client, sync_handles, async_handles)
         for name, each in vars(module).items()
         if inspect.isclass(each) and each.__module__ == module.__name__ and not name.startswith("_")
     ]

@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 
-from supervisor.engine.client.handles import Job
+from supervisor.engine.client.sync_handles import Job
 from supervisor.engine.worker.wakeups import MOST_DOORS
 from supervisor.linux import removal
 

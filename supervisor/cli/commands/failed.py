@@ -19,8 +19,8 @@ from supervisor.cli.lib.terminal import counted, note, say, say_json, table
 from supervisor.config import parse_duration
 
 if TYPE_CHECKING:
-    from supervisor.engine.client.handles import Job
     from supervisor.engine.client.sync_client import Client
+    from supervisor.engine.client.sync_handles import Job
 
 #: Jobs that one call looks at, with their data, and how many a filter goes through at the most.
 _SIFT_STEP: Final = 100

@@ -17,8 +17,8 @@ from supervisor.cli.lib.terminal import local_time, say
 from supervisor.config import parse_duration
 
 if TYPE_CHECKING:
-    from supervisor.engine.client.handles import RecurringJob
     from supervisor.engine.client.sync_client import Client
+    from supervisor.engine.client.sync_handles import RecurringJob
     from supervisor.engine.model.recurring import Recurring
 
 EXAMPLES = """\

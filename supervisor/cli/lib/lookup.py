@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from supervisor.cli.lib.parser import Refusal, near
 
 if TYPE_CHECKING:
-    from supervisor.engine.client.handles import Job
     from supervisor.engine.client.sync_client import Client
+    from supervisor.engine.client.sync_handles import Job
 
 
 def job_of(client: "Client", jid: str) -> "Job":

@@ -1,56 +1,47 @@
-"""Runs in asyncio applications (never in zygote or child). Owns: its connections to Redis, and when they are made.
-Must not: send anything twice, or block the event loop (only making an AsyncClient of the embedded server may block).
+"""The AsyncClient, its queues, lanes and configuration. Runs in applications and commands (never in zygote or child).
+
+Every call is a command of `engine/commands/` that the store runs. Must not: send anything twice.
 """
 
-import asyncio
 import datetime
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
-import hiredis
-import redis as redis_py
-import redis.asyncio as redis_aio
-from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import SentinelConnectionPool
-from redis.backoff import NoBackoff
+import redis.asyncio as redis_py
 
 from supervisor import clock as times
-from supervisor.engine.client.connection import (
+from supervisor.engine.client.answers import (
     ENDED,
-    MOST_CONNECTIONS,
     NOTHING,
-    SOCKET_TIMEOUT_S,
     SWEPT,
-    Address,
     Answers,
+    at_most,
+    checked_many,
+    checked_wait_s,
+    found,
+    in_steps,
+    jid_of,
+    pause_s,
+    result_of,
+    served,
+    worker_of,
+)
+from supervisor.engine.client.async_handles import AsyncJob, AsyncLease, AsyncRecurringJob
+from supervisor.engine.client.async_store import AsyncStore
+from supervisor.engine.client.connection import (
     Clock,
     Share,
     T,
-    at_most,
-    borrowed_arguments,
     checked_clock,
-    checked_many,
-    checked_wait_s,
     find_namespace,
     find_server,
-    in_steps,
-    jid_of,
     longest_wait_s,
-    pause_s,
-    refused,
-    result_of,
-    served,
     shown_address,
-    unanswered,
-    uncounted_connection,
-    unreachable,
-    worker_of,
 )
 from supervisor.engine.client.event_stream import AsyncEventStream, Filter
-from supervisor.engine.client.handles import AsyncJob, AsyncLease, AsyncRecurringJob, found
-from supervisor.engine.client.shared_line import LOST, MOST_BYTES, NotSent, OwnLine, SharedLine, can_share
+from supervisor.engine.client.pools import pool_like, pool_of
 from supervisor.engine.commands import lanes, limits, queries, steps, writes
 from supervisor.engine.commands.check import Check, Violation
 from supervisor.engine.commands.lanes import Deleted, LaneCounts, in_lane
@@ -65,169 +56,19 @@ from supervisor.engine.model.keys import checked_name
 from supervisor.engine.model.outcomes import Answer, Outcome
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.model.recurring import CronMissing, DueCron, RecurOptions, following
-from supervisor.engine.model.scripts import check_server
 from supervisor.engine.model.validation import UNSET, checked_each, checked_int
 
 
-class _Store:
-    """Runs commands, each sent once. Those that are under way together share a connection, where that can be; what
-    waits in Redis, or is large, has one of its own out of the pool.
-    """
-
-    def __init__(self, pool: Any, shown: str, prefix: str) -> None:
-        self._pool = pool
-        self._shares = can_share(pool)
-        self._line: SharedLine | None = None
-        self._dialling: asyncio.Task[SharedLine] | None = None
-        self._shown = shown
-        self._prefix = prefix
-        self._checked = False
-
-    def __del__(self) -> None:
-        if self._line is not None:
-            self._line.leave()
-
-    async def run(self, command: Command[T]) -> T:
-        """One round trip. Raises StoreUnavailable (nothing changed) or OutcomeUnknown."""
-        words: Any = command.wire(self._prefix)  # of any number: hiredis says that it takes one
-        packed = hiredis.pack_command(words)
-        try:
-            if self._shares and len(packed) <= MOST_BYTES:
-                line = self._line
-                if line is None or not line.stands():
-                    line = await self._dialled()
-                return command.parse(await self._answered(line, command, packed))
-            return command.parse(await self._run_alone(command, packed))
-        except redis_py.ResponseError as error:
-            raise refused(self._shown, command, error) from error
-
-    async def _run_alone(self, command: Command[Any], packed: bytes) -> Any:
-        connection = await self._connect()
-        try:
-            await self._check_server(connection)
-            return await self._answered(OwnLine(connection), command, packed)
-        finally:
-            await self._pool.release(connection)
-
-    async def pop(self, keys: Sequence[str], seconds: float) -> bytes | None:
-        """Takes what comes into one of the lists, waiting for it at most so long. Raises StoreUnavailable."""
-        connection = await self._connect()
-        try:
-            await connection.send_command("BLPOP", *keys, f"{max(seconds, 0.001):.3f}")  # 0 would be for ever
-            found = await connection.read_response()
-            return found[1] if found else None
-        except (*LOST, redis_py.ResponseError) as error:
-            raise unreachable(self._shown, error) from error
-        finally:
-            await self._pool.release(connection)
-
-    def events(self, wanted: Filter) -> AsyncEventStream:
-        return AsyncEventStream(self._pool, self._shown, wanted)
-
-    async def close(self) -> None:
-        if dialling := self._under_way():
-            await asyncio.wait([dialling])  # else what it makes would stay
-        if self._line is not None:
-            await self._line.close()
-        await self._pool.disconnect()
-
-    async def _connect(self) -> Any:
-        try:
-            return await self._pool.get_connection()
-        except (*LOST, redis_py.ResponseError) as error:
-            raise unreachable(self._shown, error) from error
-
-    async def _dialled(self) -> SharedLine:
-        """The shared connection, made anew once for all who need it, whoever of them is cancelled meanwhile."""
-        dialling = self._under_way()
-        if dialling is None:
-            dialling = self._dialling = asyncio.create_task(self._dial())
-        return await asyncio.shield(dialling)
-
-    def _under_way(self) -> asyncio.Task[SharedLine] | None:
-        """What is being dialled, on the loop that runs; one that was left with its loop will never be."""
-        dialling = self._dialling
-        return dialling if dialling is not None and dialling.get_loop() is asyncio.get_running_loop() else None
-
-    async def _dial(self) -> SharedLine:
-        try:
-            connection = uncounted_connection(self._pool)
-            try:
-                await connection.connect()
-                await self._check_server(connection)
-            except BaseException:
-                await connection.disconnect(nowait=True)
-                raise
-        except (*LOST, redis_py.ResponseError) as error:
-            raise unreachable(self._shown, error) from error
-        finally:
-            self._dialling = None
-        self._line = SharedLine(connection)
-        return self._line
-
-    async def _check_server(self, connection: Any) -> None:
-        if self._checked:
-            return
-        try:
-            await connection.send_command("INFO", "server")
-            check_server(await connection.read_response())
-        except redis_py.exceptions.NoPermissionError:
-            pass  # an ACL without INFO: the scripts' first lines refuse a server that is too old
-        except LOST as error:
-            raise unreachable(self._shown, error) from error
-        self._checked = True
-
-    async def _answered(self, line: SharedLine | OwnLine, command: Command[Any], packed: bytes) -> Any:
-        try:
-            return await self._ask(line, command, packed)
-        except redis_py.exceptions.NoScriptError:
-            # Not carried out, so this is no second time.
-            try:
-                await line.load(command.script.text)
-            except (NotSent, *LOST) as error:
-                raise unreachable(self._shown, error) from error
-            return await self._ask(line, command, packed)
-
-    async def _ask(self, line: SharedLine | OwnLine, command: Command[Any], packed: bytes) -> Any:
-        try:
-            return await line.ask(packed)
-        except NotSent as error:
-            raise unreachable(self._shown, error) from error
-        except LOST as error:
-            raise unanswered(self._shown, command, error) from error
-
-
-def _pool_of(address: Address) -> Any:
-    arguments: dict[str, Any] = {
-        "protocol": 2, "decode_responses": False, "retry": Retry(NoBackoff(), 0),
-        "socket_timeout": SOCKET_TIMEOUT_S, "socket_connect_timeout": SOCKET_TIMEOUT_S,
-        "max_connections": MOST_CONNECTIONS,
-    }  # fmt: skip
-    return redis_aio.ConnectionPool.from_url(address.url, **arguments)
-
-
-def _pool_like(given: redis_aio.Redis) -> Any:
-    if not isinstance(given, redis_aio.Redis):
-        raise TypeError(f"redis must be a redis.asyncio.Redis, not {type(given).__name__}: {given!r:.100}")
-    theirs: Any = given.connection_pool
-    arguments = borrowed_arguments(theirs) | {"retry": Retry(NoBackoff(), 0)}
-    if isinstance(theirs, SentinelConnectionPool):
-        return SentinelConnectionPool(  # type: ignore[no-untyped-call]
-            theirs.service_name, theirs.sentinel_manager, connection_class=theirs.connection_class,
-            is_master=theirs.is_master, check_connection=theirs.check_connection, **arguments,
-        )  # fmt: skip
-    if isinstance(theirs, redis_aio.BlockingConnectionPool):
-        return redis_aio.BlockingConnectionPool(
-            connection_class=theirs.connection_class, timeout=theirs.timeout, **arguments
-        )
-    return redis_aio.ConnectionPool(connection_class=theirs.connection_class, **arguments)
-
-
 class AsyncClient:
-    """The queue, for asyncio programs: as Client, awaited. Use it as an async context manager, or close it.
+    """The queue, for asyncio programs. Use it as an async context manager, or close it.
 
-    Calls that are under way together share a connection. What waits (a blocking lease, wait, ask), event streams, and
-    what has more than a megabyte to say have their own.
+    Calls that are under way together share a connection. A call that waits (a blocking lease, wait, ask), an event
+    stream, and a call of more than a megabyte have their own. Only making a client of the embedded server may block.
+
+    Nearly every method is one round trip. More may be: a lease that blocks or serves globs, wait, limit, check, sweep,
+    put_many, the lists of all queues, lanes or limits, and deletions and cancellations by content. Arguments are
+    checked before anything is sent: TypeError and ValueError name the argument. StoreUnavailable: nothing has changed.
+    OutcomeUnknown: the answer was lost. Nothing is ever sent a second time.
     """
 
     def __init__(
@@ -235,26 +76,31 @@ class AsyncClient:
         url: str | None = None,
         namespace: str | None = None,
         clock: Clock | None = None,
-        redis: redis_aio.Redis | None = None,
+        redis: redis_py.Redis | None = None,
     ) -> None:
-        """As Client; `redis` is a redis.asyncio.Redis."""
+        """Connect to nothing yet; the first call does.
+
+        `url`: None = LEASEHOLD_REDIS_URL, else the embedded server, which "embedded:" names too. `namespace`: None =
+        LEASEHOLD_NAMESPACE, else leasehold. `clock` returns unix seconds in place of the server's clock. `redis`: an
+        existing connection whose address and credentials are used; it is never closed.
+        """
         self._namespace = find_namespace(namespace)
-        #: Unix seconds of an injected clock; None: the server's.
+        #: Unix seconds of an injected clock. None: the server's clock is used.
         self.clock = checked_clock(clock)
         self._share: Share | None = None
         if redis is None:
             address = find_server(url)
             self._share = address.share
-            pool, shown = _pool_of(address), address.shown
+            pool, shown = pool_of(redis_py, address.url), address.shown
         elif url is not None:
             raise ValueError("url and redis exclude each other")
         else:
-            pool = _pool_like(redis)
+            pool = pool_like(redis_py, redis)
             shown = shown_address(pool.connection_kwargs)
-        #: As Client.config, awaited.
+        #: The configuration of the namespace, in Redis.
         self.config = AsyncConfig(self)
         self._longest_wait_s = longest_wait_s(pool.connection_kwargs)
-        self._store = _Store(pool, shown, self._namespace.prefix)
+        self._store = AsyncStore(pool, shown, self._namespace.prefix)
 
     async def __aenter__(self) -> Self:
         return self
@@ -265,22 +111,22 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """As Client.close."""
+        """Close the connections, and leave the embedded server. Idempotent; a later call connects again."""
         await self._store.close()
         share, self._share = self._share, None
         if share is not None:
             share.release()
 
     async def call(self, build: Callable[..., Command[T]], *args: Any, **kwargs: Any) -> T:
-        """As Client.call."""
+        """Run the command that `build` (of engine/commands/) makes of the arguments at this time."""
         return await self.run(build(*args, now=self.clock(), **kwargs))
 
     async def run(self, command: Command[T]) -> T:
-        """As Client.run."""
+        """Run a command of engine/commands/writes.py or queries.py."""
         return await self._store.run(command)
 
     async def follow(self, call: Steps[T]) -> T:
-        """As Client.follow."""
+        """Run a call of several commands, of engine/commands/steps.py."""
         answer: Any = None
         refusal: LeaseholdError | None = None
         try:
@@ -296,7 +142,10 @@ class AsyncClient:
     # leasing
 
     async def put_jobs(self, jobs: Sequence[NewJob]) -> list[bool | str]:
-        """As Client.put_jobs."""
+        """Put checked jobs in one batch; Queue.put is what applications call.
+
+        Each answer says whether anything was done, or is the jid of another job that holds the unique key.
+        """
         return await self.call(writes.put, jobs)
 
     async def lease(
@@ -308,7 +157,13 @@ class AsyncClient:
         order: str = "strict",
         block: float = 0,
     ) -> list[AsyncLease]:
-        """As Client.lease."""
+        """Lease up to `count` (at most 1,000) jobs for `ttl` seconds (default: the queue's heartbeat).
+
+        `queues` may be globs (`email-*`) and exclusions (`!email-bulk`). One lease serves 1,000 queues at most. `order`
+        is strict (as listed), round-robin (going on where the worker's last lease stopped), random or weighted
+        (`high:3`). `block` waits up to so many seconds for the first job. Without it a lease may give none, because it
+        looks at 16 more jobs than are wanted, and those may not start now. The next call goes on behind them.
+        """
         wanted = Queues(queues, order)
         deadline_at, woken = times.monotonic() + checked_wait_s("block", block), False
         while True:
@@ -326,7 +181,7 @@ class AsyncClient:
                 return [AsyncLease(record, self) for record in grant.leases]
             wait_s = pause_s(grant, left_s, self._longest_wait_s)
             if wait_s > 0:
-                # Nobody rings for a pattern; it stands for the queues that are not there yet.
+                # A pattern's own bell never rings; it stands for the queues that do not exist yet.
                 bells = [self._namespace.bell(queue) for queue in names or wanted.patterns]
                 woken = await self._store.pop(bells, wait_s) is not None
 
@@ -334,19 +189,25 @@ class AsyncClient:
         return at_most(wanted, await self.run(queries.names()) if wanted.has_globs else ())
 
     async def _spawn(self, due: Sequence[DueCron], now_unix: float) -> bool:
-        """As Client._spawn."""
+        """Put the jobs of the cron recurrences that are due, and return whether there were any."""
         spawned = False
         for one in due:
             try:
                 run_at, next_unix = following(one, now_unix)
             except CronMissing:
-                continue  # whoever has what it takes will do so; here it is no reason not to lease
+                continue  # a worker that has the library does it; its absence here is no reason not to lease
             taken = await self.call(writes.spawn, one, run_at, next_unix)
             spawned = spawned or (taken and bool(run_at))
         return spawned
 
     async def settle(self, outcomes: Sequence[Outcome]) -> list[Answer]:
-        """As Client.settle."""
+        """End up to 1,000 leases of one worker, and return one answer for each.
+
+        All end in one step, unless their completions put more than 1,000 jobs together, where many tags or parents
+        count for more: then they end in several.
+        Completed, Failed and Released answer True, or False if the lease is lost. Retried answers the retries that
+        remain, Died the new state; both answer None if the lease is lost.
+        """
         outcomes = list(checked_each("outcomes", outcomes, "outcomes"))
         if not outcomes:
             return []
@@ -355,7 +216,11 @@ class AsyncClient:
         return [answer for step in together for answer in await self.run(step)]
 
     async def sweep(self, count: int = 100) -> int:
-        """As Client.sweep."""
+        """Take up to `count` (at most 1,000) jobs from workers that are lost for longer than the grace.
+
+        Puts due recurring jobs and drops what was kept too long, too. Returns how many jobs it took. Masters sweep by
+        themselves.
+        """
         left, offset = checked_int("count", count, 1, writes.MOST), 0
         while True:
             most = min(left, SWEPT)
@@ -370,26 +235,41 @@ class AsyncClient:
     # jobs
 
     async def job(self, jid: str) -> AsyncJob | None:
-        """As Client.job."""
+        """Return a job as it is now; None if there is none."""
         record = await self.follow(steps.job(jid, self.clock))
         return AsyncJob(record, self) if record else None
 
     async def jobs(self, *jids: str) -> list[AsyncJob | None]:
-        """As Client.jobs; what one answer has no room for is fetched at once, job by job."""
-        found = await self.call(queries.jobs, jids)
-        whole = [await self.job(one.jid) if one and one.left_out else one for one in found]
-        return [AsyncJob(record, self) if record else None for record in whole]
+        """Return up to 1,000 jobs as they are now, and None for each that does not exist.
+
+        Data above 64 KiB, or beyond 1 MiB of all jobs, is fetched at once, job by job.
+        """
+        records = await self.call(queries.jobs, jids)
+        records = [await self.job(one.jid) if one and one.left_out else one for one in records]  # async only
+        return [AsyncJob(record, self) if record else None for record in records]
 
     async def cancel(self, *jids: str, by: str | None = None) -> list[str]:
-        """As Client.cancel."""
+        """Delete up to 1,000 jobs in any state but complete, all or none, and return the jids of those that existed.
+
+        A worker that runs one loses it. `by` names who wants that, in at most 128 bytes, for `cancelled`, the log and
+        the events. Raises DependencyError if a job that is not listed waits for one of them. Jobs whose policy is to
+        fail or run then do so.
+        """
         return await self.call(writes.cancel, jids, by=by)
 
     async def cancelled(self, jid: str) -> Cancelled | None:
-        """As Client.cancelled."""
+        """Return when and by whom a job was cancelled. None: it was not, or Redis has forgotten it.
+
+        The newest 10,000 cancellations are kept for up to seven days, also those by the deletion of a queue.
+        """
         return await self.run(queries.cancelled(jid))
 
     async def wait(self, jid: str, timeout: float) -> Any:
-        """As Client.wait."""
+        """Wait until a job has ended, at most `timeout` seconds, and return its result.
+
+        Raises JobFailed if it fails, and TimeoutError. Raises JobNotFound if there is no such job, if it is cancelled,
+        or if completed jobs are not kept.
+        """
         deadline_at = times.monotonic() + checked_wait_s("timeout", timeout)
         while True:
             state = await self.call(writes.wait_for, jid)
@@ -403,7 +283,7 @@ class AsyncClient:
             await self._store.pop([self._namespace.ended(jid)], min(left_s, self._longest_wait_s))
 
     async def completed(self, offset: int = 0, count: int = 25) -> list[AsyncJob]:
-        """As Client.completed."""
+        """Return completed jobs, newest first."""
         return self._acting(await self.call(queries.listed, "complete", None, offset, count))
 
     @overload
@@ -413,7 +293,7 @@ class AsyncClient:
     async def failed(
         self, group: str | None = None, start: int = 0, limit: int = 25
     ) -> dict[str, int] | tuple[int, list[AsyncJob]]:
-        """As Client.failed."""
+        """Return the number of failed jobs of each group; or one group's number and some of its jobs, newest first."""
         if group is None:
             return await self.call(queries.failed_groups)
         total, records = await self.call(queries.failed_jobs, group, start, limit)
@@ -422,34 +302,38 @@ class AsyncClient:
     async def unfail(
         self, group: str, queue: str | None = None, count: int = 25, *, klass: str | None = None, data: Any = UNSET
     ) -> int:
-        """As Client.unfail."""
+        """Put up to `count` (at most 1,000) failed jobs of a group back, oldest first, and return how many.
+
+        They go into `queue`, or each into its own, with the new data or klass if given. Each begins anew. A broken
+        entry of another program is read again, and stays failed if it is still broken.
+        """
         return await self.call(writes.unfail, group, queue, count, klass=klass, data=data)
 
     async def log(self, jid: str, message: str, data: Any = None) -> None:
-        """As Client.log."""
+        """Write a line into a job's history. Raises JobNotFound."""
         found(jid, await self.call(writes.log, jid, message, data))
 
     async def track(self, jid: str) -> bool:
-        """As Client.track."""
+        """Track a job. Returns False if it was tracked already. Raises JobNotFound."""
         answer = await self.call(writes.track, jid)
         return found(jid, None if answer is None else (answer,))[0]
 
     async def untrack(self, jid: str) -> bool:
-        """As Client.untrack."""
+        """Track a job no longer, also one that is gone. Returns False if it was not tracked."""
         return await self.call(writes.untrack, jid)
 
     async def tracked(self) -> Tracked[AsyncJob]:
-        """As Client.tracked."""
+        """Return the tracked jobs, and the jids of those that are gone: the 1,000 that were tracked last."""
         tracked = await self.call(queries.tracked)
         return Tracked(self._acting(tracked.jobs), tracked.expired)
 
     async def tagged(self, tag: str, offset: int = 0, count: int = 25) -> tuple[int, list[AsyncJob]]:
-        """As Client.tagged."""
+        """Return how many jobs have a tag, and some of them, oldest tagged first."""
         total, records = await self.call(queries.tagged, tag, offset, count)
         return total, self._acting(records)
 
     async def tags(self, offset: int = 0, count: int = 25) -> dict[str, int]:
-        """As Client.tags."""
+        """Return the tags, most used first, with how many jobs have each."""
         return await self.run(queries.tags(offset, count))
 
     def _acting(self, records: Sequence[JobRecord]) -> list[AsyncJob]:
@@ -458,62 +342,90 @@ class AsyncClient:
     # queues and workers
 
     def queue(self, name: str) -> "AsyncQueue":
-        """As Client.queue; not awaited."""
+        """Return a queue by its name, without a round trip. A queue comes into being with its first put."""
         return AsyncQueue(self, name)
 
     async def queues(self) -> dict[str, Depths]:
-        """As Client.queues."""
+        """Return all known queues, in the order of their first put, with their counts and the age of the oldest job."""
         return await self.follow(steps.all_pages(lambda offset: queries.depths((), offset, now=self.clock())))
 
     async def recurring(self, jid: str) -> AsyncRecurringJob | None:
-        """As Client.recurring."""
+        """Return a recurring job; None if there is none."""
         record = await self.follow(steps.recurring(jid))
         return AsyncRecurringJob(record, self) if record else None
 
     async def unrecur(self, jid: str) -> bool:
-        """As Client.unrecur."""
+        """Delete a recurring job. The jobs that it has put stay; a later `recur` of its jid counts anew.
+
+        Returns False if there was none.
+        """
         return await self.call(writes.unrecur, jid)
 
     async def limit(
         self, key: str, running: int | None = None, rate: str | None = None, *, by: str | None = None
     ) -> Limit:
-        """As Client.limit."""
+        """Limit the jobs put with `limit=key`, over all queues and workers, and return the limit's present state.
+
+        At most `running` of them run at once (0: none starts). `rate` bounds the starts in a time, like "10/s",
+        "100/m", "5/h" or "3/10s". A half that is not given stays as it is; with neither nothing changes. `by` names who
+        sets it, in at most 128 bytes.
+        """
         if running is not None or rate is not None:
             await self.call(limits.limit, key, running, rate, by=by)
-        return (await self.run(limits.read(key)))[key]
+        by_key = await self.run(limits.read(key))
+        return by_key[key]
 
     async def unlimit(self, key: str, half: str | None = None) -> bool:
-        """As Client.unlimit."""
+        """Remove a limit, or only its "running" or "rate". The jobs that it held up start.
+
+        Returns False if there was none.
+        """
         return await self.call(limits.unlimit, key, half)
 
     async def limits(self) -> dict[str, Limit]:
-        """As Client.limits."""
+        """Return all limits, in the order in which they were set first."""
         return await self.follow(steps.all_pages(lambda offset: limits.read(None, offset), least=1))
 
     async def limit_jobs(self, key: str, offset: int = 0, count: int = 25) -> LimitJobs:
-        """As Client.limit_jobs."""
+        """Return jobs that hold a limit, in the order of their leases, and jobs parked under it, by queue and lane.
+
+        Each list has up to `count` (0 to 1,000) jobs, from `offset` on.
+        """
         return await self.run(limits.jobs(key, offset, count))
 
     async def workers(self) -> list[Worker]:
-        """As Client.workers."""
+        """Return the known workers, most recently active first; at most 1,000."""
         return await self.call(queries.workers)
 
     async def worker(self, name: str) -> WorkerJobs:
-        """As Client.worker."""
+        """Return the jids that a worker holds."""
         return await self.call(queries.worker, name)
 
     async def deregister(self, worker: str) -> int:
-        """As Client.deregister."""
+        """Forget a worker, and return how many jobs it held.
+
+        They go to the front of their queues, uncounted, and their tokens are void. A living master stops those jobs and
+        goes on under a new name.
+        """
         return await self.call(writes.deregister, worker)
 
     async def serve(self, worker: str, queues: Sequence[str], order: str | None = None) -> None:
-        """As Client.serve."""
+        """Make a running supervisor serve these queues (names, globs, exclusions) from now on, in this order.
+
+        `order` None keeps the order that it has. Its running jobs go on. Raises LeaseholdError if there is no such
+        worker.
+        """
         served(worker, await self.call(writes.serve, worker, queues, order))
 
     async def ask(
         self, workers: str | Sequence[str] | None, what: str, timeout: float = 5.0, argument: Any = None
     ) -> dict[str, Any]:
-        """As Client.ask."""
+        """Ask running supervisors (None: all that live) for something, like "stacks", and wait for their answers.
+
+        Returns each worker's answer, up to 1 MiB of JSON, or None if it has not answered within `timeout` seconds. The
+        question stands for at least a minute, so that a busy worker can take it up. Raises LeaseholdError, and asks
+        nobody, if a named worker does not exist.
+        """
         deadline_at = times.monotonic() + checked_wait_s("timeout", timeout)
         question, stands_s = new_jid(), max(timeout, writes.ASK_S)
         answers = Answers(await self.call(writes.ask, question, workers, what, argument, stands_s=stands_s))
@@ -523,7 +435,11 @@ class AsyncClient:
         return answers.by_worker
 
     async def check(self, repair: bool = False) -> list[Violation]:
-        """As Client.check."""
+        """Look through the whole namespace for impossible states, in slices, while jobs run.
+
+        `repair` mends them, and each violation says how. A hundred keys take a round trip. A check that is broken off
+        leaves its repairs in place.
+        """
         walk = Check(self._namespace.prefix, repair, self.clock)
         for step in walk.steps():
             walk.answered(await self.run(step))
@@ -532,38 +448,44 @@ class AsyncClient:
     def events(
         self, queue: str | None = None, jid: str | None = None, worker: str | None = None, tracked: bool = False
     ) -> AsyncEventStream:
-        """As Client.events; not awaited."""
+        """Return a stream of what happens from now on, to all queues, jobs and workers, or only to the given ones.
+
+        `tracked` limits it to tracked jobs. This call is no round trip. The stream has its own connection.
+        """
         return self._store.events(Filter(self._namespace, queue, jid, worker, tracked))
 
 
 class AsyncConfig:
-    """The configuration of an AsyncClient's namespace: as Config, awaited."""
+    """The configuration of an AsyncClient's namespace. Options of a queue are also written `<option>-<queue>`."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
 
     async def get(self, option: str) -> options.Value:
-        """As Config.get."""
+        """Return an option's value: as set, else its default. Raises ValueError for an unknown option."""
         options.checked_option(option)
         return options.value_in(await self._client.run(queries.settings()), option)
 
     async def set(self, option: str, value: options.Value, *, by: str | None = None) -> None:
-        """As Config.set."""
+        """Set an option. `by` names who does, and is kept with a pause.
+
+        Raises ValueError for an unknown option, or for a value that it cannot have.
+        """
         known, queue = options.checked_option(option)
         await self._client.call(writes.configure, known.name, queue, options.checked_value(known, value), by=by)
 
     async def unset(self, option: str) -> None:
-        """As Config.unset."""
+        """Return an option to its default, or a queue's option to that of all queues."""
         known, queue = options.checked_option(option)
         await self._client.call(writes.configure, known.name, queue, None)
 
     async def all(self) -> dict[str, options.Value]:
-        """As Config.all."""
+        """Return every option's value, then those that are set for queues."""
         return options.values_in(await self._client.run(queries.settings()))
 
 
 class AsyncQueue:
-    """One queue of an AsyncClient: as Queue, awaited. It has no len(): that cannot be awaited."""
+    """One queue of an AsyncClient."""
 
     __slots__ = ("_client", "name")
 
@@ -572,89 +494,128 @@ class AsyncQueue:
         self.name = checked_name("queue", name)
 
     async def put(self, klass: str, data: Any = None, **options: Unpack[PutOptions]) -> str:
-        """As Queue.put."""
+        """Create a job, and return its jid.
+
+        A known jid is moved, from any state, and begins anew; a worker that runs it loses its lease. Options that are
+        not given keep the job's values. If another job that has not ended holds the `unique` key, nothing changes, and
+        the answer is its jid. Raises DependencyError if the job would wait for itself.
+        """
         job = new_job("put", self.name, klass, data, options)
-        return jid_of(job, (await self._client.put_jobs([job]))[0])
+        [answer] = await self._client.put_jobs([job])
+        return jid_of(job, answer)
 
     async def add(self, klass: str, data: Any = None, **options: Unpack[PutOptions]) -> bool:
-        """As Queue.add."""
-        return (await self._client.put_jobs([new_job("add", self.name, klass, data, options)]))[0] is True
+        """Create a job. Returns False, and changes nothing, if its jid exists or another job holds the `unique` key."""
+        [answer] = await self._client.put_jobs([new_job("add", self.name, klass, data, options)])
+        return answer is True
 
     async def put_many(self, jobs: Iterable[Mapping[str, Any]]) -> list[str]:
-        """As Queue.put_many."""
+        """Put jobs, each a dict of put's arguments, and return put's answer for each.
+
+        All are checked before the first is sent. Each 1,000 jobs (or 256 MB of data) are put as one batch. A job may
+        depend on those before it.
+        """
         batches = checked_many(self.name, jobs)
         answers = [answer for batch in batches for answer in await self._client.put_jobs(batch)]
         return [jid_of(job, answer) for job, answer in zip(itertools.chain(*batches), answers, strict=True)]
 
     async def recur(self, klass: str, data: Any = None, **options: Unpack[RecurOptions]) -> str:
-        """As Queue.recur."""
+        """Create a recurring job, and return its jid. It puts the jobs <jid>-1, <jid>-2 …
+
+        They come `every` so many seconds, or by a `cron` expression. A known jid is replaced, and its count goes on.
+        """
         return await self._client.call(writes.recur, self.name, klass, data, options)
 
     async def lease(self, worker: str, count: int = 1, ttl: float | None = None, block: float = 0) -> list[AsyncLease]:
-        """As Queue.lease."""
+        """Lease jobs of this queue, as AsyncClient.lease does."""
         return await self._client.lease(worker, [self.name], count, ttl, block=block)
 
     async def jobs(self, state: str, offset: int = 0, count: int = 25) -> Sequence[AsyncJob | AsyncRecurringJob]:
-        """As Queue.jobs."""
+        """Return up to `count` (at most 1,000) jobs in a state, from `offset` on.
+
+        States: waiting, running, stalled, scheduled, depends, parked, complete, failed, and recurring.
+        """
         if state == "recurring":
-            found = await self._client.run(queries.recurring_in(self.name, offset, count))
-            return [AsyncRecurringJob(record, self._client) for record in found]
-        return [
-            AsyncJob(record, self._client)
-            for record in await self._client.call(queries.listed, state, self.name, offset, count)
-        ]
+            recurring = await self._client.run(queries.recurring_in(self.name, offset, count))
+            return [AsyncRecurringJob(record, self._client) for record in recurring]
+        records = await self._client.call(queries.listed, state, self.name, offset, count)
+        return [AsyncJob(record, self._client) for record in records]
 
     async def peek(self, n: int = 1) -> list[AsyncJob]:
-        """As Queue.peek."""
+        """Return the next `n` jobs to be leased, without a change."""
         return [AsyncJob(record, self._client) for record in await self._client.call(queries.peek, self.name, n)]
 
     async def counts(self) -> Counts:
-        """As Queue.counts."""
-        return (await self._client.call(queries.counts, [self.name]))[self.name]
+        """Return how many jobs are in each state, and whether the queue is paused."""
+        by_queue = await self._client.call(queries.counts, [self.name])
+        return by_queue[self.name]
 
     async def length(self) -> int:
-        """As Queue.length."""
+        """Return how many jobs can be leased: waiting (the front and what is due included) and stalled."""
         counts = await self.counts()
         return counts.waiting + counts.stalled
 
     async def cancel(self, data: Any, *, by: str | None = None) -> list[str]:
-        """As Queue.cancel."""
+        """Cancel every job of the queue with this data, except complete and failed ones, and return their jids.
+
+        A worker that runs one loses it. The order of JSON's keys does not matter. This takes several round trips, and
+        may miss jobs that are put meanwhile.
+        """
         return await self._client.follow(steps.cancel_equal(self.name, data, self._client.clock, by))
 
     async def delete(self, running: Literal["finish", "stop"] = "finish", *, by: str | None = None) -> Deleted:
-        """As Queue.delete."""
+        """Drop all jobs in the queue that do not run, and its recurring jobs. A queue that is empty then is forgotten.
+
+        Running jobs end by themselves, or are cancelled ("stop"); persistent ones are always cancelled. Complete and
+        failed jobs stay. This takes several round trips, and may miss jobs that are put meanwhile.
+        """
         return await self._client.follow(steps.delete(self.name, None, running, self._client.clock, by))
 
     def lane(self, name: str) -> "AsyncLane":
-        """As Queue.lane; not awaited."""
+        """Return a lane by its name, without a round trip. A lane exists while a job is in it."""
         return AsyncLane(self._client, self, name)
 
     async def lanes(self) -> dict[str, LaneCounts]:
-        """As Queue.lanes."""
-        found = await self._client.follow(
+        """Return the lanes that hold jobs, or have a weight or a pause, by name. "" is the lane of jobs without one."""
+        by_name = await self._client.follow(
             steps.all_pages(lambda offset: lanes.read(self.name, None, offset, now=self._client.clock()))
         )
-        return dict(sorted(found.items()))
+        return dict(sorted(by_name.items()))
 
     async def stats(self, date: datetime.date | str | float | None = None) -> Stats:
-        """As Queue.stats."""
+        """Return how long jobs waited and ran on a UTC day (default: today), and how they ended."""
         return await self._client.call(queries.stats, self.name, date)
 
     async def pause(self, *, by: str | None = None) -> None:
-        """As Queue.pause."""
+        """Stop leasing from the queue. Running jobs go on, and keep their leases.
+
+        `by` names who pauses it, in at most 128 bytes; `counts` answers it.
+        """
         await self._client.config.set(f"paused-{self.name}", True, by=by)
 
     async def unpause(self) -> None:
-        """As Queue.unpause."""
+        """End a pause."""
         await self._client.config.unset(f"paused-{self.name}")
 
     async def forget(self) -> bool:
-        """As Queue.forget."""
+        """Remove the queue from the list of queues. Returns False if it was not there.
+
+        Raises LeaseholdError if it is not empty.
+        """
         return await self._client.call(writes.forget, self.name)
+
+    # sync only: def __len__(self) -> int:
+    # sync only:     return self.length()
+    # sync only:
+    # sync only: def __bool__(self) -> bool:
+    # sync only:     return True  # a queue without jobs is a queue
 
 
 class AsyncLane:
-    """One lane of an AsyncQueue: as Lane, awaited."""
+    """One lane of an AsyncQueue: the jobs of one client, or tenant.
+
+    Lanes take turns by their weights, however many jobs they hold.
+    """
 
     __slots__ = ("_client", "_queue", "name")
 
@@ -664,39 +625,43 @@ class AsyncLane:
         self.name = checked_name("lane", name)
 
     async def put(self, klass: str, data: Any = None, **options: Unpack[PutOptions]) -> str:
-        """As Lane.put."""
+        """Put a job into this lane, as AsyncQueue.put does."""
         return await self._queue.put(klass, data, **in_lane(self.name, options))
 
     async def add(self, klass: str, data: Any = None, **options: Unpack[PutOptions]) -> bool:
-        """As Lane.add."""
+        """Add a job to this lane, as AsyncQueue.add does."""
         return await self._queue.add(klass, data, **in_lane(self.name, options))
 
     async def put_many(self, jobs: Iterable[Mapping[str, Any]]) -> list[str]:
-        """As Lane.put_many."""
+        """Put jobs into this lane, as AsyncQueue.put_many does."""
         each = checked_each("jobs", jobs, "dicts of put's arguments")
         return await self._queue.put_many(in_lane(self.name, job) for job in each)
 
     async def counts(self) -> LaneCounts:
-        """As Lane.counts."""
-        return (await self._client.call(lanes.read, self._queue.name, self.name))[self.name]
+        """Return how many jobs are in each state, the lane's weight, and whether it is paused."""
+        by_name = await self._client.call(lanes.read, self._queue.name, self.name)
+        return by_name[self.name]
 
     async def length(self) -> int:
-        """As Lane.length."""
+        """Return how many jobs can be leased: waiting and stalled."""
         counts = await self.counts()
         return counts.waiting + counts.stalled
 
     async def pause(self, *, by: str | None = None) -> None:
-        """As Lane.pause."""
+        """Start no more jobs of the lane. Running jobs go on, and other lanes get its turns.
+
+        `by` names who pauses it, as for a queue.
+        """
         await self._client.call(lanes.pause, self._queue.name, self.name, by=by)
 
     async def unpause(self) -> None:
-        """As Lane.unpause."""
+        """End a pause."""
         await self._client.call(lanes.unpause, self._queue.name, self.name)
 
     async def weight(self, n: int) -> None:
-        """As Lane.weight."""
+        """Give the lane `n` starts (1 to 1,000) for each start of a lane of weight 1."""
         await self._client.call(lanes.weigh, self._queue.name, self.name, n)
 
     async def delete(self, running: Literal["finish", "stop"] = "finish", *, by: str | None = None) -> Deleted:
-        """As Lane.delete."""
+        """Delete this lane's jobs, as AsyncQueue.delete does. Its weight and its pause stay."""
         return await self._client.follow(steps.delete(self._queue.name, self.name, running, self._client.clock, by))

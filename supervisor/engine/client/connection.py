@@ -1,50 +1,34 @@
-"""Runs in applications and commands (never in zygote or child). Owns: what both clients share: where the server
-is, what an existing connection lends, and what its errors mean. Must not: send anything.
+"""Finds the server and the namespace for both clients, and says what the errors of a connection mean.
+
+Runs in applications and commands (never in zygote or child). Must not: send anything.
 """
 
 import os
-import random
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
-import orjson
 import redis as redis_py
 
 from supervisor import redis_url
-from supervisor.engine.commands.writes import MOST, Command, Grant, checked_batch
+from supervisor.engine.commands.writes import Command
 from supervisor.engine.model.errors import (
     DependencyError,
-    JobFailed,
-    JobNotFound,
     LeaseholdError,
     NoServer,
     OutcomeUnknown,
     ReadOnlyReplica,
     StoreUnavailable,
 )
-from supervisor.engine.model.jobs import JobRecord, NewJob, new_job
 from supervisor.engine.model.keys import Namespace
-from supervisor.engine.model.outcomes import Completed, Outcome
-from supervisor.engine.model.queue_order import Queues
-from supervisor.engine.model.validation import DATA_BYTES, UNSET, checked_each, checked_number
 
 T = TypeVar("T")
-#: Jobs that a client's sweep takes in one call.
-SWEPT: Final = 200
 Clock = Callable[[], float]
 
 SOCKET_TIMEOUT_S = 10.0
-#: Connections of a client that is given a url: redis-py's own default of 100 would limit threads without being asked.
-MOST_CONNECTIONS = 2**31
 _LONGEST_WAIT_S = 5.0
-_BELLS_S = 1.0  # nobody rings for what other programs push, nor for a new queue that a glob stands for
-#: The states of which nothing more will come; None: there is no such job.
-ENDED: Final = (None, "complete", "failed")
-#: What a lease of no queue gives.
-NOTHING = Grant(0.0, None, [], [])
 
 
 class Share(Protocol):
@@ -125,26 +109,6 @@ def checked_clock(clock: Clock | None) -> Clock:
     return clock
 
 
-# Of a given connection's arguments, what redis-py has added for the pool they are from.
-_OF_THE_POOL = ("maint_notif", "oss_cluster", "orig_", "himport_registry", "event_dispatcher", "connection_pool")
-
-
-def borrowed_arguments(pool: Any) -> dict[str, Any]:
-    """The arguments of a given pool, to make one of our own: nothing is sent twice, and replies are bytes."""
-    kept = {name: value for name, value in pool.connection_kwargs.items() if not name.startswith(_OF_THE_POOL)}
-    own = {"retry_on_error": [], "retry_on_timeout": False, "decode_responses": False, "protocol": 2}
-    return {**kept, **own, "max_connections": pool.max_connections}
-
-
-def uncounted_connection(pool: Any) -> Any:
-    """Make a connection as the pool does, for a user that keeps it and closes it by itself.
-
-    pool.make_connection() of redis-py 8 counts towards max_connections, and only what get_connection() has given can
-    be given back.
-    """
-    return pool.connection_class(**pool.connection_kwargs)
-
-
 def shown_address(given: Mapping[str, Any]) -> str:
     """A given connection's server, fit for messages."""
     return str(given.get("path") or f"{given.get('host', 'localhost')}:{given.get('port', 6379)}")
@@ -221,117 +185,3 @@ def refused(shown: str, command: Command[Any], error: Exception) -> LeaseholdErr
 
 
 _REFUSALS: dict[str, type[LeaseholdError]] = {"DEPENDENCY": DependencyError, "REFUSED": LeaseholdError}
-
-
-def checked_wait_s(argument: str, seconds: float) -> float:
-    """Seconds to wait at most. Raises TypeError or ValueError naming the argument."""
-    if checked_number(argument, seconds) < 0:
-        raise ValueError(f"{argument} must be 0 or more seconds: {seconds!r}")
-    return seconds
-
-
-def checked_many(queue: str, given: Iterable[Mapping[str, Any]]) -> list[list[NewJob]]:
-    """Check put_many's jobs, all before the first is sent. The batches have at most 1,000 jobs, fewer with many tags or
-    parents, and 256 MB of data.
-    """
-    batches: list[list[NewJob]] = []
-    room = room_bytes = 0
-    for one in checked_each("jobs", given, "dicts of put's arguments"):
-        if not isinstance(one, Mapping):
-            raise TypeError(f"jobs must be dicts of put's arguments, not {type(one).__name__}: {one!r:.100}")
-        arguments = dict(one)
-        if "klass" not in arguments:
-            raise TypeError(f"jobs must each have a klass: {one!r:.100}")
-        job = new_job("put", queue, arguments.pop("klass"), arguments.pop("data", None), arguments)
-        if room < job.weight or room_bytes < job.size_bytes:
-            batches.append([])
-            room, room_bytes = MOST, DATA_BYTES
-        batches[-1].append(job)
-        room -= job.weight
-        room_bytes -= job.size_bytes
-    return batches
-
-
-def worker_of(outcomes: Sequence[Outcome]) -> str:
-    """The one worker whose leases these outcomes end. Raises TypeError or ValueError naming the argument."""
-    for outcome in outcomes:
-        if not isinstance(outcome, Outcome):
-            raise TypeError(f"outcomes must be Completed, Retried, Failed, Released or Died: {outcome!r:.100}")
-    workers = {outcome.lease.worker for outcome in outcomes}
-    if len(workers) > 1:
-        raise ValueError(f"outcomes must all be of one worker's leases, not of {', '.join(sorted(workers))}")
-    return workers.pop()
-
-
-def in_steps(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
-    """The outcomes that one call ends: so many that they put no more than 1,000 plain jobs, or one. Raises TypeError or
-    ValueError naming the argument.
-    """
-    checked_batch("outcomes", outcomes)
-    steps: list[list[Outcome]] = [[]]
-    room = MOST
-    for given in outcomes:
-        outcome = given.with_checked_puts() if isinstance(given, Completed) else given
-        weight = outcome.weight if isinstance(outcome, Completed) else 1
-        if room < weight and steps[-1]:
-            steps.append([])
-            room = MOST
-        steps[-1].append(outcome)
-        room -= weight
-    return steps
-
-
-def at_most(wanted: Queues, known: Sequence[str]) -> tuple[str, ...]:
-    """The queues that one lease serves: all, or 1,000 of them, the first in strict order, else drawn anew each time."""
-    names = wanted.resolve(known)
-    if len(names) <= MOST:
-        return names
-    return names[:MOST] if wanted.order == "strict" else tuple(random.sample(names, MOST))
-
-
-def pause_s(grant: Grant, left_s: float, longest_s: float) -> float:
-    """How long to wait for a bell before the next lease, if none rings."""
-    pause = min(left_s, longest_s, _BELLS_S)
-    return pause if grant.next_at_unix is None else min(pause, grant.next_at_unix - grant.now_unix)
-
-
-class Answers:
-    """What workers have answered to a question so far: None of those who have not."""
-
-    def __init__(self, workers: Sequence[str]) -> None:
-        self.by_worker: dict[str, Any] = dict.fromkeys(workers)
-        self.missing = set(workers)
-
-    def take(self, popped: bytes | None) -> None:
-        """One answer as it was found; None: there was none."""
-        if popped is None:
-            return
-        worker, answer = orjson.loads(popped)
-        self.by_worker[worker] = answer
-        self.missing.discard(worker)
-
-
-# What answers mean.
-
-
-def jid_of(job: NewJob, answer: bool | str) -> str:
-    """What a put answers: the job's jid, or that of the holder of its unique key."""
-    return answer if isinstance(answer, str) else job.jid
-
-
-def result_of(jid: str, record: JobRecord | None) -> Any:
-    """The result of a job that is complete; UNSET while it has not ended. Raises JobFailed or JobNotFound."""
-    if record is None:
-        raise JobNotFound(
-            f"there is no job {jid} (any more): it never was, was cancelled, or completed and was not kept"
-        )
-    if record.state == "failed":
-        failure = record.failure or {}
-        raise JobFailed(jid, str(failure.get("group", "")), str(failure.get("message", "")))
-    return record.result if record.state == "complete" else UNSET
-
-
-def served(worker: str, number: int) -> None:
-    """Of a wish. Raises LeaseholdError if nobody was there to have it."""
-    if not number:
-        raise LeaseholdError(f"there is no worker {worker} (any more); `leasehold status` shows who is there")

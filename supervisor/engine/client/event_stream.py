@@ -15,7 +15,8 @@ import orjson
 import redis as redis_py
 
 from supervisor import clock
-from supervisor.engine.client.connection import uncounted_connection, unreachable
+from supervisor.engine.client.connection import unreachable
+from supervisor.engine.client.pools import uncounted_connection
 from supervisor.engine.model.errors import StoreUnavailable
 from supervisor.engine.model.keys import Namespace, checked_name
 from supervisor.engine.model.validation import checked_number

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from supervisor.engine.client import async_client, handles, sync_client
+from supervisor.engine.client import async_client, async_handles, sync_client, sync_handles
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.model.errors import LeaseholdError
@@ -349,9 +349,9 @@ CLASSES = {
     "Queue": (sync_client.Queue, async_client.AsyncQueue),
     "Lane": (sync_client.Lane, async_client.AsyncLane),
     "Config": (sync_client.Config, async_client.AsyncConfig),
-    "Lease": (handles.Lease, handles.AsyncLease),
-    "Job": (handles.Job, handles.AsyncJob),
-    "RecurringJob": (handles.RecurringJob, handles.AsyncRecurringJob),
+    "Lease": (sync_handles.Lease, async_handles.AsyncLease),
+    "Job": (sync_handles.Job, async_handles.AsyncJob),
+    "RecurringJob": (sync_handles.RecurringJob, async_handles.AsyncRecurringJob),
 }
 OPTIONS_OF = {
     "Queue.put": PutOptions, "Queue.add": PutOptions, "Lane.put": PutOptions, "Lane.add": PutOptions,

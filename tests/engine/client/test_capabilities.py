@@ -12,7 +12,7 @@ import pytest
 import supervisor
 from supervisor.child import job
 from supervisor.cli.lib import parser
-from supervisor.engine.client import async_client, handles, sync_client
+from supervisor.engine.client import async_client, sync_client, sync_handles
 from supervisor.engine.client.event_stream import STREAM_EVENTS
 from supervisor.engine.commands import lanes, limits, queries
 from supervisor.engine.model import errors
@@ -34,8 +34,8 @@ NUMBERS = [
 NUMBER = re.compile(r"\b[A-F]\d+(?:\.\d+)?")
 
 CLASSES = {
-    "Client": sync_client.Client, "Queue": sync_client.Queue, "Config": sync_client.Config, "Lease": handles.Lease,
-    "Job": handles.Job, "RecurringJob": handles.RecurringJob, "AsyncClient": async_client.AsyncClient,
+    "Client": sync_client.Client, "Queue": sync_client.Queue, "Config": sync_client.Config, "Lease": sync_handles.Lease,
+    "Job": sync_handles.Job, "RecurringJob": sync_handles.RecurringJob, "AsyncClient": async_client.AsyncClient,
     "Stats": queries.Stats, "Spread": queries.Spread, "Lane": sync_client.Lane,
     "LaneCounts": lanes.LaneCounts, "Deleted": lanes.Deleted,
     "Limit": limits.Limit, "Counts": queries.Counts, "JobFailed": errors.JobFailed, "job": job.Job,

@@ -12,10 +12,11 @@ import pytest
 import redis
 import redis.asyncio
 
-from supervisor.engine.client import connection
+from supervisor.engine.client import answers
 from supervisor.engine.client.async_client import AsyncClient, AsyncLane, AsyncQueue
-from supervisor.engine.client.handles import AsyncJob, AsyncLease, Job, Lease
+from supervisor.engine.client.async_handles import AsyncJob, AsyncLease
 from supervisor.engine.client.sync_client import Client, Lane, Queue
+from supervisor.engine.client.sync_handles import Job, Lease
 from supervisor.engine.commands import queries, writes
 from supervisor.engine.model import scripts
 from supervisor.engine.model.errors import LeaseholdError, LeaseLost, OutcomeUnknown, StoreUnavailable
@@ -166,7 +167,7 @@ def test_fifty_megabytes_work(live):
 
 
 def test_put_many_splits_what_is_too_much_for_one_call(live, monkeypatch):
-    monkeypatch.setattr(connection, "DATA_BYTES", 1_000)
+    monkeypatch.setattr(answers, "DATA_BYTES", 1_000)
     live.queue("q").put_many({"klass": "k", "data": b"x" * 400, "jid": str(i)} for i in range(7))
     assert [lease.jid for lease in live.queue("q").lease("w", 10)] == list("0123456")
 

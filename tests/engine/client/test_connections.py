@@ -101,7 +101,7 @@ def test_the_limit_of_a_given_pool_holds_and_is_named(server, namespace):
         held = client._store._connect()
         with pytest.raises(StoreUnavailable, match="max_connections"):
             client.queue("q").put("k")
-        client._store._let_go(held)
+        client._store._give_back(held)
         client.queue("q").put("k")
         assert client.queue("q").length() == 1
 
@@ -112,7 +112,7 @@ def test_a_given_pool_that_blocks_makes_calls_wait(server, namespace):
         held = client._store._connect()
         putting = threading.Thread(target=client.queue("q").put, args=("k",))
         putting.start()
-        client._store._let_go(held)
+        client._store._give_back(held)
         putting.join(30)
         assert client.queue("q").length() == 1
 

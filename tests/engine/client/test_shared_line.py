@@ -14,7 +14,7 @@ import redis.asyncio
 import redis.asyncio.sentinel
 from redis.credentials import UsernamePasswordCredentialProvider
 
-from supervisor.engine.client import async_client
+from supervisor.engine.client import async_store
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.shared_line import can_share
 from supervisor.engine.model.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
@@ -400,7 +400,7 @@ print(*(asyncio.run(q.put("k", jid=jid)) for jid in "abc"))
 
 
 def test_what_is_large_has_a_connection_of_its_own(server, namespace, monkeypatch):
-    monkeypatch.setattr(async_client, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(async_store, "MOST_BYTES", 10_000)
 
     async def main():
         async with named(server, namespace) as client:

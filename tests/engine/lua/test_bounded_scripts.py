@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from supervisor.engine.client.answers import checked_many
 from supervisor.engine.client.async_client import AsyncClient
-from supervisor.engine.client.connection import checked_many
 from supervisor.engine.commands import bulk, writes
 from supervisor.engine.model.errors import DependencyError
 from supervisor.engine.model.jobs import new_job

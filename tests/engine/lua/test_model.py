@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from supervisor.engine.client.handles import Lease
 from supervisor.engine.client.sync_client import Client
+from supervisor.engine.client.sync_handles import Lease
 from supervisor.engine.commands import writes
 from supervisor.engine.commands.limits import Limit
 from supervisor.engine.model.errors import DependencyError, JobNotFound, LeaseholdError, LeaseLost

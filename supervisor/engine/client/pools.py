@@ -1,0 +1,71 @@
+"""Makes redis-py's pools of connections for both clients. Runs in applications and commands (never in zygote or child).
+
+Its connections never send anything twice, and their replies are bytes. `library` is `redis` or `redis.asyncio`.
+"""
+
+from typing import Any
+
+from redis.backoff import NoBackoff
+
+from supervisor.engine.client.connection import SOCKET_TIMEOUT_S
+
+#: Connections of a client that is given a url. redis-py's own default of 100 would limit threads unasked.
+_MOST_CONNECTIONS = 2**31
+#: Prefixes of the arguments that redis-py adds to a given connection's for the pool that it comes from.
+_OF_THE_POOL = ("maint_notif", "oss_cluster", "orig_", "himport_registry", "event_dispatcher", "connection_pool")
+
+
+def pool_of(library: Any, url: str) -> Any:
+    """Return a pool for the server of an url."""
+    return library.ConnectionPool.from_url(
+        url,
+        protocol=2,
+        decode_responses=False,
+        retry=library.retry.Retry(NoBackoff(), 0),
+        socket_timeout=SOCKET_TIMEOUT_S,
+        socket_connect_timeout=SOCKET_TIMEOUT_S,
+        max_connections=_MOST_CONNECTIONS,
+    )
+
+
+def pool_like(library: Any, given: Any) -> Any:
+    """Return a pool of our own with the address, the credentials and the limits of a given connection.
+
+    Raises TypeError if it is not a connection of the library.
+    """
+    if not isinstance(given, library.Redis):
+        raise TypeError(f"redis must be a {library.__name__}.Redis, not {type(given).__name__}: {given!r:.100}")
+    theirs = given.connection_pool
+    arguments = _borrowed(theirs) | {"retry": library.retry.Retry(NoBackoff(), 0)}
+    if isinstance(theirs, library.sentinel.SentinelConnectionPool):
+        return library.sentinel.SentinelConnectionPool(
+            theirs.service_name,
+            theirs.sentinel_manager,
+            is_master=theirs.is_master,
+            check_connection=theirs.check_connection,
+            **arguments,
+        )
+    if isinstance(theirs, library.BlockingConnectionPool):
+        return library.BlockingConnectionPool(timeout=theirs.timeout, **arguments)
+    return library.ConnectionPool(**arguments)
+
+
+def _borrowed(pool: Any) -> dict[str, Any]:
+    kept = {name: value for name, value in pool.connection_kwargs.items() if not name.startswith(_OF_THE_POOL)}
+    return kept | {
+        "connection_class": pool.connection_class,
+        "retry_on_error": [],
+        "retry_on_timeout": False,
+        "decode_responses": False,
+        "protocol": 2,
+        "max_connections": pool.max_connections,
+    }
+
+
+def uncounted_connection(pool: Any) -> Any:
+    """Make a connection as the pool does, for a user that keeps it and closes it by itself.
+
+    pool.make_connection() of redis-py 8 counts towards max_connections, and only what get_connection() has given can
+    be given back.
+    """
+    return pool.connection_class(**pool.connection_kwargs)

@@ -1,0 +1,150 @@
+"""Runs the commands of a Client, each sent once. Runs in applications and commands (never in zygote or child).
+
+Owns a pool of connections, of which each thread takes one for a call. Must not: send anything twice.
+"""
+
+import contextlib
+import os
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final
+
+import hiredis
+import redis as redis_py
+
+from supervisor.engine.client.connection import T, refused, unanswered, unreachable
+from supervisor.engine.client.event_stream import EventStream, Filter
+from supervisor.engine.commands.writes import Command
+from supervisor.engine.model.scripts import check_server
+
+_LOST: Final = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
+
+
+class Store:
+    """Runs commands, each on a connection that no other call uses meanwhile."""
+
+    def __init__(self, pool: Any, shown: str, prefix: str) -> None:
+        """`shown` names the server in messages; `prefix` begins each key of the namespace."""
+        self._pool = pool
+        # To give a connection back and take it again costs more than the call in between. A pool that may renew a
+        # connection between two calls gets it back nevertheless.
+        self._keeps = type(pool) is redis_py.ConnectionPool and "credential_provider" not in pool.connection_kwargs
+        self._kept: deque[Any] = deque()
+        self._pid = os.getpid()
+        self._shown = shown
+        self._prefix = prefix
+        self._checked = False
+
+    def run(self, command: Command[T]) -> T:
+        """Run a command in one round trip. Raises StoreUnavailable (nothing changed) or OutcomeUnknown."""
+        connection = self._connect()
+        try:
+            self._check_server(connection)
+            answer = command.parse(self._answered(connection, command))
+        except redis_py.ResponseError as error:
+            self._give_back(connection)
+            raise refused(self._shown, command, error) from error
+        except BaseException:
+            self._discard(connection)
+            raise
+        self._give_back(connection)
+        return answer
+
+    def pop(self, keys: Sequence[str], seconds: float) -> bytes | None:
+        """Wait until something comes into one of the lists, at most so long, and take it. Raises StoreUnavailable."""
+        connection = self._connect()
+        try:
+            connection.send_command("BLPOP", *keys, f"{max(seconds, 0.001):.3f}")  # 0 would wait for ever
+            popped = connection.read_response()
+        except BaseException as error:
+            self._discard(connection)
+            if isinstance(error, (*_LOST, redis_py.ResponseError)):
+                raise unreachable(self._shown, error) from error
+            raise
+        self._give_back(connection)
+        return popped[1] if popped else None
+
+    def events(self, wanted: Filter) -> EventStream:
+        """Return a stream of events, which makes its own connection."""
+        return EventStream(self._pool, self._shown, wanted)
+
+    def close(self) -> None:
+        """Close all connections. A later call connects again."""
+        with contextlib.suppress(IndexError):
+            while True:
+                self._pool.release(self._kept.pop())
+        self._pool.disconnect()
+
+    def _connect(self) -> Any:
+        try:
+            return self._take_kept() or self._pool.get_connection()
+        except (*_LOST, redis_py.ResponseError) as error:
+            raise unreachable(self._shown, error) from error
+
+    def _take_kept(self) -> Any:
+        """Return the connection that was used last, if it is as good as new; None: there is none."""
+        if self._pid != os.getpid():  # a fork must not speak on its parent's
+            self._kept, self._pid = deque(), os.getpid()
+        try:
+            while True:
+                connection = self._kept.pop()
+                if _is_ready(connection):
+                    return connection
+                self._pool.release(connection)
+        except IndexError:
+            return None
+
+    def _give_back(self, connection: Any) -> None:
+        if self._keeps:
+            self._kept.append(connection)
+        else:
+            self._pool.release(connection)
+
+    def _discard(self, connection: Any) -> None:
+        """Close a connection. An answer may be under way on it, which the next command would take for its own."""
+        connection.disconnect()
+        self._pool.release(connection)
+
+    def _check_server(self, connection: Any) -> None:
+        if self._checked:
+            return
+        try:
+            connection.send_command("INFO", "server")
+            check_server(connection.read_response())
+        except redis_py.exceptions.NoPermissionError:
+            pass  # an ACL without INFO: the scripts' first lines refuse a server that is too old
+        except _LOST as error:
+            raise unreachable(self._shown, error) from error
+        self._checked = True
+
+    def _answered(self, connection: Any, command: Command[Any]) -> Any:
+        try:
+            return self._ask(connection, command)
+        except redis_py.exceptions.NoScriptError:
+            # The server has not run the command, so to send it now is no second time.
+            try:
+                connection.send_command("SCRIPT", "LOAD", command.script.text)
+                connection.read_response()
+            except _LOST as error:
+                raise unreachable(self._shown, error) from error
+            return self._ask(connection, command)
+
+    def _ask(self, connection: Any, command: Command[Any]) -> Any:
+        words: Any = command.wire(self._prefix)  # of any number: hiredis says that it takes one
+        try:
+            connection.send_packed_command([hiredis.pack_command(words)])
+        except _LOST as error:
+            raise unreachable(self._shown, error) from error  # Redis runs no command that has not come to its end
+        try:
+            return connection.read_response()
+        except _LOST as error:
+            raise unanswered(self._shown, command, error) from error
+
+
+def _is_ready(connection: Any) -> bool:
+    """Return whether nothing has come that the next command would take for its answer, nor the connection's end."""
+    try:
+        return not connection.can_read()
+    except _LOST:
+        connection.disconnect()
+        return False
