@@ -8,13 +8,21 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-import hiredis
 import redis as redis_py
 
 from supervisor.engine.client.connection import T, refused, unanswered, unreachable
 from supervisor.engine.client.event_stream import AsyncEventStream, Filter
 from supervisor.engine.client.pools import uncounted_connection
-from supervisor.engine.client.shared_line import LOST, MOST_BYTES, NotSent, OwnLine, SharedLine, can_share
+from supervisor.engine.client.shared_line import (
+    LOST,
+    MOST_BYTES,
+    NotSent,
+    OwnLine,
+    SharedLine,
+    can_share,
+    dialled,
+    packed,
+)
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model.scripts import check_server
 
@@ -41,23 +49,23 @@ class AsyncStore:
 
     async def run(self, command: Command[T]) -> T:
         """Run a command in one round trip. Raises StoreUnavailable (nothing changed) or OutcomeUnknown."""
-        words: Any = command.wire(self._prefix)  # of any number: hiredis says that it takes one
-        packed = hiredis.pack_command(words)
+        words = packed(*command.wire(self._prefix))
         try:
-            if self._shares and len(packed) <= MOST_BYTES:
+            if self._shares and len(words) <= MOST_BYTES:
                 line = self._line
                 if line is None or not line.stands():
                     line = await self._dialled()
-                return command.parse(await self._answered(line, command, packed))
-            return command.parse(await self._run_alone(command, packed))
+                return command.parse(await self._answered(line, command, words))
+            return command.parse(await self._run_alone(command, words))
         except redis_py.ResponseError as error:
             raise refused(self._shown, command, error) from error
 
-    async def _run_alone(self, command: Command[Any], packed: bytes) -> Any:
+    async def _run_alone(self, command: Command[Any], words: bytes) -> Any:
         connection = await self._connect()
         try:
-            await self._check_server(connection)
-            return await self._answered(OwnLine(connection), command, packed)
+            line = OwnLine(connection)
+            await self._check_server(line)
+            return await self._answered(line, command, words)
         finally:
             await self._pool.release(connection)
 
@@ -105,46 +113,44 @@ class AsyncStore:
 
     async def _dial(self) -> SharedLine:
         try:
-            connection = uncounted_connection(self._pool)
+            line = await dialled(uncounted_connection(self._pool))
             try:
-                await connection.connect()
-                await self._check_server(connection)
+                await self._check_server(line)
             except BaseException:
-                await connection.disconnect(nowait=True)
+                await line.close()
                 raise
-        except (*LOST, redis_py.ResponseError) as error:
+        except (NotSent, *LOST, redis_py.ResponseError) as error:
             raise unreachable(self._shown, error) from error
         finally:
             self._dialling = None
-        self._line = SharedLine(connection)
-        return self._line
+        self._line = line
+        return line
 
-    async def _check_server(self, connection: Any) -> None:
+    async def _check_server(self, line: SharedLine | OwnLine) -> None:
         if self._checked:
             return
         try:
-            await connection.send_command("INFO", "server")
-            check_server(await connection.read_response())
+            check_server(await line.ask(packed("INFO", "server")))
         except redis_py.exceptions.NoPermissionError:
             pass  # an ACL without INFO: the scripts' first lines refuse a server that is too old
-        except LOST as error:
+        except (NotSent, *LOST) as error:
             raise unreachable(self._shown, error) from error
         self._checked = True
 
-    async def _answered(self, line: SharedLine | OwnLine, command: Command[Any], packed: bytes) -> Any:
+    async def _answered(self, line: SharedLine | OwnLine, command: Command[Any], words: bytes) -> Any:
         try:
-            return await self._ask(line, command, packed)
+            return await self._ask(line, command, words)
         except redis_py.exceptions.NoScriptError:
             # The server has not run the command, so to send it now is no second time.
             try:
                 await line.load(command.script.text)
             except (NotSent, *LOST) as error:
                 raise unreachable(self._shown, error) from error
-            return await self._ask(line, command, packed)
+            return await self._ask(line, command, words)
 
-    async def _ask(self, line: SharedLine | OwnLine, command: Command[Any], packed: bytes) -> Any:
+    async def _ask(self, line: SharedLine | OwnLine, command: Command[Any], words: bytes) -> Any:
         try:
-            return await line.ask(packed)
+            return await line.ask(words)
         except NotSent as error:
             raise unreachable(self._shown, error) from error
         except LOST as error:

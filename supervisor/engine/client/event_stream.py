@@ -2,9 +2,7 @@
 what an event is. Must not: keep what happened while nobody listened; that is in the jobs' histories.
 """
 
-import contextlib
 import math
-import socket
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -53,6 +51,8 @@ STREAM_EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 _SILENCE_S = 10.0  # after so much of it the server is asked whether it is there, and after as much again it is lost
+#: A thread that waits in a stream sees within this time that another thread has closed it.
+_CLOSE_S = 0.2
 _LOST = (redis_py.RedisError, OSError)
 
 
@@ -146,7 +146,7 @@ def _lost(shown: str, error: Exception) -> StoreUnavailable:
 
 
 def _receive(connection: Any, patience: _Patience) -> Any:
-    if connection.can_read(timeout=patience.wait_s):
+    if connection.can_read(timeout=min(patience.wait_s, _CLOSE_S)):
         patience.heard()
         return connection.read_response()
     if patience.must_ask():
@@ -211,11 +211,7 @@ class EventStream:
     def close(self) -> None:
         """Ends it, also for those who wait in it. Idempotent."""
         self._closed = True
-        connection = self._connection
-        if connection is not None:
-            with contextlib.suppress(AttributeError, OSError):  # it has just been disconnected, by itself or the server
-                connection._sock.shutdown(socket.SHUT_RDWR)
-        if self._in_use.acquire(blocking=False):  # else who waits in it wakes up and disconnects
+        if self._in_use.acquire(blocking=False):  # else the thread that waits in it disconnects
             self._disconnect()
             self._in_use.release()
 

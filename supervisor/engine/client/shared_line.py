@@ -1,54 +1,107 @@
-"""Runs in asyncio applications. Owns: one connection that all calls under way share, and which call is to have which
-answer. Must not: connect, block, or send anything twice: what a lost connection means is decided in aio.py.
+"""One connection that all calls under way share, each with its own answer. Runs in asyncio applications.
 
-redis-py makes the connection (TLS, credentials, timeouts); from then on its bytes come here.
+redis-py says where the server is and how to be let in. The connection is made here, because redis-py's own has no
+public way to take its bytes. Must not: send anything twice. The store decides what a lost connection means.
 """
 
 import asyncio
 import contextlib
+import os
 import select
+import socket
 import warnings
 from collections import deque
+from collections.abc import Iterator
 from typing import Any, Final
 
 import hiredis
 import redis as redis_py
 import redis.asyncio as redis_aio
+from redis.connection import DefaultParser
 
 LOST: Final = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
-#: What is longer has a connection of its own, for all others would wait until it is written.
+#: A longer command has its own connection, because all others would wait until it is written.
 MOST_BYTES: Final = 2**20
 _CLOSED: Final = "Connection closed by server."
 _PLAIN: Final = (redis_aio.Connection, redis_aio.SSLConnection, redis_aio.UnixDomainSocketConnection)
 
 
 class NotSent(Exception):
-    """A command has not come to its end, so Redis does not run it."""
+    """A command was not sent as a whole, so Redis does not run it."""
 
 
 def can_share(pool: Any) -> bool:
-    """Whether connections of a pool are fit for it: not those that redis-py may wish to renew or to try out between two
-    calls (Sentinel, credential providers, health checks), nor what speaks in a way of its own.
+    """Return whether the calls of a pool's client can share one connection.
+
+    redis-py renews or tries out some connections between two calls (Sentinel, credential providers, health checks), and
+    others are made in a way of their own.
     """
     given = pool.connection_kwargs
-    renews = given.get("credential_provider") or given.get("health_check_interval")
-    return pool.connection_class in _PLAIN and given.get("protocol") == 2 and not renews
+    special = ("credential_provider", "health_check_interval", "redis_connect_func")
+    return pool.connection_class in _PLAIN and given.get("protocol") == 2 and not any(map(given.get, special))
+
+
+async def dialled(address: Any) -> "SharedLine":
+    """Connect, and log in, as a connection of redis.asyncio says that it would. It stays unconnected itself.
+
+    Raises NotSent, one of LOST, or ResponseError if the server refuses.
+    """
+    try:
+        async with asyncio.timeout(address.socket_connect_timeout):
+            line = await _connected(address)
+    except TimeoutError:
+        raise redis_py.TimeoutError("Timeout connecting to server") from None
+    except OSError as error:
+        # asyncio words the errors of connect() in its own way, and leaves the cause out.
+        why = os.strerror(error.errno) if isinstance(error, ConnectionError) and error.errno else error.strerror
+        raise redis_py.ConnectionError(f"connecting failed: {why or error}") from error
+    try:
+        _keep_alive(line.socket, address)
+        for words in _greeting(address):
+            await line.ask(packed(*words))
+    except BaseException:
+        await line.close()
+        raise
+    return line
+
+
+async def _connected(address: Any) -> "SharedLine":
+    loop, line = asyncio.get_running_loop(), SharedLine(address.socket_timeout)
+    if isinstance(address, redis_aio.UnixDomainSocketConnection):
+        await loop.create_unix_connection(lambda: line, address.path)
+        return line
+    tls = address.ssl_context.get() if isinstance(address, redis_aio.SSLConnection) else None
+    await loop.create_connection(lambda: line, address.host, address.port, ssl=tls)
+    return line
+
+
+def _keep_alive(connected: Any, address: Any) -> None:
+    if getattr(address, "socket_keepalive", False):  # a unix socket has none
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in address.socket_keepalive_options.items():
+            connected.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def _greeting(address: Any) -> Iterator[tuple[Any, ...]]:
+    if address.username:
+        yield "AUTH", address.username, address.password or ""
+    elif address.password:
+        yield "AUTH", address.password
+    if address.client_name:
+        yield "CLIENT", "SETNAME", address.client_name
+    if address.db:
+        yield "SELECT", address.db
 
 
 class SharedLine(asyncio.Protocol):
-    """An established connection. It stands, and once it is lost it stays so: all who wait then hear of it."""
+    """An established connection. Once it is lost it stays lost, and all calls that wait for an answer fail."""
 
-    def __init__(self, connection: Any) -> None:
-        """Takes the streams of a redis.asyncio connection that is connected and idle, on the loop that runs."""
+    def __init__(self, timeout_s: float | None) -> None:
+        """`timeout_s`: the server is lost if it has answered nothing for so long; None: it never is."""
         self._loop = asyncio.get_running_loop()
-        self._timeout_s: float | None = connection.socket_timeout
-        self._reader = hiredis.Reader(replyError=connection._parser.parse_error)
-        # It is ours from here on: redis-py would close it with the object that has made it.
-        self._writer, connection._writer, connection._reader = connection._writer, None, None
-        self._transport = self._writer.transport
-        self._transport.set_protocol(self)
+        self._timeout_s = timeout_s
+        self._reader = hiredis.Reader(replyError=DefaultParser.parse_error)
         self._readable = select.poll()
-        self._readable.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
         self._unsent: list[tuple[bytes, asyncio.Future[Any]]] = []
         self._waiting: deque[asyncio.Future[Any]] = deque()  # in the order in which their commands were written
         self._loading: dict[str, asyncio.Future[Any]] = {}
@@ -57,9 +110,15 @@ class SharedLine(asyncio.Protocol):
         self._heard_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        self.socket = transport.get_extra_info("socket")
+        self._readable.register(self.socket.fileno(), select.POLLIN)
+
     def stands(self) -> bool:
-        """Whether calls of the loop that runs can use it. What can be read while nobody waits is its end, or would be
-        taken for the next answer.
+        """Return whether calls of the running loop can use the connection.
+
+        Bytes that can be read while no call waits are its end, or would be taken for the next answer.
         """
         if self._lost is not None or self._loop is not asyncio.get_running_loop():
             return False
@@ -68,34 +127,36 @@ class SharedLine(asyncio.Protocol):
         return self._lost is None
 
     def ask(self, packed: bytes) -> asyncio.Future[Any]:
-        """The reply to a command, to be awaited; raises what redis-py makes of one that is an error. Raises NotSent, or
-        one of LOST. Who is cancelled leaves its answer to nobody; what was not written by then is never sent.
+        """Return the reply to a packed command, to be awaited. An error is raised as redis-py's exception.
+
+        Raises NotSent, or one of LOST. The answer to a cancelled call is dropped. A call that was cancelled before it
+        was written is never sent.
         """
         answer = self._loop.create_future()
         if self._lost is not None:
             answer.set_exception(NotSent(str(self._lost)))
             return answer
         if not self._unsent:
-            self._loop.call_soon(self._write)  # together with all that this turn of the loop still brings
+            self._loop.call_soon(self._write)  # together with the other calls of this turn of the loop
         self._unsent.append((packed, answer))
         return answer
 
     async def load(self, script: str) -> None:
-        """Gives the server a script, once for all who find that it has none. Raises as `ask`."""
+        """Load a script into the server, once for all calls that miss it. Raises as `ask`."""
         answer = self._loading.get(script)
         if answer is None:
-            answer = self._loading[script] = self.ask(_packed_load(script))
+            answer = self._loading[script] = self.ask(packed("SCRIPT", "LOAD", script))
             answer.add_done_callback(lambda _: self._loading.pop(script))
         await asyncio.shield(answer)
 
     async def close(self) -> None:
-        """Ends it; who still waits hears that it was lost. Idempotent."""
+        """Close the connection. Calls that still wait fail. Idempotent."""
         if self._loop is asyncio.get_running_loop():
             self._lose(redis_py.ConnectionError("the client was closed"))
             await asyncio.shield(self._gone)
 
     def leave(self) -> None:
-        """Ends it where nobody can use it any more, if this is its loop, which would keep it open."""
+        """Close a connection that the client forgot, if this is its loop, which would keep it open."""
         if self._lost is None:
             warnings.warn("unclosed AsyncClient", ResourceWarning, source=self, stacklevel=2)
             with contextlib.suppress(RuntimeError):  # there is no loop
@@ -104,8 +165,8 @@ class SharedLine(asyncio.Protocol):
 
     def _write(self) -> None:
         if self._transport.is_closing():
-            # `connection_lost` comes next. From Python 3.12 on a closing transport would have its number watched again,
-            # and who connects next, with the same number, would hear nothing.
+            # `connection_lost` comes next. From Python 3.12 on, a write to a closing transport would watch its
+            # descriptor again, and the next connection with the same number would get no events.
             return
         calls = [call for call in self._unsent if not call[1].done()]
         self._unsent.clear()
@@ -173,14 +234,15 @@ class SharedLine(asyncio.Protocol):
         self._unsent.clear()
 
 
-def _packed_load(script: str) -> bytes:
-    words: Any = ("SCRIPT", "LOAD", script)  # of any number: hiredis says that it takes one
-    packed: bytes = hiredis.pack_command(words)
+def packed(*words: Any) -> bytes:
+    """Return a command as it is sent."""
+    many: Any = words  # of any number: hiredis says that it takes one
+    packed: bytes = hiredis.pack_command(many)
     return packed
 
 
 class OwnLine:
-    """The connection of one call alone."""
+    """A connection of redis.asyncio that one call uses alone."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -195,4 +257,4 @@ class OwnLine:
 
     async def load(self, script: str) -> None:
         """As SharedLine.load."""
-        await self.ask(_packed_load(script))
+        await self.ask(packed("SCRIPT", "LOAD", script))

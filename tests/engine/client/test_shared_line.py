@@ -447,6 +447,20 @@ async def calls_are_apart(client, server, namespace):
     assert len(connections_of(server, namespace)) == 3
 
 
+def test_the_shared_connection_logs_in_as_the_url_says(server, namespace):
+    async def main():
+        async with AsyncClient(f"unix://app:p%40ss@{server.socket}?db=3&client_name={namespace}", namespace) as client:
+            await client.queue("q").counts()
+            (ours,) = (each for each in server.redis.client_list() if each["name"] == namespace)
+            assert (ours["user"], ours["db"]) == ("app", "3")
+
+    server.redis.acl_setuser("app", enabled=True, passwords=["+p@ss"], categories=["+@all"], keys=["*"])
+    try:
+        asyncio.run(main())
+    finally:
+        server.redis.acl_deluser("app")
+
+
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="this machine makes no certificates")
 def test_a_connection_by_tls_is_shared_too(server, namespace, tmp_path):
     request = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
