@@ -41,7 +41,7 @@ def _arguments(data: Any) -> tuple[Path, bool]:
 
 
 def _fresh_part(target: Path, token: int) -> Path:
-    """A name that no other start uses, for tokens only grow. What earlier starts have left there is taken away."""
+    """Return a name that no other start uses, since tokens only grow. Remove what earlier starts have left."""
     for left in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
         number = left.name.split(".")[-2]
         if number.isdecimal() and int(number) < token:

@@ -1,4 +1,4 @@
-"""Counts what is in a text. Runs in children; owns nothing, and so may start any number of times."""
+"""Counts lines and words of a text. Runs in children. Owns nothing, and so may start any number of times."""
 
 import re
 from collections import Counter

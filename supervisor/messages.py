@@ -170,7 +170,7 @@ class Profile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HandlerSettings:
-    """What the master knows of a handler. None: the `run` flag, the config or the default decides."""
+    """A handler's settings as the master knows them. None: the `run` flag, the config or the default decides."""
 
     timeout_s: float | None = None
     retries: int | None = None

@@ -210,7 +210,7 @@ def test_what_the_master_knows_of_a_handler_can_be_sent_and_comes_back():
     assert messages.HandlerSettings(**back.handlers["k"]) == settings
 
 
-# what follows a completion
+# completions
 
 
 FOLLOWED = [

@@ -115,7 +115,7 @@ class Job:
     def __repr__(self) -> str:
         return f"<Job {self.klass} {self.jid} attempt {self.attempt}>"
 
-    # what follows the completion
+    # followers of the completion
 
     def put(self, queue: str, klass: str, data: Any = None, **options: Any) -> str:
         """Put a job in the same step in which this one completes. If this one does not complete, nothing is put.

@@ -1,8 +1,7 @@
-"""What `threading` and `logging` do around a fork, for the forks that need it. Runs in zygote and children.
+"""Skips the at-fork hooks of `threading` and `logging` in forks of a single thread. Runs in zygote and children.
 
-They set right what other threads have left in a fork that does not have them: locks that they held, the list of who
-they are. After the fork of a single thread all that is as it should be; yet their work alone has two hundred pages
-copied, a tenth of what a forked job costs.
+Owns the hooks of these two modules. The hooks repair what missing threads have left in a fork: locks that they held,
+and the list of threads. A fork of a single thread needs no repair, and each hook copies pages (DECISIONS.md).
 """
 
 import importlib
@@ -11,31 +10,32 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-_THEIRS: Final = frozenset({"threading", "logging"})
+_MODULES: Final = frozenset({"threading", "logging"})
 _Hooks = Mapping[str, Callable[[], object]]
 
 _hooks: list[_Hooks] = []
-_active_count: Callable[[], int]  # of `threading`, once that is imported
-_may_leave_out = False  # in the fork that is under way
-_needed = True
+_active_count: Callable[[], int]  # threading.active_count
+_may_skip = False  # in the fork under way
+_hooks_needed = True
 
 
 def take_over() -> None:
-    """Import both, and call from now on what they register for forks, in place of Python. What somebody has imported
-    before stays Python's. In a process of ours only, before it has threads.
+    """Import both modules, and call their at-fork hooks from now on, instead of Python.
+
+    Call it in a process of ours, before it has threads. Has no effect on a module that is imported already.
     """
     global _active_count
     register = os.register_at_fork
 
     def catch(**hooks: Any) -> None:
-        if _THEIRS.isdisjoint(getattr(hook, "__module__", None) for hook in hooks.values()):
+        if _MODULES.isdisjoint(getattr(hook, "__module__", None) for hook in hooks.values()):
             register(**hooks)
         else:
             _hooks.append(hooks)
 
     os.register_at_fork = catch
     try:
-        for name in sorted(_THEIRS):
+        for name in sorted(_MODULES):
             importlib.import_module(name)
     finally:
         os.register_at_fork = register
@@ -44,36 +44,36 @@ def take_over() -> None:
 
 
 def fork() -> int:
-    """As os.fork does. Their work is left out where nothing but the calling thread runs Python, or is known to."""
-    global _may_leave_out, _needed
-    _may_leave_out = True
+    """Fork as os.fork does. Skips the hooks if the calling thread is the only one that Python knows."""
+    global _may_skip, _hooks_needed
+    _may_skip = True
     try:
         return os.fork()
     finally:
-        _may_leave_out, _needed = False, True
+        _may_skip, _hooks_needed = False, True
 
 
 def _before() -> None:
-    global _needed
-    # Now, behind what all others do before a fork: that may start threads. And one that `threading` has not started may
-    # have ended and be listed still.
-    _needed = not _may_leave_out or len(sys._current_frames()) > 1 or _active_count() > 1
-    if _needed:
+    global _hooks_needed
+    # Decided after all other hooks, which may start threads. `threading` may still list an ended thread of native code,
+    # which it has not started itself.
+    _hooks_needed = not _may_skip or len(sys._current_frames()) > 1 or _active_count() > 1
+    if _hooks_needed:
         _call(reversed(_hooks), "before")
 
 
 def _in_parent() -> None:
-    if _needed:
+    if _hooks_needed:
         _call(_hooks, "after_in_parent")
 
 
 def _in_child() -> None:
-    if _needed:
+    if _hooks_needed:
         _call(_hooks, "after_in_child")
 
 
 def _call(hooks: Iterable[_Hooks], when: str) -> None:
-    for theirs in hooks:
-        hook = theirs.get(when)
+    for registered in hooks:
+        hook = registered.get(when)
         if hook is not None:
             hook()

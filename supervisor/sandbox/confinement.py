@@ -21,7 +21,7 @@ from supervisor.linux import kernel
 from supervisor.messages import CONTROL_FD, STACKS_FD, Boot, Profile
 from supervisor.sandbox import landlock, preloaded, privileges, readable, seccomp
 
-#: User and group of children under strict: "nobody" on all common systems.
+#: User and group of children under strict: those of `nobody` on all common systems.
 NOBODY: Final = (65534, 65534)
 ON: Final = "on"
 _BASIC_UMASK: Final = 0o022

@@ -1,7 +1,7 @@
-"""What every child does, done before there is one. Runs in the zygote, before anything foreign is imported.
+"""Runs empty jobs before the first fork. Runs in the zygote, before anything foreign is imported.
 
-What Python learns of code that runs often, where its names are found and which instructions fit, it writes into the
-pages where these lie. Each child would learn it anew with its first job, and have all these pages copied.
+CPython specialises code that runs often, and writes the result into the code's own pages. Without the rehearsal each
+child would do so with its first job, and copy all these pages. Must not leave anything behind.
 """
 
 import contextlib
@@ -17,15 +17,15 @@ from supervisor.messages import Boot, Profile
 from supervisor.sandbox.confinement import Confinement
 from supervisor.sandbox.workdir import Workdir
 
-#: By then it has learnt what it learns: it begins after eight times.
+#: CPython specialises code after 8 calls. 32 runs complete it.
 _TIMES: Final = 32
 
 
 def rehearse(boot: Boot) -> None:
-    """Run jobs that do nothing. Leaves nothing behind. Where there is no directory for them it is left out."""
+    """Run empty jobs in child directory 0. Does nothing if there can be no such directory."""
     boot = replace(boot, jobs_per_child=1, memory_limit_bytes=0)
     path = messages.child_directory(boot.workdir, 0)
-    with contextlib.suppress(OSError):  # the first child says what is wrong with the directory
+    with contextlib.suppress(OSError):  # the first child will report what is wrong with the directory
         before = os.open(".", os.O_PATH | os.O_CLOEXEC)
         try:
             _run_jobs(boot, path)

@@ -1,4 +1,4 @@
-"""What a handler puts and reports is checked at the call, and kept until the job ends."""
+"""Puts and reports of a handler are checked at the call, and kept until the job ends."""
 
 import asyncio
 

@@ -13,7 +13,7 @@ import pytest
 from supervisor.linux import kernel, strays
 from tests.parts import Process, await_readable, in_fork, rest, state_of, until
 
-NOBODY: frozenset[int] = frozenset()
+NO_PIDS: frozenset[int] = frozenset()
 LIBC = ctypes.CDLL(None, use_errno=True)
 LIBC.shmat.restype = ctypes.c_void_p
 
@@ -53,7 +53,7 @@ def test_stopped_process_and_its_unreaped_children_end():
             "time.sleep(0.05); print('here', flush=True); os.kill(0 or os.getpid(), signal.SIGSTOP)"
         )
         until(lambda: state_of(pid) == "T")
-        assert strays.end_strays(NOBODY, soon()) == (4, set())
+        assert strays.end_strays(NO_PIDS, soon()) == (4, set())
         assert kernel.children_of_self() == set()
 
     in_fork(run)
@@ -76,7 +76,7 @@ def test_process_that_keeps_forking_itself_does_not_escape():
         kernel.become_subreaper()
         for step in ("pass", "os.setsid()"):
             start(HOPS.format(step=step))
-            _ended, left = strays.end_strays(NOBODY, soon())
+            _ended, left = strays.end_strays(NO_PIDS, soon())
             assert left == set()
             assert kernel.children_of_self() == set()
 
@@ -93,7 +93,7 @@ def test_fork_bombs_are_all_ended():
             "while True:\n"
             " if os.fork() == 0: os._exit(0)\n"
         )
-        _ended, left = strays.end_strays(NOBODY, soon(10.0))
+        _ended, left = strays.end_strays(NO_PIDS, soon(10.0))
         assert left == set()
         assert kernel.children_of_self() == set()
 
@@ -104,10 +104,10 @@ def test_processes_that_do_not_end_in_time_are_returned():
     def run():
         kernel.become_subreaper()
         pid = subprocess.Popen(["sleep", "60"]).pid
-        ended, left = strays.end_strays(NOBODY, time.monotonic() - 1)
+        ended, left = strays.end_strays(NO_PIDS, time.monotonic() - 1)
         assert ended + len(left) == 1
         assert left <= {pid}
-        assert strays.end_strays(NOBODY, soon())[1] == set()
+        assert strays.end_strays(NO_PIDS, soon())[1] == set()
 
     in_fork(run)
 
@@ -160,10 +160,10 @@ def test_strays_of_a_hung_parent_end_and_its_children_live():
 def test_dead_parent_has_no_strays():
     gone = Process(lambda: None)
     gone.await_end()
-    assert strays.end_strays_of(gone.pid, NOBODY, soon())
+    assert strays.end_strays_of(gone.pid, NO_PIDS, soon())
 
 
-# what outlives processes
+# System V segments
 
 
 def segment(attach=False):

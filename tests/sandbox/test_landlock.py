@@ -1,4 +1,4 @@
-"""What a Landlock domain allows its processes, tried on the kernel."""
+"""Landlock domains and what they allow, tried on the kernel."""
 
 import os
 import signal

@@ -205,7 +205,7 @@ def _segments():
     return {line.split()[1] for line in Path("/proc/sysvipc/shm").read_text().splitlines()[1:]}
 
 
-def _remove_what_nobody_removes(job):
+def _remove_ownerless_objects(job):
     libc = ctypes.CDLL(None, use_errno=True)
     for each in _ids_of(job, "msg"):
         assert libc.msgctl(int(each), 0, None) == 0
@@ -232,7 +232,7 @@ def test_attack_is_refused_from_its_level_on(world, level):
         assert await_ends([int(pid) for pid in tried[name].result], 10.0) == [], name
     stage.assert_no_zombies()
     stage.wait_until(lambda: not _segments() & set(tried["shared_memory"].result), "the end of its shared memory")
-    _remove_what_nobody_removes(tried["queues_and_semaphores"])
+    _remove_ownerless_objects(tried["queues_and_semaphores"])
 
     # While one job has used up its user's descriptors in flight, others start.
     held = stage.gate("held")

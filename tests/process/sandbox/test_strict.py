@@ -16,7 +16,7 @@ from supervisor import Retry
 
 @handler
 def ordinary(job):
-    import xml.dom.minidom  # nobody has imported it before
+    import xml.dom.minidom  # not imported before
     with tempfile.NamedTemporaryFile("w", delete=False) as file:
         file.write("x")
     subprocess.run("echo y > y; cat y > /dev/null; echo '#!/bin/sh' > z; chmod +x z; ./z", shell=True, check=True)
@@ -221,7 +221,7 @@ def test_nothing_outlives_a_killed_master(stage):
     pool.wait()
     assert await_ends(pids, 5.0) == []
     stage.client.deregister(pool.worker)
-    stage.server.redis.delete(f"{stage.prefix}mail:{pool.worker}")  # nobody else wants it; it ends by itself
+    stage.server.redis.delete(f"{stage.prefix}mail:{pool.worker}")  # would expire later
     stage.assert_nothing_left(waiting=["default"])
 
 
