@@ -1,4 +1,4 @@
-"""The settings of `run`: who beats whom, what is refused, and in which words."""
+"""Settings of `run`: precedence, refused values, and the words of the errors."""
 
 import ast
 import pwd
@@ -23,7 +23,7 @@ def problems(flags=None, environ=None):
     return list(caught.value.problems)
 
 
-def test_without_anything_the_defaults_hold():
+def test_defaults():
     told = load({"processes": "3", "memory-budget": "1G"})
     assert told == Config(
         redis_url=None,
@@ -74,13 +74,13 @@ def test_a_flag_beats_the_environment_and_the_environment_beats_the_default():
     assert (told.job_timeout_s, told.namespace, told.on_error) == (90.0, "other", "retry")
 
 
-def test_queues_are_repeated_as_flags_and_separated_by_commas_in_the_environment():
+def test_queues_are_repeated_flags_or_a_comma_separated_variable():
     assert load({"queue": ["a", "b"]}).queue == ("a", "b")
     assert load({}, {"LEASEHOLD_QUEUE": "a, b,c"}).queue == ("a", "b", "c")
     assert load({"queue": ["x"]}, {"LEASEHOLD_QUEUE": "a,b"}).queue == ("x",)
 
 
-def test_globs_exclusions_and_weights_are_taken_as_they_are():
+def test_globs_exclusions_and_weights_stay_text():
     told = load({"queue": ["high:3", " email-* ", "!email-bulk"], "order": "weighted"})
     assert (told.queue, told.order, told.warnings) == (("high:3", "email-*", "!email-bulk"), "weighted", ())
 
@@ -99,24 +99,24 @@ def test_the_orders_are_those_of_the_engine():
         (["--order", "fifo"], "--order 'fifo' must be strict, round-robin, random or weighted"),
     ],
 )
-def test_queues_that_make_no_sense_in_their_order_are_bad_configuration(capsys, words, said):
+def test_queues_that_contradict_their_order_are_refused(capsys, words, said):
     assert dispatch(["run", *words]) == 78
     told = capsys.readouterr().err
     assert told.startswith(f"leasehold: {said}") and told.count("\n") == 1
 
 
-def test_it_is_said_which_variable_names_queues_that_make_no_sense(capsys, monkeypatch):
+def test_bad_queues_are_refused_by_variable(capsys, monkeypatch):
     monkeypatch.setenv("LEASEHOLD_QUEUE", "!a,!b")
     assert dispatch(["run"]) == 78
     assert capsys.readouterr().err.startswith("leasehold: LEASEHOLD_QUEUE: queues only excludes: !a, !b")
 
 
-def test_a_name_that_looks_weighted_in_an_order_without_weights_is_a_warning():
+def test_a_weight_without_weighted_order_is_a_warning():
     (said,) = load({"queue": ["high:3", "low"]}).warnings
     assert "'high:3'" in said and "--order weighted" in said
 
 
-def test_the_log_is_text_on_a_terminal_and_json_elsewhere_unless_said_otherwise():
+def test_the_log_defaults_to_text_on_a_terminal_and_json_elsewhere():
     assert load(terminal=True).log == "text"
     assert load(terminal=False).log == "json"
     assert load({"log": "json"}, terminal=True).log == "json"
@@ -136,7 +136,7 @@ def test_processes_are_a_number_or_a_range(text, fewest, most, reason):
     assert (told.processes, told.processes_most, told.processes_reason) == (fewest, most, reason)
 
 
-def test_what_a_job_may_write_depends_on_the_sandbox_unless_it_is_said():
+def test_the_workdir_limit_defaults_by_sandbox():
     limits = {level: load({"sandbox": level}).workdir_limit_bytes for level in ("none", "basic", "strict")}
     assert limits == {"none": 0, "basic": 10 * 2**30, "strict": 2**30}
     assert load({"sandbox": "strict", "workdir-limit": "none"}).workdir_limit_bytes == 0
@@ -144,22 +144,22 @@ def test_what_a_job_may_write_depends_on_the_sandbox_unless_it_is_said():
 
 
 @pytest.mark.parametrize("user", ["65534:65534", "65534", pwd.getpwuid(65534).pw_name])
-def test_whom_children_run_as_is_given_by_name_or_number(user):
+def test_the_child_user_is_a_name_or_a_number(user):
     assert load({"child-user": user}).child_user == (65534, 65534)
 
 
-def test_a_number_that_is_no_user_of_this_machine_is_user_and_group():
+def test_an_unknown_uid_is_also_the_gid():
     assert load({"child-user": "54321"}).child_user == (54321, 54321)
     assert load({"child-user": "54321:12345"}).child_user == (54321, 12345)
 
 
-def test_a_switch_is_a_flag_without_a_value_and_a_variable_that_says_yes_or_no():
+def test_a_switch_is_a_bare_flag_or_a_yes_no_variable():
     assert load({"watch": "yes"}).watch
     assert load({}, {"LEASEHOLD_WATCH": "yes"}).watch
     assert not load({}, {"LEASEHOLD_WATCH": "no"}).watch
 
 
-def test_names_and_paths_are_repeated_as_flags_and_separated_by_commas_in_the_environment(tmp_path):
+def test_names_and_paths_are_repeated_flags_or_a_comma_separated_variable(tmp_path):
     told = load({"env": ["HOME", "STAGE"]}, {"LEASEHOLD_SANDBOX_READ": f"/usr, {tmp_path}"})
     assert (told.env, told.sandbox_read) == (("HOME", "STAGE"), (Path("/usr"), tmp_path))
 
@@ -175,7 +175,7 @@ def test_durations(text, seconds):
 @pytest.mark.parametrize(
     "text", ["", "-1", "1d", "5 m", "m", "1e3", "nan", "inf", "1.", ".5s", "1h30m", "٣s", "9" * 400]
 )
-def test_what_is_no_duration_is_refused(text):
+def test_an_invalid_duration_is_refused(text):
     with pytest.raises(ValueError, match=r"write it like|longer than"):
         parse_duration(text)
 
@@ -188,7 +188,7 @@ def test_sizes(text, size):
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1MB", "M", "1 G", "1e9", "nan", "9" * 400 + "T"])
-def test_what_is_no_size_is_refused(text):
+def test_an_invalid_size_is_refused(text):
     with pytest.raises(ValueError, match=r"write it like|more than any"):
         parse_size(text)
 
@@ -296,7 +296,7 @@ def test_a_listener_has_a_port_and_may_have_a_host(text, host, port, shown):
 
 
 @pytest.mark.parametrize(("flag", "value"), BAD, ids=lambda value: str(value)[:20].encode("unicode_escape").decode())
-def test_a_bad_value_is_refused_by_flag_and_by_variable_in_one_sentence_that_names_both(flag, value):
+def test_a_bad_value_is_refused_by_flag_and_by_variable(flag, value):
     (said,) = problems({flag: value})
     assert said.startswith(f"--{flag} ") and said.endswith(".") and "\n" not in said
 
@@ -305,7 +305,7 @@ def test_a_bad_value_is_refused_by_flag_and_by_variable_in_one_sentence_that_nam
     assert said.startswith(f"{variable} ")
 
 
-def test_every_setting_that_can_be_wrong_is_in_the_table_of_bad_values():
+def test_the_table_of_bad_values_covers_every_setting():
     assert {flag for flag, _ in BAD} == {setting.flag for setting in SETTINGS}
 
 
@@ -318,7 +318,7 @@ def test_all_problems_are_reported_together():
     assert "did you mean LEASEHOLD_PROCESSES?" in said[0]
 
 
-def test_unknown_variables_are_refused_but_not_those_that_kubernetes_injects():
+def test_unknown_variables_are_refused_except_those_of_kubernetes():
     assert "LEASEHOLD_BOGUS" in problems({}, {"LEASEHOLD_BOGUS": "1"})[0]
     load(
         {},
@@ -335,35 +335,35 @@ def test_unknown_variables_are_refused_but_not_those_that_kubernetes_injects():
     )
 
 
-def test_a_ladder_longer_than_a_containers_grace_is_a_warning_and_no_error():
+def test_a_shutdown_longer_than_a_containers_grace_is_a_warning():
     assert load({"drain-timeout": "25s"}).warnings == ()
     (said,) = load({"drain-timeout": "25s", "term-grace": "3500ms"}).warnings
     assert "30.5 s" in said and "30 s" in said
 
 
-def test_under_systemd_a_longer_ladder_is_no_warning():
+def test_under_systemd_a_longer_shutdown_is_no_warning():
     assert load({"drain-timeout": "80s"}, {"NOTIFY_SOCKET": "/run/systemd/notify"}).warnings == ()
 
 
-def test_no_time_to_clean_up_is_a_warning():
+def test_a_term_grace_of_0_is_a_warning():
     (said,) = load({"term-grace": "0"}).warnings
     assert "--term-grace 0" in said and "clean up" in said
 
 
-def test_recycling_where_every_child_is_replaced_anyway_is_a_warning():
+def test_recycling_limits_with_one_job_per_child_are_a_warning():
     for flag, value in (("child-age", "1h"), ("child-memory", "1G")):
         (said,) = load({flag: value}).warnings
         assert f"--{flag}" in said
         assert load({flag: value, "jobs-per-child": "0"}).warnings == ()
 
 
-def test_a_password_on_the_command_line_is_a_warning_but_not_in_the_environment():
+def test_a_password_in_a_flag_is_a_warning():
     (said,) = load({"redis-url": "redis://:geheim@host/0"}).warnings
     assert "LEASEHOLD_REDIS_URL" in said and "geheim" not in said
     assert load({}, {"LEASEHOLD_REDIS_URL": "redis://:geheim@host/0"}).warnings == ()
 
 
-def test_under_strict_a_password_on_the_command_line_is_refused_but_not_in_the_environment():
+def test_under_strict_a_password_in_a_flag_is_refused():
     with pytest.raises(ConfigError, match="LEASEHOLD_REDIS_URL") as refused:
         load({"redis-url": "redis://:geheim@host/0", "sandbox": "strict"})
     assert "geheim" not in str(refused.value)
@@ -396,7 +396,7 @@ def test_no_message_shows_a_password(url):
         ("jobs/email.py", "jobs.email"),
     ],
 )
-def test_handlers_may_be_given_as_a_path_below_the_working_directory(text, module):
+def test_handlers_may_be_a_relative_path(text, module):
     assert load({"handlers": text}).handlers == module
 
 
@@ -433,11 +433,11 @@ def cgroup(tmp_path: Path, lines: str, files: dict[str, str]) -> tuple[Path, Pat
         ("", {}, None),
     ],
 )
-def test_the_cpu_quota_is_read_from_both_kinds_of_cgroup_and_from_all_above(tmp_path, lines, files, quota):
+def test_the_cpu_quota_is_the_least_of_all_parent_cgroups(tmp_path, lines, files, quota):
     assert cgroups.cpu_quota(*cgroup(tmp_path, lines, files)) == quota
 
 
-def test_auto_is_the_smaller_of_affinity_and_quota_rounded_up_and_says_which(tmp_path, monkeypatch):
+def test_auto_is_the_smaller_of_affinity_and_quota(tmp_path, monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(8)))
     where = cgroup(tmp_path, "0::/\n", {"cpu.max": "250000 100000\n"})
     assert config.usable_cpus(*where) == (3, "auto: the cgroup's quota is 2.5 CPUs")
@@ -448,8 +448,8 @@ def test_auto_is_the_smaller_of_affinity_and_quota_rounded_up_and_says_which(tmp
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
-def test_a_small_container_on_a_large_host_has_few_processes_and_a_budget(tmp_path, monkeypatch, version):
-    """80 CPUs, of which it may use 2, and 1 GB of memory."""
+def test_a_small_container_has_few_processes_and_a_budget(tmp_path, monkeypatch, version):
+    """A machine of 80 CPUs, with a cgroup of 2 CPUs and 1 GB of memory."""
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(80)))
     v1 = {
         "cpu/cpu.cfs_quota_us": "200000", "cpu/cpu.cfs_period_us": "100000",

@@ -1,4 +1,4 @@
-"""Redis URLs: what is no URL is refused with the reason, and no secret of one is ever shown."""
+"""Redis URLs: invalid ones are refused with the reason, and no secret is ever shown."""
 
 import inspect
 import re
@@ -33,7 +33,7 @@ def test_good_urls_are_taken_as_they_are(url):
     assert checked(url) == url
 
 
-def test_certificate_files_that_are_there_are_taken(pem):
+def test_existing_certificate_files_are_accepted(pem):
     url = f"rediss://h/0?ssl_ca_certs={pem}&ssl_certfile={pem}&ssl_keyfile={pem}&ssl_ca_path={pem.parent}"
     assert checked(url) == url
 

@@ -119,7 +119,7 @@ SHOWN_BY = {
         "process/sandbox/test_strict.py": ["test_file_and_follower_size_are_limited"],
     },
     "prints without end": {
-        "process/observe/test_output.py": ["test_a_flood_of_output_fills_no_disk_and_holds_up_nobody"]
+        "process/observe/test_output.py": ["test_a_flood_of_output_fills_no_disk_and_delays_no_job"]
     },
     "leaves processes behind, daemons too": {
         "process/crash/test_trees.py": ["test_nothing_is_left_when_a_jobs_end_is_reported"],
@@ -142,9 +142,7 @@ SHOWN_BY = {
             "test_running_job_put_anew_restarts_with_new_data",
             "test_moved_job_stops_here_and_runs_at_the_peer",
         ],
-        "process/operate/test_cancel.py": [
-            "test_a_deaf_handler_is_killed_after_the_grace_with_all_that_it_has_started"
-        ],
+        "process/operate/test_cancel.py": ["test_a_deaf_handler_is_killed_with_its_processes"],
     },
     "is not started in time (`expires`)": {"engine/lua/test_expires.py": ["test_expired_job_is_never_leased"]},
     "has a klass that nobody knows": {
@@ -186,9 +184,7 @@ SHOWN_BY = {
         ]
     },
     "it is to have fewer processes": {
-        "process/operate/test_scale.py": [
-            "test_surplus_jobs_are_interrupted_when_patience_is_over_the_youngest_first_and_run_again"
-        ]
+        "process/operate/test_scale.py": ["test_surplus_jobs_are_interrupted_youngest_first_and_rerun"]
     },
     "it is killed (KILL)": {"process/crash/test_crash.py": ["test_peer_finishes_every_job_of_a_dead_master_once"]},
     "its container is killed, and starts again": {
@@ -206,9 +202,7 @@ SHOWN_BY = {
             "test_child_stops_when_its_lease_is_known_lost",
         ]
     },
-    "its loop stands still": {
-        "process/observe/test_probes.py": ["test_a_loop_that_stands_still_is_told_from_one_that_is_busy"]
-    },
+    "its loop stands still": {"process/observe/test_probes.py": ["test_livez_tells_a_standing_loop_from_a_busy_one"]},
     "it has a bug of ours": {"process/boot/test_exit_codes.py": ["test_the_exit_code_says_why_it_has_ended"]},
     "the kernel refuses processes or descriptors": {
         "process/boot/test_boot.py": ["test_what_the_kernel_refuses_is_tried_again_for_ever"],
@@ -225,7 +219,7 @@ SHOWN_BY = {
     },
     "it does not boot at the start": {
         "process/boot/test_exit_codes.py": ["test_the_exit_code_says_why_it_has_ended"],
-        "process/observe/test_probes.py": ["test_handlers_that_do_not_boot_are_seen_booting_until_it_ends"],
+        "process/observe/test_probes.py": ["test_broken_handlers_show_booting_until_the_end"],
     },
     "it does not boot at a reload": {
         "process/reload/test_reload.py": ["test_code_that_cannot_run_changes_nothing_and_the_log_says_why"]
@@ -241,11 +235,11 @@ SHOWN_BY = {
         ]
     },
     "cannot be reached at the start": {
-        "process/boot/test_bad_input.py": ["test_an_unreachable_redis_is_69_and_one_sentence_without_the_password"]
+        "process/boot/test_bad_input.py": ["test_an_unreachable_redis_is_69_without_the_password"]
     },
     "restarts, or is cut off for seconds": {
         "process/crash/test_stopped.py": ["test_short_outage_costs_nothing"],
-        "process/observe/test_probes.py": ["test_it_lives_through_everything_and_is_ready_only_while_it_can_lease"],
+        "process/observe/test_probes.py": ["test_livez_always_holds_and_readyz_while_it_can_lease"],
     },
     "is cut off for longer than the leases last": {
         "process/crash/test_stopped.py": ["test_long_job_outlives_an_outage_longer_than_its_lease"]
@@ -304,18 +298,14 @@ SHOWN_BY = {
         "process/jobs/test_load.py": [
             "test_a_log_that_nobody_reads_costs_the_master_little_more_than_its_buffer_holds"
         ],
-        "ops/test_events.py": ["test_a_reader_who_does_not_read_makes_nobody_wait_and_learns_what_was_dropped"],
+        "ops/test_events.py": ["test_a_stuck_reader_never_blocks_and_learns_what_was_dropped"],
     },
-    "the port of `--http` is taken": {
-        "process/observe/test_probes.py": ["test_a_port_that_is_taken_is_78_in_one_sentence_and_nothing_is_started"]
-    },
+    "the port of `--http` is taken": {"process/observe/test_probes.py": ["test_a_taken_port_is_78_and_starts_nothing"]},
     "prometheus-client is not there": {
-        "process/observe/test_probes.py": [
-            "test_without_the_extra_there_are_no_metrics_and_the_log_and_the_page_say_what_to_install"
-        ]
+        "process/observe/test_probes.py": ["test_without_the_extra_metrics_name_the_package"]
     },
     "a collector of traces does not answer": {
-        "process/observe/test_otel.py": ["test_a_collector_that_does_not_answer_makes_no_job_late"]
+        "process/observe/test_otel.py": ["test_a_silent_collector_delays_no_job"]
     },
 }
 

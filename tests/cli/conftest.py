@@ -16,14 +16,14 @@ from tests.engine.played import PlayedWorker
 
 
 def with_sorted_keys(pairs):
-    """An object of JSON, whose keys must come in order."""
+    """Decode an object of JSON, and check that its keys are sorted."""
     assert [key for key, _ in pairs] == sorted(key for key, _ in pairs)
     return dict(pairs)
 
 
 @dataclass(frozen=True)
 class Said:
-    """What a command answered, and what it wrote."""
+    """A command's exit code and output."""
 
     code: int
     out: str
@@ -31,7 +31,7 @@ class Said:
 
 
 class Shell:
-    """The command line, told by its environment where the server is. Runs in this process: some ms each."""
+    """The command line in this process, some ms per call. The environment names the server."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
@@ -44,34 +44,34 @@ class Shell:
         return Said(code, said.out, said.err)
 
     def good(self, *words: str) -> str:
-        """The result, where there is nothing to note."""
+        """Return the result of a command that writes nothing to stderr."""
         said = self(*words)
         assert (said.code, said.err) == (0, ""), said
         return said.out
 
     def line(self, *words: str) -> str:
-        """The result, which is one line."""
+        """Return the result, which is one line."""
         out = self.good(*words)
         assert out.endswith("\n") and out.count("\n") == 1, out
         return out.removesuffix("\n")
 
     def json(self, *words: str):
-        """The value of the result, which is one line of JSON with sorted keys."""
+        """Return the value of the result, which is one line of JSON with sorted keys."""
         return json.loads(self.line(*words, "--json"), object_pairs_hook=with_sorted_keys)
 
     def rows(self, *words: str) -> list[list[str]]:
-        """The cells of a table's rows, heading first, cut at blanks."""
+        """Return the cells of a table's rows, headings first."""
         lines = self.good(*words).splitlines()
         return [line.split() for line in lines if line.strip(" ─")]
 
     def noted(self, *words: str) -> str:
-        """The one sentence beside an empty result."""
+        """Return the one sentence beside an empty result."""
         said = self(*words)
         assert (said.code, said.out) == (0, ""), said
         return self._sentence(said.err)
 
     def refused(self, code: int, *words: str) -> str:
-        """The one sentence of a refusal; stdout is empty."""
+        """Return the one sentence of a refusal with empty stdout."""
         said = self(*words)
         assert (said.code, said.out) == (code, ""), said
         return self._sentence(said.err)
@@ -91,7 +91,7 @@ def shell(server, namespace, monkeypatch, capsys):
 
 @pytest.fixture
 def answer(monkeypatch):
-    """Somebody sits at a terminal and types this."""
+    """A user at a terminal types this."""
 
     class Terminal(io.StringIO):
         def isatty(self):
@@ -102,14 +102,14 @@ def answer(monkeypatch):
 
 @pytest.fixture
 def jobs(server, namespace):
-    """A client of the namespace that the commands look at."""
+    """A client of the namespace that the commands use."""
     with Client(server.url, namespace) as client:
         yield client
 
 
 @pytest.fixture
 def played(server, namespace):
-    """Supervisors that listen in a thread each, and answer so: played(answer)."""
+    """Play supervisors, each in a thread, that give this answer: played(answer)."""
     with ExitStack() as stack:
 
         def start(answer):
@@ -122,7 +122,7 @@ def played(server, namespace):
 
 @pytest.fixture
 def silent(server, namespace):
-    """A supervisor that never looks at what it is asked."""
+    """A supervisor that never reads its queries."""
     worker = PlayedWorker(server.url, namespace)
     yield worker.start()
     worker.close()

@@ -1,4 +1,4 @@
-"""A real listener with a loop behind it that does as a test says, and clients that speak to it byte by byte."""
+"""A real listener, a loop whose behaviour a test chooses, and clients that send byte by byte."""
 
 import os
 import select
@@ -15,7 +15,7 @@ LOCAL = Address("127.0.0.1", 0)
 
 
 class Loop:
-    """Stands in for the master's: answers at once, unless it stands still or keeps an answer back."""
+    """Stands in for the master's loop. It answers at once, unless it stands still or keeps an answer back."""
 
     def __init__(self, queries: HttpQueries) -> None:
         self.queries = queries
@@ -43,7 +43,7 @@ class Loop:
                     self.queries.answer(query, self.answers[query.what])
 
     def wait_for(self, holds: Callable[[], object]) -> None:
-        """Until something holds that nobody is told of."""
+        """Wait until a condition holds that sends no notification."""
         deadline_at = time.monotonic() + 20
         while not holds():
             assert time.monotonic() < deadline_at
@@ -58,7 +58,7 @@ class Loop:
 
 
 class Site:
-    """A listener, the loop behind it, and its clients."""
+    """A listener, its loop, and its clients."""
 
     def __init__(
         self, address: Address = LOCAL, metrics: http.Render | str = "there are no metrics", names: Collection[str] = ()
@@ -81,7 +81,7 @@ class Site:
         return client
 
     def get(self, path: str, *, method: str = "GET", host: str = "127.0.0.1", headers: str = "") -> tuple[int, str]:
-        """Code and body."""
+        """Return code and body."""
         client = self.connect(host)
         client.sendall(f"{method} {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode())
         code, _head, body = answer_of(client)

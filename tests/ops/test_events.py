@@ -1,4 +1,4 @@
-"""The event log never waits, never tears a line, says what it dropped, and leaves the descriptor it was given alone."""
+"""The event log never blocks, tears no line, reports dropped lines, and leaves its descriptor unchanged."""
 
 import ast
 import contextlib
@@ -47,7 +47,7 @@ def events_of(raw: bytes) -> list[dict]:
     return [json.loads(line) for line in raw.splitlines()]
 
 
-def test_a_json_line_has_time_event_level_and_the_fields_that_are_not_none(pipe):
+def test_a_json_line_leaves_out_fields_that_are_none(pipe):
     reading, writing = pipe
     events = Events(writing, "json", "info")
     before = time.time()
@@ -58,7 +58,7 @@ def test_a_json_line_has_time_event_level_and_the_fields_that_are_not_none(pipe)
     assert said == {"event": "job.completed", "level": "info", **DONE}
 
 
-def test_once_signed_every_line_of_json_says_which_worker_says_it_and_a_terminal_is_spared(pipe):
+def test_json_lines_name_the_worker_and_text_lines_do_not(pipe):
     reading, writing = pipe
     for format in ("json", "text"):
         events = Events(writing, format, "info")
@@ -74,11 +74,11 @@ def test_once_signed_every_line_of_json_says_which_worker_says_it_and_a_terminal
             assert b"worker=" not in raw and b" max_rss=3MB\n" in raw
 
 
-def test_no_event_has_a_field_in_place_of_those_that_every_line_has():
+def test_no_event_has_a_field_that_hides_a_common_one():
     assert {name for name, (_, fields) in EVENTS.items() if {"time", "event", "level"} & set(fields)} == set()
 
 
-def test_what_is_below_the_level_is_not_said(pipe):
+def test_events_below_the_level_are_not_written(pipe):
     reading, writing = pipe
     events = Events(writing, "json", "warning")
     for name, (_level, fields) in EVENTS.items():
@@ -132,7 +132,7 @@ def test_every_emit_in_the_package_names_declared_fields_only():
     ],
     ids=repr,
 )
-def test_whatever_a_value_is_the_event_is_said(pipe, value):
+def test_an_event_with_any_value_is_written(pipe, value):
     reading, writing = pipe
     for format in ("json", "text"):
         events = Events(writing, format, "info")
@@ -152,7 +152,7 @@ def test_bytes_are_decoded_with_replacement(pipe):
     assert events_of(drain(reading))[0]["line"] == "café �"
 
 
-def test_a_huge_value_is_cut_to_its_end_and_the_event_is_said(pipe):
+def test_a_huge_value_is_cut_to_its_end(pipe):
     reading, writing = pipe
     events = Events(writing, "json", "info")
     events.emit("job.failed", jid="j", message="x" * 3_000_000 + " the end", run_ms=3)
@@ -161,7 +161,7 @@ def test_a_huge_value_is_cut_to_its_end_and_the_event_is_said(pipe):
     assert len(said["message"]) < 20_000 and said["message"].endswith(" the end") and said["run_ms"] == 3
 
 
-def test_a_json_line_has_its_time_for_people_too(pipe):
+def test_a_json_line_has_an_iso_time(pipe):
     reading, writing = pipe
     events = Events(writing, "json", "info")
     events.warn("now")
@@ -172,7 +172,7 @@ def test_a_json_line_has_its_time_for_people_too(pipe):
 
 
 @pytest.mark.parametrize(("level", "count"), [("info", 0), ("debug", 1)])
-def test_what_another_line_says_is_said_at_debug_only_and_counted(pipe, level, count):
+def test_a_quiet_event_is_written_at_debug_and_counted(pipe, level, count):
     reading, writing = pipe
     events = Events(writing, "json", level)
     events.emit_quietly("child.recycled", child=1)
@@ -219,7 +219,7 @@ def test_a_text_line_is_for_people(pipe):
     assert lines[7:] == ["  parts:", "    user: on", "    files: off"]
 
 
-def test_nothing_is_written_before_flush_and_pending_says_so(pipe):
+def test_lines_are_pending_until_flush(pipe):
     reading, writing = pipe
     events = Events(writing, "json", "info")
     assert not events.pending
@@ -229,7 +229,7 @@ def test_nothing_is_written_before_flush_and_pending_says_so(pipe):
     assert not events.pending and len(events_of(drain(reading))) == 1
 
 
-def test_a_full_buffer_goes_out_without_being_asked(tmp_path):
+def test_a_full_buffer_is_flushed(tmp_path):
     with open(tmp_path / "log", "wb") as file:
         events = Events(file.fileno(), "json", "info")
         for _ in range(1_000):
@@ -237,7 +237,7 @@ def test_a_full_buffer_goes_out_without_being_asked(tmp_path):
         assert (tmp_path / "log").stat().st_size > 100_000
 
 
-def test_a_reader_who_does_not_read_makes_nobody_wait_and_learns_what_was_dropped(pipe):
+def test_a_stuck_reader_never_blocks_and_learns_what_was_dropped(pipe):
     reading, writing = pipe
     events = Events(writing, "json", "info")
     began = time.monotonic()
@@ -286,7 +286,7 @@ def test_lines_of_two_writers_to_one_pipe_are_never_torn(pipe):
         assert [each["attempt"] for each in said if each["queue"] == queue] == list(range(3_000))
 
 
-def test_the_flags_of_the_shared_descriptor_stay_as_they_were(pipe):
+def test_flags_of_the_shared_descriptor_stay(pipe):
     _, writing = pipe
     before = fcntl.fcntl(writing, fcntl.F_GETFL)
     events = Events(writing, "json", "info")
@@ -298,7 +298,7 @@ def test_the_flags_of_the_shared_descriptor_stay_as_they_were(pipe):
     os.write(writing, b"still open")
 
 
-def test_a_regular_file_is_appended_to_where_it_is(tmp_path):
+def test_a_regular_file_is_appended_to(tmp_path):
     path = tmp_path / "log"
     path.write_bytes(b"before\n")
     with open(path, "ab") as file:
@@ -312,7 +312,7 @@ def test_a_regular_file_is_appended_to_where_it_is(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_SEQPACKET])
-def test_a_socket_is_written_without_waiting_and_stays_a_blocking_one(kind):
+def test_a_socket_is_written_without_waiting_and_stays_blocking(kind):
     ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
     theirs.setblocking(False)
     with ours, theirs:
@@ -348,11 +348,11 @@ def test_a_terminal_is_written_without_waiting():
         os.close(follower)
 
 
-#: C1's CSI, DEL, a mark that turns the direction of writing, one beyond U+FFFF; and what a terminal may have.
+#: C1's CSI, DEL, a mark that turns the direction of writing, a character beyond U+FFFF; and harmless text.
 WICKED, HARMLESS = "\x9b31m \x7f \u202egnp.exe \U000e0041", "é 注 😀"
 
 
-def test_json_on_a_terminal_has_nothing_that_it_would_obey():
+def test_json_on_a_terminal_has_no_control_characters():
     leader, follower = pty.openpty()
     try:
         events = Events(follower, "json", "info")
@@ -366,7 +366,7 @@ def test_json_on_a_terminal_has_nothing_that_it_would_obey():
     assert raw.decode().strip().isprintable() and HARMLESS in raw.decode()
 
 
-def test_json_elsewhere_is_as_it_was(pipe):
+def test_json_elsewhere_is_unescaped(pipe):
     reading, writing = pipe
     events = Events(writing, "json", "info")
     events.emit("master.warned", message=WICKED)
@@ -401,7 +401,7 @@ def test_a_stderr_that_was_closed_at_the_start_is_no_error():
     events.close(1)
 
 
-def test_a_full_disk_is_no_error_and_the_gap_is_said_when_there_is_room_again():
+def test_a_full_disk_leaves_a_reported_gap():
     fd = os.open("/dev/full", os.O_WRONLY)
     try:
         events = Events(fd, "json", "info")
@@ -413,7 +413,7 @@ def test_a_full_disk_is_no_error_and_the_gap_is_said_when_there_is_room_again():
         os.close(fd)
 
 
-def test_a_pipe_that_cannot_be_opened_again_is_still_never_waited_for(pipe, monkeypatch):
+def test_a_pipe_that_cannot_be_reopened_never_blocks(pipe, monkeypatch):
     reading, writing = pipe
 
     def refuse(*_args, **_kwargs):
@@ -432,7 +432,7 @@ def test_a_pipe_that_cannot_be_opened_again_is_still_never_waited_for(pipe, monk
     assert [each["attempt"] for each in events_of(raw + drain(reading))] == list(range(2_000))
 
 
-def test_close_waits_for_a_slow_reader_but_not_longer_than_told(pipe):
+def test_close_waits_for_a_slow_reader_until_its_timeout(pipe):
     _, writing = pipe
     events = Events(writing, "json", "info")
     for _ in range(3_000):

@@ -1,4 +1,4 @@
-"""The listener answers in time, whatever its clients and the master's loop do, and says each error in one sentence."""
+"""The HTTP listener answers in time, whatever its clients and the master's loop do."""
 
 import contextlib
 import json
@@ -31,7 +31,7 @@ def site():
 # what is served
 
 
-def test_what_there_is_is_said_at_the_root_and_where_something_else_is_asked_for(site):
+def test_root_and_unknown_paths_list_the_pages(site):
     ours = site()
     code, index = ours.get("/")
     assert code == 200
@@ -53,7 +53,7 @@ def test_each_page_is_what_the_loop_answers(site):
     assert ours.get("/readyz") == (503, "paused\n")
 
 
-def test_a_head_has_the_length_of_the_page_and_not_the_page(site):
+def test_head_answers_the_length_without_the_page(site):
     client = site().send(b"HEAD /status HTTP/1.1\r\n\r\n")
     code, head, body = answer_of(client)
     assert (code, body) == (200, "")
@@ -74,24 +74,24 @@ def test_a_head_has_the_length_of_the_page_and_not_the_page(site):
     ],
     ids=["method", "words", "empty", "version", "headers", "large", "TLS", "bytes"],
 )
-def test_what_is_no_request_for_a_page_is_refused_in_one_sentence(site, request_, code, sentence):
+def test_a_bad_request_is_refused_in_one_sentence(site, request_, code, sentence):
     said, head, body = answer_of(site().send(request_))
     assert said == code
     assert body.startswith(sentence) and body.count("\n") == 1
     assert "Content-Type: text/plain" in head
 
 
-def test_where_json_is_read_errors_are_json(site):
+def test_errors_of_status_are_json(site):
     ours = site()
     code, _head, body = answer_of(ours.send(b"PUT /status HTTP/1.1\r\n\r\n"))
     assert (code, json.loads(body)) == (405, {"error": "'PUT' is none of GET and HEAD"})
 
 
-def test_without_what_makes_metrics_the_page_says_what_is_missing(site):
+def test_metrics_without_the_extra_say_what_is_missing(site):
     assert site(metrics="install it").get("/metrics") == (501, "install it\n")
 
 
-def test_a_page_that_cannot_be_made_is_an_error_that_the_log_tells_once(site):
+def test_a_failing_page_is_logged_once(site):
     def fail(answer, accept):
         raise RuntimeError("no page today")
 
@@ -103,7 +103,7 @@ def test_a_page_that_cannot_be_made_is_an_error_that_the_log_tells_once(site):
     assert ours.loop.complaints == [said]
 
 
-def test_a_request_may_come_byte_by_byte_and_its_body_is_not_read(site):
+def test_a_request_may_come_byte_by_byte_with_an_unread_body(site):
     client = site().connect()
     for byte in b"GET /readyz HTTP/1.1\r\nContent-Length: 8192\r\n\r\n":
         client.sendall(bytes([byte]))
@@ -111,7 +111,7 @@ def test_a_request_may_come_byte_by_byte_and_its_body_is_not_read(site):
     assert answer_of(client)[0] == 200
 
 
-def test_what_is_known_is_shown_even_if_it_is_no_proper_text(site):
+def test_status_shows_values_that_are_no_proper_text(site):
     ours = site()
     ours.loop.answers["/status"] = {"klass": "\udcff", "count": 2**70}
     code, body = ours.get("/status")
@@ -136,7 +136,7 @@ def test_its_own_names_are_answered(site, host):
     "host",
     ["evil.example", "evil.example:9464", "a.jobs.example.com", "local.example", "127.0.0.1.nip.io", "a b.c:x:y"],
 )
-def test_a_foreign_name_gets_no_look_and_every_probe(site, host):
+def test_a_foreign_host_gets_probes_and_no_reports(site, host):
     ours = site(names=("jobs.example.com",))
     assert status_as(ours, host) == 421
     assert status_as(ours, host, "/metrics") == 421
@@ -151,7 +151,7 @@ def status_as(site, host, path="/status"):
 # clients
 
 
-def test_a_hundred_slow_clients_do_not_keep_a_probe_waiting(site, measured):
+def test_a_hundred_slow_clients_do_not_delay_a_probe(site, measured):
     ours = site()
     for _ in range(100):
         ours.send(b"GET /livez HTTP/1.1\r\nHost:")
@@ -165,7 +165,7 @@ def test_a_hundred_slow_clients_do_not_keep_a_probe_waiting(site, measured):
     assert len(ours.listener._connections) <= http.MOST_CONNECTIONS
 
 
-def test_clients_that_do_not_read_do_not_keep_a_probe_waiting(site):
+def test_clients_that_do_not_read_do_not_delay_a_probe(site):
     page = b"x" * 8_000_000  # more than the kernel keeps for them
     ours = site(metrics=lambda answer, accept: ("text/plain", page))
     for _ in range(20):
@@ -176,7 +176,7 @@ def test_clients_that_do_not_read_do_not_keep_a_probe_waiting(site):
         assert time.monotonic() - began_at < http.CONNECTION_S - 1
 
 
-def test_a_client_that_says_nothing_is_let_go(site, monkeypatch):
+def test_a_silent_client_is_dropped(site, monkeypatch):
     monkeypatch.setattr(http, "CONNECTION_S", 1.0)
     ours = site()
     assert answer_of(ours.send(b"GET /livez HTTP/1.1\r\n"))[::2] == (408, "no request has come within 1 s\n")
@@ -185,7 +185,7 @@ def test_a_client_that_says_nothing_is_let_go(site, monkeypatch):
     ours.loop.wait_for(lambda: not ours.listener._connections)
 
 
-def test_clients_that_go_before_they_are_answered_harm_nobody(site):
+def test_clients_that_leave_early_disturb_no_other(site):
     ours = site()
     for request in (b"", b"GET", b"GET /readyz HTTP/1.1\r\n\r\n", b"GET /status HTTP/1.1\r\n\r\n"):
         for _ in range(20):
@@ -196,7 +196,7 @@ def test_clients_that_go_before_they_are_answered_harm_nobody(site):
     assert ours.loop.complaints == []
 
 
-def test_without_descriptors_clients_wait_and_are_served_once_there_are_some(site):
+def test_clients_wait_while_descriptors_are_used_up(site):
     ours = site()
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with socket.socket() as client:
@@ -218,7 +218,7 @@ def test_without_descriptors_clients_wait_and_are_served_once_there_are_some(sit
 # a loop that does not answer
 
 
-def test_a_loop_that_is_late_is_busy_and_one_that_stands_still_is_not_alive(site, monkeypatch):
+def test_a_late_loop_is_busy_and_a_standing_one_not_alive(site, monkeypatch):
     ours = site()
     assert ours.get("/livez") == (200, "ok\n")
     monkeypatch.setattr(http, "PROBE_S", 0.1)
@@ -242,7 +242,7 @@ def test_a_loop_that_is_late_is_busy_and_one_that_stands_still_is_not_alive(site
     ours.loop.wait_for(lambda: ours.get("/readyz") == (200, "serving\n"))
 
 
-def test_a_probe_is_answered_within_a_second_however_many_ask_a_loop_that_stands_still(site):
+def test_a_probe_of_a_standing_loop_is_answered_within_a_second(site):
     ours = site()
     ours.loop.turns.clear()
     for number in range(60):
@@ -255,7 +255,7 @@ def test_a_probe_is_answered_within_a_second_however_many_ask_a_loop_that_stands
     assert len(ours.loop.taken) < 20  # one of each kind, however many have asked
 
 
-def test_whoever_looks_while_many_do_is_told_so(site):
+def test_too_many_waiting_reports_are_refused(site):
     ours = site()
     ours.loop.kept_back.add("/status")
     waiting = [ours.send(b"GET /status HTTP/1.1\r\n\r\n") for _ in range(http.MOST_REPORTS)]
@@ -265,7 +265,7 @@ def test_whoever_looks_while_many_do_is_told_so(site):
     assert waiting
 
 
-def test_an_answer_that_the_loop_keeps_back_is_no_sign_of_a_loop_that_stands_still(site, monkeypatch):
+def test_a_late_answer_does_not_mean_a_standing_loop(site, monkeypatch):
     monkeypatch.setattr(pages, "LIVE_S", 0.0)
     monkeypatch.setattr(http, "REPORT_S", 0.2)
     ours = site()
@@ -286,13 +286,13 @@ def test_a_port_alone_is_open_on_all_interfaces(site):
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
-def test_an_address_of_version_six_is_served(site):
+def test_an_ipv6_address_is_served(site):
     ours = site(Address("::1", 0))
     assert ours.get("/livez", host="::1") == (200, "ok\n")
     assert str(ours.listener.address) == f"[::1]:{ours.port}"
 
 
-def test_a_port_that_is_taken_is_refused_with_what_to_do(site):
+def test_a_taken_port_is_refused_with_the_remedy(site):
     taken = Address("127.0.0.1", site().port)
     with pytest.raises(http.Unavailable, match=f"^--http {taken} cannot be had: another process listens there; end it"):
         http.listen(taken)
@@ -305,7 +305,7 @@ def test_a_port_that_is_taken_is_refused_with_what_to_do(site):
         ("no.such.host.invalid", "this machine does not know the name"),
     ],
 )
-def test_an_address_that_is_not_ours_is_refused_with_what_to_do(host, why):
+def test_a_foreign_address_is_refused_with_the_remedy(host, why):
     with pytest.raises(http.Unavailable, match=why):
         http.listen(Address(host, 9464))
 
@@ -313,7 +313,7 @@ def test_an_address_that_is_not_ours_is_refused_with_what_to_do(host, why):
 # what it costs
 
 
-def test_where_nobody_asks_it_sleeps(site):
+def test_the_listener_sleeps_without_clients(site):
     ours = site()
     ours.get("/livez")
     thread = Path(f"/proc/self/task/{ours.listener._thread.native_id}/status")
@@ -329,7 +329,7 @@ def test_where_nobody_asks_it_sleeps(site):
     assert switches() == before
 
 
-def test_it_ends_at_once_with_clients_waiting(site):
+def test_close_does_not_wait_for_clients(site):
     ours = site()
     ours.loop.turns.clear()
     client = ours.send(b"GET /status HTTP/1.1\r\n\r\n")

@@ -1,4 +1,4 @@
-"""The table of metrics, and the text that Prometheus reads: as it is documented, parsed by Prometheus's own parser."""
+"""The table of metrics matches the manual, and Prometheus' own parser reads the text."""
 
 import re
 import subprocess
@@ -28,7 +28,7 @@ def everything():
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_names_say_what_is_measured_and_in_what_unit(name):
+def test_names_end_with_their_unit(name):
     kind = METRICS[name].kind
     assert re.fullmatch(r"leasehold_[a-z_]+", name)
     assert name.endswith("_total") == (kind == "counter")
@@ -81,7 +81,7 @@ def test_a_histogram_counts_upwards_and_ends_with_all():
     ]
 
 
-def test_whoever_asks_for_openmetrics_gets_it(everything):
+def test_openmetrics_is_served_on_request(everything):
     content_type, text = render(everything, OPENMETRICS)
     assert content_type.startswith("application/openmetrics-text")
     assert text.endswith(b"# EOF\n")
@@ -97,7 +97,7 @@ def test_a_label_may_be_any_name(name):
     assert (sample.labels, sample.value) == ({"queue": name}, 1.5)
 
 
-def test_what_is_not_known_has_no_samples_and_is_no_error():
+def test_an_unknown_value_has_no_samples():
     _, text = render({})
     assert {sample.name for family in parse(text.decode()) for sample in family.samples} == set()
 

@@ -1,4 +1,4 @@
-"""What systemd is state, and when; real datagram sockets on an injected clock."""
+"""Reports to systemd: real datagram sockets on an injected clock."""
 
 import os
 import socket
@@ -13,7 +13,7 @@ RELOADING = ServiceState(True, True, None, "reloading, 0/1 busy")
 
 
 class Manager:
-    """Systemd's end."""
+    """Systemd's end of the socket."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -22,7 +22,7 @@ class Manager:
         self._socket.setblocking(False)
 
     def heard(self) -> list[list[str]]:
-        """The lines of each message since the last call."""
+        """Return the lines of each message since the last call."""
         messages = []
         while True:
             try:
@@ -54,7 +54,7 @@ def start(manager):
         each.close()
 
 
-def test_it_is_ready_when_it_can_lease_for_the_first_time_and_says_so_once(manager, start):
+def test_ready_is_reported_once_it_can_lease(manager, start):
     notify = start()
     notify.promise_ready(60.0)
     assert manager.heard() == [[f"EXTEND_TIMEOUT_USEC={int((60 + CLOSING_S) * 1e6)}"]]
@@ -68,7 +68,7 @@ def test_it_is_ready_when_it_can_lease_for_the_first_time_and_says_so_once(manag
     assert manager.heard() == [["STATUS=serving, 0/1 busy"]]
 
 
-def test_a_reload_has_a_beginning_and_an_end_also_if_it_cannot_lease_then(manager, start):
+def test_a_reload_is_reported_even_while_redis_is_away(manager, start):
     notify = start()
     notify.update(100.0, SERVING)
     manager.heard()
@@ -87,7 +87,7 @@ def test_a_reload_before_it_is_ready_is_no_reload(manager, start):
     assert manager.heard() == [["STATUS=booting"], ["READY=1", "STATUS=serving"]]
 
 
-def test_a_drain_says_how_long_it_takes_and_says_it_again_only_where_that_changes(manager, start):
+def test_a_drain_reports_its_time_and_only_changes_of_it(manager, start):
     notify = start()
     notify.update(100.0, SERVING)
     manager.heard()
@@ -102,7 +102,7 @@ def test_a_drain_says_how_long_it_takes_and_says_it_again_only_where_that_change
     ]
 
 
-def test_what_people_read_changes_now_and_then_only_but_is_never_left_behind(manager, start):
+def test_status_texts_are_rare_but_the_last_one_is_sent(manager, start):
     notify = start()
     notify.update(100.0, SERVING)
     for number in range(10):
@@ -119,7 +119,7 @@ def test_a_status_is_one_line(manager, start):
     assert manager.heard() == [["STATUS=two lines"]]
 
 
-def test_the_watchdog_hears_from_us_twice_as_often_as_it_wants(manager, start):
+def test_the_watchdog_is_fed_at_half_its_interval(manager, start):
     notify = start(WATCHDOG_USEC="3000000", WATCHDOG_PID=str(os.getpid()))
     notify.update(100.0, SERVING)
     assert manager.heard() == [["READY=1", "STATUS=serving, 0/1 busy", "WATCHDOG=1"]]
@@ -135,7 +135,7 @@ def test_the_watchdog_hears_from_us_twice_as_often_as_it_wants(manager, start):
     "environ",
     [{}, {"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "1"}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "0"}],
 )
-def test_a_watchdog_that_is_not_for_us_is_not_ours_to_feed(manager, start, environ):
+def test_a_watchdog_of_another_process_is_not_fed(manager, start, environ):
     notify = start(**environ)
     notify.update(100.0, SERVING)
     assert manager.heard() == [["READY=1", "STATUS=serving, 0/1 busy"]]
@@ -143,11 +143,11 @@ def test_a_watchdog_that_is_not_for_us_is_not_ours_to_feed(manager, start, envir
 
 
 @pytest.mark.parametrize("address", ["", "@", "relative/path", "vsock:2:1234"])
-def test_where_there_is_no_service_manager_nothing_is_said(address):
+def test_without_a_service_manager_nothing_is_sent(address):
     assert ServiceNotifier.from_environment({"NOTIFY_SOCKET": address} if address else {}, os.getpid()) is None
 
 
-def test_what_nobody_has_heard_is_said_again(tmp_path):
+def test_a_failed_report_is_repeated(tmp_path):
     address = str(tmp_path / "notify")
     notify = ServiceNotifier(address, 0.0)
     notify.update(100.0, SERVING)
@@ -161,7 +161,7 @@ def test_what_nobody_has_heard_is_said_again(tmp_path):
     notify.close()
 
 
-def test_a_manager_that_does_not_read_makes_nobody_wait(manager, start):
+def test_a_manager_that_does_not_read_never_blocks(manager, start):
     notify = start(WATCHDOG_USEC="2")
     now_at = 100.0
     while notify.deadline_at() != now_at + AGAIN_S:

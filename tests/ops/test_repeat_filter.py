@@ -1,9 +1,9 @@
-"""What may come each second is said once, then less and less often, and at once when it is new."""
+"""Repeated messages pass less and less often, and new ones at once."""
 
 from supervisor.ops.repeat_filter import MOST_MESSAGES, RepeatFilter
 
 
-def test_an_hour_of_the_same_message_is_said_a_dozen_times():
+def test_an_hour_of_the_same_message_passes_a_dozen_times():
     repeats = RepeatFilter()
     said = [(now_at, text) for now_at in range(3600) if (text := repeats.admit("redis.lost", "refused", now_at))]
     assert said[0] == (0, "refused")
@@ -12,7 +12,7 @@ def test_an_hour_of_the_same_message_is_said_a_dozen_times():
     assert len(said) <= 13
 
 
-def test_another_message_is_said_at_once():
+def test_a_different_message_passes_at_once():
     repeats = RepeatFilter()
     assert repeats.admit("redis.lost", "refused", 0) == "refused"
     assert repeats.admit("redis.lost", "READONLY", 1) == "READONLY"
@@ -20,7 +20,7 @@ def test_another_message_is_said_at_once():
     assert repeats.admit("redis.lost", "refused", 1) is None
 
 
-def test_what_has_ended_or_is_long_ago_is_new():
+def test_an_ended_or_old_message_counts_as_new():
     repeats = RepeatFilter()
     repeats.admit("redis.lost", "refused", 0)
     repeats.forget("redis.lost")

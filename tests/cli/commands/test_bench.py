@@ -1,4 +1,4 @@
-"""`leasehold bench`: what it lists and refuses, how it judges and reports what was measured, and one small real run."""
+"""`leasehold bench`: lists, refusals, judgement and report, and one small real run."""
 
 import contextlib
 import json
@@ -60,14 +60,14 @@ def test_bars_are_judged_by_the_best_of_the_others():
     }  # fmt: skip
 
 
-def test_a_bar_is_judged_by_the_median_of_ratios_that_are_formed_within_a_round():
+def test_a_bar_is_judged_by_the_median_ratio_of_rounds():
     rounds = [figures(60, 100), figures(6, 10), figures(600, 1200)]  # 0.6, 0.6, 0.5: the machine's speed drifts
     verdict = report.verdicts([result(*rounds)])[0]
     assert (verdict.measured, verdict.held, verdict.bar) == ("0.60 (0.50 - 0.60)", True, ">= 0.6x")
     assert held(figures(60, 100), figures(5, 10), figures(60, 120))["ours / limit"] is False
 
 
-def test_a_round_in_which_one_of_two_has_no_figure_has_no_ratio():
+def test_a_round_without_both_figures_has_no_ratio():
     without = figures()
     del without[LIMIT]
     verdict = report.verdicts([result(without, figures())])[0]
@@ -99,7 +99,7 @@ def test_the_check_shows_the_bars_and_counts_them():
     assert "4 held, 1 not held, 1 skipped." in text and "no bar" not in text
 
 
-def test_for_programs_there_are_the_figures_of_each_round():
+def test_json_has_the_figures_of_each_round():
     value = json.loads(json.dumps(report.as_json(HEADER, [result(figures(), figures())])))
     assert value["machine"] == HEADER
     assert [found["ours"]["jobs/s"] for found in value["benchmarks"]["thing"]["rounds"]] == [60, 60]
@@ -107,7 +107,7 @@ def test_for_programs_there_are_the_figures_of_each_round():
     assert value["bars"][0]["held"] is True
 
 
-def test_what_cannot_be_measured_in_a_round_does_not_end_the_others():
+def test_an_unmeasured_figure_does_not_end_the_others():
     def fails():
         raise Unmeasured("it does not come up")
 
@@ -126,11 +126,11 @@ def test_what_cannot_be_measured_in_a_round_does_not_end_the_others():
 @pytest.mark.parametrize(
     ("value", "shown"), [(12345.6, "12,346"), (99.94, "99.9"), (1.234, "1.23"), (0.0123, "0.012"), (0.0, "0.00")]
 )
-def test_numbers_have_three_digits_that_tell_something(value, shown):
+def test_numbers_have_three_significant_digits(value, shown):
     assert number(value) == shown
 
 
-def test_of_some_figures_there_are_the_median_and_the_ends():
+def test_figures_are_summed_up_by_median_and_range():
     assert spread([3.0, 1.0, 2.0]) == "2.00 (1.00 - 3.00)"
     assert spread([]) == "-"
     assert quantile(range(100), 0.5) == 50 and quantile([1.0], 0.99) == 1.0
@@ -144,7 +144,7 @@ def test_every_bar_has_rows_and_a_name_of_its_own():
         assert len({one.name for one in each.compared}) == len(each.compared)
 
 
-def test_it_lists_what_there_is(capsys):
+def test_list_shows_every_benchmark(capsys):
     assert dispatch(["bench", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == list(BENCHMARKS)
@@ -164,13 +164,13 @@ def test_wrong_use_is_one_sentence(capsys, words, said):
     assert capsys.readouterr().err == f"leasehold: {said}; see `leasehold bench --help`\n"
 
 
-def test_what_cannot_be_written_is_said_before_anything_is_measured(capsys, tmp_path):
+def test_an_unwritable_folder_is_refused_before_measuring(capsys, tmp_path):
     (tmp_path / "file").touch()
     assert dispatch(["bench", "--out", str(tmp_path / "file/report")]) == 1
     assert capsys.readouterr().err.endswith("/file/report' cannot be made: Not a directory\n")
 
 
-def test_outside_of_a_clone_it_says_what_to_do(capsys, monkeypatch, tmp_path):
+def test_outside_a_clone_it_is_refused_with_the_remedy(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(supervisor, "__path__", [str(tmp_path / "site-packages/supervisor")])
     monkeypatch.chdir(tmp_path)
     assert dispatch(["bench"]) == 1
@@ -178,7 +178,7 @@ def test_outside_of_a_clone_it_says_what_to_do(capsys, monkeypatch, tmp_path):
     assert "there are no benchmarks beside" in said and "run this in a clone of the source" in said
 
 
-def test_a_peer_that_is_not_there_is_missing_for_a_reason(tmp_path):
+def test_a_missing_peer_is_reported_with_the_reason(tmp_path):
     peer = peers.Peer("own", ("{home}/bin/work",), 1, needs=("sh", "{home}/bin/work"), package="own")
     assert peers.missing(peer, None) == "no --peers DIR was given"
     assert peers.missing(peer, tmp_path) == "there is no own/bin/work in the folder of --peers"
@@ -191,7 +191,7 @@ def test_a_peer_that_is_not_there_is_missing_for_a_reason(tmp_path):
     )
 
 
-def test_of_a_peer_that_is_ended_nothing_is_left(tmp_path):
+def test_an_ended_peer_leaves_nothing(tmp_path):
     worker = ("sh", "-c", "sleep 1000 & setsid sh -c 'sleep 1000 & sleep 1000; true' & wait")
     peer = peers.Installed(peers.Peer("own", worker, 1, mains=2), tmp_path, "redis://", "marks", tmp_path / "log")
     with peer.working() as mains:
@@ -203,7 +203,7 @@ def test_of_a_peer_that_is_ended_nothing_is_left(tmp_path):
 
 @contextlib.contextmanager
 def bench(*words):
-    """The command in a process of its own, elsewhere than in the source."""
+    """The command in its own process, outside the source."""
     command = [sys.executable, "-m", "supervisor", "bench", "--quick", "--rounds", "1", *map(str, words)]
     with subprocess.Popen(
         command, cwd="/", env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -215,7 +215,7 @@ def bench(*words):
             process.kill()
 
 
-def test_a_run_writes_its_report_for_people_and_for_programs(tmp_path):
+def test_a_run_writes_markdown_and_json(tmp_path):
     with bench("put", "--out", tmp_path / "report") as process:
         said = process.communicate(timeout=50)[1]
     assert process.returncode == 0, said
@@ -226,7 +226,7 @@ def test_a_run_writes_its_report_for_people_and_for_programs(tmp_path):
     assert all(row["puts/s"] > 0 and row["server µs"] > 0 for row in figures.values()) and len(figures) == 6
 
 
-def test_a_check_measures_what_the_bars_need_and_its_exit_code_says_whether_they_hold(tmp_path):
+def test_the_exit_code_of_a_check_says_whether_the_bars_hold(tmp_path):
     with bench("records", "--check", "--out", tmp_path) as process:
         process.communicate(timeout=50)
     found = json.loads((tmp_path / "report.json").read_text())

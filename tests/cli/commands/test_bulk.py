@@ -1,4 +1,4 @@
-"""What is done to many jobs at once: counted first, agreed to, in steps, and only to what still is what was chosen."""
+"""Operations on many jobs: counted, confirmed, in steps, and only on jobs that still match."""
 
 import time
 
@@ -18,7 +18,7 @@ def queue(jobs):
 
 @pytest.fixture
 def filled(jobs, queue):
-    """Four that wait, two of them with a tag, one that runs, one that is scheduled, three that have failed."""
+    """Four waiting jobs, two of them tagged, one running, one scheduled, three failed."""
     queue.put_many({"klass": "k", "jid": jid} for jid in ("f1", "f2", "f3", "running"))
     for lease, group in zip(queue.lease("w", 4, ttl=3600)[:3], ("Broken", "Broken", "Other"), strict=True):
         lease.fail(group, "boom")
@@ -49,14 +49,14 @@ def test_a_dry_run_counts_and_changes_nothing(shell, jobs, filled, server, names
     assert server.dump(namespace) == before
 
 
-def test_where_nobody_can_be_asked_it_is_refused_with_the_count(shell, jobs, filled, server, namespace):
+def test_without_a_terminal_it_is_refused_with_the_count(shell, jobs, filled, server, namespace):
     before = server.dump(namespace)
     said = shell.refused(2, "cancel", "--queue", "q")
     assert said.startswith("Cancel 6 jobs of queue q (4 waiting, 1 scheduled, 1 running)? stdin is not a terminal")
     assert "pass --yes" in said and server.dump(namespace) == before
 
 
-def test_on_a_terminal_it_asks_and_takes_no_for_an_answer(shell, jobs, filled, answer):
+def test_on_a_terminal_it_asks_and_accepts_no(shell, jobs, filled, answer):
     answer("n\n")
     said = shell("cancel", "--tag", "red")
     assert (said.code, said.out) == (1, "")
@@ -75,7 +75,7 @@ def test_cancel_takes_those_of_a_state_and_leaves_the_others(shell, jobs, filled
     assert jobs.failed() == {"Other": 1}
 
 
-def test_cancel_drops_what_other_programs_have_pushed_and_what_comes_later_stays(shell, jobs, queue, server, namespace):
+def test_cancel_drops_pushed_entries_but_not_later_ones(shell, jobs, queue, server, namespace):
     queue.put("k", jid="j")
     for number in range(3):
         server.redis.lpush(f"{{{namespace}}}:in:q", f'{{"klass":"k","data":{number}}}')
@@ -89,14 +89,14 @@ def test_cancel_drops_what_other_programs_have_pushed_and_what_comes_later_stays
     assert queue.counts().total == 0
 
 
-def test_retry_puts_all_of_a_group_back_into_their_queues(shell, jobs, queue, filled):
+def test_retry_puts_a_group_back_into_its_queues(shell, jobs, queue, filled):
     assert shell.line("retry", "--group", "Broken", "--yes") == "put back 2 jobs"
     assert states(jobs, "f1", "f2", "f3") == ["waiting", "waiting", "failed"]
     assert jobs.job("f1").queue == "q" and jobs.failed() == {"Other": 1}
     assert shell.line("retry", "--queue", "q", "--yes") == "put back 1 job"
 
 
-def test_retry_takes_each_failed_job_once_also_if_it_fails_again_at_once(shell, jobs, queue, monkeypatch):
+def test_retry_takes_each_job_once_even_if_it_fails_again(shell, jobs, queue, monkeypatch):
     queue.put_many({"klass": "k", "jid": f"j{number}"} for number in range(5))
 
     def fail_all():
@@ -116,7 +116,7 @@ def test_retry_takes_each_failed_job_once_also_if_it_fails_again_at_once(shell, 
     assert jobs.failed() == {"Broken": 4}
 
 
-def test_retry_of_named_jobs_says_which_it_left_and_why(shell, jobs, queue, filled):
+def test_retry_of_jids_names_those_left_with_the_reason(shell, jobs, queue, filled):
     assert shell.line("retry", "f1", "f3") == "put back f1 f3"
     said = shell("retry", "f2", "w0", "running")
     assert (said.code, said.out) == (1, "put back f2\n")
@@ -125,7 +125,7 @@ def test_retry_of_named_jobs_says_which_it_left_and_why(shell, jobs, queue, fill
     )
 
 
-def test_what_cannot_be_read_stays_failed_and_is_counted(shell, jobs, queue, server, namespace):
+def test_unreadable_jobs_stay_failed_and_are_counted(shell, jobs, queue, server, namespace):
     server.redis.lpush(f"{{{namespace}}}:in:q", "nonsense")
     assert queue.lease("w") == []
     said = shell("retry", "--group", "broken", "--yes")
@@ -135,7 +135,7 @@ def test_what_cannot_be_read_stays_failed_and_is_counted(shell, jobs, queue, ser
     assert f"{broken.jid} (as it is)" in shell.refused(1, "retry", broken.jid)
 
 
-def test_move_takes_what_has_not_begun_from_one_queue_into_another(shell, jobs, queue, filled):
+def test_move_takes_jobs_that_have_not_begun(shell, jobs, queue, filled):
     jobs.queue("slow").put("k", jid="there")
     assert shell.line("move", "--queue", "q", "slow", "--yes") == "moved 5 jobs into queue slow"
     assert states(jobs, "w0", "later", "running", "f1") == ["waiting", "scheduled", "running", "failed"]
@@ -151,7 +151,7 @@ def test_move_takes_those_of_a_tag_or_of_a_group(shell, jobs, queue, filled):
     assert [job.jid for job in jobs.queue("other").peek(9)] == ["w0", "w1", "f1", "f2"]
 
 
-def test_that_the_queue_to_move_to_may_be_misspelt_is_said_before_it_asks(shell, jobs, filled, answer):
+def test_a_misspelt_target_queue_is_reported_before_it_asks(shell, jobs, filled, answer):
     jobs.queue("slow").put("k", jid="there")
     answer("n\n")
     first, then = shell("move", "--queue", "q", "slwo").err.splitlines()
@@ -167,7 +167,7 @@ def test_fail_and_priority_take_those_of_a_tag(shell, jobs, queue, filled):
     assert jobs.job("w1").failure["message"] == "has left"
 
 
-def test_what_others_wait_for_is_left_and_said(shell, jobs, queue):
+def test_jobs_that_others_need_are_left_and_named(shell, jobs, queue):
     queue.put("k", jid="parent", tags=["red"])
     queue.put("k", jid="free", tags=["red"])
     queue.put("k", jid="child", depends=["parent"])
@@ -177,7 +177,7 @@ def test_what_others_wait_for_is_left_and_said(shell, jobs, queue):
     assert shell.line("cancel", "--queue", "q", "--yes") == "cancelled 2 jobs"
 
 
-def test_a_chain_is_cancelled_whole_however_it_falls_into_steps(shell, jobs, queue, monkeypatch):
+def test_a_dependency_chain_is_cancelled_across_steps(shell, jobs, queue, monkeypatch):
     monkeypatch.setattr(steps, "STEP", 2)
     queue.put("k", jid="j0")
     for number in range(1, 7):
@@ -186,7 +186,7 @@ def test_a_chain_is_cancelled_whole_however_it_falls_into_steps(shell, jobs, que
     assert queue.counts().total == 0
 
 
-def test_what_has_become_something_else_meanwhile_is_counted_and_no_error(shell, jobs, queue, filled, monkeypatch):
+def test_jobs_that_changed_meanwhile_are_counted(shell, jobs, queue, filled, monkeypatch):
     real = engine.found
 
     def found(chosen, now):
@@ -201,7 +201,7 @@ def test_what_has_become_something_else_meanwhile_is_counted_and_no_error(shell,
     assert states(jobs, "w0", "running") == ["running", "running"]
 
 
-def test_where_there_is_nothing_it_says_so_and_what_was_perhaps_meant(shell, jobs, queue, filled):
+def test_an_empty_choice_suggests_similar_names(shell, jobs, queue, filled):
     assert shell.noted("cancel", "--queue", "qq", "--yes") == "no job was ever put into queue qq, did you mean q?"
     assert shell.noted("retry", "--group", "Brokn") == "there is no failed job of group Brokn, did you mean Broken?"
     said = shell.noted("cancel", "--tag", "read", "--state", "waiting")
@@ -209,7 +209,7 @@ def test_where_there_is_nothing_it_says_so_and_what_was_perhaps_meant(shell, job
     assert shell.noted("cancel", "--queue", "q", "--state", "parked") == "no job of queue q is parked"
 
 
-def test_what_there_is_but_not_among_those_that_are_chosen_is_not_suggested(shell, jobs, queue, filled):
+def test_an_existing_name_without_chosen_jobs_is_not_suggested(shell, jobs, queue, filled):
     jobs.queue("other").put("k", tags=["redo"])
     said = shell.noted("cancel", "--queue", "other", "--tag", "red", "--state", "waiting")
     assert said == "no job of queue other with tag red is waiting"
@@ -220,7 +220,7 @@ def test_what_there_is_but_not_among_those_that_are_chosen_is_not_suggested(shel
 
 @pytest.fixture
 def ended_by(shell, queue, filled, monkeypatch, capsys):
-    """What is said if the last of four steps ends with an error."""
+    """Return the output if the last of four steps ends with an error."""
 
     def ended_by(error):
         monkeypatch.setattr(steps, "STEP", 1)
@@ -242,7 +242,7 @@ def ended_by(shell, queue, filled, monkeypatch, capsys):
     return ended_by
 
 
-def test_ctrl_c_says_how_far_it_came_and_what_was_under_way(jobs, ended_by):
+def test_ctrl_c_reports_the_progress(jobs, ended_by):
     assert ended_by(KeyboardInterrupt()) == (
         "leasehold: interrupted: cancelled 3 of 4 jobs, perhaps 1 more; the rest is as it was\n"
     )
@@ -250,7 +250,7 @@ def test_ctrl_c_says_how_far_it_came_and_what_was_under_way(jobs, ended_by):
 
 
 @pytest.mark.parametrize(("error", "perhaps"), [(OutcomeUnknown, ", perhaps 1 more"), (StoreUnavailable, "")])
-def test_when_redis_goes_away_midway_it_says_how_far_it_came(ended_by, error, perhaps):
+def test_a_lost_redis_reports_the_progress(ended_by, error, perhaps):
     first, then = ended_by(error("Redis is away")).splitlines()
     assert first == f"leasehold: it did not come to its end: cancelled 3 of 4 jobs{perhaps}; the rest is as it was"
     assert then.startswith("leasehold: Redis is away")
@@ -258,7 +258,7 @@ def test_when_redis_goes_away_midway_it_says_how_far_it_came(ended_by, error, pe
 
 @pytest.fixture
 def failures(jobs, server, namespace):
-    """Three that have failed: two an hour ago, of two klasses, and one now."""
+    """Three failed jobs: two an hour ago, of two klasses, and one now."""
     an_hour_ago_unix = time.time() - 3600
     with Client(server.url, namespace, clock=lambda: an_hour_ago_unix) as before:
         for jid, klass in (("old-mail", "mail.send"), ("old-sum", "sum.up")):
@@ -268,7 +268,7 @@ def failures(jobs, server, namespace):
     jobs.queue("q").lease("w")[0].fail("Broken", "boom")
 
 
-def test_failed_shows_those_of_a_klass_and_a_time(shell, failures):
+def test_failed_filters_by_klass_and_time(shell, failures):
     def shown(*words):
         return [job["jid"] for job in shell.json("failed", "Broken", *words)["jobs"]]
 
@@ -280,7 +280,7 @@ def test_failed_shows_those_of_a_klass_and_a_time(shell, failures):
     assert "--since 'soon'" in shell.refused(2, "failed", "Broken", "--since", "soon")
 
 
-def test_retry_takes_those_of_a_klass_and_a_time(shell, jobs, failures):
+def test_retry_filters_by_klass_and_time(shell, jobs, failures):
     words = ("retry", "--group", "Broken", "--klass", "mail.send")
     said = shell.line(*words, "--since", "10m", "--dry-run")
     assert said == "would retry 1 job of group Broken (1 failed), of klass mail.send and the last 10m"

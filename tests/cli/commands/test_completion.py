@@ -1,4 +1,4 @@
-"""The scripts with which a shell completes: sourced in a real one, and made of what the commands take."""
+"""Completion scripts, sourced in a real shell."""
 
 import shutil
 import subprocess
@@ -20,7 +20,7 @@ def script(shell, capsys):
 
 @pytest.fixture
 def completed(capsys, tmp_path):
-    """What a real bash offers where the last of these words is begun."""
+    """Return what a real bash offers for the last word."""
     path = tmp_path / "leasehold.bash"
     path.write_text(script("bash", capsys))
 
@@ -66,7 +66,7 @@ def test_the_script_of_each_shell_knows_every_command(capsys, shell):
     assert all(command in text for command in COMMANDS)
 
 
-def test_the_words_of_a_setting_are_those_that_it_takes():
+def test_completed_words_are_valid_values():
     for setting in SETTINGS:
         if setting.flag in completion.WORDS:
             words = completion.WORDS[setting.flag]
@@ -75,7 +75,7 @@ def test_the_words_of_a_setting_are_those_that_it_takes():
                 setting.parse("another")
 
 
-def test_another_shell_is_refused_and_so_is_a_missing_extra(capsys, monkeypatch):
+def test_an_unknown_shell_and_a_missing_extra_are_refused(capsys, monkeypatch):
     assert dispatch(["completion", "fish"]) == 2
     assert "SHELL 'fish' must be bash, zsh or tcsh" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "shtab", None)

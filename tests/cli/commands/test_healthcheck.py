@@ -1,4 +1,4 @@
-"""`leasehold healthcheck` says whether a supervisor is well, at once, and in one sentence where it is not."""
+"""`leasehold healthcheck` reports quickly, in one sentence, whether a supervisor is well."""
 
 import os
 import re
@@ -48,7 +48,7 @@ def test_one_that_is_not_ready_says_why(site):
     assert done.stderr == f"leasehold: the supervisor at 127.0.0.1:{site.port} is not ready: redis-away\n"
 
 
-def test_one_that_stands_still_is_not_well(site, monkeypatch):
+def test_a_standing_supervisor_is_not_well(site, monkeypatch):
     monkeypatch.setattr(pages, "LIVE_S", 0.0)
     monkeypatch.setattr(http, "PROBE_S", 0.05)
     site.loop.turns.clear()
@@ -61,7 +61,7 @@ def test_one_that_stands_still_is_not_well(site, monkeypatch):
 
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "[::]"])
-def test_where_it_listens_on_all_interfaces_the_loopback_is_asked(host):
+def test_a_listener_on_all_interfaces_is_asked_by_loopback(host):
     if host == "[::]" and not socket.has_dualstack_ipv6():
         pytest.skip("this machine has no IPv6")
     site = Site(Address(host.strip("[]"), 0))
@@ -71,7 +71,7 @@ def test_where_it_listens_on_all_interfaces_the_loopback_is_asked(host):
         site.close()
 
 
-def test_where_nobody_listens_it_says_what_to_look_for():
+def test_without_a_listener_it_is_refused_with_a_hint():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -84,13 +84,13 @@ def test_where_nobody_listens_it_says_what_to_look_for():
 
 
 @pytest.mark.parametrize("said", [b"", b"+PONG\r\n", b"220 mail.example ESMTP\r\n", b"HTTP/1.1"])
-def test_what_is_no_supervisor_is_taken_for_none(said):
+def test_another_server_is_no_supervisor(said):
     address = Address("127.0.0.1", 1)
     with pytest.raises(Exception, match="is no supervisor"):
         healthcheck._parsed(said, address)
 
 
-def test_one_that_is_stopped_does_not_answer(monkeypatch):
+def test_a_stopped_supervisor_does_not_answer(monkeypatch):
     monkeypatch.setattr(healthcheck, "_PATIENCE_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         address = Address("127.0.0.1", deaf.getsockname()[1])
@@ -107,7 +107,7 @@ def test_one_that_is_stopped_does_not_answer(monkeypatch):
         ({"LEASEHOLD_HTTP": "yes"}, 78, "LEASEHOLD_HTTP 'yes' must be none, PORT or HOST:PORT"),
     ],
 )
-def test_without_an_address_it_says_what_to_do(environment, code, sentence):
+def test_without_an_address_it_is_refused_with_the_remedy(environment, code, sentence):
     done = check(**environment)
     assert (done.returncode, done.stdout) == (code, "")
     assert done.stderr.startswith(f"leasehold: {sentence}")

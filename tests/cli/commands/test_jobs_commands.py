@@ -1,4 +1,4 @@
-"""put, queues, job and failed against a real server: what goes in comes out, and what is refused changes nothing."""
+"""put, queues, job and failed on a real server. A refused command changes nothing."""
 
 import json
 import os
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 
 @dataclass(frozen=True)
 class Done:
-    """What a command answered, and what it wrote."""
+    """A command's exit code and output."""
 
     returncode: int
     stdout: bytes
@@ -27,7 +27,7 @@ class Done:
 
 
 class Cli:
-    """The command line, told where the server is by its environment. Runs in this process: some ms each."""
+    """The command line in this process, some ms per call. The environment names the server."""
 
     def __init__(self, url: str, namespace: str, monkeypatch, capsysbinary) -> None:
         self.url, self.namespace = url, namespace
@@ -58,7 +58,7 @@ class Cli:
 
 
 def read_by_a_process(cli, *words, **stdin):
-    """The real command: it reads the file or pipe that it was given as its stdin."""
+    """Run the real command with this file or pipe as stdin."""
     return subprocess.run(
         [sys.executable, "-m", "supervisor", *words, "--redis-url", cli.url, "--namespace", cli.namespace],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -81,7 +81,7 @@ def client(cli):
 
 @pytest.fixture
 def keys(cli):
-    """What is in the namespace now, as the server dumps it."""
+    """Return a dump of the namespace."""
     connection = redis.Redis.from_url(cli.url)
 
     def dump():
@@ -183,7 +183,7 @@ def test_a_payload_of_50_mb_works(cli, client, tmp_path):
     assert job.raw == path.read_bytes()
 
 
-def test_a_payload_of_600_mb_is_refused_before_it_is_read_and_before_anything_is_written(cli, keys, tmp_path):
+def test_a_payload_of_600_mb_is_refused_before_it_is_read(cli, keys, tmp_path):
     path = tmp_path / "huge"
     with open(path, "wb") as file:
         file.truncate(600 * 2**20)
@@ -197,7 +197,7 @@ def test_a_payload_of_600_mb_is_refused_before_it_is_read_and_before_anything_is
 
 @pytest.mark.parametrize("words", [["put", "a.b", "1"], ["queues"], ["job", "x"], ["failed"], ["failed", "g"]])
 @pytest.mark.parametrize("url", ["redis://:geheim@127.0.0.1:1/0", "unix://:geheim@/nonexistent/socket"])
-def test_an_unreachable_redis_is_69_and_one_sentence_without_the_password(cli, words, url):
+def test_an_unreachable_redis_is_69_without_the_password(cli, words, url):
     said = cli.refused(69, *words, LEASEHOLD_REDIS_URL=url)
     assert "geheim" not in said and ("127.0.0.1" in said or "/nonexistent/socket" in said)
 
@@ -247,7 +247,7 @@ def test_job_shows_everything_and_a_failure_with_its_reason(cli, client):
     )
 
 
-def test_job_shows_a_running_a_scheduled_and_a_complete_one(cli, client):
+def test_job_shows_running_scheduled_and_complete_jobs(cli, client):
     queue = client.queue("q")
     jid = queue.put("a.b", b"\x00\xff\x1b", jid="mine")
     (lease,) = queue.lease("worker-1", ttl=60)
@@ -287,7 +287,7 @@ def test_json_is_the_same_each_time(cli, client):
     assert line.count("\n") == 1 and list(json.loads(line)) == sorted(json.loads(line))
 
 
-def test_without_a_url_it_is_the_embedded_server_of_this_directory_and_one_line_says_so(tmp_path, monkeypatch):
+def test_without_a_url_the_embedded_server_is_used_and_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.delenv("LEASEHOLD_REDIS_URL", raising=False)
@@ -302,7 +302,7 @@ def test_without_a_url_it_is_the_embedded_server_of_this_directory_and_one_line_
     assert done.returncode == 0 and b"waiting" in done.stdout and done.stderr == b""
 
 
-def test_retries_are_shown_of_a_job_that_has_its_own(shell, jobs):
+def test_job_shows_its_own_retries(shell, jobs):
     jobs.queue("q").put("k", jid="own", retries=2)
     jobs.queue("q").put("k", jid="handlers")
     assert "(2 retries allowed)" in shell.good("job", "own")

@@ -1,4 +1,4 @@
-"""The keys of what --json prints: others read them, so they change only where this table does."""
+"""The keys of --json output are public: they change only together with this table."""
 
 import pytest
 
@@ -21,7 +21,7 @@ QUEUE = {
 LANE = {"lane", "parked", "paused", "paused_by", "paused_unix", "running", "stalled", "waiting", "weight"}
 LIMIT = {"in_use", "key", "parked", "rate", "running", "set_by", "set_unix"}
 SPREAD = {"count", "histogram", "mean", "std", "variance"}
-#: Command -> its keys; a list: of each entry. Of the values of JOBS: of each of the jobs.
+#: Command -> its keys; a list stands for each entry. JOBS: for each job.
 KEYS = {
     "queues": [QUEUE],
     "workers": [{"klasses", "name", "queues", "running", "seen_unix", "stalled", "unseen_s"}],
@@ -70,14 +70,14 @@ def keys_of(value):
 
 
 @pytest.mark.parametrize("command", KEYS)
-def test_the_keys_of_json_are_those_that_others_read(shell, filled, command):
+def test_json_has_the_documented_keys(shell, filled, command):
     seen = shell.json(*command.split())
     assert keys_of(seen) == KEYS[command]
     if command in JOBS:
         assert seen["jobs"] and all(set(job) == JOBS[command] for job in seen["jobs"])
 
 
-def test_what_is_within_them_has_its_keys_too(shell, filled):
+def test_nested_json_has_the_documented_keys(shell, filled):
     assert set(shell.json("job", "failed")["failure"]) == FAILURE
     assert shell.json("job", "failed")["history"][0].keys() >= {"what", "when"}
     stats = shell.json("stats", "q")

@@ -1,4 +1,4 @@
-"""Lanes, limits, deletion, and what a running supervisor serves, on the command line."""
+"""Lanes, limits, deletion and `serve` on the command line."""
 
 import pytest
 
@@ -14,10 +14,10 @@ def queue(jobs):
     return jobs.queue("q")
 
 
-# Putting.
+# put
 
 
-def test_put_takes_lane_limit_expiry_and_how_often_it_may_start(shell, jobs):
+def test_put_takes_lane_limit_expiry_and_at_most_once(shell, jobs):
     shell.line("put", "k", "--jid", "j", "--lane", "l", "--limit", "api", "--expires", "1h", "--at-most-once")
     job = jobs.job("j")
     assert (job.lane, job.limit, job.at_most_once, job.persistent) == ("l", "api", True, False)
@@ -41,7 +41,7 @@ def test_put_and_recur_take_a_trace_and_job_shows_it(shell, jobs):
     assert jobs.job("j").trace is None
 
 
-def test_what_is_to_be_unique_is_put_once_and_then_answers_its_holder(shell, jobs):
+def test_a_unique_job_is_put_once_and_then_names_its_holder(shell, jobs):
     first = shell.line("put", "k", '{"n": 1}', "--unique")
     said = shell("put", "k", '{"n": 1}', "--unique")
     assert (said.code, said.out) == (0, f"{first}\n")
@@ -59,7 +59,7 @@ def test_the_word_after_unique_is_not_its_key(shell, jobs):
     assert (job.klass, job.data, job.unique) == ("k", [1], True)
 
 
-def test_add_says_whether_the_jid_or_what_is_unique_was_there(shell):
+def test_add_tells_a_known_jid_from_a_held_key(shell):
     shell.line("put", "k", "--jid", "a", "--unique=x")
     assert shell.refused(1, "put", "k", "--add", "--jid", "a") == "job a exists; nothing was changed"
     said = shell.refused(1, "put", "k", "--add", "--jid", "b", "--unique=x")
@@ -90,7 +90,7 @@ def test_recur_takes_them_too_and_job_shows_them(shell, jobs):
     assert "limit      api" in text and "unique     by klass and data" in text and "once       at most" in text
 
 
-def test_job_shows_what_is_to_know_of_it(shell, jobs, queue):
+def test_job_shows_lane_limit_and_uniqueness(shell, jobs, queue):
     queue.put("k", jid="j", lane="l", limit="api", unique="night", expires=60, at_most_once=True)
     text = shell.good("job", "j")
     for line in (
@@ -124,7 +124,7 @@ def test_job_waits_for_the_end(shell, queue):
     assert said.code == 1 and said.err == "leasehold: job waiting has not ended within 0.01 s\n"
 
 
-# Lanes.
+# lanes
 
 
 def test_lane_lists_them_by_name(shell, jobs, queue):
@@ -149,7 +149,7 @@ def test_lane_lists_them_by_name(shell, jobs, queue):
     }  # fmt: skip
 
 
-def test_lane_shows_one_also_if_it_is_empty(shell, queue):
+def test_lane_shows_an_empty_lane(shell, queue):
     assert shell.json("lane", "q", "l")["waiting"] == 0
     queue.lane("l").put("k")
     assert shell.json("lane", "q", "l")["waiting"] == 1
@@ -176,10 +176,10 @@ def test_a_lane_is_deleted(shell, queue):
     assert lease.complete() is True
 
 
-# Queues.
+# queues
 
 
-def test_queues_shows_those_that_are_named(shell, jobs):
+def test_queues_shows_the_named_ones(shell, jobs):
     for name in ("email-eu", "email-us", "reports"):
         jobs.queue(name).put("k")
     assert [row["queue"] for row in shell.json("queues", "email-*")] == ["email-eu", "email-us"]
@@ -194,7 +194,7 @@ def fill(queue):
     return queue.lease("w")[0]
 
 
-def test_a_queue_is_deleted_and_what_runs_ends_in_peace(shell, jobs, queue):
+def test_deleting_a_queue_lets_running_jobs_finish(shell, jobs, queue):
     lease = fill(queue)
     assert shell.line("queues", "q", "--delete", "--yes") == "deleted q: 2 jobs dropped, 1 still running"
     assert lease.complete() is True
@@ -202,14 +202,14 @@ def test_a_queue_is_deleted_and_what_runs_ends_in_peace(shell, jobs, queue):
     assert jobs.queues() == {}
 
 
-def test_a_queue_is_deleted_and_what_runs_is_stopped(shell, jobs, queue):
+def test_deleting_a_queue_with_stop_stops_running_jobs(shell, jobs, queue):
     lease = fill(queue)
     assert shell.line("queues", "q", "--delete", "--stop", "--yes") == "deleted q: 2 jobs dropped, 1 stopped"
     assert lease.complete() is False
     assert jobs.queues() == {}
 
 
-def test_without_a_terminal_a_deletion_needs_yes_and_says_how_much_it_would_be(shell, queue):
+def test_without_a_terminal_a_deletion_needs_yes(shell, queue):
     fill(queue)
     said = shell.refused(2, "queues", "q", "--delete")
     assert said.startswith("Delete q: drop 2 jobs, let 1 that run end? stdin is not a terminal; pass --yes; see ")
@@ -217,7 +217,7 @@ def test_without_a_terminal_a_deletion_needs_yes_and_says_how_much_it_would_be(s
 
 
 @pytest.mark.parametrize("word", ["y\n", "YES\n"])
-def test_at_a_terminal_a_deletion_asks_and_is_done_if_told_so(shell, queue, answer, word):
+def test_at_a_terminal_a_confirmed_deletion_is_done(shell, queue, answer, word):
     fill(queue)
     answer(word)
     said = shell("queues", "q", "--delete", "--stop")
@@ -226,12 +226,12 @@ def test_at_a_terminal_a_deletion_asks_and_is_done_if_told_so(shell, queue, answ
 
 
 @pytest.mark.parametrize("word", ["n\n", "\n", "", "delete\n"])
-def test_at_a_terminal_a_deletion_is_not_done_otherwise(shell, queue, answer, word):
+def test_at_a_terminal_an_unconfirmed_deletion_is_not_done(shell, queue, answer, word):
     fill(queue)
     answer(word)
     said = shell("queues", "q", "--delete")
     assert (said.code, said.out) == (1, "")
-    end = "" if word else "\n"  # who has typed no line has none on the terminal either
+    end = "" if word else "\n"  # an empty line leaves the cursor behind the question
     assert said.err.endswith(f"[y/N] {end}leasehold: nothing was deleted\n")
     assert queue.counts().total == 3
 
@@ -241,10 +241,10 @@ def test_a_misspelt_queue_is_not_deleted(shell, jobs):
     assert shell.refused(1, "queues", "emials", "--delete", "--yes") == "there is no queue emials, did you mean emails?"
 
 
-# Limits.
+# limits
 
 
-def test_limit_sets_what_is_given_and_shows_how_it_stands(shell, jobs, queue):
+def test_limit_sets_the_given_half_and_shows_the_state(shell, jobs, queue):
     assert shell.noted("limit") == "no limit is set"
     assert shell.line("limit", "api") == "api: no limit; 0 running, 0 parked"
     assert shell.line("limit", "api", "--running", "1").startswith("api: 1 at once; 0 running, 0 parked; set by ")
@@ -281,14 +281,14 @@ def test_limit_sets_what_is_given_and_shows_how_it_stands(shell, jobs, queue):
     ]
 
 
-def test_a_limit_without_who_set_it_is_shown(shell, jobs, server, namespace):
+def test_a_limit_without_an_author_is_shown(shell, jobs, server, namespace):
     jobs.limit("api", running=1)
     server.redis.hdel(f"{{{namespace}}}:limit:api", "by")
     assert shell.line("limit", "api") == "api: 1 at once; 0 running, 0 parked"
     assert shell.rows("limit")[1] == ["api", "1", "-", "0", "0", "-"]
 
 
-def test_limit_is_removed_and_what_it_held_up_starts(shell, jobs, queue):
+def test_removing_a_limit_starts_its_parked_jobs(shell, jobs, queue):
     jobs.limit("api", running=0)
     queue.put("k", limit="api")
     assert queue.lease("w") == []
@@ -300,15 +300,15 @@ def test_limit_is_removed_and_what_it_held_up_starts(shell, jobs, queue):
     assert shell.refused(1, "limit", "apo", "--remove") == "there is no limit apo, did you mean api?"
 
 
-# What a supervisor serves.
+# serve
 
 
 def worker(jobs):
-    """One that Redis knows as a master's: it has resumed, as each does when it connects."""
+    """A worker that Redis knows as a master: it has resumed, as each master does when it connects."""
     jobs.call(writes.resume, "web-1", 1, [])
 
 
-def test_serve_leaves_the_wish(shell, jobs):
+def test_serve_leaves_a_request_in_redis(shell, jobs):
     worker(jobs)
     said = shell.line("serve", "web-1", "high", "email-*", "!email-bulk")
     assert said == "web-1 is told to serve high email-* !email-bulk"
@@ -320,7 +320,7 @@ def test_serve_leaves_the_wish(shell, jobs):
     assert (wish.number, wish.queues, wish.order) == (2, ["high:3", "low"], "weighted")
 
 
-def test_serve_knows_which_worker_may_be_meant_and_what_is_no_queue(shell, jobs):
+def test_serve_suggests_workers_and_refuses_bad_queues(shell, jobs):
     worker(jobs)
     assert shell.refused(1, "serve", "wbe-1", "q") == "there is no worker wbe-1, did you mean web-1?"
     assert "queues only excludes" in shell.refused(2, "serve", "web-1", "!q")

@@ -1,4 +1,4 @@
-"""What can be seen: jobs by state, peek, one job, queues, workers, failed jobs, statistics."""
+"""Commands that read: jobs by state, peek, one job, queues, workers, failed jobs, statistics."""
 
 import datetime
 import time
@@ -17,7 +17,7 @@ def queue(jobs):
 
 
 def put_in_every_state(jobs, queue):
-    """One job in each state, named after it."""
+    """Put one job into each state, named after it."""
     jobs.limit("used-up", running=0)
     queue.put("k", jid="parked", limit="used-up")
     assert queue.lease("w") == []
@@ -50,7 +50,7 @@ def test_jobs_lists_those_of_a_state_and_no_other(shell, jobs, queue, state):
     assert head[0] == "jid" and row[0] == state
 
 
-def test_jobs_says_of_each_what_is_to_know_of_its_state(shell, jobs, queue):
+def test_jobs_shows_details_of_each_state(shell, jobs, queue):
     put_in_every_state(jobs, queue)
     for state, words in {
         "running": "running at w, its lease ends 20",
@@ -64,7 +64,7 @@ def test_jobs_says_of_each_what_is_to_know_of_its_state(shell, jobs, queue):
         assert words in shell.good("jobs", state, "--queue", "q")
 
 
-def test_of_a_job_whose_klass_no_worker_knows_it_is_said_that_this_is_why_it_does_not_run(shell, jobs, queue):
+def test_a_job_of_an_unknown_klass_shows_why_it_waits(shell, jobs, queue):
     queue.put("emial.send", jid="j")
     assert shell.json("job", "j")["unknown_unix"] is None
     (lease,) = queue.lease("w")
@@ -86,7 +86,7 @@ def test_jobs_come_in_pages(shell, queue):
     assert "beyond the first 5" in shell.noted("jobs", "waiting", "--queue", "q", "--offset", "5")
 
 
-def test_without_a_queue_they_are_those_of_all_queues(shell, jobs):
+def test_jobs_without_a_queue_lists_all_queues(shell, jobs):
     for name in ("two", "one", "three"):
         jobs.queue(name).put_many({"klass": "k", "jid": f"{name}-{n}"} for n in range(2))
     jobs.queue("two").lease("w", 2, ttl=3600)
@@ -133,7 +133,7 @@ def test_peek_shows_what_comes_next_and_takes_nothing(shell, queue):
     assert queue.counts().waiting == 3
 
 
-def test_job_has_tags_dependencies_history_and_whether_it_is_tracked(shell, jobs, queue):
+def test_job_has_tags_dependencies_history_and_its_mark(shell, jobs, queue):
     put_in_every_state(jobs, queue)
     jobs.track("depends")
     seen = shell.json("job", "depends")
@@ -212,7 +212,7 @@ def test_queues_says_who_serves_each(shell, jobs, played):
     assert [row[-1] for row in shell.rows("queues")] == ["served", "1", "nobody"]
 
 
-def test_an_empty_queue_is_forgotten_and_one_with_jobs_is_not(shell, jobs, queue):
+def test_only_an_empty_queue_is_forgotten(shell, jobs, queue):
     queue.put("k", jid="j")
     assert "queue q is not empty" in shell.refused(1, "queues", "--forget", "q")
     jobs.cancel("j")
@@ -222,7 +222,7 @@ def test_an_empty_queue_is_forgotten_and_one_with_jobs_is_not(shell, jobs, queue
     assert shell.refused(1, "queues", "--forget", "emials") == "there is no queue emials, did you mean emails?"
 
 
-def test_workers_lists_them_by_recency_and_shows_what_one_holds(shell, jobs, queue):
+def test_workers_lists_by_recency_and_shows_the_jobs_of_one(shell, jobs, queue):
     assert shell.noted("workers") == "no worker has been here"
     queue.put_many({"klass": "k", "jid": f"j{number}"} for number in range(3))
     queue.lease("web-1", 2, ttl=3600)
@@ -239,7 +239,7 @@ def test_workers_lists_them_by_recency_and_shows_what_one_holds(shell, jobs, que
     assert "stalled    j2\n" in shell.good("workers", "web-2")
 
 
-def test_a_worker_that_was_not_seen_for_a_minute_and_holds_nothing_is_gone(shell, server, namespace):
+def test_an_idle_worker_unseen_for_a_minute_is_gone(shell, server, namespace):
     for name, unseen_s in (("long-gone", 3600), ("gone", 61), ("idle", 40)):
         with Client(server.url, namespace, clock=lambda ago_s=unseen_s: time.time() - ago_s) as client:
             client.queue("q").put("k")
@@ -252,14 +252,14 @@ def test_a_worker_that_was_not_seen_for_a_minute_and_holds_nothing_is_gone(shell
     assert seen["gone"].startswith("0 0 1m") and seen["long-gone"].startswith("1 0 1h")
 
 
-def test_where_all_workers_are_gone_that_is_said(shell, server, namespace):
+def test_an_empty_list_of_workers_is_explained(shell, server, namespace):
     with Client(server.url, namespace, clock=lambda: time.time() - 7200) as client:
         assert client.queue("q").lease("w") == []
     assert shell.noted("workers") == "no worker is here; the last one was seen 2h ago, and --all shows it"
     assert "--deregister stands alone" in shell.refused(2, "workers", "--all", "--deregister", "w")
 
 
-def test_a_worker_that_nobody_knows_is_refused(shell, jobs, queue):
+def test_an_unknown_worker_is_refused(shell, jobs, queue):
     queue.put("k")
     queue.lease("web-1")
     said = "there is no worker wbe-1, did you mean web-1?"
@@ -268,7 +268,7 @@ def test_a_worker_that_nobody_knows_is_refused(shell, jobs, queue):
     assert shell.refused(1, "workers", "--deregister", "wbe-1") == said
 
 
-def test_deregister_says_how_many_jobs_were_handed_back(shell, jobs, queue):
+def test_deregister_counts_the_jobs_handed_back(shell, jobs, queue):
     queue.put("k", jid="j")
     (lease,) = queue.lease("web-1")
     assert shell.line("workers", "--deregister", "web-1") == "deregistered web-1; 1 job handed back"
@@ -331,7 +331,7 @@ def test_stats_are_drawn_for_people(shell, server, namespace):
 
 
 @pytest.mark.parametrize("date", ["2031-07-01", "1940630400", "1940716799"])
-def test_stats_of_a_day_is_asked_for_by_date_or_time(shell, queue, date):
+def test_stats_takes_a_date_or_a_time(shell, queue, date):
     queue.put("k")
     seen = shell.json("stats", "q", "--date", date)
     assert (seen["date"], seen["wait"]["count"]) == (str(datetime.date(2031, 7, 1)), 0)

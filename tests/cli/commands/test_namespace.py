@@ -1,4 +1,4 @@
-"""The namespace as a whole: its options, what happens in it, and whether all of it is in order."""
+"""Commands about the whole namespace: options, events, check and sweep."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def test_config_of_a_flag_and_of_a_name(shell, jobs):
 
 @contextmanager
 def events(server, namespace, *words):
-    """`leasehold events` in a process of its own, that has begun to listen."""
+    """`leasehold events` in its own process, listening."""
     process = subprocess.Popen(
         [sys.executable, "-m", "supervisor", "events", *words],
         env={
@@ -135,7 +135,7 @@ def test_a_reader_of_events_that_leaves_early_is_no_error(server, namespace, job
         assert process.stderr.read() == b"" and process.wait(30) == 0
 
 
-def test_a_server_that_ends_the_connection_is_69_and_one_sentence(server, namespace, jobs):
+def test_a_lost_connection_is_69_and_one_sentence(server, namespace, jobs):
     with events(server, namespace) as process:
         server.redis.client_kill_filter(_type="pubsub")
         out, err = process.communicate(timeout=30)
@@ -150,7 +150,7 @@ def test_check_finds_nothing_in_a_sound_namespace(shell, jobs):
     assert shell.json("check") == [] and shell.json("check", "--repair") == []
 
 
-def test_check_names_each_violation_and_is_1_until_repair_has_mended_them(shell, jobs, server, namespace):
+def test_check_is_1_until_repair_has_mended_all(shell, jobs, server, namespace):
     jobs.queue("q").put("a.b", jid="kept")
     server.redis.zadd(f"{{{namespace}}}:queue:q:waiting", {f"{'f' * 13}ghost": 0})
     before = server.dump(namespace)

@@ -1,4 +1,4 @@
-"""Jobs that are put again and again: begun, listed, changed and ended."""
+"""Recurring jobs: started, listed, changed and ended."""
 
 import importlib.util
 import sys
@@ -18,7 +18,7 @@ def test_an_interval_arrives_with_every_option(shell, jobs):
     assert (job.priority, job.retries, job.timeout_s, job.max_deaths) == (-2, 1, 90.0, 0)
 
 
-def test_without_options_it_has_a_new_jid_and_puts_into_the_default_queue_at_once(shell, jobs):
+def test_without_options_it_puts_into_the_default_queue_at_once(shell, jobs):
     jid = shell.line("recur", "a.b", "--every", "1h")
     assert len(jid) == 22
     (lease,) = jobs.queue("default").lease("w")
@@ -45,7 +45,7 @@ def test_a_cron_or_zone_that_is_none_is_2(shell, words):
     assert words[-1].split("/")[0] in shell.refused(2, "recur", "a.b", *words)
 
 
-def test_cron_without_its_package_is_1_and_says_how_to_get_it(shell, server, namespace, monkeypatch):
+def test_cron_without_its_extra_is_1_with_the_remedy(shell, server, namespace, monkeypatch):
     monkeypatch.setitem(sys.modules, "cronsim", None)
     assert "leasehold[cron]" in shell.refused(1, "recur", "a.b", "--cron", "0 3 * * 1")
     assert server.dump(namespace) == {}

@@ -1,4 +1,4 @@
-"""`leasehold run` before and around the master; what the master does is tested with the pool."""
+"""`leasehold run` before and around the master, whose own tests start real pools."""
 
 import os
 import shutil
@@ -37,7 +37,7 @@ def test_as_pid_1_the_embedded_server_is_started_when_asked_for(as_pid_1, tmp_pa
     assert (tmp_path / ".leasehold").is_dir()
 
 
-def test_an_unreachable_redis_is_69_and_the_log_says_where_without_the_password(tmp_path):
+def test_run_without_redis_is_69_and_logs_no_password(tmp_path):
     (tmp_path / "work.py").write_text("from supervisor import handler\n@handler\ndef a(job): ...\n")
     done = run("--handlers", "work", cwd=tmp_path, LEASEHOLD_REDIS_URL="redis://:geheim@127.0.0.1:1/0")
     assert done.returncode == 69 and b"geheim" not in done.stderr
@@ -46,13 +46,13 @@ def test_an_unreachable_redis_is_69_and_the_log_says_where_without_the_password(
     assert b"Traceback" not in done.stderr
 
 
-def test_without_a_url_one_line_says_which_server_it_is(tmp_path):
+def test_without_a_url_the_server_is_named(tmp_path):
     done = run("--handlers", "nowhere", cwd=tmp_path)
     assert done.returncode == 71
     assert done.stderr.splitlines()[0].startswith(b"leasehold: no LEASEHOLD_REDIS_URL: using the embedded server (")
 
 
-def test_settings_come_from_flags_and_variables_as_the_first_event_shows(server, namespace, tmp_path):
+def test_the_first_event_shows_settings_of_flags_and_variables(server, namespace, tmp_path):
     (tmp_path / "work.py").write_text("from supervisor import handler\n@handler\ndef a(job): ...\n")
     process = subprocess.Popen(
         [sys.executable, "-m", "supervisor", "run", "--queue", "one", "--queue", "two", "--log", "json"],
@@ -86,7 +86,7 @@ def test_settings_come_from_flags_and_variables_as_the_first_event_shows(server,
 
 
 def overwritten(directory):
-    """Install the package as PyPI's supervisor leaves it, which has one of the same name, beside what it needs."""
+    """Install the package beside its dependencies as PyPI's supervisor of the same name leaves it."""
     for path in map(Path, (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))):
         for needed in path.iterdir():
             is_ours = needed.name.startswith(("supervisor", "leasehold", "__editable__"))
@@ -100,7 +100,7 @@ def overwritten(directory):
 
 @pytest.mark.parametrize("command", ["run", "doctor"])
 @pytest.mark.parametrize("uninstalled", [False, True])
-def test_a_supervisord_that_is_installed_over_it_is_named_with_the_cure(tmp_path, command, uninstalled):
+def test_an_installed_supervisord_is_refused_with_the_remedy(tmp_path, command, uninstalled):
     overwritten(tmp_path)
     if uninstalled:
         (tmp_path / "supervisor/__init__.py").unlink()

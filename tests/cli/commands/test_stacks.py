@@ -1,4 +1,4 @@
-"""`leasehold stacks`: what supervisors that are asked say of their children; the supervisors are played."""
+"""`leasehold stacks` with played supervisors."""
 
 import pytest
 
@@ -22,13 +22,13 @@ def test_each_child_is_shown_with_its_job_and_its_frames(shell, played):
     assert [ask.what for ask in worker.asked] == ["stacks"]
 
 
-def test_for_a_program_it_is_json_as_the_supervisors_have_answered(shell, played):
+def test_json_has_the_supervisors_answers(shell, played):
     one, two = played({"children": [BUSY, IDLE]}), played({"children": []})
     assert shell.json("stacks") == {one.name: [BUSY, IDLE], two.name: []}
     assert shell.json("stacks", two.name) == {two.name: []}
 
 
-def test_who_has_not_answered_is_said_beside_the_others_and_the_code_is_1(shell, played, silent):
+def test_a_silent_supervisor_is_named_and_the_code_is_1(shell, played, silent):
     worker = played({"children": [IDLE]})
     said = shell("stacks", "--timeout", "0.3s")
     assert (said.code, said.out.splitlines()[0]) == (1, f"{worker.name}  1 child")
@@ -67,7 +67,7 @@ def test_a_time_that_is_none_is_wrong_use(shell, timeout):
     assert f"--timeout {timeout!r}" in shell.refused(2, "stacks", f"--timeout={timeout}")
 
 
-def test_what_a_terminal_must_not_be_told_is_not(shell, played):
+def test_control_characters_in_stacks_are_escaped(shell, played):
     played({"children": [BUSY | {"klass": "\x1b[31mred", "stack": "\x07bell"}]})
     out = shell.good("stacks")
     assert "\x1b" not in out and "\x07" not in out

@@ -1,4 +1,4 @@
-"""What an operator does to jobs: cancel, fail, release, move, priority, depend, unfail, pause."""
+"""Operators change jobs: cancel, fail, release, move, priority, depend, unfail, pause."""
 
 import pytest
 
@@ -16,14 +16,14 @@ def state_of(jobs, jid):
     return job.state if job else None
 
 
-def test_cancel_says_which_and_they_are_gone(shell, jobs, queue):
+def test_cancel_names_the_cancelled_jobs(shell, jobs, queue):
     for jid in ("a", "b", "c"):
         queue.put("k", jid=jid)
     assert shell.line("cancel", "a", "c") == "cancelled a c"
     assert [state_of(jobs, jid) for jid in "abc"] == [None, "waiting", None]
 
 
-def test_cancel_says_what_it_left_and_why_and_is_1(shell, jobs, queue):
+def test_cancel_names_jobs_left_and_is_1(shell, jobs, queue):
     queue.put("k", jid="done")
     queue.lease("w")[0].complete()
     queue.put("k", jid="a")
@@ -42,7 +42,7 @@ def test_a_job_that_another_waits_for_is_not_cancelled_without_it(shell, jobs, q
     assert sorted(shell.line("cancel", "parent", "child").split()[1:]) == ["child", "parent"]
 
 
-def test_a_running_job_is_failed_by_hand_and_its_worker_has_lost_it(shell, jobs, queue):
+def test_failing_a_running_job_takes_its_lease(shell, jobs, queue):
     queue.put("k", jid="j")
     (lease,) = queue.lease("w")
     assert shell.line("fail", "j", "--group", "no-customer", "--message", "has left") == "failed j in group no-customer"
@@ -66,7 +66,7 @@ def test_release_takes_a_running_job_to_the_front(shell, jobs, queue):
     assert jobs.job("a").interruptions == 1
 
 
-def test_release_says_what_does_not_run_and_is_1(shell, queue):
+def test_release_names_jobs_that_do_not_run_and_is_1(shell, queue):
     queue.put("k", jid="a")
     queue.lease("w")
     queue.put("k", jid="b")
@@ -91,7 +91,7 @@ def test_move_says_from_where_to_where(shell, jobs, queue):
     assert state_of(jobs, "j") == "scheduled"
 
 
-def test_move_into_a_queue_that_may_be_misspelt_is_done_and_said(shell, jobs, queue):
+def test_moving_into_a_misspelt_queue_is_done_with_a_note(shell, jobs, queue):
     queue.put("k", jid="j")
     jobs.queue("emails").put("k")
     said = shell("move", "j", "emials")
@@ -116,7 +116,7 @@ def test_depend_adds_and_takes_away(shell, jobs, queue):
     assert state_of(jobs, "j") == "waiting"
 
 
-def test_depend_is_refused_for_a_job_that_waits_for_none_for_itself_and_in_a_circle(shell, queue):
+def test_depend_refuses_itself_circles_and_jobs_without_dependencies(shell, queue):
     queue.put("k", jid="free")
     queue.put("k", jid="a")
     queue.put("k", jid="b", depends=["a"])
@@ -126,7 +126,7 @@ def test_depend_is_refused_for_a_job_that_waits_for_none_for_itself_and_in_a_cir
     assert "c" in shell.refused(1, "depend", "b", "--on", "c")
 
 
-def test_put_with_depends_and_what_happens_when_the_parent_fails(shell, jobs, queue):
+def test_put_with_depends_follows_on_parent_failure(shell, jobs, queue):
     queue.put("k", jid="a")
     shell.line("put", "k", "--jid", "j", "--depends", "a", "--on-parent-failure", "run", "--tag", "x", "--tag", "y")
     job = jobs.job("j")
@@ -141,7 +141,7 @@ def failures(queue, count):
         queue.lease("w")[0].fail("Broken", "boom")
 
 
-def test_unfail_says_how_many_went_where_and_how_many_are_left(shell, jobs, queue):
+def test_unfail_counts_moved_and_remaining_jobs(shell, jobs, queue):
     failures(queue, 3)
     said = shell.line("unfail", "Broken", "--count", "2")
     assert said == "put 2 failed jobs of group Broken back into their queues; 1 left in the group"
@@ -151,7 +151,7 @@ def test_unfail_says_how_many_went_where_and_how_many_are_left(shell, jobs, queu
     assert jobs.job("f2").queue == "slow"
 
 
-def test_unfail_of_a_group_that_is_empty_says_which_one_it_may_be(shell, queue):
+def test_unfail_of_an_empty_group_suggests_another(shell, queue):
     failures(queue, 1)
     assert shell.noted("unfail", "Brokn") == "no job has failed in group Brokn, did you mean Broken?"
 
@@ -166,7 +166,7 @@ def test_pause_and_unpause_are_said_and_seen(shell, jobs, queue):
     assert len(queue.lease("w")) == 1
 
 
-def test_a_pattern_pauses_each_queue_that_it_matches_and_says_which(shell, jobs, queue):
+def test_a_pattern_pauses_and_names_matching_queues(shell, jobs, queue):
     for name in ("email-eu", "email-us", "email-bulk", "reports"):
         jobs.queue(name).put("k")
     assert shell.line("pause", "email-*", "!email-bulk", "reports") == "paused email-eu email-us reports"
@@ -176,7 +176,7 @@ def test_a_pattern_pauses_each_queue_that_it_matches_and_says_which(shell, jobs,
     assert not any(row["paused"] for row in shell.json("queues"))
 
 
-def test_a_queue_without_jobs_may_be_paused_and_a_misspelt_one_is_noticed(shell, jobs):
+def test_an_unknown_queue_is_paused_with_a_note(shell, jobs):
     jobs.queue("emails").put("k")
     said = shell("pause", "emials")
     assert (said.code, said.out) == (0, "paused emials\n") and "did you mean emails?" in said.err
@@ -212,7 +212,7 @@ def test_unfail_gives_other_data_and_another_klass(shell, jobs, queue):
     assert (job.state, job.klass, job.data) == ("waiting", "k", b"bytes")
 
 
-def test_what_is_still_broken_is_not_put_back_and_that_is_said(shell, jobs, queue, server, namespace):
+def test_unfail_leaves_jobs_that_are_still_broken(shell, jobs, queue, server, namespace):
     server.redis.lpush(f"{{{namespace}}}:in:q", "nonsense")
     assert queue.lease("w") == []
     said = shell.noted("unfail", "broken")
@@ -227,7 +227,7 @@ def test_nothing_is_paused_if_one_of_the_names_is_wrong(shell, jobs, queue):
     assert not queue.counts().paused
 
 
-def test_job_says_who_cancelled_it_and_when(shell, jobs, queue):
+def test_job_names_who_cancelled_it(shell, jobs, queue):
     queue.put("k", jid="x")
     queue.put("k", jid="y")
     shell.line("cancel", "x")

@@ -1,4 +1,4 @@
-"""What the demo plans, and what it reads out of the log. tests/process/jobs/test_demo.py runs it."""
+"""The demo's plan and its reading of the log. tests/process/jobs/test_demo.py runs the demo."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ PATHS = [Path(f"/lib/{number:05}.py") for number in range(15_000)]
 @pytest.mark.parametrize(
     ("files", "most", "jobs"), [(15_000, 3000, 3000), (2_000, 3000, 2000), (600, 3000, 1000), (600, 300, 300)]
 )
-def test_there_is_one_job_per_file_a_sample_of_too_many_and_too_few_are_repeated(files, most, jobs):
+def test_files_are_sampled_or_repeated(files, most, jobs):
     planned = plan(PATHS[:files], most)
     paths = [job["data"]["path"] for job in planned]
     assert len(paths) == jobs and len(set(paths)) == min(files, jobs)
@@ -60,23 +60,23 @@ def died(at, jid="j", **more):
     return {"time": at, "event": "job.died", "jid": jid, "reason": "SIGSEGV", **more}
 
 
-def test_again_is_counted_from_the_kernels_report_and_not_from_when_the_death_was_settled():
+def test_restart_time_counts_from_the_kernels_report():
     reaped = {"time": 2.0, "event": "child.reaped", "child": 1}
     log = read(started(1.0), reaped, died(2.25), started(2.5, child=2))
     assert log.again_s == [0.5] and log.deaths == {"SIGSEGV": 1} and log.began_unix == 1.0
 
 
-def test_the_report_on_a_former_child_of_the_same_number_does_not_count():
+def test_a_former_child_of_the_same_number_does_not_count():
     former = {"time": 0.5, "event": "child.reaped", "child": 1}
     assert read(former, started(1.0), died(2.25), started(2.5)).again_s == [0.25]
 
 
-def test_a_death_that_buries_is_a_failure_and_others_are_not():
+def test_only_a_final_death_is_a_failure():
     log = read(started(1.0), died(2.0, state="waiting"), started(3.0), died(4.0, state="failed"))
     assert (log.settled, log.failed, log.ended_unix, log.busy_s) == (1, 1, 4.0, 3.0)
 
 
-def test_what_is_no_event_and_what_is_wrong_with_the_pool_are_complaints():
+def test_other_lines_and_pool_errors_are_complaints():
     failed = {"time": 1.0, "event": "zygote.failed", "message": "handlers raise"}
     assert read(b"leasehold: no such thing", failed).complaints == ["no such thing", "handlers raise"]
 
@@ -87,7 +87,7 @@ def found(put, left=0, **states) -> Found:
     return Found(put, Counter(states), left, 0, 0, 0)
 
 
-def test_only_what_has_an_outcome_or_waits_is_proven():
+def test_proof_needs_each_job_ended_or_waiting():
     assert found(3, complete=2, failed=1).proven
     assert found(3, left=1, complete=2, waiting=1).proven
     assert not found(3, complete=2, lost=1).proven

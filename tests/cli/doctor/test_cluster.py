@@ -1,4 +1,4 @@
-"""Commands at a Cluster: at the node that holds the namespace all works, at any other each says which one does."""
+"""Commands on a Cluster work at the namespace's node, and name that node at any other."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ def wrong(cluster, right, request):
 
 @pytest.fixture
 def at(shell, monkeypatch):
-    """The shell, at a node."""
+    """The shell, connected to a node."""
 
     def go(node):
         monkeypatch.setenv("LEASEHOLD_REDIS_URL", node.url)
@@ -81,7 +81,7 @@ def test_clients_at_another_node_name_the_right_one(right, wrong):
     asyncio.run(check())
 
 
-def test_doctor_at_another_node_finds_a_problem_and_nothing_else_of_it(at, right, wrong, tmp_path, monkeypatch):
+def test_doctor_at_another_node_finds_one_problem(at, right, wrong, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("supervisor.cli.doctor.handlers.examine", lambda _config: ())
     said = at(wrong)("doctor", "--json")

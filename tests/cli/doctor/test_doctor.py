@@ -1,4 +1,4 @@
-"""`leasehold doctor`: says what would stand in the way of `run`, ends as that would, and leaves nothing behind."""
+"""`leasehold doctor` finds what would stop `run`, has its exit code, and leaves nothing behind."""
 
 import json
 import os
@@ -35,7 +35,7 @@ CHECKS = [
 
 
 class Doctor:
-    """What `leasehold doctor` says and answers, in a directory with a module `work` of handlers."""
+    """`leasehold doctor` in a directory with a module `work` of handlers."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -47,7 +47,7 @@ class Doctor:
         (self.directory / "work.py").write_text(text)
 
     def __call__(self, *words, before=(), **environ):
-        """Answers code and findings. What the doctor has started would hold its output open: none is left."""
+        """Return code and findings. A process left running would hold the output open."""
         done = self.plain(*words, "--json", before=before, **environ)
         assert "Traceback" not in done.stderr and done.stdout.count("\n") == 1, done
         found = json.loads(done.stdout)
@@ -78,7 +78,7 @@ def doctor(tmp_path):
 
 @pytest.fixture
 def own_server():
-    """A server of this test's own, with an append-only file. Its directory has a short name: sockets need that."""
+    """A server of this test alone, with an append-only file. A socket's path must be short."""
     with tempfile.TemporaryDirectory(prefix="lh-", dir="/tmp") as directory:
         server = OwnServer(Path(directory), servers.binary())
         server.start()
@@ -87,7 +87,7 @@ def own_server():
 
 
 def of(found, level):
-    """The findings of one level, as lines. How long a busy machine takes for a round trip is not ours to say."""
+    """Return the findings of a level as lines, except latency, which depends on the machine's load."""
     kept = [each for each in found if each["level"] == level and (each["check"], level) != ("latency", "warning")]
     return [f"{each['check']}: {each['message']}" for each in kept]
 
@@ -97,10 +97,10 @@ def only(lines):
     return line
 
 
-# all of it, as a user runs it
+# the whole command, as a user runs it
 
 
-def test_when_nothing_is_wrong_it_says_what_is_there_ends_with_0_and_changes_nothing(doctor, own_server):
+def test_a_sound_setup_is_0_and_nothing_changes(doctor, own_server):
     with Client(own_server.url, "lh") as client:
         client.queue("default").put("work.a")
     keys = {key: own_server.redis.dump(key) for key in own_server.redis.scan_iter()}
@@ -121,7 +121,7 @@ def test_for_people_it_is_a_line_for_each_finding(doctor, own_server):
     assert re.fullmatch(r"leasehold: (nothing is wrong|0 problems, 1 warning)\n", done.stderr)
 
 
-def test_all_that_is_wrong_with_the_configuration_is_78_and_nothing_is_started(doctor):
+def test_a_wrong_configuration_is_78_and_starts_nothing(doctor):
     code, found = doctor("--processes", "many", "--queue", "a", LEASEHOLD_PROCESES="3", LEASEHOLD_ORDER="any")
     assert code == 78
     about = of(found, "problem")
@@ -142,14 +142,14 @@ def test_what_run_warns_of_is_a_warning(doctor, server, namespace):
     assert any(line.startswith("configuration: drain-timeout 60 s") for line in of(found, "warning"))
 
 
-def test_without_a_url_it_is_the_server_of_this_directory(doctor):
+def test_without_a_url_the_embedded_server_is_checked(doctor):
     code, found = doctor()
     assert (code, of(found, "problem")) == (0, [])
     assert any("embedded server" in line for line in of(found, "ok"))
 
 
 @pytest.mark.parametrize("url", ["redis://:geheim@127.0.0.1:1/0", "unix://:geheim@/nowhere/s"])
-def test_a_server_that_is_not_there_is_69_and_the_password_is_not_said(doctor, url):
+def test_a_missing_server_is_69_without_the_password(doctor, url):
     code, found = doctor(LEASEHOLD_REDIS_URL=url)
     assert code == 69
     said = only(of(found, "problem"))
@@ -157,7 +157,7 @@ def test_a_server_that_is_not_there_is_69_and_the_password_is_not_said(doctor, u
     assert found[-1]["check"] == "handlers" and found[-1]["level"] == "ok", "they are looked at all the same"
 
 
-def test_of_several_problems_the_code_is_that_which_run_would_end_with(doctor):
+def test_several_problems_give_the_exit_code_of_run(doctor):
     doctor.handlers("1 / 0\n")
     code, found = doctor(LEASEHOLD_REDIS_URL="redis://127.0.0.1:1/0")
     assert code == 69
@@ -169,7 +169,7 @@ def test_of_several_problems_the_code_is_that_which_run_would_end_with(doctor):
 
 @pytest.fixture
 def with_handlers(doctor, server, namespace):
-    """What is said of handlers, and the code."""
+    """Return the findings about the handlers, and the code."""
 
     def look(text, *words):
         doctor.handlers(text)
@@ -204,7 +204,7 @@ def test_handlers_that_do_not_boot_are_71_and_it_says_why(with_handlers, text):
 @pytest.mark.parametrize(
     ("jobs_per_child", "apart", "named"), [("0", "strict", "a, b"), ("1", "strict", ""), ("0", "basic", "")]
 )
-def test_who_shares_children_is_named_where_handlers_are_told_apart(doctor, server, jobs_per_child, apart, named):
+def test_handlers_that_share_children_are_named(doctor, server, jobs_per_child, apart, named):
     handlers = f"def a(job): ...\n@handler\ndef b(job): ...\n@handler(sandbox={apart!r})\ndef c(job): ...\n"
     doctor.handlers(f"from supervisor import handler\n@handler\n{handlers}")
     _code, found = doctor("--jobs-per-child", jobs_per_child, LEASEHOLD_REDIS_URL=server.url)
@@ -217,20 +217,20 @@ def test_handlers_that_are_not_there_are_71(doctor, server):
     assert code == 71 and "there is no module 'nowhere'" in only(of(found, "problem"))
 
 
-def test_handlers_whose_import_hangs_are_71_after_the_boot_timeout_with_all_that_they_have_started(with_handlers):
+def test_a_hanging_import_is_71_and_ends_with_its_processes(with_handlers):
     hangs = "import subprocess, time\nsubprocess.Popen(['sleep', '600'], start_new_session=True)\ntime.sleep(600)\n"
     code, found = with_handlers(hangs, "--boot-timeout", "0.5s")
     assert code == 71 and "not imported within 0.5 s" in only(of(found, "problem"))
 
 
-def test_a_process_that_the_import_leaves_running_is_ended_and_a_crash_does_not_save_it(with_handlers):
+def test_processes_left_by_the_import_are_ended(with_handlers):
     code, found = with_handlers("import os, subprocess\nsubprocess.Popen(['sleep', '600'])\nos.abort()\n")
     assert code == 71 and "SIGABRT" in only(of(found, "problem"))
     assert "processes running (1)" in only(of(found, "warning"))
 
 
 @pytest.mark.parametrize("signo", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_and_all_that_it_has_started(doctor, server, signo):
+def test_a_signal_ends_doctor_and_its_processes(doctor, server, signo):
     doctor.handlers(
         "import subprocess, sys, time\nsubprocess.Popen(['sleep', '600'], start_new_session=True)\n"
         "print('importing', file=sys.stderr, flush=True)\ntime.sleep(600)\n"
@@ -239,7 +239,7 @@ def test_a_signal_ends_it_and_all_that_it_has_started(doctor, server, signo):
         assert process.stderr.readline() == "importing\n"
         until_it_waits(process, "poll")
         process.send_signal(signo)
-        _said, complaint = process.communicate(timeout=30)  # what it has left running would hold this open
+        _said, complaint = process.communicate(timeout=30)  # a process left running would hold this open
     assert (process.returncode, complaint) == (130, "")
     assert list(doctor.temporary.iterdir()) == []
 
@@ -257,7 +257,7 @@ def test_files_that_the_import_leaves_open_are_a_warning(with_handlers):
     assert "kept.log" in only(of(found, "warning"))
 
 
-def test_handlers_that_need_more_memory_than_there_is_are_warnings(with_handlers):
+def test_handlers_above_the_memory_budget_are_warnings(with_handlers):
     text = "from supervisor import handler\n@handler(memory='64M')\ndef a(job): ...\n"
     code, found = with_handlers(text, "--memory-budget", "16M")
     assert code == 0
@@ -265,7 +265,7 @@ def test_handlers_that_need_more_memory_than_there_is_are_warnings(with_handlers
     assert "of the 16 MB that all processes together may have" in size and limit.startswith("handlers: a: ")
 
 
-def test_an_import_that_takes_most_of_its_time_is_a_warning():
+def test_a_slow_import_is_a_warning():
     config = Config.load({"boot-timeout": "5s"}, {}, terminal=False)
     ready = Ready({"a": {}}, [], [])
     assert [each.level for each in handlers._about(config, ready, 2.0, 2**20)] == ["ok"]
@@ -302,7 +302,7 @@ def test_more_memory_than_there_is_for_all_is_a_warning(doctor, server):
     assert any(line.startswith("memory: 2 processes of up to 600 MB") for line in of(found, "warning"))
 
 
-def test_a_port_that_is_taken_is_what_run_would_end_with_and_one_that_is_free_is_said():
+def test_a_taken_port_is_78_and_a_free_one_is_reported():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         config = Config.load({"http": address}, {}, terminal=False)
@@ -314,7 +314,7 @@ def test_a_port_that_is_taken_is_what_run_would_end_with_and_one_that_is_free_is
     assert not list(machine._http(Config.load({}, {}, terminal=False)))
 
 
-def test_a_call_that_the_kernel_refuses_is_a_problem_by_name(monkeypatch):
+def test_a_refused_system_call_is_a_problem(monkeypatch):
     def refuse():
         raise PermissionError(1, "Operation not permitted")
 
@@ -325,7 +325,7 @@ def test_a_call_that_the_kernel_refuses_is_a_problem_by_name(monkeypatch):
     assert "signalfd ([Errno 1]" in found.message and "memfd" not in found.message
 
 
-def test_what_the_control_group_does_when_memory_runs_out_is_said(monkeypatch):
+def test_oom_group_and_oom_kills_are_reported(monkeypatch):
     monkeypatch.setattr("supervisor.linux.cgroups.kills_as_group", lambda: True)
     monkeypatch.setattr("supervisor.linux.cgroups.OomKills.count", lambda _self: 3)
     monkeypatch.setattr("supervisor.linux.cgroups.cpu_quota", lambda: 0.5)
@@ -335,7 +335,7 @@ def test_what_the_control_group_does_when_memory_runs_out_is_said(monkeypatch):
     assert "memory.oom.group is 1" in together.message and "the CPU quota is 0.5" in slow.message
 
 
-def test_processes_that_proc_hides_are_said(monkeypatch):
+def test_a_hidden_proc_is_a_warning(monkeypatch):
     monkeypatch.setattr(machine, "_mount_option", lambda _where, _name: "ptraceable")
     (hidden,) = machine._proc()
     assert hidden.level == "warning" and "hidepid=ptraceable" in hidden.message
@@ -361,12 +361,12 @@ def test_a_shell_as_pid_1_is_a_warning(doctor, as_pid_1, server):
     assert any(line.startswith("init: PID 1 is ") and "exec" in line for line in of(found, "warning"))
 
 
-# the server and the namespace, in this process
+# the server and the namespace
 
 
 @pytest.fixture
 def seen():
-    """The findings about a server, and what `run` would end with."""
+    """Return the findings about a server, and the exit code of `run`."""
 
     def look(url, namespace="lh", **flags):
         words = {"redis-url": url, "namespace": namespace, **{name.replace("_", "-"): flags[name] for name in flags}}
@@ -380,7 +380,7 @@ def seen():
 
 @pytest.fixture
 def account(server, namespace):
-    """Makes an account by its rules, and answers the URL with it."""
+    """Make an account with these rules, and return its URL."""
 
     def make(rules):
         words = rules.replace("NS", f"{{{namespace}}}").split()
@@ -466,7 +466,7 @@ def test_a_server_that_deletes_what_does_not_fit_is_a_problem(seen, own_server):
     assert code == 0 and only(of(found, "warning")).startswith("redis-memory: maxmemory-policy is allkeys-lru")
 
 
-def test_a_server_that_is_full_is_a_problem_and_one_that_is_nearly_full_a_warning(seen, own_server):
+def test_a_full_server_is_a_problem_and_a_nearly_full_one_a_warning(seen, own_server):
     own_server.redis.setrange("large", 50_000_000, "x")  # of no buffer on its way there
     used = own_server.redis.info("memory")["used_memory"]
     own_server.redis.config_set("maxmemory", int(used * 1.1))
@@ -494,7 +494,7 @@ def test_a_replica_is_a_problem(seen, own_server):
     assert code == 1 and any("is a replica" in line for line in of(found, "problem"))
 
 
-def test_connections_that_run_out_or_are_closed_while_idle_are_said(seen, own_server):
+def test_scarce_or_short_lived_connections_are_reported(seen, own_server):
     own_server.redis.config_set("timeout", "20")
     own_server.redis.config_set("maxclients", "12")
     code, found = seen(own_server.url)
@@ -520,7 +520,7 @@ def test_a_missing_password_is_named(seen, own_server):
     assert "without the right password" in message and "Authentication required" in message
 
 
-def test_clocks_that_differ_and_round_trips_that_take_long_are_warnings(seen, own_server, monkeypatch):
+def test_clock_skew_and_latency_are_warnings(seen, own_server, monkeypatch):
     monkeypatch.setattr("supervisor.clock.unix", lambda: 1_000_000_000.0)
     monkeypatch.setattr(server, "_SLOW_S", -1.0)
     code, found = seen(own_server.url)
@@ -568,7 +568,7 @@ def test_a_queue_that_nobody_serves_is_a_warning(seen, own_server):
     assert only(of(found, "warning")).startswith("queues: emials: 1 job could start there, and nobody serves it")
 
 
-def test_paused_queues_that_would_be_served_and_lost_workers_are_warnings(seen, own_server):
+def test_paused_queues_and_lost_workers_are_warnings(seen, own_server):
     long_ago_unix = int(time.time()) - 100
     with Client(own_server.url, "lh", clock=lambda: long_ago_unix) as client:
         for name in ("emails", "images"):

@@ -1,4 +1,4 @@
-"""The command as users and containers start it: exit codes, one sentence per error, and nothing imported in vain."""
+"""The command as users and containers start it: exit codes, errors of one sentence, few imports."""
 
 import os
 import re
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def leasehold(*words, environ=None, cwd=None, input=None, timeout=30):
-    """Run the real command, without what this machine's environment may have set."""
+    """Run the real command without this machine's own settings."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
     return subprocess.run(
         [sys.executable, "-m", "supervisor", *words],
@@ -32,7 +32,7 @@ def leasehold(*words, environ=None, cwd=None, input=None, timeout=30):
 
 
 def sentence(done) -> str:
-    """What was said on stderr, which must be one line that is no traceback."""
+    """Return stderr, which must be one line and no traceback."""
     said = done.stderr.decode()
     assert said.startswith("leasehold: ") and said.count("\n") == 1 and said.endswith("\n"), said
     assert "Traceback" not in said
@@ -114,7 +114,7 @@ WRONG_USE = [
 
 
 @pytest.mark.parametrize(("words", "about"), WRONG_USE, ids=lambda value: repr(value)[:40])
-def test_wrong_use_is_one_sentence_and_exit_code_2_before_anything_is_started(words, about, tmp_path):
+def test_wrong_use_is_2_and_one_sentence(words, about, tmp_path):
     done = leasehold(*words, cwd=tmp_path)
     assert about in sentence(done)
     assert done.returncode == 2 and done.stdout == b""
@@ -147,7 +147,7 @@ BAD_CONFIGURATION = [
 
 
 @pytest.mark.parametrize(("words", "environ", "about"), BAD_CONFIGURATION, ids=lambda value: repr(value)[:40])
-def test_a_bad_setting_is_one_sentence_and_exit_code_78_before_anything_is_started(words, environ, about, tmp_path):
+def test_a_bad_setting_is_78_and_one_sentence(words, environ, about, tmp_path):
     done = leasehold(*words, environ=environ, cwd=tmp_path)
     said = sentence(done)
     assert about in said and "geheim" not in said
@@ -205,7 +205,7 @@ def imported_by(*words) -> set[str]:
 
 
 @pytest.mark.parametrize("words", [["--help"], ["--version"], ["run", "--help"], ["demo", "--help"]])
-def test_help_and_version_import_neither_redis_nor_rich_nor_any_other_command(words):
+def test_help_and_version_import_no_other_command(words):
     modules = imported_by(*words)
     assert "supervisor.cli.lib.parser" in modules
     assert not {name for name in modules if name.split(".")[0] in {"redis", "rich", "psutil", "asyncio"}}
@@ -213,7 +213,7 @@ def test_help_and_version_import_neither_redis_nor_rich_nor_any_other_command(wo
     assert not modules & others
 
 
-def test_help_takes_no_longer_than_an_eye_blink():
+def test_help_takes_less_than_300_ms():
     best = 1.0
     for _ in range(5):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -223,7 +223,7 @@ def test_help_takes_no_longer_than_an_eye_blink():
     assert best < 0.3, "of processor time, as a busy machine makes it wait; measured: 45 ms"
 
 
-def test_every_command_of_the_list_is_in_the_module_that_says_so():
+def test_every_command_is_named_by_its_modules_docstring():
     for command in COMMANDS:
         _, module = build(command)
         assert module is not None and module.__doc__ is not None
@@ -243,7 +243,7 @@ _AT_FIRST_IMPORT = (
 
 
 def at_first_import(command, what):
-    """Numbers that are there when a command imports more than what it starts from."""
+    """Return the modules beyond those that every command imports."""
     done = subprocess.run(
         [sys.executable, "-c", _AT_FIRST_IMPORT.format(what), command],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -254,7 +254,7 @@ def at_first_import(command, what):
 
 
 def test_run_blocks_its_signals_before_it_imports_anything():
-    """A PID 1 with neither handler nor block loses a signal; the block is looked at when the first import comes."""
+    """PID 1 without handler or mask loses a signal. The mask is checked at the first import."""
     blocked = "signal.pthread_sigmask(signal.SIG_BLOCK, ())"
     names = ("TERM", "INT", "QUIT", "HUP", "TTIN", "TTOU", "USR1", "USR2", "CONT", "CHLD")
     assert at_first_import("run", blocked) >= {getattr(signal, f"SIG{name}") for name in names}

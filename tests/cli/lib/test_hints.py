@@ -1,4 +1,4 @@
-"""What `leasehold put` hints at, where supervisors live to know it from: the job is put all the same."""
+"""Hints of `leasehold put` while supervisors run. The job is put in any case."""
 
 import pytest
 
@@ -6,14 +6,14 @@ from supervisor.engine.commands import writes
 
 
 def introduce(client, name, klasses, queues):
-    """A worker says which klasses it has and which queues it serves."""
+    """Register a worker with its klasses and queues."""
     client.call(writes.resume, name, 1, [])
     client.call(writes.skills, name, klasses, queues)
 
 
 @pytest.fixture
 def hint(shell, jobs):
-    """What a put hints at; it must succeed, and the job must be there."""
+    """Return the hints of a successful put."""
 
     def put(*words):
         said = shell("put", *words)
@@ -29,7 +29,7 @@ def alive(jobs):
     introduce(jobs, "web-2", ["report.build"], ["reports"])
 
 
-def test_a_job_that_somebody_has_a_handler_for_gets_no_hint(hint, alive):
+def test_a_job_with_a_handler_gets_no_hint(hint, alive):
     assert hint("mail.send") == []
     assert hint("report.build", "--queue", "reports") == []
 
@@ -45,7 +45,7 @@ def test_a_queue_that_no_living_supervisor_serves_is_hinted_at(hint, alive):
     assert hint("mail.send", "--queue", "emial") == ["no supervisor that runs serves queue emial, did you mean email?"]
 
 
-def test_parents_that_there_are_none_of_are_hinted_at(hint, jobs):
+def test_missing_parents_are_hinted_at(hint, jobs):
     jobs.queue("q").put("k", jid="there")
     assert hint("k", "--depends", "there", "--depends", "typo") == [
         "there is no job typo to wait for: it counts as complete"
@@ -61,12 +61,12 @@ def test_without_a_living_supervisor_there_is_no_hint(hint, jobs, server, namesp
     assert hint("mail.sned", "--queue", "emial") == []
 
 
-def test_a_supervisor_that_has_not_said_anything_may_have_all(hint, jobs, alive):
+def test_a_silent_supervisor_may_have_any_klass(hint, jobs, alive):
     jobs.call(writes.resume, "new", 1, [])
     assert hint("mail.sned", "--queue", "emial") == []
 
 
-def test_an_account_that_may_not_look_puts_without_hints(hint, alive, monkeypatch):
+def test_an_account_without_reading_rights_puts_without_hints(hint, alive, monkeypatch):
     from supervisor.engine.client.sync_client import Client
     from supervisor.engine.model.errors import StoreUnavailable
 

@@ -1,4 +1,4 @@
-"""`leasehold put --lines`: a job for each line, a thousand as one; what is bad is said with its line, and not put."""
+"""`leasehold put --lines`: a job per line, a thousand per call. Bad lines are reported by number."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from tests.cli.lib.test_command_line import ROOT
 
 @pytest.fixture
 def written(tmp_path):
-    """A file of such lines: objects, or what is written as it is."""
+    """Write a file of such lines: objects, or raw text."""
 
     def write(*lines):
         path = tmp_path / "jobs.ndjson"
@@ -34,7 +34,7 @@ def put(*words):
     return "put", "--queue", "q", "--lines", *words
 
 
-def test_each_line_is_a_job_with_what_it_gives_and_the_flags_are_for_the_rest(shell, jobs, written):
+def test_each_line_is_a_job_with_flags_as_defaults(shell, jobs, written):
     path = written(
         {"data": {"n": 1}, "jid": "plain"},
         {"klass": "other", "queue": "r", "jid": "own", "priority": -1, "tags": ["blue"], "delay": 60, "retries": 0},
@@ -76,9 +76,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("line", "about"), BAD, ids=lambda value: str(value)[:40])
-def test_a_bad_line_is_said_with_its_number_and_nothing_of_its_thousand_is_put(
-    shell, server, namespace, written, line, about
-):
+def test_a_bad_line_is_reported_and_its_thousand_not_put(shell, server, namespace, written, line, about):
     said = shell(*put("a.b", "--file", written({"data": 1}, b" ", line, {"data": 2})))
     first, last = said.err.splitlines()
     assert said.code == 1 and said.out.startswith("put 0 jobs in ")
@@ -96,7 +94,7 @@ def test_a_line_without_a_klass_needs_one_by_argument(shell, written):
     assert shell.line(*put("k", "--file", path)).startswith("put 1 job ")
 
 
-def test_what_is_put_before_a_bad_thousand_stays_and_it_is_said_where_to_go_on(shell, jobs, queue, written):
+def test_thousands_before_a_bad_one_stay(shell, jobs, queue, written):
     lines = [{"data": number} for number in range(2_500)]
     lines[1_700] = lines[2_300] = b"nonsense"
     said = shell(*put("k", "--file", written(*lines)))
@@ -111,14 +109,14 @@ def test_no_more_than_twenty_bad_lines_are_shown(shell, queue, written):
     assert said.err.count("leasehold: line ") == 20 and "as 1,000 lines there are bad at least" in said.err
 
 
-def test_bad_lines_are_skipped_if_one_says_so_and_the_code_is_1(shell, queue, written):
+def test_skip_bad_skips_lines_and_is_1(shell, queue, written):
     said = shell(*put("k", "--skip-bad", "--file", written({"data": 1}, b"nonsense", {"data": 2})))
     assert (said.code, said.err.count("\n")) == (1, 1) and "line 2: is not JSON" in said.err
     assert said.out.startswith("put 2 jobs in ") and said.out.endswith("; 1 bad line skipped\n")
     assert queue.counts().waiting == 2
 
 
-def test_a_second_run_with_jids_puts_what_the_first_one_did_not(shell, jobs, queue, written):
+def test_a_second_run_with_jids_puts_the_rest(shell, jobs, queue, written):
     lines = [{"jid": f"j{number}"} for number in range(5)]
     shell.line(*put("k", "--add", "--file", written(*lines[:3])))
     queue.lease("w")[0].complete()
@@ -128,7 +126,7 @@ def test_a_second_run_with_jids_puts_what_the_first_one_did_not(shell, jobs, que
     assert "line 1: jid is missing, which --add needs" in shell(*put("k", "--add", "--file", written({}))).err
 
 
-def test_what_others_hold_is_not_put_and_counted(shell, queue, written):
+def test_held_unique_jobs_are_counted_and_not_put(shell, queue, written):
     path = written({"unique": "one", "jid": "a"}, {"unique": "one", "jid": "b"}, {"jid": "c"})
     said = shell(*put("k", "--print-jids", "--file", path))
     assert (said.code, said.out) == (0, "a\na\nc\n")
@@ -136,13 +134,13 @@ def test_what_others_hold_is_not_put_and_counted(shell, queue, written):
     assert said.err.endswith("; 1 not put: other jobs hold what is to be unique\n")
 
 
-def test_what_the_engine_refuses_is_said_with_its_lines(shell, queue, written):
+def test_a_refusal_names_its_lines(shell, queue, written):
     path = written({"jid": "a", "depends": ["a"]})
     said = shell.refused(1, *put("k", "--file", path))
     assert said.startswith("lines 1 to 1: job a cannot depend on itself") and "`tail -n +1`" in said
 
 
-def test_a_lost_answer_is_69_and_says_which_lines_it_is_about(shell, queue, written, monkeypatch):
+def test_a_lost_answer_is_69_and_names_its_lines(shell, queue, written, monkeypatch):
     real, calls = Client.put_jobs, []
 
     def put_jobs(self, batch):
@@ -159,7 +157,7 @@ def test_a_lost_answer_is_69_and_says_which_lines_it_is_about(shell, queue, writ
     )
 
 
-def test_a_line_that_is_too_long_is_bad_and_not_read_as_two(shell, queue, written, monkeypatch):
+def test_a_line_that_is_too_long_is_one_bad_line(shell, queue, written, monkeypatch):
     monkeypatch.setattr(reading, "LONGEST_BYTES", 100)
     said = shell(*put("k", "--skip-bad", "--file", written({"data": 1}, {"data": "x" * 250}, {"data": 2})))
     assert "line 2: is longer than" in said.err and said.err.count("\n") == 1
@@ -202,7 +200,7 @@ def test_lines_come_through_a_pipe(server, namespace, jobs):
     assert jobs.queue("default").counts().waiting == 3_001
 
 
-def test_without_a_stdin_there_are_no_lines_and_without_a_stdout_a_job_is_put(server, namespace, jobs):
+def test_closed_stdin_and_stdout_are_no_error(server, namespace, jobs):
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "LEASEHOLD_REDIS_URL": server.url}
     for closed, words in (("<&-", ["--lines"]), (">&- 2>&-", []), ("<&- >&- 2>&-", [])):
         command = [sys.executable, "-m", "supervisor", "put", "k", "--namespace", namespace, *words]

@@ -1,4 +1,4 @@
-"""What people pin to jobs: tags, tracking, lines in the log."""
+"""Tags, tracking, and lines in a job's history."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_tag_alone_lists_the_most_used(shell, queue):
     assert shell.noted("tag", "--offset", "9") == "there are not more than 9 tags"
 
 
-def test_what_is_tracked_is_listed_with_what_is_gone(shell, jobs, queue):
+def test_track_lists_tracked_and_expired_jobs(shell, jobs, queue):
     assert shell.noted("track") == "no job is tracked"
     for jid in ("a", "b"):
         queue.put("k", jid=jid)

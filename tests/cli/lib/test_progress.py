@@ -1,4 +1,4 @@
-"""The line that says how far a command is: on a terminal only, and only for what takes its time."""
+"""The progress of a command: on a terminal only, and only for long runs."""
 
 import sys
 
@@ -9,7 +9,7 @@ from supervisor.cli.lib.progress import Progress
 
 @pytest.fixture
 def on_terminal(monkeypatch):
-    """Makes a terminal of what stderr is by then, and one's progress on it."""
+    """Make stderr a terminal, and return a progress on it."""
 
     def begin(total, patience_s=0.0):
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
@@ -20,20 +20,20 @@ def on_terminal(monkeypatch):
     return begin
 
 
-def test_nothing_is_drawn_where_nobody_looks(capsys):
+def test_progress_is_not_drawn_without_a_terminal(capsys):
     with Progress(10, patience_s=0) as progress:
         progress.show(5, "five")
     assert capsys.readouterr().err == ""
 
 
-def test_what_is_over_soon_needs_no_bar(on_terminal, capsys):
+def test_a_short_run_draws_nothing(on_terminal, capsys):
     with on_terminal(10, 60) as progress:
         progress.show(5, "five")
         progress.show(10, "ten")
     assert capsys.readouterr().err == ""
 
 
-def test_where_nobody_knows_how_much_there_is_it_is_one_plain_line(on_terminal, capsys):
+def test_an_unknown_total_is_a_plain_line(on_terminal, capsys):
     with on_terminal(None) as progress:
         progress.show(5, "five [jobs]\x1b[31m")
     assert capsys.readouterr().err == "\rfive [jobs]\\x1b[31m\x1b[K\n"

@@ -1,6 +1,4 @@
-"""`leasehold drain`, `reload`, `scale`, `pause --worker`, `status`: what supervisors are asked for, and how what they
-answer is shown; the supervisors are played.
-"""
+"""Requests to played supervisors: `drain`, `reload`, `scale`, `pause --worker`, and `status`."""
 
 import pytest
 
@@ -23,7 +21,7 @@ DONE = {"did": "has 4 processes"}
 
 
 def told(worker):
-    """What it was asked for, without who has asked."""
+    """Return the requests without their author."""
     (ask,) = worker.asked
     assert " at " in ask.argument["by"] and "pid " in ask.argument["by"]
     return ask.what, {name: value for name, value in ask.argument.items() if name != "by"}
@@ -58,7 +56,7 @@ def test_only_those_that_are_named_are_told(shell, played, words):
     assert "WORKER is empty" in shell.refused(2, *words, "", *more)
 
 
-def test_who_has_not_answered_is_said_with_what_may_still_happen_and_the_code_is_1(shell, played, silent):
+def test_a_silent_supervisor_may_still_act_and_the_code_is_1(shell, played, silent):
     worker = played(DONE)
     said = shell("scale", "--all", "4", "--timeout", "300ms")
     assert (said.code, said.out) == (1, f"{worker.name}  has 4 processes\n")
@@ -83,7 +81,7 @@ def test_nobody_there_is_said(shell, words):
     assert "no supervisor is running here" in shell.refused(1, *words)
 
 
-def test_handlers_that_do_not_boot_are_71_with_their_traceback_whoever_else_has_loaded_them(shell, played):
+def test_handlers_that_do_not_boot_are_71_with_the_traceback(shell, played):
     broken = played({"error": "no module named x", "traceback": "Traceback:\n  line 1\n"})
     played(DONE)
     said = shell("reload")
@@ -124,7 +122,7 @@ def test_of_one_supervisor_everything_is_shown(shell, played):
     assert "by SIGHUP: failed" in out and "email.send" in out and "1m1s" in out
 
 
-def test_a_child_that_is_stopped_says_why_and_until_when(shell, played):
+def test_a_stopping_child_shows_reason_and_deadline(shell, played):
     busy = {**STATUS["children"][0], "state": "stopping", "stopping": "cancelled", "kill_in_s": 2.0}
     doomed = {**STATUS["children"][0], "state": "doomed", "stopping": "memory", "kill_in_s": None}
     worker = played({**STATUS, "children": [busy, doomed]})
@@ -133,7 +131,7 @@ def test_a_child_that_is_stopped_says_why_and_until_when(shell, played):
     assert "doomed: memory" in out
 
 
-def test_for_a_program_status_is_json_as_they_have_answered(shell, played, silent):
+def test_status_json_has_the_supervisors_answers(shell, played, silent):
     worker = played(STATUS)
     assert shell.json("status", worker.name) == {worker.name: STATUS}
     said = shell("status", silent.name, "--timeout", "100ms", "--json")

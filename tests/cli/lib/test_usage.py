@@ -1,4 +1,4 @@
-"""Every command alike: its examples are valid, wrong use is one sentence that changes nothing, no server is 69."""
+"""All commands alike: valid examples, one sentence for wrong use, 69 without a server."""
 
 import shlex
 
@@ -8,7 +8,7 @@ from supervisor.cli.commands.jobs import STATES
 from supervisor.cli.lib.parser import COMMANDS, Parser, build
 from supervisor.engine.commands import queries
 
-#: The shortest right use of each command that talks to Redis and ends by itself.
+#: The shortest correct use of each command that talks to Redis and ends by itself.
 SHORTEST = {
     "put": ["a.b"],
     "recur": [],
@@ -85,7 +85,7 @@ def test_every_example_of_the_help_is_one_that_is_taken(command):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_flag_has_words_for_it_and_the_help_fits_a_wide_terminal(command, monkeypatch):
+def test_every_flag_has_help_that_fits_120_columns(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     parser = parser_of(command)
     assert [action.dest for action in parser.declared if action.option_strings and not action.help] == []
@@ -103,7 +103,7 @@ def test_all_commands_are_looked_at_here():
 
 
 @pytest.mark.parametrize("command", SHORTEST)
-def test_no_server_is_69_and_one_sentence_without_the_password(shell, monkeypatch, command):
+def test_no_server_is_69_without_the_password(shell, monkeypatch, command):
     monkeypatch.setenv("LEASEHOLD_REDIS_URL", "redis://:geheim@127.0.0.1:1/0")
     said = shell.refused(69, command, *SHORTEST[command])
     assert "127.0.0.1:1" in said and "geheim" not in said

@@ -7,7 +7,7 @@ from supervisor.cli.top.model import Model, Snapshot
 from supervisor.cli.top.view import UNICODE, Context, View
 from supervisor.engine.commands.queries import Depths, Spread, Stats, Worker
 
-#: Of the last snapshot: monotonic and wall time.
+#: Times of the last snapshot: monotonic and wall time.
 NOW_AT = 1000.0
 NOW_UNIX = 1_900_000_000.0
 
@@ -72,7 +72,7 @@ def worker(name, running=0, stalled=0, ago_s=1.0):
 
 
 class Shown:
-    """A controller before a model, and what is seen on it."""
+    """A controller of a model, and its screen."""
 
     def __init__(self, model, glyphs=UNICODE, after_s=0.2):
         self.controller = Controller(model)
@@ -88,18 +88,18 @@ class Shown:
         return "\n".join(self.lines(width, height)) + "\n"
 
     def styles(self, containing, width=120, height=40):
-        """The styles on the first line that contains a text."""
+        """Return the styles of the first line that contains a text."""
         lines = self.view.screen(self.context, width, height).lines
         line = next(line for line in lines if containing in line.plain)
         return {line.plain[span.start : span.end].strip(): str(span.style) for span in line.spans if span.style}
 
     def press(self, *keys):
-        """The requests that come of the keys."""
+        """Press keys, and return the requests that they make."""
         return [request for key in keys if (request := self.controller.press(key)) is not None]
 
 
 def busy_shop():
-    """Three supervisors at work: one drains, one does not answer. Ten seconds between two polls."""
+    """Three busy supervisors: one drains, one does not answer. Two polls are ten seconds apart."""
     names = ("web-1-4711-3f2a", "web-2-4712-9c01", "web-3-4713-77be")
     children = [
         child(1, "email.send", 0.42, jid="6JK2xghrRbuBbIain0NqbA", memory_bytes=3_200_000),

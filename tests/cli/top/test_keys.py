@@ -1,4 +1,4 @@
-"""What keys mean at `leasehold top`: from the bytes that a terminal sends to what is to be done. No terminal here."""
+"""Keys of `leasehold top`, from a terminal's bytes to requests. No terminal is needed."""
 
 import re
 
@@ -61,7 +61,7 @@ def test_tab_goes_round_the_panes(shown):
     assert seen == [Pane.CHILDREN, Pane.ENDS, Pane.QUEUES, Pane.SUPERVISORS, Pane.QUEUES, Pane.ENDS]
 
 
-def test_a_line_stays_chosen_by_its_name_when_others_come_and_go(shown):
+def test_a_row_stays_chosen_while_others_come_and_go(shown):
     shown.press("down")
     assert shown.controller.worker == "web-2-4712-9c01"
     model = model_of(snapshot(supervisors={"a-1": status(), "web-2-4712-9c01": status()}))
@@ -96,13 +96,13 @@ def test_drain_asks_by_name_and_only_y_says_yes(shown):
     assert not shown.controller.over
 
 
-def test_what_was_asked_is_done_to_the_one_that_was_named_whatever_the_screen_shows_by_then(shown):
+def test_a_confirmed_request_goes_to_the_named_supervisor(shown):
     shown.press("d")
     shown.controller._model = model_of(snapshot(supervisors={"a-1": status()}))
     assert shown.press("y") == [Request("drain", "web-1-4711-3f2a")]
 
 
-def test_plus_and_minus_scale_by_one_and_count_on_until_there_is_news(shown):
+def test_plus_and_minus_scale_by_one_and_add_up(shown):
     assert shown.press("+", "+", "-") == [
         Request("scale", "web-1-4711-3f2a", {"fewest": 5, "most": 5}),
         Request("scale", "web-1-4711-3f2a", {"fewest": 6, "most": 6}),
@@ -117,7 +117,7 @@ def test_plus_and_minus_scale_by_one_and_count_on_until_there_is_news(shown):
     assert request.argument == {"fewest": 5, "most": 5}
 
 
-def test_a_range_keeps_its_fewest_and_no_supervisor_gets_less_than_one():
+def test_scaling_keeps_the_minimum_and_at_least_one_process():
     shown = Shown(model_of(snapshot(supervisors={"w-1": status(processes=(2, 2, 3))})))
     assert [request.argument for request in shown.press(*"+---")] == [
         {"fewest": 2, "most": 4}, {"fewest": 2, "most": 3}, {"fewest": 2, "most": 2}, {"fewest": 1, "most": 1},
@@ -136,7 +136,7 @@ def test_p_pauses_what_is_chosen_and_lets_it_go_on(shown):
     assert paused.press("p") == [Request("resume", "w-1")]
 
 
-def test_nothing_is_done_to_what_has_taken_the_place_of_what_was_chosen_until_the_key_comes_again():
+def test_a_gone_row_needs_the_key_again():
     shown = Shown(
         model_of(snapshot(supervisors={"a-1": status(), "b-1": status()}, queues={"q": counts(1), "r": counts(1)}))
     )
@@ -151,7 +151,7 @@ def test_nothing_is_done_to_what_has_taken_the_place_of_what_was_chosen_until_th
     assert shown.press("-") == [Request("scale", "a-1", {"fewest": 3, "most": 3})]
 
 
-def test_what_a_filter_has_left_is_what_keys_act_on():
+def test_keys_act_on_filtered_rows():
     shown = Shown(model_of(snapshot(supervisors={"a-1": status(), "b-1": status()})))
     assert shown.press("r", "f", "b", "enter", "r") == [Request("reload", "a-1"), Request("reload", "b-1")]
 
@@ -160,7 +160,7 @@ def test_r_reloads(shown):
     assert shown.press("r") == [Request("reload", "web-1-4711-3f2a")]
 
 
-def test_c_asks_before_it_cancels_the_job_of_the_chosen_child_and_none_of_an_idle_one(shown):
+def test_c_asks_before_it_cancels_a_childs_job(shown):
     shown.press("tab", "down")
     assert shown.press("c") == []
     assert shown.lines()[-1] == "Cancel yI9_p-tiSWux1uMM75jV2Q (image.resize)? It is gone then. y/n"
@@ -188,13 +188,13 @@ def test_a_page_takes_the_keys_until_it_is_left(shown):
     assert "q goes back" in quits
 
 
-def test_a_long_line_of_a_stack_goes_on_below_as_its_end_names_the_function(shown):
+def test_a_long_stack_line_is_wrapped(shown):
     shown.controller.page = TextPage("a stack", [f'  File "/{"app/" * 20}mail.py", line 7 in send'])
     below = shown.lines(80, 24)[4]
     assert below.startswith(" " * 8) and below.endswith('app/mail.py", line 7 in send')
 
 
-def test_enter_shows_all_of_a_line_what_has_no_room_in_it_too(shown):
+def test_enter_shows_all_values_of_a_row(shown):
     shown.press("tab", "tab", "enter")
     lines = shown.lines(60, 24)
     assert re.match(r"── ends: 6JK2xghrRbuBbIain0NqbA at \d\d:\d\d:\d\d ─", lines[2])
@@ -209,7 +209,7 @@ def test_enter_shows_all_of_a_line_what_has_no_room_in_it_too(shown):
     assert shown.controller.page is None
 
 
-def test_of_a_line_with_many_words_the_page_is_turned_as_any_other():
+def test_a_long_page_of_a_row_scrolls():
     ends = [end("failed", "my-own", "k", 1, " ".join(f"word-{n}" for n in range(200)))]
     shown = Shown(model_of(snapshot(supervisors={"w-1": status(ends=ends)})))
     shown.press("tab", "tab", "enter")
@@ -218,7 +218,7 @@ def test_of_a_line_with_many_words_the_page_is_turned_as_any_other():
     assert "word-199" in shown.text(80, 24)
 
 
-def test_a_question_can_be_answered_however_narrow_the_terminal_is(shown):
+def test_a_confirmation_fits_a_narrow_terminal(shown):
     shown.press("d")
     assert shown.lines(30, 24)[-1] == "Drain web-1-4711-3f2a, wh… y/n"
 
@@ -244,7 +244,7 @@ def test_a_filter_is_typed_and_holds_for_its_pane_alone(shown):
 
 
 @pytest.mark.parametrize("key", ["d", "+", "-", "p", "r", "c", "s"])
-def test_where_nobody_is_nothing_can_be_done(key):
+def test_keys_do_nothing_without_supervisors(key):
     shown = Shown(model_of(snapshot()))
     assert shown.press(key) == []
     assert shown.lines()[-1] in ("no supervisor is running here", "no child is chosen")
@@ -281,7 +281,7 @@ def test_the_answer_of_another_version_breaks_nothing():
 
 
 @pytest.mark.parametrize("value", [None, -1, 1e300, float("nan"), 10**30, "soon", [], {"a": 1}, True], ids=repr)
-def test_whatever_stands_where_a_number_should_breaks_nothing(value):
+def test_values_that_are_no_numbers_break_nothing(value):
     odd = child(1, "k") | {"running_s": value, "memory_bytes": value, "attempt": value, "child": value}
     ends = [end("died", "SIGSEGV", "k", 0) | {"at_unix": value}]
     answer = status(children=[odd], processes=(value, value, value), completed=value, died=value, ends=ends)

@@ -1,4 +1,4 @@
-"""What `leasehold top` makes of polls: rates, order, who is silent, what is wrong. No Redis, no terminal."""
+"""Rates, order and marks that `leasehold top` derives from snapshots. No Redis, no terminal."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def flow(*seen):
         ([(0, 0), (0, 5)], None),
     ],
 )
-def test_a_rate_is_that_of_the_last_seconds_and_a_counter_that_falls_has_begun_anew(seen, per_s):
+def test_a_rate_restarts_with_a_falling_counter(seen, per_s):
     assert flow(*seen).per_s == per_s
 
 
@@ -38,7 +38,7 @@ def two_looks(first, then, apart_s=2.0):
     return model_of(snapshot(NOW_AT - apart_s, **first), snapshot(NOW_AT, **then))
 
 
-def test_what_a_queue_gets_is_what_is_there_more_and_what_has_ended():
+def test_a_put_rate_adds_growth_and_ended_jobs():
     model = two_looks(
         {"queues": {"q": counts(10, 1)}, "stats": {"q": stats("q", 100)}},
         {"queues": {"q": counts(14, 3)}, "stats": {"q": stats("q", 140, failures=2)}},
@@ -47,7 +47,7 @@ def test_what_a_queue_gets_is_what_is_there_more_and_what_has_ended():
     assert (values["in/s"], values["out/s"], values["failed"]) == (24, 20, 2)
 
 
-def test_a_wait_is_the_mean_of_what_has_started_in_the_last_seconds():
+def test_a_wait_is_the_mean_of_recent_starts():
     model = two_looks(
         {"queues": {"q": counts(1)}, "stats": {"q": stats("q", 100, 1.0, 0.5)}},
         {"queues": {"q": counts(1)}, "stats": {"q": stats("q", 200, 2.0, 0.75)}},
@@ -56,7 +56,7 @@ def test_a_wait_is_the_mean_of_what_has_started_in_the_last_seconds():
     assert (values["wait"], values["run"]) == (3.0, 1.0)
 
 
-def test_at_midnight_when_a_days_figures_begin_anew_no_rate_is_wrong():
+def test_rates_stay_right_at_midnight():
     model = two_looks(
         {"queues": {"q": counts(1)}, "stats": {"q": stats("q", 100_000, 1.0, 0.5)}},
         {"queues": {"q": counts(1)}, "stats": {"q": stats("q", 3, 1.0, 0.5)}},
@@ -65,25 +65,25 @@ def test_at_midnight_when_a_days_figures_begin_anew_no_rate_is_wrong():
     assert (values["in/s"], values["out/s"], values["wait"]) == (None, None, None)
 
 
-def test_a_queue_whose_figures_were_not_looked_at_has_no_rates_and_all_counts():
+def test_a_queue_without_stats_has_counts_and_no_rates():
     model = two_looks({"queues": {"q": counts(5)}}, {"queues": {"q": counts(9, stalled=1)}})
     values = row(model, Pane.QUEUES, "q").values
     assert (values["waiting"], values["stalled"], values["in/s"], values["wait"]) == (9, 1, None, None)
 
 
-def test_queues_with_something_in_them_come_first_each_by_name():
+def test_active_queues_come_first_by_name():
     model = model_of(snapshot(queues={"z": counts(1), "b": counts(), "a": counts(), "m": counts(0, 1)}))
     assert [each.key for each in model.rows(Pane.QUEUES, None)] == ["m", "z", "a", "b"]
 
 
-def test_what_is_stalled_or_late_is_never_out_of_sight():
+def test_stalled_and_late_queues_come_first():
     model = model_of(
         snapshot(queues={"a": counts(1, oldest_s=59.0), "y": counts(0, 1, stalled=1), "z": counts(1, oldest_s=60.0)})
     )
     assert [each.key for each in model.rows(Pane.QUEUES, None)] == ["y", "z", "a"]
 
 
-def test_a_queue_in_which_jobs_wait_and_that_nobody_serves_says_so():
+def test_an_unserved_queue_is_marked():
     def states(*supervisors, workers=()):
         queues = {"emails": counts(1), "emials": counts(1), "empty": counts(), "shut": counts(1, paused=True)}
         names = {f"w-{n}": each for n, each in enumerate(supervisors)}
@@ -109,7 +109,7 @@ def test_rates_of_all_are_the_sums_of_those_that_answer():
     assert (head.supervisors, head.silent) == (3, 1)
 
 
-def test_one_that_does_not_answer_stays_with_what_it_said_last_and_for_how_long_it_has_been_silent():
+def test_a_silent_supervisor_keeps_its_last_status():
     model = model_of(
         snapshot(NOW_AT - 9, supervisors={"a": status(completed=5)}),
         snapshot(NOW_AT - 8, supervisors={"a": None}),
@@ -127,7 +127,7 @@ def test_one_that_has_left_is_gone():
     assert model.rows(Pane.SUPERVISORS, None) == [] and model.status("a") is None
 
 
-def test_what_is_no_supervisor_is_shown_while_it_is_there_or_holds_something():
+def test_client_workers_are_shown_while_present():
     workers = [worker("gone", ago_s=4000), worker("script", 2), worker("lost", 0, 3, ago_s=4000)]
     model = model_of(snapshot(workers=workers))
     rows = {each.key: (each.values["state"], each.tones["state"]) for each in model.rows(Pane.SUPERVISORS, None)}
@@ -149,7 +149,7 @@ def test_busy_children_come_before_idle_ones():
     assert [each.key for each in rows] == ["2", "4", "1", "3"]
 
 
-def test_the_ends_of_all_supervisors_are_in_the_order_of_time():
+def test_recent_failures_are_sorted_by_time():
     model = model_of(
         snapshot(
             supervisors={
@@ -173,7 +173,7 @@ def test_deaths_are_those_of_all_supervisors_by_reason():
     assert model.head().deaths == [("oom", 5), ("SIGSEGV", 3)]
 
 
-def test_since_when_redis_is_away_is_since_the_first_failure():
+def test_an_outage_counts_from_the_first_failed_poll():
     model = model_of(snapshot())
     model.poll_failed(NOW_AT + 1, NoSnapshot("no", is_away=True))
     model.poll_failed(NOW_AT + 9, NoSnapshot("still no", is_away=True))

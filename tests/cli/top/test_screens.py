@@ -1,4 +1,4 @@
-"""How `leasehold top` polls: recorded screens of made-up polls. TEST_RECORD=1 records them anew."""
+"""Recorded screens of `leasehold top` from made-up snapshots. TEST_RECORD=1 records them anew."""
 
 import os
 import re
@@ -71,7 +71,7 @@ def test_every_size_is_filled_and_never_exceeded(width, height):
         assert max(cell_len(line) for line in lines) <= width
 
 
-def test_names_that_are_wide_or_wicked_neither_break_columns_nor_reach_the_terminal():
+def test_wide_and_hostile_names_keep_columns_and_are_escaped():
     names = ["注文処理キュー" * 4, "\x1b[31mred\x07", "a\nb", "😀" * 40, "é" * 60]
     queues = {name: counts(1) for name in names}
     shown = Shown(
@@ -86,7 +86,7 @@ def test_names_that_are_wide_or_wicked_neither_break_columns_nor_reach_the_termi
     assert "\x1b" not in shown.text(80, 40) and "\x07" not in shown.text(80, 40)
 
 
-def test_where_there_is_little_room_ends_children_and_queues_fall_away_in_this_order_but_not_the_chosen_pane():
+def test_panes_are_dropped_in_order_except_the_chosen_one():
     shown = Shown(busy_shop())
 
     def panes(height):
@@ -101,7 +101,7 @@ def test_where_there_is_little_room_ends_children_and_queues_fall_away_in_this_o
     assert panes(12) == ["supervisors", "ends"]
 
 
-def test_columns_fall_away_in_their_order_where_the_terminal_is_narrow():
+def test_columns_are_dropped_in_order_on_a_narrow_terminal():
     shown = Shown(busy_shop())
 
     def heads(width):
@@ -155,7 +155,7 @@ def test_a_quiet_pool_has_no_colour_at_all():
     assert {str(span.style) for line in lines for span in line.spans} <= {"", "dim", "bold", "reverse"}
 
 
-def test_what_is_drawn_has_colour_only_where_the_terminal_has(monkeypatch):
+def test_colours_depend_on_the_terminal(monkeypatch):
     lines = Shown(busy_shop()).view.screen(Shown(busy_shop()).context, 120, 40).lines
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -164,7 +164,7 @@ def test_what_is_drawn_has_colour_only_where_the_terminal_has(monkeypatch):
     assert "\x1b[1;31m" not in drawn(lines, 120) and "31m" not in drawn(lines, 120)
 
 
-def test_while_redis_is_away_the_last_screen_stays_and_says_since_when():
+def test_the_last_screen_stays_during_an_outage():
     model = busy_shop()
     before = Shown(model).lines()
     lost = NoSnapshot("Redis at redis:6379 cannot be reached:\nconnection refused", is_away=True)
@@ -182,12 +182,12 @@ def test_while_redis_is_away_the_last_screen_stays_and_says_since_when():
     assert "away" not in Shown(model).text()
 
 
-def test_a_look_that_hangs_is_said_before_it_has_failed():
+def test_a_hanging_poll_is_reported_before_it_fails():
     assert "no answer from Redis for 9s" in Shown(busy_shop(), after_s=9.0).text()
     assert "no answer from Redis" not in Shown(busy_shop(), after_s=2.0).text()
 
 
-def test_of_more_rows_than_fit_those_around_the_chosen_one_are_shown_and_counted():
+def test_rows_around_the_chosen_one_are_shown():
     queues = {f"queue-{number:03}": counts(1) for number in range(200)}
     shown = Shown(model_of(snapshot(queues=queues)))
     shown.controller.pane = Pane.QUEUES

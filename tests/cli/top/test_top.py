@@ -1,4 +1,4 @@
-"""`leasehold top` where nothing can be drawn, and what comes of requests; the supervisors are played."""
+"""`leasehold top` in a pipe, and the outcome of requests to played supervisors."""
 
 import os
 import select
@@ -25,7 +25,7 @@ def words_of(out, first):
     return next(words for line in out.splitlines() if (words := line.split())[:1] == [first])
 
 
-def test_everything_is_written_once_with_rates_between_two_looks(shell, jobs, played):
+def test_a_pipe_gets_everything_once_with_rates(shell, jobs, played):
     jobs.queue("emails").put("email.send")
     jobs.queue("slow").put("k", delay=3600)
     jobs.queue("slow").pause(by="kim@web-1")
@@ -47,7 +47,7 @@ def test_an_empty_namespace_is_no_failure(shell):
     assert "no job was ever put here" in out and "no supervisor is running here" in out
 
 
-def test_who_does_not_answer_is_shown_as_such_beside_the_others(shell, played, silent):
+def test_a_silent_supervisor_is_marked(shell, played, silent):
     worker = played(status())
     out = shell.good("top", "--every", "0.3s")
     assert words_of(out, worker.name)[1] == "serving"
@@ -60,7 +60,7 @@ def test_an_answer_that_is_none_counts_as_none(shell, played):
     assert words_of(shell.good("top", "--every", "0.2s"), worker.name)[1:3] == ["no", "answer"]
 
 
-def test_only_of_the_queues_that_are_shown_the_figures_are_looked_at(jobs):
+def test_only_shown_queues_have_stats_read(jobs):
     for number in range(5):
         jobs.queue(f"q{number}").put("k")
     poller = Poller(jobs, 0.2)
@@ -70,9 +70,7 @@ def test_only_of_the_queues_that_are_shown_the_figures_are_looked_at(jobs):
     assert set(snapshot.stats) == {"q3"} and set(snapshot.queues) == {f"q{number}" for number in range(5)}
 
 
-def test_a_look_at_twenty_supervisors_and_two_hundred_queues_takes_less_than_the_time_between_two(
-    jobs, played, server, measured
-):
+def test_a_poll_of_200_queues_is_faster_than_the_interval(jobs, played, server, measured):
     for number in range(200):
         jobs.queue(f"queue-{number:03}").put("k")
     answer = status(children=[child(number, "email.send", 1.0) for number in range(16)])
@@ -91,11 +89,11 @@ def test_a_look_at_twenty_supervisors_and_two_hundred_queues_takes_less_than_the
     measured(f"a snapshot took {1000 * took_s:.0f} ms, and scripts {redis_us / 1000:.1f} ms of Redis")
 
 
-# what comes of a request
+# outcomes of requests
 
 
 @pytest.mark.parametrize("what", ["drain", "reload", "scale", "pause", "resume"])
-def test_a_supervisor_that_is_told_something_answers_what_it_does(jobs, played, what):
+def test_a_request_shows_the_supervisors_answer(jobs, played, what):
     worker = played({"did": "does so"})
     assert carry_out(jobs, Request(what, worker.name, {"most": 3})) == Result(f"{worker.name} does so")
     (ask,) = worker.asked
@@ -139,7 +137,7 @@ def test_a_stack_is_a_page_of_its_lines(jobs, played):
     assert (said.text, said.page) == (f"child 9 of {worker.name} has ended meanwhile", None)
 
 
-def test_a_job_is_cancelled_or_it_is_said_why_not(jobs):
+def test_a_cancel_reports_success_or_the_reason(jobs):
     jobs.queue("q").put("k", jid="j")
     jobs.queue("q").put("k", jid="done")
     assert carry_out(jobs, Request("cancel", "j")) == Result("cancelled j")
@@ -160,7 +158,7 @@ def test_a_queue_is_paused_and_goes_on(jobs):
     assert not jobs.queue("q").counts().paused
 
 
-def test_a_terminal_that_was_left_so_that_it_does_not_block_is_waited_for(monkeypatch):
+def test_a_non_blocking_terminal_is_waited_for(monkeypatch):
     ours, theirs = os.openpty()
     os.set_blocking(theirs, False)
     with os.fdopen(ours, "rb", buffering=0) as seen, os.fdopen(theirs, "w", encoding="utf-8") as stream:

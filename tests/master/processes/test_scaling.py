@@ -171,7 +171,7 @@ def test_it_shrinks_to_what_was_needed_at_the_most_when_half_a_minute_has_passed
 
 
 @pytest.mark.parametrize("period_s", [1, 5, 29])
-def test_a_load_that_comes_and_goes_changes_nothing_once_it_was_met(pool, period_s):
+def test_a_fluctuating_load_keeps_the_process_count(pool, period_s):
     pool = pool(processes="1:8")
     for _ in range(4):
         for _ in range(3):  # as jobs come that find room

@@ -1,4 +1,4 @@
-"""What the log says of the end of a job: whatever end it is, all that one asks first is in its line."""
+"""The log line of every outcome has all its fields."""
 
 import os
 import re
@@ -10,14 +10,14 @@ from supervised import ROOT
 from supervisor.ops.events import OUTCOME
 
 ALWAYS = set(OUTCOME) - {"trace"}
-#: What a child has used its zygote tells, if the child cannot. Where that is lost as well, nobody knows.
+#: The zygote reports a child's usage if the child cannot. Without a zygote it is unknown.
 USED = {"cpu_ms", "max_rss_bytes"}
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 BOTH = pytest.mark.parametrize("jobs_per_child", [1, 0])
 
 
 def assert_said(pool, event, jid, **fields):
-    """There is one line of this event about the job, it has every field, and it makes sense."""
+    """Check that the job has one line of this event, with all fields and sensible values."""
     (said,) = pool.find(event, jid=jid, **fields)
     assert set(said) >= ALWAYS, set(said)
     assert said["worker"] == pool.worker
@@ -30,7 +30,7 @@ def assert_said(pool, event, jid, **fields):
 
 
 @BOTH
-def test_whichever_way_a_job_ends_its_line_has_all_that_one_asks_first(stage, jobs_per_child):
+def test_the_line_of_each_outcome_has_all_fields(stage, jobs_per_child):
     pool = stage.start(processes=2, jobs_per_child=jobs_per_child, term_grace="0.2s").wait_ready()
     put = stage.queue.put
     ends = {
@@ -76,7 +76,7 @@ def test_whichever_way_a_job_ends_its_line_has_all_that_one_asks_first(stage, jo
 
 
 @BOTH
-def test_a_job_has_used_what_it_and_its_processes_have_and_nothing_of_the_jobs_before(stage, jobs_per_child):
+def test_usage_covers_the_jobs_processes_and_no_earlier_job(stage, jobs_per_child):
     pool = stage.start(processes=1, jobs_per_child=jobs_per_child, on_error="fail").wait_ready()
     burnt = [stage.queue.put("spend.burn", {"seconds": 0.1, "then": then}, max_deaths=1) for then in ("", "raise")]
     small = stage.queue.put("good.noop")
@@ -90,7 +90,7 @@ def test_a_job_has_used_what_it_and_its_processes_have_and_nothing_of_the_jobs_b
     stage.assert_nothing_left()
 
 
-def test_of_a_lost_zygotes_job_what_it_has_used_is_not_known_and_all_else_is_said(stage):
+def test_a_job_of_a_lost_zygote_has_unknown_usage(stage):
     pool = stage.start(processes=1).wait_ready()
     gate = stage.gate("gate")
     jid = stage.queue.put("good.hold", gate)

@@ -1,4 +1,4 @@
-"""What Prometheus reads of a real supervisor that has had much to do: every number exact, and nothing that grows."""
+"""Prometheus metrics of a busy supervisor: every number is exact, and memory does not grow."""
 
 import signal
 import time
@@ -29,7 +29,7 @@ def dies(job):
 """
 QUEUES = tuple(f"soak-{name}" for name in "abcd")
 OUTCOMES = 1_000_000 if FULL else 12_000
-#: Of each 1,000 jobs; the others complete. A death costs a fork.
+#: Outcomes per 1,000 jobs; the others complete. A death costs a fork.
 SHARES = {"raises": 20, "fails": 20, "dies": 5}
 
 
@@ -38,19 +38,19 @@ def ended(families):
 
 
 def await_ended(stage, scraper, count):
-    """Until nothing waits nor runs, and the supervisor has counted it. To parse a scrape costs more than a look."""
+    """Wait until no job waits or runs, and all are counted. Parsing a scrape costs more than a query."""
     deadline_at = time.monotonic() + 60 + count / 100
     while any(each.waiting + each.running + each.scheduled for each in stage.client.queues().values()):
         assert time.monotonic() < deadline_at, stage.client.queues()
         time.sleep(0.2)
     while ended(families := scraper.scrape()) < count:
         assert time.monotonic() < deadline_at, f"{ended(families)} of {count}"
-        time.sleep(0.2)  # only a scrape tells of it
+        time.sleep(0.2)  # only a scrape shows it
     return families
 
 
 def put_some(stage, count):
-    """Jobs of all klasses into all queues; answers how many of each."""
+    """Put jobs of all klasses into all queues, and return the number of each."""
     made = Counter()
     for number, queue in enumerate(QUEUES):
         own = count // len(QUEUES)
@@ -62,7 +62,7 @@ def put_some(stage, count):
 
 
 @pytest.mark.timeout(7200 if FULL else 300)
-def test_after_many_outcomes_every_number_is_exact_and_nothing_has_grown(stage, measured):
+def test_every_metric_is_exact_after_many_outcomes(stage, measured):
     pool = start_app(
         stage,
         SOURCE,
@@ -118,7 +118,7 @@ OUTCOME_OF = {"noop": "completed", "raises": "failed", "fails": "failed", "dies"
 
 
 def check_counts(stage, families, made):
-    """Against what was put, the engine's statistics, and the failed groups."""
+    """Compare with the puts, the engine's statistics and the failed groups."""
     ends, starts = families["leasehold_jobs_ended"], families["leasehold_jobs_started"]
     runs, waits = families["leasehold_job_run_seconds"], families["leasehold_job_wait_seconds"]
     for (queue, klass), count in made.items():

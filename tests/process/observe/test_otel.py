@@ -1,4 +1,4 @@
-"""Spans of jobs: they arrive at a collector, whatever ends the child that has made them, and make no job late."""
+"""Spans of jobs reach a collector however a child ends, and delay no job."""
 
 import re
 import signal
@@ -16,7 +16,7 @@ from supervised import ROOT
 from watched import FULL
 
 CONTRACT = (ROOT / "handlers/README.md").read_text().partition("\n## Traces\n")[2]
-#: As the page has them: the handlers' package, which instruments them, and a module with spans of its own.
+#: The handlers of the manual's page: an instrumented package, and a module with its own spans.
 PACKAGE, ORDERS = re.findall(r"^```python\n(.*?)^```$", CONTRACT.partition("\n## ")[0], re.DOTALL | re.MULTILINE)
 SOURCE = """
 import asyncio
@@ -56,7 +56,7 @@ def takes_long(job):
 
 @dataclass
 class Seen:
-    """A span, as the collector has it."""
+    """A span as the collector received it."""
 
     name: str
     trace: str
@@ -77,7 +77,7 @@ def attributes_of(one):
 
 
 class Collector:
-    """Takes spans by OTLP over HTTP."""
+    """A collector of spans by OTLP over HTTP."""
 
     def __init__(self):
         self.spans = []
@@ -111,7 +111,7 @@ class Collector:
                     self.spans.append(span)
 
     def of(self, jid):
-        """The spans of a job, in the order of its attempts."""
+        """Return the spans of a job in the order of its attempts."""
         found = [span for span in self.spans if span.attributes.get("leasehold.jid") == jid]
         return sorted(found, key=lambda span: span.attributes["leasehold.attempt"])
 
@@ -129,13 +129,13 @@ def collector():
 
 @pytest.fixture
 def silence():
-    """A collector that is connected to, and never answers."""
+    """A collector that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0), backlog=1000) as server:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
 def start(stage, url, more="", flush="8s", **flags):
-    """`flush`: a loaded machine's collector is to be waited for; who comes second waits for half of that."""
+    """`flush`: time to wait for a loaded machine's collector. The second flush waits half of it."""
     environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "NO_PROXY": "127.0.0.1"}
     write_app(stage, ORDERS, "orders.py")
     write_app(stage, "@handler\ndef send(job): ...\n", "email.py")
@@ -149,9 +149,7 @@ def finish(stage, pool):
 
 
 @pytest.mark.timeout(240)
-def test_each_job_is_a_span_below_the_one_in_which_it_was_put_though_each_child_runs_but_one(
-    stage, collector, measured
-):
+def test_each_job_is_a_span_below_its_puts_span(stage, collector, measured):
     count = 1000 if FULL else 200
     pool = start(stage, collector.url, processes=2)
     began_at = time.monotonic()
@@ -173,7 +171,7 @@ def test_each_job_is_a_span_below_the_one_in_which_it_was_put_though_each_child_
     assert all(span.attributes["leasehold.wait_s"] >= 0 for span in collector.spans)
 
 
-def test_what_a_handler_puts_is_below_its_span_and_every_end_is_told(stage, collector):
+def test_spans_nest_puts_and_record_every_outcome(stage, collector):
     pool = start(stage, collector.url, processes=2, jobs_per_child=0, on_error="fail")
     trace = f"00-{'ab' * 16}-{'cd' * 8}-01"
     klasses = ("puts", "puts_later", "raises", "fails", "asks_again", "takes_long")
@@ -212,7 +210,7 @@ def test_what_a_handler_puts_is_below_its_span_and_every_end_is_told(stage, coll
     assert stopped.attributes["leasehold.message"] == "cancelled"
 
 
-def test_spans_of_ones_own_lie_between_a_job_and_what_it_puts(stage, collector):
+def test_own_spans_lie_between_a_job_and_its_puts(stage, collector):
     pool = start(stage, collector.url)
     packed = stage.queue.put("orders.pack", {"order": 17})
     pool.wait_for("job.completed", klass="email.send")
@@ -224,7 +222,7 @@ def test_spans_of_ones_own_lie_between_a_job_and_what_it_puts(stage, collector):
     assert pack.trace == wrap.trace == sent.trace
 
 
-def test_who_has_no_network_sends_none_and_keeps_nobody_from_sending_theirs(stage, collector):
+def test_children_without_network_send_no_spans(stage, collector):
     quiet = "@handler(network=False)\ndef quiet(job): ...\n"
     pool = start(stage, collector.url, quiet)
     silent, heard = put(stage, "quiet"), put(stage, "noop")
@@ -234,7 +232,7 @@ def test_who_has_no_network_sends_none_and_keeps_nobody_from_sending_theirs(stag
     assert pool.find("job.printed") == []  # neither of spans that were waited for, nor of threads outside the sandbox
 
 
-def test_a_reload_and_a_drain_in_the_midst_lose_none(stage, collector):
+def test_a_reload_and_a_drain_lose_no_span(stage, collector):
     pool = start(stage, collector.url, processes=2, jobs_per_child=0)
     jids = put(stage, "noop", 100)
     stage.wait_until_ended(jids)
@@ -251,7 +249,7 @@ def test_a_reload_and_a_drain_in_the_midst_lose_none(stage, collector):
 
 
 @pytest.mark.timeout(240)
-def test_a_collector_that_does_not_answer_makes_no_job_late(stage, silence, measured):
+def test_a_silent_collector_delays_no_job(stage, silence, measured):
     pool = start(stage, silence, flush="2s", processes=2)
     lengths_s, first_at = [], time.monotonic()
     for _ in range(200 if FULL else 60):

@@ -1,4 +1,4 @@
-"""What a job prints is tagged with its jid in the log, and its last lines stay with it when it fails.
+"""A job's output is tagged with its jid in the log, and its last lines stay with a failure.
 
 TEST_FULL=1: a gigabyte of each kind.
 """
@@ -15,7 +15,7 @@ BOTH = pytest.mark.parametrize("jobs_per_child", [1, 0])
 
 
 @BOTH
-def test_the_last_lines_of_a_failed_job_are_kept_whoever_wrote_them(stage, jobs_per_child):
+def test_the_last_lines_of_a_failed_job_are_kept(stage, jobs_per_child):
     pool = stage.start(processes=1, jobs_per_child=jobs_per_child, on_error="fail").wait_ready()
     jids = [stage.queue.put("bad.print_then_raise", {"lines": 3}) for _ in range(3)]
     stage.wait_until_ended(jids)
@@ -35,7 +35,7 @@ def test_the_last_lines_of_a_failed_job_are_kept_whoever_wrote_them(stage, jobs_
     stage.assert_nothing_left()
 
 
-def test_of_a_flood_of_output_the_end_is_kept_and_the_log_is_spared(stage):
+def test_a_flood_of_output_keeps_its_end_and_spares_the_log(stage):
     pool = stage.start(processes=1).wait_ready()
     jid = stage.queue.put("bad.print_then_die", {"lines": 50_000}, max_deaths=1)
     stage.wait_until_ended([jid])
@@ -84,7 +84,7 @@ def test_retries_fails_and_exceptions_end_as_they_should(stage):
     stage.assert_nothing_left()
 
 
-def test_the_processes_say_in_their_titles_what_they_do(stage):
+def test_titles_show_what_each_process_does(stage):
     gate = stage.gate("gate")
     pool = stage.start(processes=2).wait_ready()
     jid = stage.queue.put("good.hold", gate)
@@ -95,7 +95,7 @@ def test_the_processes_say_in_their_titles_what_they_do(stage):
             open(f"/proc/{pid}/cmdline").read().strip("\0 ") for pid in (pool.pid, pool.zygote_pid, start.pid)
         )
 
-    # A title tells nobody when it changes.
+    # A title change sends no notification.
     stage.wait_until_counted(lambda: any("1/2 busy" in title for title in titles()))
     child, master, zygote = titles()
     assert child.startswith((f"leasehold: child 1 good.hold {jid[:4]}", f"leasehold: child 2 good.hold {jid[:4]}"))
@@ -114,8 +114,8 @@ KINDS = ["short lines", "long lines", "no line at all", "rubbish", "forged marks
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_flood_of_output_fills_no_disk_and_holds_up_nobody(stage, kind, measured):
-    """What is logged of it depends on its time, and not on its size; the neighbour's jobs start at once meanwhile."""
+def test_a_flood_of_output_fills_no_disk_and_delays_no_job(stage, kind, measured):
+    """The logged amount depends on time, not on size, and the neighbour's jobs start at once."""
     pool = stage.start(processes=2, jobs_per_child=0, on_error="fail").wait_ready()
     began_at = time.monotonic()
     size = FLOOD_BYTES if kind != "forged marks" else 2**18
@@ -149,7 +149,7 @@ def test_a_flood_of_output_fills_no_disk_and_holds_up_nobody(stage, kind, measur
 
 
 @BOTH
-def test_whatever_way_leads_to_its_output_each_line_is_logged_as_it_was(stage, jobs_per_child):
+def test_lines_are_logged_by_any_way_to_stdout(stage, jobs_per_child):
     pool = stage.start(processes=1, jobs_per_child=jobs_per_child, on_error="fail").wait_ready()
     jids = [stage.queue.put("words.speak", data) for data in ("", "raise")]
     stage.wait_until_ended(jids)
@@ -166,9 +166,7 @@ def test_whatever_way_leads_to_its_output_each_line_is_logged_as_it_was(stage, j
     stage.assert_nothing_left()
 
 
-def test_a_file_in_place_of_its_output_is_the_jobs_own_and_who_comes_after_closed_streams_prints_all_the_same(
-    stage, tmp_path
-):
+def test_a_redirected_or_closed_stdout_affects_no_later_job(stage, tmp_path):
     pool = stage.start(processes=1, jobs_per_child=0, on_error="fail").wait_ready()
     redirected = stage.queue.put("words.redirect", str(tmp_path / "file"))
     after = stage.queue.put("words.speak")
@@ -185,7 +183,7 @@ def test_a_file_in_place_of_its_output_is_the_jobs_own_and_who_comes_after_close
     stage.assert_nothing_left()
 
 
-def test_a_job_that_forges_marks_says_nothing_in_the_name_of_one_at_another_child(stage):
+def test_forged_marks_print_for_no_other_childs_job(stage):
     gate = stage.gate("held")
     pool = stage.start(processes=2, jobs_per_child=1).wait_ready()
     held = stage.queue.put("good.hold", gate)
@@ -199,7 +197,7 @@ def test_a_job_that_forges_marks_says_nothing_in_the_name_of_one_at_another_chil
     stage.assert_nothing_left()
 
 
-def test_that_lines_were_left_out_is_said_within_a_second_also_of_a_job_that_prints_no_more(stage):
+def test_dropped_lines_are_reported_within_a_second(stage):
     gate = stage.gate("gate")
     pool = stage.start(processes=1).wait_ready()
     jid = stage.queue.put("words.burst", {"lines": 1000, "gate": gate})
@@ -215,5 +213,5 @@ def test_that_lines_were_left_out_is_said_within_a_second_also_of_a_job_that_pri
 
 
 def _said(pool, words):
-    """The jobs in whose names this is logged, in that order."""
+    """Return the jobs whose lines these are, in order."""
     return [event["jid"] for event in pool.find("job.printed") if words in event["line"]]

@@ -1,4 +1,4 @@
-"""What probes are told of a real supervisor, in each state of its life, and by whom."""
+"""HTTP probes of a real supervisor in each state of its life."""
 
 import contextlib
 import ctypes
@@ -38,7 +38,7 @@ def deaf(job):
 
 
 class Probes:
-    """Of one supervisor. With `watch` it asks for `/livez` all the time, beside what the test asks."""
+    """The probes of one supervisor. `watch` also asks for `/livez` all the time."""
 
     def __init__(self, pool, watch=True) -> None:
         self.pool = pool
@@ -49,7 +49,7 @@ class Probes:
             self._thread.start()
 
     def get(self, path: str) -> tuple[int, str]:
-        """Code and text."""
+        """Return code and text."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         try:
             connection.request("GET", path)
@@ -59,17 +59,17 @@ class Probes:
             connection.close()
 
     def ready(self) -> tuple[int, str]:
-        """What `/readyz` says of the master's state; a loop that a loaded machine keeps waiting is asked again."""
+        """Return the state in `/readyz`. A loop delayed by the machine's load is asked again."""
         while (said := self.get("/readyz"))[1].startswith("the master's loop has not answered"):
             pass
         return said
 
     def wait_for(self, code: int, state: str, path: str = "/readyz") -> None:
-        """Until it says so."""
+        """Wait until `/readyz` says this."""
         deadline_at = time.monotonic() + 20
         while (said := self.get(path)) != (code, state):
             assert time.monotonic() < deadline_at, f"{said}, and not {code} {state}"
-            time.sleep(0.02)  # nobody is told when that changes
+            time.sleep(0.02)  # the change sends no notification
 
     def _watch(self) -> None:
         while True:
@@ -82,7 +82,7 @@ class Probes:
             time.sleep(0.05)
 
     def assert_lived(self) -> str:
-        """All the time, once it has ended. Answers how long the answers took."""
+        """After the watch's end, check all its answers, and return how long they took."""
         self._thread.join(10)
         assert not self._thread.is_alive()
         assert {(code, word) for code, word, _took_s in self.lives} <= {(200, "ok"), (200, "busy")}
@@ -92,10 +92,10 @@ class Probes:
 
 
 @pytest.mark.timeout(180)
-def test_it_lives_through_everything_and_is_ready_only_while_it_can_lease(own_stage, measured):
+def test_livez_always_holds_and_readyz_while_it_can_lease(own_stage, measured):
     stage = own_stage
     stage.gate("import"), stage.gate("again"), stage.gate("job")
-    # With a shorter lease Redis would be taken to be away where a loaded machine's disk lets it wait for a second.
+    # With a shorter lease, a loaded machine's disk could make Redis seem away.
     pool = start_app(stage, WAIT.format("import"), http="127.0.0.1:0", lease_ttl="5s")
     probes = Probes(pool)
 
@@ -140,7 +140,7 @@ def test_it_lives_through_everything_and_is_ready_only_while_it_can_lease(own_st
     stage.assert_nothing_left()
 
 
-def test_on_the_way_down_it_lives_and_says_which_step_it_takes(stage):
+def test_readyz_names_the_steps_of_a_drain(stage):
     pool = start_app(stage, DEAF, http="127.0.0.1:0", drain_timeout="2s", term_grace="2s")
     probes = Probes(pool)
     put(stage, "deaf")
@@ -160,7 +160,7 @@ def test_on_the_way_down_it_lives_and_says_which_step_it_takes(stage):
     stage.assert_nothing_left(waiting=["default"])
 
 
-def test_handlers_that_do_not_boot_are_seen_booting_until_it_ends(stage):
+def test_broken_handlers_show_booting_until_the_end(stage):
     pool = start_app(stage, "time.sleep(1000)\n", http="127.0.0.1:0", boot_timeout="3s")
     probes = Probes(pool)
     probes.wait_for(503, "booting")
@@ -169,7 +169,7 @@ def test_handlers_that_do_not_boot_are_seen_booting_until_it_ends(stage):
     stage.assert_nothing_left()
 
 
-def test_one_that_is_stopped_does_not_answer_and_once_it_goes_on_is_well(stage):
+def test_a_stopped_supervisor_is_well_once_it_continues(stage):
     pool = stage.start(http="127.0.0.1:0").wait_ready()
     port = pool.find("http.listening")[0]["port"]
     pool.send(signal.SIGSTOP)
@@ -193,7 +193,7 @@ def _healthcheck(port, *words):
 
 @pytest.fixture
 def hold_still():
-    """Stops one thread of a process, and no other: as a debugger does."""
+    """Stop one thread of a process, as a debugger does."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
     seize, interrupt, detach, wall = 0x4206, 0x4207, 17, 0x40000000
@@ -212,7 +212,7 @@ def hold_still():
     return hold
 
 
-def test_a_loop_that_stands_still_is_told_from_one_that_is_busy(stage, hold_still):
+def test_livez_tells_a_standing_loop_from_a_busy_one(stage, hold_still):
     pool = stage.start(http="127.0.0.1:0").wait_ready()
     probes = Probes(pool, watch=False)
     probes.wait_for(200, "serving")
@@ -234,7 +234,7 @@ def test_a_loop_that_stands_still_is_told_from_one_that_is_busy(stage, hold_stil
     stage.assert_nothing_left()
 
 
-def test_the_listener_is_the_masters_alone(stage):
+def test_only_the_master_has_the_listener(stage):
     pool = stage.start(http="127.0.0.1:0", processes=2, jobs_per_child=0).wait_ready()
     port = pool.find("http.listening")[0]["port"]
     jid = stage.queue.put("look.around")
@@ -253,7 +253,7 @@ def test_the_listener_is_the_masters_alone(stage):
     stage.assert_nothing_left()
 
 
-def test_a_port_that_is_taken_is_78_in_one_sentence_and_nothing_is_started(stage):
+def test_a_taken_port_is_78_and_starts_nothing(stage):
     pool = stage.start(http="127.0.0.1:0")
     taken = f"127.0.0.1:{pool.wait_for('http.listening')['port']}"
     other = stage.start(http=taken)
@@ -266,7 +266,7 @@ def test_a_port_that_is_taken_is_78_in_one_sentence_and_nothing_is_started(stage
     stage.assert_nothing_left()
 
 
-def test_without_the_setting_nobody_listens_and_no_thread_is_there_for_it(stage):
+def test_without_the_setting_there_is_no_listener_and_no_thread(stage):
     pool = stage.start().wait_ready()
     assert psutil.Process(pool.pid).net_connections("inet") == []
     names = []
@@ -280,7 +280,7 @@ def test_without_the_setting_nobody_listens_and_no_thread_is_there_for_it(stage)
 
 
 def _page(port, path):
-    """Type and text of a page that is served."""
+    """Return type and text of a page."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     try:
         connection.request("GET", path)
@@ -292,7 +292,7 @@ def _page(port, path):
 
 
 def _looked(port, path):
-    """The same, with what Redis has just said: where it does not in time, what was known before is shown."""
+    """Return the same with Redis' latest answer. A late answer leaves the previous one."""
     took_s = LOOKED_S
     while took_s >= LOOKED_S:
         began_at = time.monotonic()
@@ -301,7 +301,7 @@ def _looked(port, path):
     return page
 
 
-def test_status_and_metrics_tell_of_the_queues_as_they_are_when_somebody_asks(stage):
+def test_status_and_metrics_show_current_queues(stage):
     pool = stage.start(http="127.0.0.1:0", processes=1, jobs_per_child=0).wait_ready()
     port = pool.find("http.listening")[0]["port"]
     jid = stage.queue.put("good.hold", stage.gate("job"))
@@ -323,7 +323,7 @@ def test_status_and_metrics_tell_of_the_queues_as_they_are_when_somebody_asks(st
     stage.assert_nothing_left(waiting=["default"])
 
 
-def test_where_globs_match_no_queue_yet_a_look_costs_no_connection(stage):
+def test_a_report_without_queues_costs_no_connection(stage):
     pool = stage.start(http="127.0.0.1:0", queue="nothing-*", lease_ttl="6s").wait_ready()
     _kind, page = _page(pool.find("http.listening")[0]["port"], "/metrics")
     assert "\nleasehold_desired_replicas 0.0\n" in page
@@ -333,7 +333,7 @@ def test_where_globs_match_no_queue_yet_a_look_costs_no_connection(stage):
     stage.assert_nothing_left()
 
 
-def test_without_the_extra_there_are_no_metrics_and_the_log_and_the_page_say_what_to_install(stage):
+def test_without_the_extra_metrics_name_the_package(stage):
     (stage.directory / "sitecustomize.py").write_text("import sys; sys.modules['prometheus_client'] = None\n")
     pool = stage.start(
         http="127.0.0.1:0", environment={"PYTHONPATH": f"{stage.directory}:{ROOT}:{Path(__file__).parent}"}

@@ -1,6 +1,4 @@
-"""What the manual says of what happens is what one sees and what is counted: its rows are brought about, one after the
-other, and whatever metric a row names has risen.
-"""
+"""The manual's table of what happens: each row is brought about, and its metrics rise."""
 
 import os
 import re
@@ -108,7 +106,7 @@ class World:
         flag(self.stage, "broken", on=False)
 
 
-#: The beginning of a row, and what brings it about.
+#: The beginning of a row, and the function that brings it about.
 HAPPENS = {
     "raises": World.raises,
     "exits": World.exits,
@@ -125,7 +123,7 @@ HAPPENS = {
 
 
 @pytest.mark.timeout(240)
-def test_what_the_manual_says_one_sees_and_is_counted_is_so(own_stage, own_server):
+def test_the_manuals_table_of_events_and_counts_is_true(own_stage, own_server):
     world = World(own_stage, own_server)
     before = world.counted()
     for begins, happens in HAPPENS.items():

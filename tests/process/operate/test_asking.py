@@ -1,4 +1,4 @@
-"""A running supervisor is asked where its children are, by way of Redis."""
+"""Queries to a running supervisor through Redis."""
 
 
 def finish(stage, *pools, waiting=()):
@@ -7,11 +7,11 @@ def finish(stage, *pools, waiting=()):
 
 
 def busy(answer):
-    """The children that run something; beside them may be one that was forked ahead."""
+    """Return the busy children. One forked ahead may be idle."""
     return [child for child in answer["children"] if child.get("jid")]
 
 
-def test_it_answers_with_all_its_children_busy(stage):
+def test_a_query_is_answered_while_all_children_are_busy(stage):
     pool = stage.start(processes=1).wait_ready()
     gate = stage.gate("gate")
     jid = stage.queue.put("good.hold", gate)
@@ -23,7 +23,7 @@ def test_it_answers_with_all_its_children_busy(stage):
     finish(stage, pool)
 
 
-def test_what_it_does_not_know_is_said(stage):
+def test_an_unknown_query_is_refused(stage):
     pool = stage.start(processes=1).wait_ready()
     (answer,) = stage.client.ask(None, "the time").values()
     assert "'the time'" in answer["error"]

@@ -1,4 +1,4 @@
-"""What a scaler from outside reads: how many supervisors there should be, and that there is work where none is."""
+"""An external scaler reads how many supervisors there should be, and sees work when none runs."""
 
 import json
 import signal
@@ -23,7 +23,7 @@ def keda(stage, key):
     return stage.server.redis.eval(KEDA, 1, stage.prefix + key)
 
 
-def test_the_number_follows_the_backlog_and_is_gone_when_there_is_nothing_to_do(stage):
+def test_the_number_follows_the_backlog_and_expires(stage):
     gate = stage.gate("gate")
     pool = stage.start(processes=2, autoscale="pool").wait_ready()
     pool.wait_for("child.ready", nth=2)
@@ -44,7 +44,7 @@ def test_the_number_follows_the_backlog_and_is_gone_when_there_is_nothing_to_do(
     stage.assert_nothing_left()
 
 
-def test_a_number_that_nobody_says_any_more_ends_by_itself(stage):
+def test_a_number_without_its_supervisor_expires(stage):
     gate = stage.gate("gate")
     pool = stage.start(processes=1, autoscale="pool").wait_ready()
     stage.queue.put("good.hold", gate)
@@ -57,7 +57,7 @@ def test_a_number_that_nobody_says_any_more_ends_by_itself(stage):
     stage.open_gate(gate)
 
 
-def test_where_no_supervisor_runs_a_put_leaves_a_token_that_a_scaler_can_see(stage):
+def test_a_put_without_supervisors_leaves_a_visible_token(stage):
     pool = stage.start(processes=1, autoscale="pool").wait_ready()
     stage.wait_until_idle(1)
     assert pool.drain() == 0

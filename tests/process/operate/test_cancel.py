@@ -1,4 +1,4 @@
-"""A running job is cancelled: it is stopped, with all that it has started, and nobody else notices."""
+"""A cancelled job is stopped with all its processes, and no other job is disturbed."""
 
 import contextlib
 import random
@@ -15,11 +15,11 @@ from tests.chaos.accounts import Runs
 
 VICTIMS = 1000 if FULL else 200
 GRACE_S = 1.0
-#: What one may be at when it is cancelled; the last two have to be killed.
+#: Activities at the time of the cancel. The last two need a kill.
 LISTENING = ("sleep", "subprocess", "spin")
 DEAF = ("deaf", "in C")
 FOR_EVER_S = 600
-#: Processor time of idle supervisors in a second.
+#: Processor time of idle supervisors per second.
 IDLE_S = 0.05
 
 
@@ -32,7 +32,7 @@ def runs(stage):
 
 @pytest.fixture
 def start(stage, runs):
-    """Starts a supervisor whose handlers keep the accounts."""
+    """Start a supervisor whose handlers record their runs."""
 
     def start(**flags):
         return stage.start(
@@ -56,7 +56,7 @@ def wait_until_over(stage, runs, but=None):
 
 
 def words(runs):
-    """jid -> the last words of its runs."""
+    """Return jid -> the last words of its runs."""
     found = {}
     for run in list(runs.all):
         found.setdefault(run.jid, []).append(run.word)
@@ -68,7 +68,7 @@ def processes_below(pools):
 
 
 def programs_below(pools):
-    """The subprocesses of jobs."""
+    """Return the subprocesses of jobs."""
     found = []
     for below in processes_below(pools):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -88,8 +88,8 @@ def cpu_s(pools):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600 if FULL else 120)
-def test_jobs_cancelled_at_random_are_gone_and_no_other_is_killed_or_interrupted(stage, runs, start, put, measured):
-    """As many go on beside them as are cancelled. TEST_FULL=1: a thousand."""
+def test_random_cancels_disturb_no_other_job(stage, runs, start, put, measured):
+    """As many jobs go on as are cancelled. TEST_FULL=1: a thousand."""
     draw = random.Random(8)
     pools = [start(processes=4, jobs_per_child=number) for number in (1, 0)]
     hows = {f"v{n}": draw.choice(LISTENING * 4 + DEAF) for n in range(VICTIMS)}
@@ -134,7 +134,7 @@ def test_jobs_cancelled_at_random_are_gone_and_no_other_is_killed_or_interrupted
 
 
 def assert_idle(stage, pools, measured):
-    """No program of theirs runs any more, and within seconds they use next to no processor time."""
+    """Check that none of their programs runs, and that supervisors soon use almost no processor time."""
     stage.wait_until_counted(lambda: programs_below(pools) == [])
     stage.wait_until_idle(len(pools))
     spent_s = []
@@ -147,10 +147,8 @@ def assert_idle(stage, pools, measured):
 
 
 @pytest.mark.timeout(120)
-def test_a_job_that_is_cancelled_as_it_completes_is_one_or_the_other_and_the_next_one_is_not_hurt(
-    stage, runs, start, put, measured
-):
-    """Two children that live on, with jobs sent ahead to them: what is too late for one job must not hit the next."""
+def test_a_cancel_racing_completion_hurts_no_next_job(stage, runs, start, put, measured):
+    """Two children live on with jobs sent ahead: a late cancel must not hit the next job."""
     draw = random.Random(3)
     pool = start(processes=2, jobs_per_child=0)
     jids = [put(f"j{n}", draw.choice(("sleep", "spin")), draw.choice((0.0, 0.004, 0.012))) for n in range(2 * VICTIMS)]
@@ -188,8 +186,8 @@ TAKEN = {
 
 
 @pytest.mark.parametrize("reason", list(TAKEN))
-def test_a_deaf_handler_is_killed_after_the_grace_with_all_that_it_has_started(stage, runs, start, reason, measured):
-    """Whether it was cancelled or its lease was lost."""
+def test_a_deaf_handler_is_killed_with_its_processes(stage, runs, start, reason, measured):
+    """True if the job was cancelled or its lease was lost."""
     pool = start(processes=3)
     gate = stage.gate("gate")
     neighbours = [stage.queue.put("good.hold", gate) for _ in range(2)]
@@ -225,9 +223,7 @@ def test_a_deaf_handler_is_killed_after_the_grace_with_all_that_it_has_started(s
     stage.assert_nothing_left()
 
 
-def test_a_job_that_is_put_again_under_its_jid_while_the_cancelled_one_still_runs_is_left_alone(
-    stage, runs, start, put
-):
+def test_a_reused_jid_outlives_the_cancelled_run(stage, runs, start, put):
     pool = start(processes=2)
     put("x", "deaf")
     assert runs.wait_for(1, 20)
@@ -245,10 +241,8 @@ def test_a_job_that_is_put_again_under_its_jid_while_the_cancelled_one_still_run
     stage.assert_nothing_left()
 
 
-def test_a_job_that_is_cancelled_while_its_master_cannot_reach_redis_is_stopped_when_it_can(
-    stage, runs, start, put, proxies, measured
-):
-    """The line stands still, so that no hint comes through, for longer than an exchange may take."""
+def test_a_cancel_during_an_outage_takes_effect_after_it(stage, runs, start, put, proxies, measured):
+    """Stall the connection, so that no hint comes through, for longer than an exchange may take."""
     proxy = proxies(0)
     pool = start(processes=3, redis_url=proxy.url, lease_ttl="3s")
     put("x", "sleep")
@@ -274,7 +268,7 @@ def test_a_job_that_is_cancelled_while_its_master_cannot_reach_redis_is_stopped_
     stage.assert_nothing_left()
 
 
-def test_cancelled_while_redis_stands_still_jobs_are_stopped_when_it_goes_on(own_stage, own_server, runs, start, put):
+def test_a_cancel_during_a_redis_stall_takes_effect_after_it(own_stage, own_server, runs, start, put):
     stage = own_stage
     pool = start(processes=2, lease_ttl="3s")
     put("x", "sleep")

@@ -1,4 +1,4 @@
-"""A client in a handler's process: without a server of its own name it refuses, for its jobs would be lost."""
+"""A client in a handler's process refuses to work without a URL: its jobs would be lost."""
 
 import os
 import subprocess

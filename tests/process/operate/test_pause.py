@@ -1,4 +1,4 @@
-"""A supervisor that is paused starts nothing, loses nothing, and is there."""
+"""A paused supervisor starts nothing, loses nothing, and stays alive."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ def status_of(stage, pool):
     return stage.client.ask([pool.worker], "status")[pool.worker]
 
 
-def test_nothing_starts_while_it_is_paused_what_runs_goes_on_and_then_all_runs_in_order(stage):
+def test_pause_stops_starts_and_keeps_the_order(stage):
     pool = stage.start(processes=1, jobs_per_child=0).wait_ready()
     gate = stage.gate("gate")
     running = stage.queue.put("good.hold", gate)
@@ -41,7 +41,7 @@ def test_nothing_starts_while_it_is_paused_what_runs_goes_on_and_then_all_runs_i
     finish(stage, pool)
 
 
-def test_what_was_sent_ahead_is_handed_back_to_the_front_uncounted_and_another_runs_it(stage):
+def test_pause_hands_back_jobs_sent_ahead(stage):
     pool = stage.start(processes=1, jobs_per_child=0, dispatch_ahead="10s").wait_ready()
     stage.wait_until_ended([stage.queue.put("good.short_or_long") for _ in range(3)])
     gate = stage.gate("gate")
@@ -59,7 +59,7 @@ def test_what_was_sent_ahead_is_handed_back_to_the_front_uncounted_and_another_r
     finish(stage, pool, other)
 
 
-def test_said_twice_it_is_the_same_and_a_drain_ends_it(stage):
+def test_a_repeated_pause_changes_nothing_and_a_drain_ends_it(stage):
     pool = stage.start().wait_ready()
     ask = lambda what: stage.client.ask(None, what)[pool.worker]["did"]  # noqa: E731
     assert "paused" in ask("pause") and "already" in ask("pause")
@@ -71,7 +71,7 @@ def test_said_twice_it_is_the_same_and_a_drain_ends_it(stage):
     assert stage.states([left]) == ["waiting"]
 
 
-def test_persistent_and_at_most_once_jobs_that_run_go_on(stage):
+def test_pause_keeps_persistent_and_at_most_once_jobs_running(stage):
     pool = stage.start(processes=2).wait_ready()
     gate = stage.gate("gate")
     once = stage.queue.put("good.hold", gate, at_most_once=True)
@@ -89,7 +89,7 @@ def test_persistent_and_at_most_once_jobs_that_run_go_on(stage):
     finish(stage, pool)
 
 
-def test_it_stays_paused_through_an_outage_and_is_known_to_live(own_stage, own_server):
+def test_a_pause_outlives_an_outage(own_stage, own_server):
     stage = own_stage
     stage.config(heartbeat=2, grace=1)
     pool = stage.start().wait_ready()

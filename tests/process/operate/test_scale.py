@@ -1,4 +1,4 @@
-"""How many jobs run at once: by signals and commands, by the work that there is, by what the machine has room for."""
+"""The number of processes: by signals and commands, by load, and by the machine's memory."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ def running(stage, jids):
     return {start.jid for start in stage.ledger.starts(*jids)}
 
 
-def test_a_process_more_and_a_process_fewer_by_signal_and_never_fewer_than_one(stage):
+def test_signals_scale_by_one_and_never_below_one(stage):
     pool = stage.start(processes=1).wait_ready()
     gate = stage.gate("gate")
     jids = hold(stage, 2, gate)
@@ -41,7 +41,7 @@ def test_a_process_more_and_a_process_fewer_by_signal_and_never_fewer_than_one(s
     finish(stage, pool)
 
 
-def test_who_is_surplus_leaves_at_once_if_idle_and_with_its_job_if_busy(stage):
+def test_surplus_children_end_at_once_or_after_their_job(stage):
     pool = stage.start(processes=4, jobs_per_child=0).wait_ready()
     pool.wait_for("child.ready", nth=4)
     first, second = stage.gate("first"), stage.gate("second")
@@ -64,7 +64,7 @@ def test_who_is_surplus_leaves_at_once_if_idle_and_with_its_job_if_busy(stage):
     finish(stage, pool)
 
 
-def test_surplus_jobs_are_interrupted_when_patience_is_over_the_youngest_first_and_run_again(stage):
+def test_surplus_jobs_are_interrupted_youngest_first_and_rerun(stage):
     pool = stage.start(processes=3, drain_timeout="300ms").wait_ready()
     gate = stage.gate("gate")
     jids = []
@@ -82,7 +82,7 @@ def test_surplus_jobs_are_interrupted_when_patience_is_over_the_youngest_first_a
     finish(stage, pool)
 
 
-def test_between_a_fewest_and_a_most_it_grows_to_the_most_at_once_under_a_backlog_of_long_jobs(stage, measured):
+def test_a_range_grows_to_its_maximum_under_a_backlog(stage, measured):
     pool = stage.start(processes="1:32").wait_ready()
     gate = stage.gate("gate")
     jids = hold(stage, 40, gate)
@@ -98,7 +98,7 @@ def test_between_a_fewest_and_a_most_it_grows_to_the_most_at_once_under_a_backlo
     finish(stage, pool)
 
 
-def test_a_load_that_comes_and_goes_changes_nothing_once_it_was_met(stage):
+def test_a_fluctuating_load_keeps_the_process_count(stage):
     pool = stage.start(processes="1:8", jobs_per_child=0).wait_ready()
     for number in range(5):
         gate = stage.gate(f"gate{number}")
@@ -113,7 +113,7 @@ def test_a_load_that_comes_and_goes_changes_nothing_once_it_was_met(stage):
     finish(stage, pool)
 
 
-def test_a_number_ends_the_following_and_a_range_begins_it_again(stage):
+def test_a_fixed_number_ends_scaling_by_load(stage):
     pool = stage.start(processes="1:4").wait_ready()
     gate = stage.gate("gate")
     ask = lambda **wish: stage.client.ask([pool.worker], "scale", argument=wish)[pool.worker]  # noqa: E731
@@ -131,7 +131,7 @@ def test_a_number_ends_the_following_and_a_range_begins_it_again(stage):
     finish(stage, pool)
 
 
-def test_auto_has_no_more_processes_than_there_is_memory_for(stage):
+def test_auto_is_bounded_by_memory(stage):
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("auto is one here anyhow")
     pool = stage.start(processes="auto", memory_budget="256M", memory_limit="140M").wait_ready()

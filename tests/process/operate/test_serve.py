@@ -1,4 +1,4 @@
-"""A running supervisor serves other queues when somebody wishes it."""
+"""A running supervisor changes its queues on request."""
 
 import time
 
@@ -8,7 +8,7 @@ def finish(stage, *pools, waiting=()):
     stage.assert_nothing_left(waiting=waiting)
 
 
-def test_an_idle_supervisor_serves_other_queues_at_once_and_the_old_ones_no_more(stage, measured):
+def test_an_idle_supervisor_switches_queues_at_once(stage, measured):
     pool = stage.start(processes=1).wait_ready()
     stage.wait_until_idle(1)
     jid = stage.client.queue("other").put("good.noop")
@@ -26,7 +26,7 @@ def test_an_idle_supervisor_serves_other_queues_at_once_and_the_old_ones_no_more
     finish(stage, pool, waiting=["default"])
 
 
-def test_the_bells_and_doors_are_those_of_the_new_queues(stage):
+def test_wakeups_and_push_listeners_follow_the_new_queues(stage):
     pool = stage.start(processes=1).wait_ready()
     stage.wait_until_idle(1)
     stage.client.serve(pool.worker, ["a", "b"])
@@ -45,7 +45,7 @@ def test_the_bells_and_doors_are_those_of_the_new_queues(stage):
     finish(stage, pool)
 
 
-def test_a_busy_supervisor_serves_them_after_its_job(stage):
+def test_a_busy_supervisor_switches_queues_after_its_job(stage):
     pool = stage.start(processes=1).wait_ready()
     gate = stage.gate("gate")
     stage.wait_for_starts(stage.queue.put("good.hold", gate))
@@ -59,7 +59,7 @@ def test_a_busy_supervisor_serves_them_after_its_job(stage):
     finish(stage, pool, waiting=["default"])
 
 
-def test_a_wish_may_have_globs_weights_and_an_order(stage):
+def test_a_serve_request_takes_globs_weights_and_an_order(stage):
     pool = stage.start(processes=1).wait_ready()
     stage.wait_until_idle(1)
     jids = [stage.client.queue(queue).put("good.noop") for queue in ("mail-a", "mail-b")]
@@ -74,7 +74,7 @@ def test_a_wish_may_have_globs_weights_and_an_order(stage):
     finish(stage, pool, waiting=["mail-bulk"])
 
 
-def test_the_last_wish_counts_and_one_for_what_is_served_changes_nothing(stage):
+def test_the_last_serve_request_counts(stage):
     pool = stage.start(processes=1).wait_ready()
     stage.wait_until_idle(1)
     for queues in (["a"], ["b"], ["c"]):
@@ -87,7 +87,7 @@ def test_the_last_wish_counts_and_one_for_what_is_served_changes_nothing(stage):
     finish(stage, pool)
 
 
-def test_a_supervisor_that_was_deregistered_goes_on_with_the_queues_it_serves(stage):
+def test_a_deregistered_supervisor_keeps_its_new_queues(stage):
     pool = stage.start(processes=1).wait_ready()
     stage.wait_until_idle(1)
     stage.client.serve(pool.worker, ["other"])
@@ -100,10 +100,10 @@ def test_a_supervisor_that_was_deregistered_goes_on_with_the_queues_it_serves(st
     finish(stage, pool)
 
 
-def test_a_wish_that_cannot_be_is_said_and_the_queues_stay(stage):
+def test_an_impossible_serve_request_is_logged_and_ignored(stage):
     pool = stage.start(processes=1).wait_ready()
     stage.wait_until_idle(1)
-    # As no client of ours would leave it.
+    # No client of Leasehold leaves such a request.
     stage.server.redis.hset(f"{stage.prefix}worker:{pool.worker}", mapping={"wish": 1, "queues": "!all", "order": ""})
     jid = stage.queue.put("good.noop")
     pool.wait_for("job.completed", jid=jid)

@@ -1,4 +1,4 @@
-"""What the children are doing, for whoever asks: by a signal to the supervisor, or by `leasehold stacks`."""
+"""Stack dumps of children, by SIGUSR1 and by `leasehold stacks`."""
 
 import json
 import os
@@ -16,7 +16,7 @@ def finish(stage, *pools, **left):
 
 
 def seen_of(stage, pool, count):
-    """Send USR1; answers what was seen of so many children, by jid."""
+    """Send USR1, and return the stacks of so many children by jid."""
     before = len(pool.find("child.seen"))
     pool.send(signal.SIGUSR1)
     stage.wait_until(lambda: len(pool.find("child.seen")) >= before + count, f"{count} children seen")
@@ -24,7 +24,7 @@ def seen_of(stage, pool, count):
 
 
 def leasehold(stage, *arguments):
-    """The command, as a user would type it."""
+    """Run the command as a user types it."""
     command = [sys.executable, "-m", "supervisor", *arguments]
     flags = ["--redis-url", stage.server.url, "--namespace", stage.namespace]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
@@ -34,7 +34,7 @@ def leasehold(stage, *arguments):
     )  # fmt: skip
 
 
-def test_usr1_shows_where_each_job_is_and_what_idle_children_are_called(stage):
+def test_usr1_logs_the_stacks_of_all_children(stage):
     pool = stage.start(processes=5, jobs_per_child=0, drain_timeout="0s", term_grace="200ms").wait_ready()
     pool.wait_for("child.ready", nth=5)
     gate = stage.gate("gate")
@@ -58,7 +58,7 @@ def test_usr1_shows_where_each_job_is_and_what_idle_children_are_called(stage):
     finish(stage, pool, waiting=["default"])
 
 
-def test_what_a_job_prints_meanwhile_is_its_own_and_whole(stage):
+def test_stack_dumps_do_not_mix_with_job_output(stage):
     pool = stage.start(jobs_per_child=0).wait_ready()
     gate = stage.gate("gate")
     jid = stage.queue.put("stacks.talk_on", gate)
@@ -77,9 +77,9 @@ def test_what_a_job_prints_meanwhile_is_its_own_and_whole(stage):
 
 
 @pytest.mark.parametrize("klass", ["stacks.become_a_program", "stacks.forget_signals"])
-def test_a_child_that_would_die_of_the_question_is_not_asked(stage, klass):
+def test_a_child_that_would_die_of_the_signal_is_not_asked(stage, klass):
     pool = stage.start(processes=2, jobs_per_child=0).wait_ready()
-    pool.wait_for("child.ready", nth=2)  # who is not ready yet is not asked at all
+    pool.wait_for("child.ready", nth=2)  # a child that is not ready is not asked
     gate = stage.gate("gate")
     jid = stage.queue.put(klass, gate, max_deaths=1)
     stage.wait_for_starts(jid)
@@ -94,7 +94,7 @@ def test_a_child_that_would_die_of_the_question_is_not_asked(stage, klass):
     finish(stage, pool)
 
 
-def test_the_command_asks_all_supervisors_or_those_that_are_named(stage):
+def test_stacks_queries_all_or_named_supervisors(stage):
     gate = stage.gate("gate")
     jids = []
     for number in range(2):
@@ -117,13 +117,16 @@ def test_the_command_asks_all_supervisors_or_those_that_are_named(stage):
     assert "in wait_at" in busy["stack"] and busy["klass"] == "good.hold"
     wrong = leasehold(stage, "stacks", "nobody")
     assert wrong.returncode == 1 and "nobody" in wrong.stderr
-    assert [pool.find("child.seen") for pool in stage.pools] == [[], []]  # told to who has asked, not to the log
+    assert [pool.find("child.seen") for pool in stage.pools] == [
+        [],
+        [],
+    ]  # the command alone gets the answer
     stage.open_gate(gate)
     stage.wait_until_ended(jids)
     finish(stage, first, second)
 
 
-def test_a_supervisor_that_is_stopped_does_not_answer_and_the_other_one_does(stage):
+def test_a_stopped_supervisor_does_not_delay_another(stage):
     stopped, other = stage.start(lease_ttl="60s").wait_ready(), stage.start().wait_ready()
     stage.wait_until_idle(2)
     stopped.send(signal.SIGSTOP)
@@ -136,7 +139,7 @@ def test_a_supervisor_that_is_stopped_does_not_answer_and_the_other_one_does(sta
     finish(stage, stopped, other)
 
 
-def test_an_idle_supervisor_that_was_asked_is_as_idle_as_before(stage, proxies):
+def test_a_queried_idle_supervisor_stays_idle(stage, proxies):
     proxy = proxies(0)
     pool = stage.start(redis_url=proxy.url).wait_ready()
     assert leasehold(stage, "stacks", pool.worker).returncode == 0
@@ -151,7 +154,7 @@ def test_an_idle_supervisor_that_was_asked_is_as_idle_as_before(stage, proxies):
 
 
 def cpu_s(pid):
-    """What the process has used of a processor."""
+    """Return the processor time of a process."""
     with open(f"/proc/{pid}/stat") as stat:
         fields = stat.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

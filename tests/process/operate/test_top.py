@@ -1,4 +1,4 @@
-"""`leasehold top` on a real terminal, with a real server and supervisors: what is seen, keys, and the way back."""
+"""`leasehold top` on a real terminal with real supervisors: screens, keys, and the way back."""
 
 import contextlib
 import fcntl
@@ -26,9 +26,7 @@ LEFT = b"\x1b[?25h\x1b[?1049l"  # the cursor, and the screen that was there befo
 
 
 class Screen(pyte.Screen):
-    """As terminals do it: after a full line the cursor stands on the last cell. pyte has it behind that, where what
-    erases the rest of a line finds nothing.
-    """
+    """A screen with a real cursor: after a full line it is on the last cell, where pyte has it behind."""
 
     def erase_in_line(self, how=0, private=False):
         self.cursor.x = min(self.cursor.x, self.columns - 1)
@@ -40,7 +38,7 @@ class Screen(pyte.Screen):
 
 
 class Seat:
-    """Somebody at a terminal, in whose shell a script runs."""
+    """A user at a terminal, whose shell runs a script."""
 
     def __init__(self, stage, script, size=(120, 40), **environment):
         clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
@@ -66,7 +64,7 @@ class Seat:
         while True:
             try:
                 sent = os.read(self._master, 65536)
-            except OSError:  # nobody has the other end any more
+            except OSError:  # the other end is closed
                 sent = b""
             with self._news:
                 self.sent += sent
@@ -87,7 +85,7 @@ class Seat:
         os.write(self._master, keys.encode())
 
     def hang_up(self):
-        """The terminal is gone, as when a connection breaks."""
+        """Close the terminal, as a broken connection does."""
         master, self._master = self._master, -1  # the reader looks there before it reads again
         os.close(master)
 
@@ -100,12 +98,12 @@ class Seat:
         return "\n".join(self.lines)
 
     def row(self, name):
-        """The cells of the row that begins with a name."""
+        """Return the cells of the row that begins with a name."""
         rows = (line.removeprefix("▸").split() for line in self.lines)
         return next((cells for cells in rows if cells[:1] == [name]), [])
 
     def chosen(self, pane):
-        """The cells of the chosen row of a pane."""
+        """Return the cells of the chosen row of a pane."""
         lines = self.lines
         below = lines[next(at for at, line in enumerate(lines) if line.startswith((f"── {pane}", f"━━ {pane}"))) :]
         return next(line for line in below if line.startswith("▸"))[1:].split()
@@ -123,7 +121,7 @@ class Seat:
         self.wait_until(lambda: all(text in self.text for text in texts), texts)
 
     def end(self):
-        """The exit code of the script."""
+        """Return the exit code of the script."""
         code = self.process.wait(SOON_S)
         self._reader.join(SOON_S)
         return code
@@ -139,7 +137,7 @@ class Seat:
 
 @pytest.fixture
 def seat(stage):
-    """Sits down: seat(script). Whatever still runs there is killed in the end."""
+    """Start a script at a terminal: seat(script). Processes left are killed at the end."""
     seats = []
 
     def sit(script, **more):
@@ -157,7 +155,7 @@ def pid_of_top(seat):
 
 
 def forget_answers(stage):
-    """Those to questions that nobody waits for any more stand for a minute."""
+    """Answers to abandoned queries stay for a minute."""
     for key in stage.server.redis.scan_iter(f"{stage.prefix}answer:*", count=10_000):
         stage.server.redis.delete(key)
 
@@ -221,7 +219,7 @@ def test_two_supervisors_under_load_are_seen_and_steered(stage, seat):
     stage.assert_nothing_left()
 
 
-def test_the_terminal_is_given_back_when_it_is_stopped_or_ended_and_follows_its_size(stage, seat):
+def test_the_terminal_is_restored_on_stop_and_end(stage, seat):
     top = seat(f"stty -g; set -m; {TOP}; echo stopped $?; stty -g; read; fg; echo ended $?; stty -g", size=(80, 24))
     top.wait_for("no supervisor is running here")
     top.resize(100, 30)
@@ -255,7 +253,7 @@ def test_it_ends_with_its_terminal(stage, seat, tmp_path):
     assert (top.end(), complaints.read_text()) == (-signal.SIGHUP, "")
 
 
-def test_while_redis_is_away_the_last_screen_stays_and_it_comes_back_by_itself(own_stage, own_server, seat):
+def test_top_survives_a_redis_outage(own_stage, own_server, seat):
     stage = own_stage
     stage.client.queue("emails").put("good.noop")
     top = seat(f"{TOP}; echo code $?")
@@ -272,7 +270,7 @@ def test_while_redis_is_away_the_last_screen_stays_and_it_comes_back_by_itself(o
     assert top.end() == 0
 
 
-def test_who_cannot_reach_redis_or_has_no_rich_learns_it_before_the_screen_is_gone(stage, seat):
+def test_errors_at_start_are_shown_before_the_screen_is_taken(stage, seat):
     lost = seat(f"{TOP}; echo code $?", LEASEHOLD_REDIS_URL=f"unix://{stage.directory}/nobody")
     assert lost.end() == 0
     assert "code 69" in lost.text and b"\x1b[?1049h" not in lost.sent
@@ -286,7 +284,7 @@ CLOCK = re.compile(r"\d\d:\d\d:\d\d$")
 
 
 def is_whole(lines):
-    """Whether what ends at the right edge has its last column: the clock, a queue's state, the rules."""
+    """True if the last column is drawn: in the clock, a queue's state and the rules."""
     queues = [line.rstrip().endswith("nobody") for line in lines if line.startswith(("  emails", "▸ emails"))]
     rules = [len(line) == len(lines[0]) for line in lines if line.startswith(("──", "━━"))]
     return bool(CLOCK.search(lines[0])) and queues == [True] and len(rules) == 4 and all(rules)
@@ -305,7 +303,7 @@ def test_the_last_column_is_drawn(stage, seat):
 
 @pytest.fixture
 def tmux(stage):
-    """tmux(words), with a server and a terminal of its own: answers what it says."""
+    """Run tmux(words) with its own server and terminal, and return its output."""
     if shutil.which("tmux") is None:
         pytest.skip("this machine has no tmux")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("LEASEHOLD_", "TMUX"))}
@@ -327,7 +325,7 @@ def tmux(stage):
 
 
 def until(holds, what):
-    """tmux tells nobody of what its windows show."""
+    """tmux sends no notification when its windows change."""
     deadline_at = time.monotonic() + SOON_S
     while not holds():
         assert time.monotonic() < deadline_at, what()
