@@ -1,6 +1,6 @@
 """Checks Redis URLs, and masks their secrets. Runs in every process that gets a Redis URL.
 
-Must not connect, or import redis. Users and options mean what they mean to redis-py, which opens a URL with options.
+Must not connect, or import redis. Users and options mean what they mean to redis-py.
 """
 
 import math

@@ -233,6 +233,17 @@ def test_nothing_is_ever_unpickled():
     assert {module for module in FILES if UNPICKLES & foreign(module)} == set()
 
 
+def test_who_speaks_to_redis_uses_no_private_part_of_another_object():
+    def is_private(node: ast.Attribute) -> bool:
+        owner = node.value.id if isinstance(node.value, ast.Name) else ""
+        return node.attr.startswith("_") and not node.attr.startswith("__") and owner not in ("self", "cls")
+
+    for module in FILES:
+        if SPEAKS_REDIS & foreign(module):
+            attributes = [node for node in ast.walk(tree_of(module)) if isinstance(node, ast.Attribute)]
+            assert [ast.unparse(node) for node in attributes if is_private(node)] == [], module
+
+
 def test_one_module_tells_time():
     assert {module for module in FILES if "time" in foreign(module)} == {"supervisor.clock"}
     for module in FILES:

@@ -1,7 +1,12 @@
 """What the engine's tests share: a clock that moves when told, clients on it, and a look at each place after a test."""
 
+import shutil
+import ssl
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +26,28 @@ class Clock:
 
     def tick(self, seconds: float) -> None:
         self.now = round(self.now + seconds, 3)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A certificate for 127.0.0.1 that is its own authority, and the TLS context of a server that has it."""
+
+    path: Path
+    key: Path
+    context: ssl.SSLContext
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Certificate:
+    if shutil.which("openssl") is None:
+        pytest.skip("this machine makes no certificates")
+    path, key = tmp_path / "cert", tmp_path / "key"
+    request = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    names = ["-subj", "/CN=server", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([*request, *names, "-keyout", key, "-out", path, "-days", "2"], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path, key)
+    return Certificate(path, key, context)
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from redis.connection import parse_url
 
 from supervisor import clock, redis_url
 from supervisor.engine.client.connection import unreachable
+from supervisor.engine.client.pools import pool_of
 from supervisor.engine.commands import queries
 from supervisor.engine.model import scripts
 from supervisor.engine.model.errors import StoreUnavailable
 from supervisor.engine.model.keys import Namespace
-from supervisor.engine.transport.dial import pool_of
 
 _TIMEOUT_S: Final = 5.0
 _LOST = (redis_py.ConnectionError, redis_py.TimeoutError, OSError)
@@ -77,7 +77,7 @@ class Examiner:
         try:
             parts = parse_url(url)  # type: ignore[no-untyped-call]  # redis-py has no types for it
             self.account = str(parts.get("username") or "default")
-            self._connection: Any = pool_of(url, _TIMEOUT_S).make_connection()
+            self._connection: Any = pool_of(redis_py, url, _TIMEOUT_S).make_connection()
             self._connection.connect()
             self._connection.send_command("PING")
             self._connection.read_response()

@@ -15,15 +15,18 @@ _MOST_CONNECTIONS = 2**31
 _OF_THE_POOL = ("maint_notif", "oss_cluster", "orig_", "himport_registry", "event_dispatcher", "connection_pool")
 
 
-def pool_of(library: Any, url: str) -> Any:
-    """Return a pool for the server of an url."""
+def pool_of(library: Any, url: str, timeout_s: float = SOCKET_TIMEOUT_S) -> Any:
+    """Return a pool for the server of an url. Each step of its connections takes at most `timeout_s`.
+
+    Raises ValueError.
+    """
     return library.ConnectionPool.from_url(
         url,
         protocol=2,
         decode_responses=False,
         retry=library.retry.Retry(NoBackoff(), 0),
-        socket_timeout=SOCKET_TIMEOUT_S,
-        socket_connect_timeout=SOCKET_TIMEOUT_S,
+        socket_timeout=timeout_s,
+        socket_connect_timeout=timeout_s,
         max_connections=_MOST_CONNECTIONS,
     )
 

@@ -1,10 +1,11 @@
 """Connects to the Redis server of a URL. Runs in a thread of the master, because connecting may block.
 
-Plain addresses (TCP or a unix socket, user, password, database) are dialled here. TLS and all other options are left to
-redis-py, whose import costs a process 20 MB and its start a tenth of a second.
+A URL and its options mean what they mean to redis-py. redis-py is not used: importing it costs a process 20 MB, and its
+start a tenth of a second.
 """
 
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -53,40 +54,55 @@ class BlockingConnection:
 
 
 def dial(url: str, timeout_s: float) -> BlockingConnection:
-    """Connect and log in. Each step blocks for at most `timeout_s`. Raises Unreachable."""
+    """Connect and log in. Each step blocks for at most `timeout_s`, unless the URL says otherwise.
+
+    Raises Unreachable.
+    """
     try:
-        plain = _PlainUrl.of(url)
-        return _dialled(plain, timeout_s) if plain is not None else _by_redis_py(url, timeout_s)
-    except (OSError, ValueError) as error:  # ValueError: the host name is invalid
+        return _dialled(_Address.of(url, timeout_s))
+    except (OSError, ValueError, LookupError, TypeError) as error:
         raise Unreachable(f"connecting failed: {getattr(error, 'strerror', None) or error}") from error
 
 
 @dataclass(frozen=True, slots=True)
-class _PlainUrl:
-    """An address without options."""
+class _Address:
+    """The parts of a URL."""
 
     path: str  # of a unix socket; empty for TCP
     host: str
     port: int
+    is_tls: bool
     account: tuple[str, ...]  # the arguments of AUTH
     db: int
+    options: Mapping[str, str]
+    connect_s: float
+    timeout_s: float
 
     @staticmethod
-    def of(url: str) -> "_PlainUrl | None":
-        """Parse a URL as redis-py does. Returns None if it has further options. Raises ValueError."""
+    def of(url: str, timeout_s: float) -> "_Address":
+        """Read a URL as redis-py does. Raises ValueError."""
         parts = urlsplit(url)
-        options = parse_qs(parts.query)
-        if parts.scheme not in ("redis", "unix") or options.keys() - {"db"}:
-            return None
+        if parts.scheme not in ("redis", "rediss", "unix"):
+            raise ValueError("the URL must begin with redis://, rediss:// or unix://")
+        options = {name: unquote(values[0]) for name, values in parse_qs(parts.query).items()}
         is_unix = parts.scheme == "unix"
         named = "" if is_unix else unquote(parts.path).replace("/", "")
-        return _PlainUrl(
+        user, password = unquote(parts.username or ""), unquote(parts.password or "")
+        return _Address(
             path=unquote(parts.path) if is_unix else "",
             host=unquote(parts.hostname or "localhost"),
             port=parts.port or _PORT,
-            account=_account(unquote(parts.username or ""), unquote(parts.password or "")),
-            db=int(options["db"][0] if "db" in options else named or 0),
+            is_tls=parts.scheme == "rediss",
+            account=_account(user or options.get("username", ""), password or options.get("password", "")),
+            db=int(options.get("db", named or 0)),
+            options=options,
+            connect_s=float(options.get("socket_connect_timeout", timeout_s)),
+            timeout_s=float(options.get("socket_timeout", timeout_s)),
         )
+
+    def flag(self, name: str) -> bool:
+        """Return an option that is true unless the URL says otherwise."""
+        return self.options.get(name, "").lower() not in ("0", "f", "false", "n", "no")
 
 
 def _account(user: str, password: str) -> tuple[str, ...]:
@@ -95,13 +111,15 @@ def _account(user: str, password: str) -> tuple[str, ...]:
     return (password,) if password else ()
 
 
-def _dialled(plain: _PlainUrl, timeout_s: float) -> BlockingConnection:
-    connection = BlockingConnection(_connected(plain, timeout_s))
+def _dialled(address: _Address) -> BlockingConnection:
+    connection = BlockingConnection(_connected(address))
     try:
-        if plain.account:
-            _must(connection.call("AUTH", *plain.account))
-        if plain.db:
-            _must(connection.call("SELECT", plain.db))
+        if address.account:
+            _must(connection.call("AUTH", *address.account))
+        if name := address.options.get("client_name"):
+            _must(connection.call("CLIENT", "SETNAME", name))
+        if address.db:
+            _must(connection.call("SELECT", address.db))
         reply = connection.call("PING")  # a server at its connection limit accepts, and reports that in the first reply
         if not str(reply).startswith("NOPERM"):
             _must(reply)
@@ -111,55 +129,60 @@ def _dialled(plain: _PlainUrl, timeout_s: float) -> BlockingConnection:
     return connection
 
 
-def _connected(plain: _PlainUrl, timeout_s: float) -> socket.socket:
-    if plain.path:
-        unix = socket.socket(socket.AF_UNIX)
-        unix.settimeout(timeout_s)
-        try:
-            unix.connect(plain.path)
-        except BaseException:
-            unix.close()
-            raise
-        return unix
-    tcp = socket.create_connection((plain.host, plain.port), timeout_s)
+def _connected(address: _Address) -> socket.socket:
+    connected = socket.socket(socket.AF_UNIX) if address.path else _by_tcp(address)
+    try:
+        if address.path:
+            connected.settimeout(address.connect_s)
+            connected.connect(address.path)
+        elif address.is_tls:
+            connected = _tls(address).wrap_socket(connected, server_hostname=address.host)
+        connected.settimeout(address.timeout_s)
+    except BaseException:
+        connected.close()
+        raise
+    return connected
+
+
+def _by_tcp(address: _Address) -> socket.socket:
+    tcp = socket.create_connection((address.host, address.port), address.connect_s)
     tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for level, option, value in _KEEPALIVE:
+    for level, option, value in _KEEPALIVE if address.flag("socket_keepalive") else ():
         tcp.setsockopt(level, option, value)
     return tcp
+
+
+def _tls(address: _Address) -> Any:
+    """Return the TLS context of a rediss:// URL. Without options it verifies the certificate and the host's name."""
+    import ssl  # only masters whose URL asks for it
+
+    given = address.options.get
+    context = ssl.create_default_context()
+    mode = ssl.VerifyMode[f"CERT_{given('ssl_cert_reqs', 'required').upper()}"]
+    context.check_hostname = mode is not ssl.CERT_NONE and address.flag("ssl_check_hostname")
+    context.verify_mode = mode
+    for name in _names(given("ssl_include_verify_flags")):
+        context.verify_flags |= ssl.VerifyFlags[name]
+    for name in _names(given("ssl_exclude_verify_flags")):
+        context.verify_flags &= ~ssl.VerifyFlags[name]
+    certificate, key = given("ssl_certfile"), given("ssl_keyfile")
+    if certificate or key:
+        context.load_cert_chain(certificate or "", key, given("ssl_password"))
+    authorities = [given(f"ssl_ca_{kind}") for kind in ("certs", "path", "data")]
+    if any(authorities):
+        context.load_verify_locations(*authorities)
+    if version := given("ssl_min_version"):
+        context.minimum_version = ssl.TLSVersion(int(version))
+    if ciphers := given("ssl_ciphers"):
+        context.set_ciphers(ciphers)
+    return context
+
+
+def _names(given: str | None) -> list[str]:
+    """Return the names in a list as redis-py writes it: [VERIFY_X509_STRICT, VERIFY_X509_PARTIAL_CHAIN]."""
+    return [name.strip() for name in (given or "").strip("[]").split(",") if name.strip()]
 
 
 def _must(reply: Any) -> None:
     if isinstance(reply, hiredis.ReplyError):
         raise Unreachable(f"Redis refuses: {reply}")
-
-
-def _by_redis_py(url: str, timeout_s: float) -> BlockingConnection:
-    import redis  # imported only for addresses that need it
-
-    try:
-        connection: Any = pool_of(url, timeout_s).make_connection()
-        connection.connect()
-    except (redis.RedisError, TypeError) as error:  # TypeError: an unknown option
-        raise Unreachable(str(error)) from error
-    # The socket is detached, because redis-py closes it together with its own connection object.
-    connected, connection._sock = connection._sock, None
-    return BlockingConnection(connected)
-
-
-def pool_of(url: str, timeout_s: float) -> Any:
-    """Return a pool of redis-py whose connections return bytes and never send anything twice.
-
-    `timeout_s` limits each step. Raises ValueError.
-    """
-    import redis
-    from redis.backoff import NoBackoff
-    from redis.retry import Retry
-
-    return redis.ConnectionPool.from_url(
-        url,
-        protocol=2,
-        decode_responses=False,
-        retry=Retry(NoBackoff(), 0),
-        socket_timeout=timeout_s,
-        socket_connect_timeout=timeout_s,
-    )

@@ -2,9 +2,7 @@
 
 import asyncio
 import gc
-import shutil
 import socket
-import ssl
 import subprocess
 import sys
 from contextlib import asynccontextmanager, suppress
@@ -461,20 +459,12 @@ def test_the_shared_connection_logs_in_as_the_url_says(server, namespace):
         server.redis.acl_deluser("app")
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="this machine makes no certificates")
-def test_a_connection_by_tls_is_shared_too(server, namespace, tmp_path):
-    request = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
-    files = ["-keyout", tmp_path / "key", "-out", tmp_path / "cert", "-days", "2"]
-    subprocess.run([*request, *names, *files], check=True, capture_output=True)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "cert", tmp_path / "key")
-
+def test_a_connection_by_tls_is_shared_too(server, namespace, certificate):
     async def main():
         proxy = Proxy(str(server.socket))
-        listener = await asyncio.start_server(proxy.serve, "127.0.0.1", 0, ssl=context)
+        listener = await asyncio.start_server(proxy.serve, "127.0.0.1", 0, ssl=certificate.context)
         port = listener.sockets[0].getsockname()[1]
-        async with AsyncClient(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={tmp_path / 'cert'}", namespace) as client:
+        async with AsyncClient(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificate.path}", namespace) as client:
             queue = client.queue("q")
             data = [b"x" * 100_000 + str(n).encode() for n in range(20)]
             await asyncio.gather(*(queue.put("k", each, jid=f"j{n}") for n, each in enumerate(data)))

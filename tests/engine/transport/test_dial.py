@@ -2,6 +2,7 @@
 
 import select
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ import hiredis
 import pytest
 from redis.connection import parse_url
 
-from supervisor.engine.transport.dial import Unreachable, dial
+from supervisor.engine.transport.dial import BlockingConnection, Unreachable, dial
 from supervisor.engine.transport.link import Connector, Link, LinkLost
 
 TIMEOUT_S = 5.0
@@ -104,9 +105,83 @@ def test_unix_url_has_its_database_in_the_query(server, account):
         assert (own["user"], own["db"]) == ("one@home", "2")
 
 
-def test_url_with_options_is_left_to_redis_py(server):
-    with closing(dial(f"unix://{server.socket}?client_name=more&db=2", TIMEOUT_S)) as line:
-        assert (line.call("CLIENT", "GETNAME"), line.call("ECHO", "x")) == (b"more", b"x")
+def test_options_name_the_connection_and_its_account(server, account):
+    user, password = account.split(":")
+    url = f"unix://{server.socket}?client_name=more&db=2&username={user}&password={password}"
+    with closing(dial(url, TIMEOUT_S)) as line:
+        (own,) = [c for c in server.redis.client_list() if c["id"] == str(line.call("CLIENT", "ID"))]
+        assert (own["name"], own["user"], own["db"]) == ("more", "one@home", "2")
+
+
+def test_options_bound_the_waits_and_turn_keepalive_off(tcp, passing_on):
+    with closing(dial(f"redis://{tcp(passing_on)}?socket_timeout=2.5&socket_keepalive=no", TIMEOUT_S)) as line:
+        assert line.socket.gettimeout() == 2.5
+        assert not line.socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+
+
+@pytest.fixture
+def tls(server, tcp, certificate) -> Callable[[str], BlockingConnection]:
+    """Dial a server behind TLS: `tls(options)`, where CERT and KEY stand for files, and `host` for its name."""
+
+    def pass_on(connection: socket.socket) -> None:
+        with (
+            suppress(OSError),  # either end may hang up first
+            certificate.context.wrap_socket(connection, server_side=True) as near,
+            socket.socket(socket.AF_UNIX) as far,
+        ):
+            far.connect(str(server.socket))
+            while data := near.recv(65536):
+                far.sendall(data)
+                near.sendall(far.recv(65536))
+
+    def dial_it(options: str, host: str = "127.0.0.1") -> BlockingConnection:
+        port = tcp(pass_on).rpartition(":")[2]
+        files = options.replace("CERT", str(certificate.path)).replace("KEY", str(certificate.key))
+        return dial(f"rediss://{host}:{port}/0?{files}", TIMEOUT_S)
+
+    return dial_it
+
+
+@pytest.mark.parametrize(
+    ("options", "host"),
+    [
+        ("ssl_ca_certs=CERT", "127.0.0.1"),
+        ("ssl_ca_certs=CERT&ssl_min_version=772", "127.0.0.1"),
+        ("ssl_ca_certs=CERT&ssl_include_verify_flags=[VERIFY_X509_PARTIAL_CHAIN]", "127.0.0.1"),
+        ("ssl_ca_certs=CERT&ssl_check_hostname=false", "localhost"),
+        ("ssl_cert_reqs=none", "localhost"),
+    ],
+)
+def test_server_is_reached_by_tls(tls, options, host):
+    with closing(tls(options, host)) as line:
+        assert line.call("ECHO", b"\xff") == b"\xff"
+
+
+@pytest.mark.parametrize(
+    ("options", "host", "why"),
+    [
+        ("", "127.0.0.1", "certificate verify failed"),
+        ("ssl_check_hostname=false", "127.0.0.1", "certificate verify failed"),
+        ("ssl_cert_reqs=optional", "127.0.0.1", "certificate verify failed"),
+        ("ssl_ca_certs=CERT", "localhost", "Hostname mismatch"),
+        ("ssl_ca_certs=CERT&ssl_ciphers=NONSENSE", "127.0.0.1", "No cipher can be selected"),
+        ("ssl_ca_certs=CERT&ssl_min_version=1", "127.0.0.1", "1 is not a valid TLSVersion"),
+        ("ssl_ca_certs=/nowhere", "127.0.0.1", "No such file or directory"),
+        ("ssl_ca_certs=CERT&ssl_exclude_verify_flags=[NONSENSE]", "127.0.0.1", "NONSENSE"),
+    ],
+)
+def test_untrusted_server_is_refused(tls, options, host, why):
+    with pytest.raises(Unreachable, match=why):
+        tls(options, host)
+
+
+def test_client_certificate_is_presented(tls, certificate):
+    certificate.context.verify_mode = ssl.CERT_REQUIRED
+    certificate.context.load_verify_locations(certificate.path)
+    with closing(tls("ssl_ca_certs=CERT&ssl_certfile=CERT&ssl_keyfile=KEY")) as line:
+        assert line.call("PING") == b"PONG"
+    with pytest.raises(Unreachable):
+        tls("ssl_ca_certs=CERT")
 
 
 def test_an_error_that_the_server_answers_is_a_value(server):
@@ -161,13 +236,18 @@ def test_a_wrong_password_is_not_repeated(server):
     assert "guess" not in str(caught.value)
 
 
-def test_plain_address_loads_neither_redis_py_nor_tls():
-    heavy = "sys.exit(bool({'redis', 'asyncio', 'ssl'} & sys.modules.keys()))"
-    subprocess.run([sys.executable, "-c", f"import sys, supervisor.master.master; {heavy}"], check=True)
+def test_master_without_tls_loads_neither_redis_py_nor_ssl(server):
+    code = f"""
+import sys, supervisor.master.master
+from supervisor.engine.transport.dial import BlockingConnection, dial
+dial("unix://{server.socket}?client_name=x", 5.0).close()
+sys.exit(bool({{"redis", "asyncio", "ssl"}} & sys.modules.keys()))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("option", ["rediss://127.0.0.1:1/0?ssl_cert_reqs=bogus", "redis://127.0.0.1:1/0?nonsense=1"])
-def test_option_refused_by_redis_py_is_reported(option):
+@pytest.mark.parametrize("option", ["rediss://127.0.0.1:1/0?ssl_cert_reqs=bogus", "redis://127.0.0.1:1/0?db=x"])
+def test_wrong_option_is_reported_as_unreachable(option):
     with pytest.raises(Unreachable):
         dial(option, TIMEOUT_S)
     connector = Connector(option, 2, (), TIMEOUT_S)
