@@ -41,7 +41,7 @@ class Share(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the server is: `shown` is fit for messages, `share` what must be released."""
+    """The server's place. `shown` is fit for messages; `share` must be released."""
 
     url: str
     shown: str
@@ -96,12 +96,12 @@ def _announce(directory: Path) -> None:
 
 
 def find_namespace(namespace: str | None) -> Namespace:
-    """The namespace of a name; of LEASEHOLD_NAMESPACE, if None; else leasehold."""
+    """Return the namespace of a name; of LEASEHOLD_NAMESPACE, if None; else leasehold."""
     return Namespace(os.environ.get("LEASEHOLD_NAMESPACE") or "leasehold" if namespace is None else namespace)
 
 
 def checked_clock(clock: Clock | None) -> Clock:
-    """A clock to call; one that says None (the server's) if none was injected."""
+    """Return the injected clock, or one that returns None, which stands for the server's. Raises TypeError."""
     if clock is None:
         return lambda: None  # type: ignore[return-value]  # commands take None as the server's clock
     if not callable(clock):
@@ -110,12 +110,12 @@ def checked_clock(clock: Clock | None) -> Clock:
 
 
 def shown_address(given: Mapping[str, Any]) -> str:
-    """A given connection's server, fit for messages."""
+    """Return the server of a given connection's arguments, fit for messages."""
     return str(given.get("path") or f"{given.get('host', 'localhost')}:{given.get('port', 6379)}")
 
 
 def longest_wait_s(arguments: Mapping[str, Any]) -> float:
-    """How long one wait for bells may be: a socket that times out first would look like a lost server."""
+    """Return the longest single wait for bells. A socket that times out first would look like a lost server."""
     timeout_s: float | None = arguments.get("socket_timeout", SOCKET_TIMEOUT_S)
     return _LONGEST_WAIT_S if timeout_s is None else min(_LONGEST_WAIT_S, timeout_s / 2)
 
@@ -129,7 +129,7 @@ _EXHAUSTED: Final = frozenset({"Too many connections", "No connection available.
 
 
 def unreachable(shown: str, error: Exception) -> StoreUnavailable:
-    """Nothing was carried out: there was no connection to send it on, or the server refused what waits for others."""
+    """Return the error of a call that was not sent, for want of a connection, or of a refused wait."""
     if isinstance(error, redis_py.AuthenticationError):
         return StoreUnavailable(
             f"Redis at {shown} lets nobody in without the right password: {_clause(error)}. Nothing was sent; put user"
@@ -149,7 +149,7 @@ def unreachable(shown: str, error: Exception) -> StoreUnavailable:
 
 
 def elsewhere(shown: str, error: redis_py.exceptions.AskError) -> StoreUnavailable:
-    """The server is a node of a Cluster, and another node holds the namespace (MOVED), or is getting it (ASK)."""
+    """Return the error of a Cluster's node when another holds the namespace (MOVED), or is getting it (ASK)."""
     return StoreUnavailable(
         f"Redis at {shown} is a node of a Cluster that does not hold the namespace: {error.host}:{error.port} does"
         f" (slot {error.slot_id}). Nothing has changed; name that node in the URL."
@@ -157,7 +157,7 @@ def elsewhere(shown: str, error: redis_py.exceptions.AskError) -> StoreUnavailab
 
 
 def unanswered(shown: str, command: Command[Any], error: Exception) -> StoreUnavailable | OutcomeUnknown:
-    """The connection ended between a call and its answer."""
+    """Return the error of a connection that ended between a call and its answer."""
     name = command.script.name
     if command.script.reads_only or isinstance(error, redis_py.BusyLoadingError):
         return StoreUnavailable(
@@ -170,7 +170,7 @@ def unanswered(shown: str, command: Command[Any], error: Exception) -> StoreUnav
 
 
 def refused(shown: str, command: Command[Any], error: Exception) -> LeaseholdError:
-    """The server answered with an error: a script's own refusal, or the server's. None comes after a first write."""
+    """Return the error of a reply that is one, by the script or by the server. None comes after a first write."""
     if isinstance(error, redis_py.exceptions.AskError):
         return elsewhere(shown, error)
     code, _, why = str(error).partition(" ")

@@ -1,5 +1,6 @@
-"""Runs in applications and commands (never in zygote or child). Owns: a connection that listens to what happens, and
-what an event is. Must not: keep what happened while nobody listened; that is in the jobs' histories.
+"""Streams of events, each on its own connection. Runs in applications and commands (never in zygote or child).
+
+Must not: keep events that happen while no stream listens. The jobs' histories have those.
 """
 
 import math
@@ -19,9 +20,9 @@ from supervisor.engine.model.errors import StoreUnavailable
 from supervisor.engine.model.keys import Namespace, checked_name
 from supervisor.engine.model.validation import checked_number
 
-#: What is said, and with which fields beside those of every event of a job: jid, queue, klass, and if it is tracked.
-#: The reason of a release is said if its worker gives one. The message of a failure is cut after 512
-#: bytes. `by`: who did it, if that was given.
+#: The events and their own fields. Every event of a job also has its jid, queue, klass, and whether it is tracked.
+#: A release has a reason if its worker gives one. The message of a failure is cut after 512 bytes. `by` names who did
+#: it, if that was given.
 STREAM_EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "job.put": (),
     "lease.granted": ("worker", "token"),
@@ -50,7 +51,8 @@ STREAM_EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "worker.deregistered": ("worker", "handed_back"),
 }
 
-_SILENCE_S = 10.0  # after so much of it the server is asked whether it is there, and after as much again it is lost
+#: After this silence the stream sends a PING. After as much again the server is lost.
+_SILENCE_S = 10.0
 #: A thread that waits in a stream sees within this time that another thread has closed it.
 _CLOSE_S = 0.2
 _LOST = (redis_py.RedisError, OSError)
@@ -58,7 +60,7 @@ _LOST = (redis_py.RedisError, OSError)
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened. What it is not about is None; `fields` are its own, as STREAM_EVENTS lists them."""
+    """Something that happened. Attributes that do not apply are None. STREAM_EVENTS lists the `fields` of each name."""
 
     name: str
     when_unix: float
@@ -71,7 +73,7 @@ class Event:
 
 
 class Filter:
-    """What a stream lets through, and the channel on which that is said."""
+    """The events that a stream lets through, and the channel on which Redis publishes them."""
 
     def __init__(
         self, namespace: Namespace, queue: str | None, jid: str | None, worker: str | None, tracked: bool
@@ -84,7 +86,7 @@ class Filter:
         self.channel = f"{namespace.prefix}{'tracked' if tracked else 'events'}"
 
     def event_of(self, reply: object) -> Event | None:
-        """The event of what the connection has received, if it is one, and wanted."""
+        """Return the event that a received reply holds; None if it holds none, or one that is not wanted."""
         if not isinstance(reply, list) or reply[0] != b"message":
             return None  # the answer to SUBSCRIBE or PING
         try:
@@ -99,13 +101,13 @@ class Filter:
                 tracked=said.pop("tracked", False),
                 fields=said,
             )
-        except (ValueError, KeyError, AttributeError, TypeError):  # another program's: anybody may publish anything
+        except (ValueError, KeyError, AttributeError, TypeError):  # another program may publish anything here
             return None
         return event if all(getattr(event, about) == name for about, name in self._wanted.items()) else None
 
 
 class _Patience:
-    """How long to wait for the next reply, and what silence means."""
+    """Says how long to wait for the next reply, and what silence means."""
 
     def __init__(self, timeout: float | None) -> None:
         seconds = math.inf if timeout is None else checked_number("timeout", timeout)
@@ -121,14 +123,14 @@ class _Patience:
 
     @property
     def wait_s(self) -> float:
-        """Above 0: what has come already is to be read in any case."""
+        """Above 0, so that a reply that has come already is read in any case."""
         return max(min(self._end_at, self._silent_at) - clock.monotonic(), 0.001)
 
     def heard(self) -> None:
         self._silent_at, self._asked = clock.monotonic() + _SILENCE_S, False
 
     def must_ask(self) -> bool:
-        """Whether it has been silent for long. Raises TimeoutError if it was asked in vain."""
+        """Return whether a PING is due after silence. Raises TimeoutError if the last one was not answered."""
         if clock.monotonic() < self._silent_at:
             return False
         if self._asked:
@@ -164,9 +166,10 @@ async def _receive_async(connection: Any, patience: _Patience) -> Any:
 
 
 class EventStream:
-    """What happens from now on, to iterate over: for ever, or until `close`, which another thread may call. A context
-    manager: nothing that happens after it was entered is missed. StoreUnavailable: the connection is lost; to go on
-    listens anew.
+    """An iterator over events from now on, without end until `close`, which another thread may call.
+
+    As a context manager it misses no event after it was entered. StoreUnavailable: the connection is lost; the next
+    call listens anew.
     """
 
     def __init__(self, pool: Any, shown: str, wanted: Filter) -> None:
@@ -176,7 +179,7 @@ class EventStream:
         self._wanted = wanted
         self._connection: Any = None
         self._closed = False
-        self._in_use = threading.Lock()  # the connection: by one thread at a time
+        self._in_use = threading.Lock()  # one thread at a time uses the connection
 
     def __enter__(self) -> Self:
         self._listen()
@@ -197,7 +200,10 @@ class EventStream:
         return event
 
     def get(self, timeout: float | None = None) -> Event | None:
-        """The next event; blocks for at most `timeout` seconds, None = for ever. None: none came, or it is closed."""
+        """Wait for the next event, for at most `timeout` seconds (None = for ever), and return it.
+
+        Returns None if none came, or if the stream is closed.
+        """
         patience = _Patience(timeout)
         with self._in_use:
             while not self._closed:
@@ -209,9 +215,9 @@ class EventStream:
             return None
 
     def close(self) -> None:
-        """Ends it, also for those who wait in it. Idempotent."""
+        """End the stream, also for threads that wait in it. Idempotent."""
         self._closed = True
-        if self._in_use.acquire(blocking=False):  # else the thread that waits in it disconnects
+        if self._in_use.acquire(blocking=False):  # else the thread that waits disconnects
             self._disconnect()
             self._in_use.release()
 
