@@ -16,7 +16,9 @@ from supervisor.master.model.signals import By
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import PHASE_MOVES, Phase, move
 from supervisor.master.processes.zygote_manager import ZygoteManager
+from supervisor.master.redis.demand import Demand
 from supervisor.master.redis.redis_pump import RedisPump
+from supervisor.master.redis.settling import Settling
 from supervisor.ops.events import Events
 
 #: What an exchange may take where somebody is in a hurry: an outage is not waited for then.
@@ -81,7 +83,9 @@ class Drain:
         session: Session,
         forks: ZygoteManager,
         dispatcher: Dispatcher,
-        conversation: RedisPump,
+        demand: Demand,
+        settling: Settling,
+        pump: RedisPump,
         events: Events,
     ) -> None:
         self._config = config
@@ -89,7 +93,9 @@ class Drain:
         self._session = session
         self._forks = forks
         self._dispatcher = dispatcher
-        self._conversation = conversation
+        self._demand = demand
+        self._settling = settling
+        self._pump = pump
         self._events = events
         self.phase = Phase.SERVING
         self.exit = Exit.OK
@@ -110,7 +116,7 @@ class Drain:
         self._forks.fork_no_more()
         self._dispatcher.close()
         self._dispatcher.stopping.tell_all("drain")
-        self._conversation.stop_leasing()
+        self._demand.close()
         return ladder
 
     def hurry(self, by: By) -> ShutdownSchedule:
@@ -135,7 +141,7 @@ class Drain:
             ladder.hand_back_at = math.inf
             self._forks.births.abandon("drain")
         if self.phase is not Phase.DRAINING:
-            self._conversation.end_put_off()
+            self._settling.end_put_off()
         self._leave(ladder, now_at, served)
 
     def next_at(self) -> float:
@@ -143,7 +149,7 @@ class Drain:
         return self.ladder.next_at(self.phase) if self.ladder is not None else math.inf
 
     def _leave(self, ladder: ShutdownSchedule, now_at: float, served: bool) -> None:
-        if self.phase is not Phase.LEAVING and self._conversation.settled and not self._slots.busy:
+        if self.phase is not Phase.LEAVING and self._demand.is_settled and not self._slots.busy:
             self._step_down(Phase.LEAVING, ladder, now_at)
             ladder.arrived(now_at)
             if not self._session.connected and not self._session.may_hold_more:
@@ -151,13 +157,13 @@ class Drain:
         if self.phase is Phase.LEAVING:
             if not self._session.connected:
                 # One more try: the good-bye was lost, or a grant, which it would hand back.
-                ladder.in_vain(now_at, self._session.longest_wait_s)
-            if self._conversation.over or not served:
+                ladder.in_vain(now_at, self._session.longest_reconnect_s)
+            if self._pump.is_over or not served:
                 ladder.leave_by_at = min(ladder.leave_by_at, ladder.kill_at)  # only hooks are waited for
                 if not self._slots.leaving or now_at >= ladder.kill_at:
                     self._become(Phase.STOPPED)
             else:
-                self._conversation.leave()
+                self._pump.leave()
         if now_at >= ladder.leave_by_at and self.phase is not Phase.STOPPED:
             self._give_up()
 

@@ -37,14 +37,26 @@ from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.counts import Counts
 from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.pace import Pace
+from supervisor.master.model.recent_failures import RecentFailures
 from supervisor.master.model.signals import By
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import Phase
 from supervisor.master.processes.scaling import Scaling
 from supervisor.master.processes.zygote_manager import ZygoteManager
 from supervisor.master.redis.backlog import Backlog
+from supervisor.master.redis.chores import Chores
+from supervisor.master.redis.demand import Demand
+from supervisor.master.redis.grants import Grants
 from supervisor.master.redis.idle_exit import IdleExit
+from supervisor.master.redis.leasing import Leasing
+from supervisor.master.redis.lookups import QueueLookup, TimesLookup
+from supervisor.master.redis.maintenance import Maintenance
 from supervisor.master.redis.redis_pump import RedisPump
+from supervisor.master.redis.renewing import Renewing
+from supervisor.master.redis.request_relay import RequestRelay
+from supervisor.master.redis.resuming import Resuming
+from supervisor.master.redis.settling import Settling
+from supervisor.master.redis.waiting import Waiting
 from supervisor.master.report.http_answers import Answers
 from supervisor.master.report.metrics_snapshot import MetricsSnapshot
 from supervisor.master.report.status import Status
@@ -149,17 +161,16 @@ class Master:
         self._scaling = Scaling(config, self._slots, self._dispatcher, budget, events)
         self._backlog = Backlog(config.autoscale, self._scaling, self._slots)
         self._controls = Controls(self, self._forks, self._scaling, self._slots, self._survey, events)
-        self._conversation = RedisPump(
-            self._session, self._ledger, self._slots, self._forks, self._dispatcher, self._cut_off,
-            OperatorRequests(self._controls, self._slots, self._survey), self._backlog,
-            IdleExit(config.exit_when_idle_s), events, counts,
-        )  # fmt: skip
+        self._demand = Demand(self._ledger, self._slots, self._forks, self._dispatcher.placing)
+        failures = RecentFailures()
+        self._leasing, self._settling, self._pump = self._redis_pump(failures)
         self._drain = Drain(
-            config, self._slots, self._session, self._forks, self._dispatcher, self._conversation, events
+            config, self._slots, self._session, self._forks, self._dispatcher, self._demand, self._settling,
+            self._pump, events,
         )  # fmt: skip
         self._status = Status(
-            self._drain, self._session, self._slots, self._forks, self._scaling, self._conversation, self._backlog,
-            counts,
+            self._drain, self._session, self._slots, self._forks, self._scaling, self._demand, failures,
+            self._backlog, counts,
         )  # fmt: skip
         figures = MetricsSnapshot(
             self._status, self._session, self._backlog, self._slots, self._forks, self._scaling, events, counts
@@ -168,6 +179,29 @@ class Master:
         self._listening = listening
         self._queries = HttpQueries()
         self._answers = Answers(self._queries, self._status, self._backlog, figures.snapshot, self._events.warn)
+
+    def _redis_pump(self, failures: RecentFailures) -> tuple[Leasing, Settling, RedisPump]:
+        session, ledger, demand, events, counts = self._session, self._ledger, self._demand, self._events, self._counts
+        identity, serving, times, leaser = session.identity, session.serving, session.times, session.leaser
+        pipeline, wakeups = session.pipeline, session.wakeups
+        maintenance = Maintenance(events)
+        renewing = Renewing(identity, ledger, times, pipeline, self._dispatcher, self._cut_off, counts)
+        grants = Grants(ledger, self._dispatcher.placing, self._cut_off, renewing, self._backlog, events, counts)
+        leasing = Leasing(demand, grants, maintenance, leaser, wakeups, pipeline)
+        settling = Settling(identity, ledger, leasing, self._backlog, failures, events, counts)
+        idle_exit = IdleExit(self._config.exit_when_idle_s, session, wakeups, demand, leasing)
+        requests = OperatorRequests(self._controls, self._slots, self._survey)
+        relay = RequestRelay(identity, serving, requests, idle_exit)
+        speakers = (
+            renewing, settling, relay,
+            Chores(identity, serving, times, demand, maintenance, self._backlog, counts),
+            QueueLookup(identity, serving, times, demand, leasing, relay, events),
+            TimesLookup(times, renewing), leasing,
+        )  # fmt: skip
+        waiting = Waiting(demand, leasing, renewing, serving, wakeups, session.listeners)
+        resuming = Resuming(session, ledger, self._slots, self._dispatcher, renewing, events, counts)
+        pump = RedisPump(session, speakers, leasing, waiting, resuming, idle_exit, events, counts)
+        return leasing, settling, pump
 
     # the loop
 
@@ -196,16 +230,16 @@ class Master:
         if self._away and self._session.connected:
             self._say_return()
         now_at = clock.monotonic()
-        if self._session.bells.rang:
-            self._conversation.converse(now_at)  # somebody waits for that, and for nothing else of this turn
+        if self._session.wakeups.woken:
+            self._pump.step(now_at)  # a job waits for that, and for nothing else of this turn
         self._timers.run_due(now_at)
         self._forks.keep_time(now_at)
         self._forks.fill(now_at)
         self._dispatcher.placing.place()
         self._scaling.keep_time(now_at)
-        self._conversation.converse(now_at)
-        self._conversation.tell_completed()
-        if self._drain.ladder is None and self._conversation.retired:
+        self._pump.step(now_at)
+        self._settling.log_completed()
+        if self._drain.ladder is None and self._pump.retired:
             self._events.emit("master.idle", idle_s=self._config.exit_when_idle_s)
             self._drain.begin(None)
         if self._drain.ladder is None and self._forks.boot_failure is not None:
@@ -225,7 +259,7 @@ class Master:
         return min(
             self._timers.due_at,
             self._scaling.deadline_at(),
-            self._conversation.deadline_at(),
+            self._pump.deadline_at(),
             self._forks.deadline_at(),
             self._drain.next_at(),
             self._answers.deadline_at(),
@@ -275,17 +309,16 @@ class Master:
                 " jobs a --memory-limit, or the handlers memory=, so that ours comes first"
             )
         self._forks.start_zygote()
-        self._session.open(self._on_connection, self._conversation.on_replies, self._conversation.on_bell)
+        self._session.open(self._on_connection, self._pump.on_replies, self._pump.on_wakeup)
 
     def _on_connection(self) -> None:
         try:
-            self._session.finish_connecting(self._ledger.claims)
+            self._pump.resume()
         except LinkLost as lost:
             if self._served:
                 raise
             self._fail_to_start(lost)
             return
-        self._conversation.connected()
         if self._served:
             return
         self._served = True
@@ -334,15 +367,16 @@ class Master:
     # what it is told to do
 
     def pause(self) -> bool:
-        if self._conversation.paused:
+        if self._demand.paused:
             return False
-        self._conversation.pause()
+        self._demand.pause()
         return True
 
     def resume(self) -> bool:
-        if not self._conversation.paused:
+        if not self._demand.paused:
             return False
-        self._conversation.resume()
+        self._demand.resume()
+        self._leasing.ask()
         return True
 
     def status(self) -> Mapping[str, Any]:

@@ -6,18 +6,27 @@ import select
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
+from supervisor.engine.commands import queries, writes
 from supervisor.engine.commands.queries import Request
+from supervisor.engine.commands.writes import Grant
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.queue_order import Queues
-from supervisor.engine.worker.exchange import Asked, Granted, Reply, Wanted
-from supervisor.engine.worker.session import LinkLost, Session
+from supervisor.engine.transport.link import LinkLost
+from supervisor.engine.worker.exchange import Part, Wanted
+from supervisor.engine.worker.session import Session
 from supervisor.master.timers import Timers
 
 #: For what should come at once. Long, as a loaded machine is slow.
 SOON_S = 20.0
+
+
+class Reply(NamedTuple):
+    ask: Request
+    answer: Any
 
 
 class PlayedWorker:
@@ -57,7 +66,7 @@ class PlayedWorker:
 
     def start(self) -> "PlayedWorker":
         """Connects, until there is nothing more to say."""
-        self.session.open(lambda: self.session.finish_connecting(()), self._on_replies, self._on_bell)
+        self.session.open(self._on_connection, self.session.read, self._on_wakeup)
         self.turn_until(lambda: self.session.connected and self.session.idle and not self.session.serving.looks_due)
         return self
 
@@ -76,11 +85,11 @@ class PlayedWorker:
 
     def wait_for_jobs(self, count: int = 1) -> None:
         """Begins a wait that leases so many when it ends."""
-        self.session.wait_for_bells(True, Wanted(count, count, woken=True))
+        self.session.wakeups.wait_for_queues(Wanted(count, count, woken=True))
 
     def wait_to_end(self) -> None:
         """The wait that is under way."""
-        self.turn_until(lambda: not self.session.bells.waiting)
+        self.turn_until(lambda: not self.session.wakeups.waiting)
 
     def wait_for_news(self) -> None:
         """Until something has come, which stays unread."""
@@ -106,49 +115,78 @@ class PlayedWorker:
         if self._replies or self._lease_due or self.session.serving.looks_due:
             wanted = Wanted(0, 0) if self._lease_due else None
             replies, self._replies = self._replies, []
-            self.exchanges += 1
-            self.session.exchange((), (), wanted, None, replies)
-        elif listening and not self.session.bells.waiting:
-            self.session.wait_for_bells(queues=False)
+            self.exchange(wanted, replies)
+        elif listening and not self.session.wakeups.waiting:
+            self.session.wakeups.wait_for_mail()
 
-    def _on_replies(self) -> None:
-        for answer in self.session.read():
-            self._take(answer)
+    def exchange(self, wanted: Wanted | None = None, replies: Sequence[Reply] = ()) -> None:
+        """Starts one, as a master does."""
+        self.exchanges += 1
+        session, parts = self.session, [self._part_of(reply) for reply in replies]
+        if session.serving.asks_for_names(wanted is not None, time.monotonic()):
+            parts.append(Part(queries.names(), session.serving.take_names))
+        if session.serving.asks_for_wish():
+            parts.append(Part(queries.wish(self.name), session.serving.take_wish))
+            parts.append(Part(queries.requests(self.name), self._on_asks))
+        if wanted is not None:
+            parts.append(Part(session.leaser.command(wanted), self._on_granted))
+        session.exchange(parts, self._on_refused)
 
-    def _on_bell(self) -> None:
-        ended, granted = self.session.hear()
+    def _part_of(self, reply: Reply) -> Part:
+        forget = partial(self.session.serving.forget_request, reply.ask)
+        try:
+            command = writes.answer(self.name, reply.ask.id, reply.answer)
+        except (TypeError, ValueError) as error:
+            command = writes.answer(self.name, reply.ask.id, {"error": str(error)})
+        return Part(command, lambda _taken: forget(), lost=forget)
+
+    def _on_refused(self, script: str, message: str) -> None:
+        raise AssertionError(f"{script}: {message}")
+
+    def _on_connection(self) -> None:
+        self.session.finish_connecting((), lambda _known, _resumed: None, self._on_deregistered)
+
+    def _on_wakeup(self) -> None:
+        ended, granted = self.session.wakeups.read()
         if granted is not None:
             self.granted += granted.grant.leases
-        if ended and b"ask" in self.session.bells.mail:
+        if ended and b"ask" in self.session.wakeups.mail:
             self.session.serving.look_for_wish()
-        self.session.bells.mail.clear()
+        self.session.wakeups.mail.clear()
 
-    def _take(self, answer: Any) -> None:
-        match answer:
-            case Asked(asks):
-                self.asked += asks
-                if self._answers is not None:
-                    self._replies += [Reply(ask, self._answers(ask)) for ask in asks]
-            case Granted():
-                self._lease_due = False
+    def rename(self) -> None:
+        """As a master that was deregistered."""
+        self.session.rename(lambda _known, _resumed: None, self._on_deregistered)
+
+    def _on_deregistered(self) -> None:
+        raise AssertionError("it was not to be deregistered")
+
+    def _on_asks(self, asks: Sequence[Request]) -> None:
+        new = self.session.serving.take_requests(asks)
+        self.asked += new
+        if self._answers is not None:
+            self._replies += [Reply(ask, self._answers(ask)) for ask in new]
+
+    def _on_granted(self, grant: Grant) -> None:
+        self.session.leaser.granted(grant, self.session.pipeline.sent_at)
+        self._lease_due = False
 
     def lose_the_connection(self, replies: Sequence[Reply] = ()) -> None:
         """Redis is gone, the last it was told of are these answers; and is there again."""
-        self.session._link._socket.shutdown(2)
+        self.session.pipeline._link._socket.shutdown(2)
         with contextlib.suppress(LinkLost):
-            self.session.exchange((), (), None, None, replies)
+            self.exchange(None, replies)
             self.turn_until(lambda: False)
         self.session.lose()
         self.start()
 
     def leave(self) -> None:
         """As a master that has ended in peace."""
-        if self.session.bells.waiting:
-            self.session.stop_waiting()
+        if self.session.wakeups.waiting:
+            self.session.wakeups.end_wait()
             self.wait_to_end()
         left = threading.Event()
-        self._take = lambda _answer: left.set()  # type: ignore[method-assign]
-        self.session.leave()
+        self.session.leave(lambda _jobs: left.set())
         self.turn_until(left.is_set)
 
     def close(self) -> None:

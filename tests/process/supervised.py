@@ -22,7 +22,7 @@ from typing import Any
 import psutil
 
 from supervisor.engine.client.sync_handles import Job
-from supervisor.engine.worker.wakeups import MOST_DOORS
+from supervisor.engine.worker.push_listeners import MOST_LISTENERS
 from supervisor.linux import removal
 
 HERE = Path(__file__).parent
@@ -305,7 +305,7 @@ class Stage:
         pool = Pool(self, command, full, directory or self.directory, is_present="--pid" not in command)
         queues = given.get("queue", "default")
         named = [queue for queue in ([queues] if isinstance(queues, str) else queues) if not set(queue) & set("!*?[")]
-        pool.doors = min(len(named), MOST_DOORS)
+        pool.doors = min(len(named), MOST_LISTENERS)
         return self.add(pool)
 
     def arguments(self, flags: dict[str, Any]) -> list[str]:

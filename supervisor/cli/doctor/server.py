@@ -22,7 +22,7 @@ from supervisor.engine.model.errors import LeaseholdError, StoreUnavailable
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.options import Value
 from supervisor.engine.model.queue_order import Queues
-from supervisor.engine.worker.wakeups import MOST_DOORS
+from supervisor.engine.worker.push_listeners import MOST_LISTENERS
 
 _PINGS: Final = 20
 _SLOW_S: Final = 0.020
@@ -30,7 +30,7 @@ _SKEW_S: Final = 1.0
 _NEARLY_FULL: Final = 0.8
 #: Longest silence of a connection to the server (deploy/docs/redis.md).
 _SILENT_S: Final = 35
-#: A supervisor opens two connections, to exchange and to wait, and MOST_DOORS more where other programs push.
+#: A supervisor opens two connections, to exchange and to wait, and MOST_LISTENERS more where other programs push.
 _CONNECTIONS: Final = 2
 #: A supervisor answers within one turn of its loop.
 _PATIENCE_S: Final = 1.0
@@ -217,10 +217,10 @@ def _connections(examiner: Examiner, info: Info) -> Iterator[Finding]:
             f"{now} of maxclients {most} are taken, and a supervisor opens more: raise maxclients",
             Exit.UNREACHABLE,
         )
-    elif now + _CONNECTIONS + MOST_DOORS > most:
+    elif now + _CONNECTIONS + MOST_LISTENERS > most:
         yield warning(
             "connections",
-            f"{now} of maxclients {most} are taken, a supervisor opens up to {_CONNECTIONS + MOST_DOORS}: raise it",
+            f"{now} of maxclients {most} are taken, a supervisor opens up to {_CONNECTIONS + MOST_LISTENERS}: raise it",
         )
     else:
         yield ok("connections", f"{now} of {most} are taken")

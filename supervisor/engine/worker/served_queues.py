@@ -1,37 +1,55 @@
-"""Which queues a worker serves: as it was started or wished since, and what its globs stand for; and what else it is
-asked for. Runs in master.
+"""Which queues a worker serves: what operators wished last, and what its globs match. Runs in the master.
 
-Owns when to ask for either. Must not do I/O: `session.py` asks, and tells what was answered.
+Owns when the worker asks Redis for queue names, wishes and requests. Does no I/O.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from supervisor.engine.commands import writes
 from supervisor.engine.commands.queries import Request, Wish
 from supervisor.engine.model.queue_order import Queues
-from supervisor.engine.worker.exchange import Asked, Changed, Found
 
-#: A worker with globs asks so often, while it leases, which queues there are; mail tells an idle one.
+#: A worker with globs asks for queue names this often while it leases. Mail tells an idle worker.
 _NAMES_S: Final = 2.0
-#: Strangers may make very many: reading a name takes us, and Redis, some 2 us. So that is at most 4 % of the time.
+#: With very many queues it asks less often. Reading a name takes Redis and the master about 2 µs, 2 % of this.
 _NAME_S: Final = 100e-6
+
+
+@dataclass(slots=True)
+class Found:
+    """The globs match other queues than before."""
+
+    added: list[str]
+    removed: list[str]
+    left_out: int  # beyond what one worker can lease from
+
+
+@dataclass(slots=True)
+class Changed:
+    """An operator has wished that the worker serves these queues. `problem`: why it does not."""
+
+    patterns: Sequence[str]
+    order: str
+    count: int  # of queues known by name
+    problem: str = ""
 
 
 class ServedQueues:
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
-        self.names = queues.resolve(())  # those that are leased from
+        self.names = queues.resolve(())  # the queues that are leased from
         self._names_due = queues.has_globs
-        self._names_at = 0.0  # when an exchange that leases asks for them anyway
-        self._known: Sequence[str] = ()  # the queues that there were when somebody looked last
-        self._wish = 0  # the number of the last one
+        self._names_at = 0.0  # from then on an exchange that leases asks for names
+        self._known: Sequence[str] = ()  # all queues there were when last asked
+        self._wish = 0  # number of the last wish that was read
         self._wish_due = False
-        self._asks: set[str] = set()  # that stand and were told of
+        self._standing_requests: set[str] = set()  # ids that have been told
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """The queues as they were named."""
+        """The queues as the operator named them."""
         return self._queues.patterns
 
     @property
@@ -51,42 +69,42 @@ class ServedQueues:
 
     @property
     def looks_due(self) -> bool:
-        """Whether the next exchange asks which queues there are, or which we are to serve."""
+        """True if the next exchange asks for names, or for wishes and requests."""
         return self._names_due or self._wish_due
 
     def look_for_queues(self) -> None:
-        """There may be others than before."""
+        """Ask for names with the next exchange: there may be other queues than before."""
         self._names_due = self._queues.has_globs
 
     def look_for_wish(self) -> None:
-        """We may be wished to serve others, or asked for something."""
+        """Ask for wishes and requests with the next exchange."""
         self._wish_due = True
 
     def heard_of_wish(self, number: int) -> None:
-        """The number of the last wish; 0: there is none."""
+        """`number`: of the last wish; 0: there is none."""
         self._wish_due = self._wish_due or number not in (0, self._wish)
 
     def forget_wish(self) -> None:
-        """Of a worker with another name there is none. The queues stay as they are."""
+        """Forget the wishes and requests of the worker's old name. The queues stay as they are."""
         self._wish = 0
-        self._asks.clear()
+        self._standing_requests.clear()
 
     def asks_for_names(self, leasing: bool, now_at: float) -> bool:
-        """Whether to ask in this exchange; it is not due any more then."""
+        """Return True if the exchange that begins asks for names. `leasing`: it leases."""
         if not self._names_due and not (leasing and self._queues.has_globs and now_at >= self._names_at):
             return False
         self._names_due, self._names_at = False, now_at + max(_NAMES_S, _NAME_S * len(self._known))
         return True
 
     def asks_for_wish(self) -> bool:
-        """Whether to ask in this exchange; it is not due any more then."""
+        """Return True if the exchange that begins asks for wishes and requests."""
         due, self._wish_due = self._wish_due, False
         return due
 
     # what was answered
 
     def take_names(self, known: Sequence[str]) -> Found | None:
-        """The queues that there are. None: it means the same as before."""
+        """Serve those of all `known` queues that match. Return None if nothing has changed."""
         if known == self._known:
             return None
         self._known = known
@@ -99,7 +117,7 @@ class ServedQueues:
         return Found(added, removed, len(resolved) - len(self.names))
 
     def take_wish(self, wish: Wish) -> Changed | None:
-        """Serve other queues from now on. Without a wish, or with one that cannot be, the same as before."""
+        """Serve other queues from now on. Return None if nothing has changed. An impossible wish changes nothing."""
         self._wish = wish.number
         if not wish.queues:
             return None
@@ -114,12 +132,11 @@ class ServedQueues:
         self._known = ()
         return Changed(queues.patterns, queues.order, len(self.names))
 
-    def take_asks(self, asks: Sequence[Request]) -> Asked | None:
-        """What we are asked for and have not answered. None: nothing that was not told before."""
-        known, self._asks = self._asks, {ask.id for ask in asks}
-        new = [ask for ask in asks if ask.id not in known]
-        return Asked(new) if new else None
+    def take_requests(self, requests: Sequence[Request]) -> list[Request]:
+        """Return those of the standing `requests` that have not been told before."""
+        known, self._standing_requests = self._standing_requests, {request.id for request in requests}
+        return [request for request in requests if request.id not in known]
 
-    def forget_ask(self, ask: Request) -> None:
-        """It was answered, or its answer was lost: if it still stands it is told again."""
-        self._asks.discard(ask.id)
+    def forget_request(self, request: Request) -> None:
+        """Tell the request again if it still stands: its answer has come, or was lost."""
+        self._standing_requests.discard(request.id)

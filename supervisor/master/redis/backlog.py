@@ -1,42 +1,48 @@
-"""What waits in the queues that are served, as it was seen last, and how many supervisors that is work for. Runs in
-master. No I/O: it says when an exchange is to look, and what it is to tell a scaler.
+"""Knows what waits in the served queues, and for how many supervisors that is work. Runs in the master. Does no I/O.
 
-Looks cost Redis more than anything else that is asked for, so there is none that nobody has asked for; and for a scaler
-they go with exchanges that there are anyway: at most one a second while work goes on, and one with each sweep.
+Owns when an exchange looks at the queues and what it tells a scaler. A look costs Redis more than any other query, so
+there is none without a request; for a scaler there is one with each sweep, and at most one a second while work goes on.
 """
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from supervisor import clock
 from supervisor.engine.commands.queries import Depths
-from supervisor.engine.worker.exchange import Desired
 from supervisor.master.model.slots import Slots
 from supervisor.master.processes.scaling import Scaling
 
-#: Between two looks for a scaler while work goes on. Each queue takes Redis 30 µs, with lanes several times that.
+#: Time between two looks for a scaler while work goes on. Redis needs 30 µs for each queue, more with lanes.
 _LOOK_S: Final = 1.0
 _LOOK_AT_A_QUEUE_S: Final = 0.01
-#: A number that stays the same is said again this often: it ends by itself after 60 s.
+#: An unchanged number is told again this often, because Redis forgets it after 60 s.
 _SAY_S: Final = 14.0
-#: Figures that are older than this are not shown as those of now: who drains, or has lost Redis, does not look.
+#: Older figures are not shown as current: a master that drains, or has lost Redis, does not look.
 FRESH_S: Final = 30.0
-#: More than so many supervisors are not asked for.
+#: At most this many supervisors are asked for.
 MOST_DESIRED: Final = 1000
+
+
+class Desired(NamedTuple):
+    """How many supervisors a scaler should run under this name, and from what figures that was computed."""
+
+    name: str
+    supervisors: int
+    note: dict[str, Any]
 
 
 class Backlog:
     def __init__(self, name: str, scaling: Scaling, slots: Slots) -> None:
-        """`name`: under which a scaler is told; empty: it is not."""
+        """`name`: under which a scaler is told; empty: none is told."""
         self._name = name
         self._scaling = scaling
         self._slots = slots
-        self._due = bool(name)  # somebody has asked for a look
+        self._due = bool(name)  # a look is requested
         self._moved = False  # jobs have come or gone since the last look
         self.depths: Mapping[str, Depths] = {}  # by queue
         self.looked_at = -math.inf  # when the last answer came (monotonic s)
-        self._again_at = -math.inf  # from when on what has moved is worth a look
+        self._again_at = -math.inf  # from then on moves are worth a look
         self._said: int | None = None
         self._said_at = -math.inf
         self._to_say: Desired | None = None
@@ -52,7 +58,7 @@ class Backlog:
         self._moved = True
 
     def take_look(self, now_at: float, sweeps: bool) -> bool:
-        """Whether the exchange that begins now, which sweeps or does not, is to look."""
+        """Return True if the exchange that begins now is to look. `sweeps`: it sweeps."""
         due = self._due or bool(self._name and (sweeps or (self._moved and now_at >= self._again_at)))
         if due:
             self._due = self._moved = False
@@ -60,7 +66,7 @@ class Backlog:
         return due
 
     def deadline_at(self) -> float:
-        """When there is to be an exchange for it."""
+        """Return when an exchange is due for a look (monotonic s)."""
         if self._due or self._to_say is not None:
             return -math.inf
         return self._again_at if self._name and self._moved else math.inf
@@ -82,19 +88,19 @@ class Backlog:
         return to_say
 
     def forget_said(self) -> None:
-        """The connection was lost: what was to be said may not have got in."""
+        """Tell the number again: it may have been lost with the connection."""
         self._said, self._due = None, bool(self._name)
 
     # what it means
 
     @property
     def is_fresh(self) -> bool:
-        """Whether what was seen last still says how it is."""
+        """True if the last figures still count as current."""
         return clock.monotonic() < self.looked_at + FRESH_S
 
     @property
     def desired(self) -> int:
-        """For how many supervisors like this one there is work."""
+        """How many supervisors like this one there is work for."""
         jobs = sum(each.ready + each.running + each.stalled for each in self.depths.values())
         return min(MOST_DESIRED, math.ceil(jobs / self._scaling.most))
 
@@ -109,7 +115,7 @@ class Backlog:
         }
 
     def status(self) -> dict[str, Any] | None:
-        """As JSON; None if nobody has looked yet."""
+        """Return plain JSON, or None before the first look."""
         if self.looked_at == -math.inf:
             return None
         return {

@@ -1,35 +1,72 @@
-"""Since when there has been nothing to do, and whether that is long enough to end. Runs in master. No I/O."""
+"""Ends a master that has had nothing to do for long enough. Runs in the master. Does no I/O of its own.
+
+Owns since when there has been nothing to do. Redis has the last word, because it knows of jobs that are to come.
+"""
 
 import math
+from collections.abc import Callable
 from typing import Final
 
-#: What is on its way to us is there by then.
+from supervisor import clock
+from supervisor.engine.worker.session import Session
+from supervisor.engine.worker.wakeups import Wakeups
+from supervisor.master.redis.demand import Demand
+from supervisor.master.redis.leasing import Leasing
+
+#: Mail and requests that are on their way are there after this.
 _SOON_S: Final = 1.0
 
 
 class IdleExit:
-    def __init__(self, patience_s: float) -> None:
-        """`patience_s`: after so long a time it is enough; 0: it never is."""
-        self.patience_s = patience_s
-        self.since_at = math.inf  # there has been nothing to do; inf: there is
+    def __init__(self, patience_s: float, session: Session, wakeups: Wakeups, demand: Demand, leasing: Leasing) -> None:
+        """`patience_s`: leave after this time with nothing to do; 0: never."""
+        self._patience_s = patience_s
+        self._session = session
+        self._wakeups = wakeups
+        self._demand = demand
+        self._leasing = leasing
+        self._idle_since_at = math.inf
         self._again_at = -math.inf
+        self.retired = False  # Redis has forgotten the worker, and nothing may be exchanged any more
 
-    def note(self, at_rest: bool, now_at: float) -> None:
-        """Whether there is nothing to do now."""
-        if not at_rest or not self.patience_s:
-            self.since_at = math.inf
-        elif self.since_at == math.inf:
-            self.since_at = now_at
+    def connected(self, _now_at: float) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Something has come: count the idle time from now on anew."""
+        self._idle_since_at = math.inf
+
+    def note(self, now_at: float) -> None:
+        """Look whether there is nothing to do now."""
+        if not self._patience_s:
+            return
+        if not self._demand.is_at_rest:
+            self._idle_since_at = math.inf
+        elif self._idle_since_at == math.inf:
+            self._idle_since_at = now_at
 
     @property
     def due_at(self) -> float:
-        """When it is long enough."""
-        return max(self.since_at + self.patience_s, self._again_at)
+        return max(self._idle_since_at + self._patience_s, self._again_at)
+
+    def deadline_at(self) -> float:
+        return math.inf if self._wakeups.is_ending else self.due_at
 
     def put_off(self, now_at: float) -> None:
-        """Redis refuses: to ask it again at once would be answered alike."""
-        self._again_at = now_at + max(_SOON_S, self.patience_s)
+        """Redis refuses something, and would refuse it again at once."""
+        self._again_at = now_at + max(_SOON_S, self._patience_s)
 
-    def stay(self, why: str, now_at: float) -> None:
-        """The engine has said that there is something to stay for."""
-        self._again_at = now_at + (_SOON_S if why in ("mail", "asked") else self.patience_s)
+    def retire(self, refused: Callable[[str, str], None]) -> None:
+        """Ask Redis to forget the worker, but not during a wait: a put would then wake a master that is gone."""
+        if self._wakeups.waiting:
+            self._wakeups.end_wait()
+        else:
+            self._session.retire(self._patience_s, self._on_answer, refused)
+
+    def _on_answer(self, why: str) -> None:
+        if not why:
+            self.retired = True
+            return
+        self._again_at = clock.monotonic() + (_SOON_S if why in ("mail", "asked") else self._patience_s)
+        if why in ("work", "lost"):
+            self._leasing.ask()

@@ -1,6 +1,6 @@
-"""What every master does for the namespace as a whole: sweeps, and the next times of cron jobs. Runs in master. No I/O.
+"""Decides when to sweep the namespace, and computes the next times of cron jobs. Runs in the master. Does no I/O.
 
-Nobody is elected for it: each does it now and then, and the engine takes each step once, whoever comes first.
+No master is elected for it. Each does its share now and then, and the engine accepts each step from the first only.
 """
 
 import math
@@ -12,16 +12,33 @@ from supervisor import clock
 from supervisor.engine.commands.writes import Grant, Swept
 from supervisor.engine.model import recurring
 from supervisor.engine.model.recurring import MOST_AT_ONCE, CronMissing, DueCron, Following
-from supervisor.engine.worker.exchange import SWEEP_COUNT, Chores, Spawn
 from supervisor.ops.events import Events
 
-#: Between two sweeps of one master, on the average.
+#: Mean time between two sweeps of one master.
 SWEEP_S: Final = 15.0
+#: One sweep takes at most this many jobs from lost workers. If it took as many, the next one follows at once.
+SWEEP_COUNT: Final = 100
 MOST_WARNINGS: Final = 100
-#: The times of cron recurrences may take so much of one turn of the loop; the rest is computed in the next ones.
+#: One turn of the loop computes times for at most this long. The next turns compute the rest.
 _COMPUTING_S: Final = 0.005
-#: More recurrences than this are not remembered as beyond us; they are tried again.
-_MOST_BEYOND: Final = 10_000
+#: At most this many recurrences are remembered as failed.
+_MOST_FAILED: Final = 10_000
+
+
+class Spawn(NamedTuple):
+    """A due cron recurrence, the times for which jobs are to be put, and its next time; None: it has ended."""
+
+    due: DueCron
+    times_unix: Sequence[float]
+    next_unix: float | None
+
+
+class Duties(NamedTuple):
+    """What the next exchange is to do for the namespace. A sweep goes on at `offset`."""
+
+    sweep: bool = False
+    spawns: Sequence[Spawn] = ()
+    offset: int = 0
 
 
 class _Pending(NamedTuple):
@@ -29,7 +46,7 @@ class _Pending(NamedTuple):
 
     due: DueCron
     steps: Generator[None, None, Following]
-    is_swept: bool  # a sweep has reported it: it may be of a queue that we do not lease from
+    is_swept: bool  # a sweep has reported it, so it may be of a queue that this master does not lease from
 
 
 class Maintenance:
@@ -38,27 +55,27 @@ class Maintenance:
         self._sweep_at = math.inf
         self._offset = 0  # where the next sweep goes on
         self._pending: dict[str, _Pending] = {}  # by the jid of the recurring job
-        self._beyond: set[DueCron] = set()  # their times cannot be computed here
+        self._failed: set[DueCron] = set()  # recurrences whose times cannot be computed here
         self._warned: set[str] = set()
 
     def begin(self, now_at: float) -> None:
-        """The session has begun. Masters that were started together do not sweep together."""
+        """The session has begun. A random delay keeps masters that start together from sweeping together."""
         self._sweep_at = now_at + SWEEP_S * random.uniform(0.5, 1.0)
 
     @property
     def due_at(self) -> float:
-        """When `due` has something (monotonic s)."""
+        """When `due` returns something (monotonic s)."""
         return -math.inf if self._pending else self._sweep_at
 
-    def due(self, now_at: float) -> Chores | None:
-        """What the next exchange is to do; what it does not get done is found again by the next lease or sweep."""
+    def due(self, now_at: float) -> Duties | None:
+        """Return the duties of the next exchange. The next lease or sweep finds again what it does not get done."""
         sweep = now_at >= self._sweep_at
         spawns = self._compute() if self._pending else ()
         if not sweep and not spawns:
             return None
         if sweep:
             self._sweep_at = now_at + SWEEP_S * random.uniform(0.8, 1.2)
-        return Chores(sweep, spawns, self._offset)
+        return Duties(sweep, spawns, self._offset)
 
     def on_swept(self, swept: Swept) -> None:
         if swept.taken >= SWEEP_COUNT or swept.next_offset:
@@ -67,8 +84,9 @@ class Maintenance:
         self._add(swept.due, swept.now_unix, is_swept=True)
 
     def on_granted(self, grant: Grant, names_all: bool) -> bool:
-        """Take in what a lease reports as due. `names_all`: it has looked at all its queues, so that what it does not
-        name any more has been spawned by another master. Return True if there is something to spawn.
+        """Take in what a lease reports as due. Return True if there is something to spawn.
+
+        `names_all`: the lease has looked at all its queues. A peer has then spawned what it does not name any more.
         """
         if names_all and self._pending:
             named = {due.jid for due in grant.due}
@@ -77,16 +95,15 @@ class Maintenance:
         return bool(self._pending)
 
     def _add(self, crons: Sequence[DueCron], now_unix: float, is_swept: bool) -> None:
-        """The times of these have come, by the server's clock."""
-        # Other masters compute the same ones: a random order lets them share the work.
+        # Other masters compute the same recurrences: a random order lets them share the work.
         for due in random.sample(crons, len(crons)):
             known = self._pending.get(due.jid)
-            if due not in self._beyond and (known is None or known.due != due):
+            if due not in self._failed and (known is None or known.due != due):
                 steps = recurring.following_in_steps(due, now_unix)
                 self._pending[due.jid] = _Pending(due, steps, is_swept)
 
     def _compute(self) -> Sequence[Spawn]:
-        """Compute times for a few milliseconds, of at most some 1,000 jobs."""
+        """Compute times for a few milliseconds, and for about 1,000 jobs at most."""
         spawns: list[Spawn] = []
         jobs, until_at = 0, clock.monotonic() + _COMPUTING_S
         while self._pending and jobs < MOST_AT_ONCE:
@@ -105,13 +122,13 @@ class Maintenance:
         return spawns
 
     def _leave_to_others(self, due: DueCron, error: CronMissing) -> None:
-        if len(self._beyond) >= _MOST_BEYOND:
-            self._beyond.clear()
-        self._beyond.add(due)
+        if len(self._failed) >= _MOST_FAILED:
+            self._failed.clear()
+        self._failed.add(due)
         self._warn(f"{error}; a supervisor that can must put the jobs of {due.jid}")
 
     def _warn(self, message: str) -> None:
-        """Once of each, while they are few: it would come with every lease."""
+        """Warn once of each: every lease reports the recurrence again."""
         if message not in self._warned and len(self._warned) < MOST_WARNINGS:
             self._warned.add(message)
             self._events.warn(message)

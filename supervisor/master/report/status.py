@@ -12,12 +12,13 @@ from supervisor.master.drain import Drain
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.counts import Counts
 from supervisor.master.model.outcome_log import attempt_of
+from supervisor.master.model.recent_failures import RecentFailures
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ChildState, Phase
 from supervisor.master.processes.scaling import Scaling
 from supervisor.master.processes.zygote_manager import ZygoteManager
 from supervisor.master.redis.backlog import Backlog
-from supervisor.master.redis.redis_pump import RedisPump
+from supervisor.master.redis.demand import Demand
 from supervisor.master.requests.stack_dump import describe
 
 #: More children than these are counted only: an answer has its limits.
@@ -39,7 +40,8 @@ class Status:
         slots: Slots,
         forks: ZygoteManager,
         scaling: Scaling,
-        conversation: RedisPump,
+        demand: Demand,
+        failures: RecentFailures,
         backlog: Backlog,
         counts: Counts,
     ) -> None:
@@ -48,7 +50,8 @@ class Status:
         self._slots = slots
         self._forks = forks
         self._scaling = scaling
-        self._conversation = conversation
+        self._demand = demand
+        self._failures = failures
         self._backlog = backlog
         self._counts = counts
         self._began_at = clock.monotonic()
@@ -83,7 +86,7 @@ class Status:
 
     @property
     def paused(self) -> bool:
-        return self._conversation.paused
+        return self._demand.paused
 
     @property
     def left_s(self) -> float | None:
@@ -117,7 +120,7 @@ class Status:
             "counts": self._counts.ended,
             "deaths": self._counts.deaths,
             "autoscaling": self._backlog.status(),
-            "ends": self._conversation.ends.status(),
+            "ends": self._failures.status(),
         }
 
 

@@ -12,9 +12,8 @@ from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import queries, writes
 from supervisor.engine.commands.queries import Request
 from supervisor.engine.model.errors import LeaseholdError
-from supervisor.engine.worker.exchange import Reply
 from tests.engine.invariants import left_over, look
-from tests.engine.played import PlayedWorker
+from tests.engine.played import PlayedWorker, Reply
 
 
 def echo(ask: Request):

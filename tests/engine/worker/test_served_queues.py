@@ -4,8 +4,7 @@ import pytest
 
 from supervisor.engine.commands.queries import Request, Wish
 from supervisor.engine.model.queue_order import Queues
-from supervisor.engine.worker.exchange import Asked, Changed, Found
-from supervisor.engine.worker.served_queues import ServedQueues
+from supervisor.engine.worker.served_queues import Changed, Found, ServedQueues
 
 
 @pytest.fixture
@@ -97,19 +96,19 @@ def test_a_wish_that_cannot_be_changes_nothing_and_says_why(plain, queues, order
 
 def test_what_was_asked_is_told_once(plain):
     one, two = Request("1", "stacks"), Request("2", "stacks")
-    assert plain.take_asks([]) is None
-    assert plain.take_asks([one]) == Asked([one])
-    assert plain.take_asks([one, two]) == Asked([two])
-    assert plain.take_asks([one, two]) is None
+    assert plain.take_requests([]) == []
+    assert plain.take_requests([one]) == [one]
+    assert plain.take_requests([one, two]) == [two]
+    assert plain.take_requests([one, two]) == []
 
 
 def test_what_was_asked_is_told_again_if_it_still_stands_when_it_should_not(plain):
     one, two = Request("1", "stacks"), Request("2", "stacks")
-    plain.take_asks([one, two])
-    plain.forget_ask(two)
-    assert plain.take_asks([one, two]) == Asked([two])
+    plain.take_requests([one, two])
+    plain.forget_request(two)
+    assert plain.take_requests([one, two]) == [two]
     plain.forget_wish()  # under another name
-    assert plain.take_asks([one]) == Asked([one])
+    assert plain.take_requests([one]) == [one]
 
 
 def test_under_another_name_the_queues_are_the_same_and_the_first_wish_counts(plain):

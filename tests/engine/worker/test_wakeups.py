@@ -42,7 +42,7 @@ def test_a_job_is_leased_with_the_end_of_the_wait_for_it(waiting, live):
     waiting.wait_to_end()
     assert (jids(waiting), waiting.exchanges) == (["a"], exchanges)
     assert (live.job("a").state, live.job("a").worker) == ("running", waiting.name)
-    assert not waiting.session.bells.rang  # nothing is to be asked anew
+    assert not waiting.session.wakeups.woken  # nothing is to be asked anew
 
 
 def test_no_more_are_leased_than_were_wanted_and_another_worker_is_rung_for(waiting, live, server, namespace):
@@ -59,7 +59,7 @@ def test_mail_ends_the_wait_and_what_there_is_is_leased_as_well(waiting, live):
     assert jids(waiting) == []
     live.queue("q").unpause()
     waiting.wait_for_jobs()
-    waiting.session.stop_waiting()
+    waiting.session.wakeups.end_wait()
     waiting.wait_to_end()
     assert jids(waiting) == ["a"]
 
@@ -67,8 +67,8 @@ def test_mail_ends_the_wait_and_what_there_is_is_leased_as_well(waiting, live):
 def test_what_the_worker_has_settled_meanwhile_does_not_keep_it_from_the_job(worker, live, server):
     worker.wait_for_jobs()
     until_blocked(server)
-    for number in range(worker.session._number + 1, worker.session._number + 4):
-        worker.session._number = number
+    for number in range(worker.session.identity.number + 1, worker.session.identity.number + 4):
+        worker.session.identity.number = number
         live._store.run(writes.settle(worker.name, [], number=number))
     live.queue("q").put("k", jid="a")
     worker.wait_to_end()
@@ -77,7 +77,9 @@ def test_what_the_worker_has_settled_meanwhile_does_not_keep_it_from_the_job(wor
 
 
 def test_a_wait_that_is_left_on_a_dead_connection_takes_no_job(waiting, live):
-    live._store.run(writes.resume(waiting.name, waiting.session._number + 1, []))  # it has come back by another one
+    live._store.run(
+        writes.resume(waiting.name, waiting.session.identity.number + 1, [])
+    )  # it has come back by another one
     live.queue("q").put("k", jid="a")
     waiting.wait_to_end()
     assert (jids(waiting), live.job("a").state) == ([], "waiting")
@@ -88,7 +90,7 @@ def test_a_wait_in_the_name_of_a_worker_that_was_deregistered_takes_no_job(waiti
     live.queue("q").put("k", jid="a")
     waiting.wait_to_end()
     assert (jids(waiting), live.job("a").state) == ([], "waiting")
-    assert waiting.session.bells.rang  # it asks anew, and is told then that it is unknown
+    assert waiting.session.wakeups.woken  # it asks anew, and is told then that it is unknown
 
 
 def test_what_was_leased_in_the_name_of_a_worker_that_was_deregistered_is_not_the_renamed_ones(waiting, live):
@@ -96,7 +98,7 @@ def test_what_was_leased_in_the_name_of_a_worker_that_was_deregistered_is_not_th
     while live.job("a").state == "waiting":
         pass
     live.deregister(waiting.name)
-    waiting.session.rename()  # before it has read what was leased
+    waiting.rename()  # before it has read what was leased
     waiting.wait_to_end()
     assert (jids(waiting), live.job("a").state) == ([], "waiting")
 
@@ -106,14 +108,14 @@ def test_where_the_server_has_lost_its_scripts_the_worker_asks_anew(waiting, liv
     live.queue("q").put("k", jid="a")
     waiting.wait_to_end()
     assert (jids(waiting), live.job("a").state) == ([], "waiting")
-    assert waiting.session.bells.rang
+    assert waiting.session.wakeups.woken
 
 
 def test_where_the_server_has_lost_its_scripts_the_worker_can_end_its_wait_all_the_same(waiting, server):
     server.redis.script_flush()
-    waiting.session.stop_waiting()
+    waiting.session.wakeups.end_wait()
     waiting.wait_to_end()
-    assert waiting.session.bells.rang  # the lease behind it was lost as well: it asks anew
+    assert waiting.session.wakeups.woken  # the lease behind it was lost as well: it asks anew
 
 
 def test_what_was_leased_with_a_wait_whose_answer_was_lost_goes_back_uncounted(waiting, live):
@@ -154,7 +156,7 @@ def test_wait_whose_end_lies_unread_is_no_silence(waiting, live):
 
 def test_reply_that_lies_unread_is_no_silence(worker):
     session = worker.session
-    session.exchange((), (), Wanted(1, 1))
+    worker.exchange(Wanted(1, 1))
     worker.wait_for_news()
     worker.timers.run_due(math.inf)
     worker.turn_until(lambda: session.idle)
@@ -168,7 +170,7 @@ def test_silence_in_a_wait_loses_the_connection(waiting):
 def test_silence_in_an_exchange_loses_the_connection(worker, server):
     server.redis.client_pause(10_000)
     try:
-        worker.session.exchange((), (), Wanted(1, 1))
+        worker.exchange(Wanted(1, 1))
         with pytest.raises(LinkLost):
             worker.timers.run_due(math.inf)
     finally:

@@ -9,9 +9,8 @@ import pytest
 from supervisor import clock
 from supervisor.engine.commands.writes import Grant, Swept
 from supervisor.engine.model.recurring import DueCron, parse_due
-from supervisor.engine.worker.exchange import SWEEP_COUNT, Chores
 from supervisor.master.redis import maintenance as module
-from supervisor.master.redis.maintenance import SWEEP_S, Maintenance
+from supervisor.master.redis.maintenance import SWEEP_COUNT, SWEEP_S, Duties, Maintenance
 from supervisor.ops.events import Events
 
 NOW_UNIX = 1_700_000_000.0
@@ -63,7 +62,7 @@ def test_it_sweeps_about_every_fifteen_seconds_and_no_two_masters_at_once(log):
         firsts.add(upkeep.due_at)
         assert 1000.0 + SWEEP_S / 2 <= upkeep.due_at <= 1000.0 + SWEEP_S
         assert upkeep.due(999.0) is None
-        assert upkeep.due(1020.0) == Chores(True, ())
+        assert upkeep.due(1020.0) == Duties(True, ())
         gaps_s.add(upkeep.due_at - 1020.0)
         assert upkeep.due(1020.0) is None
     assert len(firsts) > 40 and len(gaps_s) > 40
@@ -83,12 +82,12 @@ def test_a_sweep_that_took_all_it_may_is_followed_by_another_at_once(log):
 def test_a_sweep_goes_on_at_once_until_all_queues_were_swept(log):
     upkeep = Maintenance(log)
     upkeep.begin(0.0)
-    assert upkeep.due(1000.0) == Chores(True, (), 0)
+    assert upkeep.due(1000.0) == Duties(True, (), 0)
     upkeep.on_swept(Swept(NOW_UNIX, 0, 200, []))
-    assert upkeep.due(clock.monotonic()) == Chores(True, (), 200)
+    assert upkeep.due(clock.monotonic()) == Duties(True, (), 200)
     upkeep.on_swept(Swept(NOW_UNIX, 0, 0, []))
     assert upkeep.due(clock.monotonic()) is None
-    assert upkeep.due(clock.monotonic() + 60) == Chores(True, (), 0)
+    assert upkeep.due(clock.monotonic() + 60) == Duties(True, (), 0)
 
 
 def test_what_a_lease_reports_is_spawned_once_with_its_times_and_the_next_one(log):

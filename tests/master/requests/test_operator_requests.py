@@ -24,15 +24,18 @@ def working(ends):
     rest()
 
 
-def turn_until_answered(requests, timers):
-    poll = select.poll()
+def replies_after_dump(requests, timers):
+    """The replies, once the stack dump is made."""
+    poll, replies = select.poll(), []
 
     def turn():
         poll.poll(max(0.0, timers.due_at - clock.monotonic()) * 1000)
         timers.run_due(clock.monotonic())
-        return requests.answered
+        replies.extend(requests.take_replies())
+        return replies
 
     until(turn)
+    return replies
 
 
 def ask_of(what, number=1, argument=None):
@@ -107,10 +110,10 @@ def test_what_takes_long_is_answered_once_it_is_done_and_not_begun_twice(desk, a
     requests = OperatorRequests(actions, desk().slots, StackDump(Timers()))
     requests.on_asked([ask_of("reload", 1), ask_of("reload", 2)])
     requests.on_asked([ask_of("reload", 1)])
-    assert (len(actions.reloads), requests.answered) == (2, False)
+    assert (len(actions.reloads), requests.take_replies()) == (2, [])
     for on_done in actions.reloads:
         on_done({"did": "loaded"})
-    told = [(reply.ask.id, reply.answer) for reply in requests.take_replies()]
+    told = [(reply.request.id, reply.answer) for reply in requests.take_replies()]
     assert told == [("question-1", {"did": "loaded"}), ("question-2", {"did": "loaded"})]
     requests.on_asked([ask_of("reload", 1)])
     assert [reply.answer for reply in requests.take_replies()] == [{"did": "loaded"}]
@@ -151,9 +154,9 @@ def test_an_unknown_question_is_answered_with_what_is_wrong(desk):
     requests = OperatorRequests(Actions(), desk().slots, StackDump(Timers()))
     requests.on_asked([ask_of("tea")])
     (reply,) = requests.take_replies()
-    assert reply.ask == ask_of("tea")
+    assert reply.request == ask_of("tea")
     assert reply.answer == {"error": "this supervisor knows no answer to 'tea'; is it an older one?"}
-    assert (requests.answered, requests.take_replies()) == (False, [])
+    assert requests.take_replies() == []
 
 
 def test_who_asks_for_the_stacks_is_told_of_every_child(desk):
@@ -165,10 +168,9 @@ def test_who_asks_for_the_stacks_is_told_of_every_child(desk):
     await_readable(busy.output.fd)
     idle = desk.child(working)
     requests.on_asked([ask_of("stacks", 1), ask_of("stacks", 2)])
-    assert not requests.answered
-    turn_until_answered(requests, timers)
-    first, second = requests.take_replies()
-    assert [first.ask, second.ask] == [ask_of("stacks", 1), ask_of("stacks", 2)]
+    assert requests.take_replies() == []
+    first, second = replies_after_dump(requests, timers)
+    assert [first.request, second.request] == [ask_of("stacks", 1), ask_of("stacks", 2)]
     stacks = [[child["stack"] for child in reply.answer["children"]] for reply in (first, second)]
     assert stacks[0] == stacks[1]
     by_number = {child["child"]: child for child in first.answer["children"]}
@@ -176,12 +178,11 @@ def test_who_asks_for_the_stacks_is_told_of_every_child(desk):
     assert (by_number[busy.number]["jid"], by_number[busy.number]["pid"]) == ("j1", busy.pid)
     assert "in working" in by_number[busy.number]["stack"]
     assert by_number[idle.number].get("jid") is None
-    assert not requests.answered
+    assert requests.take_replies() == []
 
 
 def test_without_children_the_answer_comes_all_the_same(desk):
     survey = StackDump(timers := Timers())
     requests = OperatorRequests(Actions(), desk().slots, survey)
     requests.on_asked([ask_of("stacks")])
-    turn_until_answered(requests, timers)
-    assert [reply.answer for reply in requests.take_replies()] == [{"children": []}]
+    assert [reply.answer for reply in replies_after_dump(requests, timers)] == [{"children": []}]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from supervised import SOON_S
 
-from supervisor.engine.worker.wakeups import MOST_DOORS
+from supervisor.engine.worker.push_listeners import MOST_LISTENERS
 
 #: Whoever does not hear of it looks after ten seconds. A second is for a machine that does nothing else.
 AT_ONCE_S = 5.0
@@ -128,7 +128,7 @@ def test_a_huge_push_costs_no_idle_supervisor_its_memory(stage, measured):
 
 
 def test_pushes_are_heard_at_the_doors_of_sixteen_queues(stage):
-    queues = [f"q{number}" for number in range(MOST_DOORS)]
+    queues = [f"q{number}" for number in range(MOST_LISTENERS)]
     pool = stage.start(processes=1, queue=[*queues, "beyond"]).wait_ready()
     stage.wait_until_idle(1)
     pushed_unix = time.time()

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from supervisor.engine.model.scripts import RENEW
-from supervisor.master.redis.redis_pump import _MANY
+from supervisor.master.redis.grants import _MANY
 from tests.between import Between
 
 CUTS = 5

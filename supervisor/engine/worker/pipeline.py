@@ -1,0 +1,177 @@
+"""The connection that answers at once: sends exchanges and gives each reply to its part. Runs in the master.
+
+Owns the exchange under way, of which there is at most one, and how long the server may be silent. Must not block, and
+must not send a command twice, except one that the server had no script for.
+"""
+
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial
+from typing import Any, Final, Protocol
+
+import hiredis
+
+from supervisor import clock
+from supervisor.engine.commands.writes import Command
+from supervisor.engine.model import scripts
+from supervisor.engine.model.keys import Namespace
+from supervisor.engine.transport.link import Link, LinkLost
+from supervisor.engine.worker.exchange import Confirmation, Part
+from supervisor.engine.worker.identity import Identity
+from supervisor.engine.worker.lease_times import LeaseTimes
+
+SILENT: Final = "Redis has not answered in time"
+_EXCHANGE: Final = "session.exchange"  # the key of a timer
+
+
+class Watcher(Protocol):
+    """What the engine needs of the master's inbox."""
+
+    def watch(self, source: Any, callback: Callable[[], None]) -> None: ...
+    def forget(self, source: Any) -> None: ...
+    def want_write(self, source: Any, wanted: bool) -> None: ...
+
+
+class Timers(Protocol):
+    """What the engine needs of the master's timers."""
+
+    def set(self, key: Hashable, at: float, callback: Callable[[float], None]) -> None: ...
+    def cancel(self, key: Hashable) -> None: ...
+
+
+class Pipeline:
+    def __init__(
+        self, namespace: Namespace, identity: Identity, times: LeaseTimes, watcher: Watcher, timers: Timers
+    ) -> None:
+        self._prefix = namespace.prefix
+        self._identity = identity
+        self._times = times
+        self._watcher = watcher
+        self._timers = timers
+        self._link: Link | None = None
+        self._parts: Sequence[Part] = ()
+        self._awaited: deque[Part | None] = deque()  # one for each reply to come; None: its reply says nothing
+        self._refused: Callable[[str, str], None] = _ignore
+        self.sent_at = 0.0  # of the latest exchange (seconds of clock.boottime)
+
+    def open(self, link: Link, on_replies: Callable[[], None]) -> None:
+        """`on_replies` is called when `read` has something to read."""
+        self._link = link
+        self._watcher.watch(link, on_replies)
+
+    def close(self) -> Sequence[Part]:
+        """Close the connection. Return the parts of the exchange under way, which may or may not be carried out."""
+        if self._link is not None:
+            self._watcher.forget(self._link)
+            self._link.close()
+        unanswered, self._parts = self._parts, ()
+        self._link = None
+        self._awaited.clear()
+        self._timers.cancel(_EXCHANGE)
+        return unanswered
+
+    @property
+    def is_busy(self) -> bool:
+        """True while an exchange is under way."""
+        return bool(self._parts)
+
+    @property
+    def is_leasing(self) -> bool:
+        """True while the answer to a lease is to come."""
+        return any(part.command.script is scripts.LEASE for part in self._parts)
+
+    def confirmation(self, now_unix: float) -> Confirmation:
+        """Return when the exchange that is being answered has renewed leases. `now_unix`: the server's clock then."""
+        return self._times.confirmation(self.sent_at, now_unix)
+
+    # sending
+
+    def exchange(self, parts: Sequence[Part], refused: Callable[[str, str], None] | None = None) -> None:
+        """Start the next exchange, whose commands carry `Identity.next_number`. Raises LinkLost.
+
+        `refused(script, message)` is called for an error reply that no part expects.
+        """
+        assert not self._parts
+        self._identity.number += 1
+        self._parts, self._refused = parts, refused or _ignore
+        self.sent_at = clock.boottime()
+        self._be_patient()
+        self._send([(part, part.command.wire(self._prefix)) for part in parts])
+
+    def send_aside(self, command: Command[Any]) -> None:
+        """Send a command that is no part of an exchange and whose reply says nothing. Raises LinkLost."""
+        self._send([(Part(command), command.wire(self._prefix))])
+
+    def send_plain(self, *command: Any) -> None:
+        """Send a Redis command that needs no script and whose reply says nothing. Raises LinkLost."""
+        self._send([(None, command)])
+
+    def _send(self, wires: list[tuple[Part | None, tuple[Any, ...]]]) -> None:
+        assert self._link is not None
+        self._awaited.extend([part for part, _wire in wires])
+        self._link.send([wire for _part, wire in wires])
+        if self._link.wants_write:
+            self._watcher.want_write(self._link, True)
+
+    # replies
+
+    def read(self) -> None:
+        """Read replies. Once the whole exchange is answered, call what each part has for its reply.
+
+        Raises LinkLost. If Redis refuses what it must accept, nothing is called and all parts stay unanswered: what was
+        settled beside that part is then sent again, and is answered as now.
+        """
+        link = self._link
+        assert link is not None
+        if self._parts:
+            self._be_patient()
+        if link.wants_write:
+            link.flush()
+            self._watcher.want_write(link, link.wants_write)
+        for reply in link.receive():
+            part = self._awaited.popleft()
+            if part is not None:
+                part.reply = reply
+                if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT"):
+                    self._send_with_script(part)
+        if not self._parts or any(self._awaited):
+            return
+        calls = [self._call_of(part) for part in self._parts]
+        self._parts = ()
+        self._timers.cancel(_EXCHANGE)
+        for call, value in calls:
+            if call is not None:
+                call(value)
+
+    def _send_with_script(self, part: Part) -> None:
+        """The server has lost its scripts (restart, failover, SCRIPT FLUSH) and has not carried out the command."""
+        load = ("SCRIPT", "LOAD", part.command.script.text)
+        self._send([(None, load), (part, part.command.wire(self._prefix))])
+
+    def _call_of(self, part: Part) -> tuple[Callable[[Any], None] | None, Any]:
+        """Return what is to be called for the part's reply, and with what."""
+        if not isinstance(part.reply, hiredis.ReplyError):
+            return part.then, part.command.parse(part.reply)
+        name, message = part.command.script.name, str(part.reply)
+        for beginning, refused in part.refused.items():
+            if message.startswith(beginning):
+                return refused, message
+        if part.must:
+            raise LinkLost(f"Redis refused {name}: {message}")
+        return partial(self._refused, name), message
+
+    # silence
+
+    def _be_patient(self) -> None:
+        """The deadline is on silence, because a large payload may be under way for long."""
+        self._timers.set(_EXCHANGE, clock.monotonic() + self._times.silence_s, self._on_silence)
+
+    def _on_silence(self, _now_at: float) -> None:
+        """Raise LinkLost, unless the reply lies in the socket, because the master was late and not the server."""
+        if self._link is None or not self._link.is_readable:
+            raise LinkLost(SILENT)
+        self._be_patient()
+
+
+def _ignore(_name: str, _message: str) -> None:
+    """For exchanges in which Redis must accept every part."""

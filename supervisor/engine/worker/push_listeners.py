@@ -1,0 +1,187 @@
+"""Listens for jobs that other programs push to the lists of queues with a plain LPUSH. Runs in the master.
+
+Owns one connection for each of the first queues. Must not block, must not take an entry: every worker that listens is
+told of it. Losing a connection loses nothing, because the next lease sees what lies in the list.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+import hiredis
+
+from supervisor import clock
+from supervisor.engine.model.keys import Namespace
+from supervisor.engine.transport.link import CONNECT_S, Connector, Link, LinkLost, ReplyTooLarge
+from supervisor.engine.worker.lease_times import WAIT_S
+from supervisor.engine.worker.pipeline import Timers, Watcher
+
+#: Each listener costs a connection. The next lease sees what is pushed to further queues.
+MOST_LISTENERS: Final = 16
+#: The server must answer within this, beyond the time that a command waits.
+_SLACK_S: Final = 5.0
+_RECONNECT_S: Final = 1.0
+#: The reply to a wait is the entry itself, but only its coming matters. A larger entry than may be put is not read to
+#: its end: its connection is closed and replaced.
+_MOST_BYTES: Final = 2 * 1024 * 1024
+#: If a lease leaves the entries where they are (a paused queue), the next one is due after this, doubled each time.
+_RETRY_S: Final = 0.05
+#: The key of a timer. Each listener is the key of its own, too.
+_CONNECT: Final = "push-listeners.connect"
+
+
+class PushListener:
+    """A connection that waits for an entry in the list of one queue. It moves the last entry to where it is."""
+
+    def __init__(self, queue: str, link: Link) -> None:
+        self.queue = queue
+        self.link = link
+        self.asks_length = False
+        self.waits_for_entry = False
+        self.is_pausing = False  # a lease is to look at the entries again later
+        self.failed_leases = 0  # in a row, that have left the entries there
+        self.refused_until_at = 0.0
+
+    @property
+    def is_resting(self) -> bool:
+        return not (self.asks_length or self.waits_for_entry or self.is_pausing)
+
+
+class PushListeners:
+    def __init__(self, url: str, namespace: Namespace, watcher: Watcher, timers: Timers) -> None:
+        self._url = url
+        self._namespace = namespace
+        self._watcher = watcher
+        self._timers = timers
+        self._listeners: dict[str, PushListener] = {}  # by queue
+        self._wanted: tuple[str, ...] = ()
+        self._connector: Connector | None = None
+        self._connecting: tuple[str, ...] = ()
+        self._connect_at = 0.0
+        self._was_pushed = False
+
+    def listen(self, queues: Sequence[str]) -> None:
+        """Listen at the first of these queues. Idempotent."""
+        now_at = clock.monotonic()
+        wanted = tuple(queues[:MOST_LISTENERS])
+        if wanted != self._wanted:
+            self._wanted = wanted
+            for listener in [each for each in self._listeners.values() if each.queue not in wanted]:
+                self._drop(listener)
+        self._connect(now_at)
+        for listener in list(self._listeners.values()):
+            if listener.is_resting and now_at >= listener.refused_until_at:
+                self._ask_length(listener)
+
+    def _connect(self, now_at: float) -> None:
+        if len(self._listeners) >= len(self._wanted) or self._connector is not None:
+            return
+        if now_at < self._connect_at:
+            self._timers.set(_CONNECT, self._connect_at, self._connect)
+        else:
+            self._connecting = tuple(queue for queue in self._wanted if queue not in self._listeners)
+            self._connector = Connector(self._url, len(self._connecting), (), CONNECT_S)
+            self._watcher.watch(self._connector, self._finish_connecting)
+
+    def _finish_connecting(self) -> None:
+        connector, self._connector = self._connector, None
+        assert connector is not None
+        self._watcher.forget(connector)
+        try:
+            links, _replies = connector.finish()
+        except LinkLost:  # the server has too many connections, or is gone, which the other connections tell
+            self._connect_at = clock.monotonic() + WAIT_S if self._wanted else 0.0
+            self._connect(clock.monotonic())
+            return
+        for queue, link in zip(self._connecting, links, strict=True):
+            if queue not in self._wanted:
+                link.close()
+                continue
+            self._listeners[queue] = listener = PushListener(queue, link)
+            self._watcher.watch(link, partial(self._read, listener))
+            self._ask_length(listener)
+        self._connect(clock.monotonic())  # other queues may be wanted by now
+
+    def _ask_length(self, listener: PushListener) -> None:
+        """Wait at an empty list only: at entries that no lease may take, each wait would end at once."""
+        command = ("LLEN", self._namespace.incoming(listener.queue))
+        listener.asks_length = self._send(listener, command, _SLACK_S)
+
+    def _wait_for_entry(self, listener: PushListener) -> None:
+        wait_s = WAIT_S * len(self._listeners)  # together they end as often as one would alone
+        key = self._namespace.incoming(listener.queue)
+        command = ("BLMOVE", key, key, "RIGHT", "RIGHT", f"{wait_s:.3f}")
+        listener.waits_for_entry = self._send(listener, command, wait_s + _SLACK_S)
+
+    def _send(self, listener: PushListener, command: tuple[Any, ...], silence_s: float) -> bool:
+        try:
+            listener.link.send([command])
+        except LinkLost:
+            self._lose(listener)
+            return False
+        self._await(listener, clock.monotonic() + silence_s)
+        return True
+
+    def _await(self, listener: PushListener, silent_at: float) -> None:
+        """The server must have answered by then."""
+        self._timers.set(listener, silent_at, lambda _now_at: self._lose(listener))
+
+    def _read(self, listener: PushListener) -> None:
+        """`take_pushed` says what has come."""
+        try:
+            replies = listener.link.receive(_MOST_BYTES)
+        except LinkLost as error:
+            self._was_pushed = self._was_pushed or isinstance(error, ReplyTooLarge)
+            self._lose(listener)
+            return
+        now_at = clock.monotonic()
+        self._await(listener, now_at + _SLACK_S)  # a large entry may be under way for long
+        for reply in replies:
+            self._on_reply(listener, reply, now_at)
+
+    def _on_reply(self, listener: PushListener, reply: Any, now_at: float) -> None:
+        waited = listener.waits_for_entry
+        listener.asks_length = listener.waits_for_entry = False
+        self._timers.cancel(listener)
+        if isinstance(reply, hiredis.ReplyError):  # the key has another type, or an ACL forbids it
+            listener.refused_until_at = now_at + WAIT_S
+        elif reply is None or reply == 0:
+            listener.failed_leases = 0
+            self._wait_for_entry(listener)
+        elif waited:
+            self._was_pushed = True
+        else:
+            listener.is_pausing = True
+            retry_at = now_at + _pause_s(listener.failed_leases)
+            self._timers.set(listener, retry_at, partial(self._retry, listener))
+            listener.failed_leases += 1
+
+    def _retry(self, listener: PushListener, _now_at: float) -> None:
+        listener.is_pausing, self._was_pushed = False, True
+
+    def take_pushed(self) -> bool:
+        """Return True if an entry has come since the last call, or those that lie there are to be leased again."""
+        pushed, self._was_pushed = self._was_pushed, False
+        return pushed
+
+    def _lose(self, listener: PushListener) -> None:
+        now_at = clock.monotonic()
+        self._connect_at = now_at + _RECONNECT_S
+        self._drop(listener)
+        self._connect(now_at)
+
+    def _drop(self, listener: PushListener) -> None:
+        self._watcher.forget(listener.link)
+        listener.link.close()
+        self._timers.cancel(listener)
+        del self._listeners[listener.queue]
+
+    def close(self) -> None:
+        for listener in list(self._listeners.values()):
+            self._drop(listener)
+        self._wanted, self._was_pushed = (), False
+        self._timers.cancel(_CONNECT)
+
+
+def _pause_s(failed_leases: int) -> float:
+    return min(WAIT_S, _RETRY_S * 2.0 ** min(failed_leases - 1, 10)) if failed_leases else 0.0

@@ -1,0 +1,83 @@
+"""What a master does with its exchanges for the whole namespace: sweeps, cron jobs, looks at the backlog.
+
+Runs in the master. Does no I/O.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from supervisor.engine.commands import queries, writes
+from supervisor.engine.commands.queries import Depths
+from supervisor.engine.commands.writes import Swept
+from supervisor.engine.worker.exchange import Part
+from supervisor.engine.worker.identity import Identity
+from supervisor.engine.worker.lease_times import LeaseTimes
+from supervisor.engine.worker.served_queues import ServedQueues
+from supervisor.master.model.counts import Counts
+from supervisor.master.redis.backlog import Backlog
+from supervisor.master.redis.demand import Demand
+from supervisor.master.redis.maintenance import SWEEP_COUNT, Duties, Maintenance
+from supervisor.master.redis.speaker import Speaker
+
+
+class Chores(Speaker):
+    def __init__(
+        self,
+        identity: Identity,
+        serving: ServedQueues,
+        times: LeaseTimes,
+        demand: Demand,
+        maintenance: Maintenance,
+        backlog: Backlog,
+        counts: Counts,
+    ) -> None:
+        self._identity = identity
+        self._serving = serving
+        self._times = times
+        self._demand = demand
+        self._maintenance = maintenance
+        self._backlog = backlog
+        self._counts = counts
+
+    def connected(self, now_at: float) -> None:
+        self._maintenance.begin(now_at)
+        self._backlog.forget_said()
+
+    def deadline_at(self) -> float:
+        return min(self._maintenance.due_at, self._backlog.deadline_at()) if self._demand.is_open else math.inf
+
+    def parts(self, now_at: float) -> Sequence[Part]:
+        if not self._demand.is_open:
+            return ()
+        due = self._maintenance.due(now_at)
+        parts = self._maintain(due) if due is not None else []
+        if self._backlog.take_look(now_at, due is not None and due.sweep):
+            parts += self._look()
+        desired = self._backlog.take_to_say()
+        if desired is not None:
+            parts.append(Part(writes.desire(*desired)))
+        return parts
+
+    def _maintain(self, due: Duties) -> list[Part]:
+        parts = []
+        if due.sweep:
+            self._times.read_again()
+            sweep = writes.sweep(
+                SWEEP_COUNT, takeover=self._times.may_take_over, offset=due.offset, worker=self._identity.name,
+                queues=self._serving.literals,
+            )  # fmt: skip
+            parts.append(Part(sweep, self._on_swept))
+        return parts + [Part(writes.spawn(*spawn)) for spawn in due.spawns]
+
+    def _on_swept(self, swept: Swept) -> None:
+        self._counts.swept += swept.taken
+        self._maintenance.on_swept(swept)
+
+    def _look(self) -> list[Part]:
+        if self._serving.names:
+            return [Part(queries.depths(self._serving.names), self._on_depths)]
+        self._on_depths({})  # the globs match nothing yet
+        return []
+
+    def _on_depths(self, depths: Mapping[str, Depths]) -> None:
+        self._backlog.on_looked(depths, self._identity.name)

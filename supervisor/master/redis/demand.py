@@ -1,0 +1,102 @@
+"""How many jobs this master could start, and so how many it leases. Runs in the master. Does no I/O."""
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from supervisor.engine.commands.writes import MOST
+from supervisor.engine.worker.exchange import Wanted
+from supervisor.master.jobs.placing import Placing
+from supervisor.master.model.ledger import Ledger
+from supervisor.master.model.slots import Slots
+from supervisor.master.processes.zygote_manager import ZygoteManager
+from supervisor.messages import HandlerSettings
+
+#: A lease behind a wait takes at most this many jobs, or one for each idle child. If the master dies meanwhile, no more
+#: jobs than these wait for their leases to expire.
+MOST_BEHIND_WAIT: Final = 16
+
+
+class Demand:
+    def __init__(self, ledger: Ledger, slots: Slots, zygotes: ZygoteManager, placing: Placing) -> None:
+        self._ledger = ledger
+        self._slots = slots
+        self._zygotes = zygotes
+        self._placing = placing
+        self.is_open = True
+
+    def close(self) -> None:
+        """Lease nothing any more; settle and renew what is held."""
+        self.is_open = False
+
+    @property
+    def paused(self) -> bool:
+        return self._placing.paused
+
+    def pause(self) -> None:
+        """Lease nothing until `resume`, and hand back what has not started. Idempotent."""
+        self._placing.pause()
+
+    def resume(self) -> None:
+        self._placing.resume()
+
+    # what is held
+
+    @property
+    def is_settled(self) -> bool:
+        """True if Redis has accepted the end of every lease."""
+        return not self._ledger
+
+    @property
+    def is_at_rest(self) -> bool:
+        """True if the master holds nothing, although it takes jobs."""
+        return self.takes_jobs and not self._ledger and not self._zygotes.reloading
+
+    # what can start
+
+    @property
+    def takes_jobs(self) -> bool:
+        """True if jobs leased now have, or will have, children to run them."""
+        return self.is_open and not self._placing.paused and self._zygotes.ready and not self._ledger.is_laden
+
+    @property
+    def can_start(self) -> bool:
+        """True if a job leased now would start at once."""
+        return self.takes_jobs and bool(self._slots.idle())
+
+    @property
+    def has_ready_jobs(self) -> bool:
+        return bool(self._ledger.ready)
+
+    @property
+    def handlers(self) -> Mapping[str, HandlerSettings]:
+        """By klass."""
+        return self._zygotes.handlers
+
+    @property
+    def klasses(self) -> Collection[str]:
+        """The klasses whose jobs peers may leave to this master."""
+        return self._zygotes.handlers if self.is_open else ()
+
+    # how many to lease
+
+    def now(self, woken: bool, coming: int) -> Wanted | None:
+        """Return what to lease now beside the `coming` jobs, which are granted and not placed yet.
+
+        After a wake-up (`woken`) the answer may be a lease of no job, which passes the wake-up on.
+        """
+        is_able = self.takes_jobs and len(self._ledger.ready) == coming
+        count, starting = self._slots.capacity(coming) if is_able else (0, 0)
+        return Wanted(min(count, MOST), starting, woken, self._zygotes.once) if count or woken else None
+
+    def for_freed_slots(self) -> Wanted | None:
+        """Return what to lease for the slots of limits that the next exchange frees.
+
+        Other jobs are ready, so nothing else is leased yet: a limit would start one job for each batch of the others.
+        """
+        count = self._ledger.slots_freed if self._ledger.ready and self.takes_jobs else 0
+        return Wanted(min(count, MOST), 0, once=self._zygotes.once, ahead=True) if count else None
+
+    def behind_wait(self) -> Wanted:
+        count, starting = self._slots.capacity()
+        count = min(count, max(starting, MOST_BEHIND_WAIT), MOST)
+        return Wanted(count, 0, woken=True, once=self._zygotes.once)

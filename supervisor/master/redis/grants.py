@@ -1,0 +1,86 @@
+"""Takes on the jobs that a lease has granted. Runs in the master. Does no I/O beside the report of a start."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from supervisor import clock
+from supervisor.engine.worker.exchange import Granted, Wanted
+from supervisor.master.jobs.cut_off import CutOff
+from supervisor.master.jobs.placing import Placing
+from supervisor.master.model.counts import Counts
+from supervisor.master.model.ledger import Ledger
+from supervisor.master.redis.backlog import Backlog
+from supervisor.master.redis.renewing import Renewing
+from supervisor.messages import HandlerSettings
+from supervisor.ops.events import Events
+
+#: To place this many jobs takes longer than to start an exchange.
+_MANY: Final = 16
+
+
+class Grants:
+    def __init__(
+        self,
+        ledger: Ledger,
+        placing: Placing,
+        cut_off: CutOff,
+        renewing: Renewing,
+        backlog: Backlog,
+        events: Events,
+        counts: Counts,
+    ) -> None:
+        self._ledger = ledger
+        self._placing = placing
+        self._cut_off = cut_off
+        self._renewing = renewing
+        self._backlog = backlog
+        self._events = events
+        self._counts = counts
+        self._fresh = 0  # jobs that were granted and not placed yet
+        self._tells_start = False
+
+    def take(
+        self, granted: Granted, wanted: Wanted, handlers: Mapping[str, HandlerSettings], tells_start: bool
+    ) -> None:
+        """Make the granted jobs ready; `place` is to follow. `tells_start`: the lease says of no job that it starts."""
+        grant = granted.grant
+        if grant.unreadable:
+            jids = ", ".join(grant.unreadable)
+            self._events.warn(f"records that cannot be read: {jids}; see `leasehold check`")
+        if not grant.leases:
+            return
+        self._renewing.shorten_ttl(min(lease.expires_unix for lease in grant.leases) - grant.now_unix)
+        self._counts.granted += len(grant.leases)
+        self._backlog.move()
+        self._events.emit("lease.granted", count=len(grant.leases))
+        ready, before = self._ledger.ready, len(self._ledger.ready)
+        self._placing.take_on(grant.leases, wanted.starting, handlers)
+        if wanted.ahead:
+            ready.rotate(len(ready) - before)
+        if self._cut_off.on_granted(grant.leases, handlers, granted.confirmation):
+            self._renewing.renew_if_old(clock.boottime() - granted.confirmation.sent_at)
+        if granted.late:
+            self._placing.hand_back()
+        self._fresh, self._tells_start = len(grant.leases), tells_start
+
+    def forget_fresh(self) -> None:
+        """The connection was lost before the fresh jobs were placed: the loop places them like all that are ready."""
+        self._fresh = 0
+
+    @property
+    def are_many(self) -> bool:
+        """True if Redis should get its next exchange before the fresh jobs are placed."""
+        return self._fresh >= _MANY
+
+    @property
+    def coming(self) -> int:
+        """How many jobs are ready to be placed."""
+        return len(self._ledger.ready)
+
+    def place(self) -> bool:
+        """Place the fresh jobs. Return False if there are none. Raises LinkLost."""
+        if not self._fresh:
+            return False
+        self._fresh = 0
+        self._placing.place(self._renewing.tell_start if self._tells_start else None)
+        return True

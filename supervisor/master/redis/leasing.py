@@ -1,0 +1,138 @@
+"""When the master leases, and what follows from a grant. Runs in the master. Does no I/O."""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from supervisor import clock
+from supervisor.engine.commands.writes import Grant
+from supervisor.engine.worker.exchange import Granted, Part, Wanted
+from supervisor.engine.worker.leaser import Leaser
+from supervisor.engine.worker.pipeline import Pipeline
+from supervisor.engine.worker.wakeups import Wakeups
+from supervisor.master.redis.demand import Demand
+from supervisor.master.redis.grants import Grants
+from supervisor.master.redis.maintenance import Maintenance
+from supervisor.master.redis.speaker import Speaker
+
+#: A refused lease is tried again after this.
+_REFUSED_S: Final = 1.0
+
+
+class Leasing(Speaker):
+    def __init__(
+        self,
+        demand: Demand,
+        grants: Grants,
+        maintenance: Maintenance,
+        leaser: Leaser,
+        wakeups: Wakeups,
+        pipeline: Pipeline,
+    ) -> None:
+        self._demand = demand
+        self._grants = grants
+        self._maintenance = maintenance
+        self._leaser = leaser
+        self._wakeups = wakeups
+        self._pipeline = pipeline
+        self._is_asked = True  # there may be something to lease
+        self._ask_at = math.inf  # there will be something to lease
+        self._wanted: Wanted | None = None  # of the exchange that begins, or is under way
+        self._behind_wait = Wanted(0, 0)
+
+    def connected(self, now_at: float) -> None:
+        self._is_asked = True
+        self._grants.forget_fresh()
+
+    # why
+
+    def ask(self) -> None:
+        """Lease as soon as a child can take a job."""
+        self._is_asked = True
+
+    def on_refused(self, now_at: float) -> None:
+        """Redis has refused a lease, or what is done beside it."""
+        self._ask_at = now_at + _REFUSED_S
+
+    def deadline_at(self) -> float:
+        return self._ask_at if self._demand.is_open else math.inf
+
+    # asking
+
+    def decide(self, now_at: float, coming: int) -> None:
+        """Decide what the exchange that begins leases. `coming`: jobs that are granted and not placed yet."""
+        self._wanted = self._due(now_at, coming)
+        if self._wanted is not None:
+            # A lease of no job only passes a wake-up on: once a child is free, the master must ask for jobs.
+            self._is_asked, self._ask_at = not self._wanted.count, math.inf
+        elif (wanted := self._demand.for_freed_slots()) is not None:
+            self._wanted = wanted if self._leaser.queues and not self._wakeups.leases_at_end else None
+
+    def _due(self, now_at: float, coming: int) -> Wanted | None:
+        if now_at >= self._ask_at:
+            self._is_asked, self._ask_at = True, math.inf
+        if not self._is_asked:
+            return None
+        wakeups = self._wakeups
+        if not self._leaser.queues:
+            wakeups.woken = False  # the wait was for mail
+            return None
+        wanted = self._demand.now(wakeups.woken, coming)
+        if wanted is None:
+            return None
+        if wakeups.leases_at_end:
+            if not wakeups.is_ending:  # else the wait was ended before there was a reason to ask
+                self._is_asked = not wakeups.leases_all_at_end
+                wakeups.end_wait()
+            return None
+        wakeups.woken = False
+        return wanted
+
+    @property
+    def leases_now(self) -> bool:
+        """True if the exchange that begins leases."""
+        return self._wanted is not None
+
+    def parts(self, now_at: float) -> Sequence[Part]:
+        if self._wanted is None:
+            return ()
+        return [Part(self._leaser.command(self._wanted), self._on_answer)]
+
+    def begin_wait(self) -> None:
+        """Wait for wake-ups, with a lease behind the wait. Raises LinkLost."""
+        self._behind_wait = self._demand.behind_wait()
+        self._wakeups.wait_for_queues(self._behind_wait)
+
+    # what was granted
+
+    def _on_answer(self, grant: Grant) -> None:
+        assert self._wanted is not None
+        granted = self._leaser.granted(grant, self._pipeline.sent_at)
+        self._on_granted(granted, self._wanted, tells_start=False)
+
+    def on_waited(self, granted: Granted) -> None:
+        """The end of a wait has leased."""
+        self._on_granted(granted, self._behind_wait, tells_start=True)
+
+    def _on_granted(self, granted: Granted, wanted: Wanted, tells_start: bool) -> None:
+        grant, count = granted.grant, len(granted.grant.leases)
+        if self._maintenance.on_granted(grant, count < wanted.count):
+            self._is_asked = True  # what is spawned may be for this master
+        self._is_asked = self._is_asked or 0 < wanted.count <= count
+        if grant.next_at_unix is not None:
+            self._ask_at = clock.monotonic() + max(0.0, grant.next_at_unix - grant.now_unix)
+            if not self._leaser.takes_over:
+                # Until then Redis names no time for leases that have expired.
+                self._ask_at = min(self._ask_at, self._leaser.takeover_at)
+        self._grants.take(granted, wanted, self._demand.handlers, tells_start)
+
+    # placing
+
+    @property
+    def coming(self) -> int:
+        """How many fresh jobs are to be placed, if Redis should get its next exchange before that; else 0."""
+        return self._grants.coming if self._grants.are_many else 0
+
+    def place(self) -> bool:
+        """Place the fresh jobs. Return False if there are none. Raises LinkLost."""
+        return self._grants.place()

@@ -1,0 +1,139 @@
+"""Renews leases, and tells Redis how running jobs get on. Runs in the master. Does no I/O beside the report of a start.
+
+Owns when leases are renewed: every third of their TTL. A renewal tells which leases are lost.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+from supervisor import clock
+from supervisor.engine.commands import writes
+from supervisor.engine.commands.writes import GONE, LOST, MOST, Renewal, Renewals, ResumeResult
+from supervisor.engine.model.jobs import LeaseRecord
+from supervisor.engine.worker.exchange import Confirmation, Part
+from supervisor.engine.worker.identity import Identity
+from supervisor.engine.worker.lease_times import LeaseTimes
+from supervisor.engine.worker.pipeline import Pipeline
+from supervisor.master.jobs.cut_off import CutOff
+from supervisor.master.jobs.dispatcher import Dispatcher
+from supervisor.master.model.counts import Counts
+from supervisor.master.model.ledger import HeldLease, Ledger
+from supervisor.master.redis.speaker import Speaker
+
+
+class Renewing(Speaker):
+    def __init__(
+        self,
+        identity: Identity,
+        ledger: Ledger,
+        times: LeaseTimes,
+        pipeline: Pipeline,
+        dispatcher: Dispatcher,
+        cut_off: CutOff,
+        counts: Counts,
+    ) -> None:
+        self._identity = identity
+        self._ledger = ledger
+        self._times = times
+        self._pipeline = pipeline
+        self._dispatcher = dispatcher
+        self._cut_off = cut_off
+        self._counts = counts
+        self._renew_at = math.inf
+
+    # when
+
+    def connected(self, now_at: float) -> None:
+        self._renew_at = now_at + self._times.ttl_s / 3
+
+    def on_hint_of_loss(self) -> None:
+        """Renew all leases at once: one of them may be lost."""
+        self._renew_at = -math.inf
+
+    @property
+    def is_hinted(self) -> bool:
+        """True if a hint of a lost lease has not been followed."""
+        return self._renew_at == -math.inf
+
+    def on_times_read(self) -> None:
+        self._renew_at = min(self._renew_at, clock.monotonic() + self._times.ttl_s / 3)
+
+    def shorten_ttl(self, ttl_s: float) -> None:
+        """A lease runs for `ttl_s`: the heartbeat of its queue may be shorter now than when it was read."""
+        if ttl_s < self._times.ttl_s:
+            self._times.ttl_s = max(ttl_s, 0.0)
+            self.on_times_read()
+
+    def renew_if_old(self, age_s: float) -> None:
+        """Renew at once leases that are as old as the wait in which they were granted: their fence is too near."""
+        if age_s > self._times.ttl_s / 3:
+            self._renew_at = min(self._renew_at, clock.monotonic())
+
+    def deadline_at(self) -> float:
+        return min(self._renew_at, self._ledger.checkpoint_at())
+
+    # what goes
+
+    def parts(self, now_at: float) -> Sequence[Part]:
+        """Return the renewals that are due. They go before the outcomes: with a job its last progress is kept."""
+        due = self._told(now_at) if self._ledger.has_told else []
+        if now_at >= self._renew_at:
+            self._renew_at = now_at + self._times.ttl_s / 3
+            due += [(lease, Renewal(lease.jid, lease.token)) for lease in self._ledger.leases]
+        if not due:
+            return ()
+        self._times.read_if_stale(now_at)
+        return [self._part(due[first : first + MOST]) for first in range(0, len(due), MOST)]
+
+    def _told(self, now_at: float) -> list[tuple[LeaseRecord, Renewal]]:
+        """Return what is to be told of jobs that run."""
+        ledger = self._ledger
+        told = [(lease, _started(lease)) for lease in ledger.take_started()]
+        told += [(lease, _started(lease)._replace(progress=progress)) for lease, progress in ledger.take_progress()]
+        told += [(lease, _started(lease)._replace(state=state)) for lease, state in ledger.take_checkpoints(now_at)]
+        return told
+
+    def _part(self, due: Sequence[tuple[LeaseRecord, Renewal]]) -> Part:
+        leases, renewals = [lease for lease, _ in due], [renewal for _, renewal in due]
+        command = writes.renew(
+            self._identity.name, renewals, number=self._identity.next_number, ttl_s=self._times.own_ttl_s
+        )  # fmt: skip
+        stores = any(renewal.state for renewal in renewals)
+        return Part(command, partial(self._on_renewed, leases), must=True, again=stores)
+
+    def tell_start(self, held: HeldLease) -> None:
+        """Tell Redis at once, beside any exchange, that a job starts. Raises LinkLost."""
+        renew = writes.renew(self._identity.name, [_started(held.lease)], ttl_s=self._times.own_ttl_s)
+        self._pipeline.send_aside(renew)
+        held.told_started = True
+
+    # what comes
+
+    def _on_renewed(self, leases: Sequence[LeaseRecord], renewals: Renewals) -> None:
+        for lease, expires in zip(leases, renewals, strict=True):
+            stored = self._ledger.stored(lease.token)
+            if stored is not None:
+                self._dispatcher.on_stored(*stored, kept=expires not in (LOST, GONE))
+        self._keep(leases, renewals, self._pipeline.confirmation(renewals.now_unix))
+
+    def on_resumed(self, leases: Sequence[LeaseRecord], resumed: ResumeResult) -> None:
+        self._keep(leases, resumed.expires, self._pipeline.confirmation(resumed.now_unix))
+
+    def _keep(self, leases: Sequence[LeaseRecord], expires_unix: Sequence[float], confirmation: Confirmation) -> None:
+        """Go on with the leases that Redis has renewed, and stop the jobs of the others."""
+        lost = []
+        cancelled_by = expires_unix.cancelled_by if isinstance(expires_unix, Renewals) else {}
+        for i, (lease, expires) in enumerate(zip(leases, expires_unix, strict=True)):
+            if expires not in (LOST, GONE):
+                self._counts.renewed += 1
+                self._cut_off.on_renewed(lease, expires, confirmation)
+            elif (held := self._ledger.find(lease.token)) is not None:
+                held.cancelled_by = cancelled_by.get(i)
+                lost.append((held, "cancelled" if expires == GONE else "lease-lost"))
+        if lost:
+            self._dispatcher.on_lost(lost)
+
+
+def _started(lease: LeaseRecord) -> Renewal:
+    return Renewal(lease.jid, lease.token, started=True)

@@ -1,0 +1,92 @@
+"""Sends the outcomes of jobs to Redis and says what became of them. Runs in the master. Does no I/O."""
+
+import math
+from collections.abc import Sequence
+
+from supervisor import clock
+from supervisor.engine.commands import writes
+from supervisor.engine.commands.writes import MOST
+from supervisor.engine.model import scripts
+from supervisor.engine.model.outcomes import ENDLESS, REFUSED, TOO_MANY_QUEUES, Answer, Returned
+from supervisor.engine.worker.exchange import Part
+from supervisor.engine.worker.identity import Identity
+from supervisor.master.model import outcome_log, outcome_rules
+from supervisor.master.model.counts import Counts
+from supervisor.master.model.ledger import MOST_BYTES, MOST_WAITING, HeldLease, Ledger
+from supervisor.master.model.recent_failures import RecentFailures
+from supervisor.master.redis.backlog import Backlog
+from supervisor.master.redis.leasing import Leasing
+from supervisor.master.redis.speaker import Speaker
+from supervisor.ops.events import Events
+
+
+class Settling(Speaker):
+    def __init__(
+        self,
+        identity: Identity,
+        ledger: Ledger,
+        leasing: Leasing,
+        backlog: Backlog,
+        failures: RecentFailures,
+        events: Events,
+        counts: Counts,
+    ) -> None:
+        self._identity = identity
+        self._ledger = ledger
+        self._leasing = leasing
+        self._backlog = backlog
+        self._failures = failures
+        self._events = events
+        self._counts = counts
+        self._completed: list[HeldLease] = []  # settled, and neither logged nor counted
+
+    def deadline_at(self) -> float:
+        return -math.inf if self._ledger.has_ended else self._ledger.settle_at
+
+    def parts(self, now_at: float) -> Sequence[Part]:
+        """Return the outcomes that go with the exchange that begins: of at most 1,000 jobs."""
+        if not self._ledger.has_ended and now_at < self._ledger.settle_at:
+            return ()
+        outcomes = self._ledger.settle_next(MOST, now_at)
+        settle = writes.settle(self._identity.name, outcomes, number=self._identity.next_number)
+        # Redis refuses only the other script, which needs memory, for a lack of it, and then does nothing.
+        refused = {} if settle.script is scripts.SETTLE else {"OOM": self._on_full}
+        return [Part(settle, self._on_settled, refused, must=True, again=True)]
+
+    def _on_settled(self, answers: Sequence[Answer]) -> None:
+        self._backlog.move()
+        if self._ledger.is_laden:
+            self._leasing.ask()  # nothing was leased meanwhile
+        for held, verdict in zip(self._ledger.settled(), answers, strict=True):
+            if verdict == REFUSED:
+                self._ledger.end_again(held, outcome_rules.of_refusal(held.lease))
+            elif verdict == TOO_MANY_QUEUES:
+                self._ledger.end_again(held, outcome_rules.of_too_many_queues(held.lease))
+            elif verdict == ENDLESS:
+                self._ledger.end_again(held, Returned(held.lease))
+            elif verdict is True and outcome_log.is_over(held):
+                self._completed.append(held)
+            else:  # at once, because the job may begin again with this very answer
+                self._failures.remember(held, outcome_log.say(self._events, self._counts, held, verdict))
+                held.outcome = None  # its child is remembered with it, and it may hold what followed
+
+    def log_completed(self) -> None:
+        """Log and count what has completed. The next exchange may begin first, to give Redis its work meanwhile."""
+        for held in self._completed:
+            outcome_log.say(self._events, self._counts, held, True)
+            held.outcome = None
+        self._completed.clear()
+
+    def _on_full(self, _message: str) -> None:
+        waiting = self._ledger.refused_for_memory(clock.monotonic())
+        self._events.emit_throttled(
+            "redis.failed",
+            "the memory of Redis is full: completions with jobs to put or large data wait, and are tried again until"
+            " they get in; their leases go on;"
+            f" above {MOST_WAITING} of them, or {MOST_BYTES >> 20} MB, no further job starts",
+            waiting=waiting,
+        )
+
+    def end_put_off(self) -> None:
+        """Wait no longer for memory in Redis: jobs whose completions it has refused run again, or have failed."""
+        self._ledger.end_put_off(outcome_rules.of_put_off)

@@ -1,0 +1,111 @@
+"""When the idle master waits for wake-ups, mail and pushed entries, and what follows. Runs in the master. Does no I/O.
+
+Owns when a wait begins and ends. Where no child could take a job the master waits for mail alone, because a wake-up is
+for a master that can answer it.
+"""
+
+import math
+from typing import Final
+
+from supervisor.engine.worker.push_listeners import PushListeners
+from supervisor.engine.worker.served_queues import ServedQueues
+from supervisor.engine.worker.wakeups import Wakeups
+from supervisor.master.redis.demand import Demand
+from supervisor.master.redis.leasing import Leasing
+from supervisor.master.redis.renewing import Renewing
+
+#: The master waits for mail once no child could take a job for this long, so that shorter jobs never pay for it.
+_MAIL_AFTER_S: Final = 0.05
+
+
+class Waiting:
+    def __init__(
+        self,
+        demand: Demand,
+        leasing: Leasing,
+        renewing: Renewing,
+        serving: ServedQueues,
+        wakeups: Wakeups,
+        listeners: PushListeners,
+    ) -> None:
+        self._demand = demand
+        self._leasing = leasing
+        self._renewing = renewing
+        self._serving = serving
+        self._wakeups = wakeups
+        self._listeners = listeners
+        self._full_since_at: float | None = None  # no child could take a job since then
+
+    def prepare(self) -> None:
+        """Before an exchange: end a wait that must not go on, and see what was pushed. Raises LinkLost."""
+        if self._wakeups.waiting and not self._may_go_on:
+            self._wakeups.end_wait()
+        if self._listeners.take_pushed():
+            self._leasing.ask()
+        if self._renewing.is_hinted:  # this renewal answers all mail that has come until now
+            self._wakeups.drop_mail()
+            self._serving.look_for_queues()
+            self._serving.look_for_wish()
+
+    @property
+    def _may_go_on(self) -> bool:
+        """True if the wait may go on. A wait for wake-ups takes them from other masters, and leases at its end."""
+        if not self._wakeups.waits_for_queues:
+            return self._is_of_use
+        return self._demand.can_start and not self._wakeups.waits_for_other_queues
+
+    @property
+    def _is_of_use(self) -> bool:
+        return self._demand.is_open or not self._demand.is_settled
+
+    def begin(self, now_at: float) -> None:
+        """Wait, as there is nothing to say. Raises LinkLost."""
+        if not self._is_of_use:
+            return
+        wakeups = self._wakeups
+        if self._demand.can_start and not self._demand.has_ready_jobs:
+            self._full_since_at = None
+            self._listeners.listen(self._serving.names)
+            if not wakeups.waiting:
+                self._leasing.begin_wait()
+            elif not wakeups.waits_for_queues:
+                wakeups.end_wait()
+        elif wakeups.waiting:
+            self._full_since_at = None
+        else:
+            self._full_since_at = self._full_since_at or now_at
+            if now_at >= self._full_since_at + _MAIL_AFTER_S:
+                wakeups.wait_for_mail()
+
+    def deadline_at(self) -> float:
+        if self._full_since_at is None or not self._is_of_use:
+            return math.inf
+        return self._full_since_at + _MAIL_AFTER_S
+
+    def read_wakeup(self) -> None:
+        """Read what has ended the wait. Raises LinkLost."""
+        has_ended, granted = self._wakeups.read()
+        if not has_ended:
+            return
+        self._read_mail()
+        if self._wakeups.timed_out:
+            self._serving.look_for_queues()  # mail may be lost, too
+        if self._wakeups.woken:
+            self._leasing.ask()
+        if granted is not None:
+            self._leasing.on_waited(granted)
+
+    def _read_mail(self) -> None:
+        """Mail only hints at what stands in Redis, so a lost message costs time alone."""
+        for message in self._wakeups.mail:
+            match message:
+                case b"queues":
+                    self._serving.look_for_queues()
+                case b"serve" | b"ask":
+                    self._serving.look_for_wish()
+                case b"lost":  # if the worker itself is unknown, the lease says so
+                    self._renewing.on_hint_of_loss()
+                    self._leasing.ask()
+                case b"klass":
+                    self._leasing.ask()  # peers leave jobs here for which they have no handler
+        self._wakeups.mail.clear()
