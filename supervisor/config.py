@@ -303,7 +303,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "processes", "processes", parse_processes, "auto", "N",
-        "jobs at the same time; MIN:MAX: as many as there is work for; auto: the CPUs this process may use (cgroup"
+        "jobs that run at once; MIN:MAX: as many as there is work for; auto: the CPUs this process may use (cgroup"
         " quota, affinity), if there is memory for them",
     ),
     Setting(
@@ -313,11 +313,11 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "child-age", "child_age_s", _duration_or_none, "none", "DURATION",
-        "how old a child may get before it is replaced, once its job has ended; none: no limit",
+        "age at which a child is replaced, once its job has ended; none: no limit",
     ),
     Setting(
         "child-memory", "child_memory_bytes", _size_or_none, "none", "SIZE",
-        "private memory from which a child is replaced, once its job has ended; none: no limit",
+        "private memory at which a child is replaced, once its job has ended; none: no limit",
     ),
     Setting(
         "job-timeout", "job_timeout_s", parse_duration, "30m", "DURATION",
@@ -359,24 +359,24 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "memory-limit", "memory_limit_bytes", _size_or_none, "none", "SIZE",
-        "how much private memory the processes of a job may have that has no limit of its own; none: no limit",
+        "private memory of a job's processes, if the job has no limit of its own; none: no limit",
     ),
     Setting(
         "memory-budget", "memory_budget_bytes", _size_or_auto, "auto", "SIZE",
-        "what all processes together may have; no job starts beyond it; auto: nine tenths of the cgroup's limit",
+        "memory of all processes together; no job starts beyond it; auto: nine tenths of the cgroup's limit",
     ),
     Setting(
         "workdir", "workdir", _directory, None, "DIRECTORY",
-        "where the children's working directories are made (default: a temporary directory)",
+        "parent of the children's working directories (default: a temporary directory)",
     ),
     Setting(
         "workdir-limit", "workdir_limit_bytes", _size_or_auto, "auto", "SIZE",
-        "what a job may write into its working directory, and into any one file; none: anything; auto: 10G, under"
+        "most bytes in a job's working directory, and in any file that it writes; none: no limit; auto: 10G, under"
         " --sandbox strict 1G",
     ),
     Setting(
         "sandbox", "sandbox", _one_of("none", "basic", "strict"), "basic", "LEVEL",
-        "what handlers are kept from: none, basic (the supervisor's secrets, each other), or strict (the network, and"
+        "what handlers cannot reach: none, basic (the supervisor's secrets, each other), or strict (the network, and"
         " all files but their working directory and what programs need to read)",
     ),
     Setting(
@@ -386,7 +386,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "child-user", "child_user", _user, None, "USER[:GROUP]",
-        "whom children run as, where the supervisor is root (default: root without capabilities, under --sandbox"
+        "user of the children of a root supervisor (default: root without capabilities, under --sandbox"
         " strict 65534)",
     ),
     Setting(
@@ -409,7 +409,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "http", "http", parse_address, "none", "[HOST:]PORT",
-        "where /livez, /readyz, /metrics and /status are served; a port alone: on all interfaces; none: no listener",
+        "address of /livez, /readyz, /metrics and /status; a port alone: all interfaces; none: no listener",
     ),
     Setting(
         "http-name", "http_name", _host_name, None, "NAME",
@@ -418,11 +418,11 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "autoscale", "autoscale", _name_or_none, "none", "NAME",
-        "keep in Redis, under this name, how many supervisors like this one there should be; none: do not",
+        "name in Redis of the wanted number of supervisors like this one; none: do not keep it",
     ),
     Setting(
         "exit-when-idle", "exit_when_idle_s", _idle, "never", "DURATION",
-        "end when there has been nothing to do for so long, and nothing is due within as long again; never: go on",
+        "exit after this long without work, if nothing is due within the same time; never: do not exit",
     ),
 )  # fmt: skip
 

@@ -275,7 +275,7 @@ class Events:
 
 @dataclass(frozen=True, slots=True)
 class _Sink:
-    """Where lines go. `write` returns the number of bytes taken, or raises BlockingIOError at once."""
+    """The target of lines. `write` returns the number of bytes taken, or raises BlockingIOError at once."""
 
     fd: int
     write: Callable[[bytes], int]

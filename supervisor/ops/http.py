@@ -33,7 +33,7 @@ CONNECTION_S: Final = 5.0
 MOST_BYTES: Final = 16 * 1024
 #: A probe is answered within this time whatever the loop does: a kubelet waits for one second.
 PROBE_S: Final = 0.8
-#: The same for reports, whose clients can wait longer.
+#: A report is answered within this time: its clients can wait longer.
 REPORT_S: Final = 4.0
 #: Most waiting reports, so that there is room for probes.
 MOST_REPORTS: Final = MOST_CONNECTIONS // 2
@@ -49,7 +49,7 @@ Render = Callable[[Any, str], tuple[str, bytes]]
 
 
 class ConnectionState(Enum):
-    """Where a connection stands."""
+    """The states of a connection."""
 
     READING = "reading"  # the request is incomplete
     WAITING = "waiting"  # for the loop's answer

@@ -31,7 +31,7 @@ class ServiceState:
 
 @dataclass(frozen=True, slots=True)
 class _Report:
-    """What the service manager knows, and when the next reports are due."""
+    """The state that was reported, and when the next reports are due."""
 
     watchdog_at: float
     ready: bool = False  # was reported

@@ -6,10 +6,10 @@ Must not interpret them: the engine's table of options does.
 import argparse
 from typing import TYPE_CHECKING
 
-from supervisor.cli.lib.asking import user_at_host
 from supervisor.cli.lib.connection import add_connection, arguments, connect
 from supervisor.cli.lib.options import add_json
 from supervisor.cli.lib.parser import Subparsers, UsageError
+from supervisor.cli.lib.supervisors import user_at_host
 from supervisor.cli.lib.terminal import say, say_json, table
 from supervisor.config import parse_duration
 

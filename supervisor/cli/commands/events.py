@@ -1,6 +1,6 @@
-"""`leasehold events`: what happens, as it happens. Reads only, in the command's process, until Ctrl-C.
+"""`leasehold events`: prints events until Ctrl-C. Reads only, in the command's process.
 
-Must not keep anything: what happened before it listened is in the jobs' histories.
+Must not keep events: the jobs' histories have the earlier ones.
 """
 
 import argparse
@@ -21,22 +21,22 @@ examples:
   leasehold events --queue emails --json | jq 'select(.name == "job.failed")'
   leasehold events --tracked
 
-Ctrl-C ends it. Several flags together: what matches them all."""
+Ctrl-C ends it. Several flags select events that match all of them."""
 
 
 def add(subparsers: Subparsers) -> None:
     """Declare the flags."""
     parser = subparsers.add_parser("events", description="Follow what happens.", epilog=EXAMPLES)
-    parser.add_argument("--queue", metavar="NAME", help="of this queue alone")
-    parser.add_argument("--jid", metavar="JID", help="of this job alone")
-    parser.add_argument("--worker", metavar="NAME", help="of this worker alone")
-    parser.add_argument("--tracked", action="store_true", help="of tracked jobs alone")
+    parser.add_argument("--queue", metavar="NAME", help="only events of this queue")
+    parser.add_argument("--jid", metavar="JID", help="only events of this job")
+    parser.add_argument("--worker", metavar="NAME", help="only events of this worker")
+    parser.add_argument("--tracked", action="store_true", help="only events of tracked jobs")
     parser.add_argument("--json", action="store_true", help="each event as one line of JSON")
     add_connection(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Say each event until somebody ends it, which is no failure."""
+    """Print each event until Ctrl-C, which is success."""
     try:
         with connect(args) as client, arguments():
             stream = client.events(queue=args.queue, jid=args.jid, worker=args.worker, tracked=args.tracked)
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
                 for event in stream:
                     _say(event, args.json)
     except KeyboardInterrupt:
-        pass  # the way in which it ends
+        pass  # the regular end
     return 0
 
 

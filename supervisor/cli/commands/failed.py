@@ -1,5 +1,6 @@
-"""`leasehold failed`, `leasehold retry` and `leasehold unfail`: failed jobs by group, and their way back, from the
-command's process. `failed` reads only. Must not put anything back that was not named, by its jid or its group.
+"""`leasehold failed`, `leasehold retry` and `leasehold unfail`: list failed jobs, and put them back into queues.
+
+They run in the command's process. `failed` reads only. Must not put back a job that was neither named nor chosen.
 """
 
 import argparse
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from supervisor import clock
-from supervisor.cli.lib.bulk import HELP, Deed, add_choice, carry_out, choice, is_choice
+from supervisor.cli.lib.bulk import HELP, Operation, add_choice, choice, is_choice, run_bulk
 from supervisor.cli.lib.connection import add_connection, arguments, connect
 from supervisor.cli.lib.lookup import jobs_of
 from supervisor.cli.lib.options import MOST, add_json, read_options, within
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from supervisor.engine.client.sync_client import Client
     from supervisor.engine.client.sync_handles import Job
 
-#: Jobs that one call looks at, with their data, and how many a filter goes through at the most.
+#: Jobs that one call reads with their data, and the most that a filter reads.
 _SIFT_STEP: Final = 100
 _MOST_SIFTED: Final = 10_000
 
@@ -44,8 +45,8 @@ examples:
   leasehold retry --tag nightly
   leasehold retry --group TimeoutError --klass email.send --since 2h --yes
 
-Each goes back into its own queue, with all its retries and its data; it keeps its history. With other data, for another
-handler or into another queue: `leasehold unfail`.
+Each job goes back into its own queue with all its retries, its data and its history. `leasehold unfail` changes data,
+handler or queue.
 {HELP}"""
 
 UNFAIL_EXAMPLES = """\
@@ -54,36 +55,36 @@ examples:
   leasehold unfail died:SIGKILL --queue slow --count 1000
   leasehold unfail broken --klass email.send --data '{"to": "ada@example.org"}'
 
-The oldest failures first. Each job goes back to its own queue, or to that of --queue, with all its retries.
-What another program has pushed and nobody could read is read again; what still cannot be read stays failed."""
+The oldest failures go first. Each job goes back to its own queue, or to --queue, with all its retries.
+An unreadable entry of another program is read again; if it is still unreadable it stays failed."""
 
 
 def add(subparsers: Subparsers) -> None:
     """Declare the flags of both."""
     parser = subparsers.add_parser("failed", description="What has failed, by kind of failure.", epilog=FAILED_EXAMPLES)
     parser.add_argument("group", metavar="GROUP", nargs="?", help="show the jobs of this group, newest first")
-    parser.add_argument("--offset", metavar="N", default="0", help="leave out so many of them (default: 0)")
-    parser.add_argument("--limit", metavar="N", default="25", help=f"at most so many, up to {MOST} (default: 25)")
+    parser.add_argument("--offset", metavar="N", default="0", help="number of jobs to skip (default: 0)")
+    parser.add_argument("--limit", metavar="N", default="25", help=f"most jobs to show, up to {MOST} (default: 25)")
     _add_filters(parser)
     add_json(parser, "counts by group, or total and jobs")
     add_connection(parser)
     parser = subparsers.add_parser("retry", description="Put failed jobs back.", epilog=RETRY_EXAMPLES)
-    parser.add_argument("jids", metavar="JID", nargs="*", help="the jobs; or instead, by what they are:")
+    parser.add_argument("jids", metavar="JID", nargs="*", help="the jobs; or choose jobs by:")
     add_choice(parser, "tag", "group", queue="all failed jobs of this queue", state=False)
     _add_filters(parser)
     add_connection(parser)
     parser = subparsers.add_parser("unfail", description="Put failed jobs back into a queue.", epilog=UNFAIL_EXAMPLES)
     parser.add_argument("group", metavar="GROUP", help="the group, as `leasehold failed` shows it")
-    parser.add_argument("--queue", metavar="NAME", help="put them all here (default: each into its own)")
-    parser.add_argument("--count", metavar="N", default="25", help=f"at most so many, up to {MOST} (default: 25)")
-    parser.add_argument("--klass", metavar="KLASS", help="the handler that each is for from now on")
-    add_data_flag(parser, "the payload that each has from now on")
+    parser.add_argument("--queue", metavar="NAME", help="put them into this queue (default: each into its own)")
+    parser.add_argument("--count", metavar="N", default="25", help=f"most jobs to show, up to {MOST} (default: 25)")
+    parser.add_argument("--klass", metavar="KLASS", help="the new handler of each job")
+    add_data_flag(parser, "the new payload of each job")
     add_connection(parser)
 
 
 def _add_filters(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--klass", metavar="KLASS", help="of these only the jobs of this klass")
-    parser.add_argument("--since", metavar="DURATION", help="of these only what has failed in the last 30m, 2h …")
+    parser.add_argument("--klass", metavar="KLASS", help="only jobs of this klass")
+    parser.add_argument("--since", metavar="DURATION", help="only jobs that failed in the last 30m, 2h …")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ def _filter(args: argparse.Namespace) -> _Filter | None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Say the groups, or one group's jobs; or put them back."""
+    """List groups or one group's jobs, or put jobs back."""
     if args.command == "unfail":
         return _unfail(args)
     if args.command == "retry":
@@ -155,7 +156,7 @@ def _jobs(args: argparse.Namespace, offset: int, limit: int) -> int:
 
 
 def _found(client: "Client", args: argparse.Namespace, offset: int, limit: int) -> "tuple[int, list[Job]]":
-    """How many the group has, and those to show: with a filter, of the newest _MOST_SIFTED from `offset` on."""
+    """Return the group's size and the jobs to show. A filter reads the newest _MOST_SIFTED jobs from `offset` on."""
     wanted = _filter(args)
     if wanted is None:
         return client.failed(args.group, offset, limit)
@@ -163,7 +164,7 @@ def _found(client: "Client", args: argparse.Namespace, offset: int, limit: int) 
     for first in range(offset, offset + _MOST_SIFTED, _SIFT_STEP):
         total, jobs = client.failed(args.group, first, _SIFT_STEP)
         found += filter(wanted.fits, jobs)
-        if len(found) >= limit or not jobs or wanted.is_older(jobs[-1]):  # they come newest first
+        if len(found) >= limit or not jobs or wanted.is_older(jobs[-1]):  # the newest come first
             break
     return total, found[:limit]
 
@@ -200,8 +201,8 @@ def _retry_chosen(args: argparse.Namespace) -> int:
     with connect(args) as client, arguments():
         chosen = choice(args, ("failed",))
         wanted = _filter(args)
-        carry_out(
-            args, client, chosen, Deed("retry", "put back", wanted.words if wanted else ""),
+        run_bulk(
+            args, client, chosen, Operation("retry", "put back", wanted.words if wanted else ""),
             lambda jids: BulkResult(client.call(writes.unfail_jobs, jids, group=args.group), []),
             None if wanted is None else lambda jids: _sifted(client, wanted, jids),
         )  # fmt: skip

@@ -7,13 +7,13 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from supervisor.cli.lib.asking import user_at_host
 from supervisor.cli.lib.connection import add_connection, arguments, connect
-from supervisor.cli.lib.consent import add_delete, agreed, check_delete, of_running
+from supervisor.cli.lib.consent import add_delete, check_delete, confirm, running_words
 from supervisor.cli.lib.lookup import no_queue
 from supervisor.cli.lib.options import add_json, within
 from supervisor.cli.lib.parser import Subparsers, UsageError
 from supervisor.cli.lib.shown import pause_words
+from supervisor.cli.lib.supervisors import user_at_host
 from supervisor.cli.lib.terminal import counted, note, say, say_json, table
 
 if TYPE_CHECKING:
@@ -114,8 +114,8 @@ def _change(args: argparse.Namespace, lane: "Lane", weight: int | None) -> None:
 
 def _delete(args: argparse.Namespace, lane: "Lane", where: str) -> None:
     counts = lane.counts()
-    ends = of_running(args, counts.running + counts.stalled)
-    agreed(args, f"Delete {where}: drop {counted(counts.waiting + counts.parked, 'job')} and what is to come{ends}?")
+    ends = running_words(args, counts.running + counts.stalled)
+    confirm(args, f"Delete {where}: drop {counted(counts.waiting + counts.parked, 'job')} and what is to come{ends}?")
     deleted = lane.delete("stop" if args.stop else "finish", by=user_at_host())
     rest = "stopped" if args.stop else "still running"
     say(f"deleted {where}: {counted(deleted.dropped, 'job')} dropped, {deleted.running:,} {rest}")

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from supervisor.cli.lib.asking import user_at_host
 from supervisor.cli.lib.connection import add_connection, arguments, connect
 from supervisor.cli.lib.options import add_json, within
 from supervisor.cli.lib.parser import Refusal, Subparsers, UsageError, near
 from supervisor.cli.lib.shown import by_words
+from supervisor.cli.lib.supervisors import user_at_host
 from supervisor.cli.lib.terminal import note, say, say_json, table
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ They run in the command's process. Must not touch jobs: running jobs go on.
 
 import argparse
 
-from supervisor.cli.lib.asking import add_timeout, tell, user_at_host, verdict
 from supervisor.cli.lib.connection import add_connection, arguments, connect
 from supervisor.cli.lib.lookup import queues_of
 from supervisor.cli.lib.parser import Subparsers, UsageError, near
+from supervisor.cli.lib.supervisors import add_timeout, report_undone, request, user_at_host
 from supervisor.cli.lib.terminal import note, say
 
 PAUSE_EXAMPLES = """\
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("give QUEUE, --worker or --all-workers, one of the three")
     if args.queues:
         return _queues(args)
-    return verdict(args, tell(args, args.worker, "pause" if args.command == "pause" else "resume"))
+    return report_undone(args, request(args, args.worker, "pause" if args.command == "pause" else "resume"))
 
 
 def _queues(args: argparse.Namespace) -> int:

@@ -7,14 +7,14 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from supervisor.cli.lib.asking import user_at_host
 from supervisor.cli.lib.connection import add_connection, arguments, connect
-from supervisor.cli.lib.consent import add_delete, agreed, check_delete, of_running
+from supervisor.cli.lib.consent import add_delete, check_delete, confirm, running_words
 from supervisor.cli.lib.lookup import no_queue, queues_of
 from supervisor.cli.lib.options import add_json
 from supervisor.cli.lib.parser import Refusal, Subparsers, UsageError, near
 from supervisor.cli.lib.served import ask_servers
 from supervisor.cli.lib.shown import pause_words, span
+from supervisor.cli.lib.supervisors import user_at_host
 from supervisor.cli.lib.terminal import counted, note, say, say_json, table
 
 if TYPE_CHECKING:
@@ -120,7 +120,9 @@ def _delete(args: argparse.Namespace) -> int:
             if name not in known and not counts.total:
                 raise Refusal(f"there is no queue {name}{near(name, known)}")
         total, running = (sum(each.total for each in found.values()), sum(map(_running, found.values())))
-        agreed(args, f"Delete {' '.join(found)}: drop {counted(total - running, 'job')}{of_running(args, running)}?")
+        confirm(
+            args, f"Delete {' '.join(found)}: drop {counted(total - running, 'job')}{running_words(args, running)}?"
+        )
         for name in found:
             deleted = client.queue(name).delete("stop" if args.stop else "finish", by=user_at_host())
             say(f"deleted {name}: {counted(deleted.dropped, 'job')} dropped, {_done(args, deleted.running)}")

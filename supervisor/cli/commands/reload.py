@@ -7,9 +7,9 @@ import argparse
 import textwrap
 from collections.abc import Mapping
 
-from supervisor.cli.lib.asking import add_timeout, add_workers, is_done, tell, verdict
 from supervisor.cli.lib.connection import add_connection
 from supervisor.cli.lib.parser import Subparsers
+from supervisor.cli.lib.supervisors import add_timeout, add_workers, is_done, report_undone, request
 from supervisor.cli.lib.terminal import say
 from supervisor.config import Exit
 
@@ -33,8 +33,8 @@ def add(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Send the request, and show each outcome."""
-    answers = tell(args, args.workers, "reload")
-    code, broken = verdict(args, answers), False
+    answers = request(args, args.workers, "reload")
+    code, broken = report_undone(args, answers), False
     for worker, answer in answers.items():
         if isinstance(answer, Mapping) and not is_done(answer) and isinstance(answer.get("traceback"), str):
             broken = True

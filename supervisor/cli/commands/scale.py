@@ -6,9 +6,9 @@ Must not signal any process.
 import argparse
 from typing import Any
 
-from supervisor.cli.lib.asking import add_some_or_all, add_timeout, some_or_all, tell, verdict
 from supervisor.cli.lib.connection import add_connection
 from supervisor.cli.lib.parser import Subparsers, UsageError
+from supervisor.cli.lib.supervisors import add_targets, add_timeout, report_undone, request, targets
 from supervisor.config import parse_processes
 
 EXAMPLES = """\
@@ -26,7 +26,7 @@ not answered in time, or refuses."""
 def add(subparsers: Subparsers) -> None:
     """Declare the flags."""
     parser = subparsers.add_parser("scale", description="Have supervisors run more or fewer jobs.", epilog=EXAMPLES)
-    add_some_or_all(parser)
+    add_targets(parser)
     parser.add_argument("processes", metavar="PROCESSES", help="N, MIN:MAX or auto")
     add_timeout(parser)
     add_connection(parser)
@@ -35,7 +35,7 @@ def add(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Send the request, and print the new process counts."""
     wish = _wish(args.processes)
-    return verdict(args, tell(args, some_or_all(args, args.workers), "scale", wish))
+    return report_undone(args, request(args, targets(args, args.workers), "scale", wish))
 
 
 def _wish(text: str) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from supervisor import clock
-from supervisor.cli.lib.asking import add_look, ask, missing
 from supervisor.cli.lib.parser import Subparsers
 from supervisor.cli.lib.shown import span
+from supervisor.cli.lib.supervisors import add_query_flags, ask, report_silent
 from supervisor.cli.lib.terminal import local_time, say, say_json
 
 EXAMPLES = """\
@@ -29,7 +29,7 @@ Exit code 1 if one of them has not answered in time."""
 def add(subparsers: Subparsers) -> None:
     """Declare the flags."""
     parser = subparsers.add_parser("stacks", description="Where the jobs of running supervisors are.", epilog=EXAMPLES)
-    add_look(parser, "an object: of each supervisor the list of its children, or null if it has not answered")
+    add_query_flags(parser, "an object: of each supervisor the list of its children, or null if it has not answered")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         say_json(children)
     else:
         _show(children)
-    return missing(args, answers, children)
+    return report_silent(args, answers, children)
 
 
 def _children(answer: Any) -> list[Mapping[str, Any]] | None:

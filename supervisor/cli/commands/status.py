@@ -7,11 +7,11 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from supervisor.cli.lib.asking import add_look, ask, missing
 from supervisor.cli.lib.connection import connect
 from supervisor.cli.lib.parser import Refusal, Subparsers
 from supervisor.cli.lib.served import is_present, is_status
 from supervisor.cli.lib.shown import span
+from supervisor.cli.lib.supervisors import add_query_flags, ask, report_silent
 from supervisor.cli.lib.terminal import local_time, note, say, say_json, table
 from supervisor.config import Exit
 
@@ -31,7 +31,7 @@ Status = Mapping[str, Any]
 def add(subparsers: Subparsers) -> None:
     """Declare the flags."""
     parser = subparsers.add_parser("status", description="How running supervisors are.", epilog=EXAMPLES)
-    add_look(parser, "an object: of each supervisor what it says of itself, or null if it has not answered")
+    add_query_flags(parser, "an object: of each supervisor what it says of itself, or null if it has not answered")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         _show(known[0])
     elif known:
         table(_HEADS, [_row(each) for each in known])
-    return missing(args, answers, status)
+    return report_silent(args, answers, status)
 
 
 def _of_a_replica(args: argparse.Namespace, why: Exception) -> int:

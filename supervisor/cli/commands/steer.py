@@ -8,13 +8,13 @@ chosen.
 import argparse
 from typing import TYPE_CHECKING
 
-from supervisor.cli.lib.asking import user_at_host
-from supervisor.cli.lib.bulk import HELP, NOT_BEGUN, NOT_ENDED, Deed, add_choice, carry_out, choice, is_choice
+from supervisor.cli.lib.bulk import HELP, NOT_BEGUN, NOT_ENDED, Operation, add_choice, choice, is_choice, run_bulk
 from supervisor.cli.lib.connection import add_connection, arguments, connect
 from supervisor.cli.lib.lookup import job_of, jobs_of, no_queue
 from supervisor.cli.lib.options import read_options, whole
 from supervisor.cli.lib.parser import Refusal, Subparsers, UsageError
 from supervisor.cli.lib.payload import add_data_flag, is_given, read_payload
+from supervisor.cli.lib.supervisors import user_at_host
 from supervisor.cli.lib.terminal import note, say
 from supervisor.config import parse_duration
 
@@ -127,8 +127,10 @@ def _cancel_chosen(args: argparse.Namespace) -> None:
 
     with connect(args) as client, arguments():
         chosen = choice(args, NOT_ENDED)
-        deed = Deed("cancel", "cancelled")
-        carry_out(args, client, chosen, deed, lambda jids: client.call(bulk.cancel, chosen, jids, by=user_at_host()))
+        operation = Operation("cancel", "cancelled")
+        run_bulk(
+            args, client, chosen, operation, lambda jids: client.call(bulk.cancel, chosen, jids, by=user_at_host())
+        )
 
 
 def _cancel_named(args: argparse.Namespace) -> None:
@@ -180,8 +182,8 @@ def _fail_chosen(args: argparse.Namespace) -> None:
 
     with connect(args) as client, arguments():
         chosen = choice(args, NOT_ENDED)
-        carry_out(
-            args, client, chosen, Deed("fail", "failed", f" in group {args.into}"),
+        run_bulk(
+            args, client, chosen, Operation("fail", "failed", f" in group {args.into}"),
             lambda jids: client.call(bulk.fail, chosen, jids, args.into, args.message),
         )  # fmt: skip
 
@@ -223,8 +225,8 @@ def _move_chosen(args: argparse.Namespace, client: "Client") -> None:
     if args.queue == args.into:
         raise UsageError(f"--queue and QUEUE are both {args.into}: the jobs are there already")
     chosen = choice(args, NOT_BEGUN)
-    carry_out(
-        args, client, chosen, Deed("move", "moved", f" into queue {args.into}"),
+    run_bulk(
+        args, client, chosen, Operation("move", "moved", f" into queue {args.into}"),
         lambda jids: client.call(bulk.move, chosen, jids, args.into),
     )  # fmt: skip
 
@@ -246,5 +248,5 @@ def _prefer_chosen(args: argparse.Namespace, client: "Client", number: int) -> N
     from supervisor.engine.commands import bulk
 
     chosen = choice(args, NOT_BEGUN)
-    deed = Deed("give", "gave", f" priority {number}")
-    carry_out(args, client, chosen, deed, lambda jids: client.call(bulk.set_priority, chosen, jids, number))
+    operation = Operation("give", "gave", f" priority {number}")
+    run_bulk(args, client, chosen, operation, lambda jids: client.call(bulk.set_priority, chosen, jids, number))

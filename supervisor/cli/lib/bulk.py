@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from supervisor.cli.lib.consent import agreed
+from supervisor.cli.lib.consent import confirm
 from supervisor.cli.lib.lookup import no_queue
 from supervisor.cli.lib.parser import Refusal, UsageError, near
 from supervisor.cli.lib.progress import Progress
@@ -27,18 +27,17 @@ NOT_ENDED = STATES[:-1]
 NOT_BEGUN = STATES[:-2]
 
 HELP = """\
-Jobs that are chosen by what they are (by several flags: those for which all hold) are counted first, and on a terminal
-it asks; --yes does not, --dry-run only counts. In steps, while others run: what has become something else meanwhile is
-left as it is. Ctrl-C says how far it came."""
+Jobs that match all given flags are counted first. On a terminal the command asks; --yes skips the question, --dry-run
+only counts. It works in steps while other jobs run; jobs that no longer match are left. Ctrl-C reports the progress."""
 
-Act = Callable[[Sequence[str]], "BulkResult"]
+Apply = Callable[[Sequence[str]], "BulkResult"]
 #: Returns those of some jids that pass a filter.
-Sift = Callable[[Sequence[str]], Sequence[str]]
+Filter = Callable[[Sequence[str]], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Deed:
-    """What happens to each job. `how` says where to or how, in words that end a sentence."""
+class Operation:
+    """The words for an operation. `how` ends a sentence, for example with the target queue."""
 
     verb: str
     past: str
@@ -56,7 +55,7 @@ def add_choice(parser: argparse.ArgumentParser, *kinds: str, queue: str, state: 
         parser.add_argument(
             "--state", metavar="STATE", action="append", help="only those in this state; repeat it for several"
         )
-    parser.add_argument("--dry-run", action="store_true", help="only say how many there are")
+    parser.add_argument("--dry-run", action="store_true", help="only count the jobs")
     parser.add_argument("--yes", action="store_true", help="do not ask")
 
 
@@ -86,38 +85,43 @@ def choice(args: argparse.Namespace, states: Sequence[str]) -> "Choice":
     return Choice(args.queue, getattr(args, "tag", None), group, tuple(dict.fromkeys(wanted or states)))
 
 
-def carry_out(
-    args: argparse.Namespace, client: "Client", chosen: "Choice", deed: Deed, act: Act, sift: Sift | None = None
+def run_bulk(
+    args: argparse.Namespace,
+    client: "Client",
+    chosen: "Choice",
+    operation: Operation,
+    act: Apply,
+    passing: Filter | None = None,
 ) -> None:
     """Count the jobs, ask, and apply the operation in steps. Refuse at the end if jobs were left because others need
     them.
 
-    `sift` leaves out some of the chosen jobs.
+    `passing` leaves out some of the chosen jobs.
     """
     from supervisor.engine.commands.bulk import found
 
     jobs = client.follow(found(chosen, client.clock))
-    if sift is not None:
-        jobs = {jid: jobs[jid] for jid in sift(list(jobs))}
+    if passing is not None:
+        jobs = {jid: jobs[jid] for jid in passing(list(jobs))}
     entries = _entries(client, chosen)
-    if not jobs and not (entries and deed.verb == "cancel"):
+    if not jobs and not (entries and operation.verb == "cancel"):
         note(_none(client, chosen))
         return
-    what = _what(jobs, chosen, entries if deed.verb == "cancel" else 0)
+    what = _what(jobs, chosen, entries if operation.verb == "cancel" else 0)
     if args.dry_run:
-        say(f"would {deed.verb} {what}{deed.how}")
+        say(f"would {operation.verb} {what}{operation.how}")
         return
-    agreed(args, f"{deed.verb.capitalize()} {what}{deed.how}?", "nothing was changed")
-    _do(jobs, deed, act)
-    if entries and deed.verb == "cancel":
+    confirm(args, f"{operation.verb.capitalize()} {what}{operation.how}?", "nothing was changed")
+    _do(jobs, operation, act)
+    if entries and operation.verb == "cancel":
         say(f"dropped {_pushed(_drop_entries(client, str(chosen.queue), entries))}")
     elif entries:
         note(f"{_pushed(entries)} are not jobs yet, and are left")
 
 
-def _do(jobs: dict[str, str], deed: Deed, act: Act) -> None:
+def _do(jobs: dict[str, str], operation: Operation, act: Apply) -> None:
     # Dependent jobs are mostly put after their dependencies, and must be cancelled first.
-    left = list(reversed(jobs)) if deed.verb == "cancel" else list(jobs)
+    left = list(reversed(jobs)) if operation.verb == "cancel" else list(jobs)
     done, sent = 0, 0
     try:
         with Progress(len(jobs)) as progress:
@@ -130,20 +134,23 @@ def _do(jobs: dict[str, str], deed: Deed, act: Act) -> None:
                     sent = 0
                     done += answer.number
                     needed += answer.needed
-                    progress.show(done, f"{deed.past} {done:,} of {counted(len(jobs), 'job')}")
+                    progress.show(done, f"{operation.past} {done:,} of {counted(len(jobs), 'job')}")
                 left = needed
                 if done == before:
                     break
     except BaseException as error:  # Ctrl-C and a lost Redis too: the progress is reported before the error goes on
-        note(f"{_ended(error)}: {deed.past} {done:,} of {counted(len(jobs), 'job')}{deed.how}{_perhaps(error, sent)}")
+        so_far = f"{operation.past} {done:,} of {counted(len(jobs), 'job')}{operation.how}"
+        note(f"{_ended(error)}: {so_far}{_perhaps(error, sent)}")
         raise
     of_all = f"{done:,} of {counted(len(jobs), 'job')}" if done < len(jobs) else counted(done, "job")
-    say(f"{deed.past} {of_all}{deed.how}")
+    say(f"{operation.past} {of_all}{operation.how}")
     changed = len(jobs) - done - len(left)
     if changed:
-        note(_changed(changed, deed))
+        note(_changed(changed, operation))
     if left:
-        raise Refusal(f"not {deed.past}, for other jobs wait for {'it' if len(left) == 1 else 'them'}: {_some(left)}")
+        raise Refusal(
+            f"not {operation.past}, for other jobs wait for {'it' if len(left) == 1 else 'them'}: {_some(left)}"
+        )
 
 
 def _ended(error: BaseException) -> str:
@@ -158,8 +165,8 @@ def _perhaps(error: BaseException, sent: int) -> str:
     return (f", perhaps {sent:,} more" if unknown else "") + "; the rest is as it was"
 
 
-def _changed(count: int, deed: Deed) -> str:
-    if deed.verb == "retry":
+def _changed(count: int, operation: Operation) -> str:
+    if operation.verb == "retry":
         return f"{counted(count, 'job')} cannot be put back as it is, or had been put back meanwhile"
     return f"{counted(count, 'job')} had become something else meanwhile, and {'is' if count == 1 else 'are'} left"
 

@@ -25,14 +25,14 @@ def check_delete(args: argparse.Namespace) -> None:
             raise UsageError(f"--{name} goes with --delete")
 
 
-def of_running(args: argparse.Namespace, running: int) -> str:
+def running_words(args: argparse.Namespace, running: int) -> str:
     """Say, within a question, what happens to running jobs."""
     if not running:
         return ""
     return f", stop {running:,} that run" if args.stop else f", let {running:,} that run end"
 
 
-def agreed(args: argparse.Namespace, question: str, otherwise: str = "nothing was deleted") -> None:
+def confirm(args: argparse.Namespace, question: str, otherwise: str = "nothing was deleted") -> None:
     """Return if the user agrees: by --yes, or by an answer at the terminal. Refuse otherwise."""
     if args.yes:
         return

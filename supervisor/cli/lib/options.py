@@ -22,8 +22,8 @@ def add_json(parser: argparse.ArgumentParser, what: str) -> None:
 
 def add_paging(parser: argparse.ArgumentParser) -> None:
     """Declare --offset and --count."""
-    parser.add_argument("--offset", metavar="N", default="0", help="leave out so many (default: 0)")
-    parser.add_argument("--count", metavar="N", default="25", help=f"at most so many, up to {MOST} (default: 25)")
+    parser.add_argument("--offset", metavar="N", default="0", help="number of entries to skip (default: 0)")
+    parser.add_argument("--count", metavar="N", default="25", help=f"most entries to show, up to {MOST} (default: 25)")
 
 
 def paging(args: argparse.Namespace) -> tuple[int, int]:
@@ -42,14 +42,14 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options that one-time and recurring jobs share."""
     parser.add_argument("--jid", metavar="ID", help="the job's id (default: a new one)")
     parser.add_argument("--priority", metavar="N", help="lower runs sooner (default: 0)")
-    parser.add_argument("--retries", metavar="N", help="how many exceptions are forgiven (default: 5)")
+    parser.add_argument("--retries", metavar="N", help="exceptions after which it still runs again (default: 5)")
     parser.add_argument("--timeout", metavar="DURATION", help="its time limit")
     parser.add_argument(
         "--max-deaths", metavar="N", help="crashes of its child after which it fails for good; 0: no limit"
     )
     parser.add_argument("--tag", metavar="TAG", action="append", help="a word to find it by; repeat it for several")
     parser.add_argument("--lane", metavar="NAME", help="its lane: lanes of a queue take turns ('': none)")
-    parser.add_argument("--limit", metavar="KEY", help="the limit that holds for it, see `leasehold limit` ('': none)")
+    parser.add_argument("--limit", metavar="KEY", help="its limit, see `leasehold limit` ('': none)")
     parser.add_argument(
         "--unique",
         metavar="[=KEY]",
@@ -57,8 +57,8 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
         help="only if no other job of the queue has this key, or without KEY the same klass and data",
     )
     parser.add_argument("--expires", metavar="DURATION", help="fail it if it has not started by then ('': never)")
-    parser.add_argument("--trace", metavar="TRACEPARENT", help="the W3C trace that it belongs to ('': none)")
-    parser.add_argument("--at-most-once", action="store_true", help="once started it never runs again, come what may")
+    parser.add_argument("--trace", metavar="TRACEPARENT", help="its W3C trace ('': none)")
+    parser.add_argument("--at-most-once", action="store_true", help="once started it never starts again")
 
 
 def whole(text: str) -> int:

@@ -1,6 +1,6 @@
-"""Finds the command that was asked for, in the command's process, and says every error as one sentence.
+"""Parses the command line, runs the command, and prints each error as one sentence. Runs in the command's process.
 
-Owns the list of commands. Must not import a command that is not run, so that --help and --version answer at once.
+Owns the list of commands. Must not import a command that is not run, so that --help and --version are fast.
 """
 
 import argparse
@@ -16,52 +16,52 @@ from typing import Any, NoReturn, Protocol
 
 from supervisor.config import SETTINGS, ConfigError, Exit, Setting
 
-#: command -> its module in supervisor.cli, and the line about it in --help.
+#: command -> its module in supervisor.cli, and its summary in --help.
 COMMANDS = {
     "run": ("commands.run", "lease jobs and run them in a pool of child processes"),
     "put": ("commands.put", "put a job into a queue"),
-    "recur": ("commands.recur", "put a job again and again, by an interval or cron"),
-    "queues": ("commands.queues", "what waits, runs and stalls in each queue; delete one"),
-    "lane": ("commands.lane", "the lanes of a queue: look, weigh, pause, delete"),
-    "limit": ("commands.limit", "how many jobs of a key may run, or start in a time"),
-    "jobs": ("commands.jobs", "the jobs in one state"),
-    "peek": ("commands.jobs", "the jobs that a queue would give next"),
-    "job": ("commands.job", "everything about one job"),
-    "failed": ("commands.failed", "the groups of failed jobs, or the jobs of one group"),
+    "recur": ("commands.recur", "put a job repeatedly, by an interval or cron"),
+    "queues": ("commands.queues", "show what waits, runs and stalls in each queue; delete one"),
+    "lane": ("commands.lane", "the lanes of a queue: show, weigh, pause, delete"),
+    "limit": ("commands.limit", "limit how many jobs of a key run, or start in a time"),
+    "jobs": ("commands.jobs", "list the jobs in one state"),
+    "peek": ("commands.jobs", "list the jobs that a queue would give next"),
+    "job": ("commands.job", "show everything about one job"),
+    "failed": ("commands.failed", "list the groups of failed jobs, or the jobs of one group"),
     "retry": ("commands.failed", "put failed jobs back: some, or all of a group"),
-    "unfail": ("commands.failed", "put the jobs of a group back, changed if need be"),
-    "cancel": ("commands.steer", "take jobs away, whatever their state"),
+    "unfail": ("commands.failed", "put the jobs of a group back, with changes if needed"),
+    "cancel": ("commands.steer", "cancel jobs in any state"),
     "fail": ("commands.steer", "fail jobs by hand"),
     "release": ("commands.steer", "take running jobs from their workers, to the front of the queue"),
     "move": ("commands.steer", "put jobs into another queue"),
-    "priority": ("commands.steer", "let jobs run sooner or later than others"),
-    "depend": ("commands.depend", "let a job wait for others, or no longer"),
-    "tag": ("commands.tag", "tags of a job, the jobs of a tag, the most used tags"),
-    "track": ("commands.track", "mark jobs to keep an eye on, and list them"),
+    "priority": ("commands.steer", "make jobs run sooner or later than others"),
+    "depend": ("commands.depend", "make a job wait for others, or no longer"),
+    "tag": ("commands.tag", "show and change tags; list the jobs of a tag"),
+    "track": ("commands.track", "mark jobs to observe, and list them"),
     "log": ("commands.log", "write a line into a job's history"),
-    "workers": ("commands.workers", "who works, and on what"),
-    "serve": ("commands.serve", "have a running supervisor serve other queues"),
-    "top": ("top.command", "queues, supervisors and their children on a live screen, with keys to steer"),
-    "status": ("commands.status", "how running supervisors are, and what their children do"),
-    "drain": ("commands.drain", "have running supervisors end, once their jobs have"),
-    "reload": ("commands.reload", "have running supervisors load their handlers anew"),
-    "scale": ("commands.scale", "have running supervisors run more or fewer jobs at once"),
-    "stacks": ("commands.stacks", "what the children of running supervisors do, as Python stacks"),
-    "stats": ("commands.stats", "how long the jobs of a queue waited and ran on a day"),
-    "config": ("commands.config", "the options in Redis: look, set, unset"),
-    "pause": ("commands.pause", "let nothing new start, from a queue or at a supervisor"),
-    "unpause": ("commands.pause", "let a paused queue, or supervisor, go on"),
-    "events": ("commands.events", "follow what happens, as it happens"),
-    "check": ("commands.check", "look for inconsistencies, and mend them"),
-    "sweep": ("commands.check", "take jobs from workers that are lost, now"),
-    "doctor": ("doctor.command", "look at everything that run would need, before it does"),
-    "healthcheck": ("commands.healthcheck", "ask the supervisor of this machine whether it is well, for probes"),
-    "completion": ("commands.completion", "have the Tab key complete commands and flags: bash, zsh, tcsh"),
-    "demo": ("demo.command", "see it work: a real pool on a real server, with jobs that crash on purpose"),
-    "bench": ("commands.bench", "measure it, beside what limits it and beside peers; in a clone of the source"),
+    "workers": ("commands.workers", "list the workers and their jobs"),
+    "serve": ("commands.serve", "change the queues of a running supervisor"),
+    "top": ("top.command", "watch queues, supervisors and children live, with keys to act on them"),
+    "status": ("commands.status", "show the state of running supervisors and their children"),
+    "drain": ("commands.drain", "end running supervisors once their jobs have ended"),
+    "reload": ("commands.reload", "make running supervisors reload their handlers"),
+    "scale": ("commands.scale", "set how many jobs running supervisors run at once"),
+    "stacks": ("commands.stacks", "show the Python stacks of running supervisors' children"),
+    "stats": ("commands.stats", "show how long a queue's jobs waited and ran on a day"),
+    "config": ("commands.config", "the options in Redis: show, set, unset"),
+    "pause": ("commands.pause", "start no more jobs of a queue, or at a supervisor"),
+    "unpause": ("commands.pause", "resume a paused queue or supervisor"),
+    "events": ("commands.events", "follow events as they happen"),
+    "check": ("commands.check", "find inconsistencies, and repair them"),
+    "sweep": ("commands.check", "take jobs from lost workers now"),
+    "doctor": ("doctor.command", "check everything that run needs, before it starts"),
+    "healthcheck": ("commands.healthcheck", "ask this machine's supervisor whether it is well, for probes"),
+    "completion": ("commands.completion", "print a completion script for bash, zsh or tcsh"),
+    "demo": ("demo.command", "run a real pool on a real server, with jobs that crash on purpose"),
+    "bench": ("commands.bench", "measure it beside the machine's limits and peers; in a clone of the source"),
 }
 
-#: What other programs call it: none of these is written much like ours.
+#: Names of these commands in other programs, which are not similar to ours.
 _ELSEWHERE = {
     "add": "put", "enqueue": "put", "push": "put", "start": "run", "worker": "run", "work": "run", "stop": "drain",
     "quit": "drain", "shutdown": "drain", "restart": "reload", "delete": "cancel", "remove": "cancel", "rm": "cancel",
@@ -83,28 +83,28 @@ Exit codes: 1 refused, 2 usage, 69 Redis unreachable, 70 internal error, 71 hand
 
 
 class Subparsers(Protocol):
-    """What a command adds itself to."""
+    """The collection to which a command adds its parser."""
 
     def add_parser(self, name: str, **kwargs: Any) -> argparse.ArgumentParser:
-        """A parser for the command `name`."""
+        """Return a new parser for the command `name`."""
 
 
 class Command(Protocol):
-    """What the module of a command offers, or of several; then `args.command` says which."""
+    """The module of one or several commands. `args.command` has the name."""
 
     def add(self, subparsers: Subparsers) -> None:
-        """Declare the flags, of each command of the module."""
+        """Declare the flags of each command of the module."""
 
     def run(self, args: argparse.Namespace) -> int:
-        """Do it; answers the exit code."""
+        """Run the command. Return the exit code."""
 
 
 class UsageError(Exception):
-    """The command line is wrong, in one sentence. Exit code 2."""
+    """A wrong command line, as one sentence. Exit code 2."""
 
 
 class Refusal(Exception):
-    """The command cannot do what was asked, in one sentence, with the exit code."""
+    """A request that the command cannot fulfil, as one sentence with an exit code."""
 
     def __init__(self, message: str, code: Exit = Exit.REFUSED) -> None:
         self.code = code
@@ -112,10 +112,10 @@ class Refusal(Exception):
 
 
 class OptionalValue(argparse.Action):
-    """A flag with or without `=VALUE`: "" stands for without. argparse's own would take the next word for the value."""
+    """A flag with or without `=VALUE`; without it the value is "". argparse would take the next word for the value."""
 
     def __call__(self, _parser: Any, namespace: argparse.Namespace, values: Any, _flag: str | None = None) -> None:
-        """Keeps the value."""
+        """Store the value."""
         setattr(namespace, self.dest, values)
 
 
@@ -182,14 +182,14 @@ def _flags_first(words: Sequence[str], known: Mapping[str, argparse.Action]) -> 
 
 
 def dispatch(argv: Sequence[str]) -> int:
-    """Run the command of `argv` (without the program's name). Answers the exit code; raises KeyboardInterrupt only."""
+    """Run the command of `argv` (without the program's name). Return the exit code. Raises only KeyboardInterrupt."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show what a job has gets it escaped
+        if isinstance(stream, io.TextIOWrapper):  # a terminal gets characters that it cannot show escaped
             stream.reconfigure(errors="backslashreplace")
     try:
         try:
             code = _run(argv)
-        except SystemExit as end:  # argparse after --help and --version; what it wrote is still to be flushed
+        except SystemExit as end:  # argparse after --help and --version, with its output unflushed
             code = end.code if isinstance(end.code, int) else Exit.OK
         sys.stdout.flush()
         return code
@@ -203,10 +203,10 @@ def dispatch(argv: Sequence[str]) -> int:
     except Refusal as error:
         _complain([str(error)])
         return error.code
-    except BrokenPipeError:  # `leasehold failed | head`: the reader has what it wanted
+    except BrokenPipeError:  # `leasehold failed | head` has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return Exit.OK
-    except Exception as error:  # noqa: BLE001 -- the boundary: a bug is said in one sentence too, with its place
+    except Exception as error:  # noqa: BLE001 -- the boundary: a bug is one sentence too, with its place
         _complain([f"internal error: {type(error).__name__}: {error} ({_place(error)})"])
         return Exit.INTERNAL
 
@@ -250,7 +250,7 @@ def _command_list() -> str:
 
 
 def add_settings(parser: argparse.ArgumentParser, settings: Sequence[Setting]) -> None:
-    """Declare flags from the table of settings. Their values stay text: supervisor.config reads them."""
+    """Declare flags from the table of settings. Values stay text, which supervisor.config parses."""
     for setting in settings:
         if setting.switch:
             parser.add_argument(
@@ -268,7 +268,7 @@ def add_settings(parser: argparse.ArgumentParser, settings: Sequence[Setting]) -
 
 
 def given(args: argparse.Namespace) -> dict[str, Any]:
-    """The settings given as flags, by flag name, for supervisor.config."""
+    """Return the values of flags by flag name, for supervisor.config."""
     return {setting.flag: getattr(args, setting.flag, None) for setting in SETTINGS}
 
 
@@ -285,7 +285,7 @@ class _Version(argparse.Action):
 
 
 def near(word: str, known: Iterable[str]) -> str:
-    """`, did you mean …?` if something known is written much like the word, or alone begins with it; else nothing."""
+    """Return `, did you mean …?` if a known word is similar, or is the only one that begins with `word`, else ""."""
     import difflib
 
     names = list(known)

@@ -40,7 +40,7 @@ class Pane(Enum):
 
 
 class Tone(Enum):
-    """How a value is to be read."""
+    """The meaning of a value for its reader."""
 
     PLAIN = "plain"
     QUIET = "quiet"
@@ -50,7 +50,7 @@ class Tone(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What was seen at one time. `stats` has the shown queues; `status` is None where no answer came in time."""
+    """Redis and all supervisors at one time. `stats` has the shown queues; `status` is None without an answer."""
 
     at: float
     unix: float
@@ -99,7 +99,7 @@ class Head:
 
 
 class Rate:
-    """How fast a counter grows. A counter that falls has restarted, with a day or a process."""
+    """The growth rate of a counter. A counter that falls has restarted, with a day or a process."""
 
     __slots__ = ("_seen", "grew_at")
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from supervisor.cli.commands.stacks import SILENT
-from supervisor.cli.lib.asking import is_done, user_at_host, who, why_not
+from supervisor.cli.lib.supervisors import author, is_done, user_at_host, why_not
 from supervisor.cli.top.controller import Request, TextPage
 from supervisor.cli.top.model import Tone
 
@@ -68,7 +68,7 @@ def _cancel(client: "Client", jid: str) -> Result:
 
 def _tell(client: "Client", request: Request) -> Result:
     timeout, timeout_s = (_RELOAD, _RELOAD_S) if request.what == "reload" else (_TIMEOUT, _TIMEOUT_S)
-    answer = client.ask([request.whom], request.what, timeout_s, {**request.argument, "by": who()})[request.whom]
+    answer = client.ask([request.whom], request.what, timeout_s, {**request.argument, "by": author()})[request.whom]
     if is_done(answer):
         return Result(f"{request.whom} {answer['did']}")
     return Result(f"{request.whom} {why_not(answer, timeout)}", Tone.ALARM)

@@ -1,4 +1,4 @@
-"""Counts what is in Python files. Runs in the demo's children; owns nothing, and must not fail on a bad file."""
+"""Counts lines and tokens of Python files. Runs in the demo's children. Must not fail on a bad file."""
 
 import io
 import tokenize
@@ -7,7 +7,7 @@ from typing import Any
 
 from supervisor import handler
 
-#: Tokens that are no code: layout, comments, and where the file ends.
+#: Tokens that are no code: layout, comments, and the file's end.
 LAYOUT = frozenset(
     {
         tokenize.COMMENT,
@@ -23,12 +23,12 @@ LAYOUT = frozenset(
 
 @handler(timeout="60s")
 def tokens(job: Any) -> dict[str, int]:
-    """Lines, lines with code, and tokens of the file at `path` of the job's data."""
+    """Return lines, lines with code, and tokens of the file at `path` in the job's data."""
     return count(Path(job.data["path"]))
 
 
 def count(path: Path) -> dict[str, int]:
-    """Counts of one file. A file that is no valid Python still has its lines, and the tokens up to its error."""
+    """Return the counts of a file. Invalid Python has its lines, and the tokens up to the error."""
     content = path.read_bytes()
     found = 0
     code_lines: set[int] = set()
@@ -37,6 +37,6 @@ def count(path: Path) -> dict[str, int]:
             found += 1
             if token.type not in LAYOUT:
                 code_lines.update(range(token.start[0], token.end[0] + 1))
-    except (tokenize.TokenError, SyntaxError, UnicodeDecodeError):  # test data of other tools: bad on purpose
+    except (tokenize.TokenError, SyntaxError, UnicodeDecodeError):  # other tools' test data has errors on purpose
         pass
     return {"lines": len(content.splitlines()), "code": len(code_lines), "tokens": found}

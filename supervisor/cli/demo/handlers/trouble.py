@@ -1,4 +1,4 @@
-"""Jobs that end badly at their first attempt, on purpose, and work at the second. Runs in the demo's children."""
+"""Jobs that fail on purpose at their first attempt, and complete at the second. Runs in the demo's children."""
 
 import contextlib
 import ctypes
@@ -13,7 +13,7 @@ from supervisor.cli.demo.handlers.files import count
 
 @handler
 def segfault(job: Any) -> dict[str, int]:
-    """Reads from address 0."""
+    """Read from address 0."""
     if job.attempt == 1:
         ctypes.string_at(0)
     return count(Path(job.data["path"]))
@@ -21,7 +21,7 @@ def segfault(job: Any) -> dict[str, int]:
 
 @handler
 def exit_3(job: Any) -> dict[str, int]:
-    """Ends the process with exit code 3, past every `finally`."""
+    """End the process with exit code 3, past every `finally`."""
     if job.attempt == 1:
         os._exit(3)
     return count(Path(job.data["path"]))
@@ -29,7 +29,7 @@ def exit_3(job: Any) -> dict[str, int]:
 
 @handler
 def kill_itself(job: Any) -> dict[str, int]:
-    """What the kernel's OOM killer would do."""
+    """Kill the process, as the kernel's OOM killer does."""
     if job.attempt == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return count(Path(job.data["path"]))
@@ -37,7 +37,7 @@ def kill_itself(job: Any) -> dict[str, int]:
 
 @handler(timeout="1s")
 def loop_for_ever(job: Any) -> dict[str, int]:
-    """Goes on past its time limit, whatever is raised in it."""
+    """Run past the time limit, and ignore every exception."""
     while job.attempt == 1:
         with contextlib.suppress(BaseException):
             while True:
@@ -47,7 +47,7 @@ def loop_for_ever(job: Any) -> dict[str, int]:
 
 @handler
 def raise_an_error(job: Any) -> dict[str, int]:
-    """A plain exception."""
+    """Raise an exception."""
     if job.attempt == 1:
         raise ValueError("this handler fails at its first attempt, on purpose")
     return count(Path(job.data["path"]))

@@ -28,7 +28,7 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("workers", metavar="WORKER", nargs="*", help="only these supervisors (default: all)")
 
 
-def add_look(parser: argparse.ArgumentParser, answer: str) -> None:
+def add_query_flags(parser: argparse.ArgumentParser, answer: str) -> None:
     """Declare the flags of a command that only queries supervisors. `answer`: what --json prints."""
     add_workers(parser)
     add_timeout(parser)
@@ -41,13 +41,13 @@ def add_timeout(parser: argparse.ArgumentParser, default: str = "5s") -> None:
     parser.add_argument("--timeout", metavar="DURATION", default=default, help=f"how long to wait (default: {default})")
 
 
-def add_some_or_all(parser: argparse.ArgumentParser) -> None:
-    """Declare WORKER and --all for `some_or_all`, where "all" must be said explicitly."""
+def add_targets(parser: argparse.ArgumentParser) -> None:
+    """Declare WORKER and --all for `targets`, where "all" must be said explicitly."""
     parser.add_argument("workers", metavar="WORKER", nargs="*", help="the supervisors")
     parser.add_argument("--all", action="store_true", help="all supervisors that run")
 
 
-def some_or_all(args: argparse.Namespace, workers: Sequence[str]) -> list[str]:
+def targets(args: argparse.Namespace, workers: Sequence[str]) -> list[str]:
     """Return the named workers, or an empty list for all. Refuse both at once, and neither."""
     if bool(workers) == args.all:
         raise UsageError("give WORKER, or --all for all of them, one of the two")
@@ -68,9 +68,9 @@ def ask(args: argparse.Namespace, workers: Sequence[str], what: str, argument: A
     return answers
 
 
-def tell(args: argparse.Namespace, workers: Sequence[str], what: str, wish: Answer | None = None) -> dict[str, Any]:
+def request(args: argparse.Namespace, workers: Sequence[str], what: str, wish: Answer | None = None) -> dict[str, Any]:
     """Send a request to each supervisor, print what each has done, and return the answers."""
-    answers = ask(args, workers, what, {**(wish or {}), "by": who()})
+    answers = ask(args, workers, what, {**(wish or {}), "by": author()})
     for worker, answer in answers.items():
         if is_done(answer):
             say(f"{worker}  {answer['did']}")
@@ -82,7 +82,7 @@ def is_done(answer: Any) -> bool:
     return isinstance(answer, Mapping) and isinstance(answer.get("did"), str)
 
 
-def verdict(args: argparse.Namespace, answers: Mapping[str, Any]) -> Exit:
+def report_undone(args: argparse.Namespace, answers: Mapping[str, Any]) -> Exit:
     """Report the supervisors that have not carried out the request, and return the exit code."""
     undone = {worker: answer for worker, answer in answers.items() if not is_done(answer)}
     for worker, answer in undone.items():
@@ -90,7 +90,7 @@ def verdict(args: argparse.Namespace, answers: Mapping[str, Any]) -> Exit:
     return Exit.REFUSED if undone else Exit.OK
 
 
-def missing(args: argparse.Namespace, answers: Mapping[str, Any], known: Mapping[str, Any]) -> Exit:
+def report_silent(args: argparse.Namespace, answers: Mapping[str, Any], known: Mapping[str, Any]) -> Exit:
     """Report the supervisors of which nothing is `known`, and why, for a command that only queries. Return the exit
     code.
     """
@@ -133,7 +133,7 @@ def _check_names(client: "Client", names: Sequence[str]) -> None:
             raise Refusal(f"there is no worker {name}{advice}")
 
 
-def who() -> str:
+def author() -> str:
     """Return the name that a supervisor logs as the author of a request."""
     return f"{_user()} at {socket.gethostname()}, pid {os.getpid()}"
 
