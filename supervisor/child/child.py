@@ -120,7 +120,7 @@ class Child:
         self._number = number
         self._jobs = jobs
         self._talk = Talk(talk)
-        self._says = self._talk.report, self._talk.checkpoint, self._talk.read_notices
+        self._job_calls = self._talk.report, self._talk.checkpoint, self._talk.read_notices
         self._workdir = workdir
         self._handlers = handlers
         self._jobs_per_child = boot.jobs_per_child
@@ -142,7 +142,7 @@ class Child:
         self.say_ready()
         served = 0
         while not self._jobs_per_child or served < self._jobs_per_child:
-            packet, fds = self._next() if served else self._first()
+            packet, fds = self._next_packet() if served else self._first_packet()
             if not packet:
                 break
             served += 1
@@ -162,7 +162,7 @@ class Child:
     def say_ready(self) -> None:
         self._talk.send(messages.pack_ready(_used()[0]))
 
-    def _first(self) -> tuple[bytes, list[int]]:
+    def _first_packet(self) -> tuple[bytes, list[int]]:
         """Return the first packet. Rehearse if none comes soon."""
         if not kernel.comes_within(self._jobs, _SOON_S):
             self._rehearse()
@@ -170,7 +170,7 @@ class Child:
 
     def _rehearse(self) -> None:
         """Run a job that does nothing, without an answer: its pages are copied now instead of during the first job."""
-        job = Job(messages.unpack_job(REHEARSAL_JOB), self._workdir.path, *self._says)
+        job = Job(messages.unpack_job(REHEARSAL_JOB), self._workdir.path, *self._job_calls)
         clock.time_of_day()
         self._talk.begin(job)
         self._perform(job, REHEARSAL_HANDLER)
@@ -178,7 +178,7 @@ class Child:
         self._talk.end()
         self._show_idle()
 
-    def _next(self) -> tuple[bytes, list[int]]:
+    def _next_packet(self) -> tuple[bytes, list[int]]:
         """Return the next packet. Show the title "idle" only if none is there yet."""
         try:
             return kernel.receive(self._jobs, messages.MAX_PACKET_BYTES, 1, wait=False)
@@ -199,7 +199,7 @@ class Child:
         if message.payload is None:
             message = message.filled(kernel.read_memfd(fds[0]))
         started_at = clock.monotonic()
-        job = Job(message, self._workdir.path, *self._says)
+        job = Job(message, self._workdir.path, *self._job_calls)
         self._talk.begin(job)
         ends = _begin_around(job) if hooks.around_job else ()
         verb, parts = self._perform(job, self._handlers[message.klass])
