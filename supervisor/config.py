@@ -183,7 +183,7 @@ def _one_of(*allowed: str) -> Callable[[str], str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ListenAddress:
     """The address of a listener."""
 
     host: str  # "" for all interfaces
@@ -199,7 +199,7 @@ _ADDRESS = re.compile(r"(?:(?P<host>[^\[\]:/\s]*|\[(?P<six>[0-9A-Fa-f:.]+)\]):)?
 _HOST_NAME = re.compile(r"(?=.{1,253}$)(?:[A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?", re.ASCII)
 
 
-def parse_address(text: str) -> Address | None:
+def parse_address(text: str) -> ListenAddress | None:
     """Return the address of `9464` or `:9464` (all interfaces), `127.0.0.1:9464`, `[::1]:9464`, or None for `none`.
 
     Raises ValueError saying what is expected.
@@ -209,7 +209,7 @@ def parse_address(text: str) -> Address | None:
     match = _ADDRESS.fullmatch(text)
     if not match or int(match["port"]) > 65535:
         raise ValueError("must be none, PORT or HOST:PORT, like 9464, 127.0.0.1:9464 or [::1]:9464")
-    return Address(match["six"] or match["host"] or "", int(match["port"]))
+    return ListenAddress(match["six"] or match["host"] or "", int(match["port"]))
 
 
 def _host_name(text: str) -> str:
@@ -476,7 +476,7 @@ class Config:
     log_level: str
     dispatch_ahead_s: float
     boot_timeout_s: float
-    http: Address | None  # None: no listener
+    http: ListenAddress | None  # None: no listener
     http_name: tuple[str, ...]
     autoscale: str  # empty: no autoscaling
     exit_when_idle_s: float  # 0: never

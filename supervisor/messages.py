@@ -290,7 +290,7 @@ class Verb(IntEnum):
     FAILED = 3  # body: Trouble as JSON
     INTERRUPTED = 4  # the notice's exception left the handler
     FOLLOWED = 5  # completed, with something that follows; body: a Completion, here or in the memfd beside the packet
-    PROGRESS = 6  # no outcome; body: Progress as JSON
+    PROGRESS = 6  # no outcome; body: ProgressReport as JSON
     OVERFLOWED = (
         7  # no outcome: a MemoryError under our limit has left the handler; body: Trouble as JSON; the child exits now
     )
@@ -465,21 +465,21 @@ def _kind(kind: object, *known: str) -> str:
     return kind
 
 
-class Progress(NamedTuple):
+class ProgressReport(NamedTuple):
     """How far a job is, from 0 to 1, and a short text."""
 
     fraction: float
     text: str
 
 
-def pack_progress(token: int, progress: Progress) -> bytes:
+def pack_progress(token: int, progress: ProgressReport) -> bytes:
     return pack_outcome(Verb.PROGRESS, token, 0.0, orjson.dumps(tuple(progress)))
 
 
-def unpack_progress(body: bytes) -> Progress:
+def unpack_progress(body: bytes) -> ProgressReport:
     """Raises ValueError or TypeError for anything that `pack_progress` does not make."""
     fraction, text = orjson.loads(body)
-    return Progress(*checked_progress(fraction, text))
+    return ProgressReport(*checked_progress(fraction, text))
 
 
 _CHECKPOINT_HEAD: Final = Struct("<Q")  # number of the checkpoint, counted per child

@@ -15,7 +15,7 @@ from supervisor.messages import (
     Completion,
     Follower,
     Notice,
-    Progress,
+    ProgressReport,
     Ready,
     Reaped,
     Spawn,
@@ -282,7 +282,9 @@ def test_a_completion_changed_anywhere_is_sound_or_a_value_or_type_error():
             continue
 
 
-@pytest.mark.parametrize("progress", [Progress(0.0, ""), Progress(1, "done"), Progress(0.25, "ä" * 1000)])
+@pytest.mark.parametrize(
+    "progress", [ProgressReport(0.0, ""), ProgressReport(1, "done"), ProgressReport(0.25, "ä" * 1000)]
+)
 def test_progress_comes_back_the_same(progress):
     outcome = messages.unpack_outcome(messages.pack_progress(7, progress))
     assert (outcome.verb, outcome.token, messages.unpack_progress(outcome.body)) == (Verb.PROGRESS, 7, progress)

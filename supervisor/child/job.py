@@ -24,7 +24,7 @@ from supervisor.engine.model.validation import (
     to_new_data,
     to_state,
 )
-from supervisor.messages import MAX_HEAD_BYTES, Blob, Completion, Follower, JobMessage, Progress, Stage
+from supervisor.messages import MAX_HEAD_BYTES, Blob, Completion, Follower, JobMessage, ProgressReport, Stage
 
 #: Room for what follows one completion: the data of one job of the largest size, and 512 KiB for everything else.
 ROOM_BYTES: Final = DATA_BYTES + 512 * 1024
@@ -61,7 +61,7 @@ class Job:
 
     # Class attributes: most jobs never change them, and so pay nothing for them.
     _next: Stage | None = None
-    _unreported: Progress | None = None
+    _unreported: ProgressReport | None = None
     _report_at = 0.0
     _read_notices_at = 0.0
     _told_to_stop = False
@@ -70,7 +70,7 @@ class Job:
         self,
         message: JobMessage,
         workdir: str,
-        report: Callable[[int, Progress], None],
+        report: Callable[[int, ProgressReport], None],
         store: Callable[[int, bytes], None],
         read_notices: Callable[[], None] = lambda: None,
     ) -> None:
@@ -183,7 +183,7 @@ class Job:
         Reports within half a second of the last one are sent with the next, or when the job ends. Raises TypeError or
         ValueError.
         """
-        self._unreported = Progress(*checked_progress(fraction, text))
+        self._unreported = ProgressReport(*checked_progress(fraction, text))
         if clock.monotonic() >= self._report_at:
             self.report_progress()
 

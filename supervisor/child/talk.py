@@ -20,7 +20,7 @@ from supervisor.child.handlers import Interrupted, SoftTimeout
 from supervisor.child.job import Job
 from supervisor.engine.model.errors import LeaseLost
 from supervisor.linux import kernel
-from supervisor.messages import TIMEOUT, Notice, Progress, Stored
+from supervisor.messages import TIMEOUT, Notice, ProgressReport, Stored
 
 if TYPE_CHECKING:
     import asyncio
@@ -110,7 +110,7 @@ class Talk:
         raised = self._raised
         return _exception_for(raised) if raised is not None and raised.token == token else None
 
-    def report(self, token: int, progress: Progress) -> None:
+    def report(self, token: int, progress: ProgressReport) -> None:
         """Send progress. Drops it if the socket is full, because a handler must not wait, or if the job has ended."""
         with self._sending:
             if self._job is not None and self._job.token == token:

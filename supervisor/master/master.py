@@ -57,7 +57,7 @@ from supervisor.master.redis.request_relay import RequestRelay
 from supervisor.master.redis.resuming import Resuming
 from supervisor.master.redis.settling import Settling
 from supervisor.master.redis.waiting import Waiting
-from supervisor.master.report.http_answers import Answers
+from supervisor.master.report.http_answers import HttpAnswers
 from supervisor.master.report.metrics_snapshot import MetricsSnapshot
 from supervisor.master.report.status import Status
 from supervisor.master.report.title_and_notify import SHOW_S, TitleAndNotify
@@ -178,7 +178,7 @@ class Master:
         self._showing = TitleAndNotify(self._status, self._session.serving, self._forks, config.namespace)
         self._listening = listening
         self._queries = HttpQueries()
-        self._answers = Answers(self._queries, self._status, self._backlog, figures.snapshot, self._events.warn)
+        self._answers = HttpAnswers(self._queries, self._status, self._backlog, figures.snapshot, self._events.warn)
 
     def _redis_pump(self, failures: RecentFailures) -> tuple[Leasing, Settling, RedisPump]:
         session, ledger, demand, events, counts = self._session, self._ledger, self._demand, self._events, self._counts

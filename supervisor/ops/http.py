@@ -19,7 +19,7 @@ from io import BytesIO
 from typing import Any, Final
 
 from supervisor import clock
-from supervisor.config import Address
+from supervisor.config import ListenAddress
 from supervisor.ops import pages
 from supervisor.ops.hosts import is_own_name
 from supervisor.ops.http_queries import HttpQueries, HttpQuery
@@ -92,7 +92,7 @@ class Unavailable(Exception):
     """The address cannot be used, with the reason as one sentence."""
 
 
-def listen(address: Address) -> socket.socket:
+def listen(address: ListenAddress) -> socket.socket:
     """Return a socket that listens there. Raises Unavailable."""
     try:
         if not address.host and socket.has_dualstack_ipv6():
@@ -150,10 +150,10 @@ class Listener:
         self._thread = threading.Thread(target=self._serve, name="http", daemon=True)
 
     @property
-    def address(self) -> Address:
+    def address(self) -> ListenAddress:
         """The address in use, with the actual port."""
         host, port = self._listening.getsockname()[:2]
-        return Address(host, port)
+        return ListenAddress(host, port)
 
     def start(self) -> None:
         self._selector.register(self._queries.answered_fd, selectors.EVENT_READ)

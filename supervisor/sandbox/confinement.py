@@ -427,7 +427,7 @@ def _try_domain(abi: int) -> None:
     landlock.restrict(landlock.create(abi, files=True, tcp=False, scoped=landlock.SIGNALS))
 
 
-def _make_filter(make: Callable[[], seccomp.Filter], wanted: bool) -> tuple[seccomp.Filter | None, str]:
+def _make_filter(make: Callable[[], seccomp.SyscallFilter], wanted: bool) -> tuple[seccomp.SyscallFilter | None, str]:
     """Return the filter. Without one, the reason; both empty: it is not wanted."""
     if not wanted:
         return None, ""
@@ -435,7 +435,7 @@ def _make_filter(make: Callable[[], seccomp.Filter], wanted: bool) -> tuple[secc
     return (make(), "") if why is None else (None, why)
 
 
-def _try_filter(make: Callable[[], seccomp.Filter]) -> str | None:
+def _try_filter(make: Callable[[], seccomp.SyscallFilter]) -> str | None:
     if why := seccomp.why_not():
         return why
     kernel.forbid_new_privileges()

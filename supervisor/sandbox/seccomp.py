@@ -106,7 +106,7 @@ def why_not() -> str:
     return ""
 
 
-class Filter:
+class SyscallFilter:
     """A program in the kernel's form, so that `install` is one system call."""
 
     def __init__(self, code: _Code) -> None:
@@ -157,7 +157,7 @@ _STAYS_SUBREAPER: Final[_Code] = [
 ]  # fmt: skip
 
 
-class Basic(Filter):
+class Basic(SyscallFilter):
     """Refuses calls with EPERM in children of every level but none.
 
     Limits: a process may set its own limits only. A handler may run as its supervisor's user, and a limit of no
@@ -180,7 +180,7 @@ class Basic(Filter):
         )
 
 
-class Strict(Filter):
+class Strict(SyscallFilter):
     """Refuses more calls with EPERM in children of `strict`.
 
     System V shared memory, queues and semaphores, and POSIX queues outlive their makers, and no limit counts their
@@ -199,7 +199,7 @@ class Strict(Filter):
         )
 
 
-class NoNetwork(Filter):
+class NoNetwork(SyscallFilter):
     """Allows sockets of the Unix family only.
 
     Other families fail with EACCES, and io_uring with EPERM. A program of another ABI, with other call numbers, is

@@ -9,7 +9,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, use_span
 from supervisor import clock
 from supervisor.child import job as job_module
 from supervisor.child.job import Job
-from supervisor.messages import Blob, Completion, Follower, JobMessage, Progress, Stage, pack_completion
+from supervisor.messages import Blob, Completion, Follower, JobMessage, ProgressReport, Stage, pack_completion
 
 EVERY_BYTE = bytes(range(256))
 
@@ -224,7 +224,7 @@ def test_last_progress_is_sent_at_the_end_only_if_new(new, reported, time):
     job.progress(1, "done")
     job.report_progress()
     job.report_progress()
-    assert reported == [Progress(0.0, ""), Progress(1.0, "done")]
+    assert reported == [ProgressReport(0.0, ""), ProgressReport(1.0, "done")]
 
 
 def test_without_progress_nothing_is_reported(new, reported):
@@ -276,4 +276,4 @@ def test_coroutine_can_put_and_report(new, reported):
     jid = asyncio.run(handler())
     assert [follower.options["jid"] for follower in job.completion(b"").then] == [jid]
     assert job.completion(b"").next.data == Blob("json", orjson.dumps({"n": 1}))
-    assert reported == [Progress(0.5, "")]
+    assert reported == [ProgressReport(0.5, "")]

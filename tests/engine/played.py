@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from supervisor.engine.commands import queries, writes
-from supervisor.engine.commands.queries import Request
+from supervisor.engine.commands.queries import OperatorRequest
 from supervisor.engine.commands.writes import Grant
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.engine.model.keys import Namespace
@@ -25,14 +25,14 @@ SOON_S = 20.0
 
 
 class Reply(NamedTuple):
-    ask: Request
+    ask: OperatorRequest
     answer: Any
 
 
 class PlayedWorker:
     """Listens for mail, and with `answers` answers what it is asked for. `asked`: all that it was, in its order."""
 
-    def __init__(self, url: str, namespace: str, answers: Callable[[Request], Any] | None = None) -> None:
+    def __init__(self, url: str, namespace: str, answers: Callable[[OperatorRequest], Any] | None = None) -> None:
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._poll = select.epoll()
         self.timers = Timers()
@@ -40,7 +40,7 @@ class PlayedWorker:
         self._answers = answers
         self._replies: list[Reply] = []
         self._lease_due = False
-        self.asked: list[Request] = []
+        self.asked: list[OperatorRequest] = []
         self.granted: list[LeaseRecord] = []  # when waits have ended
         self.exchanges = 0
         self.session = Session(url, Namespace(namespace), Queues(["q"], "strict"), None, self, self.timers)
@@ -161,7 +161,7 @@ class PlayedWorker:
     def _on_deregistered(self) -> None:
         raise AssertionError("it was not to be deregistered")
 
-    def _on_asks(self, asks: Sequence[Request]) -> None:
+    def _on_asks(self, asks: Sequence[OperatorRequest]) -> None:
         new = self.session.serving.take_requests(asks)
         self.asked += new
         if self._answers is not None:

@@ -7,11 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Collection
 
-from supervisor.config import Address
+from supervisor.config import ListenAddress
 from supervisor.ops import http
 from supervisor.ops.http_queries import COMPLAINT, HttpQueries
 
-LOCAL = Address("127.0.0.1", 0)
+LOCAL = ListenAddress("127.0.0.1", 0)
 
 
 class Loop:
@@ -61,7 +61,10 @@ class Site:
     """A listener, its loop, and its clients."""
 
     def __init__(
-        self, address: Address = LOCAL, metrics: http.Render | str = "there are no metrics", names: Collection[str] = ()
+        self,
+        address: ListenAddress = LOCAL,
+        metrics: http.Render | str = "there are no metrics",
+        names: Collection[str] = (),
     ) -> None:
         self.queries = HttpQueries()
         self.loop = Loop(self.queries)

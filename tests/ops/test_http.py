@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from supervisor.config import Address
+from supervisor.config import ListenAddress
 from supervisor.ops import http, pages
 from tests.ops.listening import Site, answer_of
 
@@ -279,7 +279,7 @@ def test_a_late_answer_does_not_mean_a_standing_loop(site, monkeypatch):
 
 
 def test_a_port_alone_is_open_on_all_interfaces(site):
-    ours = site(Address("", 0))
+    ours = site(ListenAddress("", 0))
     assert ours.get("/livez") == (200, "ok\n")
     if socket.has_dualstack_ipv6():
         assert ours.get("/livez", host="::1") == (200, "ok\n")
@@ -287,13 +287,13 @@ def test_a_port_alone_is_open_on_all_interfaces(site):
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
 def test_an_ipv6_address_is_served(site):
-    ours = site(Address("::1", 0))
+    ours = site(ListenAddress("::1", 0))
     assert ours.get("/livez", host="::1") == (200, "ok\n")
     assert str(ours.listener.address) == f"[::1]:{ours.port}"
 
 
 def test_a_taken_port_is_refused_with_the_remedy(site):
-    taken = Address("127.0.0.1", site().port)
+    taken = ListenAddress("127.0.0.1", site().port)
     with pytest.raises(http.Unavailable, match=f"^--http {taken} cannot be had: another process listens there; end it"):
         http.listen(taken)
 
@@ -307,7 +307,7 @@ def test_a_taken_port_is_refused_with_the_remedy(site):
 )
 def test_a_foreign_address_is_refused_with_the_remedy(host, why):
     with pytest.raises(http.Unavailable, match=why):
-        http.listen(Address(host, 9464))
+        http.listen(ListenAddress(host, 9464))
 
 
 # what it costs

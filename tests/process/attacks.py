@@ -588,7 +588,7 @@ def ready_again(job, knows):
 @attack
 def flood(job, knows):
     while True:
-        _talk().send(messages.pack_progress(job.token, messages.Progress(0.5, "x" * 100)))
+        _talk().send(messages.pack_progress(job.token, messages.ProgressReport(0.5, "x" * 100)))
 
 
 @attack
@@ -629,7 +629,7 @@ def _wrapped(knows):
 def _leave(job, verb, fds):
     """Send them, and close ours before the master has come so far: it has other things of ours to read."""
     talk, packet = _talk(), messages.pack_outcome(verb, job.token, 0.0)
-    busy = messages.pack_progress(job.token, messages.Progress(0.5, "x" * 100))
+    busy = messages.pack_progress(job.token, messages.ProgressReport(0.5, "x" * 100))
     for _ in range(100):
         talk.send(busy)
     socket.send_fds(talk, [packet], fds)

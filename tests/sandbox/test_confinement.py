@@ -290,7 +290,7 @@ def test_namespace_alone_denies_the_network_without_a_filter(workdir, monkeypatc
 
 @pytest.mark.parametrize("level", ["basic", "strict"])
 def test_part_refused_only_in_use_is_unavailable(workdir, monkeypatch, level):
-    monkeypatch.setattr(seccomp.Filter, "install", lambda _filter: no_landlock(errno.EPERM)())
+    monkeypatch.setattr(seccomp.SyscallFilter, "install", lambda _filter: no_landlock(errno.EPERM)())
     monkeypatch.setattr(privileges, "give_up_capabilities", no_landlock(errno.EPERM))
     report = confined(workdir, lambda: None, Profile(level, level == "basic"))
     assert report["limits"] == "unavailable: because the kernel refuses it (Operation not permitted)"

@@ -11,7 +11,7 @@ import sys
 
 from supervisor import clock
 from supervisor.cli.lib.parser import Refusal, Subparsers, UsageError
-from supervisor.config import SETTINGS, Address, read
+from supervisor.config import SETTINGS, ListenAddress, read
 
 EXAMPLES = """\
 examples:
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _ask(address: Address, path: str) -> tuple[int, str]:
+def _ask(address: ListenAddress, path: str) -> tuple[int, str]:
     """Return code and words of the answer. Raises Refusal if there is none."""
     ends_at = clock.monotonic() + _PATIENCE_S
     where = (_LOOPBACK.get(address.host, address.host), address.port)
@@ -83,7 +83,7 @@ def _ask(address: Address, path: str) -> tuple[int, str]:
     return _parsed(received, address)
 
 
-def _parsed(received: bytes, address: Address) -> tuple[int, str]:
+def _parsed(received: bytes, address: ListenAddress) -> tuple[int, str]:
     head, _, body = received.partition(b"\r\n\r\n")
     words = head.split(maxsplit=2)
     if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():

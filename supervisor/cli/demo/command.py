@@ -22,7 +22,7 @@ from supervisor import clock
 from supervisor.cli.demo.pool import Log, Pool
 from supervisor.cli.lib.connection import arguments
 from supervisor.cli.lib.parser import Refusal, Subparsers, UsageError
-from supervisor.cli.lib.progress import Progress
+from supervisor.cli.lib.progress import ProgressLine
 from supervisor.cli.lib.terminal import note, say, table
 from supervisor.config import Exit
 
@@ -134,7 +134,7 @@ def _watch(pool: Pool, queue: "Queue", total: int, signals: int) -> bool:
     deadline_at = clock.monotonic() + DEADLINE_S
     look_at = 0.0
     interrupted = False
-    with Progress(total, patience_s=0) as progress:
+    with ProgressLine(total, patience_s=0) as progress:
         while pool.running and not interrupted:
             ready = {fd for fd, _ in waiter.poll(200)}
             pool.read_log()
@@ -159,7 +159,7 @@ def _watch(pool: Pool, queue: "Queue", total: int, signals: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FinalState:
     """The state of every job put, and the queue's size, as the engine reports them after the end."""
 
     put: int
@@ -185,7 +185,7 @@ class Found:
         return self.put == self.ended + self.back and self.back == self.left
 
 
-def examine(client: "Client", queue: "Queue", jids: Sequence[str]) -> Found:
+def examine(client: "Client", queue: "Queue", jids: Sequence[str]) -> FinalState:
     """Read every job in pages, and the queue's counts."""
     states: Counter[str] = Counter()
     sums: Counter[str] = Counter()
@@ -194,7 +194,7 @@ def examine(client: "Client", queue: "Queue", jids: Sequence[str]) -> Found:
             states[job.state if job else "lost"] += 1
             if job and job.state == "complete":
                 sums.update(job.result)
-    return Found(len(jids), states, _left(queue), sums["lines"], sums["code"], sums["tokens"])
+    return FinalState(len(jids), states, _left(queue), sums["lines"], sums["code"], sums["tokens"])
 
 
 def _left(queue: "Queue") -> int:
@@ -203,7 +203,7 @@ def _left(queue: "Queue") -> int:
     return counts.waiting + counts.running + counts.stalled + counts.scheduled
 
 
-def _report(found: Found, log: Log, interrupted: bool) -> None:
+def _report(found: FinalState, log: Log, interrupted: bool) -> None:
     rows: list[tuple[str, object]] = [
         ("files done", found.states["complete"]),
         ("lines", found.lines),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from supervisor.cli.lib.consent import confirm
 from supervisor.cli.lib.lookup import no_queue
 from supervisor.cli.lib.parser import Refusal, UsageError, near
-from supervisor.cli.lib.progress import Progress
+from supervisor.cli.lib.progress import ProgressLine
 from supervisor.cli.lib.terminal import counted, note, say
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _do(jobs: dict[str, str], operation: Operation, act: Apply) -> None:
     left = list(reversed(jobs)) if operation.verb == "cancel" else list(jobs)
     done, sent = 0, 0
     try:
-        with Progress(len(jobs)) as progress:
+        with ProgressLine(len(jobs)) as progress:
             while left:
                 needed, before = list[str](), done
                 for first in range(0, len(left), STEP):

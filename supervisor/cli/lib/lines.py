@@ -19,7 +19,7 @@ from supervisor import clock
 from supervisor.cli.lib.connection import connect
 from supervisor.cli.lib.parser import Refusal, UsageError
 from supervisor.cli.lib.payload import decoded
-from supervisor.cli.lib.progress import Progress
+from supervisor.cli.lib.progress import ProgressLine
 from supervisor.cli.lib.shown import span
 from supervisor.cli.lib.terminal import counted, note, say
 from supervisor.config import Exit
@@ -71,7 +71,7 @@ def put_lines(args: argparse.Namespace, options: Mapping[str, Any]) -> int:
     began = clock.monotonic()
     tally = Tally()
     try:
-        with _opened(args.file) as stream, connect(args) as client, Progress(_size_bytes(stream)) as progress:
+        with _opened(args.file) as stream, connect(args) as client, ProgressLine(_size_bytes(stream)) as progress:
             reader = _Reader(stream, args, options)
             for batch in reader.batches():
                 _take(args, client, batch, tally)

@@ -89,7 +89,7 @@ class Subparsers(Protocol):
         """Return a new parser for the command `name`."""
 
 
-class Command(Protocol):
+class CommandModule(Protocol):
     """The module of one or several commands. `args.command` has the name."""
 
     def add(self, subparsers: Subparsers) -> None:
@@ -226,7 +226,7 @@ def _run(argv: Sequence[str]) -> int:
     return module.run(args)
 
 
-def build(command: str | None) -> tuple[Parser, Command | None]:
+def build(command: str | None) -> tuple[Parser, CommandModule | None]:
     """Return the parser with the flags of `command` only, and its module. None: a parser whose help lists all."""
     parser = Parser(
         prog="leasehold",

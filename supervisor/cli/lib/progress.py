@@ -17,7 +17,7 @@ REDRAW_S = 0.1
 PATIENCE_S = 0.5
 
 
-class Progress:
+class ProgressLine:
     """A line that is redrawn on a terminal. Draws nothing elsewhere."""
 
     def __init__(self, total: int | None, patience_s: float = PATIENCE_S) -> None:

@@ -40,7 +40,7 @@ from supervisor.engine.client.connection import (
     longest_wait_s,
     shown_address,
 )
-from supervisor.engine.client.event_stream import AsyncEventStream, Filter
+from supervisor.engine.client.event_stream import AsyncEventStream, EventFilter
 from supervisor.engine.client.pools import pool_like, pool_of
 from supervisor.engine.commands import lanes, limits, queries, steps, writes
 from supervisor.engine.commands.check import Check, Violation
@@ -452,7 +452,7 @@ class AsyncClient:
 
         `tracked` limits it to tracked jobs. This call is no round trip. The stream has its own connection.
         """
-        return self._store.events(Filter(self._namespace, queue, jid, worker, tracked))
+        return self._store.events(EventFilter(self._namespace, queue, jid, worker, tracked))
 
 
 class AsyncConfig:

@@ -11,7 +11,7 @@ from typing import Any
 import redis as redis_py
 
 from supervisor.engine.client.connection import T, refused, unanswered, unreachable
-from supervisor.engine.client.event_stream import AsyncEventStream, Filter
+from supervisor.engine.client.event_stream import AsyncEventStream, EventFilter
 from supervisor.engine.client.pools import uncounted_connection
 from supervisor.engine.client.shared_line import (
     LOST,
@@ -81,7 +81,7 @@ class AsyncStore:
         finally:
             await self._pool.release(connection)
 
-    def events(self, wanted: Filter) -> AsyncEventStream:
+    def events(self, wanted: EventFilter) -> AsyncEventStream:
         """Return a stream of events, which makes its own connection."""
         return AsyncEventStream(self._pool, self._shown, wanted)
 

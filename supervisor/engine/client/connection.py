@@ -40,7 +40,7 @@ class Share(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ServerAddress:
     """The server's place. `shown` is fit for messages; `share` must be released."""
 
     url: str
@@ -52,7 +52,7 @@ class EmbeddedServerWarning(UserWarning):
     """A client was made without a url and without LEASEHOLD_REDIS_URL, so it uses the embedded server."""
 
 
-def find_server(url: str | None) -> Address:
+def find_server(url: str | None) -> ServerAddress:
     """Return the server of an url; of LEASEHOLD_REDIS_URL, if None; else the embedded one, started if need be (blocks).
 
     Raises NoServer where the embedded server would lose its jobs: in handlers, and as PID 1.
@@ -61,7 +61,7 @@ def find_server(url: str | None) -> Address:
         raise TypeError(f"url must be a str, not {type(url).__name__}: {url!r:.100}")
     name, url = ("url", url) if url else ("LEASEHOLD_REDIS_URL", os.environ.get("LEASEHOLD_REDIS_URL"))
     if url and url != redis_url.EMBEDDED:
-        return Address(_checked_url(name, url), redis_url.redacted(url), None)
+        return ServerAddress(_checked_url(name, url), redis_url.redacted(url), None)
     from supervisor.engine.embedded import embedded  # only those who want a server of their own load what starts one
 
     if not url:
@@ -69,7 +69,7 @@ def find_server(url: str | None) -> Address:
             raise NoServer(why)
         _announce(embedded.default_directory())
     share = embedded.acquire()
-    return Address(share.url, "the embedded server", share)
+    return ServerAddress(share.url, "the embedded server", share)
 
 
 def _checked_url(name: str, url: str) -> str:

@@ -72,7 +72,7 @@ class Event:
     fields: dict[str, Any] = field(default_factory=dict)
 
 
-class Filter:
+class EventFilter:
     """The events that a stream lets through, and the channel on which Redis publishes them."""
 
     def __init__(
@@ -172,7 +172,7 @@ class EventStream:
     call listens anew.
     """
 
-    def __init__(self, pool: Any, shown: str, wanted: Filter) -> None:
+    def __init__(self, pool: Any, shown: str, wanted: EventFilter) -> None:
         """`pool` is the client's. The stream makes one connection like the pool's, which the pool does not count."""
         self._pool = pool
         self._shown = shown
@@ -254,7 +254,7 @@ class EventStream:
 class AsyncEventStream:
     """As EventStream, to iterate over with `async for`; an async context manager."""
 
-    def __init__(self, pool: Any, shown: str, wanted: Filter) -> None:
+    def __init__(self, pool: Any, shown: str, wanted: EventFilter) -> None:
         """As EventStream."""
         self._pool = pool
         self._shown = shown

@@ -39,7 +39,7 @@ from supervisor.engine.client.connection import (
     longest_wait_s,
     shown_address,
 )
-from supervisor.engine.client.event_stream import EventStream, Filter
+from supervisor.engine.client.event_stream import EventFilter, EventStream
 from supervisor.engine.client.pools import pool_like, pool_of
 from supervisor.engine.client.sync_handles import Job, Lease, RecurringJob
 from supervisor.engine.client.sync_store import Store
@@ -449,7 +449,7 @@ class Client:
 
         `tracked` limits it to tracked jobs. This call is no round trip. The stream has its own connection.
         """
-        return self._store.events(Filter(self._namespace, queue, jid, worker, tracked))
+        return self._store.events(EventFilter(self._namespace, queue, jid, worker, tracked))
 
 
 class Config:

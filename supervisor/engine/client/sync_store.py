@@ -13,7 +13,7 @@ import hiredis
 import redis as redis_py
 
 from supervisor.engine.client.connection import T, refused, unanswered, unreachable
-from supervisor.engine.client.event_stream import EventStream, Filter
+from supervisor.engine.client.event_stream import EventFilter, EventStream
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.model.scripts import check_server
 
@@ -64,7 +64,7 @@ class Store:
         self._give_back(connection)
         return popped[1] if popped else None
 
-    def events(self, wanted: Filter) -> EventStream:
+    def events(self, wanted: EventFilter) -> EventStream:
         """Return a stream of events, which makes its own connection."""
         return EventStream(self._pool, self._shown, wanted)
 

@@ -165,7 +165,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class OperatorRequest:
     """An operator's request to a supervisor that is not answered yet."""
 
     id: str
@@ -388,7 +388,7 @@ def wish(worker: str) -> Command[Wish]:
     return Command(scripts.WISH, (checked_name("worker", worker),), _parse_wish)
 
 
-def requests(worker: str, *, now: float | None = None) -> Command[list[Request]]:
+def requests(worker: str, *, now: float | None = None) -> Command[list[OperatorRequest]]:
     """Read the open requests to a worker, oldest first. A request ends with its answer, or with its time."""
     return Command(scripts.ASKS, (now_ms(now), checked_name("worker", worker)), _parse_requests)
 
@@ -621,11 +621,13 @@ def _parse_wish(reply: list[Any]) -> Wish:
     return Wish(number, parse_names(queues), order.decode() or None)
 
 
-def _parse_requests(reply: list[Any]) -> list[Request]:
+def _parse_requests(reply: list[Any]) -> list[OperatorRequest]:
     requests = []
     for question, what, argument in reply:
         with contextlib.suppress(ValueError):  # a damaged request expires by itself
-            requests.append(Request(question.decode(), what.decode(), orjson.loads(argument) if argument else None))
+            requests.append(
+                OperatorRequest(question.decode(), what.decode(), orjson.loads(argument) if argument else None)
+            )
     return requests
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from supervisor.engine.commands import writes
-from supervisor.engine.commands.queries import Request, Wish
+from supervisor.engine.commands.queries import OperatorRequest, Wish
 from supervisor.engine.model.queue_order import Queues
 
 #: A worker with globs asks for queue names this often while it leases. Mail tells an idle worker.
@@ -132,11 +132,11 @@ class ServedQueues:
         self._known = ()
         return Changed(queues.patterns, queues.order, len(self.names))
 
-    def take_requests(self, requests: Sequence[Request]) -> list[Request]:
+    def take_requests(self, requests: Sequence[OperatorRequest]) -> list[OperatorRequest]:
         """Return those of the standing `requests` that have not been told before."""
         known, self._standing_requests = self._standing_requests, {request.id for request in requests}
         return [request for request in requests if request.id not in known]
 
-    def forget_request(self, request: Request) -> None:
+    def forget_request(self, request: OperatorRequest) -> None:
         """Tell the request again if it still stands: its answer has come, or was lost."""
         self._standing_requests.discard(request.id)

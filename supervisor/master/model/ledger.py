@@ -18,7 +18,7 @@ from supervisor.engine.worker.exchange import Fence
 from supervisor.linux.kernel import Memfd
 from supervisor.master.model.memory import first_look_s
 from supervisor.master.model.outcome_rules import NO_END
-from supervisor.messages import Checkpoint, HandlerSettings, Progress
+from supervisor.messages import Checkpoint, HandlerSettings, ProgressReport
 
 #: Each job may store checkpoints at this rate: the largest one every 50 ms, small ones as often as it likes. They all
 #: go into Redis' append-only file.
@@ -60,7 +60,7 @@ class HeldLease:
     needs_memory: bool  # its outcome puts jobs or brings large data: a server with full memory refuses it
     weight: int  # of the outcome: how many jobs it concerns,
     weight_bytes: int  # and their data
-    progress: Progress | None  # the last one, until it goes with an exchange
+    progress: ProgressReport | None  # the last one, until it goes with an exchange
     checkpoint: Checkpoint | None  # the last one, until it goes with an exchange
     checkpoint_at: float  # when the next one may be sent
     reports: int  # how often the child has told of what nobody waits for
@@ -190,12 +190,12 @@ class Ledger:
         started, self._started = self._started, []
         return [held.lease for held in started if held.lease.token in self._held]
 
-    def has_progressed(self, held: HeldLease, progress: Progress) -> None:
+    def has_progressed(self, held: HeldLease, progress: ProgressReport) -> None:
         """What was told before, and has not gone with an exchange, nobody needs any more."""
         held.progress = progress
         self._progressed[held.lease.token] = held
 
-    def take_progress(self) -> list[tuple[LeaseRecord, Progress]]:
+    def take_progress(self) -> list[tuple[LeaseRecord, ProgressReport]]:
         """Also of jobs that have ended since; not of those that are settled."""
         told, self._progressed = self._progressed, {}
         return [(held.lease, held.progress) for held in told.values() if held.progress is not None and not held.lost]

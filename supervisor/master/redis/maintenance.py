@@ -25,7 +25,7 @@ _COMPUTING_S: Final = 0.005
 _MOST_FAILED: Final = 10_000
 
 
-class Spawn(NamedTuple):
+class CronSpawn(NamedTuple):
     """A due cron recurrence, the times for which jobs are to be put, and its next time; None: it has ended."""
 
     due: DueCron
@@ -37,7 +37,7 @@ class Duties(NamedTuple):
     """What the next exchange is to do for the namespace. A sweep goes on at `offset`."""
 
     sweep: bool = False
-    spawns: Sequence[Spawn] = ()
+    spawns: Sequence[CronSpawn] = ()
     offset: int = 0
 
 
@@ -102,16 +102,16 @@ class Maintenance:
                 steps = recurring.following_in_steps(due, now_unix)
                 self._pending[due.jid] = _Pending(due, steps, is_swept)
 
-    def _compute(self) -> Sequence[Spawn]:
+    def _compute(self) -> Sequence[CronSpawn]:
         """Compute times for a few milliseconds, and for about 1,000 jobs at most."""
-        spawns: list[Spawn] = []
+        spawns: list[CronSpawn] = []
         jobs, until_at = 0, clock.monotonic() + _COMPUTING_S
         while self._pending and jobs < MOST_AT_ONCE:
             due, steps, _is_swept = next(iter(self._pending.values()))
             try:
                 next(steps)
             except StopIteration as end:
-                spawns.append(Spawn(due, *end.value))
+                spawns.append(CronSpawn(due, *end.value))
                 jobs += 1 + len(spawns[-1].times_unix)
                 del self._pending[due.jid]
             except CronMissing as error:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from supervisor.engine.commands import writes
-from supervisor.engine.commands.queries import Request
+from supervisor.engine.commands.queries import OperatorRequest
 from supervisor.engine.commands.writes import Command
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
@@ -25,7 +25,7 @@ class RequestRelay(Speaker):
         self._requests = requests
         self._idle_exit = idle_exit
 
-    def on_requests(self, standing: Sequence[Request]) -> None:
+    def on_requests(self, standing: Sequence[OperatorRequest]) -> None:
         if new := self._serving.take_requests(standing):
             self._idle_exit.restart()
             self._requests.on_asked(new)

@@ -38,7 +38,7 @@ class Looks(Protocol):
         """Look again, with the next exchange, if there will be one."""
 
 
-class Answers:
+class HttpAnswers:
     def __init__(
         self,
         queries: HttpQueries,

@@ -7,7 +7,7 @@ something is done once, and gets the same answer.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from supervisor.engine.commands.queries import Request
+from supervisor.engine.commands.queries import OperatorRequest
 from supervisor.master.model.slots import Slots
 from supervisor.master.requests.stack_dump import Seen, StackDump, describe
 
@@ -25,7 +25,7 @@ Answer = Mapping[str, Any]
 class Reply(NamedTuple):
     """The answer to a request: JSON of at most 1 MiB. An object with "error" is a refusal, and says why."""
 
-    request: Request
+    request: OperatorRequest
     answer: Any
 
 
@@ -62,7 +62,7 @@ class OperatorRequests:
         self._replies: list[Reply] = []
         self._answers: dict[str, Answer | None] = {}  # by the request's id, oldest first; None: it is still to come
 
-    def on_asked(self, requests: Sequence[Request]) -> None:
+    def on_asked(self, requests: Sequence[OperatorRequest]) -> None:
         for request in requests:
             match request.what:
                 case "stacks":
@@ -78,15 +78,15 @@ class OperatorRequests:
         replies, self._replies = self._replies, []
         return replies
 
-    def _reply(self, request: Request, answer: Any) -> None:
+    def _reply(self, request: OperatorRequest, answer: Any) -> None:
         self._replies.append(Reply(request, answer))
 
-    def _refuse(self, request: Request, why: str) -> None:
+    def _refuse(self, request: OperatorRequest, why: str) -> None:
         self._reply(request, {"error": why})
 
     # queries
 
-    def _tell_stacks(self, request: Request) -> None:
+    def _tell_stacks(self, request: OperatorRequest) -> None:
         def tell(seen: list[Seen]) -> None:
             most = _STACKS_CHARS // max(1, len(seen))
             self._reply(request, {"children": [{**describe(child), "stack": stack[:most]} for child, stack in seen]})
@@ -95,7 +95,7 @@ class OperatorRequests:
 
     # changes
 
-    def _do_once(self, request: Request) -> None:
+    def _do_once(self, request: OperatorRequest) -> None:
         if request.id in self._answers:
             known = self._answers[request.id]
             if known is not None:  # else the answer comes when it is done
@@ -111,12 +111,12 @@ class OperatorRequests:
         if answer is not None:
             self._done(request, answer)
 
-    def _done(self, request: Request, answer: Answer) -> None:
+    def _done(self, request: OperatorRequest, answer: Answer) -> None:
         if request.id in self._answers:
             self._answers[request.id] = answer
         self._reply(request, answer)
 
-    def _do(self, request: Request) -> Answer | None:
+    def _do(self, request: OperatorRequest) -> Answer | None:
         """Return the answer, or None if it comes later. Raises ValueError for what is impossible or makes no sense."""
         argument = request.argument if isinstance(request.argument, Mapping) else {}
         by = f"leasehold {_COMMANDS.get(request.what, request.what)} of {_who(argument.get('by'))}"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from supervisor.cli.commands import healthcheck
-from supervisor.config import Address
+from supervisor.config import ListenAddress
 from supervisor.ops import http, pages
 from tests.ops.listening import Site
 
@@ -64,7 +64,7 @@ def test_a_standing_supervisor_is_not_well(site, monkeypatch):
 def test_a_listener_on_all_interfaces_is_asked_by_loopback(host):
     if host == "[::]" and not socket.has_dualstack_ipv6():
         pytest.skip("this machine has no IPv6")
-    site = Site(Address(host.strip("[]"), 0))
+    site = Site(ListenAddress(host.strip("[]"), 0))
     try:
         assert check(LEASEHOLD_HTTP=f"{host}:{site.port}").stdout == "ok\n"
     finally:
@@ -85,7 +85,7 @@ def test_without_a_listener_it_is_refused_with_a_hint():
 
 @pytest.mark.parametrize("said", [b"", b"+PONG\r\n", b"220 mail.example ESMTP\r\n", b"HTTP/1.1"])
 def test_another_server_is_no_supervisor(said):
-    address = Address("127.0.0.1", 1)
+    address = ListenAddress("127.0.0.1", 1)
     with pytest.raises(Exception, match="is no supervisor"):
         healthcheck._parsed(said, address)
 
@@ -93,7 +93,7 @@ def test_another_server_is_no_supervisor(said):
 def test_a_stopped_supervisor_does_not_answer(monkeypatch):
     monkeypatch.setattr(healthcheck, "_PATIENCE_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
-        address = Address("127.0.0.1", deaf.getsockname()[1])
+        address = ListenAddress("127.0.0.1", deaf.getsockname()[1])
         with pytest.raises(Exception, match=r"has not answered within 0.2 s: it is stopped, or starved"):
             healthcheck._ask(address, "/livez")
 

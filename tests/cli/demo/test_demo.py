@@ -5,7 +5,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from supervisor.cli.demo.command import TROUBLE, Found, plan, python_files
+from supervisor.cli.demo.command import TROUBLE, FinalState, plan, python_files
 from supervisor.cli.demo.handlers.files import count
 from supervisor.cli.demo.pool import Log
 
@@ -81,10 +81,10 @@ def test_other_lines_and_pool_errors_are_complaints():
     assert read(b"leasehold: no such thing", failed).complaints == ["no such thing", "handlers raise"]
 
 
-def found(put, left=0, **states) -> Found:
+def found(put, left=0, **states) -> FinalState:
     from collections import Counter
 
-    return Found(put, Counter(states), left, 0, 0, 0)
+    return FinalState(put, Counter(states), left, 0, 0, 0)
 
 
 def test_proof_needs_each_job_ended_or_waiting():

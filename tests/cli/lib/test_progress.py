@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from supervisor.cli.lib.progress import Progress
+from supervisor.cli.lib.progress import ProgressLine
 
 
 @pytest.fixture
@@ -15,13 +15,13 @@ def on_terminal(monkeypatch):
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
         monkeypatch.setenv("TERM", "xterm")
         monkeypatch.setenv("COLUMNS", "80")
-        return Progress(total, patience_s)
+        return ProgressLine(total, patience_s)
 
     return begin
 
 
 def test_progress_is_not_drawn_without_a_terminal(capsys):
-    with Progress(10, patience_s=0) as progress:
+    with ProgressLine(10, patience_s=0) as progress:
         progress.show(5, "five")
     assert capsys.readouterr().err == ""
 

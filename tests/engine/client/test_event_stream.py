@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from supervisor.engine.client.async_client import AsyncClient
-from supervisor.engine.client.event_stream import STREAM_EVENTS, Event, Filter, _Patience
+from supervisor.engine.client.event_stream import STREAM_EVENTS, Event, EventFilter, _Patience
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import writes
 from supervisor.engine.commands.writes import Renewal
@@ -372,7 +372,7 @@ def test_an_event_of_no_job_has_none(client):
 
 
 def test_an_answer_that_is_no_message_is_no_event(client):
-    wanted = Filter(client._namespace, None, None, None, False)
+    wanted = EventFilter(client._namespace, None, None, None, False)
     assert wanted.event_of([b"pong", b""]) is None
     assert wanted.event_of(None) is None
 

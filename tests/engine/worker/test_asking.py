@@ -10,13 +10,13 @@ from supervisor import clock as times
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import queries, writes
-from supervisor.engine.commands.queries import Request
+from supervisor.engine.commands.queries import OperatorRequest
 from supervisor.engine.model.errors import LeaseholdError
 from tests.engine.invariants import left_over, look
 from tests.engine.played import PlayedWorker, Reply
 
 
-def echo(ask: Request):
+def echo(ask: OperatorRequest):
     return {"what": ask.what, "argument": ask.argument}
 
 
@@ -281,7 +281,7 @@ def test_a_damaged_question_is_passed_over(client, server, namespace):
     client.call(writes.ask, "good", "w", "stacks")
     for damaged in (b"nonsense", b"2000000000\na\nb\nno JSON", b"2000000000000\na\nb\nno JSON"):
         server.redis.lpush(f"{{{namespace}}}:asks:w", damaged)
-    assert client.call(queries.requests, "w") == [Request("good", "stacks")]
+    assert client.call(queries.requests, "w") == [OperatorRequest("good", "stacks")]
     assert client.call(writes.answer, "w", "good", 1) is True
 
 

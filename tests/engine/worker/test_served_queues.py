@@ -2,7 +2,7 @@
 
 import pytest
 
-from supervisor.engine.commands.queries import Request, Wish
+from supervisor.engine.commands.queries import OperatorRequest, Wish
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.worker.served_queues import Changed, Found, ServedQueues
 
@@ -95,7 +95,7 @@ def test_a_wish_that_cannot_be_changes_nothing_and_says_why(plain, queues, order
 
 
 def test_what_was_asked_is_told_once(plain):
-    one, two = Request("1", "stacks"), Request("2", "stacks")
+    one, two = OperatorRequest("1", "stacks"), OperatorRequest("2", "stacks")
     assert plain.take_requests([]) == []
     assert plain.take_requests([one]) == [one]
     assert plain.take_requests([one, two]) == [two]
@@ -103,7 +103,7 @@ def test_what_was_asked_is_told_once(plain):
 
 
 def test_what_was_asked_is_told_again_if_it_still_stands_when_it_should_not(plain):
-    one, two = Request("1", "stacks"), Request("2", "stacks")
+    one, two = OperatorRequest("1", "stacks"), OperatorRequest("2", "stacks")
     plain.take_requests([one, two])
     plain.forget_request(two)
     assert plain.take_requests([one, two]) == [two]

@@ -23,7 +23,7 @@ from supervisor.messages import (
     Follower,
     HandlerSettings,
     Notice,
-    Progress,
+    ProgressReport,
     Trouble,
     Verb,
     pack_checkpoint,
@@ -200,7 +200,7 @@ def test_progress_is_told_once_and_only_the_last(desk):
         ends.talk.send(messages.pack_ready())
         token = ends.next_job().token
         for step in range(5):
-            ends.talk.send(pack_progress(token, Progress(step / 10, f"step {step}")))
+            ends.talk.send(pack_progress(token, ProgressReport(step / 10, f"step {step}")))
         ends.say(Verb.COMPLETED, token)
         rest()
 
@@ -208,7 +208,7 @@ def test_progress_is_told_once_and_only_the_last(desk):
     child = desk.child(behave)
     (held,) = desk.give(lease_of(1))
     desk.turn(lambda: child.state is ChildState.IDLE)
-    assert desk.ledger.take_progress() == [(held.lease, Progress(0.4, "step 4"))]
+    assert desk.ledger.take_progress() == [(held.lease, ProgressReport(0.4, "step 4"))]
     assert summary(desk.outcomes()) == [(Completed, 1)]
 
 
@@ -414,7 +414,7 @@ def test_all_are_told_to_stop_and_whoever_begins_after_that_is_too(desk):
         ends.talk.send(messages.pack_ready())
         for _ in range(2):
             token = ends.next_job().token
-            ends.talk.send(pack_progress(token, Progress(0.0, "it has begun")))
+            ends.talk.send(pack_progress(token, ProgressReport(0.0, "it has begun")))
             await_readable(ends.talk)
             same = messages.unpack_word(ends.talk.recv(1000)) == messages.Notice(token, "drain", "", True)
             ends.say(Verb.COMPLETED, token, b"1" if same else b"0")
@@ -467,7 +467,7 @@ def telling(ends):
     """Takes one job, says that it has, and keeps it."""
     signal.signal(kernel.NOTICE_SIGNAL, signal.SIG_IGN)
     ends.talk.send(messages.pack_ready())
-    ends.talk.send(pack_progress(ends.next_job().token, Progress(0.0, "it has begun")))
+    ends.talk.send(pack_progress(ends.next_job().token, ProgressReport(0.0, "it has begun")))
     rest()
 
 
@@ -475,7 +475,7 @@ def test_in_a_drain_persistent_jobs_are_interrupted_at_once_and_the_others_are_n
     def behave(ends):
         ends.talk.send(messages.pack_ready())
         token = ends.next_job().token
-        ends.talk.send(pack_progress(token, Progress(0.0, "it has begun")))
+        ends.talk.send(pack_progress(token, ProgressReport(0.0, "it has begun")))
         await_readable(ends.talk)
         notice = messages.unpack_word(ends.talk.recv(1000))
         ends.say(Verb.INTERRUPTED, token, pack_trouble(Trouble(None, notice.reason)))
@@ -567,7 +567,7 @@ def oversized(ends: Ends):
 def progress_for_ever(ends: Ends):
     token = ends.next_job().token
     while True:
-        ends.talk.send(pack_progress(token, Progress(0.5, "")))
+        ends.talk.send(pack_progress(token, ProgressReport(0.5, "")))
 
 
 def checkpoints_for_ever(ends: Ends):
@@ -610,7 +610,7 @@ def vast():
 HOSTILE = {
     "progress for ever": progress_for_ever,
     "progress of a job that it does not have": lambda ends: ends.talk.send(
-        pack_progress(ends.next_job().token + 1, Progress(0.5, ""))
+        pack_progress(ends.next_job().token + 1, ProgressReport(0.5, ""))
     ),
     "checkpoints for ever": checkpoints_for_ever,
     "a checkpoint of a job that it does not have": lambda ends: ends.talk.send(

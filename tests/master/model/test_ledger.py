@@ -9,7 +9,7 @@ from supervisor.engine.model.jobs import new_job
 from supervisor.engine.model.outcomes import Completed, Released
 from supervisor.engine.model.validation import STATE_BYTES
 from supervisor.master.model.ledger import MOST_BYTES, MOST_WAITING, Ledger
-from supervisor.messages import Checkpoint, Progress
+from supervisor.messages import Checkpoint, ProgressReport
 from tests.parts import held_of
 
 
@@ -254,11 +254,11 @@ def test_what_was_refused_ends_again_in_another_way(ledger):
 
 def test_the_last_progress_goes_with_the_next_exchange_once(ledger):
     first, second = add(ledger, 1, 2)
-    ledger.has_progressed(first, Progress(0.1, ""))
-    ledger.has_progressed(second, Progress(0.2, ""))
-    ledger.has_progressed(first, Progress(0.3, "x"))
+    ledger.has_progressed(first, ProgressReport(0.1, ""))
+    ledger.has_progressed(second, ProgressReport(0.2, ""))
+    ledger.has_progressed(first, ProgressReport(0.3, "x"))
     assert sorted(ledger.take_progress(), key=lambda told: told[1]) == [
-        (second.lease, Progress(0.2, "")), (first.lease, Progress(0.3, "x")),
+        (second.lease, ProgressReport(0.2, "")), (first.lease, ProgressReport(0.3, "x")),
     ]  # fmt: skip
     assert ledger.take_progress() == []
 
@@ -266,10 +266,10 @@ def test_the_last_progress_goes_with_the_next_exchange_once(ledger):
 def test_the_progress_of_a_job_that_has_ended_since_goes_and_of_one_that_is_lost_does_not(ledger):
     ended, lost = add(ledger, 1, 2)
     for held in (ended, lost):
-        ledger.has_progressed(held, Progress(0.5, ""))
+        ledger.has_progressed(held, ProgressReport(0.5, ""))
     ledger.end(ended, Completed(ended.lease))
     ledger.lose(lost, "cancelled")
-    assert ledger.take_progress() == [(ended.lease, Progress(0.5, ""))]
+    assert ledger.take_progress() == [(ended.lease, ProgressReport(0.5, ""))]
 
 
 def test_the_last_checkpoint_goes_with_the_next_exchange_and_is_answered_for_once(ledger):

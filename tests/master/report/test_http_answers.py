@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from supervisor.master.report.http_answers import LOOKED_S, Answers
+from supervisor.master.report.http_answers import LOOKED_S, HttpAnswers
 from supervisor.ops.http_queries import HttpQueries
 
 
@@ -29,7 +29,7 @@ class Part:
 
     def __init__(self):
         self.queries, self.looks, self.said = HttpQueries(), Looks(), []
-        self.answers = Answers(self.queries, Status(), self.looks, lambda: "a snapshot", self.said.append)
+        self.answers = HttpAnswers(self.queries, Status(), self.looks, lambda: "a snapshot", self.said.append)
 
     def ask(self, what, now_at):
         query = self.queries.ask(what, now_at)

@@ -7,7 +7,7 @@ import select
 import pytest
 
 from supervisor import clock, messages
-from supervisor.engine.commands.queries import Request
+from supervisor.engine.commands.queries import OperatorRequest
 from supervisor.linux import kernel
 from supervisor.master.requests.operator_requests import OperatorRequests
 from supervisor.master.requests.stack_dump import StackDump
@@ -39,7 +39,7 @@ def replies_after_dump(requests, timers):
 
 
 def ask_of(what, number=1, argument=None):
-    return Request(f"question-{number}", what, argument)
+    return OperatorRequest(f"question-{number}", what, argument)
 
 
 class Actions:
