@@ -24,10 +24,22 @@ ROOT = Path(__file__).parents[1]
 
 _numbers = itertools.count(1)
 
+#: Folders whose tests take milliseconds each, and the modules among them that take seconds.
+_QUICK = (
+    *("linux", "sandbox", "zygote", "child", "master", "ops", "cli/lib"),
+    *("engine/model", "engine/commands", "engine/transport"),
+)
+_NOT_QUICK = {
+    *("linux/test_strays.py", "sandbox/test_confinement.py", "sandbox/test_guard.py", "sandbox/test_seccomp.py"),
+    *("master/model/test_memory.py", "master/model/test_output.py", "master/jobs/test_job_cgroups.py"),
+    *("engine/commands/test_check.py", "engine/commands/test_large_looks.py", "cli/lib/test_command_line.py"),
+}
+
 
 def pytest_configure(config):
     """Some hundred tests start interpreters of their own: where none may keep its bytecode, each would compile all."""
     config.addinivalue_line("markers", "slow: takes more than ten seconds")
+    config.addinivalue_line("markers", "quick: takes milliseconds; given by the test's folder")
     config.addinivalue_line("markers", "full: needs more of the machine than others; runs where CI_FULL is set")
     # A shell that runs us in the background has Ctrl-C ignored, and so would have all that we start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -39,14 +51,28 @@ def pytest_configure(config):
             config.option.maxschedchunk = 1  # xdist would give the last hundred tests away long before they begin
 
 
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items):
-    """Where several processes share the tests the long ones come first, so that none is alone with one in the end."""
+    """Mark quick tests. Where several processes share the tests, the long ones come first."""
+    for item in items:
+        if _is_quick(item):
+            item.add_marker(pytest.mark.quick)
     if not os.environ.get("CI_FULL"):
         for item in items:
             if item.get_closest_marker("full"):
                 item.add_marker(pytest.mark.skip("only in the full run: `.ci/run --full`, or CI_FULL=1"))
     if "PYTEST_XDIST_WORKER" in os.environ:
         items.sort(key=_place)
+
+
+def _is_quick(item):
+    module = item.path.relative_to(ROOT / "tests").as_posix()
+    folder = module.rpartition("/")[0]
+    return (
+        (not folder or f"{folder}/".startswith(tuple(f"{quick}/" for quick in _QUICK)))
+        and module not in _NOT_QUICK
+        and item.get_closest_marker("slow") is None
+    )
 
 
 def _place(item):
