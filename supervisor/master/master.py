@@ -200,7 +200,7 @@ class Master:
         )  # fmt: skip
         waiting = Waiting(demand, leasing, renewing, serving, wakeups, session.listeners)
         resuming = Resuming(session, ledger, self._slots, self._dispatcher, renewing, events, counts)
-        pump = RedisPump(session, speakers, leasing, waiting, resuming, idle_exit, events, counts)
+        pump = RedisPump(session, speakers, leasing, grants, waiting, resuming, idle_exit, events, counts)
         return leasing, settling, pump
 
     # the loop

@@ -25,7 +25,7 @@ class LeaseTimes:
         self.grace_s = 5.0
         self._shortest_grace_s = 5.0
         self._takeover_at = 0.0
-        self._is_due = False
+        self.is_due = False  # the next exchange reads the times
         self._stale_at = 0.0
 
     def query(self) -> Command[Timing]:
@@ -37,21 +37,16 @@ class LeaseTimes:
         """Redis has answered the configured times."""
         self.ttl_s, self.grace_s = self.own_ttl_s or timing.heartbeat_s, timing.grace_s
         self._shortest_grace_s = timing.shortest_grace_s
-        self._is_due, self._stale_at = False, clock.monotonic() + self.ttl_s / 4
+        self.is_due, self._stale_at = False, clock.monotonic() + self.ttl_s / 4
 
     # when to read them again
 
     def read_again(self) -> None:
         """Read the times with the next exchange: other queues may have another heartbeat."""
-        self._is_due = True
+        self.is_due = True
 
     def read_if_stale(self, now_at: float) -> None:
-        self._is_due = self._is_due or now_at >= self._stale_at
-
-    def take_due(self) -> bool:
-        """Return True if the exchange that begins reads the times."""
-        due, self._is_due = self._is_due, False
-        return due
+        self.is_due = self.is_due or now_at >= self._stale_at
 
     # what follows from them
 

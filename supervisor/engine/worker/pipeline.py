@@ -49,7 +49,7 @@ class Pipeline:
         self._watcher = watcher
         self._timers = timers
         self._link: Link | None = None
-        self._parts: Sequence[Part] = ()
+        self.parts: Sequence[Part] = ()  # of the exchange under way
         self._awaited: deque[Part | None] = deque()  # one for each reply to come; None: its reply says nothing
         self._refused: Callable[[str, str], None] = _ignore
         self.sent_at = 0.0  # of the latest exchange (seconds of clock.boottime)
@@ -64,21 +64,16 @@ class Pipeline:
         if self._link is not None:
             self._watcher.forget(self._link)
             self._link.close()
-        unanswered, self._parts = self._parts, ()
+        unanswered, self.parts = self.parts, ()
         self._link = None
         self._awaited.clear()
         self._timers.cancel(_EXCHANGE)
         return unanswered
 
     @property
-    def is_busy(self) -> bool:
-        """True while an exchange is under way."""
-        return bool(self._parts)
-
-    @property
     def is_leasing(self) -> bool:
         """True while the answer to a lease is to come."""
-        return any(part.command.script is scripts.LEASE for part in self._parts)
+        return any(part.command.script is scripts.LEASE for part in self.parts)
 
     def confirmation(self, now_unix: float) -> Confirmation:
         """Return when the exchange that is being answered has renewed leases. `now_unix`: the server's clock then."""
@@ -91,9 +86,9 @@ class Pipeline:
 
         `refused(script, message)` is called for an error reply that no part expects.
         """
-        assert not self._parts
+        assert not self.parts
         self._identity.number += 1
-        self._parts, self._refused = parts, refused or _ignore
+        self.parts, self._refused = parts, refused or _ignore
         self.sent_at = clock.boottime()
         self._be_patient()
         self._send([(part, part.command.wire(self._prefix)) for part in parts])
@@ -123,7 +118,7 @@ class Pipeline:
         """
         link = self._link
         assert link is not None
-        if self._parts:
+        if self.parts:
             self._be_patient()
         if link.wants_write:
             link.flush()
@@ -134,10 +129,10 @@ class Pipeline:
                 part.reply = reply
                 if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT"):
                     self._send_with_script(part)
-        if not self._parts or any(self._awaited):
+        if not self.parts or any(self._awaited):
             return
-        calls = [self._call_of(part) for part in self._parts]
-        self._parts = ()
+        calls = [self._call_of(part) for part in self.parts]
+        self.parts = ()
         self._timers.cancel(_EXCHANGE)
         for call, value in calls:
             if call is not None:

@@ -78,7 +78,7 @@ class Session:
     @property
     def idle(self) -> bool:
         """True if an exchange may be started."""
-        return self._resumed and not self.pipeline.is_busy
+        return self._resumed and not self.pipeline.parts
 
     # exchanges
 

@@ -17,10 +17,10 @@ from supervisor.master.model.counts import Counts
 from supervisor.master.redis.backlog import Backlog
 from supervisor.master.redis.demand import Demand
 from supervisor.master.redis.maintenance import SWEEP_COUNT, Duties, Maintenance
-from supervisor.master.redis.speaker import Speaker
+from supervisor.master.redis.speaker import TimedSpeaker
 
 
-class Chores(Speaker):
+class Chores(TimedSpeaker):
     def __init__(
         self,
         identity: Identity,

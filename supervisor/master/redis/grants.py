@@ -36,7 +36,7 @@ class Grants:
         self._backlog = backlog
         self._events = events
         self._counts = counts
-        self._fresh = 0  # jobs that were granted and not placed yet
+        self.fresh = 0  # jobs that were granted and not placed yet
         self._tells_start = False
 
     def take(
@@ -61,26 +61,23 @@ class Grants:
             self._renewing.renew_if_old(clock.boottime() - granted.confirmation.sent_at)
         if granted.late:
             self._placing.hand_back()
-        self._fresh, self._tells_start = len(grant.leases), tells_start
+        self.fresh, self._tells_start = len(grant.leases), tells_start
 
     def forget_fresh(self) -> None:
         """The connection was lost before the fresh jobs were placed: the loop places them like all that are ready."""
-        self._fresh = 0
+        self.fresh = 0
 
     @property
     def are_many(self) -> bool:
         """True if Redis should get its next exchange before the fresh jobs are placed."""
-        return self._fresh >= _MANY
+        return self.fresh >= _MANY
 
     @property
     def coming(self) -> int:
         """How many jobs are ready to be placed."""
         return len(self._ledger.ready)
 
-    def place(self) -> bool:
-        """Place the fresh jobs. Return False if there are none. Raises LinkLost."""
-        if not self._fresh:
-            return False
-        self._fresh = 0
+    def place(self) -> None:
+        """Place the fresh jobs. Raises LinkLost."""
+        self.fresh = 0
         self._placing.place(self._renewing.tell_start if self._tells_start else None)
-        return True

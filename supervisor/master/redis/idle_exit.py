@@ -20,7 +20,7 @@ _SOON_S: Final = 1.0
 class IdleExit:
     def __init__(self, patience_s: float, session: Session, wakeups: Wakeups, demand: Demand, leasing: Leasing) -> None:
         """`patience_s`: leave after this time with nothing to do; 0: never."""
-        self._patience_s = patience_s
+        self.patience_s = patience_s
         self._session = session
         self._wakeups = wakeups
         self._demand = demand
@@ -38,8 +38,6 @@ class IdleExit:
 
     def note(self, now_at: float) -> None:
         """Look whether there is nothing to do now."""
-        if not self._patience_s:
-            return
         if not self._demand.is_at_rest:
             self._idle_since_at = math.inf
         elif self._idle_since_at == math.inf:
@@ -47,26 +45,26 @@ class IdleExit:
 
     @property
     def due_at(self) -> float:
-        return max(self._idle_since_at + self._patience_s, self._again_at)
+        return max(self._idle_since_at + self.patience_s, self._again_at)
 
     def deadline_at(self) -> float:
         return math.inf if self._wakeups.is_ending else self.due_at
 
     def put_off(self, now_at: float) -> None:
         """Redis refuses something, and would refuse it again at once."""
-        self._again_at = now_at + max(_SOON_S, self._patience_s)
+        self._again_at = now_at + max(_SOON_S, self.patience_s)
 
     def retire(self, refused: Callable[[str, str], None]) -> None:
         """Ask Redis to forget the worker, but not during a wait: a put would then wake a master that is gone."""
         if self._wakeups.waiting:
             self._wakeups.end_wait()
         else:
-            self._session.retire(self._patience_s, self._on_answer, refused)
+            self._session.retire(self.patience_s, self._on_answer, refused)
 
     def _on_answer(self, why: str) -> None:
         if not why:
             self.retired = True
             return
-        self._again_at = clock.monotonic() + (_SOON_S if why in ("mail", "asked") else self._patience_s)
+        self._again_at = clock.monotonic() + (_SOON_S if why in ("mail", "asked") else self.patience_s)
         if why in ("work", "lost"):
             self._leasing.ask()

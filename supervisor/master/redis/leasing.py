@@ -13,13 +13,13 @@ from supervisor.engine.worker.wakeups import Wakeups
 from supervisor.master.redis.demand import Demand
 from supervisor.master.redis.grants import Grants
 from supervisor.master.redis.maintenance import Maintenance
-from supervisor.master.redis.speaker import Speaker
+from supervisor.master.redis.speaker import TimedSpeaker
 
 #: A refused lease is tried again after this.
 _REFUSED_S: Final = 1.0
 
 
-class Leasing(Speaker):
+class Leasing(TimedSpeaker):
     def __init__(
         self,
         demand: Demand,
@@ -37,7 +37,7 @@ class Leasing(Speaker):
         self._pipeline = pipeline
         self._is_asked = True  # there may be something to lease
         self._ask_at = math.inf  # there will be something to lease
-        self._wanted: Wanted | None = None  # of the exchange that begins, or is under way
+        self.wanted: Wanted | None = None  # of the exchange that begins, or is under way
         self._behind_wait = Wanted(0, 0)
 
     def connected(self, now_at: float) -> None:
@@ -61,12 +61,12 @@ class Leasing(Speaker):
 
     def decide(self, now_at: float, coming: int) -> None:
         """Decide what the exchange that begins leases. `coming`: jobs that are granted and not placed yet."""
-        self._wanted = self._due(now_at, coming)
-        if self._wanted is not None:
+        self.wanted = self._due(now_at, coming)
+        if self.wanted is not None:
             # A lease of no job only passes a wake-up on: once a child is free, the master must ask for jobs.
-            self._is_asked, self._ask_at = not self._wanted.count, math.inf
+            self._is_asked, self._ask_at = not self.wanted.count, math.inf
         elif (wanted := self._demand.for_freed_slots()) is not None:
-            self._wanted = wanted if self._leaser.queues and not self._wakeups.leases_at_end else None
+            self.wanted = wanted if self._leaser.queues and not self._wakeups.leases_at_end else None
 
     def _due(self, now_at: float, coming: int) -> Wanted | None:
         if now_at >= self._ask_at:
@@ -88,15 +88,10 @@ class Leasing(Speaker):
         wakeups.woken = False
         return wanted
 
-    @property
-    def leases_now(self) -> bool:
-        """True if the exchange that begins leases."""
-        return self._wanted is not None
-
     def parts(self, now_at: float) -> Sequence[Part]:
-        if self._wanted is None:
+        if self.wanted is None:
             return ()
-        return [Part(self._leaser.command(self._wanted), self._on_answer)]
+        return [Part(self._leaser.command(self.wanted), self._on_answer)]
 
     def begin_wait(self) -> None:
         """Wait for wake-ups, with a lease behind the wait. Raises LinkLost."""
@@ -106,9 +101,9 @@ class Leasing(Speaker):
     # what was granted
 
     def _on_answer(self, grant: Grant) -> None:
-        assert self._wanted is not None
+        assert self.wanted is not None
         granted = self._leaser.granted(grant, self._pipeline.sent_at)
-        self._on_granted(granted, self._wanted, tells_start=False)
+        self._on_granted(granted, self.wanted, tells_start=False)
 
     def on_waited(self, granted: Granted) -> None:
         """The end of a wait has leased."""
@@ -125,14 +120,3 @@ class Leasing(Speaker):
                 # Until then Redis names no time for leases that have expired.
                 self._ask_at = min(self._ask_at, self._leaser.takeover_at)
         self._grants.take(granted, wanted, self._demand.handlers, tells_start)
-
-    # placing
-
-    @property
-    def coming(self) -> int:
-        """How many fresh jobs are to be placed, if Redis should get its next exchange before that; else 0."""
-        return self._grants.coming if self._grants.are_many else 0
-
-    def place(self) -> bool:
-        """Place the fresh jobs. Return False if there are none. Raises LinkLost."""
-        return self._grants.place()

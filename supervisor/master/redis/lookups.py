@@ -44,12 +44,16 @@ class QueueLookup(Speaker):
         self._skills_due = True
 
     def parts(self, now_at: float) -> Sequence[Part]:
-        serving, parts = self._serving, []
+        serving = self._serving
+        parts: list[Part] = []
         klasses = self._demand.klasses
         if self._skills_due or klasses is not self._klasses:
             self._klasses, self._skills_due = klasses, False
             parts.append(Part(writes.skills(self._identity.name, klasses, serving.names)))
-        if serving.asks_for_names(self._leasing.leases_now, now_at):
+        is_leasing = self._leasing.wanted is not None
+        if not is_leasing and not serving.looks_due:
+            return parts
+        if serving.asks_for_names(is_leasing, now_at):
             parts.append(Part(queries.names(), self._on_names))
         if serving.asks_for_wish():
             # In this order: a request made after the second query has a number that the first one has not seen.
@@ -102,7 +106,10 @@ class TimesLookup(Speaker):
         self._renewing = renewing
 
     def parts(self, now_at: float) -> Sequence[Part]:
-        return [Part(self._times.query(), self._on_timing)] if self._times.take_due() else ()
+        if not self._times.is_due:
+            return ()
+        self._times.is_due = False
+        return [Part(self._times.query(), self._on_timing)]
 
     def _on_timing(self, timing: Timing) -> None:
         self._times.keep(timing)

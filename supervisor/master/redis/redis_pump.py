@@ -12,10 +12,11 @@ from typing import Any
 from supervisor import clock
 from supervisor.engine.worker.session import Session
 from supervisor.master.model.counts import Counts
+from supervisor.master.redis.grants import Grants
 from supervisor.master.redis.idle_exit import IdleExit
 from supervisor.master.redis.leasing import Leasing
 from supervisor.master.redis.resuming import Resuming
-from supervisor.master.redis.speaker import Speaker
+from supervisor.master.redis.speaker import Speaker, TimedSpeaker
 from supervisor.master.redis.waiting import Waiting
 from supervisor.ops.events import Events
 
@@ -26,6 +27,7 @@ class RedisPump:
         session: Session,
         speakers: Sequence[Speaker],
         leasing: Leasing,
+        grants: Grants,
         waiting: Waiting,
         resuming: Resuming,
         idle_exit: IdleExit,
@@ -35,7 +37,9 @@ class RedisPump:
         """`speakers`, in the order in which Redis carries out what they say."""
         self._session = session
         self._speakers = speakers
+        self._timed = [speaker for speaker in speakers if isinstance(speaker, TimedSpeaker)]
         self._leasing = leasing
+        self._grants = grants
         self._waiting = waiting
         self._resuming = resuming
         self._idle_exit = idle_exit
@@ -103,9 +107,13 @@ class RedisPump:
 
         If they are many, Redis first gets its next exchange, to work while they are placed.
         """
-        if coming := self._leasing.coming:
-            self.step(clock.monotonic(), coming)
-        return self._leasing.place()
+        grants = self._grants
+        if not grants.fresh:
+            return False
+        if grants.are_many:
+            self.step(clock.monotonic(), grants.coming)
+        grants.place()
+        return True
 
     def _on_refused(self, script: str, message: str) -> None:
         if message.startswith("DEREGISTERED"):
@@ -125,7 +133,8 @@ class RedisPump:
         """
         if not self._session.idle or self._idle_exit.retired:
             return
-        self._idle_exit.note(now_at)
+        if self._idle_exit.patience_s:
+            self._idle_exit.note(now_at)
         self._waiting.prepare()
         self._leasing.decide(now_at, coming)
         parts = [part for speaker in self._speakers for part in speaker.parts(now_at)]
@@ -142,4 +151,4 @@ class RedisPump:
         if not self._session.idle or self._idle_exit.retired:
             return math.inf
         own_at = min(self._waiting.deadline_at(), self._idle_exit.deadline_at())
-        return min(own_at, *[speaker.deadline_at() for speaker in self._speakers])
+        return min(own_at, *[speaker.deadline_at() for speaker in self._timed])

@@ -19,10 +19,10 @@ from supervisor.master.jobs.cut_off import CutOff
 from supervisor.master.jobs.dispatcher import Dispatcher
 from supervisor.master.model.counts import Counts
 from supervisor.master.model.ledger import HeldLease, Ledger
-from supervisor.master.redis.speaker import Speaker
+from supervisor.master.redis.speaker import TimedSpeaker
 
 
-class Renewing(Speaker):
+class Renewing(TimedSpeaker):
     def __init__(
         self,
         identity: Identity,
@@ -41,20 +41,16 @@ class Renewing(Speaker):
         self._cut_off = cut_off
         self._counts = counts
         self._renew_at = math.inf
+        self.is_hinted = False  # a hint of a lost lease has not been followed
 
     # when
 
     def connected(self, now_at: float) -> None:
-        self._renew_at = now_at + self._times.ttl_s / 3
+        self._renew_at, self.is_hinted = now_at + self._times.ttl_s / 3, False
 
     def on_hint_of_loss(self) -> None:
         """Renew all leases at once: one of them may be lost."""
-        self._renew_at = -math.inf
-
-    @property
-    def is_hinted(self) -> bool:
-        """True if a hint of a lost lease has not been followed."""
-        return self._renew_at == -math.inf
+        self._renew_at, self.is_hinted = -math.inf, True
 
     def on_times_read(self) -> None:
         self._renew_at = min(self._renew_at, clock.monotonic() + self._times.ttl_s / 3)
@@ -79,7 +75,7 @@ class Renewing(Speaker):
         """Return the renewals that are due. They go before the outcomes: with a job its last progress is kept."""
         due = self._told(now_at) if self._ledger.has_told else []
         if now_at >= self._renew_at:
-            self._renew_at = now_at + self._times.ttl_s / 3
+            self._renew_at, self.is_hinted = now_at + self._times.ttl_s / 3, False
             due += [(lease, Renewal(lease.jid, lease.token)) for lease in self._ledger.leases]
         if not due:
             return ()

@@ -31,7 +31,8 @@ class RequestRelay(Speaker):
             self._requests.on_asked(new)
 
     def parts(self, now_at: float) -> Sequence[Part]:
-        return [self._part(reply) for reply in self._requests.take_replies()]
+        replies = self._requests.take_replies()
+        return [self._part(reply) for reply in replies] if replies else ()
 
     def _part(self, reply: Reply) -> Part:
         forget = partial(self._serving.forget_request, reply.request)

@@ -16,11 +16,11 @@ from supervisor.master.model.ledger import MOST_BYTES, MOST_WAITING, HeldLease, 
 from supervisor.master.model.recent_failures import RecentFailures
 from supervisor.master.redis.backlog import Backlog
 from supervisor.master.redis.leasing import Leasing
-from supervisor.master.redis.speaker import Speaker
+from supervisor.master.redis.speaker import TimedSpeaker
 from supervisor.ops.events import Events
 
 
-class Settling(Speaker):
+class Settling(TimedSpeaker):
     def __init__(
         self,
         identity: Identity,

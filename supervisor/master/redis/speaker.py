@@ -1,6 +1,5 @@
 """What has something to say in exchanges with Redis. Runs in the master."""
 
-import math
 from collections.abc import Sequence
 
 from supervisor.engine.worker.exchange import Part
@@ -14,6 +13,8 @@ class Speaker:
         """Return what is due, to go with the exchange that begins now."""
         raise NotImplementedError
 
+
+class TimedSpeaker(Speaker):
     def deadline_at(self) -> float:
         """Return when an exchange is due for it, if nothing happens before (monotonic s)."""
-        return math.inf
+        raise NotImplementedError
