@@ -1,0 +1,144 @@
+"""A master's talk with Redis: its parts, with a real server, and children and zygotes that are only played."""
+
+import select
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from supervisor import clock
+from supervisor.engine.client.sync_client import Client
+from supervisor.engine.model.keys import Namespace
+from supervisor.engine.model.queue_order import Queues
+from supervisor.engine.worker.session import Session
+from supervisor.master.model.recent_failures import RecentFailures
+from supervisor.master.redis.backlog import Backlog
+from supervisor.master.redis.chores import Chores
+from supervisor.master.redis.demand import Demand
+from supervisor.master.redis.grants import Grants
+from supervisor.master.redis.idle_exit import IdleExit
+from supervisor.master.redis.leasing import Leasing
+from supervisor.master.redis.lookups import QueueLookup, TimesLookup
+from supervisor.master.redis.maintenance import Maintenance
+from supervisor.master.redis.redis_pump import RedisPump
+from supervisor.master.redis.renewing import Renewing
+from supervisor.master.redis.request_relay import RequestRelay
+from supervisor.master.redis.resuming import Resuming
+from supervisor.master.redis.settling import Settling
+from supervisor.master.redis.waiting import Waiting
+from supervisor.master.requests.operator_requests import OperatorRequests
+from supervisor.master.requests.stack_dump import StackDump
+from supervisor.messages import HandlerSettings
+from tests.parts import SOON_S, Behaviour, Desk, holding
+
+
+class PlayedPump:
+    """A pump and all that it is made of. `turn_until` does what the master's loop does."""
+
+    def __init__(self, desk: Desk, url: str, namespace: str, idle_s: float) -> None:
+        self.desk = desk
+        self.zygotes: Any = SimpleNamespace(
+            ready=True, reloading=False, handlers={"k": HandlerSettings()}, once=()
+        )  # fmt: skip
+        self._poll = select.epoll()
+        self._callbacks: dict[int, Callable[[], None]] = {}
+        ledger, slots, events, counts = desk.ledger, desk.slots, desk.log, desk.counts
+        dispatcher, cut_off = desk.dispatcher, desk.cut_off
+        self.session = session = Session(
+            url, Namespace(namespace), Queues(["q"], "strict"), None, self, desk.timers
+        )  # fmt: skip
+        identity, serving, times, pipeline = session.identity, session.serving, session.times, session.pipeline
+        wakeups = session.wakeups
+        self.demand = demand = Demand(ledger, slots, self.zygotes, dispatcher.placing)
+        backlog = Backlog("", SimpleNamespace(most=2), slots)
+        maintenance = Maintenance(events)
+        self.renewing = renewing = Renewing(identity, ledger, times, pipeline, dispatcher, cut_off, counts)
+        grants = Grants(ledger, dispatcher.placing, cut_off, renewing, backlog, events, counts)
+        self.leasing = leasing = Leasing(demand, grants, maintenance, session.leaser, wakeups, pipeline)
+        self.settling = Settling(identity, ledger, leasing, backlog, RecentFailures(), events, counts)
+        self.idle_exit = IdleExit(idle_s, session, wakeups, demand, leasing)
+        self.actions: Any = SimpleNamespace(status=lambda: {"state": "serving"})
+        requests = OperatorRequests(self.actions, slots, StackDump(desk.timers))
+        relay = RequestRelay(identity, serving, requests, self.idle_exit)
+        speakers = (
+            renewing, self.settling, relay,
+            Chores(identity, serving, times, demand, maintenance, backlog, counts),
+            QueueLookup(identity, serving, times, demand, leasing, relay, events),
+            TimesLookup(times, renewing), leasing,
+        )  # fmt: skip
+        waiting = Waiting(demand, leasing, renewing, serving, wakeups, session.listeners)
+        resuming = Resuming(session, ledger, slots, dispatcher, renewing, events, counts)
+        for child in slots:
+            self.watch(child.talk, partial(dispatcher.on_spoke, child))
+        self.pump = RedisPump(
+            session, speakers, leasing, grants, waiting, resuming, self.idle_exit, events, counts
+        )  # fmt: skip
+
+    # what a session needs of a master's inbox
+
+    def watch(self, source: Any, callback: Callable[[], None]) -> None:
+        self._callbacks[source.fileno()] = callback
+        self._poll.register(source, select.EPOLLIN)
+
+    def forget(self, source: Any) -> None:
+        del self._callbacks[source.fileno()]
+        self._poll.unregister(source)
+
+    def want_write(self, source: Any, wanted: bool) -> None:
+        self._poll.modify(source, select.EPOLLIN | (select.EPOLLOUT if wanted else 0))
+
+    # turns
+
+    def start(self) -> "PlayedPump":
+        self.session.open(self.pump.resume, self.pump.on_replies, self.pump.on_wakeup)
+        self.turn_until(lambda: self.is_waiting or self.pump.retired)
+        return self
+
+    @property
+    def is_waiting(self) -> bool:
+        """Redis has all that there is to say, and the master waits for a wake-up with a lease behind."""
+        return self.session.idle and self.session.wakeups.waiting and self.session.wakeups.waits_for_queues
+
+    def turn_until(self, holds: Callable[[], Any]) -> None:
+        deadline_at = clock.monotonic() + SOON_S
+        while not holds():
+            assert clock.monotonic() < deadline_at, "it has not come about in time"
+            for fd, _ in self._poll.poll(max(0.0, min(0.05, self.pump.deadline_at() - clock.monotonic()))):
+                self._callbacks[fd]()
+            self.desk.timers.run_due(clock.monotonic())
+            self.pump.step(clock.monotonic())
+            self.settling.log_completed()
+
+    def lose_connection(self) -> None:
+        """The connection is lost, as the loop is told by LinkLost, and made anew."""
+        self.session.lose()
+        self.desk.timers.run_due(clock.monotonic() + SOON_S)
+        self.turn_until(lambda: self.session.idle)
+
+    def close(self) -> None:
+        self.session.close()
+        self._poll.close()
+
+
+@pytest.fixture
+def played(desk, server, namespace) -> Iterator[Callable[..., PlayedPump]]:
+    """Starts a pump with one child: played(behaviour of the child, **flags of the desk)."""
+    made: list[PlayedPump] = []
+
+    def start(behave: Behaviour = holding, idle_s: float = 0.0, **flags: str) -> PlayedPump:
+        each = desk(processes="1", **flags)
+        each.child(behave)
+        made.append(PlayedPump(each, server.url, namespace, idle_s=idle_s))
+        return made[-1].start()
+
+    yield start
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def live(server, namespace) -> Iterator[Client]:
+    with Client(server.url, namespace) as client:
+        yield client
