@@ -57,8 +57,8 @@ class Wakeups:
         self._queues: tuple[str, ...] | None = None  # whose wake-up keys it waits for; None: it waits for mail alone
         self._behind: _Behind | None = None
         self._replies: list[Any] = []
-        self._is_ending = False
         self.waiting = False
+        self.is_ending = False  # this worker has ended its wait, and has not read the end
         self.mail: list[bytes] = []
         self.woken = False  # a wake-up was taken, or waited for in vain, and no lease has followed
         self.timed_out = False  # the last wait has ended without a wake-up
@@ -87,11 +87,6 @@ class Wakeups:
     def waits_for_other_queues(self) -> bool:
         """True if the last wait is for the wake-up keys of other queues than those leased from now."""
         return self._queues is not None and self._queues != self._leaser.queues
-
-    @property
-    def is_ending(self) -> bool:
-        """True if this worker has ended its wait, and the end has not been read."""
-        return self._is_ending
 
     def wait_for_mail(self) -> None:
         """Begin to wait for mail. Raises LinkLost."""
@@ -127,14 +122,14 @@ class Wakeups:
 
         The worker writes to its own mailbox: its own waiting connection would take a wake-up meant for others.
         """
-        if not self._is_ending:
-            self._is_ending = True
+        if not self.is_ending:
+            self.is_ending = True
             self._pipeline.send_aside(writes.tell(self._identity.name, b"wake"))
 
     def drop_mail(self) -> None:
         """Forget unread mail. One of the messages may have been to end the wait. Raises LinkLost."""
         self._pipeline.send_plain("UNLINK", self._namespace.mail(self._identity.name))
-        if self._is_ending:
+        if self.is_ending:
             self._pipeline.send_aside(writes.tell(self._identity.name, b"wake"))
 
     # its end
@@ -184,7 +179,7 @@ class Wakeups:
         return self._behind.takes_over == self._leaser.takes_over and not self.waits_for_other_queues
 
     def _end(self) -> None:
-        self.waiting = self._is_ending = False
+        self.waiting = self.is_ending = False
         self._timers.cancel(_WAIT)
 
     def _on_silence(self, now_at: float) -> None:

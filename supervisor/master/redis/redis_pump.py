@@ -141,7 +141,7 @@ class RedisPump:
         if parts:
             self._sent_at = now_at
             self._session.exchange(parts, self._on_refused)
-        elif now_at >= self._idle_exit.due_at:
+        elif self._idle_exit.patience_s and now_at >= self._idle_exit.due_at:
             self._idle_exit.retire(self._on_refused)
         else:
             self._waiting.begin(now_at)
@@ -150,5 +150,5 @@ class RedisPump:
         """Return when `step` has something to do, if nothing happens before (monotonic s)."""
         if not self._session.idle or self._idle_exit.retired:
             return math.inf
-        own_at = min(self._waiting.deadline_at(), self._idle_exit.deadline_at())
-        return min(own_at, *[speaker.deadline_at() for speaker in self._timed])
+        leave_at = self._idle_exit.deadline_at() if self._idle_exit.patience_s else math.inf
+        return min(self._waiting.deadline_at(), leave_at, *[speaker.deadline_at() for speaker in self._timed])

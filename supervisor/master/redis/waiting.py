@@ -60,8 +60,6 @@ class Waiting:
 
     def begin(self, now_at: float) -> None:
         """Wait, as there is nothing to say. Raises LinkLost."""
-        if not self._is_of_use:
-            return
         wakeups = self._wakeups
         if self._demand.can_start and not self._demand.has_ready_jobs:
             self._full_since_at = None
@@ -70,7 +68,7 @@ class Waiting:
                 self._leasing.begin_wait()
             elif not wakeups.waits_for_queues:
                 wakeups.end_wait()
-        elif wakeups.waiting:
+        elif wakeups.waiting or not self._is_of_use:
             self._full_since_at = None
         else:
             self._full_since_at = self._full_since_at or now_at
@@ -78,7 +76,7 @@ class Waiting:
                 wakeups.wait_for_mail()
 
     def deadline_at(self) -> float:
-        if self._full_since_at is None or not self._is_of_use:
+        if self._full_since_at is None:
             return math.inf
         return self._full_since_at + _MAIL_AFTER_S
 
