@@ -17,12 +17,12 @@
 --- @include clock
 --- @include retention
 local MOST_CHILDREN = 5000 -- read within 20 ms
-local listed, cancelled, looked = {}, {}, 0
+local listed, cancelled, examined = {}, {}, 0
 for i = 3, #ARGV do listed[ARGV[i]] = true end
 
 local function check_children(jid)
-  looked = looked + redis.call("ZCARD", P .. "dependents:" .. jid)
-  if looked > MOST_CHILDREN then
+  examined = examined + redis.call("ZCARD", P .. "dependents:" .. jid)
+  if examined > MOST_CHILDREN then
     refuse("DEPENDENCY", "for job " .. jid .. " and those before it more than " .. MOST_CHILDREN
       .. " others wait: cancel fewer of them at a time")
   end

@@ -73,13 +73,13 @@ local function drop_recurring()
 end
 
 if part == "in" or part == "recurring" then
-  local is_done, looked, n = pcall(part == "in" and drop_entries or drop_recurring)
+  local is_done, result, n = pcall(part == "in" and drop_entries or drop_recurring)
   if not is_done then
-    entries.give_up(looked)
+    entries.give_up(result)
     return { 0, 0, {}, {} }
   end
   commit()
-  return { looked == 0 and -1 or 0, n, {}, {} }
+  return { result == 0 and -1 or 0, n, {}, {} }
 end
 
 local given = part == "given"

@@ -40,11 +40,11 @@ local function leave_out(jid, parents)
 end
 
 local function leave_out_needed()
-  local parents, needing, looked = {}, {}, 0
+  local parents, needing, examined = {}, {}, 0
   for _, rec in ipairs(order) do
-    looked = looked + (rec.kin and redis.call("ZCARD", P .. "dependents:" .. rec.jid) or 0)
-    if looked > MOST_CHILDREN then needing[#needing + 1] = rec.jid end
-    for _, child_jid in ipairs(rec.kin and looked <= MOST_CHILDREN and kin.needing(rec.jid) or {}) do
+    examined = examined + (rec.kin and redis.call("ZCARD", P .. "dependents:" .. rec.jid) or 0)
+    if examined > MOST_CHILDREN then needing[#needing + 1] = rec.jid end
+    for _, child_jid in ipairs(rec.kin and examined <= MOST_CHILDREN and kin.needing(rec.jid) or {}) do
       parents[child_jid] = parents[child_jid] or {}
       table.insert(parents[child_jid], rec.jid)
       if not chosen[child_jid] then needing[#needing + 1] = rec.jid end

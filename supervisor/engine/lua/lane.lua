@@ -20,7 +20,7 @@
 --- @include limits
 local queue, lane, verb = ARGV[2], ARGV[3], ARGV[4]
 local settings, index = P .. "lanes:" .. queue, lanes.index(queue)
-local said = redis.call("HMGET", settings, "weight:" .. lane, "paused:" .. lane)
+local stored = redis.call("HMGET", settings, "weight:" .. lane, "paused:" .. lane)
 
 -- Defaults are not stored.
 local function set(field, value)
@@ -28,10 +28,10 @@ local function set(field, value)
 end
 
 if verb == "weight" then
-  if (said[1] or "1") == ARGV[5] then return 0 end
+  if (stored[1] or "1") == ARGV[5] then return 0 end
   set("weight:" .. lane, ARGV[5] ~= "1" and ARGV[5])
 else
-  if (said[2] ~= false) == (verb == "pause") then return 0 end
+  if (stored[2] ~= false) == (verb == "pause") then return 0 end
   set("paused:" .. lane, verb == "pause" and digits(now) .. ":" .. ARGV[5])
   limits.look_at_all(queue) -- jobs that came back into this lane blocked slots, or were passed over
   if verb == "pause" then

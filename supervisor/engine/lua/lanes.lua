@@ -20,7 +20,7 @@
 --- @include clock
 --- @include lane_names
 local queue, offset, count = ARGV[2], tonumber(ARGV[4]), tonumber(ARGV[5])
-local LOOKED_AT = 10000
+local MOST_READ = 10000
 
 local function new_counts() return { waiting = 0, running = 0, stalled = 0 } end
 
@@ -31,8 +31,8 @@ local function add(jid, what)
   counts[lane][what] = counts[lane][what] + 1
 end
 
-for _, jid in ipairs(redis.call("ZRANGE", queue_key(queue, "front"), 0, LOOKED_AT - 1)) do add(jid, "waiting") end
-local running = redis.call("ZRANGE", queue_key(queue, "running"), 0, LOOKED_AT - 1, "WITHSCORES")
+for _, jid in ipairs(redis.call("ZRANGE", queue_key(queue, "front"), 0, MOST_READ - 1)) do add(jid, "waiting") end
+local running = redis.call("ZRANGE", queue_key(queue, "running"), 0, MOST_READ - 1, "WITHSCORES")
 for i = 1, #running, 2 do add(running[i], tonumber(running[i + 1]) <= now and "stalled" or "running") end
 
 local limited = redis.call("ZRANGE", queue_key(queue, "limits"), 0, -1)

@@ -136,7 +136,7 @@ local function give(i, job, data)
   if i == 1 then first_token = token end
   local expiry, key, owner = expiry_of(queue), P .. "data:" .. jid, digits(token) .. ":" .. worker
   local waited = math.max(now - (job[18] or job[14] or job[13]), 0) -- since it was due, came back, or was put
-  local rec = records[jid] or (job[15] or never_twice[job[1]] or heard()) and read_job(jid)
+  local rec = records[jid] or (job[15] or never_twice[job[1]] or has_listeners()) and read_job(jid)
   place(queue_key(queue, "running"), jid, expiry)
   place(P .. "held:" .. worker, jid, token)
   local names, marks, saved = false, false, false

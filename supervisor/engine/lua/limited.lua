@@ -14,11 +14,11 @@
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include keys
-local LOOKED_AT = 10000 -- queues and lanes
+local MOST_READ = 10000 -- queues and lanes
 local key, offset, count = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 if count == 0 then return { {}, {} } end
 
-local holders, parked, passed, left = {}, {}, 0, LOOKED_AT
+local holders, parked, passed, left = {}, {}, 0, MOST_READ
 for i, jid in ipairs(redis.call("ZRANGE", P .. "holders:" .. key, offset, offset + count - 1)) do
   local job = redis.call("HMGET", job_key(jid), "queue", "owner")
   holders[i] = { jid, job[1], string.match(job[2] or "", "^%d+:(.+)$") or false }
@@ -34,7 +34,7 @@ local function add_lane(queue, lane, line)
   end
 end
 
-for _, queue in ipairs(redis.call("ZRANGE", P .. "limited:" .. key, 0, LOOKED_AT - 1)) do
+for _, queue in ipairs(redis.call("ZRANGE", P .. "limited:" .. key, 0, MOST_READ - 1)) do
   if #parked == count or left <= 0 then break end
   local index = P .. "limited:" .. key .. "\n" .. queue
   local lanes = redis.call("ZRANGE", index, 0, left - 1)

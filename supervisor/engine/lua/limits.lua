@@ -16,28 +16,28 @@
 -- Errors    WRONGTYPE for a foreign key of ours.
 
 --- @include keys
-local LOOKED_AT, ENOUGH = 10000, 2000 -- queues and lanes: of one limit, and of those before the last of a reply
+local MOST_READ, ENOUGH = 10000, 2000 -- queues and lanes: of one limit, and of those before the last of a reply
 local offset, count = tonumber(ARGV[2]), tonumber(ARGV[3])
 local keys = { ARGV[1] }
 if ARGV[1] == "" then keys = count > 0 and redis.call("ZRANGE", P .. "limits", offset, offset + count - 1) or {} end
 
-local looks = 0
+local reads = 0
 local function parked(key)
-  local n, room = 0, LOOKED_AT
-  for _, queue in ipairs(redis.call("ZRANGE", P .. "limited:" .. key, 0, LOOKED_AT / 2 - 1)) do
+  local n, room = 0, MOST_READ
+  for _, queue in ipairs(redis.call("ZRANGE", P .. "limited:" .. key, 0, MOST_READ / 2 - 1)) do
     if room <= 1 then break end
     local index = P .. "limited:" .. key .. "\n" .. queue
     local lanes = redis.call("ZRANGE", index, 0, room - 2)
     room = room - 1 - #lanes
     for _, lane in ipairs(lanes) do n = n + redis.call("ZCARD", index .. "\n" .. lane) end
   end
-  looks = looks + LOOKED_AT - room
+  reads = reads + MOST_READ - room
   return n
 end
 
 local answer = {}
 for i, key in ipairs(keys) do
-  if looks > ENOUGH then break end
+  if reads > ENOUGH then break end
   local set = redis.call("HMGET", P .. "limit:" .. key, "running", "starts", "per", "by")
   answer[i] = { key, set[1], set[2], set[3], redis.call("ZCARD", P .. "holders:" .. key), parked(key), set[4] }
 end

@@ -20,7 +20,7 @@
 --- @include freed
 --- @include lane_names
 local state, queue, offset, count = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local LOOKED_AT = 10000
+local MOST_READ = 10000
 local jids = {}
 
 local function room() return count - #jids end
@@ -48,7 +48,7 @@ local function add_newest(key)
     add(redis.call("ZREVRANGE", key, offset, offset + count - 1), 0, 1)
     return
   end
-  for first = 0, LOOKED_AT - 1, 1000 do
+  for first = 0, MOST_READ - 1, 1000 do
     local found = redis.call("ZREVRANGE", key, first, first + 999)
     for _, jid in ipairs(found) do
       if redis.call("HGET", job_key(jid), "queue") == queue then

@@ -60,7 +60,7 @@ local function finish(jid, queue, popped, special, result)
   place(P .. "held:" .. worker, jid, false)
   if setting("max-concurrency", queue) > 0 then ring(queue) end
   spread(queue, "run", now - (popped or now))
-  local rec = (special or heard()) and read_job(jid)
+  local rec = (special or has_listeners()) and read_job(jid)
   if rec then
     if rec.limit then limits.give_back(rec) end
     if rec.saved then forget_saved(rec) end

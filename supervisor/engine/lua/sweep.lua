@@ -25,12 +25,12 @@
 --- @include queues
 local count, takeover, offset, worker = tonumber(ARGV[2]), ARGV[3] == "1", tonumber(ARGV[4]), ARGV[5]
 local VISITED = 200 -- 10 ms, while Redis does nothing else
-local LOOKED_AT = 1000 -- idle ones cost little
+local MOST_READ = 1000 -- idle ones cost little
 local room, swept, due_crons = count, 0, {}
 
 local function take_expired(queue)
-  local jobs, looked = death.expired_jobs(queue, room)
-  room = room - looked
+  local jobs, examined = death.expired_jobs(queue, room)
+  room = room - examined
   for _, rec in ipairs(jobs) do
     if death.lose(rec) == "waiting" then moves.to_front(rec) end
     swept = swept + 1
@@ -83,7 +83,7 @@ end
 
 -- Visit the queues from the offset on that are not idle. Return how many it passed, and whether there are more.
 local function visit_queues()
-  local names, visited = redis.call("ZRANGE", P .. "queues", offset, offset + LOOKED_AT - 1), 0
+  local names, visited = redis.call("ZRANGE", P .. "queues", offset, offset + MOST_READ - 1), 0
   local idle_since = #names > 0 and redis.call("ZMSCORE", P .. "idle", unpack(names))
   for i, queue in ipairs(names) do
     if not idle_since[i] then
@@ -92,7 +92,7 @@ local function visit_queues()
       if queues.is_unused(queue) then place(P .. "idle", queue, now) else visit(queue) end
     end
   end
-  return #names, #names == LOOKED_AT
+  return #names, #names == MOST_READ
 end
 
 local passed, more = visit_queues()

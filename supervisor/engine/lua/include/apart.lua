@@ -7,9 +7,9 @@
 --- @include events
 --- @include lines
 --- @include lives
-local WORKERS, HINTED, LOOKS = 1000, 100, 2000 -- the most that are read, told of a job, and queries of one script
+local WORKERS, HINTED, READS = 1000, 100, 2000 -- the most that are read, told of a job, and queries of one script
 local KLASSES, MOST_LACKED = 1000, 200 -- of a queue, and of a worker
-local living, is_mixed, peers, looks, hinted, lacked = nil, nil, {}, 0, {}, {}
+local living, is_mixed, peers, reads, hinted, lacked = nil, nil, {}, 0, {}, {}
 
 local function klasses_key(queue) return queue_key(queue, "klasses") end
 
@@ -39,8 +39,8 @@ local function peers_of(klass, queue, worker)
   if peers[key] then return peers[key] end
   local found, workers = { until_when = 0 }, has_worker_without_skills() and {} or living_workers()
   for i = 1, #workers, 2 do
-    if looks == LOOKS or #found == HINTED then break end
-    looks = looks + 1
+    if reads == READS or #found == HINTED then break end
+    reads = reads + 1
     local has = workers[i] ~= worker
       and redis.call("ZMSCORE", P .. "skills:" .. workers[i], "klass:" .. klass, "queue:" .. queue)
     if has and has[1] and has[2] then

@@ -13,8 +13,8 @@ end
 
 -- Return the key of an option: ":" and a key, "=" and a digest of klass and data, or "1" for an entry, whose bytes are
 -- compared. A key by content begins with a control character, as no name does.
-function claims.key(said, data)
-  local sort, rest = string.sub(said or "", 1, 1), string.sub(said or "", 2)
+function claims.key(option, data)
+  local sort, rest = string.sub(option or "", 1, 1), string.sub(option or "", 2)
   if sort == "" then return nil end
   if sort == ":" then return rest end
   return "\1" .. (sort == "=" and rest or redis.sha1hex(data))

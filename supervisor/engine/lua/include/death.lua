@@ -71,7 +71,7 @@ end
 
 -- Report which leases have expired since the last report: nothing else happens at that moment.
 function death.announce_stalled(queue)
-  if not heard() then return end
+  if not has_listeners() then return end
   local since = tonumber(redis.call("HGET", P .. "announced", queue))
   if not since or since > now then since = "-inf" end -- the clock may have gone back
   local key = queue_key(queue, "running")

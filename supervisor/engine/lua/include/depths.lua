@@ -1,8 +1,8 @@
 -- depths.lua: what a lease could take from a queue now: how much it is, the age of the oldest, and what paused lanes
 -- hold back. Queries must not cost more the more there is, so what lies beyond the bounds is not read.
 --- @include clock
-local LOOKS, FRONT, PRIORITIES, LANES = 5000, 100, 16, 100 -- per call, queue, lane, and queue
-local looks -- left for the present queue
+local READS, FRONT, PRIORITIES, LANES = 5000, 100, 16, 100 -- per call, queue, lane, and queue
+local reads -- left for the present queue
 
 -- Return how many jobs wait, beside the due ones: in the front, the line without a lane, all lanes, and as entries. And
 -- how many of them in the front, and as entries.
@@ -14,7 +14,7 @@ end
 
 local function in_paused_lanes(queue)
   local settings, n = P .. "lanes:" .. queue, 0
-  if redis.call("HLEN", settings) > LOOKS then return 0 end
+  if redis.call("HLEN", settings) > READS then return 0 end
   for _, field in ipairs(redis.call("HKEYS", settings)) do
     local lane = string.match(field, "^paused:(.+)$")
     if lane then n = n + redis.call("ZCARD", P .. "lane:" .. queue .. "\n" .. lane) end
@@ -24,7 +24,7 @@ end
 
 -- Return since when a job could be leased, if that is before `oldest`.
 local function older(jid, oldest)
-  looks = looks - 1
+  reads = reads - 1
   local times = redis.call("HMGET", job_key(jid), "ready", "since", "put")
   return math.min(oldest, tonumber(times[1] or times[2] or times[3] or nil) or oldest)
 end
@@ -33,7 +33,7 @@ end
 local function oldest_in_line(key, oldest)
   local found = redis.call("ZRANGE", key, 0, 0, "WITHSCORES")
   for _ = 1, PRIORITIES do
-    if not found[1] or looks <= 0 then break end
+    if not found[1] or reads <= 0 then break end
     oldest = older(string.sub(found[1], 14), oldest)
     found = redis.call("ZRANGEBYSCORE", key, "(" .. found[2], "+inf", "WITHSCORES", "LIMIT", 0, 1)
   end
@@ -41,7 +41,7 @@ local function oldest_in_line(key, oldest)
 end
 
 local function first_looked_at(key, most)
-  most = math.min(most, looks)
+  most = math.min(most, reads)
   return most > 0 and redis.call("ZRANGE", key, 0, most - 1) or {}
 end
 
@@ -49,13 +49,13 @@ end
 -- age. `others`: jids of the first jobs of other places. Each of so many queues has its share of the reads, or the last
 -- queues would always look empty.
 local function age_of_oldest(queue, queues, others)
-  looks = math.max(2, math.floor(LOOKS / queues))
+  reads = math.max(2, math.floor(READS / queues))
   local due = redis.call("ZRANGE", queue_key(queue, "scheduled"), 0, 0, "WITHSCORES")
   local oldest = tonumber(due[2]) or math.huge
   if oldest > now then oldest = math.huge end
   oldest = oldest_in_line(queue_key(queue, "waiting"), oldest)
   for _, jid in ipairs(first_looked_at(queue_key(queue, "front"), FRONT)) do oldest = older(jid, oldest) end
-  for i = 1, math.min(#others, looks) do oldest = older(others[i], oldest) end
+  for i = 1, math.min(#others, reads) do oldest = older(others[i], oldest) end
   for _, jid in ipairs(first_looked_at(queue_key(queue, "apart"), FRONT)) do oldest = older(jid, oldest) end
   for _, lane in ipairs(first_looked_at(queue_key(queue, "lanes"), LANES)) do
     if lane ~= "" then oldest = oldest_in_line(P .. "lane:" .. queue .. "\n" .. lane, oldest) end

@@ -24,21 +24,21 @@ end
 mended_with[#mended_with + 1] = function()
   for name, line in pairs(judge_apart.lines) do
     if size_after(name) > 0 then
-      local looks = "queue:" .. line.queue .. ":klasses"
+      local checks = "queue:" .. line.queue .. ":klasses"
       if not score_in(line.index, line.lane) then
         place(P .. line.index, line.lane, judge_lane.least_time(line.index))
       end
-      if not score_in(looks, line.klass) then place(P .. looks, line.klass, 0) end
+      if not score_in(checks, line.klass) then place(P .. checks, line.klass, 0) end
     end
   end
 end
 
 -- Judge the time at which a lease checks whether a live worker knows a klass.
-function judge_apart.look(looks, klass, queue)
-  local when = score_in(looks, klass)
+function judge_apart.look(checks, klass, queue)
+  local when = score_in(checks, klass)
   if not when or when <= now + DAY_MS then return end
-  report("wrong-score", looks, "has " .. klass .. " at " .. tostring(when) .. ", later than anybody looks",
+  report("wrong-score", checks, "has " .. klass .. " at " .. tostring(when) .. ", later than anybody looks",
     "has a lease look at once")
-  place(P .. looks, klass, 0)
+  place(P .. checks, klass, 0)
   wake(queue)
 end

@@ -38,9 +38,9 @@ function judge_limit.look_again(limit)
   local name = "limited:" .. limit
   local queues = is_there(name, "zset") and redis.call("ZRANGE", P .. name, 0, MOST_QUEUES - 1) or {}
   for _, queue in ipairs(queues) do
-    local looks = "queue:" .. queue .. ":limits"
-    is_there(looks, "zset")
-    place(P .. looks, limit, 0)
+    local checks = "queue:" .. queue .. ":limits"
+    is_there(checks, "zset")
+    place(P .. checks, limit, 0)
     wake(queue)
   end
 end
@@ -48,12 +48,12 @@ end
 mended_with[#mended_with + 1] = function()
   for name, line in pairs(judge_limit.lines) do
     if line.limit and size_after(name) > 0 then
-      local lines, looks = "limited:" .. line.limit .. "\n" .. line.queue, "queue:" .. line.queue .. ":limits"
+      local lines, checks = "limited:" .. line.limit .. "\n" .. line.queue, "queue:" .. line.queue .. ":limits"
       if not score_in(lines, line.lane) then place(P .. lines, line.lane, judge_lane.least_time(lines)) end
       if not score_in("limited:" .. line.limit, line.queue) then
         place(P .. "limited:" .. line.limit, line.queue, now)
       end
-      if not score_in(looks, line.limit) then place(P .. looks, line.limit, 0) end
+      if not score_in(checks, line.limit) then place(P .. checks, line.limit, 0) end
     end
   end
   for limit in pairs(judge_limit.freed) do judge_limit.look_again(limit) end
@@ -61,12 +61,12 @@ end
 
 -- Judge the time at which a lease examines the jobs parked under a limit. A free slot without a time means that a job
 -- was put back into its place for it. That cannot be told from a forgotten limit, so a lease must examine it.
-function judge_limit.look(looks, limit, queue)
-  local when = score_in(looks, limit)
+function judge_limit.look(checks, limit, queue)
+  local when = score_in(checks, limit)
   if when and when ~= HELD and when > now + MONTH_MS then
-    report("wrong-score", looks, "has " .. limit .. " at " .. tostring(when) .. ", later than any limit lasts",
+    report("wrong-score", checks, "has " .. limit .. " at " .. tostring(when) .. ", later than any limit lasts",
       "has a lease look at once")
-    place(P .. looks, limit, 0)
+    place(P .. checks, limit, 0)
     wake(queue)
   end
   if when ~= HELD then return end

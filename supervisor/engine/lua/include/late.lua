@@ -7,11 +7,11 @@
 --- @module
 -- Bring back jobs that have lost their workers. Return how many ids were read.
 local function take_over(queue, most)
-  local expired, looked = death.expired_jobs(queue, most)
+  local expired, examined = death.expired_jobs(queue, most)
   for _, rec in ipairs(expired) do
     if death.lose(rec) == "waiting" then moves.to_front(rec) end
   end
-  return #expired, looked == most, looked
+  return #expired, examined == most, examined
 end
 
 local function promote(queue, most)
@@ -43,9 +43,9 @@ function late.bring(queue, most, all, come, due_crons, worker)
   local function count(is_more, came) more, n = more or is_more, n + came end
   moves.served = queue
   if come.expired then
-    local is_more, looked
-    freed, is_more, looked = take_over(queue, left())
-    count(is_more, looked)
+    local is_more, examined
+    freed, is_more, examined = take_over(queue, left())
+    count(is_more, examined)
   end
   if come.due then count(promote(queue, left())) end
   if come.spawns then count(recurrence.spawn_due(queue, left(), due_crons)) end

@@ -113,18 +113,18 @@ end
 
 -- No job is parked in a queue any more: remove it from all limits.
 function limits.forget(queue)
-  local looks = queue_key(queue, "limits")
-  for _, key in ipairs(redis.call("ZRANGE", looks, 0, -1)) do
+  local checks = queue_key(queue, "limits")
+  for _, key in ipairs(redis.call("ZRANGE", checks, 0, -1)) do
     place(P .. "limited:" .. key, queue, false)
     drop(index_of(key, queue))
   end
-  drop(looks)
+  drop(checks)
 end
 
 -- The leases of a queue must examine all that is parked there.
 function limits.look_at_all(queue)
-  local looks = queue_key(queue, "limits")
-  for _, key in ipairs(redis.call("ZRANGE", looks, 0, QUEUES - 1)) do place(looks, key, 0) end
+  local checks = queue_key(queue, "limits")
+  for _, key in ipairs(redis.call("ZRANGE", checks, 0, QUEUES - 1)) do place(checks, key, 0) end
 end
 
 -- Return whether it is time to examine. A time further ahead than any start comes from a clock that has gone back.
@@ -143,8 +143,8 @@ end
 -- Give parked jobs of a queue the room that there is: up to `most` jobs come back into their places. Return their
 -- jids.
 function limits.bring_back(queue, most)
-  local looks, back = queue_key(queue, "limits"), {}
-  local first = head_of(looks, KEYS_A_LEASE)
+  local checks, back = queue_key(queue, "limits"), {}
+  local first = head_of(checks, KEYS_A_LEASE)
   local function let_go(rec)
     back[#back + 1] = rec.jid
     limits.unpark(rec)
@@ -155,7 +155,7 @@ function limits.bring_back(queue, most)
     local function may_go(others) return limits.room(key, others) end
     local _, when = lines.put_back("limited:" .. key, queue, most - #back, may_go, let_go)
     told[key] = nil
-    place(looks, key, when or false)
+    place(checks, key, when or false)
     if not when then place(P .. "limited:" .. key, queue, false) end
   end
   return back

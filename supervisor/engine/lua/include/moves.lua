@@ -216,7 +216,7 @@ function moves.to_failed(rec, group, failure)
   tally(rec.queue, "failures", 1)
   tally(rec.queue, "failed", 1)
   note(rec, "failed", { group = group, worker = worker })
-  if rec.tracked or heard() then
+  if rec.tracked or has_listeners() then
     tell_of("job.failed", rec, { group = group, worker = worker }, moves.message_in(failure))
   end
   if rec.kin then kin.parent_failed(rec) end

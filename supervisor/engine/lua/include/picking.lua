@@ -76,7 +76,7 @@ end
 -- place, or what held_back() returns.
 local function offer(queue, jid, in_front)
   local rec, job = records[jid], nil
-  if rec == nil and looked[job_key(jid)] then rec = read_job(jid) end
+  if rec == nil and prefetched[job_key(jid)] then rec = read_job(jid) end
   if rec == nil then
     job = redis.call("HMGET", job_key(jid), unpack(FIELDS))
     if job[15] then rec = read_job(jid) end
@@ -139,19 +139,19 @@ end
 
 -- Take jobs from the lanes of a queue, each in its turn.
 local function serve_lanes(queue)
-  local wanted, looks = limit - #taken, limit - #taken + SPARE
+  local wanted, reads = limit - #taken, limit - #taken + SPARE
   local function weight_of(lane) return lanes.weight(queue, lane) end
   local next_of = fair.reader(lanes.index(queue), function(lane) return lanes.line(queue, lane) end, wanted)
   local function visit(lane)
     if not room() then return "stop" end
-    if looks == 0 then
+    if reads == 0 then
       picking.more = true
       return "stop"
     end
     if has_missed and is_spent() then return "stop" end
     local member = next_of(lane)
     if not member then return "none" end
-    looks = looks - 1
+    reads = reads - 1
     local jid = string.sub(member, 14)
     local verdict = offer(queue, jid)
     if verdict == "full" then return "stop" end

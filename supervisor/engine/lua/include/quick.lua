@@ -3,7 +3,7 @@
 -- meets anything else it returns nil without having written, and the rest of the script does it all. It changes Redis
 -- exactly as the rest would, and also reads first and writes then.
 --- @include clock
---- @include heard
+--- @include listeners
 --- @include chunks
 local now_text = string.format("%.0f", now) -- every call that takes a number would convert it again
 

@@ -3,9 +3,9 @@
 --- @include quick
 --- @include quick_times
 --- @include leased
---- @include looked
+--- @include prefetched
 -- Return whether jobs are parked under limits that only a free slot can help: nothing can be done for them now.
-local function quick_is_held(looks) return tonumber(redis.call("ZRANGE", looks, 0, 0, "WITHSCORES")[2]) == 2 ^ 53 end
+local function quick_is_held(checks) return tonumber(redis.call("ZRANGE", checks, 0, 0, "WITHSCORES")[2]) == 2 ^ 53 end
 
 -- Return what waits in a queue, one more than `most`, and when there will be more; nil if this path does not suffice.
 local function quick_look(queue, most, takeover)
@@ -28,7 +28,7 @@ end
 -- options has these four in this order, as quick_put.lua writes them.
 local function quick_record(key, queue)
   local flat, job = redis.call("HGETALL", key), nil
-  looked[key] = flat
+  prefetched[key] = flat
   if #flat == 8 and flat[1] == "klass" and flat[3] == "queue" and flat[5] == "seq" and flat[7] == "put" then
     job = { flat[2], flat[4] }
     job[13] = flat[8]
@@ -67,7 +67,7 @@ local function quick_bell(queue, has_more, full, due)
 end
 
 local function quick_lease()
-  if heard() or ARGV[8] ~= "strict" and #ARGV > 13 then return nil end
+  if has_listeners() or ARGV[8] ~= "strict" and #ARGV > 13 then return nil end
   local call, worker, number, count = redis.call, ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
   local starting, ttl, takeover = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == "1"
   local exchange, held, wish, not_plain = P .. "worker:" .. worker, P .. "held:" .. worker, 0, {}

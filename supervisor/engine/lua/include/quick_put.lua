@@ -23,7 +23,7 @@ local function quick_new(at, queue, jid, seq)
 end
 
 local function quick_put()
-  if heard() then return nil end
+  if has_listeners() then return nil end
   local call, at, n, argc = redis.call, 2, 0, #ARGV
   local records, keys, values, by_queue, seen, answers = {}, {}, {}, {}, {}, {}
   local seq = value_of("seq")

@@ -25,7 +25,7 @@ local function quick_surplus(added, most, running)
 end
 
 local function quick_settle()
-  if heard() then return nil end
+  if has_listeners() then return nil end
   local call, worker, number, keeps = redis.call, ARGV[2], tonumber(ARGV[3]), keeps_completed()
   local exchange, owners_end = P .. "worker:" .. worker, ":" .. worker
   local stored = number and call("HMGET", exchange, "number", "settled", "answers")

@@ -2,14 +2,14 @@
 -- commit() writes the differences once.
 --- @include clock
 --- @include plan
---- @include looked
+--- @include prefetched
 local records, patches = {}, {}
 local UNWRITTEN = {}
 local holders = {} -- jid -> the worker from which this script has taken it
 local holds = {}   -- jid -> for how many ms that worker had held it
 
 local function read_fields(key)
-  local flat_fields = looked[key] or redis.call("HGETALL", key)
+  local flat_fields = prefetched[key] or redis.call("HGETALL", key)
   if #flat_fields == 0 then return nil end
   local fields = {}
   for i = 1, #flat_fields, 2 do fields[flat_fields[i]] = flat_fields[i + 1] end

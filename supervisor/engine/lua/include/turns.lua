@@ -4,9 +4,9 @@
 --- @module
 -- Return how many jobs lie in lanes, are entries, or may be put back now.
 local function beside(queue)
-  local looks, entries_key = queue_key(queue, "limits"), P .. "in:" .. queue
+  local checks, entries_key = queue_key(queue, "limits"), P .. "in:" .. queue
   local n = redis.call("LLEN", entries_key) + lanes.size(queue)
-  if redis.call("ZCOUNT", looks, "-inf", now) > 0 then
+  if redis.call("ZCOUNT", checks, "-inf", now) > 0 then
     n = n + math.max(1, redis.call("ZCARD", queue_key(queue, "parked"))) -- 1: an empty one must be examined, too
   end
   if redis.call("EXISTS", queue_key(queue, "klasses")) == 1 then

@@ -1,3 +1,0 @@
--- looked.lua: the records that a quick path has read, by key, as HGETALL returns them. The rest does not read them
--- again.
-local looked = {}
