@@ -64,7 +64,7 @@ def test_choice_counts_due_as_waiting_and_stalled_as_running(client, queue, cloc
     assert chosen(client, queue="q", states=["scheduled"]) == {}
 
 
-def test_of_thousands_none_is_left_out(client, queue):
+def test_choice_of_thousands_is_complete(client, queue):
     queue.put_many({"klass": "k", "jid": f"j{number}", "lane": "ab"[number % 2]} for number in range(2_500))
     found = chosen(client, queue="q", states=["waiting"])
     assert len(found) == 2_500 and [jid for jid in found if int(jid[1:]) % 2 == 0][:3] == ["j0", "j2", "j4"]

@@ -1217,7 +1217,7 @@ def test_redis_keeps_a_check_without_repair_from_writing(ns):
     assert command.script.text.partition("\n")[2] == scripts.CHECK.text.partition("\n")[2]
 
 
-def test_what_is_put_back_wakes_a_worker_that_waits(ns):
+def test_repaired_job_wakes_a_waiting_worker(ns):
     ns.redis.zrem(ns.key("queue:q:waiting"), ns.member("ahead"))
     ns.redis.delete(ns.key("bell:q"))
     ns.check(repair=True)

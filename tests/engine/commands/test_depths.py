@@ -63,7 +63,7 @@ def test_delayed_job_has_its_age_since_it_was_due(q, client, clock, depth):
     assert depth().oldest_s == 1
 
 
-def test_what_came_back_has_waited_since_then(q, clock, depth):
+def test_returned_job_has_waited_since_its_return(q, clock, depth):
     q.put("k")
     q.put("k")
     first, second = q.lease("w", 2)
@@ -75,7 +75,7 @@ def test_what_came_back_has_waited_since_then(q, clock, depth):
     assert (depth().oldest_s, depth().front, depth().waiting) == (6, 2, 2)
 
 
-def test_what_holds_a_queue_back_is_not_ready(q, client, server, namespace, depth):
+def test_held_back_jobs_are_not_ready(q, client, server, namespace, depth):
     q.put_many([{"klass": "k"}] * 5)
     server.redis.lpush(f"{{{namespace}}}:in:q", '{"klass": "k"}')
     assert (depth().waiting, depth().entries, depth().ready) == (6, 1, 6)

@@ -347,7 +347,7 @@ def test_long_history_keeps_its_first_entry_and_last_99(client, clock):
     assert (history[0]["what"], history[1]["message"], history[-1]["what"]) == ("put", "line 52", "popped")
 
 
-def test_what_a_new_job_has_not_is_empty(client):
+def test_attributes_of_a_new_job_are_empty(client):
     put(client.queue("q"), "a")
     job = client.job("a")
     assert (job.tags, job.tracked, job.dependencies, job.dependents, job.log) == ([], False, [], [], [])
@@ -594,7 +594,7 @@ def test_statistics_cover_a_utc_day_in_any_notation(client, clock):
         ([], TypeError, "date must be a date, YYYY-MM-DD or unix seconds, not list"),
     ],
 )
-def test_what_is_no_day_is_refused(client, date, error, said):
+def test_invalid_day_is_refused(client, date, error, said):
     with pytest.raises(error, match=said):
         client.queue("q").stats(date)
 
@@ -648,7 +648,7 @@ def test_setting_an_equal_value_is_no_change(client):
         ({"grace": 60}, lambda config: config.set("grace", 1)),
     ],
 )
-def test_what_frees_a_queue_rings_its_bell(client, server, namespace, before, change):
+def test_freed_queue_sets_its_wakeup_key(client, server, namespace, before, change):
     put(client.queue("q"), "a")
     put(client.queue("p"), "b")
     for option, value in before.items():

@@ -327,7 +327,7 @@ def test_password_is_in_no_command_line_and_no_environment(directory: Path) -> N
 
 
 @pytest.mark.skipif(not shutil.which("redis-server"), reason="needs a second server")
-def test_what_a_newer_server_wrote_is_refused_naming_both(directory: Path) -> None:
+def test_data_of_a_newer_server_is_refused_naming_both(directory: Path) -> None:
     old = Path(shutil.which("redis-server") or "")
     with acquire(directory) as share:
         newer = share.server

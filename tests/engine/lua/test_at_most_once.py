@@ -20,7 +20,7 @@ def state_of(client, jid="j"):
     return job.state, job.failure and job.failure["group"]
 
 
-def test_it_says_so(client):
+def test_query_and_lease_show_the_mark(client):
     lease = once(client)
     assert (lease.at_most_once, client.job("j").at_most_once) == (True, True)
     client.queue("q").put("k", jid="other")
@@ -99,7 +99,7 @@ def test_job_not_started_is_handed_back(client):
 
 
 @pytest.mark.parametrize("leave", [writes.resume, writes.deregister])
-def test_what_was_never_received_is_handed_back(client, clock, leave):
+def test_job_never_received_is_handed_back(client, clock, leave):
     client.queue("q").put("k", jid="j", at_most_once=True)
     client.run(writes.settle("w", [], number=1, now=clock.now))
     client.run(writes.lease("w", ["q"], number=1, now=clock.now))
@@ -134,7 +134,7 @@ def test_a_put_may_take_it_back(client):
     assert (lease.at_most_once, state_of(client)[0]) == (False, "waiting")
 
 
-def test_it_excludes_to_be_persistent(client):
+def test_persistent_and_at_most_once_exclude_each_other(client):
     with pytest.raises(ValueError, match="persistent and at_most_once exclude each other"):
         client.queue("q").put("k", at_most_once=True, persistent=True)
     client.queue("q").put("k", jid="j", persistent=True)

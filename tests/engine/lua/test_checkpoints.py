@@ -158,7 +158,7 @@ def again_with(lease, token):
         ("x" * 65_535, ValueError),
     ],
 )
-def test_what_cannot_be_stored_raises_and_changes_nothing(client, state, error):
+def test_invalid_checkpoint_raises_and_changes_nothing(client, state, error):
     lease = leased(client)
     lease.checkpoint("before")
     with pytest.raises(error, match="state must"):

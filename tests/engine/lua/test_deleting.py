@@ -201,7 +201,7 @@ def test_object_is_equal_in_any_key_order(client):
     assert q.cancel({"b": [{"d": 3, "c": 2}], "a": 1}) == ["same"]
 
 
-def test_what_other_programs_pushed_is_compared_by_value(client, server, namespace):
+def test_entries_are_compared_by_value(client, server, namespace):
     entries = (
         '{"jid": "equal", "klass":"k", "data" : {"b": [2],  "a":1}}',
         '{"jid": "large", "klass":"k", "data" : {"b": [2],  "a": 9007199254740993}}',

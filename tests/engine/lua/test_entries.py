@@ -79,7 +79,7 @@ def test_all_of_puts_arguments_may_be_given(client, push, clock):
     assert (job.state, job.due_unix, job.unique, job.persistent) == ("scheduled", clock.now + 7, True, True)
 
 
-def test_what_is_null_is_not_given(client, push):
+def test_null_counts_as_not_given(client, push):
     push({"klass": "k", "jid": None, "priority": None, "tags": None, "lane": None, "data": None, "data_b64": None})
     (lease,) = client.queue("q").lease("w")
     assert (lease.data, lease.lane) == (None, None)
@@ -261,7 +261,7 @@ def test_data_of_any_depth_is_found(client, push, depth):
     assert [job.jid for job in client.queue("q").jobs("running")] == ["deep"]
 
 
-def test_it_is_said_why(client, push):
+def test_failure_of_an_entry_says_why(client, push):
     push('{"klass": "k", "prio": 1}', "hello", "{}", '{"klass": "k", "retries": -1}')
     client.queue("q").lease("w")
     assert [job.failure["message"].partition("no job: ")[2] for job in broken(client)] == [
@@ -302,7 +302,7 @@ def test_broken_entry_can_get_a_klass_or_new_data(client, push):
     assert leases == {first.jid: ("resize", b"\xff raw"), second.jid: ("mail", {"to": "x"})}
 
 
-def test_what_is_still_broken_stays_as_it_is(client, push):
+def test_entry_that_is_still_broken_stays(client, push):
     push('{"klass": "k", "prio": 5}')
     client.queue("q").lease("w")
     (before,) = broken(client)

@@ -40,7 +40,7 @@ def test_a_sweep_finds_what_no_lease_asks_for(client, clock):
 
 
 @pytest.mark.parametrize("state", ["scheduled", "depends", "parked", "in a lane", "in a paused lane", "in front"])
-def test_it_expires_wherever_it_lies(client, clock, state):
+def test_job_expires_in_every_place(client, clock, state):
     q = client.queue("q")
     client.limit("shut", running=0)
     q.put("k", jid="parent", delay=1000)

@@ -23,14 +23,14 @@ def waiting(client, queue="r"):
     return [lease.jid for lease in client.queue(queue).lease("other", 1000)]
 
 
-def test_they_are_put_when_the_job_completes(client):
+def test_follow_ups_are_put_with_the_completion(client):
     lease = first(client)
     assert lease.complete("result", then=[follower("a", data={"n": 1}), follower("b", priority=-1)]) is True
     assert (client.job("first").state, client.job("a").data) == ("complete", {"n": 1})
     assert waiting(client) == ["b", "a"]
 
 
-def test_they_may_be_put_when_it_goes_on(client):
+def test_advance_may_have_follow_ups(client):
     lease = first(client)
     assert lease.complete(next="s", then=[follower("a")]) is True
     assert (client.job("first").queue, waiting(client)) == ("s", ["a"])
@@ -58,7 +58,7 @@ def test_the_second_of_two_completions_puts_nothing(client):
     assert client.job("b") is None
 
 
-def test_they_take_all_that_put_takes(client, clock):
+def test_follow_ups_take_all_options_of_put(client, clock):
     lease = first(client)
     lease.complete(
         then=[

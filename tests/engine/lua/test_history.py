@@ -80,7 +80,7 @@ def test_an_exhausted_job_tells_in_which_group_it_failed(q, story):
     assert story()[2:] == [{"what": "failed", "group": "failed-retries-q", "worker": "w"}]
 
 
-def test_what_an_operator_does_is_told_too(client, q, story, clock):
+def test_operators_acts_are_in_the_history(client, q, story, clock):
     q.put("k", jid="x")
     q.lease("w")
     client.job("x").release()

@@ -300,7 +300,7 @@ def test_job_left_to_a_peer_gives_its_start_back(client, q, old, new):
     assert new.exchange() == ["1"]
 
 
-def test_what_workers_have_told_is_shown(client, old, new):
+def test_reported_klasses_are_shown(client, old, new):
     assert {worker.name: worker.klasses for worker in client.workers()} == {"old": ["a"], "new": ["a", "b"]}
     assert {worker.name: worker.queues for worker in client.workers()} == {"old": ["q"], "new": ["q"]}
     assert client.worker("new").klasses == ["a", "b"]

@@ -132,7 +132,7 @@ def test_within_a_lane_priority_and_age_count(client):
     assert [lease.jid for lease in q.lease("w", 4)] == ["first", "second", "third", "last"]
 
 
-def test_what_comes_back_goes_ahead_of_all_lanes(client):
+def test_returned_jobs_go_before_all_lanes(client):
     q = client.queue("q")
     fill(q, a=4, b=4)
     (lease,) = q.lease("w")
@@ -205,7 +205,7 @@ def test_queues_in_turn_have_lanes_in_turn(client):
     assert "".join(lease.lane for lease in leases) == "acbcacbc"
 
 
-def test_what_is_peeked_at_is_what_a_lease_gives(client):
+def test_peek_agrees_with_the_lease(client):
     q = client.queue("q")
     q.lane("a").weight(2)
     fill(q, a=9, b=5, none=5)

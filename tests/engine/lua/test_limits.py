@@ -267,7 +267,7 @@ def test_a_slot_is_free_when_its_lease_is_over(client, server, namespace, end):
 
 
 @pytest.mark.parametrize("twice", ["complete", "release", "fail"])
-def test_what_is_over_cannot_be_over_again(client, twice):
+def test_ended_lease_frees_no_second_slot(client, twice):
     """Neither frees a slot that another job has by now."""
     client.limit(KEY, running=1)
     q = client.queue("q")

@@ -19,12 +19,12 @@ def persistent(client, clock, held=LONG, **options):
     return lease
 
 
-def test_it_says_so(client, clock):
+def test_query_shows_the_mark(client, clock):
     lease = persistent(client, clock)
     assert (lease.persistent, client.job("j").persistent) == (True, True)
 
 
-def test_it_cannot_be_completed(client, clock):
+def test_persistent_job_cannot_complete(client, clock):
     lease = persistent(client, clock)
     with pytest.raises(LeaseholdError, match="job j is persistent and has no end"):
         lease.complete("r")
@@ -151,7 +151,7 @@ def test_the_only_worker_has_it_again_at_once(client, clock):
     assert len(client.queue("q").lease("w")) == 1
 
 
-def test_what_is_left_to_others_holds_up_nobody(client, clock):
+def test_jobs_left_to_others_block_no_job(client, clock):
     lease = persistent(client, clock)
     client.queue("elsewhere").lease("w2")
     client.queue("q").put("k", jid="plain")

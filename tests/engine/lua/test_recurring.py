@@ -339,7 +339,7 @@ def test_recur_of_a_known_jid_keeps_only_the_count(client, q, clock, leased):
     assert [lease.jid for lease in client.queue("other").lease("w")] == ["r-2"]
 
 
-def test_what_comes_no_more_leaves_its_jobs(client, q, clock, keys):
+def test_removed_recurrence_leaves_its_jobs(client, q, clock, keys):
     q.recur("k", every=60, jid="r", tags=["t"])
     client.sweep()
     recurring = client.recurring("r")
@@ -394,7 +394,7 @@ def test_a_recurrence_has_at_most_a_hundred_tags(client, q):
     assert client.recurring("r").tags == [*(str(n) for n in range(99)), "last"]
 
 
-def test_what_comes_no_more_has_no_tags(client, q, keys):
+def test_removed_recurrence_has_no_tags(client, q, keys):
     q.recur("k", every=60, jid="r")
     recurring = client.recurring("r")
     client.unrecur("r")

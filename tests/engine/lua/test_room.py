@@ -68,7 +68,7 @@ def test_pages_of_parked_jobs_pass_over_those_with_room(client, q):
     assert pages == [["j3", "j4"], ["j5"], []]
 
 
-def test_what_lies_in_a_paused_lane_has_no_room(client):
+def test_job_in_a_paused_lane_has_no_room(client):
     client.limit(KEY, running=0)
     q = client.queue("q")
     q.put_many({"klass": "k", "lane": "x", "limit": KEY} for _ in range(3))

@@ -376,7 +376,7 @@ def test_a_stalled_job_is_released_too(client, q, clock):
 
 
 @pytest.mark.parametrize("arrive", [waiting, scheduled, depends, front, failed, complete])
-def test_what_does_not_run_is_not_released(client, server, namespace, q, arrive):
+def test_job_that_does_not_run_is_not_released(client, server, namespace, q, arrive):
     arrive(q)
     before = server.dump(namespace)
     assert client.job("x").release() is False

@@ -99,7 +99,7 @@ def test_the_most_used_tags_come_first_in_pages(client, q):
     assert list(client.tags(1, 1).items()) == [("b", 2)]
 
 
-def test_what_changes_nothing_is_not_counted(client, x):
+def test_unchanged_tags_are_not_counted(client, x):
     x.tag("red", "red")
     x.untag("black")
     assert client.tags() == {"red": 1, "blue": 1}
@@ -149,7 +149,7 @@ def test_a_job_is_untracked_also_when_it_is_gone(client, q):
     assert (tracked.jobs, tracked.expired, client.job("a").tracked) == ([], [], False)
 
 
-def test_what_there_is_not_cannot_be_tracked(client, q, x):
+def test_missing_job_cannot_be_tracked(client, q, x):
     with pytest.raises(JobNotFound):
         client.track("nobody")
     client.cancel("x")

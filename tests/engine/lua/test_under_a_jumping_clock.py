@@ -161,7 +161,7 @@ def test_no_time_is_ever_counted_as_negative(client, q, clock):
     assert (stats.wait.mean, stats.run.mean, stats.wait.histogram[0], stats.run.histogram[0]) == (0, 0, 1, 1)
 
 
-def test_what_comes_again_comes_no_sooner_and_not_twice(client, q, clock):
+def test_recurring_jobs_come_neither_early_nor_twice(client, q, clock):
     q.recur("k", every=60, jid="r")
     assert q.lease("w")[0].complete()
     clock.tick(-600)

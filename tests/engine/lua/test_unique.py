@@ -138,7 +138,7 @@ def test_key_is_free_when_its_job_has_ended(client, end, unique):
     [Retried, Released, lambda it: Died(it, "oom"), lambda it: Unknown(it, 5), lambda it: Completed(it, next="q")],
     ids=["retried", "released", "died", "unknown", "going on in its queue"],
 )
-def test_it_stays_claimed_while_the_job_goes_on(client, way):
+def test_key_stays_held_while_the_job_goes_on(client, way):
     q = client.queue("q")
     q.put("k", jid="first", unique="key")
     client.settle([way(lease) for lease in q.lease("w")])
@@ -267,7 +267,7 @@ def test_unique_recurring_job_comes_only_after_its_last_one_has_ended(client, cl
     assert len(q.lease("w", 5)) == 1
 
 
-def test_what_other_programs_push_is_unique_as_well(client, server, namespace):
+def test_entries_can_be_unique(client, server, namespace):
     entry = json.dumps({"klass": "k", "data": [1], "unique": "key"})
     server.redis.lpush(f"{{{namespace}}}:in:q", entry, entry, entry)
     q = client.queue("q")

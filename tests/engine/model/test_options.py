@@ -108,7 +108,7 @@ def test_bad_value_is_refused_naming_what_is_allowed(option, value, said):
     ("option", "text", "value"),
     [("grace", "2.5", 2.5), ("grace", "2", 2), ("paused", "yes", True), ("paused", "0", False), ("klass", "k", "k")],
 )
-def test_what_is_typed_becomes_a_value(option, text, value):
+def test_typed_text_becomes_a_value(option, text, value):
     found = value_of_text(OPTIONS[option], text)
     assert (found, type(found)) == (value, type(value))
 
@@ -116,7 +116,7 @@ def test_what_is_typed_becomes_a_value(option, text, value):
 @pytest.mark.parametrize(
     ("option", "text"), [("grace", "soon"), ("grace", "-1"), ("max-deaths", "1.5"), ("paused", "2")]
 )
-def test_what_is_typed_wrong_is_refused(option, text):
+def test_invalid_text_is_refused(option, text):
     with pytest.raises(ValueError, match=f"{option} must be .*: '{text}'"):
         value_of_text(OPTIONS[option], text)
 

@@ -103,7 +103,7 @@ def test_a_prompt_time_runs_under_every_policy(backlog):
 @pytest.mark.parametrize(
     ("backlog", "run"), [(None, [-3, -2, -1, 0]), (0, [0]), (1, [-1, 0]), (9, [-3, -2, -1, 0]), (-1, [0])]
 )
-def test_of_missed_times_those_run_that_the_policy_lets(backlog, run):
+def test_policy_selects_the_missed_times(backlog, run):
     assert hours(following(due(backlog=backlog, hours_ago=3), NOW)) == (run, 1)
 
 
@@ -289,7 +289,7 @@ def test_the_policy_for_missed_times_is_one_number(options, backlog):
         ({"cron": "* * * * *", "tz": 5}, TypeError, "tz must be a str"),
     ],
 )
-def test_what_cannot_be_is_refused_naming_the_argument(options, error, said):
+def test_invalid_recurrence_is_refused_naming_the_argument(options, error, said):
     with pytest.raises(error, match=said):
         new_recurrence("q", "k", None, options, NOW)
 
@@ -336,7 +336,7 @@ def test_interval_and_cron_can_replace_each_other():
         ({"data": object()}, TypeError, "data must be JSON or bytes"),
     ],
 )
-def test_what_cannot_be_changed_is_refused(changes, error, said):
+def test_invalid_update_is_refused(changes, error, said):
     with pytest.raises(error, match=said):
         changes_of(known(), changes, NOW)
 

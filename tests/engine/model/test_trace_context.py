@@ -38,7 +38,7 @@ def test_trace_of_a_put_is_in_query_lease_and_resume(client, clock):
     assert [lease.trace for lease in q.lease("v", 4)] == [TRACE, OTHER, TRACE, None]
 
 
-def test_it_comes_beside_whatever_else_a_lease_has(client):
+def test_trace_comes_with_everything_else_of_a_lease(client):
     q = client.queue("q")
     q.put("k", jid="a", trace=TRACE, tags=["t"], lane="l", at_most_once=True)
     q.put("k", jid="b", trace=TRACE, persistent=True)
@@ -51,7 +51,7 @@ def test_it_comes_beside_whatever_else_a_lease_has(client):
     assert (b.trace, b.saved, b.persistent, b.lane) == (TRACE, {"n": 1}, True, None)
 
 
-def test_it_stays_through_retries_deaths_moves_and_stages(client, clock):
+def test_trace_survives_retries_deaths_moves_and_stages(client, clock):
     q = client.queue("q")
     q.put("k", jid="a", trace=TRACE)
     q.lease("w")[0].retry()

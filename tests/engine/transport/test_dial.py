@@ -225,7 +225,7 @@ def test_a_server_that_does_not_answer_is_given_up(tcp):
         (f"redis://{'x' * 70}.example", "connecting failed: "),
     ],
 )
-def test_where_there_is_no_server_it_says_so(url, why):
+def test_missing_server_is_reported(url, why):
     with pytest.raises(Unreachable, match=why):
         dial(url, TIMEOUT_S)
 
