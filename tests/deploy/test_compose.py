@@ -41,7 +41,7 @@ def test_it_fits_the_schema_of_compose():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_file_and_every_volume_that_it_names_is_there():
+def test_every_named_file_and_volume_exists():
     build = SUPERVISOR["build"]
     assert (RECIPE.parent / build["context"]).resolve() == ROOT
     assert (ROOT / build["dockerfile"]).is_file()
@@ -53,7 +53,7 @@ def test_every_file_and_every_volume_that_it_names_is_there():
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_every_container_is_without_rights_of_one_version_and_asked_for_its_health(name):
+def test_every_container_is_unprivileged_pinned_and_probed(name):
     service = SERVICES[name]
     assert (service["cap_drop"], service["security_opt"]) == (["ALL"], ["no-new-privileges:true"])
     if "image" in service:
@@ -91,7 +91,7 @@ def redis_at(tmp_path):
         server.terminate()
 
 
-def test_redis_wants_the_password_that_supervisors_have_and_no_command_line_tells(redis_at):
+def test_redis_password_is_shared_and_on_no_command_line(redis_at):
     server, socket, environment = redis_at
     with redis.Redis(unix_socket_path=str(socket)) as stranger, pytest.raises(redis.AuthenticationError):
         stranger.ping()
@@ -117,13 +117,13 @@ def test_no_log_fills_the_disk(name):
     assert logging["driver"] == "json-file" and logging["options"].keys() == {"max-size", "max-file"}
 
 
-def test_without_a_password_compose_refuses_and_says_where_to_look():
+def test_compose_refuses_to_start_without_a_password():
     needed = [line for line in RECIPE.read_text().splitlines() if "${REDIS_PASSWORD" in line]
     assert len(needed) == 2 and all("${REDIS_PASSWORD:?the head of compose.yaml" in line for line in needed)
     assert "> deploy/.env\n" in RECIPE.read_text().partition("services:")[0]
 
 
-def test_the_supervisors_are_two_start_without_a_warning_and_have_time_to_drain():
+def test_two_supervisors_start_clean_and_have_time_to_drain():
     variables = {"LEASEHOLD_HTTP": LISTENER, **SUPERVISOR["environment"]}
     assert Config.load({}, variables, terminal=False).warnings == ()
     assert SUPERVISOR["deploy"]["replicas"] == 2
@@ -133,7 +133,7 @@ def test_the_supervisors_are_two_start_without_a_warning_and_have_time_to_drain(
     assert parse_duration(SUPERVISOR["stop_grace_period"]) >= ladder_s + 5
 
 
-def test_a_supervisor_writes_nowhere_but_where_full_working_directories_fit():
+def test_supervisor_writes_only_where_full_directories_fit():
     assert SUPERVISOR["read_only"] is True
     (mount,) = SUPERVISOR["tmpfs"]
     path, _, options = mount.partition(":")

@@ -29,30 +29,30 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 # the recipe
 
 
-def test_every_stage_starts_from_the_same_small_image_of_one_version():
+def test_stages_share_one_small_pinned_image():
     assert {stage.base for stage in STAGES} == {ARGUMENTS["PYTHON"]}
     assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+", ARGUMENTS["PYTHON"])
 
 
-def test_the_last_stage_gets_what_was_installed_and_nothing_that_built_it():
+def test_last_stage_holds_no_build_tools():
     (built,) = (copy for copy in FINAL.all("COPY") if "from" in copy.flags)
     assert (built.flags["from"], built.text) == (STAGES[0].name, "/opt/leasehold /opt/leasehold")
     assert not any("pip" in run.text or "apt" in run.text for run in FINAL.all("RUN"))
 
 
-def test_it_runs_as_a_user_without_rights_whose_number_kubernetes_can_check():
+def test_runs_as_a_numeric_unprivileged_user():
     assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", FINAL.last("USER").text)
     words = [each.word for each in FINAL.instructions]
     assert "RUN" not in words[words.index("USER") :], "what is run as that user could change what it runs"
 
 
-def test_the_supervisor_is_pid_1_itself_and_ends_by_a_signal_that_drains():
+def test_supervisor_is_pid_1_and_drains_at_the_stop_signal():
     assert FINAL.last("ENTRYPOINT").command() == ["leasehold", "run"]
     assert FINAL.last("STOPSIGNAL").text == "SIGTERM"
     assert not FINAL.all("CMD")
 
 
-def test_its_health_is_asked_without_a_shell_where_its_listener_is():
+def test_health_check_needs_no_shell():
     check = FINAL.last("HEALTHCHECK")
     assert check.command() == ["leasehold", "healthcheck"]
     assert check.flags.keys() == {"interval", "timeout", "start-period", "retries"}
@@ -71,7 +71,7 @@ def locked(path):
     return found
 
 
-def test_the_lock_has_what_the_image_needs_and_names_no_index():
+def test_lock_is_complete_and_names_no_index():
     (extras,) = (each.pairs()["EXTRAS"].split(",") for each in STAGES[0].all("ARG") if "EXTRAS" in each.pairs())
     wanted = [*PROJECT["project"]["dependencies"]]
     wanted += [each for extra in extras for each in PROJECT["project"]["optional-dependencies"][extra]]
@@ -115,7 +115,7 @@ def test_the_build_is_given_the_sources_and_nothing_else(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_the_image_builds_and_runs_a_job_read_only_and_without_rights_and_drains(server, namespace):
+def test_image_builds_runs_a_job_and_drains(server, namespace):
     server.socket.chmod(0o777)  # its directory is closed; the user of the image comes by another way
     with tempfile.TemporaryDirectory(prefix="lh-image-", ignore_cleanup_errors=True) as directory:
         Path(directory).chmod(0o755)

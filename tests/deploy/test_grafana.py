@@ -31,7 +31,7 @@ def test_prometheus_reads_every_expression(promtool, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_figure_is_one_that_supervisors_show_and_they_show_few_that_are_not_there():
+def test_every_figure_exists_and_few_are_missing():
     for expression in [*EXPRESSIONS, *NOTES]:
         assert figures.unknown(expression) == [], expression
     shown = set(re.findall(r"\bleasehold_\w+", " ".join([*EXPRESSIONS, *NOTES])))
@@ -43,7 +43,7 @@ def test_every_figure_is_one_that_supervisors_show_and_they_show_few_that_are_no
 
 
 @pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel["title"])
-def test_every_panel_says_what_it_is_in_which_unit_and_from_which_source(panel):
+def test_every_panel_names_subject_unit_and_source(panel):
     assert panel["description"].endswith(".")
     assert panel["fieldConfig"]["defaults"]["unit"]
     assert {target["datasource"]["uid"] for target in panel["targets"]} == {"${datasource}"}
@@ -70,7 +70,7 @@ def test_panels_have_their_own_number_and_do_not_overlap():
     assert len(set(taken)) == len(taken) and max(x for x, _ in taken) < 24
 
 
-def test_its_rows_are_what_one_looks_for_and_its_variables_are_used():
+def test_rows_are_in_order_and_variables_are_used():
     rows = [panel["title"] for panel in BOARD["panels"] if panel["type"] == "row"]
     assert rows == ["Overview", "Queues", "Handlers", "Deaths", "Supervisors", "Redis"]
     assert list(VARIABLES) == ["datasource", "job", "instance", "queue"]

@@ -93,7 +93,7 @@ def test_selectors_and_targets_name_the_pods_of_the_deployment(built):
     assert POD["serviceAccountName"] == built["ServiceAccount"]["metadata"]["name"]
 
 
-def test_what_is_built_lets_the_same_pods_in_and_out_as_the_policy_that_is_written(built):
+def test_built_policy_admits_the_same_pods_as_the_written_one(built):
     written = RESOURCES["networkpolicy:NetworkPolicy"]["spec"]
     assert built["NetworkPolicy"]["spec"] == written, "a label that kustomize adds to a rule makes it match nobody"
     assert {"app.kubernetes.io/name": "redis"} in [
@@ -128,7 +128,7 @@ def test_a_pod_has_time_for_the_whole_ladder():
     assert "lifecycle" not in SUPERVISOR, "a preStop hook would spend of it"
 
 
-def test_probes_ask_what_they_are_for_where_the_listener_is():
+def test_probes_ask_the_right_page_and_port():
     paths = {name: SUPERVISOR[name]["httpGet"]["path"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert paths == {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
     assert {SUPERVISOR[name]["httpGet"]["port"] for name in paths} == {SUPERVISOR["ports"][0]["name"]}
@@ -141,12 +141,12 @@ def test_probes_ask_what_they_are_for_where_the_listener_is():
     assert (scraped["port"], scraped["path"]) == (SUPERVISOR["ports"][0]["name"], "/metrics")
 
 
-def test_supervisors_of_another_namespace_are_another_job_to_the_alerts():
+def test_alerts_tell_namespaces_apart():
     # Without a label to take it from, the operator makes it of the namespace and the name of the monitor.
     assert "jobLabel" not in RESOURCES["podmonitor:PodMonitor"]["spec"]
 
 
-def test_it_runs_without_rights_as_the_user_of_the_image_on_a_read_only_root():
+def test_runs_unprivileged_on_a_read_only_root():
     _, stages = dockerfile.read(ROOT / "deploy/Dockerfile")
     uid, gid = map(int, stages[-1].last("USER").text.split(":"))
     assert POD["securityContext"] == {
@@ -164,7 +164,7 @@ def test_it_runs_without_rights_as_the_user_of_the_image_on_a_read_only_root():
     assert POD["automountServiceAccountToken"] is False
 
 
-def test_full_working_directories_fit_into_the_volume_they_lie_in():
+def test_full_working_directories_fit_into_their_volume():
     (volume,) = POD["volumes"]
     assert [mount["mountPath"] for mount in SUPERVISOR["volumeMounts"]] == ["/tmp"]
     limit = parse_size(SUPERVISOR["args"][SUPERVISOR["args"].index("--workdir-limit") + 1])
@@ -184,7 +184,7 @@ def test_the_triggers_are_what_kedas_scaler_reads():
         assert trigger["type"] == "redis" and trigger["metadata"].keys() <= crds.REDIS_TRIGGER
 
 
-def test_the_keys_of_the_triggers_are_those_of_the_queues_that_the_deployment_serves():
+def test_triggers_watch_the_queues_of_the_deployment():
     served = SUPERVISOR["args"][SUPERVISOR["args"].index("--queue") + 1]
     (name,) = (each["value"] for each in SUPERVISOR["env"] if each["name"] == "LEASEHOLD_AUTOSCALE")
     keys = Namespace(next(setting.default for setting in SETTINGS if setting.flag == "namespace"))
@@ -205,7 +205,7 @@ return redis.call(lengths[redis.call('type', KEYS[1]).ok], KEYS[1])
 """
 
 
-def test_kedas_account_sees_a_job_that_waits_while_nobody_works_and_may_do_nothing_else(server, namespace):
+def test_kedas_account_sees_waiting_jobs_and_nothing_else(server, namespace):
     (line,) = re.findall(r"^# +(ACL SETUSER keda .*)$", (FOLDER / "keda.yaml").read_text(), re.MULTILINE)
     asked = {
         each["name"]: each["metadata"]["listName"].replace("{leasehold}", f"{{{namespace}}}")

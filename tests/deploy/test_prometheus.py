@@ -52,7 +52,7 @@ def test_the_played_figures_are_ones_that_supervisors_show():
 
 
 @pytest.mark.parametrize("name", ALERTS)
-def test_each_alert_says_what_it_is_and_where_to_read_on(name):
+def test_each_alert_explains_itself_and_links_a_page(name):
     alert = ALERTS[name]
     assert alert["labels"].keys() == {"severity"}
     assert alert["annotations"].keys() == {"summary", "description", "runbook_url"}

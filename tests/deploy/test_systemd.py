@@ -72,14 +72,14 @@ def test_the_service_can_do_little_to_the_machine(installed, measured):
     measured(re.search(r"Overall exposure level for \S+: \S+", done.stdout)[0])
 
 
-def test_its_command_and_its_variables_are_ones_that_run_takes(unit):
+def test_command_and_variables_are_valid(unit):
     assert unit.words[0] == "run"
     built, _ = parser.build("run")
     flags = parser.given(built.parse_args(unit.words))
     Config.load(flags, {"LEASEHOLD_REDIS_URL": "redis://redis:6379/0", **unit.environment}, terminal=False)
 
 
-def test_there_is_time_for_the_whole_ladder_and_for_a_boot(unit):
+def test_time_is_enough_for_a_drain_and_a_boot(unit):
     default = {setting.flag: setting.default for setting in SETTINGS}
     patience = unit.words[unit.words.index("--drain-timeout") + 1]
     ladder_s = parse_duration(patience) + parse_duration(default["term-grace"]) + REAP_S + LAST_EXCHANGE_S
@@ -94,12 +94,12 @@ def test_it_is_started_again_unless_that_would_mend_nothing(unit):
     assert float(unit.service["RestartSec"]) * 5 > 10, "systemd gives up after five starts in 10 s"
 
 
-def test_only_the_master_is_told_to_end_and_all_that_is_left_is_killed(unit):
+def test_only_the_master_gets_term_and_the_rest_is_killed(unit):
     assert (unit.service["KillMode"], unit.service["KillSignal"]) == ("mixed", "SIGTERM")
     assert (unit.service["Type"], unit.service["NotifyAccess"]) == ("notify", "main")
 
 
-def test_nothing_is_on_that_hides_children_from_their_master_or_takes_their_cgroups(unit):
+def test_no_line_hides_children_or_takes_their_cgroups(unit):
     assert unit.service["Delegate"] == "yes" and unit.service["OOMPolicy"] == "continue"
     breaking = {"ProtectProc", "ProcSubset", "ProtectControlGroups", "MemoryDenyWriteExecute", "PrivateUsers"}
     assert not breaking & set(unit.service)
@@ -122,7 +122,7 @@ def allowed_calls(*names):
     return found
 
 
-def test_a_supervisor_and_its_sandbox_make_no_call_that_the_unit_refuses(unit, installed, server, namespace, tmp_path):
+def test_supervisor_makes_no_call_that_the_unit_refuses(unit, installed, server, namespace, tmp_path):
     if shutil.which("strace") is None:
         pytest.skip("this machine has no strace")
     allowed = allowed_calls(*unit.service["SystemCallFilter"].split())

@@ -7,7 +7,7 @@ import supervisor
 from tests.docs.pages import OPERATIONS, blocks
 
 
-def test_the_accounts_can_do_what_they_are_for_and_no_more(server, namespace):
+def test_accounts_can_do_their_work_and_no_more(server, namespace):
     lines = [line for block in blocks(OPERATIONS, "") for line in block.splitlines() if line.startswith("ACL SETUSER")]
     everything, pushing = (line.replace("{leasehold}", f"{{{namespace}}}").split() for line in lines)
     key = f"{{{namespace}}}:in:emails"

@@ -135,7 +135,7 @@ def for_a_shell(page):
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("page", [README, FIRST_STEPS, OPERATIONS], ids=path_of)
-def test_every_line_for_a_shell_does_what_it_is_shown_for(page, manual, measured):
+def test_every_shell_line_works(page, manual, measured):
     lines = 0
     for block in for_a_shell(page):
         if block.startswith("#!"):
@@ -149,7 +149,7 @@ def test_every_line_for_a_shell_does_what_it_is_shown_for(page, manual, measured
 
 
 @pytest.mark.timeout(240)
-def test_the_script_of_a_deploy_goes_back_where_the_new_code_does_not_boot(manual):
+def test_deploy_script_rolls_back_broken_code(manual):
     current = manual.folder / "srv/app/current"
     before = current.resolve()
     broken = manual.folder / "origin"

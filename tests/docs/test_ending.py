@@ -17,7 +17,7 @@ from tests.docs.pages import OPERATIONS, blocks, rows, section, tables
 from tests.docs.terminal import started
 
 
-def test_every_signal_that_the_master_reads_is_in_the_table():
+def test_every_signal_of_the_master_is_documented():
     named = {word for row in rows(OPERATIONS, "Signals") for word in re.findall(r"[A-Z0-9]{2,}", row[0])}
     assert named == {each.name.removeprefix("SIG") for each in HANDLED_SIGNALS - {signal.SIGCHLD}} | {"KILL"}
 
@@ -49,7 +49,7 @@ def shell(job):
 
 
 @pytest.mark.timeout(240)
-def test_the_signals_do_to_zygote_child_and_programs_what_the_table_says(server, namespace, tmp_path):
+def test_signals_act_on_each_process_as_the_table_says(server, namespace, tmp_path):
     (tmp_path / "shelling.py").write_text(SHELLING)
     with supervisor.Client(server.url, namespace) as client:
         client.queue("default").put("shell")
@@ -90,7 +90,7 @@ def test_the_ladder_has_the_times_of_the_code():
         assert ladder.leave_by_at < parse_duration(given.replace(" ", ""))
 
 
-def test_every_signal_is_said_to_do_what_the_master_makes_of_it():
+def test_signal_table_agrees_with_the_master():
     effects = {word: row[1] for row in rows(OPERATIONS, "Signals") for word in re.findall(r"[A-Z0-9]{2,}", row[0])}
     for signo, meaning in MEANINGS.items():
         if meaning is not Meaning.REAP:

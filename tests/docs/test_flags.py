@@ -42,7 +42,7 @@ def shown_commands() -> list[str]:
 
 
 @pytest.mark.parametrize("command", shown_commands())
-def test_every_command_shown_is_one_that_the_command_line_takes(command):
+def test_every_shown_command_parses(command):
     words = shlex.split(command, comments=True)[1:]
     built, module = parser.build(words[0] if words[0] in parser.COMMANDS else None)
     assert module is not None, words
@@ -104,5 +104,5 @@ def test_the_exit_codes_are_those_of_the_code():
     assert table == [(each.value, each.name) for each in Exit]
 
 
-def test_the_variables_that_all_handlers_see_are_those_of_the_code():
+def test_basic_variables_agree_with_the_code():
     assert f"`{' '.join(BASICS)}`" in OPERATIONS.read_text()

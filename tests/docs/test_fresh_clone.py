@@ -11,7 +11,7 @@ from tests.docs.pages import FENCE, README, ROOT, section
 @pytest.mark.parametrize(
     ("title", "extra", "end"), [("Run it", "all", "leasehold demo"), ("Test it", "test", "python -m pytest -n 5")]
 )
-def test_the_first_block_is_one_line_for_a_fresh_clone(title, extra, end):
+def test_first_block_is_one_line_for_a_fresh_clone(title, extra, end):
     first = FENCE.search(section(README, title))
     assert first and first[1], "the block must name its language: CI's extraction stops at a bare fence"
     (command,) = first[2].splitlines()

@@ -44,7 +44,7 @@ def test_the_examples_of_the_guide_answer_what_they_say(block, server, namespace
     assert misplaced(look(server.redis, namespace)) == []
 
 
-def test_a_job_is_pushed_by_one_command_in_five_languages(server, namespace):
+def test_one_command_pushes_a_job_in_five_languages(server, namespace):
     pushes = [block for block in FENCE.findall(section(GUIDE, "Jobs from any language")) if "LPUSH" in block[1].upper()]
     assert [language for language, _ in pushes][:5] == ["sh", "python", "js", "go", "ruby"]
     assert all('"{leasehold}:in:emails"' in body.replace("'", '"') for _, body in pushes)
@@ -57,6 +57,6 @@ def test_a_job_is_pushed_by_one_command_in_five_languages(server, namespace):
         assert (lease.klass, lease.data, lease.priority) == ("email.send", {"to": "ada@example.org"}, -1)
 
 
-def test_the_keys_of_an_entry_are_those_that_the_script_knows():
+def test_entry_keys_agree_with_the_script():
     table = {row[0].strip("`") for row in rows(GUIDE, "Jobs from any language")}
     assert table == set(re.findall(r"\bchecks\.(\w+)", ENTRIES.read_text()))

@@ -8,14 +8,14 @@ from tests.docs.pages import PAGES, anchors, path_of
 
 
 @pytest.mark.parametrize("page", PAGES, ids=path_of)
-def test_links_lead_somewhere_and_no_path_is_of_one_machine(page):
+def test_links_resolve_and_no_path_is_of_one_machine(page):
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
         assert target.startswith("https://") or (page.parent / target).exists(), target
     assert not re.search(r"(?<![\w.])/(root|home|work|tmp)/", page.read_text())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=path_of)
-def test_links_into_a_page_lead_to_a_heading_of_it(page):
+def test_anchors_of_links_exist(page):
     for target, anchor in re.findall(r"\]\(([^)#]*)#([\w-]+)\)", page.read_text()):
         if not target.startswith("https://"):
             assert anchor in anchors(page.parent / target if target else page), f"{target}#{anchor}"

@@ -49,7 +49,7 @@ def words_of_commands(page) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=path_of)
-def test_a_command_that_is_named_has_the_flags_that_are_named_with_it(page):
+def test_every_named_command_takes_its_flags(page):
     for name, *words in words_of_commands(page):
         if name.startswith("-"):
             continue
@@ -66,7 +66,7 @@ def test_every_command_is_told_of():
     assert set(parser.COMMANDS) - told == set()
 
 
-def test_the_pages_that_are_served_are_those_that_are_told_of():
+def test_served_pages_are_documented():
     told = [row[0].strip("`") for row in rows(OPERATIONS, "Probes")]
     assert told == re.findall(r"^(/\w+)", pages.INDEX.body.decode(), re.MULTILINE)
     for page in PAGES:
@@ -74,7 +74,7 @@ def test_the_pages_that_are_served_are_those_that_are_told_of():
         assert {path for path in named if path.endswith("z") or path in told} <= set(told), path_of(page)
 
 
-def test_the_codes_by_http_are_those_that_are_told_of():
+def test_http_codes_are_documented():
     answered = {
         HTTPStatus[node.attr].value
         for path in (ROOT / "supervisor/ops").glob("*.py")
@@ -86,7 +86,7 @@ def test_the_codes_by_http_are_those_that_are_told_of():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=path_of)
-def test_every_metric_and_every_alert_that_is_named_is_one_that_there_is(page):
+def test_every_named_metric_and_alert_exists(page):
     text = page.read_text()
     named = re.findall(r"\bleasehold_[a-z_]+\b(?:\{[^}]*\})?", text)
     assert [each for name in named for each in figures.unknown(name)] == []
@@ -94,7 +94,7 @@ def test_every_metric_and_every_alert_that_is_named_is_one_that_there_is(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=path_of)
-def test_every_signal_and_every_exit_code_that_is_named_is_one_that_there_is(page):
+def test_every_named_signal_and_exit_code_exists(page):
     text = page.read_text()
     for name in re.findall(r"\bSIG[A-Z]+[0-9]?\b", text):
         assert name in signal.Signals.__members__, name
@@ -102,7 +102,7 @@ def test_every_signal_and_every_exit_code_that_is_named_is_one_that_there_is(pag
     assert codes <= {each.value for each in Exit} | {KILLED}
 
 
-def test_the_lines_of_a_unit_that_are_explained_stand_in_it():
+def test_explained_lines_stand_in_the_unit():
     """Or it says why they do not."""
     for key, value in re.findall(r"`([A-Z]\w+)=([^`]*)`", section(OPERATIONS, "systemd")):
         line = f"{key}={value}"
@@ -111,6 +111,6 @@ def test_the_lines_of_a_unit_that_are_explained_stand_in_it():
         )
 
 
-def test_the_words_of_kubernetes_that_are_explained_stand_in_the_manifests():
+def test_explained_kubernetes_words_stand_in_the_manifests():
     for word in re.findall(r"`([a-z]+[A-Z]\w+)`", section(OPERATIONS, "Kubernetes")):
         assert word in MANIFESTS, word

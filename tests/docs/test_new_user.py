@@ -51,7 +51,7 @@ def get_it(clone):
 
 
 @pytest.mark.timeout(400 if FULL else 240)
-def test_from_an_empty_folder_to_a_drained_pool_as_the_page_says(open_directory, measured):
+def test_first_steps_lead_from_an_empty_folder_to_a_drain(open_directory, measured):
     begun_at = time.monotonic()
     clone = open_directory / "leasehold"
     clone.mkdir()
@@ -159,13 +159,13 @@ def test_all_that_is_looked_for_stands_on_the_page():
         assert [line for line in lines if line.startswith(each)], each
 
 
-def test_the_readme_and_the_first_steps_can_be_read_in_ten_minutes():
+def test_readme_and_first_steps_take_ten_minutes():
     assert len(README.read_text().splitlines()) <= 150
     words = sum(len(FENCE.sub("", page.read_text()).split()) for page in (README, FIRST_STEPS))
     assert words < 10 * 200, f"{words} words"
 
 
-def test_the_closing_lines_of_the_demo_are_as_it_prints_them():
+def test_last_lines_of_the_demo_are_current():
     (shown,) = (block for block in blocks(README, "text") if "Proven" in block)
     program = (ROOT / "supervisor/cli/demo/command.py").read_text()
     *rows, proof = shown.splitlines()
@@ -176,7 +176,7 @@ def test_the_closing_lines_of_the_demo_are_as_it_prints_them():
     assert (put, failed, left) == (completed, 0, 0)
 
 
-def test_the_screen_on_the_page_is_one_that_top_draws():
+def test_screen_on_the_page_is_one_of_top():
     (screen,) = (block for block in blocks(OPERATIONS, "text") if "── queues" in block)
     drawn = (ROOT / "tests/cli/top/screens/busy-80x24.txt").read_text()
     assert screen.splitlines() == drawn.splitlines()

@@ -32,7 +32,7 @@ def test_what_is_imported_from_supervisor_is_public(page):
         for name in re.findall(r"^# handlers/(\w+)\.py", page.read_text(), re.MULTILINE)
     ],
 )
-def test_the_handlers_in_the_pages_load_under_the_name_they_are_said_to_have(page, name, tmp_path):
+def test_handlers_on_the_pages_load_under_their_names(page, name, tmp_path):
     (tmp_path / "handlers").mkdir()
     (tmp_path / "handlers/__init__.py").touch()
     (tmp_path / "handlers" / f"{name}.py").write_text(example(page, name))
@@ -46,7 +46,7 @@ def test_the_handlers_in_the_pages_load_under_the_name_they_are_said_to_have(pag
     assert klass.startswith(f"{name}.") and f"`{klass}`" in page.read_text().replace('"', "`")
 
 
-def test_every_module_with_a_handler_in_the_pages_says_its_name():
+def test_every_module_with_a_handler_names_itself():
     for page in PAGES:
         assert all(block.startswith("# handlers/") for block in blocks(page, "python") if "@handler" in block)
 
@@ -68,7 +68,7 @@ def test_putting_jobs_is_typed_as_shown(tmp_path):
     assert done.returncode == 0, done.stdout
 
 
-def test_the_exporter_of_the_traces_comes_with_the_extra_that_the_page_names():
+def test_extra_otel_brings_the_exporter():
     text = section(CONTRACT, "Traces")
     (module,) = re.findall(r"^from (opentelemetry\.exporter\S*) import", text, re.MULTILINE)
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -91,7 +91,7 @@ def deliver(reader, key):
 
 
 @pytest.mark.timeout(240)
-def test_the_long_job_of_the_contract_survives_a_drain_and_does_each_step_once(server, namespace, tmp_path):
+def test_long_job_survives_a_drain_and_does_each_step_once(server, namespace, tmp_path):
     (tmp_path / "handlers").mkdir()
     (tmp_path / "handlers/__init__.py").touch()
     (tmp_path / "handlers/newsletter.py").write_text(example(CONTRACT, "newsletter") + PACED)

@@ -20,7 +20,7 @@ ATTACKS = ROOT / "tests/process/crash/test_attacks.py"
 NOT_FOR_HANDLERS = {"completion", "report_progress", "tell_to_stop"}
 
 
-def test_the_states_of_a_supervisor_are_those_that_status_knows():
+def test_states_of_a_supervisor_are_documented():
     states = {
         word for row in rows(OPERATIONS, "Asking and telling supervisors") for word in re.findall(r"`([\w-]+)`", row[0])
     }
@@ -29,7 +29,7 @@ def test_the_states_of_a_supervisor_are_those_that_status_knows():
     assert states == {word.split()[-1] for word in re.split(r",\s", listed)}
 
 
-def test_what_a_supervisor_says_of_itself_is_in_the_table():
+def test_status_keys_are_documented():
     tree = ast.parse((ROOT / "supervisor/master/report/status.py").read_text())
     (told,) = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "tell")
     (said,) = (node.value for node in told.body if isinstance(node, ast.Return))
@@ -38,7 +38,7 @@ def test_what_a_supervisor_says_of_itself_is_in_the_table():
     assert sorted(keys) == sorted(key.value for key in said.keys)
 
 
-def test_the_parts_of_the_sandbox_are_those_that_it_reports():
+def test_sandbox_parts_are_documented():
     _, parts = tables(OPERATIONS, "The sandbox")[:2]
     assert [part.strip("`") for part, *_ in parts] == list(confinement._PARTS)
 
@@ -64,7 +64,7 @@ TRIED = {
 }  # fmt: skip
 
 
-def test_what_the_sandbox_is_said_to_keep_off_is_what_the_attacks_show():
+def test_sandbox_table_agrees_with_the_attacks():
     attacks = re.findall(r'Attack\("(\w+)", "?(\w+)"?', ATTACKS.read_text())
     refused_from = dict(attacks)
     levels = ["none", "basic", "strict"]
