@@ -152,7 +152,7 @@ class Master:
         )  # fmt: skip
         self._survey = StackDump(timers)
         self._forks = ZygoteManager(
-            config, self._slots, self._inbox, events, self._workdir, budget, for_handlers,
+            config, self._slots, self._inbox, timers, events, self._workdir, budget, for_handlers,
             self._dispatcher.on_spoke, self._dispatcher.on_gone, self._on_line, limits.plan,
             self._dispatcher.on_reloaded,
         )  # fmt: skip
@@ -233,7 +233,6 @@ class Master:
         if self._session.wakeups.woken:
             self._pump.step(now_at)  # a job waits for that, and for nothing else of this turn
         self._timers.run_due(now_at)
-        self._forks.keep_time(now_at)
         self._forks.fill(now_at)
         self._dispatcher.placing.place()
         self._scaling.keep_time(now_at)
@@ -242,7 +241,7 @@ class Master:
         if self._drain.ladder is None and self._pump.retired:
             self._events.emit("master.idle", idle_s=self._config.exit_when_idle_s)
             self._drain.begin(None)
-        if self._drain.ladder is None and self._forks.boot_failure is not None:
+        if self._drain.ladder is None and self._forks.failed:
             self._drain.begin(None, Exit.HANDLERS)
         self._drain.climb(now_at, self._served)
         self._answers.keep_time(now_at)
@@ -260,7 +259,6 @@ class Master:
             self._timers.due_at,
             self._scaling.deadline_at(),
             self._pump.deadline_at(),
-            self._forks.deadline_at(),
             self._drain.next_at(),
             self._answers.deadline_at(),
             self._showing.deadline_at(),

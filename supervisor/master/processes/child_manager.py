@@ -57,9 +57,11 @@ class ChildManager:
         on_gone: Callable[[ChildHandle, Reaped | None, str | None], None],
         on_line: Callable[[ChildHandle, int, bytes], None],
         on_planned: Callable[[ChildHandle], None],
+        on_change: Callable[[], None],
     ) -> None:
         """`zygotes`: those that live, by number. `retire(zygote, why)`: it does not answer. `on_spoke(child)` reads
-        what it says; `on_gone(child, its end if known, why we killed it)` settles what it held.
+        what it says; `on_gone(child, its end if known, why we killed it)` settles what it held. `on_change()` is
+        called when `keep_time` may have something to do, or `deadline_at` may be sooner.
         """
         self._config = config
         self._slots = slots
@@ -72,6 +74,7 @@ class ChildManager:
         self._on_gone = on_gone
         self._on_line = on_line
         self._on_planned = on_planned
+        self._on_change = on_change
         self._stillborn = CrashLoopGuard(events)
         self._closing = False
         self._unready: dict[ChildHandle, ZygoteHandle] = {}  # children that have not been seen ready
@@ -104,23 +107,25 @@ class ChildManager:
 
     # asking for them
 
-    def fill(self, zygote: ZygoteHandle, now_at: float) -> None:
-        """Ask for the children that are missing."""
-        if self._closing or now_at < self._stillborn.fork_after_at:
-            return
-        for _ in range(self._wanted()):
+    def fill(self, zygote: ZygoteHandle, now_at: float) -> bool:
+        """Ask for the children that are missing. Return whether there were any."""
+        if now_at < self._stillborn.fork_after_at or (wanted := self._wanted()) <= 0:
+            return False
+        for _ in range(wanted):
             try:
                 child = self._ask_for_child(zygote)
             except OSError as error:
                 # Our descriptors or the room in its socket are used up. If it is its end, we shall be told.
                 self._stillborn.put_off(f"no child can be asked for ({error})")
-                return
+                break
             self._slots.add(child)
             self._unready[child] = zygote
+        return True
 
+    @property
     def fill_at(self) -> float:
-        """When `fill` has something to do."""
-        return math.inf if self._closing or self._wanted() <= 0 else self._stillborn.fork_after_at
+        """When `fill` may have something to do (monotonic s)."""
+        return self._stillborn.fork_after_at
 
     def fill_now(self) -> None:
         """There is another zygote."""
@@ -128,7 +133,7 @@ class ChildManager:
 
     def _wanted(self) -> int:
         """How many children to ask for now; after one that did not get ready, one at a time."""
-        missing = self._slots.missing()
+        missing = 0 if self._closing else self._slots.missing()
         return min(missing, 1 - len(self._unready)) if self._stillborn.any or self._kill_at else missing
 
     def _ask_for_child(self, zygote: ZygoteHandle) -> ChildHandle:
@@ -213,25 +218,33 @@ class ChildManager:
         if child.pidfd is not None:
             self._inbox.forget(child.pidfd)
         child.ended_at = clock.monotonic()
+        self._on_change()
         self._report_by_at[child] = child.ended_at + _REPORT_S
 
     def _on_talk(self, child: ChildHandle) -> None:
-        self._on_spoke(child)
+        self._read_talk(child)
         if child.at_end:
             self._inbox.forget(child.talk)  # it stays readable for ever
 
+    def _read_talk(self, child: ChildHandle) -> None:
+        self._on_spoke(child)
+        if child in self._unready or child in self._probes or self._stillborn.any:
+            self._on_change()  # it may have got ready, or have proved itself
+
     def _on_printed(self, child: ChildHandle) -> None:
         """Read it. Who prints too much waits, longer beside others who do; who has closed its output, for ever."""
-        self._on_spoke(child)  # what was answered before this was printed
+        self._read_talk(child)  # what was answered before this was printed
         child.output.read()
         if (untold_at := child.output.untold_at) < math.inf:
             self._untold[child] = untold_at
+            self._on_change()
         if child.output.at_end:
             self._inbox.forget(child.output.fd)
         elif (rest_s := child.output.rests_until_at - clock.monotonic()) > 0:
             self._inbox.forget(child.output.fd)
             rest_s *= 1 + len(self._resting) // _RESTING_APART
             self._resting[child] = clock.monotonic() + min(rest_s, LONGEST_REST_S)
+            self._on_change()
 
     def on_reaped(self, zygote: ZygoteHandle, reaped: Reaped) -> None:
         self._events.emit(
@@ -259,6 +272,7 @@ class ChildManager:
         self.forget(child)
 
     def forget(self, child: ChildHandle) -> None:
+        self._on_change()
         self._inbox.forget(child.talk)
         self._inbox.forget(child.output.fd)
         if child.pidfd is not None:

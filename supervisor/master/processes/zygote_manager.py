@@ -3,6 +3,7 @@
 Owns the zygotes' lives and the watching of their sockets; the children are `ChildManager`, a reload is `RollingReload`.
 """
 
+import math
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -16,6 +17,7 @@ from supervisor.master.inbox import Inbox
 from supervisor.master.model import memory, outcome_rules
 from supervisor.master.model.budget import Budget
 from supervisor.master.model.child_handle import ChildHandle
+from supervisor.master.model.reload_log import Reloaded
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ZygoteState
 from supervisor.master.model.zygote_handle import ZygoteHandle, fork_warnings, sandbox_warnings
@@ -24,6 +26,7 @@ from supervisor.master.processes.poison_detector import PoisonDetector
 from supervisor.master.processes.rolling_reload import RollingReload
 from supervisor.master.processes.zygote_reaper import GOING_S, ZygoteReaper, why_no_use
 from supervisor.master.processes.zygote_starts import ZygoteStarts
+from supervisor.master.timers import Timers
 from supervisor.messages import BootFailed, HandlerSettings, Ready, Reaped, Spawned, SpawnFailed
 from supervisor.ops.events import Events
 
@@ -31,6 +34,9 @@ from supervisor.ops.events import Events
 _EXIT_S: Final = 5.0
 #: All of them have been let go: they must have ended their children by then.
 _END_S: Final = 2.0
+#: The keys of timers: what is due of processes, and when children may be asked for again.
+_PROCESSES: Final = "processes"
+_FILL: Final = "processes.fill"
 _ZYGOTE_LOST: Final = "zygote-lost"
 _HIDDEN: Final = (
     "/proc hides zygote and children from us, as they are not dumpable: no job can be measured, and no memory limit"
@@ -44,6 +50,7 @@ class ZygoteManager:
         config: Config,
         slots: Slots,
         inbox: Inbox,
+        timers: Timers,
         events: Events,
         workdir: Path,
         budget: Budget,
@@ -60,6 +67,7 @@ class ZygoteManager:
         self._config = config
         self._slots = slots
         self._inbox = inbox
+        self._timers = timers
         self._events = events
         self._budget = budget
         self._on_reloaded = on_reloaded
@@ -68,13 +76,14 @@ class ZygoteManager:
         self._suspicion = PoisonDetector(slots)
         self.births = ChildManager(
             config, slots, inbox, events, budget, self._zygotes, self._retire,
-            on_spoke, on_gone, on_line, on_planned,
+            on_spoke, on_gone, on_line, on_planned, self._on_change,
         )  # fmt: skip
         self.exits = ZygoteReaper(self._zygotes)
         self.handover = RollingReload(config, slots, events, self._starts, self.births, self)
         self.current: ZygoteHandle | None = None  # the one that forks, or boots for that
         self.handlers: dict[str, HandlerSettings] = {}
         self.once: tuple[str, ...] = ()  # those of them whose jobs never start twice
+        self.failed = False  # there is a `boot_failure`, as of the last look
         self.sandbox: dict[str, str] = {}  # of what its children are confined by, each part: on, or why not
 
     @property
@@ -131,10 +140,26 @@ class ZygoteManager:
     def _welcome(self, zygote: ZygoteHandle) -> ZygoteHandle:
         self._zygotes[zygote.number] = zygote
         self._inbox.watch(zygote.control, partial(self._on_spoke, zygote))
+        self._on_change()
         self._events.emit("zygote.spawned", zygote=zygote.number, pid=zygote.pid)
         return zygote
 
+    def reap(self) -> None:
+        """On SIGCHLD: the socket of a zygote that has ended may not tell."""
+        self.exits.reap()
+        self._on_change()
+
+    def reload(self, by: str, on_done: Callable[[Reloaded], None] | None) -> None:
+        """`RollingReload.ask`."""
+        self.handover.ask(by, on_done)
+        self._on_change()
+
+    def _on_change(self) -> None:
+        """Something has happened to a process: see to all of them in this turn, or in the next one at once."""
+        self._timers.set(_PROCESSES, -math.inf, self._see_to)
+
     def _on_spoke(self, zygote: ZygoteHandle) -> None:
+        self._on_change()
         for report, fds in zygote.read():
             match report:
                 case Spawned(number, pid) if fds:
@@ -206,8 +231,12 @@ class ZygoteManager:
 
     def fill(self, now_at: float) -> None:
         """Ask for the children that are missing."""
-        if self.current is not None and self.ready:
-            self.births.fill(self.current, now_at)
+        current = self.current
+        if current is not None and current.state is ZygoteState.CURRENT:
+            if self.births.fill(current, now_at):
+                self._timers.set(_PROCESSES, min(self._timers.at(_PROCESSES), self._due_at()), self._see_to)
+            if now_at < self.births.fill_at:
+                self._timers.set(_FILL, self.births.fill_at, lambda _now_at: None)  # the turn comes here
 
     # what a reload has done
 
@@ -310,13 +339,11 @@ class ZygoteManager:
 
     # time
 
-    def deadline_at(self) -> float:
+    def _due_at(self) -> float:
         deadlines = [zygote.deadline_at for zygote in self._zygotes.values() if zygote.deadline_at is not None]
-        if self.ready:
-            deadlines.append(self.births.fill_at())
         return min(self._starts.due_at, self.births.deadline_at(), self.handover.deadline_at(), *deadlines)
 
-    def keep_time(self, now_at: float) -> None:
+    def _see_to(self, now_at: float) -> None:
         self._lose_the_ended()
         if now_at >= self._starts.due_at:
             self.start_zygote()
@@ -328,6 +355,8 @@ class ZygoteManager:
         for zygote in self._zygotes.values():
             if zygote.state is ZygoteState.RETIRED and not self.births.of(zygote):
                 self._finish(zygote)
+        self.failed = self.boot_failure is not None
+        self._timers.set(_PROCESSES, self._due_at(), self._see_to)
 
     def _lose_the_ended(self) -> None:
         """Their sockets may not tell: what they have forked while they imported has them open as well."""
@@ -356,6 +385,7 @@ class ZygoteManager:
         self._starts.close()
         self.births.fork_no_more()
         self.handover.close()
+        self._on_change()
 
     def close(self, patience_s: float) -> None:
         """End all zygotes, and with them all children, and wait for that; those that hang are killed after

@@ -54,7 +54,7 @@ class Controls:
     def on_signal(self, received: kernel.Received) -> None:
         """Do what it means, and say what has come of it. The kernel's word of a child's end is only acted on."""
         if MEANINGS[received.signo] is Meaning.REAP:
-            self._forks.exits.reap()
+            self._forks.reap()
             return
         by = By.of(received)
         try:
@@ -95,7 +95,7 @@ class Controls:
     def _reload(self, by: By, on_done: Callable[[Reloaded], None] | None) -> None:
         self._check_serving()
         self._scaling.again(by)
-        self._forks.handover.ask(str(by), on_done)
+        self._forks.reload(str(by), on_done)
 
     def _pause(self, by: By) -> str:
         self._check_serving()
