@@ -19,10 +19,13 @@ from supervisor.master.processes.zygote_manager import ZygoteManager
 from supervisor.master.redis.demand import Demand
 from supervisor.master.redis.redis_pump import RedisPump
 from supervisor.master.redis.settling import Settling
+from supervisor.master.timers import Timers
 from supervisor.ops.events import Events
 
 #: What an exchange may take where somebody is in a hurry: an outage is not waited for then.
 HURRIED_EXCHANGE_S: Final = 5.0
+#: The key of the timer.
+_STEP: Final = "drain"
 #: At most this many of the jobs that a drain waits for are named.
 _MOST_JOBS: Final = 10
 
@@ -87,6 +90,7 @@ class Drain:
         settling: Settling,
         pump: RedisPump,
         events: Events,
+        timers: Timers,
     ) -> None:
         self._config = config
         self._slots = slots
@@ -97,6 +101,7 @@ class Drain:
         self._settling = settling
         self._pump = pump
         self._events = events
+        self._timers = timers
         self.phase = Phase.SERVING
         self.exit = Exit.OK
         self.ladder: ShutdownSchedule | None = None
@@ -143,10 +148,7 @@ class Drain:
         if self.phase is not Phase.DRAINING:
             self._settling.end_put_off()
         self._leave(ladder, now_at, served)
-
-    def next_at(self) -> float:
-        """When the next step is due."""
-        return self.ladder.next_at(self.phase) if self.ladder is not None else math.inf
+        self._timers.set(_STEP, ladder.next_at(self.phase), lambda _now_at: None)  # the turn comes here
 
     def _leave(self, ladder: ShutdownSchedule, now_at: float, served: bool) -> None:
         if self.phase is not Phase.LEAVING and self._demand.is_settled and not self._slots.busy:

@@ -7,7 +7,6 @@ lets it.
 import contextlib
 import gc
 import importlib.util
-import math
 import os
 import signal
 import socket
@@ -75,6 +74,8 @@ _LAST_LINES_S: Final = 1.0
 _LAST_CLOSES_S: Final = 1.0
 #: What zygotes get to end at the least, however late it is.
 _ZYGOTES_S: Final = 1.0
+#: The key of the timer.
+_FLUSH: Final = "events.flush"
 _NO_METRICS: Final = "metrics need the package prometheus-client: pip install 'leasehold[metrics]'"
 #: The listener only has to let go.
 _LISTENER_S: Final = 0.5
@@ -158,7 +159,7 @@ class Master:
         )  # fmt: skip
         if config.watch:
             self._dispatcher.placing.before_start = self._forks.handover.look_at_files
-        self._scaling = Scaling(config, self._slots, self._dispatcher, budget, events)
+        self._scaling = Scaling(config, self._slots, self._dispatcher, budget, events, timers)
         self._backlog = Backlog(config.autoscale, self._scaling, self._slots)
         self._controls = Controls(self, self._forks, self._scaling, self._slots, self._survey, events)
         self._demand = Demand(self._ledger, self._slots, self._forks, self._dispatcher.placing)
@@ -166,7 +167,7 @@ class Master:
         self._leasing, self._settling, self._pump = self._redis_pump(failures)
         self._drain = Drain(
             config, self._slots, self._session, self._forks, self._dispatcher, self._demand, self._settling,
-            self._pump, events,
+            self._pump, events, timers,
         )  # fmt: skip
         self._status = Status(
             self._drain, self._session, self._slots, self._forks, self._scaling, self._demand, failures,
@@ -175,10 +176,12 @@ class Master:
         figures = MetricsSnapshot(
             self._status, self._session, self._backlog, self._slots, self._forks, self._scaling, events, counts
         )  # fmt: skip
-        self._showing = TitleAndNotify(self._status, self._session.serving, self._forks, config.namespace)
+        self._showing = TitleAndNotify(self._status, self._session.serving, self._forks, config.namespace, timers)
         self._listening = listening
         self._queries = HttpQueries()
-        self._answers = HttpAnswers(self._queries, self._status, self._backlog, figures.snapshot, self._events.warn)
+        self._answers = HttpAnswers(
+            self._queries, self._status, self._backlog, figures.snapshot, self._events.warn, timers
+        )  # fmt: skip
 
     def _redis_pump(self, failures: RecentFailures) -> tuple[Leasing, Settling, RedisPump]:
         session, ledger, demand, events, counts = self._session, self._ledger, self._demand, self._events, self._counts
@@ -226,44 +229,54 @@ class Master:
             removal.remove(str(self._workdir))
 
     def _turn(self) -> None:
-        self._inbox.wait(self._deadline_at())
+        """Read all that has come, then see to what is due, then to what follows from both.
+
+        Messages come first: one that makes a deadline void is read before the deadline is acted on.
+        """
+        # What the pump has to say depends on what the ledger holds at this instant, so it is asked.
+        self._inbox.wait(min(self._timers.due_at, self._pump.deadline_at()))
         if self._away and self._session.connected:
             self._say_return()
         now_at = clock.monotonic()
         if self._session.wakeups.woken:
-            self._pump.step(now_at)  # a job waits for that, and for nothing else of this turn
+            self._pump.step(now_at)  # a job waits for this lease, and for nothing else of this turn
         self._timers.run_due(now_at)
-        self._forks.fill(now_at)
-        self._dispatcher.placing.place()
-        self._scaling.keep_time(now_at)
-        self._pump.step(now_at)
-        self._settling.log_completed()
-        if self._drain.ladder is None and self._pump.retired:
-            self._events.emit("master.idle", idle_s=self._config.exit_when_idle_s)
-            self._drain.begin(None)
-        if self._drain.ladder is None and self._forks.failed:
-            self._drain.begin(None, Exit.HANDLERS)
-        self._drain.climb(now_at, self._served)
-        self._answers.keep_time(now_at)
-        self._events.flush()
-        self._showing.keep_time(now_at)
+        self._follow_up(now_at)
         self._counts.turned(self._inbox.heard_at, clock.monotonic())
+
+    def _follow_up(self, now_at: float) -> None:
+        """What each turn ends with. Each step sees what those before it have done."""
+        # Before jobs are placed: a child that is asked for now is under way by then.
+        self._forks.fill(now_at)
+        # After all that frees a child or makes a job ready, and before the lease that asks how many are free.
+        self._dispatcher.placing.place()
+        # After the placing: only then it is known who is idle, and surplus.
+        self._scaling.keep_time(now_at)
+        # After all that ends jobs, so that one exchange settles them all and leases for all that are idle.
+        self._pump.step(now_at)
+        # Redis has its work: now there is time for what nobody waits for.
+        self._settling.log_completed()
+        # After the exchange has begun: what is in it is on its way, and no step of the drain waits for it.
+        self._drain_if_due(now_at)
+        # After all that says something.
+        self._events.flush()
+        if self._events.pending:
+            self._timers.set(_FLUSH, now_at + SHOW_S, lambda _now_at: None)  # the turn comes here
+        # Last: title and status show what has become of it all.
+        self._showing.follow(now_at)
+
+    def _drain_if_due(self, now_at: float) -> None:
+        if self._drain.ladder is None:
+            if self._pump.retired:
+                self._events.emit("master.idle", idle_s=self._config.exit_when_idle_s)
+                self._drain.begin(None)
+            elif self._forks.failed:
+                self._drain.begin(None, Exit.HANDLERS)
+        self._drain.climb(now_at, self._served)
 
     def _on_signals(self) -> None:
         for received in self._signals.read():
             self._controls.on_signal(received)
-
-    def _deadline_at(self) -> float:
-        """When something is due, if nothing happens before."""
-        return min(
-            self._timers.due_at,
-            self._scaling.deadline_at(),
-            self._pump.deadline_at(),
-            self._drain.next_at(),
-            self._answers.deadline_at(),
-            self._showing.deadline_at(),
-            clock.monotonic() + SHOW_S if self._events.pending else math.inf,
-        )
 
     # beginning
 

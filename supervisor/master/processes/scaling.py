@@ -19,6 +19,7 @@ from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.signals import By
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ChildState
+from supervisor.master.timers import Timers
 from supervisor.ops.events import Events
 
 #: Over what time it is averaged how much of it all are busy, and from which share on there are too few.
@@ -31,6 +32,8 @@ _LULL_S: Final = 30.0
 #: What a child costs that nobody sees: page tables, and pages of the zygote that it overwrites.
 _CHILD_BYTES: Final = 4 * 2**20
 
+#: The key of the timer.
+SCALING: Final = "scaling"
 _FEWER: Final = "there are to be fewer processes"
 SCALED: Final = "scaled"
 
@@ -43,6 +46,7 @@ class Scaling:
         dispatcher: Dispatcher,
         budget: Budget,
         events: Events,
+        timers: Timers,
         cpus: Callable[[], tuple[int, str]] = usable_cpus,
     ) -> None:
         """`cpus()`: how many this process may use, and why so many, in words."""
@@ -51,6 +55,7 @@ class Scaling:
         self._dispatcher = dispatcher
         self._budget = budget
         self._events = events
+        self._timers = timers
         self._cpus = cpus
         self._fewest, self._most = config.processes, config.processes_most
         self._auto = config.processes_auto
@@ -172,11 +177,10 @@ class Scaling:
             self._end_surplus()
         if self._fewest < self._most:
             self._follow(now_at)
+            self._timers.set(SCALING, self._due_at(), lambda _now_at: None)  # the turn comes here
 
-    def deadline_at(self) -> float:
+    def _due_at(self) -> float:
         """When there may be more, or fewer, to be, if nothing happens before."""
-        if self._fewest == self._most or not self._dispatcher.is_open:
-            return math.inf
         if self._was_full and self._slots.processes < self._limit():
             left = (1 - _FULL) / (1 - min(self._fullness, _FULL))
             return self._looked_at + max(0.001, -_MOMENT_S * math.log(left))

@@ -5,7 +5,7 @@ there is none without a request; for a scaler there is one with each sweep, and 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from supervisor import clock
@@ -38,6 +38,7 @@ class Backlog:
         self._name = name
         self._scaling = scaling
         self._slots = slots
+        self._then: list[Callable[[float], None]] = []  # of those who have asked
         self._due = bool(name)  # a look is requested
         self._moved = False  # jobs have come or gone since the last look
         self.depths: Mapping[str, Depths] = {}  # by queue
@@ -49,9 +50,10 @@ class Backlog:
 
     # when to look
 
-    def look(self) -> None:
-        """Look with the next exchange."""
+    def look(self, then: Callable[[float], None]) -> None:
+        """Look with the next exchange, and call `then(now_at)`."""
         self._due = True
+        self._then.append(then)
 
     def move(self) -> None:
         """Jobs have come or gone."""
@@ -75,6 +77,9 @@ class Backlog:
 
     def on_looked(self, depths: Mapping[str, Depths], worker: str) -> None:
         self.depths, self.looked_at = depths, clock.monotonic()
+        then, self._then = self._then, []
+        for tell in then:
+            tell(self.looked_at)
         if not self._name:
             return
         desired, again = self.desired, self._said and self.looked_at >= self._said_at + _SAY_S

@@ -3,14 +3,16 @@
 Must answer each that it takes, soon, whether Redis does or not; must not hand out anything that changes later.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
+from supervisor.master.timers import Timers
 from supervisor.ops.http_queries import COMPLAINT, HttpQueries, HttpQuery
 
 #: How long a look into Redis is waited for: then what was known before must do.
 LOOKED_S: Final = 0.5
+#: The key of the timer.
+_ANSWERS: Final = "http-answers"
 
 
 class Teller(Protocol):
@@ -34,8 +36,8 @@ class Looks(Protocol):
     def looked_at(self) -> float:
         """When the last answer came (monotonic s)."""
 
-    def look(self) -> None:
-        """Look again, with the next exchange, if there will be one."""
+    def look(self, then: Callable[[float], None]) -> None:
+        """Look again, with the next exchange, if there will be one, and call `then(now_at)`."""
 
 
 class HttpAnswers:
@@ -46,6 +48,7 @@ class HttpAnswers:
         looks: Looks,
         snapshot: Callable[[], Any],
         warn: Callable[[str], None],
+        timers: Timers,
     ) -> None:
         """`snapshot`: what metrics are made of, as plain data."""
         self._queries = queries
@@ -53,6 +56,7 @@ class HttpAnswers:
         self._looks = looks
         self._snapshot = snapshot
         self._warn = warn
+        self._timers = timers
         self._waiting: list[tuple[HttpQuery, float]] = []  # and since when (monotonic s)
 
     def on_asked(self, now_at: float) -> None:
@@ -66,10 +70,11 @@ class HttpAnswers:
                 case _ if query.what == COMPLAINT:
                     self._warn(query.detail)
                 case _:
-                    self._looks.look()
+                    self._looks.look(self._answer)
                     self._waiting.append((query, now_at))
+        self._plan()
 
-    def keep_time(self, now_at: float) -> None:
+    def _answer(self, now_at: float) -> None:
         """Answer what Redis has answered since, or has had time enough to."""
         waiting, self._waiting = self._waiting, []
         for query, since_at in waiting:
@@ -78,6 +83,8 @@ class HttpAnswers:
                 continue
             answer = self._status.tell() if query.what == "/status" else self._snapshot()
             self._queries.answer(query, answer)
+        self._plan()
 
-    def deadline_at(self) -> float:
-        return self._waiting[0][1] + LOOKED_S if self._waiting else math.inf
+    def _plan(self) -> None:
+        if self._waiting:
+            self._timers.set(_ANSWERS, self._waiting[0][1] + LOOKED_S, self._answer)

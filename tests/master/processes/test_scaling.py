@@ -8,7 +8,8 @@ import pytest
 from supervisor import clock, messages
 from supervisor.master.model.signals import By
 from supervisor.master.model.states import ChildState
-from supervisor.master.processes.scaling import Scaling
+from supervisor.master.processes.scaling import SCALING, Scaling
+from supervisor.master.timers import Timers
 from supervisor.messages import HandlerSettings
 from tests.parts import await_readable, held_of, lease_of, rest
 
@@ -25,9 +26,9 @@ class Pool:
         self._new_child = new_child
         config, dispatcher = self.desk.config, self.desk.dispatcher
         self.cpus = cpus
-        self.scaling = Scaling(
-            config, self.slots, dispatcher, self.desk.budget, self.desk.log, lambda: (self.cpus, "auto: as told")
-        )
+        self.timers = Timers()
+        cpus_told = lambda: (self.cpus, "auto: as told")  # noqa: E731
+        self.scaling = Scaling(config, self.slots, dispatcher, self.desk.budget, self.desk.log, self.timers, cpus_told)
         self.now_at = NOW_AT
         self.token = 0
         self.forked = []
@@ -50,7 +51,7 @@ class Pool:
         end_at = self.now_at + seconds
         while self.now_at < end_at:
             self.scaling.keep_time(self.now_at)
-            self.now_at = min(end_at, max(self.now_at + 0.001, min(self.scaling.deadline_at(), self.now_at + step_s)))
+            self.now_at = min(end_at, max(self.now_at + 0.001, min(self.timers.at(SCALING), self.now_at + step_s)))
         self.scaling.keep_time(self.now_at)
         return self.slots.processes
 
@@ -111,7 +112,7 @@ def work(pool, *leases):
 def test_without_a_range_nothing_is_followed_and_no_time_is_awaited(pool):
     pool = pool(processes="2")
     pool.busy(2)
-    assert (pool.run(60, 1), pool.scaling.deadline_at(), pool.said) == (2, math.inf, [])
+    assert (pool.run(60, 1), pool.timers.at(SCALING), pool.said) == (2, math.inf, [])
 
 
 def test_there_is_one_idle_process_beside_the_busy_ones(pool):

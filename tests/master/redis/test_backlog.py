@@ -35,7 +35,7 @@ def test_without_a_name_it_looks_when_asked_and_never_else(now):
     quiet.move()
     assert quiet.deadline_at() == math.inf
     assert not quiet.take_look(now.at + 100, sweeps=True)
-    quiet.look()
+    quiet.look(lambda _now_at: None)
     assert quiet.deadline_at() == -math.inf
     assert quiet.take_look(now.at, sweeps=False)
     assert not quiet.take_look(now.at, sweeps=False)

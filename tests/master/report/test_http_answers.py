@@ -5,6 +5,7 @@ import math
 import pytest
 
 from supervisor.master.report.http_answers import LOOKED_S, HttpAnswers
+from supervisor.master.timers import Timers
 from supervisor.ops.http_queries import HttpQueries
 
 
@@ -20,8 +21,13 @@ class Looks:
         self.looked_at = -math.inf
         self.wanted = 0
 
-    def look(self):
+    def look(self, then):
         self.wanted += 1
+        self._then = then
+
+    def come(self, now_at):
+        self.looked_at = now_at
+        self._then(now_at)
 
 
 class Part:
@@ -29,12 +35,14 @@ class Part:
 
     def __init__(self):
         self.queries, self.looks, self.said = HttpQueries(), Looks(), []
-        self.answers = HttpAnswers(self.queries, Status(), self.looks, lambda: "a snapshot", self.said.append)
+        self.timers = Timers()
+        self.answers = HttpAnswers(
+            self.queries, Status(), self.looks, lambda: "a snapshot", self.said.append, self.timers
+        )
 
     def ask(self, what, now_at):
         query = self.queries.ask(what, now_at)
         self.answers.on_asked(now_at)
-        self.answers.keep_time(now_at)
         return query
 
 
@@ -49,7 +57,7 @@ def test_probes_are_answered_in_the_turn_in_which_they_come(part):
     assert part.ask("/livez", 10.0).answered
     assert part.ask("/readyz", 10.0).answer == (True, "serving")
     assert part.looks.wanted == 0
-    assert part.answers.deadline_at() == math.inf
+    assert part.timers.due_at == math.inf
 
 
 @pytest.mark.parametrize(("what", "answer"), [("/status", {"state": "serving"}), ("/metrics", "a snapshot")])
@@ -58,18 +66,16 @@ def test_who_looks_is_answered_once_redis_has_been_looked_into_since(part, what,
     query = part.ask(what, 10.0)
     assert part.looks.wanted == 1
     assert not query.answered
-    part.looks.looked_at = 10.1
-    part.answers.keep_time(10.1)
+    part.looks.come(10.1)
     assert (query.answered, query.answer) == (True, answer)
-    assert part.answers.deadline_at() == math.inf
 
 
 def test_if_redis_does_not_answer_what_is_known_must_do(part):
     query = part.ask("/status", 10.0)
-    assert part.answers.deadline_at() == 10.0 + LOOKED_S
-    part.answers.keep_time(10.0 + LOOKED_S - 0.01)
+    assert part.timers.due_at == 10.0 + LOOKED_S
+    part.timers.run_due(10.0 + LOOKED_S - 0.01)
     assert not query.answered
-    part.answers.keep_time(10.0 + LOOKED_S)
+    part.timers.run_due(10.0 + LOOKED_S)
     assert query.answer == {"state": "serving"}
 
 
@@ -77,8 +83,7 @@ def test_whoever_asks_while_the_same_is_asked_gets_the_same_answer(part):
     first = part.ask("/status", 10.0)
     assert part.ask("/status", 10.2) is first
     assert part.looks.wanted == 1
-    part.looks.looked_at = 10.3
-    part.answers.keep_time(10.3)
+    part.looks.come(10.3)
     part.queries.collect()
     assert part.ask("/status", 10.4) is not first
 
