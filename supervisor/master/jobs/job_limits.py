@@ -64,14 +64,14 @@ class JobLimits:
 
     def plan(self, child: ChildHandle) -> None:
         """Something of this child is due sooner than before, or it is closed. What is due later needs no word."""
-        self._timers.set(child, self._due_at(child), partial(self._attend, child))
-        if child.head is not None and child.head.fence is not None:
+        head = child.head
+        self._timers.set(child, self._due_at(child, head), partial(self._attend, child))
+        if head is not None and head.fence is not None:
             self._cut_off.look_now()
 
-    def _due_at(self, child: ChildHandle) -> float:
-        if child.closed:
+    def _due_at(self, child: ChildHandle, head: HeldLease | None) -> float:
+        if child.state is ChildState.GONE:
             return math.inf
-        head = child.head
         if head is None or child.state is not ChildState.BUSY:
             return child.kill_at or (child.look_at if self._is_looked_at_idle(child) else math.inf)
         turn = child.turn
@@ -87,7 +87,7 @@ class JobLimits:
         return head.started_at + head.limit_s - min(_NEAR * head.limit_s, self._config.term_grace_s)
 
     def _attend(self, child: ChildHandle, now_at: float) -> None:
-        if now_at >= self._due_at(child):
+        if now_at >= self._due_at(child, child.head):
             if child.kill_at is not None and now_at >= child.kill_at:
                 self._stopping.kill(child, *child.kill_plan)
             elif child.head is not None:
