@@ -15,6 +15,7 @@ from supervisor.child.printing import MARK
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried, Returned, Unknown
 from supervisor.engine.transport.link import LinkLost
 from supervisor.linux import kernel
+from supervisor.master.jobs.placing import HAND_BACK
 from supervisor.master.model.states import ChildState
 from supervisor.messages import (
     TIMEOUT,
@@ -61,7 +62,7 @@ def test_what_nobody_may_have_soon_goes_back_uncounted_in_order(desk):
     desk = desk(processes="1", dispatch_ahead="20ms")
     desk.child(holding)
     desk.give(*(lease_of(token) for token in range(1, 5)))
-    due_at = desk.deadline_at()
+    due_at = desk.timers.at(HAND_BACK)
     assert desk.outcomes() == []
     desk.keep_time(due_at + 0.01)
     outcomes = desk.outcomes()
