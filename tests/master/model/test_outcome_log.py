@@ -21,7 +21,7 @@ class Listener:
         assert set(given) <= set(EVENTS[name][1])
         self.said.append((name, given))
 
-    def tell(self, name, fields_of, about):
+    def emit_lazily(self, name, fields_of, about):
         self.emit(name, **fields_of(about))
 
 
