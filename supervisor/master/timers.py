@@ -33,23 +33,25 @@ class Timers:
         return math.inf if timer is None else timer[0]
 
     def run_due(self, now_at: float) -> None:
-        """Call back what is due, the earliest first. What a callback sets is left for the next call, even if it is due.
+        """Call back what is due, the earliest first. New timers of a callback are left for the next call, even if due.
 
-        A callback may cancel or move what is due after it. If it raises an exception, what is due after it stays so.
+        A callback may cancel or move what is due after it. What it moves to another time that has come is called all
+        the same. If it raises an exception, what is due after it stays so.
         """
         if now_at < self.due_at:
             return
         timers = self._timers
-        due = [(timer[0], key, timer) for key, timer in timers.items() if timer[0] <= now_at]
+        due = [(timer[0], key) for key, timer in timers.items() if timer[0] <= now_at]
         due.sort(key=_at)
         try:
-            for _, key, timer in due:
-                if timers.get(key) is timer:
+            for _, key in due:
+                timer = timers.get(key)
+                if timer is not None and timer[0] <= now_at:
                     del timers[key]
                     timer[1](now_at)
         finally:
             self.due_at = min((at for at, _ in timers.values()), default=math.inf)
 
 
-def _at(due: tuple[float, Hashable, object]) -> float:
+def _at(due: tuple[float, Hashable]) -> float:
     return due[0]

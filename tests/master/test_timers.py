@@ -122,3 +122,10 @@ def test_an_exception_leaves_the_later_ones_due(told):
         told.run(3.0)
     assert told.timers.due_at == 2.0
     assert told.run(3.0) == ["b"]
+
+
+def test_a_due_timer_that_is_set_to_the_past_is_called_in_the_same_run(told):
+    told.timers.set("a", 1.0, lambda _now_at: told.set("b", -math.inf))
+    told.set("b", 2.0)
+    assert told.run(3.0) == ["b"]
+    assert told.run(3.0) == []

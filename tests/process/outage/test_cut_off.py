@@ -142,7 +142,6 @@ def test_a_master_that_stood_still_for_too_long_stops_its_job_at_once(stage, loc
     pool = stage.start(processes=1, lease_ttl="1s", term_grace="0.3s").wait_ready()
     jid = hold(stage, lock, pool, "watch.for_ever")
     holder = lock.holder()
-    pool.wait_for("child.ready", nth=2)  # a master stopped amid a turn may renew the lease first, and then goes on
     pool.send(signal.SIGSTOP)
     stage.let_time_pass(2.5)
     pool.send(signal.SIGCONT)
