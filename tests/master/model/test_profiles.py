@@ -3,6 +3,7 @@
 import pytest
 
 from supervisor import clock
+from supervisor.master.jobs.placing import HAND_BACK
 from supervisor.master.model.states import ChildState
 from supervisor.messages import HandlerSettings
 from tests.parts import honest, lease_of
@@ -124,7 +125,7 @@ def test_a_job_that_waits_too_long_for_its_child_goes_back_and_the_next_lease_wa
     finish(pool)
     pool.outcomes()
     run(pool, "shut", first=3)
-    pool.keep_time(pool.deadline_at())
+    pool.keep_time(pool.timers.at(HAND_BACK))
     (released,) = pool.outcomes()
     assert (released.lease.token, released.started) == (3, False)
     assert pool.slots.capacity() == (0, 0)
