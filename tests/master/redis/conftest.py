@@ -1,6 +1,5 @@
 """A master's talk with Redis: its parts, with a real server, and children and zygotes that are only played."""
 
-import select
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import SimpleNamespace
@@ -13,6 +12,7 @@ from supervisor.engine.client.sync_client import Client
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.queue_order import Queues
 from supervisor.engine.worker.session import Session
+from supervisor.master.inbox import Inbox
 from supervisor.master.model.recent_failures import RecentFailures
 from supervisor.master.redis.backlog import Backlog
 from supervisor.master.redis.chores import Chores
@@ -42,12 +42,11 @@ class PlayedPump:
         self.zygotes: Any = SimpleNamespace(
             ready=True, reloading=False, handlers={"k": HandlerSettings()}, once=()
         )  # fmt: skip
-        self._poll = select.epoll()
-        self._callbacks: dict[int, Callable[[], None]] = {}
+        self._inbox = inbox = Inbox()
         ledger, slots, events, counts = desk.ledger, desk.slots, desk.log, desk.counts
         dispatcher, cut_off = desk.dispatcher, desk.cut_off
         self.session = session = Session(
-            url, Namespace(namespace), Queues(["q"], "strict"), None, self, desk.timers
+            url, Namespace(namespace), Queues(["q"], "strict"), None, inbox, desk.timers
         )  # fmt: skip
         identity, serving, times, pipeline = session.identity, session.serving, session.times, session.pipeline
         wakeups = session.wakeups
@@ -71,25 +70,10 @@ class PlayedPump:
         waiting = Waiting(demand, leasing, renewing, serving, wakeups, session.listeners)
         resuming = Resuming(session, ledger, slots, dispatcher, renewing, events, counts)
         for child in slots:
-            self.watch(child.talk, partial(dispatcher.on_spoke, child))
+            inbox.watch(child.talk, partial(dispatcher.on_spoke, child))
         self.pump = RedisPump(
             session, speakers, leasing, grants, waiting, resuming, self.idle_exit, events, counts
         )  # fmt: skip
-
-    # what a session needs of a master's inbox
-
-    def watch(self, source: Any, callback: Callable[[], None]) -> None:
-        self._callbacks[source.fileno()] = callback
-        self._poll.register(source, select.EPOLLIN)
-
-    def forget(self, source: Any) -> None:
-        del self._callbacks[source.fileno()]
-        self._poll.unregister(source)
-
-    def want_write(self, source: Any, wanted: bool) -> None:
-        self._poll.modify(source, select.EPOLLIN | (select.EPOLLOUT if wanted else 0))
-
-    # turns
 
     def start(self) -> "PlayedPump":
         self.session.open(self.pump.resume, self.pump.on_replies, self.pump.on_wakeup)
@@ -105,8 +89,7 @@ class PlayedPump:
         deadline_at = clock.monotonic() + SOON_S
         while not holds():
             assert clock.monotonic() < deadline_at, "it has not come about in time"
-            for fd, _ in self._poll.poll(max(0.0, min(0.05, self.pump.deadline_at() - clock.monotonic()))):
-                self._callbacks[fd]()
+            self._inbox.wait(min(self.pump.deadline_at(), clock.monotonic() + 0.05))
             self.desk.timers.run_due(clock.monotonic())
             self.pump.step(clock.monotonic())
             self.settling.log_completed()
@@ -119,7 +102,7 @@ class PlayedPump:
 
     def close(self) -> None:
         self.session.close()
-        self._poll.close()
+        self._inbox.close()
 
 
 @pytest.fixture
