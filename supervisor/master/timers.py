@@ -41,17 +41,13 @@ class Timers:
         if now_at < self.due_at:
             return
         timers = self._timers
-        due = [(timer[0], key) for key, timer in timers.items() if timer[0] <= now_at]
-        due.sort(key=_at)
+        due = [key for key, timer in timers.items() if timer[0] <= now_at]
+        due.sort(key=self.at)
         try:
-            for _, key in due:
+            for key in due:
                 timer = timers.get(key)
                 if timer is not None and timer[0] <= now_at:
                     del timers[key]
                     timer[1](now_at)
         finally:
             self.due_at = min((at for at, _ in timers.values()), default=math.inf)
-
-
-def _at(due: tuple[float, Hashable]) -> float:
-    return due[0]
