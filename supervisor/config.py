@@ -476,7 +476,7 @@ class Config:
     log_level: str
     dispatch_ahead_s: float
     boot_timeout_s: float
-    http: ListenAddress | None  # None: no listener
+    http: ListenAddress | None  # no listener without it
     http_name: tuple[str, ...]
     autoscale: str  # empty: no autoscaling
     exit_when_idle_s: float  # 0: never

@@ -60,7 +60,7 @@ class Inbox:
         ready = [(fd, callbacks.get(fd)) for fd, _readiness in self._epoll.poll(timeout_s)]
         self._heard_at = clock.monotonic()
         for fd, callback in ready:
-            # Else an earlier callback of this turn has closed it, and its number may be another's by now.
+            # An earlier callback of this turn may have closed the descriptor, and its number may be reused.
             if callback is not None and callbacks.get(fd) is callback:
                 callback()
 

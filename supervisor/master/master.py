@@ -233,7 +233,7 @@ class Master:
 
         Messages come first: one that makes a deadline void is read before the deadline is acted on.
         """
-        # What the pump has to say depends on what the ledger holds at this instant, so it is asked.
+        # The pump is asked in each turn, because its deadline depends on the content of the ledger at this instant.
         self._inbox.wait(min(self._timers.due_at, self._pump.deadline_at()))
         if self._away and self._session.connected:
             self._say_return()

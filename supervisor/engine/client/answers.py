@@ -29,7 +29,7 @@ ENDED: Final = (None, "complete", "failed")
 NOTHING: Final = Grant(0.0, None, [], [])
 
 
-# What is asked.
+# Arguments of calls.
 
 
 def checked_wait_s(argument: str, seconds: float) -> float:
@@ -130,7 +130,7 @@ def pause_s(grant: Grant, left_s: float, longest_s: float) -> float:
     return pause if grant.next_at_unix is None else min(pause, grant.next_at_unix - grant.now_unix)
 
 
-# What is answered.
+# Answers of calls.
 
 
 def jid_of(job: NewJob, answer: bool | str) -> str:
@@ -185,7 +185,7 @@ class Answers:
         self.missing.discard(worker)
 
 
-# What ends a lease, or lengthens it.
+# Answers to a lease that is renewed or ended.
 
 
 def renewed(lease: LeaseRecord, expires_unix: float) -> float:

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class AsyncCaller(Protocol):
-    """What leases and jobs need of their client."""
+    """Runs the commands of leases and jobs: their client."""
 
     async def call(self, build: Callable[..., Command[T]], *args: Any, **kwargs: Any) -> T: ...
     async def follow(self, call: Steps[T]) -> T: ...

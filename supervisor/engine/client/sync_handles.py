@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Caller(Protocol):
-    """What leases and jobs need of their client."""
+    """Runs the commands of leases and jobs: their client."""
 
     def call(self, build: Callable[..., Command[T]], *args: Any, **kwargs: Any) -> T: ...
     def follow(self, call: Steps[T]) -> T: ...

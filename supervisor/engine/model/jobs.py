@@ -216,7 +216,7 @@ def _checked_policy(policy: object) -> str:
     return str(policy)
 
 
-# What a lease contains.
+# Records of leases.
 
 
 class LeaseRecord:
@@ -321,7 +321,7 @@ class LeaseRecord:
         return f"<{type(self).__name__} {self.jid} {self.klass} queue={self.queue} token={self.token}>"
 
 
-# What a query returns.
+# Records of queries.
 
 
 class Progress(NamedTuple):

@@ -31,7 +31,7 @@ _DEATH_REASON = re.compile(r"SIG[A-Z0-9+]{1,12}|exit-\d{1,3}|timeout|memory|disk
 
 
 class Leased(Protocol):
-    """What an outcome needs of the lease that it ends."""
+    """Names the lease that an outcome ends."""
 
     @property
     def jid(self) -> str: ...

@@ -1,4 +1,4 @@
-"""What an exchange with Redis consists of, and what a lease asks for and gets. Runs in the master. Values; no I/O."""
+"""Values of exchanges with Redis: their parts, lease requests and grants. Runs in the master. Does no I/O."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -25,7 +25,7 @@ _EXCHANGE: Final = "session.exchange"  # the key of a timer
 
 
 class Watcher(Protocol):
-    """What the engine needs of the master's inbox."""
+    """Calls back when a descriptor is ready: the master's inbox."""
 
     def watch(self, source: Any, callback: Callable[[], None]) -> None: ...
     def forget(self, source: Any) -> None: ...
@@ -33,7 +33,7 @@ class Watcher(Protocol):
 
 
 class Timers(Protocol):
-    """What the engine needs of the master's timers."""
+    """Calls back when a time has come: the master's timers."""
 
     def set(self, key: Hashable, at: float, callback: Callable[[float], None]) -> None: ...
     def cancel(self, key: Hashable) -> None: ...

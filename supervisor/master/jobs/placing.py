@@ -219,7 +219,7 @@ class Placing:
         return False
 
     def _fall_short(self) -> None:
-        """What is here cannot start: it does not fit."""
+        """Have no more leased, and look for room later: the jobs at hand do not fit."""
         self._slots.fall_short()
         self._timers.set(FIND_ROOM, self._slots.short_until_at, lambda _now_at: self._slots.find_room())
 

@@ -127,7 +127,7 @@ class Slots:
         return 1 if self.cautious else self.processes
 
     def fall_short(self) -> None:
-        """What is here cannot start: it does not fit."""
+        """Stop leasing for a while: the jobs at hand do not fit."""
         self.short_until_at = clock.monotonic() + _RETRY_S
 
     def find_room(self) -> None:

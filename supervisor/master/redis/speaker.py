@@ -1,4 +1,4 @@
-"""What has something to say in exchanges with Redis. Runs in the master."""
+"""Base classes of the parts of the master that speak in exchanges with Redis. Runs in the master."""
 
 from collections.abc import Sequence
 
