@@ -51,8 +51,8 @@ def lease_of(
     return LeaseRecord("w", token, f"j{token}".encode(), klass.encode(), b"q", raw, 0, rest=rest)
 
 
-def held_of(token: int, estimate_s: float | None = None, *, told_started: bool = False, **lease: Any) -> HeldLease:
-    return HeldLease(lease_of(token, **lease), HandlerSettings(), 60.0, estimate_s, told_started)
+def held_of(token: int, estimate_s: float | None = None, *, start_reported: bool = False, **lease: Any) -> HeldLease:
+    return HeldLease(lease_of(token, **lease), HandlerSettings(), 60.0, estimate_s, start_reported)
 
 
 def open_fds() -> int:
@@ -227,9 +227,9 @@ class Desk:
         self.dispatcher = Dispatcher(
             config, self.slots, self.ledger, self.pace, self.budget, oom, self.log, self.counts, timers
         )
-        stopping = self.dispatcher.stopping
-        disk = DiskUsage(config.workdir_limit_bytes, log.parent, stopping, self.log, timers)
-        self.cut_off = CutOff(config, self.slots, self.ledger, stopping, timers)
+        interrupter = self.dispatcher.interrupter
+        disk = DiskUsage(config.workdir_limit_bytes, log.parent, interrupter, self.log, timers)
+        self.cut_off = CutOff(config, self.slots, self.ledger, interrupter, timers)
         kills = KernelKills(OomKills(), None)
         self.limits = JobLimits(
             config, self.slots, self.dispatcher, self.budget, kills, None, disk, self.cut_off, timers

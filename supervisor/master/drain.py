@@ -84,7 +84,7 @@ class Drain:
         config: Config,
         slots: Slots,
         session: Session,
-        forks: ZygoteManager,
+        zygotes: ZygoteManager,
         dispatcher: Dispatcher,
         demand: Demand,
         settling: Settling,
@@ -95,7 +95,7 @@ class Drain:
         self._config = config
         self._slots = slots
         self._session = session
-        self._forks = forks
+        self._zygotes = zygotes
         self._dispatcher = dispatcher
         self._demand = demand
         self._settling = settling
@@ -104,69 +104,69 @@ class Drain:
         self._timers = timers
         self.phase = Phase.SERVING
         self.exit = Exit.OK
-        self.ladder: ShutdownSchedule | None = None
+        self.schedule: ShutdownSchedule | None = None
         self._is_silent = False
 
     def begin(self, by: By | None, why: Exit = Exit.OK) -> ShutdownSchedule:
         """Lease no more, hand back what has not started, let the rest finish. Idempotent."""
         self.exit = self.exit or why
-        if self.ladder is not None:
-            return self.ladder
+        if self.schedule is not None:
+            return self.schedule
         config, now_at = self._config, clock.monotonic()
-        self.ladder = ladder = ShutdownSchedule.of(now_at, config.drain_timeout_s, config.term_grace_s)
+        self.schedule = schedule = ShutdownSchedule.of(now_at, config.drain_timeout_s, config.term_grace_s)
         self._become(Phase.DRAINING)
         # A start that has failed says its cause, and nothing of a drain in which there is nothing to wait for.
         self._is_silent = self.exit is not Exit.OK and not self._slots.busy
-        self._say("master.draining", ladder, now_at, **(by.fields if by else {}))
-        self._forks.fork_no_more()
+        self._say("master.draining", schedule, now_at, **(by.fields if by else {}))
+        self._zygotes.fork_no_more()
         self._dispatcher.close()
-        self._dispatcher.stopping.tell_all("drain")
+        self._dispatcher.interrupter.tell_all("drain")
         self._demand.close()
-        return ladder
+        return schedule
 
     def hurry(self, by: By) -> ShutdownSchedule:
         """Kill what runs, and hand everything back."""
-        ladder, now_at = self.begin(by), clock.monotonic()
-        ladder.hurry(now_at)
-        self._events.emit("master.hurried", **by.fields, left_s=ladder.left_s(now_at), running=self._slots.busy)
-        return ladder
+        schedule, now_at = self.begin(by), clock.monotonic()
+        schedule.hurry(now_at)
+        self._events.emit("master.hurried", **by.fields, left_s=schedule.left_s(now_at), running=self._slots.busy)
+        return schedule
 
-    def climb(self, now_at: float, served: bool) -> None:
+    def advance(self, now_at: float, served: bool) -> None:
         """Take the steps that are due. `served`: Redis has been there."""
-        ladder = self.ladder
-        if ladder is None:
+        schedule = self.schedule
+        if schedule is None:
             return
-        if self.phase is Phase.DRAINING and now_at >= ladder.interrupt_at:
-            self._step_down(Phase.INTERRUPTING, ladder, now_at)
-            self._dispatcher.stopping.interrupt_all("drain")
-        if self.phase is Phase.INTERRUPTING and now_at >= ladder.kill_at:
-            self._step_down(Phase.KILLING, ladder, now_at)
-            self._dispatcher.stopping.kill_all("drain")
-        if self.phase is Phase.KILLING and now_at >= ladder.hand_back_at:
-            ladder.hand_back_at = math.inf
-            self._forks.births.abandon("drain")
+        if self.phase is Phase.DRAINING and now_at >= schedule.interrupt_at:
+            self._step_down(Phase.INTERRUPTING, schedule, now_at)
+            self._dispatcher.interrupter.interrupt_all("drain")
+        if self.phase is Phase.INTERRUPTING and now_at >= schedule.kill_at:
+            self._step_down(Phase.KILLING, schedule, now_at)
+            self._dispatcher.interrupter.kill_all("drain")
+        if self.phase is Phase.KILLING and now_at >= schedule.hand_back_at:
+            schedule.hand_back_at = math.inf
+            self._zygotes.children.abandon("drain")
         if self.phase is not Phase.DRAINING:
             self._settling.end_put_off()
-        self._leave(ladder, now_at, served)
-        self._timers.set(_STEP, ladder.next_at(self.phase), lambda _now_at: None)  # the turn comes here
+        self._leave(schedule, now_at, served)
+        self._timers.set(_STEP, schedule.next_at(self.phase), lambda _now_at: None)  # the turn comes here
 
-    def _leave(self, ladder: ShutdownSchedule, now_at: float, served: bool) -> None:
+    def _leave(self, schedule: ShutdownSchedule, now_at: float, served: bool) -> None:
         if self.phase is not Phase.LEAVING and self._demand.is_settled and not self._slots.busy:
-            self._step_down(Phase.LEAVING, ladder, now_at)
-            ladder.arrived(now_at)
+            self._step_down(Phase.LEAVING, schedule, now_at)
+            schedule.arrived(now_at)
             if not self._session.connected and not self._session.may_hold_more:
-                ladder.in_vain(now_at)
+                schedule.in_vain(now_at)
         if self.phase is Phase.LEAVING:
             if not self._session.connected:
                 # One more try: the good-bye was lost, or a grant, which it would hand back.
-                ladder.in_vain(now_at, self._session.longest_reconnect_s)
+                schedule.in_vain(now_at, self._session.longest_reconnect_s)
             if self._pump.is_over or not served:
-                ladder.leave_by_at = min(ladder.leave_by_at, ladder.kill_at)  # only hooks are waited for
-                if not self._slots.leaving or now_at >= ladder.kill_at:
+                schedule.leave_by_at = min(schedule.leave_by_at, schedule.kill_at)  # only hooks are waited for
+                if not self._slots.leaving or now_at >= schedule.kill_at:
                     self._become(Phase.STOPPED)
             else:
                 self._pump.leave()
-        if now_at >= ladder.leave_by_at and self.phase is not Phase.STOPPED:
+        if now_at >= schedule.leave_by_at and self.phase is not Phase.STOPPED:
             self._give_up()
 
     def _give_up(self) -> None:
@@ -178,15 +178,15 @@ class Drain:
             self.exit = self.exit or Exit.NOT_HANDED_BACK
         self._become(Phase.STOPPED)
 
-    def _step_down(self, phase: Phase, ladder: ShutdownSchedule, now_at: float) -> None:
+    def _step_down(self, phase: Phase, schedule: ShutdownSchedule, now_at: float) -> None:
         self._become(phase)
-        self._say(f"master.{phase.value}", ladder, now_at)
+        self._say(f"master.{phase.value}", schedule, now_at)
 
-    def _say(self, event: str, ladder: ShutdownSchedule, now_at: float, **fields: object) -> None:
+    def _say(self, event: str, schedule: ShutdownSchedule, now_at: float, **fields: object) -> None:
         if not self._is_silent:
-            heads = [child.head.lease for child in self._slots if child.head is not None]
+            heads = [child.running.lease for child in self._slots if child.running is not None]
             jobs = [f"{lease.klass} {lease.jid}" for lease in heads[:_MOST_JOBS]]
-            left_s, running = ladder.left_s(now_at), self._slots.busy
+            left_s, running = schedule.left_s(now_at), self._slots.busy
             self._events.emit(event, **fields, left_s=left_s, running=running, jobs=jobs or None)
 
     def _become(self, phase: Phase) -> None:

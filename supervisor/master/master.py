@@ -141,42 +141,42 @@ class Master:
         pace = Pace()
         self._slots = Slots(config.processes, config.jobs_per_child, config.dispatch_ahead_s, pace)
         kills = cgroups.OomKills()
-        self._cells, self._cells_where = JobCgroups.make()  # after the one, before a zygote is started
-        budget, kernel_kills = Budget(config.memory_budget_bytes), KernelKills(kills, self._cells)
+        self._job_cgroups, self._cells_where = JobCgroups.make()  # after the one, before a zygote is started
+        budget, kernel_kills = Budget(config.memory_budget_bytes), KernelKills(kills, self._job_cgroups)
         self._dispatcher = Dispatcher(
             config, self._slots, self._ledger, pace, budget, kernel_kills.verdict, events, counts, timers
         )  # fmt: skip
-        self._cut_off = CutOff(config, self._slots, self._ledger, self._dispatcher.stopping, timers)
-        disk = DiskUsage(config.workdir_limit_bytes, self._workdir, self._dispatcher.stopping, events, timers)
+        self._cut_off = CutOff(config, self._slots, self._ledger, self._dispatcher.interrupter, timers)
+        disk = DiskUsage(config.workdir_limit_bytes, self._workdir, self._dispatcher.interrupter, events, timers)
         limits = JobLimits(
-            config, self._slots, self._dispatcher, budget, kernel_kills, self._cells, disk, self._cut_off, timers
+            config, self._slots, self._dispatcher, budget, kernel_kills, self._job_cgroups, disk, self._cut_off, timers
         )  # fmt: skip
-        self._survey = StackDump(timers)
-        self._forks = ZygoteManager(
+        self._stack_dump = StackDump(timers)
+        self._zygotes = ZygoteManager(
             config, self._slots, self._inbox, timers, events, self._workdir, budget, for_handlers,
             self._dispatcher.on_spoke, self._dispatcher.on_gone, self._on_line, limits.plan,
             self._dispatcher.on_reloaded,
         )  # fmt: skip
         if config.watch:
-            self._dispatcher.placing.before_start = self._forks.handover.look_at_files
+            self._dispatcher.placing.before_start = self._zygotes.rolling_reload.look_at_files
         self._scaling = Scaling(config, self._slots, self._dispatcher, budget, events, timers)
         self._backlog = Backlog(config.autoscale, self._scaling, self._slots)
-        self._controls = Controls(self, self._forks, self._scaling, self._slots, self._survey, events)
-        self._demand = Demand(self._ledger, self._slots, self._forks, self._dispatcher.placing)
+        self._controls = Controls(self, self._zygotes, self._scaling, self._slots, self._stack_dump, events)
+        self._demand = Demand(self._ledger, self._slots, self._zygotes, self._dispatcher.placing)
         failures = RecentFailures()
         self._leasing, self._settling, self._pump = self._redis_pump(failures)
         self._drain = Drain(
-            config, self._slots, self._session, self._forks, self._dispatcher, self._demand, self._settling,
+            config, self._slots, self._session, self._zygotes, self._dispatcher, self._demand, self._settling,
             self._pump, events, timers,
         )  # fmt: skip
         self._status = Status(
-            self._drain, self._session, self._slots, self._forks, self._scaling, self._demand, failures,
+            self._drain, self._session, self._slots, self._zygotes, self._scaling, self._demand, failures,
             self._backlog, counts,
         )  # fmt: skip
         figures = MetricsSnapshot(
-            self._status, self._session, self._backlog, self._slots, self._forks, self._scaling, events, counts
+            self._status, self._session, self._backlog, self._slots, self._zygotes, self._scaling, events, counts
         )  # fmt: skip
-        self._showing = TitleAndNotify(self._status, self._session.serving, self._forks, config.namespace, timers)
+        self._title = TitleAndNotify(self._status, self._session.serving, self._zygotes, config.namespace, timers)
         self._listening = listening
         self._queries = HttpQueries()
         self._answers = HttpAnswers(
@@ -193,7 +193,7 @@ class Master:
         leasing = Leasing(demand, grants, maintenance, leaser, wakeups, pipeline)
         settling = Settling(identity, ledger, leasing, self._backlog, failures, events, counts)
         idle_exit = IdleExit(self._config.exit_when_idle_s, session, wakeups, demand, leasing)
-        requests = OperatorRequests(self._controls, self._slots, self._survey)
+        requests = OperatorRequests(self._controls, self._slots, self._stack_dump)
         relay = RequestRelay(identity, serving, requests, idle_exit)
         speakers = (
             renewing, settling, relay,
@@ -247,7 +247,7 @@ class Master:
     def _follow_up(self, now_at: float) -> None:
         """What each turn ends with. Each step sees what those before it have done."""
         # Before jobs are placed: a child that is asked for now is under way by then.
-        self._forks.fill(now_at)
+        self._zygotes.fill(now_at)
         # After all that frees a child or makes a job ready, and before the lease that asks how many are free.
         self._dispatcher.placing.place()
         # After the placing: only then it is known who is idle, and surplus.
@@ -263,16 +263,16 @@ class Master:
         if self._events.pending:
             self._timers.set(_FLUSH, now_at + SHOW_S, lambda _now_at: None)  # the turn comes here
         # Last: title and status show what has become of it all.
-        self._showing.follow(now_at)
+        self._title.follow(now_at)
 
     def _drain_if_due(self, now_at: float) -> None:
-        if self._drain.ladder is None:
+        if self._drain.schedule is None:
             if self._pump.retired:
                 self._events.emit("master.idle", idle_s=self._config.exit_when_idle_s)
                 self._drain.begin(None)
-            elif self._forks.failed:
+            elif self._zygotes.failed:
                 self._drain.begin(None, Exit.HANDLERS)
-        self._drain.climb(now_at, self._served)
+        self._drain.advance(now_at, self._served)
 
     def _on_signals(self) -> None:
         for received in self._signals.read():
@@ -302,7 +302,7 @@ class Master:
             listener.close(_LISTENER_S)
 
     def _open(self) -> None:
-        self._showing.begin(self._config.boot_timeout_s)
+        self._title.begin(self._config.boot_timeout_s)
         kernel.become_subreaper()
         signal.pthread_sigmask(signal.SIG_BLOCK, kernel.HANDLED_SIGNALS)
         self._inbox.watch(self._signals, self._on_signals)
@@ -319,7 +319,7 @@ class Master:
                 "memory.oom.group is 1: if the kernel's OOM killer ends one process of this container it ends all; give"
                 " jobs a --memory-limit, or the handlers memory=, so that ours comes first"
             )
-        self._forks.start_zygote()
+        self._zygotes.start_zygote()
         self._session.open(self._on_connection, self._pump.on_replies, self._pump.on_wakeup)
 
     def _on_connection(self) -> None:
@@ -359,7 +359,7 @@ class Master:
         self._events.emit("redis.connected", url=self._session.url, server=self._session.server)
 
     def _close_cells(self) -> None:
-        left = self._cells.close() if self._cells is not None else []
+        left = self._job_cgroups.close() if self._job_cgroups is not None else []
         if left:
             self._events.warn(f"cgroups of ours cannot be removed: {', '.join(map(str, left))}")
 
@@ -395,16 +395,16 @@ class Master:
 
     @property
     def draining(self) -> bool:
-        return self._drain.ladder is not None
+        return self._drain.schedule is not None
 
     def drain(self, by: By) -> str:
         left_s = self._drain.begin(by).left_s(clock.monotonic())
         return f"drains: {_jobs(self._slots.busy)} running, it ends within {left_s:g} s"
 
     def drain_again(self, by: By) -> str:
-        ladder = self._drain.ladder
-        assert ladder is not None
-        if self._inbox.oldest_at <= ladder.began_at + _SAME_SIGNAL_S:
+        schedule = self._drain.schedule
+        assert schedule is not None
+        if self._inbox.oldest_at <= schedule.began_at + _SAME_SIGNAL_S:
             return "nothing: within a second it is the same request"
         return self.hurry(by)
 
@@ -416,22 +416,22 @@ class Master:
 
     def _close(self) -> int:
         self._session.close()
-        ladder, code = self._drain.ladder, self._drain.exit
-        left_s = ladder.left_s(clock.monotonic()) if ladder is not None else 0.0
-        self._forks.close(max(_ZYGOTES_S, left_s))
+        schedule, code = self._drain.schedule, self._drain.exit
+        left_s = schedule.left_s(clock.monotonic()) if schedule is not None else 0.0
+        self._zygotes.close(max(_ZYGOTES_S, left_s))
         self._close_cells()
         self._events.emit(
             "master.stopped", exit_code=int(code), **self._counts.ended,
             uptime_s=round(clock.monotonic() - self._began_at, 3), reload=self._why_reload_failed(),
         )  # fmt: skip
-        failure = self._forks.boot_failure
+        failure = self._zygotes.boot_failure
         if failure is not None and code is not Exit.OK:
             self._events.emit("zygote.failed", message=failure.message, traceback=failure.traceback or None)
         return int(code)
 
     def _why_reload_failed(self) -> str | None:
         """Of the last one: whoever looks at why we have ended is to see that it was not the code that he meant."""
-        last = self._forks.last_reload
+        last = self._zygotes.last_reload
         return last["message"] or None if last is not None else None
 
 

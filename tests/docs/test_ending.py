@@ -81,13 +81,13 @@ def test_the_ladder_has_the_times_of_the_code():
     ]  # fmt: skip
     drawn = blocks(OPERATIONS, "")
     (drawing,) = (block for block in drawn if "draining" in block)
-    ladder = ShutdownSchedule.of(0.0, patience_s, grace_s)
-    at = [ladder.interrupt_at, ladder.kill_at, ladder.hand_back_at, ladder.leave_by_at]
+    schedule = ShutdownSchedule.of(0.0, patience_s, grace_s)
+    at = [schedule.interrupt_at, schedule.kill_at, schedule.hand_back_at, schedule.leave_by_at]
     assert re.findall(r"(\d+) s", drawing.splitlines()[0]) == [f"{each_s:g}" for each_s in at]
     assert f"in {REAP_S + HURRIED_EXCHANGE_S:g} s at the most" in section(OPERATIONS, "Signals")
     for given, _, advised in advice:
-        ladder = ShutdownSchedule.of(0.0, parse_duration(re.search(r"--drain-timeout (\w+)", advised)[1]), grace_s)
-        assert ladder.leave_by_at < parse_duration(given.replace(" ", ""))
+        schedule = ShutdownSchedule.of(0.0, parse_duration(re.search(r"--drain-timeout (\w+)", advised)[1]), grace_s)
+        assert schedule.leave_by_at < parse_duration(given.replace(" ", ""))
 
 
 def test_signal_table_agrees_with_the_master():

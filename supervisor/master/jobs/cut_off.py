@@ -29,12 +29,12 @@ CUT_OFF: Final = "cut-off"
 class CutOff:
     """Persistent jobs have a fence, and those whose handler or supervisor says stop. All others go on."""
 
-    def __init__(self, config: Config, slots: Slots, ledger: Ledger, stopping: Interrupter, timers: Timers) -> None:
+    def __init__(self, config: Config, slots: Slots, ledger: Ledger, interrupter: Interrupter, timers: Timers) -> None:
         self._by_default = config.on_cut_off == "stop"
         self._grace_s = config.term_grace_s
         self._slots = slots
         self._ledger = ledger
-        self._stopping = stopping
+        self._interrupter = interrupter
         self._timers = timers
         self._handlers: Mapping[str, HandlerSettings] = {}
         self._some_handlers_stop = False
@@ -67,10 +67,10 @@ class CutOff:
         """Stop each job whose lease was not renewed in time."""
         now_boot_at, now_at = clock.boottime(), clock.monotonic()
         left_s = []
-        for child, head, fence in list(self._running()):
+        for child, running, fence in list(self._running()):
             if now_boot_at >= self._stop_at(fence):
-                head.fence = None
-                self._stopping.cut_off(child, now_at + self._kill_at(fence) - now_boot_at)
+                running.fence = None
+                self._interrupter.cut_off(child, now_at + self._kill_at(fence) - now_boot_at)
             else:
                 left_s.append(self._stop_at(fence) - now_boot_at)
         if left_s:
@@ -83,9 +83,9 @@ class CutOff:
 
     def _running(self) -> Iterator[tuple[ChildHandle, HeldLease, Fence]]:
         for child in self._slots:
-            head = child.head
-            if head is not None and head.fence is not None:
-                yield child, head, head.fence
+            running = child.running
+            if running is not None and running.fence is not None:
+                yield child, running, running.fence
 
     @staticmethod
     def _kill_at(fence: Fence) -> float:

@@ -181,7 +181,7 @@ class _Job:
 
     @property
     def has_ended(self) -> bool:
-        return self.child.head is not self.held
+        return self.child.running is not self.held
 
     def close(self) -> None:
         if self.count is not None:
@@ -196,13 +196,13 @@ class DiskUsage:
         self,
         limit_bytes: int,
         workdir: Path,
-        stopping: Interrupter,
+        interrupter: Interrupter,
         events: Events,
         timers: Timers,
     ) -> None:
         self._limit_bytes = limit_bytes
         self._workdir = workdir
-        self._stopping = stopping
+        self._interrupter = interrupter
         self._events = events
         self._timers = timers
         self._jobs: dict[int, _Job] = {}  # by the child's number
@@ -251,7 +251,7 @@ class DiskUsage:
         beyond = count.used_bytes > self._limit_bytes or count.too_deep
         if beyond and job.beyond:
             del self._jobs[job.child.number]
-            self._stopping.kill(job.child, "disk", self._sentence(count))
+            self._interrupter.kill(job.child, "disk", self._sentence(count))
             return
         if count.hidden is not None and not job.warned:
             job.warned = True

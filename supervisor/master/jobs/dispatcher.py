@@ -74,14 +74,14 @@ class Dispatcher:
         self._kernel_verdict = kernel_verdict
         self._events = events
         self._counts = counts
-        self.stopping = Interrupter(config, slots, events)
-        self.placing = Placing(config, slots, ledger, pace, budget, events, counts, self.stopping, timers)
+        self.interrupter = Interrupter(config, slots, events)
+        self.placing = Placing(config, slots, ledger, pace, budget, events, counts, self.interrupter, timers)
         self.on_ready: Callable[[ChildHandle], None] = lambda _child: None  # told of each child that gets ready
 
     @property
     def is_open(self) -> bool:
         """Whether jobs may still start, now or once a pause is over."""
-        return self.stopping.is_open
+        return self.interrupter.is_open
 
     def _take_back(self, child: ChildHandle) -> None:
         """What it has not received goes to another child, or back to the front of its queue."""
@@ -90,13 +90,13 @@ class Dispatcher:
 
     def close(self) -> None:
         """Nothing starts any more: hand back what has not. What never ends by itself is to stop now."""
-        self.stopping.is_open = False
+        self.interrupter.is_open = False
         for child in self._slots:
             self._take_back(child)
-            if child.head is not None and child.head.lease.persistent:
-                self.stopping.stop(child, "drain")
+            if child.running is not None and child.running.lease.persistent:
+                self.interrupter.stop(child, "drain")
             if child.state is ChildState.IDLE:
-                self.stopping.leave(child)
+                self.interrupter.leave(child)
         self.placing.place()
 
     # from a child
@@ -118,14 +118,14 @@ class Dispatcher:
                 else:
                     self._on_word(child, child.sent[0], said)
         except (ValueError, TypeError, KeyError, RecursionError, MemoryError) as error:  # or nested too deep
-            self.stopping.kill(child, f"it spoke nonsense on its socket ({error or type(error).__name__})")
+            self.interrupter.kill(child, f"it spoke nonsense on its socket ({error or type(error).__name__})")
 
-    def _on_word(self, child: ChildHandle, head: HeldLease, said: Outcome) -> None:
+    def _on_word(self, child: ChildHandle, running: HeldLease, said: Outcome) -> None:
         """What is not the end of its job."""
         if said.verb == Verb.PROGRESS:
-            self._on_progress(head, said)
+            self._on_progress(running, said)
         elif said.verb == Verb.CHECKPOINT:
-            self._on_checkpoint(child, head, said)
+            self._on_checkpoint(child, running, said)
         elif said.verb == Verb.OVERFLOWED:
             self._on_overflow(child, said)
         else:
@@ -142,29 +142,29 @@ class Dispatcher:
             self._pace.learn_fork(took_s)
             self._events.emit("child.ready", child=child.number, pid=child.pid or None)
             self.on_ready(child)
-            if not self.is_open or child.worn is not None:
-                self.stopping.leave(child)
+            if not self.is_open or child.retire_reason is not None:
+                self.interrupter.leave(child)
         elif child.state is not ChildState.DOOMED:
             raise ValueError("it is ready once only")
 
-    def _on_progress(self, head: HeldLease, said: Outcome) -> None:
-        self._count_report(head)
+    def _on_progress(self, running: HeldLease, said: Outcome) -> None:
+        self._count_report(running)
         progress = unpack_progress(said.body)
-        if not head.lost:
-            self._ledger.has_progressed(head, progress)
+        if not running.lost:
+            self._ledger.has_progressed(running, progress)
 
-    def _count_report(self, head: HeldLease) -> None:
-        head.reports += 1
-        if head.reports > _REPORTS + _REPORTS_PER_S * (clock.monotonic() - head.started_at):
+    def _count_report(self, running: HeldLease) -> None:
+        running.reports += 1
+        if running.reports > _REPORTS + _REPORTS_PER_S * (clock.monotonic() - running.started_at):
             raise ValueError("its progress is told too often")
 
-    def _on_checkpoint(self, child: ChildHandle, head: HeldLease, said: Outcome) -> None:
+    def _on_checkpoint(self, child: ChildHandle, running: HeldLease, said: Outcome) -> None:
         """It waits for the answer, or has been interrupted at that."""
         checkpoint = unpack_checkpoint(said.body)
-        if head.lost:
+        if running.lost:
             child.answer_checkpoint(checkpoint.number, kept=False)
-        elif not self._ledger.has_checkpointed(head, checkpoint):
-            self._count_report(head)
+        elif not self._ledger.has_checkpointed(running, checkpoint):
+            self._count_report(running)
 
     def on_stored(self, held: HeldLease, number: int, kept: bool) -> None:
         """Redis has the checkpoint, or the lease is lost."""
@@ -176,39 +176,39 @@ class Dispatcher:
     def _on_overflow(self, child: ChildHandle, said: Outcome) -> None:
         """It dies of it: that is settled when its end is reported."""
         child.overflow = unpack_trouble(said.body).traceback or ""
-        self.stopping.await_exit(child, "it did not exit after a MemoryError")
+        self.interrupter.await_exit(child, "it did not exit after a MemoryError")
 
-    def _on_outcome(self, child: ChildHandle, head: HeldLease, said: Outcome, now_at: float) -> None:
-        lease = head.lease
-        self._note_use(child, head, said.cpu_s, said.max_rss_bytes)
+    def _on_outcome(self, child: ChildHandle, running: HeldLease, said: Outcome, now_at: float) -> None:
+        lease = running.lease
+        self._note_use(child, running, said.cpu_s, said.max_rss_bytes)
         if said.verb != Verb.COMPLETED:
-            head.end = self._end_of(child)
-        outcome = outcome_rules.of_outcome(lease, said.verb, said.body, head.settings, head.end)
+            running.end = self._end_of(child)
+        outcome = outcome_rules.of_outcome(lease, said.verb, said.body, running.settings, running.end)
         peak_bytes = child.meter.peak_bytes
         self._budget.settle(child.number, lease.klass, lease.jid, peak_bytes)
         if peak_bytes:  # it was looked at; what it had it has given back by now, or keeps
             self._budget.grown(child.number, child.meter.sample())
-        read = None if child.memfd is None else partial(_read_outcome, lease, child.memfd, head.settings)
+        read = None if child.memfd is None else partial(_read_outcome, lease, child.memfd, running.settings)
         child.answered(now_at)
-        head.run_s = said.run_s
+        running.run_s = said.run_s
         self._slots.count_answer()
         if not lease.persistent:
             self._pace.learn(lease.klass, said.run_s)
         if said.verb == Verb.FOLLOWED and isinstance(outcome, Completed):
-            head.weight, head.weight_bytes = outcome.weight, len(said.body)
+            running.weight, running.weight_bytes = outcome.weight, len(said.body)
         if type(outcome) is Completed:
             self._budget.done(lease.jid)
-        self._end(head, outcome, read)
+        self._end(running, outcome, read)
         if child.state is not ChildState.BUSY:
             return
-        if self._recycling.on and child.worn is None:
-            child.worn = self._recycling.wear_of(child)
+        if self._recycling.on and child.retire_reason is None:
+            child.retire_reason = self._recycling.retire_reason_of(child)
         child.kill_at = None
         if child.sent:
             self.placing.say_started(child.sent[0])
-            self.stopping.tell_the_next(child)
+            self.interrupter.tell_the_next(child)
         elif self._slots.is_done(child) or not self.is_open:
-            self.stopping.leave(child)
+            self.interrupter.leave(child)
         else:
             child.become(ChildState.IDLE)
 
@@ -219,12 +219,12 @@ class Dispatcher:
 
     def _end_of(self, child: ChildHandle) -> End:
         """What its words tell of the job in its hands, while it counts as the one that has said them."""
-        head = child.head
-        assert head is not None
+        running = child.running
+        assert running is not None
         return End(
-            cpu_s=head.cpu_s, max_rss_bytes=head.max_rss_bytes, memory_limit_bytes=head.memory_limit_bytes,
+            cpu_s=running.cpu_s, max_rss_bytes=running.max_rss_bytes, memory_limit_bytes=running.memory_limit_bytes,
             overflow=child.overflow, memory_bytes=child.meter.peak_bytes or None,
-            output=child.output.last_of(head.lease.token), stack=child.stacks.read(),
+            output=child.output.last_of(running.lease.token), stack=child.stacks.read(),
         )  # fmt: skip
 
     def _end(self, held: HeldLease, outcome: AnyOutcome, read: Callable[[], AnyOutcome] | None = None) -> None:
@@ -246,9 +246,9 @@ class Dispatcher:
         self._budget.gone(child.number)
         self._slots.find_room()
         self._take_back(child)
-        while child.head is not None:
+        while child.running is not None:
             if reaped is not None:
-                self._note_use(child, child.head, reaped.cpu_s, reaped.max_rss_bytes)
+                self._note_use(child, child.running, reaped.cpu_s, reaped.max_rss_bytes)
             end = replace(self._end_of(child), why_killed=why, in_words=child.in_words)
             held = child.answered(clock.monotonic())
             held.run_s = clock.monotonic() - held.started_at
@@ -291,30 +291,32 @@ class Dispatcher:
             by=held.cancelled_by,
         )  # fmt: skip
         self._take_back(child)  # the kernel knows whether it has begun
-        if held is child.head:
-            self.stopping.stop(child, why)
+        if held is child.running:
+            self.interrupter.stop(child, why)
 
-    def dismiss(self, child: ChildHandle, worn: str, why: str, patience_s: float | None = None) -> None:
-        """It gets no more jobs, for what `worn` says, and leaves once it has none. If its job has not ended in
+    def dismiss(self, child: ChildHandle, retire_reason: str, why: str, patience_s: float | None = None) -> None:
+        """It gets no more jobs, for what `retire_reason` says, and leaves once it has none. If its job has not ended in
         `patience_s` seconds (None: it may take its time) it is stopped, with `why` as the reason of the interruption;
         one that never ends by itself at once.
         """
-        if child.worn is None:
-            child.worn = worn
+        if child.retire_reason is None:
+            child.retire_reason = retire_reason
         self._take_back(child)
         if child.state is ChildState.IDLE:
-            self.stopping.leave(child)
-        elif child.head is not None:
-            given_s = 0.0 if child.head.lease.persistent else patience_s
+            self.interrupter.leave(child)
+        elif child.running is not None:
+            given_s = 0.0 if child.running.lease.persistent else patience_s
             if given_s is not None and child.plan_stop(clock.monotonic() + given_s, why):
-                self.stopping.tell(child, why)
+                self.interrupter.tell(child, why)
 
     def on_reloaded(self, outdated: Sequence[ChildHandle], handlers: Mapping[str, HandlerSettings]) -> None:
         """The code is another one. Its `handlers` hold for all that has not begun, and `outdated`, who have the code
         before, get no more jobs. A job that never ends by itself is stopped, and goes on with the new code.
         """
         for child in outdated:
-            child.worn = child.worn or WORN  # all of them first: what is taken back must not be sent to another
+            child.retire_reason = (
+                child.retire_reason or WORN
+            )  # all of them first: what is taken back must not be sent to another
         for child in outdated:
             self.placing.take_back(child)
         self.placing.judge_again(handlers)
@@ -322,11 +324,11 @@ class Dispatcher:
             self.dismiss(child, WORN, "reload", self._config.reload_timeout_s or None)
         self.placing.place()
 
-    def on_overrun(self, child: ChildHandle, head: HeldLease) -> None:
+    def on_overrun(self, child: ChildHandle, running: HeldLease) -> None:
         """Its job takes longer than it was expected to: nobody is to wait behind it."""
         child.turn.overran = True
-        if not head.told_started:
-            self._ledger.has_started(head)
+        if not running.start_reported:
+            self._ledger.has_started(running)
         if len(child.sent) > 1:
             self._take_back(child)
             self.placing.hand_back()  # they have waited already

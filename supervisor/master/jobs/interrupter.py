@@ -34,10 +34,12 @@ class Interrupter:
 
     def leave(self, child: ChildHandle) -> None:
         """It has no job, and gets none any more: it exits."""
-        if child.worn is not None:
-            emit = self._events.emit_quietly if child.worn == WORN else self._events.emit  # `reload.completed` says it
-            emit("child.recycled", child=child.number, pid=child.pid, reason=child.worn)
-        if child.worn is not None or not self.is_open:
+        if child.retire_reason is not None:
+            emit = (
+                self._events.emit_quietly if child.retire_reason == WORN else self._events.emit
+            )  # `reload.completed` says it
+            emit("child.recycled", child=child.number, pid=child.pid, reason=child.retire_reason)
+        if child.retire_reason is not None or not self.is_open:
             child.send_no_more()  # else it has counted its jobs, too
         child.become(ChildState.LEAVING)
         self.await_exit(child, "it did not exit after its last job")
@@ -48,8 +50,8 @@ class Interrupter:
 
     def tell(self, child: ChildHandle, why: str) -> None:
         """Have `should_stop` become True in its handler. One that is being stopped already has been told."""
-        if child.head is not None and child.kill_at is None:
-            child.notify(child.head.lease.token, why, gently=True)
+        if child.running is not None and child.kill_at is None:
+            child.notify(child.running.lease.token, why, gently=True)
 
     def tell_the_next(self, child: ChildHandle) -> None:
         """Its job has begun while it, or all of them, are to stop."""
@@ -67,7 +69,7 @@ class Interrupter:
 
     def stop(self, child: ChildHandle, why: str) -> None:
         """Have `Interrupted` raised in its handler, which then has the grace."""
-        if child.head is not None and child.kill_at is None:
+        if child.running is not None and child.kill_at is None:
             self._interrupt(child, why)
             child.plan_kill(clock.monotonic() + self._grace_s, why)
 
@@ -82,18 +84,18 @@ class Interrupter:
         """One that makes checkpoints is interrupted at the next one, if it does not take long. While we are cut off
         none can be stored.
         """
-        head = child.head
-        if head is None:
+        running = child.running
+        if running is None:
             return
         patience_s = 0.0
-        if head.checkpoints and why in INTERRUPTIONS and why != CUT_OFF:
+        if running.checkpoints and why in INTERRUPTIONS and why != CUT_OFF:
             patience_s = min(_CHECKPOINT_S, self._grace_s / 3)
-        child.notify(head.lease.token, why, patience_s=patience_s)
+        child.notify(running.lease.token, why, patience_s=patience_s)
 
     def kill(self, child: ChildHandle, why: str, in_words: str | None = None) -> None:
         """Kill its process tree, for a reason, or a sentence's end, of ours."""
         if child.state is not ChildState.DOOMED:
-            jid = child.head.lease.jid if child.head else None
+            jid = child.running.lease.jid if child.running else None
             self._events.emit(
                 "child.killed", child=child.number, pid=child.pid, reason=why, message=in_words, jid=jid
             )  # fmt: skip

@@ -37,7 +37,7 @@ class JobCgroups:
     def __init__(self, directory: Path, unified: bool) -> None:
         self._directory = directory
         self._unified = unified
-        self._cells: dict[int, _JobCgroup] = {}
+        self._job_cgroups: dict[int, _JobCgroup] = {}
         # The kernel takes 15 ms to move a process (it waits for all CPUs): no loop may wait for that.
         self._mover = ThreadPoolExecutor(1, "cells")
 
@@ -68,11 +68,11 @@ class JobCgroups:
         None: it is there already, and nothing changes, or it needs none. Else whether it is there, once that is known;
         where it is not (the child has gone, the kernel refuses), the looks are alone.
         """
-        cell = self._cells.get(number)
+        cell = self._job_cgroups.get(number)
         if cell is None:
             if not limit_bytes:
                 return None
-            cell = self._cells[number] = _JobCgroup(self._directory / f"{_CELL}{number}", self._unified)
+            cell = self._job_cgroups[number] = _JobCgroup(self._directory / f"{_CELL}{number}", self._unified)
         wall_bytes = limit_bytes + limit_bytes // 8 + inherited_bytes if limit_bytes else 0
         if cell.asked == (pid, limit_bytes) or (cell.asked[0] != pid and not limit_bytes):
             return None
@@ -81,7 +81,7 @@ class JobCgroups:
 
     def oom_kills(self, number: int) -> int:
         """How many processes the kernel has killed at the wall of that cell since its child was put there."""
-        cell = self._cells.get(number)
+        cell = self._job_cgroups.get(number)
         return cell.oom_kills() if cell is not None else 0
 
     def close(self) -> list[Path]:
@@ -91,8 +91,8 @@ class JobCgroups:
         """
         self._mover.shutdown()
         deadline_at = clock.monotonic() + _REMOVE_WITHIN_S
-        left = [each.directory for each in self._cells.values() if not _remove(each.directory, deadline_at)]
-        self._cells.clear()
+        left = [each.directory for each in self._job_cgroups.values() if not _remove(each.directory, deadline_at)]
+        self._job_cgroups.clear()
         if self._unified and not left:
             _leave_leaf(self._directory)
             if not _remove(self._directory / LEAF, deadline_at):

@@ -54,82 +54,84 @@ class JobLimits:
         self._config = config
         self._slots = slots
         self._dispatcher = dispatcher
-        self._stopping = dispatcher.stopping
+        self._interrupter = dispatcher.interrupter
         self._budget = budget
         self._kills = kills
-        self._cells = cells
+        self._job_cgroups = cells
         self._disk = disk
         self._cut_off = cut_off
         self._timers = timers
 
     def plan(self, child: ChildHandle) -> None:
         """Something of this child is due sooner than before, or it is closed. What is due later needs no word."""
-        head = child.head
-        self._timers.set(child, self._due_at(child, head), partial(self._attend, child))
-        if head is not None and head.fence is not None:
+        running = child.running
+        self._timers.set(child, self._due_at(child, running), partial(self._attend, child))
+        if running is not None and running.fence is not None:
             self._cut_off.look_now()
 
-    def _due_at(self, child: ChildHandle, head: HeldLease | None) -> float:
+    def _due_at(self, child: ChildHandle, running: HeldLease | None) -> float:
         if child.state is ChildState.GONE:
             return math.inf
-        if head is None or child.state is not ChildState.BUSY:
+        if running is None or child.state is not ChildState.BUSY:
             return child.kill_at or (child.look_at if self._is_looked_at_idle(child) else math.inf)
         turn = child.turn
-        due_at = min(child.look_at, turn.nudge_at, child.stop_at, child.kill_at or self._limit_at(child, head))
-        return due_at if turn.overran else min(due_at, head.started_at + self._config.dispatch_ahead_s)
+        due_at = min(child.look_at, turn.nudge_at, child.stop_at, child.kill_at or self._limit_at(child, running))
+        return due_at if turn.overran else min(due_at, running.started_at + self._config.dispatch_ahead_s)
 
-    def _limit_at(self, child: ChildHandle, head: HeldLease) -> float:
+    def _limit_at(self, child: ChildHandle, running: HeldLease) -> float:
         """When its time is over, or nearly."""
-        if not head.limit_s:
+        if not running.limit_s:
             return math.inf
         if child.turn.warned:
-            return head.started_at + head.limit_s
-        return head.started_at + head.limit_s - min(_NEAR * head.limit_s, self._config.term_grace_s)
+            return running.started_at + running.limit_s
+        return running.started_at + running.limit_s - min(_NEAR * running.limit_s, self._config.term_grace_s)
 
     def _attend(self, child: ChildHandle, now_at: float) -> None:
-        if now_at >= self._due_at(child, child.head):
+        if now_at >= self._due_at(child, child.running):
             if child.kill_at is not None and now_at >= child.kill_at:
-                self._stopping.kill(child, *child.kill_plan)
-            elif child.head is not None:
-                self._attend_job(child, child.head, now_at)
+                self._interrupter.kill(child, *child.kill_plan)
+            elif child.running is not None:
+                self._attend_job(child, child.running, now_at)
             elif child.kill_at is None:
                 self._look_at_idle(child, now_at)
         self.plan(child)
 
-    def _attend_job(self, child: ChildHandle, head: HeldLease, now_at: float) -> None:
+    def _attend_job(self, child: ChildHandle, running: HeldLease, now_at: float) -> None:
         if now_at >= child.turn.nudge_at:
             child.nudge()
-        if not child.turn.overran and now_at >= head.started_at + self._config.dispatch_ahead_s:
-            self._dispatcher.on_overrun(child, head)
+        if not child.turn.overran and now_at >= running.started_at + self._config.dispatch_ahead_s:
+            self._dispatcher.on_overrun(child, running)
         if now_at >= child.stop_at:
-            self._stopping.on_patience_over(child)
-        if child.kill_at is None and now_at >= self._limit_at(child, head):
-            self._on_time_up(child, head)
+            self._interrupter.on_patience_over(child)
+        if child.kill_at is None and now_at >= self._limit_at(child, running):
+            self._on_time_up(child, running)
         if now_at >= child.look_at:
-            self._look(child, head, now_at)
+            self._look(child, running, now_at)
 
-    def _on_time_up(self, child: ChildHandle, head: HeldLease) -> None:
-        ran_s = clock.monotonic() - head.started_at
-        child.stacks.head(f"after {ran_s:.3g} s, {'at' if child.turn.warned else 'near'} its time limit:")
+    def _on_time_up(self, child: ChildHandle, running: HeldLease) -> None:
+        ran_s = clock.monotonic() - running.started_at
+        child.stacks.write_heading(f"after {ran_s:.3g} s, {'at' if child.turn.warned else 'near'} its time limit:")
         child.write_stacks()
         if child.turn.warned:
-            words = f"the job passed its time limit of {head.limit_s:g} s"
+            words = f"the job passed its time limit of {running.limit_s:g} s"
             child.plan_kill(clock.monotonic() + _STACKS_S, "timeout", words)
         else:
             child.turn.warned = True
-            child.notify(head.lease.token, TIMEOUT, f"the time limit of {head.limit_s:g} s is near")
+            child.notify(running.lease.token, TIMEOUT, f"the time limit of {running.limit_s:g} s is near")
 
     # memory
 
-    def _look(self, child: ChildHandle, head: HeldLease, now_at: float) -> None:
-        self._disk.watch(child, head)  # a job that lives to see this may live to fill it
+    def _look(self, child: ChildHandle, running: HeldLease, now_at: float) -> None:
+        self._disk.watch(child, running)  # a job that lives to see this may live to fill it
         self._kills.look()
-        grown_bytes, limit_bytes = child.meter.sample(), head.memory_limit_bytes
-        own_bytes = grown_bytes - head.base_bytes
-        if self._cells is not None and child.pid:
-            self._cells.admit(child.number, child.pid, limit_bytes, child.meter.inherited_bytes + head.base_bytes)
+        grown_bytes, limit_bytes = child.meter.sample(), running.memory_limit_bytes
+        own_bytes = grown_bytes - running.base_bytes
+        if self._job_cgroups is not None and child.pid:
+            self._job_cgroups.admit(
+                child.number, child.pid, limit_bytes, child.meter.inherited_bytes + running.base_bytes
+            )
         self._budget.grown(child.number, grown_bytes)
-        most_bytes = limit_bytes and limit_bytes + head.base_bytes
+        most_bytes = limit_bytes and limit_bytes + running.base_bytes
         child.look_at = now_at + child.meter.next_in_s(most_bytes, self._budget.room_bytes())
         if limit_bytes and own_bytes > limit_bytes:
             self._on_beyond_limit(child, own_bytes, limit_bytes)
@@ -142,9 +144,9 @@ class JobLimits:
         )
         is_planned = child.kill_at is not None and child.kill_plan[0] == "memory"
         if is_planned or own_bytes > (1 + _SLIGHTLY) * limit_bytes:
-            self._stopping.kill(child, "memory", words)
+            self._interrupter.kill(child, "memory", words)
             return
-        child.stacks.head("at its memory limit:")
+        child.stacks.write_heading("at its memory limit:")
         child.write_stacks()
         child.plan_kill(clock.monotonic() + _MEMORY_STACKS_S, "memory", words)
 
@@ -160,17 +162,17 @@ class JobLimits:
     def _keep_budget(self) -> None:
         while (number := self._budget.victim()) is not None:
             child = self._slots.get(number)
-            lease = child.head.lease if child is not None and child.head is not None else None
+            lease = child.running.lease if child is not None and child.running is not None else None
             if lease is None:
                 self._budget.condemn(number)
             else:
                 self._budget.condemn(number, lease.klass, lease.jid)
             if child is not None:
-                self._stopping.kill(child, "memory", self._beyond(child))
+                self._interrupter.kill(child, "memory", self._beyond(child))
 
     def _beyond(self, child: ChildHandle) -> str:
         beyond = f"all processes together are beyond the memory budget of {megabytes(self._budget.limit_bytes)}"
-        if child.head is None:
+        if child.running is None:
             return f"{beyond}, and it keeps {megabytes(child.meter.sampled_bytes)} for nobody"
         return (
             f"{beyond}, and this job's have grown most: {megabytes(child.meter.sampled_bytes)}; it runs alone next time"
@@ -182,7 +184,7 @@ class KernelKills:
 
     def __init__(self, kills: cgroups.OomKills, cells: JobCgroups | None) -> None:
         self._kills = kills
-        self._cells = cells
+        self._job_cgroups = cells
         self._unexplained = 0
         self._at = -math.inf
         self._look_at = 0.0
@@ -205,7 +207,7 @@ class KernelKills:
         were short of it; None, it was somebody else.
         """
         self._count(clock.monotonic())
-        in_its_cell = self._cells is not None and self._cells.oom_kills(child) > 0
+        in_its_cell = self._job_cgroups is not None and self._job_cgroups.oom_kills(child) > 0
         if not self._unexplained:
             return "memory" if in_its_cell else None
         self._unexplained -= 1

@@ -45,7 +45,7 @@ class Placing:
         budget: Budget,
         events: Events,
         counts: Counts,
-        stopping: Interrupter,
+        interrupter: Interrupter,
         timers: Timers,
     ) -> None:
         self._config = config
@@ -55,7 +55,7 @@ class Placing:
         self._budget = budget
         self._events = events
         self._counts = counts
-        self._stopping = stopping
+        self._interrupter = interrupter
         self._timers = timers
         self._handlers: Mapping[str, HandlerSettings] = {}  # as known when something was leased last
         self.paused = False  # nothing starts, but may later
@@ -87,7 +87,7 @@ class Placing:
         lease = held.lease
         if settings is None and self._slots.on_hold:
             self._ledger.end(held, Released(lease, started=False))  # nobody knows yet
-        elif settings is None and self._stopping.is_open:
+        elif settings is None and self._interrupter.is_open:
             self._ledger.end(held, Unknown(lease, _UNKNOWN_S))
         elif settings is not None and _lacks_mark(lease, settings):
             self._ledger.end(held, Released(lease, started=False))
@@ -107,8 +107,8 @@ class Placing:
         """Where handlers differ in theirs, jobs are sent ahead only while those at hand do not."""
         if handlers is not self._handlers:
             self._handlers = handlers
-            circles = {settings.trust_domain(klass) for klass, settings in handlers.items()}
-            self._slots.mixed = self._config.jobs_per_child != 1 and len(circles) > 1
+            trust_domains = {settings.trust_domain(klass) for klass, settings in handlers.items()}
+            self._slots.mixed = self._config.jobs_per_child != 1 and len(trust_domains) > 1
         if self._slots.mixed and not self._slots.only_idle:
             at_hand = {handlers[lease.klass].trust_domain(lease.klass) for lease in leases if lease.klass in handlers}
             self._slots.only_idle = not self._slots.all_alike(at_hand)
@@ -136,7 +136,7 @@ class Placing:
         if ready and self.before_start is not None:
             self.before_start()
         child, run_s = None, 0.0
-        while ready and self._stopping.is_open and not self.paused and not self._ledger.is_laden:
+        while ready and self._interrupter.is_open and not self.paused and not self._ledger.is_laden:
             held = ready[0]
             if child is None or run_s <= 0 or not self._slots.goes_on(child, held):
                 child = self._slots.choose(held)
@@ -148,12 +148,12 @@ class Placing:
                 if self._slots.short:
                     break
                 continue
-            if tell_start is not None and not (child.sent or held.told_started):
+            if tell_start is not None and not (child.sent or held.start_reported):
                 tell_start(held)
             try:
                 child.send(held)
             except BrokenPipeError:
-                self._stopping.kill(child, "it has shut down the socket that its jobs come by")
+                self._interrupter.kill(child, "it has shut down the socket that its jobs come by")
                 continue
             except OSError as error:  # our open files, or the kernel's memory, are used up
                 self._events.warn(f"a job cannot be sent to a child ({error})")
@@ -172,18 +172,18 @@ class Placing:
     def _given(self, held: HeldLease, child: ChildHandle) -> None:
         """The child has it."""
         if self._slots.mixed:
-            child.circle = held.circle
+            child.trust_domain = held.trust_domain
         self._budget.hold(child.number, held.lease.klass, held.lease.jid, ends=not held.lease.persistent)
         self._timers.cancel(HAND_BACK)
         if len(child.sent) == 1:
-            if not held.told_started and (held.estimate_s is None or held.estimate_s > SHORT_S):
+            if not held.start_reported and (held.estimate_s is None or held.estimate_s > SHORT_S):
                 self._ledger.has_started(held)
             self.say_started(held)
 
     def _plan_hand_back(self) -> None:
         if not self._ledger.ready:
             self._timers.cancel(HAND_BACK)
-        elif not self._stopping.is_open or self.paused:
+        elif not self._interrupter.is_open or self.paused:
             self.hand_back()
         elif self._timers.at(HAND_BACK) == math.inf:
             at = clock.monotonic() + self._config.dispatch_ahead_s
@@ -193,8 +193,8 @@ class Placing:
         """For a job that none of the idle children may have."""
         in_the_way = self._slots.in_the_way(ready)
         for child in in_the_way:
-            child.worn = "the next job may not share a child with those that it has had"
-            self._stopping.leave(child)
+            child.retire_reason = "the next job may not share a child with those that it has had"
+            self._interrupter.leave(child)
         if in_the_way:
             self._fall_short()
 
@@ -214,8 +214,8 @@ class Placing:
         self._fall_short()
         spare = self._slots.get(self._budget.spare() or 0)
         if spare is not None and spare.state is ChildState.IDLE:
-            spare.worn = "its memory is needed for another job"
-            self._stopping.leave(spare)
+            spare.retire_reason = "its memory is needed for another job"
+            self._interrupter.leave(spare)
         return False
 
     def _fall_short(self) -> None:

@@ -19,11 +19,11 @@ class Recycling:
         self._slots = slots
         self.on = config.jobs_per_child != 1 and bool(self._age_s or self._memory_bytes)
 
-    def wear_of(self, child: ChildHandle) -> str | None:
+    def retire_reason_of(self, child: ChildHandle) -> str | None:
         """Why the child, whose job has just ended, should take no other one; None: it may. One child at a time, until
         its successor is ready."""
         now_at = clock.monotonic()
-        if any(other.worn or other.state is ChildState.SPAWNING for other in self._slots):
+        if any(other.retire_reason or other.state is ChildState.SPAWNING for other in self._slots):
             return None
         age_s = now_at - child.asked_at
         if self._age_s and age_s > self._age_s:

@@ -48,7 +48,7 @@ class Turn:
     nudge_s = 0.0  # how long after that once more
     insist_at = math.inf  # when a notice that was to be raised by a checkpoint is raised anywhere
     insisting: Notice | None = None  # which one
-    stopping: str | None = None  # why its handler was interrupted, or its processes are killed
+    stop_reason: str | None = None  # why its handler was interrupted, or its processes are killed
 
 
 class ChildHandle:
@@ -86,8 +86,8 @@ class ChildHandle:
         self.meter = Meter(0)  # of the memory of its tree
         self.look_at = math.inf  # when that is to be looked at again; of its first job
         self.looked_at = 0.0
-        self.worn: str | None = None  # why it is to take no more jobs
-        self.circle: Hashable = None  # of its first job, where handlers differ in it: it takes no other jobs
+        self.retire_reason: str | None = None  # why it is to take no more jobs
+        self.trust_domain: Hashable = None  # of its first job, where handlers differ in it: it takes no other jobs
         self.stop_at = math.inf  # when the job that it has then is stopped, as it is to take no more
         self.stop_why = ""
         self._stops: dict[str, float] = {}  # when, by each reason that there is
@@ -144,7 +144,7 @@ class ChildHandle:
     # its jobs
 
     @property
-    def head(self) -> HeldLease | None:
+    def running(self) -> HeldLease | None:
         """The job that it runs."""
         return self.sent[0] if self.sent else None
 
@@ -209,7 +209,7 @@ class ChildHandle:
             return messages.unpack_outcome(packet)
         try:
             outcome = messages.unpack_outcome(packet)
-            due = self.head is not None and outcome.token == self.head.lease.token
+            due = self.running is not None and outcome.token == self.running.lease.token
             if outcome.verb != Verb.FOLLOWED or outcome.body or not due:
                 raise ValueError("a descriptor that nobody asked for")
             body = kernel.read_sealed(fd, messages.MAX_COMPLETION_BYTES)
@@ -253,15 +253,15 @@ class ChildHandle:
             if not packet:
                 break
             bodies[messages.token_of(packet)] = Memfd(fds[0]) if fds else None
-        head = self.head
+        running = self.running
         taken = [held for held in self.sent if held.lease.token in bodies]
         for held in taken:
             held.body = bodies[held.lease.token]
             self.sent.remove(held)
             self._forget(held)
-        if head is not self.head:  # what was decided about it does not hold for another
+        if running is not self.running:  # what was decided about it does not hold for another
             self.kill_at, self.turn = None, Turn()
-        if head is not self.head is not None:
+        if running is not self.running is not None:
             self._begin(self.sent[0], clock.monotonic())  # it was quicker than we were
         if taken and not self.sent and self.state is ChildState.BUSY:
             self.become(ChildState.IDLE)
@@ -291,7 +291,7 @@ class ChildHandle:
             return
         self.turn.insist_at = clock.monotonic() + patience_s if patience_s > 0 else math.inf
         self.turn.insisting = notice._replace(at_checkpoint=False)
-        self.turn.stopping = reason
+        self.turn.stop_reason = reason
         self._notify(notice)
 
     def _notify(self, notice: Notice) -> None:
@@ -364,7 +364,7 @@ class ChildHandle:
         """SIGKILL; the zygote ends what is below it and reports. Idempotent: the first reason stays."""
         if self.state in (ChildState.DOOMED, ChildState.GONE):
             return
-        self.why_killed, self.in_words, self.turn.stopping = why, in_words, why
+        self.why_killed, self.in_words, self.turn.stop_reason = why, in_words, why
         self.become(ChildState.DOOMED)
         self._signal(signal.SIGKILL)
 

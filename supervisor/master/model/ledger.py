@@ -38,11 +38,37 @@ class HeldLease:
     """One lease in the master's hands."""
 
     __slots__ = (
-        "base_bytes", "body", "cancelled_by", "checkpoint", "checkpoint_at", "checkpoints", "child", "child_asked_at",
-        "cpu_s", "end",
-        "estimate_s", "fence", "first_look_s", "lease", "limit_s", "lost", "max_rss_bytes", "memory_limit_bytes",
-        "needs_memory", "outcome", "payload_bytes", "progress", "read_outcome", "reports", "run_s", "settings",
-        "size_bytes", "started_at", "told_started", "weight", "weight_bytes",
+        "base_bytes",
+        "body",
+        "cancelled_by",
+        "checkpoint",
+        "checkpoint_at",
+        "checkpoints",
+        "child",
+        "child_asked_at",
+        "cpu_s",
+        "end",
+        "estimate_s",
+        "fence",
+        "first_look_s",
+        "lease",
+        "limit_s",
+        "lost",
+        "max_rss_bytes",
+        "memory_limit_bytes",
+        "needs_memory",
+        "outcome",
+        "payload_bytes",
+        "progress",
+        "read_outcome",
+        "reports",
+        "run_s",
+        "settings",
+        "size_bytes",
+        "start_reported",
+        "started_at",
+        "weight",
+        "weight_bytes",
     )  # fmt: skip
 
     cancelled_by: str | None  # of a lost one: who has cancelled the job, if that is known
@@ -72,7 +98,7 @@ class HeldLease:
         settings: HandlerSettings,
         limit_s: float,
         estimate_s: float | None,
-        told_started: bool,
+        start_reported: bool,
         memory_limit_bytes: int = 0,
     ) -> None:
         self.lease = lease
@@ -83,7 +109,7 @@ class HeldLease:
         self.memory_limit_bytes = memory_limit_bytes  # of its processes together; 0: as much as they like
         self.first_look_s = first_look_s(memory_limit_bytes)  # at its memory, after its start
         self.estimate_s = estimate_s  # of its run time; None: nobody knows
-        self.told_started = told_started  # the engine knows that it has started
+        self.start_reported = start_reported  # the engine knows that it has started
         self.checkpoints = lease.raw_saved is not None  # there is one, or has been, of this run or an earlier one
         self.end = NO_END  # what is known of how it ended, if not well
         self.weight = 1
@@ -99,7 +125,7 @@ class HeldLease:
         return self.body is not None or len(self.lease.raw) == self.payload_bytes
 
     @property
-    def circle(self) -> Hashable:
+    def trust_domain(self) -> Hashable:
         """Whose jobs may share a child with it."""
         return self.settings.trust_domain(self.lease.klass)
 
@@ -178,7 +204,7 @@ class Ledger:
 
     def has_started(self, held: HeldLease) -> None:
         """It is running, and its lease does not say so: the engine must know, for a death counts from now on."""
-        held.told_started = True
+        held.start_reported = True
         self._started.append(held)
 
     @property

@@ -35,9 +35,9 @@ def may_go_ahead(lease: LeaseRecord) -> bool:
     return not (lease.persistent or lease.at_most_once or lease.deaths)
 
 
-def _better(circle: Hashable, idle: ChildHandle | None, child: ChildHandle) -> ChildHandle | None:
+def _better(trust_domain: Hashable, idle: ChildHandle | None, child: ChildHandle) -> ChildHandle | None:
     """Which of two idle children is to have a job of this circle: one that is in it, else one that has had no job."""
-    if child.circle == circle or (child.circle is None and idle is None):
+    if child.trust_domain == trust_domain or (child.trust_domain is None and idle is None):
         return child
     return idle
 
@@ -154,7 +154,9 @@ class Slots:
         room = self.at_once - self.busy
         if room <= 0 or self.short or self.on_hold:
             return []
-        return [child for child in self._children.values() if child.state is ChildState.IDLE and not child.worn][:room]
+        return [
+            child for child in self._children.values() if child.state is ChildState.IDLE and not child.retire_reason
+        ][:room]
 
     def missing(self) -> int:
         """How many children to fork now."""
@@ -167,7 +169,7 @@ class Slots:
         idle: list[ChildHandle] = []
         lasting = spawning = 0
         for child in self._children.values():
-            if child.worn is not None:
+            if child.retire_reason is not None:
                 continue  # it leaves, now or when its job is done
             if child.state is ChildState.SPAWNING:
                 spawning += 1
@@ -186,7 +188,7 @@ class Slots:
 
     def _jobs_left(self, child: ChildHandle) -> int:
         """How many more jobs may be sent to it."""
-        if child.worn:
+        if child.retire_reason:
             return 0
         if not self._jobs_per_child:
             return MAX_SENT
@@ -238,7 +240,7 @@ class Slots:
         # Not those that are overdue: nobody knows how long a job would wait for them.
         asked_at = clock.monotonic() - fork_s
         under_way = [
-            child for child in self._children.values() if child.state is ChildState.SPAWNING and not child.worn
+            child for child in self._children.values() if child.state is ChildState.SPAWNING and not child.retire_reason
         ]
         return sum(asked_at <= child.asked_at <= asked_at + self._ahead_s / 2 for child in under_way)
 
@@ -251,15 +253,19 @@ class Slots:
         busy = 0
         idle: ChildHandle | None = None
         soonest: ChildHandle | None = None
-        circle = held.circle if self.mixed else None
+        trust_domain = held.trust_domain if self.mixed else None
         for child in self._children.values():
             if child.sent:
                 busy += 1
-                alike = circle is None or child.circle == circle
+                alike = trust_domain is None or child.trust_domain == trust_domain
                 if alike and self._may_queue(child) and (soonest is None or child.sent_s < soonest.sent_s):
                     soonest = child
-            elif child.state is ChildState.IDLE and child.worn is None and (idle is None or circle is not None):
-                idle = child if circle is None else _better(circle, idle, child)
+            elif (
+                child.state is ChildState.IDLE
+                and child.retire_reason is None
+                and (idle is None or trust_domain is not None)
+            ):
+                idle = child if trust_domain is None else _better(trust_domain, idle, child)
         if idle is not None and busy < self.at_once and not self._is_near(held, soonest):
             return idle
         if self.cautious:
@@ -268,7 +274,7 @@ class Slots:
 
     def _is_near(self, held: HeldLease, soonest: ChildHandle | None) -> bool:
         """Whether the busy child that is free soonest will be so before an idle one has woken up."""
-        if soonest is None or held.told_started or not self._quick or soonest.sent_s >= RUN_S:
+        if soonest is None or held.start_reported or not self._quick or soonest.sent_s >= RUN_S:
             return False
         has_run_s = clock.monotonic() - soonest.sent[0].started_at
         return has_run_s < RUN_S and self._fits(held, soonest)
@@ -289,16 +295,16 @@ class Slots:
         """
         if not self.mixed or self.on_hold or not ready or self.busy >= self.at_once:
             return []
-        circle = ready[0].circle
+        trust_domain = ready[0].trust_domain
         coming = self.missing() + sum(child.state is ChildState.SPAWNING for child in self._children.values())
-        waiting = sum(held.circle == circle for held in ready)
+        waiting = sum(held.trust_domain == trust_domain for held in ready)
         idle = [child for child in self._children.values() if child.state is ChildState.IDLE]
         return idle[: max(0, waiting - coming)]
 
-    def all_alike(self, circles: Iterable[Hashable]) -> bool:
+    def all_alike(self, trust_domains: Iterable[Hashable]) -> bool:
         """Whether these are one circle, and that of all children that have one."""
-        known = {child.circle for child in self._children.values() if child.circle is not None}
-        return len(known.union(circles)) <= 1
+        known = {child.trust_domain for child in self._children.values() if child.trust_domain is not None}
+        return len(known.union(trust_domains)) <= 1
 
     def _may_queue(self, child: ChildHandle) -> bool:
         """Whether any job may be sent to it while it is busy."""

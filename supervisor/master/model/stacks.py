@@ -42,7 +42,7 @@ class Stacks:
         """Forget what is written from there on."""
         os.lseek(self.fd, start, os.SEEK_SET)
 
-    def head(self, line: str) -> None:
+    def write_heading(self, line: str) -> None:
         """Say what the next stacks are."""
         with contextlib.suppress(PermissionError):  # it is full
             os.write(self.fd, f"{line}\n".encode())

@@ -84,7 +84,7 @@ class ZygoteHandle:
         self.runs_hooks = False  # before each fork
         self.inherited = memory.NOTHING  # what its children have from it
         self.look_at = 0.0  # when that is to be looked at again
-        self.fertile = False  # a child of it has got ready
+        self.proven = False  # a child of it has got ready
         self.born = 0  # how many have, but for one that was to show that it can
         self.failure: BootFailed | None = None  # what it has said, or we, of why it is of no use
         self.started_at = clock.monotonic()

@@ -155,7 +155,7 @@ class ChildManager:
     # for a zygote that is to show that it is of use
 
     def probe(self, zygote: ZygoteHandle) -> None:
-        """Ask for one child that gets no job. When it is ready `zygote.fertile` is set, when it is not to be had
+        """Ask for one child that gets no job. When it is ready `zygote.proven` is set, when it is not to be had
         `zygote.failure`. Raises OSError where none can be asked for.
         """
         self._probes[self._ask_for_child(zygote)] = zygote
@@ -304,7 +304,7 @@ class ChildManager:
         if child not in self._unready or not (surely or child.is_ready or child.sent or child.served):
             return
         zygote = self._unready.pop(child)
-        zygote.fertile = True
+        zygote.proven = True
         zygote.born += 1
         self._kill_at.pop(child, None)
         self._stillborn.note_ready(child)
@@ -366,7 +366,7 @@ class ChildManager:
         for child in tuple(self._unready):
             self._note_ready(child)
         for child, zygote in self._probes.items():
-            zygote.fertile = child.state is ChildState.IDLE and child not in self._report_by_at
+            zygote.proven = child.state is ChildState.IDLE and child not in self._report_by_at
         for child in [child for child in self._under_way() if now_at >= self._child_deadline_at(child)]:
             if child in self._under_way():  # else what was done about another one has seen to it
                 self._on_overdue(child, now_at)

@@ -28,7 +28,7 @@ class CrashLoopGuard:
         self._breaker = Breaker()  # each of them was forked after the last one's end
         self._last_at = 0.0  # when the last one of them ended
         self._first_at = 0.0  # and the first
-        self._fertile = False  # a child has been ready, sometime
+        self._proven = False  # a child has been ready, sometime
         self._on_trial: ChildHandle | None = None  # the first one that is ready after some that failed
 
     @property
@@ -47,7 +47,7 @@ class CrashLoopGuard:
         self.fork_after_at = self._last_at + wait_s
         what += self._breaker.in_words
         # What children need may be away for a moment: not every restart of a database is to end a supervisor.
-        is_outage = self._fertile and self._last_at < self._first_at + _OUTAGE_S
+        is_outage = self._proven and self._last_at < self._first_at + _OUTAGE_S
         if self._breaker.broken and not is_outage:
             self.failure = self.failure or BootFailed(what, said)
         else:
@@ -62,7 +62,7 @@ class CrashLoopGuard:
 
     def note_ready(self, child: ChildHandle) -> None:
         """What one child could, the next ones can: the first of them has yet to prove itself."""
-        self._fertile = True
+        self._proven = True
         if self.any and child.asked_at >= self._last_at and self._on_trial is None:
             self._on_trial = child
 

@@ -27,7 +27,7 @@ class PoisonDetector:
         """A zygote is lost, and these children with it. If losses come in a row, or with the same job again, let jobs
         run one at a time.
         """
-        heads = [child.head.lease.jid for child in children if child.head is not None]
+        heads = [child.running.lease.jid for child in children if child.running is not None]
         again = self._slots.answered == self._answered or not self._suspects.isdisjoint(heads)
         self._losses = self._losses + 1 if again else 1
         self._answered, self._suspects = self._slots.answered, set(heads)

@@ -53,12 +53,18 @@ class Forking(Protocol):
 
 class RollingReload:
     def __init__(
-        self, config: Config, slots: Slots, events: Events, starts: ZygoteStarts, births: ChildManager, forks: Forking
+        self,
+        config: Config,
+        slots: Slots,
+        events: Events,
+        starts: ZygoteStarts,
+        children: ChildManager,
+        zygotes: Forking,
     ) -> None:
         self._slots = slots
         self._starts = starts
-        self._births = births
-        self._forks = forks
+        self._children = children
+        self._zygotes = zygotes
         self._reloads = Reloads(events)
         self._files = FileWatcher()
         self._watches = config.watch
@@ -101,12 +107,12 @@ class RollingReload:
 
     def _begin(self) -> None:
         self._reloads.begin()
-        current = self._forks.current
+        current = self._zygotes.current
         if current is not None and not self._starts.proven:
-            self._forks.drop(current)  # it tries to import what was there before
+            self._zygotes.drop(current)  # it tries to import what was there before
         self._files.note()
         try:
-            self.candidate = self._forks.start_anew()
+            self.candidate = self._zygotes.start_anew()
         except OSError as error:
             self.fail(BootFailed(f"no zygote can be started ({error})", ""))
 
@@ -121,34 +127,34 @@ class RollingReload:
     def _drop_candidate(self) -> None:
         candidate, self.candidate = self.candidate, None
         if candidate is not None:
-            self._forks.drop(candidate)
+            self._zygotes.drop(candidate)
 
     def probe(self, candidate: ZygoteHandle) -> None:
         """It has imported the handlers."""
         try:
-            self._births.probe(candidate)
+            self._children.probe(candidate)
         except OSError as error:
             self.fail(BootFailed(f"no child can be asked for ({error})", ""))
 
     def _see_to_candidate(self, candidate: ZygoteHandle) -> None:
-        if candidate.fertile:
+        if candidate.proven:
             self._promote(candidate)
         elif candidate.state is ZygoteState.PROVING and candidate.failure is not None:
             self.fail(candidate.failure)
 
     def _promote(self, candidate: ZygoteHandle) -> None:
-        self.candidate, old = None, self._forks.current
-        if self._kept is None and old is not None and old.fertile:
+        self.candidate, old = None, self._zygotes.current
+        if self._kept is None and old is not None and old.proven:
             self._kept = old
         boot_s = clock.monotonic() - candidate.started_at
         # First of all: the taking over starts jobs.
-        self._reloads.succeed(candidate.number, boot_s, self._forks.handlers, candidate.handlers)
+        self._reloads.succeed(candidate.number, boot_s, self._zygotes.handlers, candidate.handlers)
         self._take_over(candidate)
         self._begin_next()
 
     def _take_over(self, new: ZygoteHandle) -> None:
         self._hold()
-        self._forks.take_over(new, self._kept)
+        self._zygotes.take_over(new, self._kept)
 
     def fail(self, failure: BootFailed) -> None:
         """The candidate is of no use."""
@@ -162,14 +168,14 @@ class RollingReload:
     def _do_without(self, failure: BootFailed) -> None:
         if not self._starts.proven:
             self._starts.give_up(failure)
-        elif self._forks.current is None:
+        elif self._zygotes.current is None:
             self._starts.plan(0.0)
 
     # back
 
     def _see_to_kept(self, kept: ZygoteHandle) -> None:
         """One child was ready, but the others may not be: what they open may be there once only, or used up."""
-        current, failure = self._forks.current, self._forks.failure
+        current, failure = self._zygotes.current, self._zygotes.failure
         if failure is not None and self.candidate is None:
             self._go_back(kept, failure)
         elif current is not None and current.born >= self._slots.processes - 1:

@@ -73,13 +73,13 @@ class ZygoteManager:
         self._on_reloaded = on_reloaded
         self._zygotes: dict[int, ZygoteHandle] = {}
         self._starts = ZygoteStarts(config, workdir, environment, events)
-        self._suspicion = PoisonDetector(slots)
-        self.births = ChildManager(
+        self._poison = PoisonDetector(slots)
+        self.children = ChildManager(
             config, slots, inbox, events, budget, self._zygotes, self._retire,
             on_spoke, on_gone, on_line, on_planned, self._on_change,
         )  # fmt: skip
-        self.exits = ZygoteReaper(self._zygotes)
-        self.handover = RollingReload(config, slots, events, self._starts, self.births, self)
+        self.reaper = ZygoteReaper(self._zygotes)
+        self.rolling_reload = RollingReload(config, slots, events, self._starts, self.children, self)
         self.current: ZygoteHandle | None = None  # the one that forks, or boots for that
         self.handlers: dict[str, HandlerSettings] = {}
         self.once: tuple[str, ...] = ()  # those of them whose jobs never start twice
@@ -96,20 +96,20 @@ class ZygoteManager:
         """Why no handler can run: the master is to drain and say so, unless it has another reason by now. What a
         reload under way may mend is not said yet.
         """
-        return None if self.handover.may_mend else self.failure
+        return None if self.rolling_reload.may_mend else self.failure
 
     @property
     def failure(self) -> BootFailed | None:
         """The same, whatever a reload may mend."""
-        return self._starts.failure or self.births.failure
+        return self._starts.failure or self.children.failure
 
     @property
     def reloading(self) -> bool:
-        return self.handover.candidate is not None
+        return self.rolling_reload.candidate is not None
 
     @property
     def last_reload(self) -> dict[str, Any] | None:
-        return self.handover.last
+        return self.rolling_reload.last
 
     def zygotes_status(self) -> list[dict[str, Any]]:
         return [
@@ -122,20 +122,20 @@ class ZygoteManager:
 
     def _in_a_word(self, zygote: ZygoteHandle) -> str:
         """What people know it as."""
-        if zygote is self.handover.candidate:
+        if zygote is self.rolling_reload.candidate:
             return "candidate"
         return zygote.state.value if zygote is self.current else "retired"
 
     # a zygote's start
 
     def start_zygote(self) -> None:
-        zygote = self._starts.again(self.births.open_files)
+        zygote = self._starts.again(self.children.open_files)
         if zygote is not None:
             self.current = self._welcome(zygote)
 
     def start_anew(self) -> ZygoteHandle:
         """One that loads the code from where it lies now. Raises OSError."""
-        return self._welcome(self._starts.anew(self.births.open_files))
+        return self._welcome(self._starts.anew(self.children.open_files))
 
     def _welcome(self, zygote: ZygoteHandle) -> ZygoteHandle:
         self._zygotes[zygote.number] = zygote
@@ -146,12 +146,12 @@ class ZygoteManager:
 
     def reap(self) -> None:
         """On SIGCHLD: the socket of a zygote that has ended may not tell."""
-        self.exits.reap()
+        self.reaper.reap()
         self._on_change()
 
     def reload(self, by: str, on_done: Callable[[Reloaded], None] | None) -> None:
         """`RollingReload.ask`."""
-        self.handover.ask(by, on_done)
+        self.rolling_reload.ask(by, on_done)
         self._on_change()
 
     def _on_change(self) -> None:
@@ -163,17 +163,17 @@ class ZygoteManager:
         for report, fds in zygote.read():
             match report:
                 case Spawned(number, pid) if fds:
-                    self.births.on_spawned(zygote, number, pid, fds[0])
+                    self.children.on_spawned(zygote, number, pid, fds[0])
                 case Spawned():
                     # No room for its pidfd: a child that we cannot kill must not have a job.
                     self._retire(zygote, "the descriptor of a child was lost: too many open files")
-                    self.exits.kill(zygote)
+                    self.reaper.kill(zygote)
                 case Reaped():
-                    self.births.on_reaped(zygote, report)
+                    self.children.on_reaped(zygote, report)
                 case Ready():
                     self._on_ready(zygote, report)
                 case SpawnFailed():
-                    self.births.on_spawn_failed(zygote, report)
+                    self.children.on_spawn_failed(zygote, report)
                 case BootFailed():
                     zygote.failure = zygote.failure or report  # it may go on once its stacks are written
                 case None:
@@ -195,13 +195,13 @@ class ZygoteManager:
             self._events.warn(warning)
         if said.sandbox != self.sandbox:
             self._say_sandbox(zygote, said)
-        if zygote is self.handover.candidate:
+        if zygote is self.rolling_reload.candidate:
             zygote.become(ZygoteState.PROVING)
             self._weigh()
-            self.handover.probe(zygote)
+            self.rolling_reload.probe(zygote)
         else:
             zygote.become(ZygoteState.CURRENT)
-            self.births.fill_now()
+            self.children.fill_now()
             self._follow(zygote, said)
             self._on_reloaded((), self.handlers)  # the files may be others than those that the last one loaded
 
@@ -218,7 +218,7 @@ class ZygoteManager:
         self.once = tuple(name for name, settings in self.handlers.items() if settings.at_most_once)
         self.sandbox = dict(said.sandbox)
         self._starts.follow(current)
-        self.handover.follow(said.files, current.started_unix)
+        self.rolling_reload.follow(said.files, current.started_unix)
         if warning := self._budget.stand_on(current.inherited):
             self._events.warn(warning)
         self._weigh()
@@ -233,10 +233,10 @@ class ZygoteManager:
         """Ask for the children that are missing."""
         current = self.current
         if current is not None and current.state is ZygoteState.CURRENT:
-            if self.births.fill(current, now_at):
+            if self.children.fill(current, now_at):
                 self._timers.set(_PROCESSES, min(self._timers.at(_PROCESSES), self._due_at()), self._see_to)
-            if now_at < self.births.fill_at:
-                self._timers.set(_FILL, self.births.fill_at, lambda _now_at: None)  # the turn comes here
+            if now_at < self.children.fill_at:
+                self._timers.set(_FILL, self.children.fill_at, lambda _now_at: None)  # the turn comes here
 
     # what a reload has done
 
@@ -247,17 +247,19 @@ class ZygoteManager:
         if zygote is self.current:
             self.current = None
         zygote.become(ZygoteState.RETIRED)
-        self.exits.kill(zygote)
+        self.reaper.kill(zygote)
 
     def take_over(self, new: ZygoteHandle, kept: ZygoteHandle | None) -> None:
         """It forks from now on, and what its handlers say holds; all others retire, but for the one that is `kept`."""
-        outdated = [child for zygote in self._zygotes.values() if zygote is not new for child in self.births.of(zygote)]
+        outdated = [
+            child for zygote in self._zygotes.values() if zygote is not new for child in self.children.of(zygote)
+        ]
         if self.current is not None:
             self._replace(self.current, kept)
         new.become(ZygoteState.CURRENT)
         self.current = new
         self._starts.succeed()
-        self.births.begin_anew(new)
+        self.children.begin_anew(new)
         assert new.said is not None
         self._follow(new, new.said)
         self._on_reloaded(outdated, self.handlers)
@@ -276,27 +278,27 @@ class ZygoteManager:
         self._inbox.forget(zygote.control)
         zygote.let_go()
         del self._zygotes[zygote.number]
-        self.handover.lose(zygote)
+        self.rolling_reload.lose(zygote)
         is_current = zygote is self.current
         if is_current:
             self.current = None
-        status = self.exits.take_status(zygote)
+        status = self.reaper.take_status(zygote)
         lost, leaving = zygote.state is ZygoteState.CURRENT, zygote.state is ZygoteState.LEAVING
         if zygote.state not in (ZygoteState.RETIRED, ZygoteState.LEAVING):
             zygote.become(ZygoteState.RETIRED)
         if lost:
-            self._suspicion.on_loss(self.births.of(zygote))
-        children = self.births.lose(zygote, _ZYGOTE_LOST)
+            self._poison.on_loss(self.children.of(zygote))
+        children = self.children.lose(zygote, _ZYGOTE_LOST)
         if not leaving or status:  # else it has seen to them itself
-            self.exits.end_strangers(zygote)
+            self.reaper.end_strangers(zygote)
         removal.remove(str(zygote.workdir))
         if lost or any(child.sent for child in children):
             self._say_lost(zygote, status, children)
         for child in children:
-            self.births.bury(child, None, "lost" if lost and self._suspicion.convicted else _ZYGOTE_LOST)
-        wait_s = self._suspicion.wait_s
-        if zygote is self.handover.candidate:
-            self.handover.fail(why_no_use(zygote, status, self._config.handlers))
+            self.children.bury(child, None, "lost" if lost and self._poison.convicted else _ZYGOTE_LOST)
+        wait_s = self._poison.wait_s
+        if zygote is self.rolling_reload.candidate:
+            self.rolling_reload.fail(why_no_use(zygote, status, self._config.handlers))
         elif is_current:
             is_killed = zygote.failure is None and status == signal.SIGKILL
             why = why_no_use(zygote, status, self._config.handlers)
@@ -317,20 +319,20 @@ class ZygoteManager:
     def _retire(self, zygote: ZygoteHandle, reason: str) -> None:
         """It does not answer. Its children may go on; the next ones come from another."""
         failure = BootFailed(f"no child was ready: {reason}", "")
-        if zygote is self.handover.candidate:
-            self.handover.fail(failure)
+        if zygote is self.rolling_reload.candidate:
+            self.rolling_reload.fail(failure)
         elif zygote is self.current:
             self._events.emit("zygote.retired", zygote=zygote.number, reason=reason)
             zygote.become(ZygoteState.RETIRED)
             self.current = None
             self._starts.plan(self._starts.count(zygote, failure))
-        for child in self.births.of(zygote):
+        for child in self.children.of(zygote):
             if child.pidfd is None:
                 if not child.sent:
-                    self.births.forget(child)  # if it lives, now or later, it finds its sockets closed and exits
+                    self.children.forget(child)  # if it lives, now or later, it finds its sockets closed and exits
                 else:
                     # We could neither see nor bring about this child's end, but by its zygote's.
-                    self.exits.kill(zygote)
+                    self.reaper.kill(zygote)
 
     def _finish(self, zygote: ZygoteHandle) -> None:
         """It is retired, and its last child has ended."""
@@ -341,7 +343,7 @@ class ZygoteManager:
 
     def _due_at(self) -> float:
         deadlines = [zygote.deadline_at for zygote in self._zygotes.values() if zygote.deadline_at is not None]
-        return min(self._starts.due_at, self.births.deadline_at(), self.handover.deadline_at(), *deadlines)
+        return min(self._starts.due_at, self.children.deadline_at(), self.rolling_reload.deadline_at(), *deadlines)
 
     def _see_to(self, now_at: float) -> None:
         self._lose_the_ended()
@@ -350,17 +352,17 @@ class ZygoteManager:
         for zygote in self._zygotes.values():
             if zygote.deadline_at is not None and now_at >= zygote.deadline_at:
                 self._on_overdue(zygote, now_at)
-        self.births.keep_time(now_at)
-        self.handover.keep_time(now_at)
+        self.children.keep_time(now_at)
+        self.rolling_reload.keep_time(now_at)
         for zygote in self._zygotes.values():
-            if zygote.state is ZygoteState.RETIRED and not self.births.of(zygote):
+            if zygote.state is ZygoteState.RETIRED and not self.children.of(zygote):
                 self._finish(zygote)
         self.failed = self.boot_failure is not None
         self._timers.set(_PROCESSES, self._due_at(), self._see_to)
 
     def _lose_the_ended(self) -> None:
         """Their sockets may not tell: what they have forked while they imported has them open as well."""
-        for zygote in self.exits.unseen:
+        for zygote in self.reaper.unseen:
             self._on_spoke(zygote)
             if zygote.number in self._zygotes:
                 self._on_lost(zygote)
@@ -383,8 +385,8 @@ class ZygoteManager:
     def fork_no_more(self) -> None:
         """Who ends from now on has no successor."""
         self._starts.close()
-        self.births.fork_no_more()
-        self.handover.close()
+        self.children.fork_no_more()
+        self.rolling_reload.close()
         self._on_change()
 
     def close(self, patience_s: float) -> None:
@@ -399,4 +401,4 @@ class ZygoteManager:
             left_s = max(0.0, kill_at - clock.monotonic())
             zygote.await_end(min(left_s, GOING_S) if zygote.state is ZygoteState.BOOTING else left_s)
         for zygote in self._zygotes.values():
-            self.exits.end_strangers(zygote)  # of one that was still importing, or was killed
+            self.reaper.end_strangers(zygote)  # of one that was still importing, or was killed

@@ -95,7 +95,7 @@ class ZygoteStarts:
         `failure`: what is wrong if no child of it got ready. `is_killed`: somebody has killed it while it booted, as
         the kernel does when memory runs out. That says nothing about the code, so that the first one is tried again.
         """
-        if zygote.fertile:
+        if zygote.proven:
             self._barren.succeed()
             return 0.0
         if not (self.proven or is_killed):

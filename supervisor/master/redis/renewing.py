@@ -102,7 +102,7 @@ class Renewing(TimedSpeaker):
         """Tell Redis at once, beside any exchange, that a job starts. Raises LinkLost."""
         renew = writes.renew(self._identity.name, [_started(held.lease)], ttl_s=self._times.own_ttl_s)
         self._pipeline.send_aside(renew)
-        held.told_started = True
+        held.start_reported = True
 
     # what comes
 

@@ -36,8 +36,8 @@ class Resuming:
         """Claim all leases that the master holds. Raises LinkLost."""
         self._session.finish_connecting(self._ledger.claims, self._on_resumed, on_deregistered)
         for child in self._slots:
-            if child.head is not None and child.head.told_started and not child.head.lost:
-                self._ledger.has_started(child.head)  # the report may have been lost with the connection
+            if child.running is not None and child.running.start_reported and not child.running.lost:
+                self._ledger.has_started(child.running)  # the report may have been lost with the connection
 
     def _on_resumed(self, known: Sequence[LeaseRecord], resumed: ResumeResult) -> None:
         self._renewing.on_resumed(known, resumed)

@@ -54,7 +54,7 @@ class MetricsSnapshot:
         session: Session,
         backlog: Backlog,
         slots: Slots,
-        forks: ZygoteManager,
+        zygotes: ZygoteManager,
         scaling: Scaling,
         events: Events,
         counts: Counts,
@@ -63,7 +63,7 @@ class MetricsSnapshot:
         self._session = session
         self._backlog = backlog
         self._slots = slots
-        self._forks = forks
+        self._zygotes = zygotes
         self._scaling = scaling
         self._events = events
         self._counts = counts
@@ -121,9 +121,9 @@ class MetricsSnapshot:
         memory = [child.meter.sampled_bytes for child in slots]
         yield "leasehold_children_memory_bytes", sum(memory)
         yield "leasehold_child_memory_largest_bytes", max(memory, default=0)
-        yield "leasehold_printed_lines_dropped_total", self._forks.births.lines_dropped
+        yield "leasehold_printed_lines_dropped_total", self._zygotes.children.lines_dropped
         yield "leasehold_log_lines_dropped_total", self._events.dropped
-        last_reload = self._forks.last_reload
+        last_reload = self._zygotes.last_reload
         yield "leasehold_reload_refused", last_reload is not None and last_reload["outcome"] == "failed"
         yield "leasehold_redis_connected", self._session.connected
         yield "leasehold_start_time_seconds", self._began_unix

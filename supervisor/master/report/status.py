@@ -38,7 +38,7 @@ class Status:
         drain: Drain,
         session: Session,
         slots: Slots,
-        forks: ZygoteManager,
+        zygotes: ZygoteManager,
         scaling: Scaling,
         demand: Demand,
         failures: RecentFailures,
@@ -48,7 +48,7 @@ class Status:
         self._drain = drain
         self._session = session
         self._slots = slots
-        self._forks = forks
+        self._zygotes = zygotes
         self._scaling = scaling
         self._demand = demand
         self._failures = failures
@@ -62,13 +62,13 @@ class Status:
         phase = self._drain.phase
         if phase is not Phase.SERVING:
             return str(phase.value)
-        if not self._forks.ready:
+        if not self._zygotes.ready:
             return "booting"
         if not self._session.connected:
             return "redis-away"
         if self.paused:
             return "paused"
-        return "reloading" if self._forks.reloading else "serving"
+        return "reloading" if self._zygotes.reloading else "serving"
 
     @property
     def words(self) -> str:
@@ -91,8 +91,8 @@ class Status:
     @property
     def left_s(self) -> float | None:
         """How long its drain takes yet, at the most; None: it does not drain."""
-        ladder = self._drain.ladder
-        return ladder.left_s(clock.monotonic()) if ladder is not None else None
+        schedule = self._drain.schedule
+        return schedule.left_s(clock.monotonic()) if schedule is not None else None
 
     def tell(self) -> dict[str, Any]:
         """All of it, as plain JSON."""
@@ -105,18 +105,18 @@ class Status:
             "left_s": self.left_s,
             "uptime_s": round(clock.monotonic() - self._began_at, 3),
             "paused": self.paused,
-            "reloading": self._forks.reloading,
+            "reloading": self._zygotes.reloading,
             "processes": self._scaling.status(),
             "busy": self._slots.busy,
             "idle": sum(1 for child in children if child.state is ChildState.IDLE),
             "children": [_told(child) for child in islice(children, _MOST_CHILDREN)],
             "children_left_out": max(0, len(children) - _MOST_CHILDREN),
-            "zygotes": self._forks.zygotes_status(),
-            "reload": self._forks.last_reload,
+            "zygotes": self._zygotes.zygotes_status(),
+            "reload": self._zygotes.last_reload,
             "queues": list(session.serving.patterns),
             "order": session.serving.order,
             "redis": {"connected": session.connected, "url": session.url, "server": session.server},
-            "sandbox": dict(self._forks.sandbox),
+            "sandbox": dict(self._zygotes.sandbox),
             "counts": self._counts.ended,
             "deaths": self._counts.deaths,
             "autoscaling": self._backlog.status(),
@@ -129,18 +129,18 @@ _STOPPING: Final = "stopping"
 
 
 def _told(child: ChildHandle) -> dict[str, Any]:
-    stopping = child.turn.stopping
+    stop_reason = child.turn.stop_reason
     kill_in_s = None if child.kill_at is None else round(max(0.0, child.kill_at - clock.monotonic()), 3)
     return {
         **describe(child),
-        "state": _STOPPING if stopping and child.state is ChildState.BUSY else child.state.value,
-        "stopping": stopping,
+        "state": _STOPPING if stop_reason and child.state is ChildState.BUSY else child.state.value,
+        "stopping": stop_reason,
         "kill_in_s": kill_in_s,
-        "attempt": attempt_of(child.head.lease) if child.head else None,
+        "attempt": attempt_of(child.running.lease) if child.running else None,
         "memory_bytes": child.meter.sampled_bytes,
         "zygote": child.zygote,
         "ahead": max(0, len(child.sent) - 1),
-        "ends": child.worn,
+        "ends": child.retire_reason,
     }
 
 

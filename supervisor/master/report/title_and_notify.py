@@ -24,13 +24,13 @@ SHOW_S: Final = 0.2
 
 class TitleAndNotify:
     def __init__(
-        self, status: Status, serving: ServedQueues, forks: ZygoteManager, namespace: str, timers: Timers
+        self, status: Status, serving: ServedQueues, zygotes: ZygoteManager, namespace: str, timers: Timers
     ) -> None:
         self._status = status
         # On a machine with supervisors of several namespaces `ps` tells whose each one is.
         self._where = "" if namespace == DEFAULT_NAMESPACE else f" in {namespace}"
         self._serving = serving
-        self._forks = forks
+        self._zygotes = zygotes
         self._notify = ServiceNotifier.from_environment(os.environ, os.getpid())
         self._title = ""
         self._state = ""
@@ -58,7 +58,7 @@ class TitleAndNotify:
             setproctitle(title)
         if self._notify is not None:
             self._notify.update(
-                now_at, ServiceState(self._status.able, self._forks.reloading, self._status.left_s, words)
+                now_at, ServiceState(self._status.able, self._zygotes.reloading, self._status.left_s, words)
             )
 
         self._plan(math.inf)

@@ -42,19 +42,25 @@ class Steered(Protocol):
 
 class Controls:
     def __init__(
-        self, master: Steered, forks: ZygoteManager, scaling: Scaling, slots: Slots, survey: StackDump, events: Events
+        self,
+        master: Steered,
+        zygotes: ZygoteManager,
+        scaling: Scaling,
+        slots: Slots,
+        stack_dump: StackDump,
+        events: Events,
     ) -> None:
         self._master = master
-        self._forks = forks
+        self._zygotes = zygotes
         self._scaling = scaling
         self._slots = slots
-        self._survey = survey
+        self._stack_dump = stack_dump
         self._events = events
 
     def on_signal(self, received: kernel.Received) -> None:
         """Do what it means, and say what has come of it. The kernel's word of a child's end is only acted on."""
         if MEANINGS[received.signo] is Meaning.REAP:
-            self._forks.reap()
+            self._zygotes.reap()
             return
         by = By.of(received)
         try:
@@ -79,7 +85,7 @@ class Controls:
                 now, before = scaled["now"], scaled["before"]
                 return f"goes from {before} to {now} processes" if now != before else f"nothing: it stays at {now}"
             case Meaning.STACKS:
-                self._survey.ask(self._slots, self._say_stacks)
+                self._stack_dump.ask(self._slots, self._say_stacks)
                 return "writes the stacks of its children into the log"
             case Meaning.PAUSE:
                 return self._pause(by)
@@ -95,7 +101,7 @@ class Controls:
     def _reload(self, by: By, on_done: Callable[[Reloaded], None] | None) -> None:
         self._check_serving()
         self._scaling.again(by)
-        self._forks.reload(str(by), on_done)
+        self._zygotes.reload(str(by), on_done)
 
     def _pause(self, by: By) -> str:
         self._check_serving()

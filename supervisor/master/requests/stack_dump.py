@@ -23,13 +23,13 @@ class Seen(NamedTuple):
 
 def describe(child: ChildHandle) -> dict[str, Any]:
     """Which child it is, and what it runs."""
-    head = child.head
+    running = child.running
     return {
         "child": child.number,
         "pid": child.pid,
-        "jid": head and head.lease.jid,
-        "klass": head and head.lease.klass,
-        "running_s": head and round(clock.monotonic() - head.started_at, 3),
+        "jid": running and running.lease.jid,
+        "klass": running and running.lease.klass,
+        "running_s": running and round(clock.monotonic() - running.started_at, 3),
     }
 
 

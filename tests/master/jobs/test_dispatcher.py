@@ -375,7 +375,7 @@ def test_a_handler_that_makes_checkpoints_is_interrupted_by_the_next_one_or_soon
     (held,) = desk.give(lease_of(1))
     desk.turn(lambda: held.checkpoint is not None)
     began_at = clock.monotonic()
-    desk.dispatcher.stopping.interrupt_all("drain")
+    desk.dispatcher.interrupter.interrupt_all("drain")
     live(desk, child)
     assert results(desk) == [b"1"]
     assert clock.monotonic() - began_at >= 0.2
@@ -427,7 +427,7 @@ def test_all_are_told_to_stop_and_whoever_begins_after_that_is_too(desk):
     first, second = desk.give(lease_of(1), lease_of(2))
     assert list(child.sent) == [first, second]
     desk.turn(lambda: first.reports)
-    desk.dispatcher.stopping.tell_all("drain")
+    desk.dispatcher.interrupter.tell_all("drain")
     desk.turn(lambda: child.state is ChildState.IDLE)
     assert results(desk) == [b"1"] * 2
 
@@ -695,7 +695,7 @@ def test_a_child_that_shuts_down_the_socket_of_its_jobs_is_killed_and_another_ge
     desk = desk()
     first, second = desk.child(shut), desk.child(holding)
     desk.give(lease_of(1))
-    assert (first.state, second.head.lease.token) == (ChildState.DOOMED, 1)
+    assert (first.state, second.running.lease.token) == (ChildState.DOOMED, 1)
     desk.reap(first)
     assert desk.outcomes() == []
 
@@ -751,7 +751,7 @@ def test_what_a_dying_child_printed_last_is_told_as_its_jobs(desk):
     desk = desk()
     child = desk.child(behave)
     heads = []
-    child.output._on_line = lambda token, line: heads.append((child.head and child.head.lease.token, line))
+    child.output._on_line = lambda token, line: heads.append((child.running and child.running.lease.token, line))
     desk.give(lease_of(7))
     desk.reap(child)
     assert heads == [(7, b"last words")]
@@ -778,7 +778,7 @@ def test_the_head_of_a_child_that_is_killed_on_the_way_down_is_an_interruption(d
     child = desk.child(behave)
     desk.give(lease_of(1))
     desk.turn(lambda: child.at_end)  # it has the job: an empty packet is the only thing it says
-    desk.dispatcher.stopping.kill_all("drain")
+    desk.dispatcher.interrupter.kill_all("drain")
     desk.reap(child)
     (outcome,) = desk.outcomes()
     assert (type(outcome), outcome.started) == (Released, True)
@@ -1036,7 +1036,7 @@ def test_every_running_handler_is_interrupted_with_the_reason_and_the_token_of_i
     desk = desk(processes="2")
     children = [desk.child(behave) for _ in range(2)]
     desk.give(lease_of(1), lease_of(2))
-    desk.dispatcher.stopping.interrupt_all("drain")
+    desk.dispatcher.interrupter.interrupt_all("drain")
     desk.turn(lambda: all(child.state is ChildState.IDLE for child in children))
     assert sorted(summary(desk.outcomes()), key=lambda each: each[1]) == [(Released, 1), (Released, 2)]
 
@@ -1059,7 +1059,7 @@ def test_while_paused_what_has_not_started_goes_back_uncounted_and_what_runs_goe
     desk.dispatcher.placing.pause()
     desk.give(lease_of(2), lease_of(3))
     assert [(outcome.lease.token, outcome.started) for outcome in desk.outcomes()] == [(2, False), (3, False)]
-    assert child.head is running and desk.dispatcher.is_open
+    assert child.running is running and desk.dispatcher.is_open
 
 
 def test_an_idle_child_stays_while_paused_and_gets_the_next_job_after_it(desk):
@@ -1069,4 +1069,4 @@ def test_an_idle_child_stays_while_paused_and_gets_the_next_job_after_it(desk):
     assert child.state is ChildState.IDLE
     desk.dispatcher.placing.resume()
     (held,) = desk.give(lease_of(1))
-    assert child.head is held
+    assert child.running is held

@@ -94,7 +94,7 @@ def test_the_nearer_a_job_is_to_its_limit_the_sooner_it_is_looked_at_again(desk)
     waits_s = []
     child, _held = running(desk, 10)
     for limit_mb in (100, 30, 11):
-        child.head.memory_limit_bytes = limit_mb * MB
+        child.running.memory_limit_bytes = limit_mb * MB
         now_at = clock.monotonic()
         child.look_at = now_at
         desk.limits.plan(child)
@@ -395,7 +395,7 @@ def test_what_was_put_off_goes_back_for_later_by_name_and_the_next_one_starts(de
     assert "it is tried again in 10 s" in warning["message"]
     assert not desk.ledger.ready
     (other,) = desk.give(lease_of(3, "small"))
-    assert second.head is other
+    assert second.running is other
 
 
 # what is left of earlier jobs

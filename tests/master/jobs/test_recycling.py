@@ -67,7 +67,7 @@ def test_a_child_that_is_young_enough_goes_on(desk):
     desk = desk(processes="1", child_age="60s")
     child = aged(desk.child(honest), 30)
     run(desk, 1, child)
-    assert (child.state, child.worn) == (ChildState.IDLE, None)
+    assert (child.state, child.retire_reason) == (ChildState.IDLE, None)
 
 
 def test_of_many_old_children_one_goes_at_a_time(desk):

@@ -79,7 +79,7 @@ def test_of_20000_messages_a_racing_reader_and_take_back_get_each_exactly_once_a
 
     def read():
         for outcome in child.read_talk():
-            assert outcome.token == child.head.lease.token
+            assert outcome.token == child.running.lease.token
             received.append(outcome.token)
             child.answered(1.0)
             if not child.sent:
@@ -210,9 +210,9 @@ def test_outcomes_are_read_in_the_order_of_the_jobs_and_the_next_one_begins_with
     while child.sent:
         await_readable(child.talk)
         for outcome in child.read_talk():
-            assert outcome.token == child.head.lease.token
+            assert outcome.token == child.running.lease.token
             answered.append(child.answered(1.0).lease.token)
-            assert child.head is None or child.head.started_at > 0
+            assert child.running is None or child.running.started_at > 0
     assert answered == [3, 1, 2]
     assert child.served == 3
 
@@ -225,8 +225,8 @@ def test_when_the_child_takes_a_job_from_among_those_taken_back_its_time_begins_
     first, _second = [kernel.receive(child._jobs_back, messages.MAX_PACKET_BYTES, 1)[0] for _ in range(2)]
     child._jobs.send(first)  # the second is as good as received by the child, between two of our looks
     assert [held.lease.token for held in child.take_back()] == [1]
-    assert child.head.lease.token == 2
-    assert child.head.started_at > 0
+    assert child.running.lease.token == 2
+    assert child.running.started_at > 0
     assert (child.kill_at, child.why_killed) == (None, None)
     assert child.state is ChildState.BUSY
     child.close_theirs()

@@ -94,7 +94,7 @@ def test_what_has_started_is_told_once_and_only_while_it_is_held(ledger):
     ledger.settle_next(10)
     assert ledger.take_started() == [first.lease]
     assert ledger.take_started() == []
-    assert first.told_started
+    assert first.start_reported
 
 
 # what follows, what is told

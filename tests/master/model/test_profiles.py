@@ -52,7 +52,7 @@ def test_where_all_handlers_are_alike_no_child_has_a_profile(pool):
     pool = pool(handlers={"free": HANDLERS["free"], "other": HANDLERS["free"]})
     assert run(pool, "free", "other") == [1, 2]
     assert not pool.slots.mixed
-    assert {child.circle for child in pool.children} == {None}
+    assert {child.trust_domain for child in pool.children} == {None}
 
 
 def test_a_child_gets_jobs_of_the_profile_of_its_first_one(pool):
@@ -69,7 +69,7 @@ def test_who_has_the_profile_comes_before_who_has_none_yet(pool):
     run(pool, "shut")
     finish(pool)
     assert run(pool, "shut", first=2) == [1]
-    assert pool.children[1].circle is None
+    assert pool.children[1].trust_domain is None
 
 
 def test_for_a_job_that_no_idle_child_may_have_one_of_them_makes_room(pool):
@@ -114,7 +114,7 @@ def test_as_many_make_room_as_jobs_wait(pool):
 def test_nobody_makes_room_while_as_many_jobs_run_as_may(pool):
     pool = pool(processes="1", children=2)
     pool.dispatcher.placing.take_on([], 0, pool.known)
-    pool.children[0].circle = HANDLERS["free"].trust_domain("free")
+    pool.children[0].trust_domain = HANDLERS["free"].trust_domain("free")
     run(pool, "free", "shut")
     assert pool.children[1].state is ChildState.IDLE
 

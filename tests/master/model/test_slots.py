@@ -192,7 +192,7 @@ def test_what_may_not_wait_goes_to_an_idle_child_however_quick_the_others_are(po
 def test_what_the_engine_takes_to_have_started_does_not_wait(pool):
     slots, tiny_s = pool(processes=2), QUICK_S / 5
     slots._pace.learn("k", tiny_s)
-    assert [send(slots, held_of(token, tiny_s, told_started=True)) for token in (1, 2)] == [1, 2]
+    assert [send(slots, held_of(token, tiny_s, start_reported=True)) for token in (1, 2)] == [1, 2]
 
 
 def test_the_child_that_is_free_soonest_gets_what_is_sent_ahead(pool):
@@ -502,7 +502,7 @@ def test_as_many_are_useful_as_can_be_fed_at_the_pace_of_late():
 
 def test_a_child_that_is_to_take_no_more_jobs_gets_none_and_is_replaced(pool):
     slots = pool(processes=2)
-    slots.get(1).worn = "the code was reloaded"
+    slots.get(1).retire_reason = "the code was reloaded"
     assert [child.number for child in slots.idle()] == [2]
     assert slots.missing() == 1
     assert send(slots, held_of(1)) == 2

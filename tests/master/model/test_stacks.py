@@ -45,11 +45,11 @@ class Asked:
     def __init__(self, desk):
         self.desk = desk
         self.timers = Timers()
-        self.survey = StackDump(self.timers)
+        self.stack_dump = StackDump(self.timers)
         self.told = []
 
     def ask(self):
-        self.survey.ask(self.desk.slots, self.told.append)
+        self.stack_dump.ask(self.desk.slots, self.told.append)
 
     def until_told(self, count=1):
         """Turn as a master does: until it has told so many times."""

@@ -10,7 +10,7 @@ from tests.parts import lease_of
 
 def running(*tokens):
     """Children with these jobs in their hands; 0: idle."""
-    return [SimpleNamespace(head=SimpleNamespace(lease=lease_of(token)) if token else None) for token in tokens]
+    return [SimpleNamespace(running=SimpleNamespace(lease=lease_of(token)) if token else None) for token in tokens]
 
 
 def suspicion():

@@ -29,7 +29,7 @@ class Zygotes:
 
     def _new(self, directory=""):
         return Zygote(
-            number=0, directory=directory, fertile=True, state=ZygoteState.CURRENT, failure=None, handlers={}, born=9,
+            number=0, directory=directory, proven=True, state=ZygoteState.CURRENT, failure=None, handlers={}, born=9,
             started_at=clock.monotonic(),
         )  # fmt: skip
 
@@ -38,7 +38,7 @@ class Zygotes:
 
     def start_anew(self):
         zygote = self._new(self.lies_in)
-        zygote.number, zygote.fertile, zygote.state = len(self.started) + 1, False, ZygoteState.BOOTING
+        zygote.number, zygote.proven, zygote.state = len(self.started) + 1, False, ZygoteState.BOOTING
         self.started.append(zygote)
         return zygote
 
@@ -56,18 +56,16 @@ class Desk:
     def __init__(self, events, watch):
         self.zygotes = Zygotes()
         self.slots = SimpleNamespace(on_hold=False, processes=1)
-        self.handover = RollingReload(
-            SimpleNamespace(watch=watch), self.slots, events, self.zygotes, None, self.zygotes
-        )
+        self.reload = RollingReload(SimpleNamespace(watch=watch), self.slots, events, self.zygotes, None, self.zygotes)
         self.told = []
 
     def ask(self, who):
-        self.handover.ask(who, lambda done: self.told.append((who, done.zygote or done.message)))
+        self.reload.ask(who, lambda done: self.told.append((who, done.zygote or done.message)))
 
     def boots(self):
         """The candidate of now."""
-        self.handover.candidate.fertile = True
-        self.handover.keep_time(clock.monotonic())
+        self.reload.candidate.proven = True
+        self.reload.keep_time(clock.monotonic())
 
 
 @pytest.fixture
@@ -95,7 +93,7 @@ def test_all_who_ask_meanwhile_share_one_more_that_begins_when_the_first_has_end
     assert len(desk.zygotes.started) == 2
     desk.boots()
     assert desk.told[1:] == [("b", 2), ("c", 2)]
-    assert desk.handover.candidate is None
+    assert desk.reload.candidate is None
     assert desk.zygotes.dropped == []
 
 
@@ -103,10 +101,10 @@ def test_after_one_that_fails_the_next_one_begins_too(desk):
     desk.zygotes.current, desk.zygotes.proven = None, False
     desk.ask("a")
     desk.ask("b")
-    desk.handover.fail(BootFailed("no such thing", ""))
+    desk.reload.fail(BootFailed("no such thing", ""))
     assert desk.told == [("a", "no such thing")]
     assert desk.zygotes.failure is None  # the next one may be of use
-    desk.handover.fail(BootFailed("nor this", ""))
+    desk.reload.fail(BootFailed("nor this", ""))
     assert desk.zygotes.failure.message == "nor this"
     assert len(desk.zygotes.started) == 2
 
@@ -130,14 +128,14 @@ def test_newer_code_is_loaded_at_once_and_all_are_told_of_that_but_not_for_ever(
 def test_an_edited_file_is_newer_code_and_so_is_a_candidate_that_takes_long_worth_another_try(desk, tmp_path):
     file = tmp_path / "app.py"
     file.write_text("1")
-    desk.handover.follow([str(file)], clock.unix() + 1)
+    desk.reload.follow([str(file)], clock.unix() + 1)
     desk.ask("a")
     desk.ask("b")
     assert desk.zygotes.dropped == []
     file.write_text("22")
     desk.ask("c")
     assert desk.zygotes.dropped == [1]
-    desk.handover.candidate.started_at -= 1000
+    desk.reload.candidate.started_at -= 1000
     desk.ask("d")
     assert desk.zygotes.dropped == [1, 2]
     desk.boots()
@@ -147,7 +145,7 @@ def test_an_edited_file_is_newer_code_and_so_is_a_candidate_that_takes_long_wort
 def test_a_drain_tells_all_who_wait(desk):
     desk.ask("a")
     desk.ask("b")
-    desk.handover.close()
+    desk.reload.close()
     desk.ask("c")
     assert [who for who, done in desk.told if "drains" in done] == ["a", "b", "c"]
     assert desk.zygotes.dropped == [1]
@@ -158,10 +156,10 @@ def test_jobs_that_wait_for_an_edit_wait_until_that_is_loaded(events, tmp_path):
     desk = Desk(events, watch=True)
     file = tmp_path / "app.py"
     file.write_text("")
-    desk.handover.follow([str(file)], clock.unix() + 1)
+    desk.reload.follow([str(file)], clock.unix() + 1)
     for edit in range(1, 6):
         file.write_text("x" * edit)
-        desk.handover.look_at_files()
+        desk.reload.look_at_files()
         assert desk.slots.on_hold
     assert desk.zygotes.dropped == [1, 2, 3]
     desk.boots()

@@ -103,7 +103,7 @@ def work(pool, *leases):
         pool.desk.give(lease)
     for child in children:
         await_readable(child.output.fd)
-    return sorted(children, key=lambda child: child.head.started_at)
+    return sorted(children, key=lambda child: child.running.started_at)
 
 
 # by the work
@@ -253,7 +253,7 @@ def test_idle_ones_leave_first_and_a_job_that_may_not_start_twice_is_stopped_las
     pool.set(1)
     assert idle.state is ChildState.LEAVING
     assert [child.stop_why for child in (middle, youngest, once)] == ["scaled", "scaled", ""]
-    assert once.worn is None and max(middle.stop_at, youngest.stop_at) < math.inf
+    assert once.retire_reason is None and max(middle.stop_at, youngest.stop_at) < math.inf
 
 
 def test_nobody_is_stopped_once_so_many_have_ended_by_themselves(pool):

@@ -10,7 +10,7 @@ def running(pump):
     """Turns until the child runs a job. Its lease."""
     (child,) = pump.desk.slots
     pump.turn_until(lambda: child.sent)
-    return child.head.lease
+    return child.running.lease
 
 
 def test_job_is_leased_with_the_wakeup(played, live):

@@ -161,8 +161,8 @@ def test_an_unknown_question_is_answered_with_what_is_wrong(desk):
 
 def test_who_asks_for_the_stacks_is_told_of_every_child(desk):
     desk = desk(processes="2")
-    survey = StackDump(timers := Timers())
-    requests = OperatorRequests(Actions(), desk.slots, survey)
+    stack_dump = StackDump(timers := Timers())
+    requests = OperatorRequests(Actions(), desk.slots, stack_dump)
     busy = desk.child(working)
     desk.give(lease_of(1))
     await_readable(busy.output.fd)
@@ -182,7 +182,7 @@ def test_who_asks_for_the_stacks_is_told_of_every_child(desk):
 
 
 def test_without_children_the_answer_comes_all_the_same(desk):
-    survey = StackDump(timers := Timers())
-    requests = OperatorRequests(Actions(), desk().slots, survey)
+    stack_dump = StackDump(timers := Timers())
+    requests = OperatorRequests(Actions(), desk().slots, stack_dump)
     requests.on_asked([ask_of("stacks")])
     assert [reply.answer for reply in replies_after_dump(requests, timers)] == [{"children": []}]
