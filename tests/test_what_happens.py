@@ -76,7 +76,7 @@ def test_each_reason_of_a_death_or_interruption_has_a_row():
 SHOWN_BY = {
     "raises": {
         "process/observe/test_output.py": ["test_retries_fails_and_exceptions_end_as_they_should"],
-        "process/jobs/test_in_the_handler.py": ["test_a_list_of_backoffs_is_used_up_and_its_last_one_repeats"],
+        "process/jobs/test_in_the_handler.py": ["test_list_of_backoffs_repeats_its_last_one"],
     },
     "exits (`sys.exit`, `os._exit`, exec), also with 0": {
         "process/crash/test_crash.py": ["test_every_death_in_a_job_has_its_reason"]
@@ -90,29 +90,23 @@ SHOWN_BY = {
     },
     "takes more memory than its limit": {
         "process/limits/test_memory.py": [
-            "test_a_job_beyond_its_limit_is_stopped_and_its_neighbour_is_not",
-            "test_a_memory_error_at_the_bound_is_a_death_of_memory_with_its_traceback_and_another_child_goes_on",
-            "test_1_gb_per_second_against_256_mb_is_stopped_within_a_second_and_soon_beyond",
+            "test_job_beyond_its_memory_limit_is_stopped_alone",
+            "test_memory_error_at_the_limit_is_a_death_by_memory",
+            "test_fast_memory_growth_is_stopped_within_a_second",
         ]
     },
     "takes what all together may have": {
-        "process/limits/test_memory.py": ["test_beyond_the_budget_the_largest_is_stopped_and_runs_alone_next_time"]
+        "process/limits/test_memory.py": ["test_largest_job_beyond_the_budget_reruns_alone"]
     },
     "is taken by the kernel's OOM killer": {
-        "process/limits/test_memory.py": ["test_the_kernels_kill_is_told_from_others_and_the_master_lives"]
+        "process/limits/test_memory.py": ["test_kernel_oom_kill_is_recognised_and_the_master_lives"]
     },
-    "hangs": {
-        "process/limits/test_time_limits.py": [
-            "test_a_soft_timeout_that_leaves_the_handler_is_a_failure_in_group_timeout_with_its_stack"
-        ]
-    },
+    "hangs": {"process/limits/test_time_limits.py": ["test_uncaught_soft_timeout_fails_with_its_stack"]},
     "hangs, and does not hear of it": {
-        "process/limits/test_time_limits.py": ["test_at_its_limit_a_job_is_killed_with_all_below_it_whatever_it_does"]
+        "process/limits/test_time_limits.py": ["test_hard_timeout_kills_a_job_and_its_processes"]
     },
     "spins in C with Python's lock": {
-        "process/limits/test_time_limits.py": [
-            "test_a_job_that_never_lets_go_of_the_interpreter_outlives_its_lease_many_times_and_runs_once"
-        ]
+        "process/limits/test_time_limits.py": ["test_job_that_holds_the_gil_outlives_its_lease_and_runs_once"]
     },
     "writes more than it may": {
         "process/crash/test_attacks.py": ["test_attack_is_refused_from_its_level_on"],
@@ -123,7 +117,7 @@ SHOWN_BY = {
     },
     "leaves processes behind, daemons too": {
         "process/crash/test_trees.py": ["test_nothing_is_left_when_a_jobs_end_is_reported"],
-        "process/boot/test_pid1.py": ["test_a_job_that_double_forks_500_processes_leaves_none_and_no_zombie"],
+        "process/boot/test_pid1.py": ["test_double_forked_processes_of_a_job_are_killed_and_reaped"],
     },
     "speaks nonsense on its socket": {
         "process/crash/test_every_end.py": ["test_every_end_is_explained_and_leaves_nothing"]
@@ -152,11 +146,11 @@ SHOWN_BY = {
         ]
     },
     "has data that is no JSON": {
-        "process/boot/test_bad_input.py": ["test_a_payload_that_is_no_json_fails_in_group_broken_with_its_bytes_kept"]
+        "process/boot/test_bad_input.py": ["test_invalid_json_fails_as_broken_and_keeps_its_bytes"]
     },
     "has too much data, or too large a result": {
         "engine/client/test_bad_input.py": ["test_a_bad_value_is_refused_by_its_name_and_nothing_changes"],
-        "process/boot/test_bad_input.py": ["test_a_result_that_cannot_be_kept_completes_the_job_all_the_same"],
+        "process/boot/test_bad_input.py": ["test_unstorable_result_still_completes_the_job"],
     },
     "its zygote dies, or hangs for 10 s": {
         "process/crash/test_crash.py": ["test_killed_zygote_costs_one_interruption"],
@@ -167,20 +161,20 @@ SHOWN_BY = {
     },
     "its children do not get ready": {
         "process/boot/test_boot.py": [
-            "test_an_after_fork_hook_that_always_raises_is_71_with_its_traceback_in_the_last_line",
-            "test_an_after_fork_hook_that_hangs_is_killed_with_its_stack_and_the_zygote_stays",
+            "test_always_raising_after_fork_hook_makes_status_71",
+            "test_hanging_after_fork_hook_is_killed_and_its_zygote_stays",
         ]
     },
     "it is drained: TERM, `leasehold drain`": {
         "process/drain/test_drain.py": [
             "test_drain_lets_running_jobs_finish_and_leaves_the_rest_in_order",
-            "test_what_a_drain_cuts_off_runs_at_a_peer_at_once",
+            "test_jobs_interrupted_by_a_drain_run_at_a_peer_at_once",
         ]
     },
     "it is drained in a hurry: QUIT, TERM again": {
         "process/drain/test_drain.py": [
-            "test_quit_hands_everything_back_at_once",
-            "test_a_later_second_term_means_hurry",
+            "test_quit_hands_all_jobs_back_at_once",
+            "test_second_term_interrupts_at_once",
         ]
     },
     "it is to have fewer processes": {
@@ -188,9 +182,7 @@ SHOWN_BY = {
     },
     "it is killed (KILL)": {"process/crash/test_crash.py": ["test_peer_finishes_every_job_of_a_dead_master_once"]},
     "its container is killed, and starts again": {
-        "process/boot/test_identity.py": [
-            "test_a_container_that_is_started_anew_is_another_worker_and_has_the_jobs_of_the_one_before"
-        ]
+        "process/boot/test_identity.py": ["test_restarted_container_is_a_new_worker_and_reruns_lost_jobs"]
     },
     "its host is lost": {"process/crash/test_stopped.py": ["test_stopped_master_settles_nothing_after_a_take_over"]},
     "it stands still (SIGSTOP, a frozen VM), for less than its leases last": {
@@ -203,55 +195,51 @@ SHOWN_BY = {
         ]
     },
     "its loop stands still": {"process/observe/test_probes.py": ["test_livez_tells_a_standing_loop_from_a_busy_one"]},
-    "it has a bug of ours": {"process/boot/test_exit_codes.py": ["test_the_exit_code_says_why_it_has_ended"]},
+    "it has a bug of ours": {"process/boot/test_exit_codes.py": ["test_exit_code_says_why_the_supervisor_ended"]},
     "the kernel refuses processes or descriptors": {
-        "process/boot/test_boot.py": ["test_what_the_kernel_refuses_is_tried_again_for_ever"],
+        "process/boot/test_boot.py": ["test_refused_forks_are_retried_for_ever"],
         "process/crash/test_hostile.py": ["test_out_of_descriptors_fewer_children_run_and_no_job_is_interrupted"],
     },
     "its clock is wrong, or jumps": {
-        "process/outage/test_wrong_clock.py": ["test_an_hour_of_difference_changes_nothing"]
+        "process/outage/test_wrong_clock.py": ["test_clock_wrong_by_an_hour_changes_nothing"]
     },
     "other code is loaded": {
         "process/reload/test_reload.py": [
-            "test_running_jobs_end_on_the_code_before_while_new_ones_run_beside_them",
-            "test_within_the_reload_timeout_jobs_end_then_they_are_interrupted_and_run_on_the_new_code",
+            "test_running_jobs_finish_on_the_old_code",
+            "test_jobs_past_the_reload_timeout_rerun_on_the_new_code",
         ]
     },
     "it does not boot at the start": {
-        "process/boot/test_exit_codes.py": ["test_the_exit_code_says_why_it_has_ended"],
+        "process/boot/test_exit_codes.py": ["test_exit_code_says_why_the_supervisor_ended"],
         "process/observe/test_probes.py": ["test_broken_handlers_show_booting_until_the_end"],
     },
     "it does not boot at a reload": {
-        "process/reload/test_reload.py": ["test_code_that_cannot_run_changes_nothing_and_the_log_says_why"]
+        "process/reload/test_reload.py": ["test_broken_code_changes_nothing_and_is_logged"]
     },
     "only the first child of the new code gets ready": {
-        "process/reload/test_reload.py": [
-            "test_when_only_the_first_child_of_the_new_code_gets_ready_the_code_before_runs_again"
-        ]
+        "process/reload/test_reload.py": ["test_new_code_with_one_ready_child_is_rolled_back"]
     },
     "it is broken on disk, and the zygote dies": {
-        "process/boot/test_boot.py": [
-            "test_a_later_zygote_that_does_not_boot_is_tried_again_while_running_supervisors_stay"
-        ]
+        "process/boot/test_boot.py": ["test_failed_later_zygote_is_retried_and_the_supervisor_stays"]
     },
     "cannot be reached at the start": {
         "process/boot/test_bad_input.py": ["test_an_unreachable_redis_is_69_without_the_password"]
     },
     "restarts, or is cut off for seconds": {
         "process/crash/test_stopped.py": ["test_short_outage_costs_nothing"],
-        "process/observe/test_probes.py": ["test_livez_always_holds_and_readyz_while_it_can_lease"],
+        "process/observe/test_probes.py": ["test_livez_always_succeeds_and_readyz_while_leasing"],
     },
     "is cut off for longer than the leases last": {
         "process/crash/test_stopped.py": ["test_long_job_outlives_an_outage_longer_than_its_lease"]
     },
     "is away for one supervisor only, for longer than that": {
-        "process/outage/test_redis_loses.py": ["test_one_that_it_is_away_from_alone_loses_its_jobs_to_a_peer"]
+        "process/outage/test_redis_loses.py": ["test_supervisor_cut_off_alone_loses_its_jobs_to_a_peer"]
     },
     "the same, for a persistent job or one with `on_cut_off` `stop`": {
         "process/outage/test_cut_off.py": [
-            "test_a_persistent_job_never_has_two_holders",
-            "test_a_job_that_a_peer_has_stops_or_goes_on",
-            "test_a_stopped_job_that_is_still_ours_was_interrupted",
+            "test_persistent_job_never_has_two_holders",
+            "test_job_that_a_peer_has_stops_or_goes_on",
+            "test_stopped_job_that_is_still_ours_was_interrupted",
         ]
     },
     "is away in a drain": {
@@ -262,28 +250,20 @@ SHOWN_BY = {
     },
     "has its memory full": {
         "process/outage/test_redis_loses.py": [
-            "test_while_its_memory_is_full_nothing_is_put_and_what_there_is_runs_to_its_end",
+            "test_full_redis_refuses_puts_and_runs_stored_jobs",
             "test_completion_with_puts_waits_for_memory",
-            "test_drain_ends_what_waits_for_memory",
+            "test_drain_ends_completions_that_wait_for_memory",
         ]
     },
     "refuses something (a disk that is full, an account)": {
-        "process/outage/test_redis_loses.py": ["test_what_it_refuses_is_asked_for_again_until_it_does_not"]
+        "process/outage/test_redis_loses.py": ["test_refused_calls_are_repeated_until_accepted"]
     },
-    "has failed over": {
-        "process/outage/test_redis_loses.py": [
-            "test_a_replica_in_its_place_that_is_not_promoted_yet_stops_no_running_job"
-        ]
-    },
+    "has failed over": {"process/outage/test_redis_loses.py": ["test_unpromoted_replica_stops_no_running_job"]},
     "has lost its last second": {
-        "process/outage/test_redis_loses.py": [
-            "test_without_its_last_moments_what_was_put_in_them_is_gone_and_what_ended_in_them_runs_again"
-        ]
+        "process/outage/test_redis_loses.py": ["test_lost_writes_undo_recent_puts_and_completions"]
     },
     "has lost everything": {
-        "process/outage/test_redis_loses.py": [
-            "test_without_anything_its_jobs_are_stopped_and_it_goes_on_under_another_name"
-        ]
+        "process/outage/test_redis_loses.py": ["test_emptied_redis_stops_jobs_and_renames_the_worker"]
     },
     "has a clock that jumps ahead, beyond TTL + grace": {
         "engine/lua/test_under_a_jumping_clock.py": ["test_due_jobs_keep_their_order_after_a_jump_of_years"]
@@ -295,9 +275,7 @@ SHOWN_BY = {
         ]
     },
     "nobody reads the log": {
-        "process/jobs/test_load.py": [
-            "test_a_log_that_nobody_reads_costs_the_master_little_more_than_its_buffer_holds"
-        ],
+        "process/jobs/test_load.py": ["test_unread_log_costs_the_master_only_its_buffer"],
         "ops/test_events.py": ["test_a_stuck_reader_never_blocks_and_learns_what_was_dropped"],
     },
     "the port of `--http` is taken": {"process/observe/test_probes.py": ["test_a_taken_port_is_78_and_starts_nothing"]},

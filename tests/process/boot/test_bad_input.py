@@ -117,7 +117,7 @@ def test_no_handlers_package_is_71(stage):
     stage.assert_nothing_left()
 
 
-def test_a_term_while_handlers_hang_in_their_import_drains(stage):
+def test_term_during_a_hanging_import_drains(stage):
     (stage.directory / "broken").mkdir()
     (stage.directory / "broken" / "__init__.py").write_text(
         "import subprocess, time\nsubprocess.Popen(['sleep', '1000'])\ntime.sleep(1000)"
@@ -132,7 +132,7 @@ def test_a_term_while_handlers_hang_in_their_import_drains(stage):
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("kind", ["bytes", "json"])
-def test_fifty_megabytes_arrive_as_they_were_sent(stage, kind):
+def test_fifty_megabytes_arrive_unchanged(stage, kind):
     pool = stage.start(processes=1).wait_ready()
     raw = os.urandom(50_000_000) if kind == "bytes" else b'"' + b"x" * 50_000_000 + b'"'
     jid = stage.queue.put("good.digest", raw if kind == "bytes" else "x" * 50_000_000)
@@ -145,7 +145,7 @@ def test_fifty_megabytes_arrive_as_they_were_sent(stage, kind):
     stage.assert_nothing_left()
 
 
-def test_a_payload_that_is_no_json_fails_in_group_broken_with_its_bytes_kept(stage):
+def test_invalid_json_fails_as_broken_and_keeps_its_bytes(stage):
     jid = stage.queue.put("good.echo", {"n": 1})
     stage.server.redis.set(f"{stage.prefix}data:{jid}", b'{"n": \xff')
     pool = stage.start(processes=1)
@@ -159,7 +159,7 @@ def test_a_payload_that_is_no_json_fails_in_group_broken_with_its_bytes_kept(sta
 
 
 @pytest.mark.parametrize(("klass", "data"), [("good.bad_result", None), ("good.big_result", 100_000)])
-def test_a_result_that_cannot_be_kept_completes_the_job_all_the_same(stage, klass, data):
+def test_unstorable_result_still_completes_the_job(stage, klass, data):
     pool = stage.start(processes=1).wait_ready()
     jid = stage.queue.put(klass, data)
     stage.wait_until_ended([jid])
@@ -171,7 +171,7 @@ def test_a_result_that_cannot_be_kept_completes_the_job_all_the_same(stage, klas
 
 
 @pytest.mark.parametrize("jobs_per_child", [1, 0])
-def test_a_handler_that_closes_its_output_is_not_the_masters_trouble(stage, jobs_per_child):
+def test_handler_that_closes_its_output_does_not_disturb_the_master(stage, jobs_per_child):
     """Its pipe then reads as ended for as long as it lives."""
     pool = stage.start(processes=1, jobs_per_child=jobs_per_child).wait_ready()
     gate = stage.gate("gate")
@@ -196,7 +196,7 @@ def test_a_handler_that_closes_its_output_is_not_the_masters_trouble(stage, jobs
 
 
 @pytest.mark.parametrize("jobs_per_child", [1, 0])
-def test_a_fork_that_returns_from_the_handler_does_not_answer_twice(stage, jobs_per_child):
+def test_fork_returning_from_the_handler_does_not_answer_twice(stage, jobs_per_child):
     pool = stage.start(processes=1, jobs_per_child=jobs_per_child).wait_ready()
     jids = stage.queue.put_many([{"klass": "bad.fork_returns_twice"} for _ in range(5)])
     stage.wait_until_ended(jids)

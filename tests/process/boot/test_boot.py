@@ -55,7 +55,7 @@ def assert_gave_up(stage, pool):
 # what is held back
 
 
-def test_a_module_that_wants_a_variable_that_is_held_back_is_told_so(stage, app):
+def test_import_that_lacks_a_withheld_variable_is_explained(stage, app):
     pool = app("import os; url = os.environ['REDIS_URL']", environment={"REDIS_URL": stage.server.url})
     message = assert_gave_up(stage, pool)["message"]
     assert message.startswith("the handlers cannot be imported: KeyError: 'REDIS_URL' (handlers do not get REDIS_URL")
@@ -72,7 +72,7 @@ def debugged(job): breakpoint()
 """
 
 
-def test_a_job_that_wants_what_it_cannot_have_is_told_so(stage, app):
+def test_job_that_lacks_a_withheld_variable_is_explained(stage, app):
     pool = app(WANTING, environment={"REDIS_URL": stage.server.url}).wait_ready()
     jids = [stage.queue.put(klass) for klass in ("url", "debugged")]
     stage.wait_until_ended(jids)
@@ -95,7 +95,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("how", BROKEN)
-def test_a_later_zygote_that_does_not_boot_is_tried_again_while_running_supervisors_stay(stage, app, how):
+def test_failed_later_zygote_is_retried_and_the_supervisor_stays(stage, app, how):
     source, why = BROKEN[how]
     pool = app(f"if is_set('broken'): {source}", boot_timeout="6s" if how == "hangs" else "60s").wait_ready()
     flag(stage, "broken")
@@ -110,7 +110,7 @@ def test_a_later_zygote_that_does_not_boot_is_tried_again_while_running_supervis
     assert_works(stage, pool)
 
 
-def test_first_zygote_killed_once_while_it_boots_is_tried_again(stage, app):
+def test_first_zygote_killed_while_booting_is_retried(stage, app):
     stage.gate("import")
     pool = app("wait_at('import')")
     wait_for_arrival(stage, "import")
@@ -120,7 +120,7 @@ def test_first_zygote_killed_once_while_it_boots_is_tried_again(stage, app):
     assert_works(stage, pool)
 
 
-def test_first_zygotes_that_are_always_killed_are_71_in_the_end(stage, app):
+def test_always_killed_first_zygotes_make_status_71(stage, app):
     pool = app("os.kill(os.getpid(), signal.SIGKILL)")
     last = assert_gave_up(stage, pool)
     assert "SIGKILL" in last["message"]
@@ -129,7 +129,7 @@ def test_first_zygotes_that_are_always_killed_are_71_in_the_end(stage, app):
 
 
 @pytest.mark.parametrize("how", ["segfaults", "hangs"])
-def test_where_the_import_was_when_it_crashed_or_hung_is_in_the_last_line(stage, app, how):
+def test_last_line_names_where_the_import_crashed_or_hung(stage, app, how):
     pool = app(f"def connect(): {BROKEN[how][0]}\nconnect()", boot_timeout="5s")
     last = assert_gave_up(stage, pool)
     assert "in connect" in last["traceback"]
@@ -138,7 +138,7 @@ def test_where_the_import_was_when_it_crashed_or_hung_is_in_the_last_line(stage,
     stage.assert_nothing_left()
 
 
-def test_six_zygotes_in_a_row_that_do_not_boot_are_71_and_the_last_line_says_why(stage, app):
+def test_six_failed_boots_in_a_row_make_status_71(stage, app):
     pool = app("if is_set('broken'): raise LookupError('no such thing')").wait_ready()
     flag(stage, "broken")
     os.kill(pool.zygote_pid, signal.SIGKILL)
@@ -149,7 +149,7 @@ def test_six_zygotes_in_a_row_that_do_not_boot_are_71_and_the_last_line_says_why
     stage.assert_nothing_left()
 
 
-def test_zygotes_that_end_before_a_child_is_ready_are_71_in_the_end(stage, app):
+def test_zygotes_lost_before_a_ready_child_make_status_71(stage, app):
     source = "@after_fork\ndef bite(): os.kill(os.getppid(), signal.SIGKILL); time.sleep(1000)"
     pool = app(source, sandbox="none")
     last = assert_gave_up(stage, pool)
@@ -159,7 +159,7 @@ def test_zygotes_that_end_before_a_child_is_ready_are_71_in_the_end(stage, app):
 
 
 @pytest.mark.slow
-def test_a_job_that_ends_its_zygote_each_time_never_ends_the_supervisor(stage, app):
+def test_zygote_killing_job_never_ends_the_supervisor(stage, app):
     source = "@handler\ndef bite(job): os.kill(os.getppid(), signal.SIGKILL); time.sleep(1000)"
     pool = app(source, sandbox="none").wait_ready()
     jid = stage.queue.put("bite", max_deaths=IN_A_ROW - 2)
@@ -187,14 +187,14 @@ NONSENSE = (
 
 
 @pytest.mark.parametrize("nonsense", NONSENSE, ids=map(str, NONSENSE))
-def test_nonsense_on_the_control_socket_is_a_failed_boot_and_no_crash(stage, app, nonsense):
+def test_nonsense_on_the_control_socket_is_a_failed_boot(stage, app, nonsense):
     pool = app(f"socket.socket(fileno=os.dup(3)).send({json.dumps(nonsense).encode()})\ntime.sleep(1000)")
     last = assert_gave_up(stage, pool)
     assert "nonsense" in last["message"]
     stage.assert_nothing_left()
 
 
-def test_nonsense_that_is_nested_too_deep_to_be_shown_is_a_failed_boot_too(stage, app):
+def test_too_deeply_nested_nonsense_is_a_failed_boot(stage, app):
     deep = "[" * 1000 + "]" * 1000
     said = f'["Reaped",{deep},1,1,1,1]'.encode()
     pool = app(f"socket.socket(fileno=os.dup(3)).send({said})\ntime.sleep(1000)")
@@ -202,7 +202,7 @@ def test_nonsense_that_is_nested_too_deep_to_be_shown_is_a_failed_boot_too(stage
     stage.assert_nothing_left()
 
 
-def test_a_descriptor_that_never_ends_in_place_of_a_memfd_holds_nobody_up(stage, app):
+def test_endless_descriptor_instead_of_a_memfd_blocks_nothing(stage, app):
     pool = app(
         "ours = socket.socket(fileno=os.dup(3))\nends = os.pipe()\n"
         "socket.send_fds(ours, [b'memfd'], [ends[0]])\ntime.sleep(1000)"
@@ -211,7 +211,7 @@ def test_a_descriptor_that_never_ends_in_place_of_a_memfd_holds_nobody_up(stage,
     stage.assert_nothing_left()
 
 
-def test_a_descriptor_that_is_no_childs_is_nonsense_too(stage, app):
+def test_descriptor_of_no_child_is_nonsense(stage, app):
     pool = app(
         "ours = socket.socket(fileno=os.dup(3))\nfile = os.open('/dev/null', os.O_RDONLY)\n"
         "socket.send_fds(ours, [b'[\"Spawned\",1,2]'], [file])\ntime.sleep(1000)"
@@ -223,7 +223,7 @@ def test_a_descriptor_that_is_no_childs_is_nonsense_too(stage, app):
 # children
 
 
-def test_an_after_fork_hook_that_always_raises_is_71_with_its_traceback_in_the_last_line(stage, app, measured):
+def test_always_raising_after_fork_hook_makes_status_71(stage, app, measured):
     pool = app("@after_fork\ndef connect():\n    raise ConnectionError('no database')", processes=3)
     jid = stage.queue.put("noop")
     pool.wait_for("zygote.ready")
@@ -240,14 +240,14 @@ def test_an_after_fork_hook_that_always_raises_is_71_with_its_traceback_in_the_l
     stage.assert_nothing_left(waiting=["default"])
 
 
-def test_an_after_fork_hook_that_raises_twice_only_delays(stage, app):
+def test_after_fork_hook_that_raises_twice_only_delays(stage, app):
     pool = app("@after_fork\ndef connect():\n    if count('tries') <= 2: raise ConnectionError('not yet')")
     assert "not yet" in wait_for_warning(stage, pool, "before it was ready")
     assert "2 times in a row" in wait_for_warning(stage, pool, "before it was ready", 2)
     assert_works(stage, pool)
 
 
-def test_children_that_fail_now_and_then_never_end_the_supervisor(stage, app):
+def test_occasional_failed_children_never_end_the_supervisor(stage, app):
     pool = app("@after_fork\ndef connect():\n    if count('tries') % 2: raise ConnectionError('every other time')")
     jids = stage.queue.put_many([{"klass": "noop"} for _ in range(IN_A_ROW + 2)])
     stage.wait_until_ended(jids)
@@ -256,7 +256,7 @@ def test_children_that_fail_now_and_then_never_end_the_supervisor(stage, app):
     stage.assert_nothing_left()
 
 
-def test_an_after_fork_hook_that_hangs_is_killed_with_its_stack_and_the_zygote_stays(stage, app):
+def test_hanging_after_fork_hook_is_killed_and_its_zygote_stays(stage, app):
     pool = app(
         "@after_fork\ndef connect_to_nowhere():\n"
         "    first = count('tries') == 1\n"
@@ -272,7 +272,7 @@ def test_an_after_fork_hook_that_hangs_is_killed_with_its_stack_and_the_zygote_s
     assert_works(stage, pool)
 
 
-def test_a_hook_that_writes_to_the_sockets_of_the_supervisor_is_71_and_named(stage, app):
+def test_hook_that_writes_to_our_sockets_is_named_with_status_71(stage, app):
     source = """
 @after_fork
 def babble():
@@ -288,7 +288,7 @@ def babble():
     stage.assert_nothing_left()
 
 
-def test_running_jobs_end_in_peace_when_no_child_gets_ready_any_more(stage, app):
+def test_running_jobs_finish_though_no_new_child_gets_ready(stage, app):
     pool = app("@after_fork\ndef connect():\n    if is_set('broken'): raise ConnectionError('gone')", processes=2)
     pool.wait_ready()
     gate = stage.gate("gate")
@@ -309,7 +309,7 @@ def test_running_jobs_end_in_peace_when_no_child_gets_ready_any_more(stage, app)
 # hooks
 
 
-def test_a_hook_that_gives_all_signals_back_takes_no_interruption_from_its_jobs(stage, app):
+def test_hook_that_unblocks_signals_keeps_jobs_interruptible(stage, app):
     source = """
 @after_fork
 def as_it_was_at_first():
@@ -334,7 +334,7 @@ def work(job):
     assert_works(stage, pool)
 
 
-def test_hooks_run_where_and_as_often_as_they_say(stage, app):
+def test_hooks_run_in_their_process_and_as_often_as_documented(stage, app):
     source = """
 def say(what): open(HERE / "said", "a").write(f"{what} {os.getpid()}\\n")
 
@@ -370,7 +370,7 @@ def work(job): say("job")
     stage.assert_nothing_left()
 
 
-def test_a_before_fork_hook_that_raises_twice_only_delays(stage, app):
+def test_before_fork_hook_that_raises_twice_only_delays(stage, app):
     source = "@before_fork\ndef let_go():\n    if count('tries') <= 2: raise RuntimeError('still in use')"
     pool = app(source)
     warning = wait_for_warning(stage, pool, "before_fork", 2)
@@ -379,7 +379,7 @@ def test_a_before_fork_hook_that_raises_twice_only_delays(stage, app):
     assert_works(stage, pool)
 
 
-def test_a_before_fork_hook_that_always_raises_is_71_with_its_traceback_in_the_last_line(stage, app):
+def test_always_raising_before_fork_hook_makes_status_71(stage, app):
     pool = app("@before_fork\ndef let_go():\n    sys.exit('never')")
     last = assert_gave_up(stage, pool)
     assert "before_fork" in last["message"]
@@ -391,7 +391,7 @@ def test_a_before_fork_hook_that_always_raises_is_71_with_its_traceback_in_the_l
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_a_before_fork_hook_that_hangs_costs_its_zygote_and_no_job(stage, app):
+def test_hanging_before_fork_hook_costs_a_zygote_and_no_job(stage, app):
     pool = app("@before_fork\ndef let_go():\n    if is_set('hang'): time.sleep(1000)", processes=2).wait_ready()
     gate = stage.gate("gate")
     held = stage.queue.put("hold", gate)
@@ -411,7 +411,7 @@ def test_a_before_fork_hook_that_hangs_costs_its_zygote_and_no_job(stage, app):
     stage.assert_nothing_left()
 
 
-def test_the_master_is_killed_while_a_before_fork_hook_runs_and_nothing_lives_on(stage, app):
+def test_nothing_survives_a_master_killed_during_a_before_fork_hook(stage, app):
     pool = app("@before_fork\ndef let_go():\n    if count('tries') == 2: time.sleep(1000)", processes=2)
     stage.wait_until_counted(lambda: counted(stage, "tries") == 2)
     pids = [pool.zygote_pid, *pool.child_pids()]
@@ -423,7 +423,7 @@ def test_the_master_is_killed_while_a_before_fork_hook_runs_and_nothing_lives_on
 # what forks share
 
 
-def test_threads_sockets_and_files_that_preloaded_code_leaves_are_named_with_what_to_do(stage, app):
+def test_preloaded_threads_sockets_and_files_are_named(stage, app):
     source = """
 class Reporter(threading.Thread):
     def run(self): time.sleep(1000)
@@ -474,7 +474,7 @@ helper = subprocess.Popen(["sleep", "1000"])
     stage.assert_nothing_left()
 
 
-def test_well_behaved_handlers_are_not_warned_of(stage, app):
+def test_well_behaved_handlers_cause_no_warning(stage, app):
     pool = app("joined = threading.Thread(target=int)\njoined.start()\njoined.join()\nopen(HERE / 'x', 'w').close()")
     ready = pool.wait_for("zygote.ready")
     assert "threads" not in ready
@@ -483,7 +483,7 @@ def test_well_behaved_handlers_are_not_warned_of(stage, app):
     assert_works(stage, pool)
 
 
-def test_no_two_of_64_children_draw_the_same(stage, app):
+def test_children_draw_different_random_numbers(stage, app):
     (stage.directory / "numpy").mkdir()
     (stage.directory / "numpy" / "__init__.py").write_text("from numpy import random\n")
     (stage.directory / "numpy" / "random.py").write_text(
@@ -513,7 +513,7 @@ def draw(job):
     stage.assert_nothing_left()
 
 
-def test_the_zygote_has_one_thread_for_ever_and_no_fork_is_warned_of(stage, app):
+def test_zygote_keeps_one_thread_and_forks_without_warning(stage, app):
     pool = app("", processes=3, environment={"PYTHONWARNINGS": "always::DeprecationWarning"}).wait_ready()
     zygote = pool.zygote_pid
     jids = stage.queue.put_many([{"klass": "noop"} for _ in range(300)])
@@ -531,7 +531,7 @@ def test_the_zygote_has_one_thread_for_ever_and_no_fork_is_warned_of(stage, app)
     stage.assert_nothing_left()
 
 
-def test_the_kernel_takes_children_before_the_master_when_memory_runs_out(stage, app):
+def test_kernel_kills_children_before_the_master(stage, app):
     pool = app("").wait_ready()
 
     def score(pid):
@@ -541,7 +541,7 @@ def test_the_kernel_takes_children_before_the_master_when_memory_runs_out(stage,
     assert_works(stage, pool)
 
 
-def test_what_the_kernel_refuses_is_tried_again_for_ever(stage, app):
+def test_refused_forks_are_retried_for_ever(stage, app):
     """No refusal of a fork is a failed boot: it says nothing about the handlers."""
     source = """
 import errno

@@ -46,7 +46,7 @@ def rows(said):
     return {line[0]: dict(zip(head, line, strict=False)) for line in lines}
 
 
-def test_what_failed_is_found_understood_and_put_back_once_it_is_mended(stage, leasehold):
+def test_failed_jobs_are_listed_explained_and_put_back(stage, leasehold):
     pool = start_app(stage, MAIL).wait_ready()
     letters = stage.directory / "letters.ndjson"
     lines = [json.dumps({"jid": f"letter-{number}", "data": {"to": f"ada-{number}"}}) for number in range(30)]
@@ -81,7 +81,7 @@ def test_what_failed_is_found_understood_and_put_back_once_it_is_mended(stage, l
     stage.assert_nothing_left()
 
 
-def test_who_runs_what_is_seen_and_steered_while_it_runs(stage, leasehold):
+def test_running_jobs_are_listed_and_controlled(stage, leasehold):
     pool = start_app(stage, "", queue=["default", "slow"]).wait_ready()
     gate = stage.gate("gate")
     jid = leasehold("put", "hold", json.dumps(gate), "--jid", "busy", "--tag", "red").out.strip()
@@ -113,7 +113,7 @@ def test_who_runs_what_is_seen_and_steered_while_it_runs(stage, leasehold):
     stage.assert_nothing_left()
 
 
-def test_put_hints_at_what_no_running_supervisor_would_run(stage, leasehold, monkeypatch):
+def test_put_warns_of_a_job_that_no_supervisor_serves(stage, leasehold, monkeypatch):
     pool = start_app(stage, MAIL, queue=["default", "letters-*"]).wait_ready()
     stage.wait_until_counted(lambda: any(worker.queues for worker in stage.client.workers()))
     assert "did you mean mail?" in leasehold("put", "mial").err

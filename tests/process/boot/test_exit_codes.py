@@ -12,7 +12,7 @@ TOO_FEW = ["prlimit", "--nofile=9"]
 
 
 @pytest.mark.timeout(180)
-def test_the_exit_code_says_why_it_has_ended(own_stage, own_server):
+def test_exit_code_says_why_the_supervisor_ended(own_stage, own_server):
     stage = own_stage
     gate = stage.gate("gate")
     held = stage.queue.put("good.hold", gate)
@@ -57,7 +57,7 @@ exec "$@"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
-def test_no_place_for_temporary_files_is_a_setting_to_change(stage):
+def test_missing_temporary_directory_names_the_setting(stage):
     pool = stage.start(prefix=["unshare", "--mount", "sh", "-c", READ_ONLY, "sh"])
     assert pool.wait() == Exit.CONFIG
     (said,) = pool.said
@@ -66,7 +66,7 @@ def test_no_place_for_temporary_files_is_a_setting_to_change(stage):
     stage.assert_nothing_left()
 
 
-def test_a_workdir_that_cannot_be_made_is_a_setting_to_change(stage):
+def test_impossible_workdir_names_the_setting(stage):
     pool = stage.start(workdir="/proc")
     assert pool.wait() == Exit.CONFIG
     (said,) = pool.said
@@ -75,7 +75,7 @@ def test_a_workdir_that_cannot_be_made_is_a_setting_to_change(stage):
     stage.assert_nothing_left()
 
 
-def test_a_start_that_fails_says_its_cause_and_little_else(stage):
+def test_failed_start_prints_its_cause_and_little_else(stage):
     pool = stage.start(handlers="nowhere")
     assert pool.wait() == Exit.HANDLERS
     assert not pool.find("master.draining") and not pool.find("master.leaving")
@@ -83,7 +83,7 @@ def test_a_start_that_fails_says_its_cause_and_little_else(stage):
     stage.assert_nothing_left()
 
 
-def test_a_term_while_redis_does_not_say_a_word_ends_it_at_once(own_stage, own_server):
+def test_term_ends_a_start_with_a_silent_redis_at_once(own_stage, own_server):
     """It has connected, and waits for the first answer: nothing is in its hands."""
     own_server.process.send_signal(signal.SIGSTOP)
     pool = own_stage.start()
@@ -96,7 +96,7 @@ def test_a_term_while_redis_does_not_say_a_word_ends_it_at_once(own_stage, own_s
     own_stage.assert_nothing_left()
 
 
-def test_an_idle_one_does_not_wait_for_a_redis_that_has_fallen_silent(own_stage, own_server):
+def test_idle_drain_does_not_wait_for_a_silent_redis(own_stage, own_server):
     """It waits for as long as an exchange may take, and not to the end of the ladder. What the server may have leased
     in its name by now, nobody knows.
     """
@@ -110,7 +110,7 @@ def test_an_idle_one_does_not_wait_for_a_redis_that_has_fallen_silent(own_stage,
     own_server.process.send_signal(signal.SIGCONT)
 
 
-def test_whose_streams_are_closed_is_no_worse_off(stage):
+def test_supervisor_runs_with_closed_standard_streams(stage):
     without = ["sh", "-c", 'exec "$@" <&- >&-', "sh"]
     pool = stage.start(prefix=without).wait_ready()
     stage.wait_until_ended([stage.queue.put("good.noop")])

@@ -8,9 +8,7 @@ import psutil
 TTL_S, GRACE_S = 1.0, 0.5
 
 
-def test_a_container_that_is_started_anew_is_another_worker_and_has_the_jobs_of_the_one_before(
-    stage, as_pid_1, measured
-):
+def test_restarted_container_is_a_new_worker_and_reruns_lost_jobs(stage, as_pid_1, measured):
     """Same host name, same pid, no second between them: the lost one's jobs run again within TTL + grace all the same,
     those that had started with a death, and the late word of nobody counts.
     """

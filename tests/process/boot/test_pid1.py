@@ -48,7 +48,7 @@ def test_as_pid_1_it_drains_on_term_and_exits_0(stage, as_pid_1):
     assert stage.keys() == {}
 
 
-def test_as_pid_1_it_reaps_orphans_and_finds_the_leftovers_of_dead_children(stage, as_pid_1):
+def test_as_pid_1_it_reaps_orphans_and_ends_strays(stage, as_pid_1):
     gate = stage.gate("gate")
     pool = stage.start(prefix=as_pid_1, processes=2)
     pool.wait_for("master.started")
@@ -81,7 +81,7 @@ def _cmdline(process):
         return []
 
 
-def test_as_pid_1_a_second_master_does_not_mistake_the_pid_of_the_first(stage, as_pid_1):
+def test_as_pid_1_a_second_master_has_another_worker_name(stage, as_pid_1):
     """Every container's master is PID 1 on a host of any name: the worker's name must differ all the same."""
     pools = [stage.start(prefix=as_pid_1) for _ in range(2)]
     workers = {pool.wait_for("master.started")["worker"] for pool in pools}
@@ -127,7 +127,7 @@ def _drain(pool):
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("die", [False, True], ids=["it returns", "it is killed"])
-def test_a_job_that_double_forks_500_processes_leaves_none_and_no_zombie(stage, as_pid_1, die, measured):
+def test_double_forked_processes_of_a_job_are_killed_and_reaped(stage, as_pid_1, die, measured):
     gates = [stage.gate("swarm"), stage.gate("neighbour")]
     pool = stage.start(prefix=as_pid_1, processes=3)
     pool.wait_for("master.started")
@@ -156,7 +156,7 @@ def test_a_job_that_double_forks_500_processes_leaves_none_and_no_zombie(stage, 
     assert stage.files() == []
 
 
-def test_unknown_orphans_and_killed_health_checks_are_reaped_without_a_word(stage, as_pid_1):
+def test_unknown_orphans_and_killed_health_checks_are_reaped_silently(stage, as_pid_1):
     pool = stage.start(prefix=as_pid_1, processes=1).wait_ready()
     stage.wait_until_idle(1)
     said = len(pool.events)
@@ -190,7 +190,7 @@ def test_as_pid_1_a_child_that_crashes_is_replaced_and_its_job_runs_again(stage,
     assert stage.keys() == {}
 
 
-def test_as_pid_1_it_survives_its_zygote_and_clears_up_after_it(stage, as_pid_1):
+def test_as_pid_1_it_survives_its_zygote_and_cleans_up(stage, as_pid_1):
     gate = stage.gate("gate")
     pool = stage.start(prefix=as_pid_1, processes=2).wait_ready()
     jid = stage.queue.put("bad.daemons", {"gate": gate})
@@ -220,7 +220,7 @@ def test_as_pid_1_it_survives_its_zygote_and_clears_up_after_it(stage, as_pid_1)
     ],
     ids=["handlers that do not boot", "bad configuration", "no Redis"],
 )
-def test_as_pid_1_its_exit_code_says_what_is_wrong(stage, as_pid_1, flags, code):
+def test_as_pid_1_the_exit_code_names_the_cause(stage, as_pid_1, flags, code):
     (stage.directory / "broken").mkdir()
     (stage.directory / "broken" / "__init__.py").write_text("raise RuntimeError('broken for the test')\n")
     pool = stage.start(prefix=as_pid_1, **flags)

@@ -54,7 +54,7 @@ def manager(stage):
     manager.close()
 
 
-def test_systemd_is_told_of_the_start_the_watchdog_a_reload_and_the_end_and_by_the_master_alone(stage, manager):
+def test_systemd_hears_of_start_watchdog_reload_and_stop(stage, manager):
     pool = stage.start(
         environment={"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "400000"}, boot_timeout="40s", jobs_per_child=0
     )
@@ -89,7 +89,7 @@ def test_systemd_is_told_of_the_start_the_watchdog_a_reload_and_the_end_and_by_t
     stage.assert_nothing_left()
 
 
-def test_a_watchdog_meant_for_another_process_is_not_fed_and_handlers_that_do_not_boot_are_never_ready(stage, manager):
+def test_foreign_watchdog_is_not_fed_and_failed_boots_are_never_ready(stage, manager):
     pool = stage.start(
         handlers="menu.no_such_module",
         environment={
@@ -104,7 +104,7 @@ def test_a_watchdog_meant_for_another_process_is_not_fed_and_handlers_that_do_no
     stage.assert_nothing_left()
 
 
-def test_a_service_manager_that_is_not_there_keeps_nobody_from_working(stage):
+def test_missing_service_manager_does_not_stop_the_work(stage):
     pool = stage.start(environment={"NOTIFY_SOCKET": "/no/such/socket", "WATCHDOG_USEC": "1000"}).wait_ready()
     stage.wait_until_ended([stage.queue.put("good.noop")])
     assert pool.drain() == 0

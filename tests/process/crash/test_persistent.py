@@ -42,7 +42,7 @@ def end(stage, *jids):
     stage.wait_until_counted(lambda: stage.queue.counts().running == 0)
 
 
-def test_returning_one_comes_back_and_never_completes(stage, locks):
+def test_returning_persistent_job_comes_back_and_never_completes(stage, locks):
     pool = stage.start(processes=1, jobs_per_child=2).wait_ready()
     jid = put(stage, locks[0], "watch.hold_and_return", s=0.01)
     returned = pool.wait_for("job.returned", jid=jid, nth=2)
@@ -58,7 +58,7 @@ def test_returning_one_comes_back_and_never_completes(stage, locks):
     stage.assert_nothing_left()
 
 
-def test_raising_one_always_comes_back(stage):
+def test_raising_persistent_job_always_comes_back(stage):
     pool = stage.start(processes=1).wait_ready()
     jid = stage.queue.put("bad.raises", persistent=True, retries=0)
     retried = pool.wait_for("job.retried", jid=jid)
@@ -70,7 +70,7 @@ def test_raising_one_always_comes_back(stage):
     stage.assert_nothing_left()
 
 
-def test_only_its_own_time_limit_applies(stage, locks):
+def test_only_the_jobs_own_time_limit_applies(stage, locks):
     pool = stage.start(processes=2, job_timeout="0.3s").wait_ready()
     jid = put(stage, locks[0])
     own = stage.queue.put("watch.for_ever", {"lock": locks[1].path}, persistent=True, timeout=0.3)
@@ -90,7 +90,7 @@ def test_nothing_can_follow_a_persistent_job(stage, locks):
     finish(stage, pool)
 
 
-def test_drain_hands_it_to_another_supervisor_at_once(stage, locks, measured):
+def test_drain_hands_a_persistent_job_over_at_once(stage, locks, measured):
     first = stage.start(processes=3, drain_timeout="20s").wait_ready()
     jids = [put(stage, lock) for lock in locks[:2]]
     gate = stage.gate("gate")
@@ -115,7 +115,7 @@ def test_drain_hands_it_to_another_supervisor_at_once(stage, locks, measured):
     finish(stage, second)
 
 
-def test_deaf_one_is_killed_after_the_grace(stage):
+def test_deaf_persistent_job_is_killed_after_the_grace(stage):
     pool = stage.start(processes=1, drain_timeout="25s", term_grace="0.3s").wait_ready()
     jid = stage.queue.put("bad.swallow", stage.gate("gate"), persistent=True)
     stage.wait_for_starts(jid)
@@ -141,7 +141,7 @@ def test_cancelled_persistent_job_ends(stage, locks):
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_each_has_one_holder_under_random_kills(stage, locks, measured):
+def test_persistent_jobs_have_one_holder_under_random_kills(stage, locks, measured):
     """Three supervisors and 20 jobs. A kill hits only jobs held for 10 s (TEST_FULL=1: 30 s): others would come back
     later.
     """

@@ -63,7 +63,7 @@ def test_drain_lets_running_jobs_finish_and_leaves_the_rest_in_order(stage, way)
 
 
 @pytest.mark.parametrize("way", [_term, _term_group], ids=lambda way: way.__name__[1:])
-def test_jobs_sent_ahead_are_taken_back_by_a_drain_in_their_order(stage, way):
+def test_drain_takes_back_jobs_sent_ahead_in_order(stage, way):
     """Quick jobs of one klass, so that many are sent ahead; among them, unforeseen, some that take long."""
     gate = stage.gate("gate")
     pool = stage.start(processes=4, jobs_per_child=0).wait_ready()
@@ -96,9 +96,7 @@ def test_jobs_sent_ahead_are_taken_back_by_a_drain_in_their_order(stage, way):
 
 @pytest.mark.parametrize("jobs_per_child", [1, 0])
 @pytest.mark.parametrize("way", [_term, _term_group], ids=lambda way: way.__name__[1:])
-def test_a_handler_deaf_to_all_is_killed_within_the_budget_and_its_job_is_at_the_front(
-    stage, way, jobs_per_child, measured
-):
+def test_deaf_handler_is_killed_and_its_job_goes_to_the_front(stage, way, jobs_per_child, measured):
     pool = stage.start(processes=1, jobs_per_child=jobs_per_child, drain_timeout="1s", term_grace="0.5s").wait_ready()
     deaf = stage.queue.put("bad.c_sleep", 600)
     rest = stage.queue.put_many([{"klass": "good.noop"} for _ in range(5)])
@@ -117,7 +115,7 @@ def test_a_handler_deaf_to_all_is_killed_within_the_budget_and_its_job_is_at_the
     stage.assert_nothing_left(waiting=["default"])
 
 
-def test_what_a_drain_cuts_off_runs_at_a_peer_at_once(stage, measured):
+def test_jobs_interrupted_by_a_drain_run_at_a_peer_at_once(stage, measured):
     """Not when its lease expires: deaf in C code to the very end, it is handed back before the master exits."""
     first = stage.start(processes=1, drain_timeout="0.5s", term_grace="0.3s").wait_ready()
     deaf = stage.queue.put("bad.c_sleep", 600)
@@ -139,7 +137,7 @@ def test_what_a_drain_cuts_off_runs_at_a_peer_at_once(stage, measured):
     stage.assert_nothing_left(waiting=["default"])
 
 
-def test_the_log_says_who_has_sent_the_signal_and_how_far_down_it_is(stage):
+def test_log_names_the_signals_sender_and_the_drain_step(stage):
     pool = stage.start(processes=1, drain_timeout="0.3s", term_grace="0.3s").wait_ready()
     jid = stage.queue.put("bad.c_sleep", 600)
     pool.wait_for("job.printed", line="asleep in C")
@@ -162,7 +160,7 @@ def test_the_log_says_who_has_sent_the_signal_and_how_far_down_it_is(stage):
     stage.assert_nothing_left(waiting=["default"])
 
 
-def test_a_handler_that_cleans_up_is_interrupted_when_patience_ends(stage):
+def test_handler_that_cleans_up_is_interrupted_after_the_grace(stage):
     gate = stage.gate("gate")
     pool = stage.start(processes=1, drain_timeout="0.3s", term_grace="10s").wait_ready()
     jid = stage.queue.put("good.count_interrupted", gate)
@@ -178,7 +176,7 @@ def test_a_handler_that_cleans_up_is_interrupted_when_patience_ends(stage):
     stage.assert_nothing_left(waiting=["default"])
 
 
-def test_a_handler_that_swallows_the_interruption_is_killed(stage):
+def test_handler_that_swallows_the_interruption_is_killed(stage):
     gate = stage.gate("gate")
     pool = stage.start(processes=1, drain_timeout="0.2s", term_grace="0.3s").wait_ready()
     jid = stage.queue.put("bad.swallow", gate)
@@ -192,7 +190,7 @@ def test_a_handler_that_swallows_the_interruption_is_killed(stage):
     stage.assert_nothing_left(waiting=["default"])
 
 
-def test_quit_hands_everything_back_at_once(stage, measured):
+def test_quit_hands_all_jobs_back_at_once(stage, measured):
     gate = stage.gate("gate")
     pool = stage.start(processes=2).wait_ready()
     held = [stage.queue.put("good.hold", gate) for _ in range(2)]
@@ -209,7 +207,7 @@ def test_quit_hands_everything_back_at_once(stage, measured):
     stage.assert_nothing_left(waiting=["default"])
 
 
-def test_a_later_second_term_means_hurry(stage):
+def test_second_term_interrupts_at_once(stage):
     gate = stage.gate("gate")
     pool = stage.start(processes=1).wait_ready()
     jid = stage.queue.put("good.hold", gate)
@@ -225,7 +223,7 @@ def test_a_later_second_term_means_hurry(stage):
     stage.assert_nothing_left(waiting=["default"])
 
 
-def test_an_idle_pool_drains_at_once(stage, measured):
+def test_idle_pool_drains_at_once(stage, measured):
     pool = stage.start(processes=4).wait_ready()
     for number in range(4):
         pool.wait_for("child.ready", nth=number + 1)
@@ -236,7 +234,7 @@ def test_an_idle_pool_drains_at_once(stage, measured):
     stage.assert_nothing_left()
 
 
-def test_a_term_during_boot_is_not_forgotten(stage):
+def test_term_during_boot_is_remembered(stage):
     """The signal comes while the interpreter still imports, as an orchestrator that changes its mind sends it."""
     for _ in range(3):
         pool = stage.start()
@@ -253,7 +251,7 @@ def _blocks(pid, signo):
     return bool(int(mask, 16) & 1 << (signo - 1)) and os.path.exists(f"/proc/{pid}")
 
 
-def test_what_runs_below_a_zygote_that_is_stopped_is_handed_back_all_the_same(stage):
+def test_jobs_of_a_stopped_zygote_are_handed_back(stage):
     pool = stage.start(processes=2, drain_timeout="0.5s", term_grace="0.5s").wait_ready()
     deaf = stage.queue.put_many([{"klass": "bad.c_sleep", "data": 600} for _ in range(2)])
     pool.wait_for("job.printed", line="asleep in C", nth=2)

@@ -12,7 +12,7 @@ IDLE_S = 0.3
 PATIENCE_S = 2.0
 
 
-def test_it_ends_after_a_while_without_work_and_not_before(stage):
+def test_supervisor_exits_after_its_idle_time_and_not_before(stage):
     jids = [stage.queue.put("good.noop") for _ in range(3)]
     pool = stage.start(processes=2, exit_when_idle=f"{IDLE_S * 1000:.0f}ms")
     stage.wait_until_ended(jids)
@@ -25,7 +25,7 @@ def test_it_ends_after_a_while_without_work_and_not_before(stage):
 
 
 @pytest.mark.timeout(600)
-def test_a_put_at_any_instant_around_the_exit_is_run_here_or_at_once_by_the_next(stage, measured):
+def test_put_around_an_idle_exit_runs_at_once(stage, measured):
     chance, here, after_s, left = random.Random(3), 0, 0.17, None
     trials = 200 if FULL else 8
     for _ in range(trials):
@@ -66,7 +66,7 @@ def lost_by_another(stage):
 
 
 @pytest.mark.parametrize("happen", [delayed, running_for_long, lost_by_another], ids=lambda each: each.__name__)
-def test_it_stays_for_what_comes_soon_what_runs_and_what_another_has_lost(stage, happen):
+def test_due_running_or_lost_jobs_prevent_the_idle_exit(stage, happen):
     happen(stage)
     pool = stage.start(processes=1, exit_when_idle=f"{PATIENCE_S:g}s")
     assert pool.wait() == 0
@@ -75,7 +75,7 @@ def test_it_stays_for_what_comes_soon_what_runs_and_what_another_has_lost(stage,
     stage.assert_nothing_left()
 
 
-def test_a_paused_one_stays_and_one_without_redis_too(own_stage):
+def test_pause_and_outage_prevent_the_idle_exit(own_stage):
     stage = own_stage
     jid = stage.queue.put("good.hold", stage.gate("gate"))
     pool = stage.start(processes=1, exit_when_idle="400ms")
@@ -97,7 +97,7 @@ def test_a_paused_one_stays_and_one_without_redis_too(own_stage):
     assert pool.find("master.idle")
 
 
-def test_one_that_redis_refuses_asks_again_a_second_later_and_not_at_once(stage):
+def test_refused_idle_exit_is_retried_after_a_second(stage):
     pool = stage.start(processes=1, exit_when_idle=f"{PATIENCE_S:g}s").wait_ready()
     stage.server.redis.set(f"{stage.prefix}lanes:default", "of another program")
     pool.wait_for("redis.failed")

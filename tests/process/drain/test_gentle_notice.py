@@ -6,7 +6,7 @@ import pytest
 
 
 @pytest.mark.parametrize(("signo", "told"), [("TERM", "master.draining"), ("HUP", "reload.completed")])
-def test_c_code_sleeps_on_while_the_handler_should_stop(stage, signo, told):
+def test_should_stop_does_not_interrupt_c_code(stage, signo, told):
     pool = stage.start(processes=1, drain_timeout="60s", reload_timeout="60s").wait_ready()
     jid = stage.queue.put("native.wait", stage.gate("gate"))
     stage.wait_for_starts(jid)
@@ -21,7 +21,7 @@ def test_c_code_sleeps_on_while_the_handler_should_stop(stage, signo, told):
     stage.assert_nothing_left()
 
 
-def test_an_async_handler_sees_that_it_should_stop(stage):
+def test_async_handler_sees_should_stop(stage):
     pool = stage.start(processes=1, drain_timeout="60s").wait_ready()
     jid = stage.queue.put("native.asynchronous")
     stage.wait_for_starts(jid)

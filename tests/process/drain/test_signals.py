@@ -261,7 +261,7 @@ def _play(cells: list[Cell]) -> None:
 
 
 @pytest.mark.parametrize("state", [state for state in STATES if state != "redis away"])
-def test_whatever_signal_comes_every_job_is_accounted_for_and_nothing_is_left(stage, state):
+def test_every_signal_leaves_all_jobs_accounted_for(stage, state):
     _write_app(stage)
     cells = _cells(stage, state)
     for first in range(0, len(cells), AT_ONCE):
@@ -270,7 +270,7 @@ def test_whatever_signal_comes_every_job_is_accounted_for_and_nothing_is_left(st
     stage.assert_nothing_left(waiting=[cell.name for cell in cells])
 
 
-def test_and_while_redis_is_away(own_stage, own_server):
+def test_every_signal_during_an_outage_leaves_all_jobs_accounted_for(own_stage, own_server):
     """What it has then cannot be handed back: it says so by its exit code, and the leases expire."""
     stage = own_stage
     stage.config(grace=0.3)
@@ -307,7 +307,7 @@ def test_and_while_redis_is_away(own_stage, own_server):
     stage.assert_nothing_left()
 
 
-def test_signals_before_the_loop_turns_and_after_it_has_ended_neither_kill_nor_hold_up(stage):
+def test_early_and_late_signals_neither_kill_nor_block(stage):
     """From the first moment at which they are blocked to the last one of the interpreter."""
     _write_app(stage)
     cell = Cell("booting", [SIGTERM], False, False, stage, 1)

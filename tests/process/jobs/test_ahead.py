@@ -34,7 +34,7 @@ def test_short_jobs_behind_an_unforeseen_long_one_run_elsewhere(stage, measured)
     stage.assert_nothing_left()
 
 
-def test_a_death_costs_the_job_in_hand_and_none_of_those_sent_ahead(stage):
+def test_death_costs_only_the_running_job(stage):
     pool = stage.start(processes=2, jobs_per_child=0)
     _warm(stage, [pool])
     mortal = set(range(50, 1000, 100))
@@ -51,7 +51,7 @@ def test_a_death_costs_the_job_in_hand_and_none_of_those_sent_ahead(stage):
     stage.assert_nothing_left()
 
 
-def test_a_limit_of_time_counts_from_a_jobs_own_start(stage):
+def test_time_limit_counts_from_each_jobs_start(stage):
     """Each runs for half its limit; sent ahead together they wait for longer than that."""
     pool = stage.start(processes=1, jobs_per_child=0, dispatch_ahead="5s").wait_ready()
     jids = stage.queue.put_many([{"klass": "good.nap", "data": 0.6, "timeout": 1.2} for _ in range(8)])

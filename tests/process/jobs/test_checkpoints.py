@@ -72,7 +72,7 @@ WAYS = {"drain": drain, "reload": reload}
         ("steps.march_in_thread", "drain"),
     ],
 )
-def test_a_job_of_small_steps_survives_whatever_stops_it_and_does_each_step_once(stage, steps, klass, way, measured):
+def test_job_with_checkpoints_does_each_step_once(stage, steps, klass, way, measured):
     """TEST_FULL=1: a thousand steps, stopped twenty times."""
     count, stops = (1000, 20) if FULL else (150, 3)
     enough = stage.directory / "enough"
@@ -95,7 +95,7 @@ def test_a_job_of_small_steps_survives_whatever_stops_it_and_does_each_step_once
 
 
 @pytest.mark.timeout(120)
-def test_a_random_sigkill_costs_at_most_the_step_that_was_not_stored(stage, steps):
+def test_random_kill_costs_at_most_one_unstored_step(stage, steps):
     """TEST_FULL=1: forty kills."""
     kills = 40 if FULL else 8
     pool = stage.start(processes=2).wait_ready()
@@ -121,7 +121,7 @@ def test_a_random_sigkill_costs_at_most_the_step_that_was_not_stored(stage, step
 
 
 @pytest.mark.parametrize("how", ["retry", "exit", "next"])
-def test_what_was_stored_is_there_at_the_next_start_of_the_same_stage_only(stage, how):
+def test_checkpoint_lasts_for_its_stage_only(stage, how):
     pool = stage.start(processes=1).wait_ready()
     jid = stage.queue.put("steps.once", {"state": {"n": 5}, "times": 1, "how": how})
     stage.wait_until_settled([jid])
@@ -137,7 +137,7 @@ def test_what_was_stored_is_there_at_the_next_start_of_the_same_stage_only(stage
     finish(stage, pool)
 
 
-def test_a_failed_job_keeps_it_and_goes_on_with_it_after_its_return(stage):
+def test_failed_job_keeps_its_checkpoint_for_unfail(stage):
     pool = stage.start(processes=1, on_error="fail").wait_ready()
     jid = stage.queue.put("steps.once", {"state": "x" * 60_000, "times": 1, "how": "retry"})
     pool.wait_for("job.failed", jid=jid)
@@ -152,7 +152,7 @@ def test_a_failed_job_keeps_it_and_goes_on_with_it_after_its_return(stage):
     finish(stage, pool)
 
 
-def test_a_long_checkpoint_comes_with_a_large_payload(stage):
+def test_large_checkpoint_arrives_with_a_large_payload(stage):
     pool = stage.start(processes=1).wait_ready()
     data = {"state": "x" * 50_000, "times": 1, "how": "retry", "load": "y" * 300_000}
     jid = stage.queue.put("steps.once", data)
@@ -161,7 +161,7 @@ def test_a_long_checkpoint_comes_with_a_large_payload(stage):
     finish(stage, pool)
 
 
-def test_what_cannot_be_stored_raises_in_the_handler_and_a_fork_of_it_stores_nothing(stage):
+def test_unstorable_checkpoint_raises_and_forks_store_none(stage):
     pool = stage.start(processes=1).wait_ready()
     jid = stage.queue.put("steps.refused")
     stage.wait_until_ended([jid])
@@ -175,7 +175,7 @@ def test_what_cannot_be_stored_raises_in_the_handler_and_a_fork_of_it_stores_not
     finish(stage, pool)
 
 
-def test_checkpoints_of_many_threads_under_a_storm_of_signals_are_all_answered(stage):
+def test_checkpoints_of_many_threads_are_answered_despite_signals(stage):
     threads, each = (8, 200) if FULL else (4, 60)
     pool = stage.start(processes=1).wait_ready()
     jid = stage.queue.put("steps.crowd", {"threads": threads, "each": each})
@@ -192,7 +192,7 @@ def test_checkpoints_of_many_threads_under_a_storm_of_signals_are_all_answered(s
     finish(stage, pool)
 
 
-def test_the_lease_is_lost_a_handler_that_goes_on_is_told_at_its_next_checkpoint(stage):
+def test_checkpoint_after_a_lost_lease_raises(stage):
     pool = stage.start(processes=1, term_grace="10s").wait_ready()
     gate = stage.gate("gate")
     jid = stage.queue.put("steps.after_gate", {"gate": gate, "catch": True})
@@ -208,7 +208,7 @@ def test_the_lease_is_lost_a_handler_that_goes_on_is_told_at_its_next_checkpoint
     finish(stage, pool, waiting=["elsewhere"])
 
 
-def test_a_checkpoint_that_comes_after_another_has_taken_the_job_is_refused(stage):
+def test_checkpoint_of_a_taken_over_job_is_refused(stage):
     """Its master does not know yet: it sleeps."""
     pool = stage.start(processes=1, term_grace="10s").wait_ready()
     gate = stage.gate("gate")
@@ -260,7 +260,7 @@ def away(server, how):
 
 
 @pytest.mark.parametrize("how", ["killed", "stopped"])
-def test_while_redis_is_away_a_checkpoint_waits_and_is_stored_when_it_is_back(own_stage, own_server, how):
+def test_checkpoint_waits_out_an_outage(own_stage, own_server, how):
     stage = own_stage
     pool, steps, jid = marching(stage)
     with away(own_server, how):
@@ -274,9 +274,7 @@ def test_while_redis_is_away_a_checkpoint_waits_and_is_stored_when_it_is_back(ow
 
 
 @pytest.mark.parametrize("how", ["killed", "stopped"])
-def test_what_the_master_has_received_is_stored_when_redis_is_back_though_the_child_has_died(
-    own_stage, own_server, how
-):
+def test_received_checkpoint_survives_its_child_and_an_outage(own_stage, own_server, how):
     stage = own_stage
     pool, steps, jid = marching(stage)
     with away(own_server, how):
@@ -290,7 +288,7 @@ def test_what_the_master_has_received_is_stored_when_redis_is_back_though_the_ch
     finish(stage, pool)
 
 
-def test_a_drain_gets_through_to_a_checkpoint_that_waits_for_redis(own_stage, own_server):
+def test_drain_interrupts_a_checkpoint_that_waits_for_redis(own_stage, own_server):
     stage = own_stage
     pool, steps, jid = marching(stage, drain_timeout="0s", term_grace="10s")
     own_server.kill()
@@ -323,7 +321,7 @@ def test_lost_replies_lose_no_checkpoint(stage, proxies, steps):
     finish(stage, pool)
 
 
-def test_should_stop_is_true_at_once_where_a_drain_begins_and_nothing_is_raised(stage, steps):
+def test_should_stop_is_true_from_the_start_of_a_drain(stage, steps):
     pool = stage.start(processes=1, drain_timeout="20s").wait_ready()
     jid = steps.put("steps.listen", 0, 0)
     stage.wait_for_starts(jid)
@@ -336,7 +334,7 @@ def test_should_stop_is_true_at_once_where_a_drain_begins_and_nothing_is_raised(
     stage.assert_nothing_left()
 
 
-def test_what_a_checkpoint_costs(stage, measured):
+def test_checkpoint_takes_little_time(stage, measured):
     pool = stage.start(processes=1).wait_ready()
     count = 5000 if FULL else 500
     jid = stage.queue.put("steps.speed", count)

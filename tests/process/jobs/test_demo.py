@@ -99,7 +99,7 @@ def number_in(text: str, pattern: str) -> list[int]:
 PROOF = r"Proven: ([\d,]+) put = ([\d,]+) completed \+ ([\d,]+) failed"
 
 
-def test_it_runs_to_its_end_proves_that_nothing_was_lost_and_leaves_nothing(demo):
+def test_demo_completes_every_job_and_leaves_nothing(demo):
     running = demo("--jobs", "400")
     out = running.end()
     assert running.process.returncode == 0, (out, running.screen)
@@ -117,7 +117,7 @@ def test_it_runs_to_its_end_proves_that_nothing_was_lost_and_leaves_nothing(demo
 
 
 @pytest.mark.parametrize("to_the_group", [True, False], ids=["ctrl-c", "signal to the demo alone"])
-def test_ctrl_c_in_the_middle_drains_and_says_so_and_leaves_nothing(demo, to_the_group):
+def test_ctrl_c_drains_the_demo_and_leaves_nothing(demo, to_the_group):
     running = demo("--jobs", "3000")
     running.read_until(rb"[1-9]\d+ of 3,?000 jobs")
     if to_the_group:
@@ -145,7 +145,7 @@ def test_the_demo_killed_leaves_no_process(demo):
     assert running.relatives() == []
 
 
-def test_handlers_that_do_not_boot_are_said_and_nothing_is_left(directory):
+def test_failed_boot_of_the_demo_is_reported_and_leaves_nothing(directory):
     broken = directory / "import"
     broken.mkdir()
     (broken / "sitecustomize.py").write_text(

@@ -33,7 +33,7 @@ def finish(stage, pool, *, waiting=()):
 
 
 @pytest.mark.parametrize("klass", ["follow.after", "follow.after_coroutine"])
-def test_what_a_handler_puts_is_there_under_its_jid_once_the_job_is_complete(stage, klass):
+def test_jobs_put_by_a_handler_exist_once_it_completes(stage, klass):
     puts = [["other", "good.echo", {"n": n}, {"tags": ["t"]}] for n in range(3)]
     job, pool = run(stage, klass, {"put": puts})
     stage.wait_until_ended(job.result)
@@ -42,7 +42,7 @@ def test_what_a_handler_puts_is_there_under_its_jid_once_the_job_is_complete(sta
     finish(stage, pool)
 
 
-def test_a_job_goes_on_in_the_next_queue_under_its_own_jid(stage):
+def test_next_stage_keeps_the_jid(stage):
     job, pool = run(stage, "follow.after", {"next": {"queue": "waits", "data": {"stage": 2}}})
     (lease,) = stage.client.queue("waits").lease("me")
     assert (lease.jid, lease.data, lease.klass) == (job.jid, {"stage": 2}, "follow.after")
@@ -75,7 +75,7 @@ def test_nothing_follows_a_failure(stage):
 
 
 @pytest.mark.parametrize("told", [{"put": [["new", "good.noop", None, {}]]}, {"next": {"queue": "new"}}])
-def test_a_job_whose_completion_would_make_a_queue_too_many_fails_and_puts_nothing(stage, told):
+def test_completion_that_needs_a_queue_too_many_fails(stage, told):
     pool = stage.start(processes=1).wait_ready()
     old = [f"old-{n}" for n in range(MOST_QUEUES - 1)]
     stage.server.redis.zadd(f"{stage.prefix}queues", dict.fromkeys(["default", *old], 0))
@@ -128,7 +128,7 @@ def test_large_follow_ups_of_many_children_do_not_add_up_in_the_master(stage, me
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.skipif(not FULL, reason="needs a few GB of memory: TEST_FULL=1")
-def test_as_much_follows_as_a_job_may_have(stage, measured):
+def test_follow_ups_may_reach_their_limit(stage, measured):
     pool = stage.start(processes=1).wait_ready()
     jid = stage.queue.put("follow.large_after", 2**28)
     stage.wait_until_ended([jid], 60)
@@ -139,7 +139,7 @@ def test_as_much_follows_as_a_job_may_have(stage, measured):
     finish(stage, pool)
 
 
-def test_the_next_stage_may_have_other_bytes(stage):
+def test_next_stage_may_have_other_bytes(stage):
     pool = stage.start(processes=1).wait_ready()
     jid = stage.queue.put("follow.pass_on", EVERY_BYTE)
     pool.wait_for("job.completed", jid=jid)
@@ -150,7 +150,7 @@ def test_the_next_stage_may_have_other_bytes(stage):
     finish(stage, pool)
 
 
-def test_what_would_wait_for_itself_fails_its_own_job_and_nobody_elses(stage):
+def test_circular_follow_up_fails_only_its_own_job(stage):
     pool = stage.start(processes=2, jobs_per_child=0).wait_ready()
     # Held up, so that all of them are settled together.
     gate = stage.gate("gate")
@@ -173,7 +173,7 @@ def test_what_would_wait_for_itself_fails_its_own_job_and_nobody_elses(stage):
     finish(stage, pool)
 
 
-def test_a_next_stage_that_would_wait_for_itself_fails_the_job(stage):
+def test_circular_next_stage_fails_the_job(stage):
     pool = stage.start(processes=1).wait_ready()
     jid = stage.queue.put("follow.after", {"next": {"queue": "other", "depends": ["me-again"]}}, jid="me-again")
     stage.wait_until_ended([jid])
@@ -190,7 +190,7 @@ def test_wrong_arguments_raise_in_the_handler(stage):
     finish(stage, pool)
 
 
-def test_a_hostile_word_about_what_follows_ends_its_child_and_not_the_supervisor(stage):
+def test_malformed_follow_ups_end_only_their_child(stage):
     pool = stage.start(processes=1, max_deaths=1).wait_ready()
     jid = stage.queue.put("follow.claim_on_nonsense")
     assert "nonsense" in pool.wait_for("child.killed")["reason"]

@@ -17,7 +17,7 @@ def make_known(stage, *queues):
         stage.client.cancel(stage.client.queue(queue).put("good.noop"))
 
 
-def test_a_delayed_job_starts_at_its_time_on_an_idle_pool(stage, measured):
+def test_delayed_job_starts_on_time_on_an_idle_pool(stage, measured):
     pool = stage.start(processes=2).wait_ready()
     stage.wait_until_idle(1)
     before_unix = time.time()
@@ -30,7 +30,7 @@ def test_a_delayed_job_starts_at_its_time_on_an_idle_pool(stage, measured):
     stage.assert_nothing_left()
 
 
-def test_a_sooner_time_wakes_a_pool_that_waits_for_a_later_one(stage):
+def test_earlier_due_time_wakes_a_waiting_pool(stage):
     pool = stage.start(processes=1).wait_ready()
     stage.queue.put("good.noop", delay=60)
     stage.wait_until_idle(1)
@@ -42,7 +42,7 @@ def test_a_sooner_time_wakes_a_pool_that_waits_for_a_later_one(stage):
     stage.assert_nothing_left(waiting=["default"])
 
 
-def test_a_put_starts_at_once_on_an_idle_pool(stage, measured):
+def test_put_starts_at_once_on_an_idle_pool(stage, measured):
     pool = stage.start(processes=2, jobs_per_child=0).wait_ready()
     waits_s = []
     for _ in range(50):
@@ -58,7 +58,7 @@ def test_a_put_starts_at_once_on_an_idle_pool(stage, measured):
     stage.assert_nothing_left()
 
 
-def test_where_leases_are_shorter_than_waits_each_job_is_leased_once_all_the_same(stage):
+def test_leases_shorter_than_waits_are_granted_once(stage):
     stage.config(heartbeat=0.3, grace=0.1)
     pool = stage.start(processes=1).wait_ready()
     jids = []
@@ -71,7 +71,7 @@ def test_where_leases_are_shorter_than_waits_each_job_is_leased_once_all_the_sam
     stage.assert_nothing_left()
 
 
-def test_what_a_draining_peer_hands_back_starts_at_once_on_the_idle_one(stage, measured):
+def test_job_of_a_draining_peer_starts_at_once_on_an_idle_one(stage, measured):
     waits_s = []
     busy = stage.start(processes=1).wait_ready()
     gate = stage.gate("gate")
@@ -94,7 +94,7 @@ def test_what_a_draining_peer_hands_back_starts_at_once_on_the_idle_one(stage, m
     stage.assert_nothing_left()
 
 
-def test_a_put_wakes_only_the_supervisor_that_serves_its_queue(stage, proxies):
+def test_put_wakes_only_a_supervisor_of_its_queue(stage, proxies):
     make_known(stage, "q0", "q1")
     front = [proxies(0), proxies(0)]
     for number, proxy in enumerate(front):
@@ -125,7 +125,7 @@ def test_one_put_wakes_one_of_two_idle_supervisors(stage, proxies):
     stage.assert_nothing_left()
 
 
-def test_a_bell_that_a_draining_supervisor_takes_is_passed_on_to_the_idle_one(stage):
+def test_draining_supervisor_passes_its_wakeup_on(stage):
     first = stage.start().wait_ready()
     stage.wait_until_idle(1)
     stage.start().wait_ready()
@@ -141,7 +141,7 @@ def test_a_bell_that_a_draining_supervisor_takes_is_passed_on_to_the_idle_one(st
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_an_idle_pool_makes_at_most_one_round_trip_in_five_seconds(stage, proxies, measured):
+def test_idle_pool_makes_one_round_trip_in_five_seconds(stage, proxies, measured):
     """TEST_FULL=1: also over the end of a wait for bells."""
     proxy = proxies(0)
     pool = stage.start(redis_url=proxy.url, processes=2).wait_ready()

@@ -11,7 +11,7 @@ def finish(stage, *pools, waiting=()):
     stage.assert_nothing_left(waiting=waiting)
 
 
-def test_progress_can_be_seen_while_the_job_runs_and_the_last_word_when_it_is_done(stage):
+def test_progress_is_visible_during_and_after_the_job(stage):
     pool = stage.start(processes=1).wait_ready()
     gate = stage.gate("gate")
     jid = stage.queue.put("say.progress", {"steps": [[0.25, "a quarter"], [1, "done"]], "gate": gate})
@@ -25,7 +25,7 @@ def test_progress_can_be_seen_while_the_job_runs_and_the_last_word_when_it_is_do
     finish(stage, pool)
 
 
-def test_a_failed_job_says_how_far_it_was(stage):
+def test_failed_job_keeps_its_progress(stage):
     pool = stage.start(processes=1, on_error="fail").wait_ready()
     gate = stage.gate("gate")
     stage.open_gate(gate)
@@ -35,7 +35,7 @@ def test_a_failed_job_says_how_far_it_was(stage):
     finish(stage, pool)
 
 
-def test_two_hundred_thousand_words_of_progress_are_few_to_the_master_and_none_to_wait_for(stage, proxies):
+def test_progress_reports_are_thinned_and_never_block(stage, proxies):
     proxy = proxies(0)
     pool = stage.start(processes=1, redis_url=proxy.url).wait_ready()
     stage.wait_until_idle(1)
@@ -47,7 +47,7 @@ def test_two_hundred_thousand_words_of_progress_are_few_to_the_master_and_none_t
     finish(stage, pool)
 
 
-def test_a_stopped_master_makes_no_handler_wait_that_tells_of_its_progress(stage):
+def test_progress_does_not_block_while_the_master_is_stopped(stage):
     pool = stage.start(processes=1, lease_ttl="60s").wait_ready()
     gate = stage.gate("gate")
     steps = [[n / 1000, "x" * 1000] for n in range(1000)] + [[1, "done"]]
@@ -61,7 +61,7 @@ def test_a_stopped_master_makes_no_handler_wait_that_tells_of_its_progress(stage
     finish(stage, pool)
 
 
-def test_a_handler_that_catches_the_interruption_still_sees_that_it_should_stop(stage):
+def test_handler_that_catches_the_interruption_sees_should_stop(stage):
     pool = stage.start(processes=1, drain_timeout="0s", term_grace="10s").wait_ready()
     jid = stage.queue.put("say.stop", stage.gate("gate"))
     stage.wait_for_starts(jid)
@@ -73,7 +73,7 @@ def test_a_handler_that_catches_the_interruption_still_sees_that_it_should_stop(
 
 
 @pytest.mark.parametrize("repeat", range(3))
-def test_the_task_of_an_async_handler_is_cancelled_and_the_job_is_interrupted(stage, repeat):
+def test_interruption_cancels_the_task_of_an_async_handler(stage, repeat):
     pool = stage.start(processes=1, drain_timeout="0s", term_grace="10s").wait_ready()
     jid = stage.queue.put("say.tasks")
     stage.wait_for_starts(jid)
@@ -86,7 +86,7 @@ def test_the_task_of_an_async_handler_is_cancelled_and_the_job_is_interrupted(st
     stage.assert_nothing_left(waiting=["default"])
 
 
-def test_an_async_handler_that_returns_when_it_is_cancelled_has_completed_its_job(stage):
+def test_cancelled_async_handler_that_returns_completes(stage):
     pool = stage.start(processes=1, drain_timeout="0s", term_grace="10s").wait_ready()
     jid = stage.queue.put("say.tasks", "finish")
     stage.wait_for_starts(jid)
@@ -96,7 +96,7 @@ def test_an_async_handler_that_returns_when_it_is_cancelled_has_completed_its_jo
     stage.assert_nothing_left()
 
 
-def test_a_thread_that_a_job_has_left_running_does_not_speak_for_the_next_one(stage):
+def test_left_over_thread_does_not_speak_for_the_next_job(stage):
     pool = stage.start(processes=1, jobs_per_child=0).wait_ready()
     jids = [stage.queue.put("say.leave_thread"), *(stage.queue.put("say.beside_thread") for _ in range(20))]
     stage.wait_until_ended(jids)
@@ -120,7 +120,7 @@ def gaps(stage, jid):
     return [later - earlier for earlier, later in itertools.pairwise(starts)]
 
 
-def test_a_list_of_backoffs_is_used_up_and_its_last_one_repeats(stage):
+def test_list_of_backoffs_repeats_its_last_one(stage):
     pool = stage.start(processes=1).wait_ready()
     jid = stage.queue.put("say.backoff_list")
     stage.wait_until_ended([jid])
@@ -130,7 +130,7 @@ def test_a_list_of_backoffs_is_used_up_and_its_last_one_repeats(stage):
     finish(stage, pool)
 
 
-def test_a_backoff_may_be_a_function_of_the_failures_before(stage):
+def test_backoff_may_be_a_function_of_the_failures(stage):
     pool = stage.start(processes=1).wait_ready()
     jid = stage.queue.put("say.backoff_function")
     stage.wait_until_ended([jid])
@@ -138,7 +138,7 @@ def test_a_backoff_may_be_a_function_of_the_failures_before(stage):
     finish(stage, pool)
 
 
-def test_a_backoff_that_raises_is_told_in_the_output_and_the_usual_one_is_used(stage):
+def test_raising_backoff_is_printed_and_the_default_used(stage):
     pool = stage.start(processes=1).wait_ready()
     jid = stage.queue.put("say.backoff_broken")
     retried = pool.wait_for("job.retried", jid=jid)

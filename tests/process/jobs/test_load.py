@@ -10,7 +10,7 @@ LARGE_BYTES = 50 << 20
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(("jobs_per_child", "count"), [(1, 800), (0, 8000), (7, 2000)])
-def test_a_flood_of_short_jobs_runs_each_once_and_loses_no_child(stage, jobs_per_child, count, measured):
+def test_flood_of_short_jobs_runs_each_once(stage, jobs_per_child, count, measured):
     pool = stage.start(processes=3, jobs_per_child=jobs_per_child).wait_ready()
     jids = stage.queue.put_many([{"klass": "good.noop"} for _ in range(count)])
     stage.wait_until_settled(jids, 180)  # by Redis: a log that is read too slowly drops lines
@@ -28,7 +28,7 @@ def test_a_flood_of_short_jobs_runs_each_once_and_loses_no_child(stage, jobs_per
 
 
 @pytest.mark.timeout(120)
-def test_the_masters_memory_does_not_grow_with_what_it_has_done(stage, measured):
+def test_master_memory_does_not_grow_with_jobs_done(stage, measured):
     """Whether completed, failed or dead."""
     pool = stage.start(processes=2, jobs_per_child=50, log_level="info")
 
@@ -47,7 +47,7 @@ def test_the_masters_memory_does_not_grow_with_what_it_has_done(stage, measured)
     stage.assert_nothing_left()
 
 
-def test_the_master_keeps_no_payload_of_a_running_job(stage, measured):
+def test_master_keeps_no_payload_of_a_running_job(stage, measured):
     pool = stage.start(processes=2).wait_ready()
     before = memory.of(pool.pid).total_bytes
     told = {"gate": stage.gate("gate"), "rest": "x" * LARGE_BYTES}
@@ -65,7 +65,7 @@ def test_the_master_keeps_no_payload_of_a_running_job(stage, measured):
 
 
 @pytest.mark.timeout(180)
-def test_a_log_that_nobody_reads_costs_the_master_little_more_than_its_buffer_holds(stage, measured):
+def test_unread_log_costs_the_master_only_its_buffer(stage, measured):
     pool = stage.start(processes=2, jobs_per_child=0).wait_ready()
 
     def all_have_ended():

@@ -41,7 +41,7 @@ def completed(stage, count):
 
 
 @pytest.mark.skipif(shutil.which("redis-cli") is None, reason="there is no redis-cli")
-def test_what_redis_cli_pushes_starts_within_a_second_on_an_idle_supervisor(stage, measured):
+def test_push_by_redis_cli_starts_within_a_second(stage, measured):
     pool = stage.start(processes=1).wait_ready()
     waits_s = []
     for number in range(3):
@@ -63,7 +63,7 @@ def test_what_redis_cli_pushes_starts_within_a_second_on_an_idle_supervisor(stag
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="there is no node")
-def test_what_node_pushes_over_a_bare_socket_starts_within_a_second(stage, measured):
+def test_push_by_node_starts_within_a_second(stage, measured):
     pool = stage.start(processes=1).wait_ready()
     stage.wait_until_idle(1)
     entries = [json.dumps({"klass": "good.echo", "data": text}) for text in ("ä", "\u2028", "😀")]
@@ -82,7 +82,7 @@ def test_what_node_pushes_over_a_bare_socket_starts_within_a_second(stage, measu
     stage.assert_nothing_left()
 
 
-def test_every_idle_supervisor_hears_every_push(stage, measured):
+def test_every_idle_supervisor_receives_every_push(stage, measured):
     """A busy one must not be the only one that has heard it."""
     for _ in range(3):
         stage.start(processes=1).wait_ready()
@@ -102,7 +102,7 @@ def test_every_idle_supervisor_hears_every_push(stage, measured):
     stage.assert_nothing_left()
 
 
-def test_a_burst_of_pushes_is_heard_to_its_end(stage):
+def test_burst_of_pushes_is_received_in_full(stage):
     for _ in range(2):
         stage.start(processes=1, jobs_per_child=0).wait_ready()
     stage.wait_until_idle(2)
@@ -113,7 +113,7 @@ def test_a_burst_of_pushes_is_heard_to_its_end(stage):
     stage.assert_nothing_left()
 
 
-def test_a_huge_push_costs_no_idle_supervisor_its_memory(stage, measured):
+def test_huge_push_does_not_grow_idle_supervisors(stage, measured):
     pools = [stage.start(processes=1).wait_ready() for _ in range(2)]
     stage.wait_until_idle(2)
     before = [peak_bytes(pool) for pool in pools]
@@ -127,7 +127,7 @@ def test_a_huge_push_costs_no_idle_supervisor_its_memory(stage, measured):
     stage.assert_nothing_left()
 
 
-def test_pushes_are_heard_at_the_doors_of_sixteen_queues(stage):
+def test_pushes_to_sixteen_queues_are_received(stage):
     queues = [f"q{number}" for number in range(MOST_LISTENERS)]
     pool = stage.start(processes=1, queue=[*queues, "beyond"]).wait_ready()
     stage.wait_until_idle(1)
@@ -141,7 +141,7 @@ def test_pushes_are_heard_at_the_doors_of_sixteen_queues(stage):
 
 
 @pytest.mark.timeout(120)
-def test_what_lies_in_a_paused_queue_makes_nobody_ask_again_and_again(stage, proxies, measured):
+def test_entries_of_a_paused_queue_cause_no_busy_loop(stage, proxies, measured):
     stage.queue.put("good.noop", jid="known")
     stage.client.cancel("known")
     proxy = proxies(0)
@@ -161,7 +161,7 @@ def test_what_lies_in_a_paused_queue_makes_nobody_ask_again_and_again(stage, pro
     stage.assert_nothing_left()
 
 
-def test_a_connection_lost_at_a_door_is_made_anew(stage):
+def test_lost_push_listener_reconnects(stage):
     pool = stage.start(processes=1).wait_ready()
     stage.wait_until_idle(1)
     doors = [client["id"] for client in stage.server.redis.client_list() if client["cmd"] == "blmove"]
@@ -183,7 +183,7 @@ def test_a_connection_lost_at_a_door_is_made_anew(stage):
     stage.assert_nothing_left()
 
 
-def test_an_idle_supervisor_hears_pushes_again_soon_after_an_outage(own_stage, own_server, measured):
+def test_pushes_are_received_again_soon_after_an_outage(own_stage, own_server, measured):
     stage = own_stage
     stage.config(grace=0.5)  # it connects again sooner than it would try the doors
     pool = stage.start(processes=1).wait_ready()
@@ -201,7 +201,7 @@ def test_an_idle_supervisor_hears_pushes_again_soon_after_an_outage(own_stage, o
     stage.assert_nothing_left()
 
 
-def test_what_is_no_job_fails_as_broken_and_the_next_one_runs(stage):
+def test_invalid_entry_fails_as_broken_and_the_next_runs(stage):
     pool = stage.start(processes=1).wait_ready()
     stage.wait_until_idle(1)
     push(stage, b"\xff\xfe no json", {"no": "klass"}, {"klass": "good.noop"})
@@ -213,7 +213,7 @@ def test_what_is_no_job_fails_as_broken_and_the_next_one_runs(stage):
     stage.assert_nothing_left()
 
 
-def test_data_of_any_depth_ends_no_supervisor(stage):
+def test_deeply_nested_data_ends_no_supervisor(stage):
     pool = stage.start(processes=1).wait_ready()
     depths = (200, 300, 980, 998)
     data = {f"deep-{depth}": "[" * depth + "]" * depth for depth in depths}

@@ -20,7 +20,7 @@ def put_ten(stage):
 
 @pytest.mark.parametrize("jobs_per_child", [1, 0])
 @pytest.mark.parametrize(("order", "sequence"), [("strict", "CCCBBAAAAA"), ("round-robin", "CBACBACAAA")])
-def test_the_order_of_the_flag_is_the_order_of_the_starts(stage, order, sequence, jobs_per_child):
+def test_order_flag_sets_the_order_of_starts(stage, order, sequence, jobs_per_child):
     queues = put_ten(stage)
     pool = stage.start(queue=["C", "B", "A"], order=order, jobs_per_child=jobs_per_child)
     stage.wait_until_ended(queues)
@@ -31,7 +31,7 @@ def test_the_order_of_the_flag_is_the_order_of_the_starts(stage, order, sequence
 
 
 @pytest.mark.parametrize(("order", "names"), [("random", ["C", "B", "A"]), ("weighted", ["C:5", "[AB]"])])
-def test_by_chance_every_queue_is_served_too(stage, order, names):
+def test_random_order_serves_every_queue(stage, order, names):
     queues = put_ten(stage)
     pool = stage.start(queue=names, order=order)
     stage.wait_until_ended(queues)
@@ -40,7 +40,7 @@ def test_by_chance_every_queue_is_served_too(stage, order, names):
     stage.assert_nothing_left()
 
 
-def test_an_idle_supervisor_serves_a_new_queue_that_its_glob_matches_and_polls_for_none(stage, proxies, measured):
+def test_idle_supervisor_serves_a_new_matching_queue_without_polling(stage, proxies, measured):
     stage.client.queue("other").put("good.noop", delay=3600)
     proxy = proxies(0)
     pool = stage.start(redis_url=proxy.url, queue=["email-*", "!email-bulk"]).wait_ready()
@@ -66,7 +66,7 @@ def test_an_idle_supervisor_serves_a_new_queue_that_its_glob_matches_and_polls_f
     stage.assert_nothing_left(waiting=["email-bulk", "other"])
 
 
-def test_globs_that_match_more_queues_than_one_supervisor_serves_are_cut_with_a_warning(stage):
+def test_too_many_matching_queues_are_cut_with_a_warning(stage):
     names = [f"m-{number:04}" for number in range(1005)]
     for name in names:
         stage.client.queue(name).put("good.noop", delay=3600)
@@ -81,7 +81,7 @@ def test_globs_that_match_more_queues_than_one_supervisor_serves_are_cut_with_a_
     stage.assert_nothing_left(waiting=names)
 
 
-def test_a_busy_supervisor_serves_a_new_queue_that_its_glob_matches_in_its_place(stage, measured):
+def test_busy_supervisor_serves_a_new_matching_queue_in_order(stage, measured):
     pool = stage.start(processes=1, queue="q-*", jobs_per_child=0).wait_ready()
     backlog = stage.client.queue("q-b").put_many([{"klass": "good.nap", "data": 0.02} for _ in range(400)])
     stage.wait_for_starts(backlog[20])
@@ -95,7 +95,7 @@ def test_a_busy_supervisor_serves_a_new_queue_that_its_glob_matches_in_its_place
     stage.assert_nothing_left()
 
 
-def test_the_time_to_live_of_a_new_queue_is_kept_from_its_first_lease_on(stage):
+def test_heartbeat_of_a_new_queue_holds_from_its_first_lease(stage):
     """The heartbeat of one queue is much shorter than that of the others: its job is renewed in time all the same."""
     stage.client.config.set("heartbeat-q-short", 2)
     stage.client.config.set("grace", 2)
@@ -113,7 +113,7 @@ def test_the_time_to_live_of_a_new_queue_is_kept_from_its_first_lease_on(stage):
     stage.assert_nothing_left()
 
 
-def test_a_heartbeat_that_is_made_shorter_while_jobs_run_loses_none_of_those_that_come_after(stage):
+def test_shortened_heartbeat_loses_no_later_job(stage):
     stage.client.config.set("grace", 2)
     pool = stage.start(processes=1).wait_ready()
     peer = stage.start(processes=1).wait_ready()
@@ -130,7 +130,7 @@ def test_a_heartbeat_that_is_made_shorter_while_jobs_run_loses_none_of_those_tha
     stage.assert_nothing_left()
 
 
-def test_in_a_paused_queue_running_jobs_go_on_and_nothing_starts_until_it_is_unpaused(stage, measured):
+def test_paused_queue_finishes_jobs_and_starts_none(stage, measured):
     pool = stage.start(processes=2).wait_ready()
     gate = stage.gate("gate")
     running = stage.queue.put("good.hold", gate)
@@ -154,7 +154,7 @@ def test_in_a_paused_queue_running_jobs_go_on_and_nothing_starts_until_it_is_unp
     stage.assert_nothing_left()
 
 
-def test_a_queues_maximum_concurrency_holds_over_all_supervisors_and_every_job_runs(stage):
+def test_maximum_concurrency_holds_over_all_supervisors(stage):
     stage.client.config.set("max-concurrency-default", 2)
     pools = [stage.start(processes=2, jobs_per_child=number) for number in (0, 1)]
     for pool in pools:
@@ -176,7 +176,7 @@ def test_a_queues_maximum_concurrency_holds_over_all_supervisors_and_every_job_r
     stage.assert_nothing_left()
 
 
-def test_a_handler_sees_the_tags_of_its_job_also_of_one_that_has_as_many_as_it_may(stage):
+def test_handler_sees_up_to_100_tags_of_its_job(stage):
     pool = stage.start(processes=1, jobs_per_child=0).wait_ready()
     many = [f'"{number:03}"' + "ä" * 29 for number in range(100)]
     few, most = [stage.queue.put("good.tags", tags=tags) for tags in (["red", "a b"], many)]

@@ -31,7 +31,7 @@ def finish(stage, *pools):
 
 
 @pytest.mark.parametrize("raw", PAYLOADS.values(), ids=PAYLOADS.keys())
-def test_put_to_lease_retried_failed_unfailed_and_in_the_next_stage(stage, raw):
+def test_bytes_survive_retry_fail_unfail_and_next(stage, raw):
     jid = stage.queue.put("k", raw)
     (lease,) = stage.queue.lease("w")
     assert (lease.jid, lease.raw, lease.data, lease.is_bytes) == (jid, raw, raw, True)
@@ -51,7 +51,7 @@ def test_put_to_lease_retried_failed_unfailed_and_in_the_next_stage(stage, raw):
     assert stage.client.job(jid).raw == raw
 
 
-def test_put_to_a_handler_failed_unfailed_and_run_again(stage):
+def test_bytes_survive_a_handlers_failure_and_unfail(stage):
     pool = stage.start(processes=1, on_error="fail").wait_ready()
     jids = {stage.queue.put("bytes.raise_at_first", raw): raw for raw in PAYLOADS.values()}
     stage.wait_until_ended(jids)
@@ -66,7 +66,7 @@ def test_put_to_a_handler_failed_unfailed_and_run_again(stage):
     finish(stage, pool)
 
 
-def test_put_to_a_handler_that_raises_then_dies_then_is_drained(stage):
+def test_bytes_survive_a_raise_a_death_and_a_drain(stage):
     count = len(PAYLOADS)
     first = stage.start(processes=count, drain_timeout="0s").wait_ready()
     gate = stage.gate("gate")
@@ -84,7 +84,7 @@ def test_put_to_a_handler_that_raises_then_dies_then_is_drained(stage):
     finish(stage, second)
 
 
-def test_pushed_in_base64_to_a_handler(stage):
+def test_bytes_pushed_in_base64_reach_a_handler(stage):
     pool = stage.start(processes=1).wait_ready()
     stage.wait_until_idle(1)
     payloads = {**PAYLOADS, "one megabyte": LARGEST_IN_BASE64}
@@ -99,7 +99,7 @@ def test_pushed_in_base64_to_a_handler(stage):
     finish(stage, pool)
 
 
-def test_pushed_bare_to_a_handler(stage):
+def test_bare_pushed_bytes_reach_a_handler(stage):
     stage.config(klass="bytes.raise_die_wait")
     pool = stage.start(processes=1).wait_ready()
     stage.wait_until_idle(1)
@@ -113,7 +113,7 @@ def test_pushed_bare_to_a_handler(stage):
     finish(stage, pool)
 
 
-def test_put_by_a_handler_to_another_one_and_sent_on(stage):
+def test_bytes_put_by_a_handler_reach_the_next(stage):
     pool = stage.start(processes=1, queue=["default", "other"]).wait_ready()
     jids = {stage.queue.put("bytes.hand_on", raw): raw for raw in PAYLOADS.values()}
     for jid, raw in jids.items():

@@ -32,7 +32,7 @@ def forget(stage, pool):
     stage.server.redis.delete(f"{stage.prefix}mail:{pool.worker}")
 
 
-def test_an_interval_comes_exactly_once_each_time_with_two_supervisors_of_which_one_is_killed(stage):
+def test_interval_fires_once_though_one_of_two_supervisors_dies(stage):
     stage.config(grace=0.3)
     first, second = start_two(stage)
     every_s = 0.25
@@ -62,7 +62,7 @@ def test_an_interval_comes_exactly_once_each_time_with_two_supervisors_of_which_
     stage.assert_nothing_left()
 
 
-def test_missed_times_of_crons_are_put_exactly_once_with_two_supervisors_of_which_one_is_killed(stage):
+def test_missed_cron_times_fire_once_though_a_supervisor_dies(stage):
     """Twenty recurrences that were made an hour ago, with a job each ten minutes: all are due when two pools start."""
     stage.config(grace=0.3)
     hour_ago_unix = time.time() - 3600
@@ -95,7 +95,7 @@ def recur_then(stage, then_unix, klass, **options):
         return then.queue("default").recur(klass, **options)
 
 
-def test_no_cron_of_redis_ends_or_holds_a_supervisor(stage):
+def test_damaged_or_slow_crons_do_not_stop_a_supervisor(stage):
     """One with few times since the year 1 and a large backlog, records that somebody has damaged, and good ones."""
     now_unix = time.time()
     recur_then(stage, 0.0, "good.noop", cron="20 2 */22 11 1", backlog=999, jid="few")
@@ -125,7 +125,7 @@ def _has_warned(stage, text):
 
 
 @pytest.mark.timeout(120)
-def test_a_thousand_crons_of_one_minute_hold_no_loop(stage, measured):
+def test_thousand_crons_of_one_minute_do_not_block_the_loop(stage, measured):
     now_unix = time.time()
     crons = [time.strftime(form, time.gmtime(now_unix - 60)) for form in ("%M %H * * *", "%M %H %d * *")]
     jids = [f"r{number}-1" for number in range(1000)]
@@ -165,7 +165,7 @@ def zone(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(200)
-def test_a_cron_job_comes_at_its_minute_on_idle_supervisors_and_once(stage, zone, measured):
+def test_cron_job_fires_once_at_its_minute_on_idle_supervisors(stage, zone, measured):
     name, environment = zone(in_s=8)
     queues = ("default", "default", "other")
     pools = [stage.start(processes=1, queue=queue, environment=environment) for queue in queues]
@@ -186,7 +186,7 @@ def test_a_cron_job_comes_at_its_minute_on_idle_supervisors_and_once(stage, zone
 
 
 @pytest.mark.timeout(120)
-def test_a_recurring_job_of_a_queue_that_nobody_serves_is_put_by_whoever_sweeps(stage):
+def test_sweep_puts_recurring_jobs_of_an_unserved_queue(stage):
     stage.start(processes=1, queue="other").wait_ready()
     stage.queue.recur("good.noop", every=1, jid="r")
     hour_ago_unix = time.time() - 3600

@@ -40,7 +40,7 @@ def put_held(stage, lock, seconds, key, **options):
     return stage.queue.put("watch.held", {"lock": lock.path, "s": seconds}, limit=key, max_deaths=0, **options)
 
 
-def test_a_killed_childs_slot_is_free_with_its_job(stage, locks, measured):
+def test_killed_child_frees_its_jobs_slot(stage, locks, measured):
     stage.client.limit("one", running=1)
     pool = stage.start(processes=2).wait_ready()
     waits_s = []
@@ -65,7 +65,7 @@ def test_a_killed_childs_slot_is_free_with_its_job(stage, locks, measured):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600 if FULL else 180)
-def test_under_random_kills_of_children_zygotes_and_masters_there_are_never_two_at_once(stage, locks, measured):
+def test_limit_of_one_holds_under_random_kills(stage, locks, measured):
     """Each key lets one job run; each job holds a lock that the kernel knows of. TEST_FULL=1: 500 kills."""
     stage.config(grace=0.5)
     keys = [f"api-{number}" for number in range(KEYS)]
@@ -115,7 +115,7 @@ def test_under_random_kills_of_children_zygotes_and_masters_there_are_never_two_
 
 
 @pytest.mark.timeout(180)
-def test_a_rate_of_ten_a_second_holds_over_four_supervisors(stage, measured):
+def test_rate_of_ten_a_second_holds_over_four_supervisors(stage, measured):
     """TEST_FULL=1: for 20 s."""
     log = stage.directory / "times"
     stage.client.limit("api", rate="10/s")
@@ -145,7 +145,7 @@ def test_a_rate_of_ten_a_second_holds_over_four_supervisors(stage, measured):
     finish(stage, *pools)
 
 
-def test_a_limit_made_wider_lets_the_next_ones_start_at_once(stage):
+def test_widened_limit_starts_parked_jobs_at_once(stage):
     stage.client.limit("k", running=1)
     pool = stage.start(processes=3).wait_ready()
     gate = stage.gate("gate")

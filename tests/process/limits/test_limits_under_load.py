@@ -5,7 +5,7 @@ import time
 RUNNING, RATE = 2, 200
 
 
-def test_a_backlog_does_not_starve_jobs_under_a_limit(stage, measured):
+def test_backlog_does_not_starve_jobs_under_a_limit(stage, measured):
     """They start as often as the limit lets them, as far as exchanges go: not once per batch of the others."""
     stage.client.limit("api", running=RUNNING, rate=f"{RATE}/s")
     limited = stage.queue.put_many([{"klass": "good.noop", "limit": "api"} for _ in range(1000)])

@@ -47,7 +47,7 @@ def assert_died_of_memory(stage, pool, jid, limit_mb):
     [("grow_under_64", {}), ("grow", {"memory_limit": "64M"}), ("grow_under_64", {"memory_limit": "4G"})],
     ids=["its handler's limit", "everybody's limit", "its handler's before everybody's"],
 )
-def test_a_job_beyond_its_limit_is_stopped_and_its_neighbour_is_not(stage, klass, flags, rate_mb_s):
+def test_job_beyond_its_memory_limit_is_stopped_alone(stage, klass, flags, rate_mb_s):
     pool = stage.start(processes=2, jobs_per_child=0, **flags).wait_ready()
     gate = stage.gate("gate")
     neighbour = stage.queue.put("good.hold", gate)
@@ -66,7 +66,7 @@ def test_a_job_beyond_its_limit_is_stopped_and_its_neighbour_is_not(stage, klass
     finish(stage, pool)
 
 
-def test_a_handler_with_a_limit_of_0_has_none_whatever_everybodys_is(stage):
+def test_memory_limit_0_of_a_handler_overrides_the_default(stage):
     pool = stage.start(jobs_per_child=0, memory_limit="64M").wait_ready()
     jids = [put(stage, "grow_at_will", 200), put(stage, "grow", 20), put(stage, "grow_at_will", 200)]
     stage.wait_until_ended(jids)
@@ -75,7 +75,7 @@ def test_a_handler_with_a_limit_of_0_has_none_whatever_everybodys_is(stage):
     finish(stage, pool)
 
 
-def test_1_gb_per_second_against_256_mb_is_stopped_within_a_second_and_soon_beyond(stage, measured):
+def test_fast_memory_growth_is_stopped_within_a_second(stage, measured):
     pool = stage.start(memory_limit="256M").wait_ready()
     reached, took_s = [], []
     for number in range(3):
@@ -94,7 +94,7 @@ def test_1_gb_per_second_against_256_mb_is_stopped_within_a_second_and_soon_beyo
 
 
 @pytest.mark.parametrize("klass", ["grow_below", "grow_shared"])
-def test_what_a_jobs_programs_and_shared_memory_take_counts(stage, klass):
+def test_memory_of_a_jobs_programs_and_shared_memory_counts(stage, klass):
     pool = stage.start(memory_limit="64M", jobs_per_child=0).wait_ready()
     gate = stage.gate("gate")
     jid = put(stage, klass, 100, gate=gate)
@@ -103,7 +103,7 @@ def test_what_a_jobs_programs_and_shared_memory_take_counts(stage, klass):
     finish(stage, pool)
 
 
-def test_what_forked_processes_share_with_their_parent_counts_once(stage):
+def test_memory_shared_with_a_parent_counts_once(stage):
     pool = stage.start(memory_limit="160M", jobs_per_child=0).wait_ready()
     gate = stage.gate("gate")
     jid = put(stage, "share_with_forks", 100, forks=4, gate=gate)
@@ -117,7 +117,7 @@ def test_what_forked_processes_share_with_their_parent_counts_once(stage):
 
 
 @pytest.mark.parametrize("jobs_per_child", [1, 0])
-def test_what_the_handlers_bring_along_never_counts_also_when_it_is_written_to(stage, jobs_per_child):
+def test_preloaded_memory_never_counts_even_if_written(stage, jobs_per_child):
     pool = stage.start(memory_limit="32M", jobs_per_child=jobs_per_child, environment={"MENU_PRELOAD_MB": "100"})
     pool.wait_ready()
     gate = stage.gate("gate")
@@ -131,7 +131,7 @@ def test_what_the_handlers_bring_along_never_counts_also_when_it_is_written_to(s
     finish(stage, pool)
 
 
-def test_a_memory_error_at_the_bound_is_a_death_of_memory_with_its_traceback_and_another_child_goes_on(stage):
+def test_memory_error_at_the_limit_is_a_death_by_memory(stage):
     pool = stage.start(memory_limit="64M", jobs_per_child=0).wait_ready()
     jid = stage.queue.put("memory.too_large_at_once", {"mb": 1000}, max_deaths=1)
     failure = assert_died_of_memory(stage, pool, jid, 64)
@@ -145,7 +145,7 @@ def test_a_memory_error_at_the_bound_is_a_death_of_memory_with_its_traceback_and
     finish(stage, pool)
 
 
-def test_a_memory_error_that_the_handler_gets_along_with_is_none_of_our_business(stage):
+def test_memory_error_caught_by_the_handler_is_ignored(stage):
     pool = stage.start(memory_limit="64M", jobs_per_child=0).wait_ready()
     jids = [stage.queue.put("memory.take_less", {"mb": 1000}) for _ in range(2)]
     stage.wait_until_ended(jids)
@@ -154,7 +154,7 @@ def test_a_memory_error_that_the_handler_gets_along_with_is_none_of_our_business
     finish(stage, pool)
 
 
-def test_a_memory_error_without_a_limit_is_a_failure_like_any_other(stage):
+def test_memory_error_without_a_limit_is_a_failure(stage):
     pool = stage.start(jobs_per_child=0).wait_ready()
     jid = stage.queue.put("memory.too_large_at_once", {"mb": 2**40})
     stage.wait_until_ended([jid])
@@ -183,9 +183,7 @@ def learn(stage, klass, mb, queue="default"):
 
 
 @pytest.mark.parametrize("jobs_per_child", [0, 1])
-def test_two_jobs_that_do_not_fit_together_run_one_after_the_other_and_waiting_costs_little(
-    stage, proxies, measured, jobs_per_child
-):
+def test_jobs_that_do_not_fit_together_run_in_turn(stage, proxies, measured, jobs_per_child):
     proxy = proxies(0)
     pool = start_with_budget(stage, redis_url=proxy.url, jobs_per_child=jobs_per_child)
     learn(stage, "grow", 100)
@@ -210,7 +208,7 @@ def test_two_jobs_that_do_not_fit_together_run_one_after_the_other_and_waiting_c
     finish(stage, pool)
 
 
-def test_beyond_the_budget_the_largest_is_stopped_and_runs_alone_next_time(stage):
+def test_largest_job_beyond_the_budget_reruns_alone(stage):
     pool = start_with_budget(stage)
     gate = stage.gate("gate")
     smaller = put(stage, "grow", 60, gate=gate)
@@ -230,7 +228,7 @@ def test_beyond_the_budget_the_largest_is_stopped_and_runs_alone_next_time(stage
     finish(stage, pool)
 
 
-def test_what_does_not_fit_here_runs_at_an_idle_peer(stage, measured):
+def test_job_that_does_not_fit_runs_at_an_idle_peer(stage, measured):
     pools = [start_with_budget(stage, queue=[f"own-{number}", "default"]) for number in range(2)]
     for number in range(2):
         learn(stage, "grow", 100, queue=f"own-{number}")
@@ -250,7 +248,7 @@ def test_what_does_not_fit_here_runs_at_an_idle_peer(stage, measured):
     finish(stage, *pools)
 
 
-def test_a_large_job_is_not_starved_by_small_ones_that_would_fit(stage):
+def test_large_job_is_not_starved_by_small_ones(stage):
     pool = start_with_budget(stage)
     learn(stage, "grow", 110)
     learn(stage, "grow_too", 60)
@@ -268,7 +266,7 @@ def test_a_large_job_is_not_starved_by_small_ones_that_would_fit(stage):
     finish(stage, pool)
 
 
-def test_an_idle_child_that_keeps_memory_makes_room_for_a_job(stage):
+def test_idle_child_that_keeps_memory_makes_room(stage):
     pool = start_with_budget(stage, processes=3)
     learn(stage, "grow_too", 90)
     gates = [stage.gate(name) for name in ("first", "second", "keep", "last")]
@@ -300,7 +298,7 @@ def in_group(group):
     return ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"]
 
 
-def test_the_kernels_kill_is_told_from_others_and_the_master_lives(stage):
+def test_kernel_oom_kill_is_recognised_and_the_master_lives(stage):
     with control_groups.real(400 * MB) as group:
         pool = stage.start(jobs_per_child=0, memory_budget="none", prefix=in_group(group)).wait_ready()
         jid = put(stage, "grow", 2000)
@@ -315,7 +313,7 @@ def test_the_kernels_kill_is_told_from_others_and_the_master_lives(stage):
         finish(stage, pool)
 
 
-def test_where_it_can_be_the_kernel_puts_a_wall_around_what_looks_do_not_see(stage):
+def test_cgroup_limits_memory_that_grows_between_samples(stage):
     with control_groups.real(600 * MB) as group:
         pool = stage.start(processes=2, jobs_per_child=0, memory_limit="64M", prefix=in_group(group)).wait_ready()
         assert pool.wait_for("master.started")["cells"] == f"below {group}"

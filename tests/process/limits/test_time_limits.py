@@ -28,7 +28,7 @@ def finish(stage, *pools):
 
 
 @ONE
-def test_a_handler_that_is_told_of_its_limit_may_clean_up_and_complete(stage, measured, jobs_per_child):
+def test_handler_may_complete_after_its_soft_timeout(stage, measured, jobs_per_child):
     pool = stage.start(processes=2, jobs_per_child=jobs_per_child).wait_ready()
     gate = stage.gate("gate")
     jids = [stage.queue.put(klass, gate, timeout=6.0) for klass in ("timed.clean_up", "timed.clean_up_later")]
@@ -46,7 +46,7 @@ def test_a_handler_that_is_told_of_its_limit_may_clean_up_and_complete(stage, me
 
 
 @pytest.mark.parametrize("repeat", range(5))
-def test_a_handler_is_told_of_its_limit_however_long_the_writing_of_its_stacks_takes(stage, repeat):
+def test_soft_timeout_reaches_a_handler_despite_slow_stack_dumps(stage, repeat):
     """What blocks is begun again by the kernel when the stacks have been written: the word must not be lost there."""
     pool = stage.start(processes=1).wait_ready()
     jid = stage.queue.put("timed.clean_up_among_threads", stage.gate("gate"), timeout=5.0, max_deaths=1)
@@ -55,7 +55,7 @@ def test_a_handler_is_told_of_its_limit_however_long_the_writing_of_its_stacks_t
     finish(stage, pool)
 
 
-def test_the_term_grace_is_the_most_time_to_clean_up_in(stage):
+def test_term_grace_bounds_the_clean_up(stage):
     pool = stage.start(term_grace="0.4s").wait_ready()
     jid = stage.queue.put("timed.clean_up", stage.gate("gate"), timeout=8.0, max_deaths=1)
     assert since_start_s(pool, pool.wait_for("job.printed", jid=jid)) >= 7.6 - EARLY_S
@@ -63,7 +63,7 @@ def test_the_term_grace_is_the_most_time_to_clean_up_in(stage):
 
 
 @pytest.mark.parametrize(("klass", "function"), [("good.hold", "wait_at"), ("timed.await_for_ever", "await_for_ever")])
-def test_a_soft_timeout_that_leaves_the_handler_is_a_failure_in_group_timeout_with_its_stack(stage, klass, function):
+def test_uncaught_soft_timeout_fails_with_its_stack(stage, klass, function):
     pool = stage.start(on_error="fail").wait_ready()
     jid = stage.queue.put(klass, stage.gate("gate"), timeout=4)
     event = pool.wait_for("job.failed", jid=jid)
@@ -80,7 +80,7 @@ def test_a_soft_timeout_that_leaves_the_handler_is_a_failure_in_group_timeout_wi
     finish(stage, pool)
 
 
-def test_a_soft_timeout_spends_a_retry(stage):
+def test_soft_timeout_spends_a_retry(stage):
     pool = stage.start().wait_ready()
     jid = stage.queue.put("timed.limited", stage.gate("gate"), retries=1)
     stage.wait_until_ended([jid])
@@ -91,7 +91,7 @@ def test_a_soft_timeout_spends_a_retry(stage):
     finish(stage, pool)
 
 
-def test_what_a_handler_makes_of_its_soft_timeout_is_what_counts(stage):
+def test_handlers_own_outcome_counts_after_a_soft_timeout(stage):
     pool = stage.start(on_error="fail").wait_ready()
     jid = stage.queue.put("timed.translate", stage.gate("gate"), timeout=4)
     stage.wait_until_ended([jid])
@@ -114,9 +114,7 @@ def test_what_a_handler_makes_of_its_soft_timeout_is_what_counts(stage):
         ("misbehave.ignore_term", {}, "in ignore_term"),
     ],
 )
-def test_at_its_limit_a_job_is_killed_with_all_below_it_whatever_it_does(
-    stage, measured, jobs_per_child, klass, data, stack
-):
+def test_hard_timeout_kills_a_job_and_its_processes(stage, measured, jobs_per_child, klass, data, stack):
     pool = stage.start(processes=1, jobs_per_child=jobs_per_child).wait_ready()
     stage.gate("gate")
     jid = stage.queue.put(klass, data, timeout=1.2, max_deaths=1)
@@ -135,7 +133,7 @@ def test_at_its_limit_a_job_is_killed_with_all_below_it_whatever_it_does(
     finish(stage, pool)
 
 
-def test_the_jobs_own_limit_comes_before_its_handlers_and_that_before_the_flag(stage):
+def test_time_limit_of_job_precedes_handler_and_flag(stage):
     pool = stage.start(processes=5, job_timeout="5s", on_error="fail").wait_ready()
     gate = stage.gate("gate")
     limits = [
@@ -159,7 +157,7 @@ def test_the_jobs_own_limit_comes_before_its_handlers_and_that_before_the_flag(s
 
 
 @pytest.mark.parametrize(("flag", "own"), [("0", None), ("0.3s", 0)])
-def test_a_limit_of_0_is_none(stage, flag, own):
+def test_time_limit_of_0_is_no_limit(stage, flag, own):
     pool = stage.start(job_timeout=flag).wait_ready()
     gate = stage.gate("gate")
     jid = stage.queue.put("good.hold", gate, **({} if own is None else {"timeout": own}))
@@ -172,7 +170,7 @@ def test_a_limit_of_0_is_none(stage, flag, own):
     finish(stage, pool)
 
 
-def test_a_limit_counts_from_the_start_of_each_job_of_a_child(stage):
+def test_time_limit_counts_per_job_of_a_child(stage):
     """Many jobs of one child, together far longer than the limit, and those sent ahead wait in its socket."""
     pool = stage.start(processes=1, jobs_per_child=0, job_timeout="3s", on_error="fail").wait_ready()
     jids = stage.queue.put_many([{"klass": "good.nap", "data": 0.004} for _ in range(900)])
@@ -186,7 +184,7 @@ def test_a_limit_counts_from_the_start_of_each_job_of_a_child(stage):
 
 @pytest.mark.slow
 @pytest.mark.timeout(BURN_S + 60)
-def test_a_job_that_never_lets_go_of_the_interpreter_outlives_its_lease_many_times_and_runs_once(stage):
+def test_job_that_holds_the_gil_outlives_its_lease_and_runs_once(stage):
     stage.config(grace=2.5)
     pool = stage.start(processes=1, lease_ttl="3s").wait_ready()
     jid = stage.queue.put("timed.burn_in_c", BURN_S)

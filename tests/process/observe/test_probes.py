@@ -92,7 +92,7 @@ class Probes:
 
 
 @pytest.mark.timeout(180)
-def test_livez_always_holds_and_readyz_while_it_can_lease(own_stage, measured):
+def test_livez_always_succeeds_and_readyz_while_leasing(own_stage, measured):
     stage = own_stage
     stage.gate("import"), stage.gate("again"), stage.gate("job")
     # With a shorter lease, a loaded machine's disk could make Redis seem away.

@@ -123,7 +123,7 @@ HAPPENS = {
 
 
 @pytest.mark.timeout(240)
-def test_the_manuals_table_of_events_and_counts_is_true(own_stage, own_server):
+def test_manual_table_of_events_and_counts_is_true(own_stage, own_server):
     world = World(own_stage, own_server)
     before = world.counted()
     for begins, happens in HAPPENS.items():

@@ -245,7 +245,7 @@ def test_the_terminal_is_restored_on_stop_and_end(stage, seat):
     stage.client.cancel("j", "k")
 
 
-def test_it_ends_with_its_terminal(stage, seat, tmp_path):
+def test_top_ends_with_its_terminal(stage, seat, tmp_path):
     complaints = tmp_path / "complaints"
     top = seat(f"exec {TOP} 2>{complaints}")
     top.wait_for("no supervisor is running here")

@@ -81,7 +81,7 @@ def swallowing(server, tmp_path):
     proxy.close()
 
 
-def test_that_a_job_has_started_is_said_again_where_the_word_was_lost_with_the_link(stage, swallowing):
+def test_lost_start_report_is_sent_again(stage, swallowing):
     stage.config(grace=0.3)
     first = stage.start(redis_url=f"unix://{swallowing.path}", processes=1, lease_ttl="3s").wait_ready()
     stage.wait_until_idle(1)
@@ -97,7 +97,7 @@ def test_that_a_job_has_started_is_said_again_where_the_word_was_lost_with_the_l
 
 
 @pytest.mark.timeout(120)
-def test_drain_after_a_lost_grant_does_not_claim_that_all_is_handed_back(stage, resetting):
+def test_drain_after_a_lost_grant_does_not_claim_success(stage, resetting):
     stage.config(grace=0.3)
     flags = {"processes": 1, "lease_ttl": "1s", "drain_timeout": "1s", "term_grace": "0.5s"}
     pool = stage.start(redis_url=resetting.url, **flags).wait_ready()
@@ -109,7 +109,7 @@ def test_drain_after_a_lost_grant_does_not_claim_that_all_is_handed_back(stage, 
     assert stage.finish_elsewhere(pool, jid).deaths == 0
 
 
-def test_a_link_that_is_lost_while_a_grant_is_placed_keeps_nobody_from_leasing(stage, cutting):
+def test_link_lost_during_placing_does_not_stop_leasing(stage, cutting):
     stage.config(grace=0.2)
     pool = stage.start(redis_url=f"unix://{cutting.path}", processes=2, jobs_per_child=0)
     jids = stage.queue.put_many([{"klass": "good.noop"}] * 3000)

@@ -43,7 +43,7 @@ def finish(stage, *pools):
 
 @pytest.mark.parametrize("klass", ["watch.for_ever", "cut.deaf"])
 @pytest.mark.parametrize("how", ["silent", "refused"])
-def test_a_persistent_job_never_has_two_holders(stage, cut, lock, klass, how):
+def test_persistent_job_never_has_two_holders(stage, cut, lock, klass, how):
     pool, line = cut()
     jid = hold(stage, lock, pool, klass)
     peer = stage.start(processes=1, **TIMES).wait_ready()
@@ -75,7 +75,7 @@ def test_a_persistent_job_never_has_two_holders(stage, cut, lock, klass, how):
         ("cut.goes_on", {"on_cut_off": "stop"}, False),
     ],
 )
-def test_a_job_that_a_peer_has_stops_or_goes_on(stage, cut, klass, flags, stops):
+def test_job_that_a_peer_has_stops_or_goes_on(stage, cut, klass, flags, stops):
     pool, line = cut(**flags)
     jid = stage.queue.put(klass, stage.gate("gate"))
     stage.wait_for_starts(jid)
@@ -90,7 +90,7 @@ def test_a_job_that_a_peer_has_stops_or_goes_on(stage, cut, klass, flags, stops)
 
 
 @pytest.mark.parametrize(("klass", "state"), [("cut.stops", "complete"), ("cut.stops_once", "failed")])
-def test_a_stopped_job_that_is_still_ours_was_interrupted(stage, cut, klass, state):
+def test_stopped_job_that_is_still_ours_was_interrupted(stage, cut, klass, state):
     pool, line = cut()
     jid = stage.queue.put(klass, stage.gate("gate"))
     stage.wait_for_starts(jid)
@@ -108,7 +108,7 @@ def test_a_stopped_job_that_is_still_ours_was_interrupted(stage, cut, klass, sta
     finish(stage, pool)
 
 
-def test_a_short_outage_stops_nothing(stage, cut, lock):
+def test_short_outage_stops_nothing(stage, cut, lock):
     pool, line = cut(lease_ttl="6s")
     jid = hold(stage, lock, pool, "watch.for_ever")
     holder = lock.holder()
@@ -121,7 +121,7 @@ def test_a_short_outage_stops_nothing(stage, cut, lock):
     finish(stage, pool)
 
 
-def test_a_lease_that_stood_behind_a_long_wait_is_renewed_at_once(stage, lock):
+def test_lease_behind_a_long_wait_is_renewed_at_once(stage, lock):
     """It counts from the beginning of the wait: without a renewal the job would be stopped soon after its start."""
     stage.config(grace=0.5)
     pool = stage.start(processes=1, lease_ttl="4s", term_grace="0.1s").wait_ready()
@@ -137,7 +137,7 @@ def test_a_lease_that_stood_behind_a_long_wait_is_renewed_at_once(stage, lock):
     finish(stage, pool)
 
 
-def test_a_master_that_stood_still_for_too_long_stops_its_job_at_once(stage, lock):
+def test_master_stopped_for_too_long_stops_its_job(stage, lock):
     stage.config(grace=0.5)
     pool = stage.start(processes=1, lease_ttl="1s", term_grace="0.3s").wait_ready()
     jid = hold(stage, lock, pool, "watch.for_ever")
@@ -153,7 +153,7 @@ def test_a_master_that_stood_still_for_too_long_stops_its_job_at_once(stage, loc
     finish(stage, pool)
 
 
-def test_what_ended_while_the_master_stood_still_was_not_cut_off(stage):
+def test_job_that_ended_while_the_master_was_stopped_is_kept(stage):
     stage.config(grace=0.5)
     pool = stage.start(processes=1, lease_ttl="1s", on_cut_off="stop").wait_ready()
     jid = stage.queue.put("good.hold", stage.gate("gate"))

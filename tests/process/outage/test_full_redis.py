@@ -37,7 +37,7 @@ def good(stage, server, *words):
 
 @pytest.mark.timeout(180)
 @pytest.mark.slow
-def test_a_full_redis_is_still_steered(own_stage, own_server):
+def test_full_redis_still_accepts_operator_commands(own_stage, own_server):
     stage = own_stage
     pool = stage.start(processes="1:3").wait_ready()
     held = stage.queue.put("good.hold", stage.gate("gate"))
@@ -65,7 +65,7 @@ def test_a_full_redis_is_still_steered(own_stage, own_server):
     stage.assert_nothing_left()
 
 
-def test_a_full_redis_is_still_shown_by_top(own_stage, own_server, seat):  # noqa: F811
+def test_top_works_with_a_full_redis(own_stage, own_server, seat):  # noqa: F811
     stage = own_stage
     pool = stage.start(processes=1).wait_ready()
     fill(own_server)
@@ -91,7 +91,7 @@ def replica(own_server, tmp_path_factory):
     one.close()
 
 
-def test_status_of_a_replica_shows_what_it_holds(own_stage, own_server, replica):
+def test_status_shows_the_jobs_of_a_replica(own_stage, own_server, replica):
     stage = own_stage
     pool = stage.start(processes=1).wait_ready()
     own_server.redis.wait(1, 10_000)
@@ -113,7 +113,7 @@ def test_status_of_a_replica_shows_what_it_holds(own_stage, own_server, replica)
     assert pool.drain() == 0
 
 
-def test_top_of_a_replica_shows_what_it_holds(own_stage, own_server, replica, seat):  # noqa: F811
+def test_top_shows_the_jobs_of_a_replica(own_stage, own_server, replica, seat):  # noqa: F811
     stage = own_stage
     pool = stage.start(processes=1).wait_ready()
     stage.client.queue("emails").put("good.noop")

@@ -11,7 +11,7 @@ from supervisor import StoreUnavailable
 from supervisor.master.model.ledger import MOST_BYTES
 
 
-def test_while_its_memory_is_full_nothing_is_put_and_what_there_is_runs_to_its_end(own_stage, own_server):
+def test_full_redis_refuses_puts_and_runs_stored_jobs(own_stage, own_server):
     stage = own_stage
     pool = stage.start(processes=1).wait_ready()
     held = stage.queue.put("good.hold", stage.gate("gate"))
@@ -79,7 +79,7 @@ def test_many_completions_that_wait_for_memory_stop_leasing(own_stage, own_serve
 
 
 @pytest.mark.parametrize(("signo", "patience"), [(signal.SIGTERM, "1s"), (signal.SIGQUIT, "60s")])
-def test_drain_ends_what_waits_for_memory(own_stage, own_server, signo, patience):
+def test_drain_ends_completions_that_wait_for_memory(own_stage, own_server, signo, patience):
     """Nobody has died: jobs whose completions are refused go to the front, and those that must not run twice fail."""
     stage = own_stage
     pool = stage.start(processes=1, lease_ttl="3s", drain_timeout=patience).wait_ready()
@@ -109,7 +109,7 @@ def test_drain_ends_what_waits_for_memory(own_stage, own_server, signo, patience
     stage.assert_nothing_left()
 
 
-def test_a_replica_in_its_place_that_is_not_promoted_yet_stops_no_running_job(own_stage, own_server):
+def test_unpromoted_replica_stops_no_running_job(own_stage, own_server):
     """Nor does one without the scripts."""
     stage = own_stage
     stage.config(grace=0.5)
@@ -133,7 +133,7 @@ def test_a_replica_in_its_place_that_is_not_promoted_yet_stops_no_running_job(ow
     stage.assert_nothing_left()
 
 
-def test_without_its_last_moments_what_was_put_in_them_is_gone_and_what_ended_in_them_runs_again(own_stage, own_server):
+def test_lost_writes_undo_recent_puts_and_completions(own_stage, own_server):
     stage = own_stage
     stage.config(grace=0.5)
     pool = stage.start(processes=2, lease_ttl="10s", term_grace="0.3s").wait_ready()
@@ -163,7 +163,7 @@ def test_without_its_last_moments_what_was_put_in_them_is_gone_and_what_ended_in
     stage.assert_nothing_left()
 
 
-def test_without_anything_its_jobs_are_stopped_and_it_goes_on_under_another_name(own_stage, own_server):
+def test_emptied_redis_stops_jobs_and_renames_the_worker(own_stage, own_server):
     stage = own_stage
     pool = stage.start(processes=1, lease_ttl="1s", term_grace="0.3s").wait_ready()
     held = stage.queue.put("good.hold", stage.gate("gate"))
@@ -178,7 +178,7 @@ def test_without_anything_its_jobs_are_stopped_and_it_goes_on_under_another_name
     stage.assert_nothing_left()
 
 
-def test_what_it_refuses_is_asked_for_again_until_it_does_not(own_stage, own_server):
+def test_refused_calls_are_repeated_until_accepted(own_stage, own_server):
     """A lease is asked for by itself; an outcome goes with what every supervisor must do."""
     stage = own_stage
     stage.config(grace=0.5)
@@ -199,7 +199,7 @@ def test_what_it_refuses_is_asked_for_again_until_it_does_not(own_stage, own_ser
     stage.assert_nothing_left()
 
 
-def test_one_that_it_is_away_from_alone_loses_its_jobs_to_a_peer(stage, proxies):
+def test_supervisor_cut_off_alone_loses_its_jobs_to_a_peer(stage, proxies):
     stage.config(grace=0.5)
     line = proxies(0)
     alone = stage.start(processes=1, lease_ttl="1s", term_grace="0.3s", redis_url=line.url).wait_ready()

@@ -37,7 +37,7 @@ def leasehold(stage, capsys):
     return run
 
 
-def test_a_drain_by_command_ends_those_that_are_named_as_sigterm_would_and_no_other(stage, leasehold):
+def test_drain_command_ends_only_the_named_supervisors(stage, leasehold):
     one, other = stage.start().wait_ready(), stage.start().wait_ready()
     said = leasehold("drain", one.worker)
     assert (said.code, said.err) == (0, "")
@@ -51,7 +51,7 @@ def test_a_drain_by_command_ends_those_that_are_named_as_sigterm_would_and_no_ot
     finish(stage, other)
 
 
-def test_supervisors_of_different_states_are_in_one_table(stage, leasehold):
+def test_one_table_shows_supervisors_of_different_states(stage, leasehold):
     gate = stage.gate("gate")
     booting = start_app(stage, f"hold(type('Job', (), dict(data={gate!r})))")
     booting.wait_for("master.started")
@@ -78,7 +78,7 @@ def test_supervisors_of_different_states_are_in_one_table(stage, leasehold):
     finish(stage, booting, paused)
 
 
-def test_what_one_was_told_that_has_not_answered_in_time_it_still_does(stage, leasehold):
+def test_late_supervisor_still_carries_out_its_request(stage, leasehold):
     stopped, other = stage.start(lease_ttl="60s").wait_ready(), stage.start().wait_ready()
     stage.wait_until_idle(2)
     stopped.send(signal.SIGSTOP)
@@ -97,7 +97,7 @@ def test_what_one_was_told_that_has_not_answered_in_time_it_still_does(stage, le
     stage.assert_nothing_left()
 
 
-def test_a_reload_by_command_waits_for_what_comes_of_it(stage, leasehold):
+def test_reload_command_waits_for_the_result(stage, leasehold):
     pool = start_app(stage, "@handler\ndef which(job): return 'old'\n").wait_ready()
     code = stage.directory / "app" / "__init__.py"
     old = code.read_text()
@@ -119,7 +119,7 @@ def test_a_reload_by_command_waits_for_what_comes_of_it(stage, leasehold):
     finish(stage, pool)
 
 
-def test_a_drain_that_ends_a_reload_does_not_blame_the_new_code(stage, leasehold):
+def test_drain_that_ends_a_reload_does_not_blame_the_new_code(stage, leasehold):
     pool = start_app(stage, "@handler\ndef which(job): ...\n").wait_ready()
     code = stage.directory / "app" / "__init__.py"
     code.write_text(code.read_text() + "import time\ntime.sleep(100)\n")

@@ -10,7 +10,7 @@ SHIFT = "import os, time\n_true = time.time\ntime.time = lambda: _true() + float
 
 
 @pytest.mark.parametrize("shift_s", [3600, -3600])
-def test_an_hour_of_difference_changes_nothing(stage, shift_s):
+def test_clock_wrong_by_an_hour_changes_nothing(stage, shift_s):
     (stage.directory / "wrong").mkdir()
     (stage.directory / "wrong" / "sitecustomize.py").write_text(SHIFT)
     stage.config(grace=2)

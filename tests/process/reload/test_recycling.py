@@ -34,7 +34,7 @@ def assert_all_well(stage, pool, jids):
     assert {event["status"] for event in pool.find("child.reaped")} <= {"exit-0"}
 
 
-def test_old_children_are_replaced_one_at_a_time_and_no_job_is_lost_or_counted(stage, measured):
+def test_old_children_are_replaced_one_at_a_time(stage, measured):
     pool = stage.start(processes=3, jobs_per_child=0, child_age="500ms").wait_ready()
     pool.wait_for("child.ready", nth=3)
     jids = []
@@ -57,7 +57,7 @@ def test_old_children_are_replaced_one_at_a_time_and_no_job_is_lost_or_counted(s
     finish(stage, pool)
 
 
-def test_a_child_that_keeps_memory_is_replaced_after_its_job_and_the_others_are_not(stage):
+def test_child_that_keeps_memory_is_replaced_after_its_job(stage):
     pool = stage.start(processes=2, jobs_per_child=0, child_memory="50M").wait_ready()
     pool.wait_for("child.ready", nth=2)
     gate = stage.gate("gate")
@@ -82,7 +82,7 @@ def test_a_child_that_keeps_memory_is_replaced_after_its_job_and_the_others_are_
 
 
 @pytest.mark.parametrize("klass", ["size_of_preloaded", "write_preloaded"])
-def test_what_the_handlers_bring_along_recycles_nobody(stage, klass):
+def test_preloaded_memory_recycles_no_child(stage, klass):
     pool = stage.start(jobs_per_child=0, child_memory="20M", environment={"MENU_PRELOAD_MB": "100"}).wait_ready()
     jids = []
     for wait_s in itertools.repeat(0.6, 4):

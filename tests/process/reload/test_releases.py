@@ -34,7 +34,7 @@ def told(stage, pool, klass):
     stage.wait_until_counted(lambda: klass in stage.client.worker(pool.worker).klasses)
 
 
-def test_jobs_of_a_new_release_do_not_wait_for_the_old_one(stage, measured):
+def test_new_releases_jobs_do_not_wait_for_the_old_one(stage, measured):
     old, new = release(stage, "old", OLD, processes=2), release(stage, "new", NEW, processes=1)
     told(stage, new, "jobs.added")
     told(stage, old, "jobs.common")
@@ -56,7 +56,7 @@ def test_jobs_of_a_new_release_do_not_wait_for_the_old_one(stage, measured):
     stage.assert_nothing_left()
 
 
-def test_a_release_that_joins_has_what_waits_for_it_at_once(stage):
+def test_joining_release_runs_its_waiting_jobs_at_once(stage):
     old = release(stage, "old", OLD)
     new = release(stage, "new", NEW)
     told(stage, new, "jobs.added")
@@ -73,7 +73,7 @@ def test_a_release_that_joins_has_what_waits_for_it_at_once(stage):
     stage.assert_nothing_left()
 
 
-def test_when_the_newer_release_leaves_its_jobs_bounce_again(stage):
+def test_jobs_bounce_again_when_their_release_leaves(stage):
     stage.config(unknown_for=0.001)
     old = release(stage, "old", OLD)
     new = release(stage, "new", NEW)

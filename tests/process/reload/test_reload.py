@@ -42,7 +42,7 @@ def assert_ends_well(stage, pool):
     stage.assert_nothing_left()
 
 
-def test_after_a_reload_jobs_run_the_code_that_lies_there_now(stage, app):
+def test_jobs_run_the_new_code_after_a_reload(stage, app):
     pool = app(VERSION.format(1), processes=2).wait_ready()
     write_app(stage, VERSION.format(2))
     assert run(stage, "version", 4) == [1] * 4
@@ -59,7 +59,7 @@ def test_after_a_reload_jobs_run_the_code_that_lies_there_now(stage, app):
 
 
 @pytest.mark.parametrize("how", BROKEN)
-def test_code_that_cannot_run_changes_nothing_and_the_log_says_why(stage, app, how):
+def test_broken_code_changes_nothing_and_is_logged(stage, app, how):
     source, why = BROKEN[how]
     pool = app(VERSION.format(1), boot_timeout="8s" if "hangs" in how else "60s").wait_ready()
     write_app(stage, f"{VERSION.format(2)}{source}\n")
@@ -79,7 +79,7 @@ def test_code_that_cannot_run_changes_nothing_and_the_log_says_why(stage, app, h
     assert_ends_well(stage, pool)
 
 
-def test_running_jobs_end_on_the_code_before_while_new_ones_run_beside_them(stage, app):
+def test_running_jobs_finish_on_the_old_code(stage, app):
     slow = WAIT.format("slow")
     held = f"@handler\ndef slow(job):\n    {slow}    return {{}}\n"
     pool = app(VERSION.format(1) + held.format(1), processes=2).wait_ready()
@@ -98,7 +98,7 @@ def test_running_jobs_end_on_the_code_before_while_new_ones_run_beside_them(stag
     assert_ends_well(stage, pool)
 
 
-def test_within_the_reload_timeout_jobs_end_then_they_are_interrupted_and_run_on_the_new_code(stage, app):
+def test_jobs_past_the_reload_timeout_rerun_on_the_new_code(stage, app):
     deaf = "\n    while True:\n        try: time.sleep(1000)\n        except BaseException: count('deaf')\n"
     stuck = "@handler\ndef polite(job): wait_at('polite')\n@handler\ndef rude(job):\n    count('rude')" + deaf
     pool = app(stuck, processes=2, reload_timeout="1s", term_grace="1s").wait_ready()
@@ -116,7 +116,7 @@ def test_within_the_reload_timeout_jobs_end_then_they_are_interrupted_and_run_on
     assert_ends_well(stage, pool)
 
 
-def test_a_job_that_never_ends_by_itself_goes_on_with_the_new_code(stage, app):
+def test_persistent_job_continues_with_the_new_code(stage, app):
     endless = "@handler\ndef endless(job):\n    count('{}')\n    time.sleep(1000)\n"
     pool = app(endless.format("old")).wait_ready()
     (jid,) = put(stage, "endless", persistent=True)
@@ -158,7 +158,7 @@ def deadly(job):
 """
 
 
-def test_what_was_leased_before_its_klass_may_start_once_only_starts_once(stage, app):
+def test_leased_job_of_a_now_at_most_once_klass_starts_once(stage, app):
     pool = app(DEADLY.format(False), processes=1, jobs_per_child=0, dispatch_ahead="20s").wait_ready()
     run(stage, "noop")
     stage.gate("g")
@@ -175,7 +175,7 @@ def test_what_was_leased_before_its_klass_may_start_once_only_starts_once(stage,
     assert_ends_well(stage, pool)
 
 
-def test_what_was_sent_ahead_runs_on_the_new_code_by_its_settings(stage, app):
+def test_jobs_sent_ahead_run_with_the_new_codes_settings(stage, app):
     source = "@handler{}\ndef quick(job):\n    if job.data: {}    return {}\n"
     wait = WAIT.format("held")
     pool = app(source.format("", wait, 1), jobs_per_child=0, dispatch_ahead="10s").wait_ready()
@@ -194,7 +194,7 @@ def test_what_was_sent_ahead_runs_on_the_new_code_by_its_settings(stage, app):
     assert_ends_well(stage, pool)
 
 
-def test_when_only_the_first_child_of_the_new_code_gets_ready_the_code_before_runs_again(stage, app):
+def test_new_code_with_one_ready_child_is_rolled_back(stage, app):
     pool = app(VERSION.format(1), processes=2, jobs_per_child=0).wait_ready()
     assert run(stage, "version") == [1]
     once = "import os\nfrom supervisor import after_fork\n@after_fork\ndef take(): os.mkdir({!r})\n"
@@ -211,7 +211,7 @@ def test_when_only_the_first_child_of_the_new_code_gets_ready_the_code_before_ru
 # whenever it comes
 
 
-def test_a_reload_that_is_asked_for_during_another_brings_the_newest_code(stage, app):
+def test_reload_requested_during_another_brings_the_newest_code(stage, app):
     pool = app(VERSION.format(1)).wait_ready()
     for gate in ("first", "second"):
         stage.gate(gate)
@@ -230,7 +230,7 @@ def test_a_reload_that_is_asked_for_during_another_brings_the_newest_code(stage,
     assert_ends_well(stage, pool)
 
 
-def test_a_request_during_a_reload_of_the_same_code_lets_it_finish_and_is_one_more(stage, app):
+def test_repeated_request_lets_a_reload_finish_and_adds_one(stage, app):
     pool = app(VERSION.format(1)).wait_ready()
     stage.gate("import")
     write_app(stage, VERSION.format(2) + WAIT_IF.format("import"))
@@ -249,7 +249,7 @@ def test_a_request_during_a_reload_of_the_same_code_lets_it_finish_and_is_one_mo
     assert_ends_well(stage, pool)
 
 
-def test_requests_and_edits_that_come_quicker_than_the_code_boots_starve_no_reload(stage, app, measured):
+def test_frequent_requests_and_edits_starve_no_reload(stage, app, measured):
     pool = app(VERSION.format(1), processes=1).wait_ready()
     requests = 0
     while not pool.find("reload.completed"):
@@ -269,7 +269,7 @@ def test_requests_and_edits_that_come_quicker_than_the_code_boots_starve_no_relo
 
 
 @pytest.mark.parametrize("to", ["the master", "the group"])
-def test_a_doubled_signal_is_one_reload_more_and_harms_nobody(stage, app, to):
+def test_doubled_signal_adds_one_harmless_reload(stage, app, to):
     pool = app(VERSION.format(1), processes=2).wait_ready()
     stage.gate("g")
     (held,) = put(stage, "hold", data="g")
@@ -285,7 +285,7 @@ def test_a_doubled_signal_is_one_reload_more_and_harms_nobody(stage, app, to):
     assert_ends_well(stage, pool)
 
 
-def test_a_drain_ends_a_reload_at_once_and_none_begins_after_it(stage, app):
+def test_drain_ends_a_reload_and_none_begins_later(stage, app):
     pool = app(VERSION.format(1)).wait_ready()
     for gate in ("import", "job"):
         stage.gate(gate)
@@ -306,7 +306,7 @@ def test_a_drain_ends_a_reload_at_once_and_none_begins_after_it(stage, app):
     stage.assert_nothing_left()
 
 
-def test_a_reload_while_the_first_handlers_are_imported_begins_that_anew(stage, app):
+def test_reload_during_the_first_import_restarts_it(stage, app):
     stage.gate("import")
     pool = app(WAIT.format("import") + "raise LookupError('the old code')")
     pool.wait_for("zygote.spawned")
@@ -318,7 +318,7 @@ def test_a_reload_while_the_first_handlers_are_imported_begins_that_anew(stage, 
     assert_ends_well(stage, pool)
 
 
-def test_a_reload_while_the_first_handlers_are_imported_to_code_that_cannot_run_is_71(stage, app):
+def test_reload_to_broken_code_during_the_first_import_is_71(stage, app):
     stage.gate("import")
     pool = app(WAIT.format("import"))
     pool.wait_for("zygote.spawned")
@@ -330,7 +330,7 @@ def test_a_reload_while_the_first_handlers_are_imported_to_code_that_cannot_run_
     stage.assert_nothing_left()
 
 
-def test_code_that_children_are_not_ready_with_is_mended_by_a_reload_before_the_supervisor_gives_up(stage, app):
+def test_reload_rescues_code_whose_children_fail(stage, app):
     pool = app(VERSION.format(1) + "@after_fork\ndef bite(): raise LookupError('no such thing')\n")
     stage.wait_until(lambda: len(pool.find("master.warned")) >= 3, "three children that do not get ready")
     write_app(stage, VERSION.format(2))
@@ -340,7 +340,7 @@ def test_code_that_children_are_not_ready_with_is_mended_by_a_reload_before_the_
     assert_ends_well(stage, pool)
 
 
-def test_a_reload_while_redis_is_away_is_done_when_it_is_back(own_stage, own_server):
+def test_reload_during_an_outage_is_done_after_it(own_stage, own_server):
     stage = own_stage
     pool = start_app(stage, VERSION.format(1)).wait_ready()
     own_server.kill()
@@ -354,7 +354,7 @@ def test_a_reload_while_redis_is_away_is_done_when_it_is_back(own_stage, own_ser
     assert_ends_well(stage, pool)
 
 
-def test_when_the_zygote_dies_during_a_reload_the_next_one_takes_over(stage, app):
+def test_candidate_takes_over_if_the_zygote_dies(stage, app):
     pool = app(VERSION.format(1) + WAIT_IF.format("again")).wait_ready()
     for gate in ("candidate", "again"):
         stage.gate(gate)
@@ -374,7 +374,7 @@ def test_when_the_zygote_dies_during_a_reload_the_next_one_takes_over(stage, app
     assert_ends_well(stage, pool)
 
 
-def test_the_death_of_a_zygote_is_seen_at_once_though_what_it_has_forked_holds_its_socket_open(stage, app):
+def test_zygotes_death_is_seen_though_its_fork_holds_the_socket(stage, app):
     pool = app("if not os.fork(): time.sleep(1000)\n", jobs_per_child=0).wait_ready()
     os.kill(pool.zygote_pid, signal.SIGKILL)
     pool.wait_for("zygote.lost")
@@ -383,7 +383,7 @@ def test_the_death_of_a_zygote_is_seen_at_once_though_what_it_has_forked_holds_i
     assert_ends_well(stage, pool)
 
 
-def test_the_loss_of_a_zygote_with_the_code_before_interrupts_what_ends_there_and_is_said(stage, app):
+def test_lost_old_zygote_interrupts_its_jobs_and_is_logged(stage, app):
     pool = app(VERSION.format(1), jobs_per_child=0).wait_ready()
     old = pool.zygote_pid
     stage.gate("g")
@@ -400,7 +400,7 @@ def test_the_loss_of_a_zygote_with_the_code_before_interrupts_what_ends_there_an
     assert_ends_well(stage, pool)
 
 
-def test_a_candidate_that_is_killed_is_a_failed_reload(stage, app):
+def test_killed_candidate_is_a_failed_reload(stage, app):
     pool = app(VERSION.format(1)).wait_ready()
     stage.gate("import")
     write_app(stage, VERSION.format(2) + WAIT.format("import"))
@@ -422,7 +422,7 @@ def eat(job):
 FAT = "FAT = b'x' * (80 << 20)\n@after_fork\ndef wait(): wait_at('probe')\n"
 
 
-def test_while_two_zygotes_are_there_no_job_starts_that_has_no_room_beside_both(stage, app):
+def test_memory_budget_counts_both_zygotes_of_a_reload(stage, app):
     pool = app(EAT, processes=2, jobs_per_child=0, memory_budget="200M").wait_ready()
     for gate in ("learn", "probe", "one", "two"):
         stage.gate(gate)
@@ -451,7 +451,7 @@ def test_while_two_zygotes_are_there_no_job_starts_that_has_no_room_beside_both(
 # where the code lies
 
 
-def test_a_link_that_leads_to_another_release_is_followed_by_a_reload_and_by_nothing_else(stage):
+def test_only_a_reload_follows_a_repointed_link(stage):
     for release in (1, 2):
         folder = stage.directory / "releases" / str(release) / "app"
         folder.mkdir(parents=True)
@@ -516,7 +516,7 @@ def release(stage, number, wrong=None):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_reloads_under_load_every_third_one_broken_lose_fail_and_mix_nothing(stage, app, measured):
+def test_reloads_under_load_lose_and_mix_no_jobs(stage, app, measured):
     """Of each job: which release it ran, and whether it was that which held when it started."""
     reloads = 50 if FULL else 12
     release(stage, 1)

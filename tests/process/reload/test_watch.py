@@ -22,7 +22,7 @@ def replace(path, text):
     written.rename(path)
 
 
-def test_the_next_job_runs_the_edited_file_however_quickly_edits_follow_each_other(stage, app):
+def test_next_job_runs_the_latest_of_quick_edits(stage, app):
     pool = app(VERSION.format(10)).wait_ready()
     for version in range(11, 15):
         write_app(stage, VERSION.format(version))  # as many bytes as before, maybe in the same second
@@ -35,7 +35,7 @@ def test_the_next_job_runs_the_edited_file_however_quickly_edits_follow_each_oth
     stage.assert_nothing_left()
 
 
-def test_a_running_job_ends_on_the_code_before(stage, app):
+def test_running_job_finishes_on_the_code_before_the_edit(stage, app):
     pool = app(VERSION.format(1), processes=1).wait_ready()
     stage.gate("g")
     jid = stage.queue.put("hold", "g")
@@ -49,7 +49,7 @@ def test_a_running_job_ends_on_the_code_before(stage, app):
     stage.assert_nothing_left()
 
 
-def test_a_broken_edit_is_told_and_mended_by_the_next_one_wherever_it_was(stage, app):
+def test_broken_edit_is_logged_and_fixed_by_the_next(stage, app):
     write_app(stage, "VERSION = 1\n", "late.py")
     pool = app(LATE).wait_ready()
     assert run(stage, "version") == [1]
@@ -74,7 +74,7 @@ def test_a_broken_edit_is_told_and_mended_by_the_next_one_wherever_it_was(stage,
     stage.assert_nothing_left()
 
 
-def test_a_new_module_and_one_that_is_gone_count_as_edits(stage, app):
+def test_added_and_removed_modules_count_as_edits(stage, app):
     pool = app(VERSION.format(1)).wait_ready()
     write_app(stage, "@handler\ndef also(job): return 2\n", "new.py")
     assert run(stage, "new.also") == [2]
@@ -85,7 +85,7 @@ def test_a_new_module_and_one_that_is_gone_count_as_edits(stage, app):
     stage.assert_nothing_left()
 
 
-def test_what_the_handlers_write_beside_themselves_while_they_are_loaded_is_no_edit_for_ever(stage, app):
+def test_files_written_during_the_import_cause_no_endless_reloads(stage, app):
     """Though it is a file that they load."""
     source = "(HERE / 'app' / 'made.py').write_text(f'AT = {{time.time_ns()}}\\n')\nfrom app import made\n"
     pool = app(source.format() + VERSION.format(1)).wait_ready()
@@ -100,7 +100,7 @@ def test_what_the_handlers_write_beside_themselves_while_they_are_loaded_is_no_e
     stage.assert_nothing_left()
 
 
-def test_without_it_an_edit_waits_for_a_reload(stage):
+def test_edit_without_watch_waits_for_a_reload(stage):
     pool = start_app(stage, VERSION.format(1)).wait_ready()
     write_app(stage, VERSION.format(2))
     assert run(stage, "version") == [1]
