@@ -191,7 +191,7 @@ def test_triggers_watch_the_queues_of_the_deployment():
     asked = {each["name"]: each["metadata"] for each in SCALED["triggers"]}
     assert {each: metadata["listName"] for each, metadata in asked.items()} == {
         "desired": f"{keys.prefix}desired:{name}",
-        "bell": keys.bell(served),
+        "bell": keys.wakeup(served),
         "pushed": keys.incoming(served),
     }
     assert asked["desired"]["listLength"] == "1", "so that its length is the number of pods"

@@ -21,8 +21,8 @@ from supervisor.engine.model.validation import DATA_BYTES, UNSET, checked_each, 
 SWEPT: Final = 200
 T = TypeVar("T")
 
-#: One wait for a bell lasts at most this long, because foreign pushes and new queues of a glob ring none.
-_BELLS_S: Final = 1.0
+#: One wait for a wake-up lasts at most this long, because foreign pushes and new queues of a glob wake no client.
+_WAKEUP_S: Final = 1.0
 #: The states after which nothing more comes. None: there is no such job.
 ENDED: Final = (None, "complete", "failed")
 #: The grant of a lease of no queue.
@@ -125,8 +125,8 @@ def at_most(wanted: Queues, known: Sequence[str]) -> tuple[str, ...]:
 
 
 def pause_s(grant: Grant, left_s: float, longest_s: float) -> float:
-    """Return how long to wait for a bell before the next lease, if none rings."""
-    pause = min(left_s, longest_s, _BELLS_S)
+    """Return how long to wait for a wake-up before the next lease."""
+    pause = min(left_s, longest_s, _WAKEUP_S)
     return pause if grant.next_at_unix is None else min(pause, grant.next_at_unix - grant.now_unix)
 
 
@@ -158,7 +158,7 @@ def result_of(jid: str, record: JobRecord | None) -> Any:
 
 
 def served(worker: str, number: int) -> None:
-    """Raise LeaseholdError if no worker has received the wish."""
+    """Raise LeaseholdError if no worker has received the request."""
     if not number:
         raise LeaseholdError(f"there is no worker {worker} (any more); `leasehold status` shows who is there")
 

@@ -162,7 +162,7 @@ class AsyncClient:
         `queues` may be globs (`email-*`) and exclusions (`!email-bulk`). One lease serves 1,000 queues at most. `order`
         is strict (as listed), round-robin (going on where the worker's last lease stopped), random or weighted
         (`high:3`). `block` waits up to so many seconds for the first job. Without it a lease may give none, because it
-        looks at 16 more jobs than are wanted, and those may not start now. The next call goes on behind them.
+        reads 16 more jobs than are wanted, and those may not start now. The next call goes on behind them.
         """
         wanted = Queues(queues, order)
         deadline_at, woken = times.monotonic() + checked_wait_s("block", block), False
@@ -181,9 +181,9 @@ class AsyncClient:
                 return [AsyncLease(record, self) for record in grant.leases]
             wait_s = pause_s(grant, left_s, self._longest_wait_s)
             if wait_s > 0:
-                # A pattern's own bell never rings; it stands for the queues that do not exist yet.
-                bells = [self._namespace.bell(queue) for queue in names or wanted.patterns]
-                woken = await self._store.pop(bells, wait_s) is not None
+                # A pattern has no wake-up key of its own; its name stands for the queues that do not exist yet.
+                keys = [self._namespace.wakeup(queue) for queue in names or wanted.patterns]
+                woken = await self._store.pop(keys, wait_s) is not None
 
     async def _resolve(self, wanted: Queues) -> tuple[str, ...]:
         return at_most(wanted, await self.run(queries.names()) if wanted.has_globs else ())

@@ -115,7 +115,7 @@ def shown_address(given: Mapping[str, Any]) -> str:
 
 
 def longest_wait_s(arguments: Mapping[str, Any]) -> float:
-    """Return the longest single wait for bells. A socket that times out first would look like a lost server."""
+    """Return the longest single wait for wake-ups. A socket that times out first would look like a lost server."""
     timeout_s: float | None = arguments.get("socket_timeout", SOCKET_TIMEOUT_S)
     return _LONGEST_WAIT_S if timeout_s is None else min(_LONGEST_WAIT_S, timeout_s / 2)
 

@@ -1,5 +1,6 @@
-"""Looks at a server for `leasehold doctor`, in the command's process. Owns its one connection, and what our account
-needs to be allowed. Must not: change anything that anybody can see, nor judge what it finds.
+"""Reads the facts about a server for `leasehold doctor`. Runs in the command's process.
+
+Owns its one connection, and the list of what our account must be allowed. Changes nothing, and judges nothing.
 """
 
 import re
@@ -52,8 +53,9 @@ return answers
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What our account may not do: commands that a worker needs, those that only other commands of ours need, and
-    whether it is all of the keys, or of the channels, of the namespace that are closed to it.
+    """Missing rights: commands that a worker needs, and commands that only other commands of ours need.
+
+    `keys` and `channels`: all keys, or all channels, of the namespace are closed to the account.
     """
 
     of_a_worker: Sequence[str]
@@ -63,12 +65,13 @@ class Refused:
 
 
 class Examiner:
-    """A connection to the server of an url, as a worker would have it. Each look is one round trip, and may raise
-    StoreUnavailable.
+    """A connection to the server of a URL, as a worker would have it.
+
+    Each question is one round trip, and may raise StoreUnavailable.
     """
 
     def __init__(self, url: str, namespace: Namespace) -> None:
-        """Connects. Raises StoreUnavailable."""
+        """Connect. Raises StoreUnavailable."""
         self._namespace = namespace
         self.keys = f"{namespace.prefix}*"
         #: Known after `greet`: in a Cluster another node may.

@@ -46,6 +46,6 @@ for i = 3, #ARGV do
     end
   end
 end
-local answer = retention.tell_children(cancelled, "was cancelled")
+local answer = retention.propagate(cancelled, "was cancelled")
 commit()
 return answer

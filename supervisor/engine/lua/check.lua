@@ -90,7 +90,7 @@ local function belongs(rec, kind, of, name, member)
   return false
 end
 
-local function what_instead(rec, kind)
+local function describe_place(rec, kind)
   if not rec then return "there is no record of it" end
   if kind == "tag:" then return "does not have that tag" end
   if kind == "dependents:" then return "does not wait for that job" end
@@ -107,7 +107,7 @@ local function judge_place(kind, of, name, member)
   if rec and belongs(rec, kind, of, name, member) or not score_in(name, member) then return end
   local violation = STRAY[kind] or not rec and "id-without-record" or "job-in-two-places"
   if kind == "dependents:" and rec then violation = "stray-dependent" end
-  report(violation, jid, "is in " .. name .. ", but " .. what_instead(rec, kind), "took it out")
+  report(violation, jid, "is in " .. name .. ", but " .. describe_place(rec, kind), "took it out")
   move_in(name, member, nil)
 end
 
@@ -175,8 +175,8 @@ end
 
 members["lanes of a limit"] = judge_lane.time
 members["lanes of a klass"] = judge_lane.time
-members["klasses of a queue"] = judge_apart.look
-members["limits of a queue"] = judge_limit.look
+members["klasses of a queue"] = judge_apart.check_time
+members["limits of a queue"] = judge_limit.check_time
 
 local NOT_JUDGED = {
   queues = true, workers = true, untold = true, ["dependencies:"] = true, ["queues of a limit"] = true,

@@ -28,17 +28,17 @@ if value == "" then del_fields({ key, field }) else set_fields({ key, field, val
 if option == "paused" then
   local is_pause, mark = value == "1", "by:" .. field
   if is_pause then set_fields({ key, mark, digits(now) .. ":" .. by }) else del_fields({ key, mark }) end
-  announce(is_pause and "queue.paused" or "queue.unpaused", {
+  publish_event(is_pause and "queue.paused" or "queue.unpaused", {
     queue = queue ~= "" and queue or nil, by = is_pause and by ~= "" and by or nil,
   })
 else
-  announce("config.changed", { option = field, value = value ~= "" and value or nil })
+  publish_event("config.changed", { option = field, value = value ~= "" and value or nil })
 end
 
 if FREEING[option] and not (option == "paused" and value == "1") then
   local freed = queue == "" and redis.call("ZRANGE", P .. "queues", 0, -1) or { queue }
   for _, one in ipairs(freed) do
-    if queue == "" or redis.call("ZSCORE", P .. "queues", one) then ring(one) end
+    if queue == "" or redis.call("ZSCORE", P .. "queues", one) then wake(one) end
   end
 end
 commit()

@@ -19,7 +19,7 @@ local held = redis.call("ZRANGE", P .. "held:" .. worker, 0, -1, "WITHSCORES")
 for i = 1, #held, 2 do
   if moves.hand_back(held[i], worker, ARGV[3] == "1") then
     handed_back = handed_back + 1
-    tell_of("lease.lost", read_job(held[i]), { worker = worker, token = tonumber(held[i + 1]) })
+    publish_job_event("lease.lost", read_job(held[i]), { worker = worker, token = tonumber(held[i + 1]) })
   end
 end
 place(P .. "workers", worker, false)
@@ -28,6 +28,6 @@ apart.forget(worker, {})
 drop(P .. "mail:" .. worker)
 drop(P .. "asks:" .. worker)
 if ARGV[3] ~= "1" then hint(worker, "lost") end
-announce("worker.deregistered", { worker = worker, handed_back = handed_back })
+publish_event("worker.deregistered", { worker = worker, handed_back = handed_back })
 commit()
 return handed_back

@@ -75,7 +75,7 @@ end
 if part == "in" or part == "recurring" then
   local is_done, result, n = pcall(part == "in" and drop_entries or drop_recurring)
   if not is_done then
-    entries.give_up(result)
+    entries.handle_error(result)
     return { 0, 0, {}, {} }
   end
   commit()
@@ -101,7 +101,7 @@ for i, member in ipairs(members) do
     delete(rec)
   end
 end
-local jids = retention.tell_children(deleted, "was deleted")
+local jids = retention.propagate(deleted, "was deleted")
 commit()
 local following = #members < count and passed == #members and -1 or offset + passed - #deleted - missed
 return { following, #jids, jids, unjudged }

@@ -106,6 +106,6 @@ local done = 0
 for _, rec in ipairs(order) do
   if chosen[rec.jid] and verbs[ARGV[2]](rec) then done = done + 1 end
 end
-retention.tell_children(cancelled, "was cancelled")
+retention.propagate(cancelled, "was cancelled")
 commit()
 return { done, unpack(needed) }

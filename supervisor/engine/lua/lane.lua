@@ -33,14 +33,14 @@ if verb == "weight" then
 else
   if (stored[2] ~= false) == (verb == "pause") then return 0 end
   set("paused:" .. lane, verb == "pause" and digits(now) .. ":" .. ARGV[5])
-  limits.look_at_all(queue) -- jobs that came back into this lane blocked slots, or were passed over
+  limits.mark_all_for_check(queue) -- jobs that came back into this lane blocked slots, or were passed over
   if verb == "pause" then
     place(index, lane, false)
   elseif redis.call("ZCARD", lanes.line(queue, lane)) > 0 then
     fair.join(index, lane)
   end
-  ring(queue)
-  announce("lane." .. verb .. "d", { queue = queue, lane = lane, by = ARGV[5] ~= "" and ARGV[5] or nil })
+  wake(queue)
+  publish_event("lane." .. verb .. "d", { queue = queue, lane = lane, by = ARGV[5] ~= "" and ARGV[5] or nil })
 end
 commit()
 return 1

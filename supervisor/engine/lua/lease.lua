@@ -40,12 +40,12 @@ local worker, number = ARGV[2], tonumber(ARGV[3])
 local count, starting, ttl = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local order, exchange = ARGV[8], P .. "worker:" .. worker
 
-local wish = 0
+local request_number = 0
 if number then
   local last = redis.call("HMGET", exchange, ARGV[10] == "2" and "since" or "number", "wish")
   local last_number = tonumber(last[1])
-  wish = tonumber(last[2]) or 0
-  if last_number and number < last_number then return { now, 0, 0, {}, wish, {}, {} } end
+  request_number = tonumber(last[2]) or 0
+  if last_number and number < last_number then return { now, 0, 0, {}, request_number, {}, {} } end
   if not last_number and number > 1 then refuse("DEREGISTERED", "worker " .. worker .. " is not known") end
 end
 
@@ -61,7 +61,7 @@ end
 -- Run one round. Each queue gives the jobs of its turns, added to `in_turn` in the order of the turns. Return the queue
 -- of the last turn, and whether some gave fewer than expected, so that others can have their turns.
 local function serve_round(available, last, in_turn, is_first)
-  local wanted, by_queue, fell_short = {}, {}, false
+  local wanted, by_queue, some_gave_fewer = {}, {}, false
   local sequence = turns.take(order, queues, available, weights, count - #taken, last)
   for i in ipairs(queues) do wanted[i], by_queue[i] = 0, {} end
   for _, i in ipairs(sequence) do wanted[i] = wanted[i] + 1 end
@@ -69,7 +69,7 @@ local function serve_round(available, last, in_turn, is_first)
     local before = #taken
     if is_first or wanted[i] > 0 then picking.serve(queue, wanted[i], count) end
     for j = before + 1, #taken do table.insert(by_queue[i], taken[j]) end
-    if #taken - before < wanted[i] then available[i], fell_short = 0, true end
+    if #taken - before < wanted[i] then available[i], some_gave_fewer = 0, true end
   end
   for _, i in ipairs(sequence) do
     local job = table.remove(by_queue[i], 1)
@@ -78,7 +78,7 @@ local function serve_round(available, last, in_turn, is_first)
       last = i
     end
   end
-  return last, fell_short
+  return last, some_gave_fewer
 end
 
 local function serve_in_turns()
@@ -108,8 +108,8 @@ end
 math.randomseed(tonumber(ARGV[9]))
 local is_served, problem = pcall(serve_all)
 if not is_served then
-  entries.give_up(problem)
-  return { now, now, 0, {}, wish, {}, {} }
+  entries.handle_error(problem)
+  return { now, now, 0, {}, request_number, {}, {} }
 end
 
 local expiries, ends = {}, {}
@@ -144,7 +144,7 @@ local function give(i, job, data)
     rec.state, rec.owner, rec.popped, rec.started, rec.aside = "running", owner, now, i <= starting and 1 or nil, nil
     if never_twice[rec.klass] and not rec.persistent then rec.once = rec.once or "1" end
     if rec.limit then limits.hold(rec, token) end
-    tell_of("lease.granted", rec, { worker = worker, token = token })
+    publish_job_event("lease.granted", rec, { worker = worker, token = token })
     names, marks = rec.tagged and table.concat(tagging.of(rec), "\n") or false, marks_of(rec)
     --     Data of a foreign type counts as missing.
     if rec.saved then saved = redis.call("MGET", P .. "saved:" .. jid)[1] end
@@ -169,15 +169,15 @@ local full = #taken >= count or picking.capped
 -- jobs. The others wait, but not for ever.
 local function is_near(queue)
   local first = math.min(picking.first_score(queue, "scheduled", now), picking.first_score(queue, "recurring", now))
-  if #first_members(queue_key(queue, "limits"), 1) > 0 then first = math.min(first, limits.next_look(queue)) end
+  if #first_members(queue_key(queue, "limits"), 1) > 0 then first = math.min(first, limits.next_check(queue)) end
   return first <= now + LONGEST_WAIT
 end
 
 for _, queue in ipairs(queues) do
   if left[queue] or full and (ARGV[10] ~= "" or picking.timed[queue]) and is_near(queue) then
-    ring(queue)
+    wake(queue)
   elseif not full and not picking.more then
-    silence(queue)
+    clear_wakeup(queue)
   end
 end
 local soonest = picking.soonest
@@ -187,4 +187,4 @@ if picking.more and not full then soonest = now end
 place(P .. "workers", worker, now)
 if number then expire(exchange, setting_ms("max-worker-age")) end
 commit()
-return { now, soonest, first_token, picking.due_crons, wish, ends, jobs }
+return { now, soonest, first_token, picking.due_crons, request_number, ends, jobs }

@@ -29,6 +29,6 @@ end
 set_fields({ settings, "by", digits(now) .. ":" .. by })
 place(P .. "limits", key, redis.call("ZSCORE", P .. "limits", key) or now)
 limits.set(key, tonumber(set[1] or nil), tonumber(set[2] or nil), tonumber(set[3] or nil))
-announce("limit.changed", { limit = key, by = by ~= "" and by or nil })
+publish_event("limit.changed", { limit = key, by = by ~= "" and by or nil })
 commit()
 return 1

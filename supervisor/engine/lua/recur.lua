@@ -56,6 +56,6 @@ end
 plan_fields(P .. "recur:" .. jid, pattern, before and read_fields(P .. "recur:" .. jid) or {})
 stage.check_room(pattern.queue)
 stage.know_queue(pattern.queue)
-ring(pattern.queue)
+wake(pattern.queue)
 commit()
 return 1

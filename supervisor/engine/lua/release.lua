@@ -28,7 +28,7 @@ for i = 2, #ARGV do
       tally(rec.queue, "interruptions", 1)
     end
     note(rec, "released", {})
-    tell_of("job.released", rec)
+    publish_job_event("job.released", rec)
     if moves.is_once(rec) then moves.fail_interrupted(rec) else moves.to_front(rec) end
   end
   answers[#answers + 1] = runs and 1 or 0

@@ -32,11 +32,11 @@ local function replace_data(jid, kind, data)
 end
 
 -- Store the job's last progress report.
-local function say_progress(jid, fraction, text)
+local function store_progress(jid, fraction, text)
   store(P .. "progress:" .. jid, cjson.encode({ fraction, text, now / 1000 }))
   local rec = read_job(jid)
   rec.progress = 1
-  tell_of("job.progressed", rec, { worker = worker, fraction = fraction, text = text })
+  publish_job_event("job.progressed", rec, { worker = worker, fraction = fraction, text = text })
 end
 
 local came_late
@@ -63,7 +63,7 @@ for at = 5, #ARGV, 8 do
     place(queue_key(job[3], "running"), jid, expiry)
     if started == "1" and not job[4] then set_fields({ job_key(jid), "started", "1" }) end
     if kind ~= "" then replace_data(jid, kind, data) end
-    if fraction ~= "" then say_progress(jid, tonumber(fraction), text) end
+    if fraction ~= "" then store_progress(jid, tonumber(fraction), text) end
     if state ~= "" then save(jid, state) end
     answers[#answers + 1], has_any = expiry, true
   else

@@ -46,7 +46,7 @@ end
 for _, jid in ipairs(redis.call("ZRANGE", held, 0, -1)) do
   if not known[jid] and moves.hand_back(jid, worker, true) then
     answers[1] = answers[1] + 1
-    tell_of("job.released", read_job(jid), { worker = worker })
+    publish_job_event("job.released", read_job(jid), { worker = worker })
   end
 end
 

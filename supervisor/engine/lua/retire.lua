@@ -45,7 +45,7 @@ local function can_be_leased(queue)
 end
 
 -- Return whether another idle worker lives, which sweeps. A client that only leases takes nothing over.
-local function another_watches()
+local function has_idle_peer()
   for _, name in ipairs(redis.call("ZREVRANGEBYSCORE", P .. "workers", "+inf", now - LIVES, "LIMIT", 0, WORKERS)) do
     local is_idle = name ~= worker and redis.call("EXISTS", P .. "held:" .. name) == 0
     if is_idle and redis.call("HEXISTS", P .. "worker:" .. name, "number") == 1 then return true end
@@ -64,7 +64,7 @@ local function why_stay()
     local why = first_time(queue, "running") <= now and "lost" or can_be_leased(queue)
     if why then return why end
   end
-  if running > 0 and not another_watches() then return "watch" end
+  if running > 0 and not has_idle_peer() then return "watch" end
 end
 
 local why = why_stay()
@@ -73,6 +73,6 @@ place(P .. "workers", worker, false)
 drop(P .. "worker:" .. worker)
 apart.forget(worker, {})
 drop(P .. "asks:" .. worker)
-announce("worker.deregistered", { worker = worker, handed_back = 0 })
+publish_event("worker.deregistered", { worker = worker, handed_back = 0 })
 commit()
 return ""

@@ -22,6 +22,6 @@ if not known[1] then return 0 end
 local wish = (tonumber(known[2]) or 0) + 1
 set_fields({ exchange, "wish", wish, "queues", table.concat(queues, "\n"), "order", ARGV[3] })
 hint(worker, "serve")
-announce("worker.told", { worker = worker, queues = queues })
+publish_event("worker.told", { worker = worker, queues = queues })
 commit()
 return wish

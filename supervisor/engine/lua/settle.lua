@@ -58,7 +58,7 @@ end
 local function finish(jid, queue, popped, special, result)
   place(queue_key(queue, "running"), jid, false)
   place(P .. "held:" .. worker, jid, false)
-  if setting("max-concurrency", queue) > 0 then ring(queue) end
+  if setting("max-concurrency", queue) > 0 then wake(queue) end
   spread(queue, "run", now - (popped or now))
   local rec = (special or has_listeners()) and read_job(jid)
   if rec then
@@ -66,7 +66,7 @@ local function finish(jid, queue, popped, special, result)
     if rec.saved then forget_saved(rec) end
     if rec.noted then drop(P .. "failure:" .. jid) end -- each failure has a line in the history
     moves.ended(rec)
-    tell_of("job.completed", rec, { worker = worker })
+    publish_job_event("job.completed", rec, { worker = worker })
   end
   if KEEP then
     patch(jid, COMPLETE)
@@ -105,7 +105,7 @@ function verbs.advance(rec, at)
   spread(rec.queue, "run", now - (rec.popped or now))
   moves.leave(rec)
   note(rec, "advanced", { to = queue })
-  tell_of("job.advanced", rec, { to = queue, worker = worker })
+  publish_job_event("job.advanced", rec, { to = queue, worker = worker })
   drop(P .. "failure:" .. rec.jid)
   drop(P .. "progress:" .. rec.jid)
   rec.progress = nil
@@ -133,7 +133,7 @@ function verbs.retry(rec, at)
   store(P .. "failure:" .. rec.jid, failure)
   tally(rec.queue, "retries", 1)
   note(rec, "retried", { worker = worker, group = group ~= "" and group or nil })
-  tell_of("job.retried", rec, { worker = worker, remaining = remaining })
+  publish_job_event("job.retried", rec, { worker = worker, remaining = remaining })
   if rec.persistent and delay == 0 then
     lay_in_front(rec)
   elseif delay > 0 then
@@ -168,7 +168,7 @@ function verbs.release(rec, at)
   else
     moves.was_not_started(rec)
   end
-  tell_of("job.released", rec, { worker = worker, reason = reason })
+  publish_job_event("job.released", rec, { worker = worker, reason = reason })
   if ARGV[at + 2] ~= "" then
     moves.to_scheduled(rec, now + ARGV[at + 2])
   else
@@ -182,7 +182,7 @@ verbs["return"] = function(rec)
   spread(rec.queue, "run", now - (rec.popped or now))
   moves.leave(rec)
   note(rec, "returned", { worker = worker })
-  tell_of("job.returned", rec, { worker = worker })
+  publish_job_event("job.returned", rec, { worker = worker })
   lay_in_front(rec)
   return "1"
 end

@@ -20,6 +20,6 @@ local pattern = recurrence.read(ARGV[2])
 if not pattern or pattern.next ~= ARGV[3] then return 0 end
 for i = 5, #ARGV do recurrence.spawn(pattern, tonumber(ARGV[i])) end
 if ARGV[4] ~= "" then recurrence.set_next(pattern, tonumber(ARGV[4])) else recurrence.finish(pattern) end
-ring(pattern.queue) -- waiting workers do not know its next time
+wake(pattern.queue) -- waiting workers do not know its next time
 commit()
 return 1

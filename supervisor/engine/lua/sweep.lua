@@ -76,8 +76,8 @@ local function visit(queue)
   if takeover and room > 0 then take_expired(queue) end
   if setting("paused", queue) <= 0 then
     came = came + select(2, recurrence.spawn_due(queue, count - came, due_crons))
-    if apart.next_look(queue) <= now then came = came + apart.bring_back(queue, count, count - came) end
-    if limits.next_look(queue) <= now then came = came + #limits.bring_back(queue, count - came) end
+    if apart.next_check(queue) <= now then came = came + apart.bring_back(queue, count, count - came) end
+    if limits.next_check(queue) <= now then came = came + #limits.bring_back(queue, count - came) end
   end
 end
 
@@ -110,6 +110,6 @@ forget_days("histograms", "histogram", setting("histogram-history"))
 if offset == 0 then queues.keep({ unpack(ARGV, 6) }) end
 -- Done last, because forgetting a queue changes the offsets of those behind it.
 if not more then more = queues.forget_idle(count) end
-more = edges.last_end() > 0 and kin.go_on() or more
+more = edges.last_end() > 0 and kin.propagate_ends() or more
 commit()
 return { now, swept, more and math.max(offset + passed, 1) or 0, due_crons }

@@ -22,7 +22,7 @@ if wanted == (tracked and true or false) then return 0 end
 place(P .. "tracked", ARGV[3], wanted and now)
 if rec then
   rec.tracked = 1
-  tell_of(wanted and "job.tracked" or "job.untracked", rec)
+  publish_job_event(wanted and "job.tracked" or "job.untracked", rec)
   rec.tracked = wanted and 1 or nil
 end
 commit()

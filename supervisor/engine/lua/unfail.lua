@@ -43,7 +43,7 @@ local function move(rec)
   rec.entry = nil
   stage.begin(rec, queue)
   if kind ~= "" then stage.set_data(rec, kind, data) end
-  tell_of("job.put", rec)
+  publish_job_event("job.put", rec)
   moves.to_waiting(rec)
   return true
 end

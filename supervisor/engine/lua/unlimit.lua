@@ -31,6 +31,6 @@ else
 end
 if not starts then drop(P .. "starts:" .. key) end
 limits.set(key, running, starts, per)
-announce("limit.changed", { limit = key })
+publish_event("limit.changed", { limit = key })
 commit()
 return 1

@@ -49,7 +49,7 @@ class Namespace:
         """Return the beginning of every key: KEYS[1] of every script."""
         return f"{{{self.name}}}:"
 
-    def bell(self, queue: str) -> str:
+    def wakeup(self, queue: str) -> str:
         """Return the wake-up key: a list that an idle worker waits on.
 
         A token in it says that there are jobs to lease.

@@ -109,7 +109,7 @@ class Wakeups:
         assert self._link is not None and not self.waiting
         self._queues, self._behind = queues, behind
         self._mailbox = self._namespace.mail(self._identity.name)
-        keys, wait_s = map(self._namespace.bell, queues or ()), self._leaser.wait_s
+        keys, wait_s = map(self._namespace.wakeup, queues or ()), self._leaser.wait_s
         wires: list[tuple[Any, ...]] = [("BLPOP", self._mailbox, *keys, f"{wait_s:.3f}")]
         if behind is not None:
             wires.append(behind.lease.wire(self._namespace.prefix))

@@ -107,14 +107,14 @@ function apart.klasses(queue) return redis.call("ZRANGE", klasses_key(queue), 0,
 local function is_due(when) return when <= now or when > now + 2 * LIVES end
 
 -- Set when a lease must check whether a live worker knows the klasses that lie apart in a queue.
-function apart.next_look(queue)
+function apart.next_check(queue)
   local when = tonumber(head_of(klasses_key(queue), 1)[2]) or math.huge
   return when < math.huge and is_due(when) and now or when
 end
 
 -- Return whether a queue has jobs apart that a worker may have, or that must be checked.
 function apart.has_some_for(queue, worker)
-  if apart.next_look(queue) <= now then return true end
+  if apart.next_check(queue) <= now then return true end
   local lacks = apart.lacks(worker)
   for _, klass in ipairs(apart.klasses(queue)) do
     if not (lacks and lacks[klass]) then return true end
@@ -159,7 +159,7 @@ function apart.forget(worker, still)
     for _, klass in ipairs(apart.klasses(queue)) do
       if had[klass] and not still[klass] then
         place(klasses_key(queue), klass, 0)
-        ring(queue)
+        wake(queue)
       end
     end
   end

@@ -29,7 +29,7 @@ function death.die(rec, reason, default_limit, failure)
   if rec.persistent then state = death.come_back(rec) end
   tally(rec.queue, "deaths", 1)
   note(rec, "died", { reason = reason, worker = holders[rec.jid] })
-  tell_of("job.died", rec, { reason = reason, state = state, deaths = rec.deaths, worker = holders[rec.jid] })
+  publish_job_event("job.died", rec, { reason = reason, state = state, deaths = rec.deaths, worker = holders[rec.jid] })
   if state == "failed" then
     moves.to_failed(rec, "died:" .. reason, failure)
   else
@@ -79,7 +79,7 @@ function death.announce_stalled(queue)
   for i = 1, #ended, 2 do
     local rec = read_job(ended[i])
     local _, worker = owner_of(rec or {})
-    if worker then tell_of("job.stalled", rec, { worker = worker }) end
+    if worker then publish_job_event("job.stalled", rec, { worker = worker }) end
   end
   if #ended > 0 then set_fields({ P .. "announced", queue, ended[#ended] }) end
 end

@@ -40,7 +40,7 @@ local function oldest_in_line(key, oldest)
   return oldest
 end
 
-local function first_looked_at(key, most)
+local function first_of(key, most)
   most = math.min(most, reads)
   return most > 0 and redis.call("ZRANGE", key, 0, most - 1) or {}
 end
@@ -54,10 +54,10 @@ local function age_of_oldest(queue, queues, others)
   local oldest = tonumber(due[2]) or math.huge
   if oldest > now then oldest = math.huge end
   oldest = oldest_in_line(queue_key(queue, "waiting"), oldest)
-  for _, jid in ipairs(first_looked_at(queue_key(queue, "front"), FRONT)) do oldest = older(jid, oldest) end
+  for _, jid in ipairs(first_of(queue_key(queue, "front"), FRONT)) do oldest = older(jid, oldest) end
   for i = 1, math.min(#others, reads) do oldest = older(others[i], oldest) end
-  for _, jid in ipairs(first_looked_at(queue_key(queue, "apart"), FRONT)) do oldest = older(jid, oldest) end
-  for _, lane in ipairs(first_looked_at(queue_key(queue, "lanes"), LANES)) do
+  for _, jid in ipairs(first_of(queue_key(queue, "apart"), FRONT)) do oldest = older(jid, oldest) end
+  for _, lane in ipairs(first_of(queue_key(queue, "lanes"), LANES)) do
     if lane ~= "" then oldest = oldest_in_line(P .. "lane:" .. queue .. "\n" .. lane, oldest) end
   end
   return oldest < math.huge and math.max(0, now - oldest) or -1

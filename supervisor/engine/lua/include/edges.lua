@@ -117,7 +117,7 @@ function edges.why_too_many(jid, n, has)
 end
 
 -- Search above a job for another: "met", "deep" if the steps of this call are used up, nil if it is not there.
-local function look_above(first, other, instead)
+local function search_above(first, other, instead)
   local line = { first }
   while #line > 0 do
     local one = table.remove(line)
@@ -139,7 +139,7 @@ function edges.why_circular(jid, parents, instead)
   edges.changes(jid)
   for _, parent in ipairs(parents) do
     if not score_of(P .. "dependencies:" .. jid, parent) then
-      local found = look_above(parent, jid, instead)
+      local found = search_above(parent, jid, instead)
       if found then visited = {} end
       if found == "met" then return "job " .. jid .. " cannot depend on " .. parent .. ", which waits for it" end
       if found == "deep" then

@@ -180,7 +180,7 @@ local function why_broken(queue, why)
 end
 
 -- Keep an invalid entry among the failed jobs, with its bytes.
-local function bury(queue, entry, why, klass)
+local function fail_entry(queue, entry, why, klass)
   local rec = create_job(fresh_jid())
   stage.begin(rec, queue)
   stage.set_data(rec, "bytes", entry)
@@ -227,7 +227,7 @@ local function is_poison(problem, entry)
 end
 
 -- Make jobs of up to `most` entries of a queue. Return how many, whether there may be more, and their weight. An entry
--- whose put raises leaves half a plan: the error names it, for `give_up`.
+-- whose put raises leaves half a plan: the error names it, for `handle_error`.
 function entries.take_in(queue, most)
   local key, n, bytes, weight = P .. "in:" .. queue, 0, 0, 0
   while weight < most and bytes < MOST_BYTES do
@@ -238,7 +238,7 @@ function entries.take_in(queue, most)
       raise_again(is_poison(answer, entry) and { poison = entry, queue = queue, why = answer } or answer)
     end
     if answer == LATER then break end
-    if not answer then bury(queue, entry, why, klass) end
+    if not answer then fail_entry(queue, entry, why, klass) end
     n, bytes, weight = n + 1, bytes + #entry, weight + (its_weight or 1)
   end
   if n > 0 then shift(key, n) end
@@ -248,7 +248,7 @@ end
 -- End a script that met an error before it wrote anything. If an entry caused it, the plan is dropped and that entry
 -- fails: the next call goes on with the others. Any other error is raised again. The retention of failed jobs is left
 -- to a sweep, because records that were read here are half changed.
-function entries.give_up(problem)
+function entries.handle_error(problem)
   if type(problem) ~= "table" or not problem.poison then raise_again(problem) end
   local queue, entry, why = problem.queue, problem.poison, problem.why
   abandon()
@@ -265,7 +265,8 @@ function entries.give_up(problem)
   place(P .. "groups", "broken", now)
   place(P .. "queues", queue, redis.call("ZSCORE", P .. "queues", queue) or now)
   strike(P .. "in:" .. queue, entry)
-  tell_of("job.failed", { jid = jid, queue = queue, klass = "broken" }, { group = "broken" }, moves.message_in(failure))
+  local job = { jid = jid, queue = queue, klass = "broken" }
+  publish_job_event("job.failed", job, { group = "broken" }, moves.message_in(failure))
   commit()
 end
 

@@ -4,7 +4,7 @@
 --- @include listeners
 -- Publish an event of a job; `job` needs jid, queue and klass. Tracked jobs have a channel of their own.
 -- `more`: further fields; `message`: one that is already JSON, without its quotes.
-local function tell_of(event, job, more, message)
+local function publish_job_event(event, job, more, message)
   if not job.tracked and not has_listeners() then return end
   local fields = more or {}
   fields.event, fields.when, fields.jid, fields.queue, fields.klass = event, now / 1000, job.jid, job.queue, job.klass
@@ -16,7 +16,7 @@ local function tell_of(event, job, more, message)
 end
 
 -- Publish an event without a job.
-local function announce(event, fields)
+local function publish_event(event, fields)
   if not has_listeners() then return end
   fields.event, fields.when = event, now / 1000
   publish("events", cjson.encode(fields))

@@ -98,7 +98,7 @@ local function number(text)
   return n and math.abs(n) < math.huge and n or nil
 end
 
-local function says(text) return text and text ~= "" end
+local function is_given(text) return text and text ~= "" end
 
 local function text_of(number) return string.format("%.0f", number) end
 
@@ -130,9 +130,9 @@ local function move_in(name, member, score)
 end
 
 -- Every key that a plan writes to must have been read, or the plan would fail half-way.
-local function wake(queue)
+local function read_and_wake(queue)
   is_there("bell:" .. queue, "list")
-  ring(queue)
+  wake(queue)
 end
 
 local function list_queue(queue)

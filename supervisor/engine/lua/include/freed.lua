@@ -12,9 +12,9 @@ local by_queue, left = {}, MOST
 -- Return their jids in the order in which they go back; and the same as a set.
 function freed.jids(queue)
   if not by_queue[queue] then
-    local may_look = left > 0 and limits.next_look(queue) <= now
-    local found = { list = may_look and limits.bring_back(queue, left) or {}, set = {} }
-    if may_look then left = left - math.max(#found.list, AT_LEAST) end
+    local may_check = left > 0 and limits.next_check(queue) <= now
+    local found = { list = may_check and limits.bring_back(queue, left) or {}, set = {} }
+    if may_check then left = left - math.max(#found.list, AT_LEAST) end
     for _, jid in ipairs(found.list) do found.set[jid] = true end
     by_queue[queue] = found
   end

@@ -21,7 +21,7 @@ function judge.fresh_seq()
   return 0 -- the counter is repaired first, and this is judged again
 end
 
-function judge.bury(rec, group, message)
+function judge.fail_job(rec, group, message)
   leave_all(rec)
   judge_claim.end_all(rec)
   strip(rec)
@@ -63,8 +63,8 @@ end
 function judge.identity(rec)
   local jid, over, lacks = rec.jid, is_over(rec), {}
   drawn("seq", counted(rec.seq))
-  if not says(rec.klass) then lacks[#lacks + 1] = "klass" end
-  if not says(rec.queue) then lacks[#lacks + 1] = "queue" end
+  if not is_given(rec.klass) then lacks[#lacks + 1] = "klass" end
+  if not is_given(rec.queue) then lacks[#lacks + 1] = "queue" end
   if not is_there("data:" .. jid, "string") then
     lacks[#lacks + 1] = "data"
     store(P .. "data:" .. jid, "null")
@@ -75,9 +75,9 @@ function judge.identity(rec)
   if #lacks > 0 then
     report("half-written-job", jid, "has no " .. what,
       over and "wrote a stand-in for it" or "failed it in group broken, with what there is of it")
-    if not over then judge.bury(rec, "broken", "a check found this job with no " .. what) end
-    if not says(rec.klass) then change(rec, "klass", "broken") end
-    if not says(rec.queue) then change(rec, "queue", "broken") end
+    if not over then judge.fail_job(rec, "broken", "a check found this job with no " .. what) end
+    if not is_given(rec.klass) then change(rec, "klass", "broken") end
+    if not is_given(rec.queue) then change(rec, "queue", "broken") end
   end
   if not counted(rec.seq) then
     report("half-written-job", jid, "has no sequence number", "gave it a new one")
@@ -99,7 +99,7 @@ function judge.waiting(rec)
     report("half-written-job", jid, why, "wrote that it is not parked")
     move_in("queue:" .. rec.queue .. (wanted == "klass" and ":apart" or ":parked"), jid, nil)
     change(rec, "parked", nil)
-    if not rec.state then wake(rec.queue) end
+    if not rec.state then read_and_wake(rec.queue) end
   end
   if rec.aside and (rec.state or rec.parked or not rec.turn or not rec.lane) then
     local lacks = not rec.turn and "has had no turn" or not rec.lane and "has no lane" or "is not"
@@ -118,7 +118,7 @@ function judge.state(rec)
   elseif state == "running" and not token then
     report("half-written-job", jid, "is running, but does not say for whom", "put it back into its queue")
     requeue(rec)
-  elseif state == "failed" and not says(rec.group) then
+  elseif state == "failed" and not is_given(rec.group) then
     report("half-written-job", jid, "has failed, but does not say in which group", "took it into group broken")
     change(rec, "group", "broken")
   elseif rec.owner and state ~= "running" and state ~= "complete" then
@@ -172,7 +172,9 @@ function judge.dependencies(rec)
       move_in(name, parent, nil)
       move_in("dependents:" .. parent, jid, nil)
       local failed = why == "which has failed" and rec.policy == "fail"
-      if failed and rec.state == "depends" then judge.bury(rec, "parent-failed", "job " .. parent .. " has failed") end
+      if failed and rec.state == "depends" then
+        judge.fail_job(rec, "parent-failed", "job " .. parent .. " has failed")
+      end
     else
       left = left + 1
       judge.parent(rec, parent)
@@ -196,7 +198,7 @@ function judge.places(rec)
     if not found then
       report("job-in-no-place", rec.jid, "is not in " .. name .. ", where its record says that it lies", "put it there")
       move_in(name, member, score)
-      if not rec.state or rec.state == "scheduled" then wake(rec.queue) end
+      if not rec.state or rec.state == "scheduled" then read_and_wake(rec.queue) end
     elseif exact and found ~= score then
       report("wrong-score", rec.jid, "has " .. text_of(found) .. " in " .. name .. ", by its record it is " ..
         text_of(score), "set it right")

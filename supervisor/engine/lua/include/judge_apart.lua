@@ -11,7 +11,7 @@ function judge_apart.line(klass, queue, lane)
   for set, member in pairs({ [index] = lane, ["queue:" .. queue .. ":klasses"] = klass }) do
     if not score_in(set, member) then
       report("unlisted-limit", name, "has jobs that lie apart, but is not in " .. set, "put it there")
-      wake(queue)
+      read_and_wake(queue)
     end
   end
 end
@@ -34,11 +34,11 @@ mended_with[#mended_with + 1] = function()
 end
 
 -- Judge the time at which a lease checks whether a live worker knows a klass.
-function judge_apart.look(checks, klass, queue)
+function judge_apart.check_time(checks, klass, queue)
   local when = score_in(checks, klass)
   if not when or when <= now + DAY_MS then return end
   report("wrong-score", checks, "has " .. klass .. " at " .. tostring(when) .. ", later than anybody looks",
     "has a lease look at once")
   place(P .. checks, klass, 0)
-  wake(queue)
+  read_and_wake(queue)
 end

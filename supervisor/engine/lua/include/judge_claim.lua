@@ -3,7 +3,7 @@
 local judge_claim = {}
 
 function judge_claim.of(rec)
-  return not is_over(rec) and says(rec.queue) and says(rec.unique) and rec.unique or nil
+  return not is_over(rec) and is_given(rec.queue) and is_given(rec.unique) and rec.unique or nil
 end
 
 function judge_claim.shown(key) return string.byte(key) == 1 and "its content" or key end
@@ -54,7 +54,7 @@ end
 
 -- All that ends with a job.
 function judge_claim.end_all(rec)
-  local name = says(rec.queue) and says(rec.unique) and "unique:" .. rec.queue
+  local name = is_given(rec.queue) and is_given(rec.unique) and "unique:" .. rec.queue
   if name and value_in(name, rec.unique) == rec.jid then set_value(name, rec.unique, nil) end
   move_in("expiring", rec.jid, nil)
   local ended, waiters = "ended:" .. rec.jid, whole(rec.awaited)

@@ -31,7 +31,7 @@ function judge_lane.line(queue, lane)
     place(P .. index, lane, false)
   elseif n > 0 and not paused and not listed then
     report("unlisted-lane", name, "has " .. n .. " jobs, but no lease comes to it", "put it into the index of lanes")
-    wake(queue)
+    read_and_wake(queue)
   end
 end
 

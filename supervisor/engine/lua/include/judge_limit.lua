@@ -7,7 +7,7 @@ local HELD, MOST_QUEUES, MONTH_MS = 2 ^ 53, 1000, 2592000000
 -- Jobs are parked here, and the index by which leases find them does not name them.
 function judge_limit.unlisted(name, index, queue)
   report("unlisted-limit", name, "has parked jobs, but is not in " .. index, "put it there")
-  wake(queue)
+  read_and_wake(queue)
 end
 
 -- As stored. The indexes get what the plan makes of it at the end.
@@ -34,14 +34,14 @@ function beside.holders(limit, by)
 end
 
 -- Jobs that are parked under this limit may run: leases must examine them.
-function judge_limit.look_again(limit)
+function judge_limit.mark_for_check(limit)
   local name = "limited:" .. limit
   local queues = is_there(name, "zset") and redis.call("ZRANGE", P .. name, 0, MOST_QUEUES - 1) or {}
   for _, queue in ipairs(queues) do
     local checks = "queue:" .. queue .. ":limits"
     is_there(checks, "zset")
     place(P .. checks, limit, 0)
-    wake(queue)
+    read_and_wake(queue)
   end
 end
 
@@ -56,18 +56,18 @@ mended_with[#mended_with + 1] = function()
       if not score_in(checks, line.limit) then place(P .. checks, line.limit, 0) end
     end
   end
-  for limit in pairs(judge_limit.freed) do judge_limit.look_again(limit) end
+  for limit in pairs(judge_limit.freed) do judge_limit.mark_for_check(limit) end
 end
 
 -- Judge the time at which a lease examines the jobs parked under a limit. A free slot without a time means that a job
 -- was put back into its place for it. That cannot be told from a forgotten limit, so a lease must examine it.
-function judge_limit.look(checks, limit, queue)
+function judge_limit.check_time(checks, limit, queue)
   local when = score_in(checks, limit)
   if when and when ~= HELD and when > now + MONTH_MS then
     report("wrong-score", checks, "has " .. limit .. " at " .. tostring(when) .. ", later than any limit lasts",
       "has a lease look at once")
     place(P .. checks, limit, 0)
-    wake(queue)
+    read_and_wake(queue)
   end
   if when ~= HELD then return end
   local running = whole(value_in("limit:" .. limit, "running"))

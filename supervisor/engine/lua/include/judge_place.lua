@@ -32,7 +32,7 @@ local function running_places(rec, at)
   local token, worker = holder_of(rec)
   local places = { { at .. "running", rec.jid, now } }
   if token then places[2] = { "held:" .. worker, rec.jid, whole(token), true } end
-  if token and says(rec.limit) then places[3] = { "holders:" .. rec.limit, rec.jid, whole(token), true } end
+  if token and is_given(rec.limit) then places[3] = { "holders:" .. rec.limit, rec.jid, whole(token), true } end
   return places
 end
 
@@ -40,8 +40,8 @@ end
 local function waiting_places(rec, at)
   local jid, seq, turn = rec.jid, counted(rec.seq), counted(rec.turn)
   local wanted = waits_for(rec.parked)
-  local apart = wanted == "klass" and says(rec.klass)
-  local parked = apart or wanted == "limit" and says(rec.limit)
+  local apart = wanted == "klass" and is_given(rec.klass)
+  local parked = apart or wanted == "limit" and is_given(rec.limit)
   if turn and not parked and not (rec.aside and rec.lane) then return { { at .. "front", jid, turn, true } } end
   if not turn and not seq then return {} end
   local member, score = member_of(jid, turn or seq), turn and AHEAD or whole(rec.priority) or 0
@@ -57,9 +57,9 @@ local function places_of(rec)
   local jid, queue, state, seq = rec.jid, rec.queue, rec.state, counted(rec.seq)
   if state == "complete" then return { { "complete", jid, now + 0.5 } } end
   if state == "failed" then
-    return { { "failed", jid, now }, says(rec.group) and { "failed:" .. rec.group, jid, now } or nil }
+    return { { "failed", jid, now }, is_given(rec.group) and { "failed:" .. rec.group, jid, now } or nil }
   end
-  if not says(queue) then return {} end
+  if not is_given(queue) then return {} end
   local at = "queue:" .. queue .. ":"
   if state == "running" then return running_places(rec, at) end
   if state == "depends" then return { { at .. "depends", jid, whole(rec.put) or now } } end
@@ -76,7 +76,7 @@ local function settle_in(rec, due)
   for _, spot in ipairs(places_of(rec)) do move_in(spot[1], spot[2], due or spot[3]) end
   if rec.state and rec.state ~= "scheduled" then return end
   list_queue(rec.queue)
-  wake(rec.queue)
+  read_and_wake(rec.queue)
 end
 
 local function strip(rec)

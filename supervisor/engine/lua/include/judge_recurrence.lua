@@ -4,8 +4,8 @@ local function judge_recurring(jid)
   local recur = read_hash("recur:" .. jid)
   if not recur or judged["recur:" .. jid] then return recur end
   judged["recur:" .. jid], recur.jid = true, jid
-  local timed = says(recur.cron) or (whole(recur.every) or 0) > 0
-  local lacks = not says(recur.queue) and "queue" or not says(recur.klass) and "klass" or not timed and "times"
+  local timed = is_given(recur.cron) or (whole(recur.every) or 0) > 0
+  local lacks = not is_given(recur.queue) and "queue" or not is_given(recur.klass) and "klass" or not timed and "times"
     or not whole(recur.next) and "next time" or not is_there("recurdata:" .. jid, "string") and "data"
   if lacks then
     local parts = { "recur:" .. jid }
@@ -23,6 +23,6 @@ local function judge_recurring(jid)
   report("recurrence-in-no-place", jid, "is not in " .. name .. " at its next time", "put it there")
   place(P .. name, jid, due)
   list_queue(recur.queue)
-  wake(recur.queue)
+  read_and_wake(recur.queue)
   return recur
 end

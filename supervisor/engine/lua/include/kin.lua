@@ -52,17 +52,17 @@ function kin.fail_with_parent(child, parent_jid, what)
   kin.fail_for(child, parent_jid, "depended, " .. what)
 end
 
--- One call tells so many children of the ends of their parents, or fewer if they have many other parents. Further ends,
--- and one that not all children were told of, are stored in `untold`. The next call that tells any, or a sweep, tells
+-- The ends of parents reach so many children in one call, or fewer if these have many other parents. Further ends, and
+-- one that has not reached all children, are stored in `untold`. The next call with an end, or a sweep, goes on with
 -- them in their order. A member is "done:", "failed:" or "gone:" and the jid; on a second line the score, so that each
 -- end has its own member; for "gone:" the reason on a third one. A later stage of the parent may have children by then:
 -- an end is for those bound at or before its score.
-local MOST_TOLD = 1000
-local EDGES_A_CHILD = 4 -- removing so many takes as long as telling a child
+local MOST_REACHED = 1000
+local EDGES_A_CHILD = 4 -- removing so many takes as long as reaching a child
 local UNTOLD_READ = 100 -- at once
-local ends, telling, told = {}, false, 0
+local ends, is_propagating, reached = {}, false, 0
 
-local function tell_child(child, how, parent_jid, why)
+local function propagate_to_child(child, how, parent_jid, why)
   if child.state ~= "depends" then
     -- it has failed with another of its parents, which failed with this one
   elseif how == "done" or child.policy == "run" then
@@ -74,37 +74,38 @@ local function tell_child(child, how, parent_jid, why)
   end
 end
 
--- Return whether all were told. If not, those told do not wait for this parent any more.
-local function tell_children(how, jid, why, bound_until)
-  if told > 0 and told + edges.child_count(jid) > MOST_TOLD then
-    told = MOST_TOLD
+-- Apply the end of a parent to its children. Return whether all were reached. If not, those reached do not wait for
+-- this parent any more.
+local function propagate_to_children(how, jid, why, bound_until)
+  if reached > 0 and reached + edges.child_count(jid) > MOST_REACHED then
+    reached = MOST_REACHED
     return false
   end
   local children = kin.waiting_children(jid, bound_until)
-  if #children == 0 then told = told + 1 end
+  if #children == 0 then reached = reached + 1 end
   for _, child in ipairs(children) do
-    if told >= MOST_TOLD then return false end
+    if reached >= MOST_REACHED then return false end
     local undone = edges.undone()
-    tell_child(child, how, jid, why)
-    told = told + 1 + math.floor((edges.undone() - undone) / EDGES_A_CHILD)
+    propagate_to_child(child, how, jid, why)
+    reached = reached + 1 + math.floor((edges.undone() - undone) / EDGES_A_CHILD)
   end
   return true
 end
 
-local function write_down(how, jid, why)
+local function store_end(how, jid, why)
   local score = edges.score_of_end(jid)
   place(edges.UNTOLD, how .. ":" .. jid .. "\n" .. digits(score) .. (why and "\n" .. why or ""), score)
 end
 
--- Tell the ends that other calls have left.
-local function tell_untold()
-  while told < MOST_TOLD do
+-- Apply the ends that other calls have left.
+local function propagate_stored()
+  while reached < MOST_REACHED do
     local left = head_of(edges.UNTOLD, UNTOLD_READ)
     if #left == 0 then return end
     for i = 1, #left, 2 do
-      if told >= MOST_TOLD then return end
+      if reached >= MOST_REACHED then return end
       local how, jid, _, why = string.match(left[i], "^(%l+):([^\n]*)\n?(%d*)\n?(.*)$")
-      if how and not tell_children(how, jid, why, tonumber(left[i + 1])) then return end
+      if how and not propagate_to_children(how, jid, why, tonumber(left[i + 1])) then return end
       place(edges.UNTOLD, left[i], false)
     end
   end
@@ -112,29 +113,29 @@ end
 
 -- A child that fails with its parent has children itself. They follow one after the other, because the stack is
 -- limited.
-local function tell_all()
-  telling = true
-  if edges.last_end() > 0 then tell_untold() end
+local function propagate_all()
+  is_propagating = true
+  if edges.last_end() > 0 then propagate_stored() end
   while #ends > 0 do
     local how, jid, why = unpack(table.remove(ends))
-    if told >= MOST_TOLD or not tell_children(how, jid, why) then write_down(how, jid, why) end
+    if reached >= MOST_REACHED or not propagate_to_children(how, jid, why) then store_end(how, jid, why) end
   end
-  telling = false
+  is_propagating = false
 end
 
-local function tell(how, jid, why)
+local function propagate(how, jid, why)
   ends[#ends + 1] = { how, jid, why }
-  if not telling then tell_all() end
+  if not is_propagating then propagate_all() end
 end
 
-function kin.parent_done(jid) tell("done", jid) end
-function kin.parent_failed(rec) tell("failed", rec.jid) end
+function kin.parent_done(jid) propagate("done", jid) end
+function kin.parent_failed(rec) propagate("failed", rec.jid) end
 
 -- A parent that is deleted: no job can wait for it any more.
-function kin.parent_gone(jid, why) tell("gone", jid, why) end
+function kin.parent_gone(jid, why) propagate("gone", jid, why) end
 
 -- Go on with the ends that other calls have left. Return whether more are left.
-function kin.go_on()
-  tell_all()
+function kin.propagate_ends()
+  propagate_all()
   return #first_members(edges.UNTOLD, 1) > 0
 end

@@ -34,27 +34,27 @@ local function promote(queue, most)
   return #members == 2 * most, #members / 2
 end
 
--- `come` names the kinds that have something: expired, due, spawns, entries, limited; and how many of the jobs apart
--- `worker` wants. At most `most` of each kind, and `all` together. Return how many jobs had been running, whether there
--- is more, and how many came.
-function late.bring(queue, most, all, come, due_crons, worker)
+-- Bring jobs to their places. `arrivals` names the kinds that have something: expired, due, spawns, entries, limited;
+-- and says how many of the jobs apart `worker` wants. At most `most` of each kind move, and `all` together. Return how
+-- many jobs had been running, whether there is more, and how many moved.
+function late.bring(queue, most, all, arrivals, due_crons, worker)
   local freed, more, n = 0, false, 0
   local function left() return math.min(most, all - n) end
   local function count(is_more, came) more, n = more or is_more, n + came end
   moves.served = queue
-  if come.expired then
+  if arrivals.expired then
     local is_more, examined
     freed, is_more, examined = take_over(queue, left())
     count(is_more, examined)
   end
-  if come.due then count(promote(queue, left())) end
-  if come.spawns then count(recurrence.spawn_due(queue, left(), due_crons)) end
-  if come.entries then
+  if arrivals.due then count(promote(queue, left())) end
+  if arrivals.spawns then count(recurrence.spawn_due(queue, left(), due_crons)) end
+  if arrivals.entries then
     local taken_in, is_more, weight = entries.take_in(queue, left())
     count(is_more or taken_in == 0 and left() == 0, weight)
   end
-  if come.expired or come.limited then n = n + #limits.bring_back(queue, left()) end
-  if come.apart then n = n + apart.bring_back(queue, come.apart, all - n, worker) end
+  if arrivals.expired or arrivals.limited then n = n + #limits.bring_back(queue, left()) end
+  if arrivals.apart then n = n + apart.bring_back(queue, arrivals.apart, all - n, worker) end
   moves.served = nil
   return freed, more or n >= all, n
 end

@@ -10,7 +10,7 @@ local QUEUES, KEYS_A_LEASE = 1000, 16
 -- For queries: lanes read per limit and queue, and calls of Redis that one script makes for parked jobs. Beyond them
 -- jobs count as parked.
 local LANES, CALLS = 100, 20000
-local known, told, rooms, calls_left = {}, {}, {}, CALLS
+local known, marked, rooms, calls_left = {}, {}, {}, CALLS
 
 local function index_of(key, queue) return lines.index("limited:" .. key, queue) end
 
@@ -22,7 +22,7 @@ end
 -- A limit has changed: leases of all queues with parked jobs must examine them.
 function limits.set(key, running, starts, per)
   limits.know(key, running, starts, per)
-  limits.look_again(key)
+  limits.mark_for_check(key)
 end
 
 -- The server expires keys by its own clock. An injected clock may be slower, so starts are kept for an hour.
@@ -67,7 +67,7 @@ function limits.give_back(rec)
   local one = limit_of(rec.limit)
   one.held = one.held - 1
   place(P .. "holders:" .. rec.limit, rec.jid, false)
-  limits.look_again(rec.limit)
+  limits.mark_for_check(rec.limit)
 end
 
 -- Take back the start of a job that was leased so many ms ago, and has not started.
@@ -76,27 +76,27 @@ function limits.take_back_start(key, ago)
   if not one.starts or ago >= one.per then return end
   one.undone = one.undone + 1
   strike(P .. "starts:" .. key, now - ago)
-  limits.look_again(key)
+  limits.mark_for_check(key)
 end
 
 -- There may be room: the leases of all queues with parked jobs must examine them, at once or at the time.
-function limits.look_again(key)
+function limits.mark_for_check(key)
   local room, later = limits.room(key, 0)
   local when = room and 0 or later
-  if told[key] and told[key] <= when then return end
-  told[key] = when
+  if marked[key] and marked[key] <= when then return end
+  marked[key] = when
   local queues = first_members(P .. "limited:" .. key, QUEUES)
   for _, queue in ipairs(queues) do
     place(queue_key(queue, "limits"), key, when)
     if #queues == QUEUES then place(P .. "limited:" .. key, queue, now) end -- the others are the first next time
-    if when < limits.HELD then moves.call_for(queue) end
+    if when < limits.HELD then moves.wake_unless_served(queue) end
   end
 end
 
 -- A job has left its place.
 function limits.park(rec, when)
   local key, queue = rec.limit, rec.queue
-  rec.parked, told[key] = BY_LIMIT, nil
+  rec.parked, marked[key] = BY_LIMIT, nil
   place(queue_key(queue, "parked"), rec.jid, now)
   lines.add(rec)
   place(P .. "limited:" .. key, queue, now)
@@ -122,7 +122,7 @@ function limits.forget(queue)
 end
 
 -- The leases of a queue must examine all that is parked there.
-function limits.look_at_all(queue)
+function limits.mark_all_for_check(queue)
   local checks = queue_key(queue, "limits")
   for _, key in ipairs(redis.call("ZRANGE", checks, 0, QUEUES - 1)) do place(checks, key, 0) end
 end
@@ -133,7 +133,7 @@ local function is_due(key, when)
 end
 
 -- Return when a lease of a queue must examine its parked jobs; no time if only a free slot helps.
-function limits.next_look(queue)
+function limits.next_check(queue)
   local first = head_of(queue_key(queue, "limits"), 1)
   local when = tonumber(first[2])
   if not when or when == limits.HELD then return math.huge end
@@ -145,7 +145,7 @@ end
 function limits.bring_back(queue, most)
   local checks, back = queue_key(queue, "limits"), {}
   local first = head_of(checks, KEYS_A_LEASE)
-  local function let_go(rec)
+  local function take_out(rec)
     back[#back + 1] = rec.jid
     limits.unpark(rec)
   end
@@ -153,8 +153,8 @@ function limits.bring_back(queue, most)
     if not is_due(first[i], tonumber(first[i + 1])) then break end
     local key = first[i]
     local function may_go(others) return limits.room(key, others) end
-    local _, when = lines.put_back("limited:" .. key, queue, most - #back, may_go, let_go)
-    told[key] = nil
+    local _, when = lines.put_back("limited:" .. key, queue, most - #back, may_go, take_out)
+    marked[key] = nil
     place(checks, key, when or false)
     if not when then place(P .. "limited:" .. key, queue, false) end
   end

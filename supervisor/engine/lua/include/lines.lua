@@ -26,9 +26,9 @@ function lines.remove(rec) place(line_of(lines.name_of(rec), rec.queue, rec.lane
 function lines.is_empty(name, queue) return #first_members(lines.index(name, queue), 1) == 0 end
 
 -- Let up to `most` jobs of a queue back into their places; those of a paused lane stay, so that they take no room.
--- `may_go(n)` returns whether a job may go after n others, and if not, when to ask again. `let_go(rec)` takes one out
+-- `may_go(n)` returns whether a job may go after n others, and if not, when to ask again. `take_out(rec)` takes one out
 -- of its line. Return how many, and when to ask again; nil if none are left.
-function lines.put_back(name, queue, most, may_go, let_go)
+function lines.put_back(name, queue, most, may_go, take_out)
   local index, n, passed, when = lines.index(name, queue), 0, 0, 2 ^ 53
   local function weight_of(lane) return lanes.weight(queue, lane) end
   local next_of = fair.reader(index, function(lane) return line_of(name, queue, lane) end, most)
@@ -49,7 +49,7 @@ function lines.put_back(name, queue, most, may_go, let_go)
       passed = passed + 1
       return "again"
     end
-    let_go(rec)
+    take_out(rec)
     if rec.turn then moves.to_front(rec) else moves.line_up(rec) end
     n = n + 1
     return "turn"

@@ -56,7 +56,7 @@ function leaving.running(rec)
   if worker then place(P .. "held:" .. worker, rec.jid, false) end
   note_present(rec)
   if rec.limit then limits.give_back(rec) end
-  if setting("max-concurrency", rec.queue) > 0 then ring(rec.queue) end
+  if setting("max-concurrency", rec.queue) > 0 then wake(rec.queue) end
 end
 
 function leaving.scheduled(rec) place(queue_key(rec.queue, "scheduled"), member_of(rec.jid, rec.seq), false) end
@@ -85,7 +85,7 @@ function leaving.waiting(rec)
   local was_parked = rec.parked
   moves.step_out(rec)
   --   It may have been put back for a free slot, which now goes to another job.
-  if rec.limit and not was_parked then limits.look_again(rec.limit) end
+  if rec.limit and not was_parked then limits.mark_for_check(rec.limit) end
 end
 
 -- Take a waiting job out of its line, for another.
@@ -121,19 +121,19 @@ function moves.ended(rec)
   rec.awaited = nil
 end
 
--- Do the same for an actor other than the lease's holder, which gets a hint.
+-- Take a job out of its place for an actor other than the lease's holder, which gets a hint.
 function moves.take_away(rec)
   local token, worker = owner_of(rec)
   if rec.state == "running" and worker then
     hint(worker, "lost")
-    tell_of("lease.lost", rec, { worker = worker, token = tonumber(token) })
+    publish_job_event("lease.lost", rec, { worker = worker, token = tonumber(token) })
   end
   moves.leave(rec)
 end
 
--- A queue has jobs to lease. The queue that is being served rings for the rest at the end, when it is known.
-function moves.call_for(queue)
-  if queue ~= moves.served then ring(queue) end
+-- A queue has jobs to lease. A lease wakes a worker for the queue that it serves at its end, when the rest is known.
+function moves.wake_unless_served(queue)
+  if queue ~= moves.served then wake(queue) end
 end
 
 -- A job that has lost its lease was not started by it.
@@ -146,7 +146,7 @@ end
 -- To the front, in the order in which the jobs there were first leased.
 function moves.to_front(rec)
   place(queue_key(rec.queue, "front"), rec.jid, rec.turn)
-  moves.call_for(rec.queue)
+  moves.wake_unless_served(rec.queue)
 end
 
 -- To the back of its priority: its turn is over.
@@ -162,7 +162,7 @@ function moves.line_up(rec)
   else
     place(queue_key(rec.queue, "waiting"), member_of(rec.jid, rec.seq), rec.priority or 0)
   end
-  moves.call_for(rec.queue)
+  moves.wake_unless_served(rec.queue)
 end
 
 -- From the front into its own line, ahead of all: its lane is paused.
@@ -172,7 +172,7 @@ function moves.set_aside(rec)
   lanes.add(rec)
 end
 
--- Ring only if the new time is the earliest: the waiting workers know the others.
+-- Wake a worker only if the new time is the earliest: the waiting workers know the others.
 function moves.to_scheduled(rec, due)
   local key, queue = queue_key(rec.queue, "scheduled"), rec.queue
   if not nearest[queue] then
@@ -181,7 +181,7 @@ function moves.to_scheduled(rec, due)
   end
   if due < nearest[queue] then
     nearest[queue] = due
-    ring(queue)
+    wake(queue)
   end
   rec.state = "scheduled"
   place(key, member_of(rec.jid, rec.seq), due)
@@ -217,7 +217,7 @@ function moves.to_failed(rec, group, failure)
   tally(rec.queue, "failed", 1)
   note(rec, "failed", { group = group, worker = worker })
   if rec.tracked or has_listeners() then
-    tell_of("job.failed", rec, { group = group, worker = worker }, moves.message_in(failure))
+    publish_job_event("job.failed", rec, { group = group, worker = worker }, moves.message_in(failure))
   end
   if rec.kin then kin.parent_failed(rec) end
 end

@@ -104,7 +104,7 @@ end
 
 -- Take jobs from the head of one sorted set. `skip` is where the jid begins in a member.
 local function walk(queue, key, skip)
-  local passed, asked, looked_again, some_went = 0, limit - #taken + 1, false, false
+  local passed, asked, has_read_more, some_went = 0, limit - #taken + 1, false, false
   while true do
     local members, missed = first_members(key, passed + asked), false
     local all = #members < passed + asked
@@ -129,11 +129,11 @@ local function walk(queue, key, skip)
       end
     end
     if not missed or all then return end
-    if looked_again then
+    if has_read_more then
       picking.more = picking.more or some_went
       return
     end
-    asked, looked_again = SPARE - 1, true
+    asked, has_read_more = SPARE - 1, true
   end
 end
 
@@ -193,15 +193,16 @@ local function take(queue, may_have_lanes)
 end
 
 -- Return what late.bring() can bring to its place in a queue now; nil if nothing.
-local function what_has_come(queue, paused, expired, due, spawns, has_more, most)
-  local come = { expired = expired, due = not paused and due }
-  come.spawns = not paused and spawns and not picking.regardless
+local function find_arrivals(queue, paused, expired, due, spawns, has_more, most)
+  local arrivals = { expired = expired, due = not paused and due }
+  arrivals.spawns = not paused and spawns and not picking.regardless
   if has_more and not paused then
-    come.entries = not picking.regardless and redis.call("LLEN", P .. "in:" .. queue) > 0
-    come.limited = limits.next_look(queue) <= now
-    come.apart = apart.has_some_for(queue, picking.worker) and most
+    arrivals.entries = not picking.regardless and redis.call("LLEN", P .. "in:" .. queue) > 0
+    arrivals.limited = limits.next_check(queue) <= now
+    arrivals.apart = apart.has_some_for(queue, picking.worker) and most
   end
-  return (expired or come.due or come.spawns or come.entries or come.limited or come.apart) and come
+  local has_any = expired or arrivals.due or arrivals.spawns or arrivals.entries or arrivals.limited or arrivals.apart
+  return has_any and arrivals
 end
 
 -- Give up to `most` jobs of a queue; with 0 only find out whether there are some. `count` is how many are wanted of all
@@ -215,25 +216,25 @@ function picking.serve(queue, most, count)
     "EXISTS", queue_key(queue, "lanes"), queue_key(queue, "limits"), queue_key(queue, "klasses"),
     P .. "in:" .. queue) > 0
   lacks = apart.lacks(picking.worker)
-  local come = what_has_come(queue, paused, is_expired, is_due, spawns_now, has_more, most)
+  local arrivals = find_arrivals(queue, paused, is_expired, is_due, spawns_now, has_more, most)
   if expiry <= now then death.announce_stalled(queue) end
   if most > 0 or paused and is_expired then
     left[queue] = nil
-    if come and not brought[queue] and not is_spent() then
+    if arrivals and not brought[queue] and not is_spent() then
       local more, n
       brought[queue] = true
-      freed[queue], more, n = late.bring(queue, most + SPARE, MOST_BESIDE - beside, come, due_crons, picking.worker)
+      freed[queue], more, n = late.bring(queue, most + SPARE, MOST_BESIDE - beside, arrivals, due_crons, picking.worker)
       beside = beside + n
       picking.more = picking.more or more
-      timed[queue] = come.limited or nil
+      timed[queue] = arrivals.limited or nil
     end
     local may_start = picking.regardless and most or allowed(queue, most, freed[queue] or 0)
     limit = #taken + may_start
-    take(queue, has_more or come)
-    --     No worker can fetch what is held back until the queue rings.
+    take(queue, has_more or arrivals)
+    --     No worker can fetch what is held back until the queue wakes one again.
     if may_start < most and not picking.capped then left[queue] = nil end
   else
-    limit, left[queue] = #taken, not paused and come and true
+    limit, left[queue] = #taken, not paused and arrivals and true
     take(queue, has_more)
     if not picking.regardless and allowed(queue, 1, 0) == 0 then left[queue] = nil end
   end
@@ -244,7 +245,7 @@ function picking.serve(queue, most, count)
   if not picking.takeover then expiry = math.max(expiry, now) end
   if not paused then
     put_off_until(math.min(due, spawns, nearest[queue] or math.huge))
-    if has_more then put_off_until(math.max(math.min(limits.next_look(queue), apart.next_look(queue)), now)) end
+    if has_more then put_off_until(math.max(math.min(limits.next_check(queue), apart.next_check(queue)), now)) end
   end
   put_off_until(expiry + grace)
 end

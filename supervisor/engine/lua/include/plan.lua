@@ -2,7 +2,7 @@
 -- makes them as its very last step. Redis does not roll back, so nothing may be read or fail in between.
 --- @include keys
 --- @include chunks
-local zsets, sets, gone, strings, dropped, bells, counters = {}, {}, {}, {}, {}, {}, {}
+local zsets, sets, gone, strings, dropped, wakeups, counters = {}, {}, {}, {}, {}, {}, {}
 local lists, shifted, struck, messages, expiries, finishers = {}, {}, {}, {}, {}, {}
 
 -- Put a member into a sorted set, or take it out (score false). The last change to a member counts.
@@ -101,9 +101,9 @@ local function publish(channel, message) messages[#messages + 1] = { P .. channe
 
 local nearest = {} -- queue -> the earliest time to which it has put off jobs, if this script knows it
 
--- Wake one waiting worker of the queue; a queue without jobs to lease has its wake-up key cleared. Waking wins.
-local function ring(queue) bells[queue] = true end
-local function silence(queue) bells[queue] = bells[queue] or false end
+-- Wake one waiting worker of the queue, or clear the wake-up key of a queue without jobs to lease. Waking wins.
+local function wake(queue) wakeups[queue] = true end
+local function clear_wakeup(queue) wakeups[queue] = wakeups[queue] or false end
 
 -- End the script with an error of this kind, before anything was written.
 local function refuse(code, why) error({ err = code .. " " .. why }) end
@@ -134,7 +134,7 @@ local function finish_with(planner) finishers[#finishers + 1] = planner end
 -- Drop the whole plan, and what includes have collected: the script does something else instead.
 local function abandon()
   local planned = {
-    zsets, sets, gone, strings, dropped, bells, counters, nearest,
+    zsets, sets, gone, strings, dropped, wakeups, counters, nearest,
     lists, shifted, struck, messages, expiries, finishers,
   }
   for _, one in ipairs(planned) do
@@ -142,13 +142,13 @@ local function abandon()
   end
 end
 
-local function bells_to_push()
+local function wakeups_to_push()
   local pushed = {}
-  for queue, wanted in pairs(bells) do
-    local bell = P .. "bell:" .. queue
-    local rung = redis.call("LLEN", bell) > 0
-    if wanted and not rung then pushed[#pushed + 1] = bell end
-    if rung and not wanted then drop(bell) end
+  for queue, wanted in pairs(wakeups) do
+    local key = P .. "bell:" .. queue
+    local is_set = redis.call("LLEN", key) > 0
+    if wanted and not is_set then pushed[#pushed + 1] = key end
+    if is_set and not wanted then drop(key) end
   end
   return pushed
 end
@@ -196,7 +196,7 @@ local function commit()
   for counter, state in pairs(counters) do
     if state.raised ~= 0 and state.last + state.raised == 0 then drop(P .. counter) end
   end
-  local pushed, values = bells_to_push(), flat(strings)
+  local pushed, values = wakeups_to_push(), flat(strings)
   --   From here on nothing is read.
   for counter, state in pairs(counters) do
     if state.raised ~= 0 and state.last + state.raised ~= 0 then redis.call("INCRBY", P .. counter, state.raised) end
@@ -210,7 +210,7 @@ local function commit()
   for _, value in ipairs(struck) do redis.call("LREM", value[1], -1, value[2]) end
   for key, n in pairs(shifted) do redis.call("LTRIM", key, 0, -n - 1) end
   for key, ttl in pairs(expiries) do redis.call("PEXPIRE", key, ttl) end
-  for _, bell in ipairs(pushed) do redis.call("RPUSH", bell, "1") end
+  for _, key in ipairs(pushed) do redis.call("RPUSH", key, "1") end
   --   Events come last: nothing depends on them, and an account may lack the channel.
   for _, message in ipairs(messages) do redis.pcall("PUBLISH", unpack(message)) end
 end

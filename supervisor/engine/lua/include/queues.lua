@@ -42,7 +42,7 @@ function queues.forget(queue)
   apart.forget_queue(queue)
   drop(lanes.index(queue))
   drop(P .. "lanes:" .. queue)
-  if is_known then announce("queue.deleted", { queue = queue }) end
+  if is_known then publish_event("queue.deleted", { queue = queue }) end
   return is_known
 end
 

@@ -8,7 +8,7 @@
 local function quick_is_held(checks) return tonumber(redis.call("ZRANGE", checks, 0, 0, "WITHSCORES")[2]) == 2 ^ 53 end
 
 -- Return what waits in a queue, one more than `most`, and when there will be more; nil if this path does not suffice.
-local function quick_look(queue, most, takeover)
+local function quick_read_queue(queue, most, takeover)
   local of_queue, entries_key = P .. "queue:" .. queue .. ":", P .. "in:" .. queue
   local others = redis.call(
     "EXISTS", of_queue .. "front", of_queue .. "lanes", of_queue .. "limits", of_queue .. "recurring",
@@ -57,20 +57,20 @@ local function quick_take(given, queue, members, most, not_plain)
   return count_times(given.sets, queue, "wait", s)
 end
 
--- Return whether the wake-up key must be set or cleared; nil if it is as it should be.
-local function quick_bell(queue, has_more, full, due)
+-- Return "set" or "clear" if the wake-up key must change; nil if it is as it should be.
+local function quick_wakeup(queue, has_more, full, due)
   local wanted = has_more or full and ARGV[10] ~= "" and due <= now + LONGEST_WAIT
   if not wanted and full then return nil end
-  local rung = redis.call("LLEN", P .. "bell:" .. queue) > 0
-  if rung == (wanted or false) then return nil end
-  return wanted and "ring" or "silence"
+  local is_set = redis.call("LLEN", P .. "bell:" .. queue) > 0
+  if is_set == (wanted or false) then return nil end
+  return wanted and "set" or "clear"
 end
 
 local function quick_lease()
   if has_listeners() or ARGV[8] ~= "strict" and #ARGV > 13 then return nil end
   local call, worker, number, count = redis.call, ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
   local starting, ttl, takeover = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == "1"
-  local exchange, held, wish, not_plain = P .. "worker:" .. worker, P .. "held:" .. worker, 0, {}
+  local exchange, held, request_number, not_plain = P .. "worker:" .. worker, P .. "held:" .. worker, 0, {}
   if number then
     local last = call("HMGET", exchange, ARGV[10] == "2" and "since" or "number", "wish", "lacks")
     local last_number = tonumber(last[1])
@@ -78,7 +78,7 @@ local function quick_lease()
       for _, klass in ipairs(lines_of(last[3])) do not_plain[klass] = true end
     end
     if number < (last_number or 0) or not last_number and number > 1 then return nil end
-    wish = tonumber(last[2]) or 0
+    request_number = tonumber(last[2]) or 0
   end
   for _, klass in ipairs(lines_of(ARGV[11])) do not_plain[klass] = true end
 
@@ -86,7 +86,7 @@ local function quick_lease()
   local jobs, jids = given.jobs, given.jids
   for i = 12, #ARGV, 2 do
     local queue, before = ARGV[i], #jobs
-    local members, due, next_at = quick_look(queue, count - before, takeover)
+    local members, due, next_at = quick_read_queue(queue, count - before, takeover)
     if not members or not quick_take(given, queue, members, count - before, not_plain) then return nil end
     if #jobs < count then soonest = math.min(soonest, next_at) end
     served[#served + 1] = { queue, before + 1, #jobs, #members > count - before, due }
@@ -100,7 +100,7 @@ local function quick_lease()
     data = call("MGET", unpack(keys))
     call("ZCARD", held)
   end
-  for _, line in ipairs(served) do line[6] = quick_bell(line[1], line[4], full, line[5]) end
+  for _, line in ipairs(served) do line[6] = quick_wakeup(line[1], line[4], full, line[5]) end
   call("ZCARD", P .. "workers")
   local lifetime = number and setting_ms("max-worker-age")
 
@@ -134,15 +134,15 @@ local function quick_lease()
       call("ZREMRANGEBYRANK", of_queue .. "waiting", 0, last - first)
       in_chunks("ZADD", running, of_queue .. "running")
     end
-    if line[6] == "ring" then call("RPUSH", P .. "bell:" .. line[1], "1") end
-    if line[6] == "silence" then call("UNLINK", P .. "bell:" .. line[1]) end
+    if line[6] == "set" then call("RPUSH", P .. "bell:" .. line[1], "1") end
+    if line[6] == "clear" then call("UNLINK", P .. "bell:" .. line[1]) end
   end
   call("ZADD", P .. "workers", now_text, worker)
   if number then call("PEXPIRE", exchange, lifetime) end
   if full or soonest == math.huge then soonest = 0 end
   local answer = {}
   for i = 1, n do add_given(answer, jids[i], jobs[i], data[i], given.waits[i], false, false, false) end
-  return { now, soonest, n > 0 and token + 1 or 0, {}, wish, ends, answer }
+  return { now, soonest, n > 0 and token + 1 or 0, {}, request_number, ends, answer }
 end
 
 local granted = quick_lease()

@@ -44,12 +44,12 @@ local function quick_put()
   for first = 1, n + 1, 1000 do
     if call("EXISTS", unpack(keys, first, math.min(first + 999, n + 1))) > 0 then return nil end
   end
-  local bells = {}
+  local wakeups = {}
   for queue in pairs(by_queue) do
     if not call("ZSCORE", P .. "queues", queue) then return nil end
     local is_empty = call("ZCARD", P .. "queue:" .. queue .. ":waiting") == 0
     if is_empty and call("ZSCORE", P .. "idle", queue) then return nil end
-    if call("LLEN", P .. "bell:" .. queue) == 0 then bells[#bells + 1] = P .. "bell:" .. queue end
+    if call("LLEN", P .. "bell:" .. queue) == 0 then wakeups[#wakeups + 1] = P .. "bell:" .. queue end
   end
 
   -- From here on nothing is read.
@@ -57,7 +57,7 @@ local function quick_put()
   in_chunks("MSET", values)
   for i = 1, n do call("HSET", unpack(records[i])) end
   for queue, line in pairs(by_queue) do in_chunks("ZADD", line, P .. "queue:" .. queue .. ":waiting") end
-  for _, bell in ipairs(bells) do call("RPUSH", bell, "1") end
+  for _, key in ipairs(wakeups) do call("RPUSH", key, "1") end
   return answers
 end
 

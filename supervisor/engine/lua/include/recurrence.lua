@@ -33,7 +33,7 @@ function recurrence.spawn(pattern, when)
     pattern.tags = pattern.tags or redis.call("GET", P .. "recurtags:" .. pattern.jid)
     tagging.set(rec, lines_of(pattern.tags))
   end
-  tell_of("job.put", rec)
+  publish_job_event("job.put", rec)
   moves.to_waiting(rec)
   return rec
 end

@@ -57,14 +57,14 @@ end
 function retention.cancel(rec, by)
   if cancelled_count == 0 then finish_with(remember_cancelled) end
   cancelled_by[rec.jid], cancelled_count = by, cancelled_count + 1
-  tell_of("job.cancelled", rec, { worker = select(2, owner_of(rec)), by = by ~= "" and by or nil })
+  publish_job_event("job.cancelled", rec, { worker = select(2, owner_of(rec)), by = by ~= "" and by or nil })
   moves.take_away(rec)
   moves.ended(rec)
   retention.erase_all({ rec.jid })
 end
 
 -- Handle the remaining dependents of the cancelled jobs. Return the jids of the cancelled ones.
-function retention.tell_children(cancelled, why)
+function retention.propagate(cancelled, why)
   local jids = {}
   for i, rec in ipairs(cancelled) do
     jids[i] = rec.jid
@@ -112,7 +112,7 @@ function retention.prune_failed(added, most)
       --       this script has put it anew
     elseif rec and rec.state == "failed" then
       dropped_count = dropped_count + 1
-      tell_of("job.dropped", rec, { group = rec.group })
+      publish_job_event("job.dropped", rec, { group = rec.group })
       moves.leave(rec)
       if rec.kin then kin.parent_gone(jid, "was dropped by the failed-history") end
       retention.erase_all({ jid })

@@ -178,7 +178,7 @@ function stage.put(verb, queue, jid, klass, kind, data, due, options)
     stage.set_data(rec, kind, data)
   end
   if options.tags then tagging.set(rec, lines_of(options.tags)) end
-  if rec.tracked or has_listeners() then tell_of("job.put", rec) end
+  if rec.tracked or has_listeners() then publish_job_event("job.put", rec) end
   stage.lay_down(rec, due, parents)
   return 1
 end
