@@ -200,5 +200,6 @@ def _redacted_option(option: str) -> str:
     name, equals, value = option.partition("=")
     if not equals:
         return option if not option or option in _SHOWN else "***"
-    harmless = unquote(name) in _SHOWN and not set(value) & set(";#?")
+    # A value with one of these may hold a second option, written with a wrong or an encoded separator.
+    harmless = unquote(name) in _SHOWN and not set(unquote(value)) & set("&;#?=%")
     return f"{name}={value if harmless else '***'}"
