@@ -140,7 +140,7 @@ class Dispatcher:
             took_s = clock.monotonic() - child.asked_at
             self._counts.fork.add(took_s)
             self._pace.learn_fork(took_s)
-            self._events.emit("child.ready", child=child.number, pid=child.pid or None)
+            self._events.emit("child.ready", child=child.number, pid=child.pid)
             self.on_ready(child)
             if not self.is_open or child.retire_reason is not None:
                 self.interrupter.leave(child)

@@ -148,8 +148,6 @@ class ChildManager:
             raise
         finally:
             child.close_theirs()
-        self._inbox.watch(child.talk, partial(self._on_talk, child))
-        self._inbox.watch(child.output.fd, partial(self._on_printed, child))
         return child
 
     # for a zygote that is to show that it is of use
@@ -178,6 +176,9 @@ class ChildManager:
             self._look_at_zygote(zygote)
         self._await_reports(zygote)
         child.spawned(pid, pidfd, zygote.inherited)
+        # Not read before: a child whose end could be neither seen nor brought about must have no job.
+        self._inbox.watch(child.talk, partial(self._on_talk, child))
+        self._inbox.watch(child.output.fd, partial(self._on_printed, child))
         self._inbox.watch(pidfd, partial(self._on_ended, child))
         self._events.emit("child.spawned", child=number, pid=pid)
 

@@ -328,11 +328,7 @@ class ZygoteManager:
             self._starts.plan(self._starts.count(zygote, failure))
         for child in self.children.of(zygote):
             if child.pidfd is None:
-                if not child.sent:
-                    self.children.forget(child)  # if it lives, now or later, it finds its sockets closed and exits
-                else:
-                    # We could neither see nor bring about this child's end, but by its zygote's.
-                    self.reaper.kill(zygote)
+                self.children.forget(child)  # if it lives, now or later, it finds its sockets closed and exits
 
     def _finish(self, zygote: ZygoteHandle) -> None:
         """It is retired, and its last child has ended."""

@@ -5,6 +5,7 @@ import signal
 import time
 
 import pytest
+from apps import flag, put, start_app, wait_for_arrival
 from supervised import await_ends
 
 
@@ -134,6 +135,38 @@ def test_hung_zygote_is_replaced_and_its_children_finish(stage):
     assert set(stage.states([held, *jids])) == {"complete"}
     assert [len(stage.ledger.starts(jid)) for jid in (held, *jids)] == [1] * 11
     assert not pool.find("job.died")
+    assert pool.drain() == 0
+    stage.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_zygote_that_hangs_between_fork_and_report_harms_no_job(stage):
+    """The master knows neither pid nor pidfd of the new child, although that says that it is ready."""
+    source = """
+def stop():
+    if is_set("stop"):
+        (HERE / "stop").unlink()
+        os.kill(os.getpid(), signal.SIGSTOP)
+os.register_at_fork(after_in_parent=stop)
+"""
+    pool = start_app(stage, source, processes=2).wait_ready()
+    gates = [stage.gate("first"), stage.gate("second")]
+    held = put(stage, "hold", data=gates[0])
+    wait_for_arrival(stage, gates[0])
+    flag(stage, "stop")
+    stage.wait_until_ended(put(stage, "noop"))  # the fork of its child's successor stops the zygote
+    stage.wait_until_counted(lambda: not (stage.directory / "stop").exists())
+    stage.wait_until_ended(put(stage, "noop"))  # uses up the child that was forked ahead
+    held += put(stage, "hold", data=gates[1])
+    pool.wait_for("zygote.retired", timeout_s=40)
+    pool.wait_for("zygote.ready", nth=2)
+    wait_for_arrival(stage, gates[1])
+    for gate in gates:
+        stage.open_gate(gate)
+    stage.wait_until_ended(held)
+    counts = [(job.state, job.deaths, job.interruptions) for job in stage.client.jobs(*held)]
+    assert counts == [("complete", 0, 0)] * 2
+    assert not pool.find("zygote.lost")
     assert pool.drain() == 0
     stage.assert_nothing_left()
 
