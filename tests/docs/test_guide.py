@@ -8,7 +8,7 @@ import pytest
 
 import supervisor
 from tests.docs.pages import FENCE, GUIDE, ROOT, blocks, rows, section
-from tests.engine.invariants import look, misplaced
+from tests.engine.invariants import misplaced, read_namespace
 
 ENTRIES = ROOT / "supervisor/engine/lua/include/entries.lua"
 
@@ -41,7 +41,7 @@ def test_the_examples_of_the_guide_answer_what_they_say(block, server, namespace
     carry_out(FIRST, names)
     carry_out(block.replace("{leasehold}", f"{{{namespace}}}"), names)
     names["client"].close()
-    assert misplaced(look(server.redis, namespace)) == []
+    assert misplaced(read_namespace(server.redis, namespace)) == []
 
 
 def test_one_command_pushes_a_job_in_five_languages(server, namespace):

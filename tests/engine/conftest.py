@@ -1,4 +1,4 @@
-"""What the engine's tests share: a clock that moves when told, clients on it, and a look at each place after a test."""
+"""Fixtures of the engine's tests: a clock that tests move, clients on it, and a check of all places after each test."""
 
 import shutil
 import ssl
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from supervisor.engine.client.sync_client import Client
-from tests.engine.invariants import look, misplaced
+from tests.engine.invariants import misplaced, read_namespace
 
 
 class Clock:
@@ -57,10 +57,10 @@ def clock() -> Clock:
 
 @pytest.fixture
 def client(server, namespace, clock) -> Iterator[Client]:
-    """A client on the clock; after the test every job must lie in exactly the one place that its record says."""
+    """A client on the clock. After the test each job must lie in the one place that its record names."""
     with Client(server.url, namespace, clock) as client:
         yield client
-    assert misplaced(look(server.redis, namespace)) == []
+    assert misplaced(read_namespace(server.redis, namespace)) == []
 
 
 @pytest.fixture
@@ -68,12 +68,12 @@ def live(server, namespace) -> Iterator[Client]:
     """A client on the server's own clock."""
     with Client(server.url, namespace) as client:
         yield client
-    assert misplaced(look(server.redis, namespace)) == []
+    assert misplaced(read_namespace(server.redis, namespace)) == []
 
 
 @pytest.fixture
 def config(server, namespace) -> Callable[..., None]:
-    """Sets options of the configuration: config(grace=1), config(**{"grace-q": 2})."""
+    """Set options of the configuration: config(grace=1), config(**{"grace-q": 2})."""
 
     def set_options(**options: Any) -> None:
         server.redis.hset(f"{{{namespace}}}:config", mapping={k.replace("_", "-"): v for k, v in options.items()})
@@ -83,7 +83,7 @@ def config(server, namespace) -> Callable[..., None]:
 
 @pytest.fixture
 def keys(server, namespace) -> Callable[[], set[str]]:
-    """The names of the namespace's keys, without prefix."""
+    """Return the names of the namespace's keys, without prefix."""
 
     def names() -> set[str]:
         return {key.decode().partition("}:")[2] for key in server.redis.scan_iter(f"{{{namespace}}}:*", count=1000)}
@@ -93,7 +93,7 @@ def keys(server, namespace) -> Callable[[], set[str]]:
 
 @pytest.fixture
 def cpu_ms(server) -> Callable[[], AbstractContextManager[list[float]]]:
-    """The server's processor time for some calls: `with cpu_ms() as used`, and used[0] afterwards."""
+    """Measure the server's processor time for some calls: `with cpu_ms() as used`, and used[0] afterwards."""
 
     def spent() -> float:
         cpu = server.redis.info("cpu")

@@ -1,6 +1,6 @@
-"""The look from outside: what lies in a namespace, key by key, and what does not lie where its record says.
+"""Compares each key of a namespace with the records of its jobs, from outside.
 
-It reads the keys of lua/README.md by itself, so that it can disagree with the engine.
+Reads the keys of lua/README.md by itself, so that it can disagree with the engine.
 """
 
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ SPECIAL = {
     "kin", "noted", "tagged", "tracked", "limit", "unique", "expires", "once", "persistent", "awaited", "progress",
     "saved",
 }  # fmt: skip
-AHEAD = float(-(2**53))  # the score of a job that has had a turn, in the line of a lane
+AHEAD = float(-(2**53))  # the score of a job with a turn, in the line of a lane
 
 # One call for a whole namespace. KEYS is fine here: the tests' server holds little else.
 _DUMP = """
@@ -28,16 +28,16 @@ return found
 """
 
 
-class Look(dict[str, Any]):
-    """The values by key, and which keys end by themselves."""
+class Snapshot(dict[str, Any]):
+    """The values by key without prefix. `ending`: the keys with a time to live."""
 
     ending: set[str]
 
 
-def look(redis: Any, namespace: str) -> Look:
-    """Every key without its prefix: hashes and sorted sets as dicts (these in their order), lists and strings."""
+def read_namespace(redis: Any, namespace: str) -> Snapshot:
+    """Return the value of each key: hashes as dicts, sorted sets as dicts in their order, lists and strings."""
     dump = redis.eval(_DUMP, 0, f"{{{namespace}}}:")
-    found = Look({key.decode(): _value(kind, value) for key, kind, value, _ in dump})
+    found = Snapshot({key.decode(): _value(kind, value) for key, kind, value, _ in dump})
     found.ending = {key.decode() for key, _, _, ttl in dump if ttl != -1}
     return found
 
@@ -52,9 +52,10 @@ def _value(kind: bytes, value: Any) -> Any:
     return {name: float(score) for name, score in pairs} if kind == b"zset" else dict(pairs)
 
 
-def misplaced(found: Look, now_ms: float | None = None) -> list[str]:
-    """What is not in exactly the place, or places, that its record says. With the time, also which jobs nobody would
-    miss that have not started when they must have.
+def misplaced(found: Snapshot, now_ms: float | None = None) -> list[str]:
+    """Return a sentence for each job that does not lie exactly where its record says, and for each wrong index.
+
+    `now_ms`: also report the jobs with a start deadline to come that no sweep would check.
     """
     records = {key[4:]: record for key, record in found.items() if key.startswith("job:")}
     expected = {(key, member): score for jid, one in records.items() for key, member, score in _places(jid, one, found)}
@@ -74,8 +75,8 @@ def misplaced(found: Look, now_ms: float | None = None) -> list[str]:
     return [*wrong, *_wrong_sizes(found), *_wrong_lanes(found), *_wrong_limits(found), *_wrong_claims(found, now_ms)]
 
 
-def _places(jid: str, record: dict[str, str], found: Look) -> Iterator[tuple[str, str, float | None]]:
-    """The keys in which a job of this record must lie, as what, and at which score if that follows from it."""
+def _places(jid: str, record: dict[str, str], found: Snapshot) -> Iterator[tuple[str, str, float | None]]:
+    """Yield key, member and score of each place of a job; None for a score that does not follow from the record."""
     state, queue = record.get("state", "waiting"), record["queue"]
     if state == "running":
         token, _, worker = record["owner"].partition(":")
@@ -103,7 +104,7 @@ def _places(jid: str, record: dict[str, str], found: Look) -> Iterator[tuple[str
 
 
 def _waiting_places(jid: str, record: dict[str, str]) -> Iterator[tuple[str, str, float | None]]:
-    """In front, in the line of its lane, or parked in such a line under its limit."""
+    """Yield the places of a waiting job: in front, in the line of its lane, parked under its limit, or apart."""
     queue, lane, turn = record["queue"], record.get("lane"), record.get("turn")
     member = f"{int(turn or record['seq']):013x}{jid}"
     score = AHEAD if turn else float(record.get("priority", 0))
@@ -128,7 +129,7 @@ def _holds_jobs(key: str) -> bool:
     return kind in ("failed", "complete", "held", "dependents", "tag", "lane", "holders")
 
 
-def _contradictions(jid: str, record: dict[str, str], found: Look) -> Iterator[str]:
+def _contradictions(jid: str, record: dict[str, str], found: Snapshot) -> Iterator[str]:
     state = record.get("state", "waiting")
     if not (record.get("klass") and record.get("queue") and record["seq"].isdigit() and "put" in record):
         yield f"{jid} is half written: {record}"
@@ -167,8 +168,8 @@ def _contradictions(jid: str, record: dict[str, str], found: Look) -> Iterator[s
         yield f"{jid} is complete, and its score does not say that it is more than record and data"
 
 
-def _wrong_sizes(found: Look) -> Iterator[str]:
-    """Indexes that count what lies elsewhere."""
+def _wrong_sizes(found: Snapshot) -> Iterator[str]:
+    """Compare indexes and counters with what they count."""
     groups = {group for group, _ in _named(found, "failed:")}
     if groups != set(found.get("groups", ())):
         yield f"groups are {sorted(found.get('groups', ()))}, not {sorted(groups)}"
@@ -186,15 +187,15 @@ def _wrong_sizes(found: Look) -> Iterator[str]:
         yield f"recurring lie as {sorted(recurring)}"
 
 
-def _drawn(found: Look) -> Iterator[tuple[str, int]]:
-    """What was drawn from the counters."""
+def _drawn(found: Snapshot) -> Iterator[tuple[str, int]]:
+    """Yield counter and number for each number that a record has from a counter."""
     for _, record in _named(found, "job:"):
         yield "seq", int(record["seq"])
         yield "token", int(record.get("owner", record.get("turn", "0")).partition(":")[0])
 
 
-def _wrong_lanes(found: Look) -> Iterator[str]:
-    """Lanes with jobs are where leases look, unless they are paused; and all their jobs are counted."""
+def _wrong_lanes(found: Snapshot) -> Iterator[str]:
+    """Check that leases find each lane with jobs that is not paused, and that all its jobs are counted."""
     sizes: dict[str, int] = {}
     for line, members in _named(found, "lane:"):
         queue, _, lane = line.partition("\n")
@@ -216,8 +217,8 @@ def _wrong_lanes(found: Look) -> Iterator[str]:
             yield f"laned:{queue} is {counts.get(queue)}, not {sizes.get(queue, 0)}"
 
 
-def _wrong_limits(found: Look) -> Iterator[str]:
-    """Jobs are parked where leases look; and a limit that is set is listed, with what belongs together."""
+def _wrong_limits(found: Snapshot) -> Iterator[str]:
+    """Check that leases find all parked jobs, and that each limit is listed, with both halves of its rate."""
     for line, _ in _named(found, "limited:"):
         if line.count("\n") == 2:
             limit, queue, lane = line.split("\n")
@@ -239,10 +240,8 @@ def _wrong_limits(found: Look) -> Iterator[str]:
             yield f"limit {limit} is {fields}"
 
 
-def _wrong_claims(found: Look, now_ms: float | None) -> Iterator[str]:
-    """A unique key is held by the job that is unique by it, and only as long as that has not ended. A time by which a
-    job must have started is its own.
-    """
+def _wrong_claims(found: Snapshot, now_ms: float | None) -> Iterator[str]:
+    """Check that each unique key is held by its job until that ends, and that start deadlines are those of the jobs."""
     claims, times = {}, {}
     for jid, record in _named(found, "job:"):
         if record.get("state") in ("failed", "complete"):
@@ -262,18 +261,18 @@ def _wrong_claims(found: Look, now_ms: float | None) -> Iterator[str]:
             yield f"{jid} must start by {time:.0f}, but nobody would look"
 
 
-def _recurring(found: Look) -> Iterator[tuple[str, dict[str, float]]]:
+def _recurring(found: Snapshot) -> Iterator[tuple[str, dict[str, float]]]:
     for key, members in found.items():
         if key.startswith("queue:") and key.endswith(":recurring"):
             yield key[6:-10], members
 
 
-def left_over(found: Look) -> list[str]:
-    """What belongs to a record that is gone, and ids that were met without their records."""
+def left_over(found: Snapshot) -> list[str]:
+    """Return what belongs to a deleted record, and ids that were found without a record."""
     return list(_orphans(found))
 
 
-def _orphans(found: Look) -> Iterator[str]:
+def _orphans(found: Snapshot) -> Iterator[str]:
     for kind in ("data", "failure", "result", "tags", "history", "dependencies", "dependents", "progress", "saved"):
         for jid, _ in _named(found, f"{kind}:"):
             if f"job:{jid}" not in found:
@@ -292,5 +291,5 @@ def _orphans(found: Look) -> Iterator[str]:
         yield f"phantoms were met: {sorted(found['phantoms'])}"
 
 
-def _named(found: Look, prefix: str) -> list[tuple[str, Any]]:
+def _named(found: Snapshot, prefix: str) -> list[tuple[str, Any]]:
     return [(key[len(prefix) :], value) for key, value in found.items() if key.startswith(prefix)]

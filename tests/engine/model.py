@@ -1,6 +1,6 @@
-"""The queue in plain Python, without Redis: what the engine promises, one short method per verb. Times are whole ms.
+"""The queue in plain Python, without Redis: one short method per verb says what the engine promises.
 
-A refusal is raised, as in the engine, before anything has changed; Lost is what a stale lease is told.
+Times are whole ms. A refusal raises before anything has changed, as in the engine. A stale lease raises Lost.
 """
 
 import copy
@@ -17,14 +17,14 @@ DEFAULTS = {
     "heartbeat": 30, "grace": 5, "max-deaths": 3, "max-concurrency": 0, "paused": 0,
     "jobs-history": 604800, "jobs-history-count": 50000, "klass": None,
 }  # fmt: skip
-SPARE = 16  # what has come in time is fetched into the line beyond what a lease wants
+SPARE = 16  # a lease brings so many more jobs into their lines than it wants
 LONG_HOLD = 10_000
 UNKNOWN_FOR, FIRST_UNKNOWN = 3_600_000, 1_000
-ASIDE = 25  # for so long a persistent job that came back is not given to the same worker, if there is another
+ASIDE = 25  # for this time other workers have precedence for a persistent job that came back
 
 
 class Model:
-    """All of a namespace."""
+    """One namespace."""
 
     def __init__(self, now: int) -> None:
         self.now = now
@@ -33,27 +33,27 @@ class Model:
         self.config: dict[str, float] = {}
         self.cursors: dict[str, str] = {}  # where each worker's last round-robin lease stopped
         self.seen: dict[str, int] = {}  # when each worker last leased or renewed
-        self.tagged: dict[str, dict[str, int]] = {}  # per tag its jids, and since when
+        self.tagged: dict[str, dict[str, int]] = {}  # per tag its jids, and when each got it
         self.tracked: dict[str, int] = {}
         self.recurring: dict[str, Recurring] = {}
-        self.pushed: dict[str, list[bytes]] = {}  # per queue what other programs have pushed, oldest first
+        self.pushed: dict[str, list[bytes]] = {}  # per queue the entries of other programs, oldest first
         self.lanes: dict[str, Lanes] = {}
         self.limits: dict[str, Limit] = {}
-        self.looks: dict[str, dict[str, int]] = {}  # per queue when a lease is to look at what is parked under a limit
+        self.checks: dict[str, dict[str, int]] = {}  # per queue and limit: when a lease must examine the parked jobs
         self.skills = Skills()
         self.apart: dict[str, Apart] = {}  # per queue
-        self.claims: dict[tuple[str, Any], str] = {}  # by queue and claim the job that has it
-        self.taken_back: list[tuple[str, int]] = []  # starts, by limit, that were none
-        self.starting: list[str] = []  # the limits whose jobs are just being leased
-        self.passed: set[str] = set()  # what stays where it is in this lease
+        self.claims: dict[tuple[str, Any], str] = {}  # by queue and claim: the job that holds it
+        self.taken_back: list[tuple[str, int]] = []  # limit and time of starts that did not happen
+        self.starting: list[str] = []  # the limits of the jobs that this lease gives
+        self.passed: set[str] = set()  # jobs that stay in their places during this lease
         self.freed: Sequence[str] | None = None
-        self.asleep: set[str] = set()  # what waited for others when this lease began
+        self.asleep: set[str] = set()  # jobs that depended on others when this lease began
         self.completions = 0
         self.tokens = 0
         self.seqs = 0
 
     def all_or_nothing(self, verbs: Iterable[Callable[["Model"], Any]]) -> list[Any]:
-        """What the verbs of one batch answer; a refusal of one is one of all, and nothing has changed."""
+        """Carry out the verbs of one batch and return their answers. One refusal refuses all, and changes nothing."""
         before = copy.deepcopy(self.__dict__)
         try:
             return [verb(self) for verb in verbs]
@@ -61,10 +61,10 @@ class Model:
             self.__dict__.update(before)
             raise
 
-    # What is to be seen.
+    # Queries.
 
     def state(self, job: Job) -> str:
-        """A job's state as of now."""
+        """Return a job's state as of now."""
         if job.state == "running" and job.expires_at <= self.now:
             return "stalled"
         if job.state == "scheduled" and job.due_at <= self.now:
@@ -72,14 +72,14 @@ class Model:
         return "parked" if job.parked else job.state
 
     def shown_state(self, job: Job) -> str:
-        """As people see it: what is parked and has room again waits."""
+        """Return the state that queries show: a parked job that has room again is waiting."""
         state = self.state(job)
         return "waiting" if state == "parked" and job.jid in self.with_room(job.queue) else state
 
     def with_room(self, queue: str) -> set[str]:
-        """What is parked in a queue and would be put back by a lease."""
+        """Return the parked jobs of a queue that a lease would put back."""
         parked = [job.jid for job in self._in(queue, "waiting") if job.parked]
-        if not parked or not any(self._is_due(key, when) for key, when in self.looks.get(queue, {}).items()):
+        if not parked or not any(self._is_due(key, when) for key, when in self.checks.get(queue, {}).items()):
             return set()
         then = copy.deepcopy(self)
         then._bring_back(queue, 1000)
@@ -87,11 +87,11 @@ class Model:
 
     @property
     def queues(self) -> list[str]:
-        """All known ones, in the order of their first put."""
+        """The known queues, in the order of their first put."""
         return sorted(self.first_put, key=lambda queue: (self.first_put[queue], queue))
 
     def counts(self, queue: str) -> dict[str, int]:
-        """How many jobs of a queue are in each state."""
+        """Return how many jobs of a queue are in each state."""
         counts = dict.fromkeys(("waiting", "running", "stalled", "scheduled", "depends", "parked"), 0)
         counts["recurring"] = sum(pattern.queue == queue for pattern in self.recurring.values())
         counts["waiting"] = len(self.pushed.get(queue, ()))
@@ -101,33 +101,34 @@ class Model:
         return counts
 
     def front(self, queue: str) -> list[Job]:
-        """What was handed back or lost, in the order of the first leases."""
+        """Return the jobs that were handed back or lost, in the order of their first leases."""
         there = [job for job in self._in(queue, "waiting") if job.in_front]
         return sorted(there, key=lambda job: (job.turn, job.jid))
 
     def line(self, queue: str, lane: str = "") -> list[Job]:
-        """What waits in a lane, behind the front; "": without one."""
+        """Return the jobs that wait in a lane, behind the front. "" is the lane of jobs without one."""
         there = [job for job in self._in(queue, "waiting") if job.in_line and job.lane == lane]
         return sorted(there, key=lambda job: job.place)
 
     def lines(self, queue: str) -> dict[str, list[Job]]:
-        """All of them in which something lies."""
+        """Return the lines that have jobs, by lane."""
         return {
             lane: self.line(queue, lane) for lane in {job.lane for job in self._in(queue, "waiting") if job.in_line}
         }
 
     def parked_line(self, key: str, queue: str, lane: str) -> list[Job]:
-        """What is parked under a limit, of one queue and lane."""
+        """Return the jobs of one queue and lane that are parked under a limit."""
         there = [job for job in self._in(queue, "waiting") if job.parked and (job.limit, job.lane) == (key, lane)]
         return sorted(there, key=lambda job: job.place)
 
     def in_use(self, key: str) -> int:
-        """How many slots of a limit are taken."""
+        """Return how many slots of a limit are taken."""
         return sum(job.limit == key for job in self.jobs.values() if job.hold) + self.starting.count(key)
 
     def lane_counts(self, queue: str) -> dict[str, tuple[int, int, int, int, int, bool]]:
-        """Waiting, running, stalled, parked, weight, paused, of each lane of which there is anything to say. What is
-        due lies in none yet.
+        """Return waiting, running, stalled, parked, weight and paused, for each lane with jobs or settings.
+
+        Scheduled jobs lie in no lane, even if they are due.
         """
         lanes = self.lanes_of(queue)
         there = [job for job in self.jobs.values() if job.queue == queue and job.state != "scheduled"]
@@ -144,32 +145,32 @@ class Model:
         }
 
     def failed(self, group: str) -> list[Job]:
-        """A group's jobs, oldest first."""
+        """Return a group's jobs, oldest first."""
         there = [job for job in self.jobs.values() if job.state == "failed" and job.group == group]
         return sorted(there, key=lambda job: (job.ended_at, job.jid))
 
     def completed(self) -> list[Job]:
-        """All that are kept, oldest first."""
+        """Return the completed jobs that are kept, oldest first."""
         there = [job for job in self.jobs.values() if job.state == "complete"]
         return sorted(there, key=lambda job: (job.ended_at, job.tie))
 
     def children(self, jid: str) -> list[Job]:
-        """The jobs that wait for this one, in the order in which they began to."""
+        """Return the jobs that wait for this one, in the order in which they began to wait."""
         there = [job for job in self.jobs.values() if jid in job.parents]
         return sorted(there, key=lambda job: (job.parents[jid], job.jid))
 
     def peek(self, queue: str, n: int, freed: Sequence[str] | None = None) -> list[str]:
-        """What leases would give next, were the queue neither paused nor full. `freed`: as of a lease."""
+        """Return the jobs that leases would give next if the queue were open and not full. `freed`: as for lease()."""
         ahead = copy.deepcopy(self)
         ahead.config |= {f"paused-{queue}": 0, f"max-concurrency-{queue}": 0}
         ahead.recurring, ahead.pushed = {}, {}
         return [hold.jid for hold in ahead.lease("peek", [queue], n, freed=freed)]
 
     def times(self) -> set[int]:
-        """When something begins or ends by itself."""
+        """Return the times at which a job, a lease or a recurrence changes without a call."""
         times = {pattern.next_at for pattern in self.recurring.values()}
-        times |= {when for looks in self.looks.values() for when in looks.values() if 0 < when < WHEN_FREE}
-        times |= {when for apart in self.apart.values() for when in apart.looks.values() if when}
+        times |= {when for checks in self.checks.values() for when in checks.values() if 0 < when < WHEN_FREE}
+        times |= {when for apart in self.apart.values() for when in apart.checks.values() if when}
         for job in self.jobs.values():
             if job.watched and job.state != "running":
                 times.add(job.put_at + job.expires)
@@ -180,17 +181,17 @@ class Model:
         return times
 
     def at_hand(self, queue: str) -> int:
-        """At how much a lease would look now."""
+        """Return how many jobs a lease would count as available."""
         lying = [job for job in self._in(queue, "waiting") if not job.parked and not job.apart]
-        come = [*self._due(queue), *self.expired(queue), *self._coming(queue), *self.pushed.get(queue, ())]
-        looks_now = any(when <= self.now for when in self.looks.get(queue, {}).values())
+        arrivals = [*self._due(queue), *self.expired(queue), *self._coming(queue), *self.pushed.get(queue, ())]
+        checks_now = any(when <= self.now for when in self.checks.get(queue, {}).values())
         parked = sum(job.parked for job in self._in(queue, "waiting"))
         apart = sum(job.apart for job in self._in(queue, "waiting"))
-        beside = (max(1, parked) if looks_now else 0) + (max(1, apart) if self.apart_in(queue).looks else 0)
-        return len(lying) + len(come) + beside
+        beside = (max(1, parked) if checks_now else 0) + (max(1, apart) if self.apart_in(queue).checks else 0)
+        return len(lying) + len(arrivals) + beside
 
     def is_held_up(self, job: Job) -> bool:
-        """A parked one, by its lane's pause, or by what runs, starts, or came back into its place to start."""
+        """Return whether a parked job cannot start: its lane is paused, or other jobs use up its limit."""
         if job.lane in self.lanes_of(job.queue).paused:
             return True
         there = [
@@ -200,24 +201,24 @@ class Model:
         return self._full_until(job.limit, len(came_back)) > 0
 
     def is_ready(self, queue: str) -> bool:
-        """Whether there is a job that could start, and of which no time has told: who waits must be woken for it."""
+        """Return whether a job could start now without having become due: a waiting worker must be woken for it."""
         concurrency = self.option("max-concurrency", queue)
         if self.option("paused", queue) or (concurrency and len(list(self._in(queue, "running"))) >= concurrency):
             return False
         there = [job for job in self._in(queue, "waiting") if job.lane not in self.lanes_of(queue).paused]
-        there = [job for job in there if not job.apart]  # those who have its klass are told by mail
+        there = [job for job in there if not job.apart]  # workers that have the klass get a hint by mail
         return any(self._is_free(job) for job in there if not self.is_overdue(job) and job.left is None)
 
     def _is_free(self, job: Job) -> bool:
         return job.limit is None or (self._limit(job.limit).starts is None and not self._full_until(job.limit))
 
     def held_by(self, worker: str) -> list[Job]:
-        """What a worker holds, in the order of its leases."""
+        """Return the jobs that a worker holds, in the order of its leases."""
         there = [job for job in self.jobs.values() if job.hold and job.hold.worker == worker]
         return sorted(there, key=lambda job: job.hold.token)
 
     def option(self, name: str, queue: str | None = None) -> float:
-        """An option of a queue: its own, else everybody's, else the default."""
+        """Return an option: the queue's own, else the namespace's, else the default."""
         return self.config.get(f"{name}-{queue}", self.config.get(name, DEFAULTS[name]))
 
     def option_ms(self, name: str, queue: str) -> int:
@@ -250,8 +251,9 @@ class Model:
         content: Any = None,
         **options: Any,
     ) -> str:
-        """Creates a job, or moves a known one: what is not given it keeps, but its counts begin anew. Answers its jid,
-        or that of another which has the claim that it would have; nothing has changed then.
+        """Create a job, or move a known one, which keeps options that are not given, but not its counts.
+
+        Return its jid. If another job holds its claim, return that job's jid and change nothing.
         """
         old = self.jobs.get(jid)
         claim = old.claim if old else None
@@ -279,11 +281,11 @@ class Model:
         return jid
 
     def add(self, queue: str, jid: str, klass: str, data: Any, **options: Any) -> bool:
-        """Puts a job that is not there yet."""
+        """Put a job unless its jid is known. Return whether it was put."""
         return jid not in self.jobs and self.put(queue, jid, klass, data, **options) == jid
 
     def move(self, jid: str, queue: str, delay: int = 0) -> None:
-        """A claim goes along, or is lost if another job there has it."""
+        """Move a job. It loses its claim if another job of the new queue holds the same."""
         job = self._job(jid)
         parents = list(job.parents)
         self._refuse_circle(jid, parents)
@@ -338,7 +340,7 @@ class Model:
             raise Refused
 
     def _unmet(self, job: Job, parents: Iterable[str]) -> list[str] | None:
-        """Which of these a job has to wait for; unknown ones count as complete. None: one's failure is its own."""
+        """Return which parents have not ended; None if one has failed and fails the job. Unknown ones are complete."""
         states = {parent: self.jobs[parent].state for parent in parents if parent in self.jobs}
         if job.policy == "fail" and "failed" in states.values():
             return None
@@ -346,7 +348,7 @@ class Model:
         return [parent for parent, state in states.items() if state not in met]
 
     def _lay_down(self, job: Job, due_at: int, parents: Iterable[str]) -> None:
-        """Into depends, else scheduled, else the back of its line."""
+        """Put a job into depends, else into scheduled, else at the back of its line."""
         unmet = self._unmet(job, parents)
         if unmet is None:
             self._fail(job, "parent-failed")
@@ -362,10 +364,10 @@ class Model:
         else:
             self._to_back(job)
 
-    # The places. Whoever held the job has lost it.
+    # The places. A move ends the lease of the job.
 
     def _leave(self, job: Job) -> None:
-        """What had a slot, or was put back for one, leaves it to others."""
+        """Take a job out of its place. Its slot, or the slot that it was put back for, is free."""
         frees = job.hold is not None or (job.state == "waiting" and not job.parked and not job.apart)
         if job.hold:
             job.since, job.held_ms = self.now, self.now - job.popped_at
@@ -373,11 +375,11 @@ class Model:
         elif job.state == "depends":
             job.since = self.now
         if job.parked:
-            self.looks[job.queue][job.limit] = 0
+            self.checks[job.queue][job.limit] = 0
         job.state, job.parked, job.apart, job.aside = "nowhere", False, False, False
         job.hold, job.started, job.due_at, job.group, job.parents = None, False, None, None, {}
         if frees and job.limit:
-            self._look_again(job.limit)
+            self._mark_for_check(job.limit)
 
     def _to_back(self, job: Job) -> None:
         self._leave(job)
@@ -417,7 +419,7 @@ class Model:
             self._delete(job)
 
     def _free(self, child: Job, parent: str) -> None:
-        """One parent less to wait for."""
+        """Remove one parent of a job."""
         child.parents.pop(parent)
         if not child.parents:
             self._set_out(child, child.due_at or self.now)
@@ -425,45 +427,45 @@ class Model:
     def _fail_children(self, job: Job, failing: Sequence[str]) -> None:
         for child in self.children(job.jid):
             if job.jid not in child.parents:
-                pass  # it has failed already, by way of a brother
+                pass  # it has failed already, with another of its parents
             elif child.policy == "run":
                 self._free(child, job.jid)
             elif child.policy in failing:
                 self._fail(child, "parent-failed")
 
     def _delete(self, job: Job) -> None:
-        """Nobody can wait any longer for what is gone."""
+        """Delete a job. No other job can depend on it any more."""
         self._leave(job)
         self._release_claim(job)
         self._index_tags(job.jid, job.tags, [])
         del self.jobs[job.jid]
         self._fail_children(job, ("fail", "wait"))
 
-    # What lies apart: jobs of a klass that one worker lacks, and a living peer has.
+    # Jobs that lie apart: one worker lacks a handler for their klass, and a live peer has one.
 
     def apart_in(self, queue: str) -> Apart:
         return self.apart.setdefault(queue, Apart())
 
     def join(self, worker: str) -> None:
-        """It numbers its exchanges from now on."""
+        """Register a worker that numbers its exchanges."""
         self.skills.numbered.add(worker)
         self.seen[worker] = self.now
 
-    def tell(self, worker: str, klasses: Iterable[str], queues: Iterable[str]) -> bool:
-        """For which klasses a worker has handlers, and which queues it serves; False if it is not known."""
+    def report_skills(self, worker: str, klasses: Iterable[str], queues: Iterable[str]) -> bool:
+        """Store the klasses and queues that a worker reports. Return False if the worker is unknown."""
         if worker not in self.skills.numbered:
             return False
         self._forget_skills(worker, set(klasses))
-        self.skills.told[worker] = set(klasses), set(queues)
+        self.skills.reported[worker] = set(klasses), set(queues)
         self.skills.lacks.pop(worker, None)
         return True
 
     def _forget_skills(self, worker: str, still: set[str]) -> None:
-        """Whether anybody else has the klasses that it has not `still`, the next lease is to look."""
-        klasses, queues = self.skills.told.pop(worker, (set(), set()))
+        """Drop the report of a worker. The next lease checks the peers of klasses that it has not `still`."""
+        klasses, queues = self.skills.reported.pop(worker, (set(), set()))
         for queue in queues:
-            looks = self.apart_in(queue).looks
-            looks |= {klass: 0 for klass in looks if klass in klasses - still}
+            checks = self.apart_in(queue).checks
+            checks |= {klass: 0 for klass in checks if klass in klasses - still}
 
     def _peers(self, klass: str, queue: str, worker: str | None) -> list[str]:
         return self.skills.peers(klass, queue, worker, self.seen, self.now)
@@ -474,7 +476,7 @@ class Model:
     def _put_apart(self, job: Job, worker: str) -> None:
         peers, apart = self._peers(job.klass, job.queue, worker), self.apart_in(job.queue)
         job.state, job.apart, job.aside = "waiting", True, False
-        apart.looks[job.klass] = max(self._until(peers), self.now + 1)
+        apart.checks[job.klass] = max(self._until(peers), self.now + 1)
         apart.line(job.klass).join(job.lane)
 
     def _apart_line(self, klass: str, queue: str, lane: str) -> list[Job]:
@@ -482,21 +484,21 @@ class Model:
         return sorted(there, key=lambda job: job.place)
 
     def _bring_apart(self, queue: str, most: int, worker: str | None) -> None:
-        """What lies apart goes back into its place: what `worker` may have, and what nobody has any more."""
+        """Put jobs apart back into their places: those that `worker` may have, and those without a live peer."""
         apart = self.apart_in(queue)
-        lacks = set(apart.looks) if worker is None else self.skills.lacked_by(worker)
-        for when, klass in sorted((when, klass) for klass, when in apart.looks.items()):
+        lacks = set(apart.checks) if worker is None else self.skills.lacked_by(worker)
+        for when, klass in sorted((when, klass) for klass, when in apart.checks.items()):
             is_wanted = klass not in lacks
             if not is_wanted and not apart.is_due(when, self.now):
                 continue
             peers = [] if is_wanted else self._peers(klass, queue, worker)
             if peers:
-                apart.looks[klass] = self._until(peers) + 1
+                apart.checks[klass] = self._until(peers) + 1
             else:
                 self._put_back_apart(queue, klass, most)
-                apart.looks[klass] = when if is_wanted else 0
+                apart.checks[klass] = when if is_wanted else 0
                 if not apart.line(klass).times:
-                    del apart.looks[klass]
+                    del apart.checks[klass]
 
     def _put_back_apart(self, queue: str, klass: str, most: int) -> None:
         turns, lanes, back = self.apart_in(queue).line(klass), self.lanes_of(queue), 0
@@ -515,7 +517,7 @@ class Model:
                 back += 1
 
     def unknown(self, hold: Hold, delay: int) -> str:
-        """Its worker has no handler for it."""
+        """End a lease whose worker has no handler for the job. Return the new state."""
         job = self._held(hold)
         self._leave(job)
         self._was_not_started(job)
@@ -533,11 +535,11 @@ class Model:
             self._fail(job, "unknown-handler")
         return job.state
 
-    # Limits: what finds no room is parked, and put back by a lease when there may be some.
+    # Limits: a job without room is parked, and a later lease puts it back.
 
     @property
     def limits_set(self) -> list[str]:
-        """In the order in which they were set first."""
+        """The limits that are set, in the order of their first setting."""
         there = [key for key, limit in self.limits.items() if limit.is_set]
         return sorted(there, key=lambda key: (self.limits[key].set_at, key))
 
@@ -545,35 +547,35 @@ class Model:
         return self.limits.setdefault(key, Limit())
 
     def _full_until(self, key: str, more: int = 0) -> int:
-        """0: one more may start, beside `more` that will."""
+        """Return 0 if one more job may start beside `more` others; else when to check again."""
         starting = self.starting.count(key) + more
         return self._limit(key).full_until(self.in_use(key) + more, starting, self.now)
 
-    def _look_again(self, key: str) -> None:
+    def _mark_for_check(self, key: str) -> None:
         for queue in self._limit(key).lines:
-            self.looks[queue][key] = self._full_until(key)
+            self.checks[queue][key] = self._full_until(key)
 
     def _park(self, job: Job, until: int) -> None:
         job.parked, job.aside = True, False
         self._limit(job.limit).line(job.queue).join(job.lane)
-        self.looks.setdefault(job.queue, {})[job.limit] = until
+        self.checks.setdefault(job.queue, {})[job.limit] = until
 
     def _bring_back(self, queue: str, most: int) -> None:
-        """Parked jobs go back into their places, as many as there is room for."""
-        looks = self.looks.get(queue, {})
-        for when, key in sorted((when, key) for key, when in looks.items()):
+        """Put parked jobs back into their places, as many as there is room for."""
+        checks = self.checks.get(queue, {})
+        for when, key in sorted((when, key) for key, when in checks.items()):
             if not self._is_due(key, when):
                 break
             most -= self._bring_back_under(key, queue, most)
 
     def _is_due(self, key: str, when: int) -> bool:
-        """A time that the clock has left behind, by going back, is none."""
+        """Return whether it is time to check. A time too far ahead comes from a clock that has gone back."""
         return when <= self.now or self.now + 2 * (self._limit(key).per or 0) < when < WHEN_FREE
 
     def _bring_back_under(self, key: str, queue: str, most: int) -> int:
         turns, lanes, back = self._limit(key).line(queue), self.lanes_of(queue), 0
-        self.looks[queue][key] = WHEN_FREE
-        passed: set[str] = set()  # from a paused lane nothing can start: others must not wait for it
+        self.checks[queue][key] = WHEN_FREE
+        passed: set[str] = set()  # no job of a paused lane can start, and other lanes must not wait for it
         while back < most and (lane := next((one for one in turns.in_order() if one not in passed), None)) is not None:
             line = self.parked_line(key, queue, lane)
             if not line:
@@ -584,7 +586,7 @@ class Model:
                 continue
             until = self._full_until(key, back)
             if until:
-                self.looks[queue][key] = until
+                self.checks[queue][key] = until
                 break
             line[0].parked = False
             if line[0].turn is None:
@@ -592,26 +594,26 @@ class Model:
             turns.took(lane, lanes.weight(lane))
             back += 1
         if back >= most:
-            self.looks[queue][key] = 0
+            self.checks[queue][key] = 0
         if not turns.times:
-            del self.looks[queue][key], self._limit(key).lines[queue]
+            del self.checks[queue][key], self._limit(key).lines[queue]
         return back
 
     def limit(self, key: str, running: int | None = None, rate: tuple[int, int] | None = None) -> None:
-        """Sets what is given."""
+        """Set the given halves of a limit."""
         limit = self._limit(key)
         limit.set_at = self.now if limit.set_at is None else limit.set_at
         limit.running = limit.running if running is None else running
         if rate is not None:
             limit.starts, limit.per = rate
-        self._look_again(key)
+        self._mark_for_check(key)
 
     def unlimit(self, key: str) -> bool:
         limit = self._limit(key)
         was_set = limit.set_at is not None
         limit.running = limit.starts = limit.per = limit.set_at = None
         limit.begun = []
-        self._look_again(key)
+        self._mark_for_check(key)
         return was_set
 
     # Lanes.
@@ -625,16 +627,16 @@ class Model:
             self.lanes_of(queue).weights[lane] = weight
 
     def pause_lane(self, queue: str, lane: str) -> None:
-        """What came back into it has the slots that others wait for."""
+        """Pause a lane. Jobs that were put back into it had slots that other lanes can use."""
         if lane not in self.lanes_of(queue).paused:
             self.lanes_of(queue).paused.add(lane)
             self.lanes_of(queue).turns.leave(lane)
-            self.looks[queue] = dict.fromkeys(self.looks.get(queue, {}), 0)
+            self.checks[queue] = dict.fromkeys(self.checks.get(queue, {}), 0)
 
     def unpause_lane(self, queue: str, lane: str) -> None:
         if lane in self.lanes_of(queue).paused:
             self.lanes_of(queue).paused.discard(lane)
-            self.looks[queue] = dict.fromkeys(self.looks.get(queue, {}), 0)
+            self.checks[queue] = dict.fromkeys(self.checks.get(queue, {}), 0)
             if self.line(queue, lane):
                 self.lanes_of(queue).join(lane)
 
@@ -651,8 +653,9 @@ class Model:
         once: Sequence[str] = (),
         freed: Sequence[str] | None = None,
     ) -> list[Hold]:
-        """The next jobs of some queues: the front first, then the lanes by turns, each by priority, then as they were
-        put. What is freed by this lease itself, as a parent came to its end, is looked at only if it is of `freed`.
+        """Lease the next jobs of some queues: the front, then the lanes by turns, each by priority and order of puts.
+
+        `freed`: of the jobs whose last parent this lease itself ends, only these are considered. None: all of them.
         """
         self.freed = freed
         self.asleep = {job.jid for job in self.jobs.values() if job.state == "depends"}
@@ -669,12 +672,12 @@ class Model:
         return [self._give(job, worker, ttl, i < starting, once) for i, job in enumerate(given)]
 
     def _serve_in_turns(self, queues: Sequence[str], count: int, worker: str) -> list[Job]:
-        """In rounds: where a queue gives less than it seemed, others have its turns."""
+        """Serve queues in rounds. If a queue gives fewer than expected, the others have its turns."""
         left = {queue: min(count, self._allowed(queue, self.at_hand(queue))) for queue in queues}
         given: list[Job] = []
         brought: set[str] = set()
-        last, is_first, fell_short = self.cursors.get(worker), True, True
-        while fell_short and (is_first or len(given) < count):
+        last, is_first, some_gave_fewer = self.cursors.get(worker), True, True
+        while some_gave_fewer and (is_first or len(given) < count):
             turns = self._turns(queues, count - len(given), last, left)
             served = {
                 queue: self._serve(queue, turns.count(queue), worker, brought)
@@ -685,15 +688,15 @@ class Model:
             left |= dict.fromkeys(short, 0)
             given += [served[queue].pop(0) for queue in turns if served[queue]]
             last = given[-1].queue if given else last
-            is_first, fell_short = False, bool(short)
+            is_first, some_gave_fewer = False, bool(short)
         return given
 
     def _serve(self, queue: str, most: int, worker: str, brought: set[str] | None = None) -> list[Job]:
-        """What a queue gives. A paused or full one gives nothing new, but what lost workers held is looked after."""
+        """Return the jobs that a queue gives. A paused or full one gives none, but takes over jobs of lost workers."""
         if brought is not None and queue in brought:
             return self._pick(queue, self._allowed(queue, most), worker)
         paused, expired = self.option("paused", queue), self.expired(queue)
-        first = min(((when, key) for key, when in self.looks.get(queue, {}).items()), default=None)
+        first = min(((when, key) for key, when in self.checks.get(queue, {}).items()), default=None)
         freed = first is not None and self._is_due(first[1], first[0])
         apart = self.apart_in(queue).has_some_for(self.skills.lacked_by(worker), self.now)
         if most > 0 or (paused and expired):
@@ -711,11 +714,11 @@ class Model:
             if apart and not paused:
                 self._bring_apart(queue, most, worker)
             return self._pick(queue, may_start, worker)
-        come = expired or self._due(queue) or self._coming(queue) or self.pushed.get(queue) or freed or apart
-        return self._pick(queue, 0, worker) if paused or not come else []
+        arrivals = expired or self._due(queue) or self._coming(queue) or self.pushed.get(queue) or freed or apart
+        return self._pick(queue, 0, worker) if paused or not arrivals else []
 
     def _pick(self, queue: str, most: int, worker: str) -> list[Job]:
-        """Takes jobs out of the front, then out of the lanes by turns. What may not start is put where it waits."""
+        """Take jobs from the front, then from the lanes by turns. A job that may not start goes to where it waits."""
         given: list[Job] = []
         for job in self.front(queue):
             if len(given) == most:
@@ -728,7 +731,7 @@ class Model:
                 lanes.join("")
         else:
             lanes.turns.leave("")
-        alone = not lanes.turns.times  # and stays so, whoever wakes in a lane meanwhile
+        alone = not lanes.turns.times  # and stays so for this lease
         while len(given) < most and (lane := self._next_lane(queue, alone)) is not None:
             job = self._open_line(queue, lane)[0]
             if self._may_start(job, worker):
@@ -738,7 +741,7 @@ class Model:
         return given
 
     def _next_lane(self, queue: str, alone: bool) -> str | None:
-        """Of which it is the turn. `alone`: there is but the one without a name."""
+        """Return the lane whose turn it is. `alone`: only the lane "" has jobs."""
         turns = self.lanes_of(queue).turns
         for lane in [""] if alone else turns.in_order():
             if self._open_line(queue, lane):
@@ -751,7 +754,7 @@ class Model:
         return [job for job in self.line(queue, lane) if job.jid not in self.passed]
 
     def _may_start(self, job: Job, worker: str) -> bool:
-        """Else it goes to where it has to wait, or has come too late."""
+        """Return whether a job may start. If not, it goes to where it waits, or fails as expired."""
         if job.in_front and job.lane in self.lanes_of(job.queue).paused:
             job.aside = True
             return False
@@ -773,7 +776,7 @@ class Model:
         return not until
 
     def _is_freed(self, jid: str) -> bool:
-        """The jid of a job that an entry has just made is not learnt yet."""
+        """Return whether a job is of `freed`. A job that an entry has just made has no known jid yet."""
         if self.freed is None or jid in self.freed:
             return True
         return jid[0] == "?" and any(one not in self.jobs for one in self.freed)
@@ -785,12 +788,12 @@ class Model:
         return job
 
     def start_by(self, job: Job) -> int | None:
-        """By when it must have started, while it has not."""
+        """Return the start deadline of a job; None if it has started, or has none."""
         begun = job.failures or job.deaths or job.interruptions or job.left or job.begun or job.hold or job.ended
         return job.put_at + job.expires if job.expires is not None and not begun else None
 
     def is_overdue(self, job: Job) -> bool:
-        """It has not started in time."""
+        """Return whether a job has not started by its deadline."""
         start_by = self.start_by(job)
         return start_by is not None and start_by <= self.now
 
@@ -802,7 +805,7 @@ class Model:
         return max(0, min(most, int(concurrency) - running)) if concurrency else most
 
     def _turns(self, queues: Sequence[str], count: int, last: str | None, left: dict[str, int]) -> list[str]:
-        """One of each queue that has work left, and again, going on behind the one where the last lease stopped."""
+        """Return turns, one of each queue with work left, in rounds that begin behind the queue of the last lease."""
         at, turns = queues.index(last) if last in queues else -1, []
         while len(turns) < count and any(left.values()):
             at = (at + 1) % len(queues)
@@ -812,7 +815,7 @@ class Model:
         return turns
 
     def _take_in(self, queue: str, most: int) -> None:
-        """Entries of other programs become jobs, or broken ones; up to one that names a job which is just given."""
+        """Make jobs of entries, up to one that names a job that this lease gives. Invalid entries fail as broken."""
         entries = self.pushed.get(queue, [])
         given = {job.jid for job in self.jobs.values() if job.state == "taken"}
         for entry in entries[:most]:
@@ -836,12 +839,12 @@ class Model:
             self._fail(job, "broken")
 
     def _unknown_jid(self) -> str:
-        """Until it is learnt from the engine, by what the job has."""
+        """Return a stand-in for a jid that the engine chooses, until learn() gets the real one."""
         self.seqs += 1
         return f"?{self.seqs}"
 
     def learn(self, unknown: str, jid: str) -> None:
-        """What jid the engine has given to a job of an entry without one."""
+        """Store the jid that the engine has given to the job of an entry without one."""
         job = self.jobs.pop(unknown)
         self.jobs[jid] = job
         job.jid = jid
@@ -861,7 +864,7 @@ class Model:
         return sorted(found, key=lambda job: (job.due_at, job.seq))
 
     def _promote(self, queue: str) -> None:
-        """What is due goes to the front if it has a turn; else to the back."""
+        """Put due jobs to the front if they have a turn; else to the back."""
         for job in self._due(queue):
             if job.turn is not None:
                 self._to_front(job)
@@ -869,7 +872,7 @@ class Model:
                 self._to_back(job)
 
     def _spawn(self, queue: str, most: int) -> None:
-        """The jobs of due recurrences, as if put at their times; none whose claim another has."""
+        """Put the jobs of due recurrences as if at their times, except those whose claim another job holds."""
         spawned = 0
         for pattern in self._coming(queue):
             left, times = most - spawned, pattern.times(self.now)
@@ -904,20 +907,20 @@ class Model:
         return job.hold
 
     def expired(self, queue: str) -> list[Job]:
-        """Whose leases ended more than a grace ago."""
+        """Return the jobs whose leases ended more than a grace ago."""
         limit = self.now - self.option_ms("grace", queue)
         found = [job for job in self._in(queue, "running") if job.expires_at <= limit]
         return sorted(found, key=lambda job: (job.expires_at, job.jid))
 
     def _lose(self, job: Job) -> None:
-        """A death, if it had started, or that is not certain of one that must not start twice."""
+        """Take a job from a lost worker. A started job dies; so does an at-most-once job, whose start is uncertain."""
         if job.started or job.once:
             self._die(job, "lost")
         else:
             self._back_unstarted(job)
 
     def _back_unstarted(self, job: Job) -> None:
-        """To the front, as if it had not been leased."""
+        """Put a job to the front as if it had not been leased."""
         self._to_front(job)
         self._was_not_started(job)
 
@@ -925,11 +928,11 @@ class Model:
         if job.limit and self._limit(job.limit).starts is not None:
             self._limit(job.limit).take_back(job.popped_at)
             self.taken_back.append((job.limit, job.popped_at))
-            self._look_again(job.limit)
+            self._mark_for_check(job.limit)
         job.watched = job.watched or self.start_by(job) is not None
 
     def _die(self, job: Job, reason: str) -> str:
-        """A death: to the front at once, later with a delay, at last among the failed."""
+        """Count a death. The first puts the job to the front, later ones delay it, the last one fails it."""
         job.deaths += 1
         job.unknown_at = None
         most = self.option("max-deaths", job.queue) if job.max_deaths is None else job.max_deaths
@@ -944,7 +947,7 @@ class Model:
         return job.state
 
     def _come_back(self, job: Job) -> None:
-        """A persistent job: to the front at once; later, if it was held for so short that it would only go round."""
+        """Put a persistent job to the front, or schedule it if it was held only briefly."""
         self._leave(job)
         if job.held_ms >= LONG_HOLD:
             job.short = 0
@@ -954,10 +957,12 @@ class Model:
             self._schedule(job, self.now + min(1000 * 2 ** (job.short - 1), 60_000))
 
     def sweep(self) -> int:
-        """Takes from lost workers what they hold, in every queue; has come again, and go, what is due for it; and fails
-        what has not started in time.
+        """Take the jobs of lost workers, put recurrences, put back jobs, fail expired jobs, prune completed ones.
+
+        Return how many jobs were taken.
         """
-        swept, watched = 0, [job for job in self.jobs.values() if job.watched]  # what comes again now has its time yet
+        # Jobs that this sweep puts are not among them.
+        swept, watched = 0, [job for job in self.jobs.values() if job.watched]
         for queue in self.queues:
             expired = self.expired(queue)
             swept += len(expired)
@@ -965,7 +970,7 @@ class Model:
                 self._lose(job)
             if not self.option("paused", queue):
                 self._spawn(queue, 100)
-                if self.apart_in(queue).must_look(self.now) and self._not_ended(queue):
+                if self.apart_in(queue).must_check(self.now) and self._not_ended(queue):
                     self._bring_apart(queue, 100, None)
                 self._bring_back(queue, 100)
         self._expire(watched)
@@ -980,7 +985,7 @@ class Model:
                 self._fail(job, "expired")
 
     def _prune(self, kept: list[Job], added: int) -> None:
-        """Completed jobs beyond the limits of age and number, oldest first; but for those that have just been added."""
+        """Delete completed jobs beyond the limits of age and number, oldest first, except those just added."""
         count, age_s = self._most_kept(), self.option("jobs-history")
         aged = sum(job.ended_at <= self.now - age_s * 1000 for job in kept) if age_s > 0 else 0
         for job in kept[: max(aged, len(kept) + added - count)]:
@@ -991,7 +996,7 @@ class Model:
         return int(self.option("jobs-history-count")) if self.option("jobs-history") > 0 else 0
 
     def deregister(self, worker: str) -> int:
-        """Forgets a worker; what it held goes to the front, uncounted, but for what must not start twice."""
+        """Forget a worker. Its jobs go to the front, uncounted; at-most-once jobs fail."""
         held = self.held_by(worker)
         for job in held:
             if job.once:
@@ -1008,7 +1013,7 @@ class Model:
         self.skills.numbered.discard(worker)
         return len(held)
 
-    # What a holder may do, as long as nobody has taken the job.
+    # Calls of the holder of a lease.
 
     def renew(
         self,
@@ -1031,7 +1036,7 @@ class Model:
         return job.expires_at
 
     def settle(self, outcomes: Iterable[Callable[["Model"], Any]]) -> list[Any]:
-        """Carries out a batch of what follows; only then goes what is kept too long."""
+        """Carry out a batch of outcomes, then delete what retention does not keep."""
         kept, before = self.completed(), self.completions
         answers = self.all_or_nothing(outcomes)
         if self.completions > before:
@@ -1048,7 +1053,7 @@ class Model:
         return True
 
     def complete_then(self, hold: Hold, followers: Sequence[dict[str, Any]]) -> bool:
-        """Completes, and puts others; refused if one of these would wait for itself, by way of the others as well."""
+        """Complete a job and put its follow-ups. Refused if a follow-up would wait for itself, even through others."""
         self._held(hold)
         parents = {job.jid: list(job.parents) for job in self.jobs.values()}
         for one in followers:
@@ -1061,7 +1066,7 @@ class Model:
         return True
 
     def come_back(self, hold: Hold) -> bool:
-        """A persistent job has come back by itself; of another it is the completion."""
+        """End the run of a persistent job, which comes back. Any other job completes."""
         job = self._held(hold)
         if not job.persistent:
             return self.complete(hold)
@@ -1069,7 +1074,7 @@ class Model:
         return True
 
     def advance(self, hold: Hold, queue: str, data: Any = UNSET, delay: int = 0, depends: Iterable[str] = ()) -> bool:
-        """Completes a stage: the job goes on in another queue."""
+        """Complete a stage: the job continues in another queue."""
         job = self._held(hold)
         if job.persistent:
             raise Endless
@@ -1083,7 +1088,7 @@ class Model:
         return True
 
     def retry(self, hold: Hold, delay: int = 0, group: str | None = None) -> int:
-        """Spends a retry, and waits at the back for the next run, or until its time."""
+        """Spend a retry. The job waits at the back, or until its time. Return the retries left, -1 if it failed."""
         job = self._held(hold)
         job.failures += 1
         job.unknown_at = None
@@ -1126,7 +1131,7 @@ class Model:
     def died(self, hold: Hold, reason: str) -> str:
         return self._die(self._held(hold), reason)
 
-    # What an operator may do.
+    # Calls of operators.
 
     def fail_job(self, jid: str, group: str) -> None:
         self._fail(self._job(jid), group)
@@ -1143,7 +1148,7 @@ class Model:
         return priority
 
     def cancel(self, *jids: str) -> list[str]:
-        """Deletes jobs, but for complete ones; refused while an unlisted one must wait for one of them."""
+        """Delete jobs, except complete ones. Refused while an unlisted job must wait for one of them."""
         going = [jid for jid in dict.fromkeys(jids) if jid in self.jobs and self.jobs[jid].state != "complete"]
         for jid in going:
             if any(child.policy == "wait" and child.jid not in going for child in self.children(jid)):
@@ -1157,7 +1162,7 @@ class Model:
     def unfail(
         self, group: str, queue: str | None = None, count: int = 25, klass: str | None = None, data: Any = UNSET
     ) -> int:
-        """The oldest of a group begin anew, as they are or with what is given."""
+        """Put back the oldest jobs of a group, with another queue, klass or data if given. Return how many."""
         moved = 0
         for job in self.failed(group):
             if moved < count:
@@ -1165,8 +1170,9 @@ class Model:
         return moved
 
     def unfail_job(self, jid: str, queue: str | None = None, klass: str | None = None, data: Any = UNSET) -> bool:
-        """What is broken is read again, or gets a klass or data. What is still broken stays, and so does what another
-        job has the claim of.
+        """Put back one failed job. A broken entry is read again, or gets a klass or data.
+
+        An entry that is still broken stays failed, and so does a job whose claim another job holds.
         """
         job = self.jobs.get(jid)
         queue = queue or job.queue if job else queue
@@ -1185,7 +1191,7 @@ class Model:
         return True
 
     def _read_again(self, job: Job, queue: str) -> bool:
-        """Under the jid that the entry names, if it names one."""
+        """Put the job of a broken entry, under the jid that the entry names if any. Return whether it is valid now."""
         found, entry = model_entries.read(job.entry, self.option("klass", queue)), job.entry
         jid = found.jid or job.jid if found else None
         try:
@@ -1198,7 +1204,7 @@ class Model:
         return True
 
     def depend(self, jid: str, *parents: str) -> None:
-        """More to wait for, for a job that waits for others already."""
+        """Add parents to a job that already waits for others."""
         job = self._job(jid)
         if job.state != "depends":
             raise Refused
@@ -1249,7 +1255,7 @@ class Model:
         return self.tracked.pop(jid, None) is not None
 
     def recur(self, queue: str, jid: str, klass: str, data: Any, every: int, offset: int, **options: Any) -> None:
-        """A job from now on, or a known one in a new way."""
+        """Create a recurrence, or replace a known one, which keeps its count."""
         missed, backlog = options.pop("missed", "all"), options.pop("backlog", None)
         old = self.recurring.get(jid)
         self.recurring[jid] = Recurring(
@@ -1261,28 +1267,29 @@ class Model:
         return self.recurring.pop(jid, None) is not None
 
     def configure(self, option: str, value: Any) -> None:
-        """Sets an option, or with None unsets it."""
+        """Set an option; None unsets it."""
         if value is None:
             self.config.pop(option, None)
         else:
             self.config[option] = value
 
-    # A whole queue, or a lane of it.
+    # Calls on a whole queue or lane.
 
     def push(self, queue: str, entry: bytes) -> None:
-        """As another program does."""
+        """Push an entry, as another program does."""
         self.pushed.setdefault(queue, []).append(entry)
 
     def cancel_equal(self, queue: str, data: Any) -> list[str]:
-        """All that have not ended and have this data."""
+        """Cancel the jobs that have not ended and have this data. Return their jids."""
         self._take_in(queue, 1000)
         there = [job for job in self._not_ended(queue) if _equal(job.data, data)]
         self._drop(there)
         return [job.jid for job in there]
 
     def delete(self, queue: str, lane: str | None, running: str) -> tuple[int, int]:
-        """Drops what does not run, of a queue or a lane; with "stop" what runs, too, else what
-        has no end of that. Answers how many of each.
+        """Delete the jobs of a queue or lane that do not run. Running ones go if persistent, or all with "stop".
+
+        Return how many did not run, and how many ran.
         """
         dropped = 0
         if lane is None:
@@ -1301,7 +1308,7 @@ class Model:
         if lane is None and empty and not self.pushed.get(queue):
             self.first_put.pop(queue, None)
             self.lanes.pop(queue, None)
-            self.looks.pop(queue, None)
+            self.checks.pop(queue, None)
             self.apart.pop(queue, None)
             for limit in self.limits.values():
                 limit.lines.pop(queue, None)
@@ -1311,7 +1318,7 @@ class Model:
         return [job for job in self.jobs.values() if job.queue == queue and not job.ended]
 
     def _drop(self, jobs: list[Job]) -> None:
-        """What waits for others first: then it is not told that those are gone."""
+        """Delete jobs. Their dependencies go first, so that no deletion affects another of them."""
         for job in jobs:
             job.parents = {}
         for job in jobs:

@@ -1,4 +1,4 @@
-"""The model's reading of what other programs push to `in:`. No Redis."""
+"""How entries of other programs are read. Part of the model; no Redis."""
 
 import base64
 import json
@@ -15,7 +15,7 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Read:
-    """An entry that can be read: put's arguments. Times are ms."""
+    """A valid entry as the arguments of put. Times are ms."""
 
     jid: str | None
     klass: str
@@ -24,12 +24,15 @@ class Read:
 
 
 def klass_of(entry: bytes) -> str | None:
-    """What it says, whatever else is wrong with it."""
+    """Return the klass that an entry names, even if the rest of it is invalid."""
     return (_object(entry) or {}).get("klass")
 
 
 def read(entry: bytes, bare_klass: str | None) -> Read | None:
-    """An object with a klass is an envelope; all else is data, if the queue has a klass for it. None: broken."""
+    """Read an entry; None if it is broken.
+
+    An object with a klass is an envelope. Anything else is data, if the queue has a klass for it.
+    """
     envelope = _object(entry)
     if envelope is None or "klass" not in envelope:
         return Read(None, bare_klass, entry, {}) if bare_klass else None

@@ -1,4 +1,4 @@
-"""What the model is made of: jobs, leases, recurrences, and what a refusal is. No Redis. Times are whole ms."""
+"""Jobs, leases, recurrences and refusals of the model. No Redis. Times are whole ms."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,7 +7,7 @@ UNSET: Any = object()
 
 
 class Refused(Exception):
-    """A dependency is in the way."""
+    """A dependency forbids the call."""
 
 
 class Missing(Exception):
@@ -15,11 +15,11 @@ class Missing(Exception):
 
 
 class Lost(Exception):
-    """The lease is not the worker's any more."""
+    """The worker has lost the lease."""
 
 
 class Endless(Exception):
-    """A persistent job is never complete."""
+    """A persistent job cannot complete."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Hold:
 
 @dataclass
 class Job:
-    """A job. Where it lies is said by `state`, `turn`, `parked`, `apart`, `aside`; waiting with a turn is in front."""
+    """A job. `state`, `turn`, `parked`, `apart` and `aside` say where it lies; with a turn it waits in front."""
 
     jid: str
     queue: str
@@ -43,13 +43,13 @@ class Job:
     priority: int = 0
     retries: int = 5
     max_deaths: int | None = None
-    policy: str = "wait"  # what becomes of it when a parent fails or is cancelled
+    policy: str = "wait"  # for a parent that fails or is cancelled
     tags: list[str] = field(default_factory=list)
     lane: str = ""
     limit: str | None = None
     expires: int | None = None  # ms from the put within which it must have started
     persistent: bool = False
-    once: bool | None = None  # None: as its handler says, when it is leased
+    once: bool | None = None  # None: its handler decides at the lease
     trace: str | None = None
     spawned_from: str | None = None
     state: str = "waiting"
@@ -58,30 +58,30 @@ class Job:
     interruptions: int = 0
     seq: int = 0  # its place in the line of its priority
     turn: int | None = None  # the token of its first lease since it last went to the back
-    parked: bool = False  # its limit was used up when it was met
-    apart: bool = False  # it lies where only workers look that have its klass
-    unknown_at: int | None = None  # since when nobody is known to have its klass
+    parked: bool = False  # a lease met it when its limit was used up
+    apart: bool = False  # only workers that have its klass lease it
+    unknown_at: int | None = None  # since when no worker is known to have its klass
     aside: bool = False  # it has a turn, but lies in its paused lane
-    claim: Any = None  # what nobody else in the queue may be while it has not ended
-    watched: bool = False  # a sweep is to look whether it has started in time
+    claim: Any = None  # its unique key, which no other job of the queue may hold until it ends
+    watched: bool = False  # a sweep must check its start deadline
     hold: Hold | None = None
     started: bool = False
-    begun: bool = False  # it has started under a worker that was forgotten since
+    begun: bool = False  # it has started under a worker that is forgotten
     popped_at: int = 0
-    held_ms: int = 0  # for how long it was held last
+    held_ms: int = 0  # length of its last hold
     expires_at: int = 0
     due_at: int | None = None
-    parents: dict[str, int] = field(default_factory=dict)  # those that it still waits for, and since when
+    parents: dict[str, int] = field(default_factory=dict)  # the parents that it still waits for, and since when
     group: str | None = None
-    entry: bytes | None = None  # of another program, and nobody can read it
+    entry: bytes | None = None  # the bytes of an invalid entry
     stored: bytes | None = None  # the bytes of its entry, if it came as one
-    short: int = 0  # how often in a row a persistent job was held for but a moment
+    short: int = 0  # short holds of a persistent job in a row
     left: str | None = None  # the worker that had a persistent job last
     since: int = 0  # when it came back into its queue
     progress: tuple[float, str, int] | None = None
     saved: Any = None  # its last checkpoint
     ended_at: int = 0
-    tie: int = 0  # the order of what was completed in the same millisecond is the engine's
+    tie: int = 0  # the engine's order of completions in the same millisecond
 
     @property
     def in_front(self) -> bool:
@@ -89,12 +89,12 @@ class Job:
 
     @property
     def in_line(self) -> bool:
-        """It lies in the line of its lane."""
+        """True if it lies in the line of its lane."""
         return self.state == "waiting" and (self.turn is None or self.aside) and not (self.parked or self.apart)
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """Before whom in its line: what has had its turn is ahead of all priorities."""
+        """Its sort key in its line: a job with a turn is ahead of all priorities."""
         return (0, 0, self.turn) if self.turn is not None else (1, self.priority, self.seq)
 
     @property
@@ -104,7 +104,7 @@ class Job:
 
 @dataclass
 class Recurring:
-    """A pattern that makes a job at each of its times."""
+    """A recurrence, which makes a job at each of its times."""
 
     jid: str
     queue: str
@@ -118,7 +118,7 @@ class Recurring:
     options: dict[str, Any] = field(default_factory=dict)
 
     def times(self, now: int) -> list[int]:
-        """The due times that are to run: all, the last few, only the last, or only one that has just come."""
+        """Return the due times that get a job: all, the last few, the last, or only one that has just come."""
         due = list(range(self.next_at, now + 1, self.every))
         if self.missed == "skip":
             return [at for at in due[-1:] if now - at <= min(60_000, self.every)]

@@ -1,12 +1,13 @@
-"""The model's turns: in which order the lanes of a queue, and the lines of what is parked, are served. No Redis."""
+"""The order in which lanes, and lines of parked jobs, are served. Part of the model; no Redis."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass
 class Turns:
-    """Lines that share something. The one of the least time is next, and a turn moves it on by 1/weight; one that joins
-    begins at the least time, so that none can save up turns.
+    """Lines that take turns. The line of the least time is next, and a turn adds 1/weight to it.
+
+    A line that joins begins at the least time, so that none can save up turns.
     """
 
     times: dict[str, float] = field(default_factory=dict)
@@ -32,7 +33,7 @@ class Lanes:
     """The lanes of one queue. A paused one has no turns."""
 
     turns: Turns = field(default_factory=Turns)
-    weights: dict[str, int] = field(default_factory=dict)  # those that are not 1
+    weights: dict[str, int] = field(default_factory=dict)  # only weights other than 1
     paused: set[str] = field(default_factory=set)
 
     def weight(self, lane: str) -> int:

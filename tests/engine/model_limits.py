@@ -1,4 +1,4 @@
-"""The model's limits: whether a job of a key may start now. No Redis. Times are whole ms."""
+"""Limits: whether a job of a key may start now. Part of the model; no Redis. Times are whole ms."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ WHEN_FREE = 2**53  # no time is known: a slot must become free first
 
 @dataclass
 class Limit:
-    """A key's limit, the times of its last starts, and the lines of what is parked under it, by queue."""
+    """A key's limit, the times of its last starts, and by queue the lines of jobs parked under it."""
 
     running: int | None = None
     starts: int | None = None
@@ -23,8 +23,9 @@ class Limit:
         return self.set_at is not None
 
     def full_until(self, in_use: int, starting: int, now: int) -> int:
-        """0 if one more may start, `starting` of those in use being so new that their starts are not noted yet; else
-        when to look again.
+        """Return 0 if one more job may start; else when to check again.
+
+        `starting` of the slots in use are so new that their starts are not in `begun` yet.
         """
         if self.running is not None and in_use >= self.running:
             return WHEN_FREE
@@ -41,7 +42,7 @@ class Limit:
             self.begun = [*self.begun, now][-self.starts :]
 
     def take_back(self, at: int) -> None:
-        """What was leased then has not started."""
+        """Remove the start of a job that was leased at this time and has not started."""
         if at in self.begun:
             self.begun.reverse()
             self.begun.remove(at)

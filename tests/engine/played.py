@@ -1,4 +1,4 @@
-"""A worker that does nothing but listen: a session as a master has it, turned by the test or by a thread of its own."""
+"""A worker without jobs: the session of a master, driven by the test or by a thread of its own."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ from supervisor.engine.worker.exchange import Part, Wanted
 from supervisor.engine.worker.session import Session
 from supervisor.master.timers import Timers
 
-#: For what should come at once. Long, as a loaded machine is slow.
+#: Seconds for an event that should come at once. Long, because a loaded machine is slow.
 SOON_S = 20.0
 
 
@@ -30,7 +30,7 @@ class Reply(NamedTuple):
 
 
 class PlayedWorker:
-    """Listens for mail, and with `answers` answers what it is asked for. `asked`: all that it was, in its order."""
+    """Listens for mail, and answers requests by `answers` if given. `asked`: all its requests in their order."""
 
     def __init__(self, url: str, namespace: str, answers: Callable[[OperatorRequest], Any] | None = None) -> None:
         self._callbacks: dict[int, Callable[[], None]] = {}
@@ -41,7 +41,7 @@ class PlayedWorker:
         self._replies: list[Reply] = []
         self._lease_due = False
         self.asked: list[OperatorRequest] = []
-        self.granted: list[LeaseRecord] = []  # when waits have ended
+        self.granted: list[LeaseRecord] = []  # by waits that have ended
         self.exchanges = 0
         self.session = Session(url, Namespace(namespace), Queues(["q"], "strict"), None, self, self.timers)
 
@@ -49,7 +49,7 @@ class PlayedWorker:
     def name(self) -> str:
         return self.session.worker
 
-    # what a session asks of a master's inbox
+    # the inbox that a session needs
 
     def watch(self, source: Any, callback: Callable[[], None]) -> None:
         self._callbacks[source.fileno()] = callback
@@ -62,16 +62,16 @@ class PlayedWorker:
     def want_write(self, source: Any, wanted: bool) -> None:
         self._poll.modify(source, select.EPOLLIN | (select.EPOLLOUT if wanted else 0))
 
-    # turned by the test
+    # driven by the test
 
     def start(self) -> "PlayedWorker":
-        """Connects, until there is nothing more to say."""
+        """Connect, and finish the first exchanges."""
         self.session.open(self._on_connection, self.session.read, self._on_wakeup)
         self.turn_until(lambda: self.session.connected and self.session.idle and not self.session.serving.looks_due)
         return self
 
     def turn_until(self, holds: Callable[[], Any], *, listening: bool = False) -> None:
-        """Does what a master's loop does until something holds; `listening`: waits for mail meanwhile."""
+        """Do what a master's loop does until `holds()` is true. `listening`: wait for mail meanwhile."""
         deadline_at = time.monotonic() + SOON_S
         while not holds():
             assert time.monotonic() < deadline_at, "it has not come about in time"
@@ -80,28 +80,28 @@ class PlayedWorker:
                 self._callbacks[fd]()
 
     def listen_until_asked(self, count: int = 1) -> None:
-        """Until it was asked for so much in all, and has answered if it does."""
+        """Listen until there were `count` requests in all and their answers are sent."""
         self.turn_until(lambda: len(self.asked) >= count and self._is_done, listening=True)
 
     def wait_for_jobs(self, count: int = 1) -> None:
-        """Begins a wait that leases so many when it ends."""
+        """Begin a wait that leases `count` jobs when it ends."""
         self.session.wakeups.wait_for_queues(Wanted(count, count, woken=True))
 
     def wait_to_end(self) -> None:
-        """The wait that is under way."""
+        """Turn until the current wait has ended."""
         self.turn_until(lambda: not self.session.wakeups.waiting)
 
     def wait_for_news(self) -> None:
-        """Until something has come, which stays unread."""
+        """Block until a descriptor is readable. Reads nothing."""
         assert self._poll.poll(SOON_S)
 
     def lease(self) -> None:
-        """One lease of none, and whatever follows from it."""
+        """Make one lease of no jobs, and the exchanges that follow from it."""
         self._lease_due = True
         self.turn_until(lambda: not self._lease_due and self._is_done)
 
     def reply(self, *replies: Reply) -> None:
-        """Answers, and waits until that has got in."""
+        """Send answers, and turn until Redis has them."""
         self._replies += replies
         self.turn_until(lambda: self._is_done)
 
@@ -120,7 +120,7 @@ class PlayedWorker:
             self.session.wakeups.wait_for_mail()
 
     def exchange(self, wanted: Wanted | None = None, replies: Sequence[Reply] = ()) -> None:
-        """Starts one, as a master does."""
+        """Start an exchange, as a master does."""
         self.exchanges += 1
         session, parts = self.session, [self._part_of(reply) for reply in replies]
         if session.serving.asks_for_names(wanted is not None, time.monotonic()):
@@ -155,7 +155,7 @@ class PlayedWorker:
         self.session.wakeups.mail.clear()
 
     def rename(self) -> None:
-        """As a master that was deregistered."""
+        """Change the name, as a deregistered master does."""
         self.session.rename(lambda _known, _resumed: None, self._on_deregistered)
 
     def _on_deregistered(self) -> None:
@@ -172,7 +172,7 @@ class PlayedWorker:
         self._lease_due = False
 
     def lose_the_connection(self, replies: Sequence[Reply] = ()) -> None:
-        """Redis is gone, the last it was told of are these answers; and is there again."""
+        """Lose the connection right after sending these answers, and reconnect."""
         self.session.pipeline._link._socket.shutdown(2)
         with contextlib.suppress(LinkLost):
             self.exchange(None, replies)
@@ -181,7 +181,7 @@ class PlayedWorker:
         self.start()
 
     def leave(self) -> None:
-        """As a master that has ended in peace."""
+        """Leave, as a master does after a drain."""
         if self.session.wakeups.waiting:
             self.session.wakeups.end_wait()
             self.wait_to_end()
@@ -194,11 +194,11 @@ class PlayedWorker:
         self._poll.close()
         os.close(self._stop_fd)
 
-    # turned by a thread of its own
+    # driven by a thread of its own
 
     @contextlib.contextmanager
     def listening(self) -> Iterator["PlayedWorker"]:
-        """It listens, in a thread, for the block."""
+        """Listen in a thread during the block."""
         self.start()
         self._poll.register(self._stop_fd, select.EPOLLIN)
         stopped = threading.Event()

@@ -4,7 +4,7 @@ import pytest
 
 from supervisor.engine.commands import bulk, writes
 from supervisor.engine.commands.bulk import BulkResult, Choice
-from tests.engine.invariants import look, misplaced
+from tests.engine.invariants import misplaced, read_namespace
 
 NOT_ENDED = ("waiting", "scheduled", "depends", "parked", "running")
 
@@ -88,7 +88,7 @@ def test_changed_job_is_left_alone(client, queue, act, server, namespace):
         assert (seen.state, seen.queue, seen.priority) == {
             "fail": ("failed", "q", 0), "move": ("waiting", "p", 0), "set_priority": ("waiting", "q", 7),
         }[act]  # fmt: skip
-    assert misplaced(look(server.redis, namespace)) == []
+    assert misplaced(read_namespace(server.redis, namespace)) == []
 
 
 def test_parent_is_cancelled_with_all_dependents_or_not_at_all(client, queue):
@@ -118,7 +118,7 @@ def test_moved_job_keeps_its_time_lane_and_parents(client, queue, filled, server
     assert all(job.queue == "p" for job in after.values())
     assert after["scheduled"].state == "scheduled" and after["scheduled"].due_unix == before["scheduled"].due_unix
     assert (after["laned"].lane, after["depends"].dependencies) == ("a", ["waiting"])
-    assert misplaced(look(server.redis, namespace)) == []
+    assert misplaced(read_namespace(server.redis, namespace)) == []
 
 
 def test_failed_jobs_of_the_group_are_put_back_by_jid(client, queue):

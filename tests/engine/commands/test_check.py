@@ -22,7 +22,7 @@ from supervisor.engine.commands.check import KINDS, SLICE, Violation, of_keys
 from supervisor.engine.model import scripts
 from supervisor.engine.model.errors import LeaseholdError, LeaseLost
 from supervisor.engine.model.validation import EXACT_INT
-from tests.engine.invariants import left_over, look, misplaced
+from tests.engine.invariants import left_over, misplaced, read_namespace
 from tests.lengths import LONG
 
 START = 1_000_000.0
@@ -892,7 +892,7 @@ UNSEEN_FROM_OUTSIDE = {
 @pytest.mark.parametrize("what", [what for what in DAMAGES if what not in UNSEEN_FROM_OUTSIDE])
 def test_invariants_of_other_tests_see_the_damage_too(ns, server, namespace, what):
     def wrong() -> list[str]:
-        found = look(server.redis, namespace)
+        found = read_namespace(server.redis, namespace)
         return misplaced(found, START * 1000) + left_over(found)
 
     assert wrong() == []
@@ -1116,7 +1116,7 @@ def busy(server, namespace) -> Iterator[list[int]]:
             stop.set()
         assert [one.result() for one in working] == [None] * THREADS
         assert client.check() == []
-    assert misplaced(look(server.redis, namespace)) == []
+    assert misplaced(read_namespace(server.redis, namespace)) == []
 
 
 ENTRIES = [b'{"klass": "k", "data": [1], "lane": "lane1", "limit": "L"}', b"\xff\x00", b'{"klass": "k", "unknown": 1}']

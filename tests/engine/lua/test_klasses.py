@@ -6,7 +6,7 @@ import pytest
 
 from supervisor.engine.commands import writes
 from supervisor.engine.model.outcomes import Completed, Unknown
-from tests.engine.invariants import look, misplaced
+from tests.engine.invariants import misplaced, read_namespace
 
 
 class Member:
@@ -382,7 +382,7 @@ def test_random_releases_complete_every_job_once(client, clock, server, namespac
             client.sweep()
         elif names:
             client.job(chance.choice(names)).set_priority(chance.randrange(3))
-        assert misplaced(look(server.redis, namespace)) == []
+        assert misplaced(read_namespace(server.redis, namespace)) == []
     assert client.check() == []
     last = Member(client, "last", "abc", ("q", "r"))
     client.unlimit("l")

@@ -24,7 +24,7 @@ from supervisor.engine.commands.limits import Limit
 from supervisor.engine.model.errors import DependencyError, JobNotFound, LeaseholdError, LeaseLost
 from supervisor.engine.model.outcomes import ENDLESS, Completed, Died, Failed, Released, Retried, Returned, Unknown
 from tests.engine.conftest import Clock
-from tests.engine.invariants import Look, left_over, look, misplaced
+from tests.engine.invariants import Snapshot, left_over, misplaced, read_namespace
 from tests.engine.model import Model
 from tests.engine.model_jobs import Endless, Hold, Lost, Missing, Refused
 from tests.engine.model_limits import WHEN_FREE
@@ -215,7 +215,7 @@ class Machine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.client.close()
-        for key in look(self.server.redis, self.namespace):
+        for key in read_namespace(self.server.redis, self.namespace):
             self.server.redis.unlink(self.prefix + key)
 
     def agree(self, ask, expect):
@@ -450,7 +450,7 @@ class Machine(RuleBasedStateMachine):
         unknown = [jid for jid in self.model.jobs if jid[0] == "?"]
         if not unknown:
             return
-        found = look(self.server.redis, self.namespace)
+        found = read_namespace(self.server.redis, self.namespace)
         new = [key[5:] for key in found if key.startswith("data:") and key[5:] not in self.model.jobs]
         for jid in unknown:
             wanted = self.model.jobs[jid].stored
@@ -579,7 +579,7 @@ class Machine(RuleBasedStateMachine):
         self.join(worker)
         self.agree(
             lambda: self.client.call(writes.skills, worker, klasses, queues),
-            lambda model: model.tell(worker, klasses, queues),
+            lambda model: model.report_skills(worker, klasses, queues),
         )
 
     @operation(when="held", worker=worker)
@@ -833,7 +833,7 @@ class Machine(RuleBasedStateMachine):
 
     def all_is_as_in_the_model(self):
         self.learn()
-        found = look(self.server.redis, self.namespace)
+        found = read_namespace(self.server.redis, self.namespace)
         assert misplaced(found) + left_over(found) == []
         self.compare_jobs()
         self.compare_queues(found)
@@ -893,7 +893,7 @@ class Machine(RuleBasedStateMachine):
             "unknown": job.unknown_at if self.model.state(job) in ("scheduled", "waiting", "parked") else None,
         }  # fmt: skip
 
-    def compare_queues(self, found: Look):
+    def compare_queues(self, found: Snapshot):
         counts = self.client.queues()
         assert list(counts) == self.model.queues
         for name, counted in counts.items():
@@ -909,11 +909,11 @@ class Machine(RuleBasedStateMachine):
             klasses = {job.klass for job in self.model.jobs.values() if job.queue == name and job.apart}
             looks = found.get(f"queue:{name}:klasses", {})
             assert {klass: looks[klass] for klass in klasses} == {
-                klass: self.model.apart_in(name).looks[klass] for klass in klasses
+                klass: self.model.apart_in(name).checks[klass] for klass in klasses
             }
             assert found.get(f"queue:{name}:lanes", {}) == self.model.lanes_of(name).turns.times
 
-    def compare_limits(self, found: Look):
+    def compare_limits(self, found: Snapshot):
         for key in LIMITS:
             slots = set(found.get(f"holders:{key}", ()))
             assert slots == {job.jid for job in self.model.jobs.values() if job.hold and job.limit == key}
@@ -935,7 +935,7 @@ class Machine(RuleBasedStateMachine):
             key, limit and limit.running, rate.replace("/60s", "/m") if rate else None, self.model.in_use(key), parked
         )
 
-    def compare_completed(self, found: Look):
+    def compare_completed(self, found: Snapshot):
         complete = found.get("complete", {})
         assert {jid: int(when) for jid, when in complete.items()} == {
             job.jid: job.ended_at for job in self.model.completed()

@@ -15,7 +15,7 @@ from supervisor.engine.model import scripts
 from supervisor.engine.model.jobs import LeaseRecord, new_job
 from supervisor.engine.model.outcomes import Completed, Died, Released, Retried, Returned
 from supervisor.engine.model.scripts import Script
-from tests.engine.invariants import look, misplaced
+from tests.engine.invariants import misplaced, read_namespace
 from tests.engine.lua.test_scripts import FIRST_WRITE, digest, evaluate, is_refused, snapshot
 from tests.lengths import LONG
 
@@ -72,7 +72,7 @@ class Twins:
         else:
             answer = run(self.server, quick, command, command.script)
         assert run(self.server, whole, command, without(command.script)) == answer, command.args
-        one, other = (look(self.server.redis, namespace) for namespace in self.namespaces)
+        one, other = (read_namespace(self.server.redis, namespace) for namespace in self.namespaces)
         assert one == other, command.args
         assert one.ending == other.ending, command.args
         return answer
@@ -173,7 +173,7 @@ def test_script_without_its_quick_path_replies_and_stores_the_same(server, names
     for _ in range(250):
         twins.random.choice(rare if twins.random.random() < 0.04 else common)()
     assert twins.quick > 20
-    assert misplaced(look(server.redis, namespace)) == []
+    assert misplaced(read_namespace(server.redis, namespace)) == []
 
 
 # What must be quick, and as safe as the rest.
@@ -222,7 +222,7 @@ def test_what_comes_by_the_ten_thousand_is_quick(server, namespace):
     for call in common_calls("w"):
         command = call()
         command.parse(run(server, namespace, command, only(command.script)))
-    assert misplaced(look(server.redis, namespace)) == []
+    assert misplaced(read_namespace(server.redis, namespace)) == []
 
 
 def test_a_quick_way_has_two_halves(server, namespace):
@@ -272,4 +272,4 @@ def test_batch_of_a_thousand_is_quick_in_bounded_calls(server, namespace):
     assert [one.jid for one in leases] == [job.jid for job in made]
     settle = writes.settle("w", [Completed(one) for one in leases], now=NOW)
     assert settle.parse(evaluate(server, namespace, settle)) == [True] * 1000
-    assert misplaced(look(server.redis, namespace)) == []
+    assert misplaced(read_namespace(server.redis, namespace)) == []

@@ -21,7 +21,7 @@ from supervisor.engine.model.jobs import LeaseRecord, new_job
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried, Returned, Unknown
 from supervisor.engine.model.recurring import DueCron
 from supervisor.engine.model.validation import UNSET
-from tests.engine.invariants import look, misplaced
+from tests.engine.invariants import misplaced, read_namespace
 
 LUA = Path(scripts.__file__).parents[1] / "lua"
 NOW = 100_000_000.0
@@ -900,7 +900,7 @@ def test_thousand_items_keep_within_a_thousand_values_a_call(server, namespace, 
         before = snapshot(server, namespace)
         evaluate(server, namespace, command)
     assert snapshot(server, namespace) != before
-    assert misplaced(look(server.redis, namespace)) == []
+    assert misplaced(read_namespace(server.redis, namespace)) == []
 
 
 def test_full_redis_lets_leases_end_and_refuses_new_jobs(live, server, namespace):

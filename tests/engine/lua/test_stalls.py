@@ -19,7 +19,7 @@ from supervisor.engine.commands.steps import delete
 from supervisor.engine.model.jobs import new_job
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried, Unknown
 from tests.engine.conftest import Clock
-from tests.engine.invariants import look, misplaced
+from tests.engine.invariants import misplaced, read_namespace
 
 IS_LONG = bool(os.environ.get("TEST_FULL"))
 JOBS = int(os.environ.get("JOBS", 60_000)) if IS_LONG else 3_000
@@ -85,7 +85,7 @@ def judged(server, namespace, record_property):
                 play(stage)
                 rounds.append(stage.meter.calls)
                 if not IS_LONG:
-                    assert misplaced(look(server.redis, name)) == []
+                    assert misplaced(read_namespace(server.redis, name)) == []
                 if setup is None or i == ROUNDS - 1:
                     forget(server.redis, f"{{{name}}}:*")
         worst: dict[str, float] = {}

@@ -12,7 +12,7 @@ from supervisor.engine.client.sync_client import Client
 from supervisor.engine.commands import queries, writes
 from supervisor.engine.commands.queries import OperatorRequest
 from supervisor.engine.model.errors import LeaseholdError
-from tests.engine.invariants import left_over, look
+from tests.engine.invariants import left_over, read_namespace
 from tests.engine.played import PlayedWorker, Reply
 
 
@@ -266,7 +266,7 @@ def test_what_nobody_answers_and_nobody_fetches_ends_by_itself(client, server, n
     ends_s = {name: server.redis.ttl(f"{{{namespace}}}:{name}") for name in ("asks:w", "answer:short")}
     assert 400 < ends_s["asks:w"] <= 500
     assert 0 < ends_s["answer:short"] <= 60
-    assert left_over(look(server.redis, namespace)) == []
+    assert left_over(read_namespace(server.redis, namespace)) == []
 
 
 def test_a_deregistered_worker_is_asked_nothing_any_more(client, keys):
