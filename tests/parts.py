@@ -164,7 +164,7 @@ class Ends:
     """A child's ends of its sockets and output, in a process that stands in for one."""
 
     def __init__(self, child: ChildHandle) -> None:
-        jobs_fd, talk_fd, self.out, self.stacks = child.theirs
+        jobs_fd, talk_fd, self.out, self.stacks = child.child_ends
         close_all_but(jobs_fd, talk_fd, self.out, self.stacks)
         self.jobs = socket.socket(fileno=jobs_fd)
         self.talk = socket.socket(fileno=talk_fd)
@@ -242,7 +242,7 @@ class Desk:
         on_line = lambda *said: self.printed.append((said[0].number, *said[1:]))  # noqa: E731
         child = ChildHandle(self.slots.free_number(), 1, on_line, self.limits.plan)
         process = Process(lambda: behave(Ends(child)))
-        child.close_theirs()
+        child.close_child_ends()
         child.spawned(process.pid, os.dup(process.pidfd))
         self.processes[child.number] = process
         self.slots.add(child)
@@ -263,7 +263,7 @@ class Desk:
         deadline_at = time.monotonic() + timeout_s
         while not happened():
             poll = select.poll()
-            by_fd = {child.talk.fileno(): child for child in self.slots if not child.at_end}
+            by_fd = {child.talk.fd: child for child in self.slots if not child.talk.at_end}
             for fd in by_fd:
                 poll.register(fd, select.POLLIN)
             ready = poll.poll(max(0.0, deadline_at - time.monotonic()) * 1000)

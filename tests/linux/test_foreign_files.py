@@ -104,9 +104,9 @@ def test_uninterruptible_close_keeps_its_own_thread(closer, monkeypatch):
 
 def test_loop_closes_no_socket_of_a_child(monkeypatch):
     child, closed = ChildHandle(1, 1, lambda *_said: None, lambda _child: None), []
-    ours = {sock.fileno() for sock in (child._jobs, child._jobs_back, child.talk)}
+    ours = {sock.fileno() for sock in (child.jobs._sender, child.jobs._receiver)}
     monkeypatch.setattr(foreign_files, "_close", lambda fd: (closed.append(fd), os.close(fd)))
-    child.close_theirs()
+    child.close_child_ends()
     child.close()
     assert foreign_files.finish(10.0)
     assert ours <= set(closed)
@@ -116,13 +116,13 @@ def test_descriptors_left_in_sockets_are_closed_in_the_thread():
     before = open_fds()
     child = ChildHandle(1, 1, lambda *_said: None, lambda _child: None)
     near, far = lingering()
-    jobs, talk, *_others = child.theirs
+    jobs, talk, *_others = child.child_ends
     with near, far:
         kernel.send(socket.socket(fileno=os.dup(talk)), b"x", (near.fileno(),))
         with socket.socket(fileno=os.dup(jobs)) as back, pytest.raises(BrokenPipeError):
             kernel.send(back, b"x", (near.fileno(),))
         near.close()
-        child.close_theirs()
+        child.close_child_ends()
         began_at = time.monotonic()
         child.close()
         assert time.monotonic() - began_at < SOON_S

@@ -37,5 +37,5 @@ def new_child() -> Iterator[Callable[..., ChildHandle]]:
     yield make
     for child in made:
         if child.state is not ChildState.GONE:
-            child.close_theirs()
+            child.close_child_ends()
             child.close()

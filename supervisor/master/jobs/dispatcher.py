@@ -105,7 +105,7 @@ class Dispatcher:
         """Read what it says. It may run hostile code: nothing that it says becomes an exception of ours."""
         now_at = clock.monotonic()
         try:
-            for said in child.read_talk():
+            for said in child.talk.read():
                 if said.verb == Verb.READY:
                     self._on_ready(child, said)
                 elif child.overflow is not None:
@@ -162,7 +162,7 @@ class Dispatcher:
         """It waits for the answer, or has been interrupted at that."""
         checkpoint = unpack_checkpoint(said.body)
         if running.lost:
-            child.answer_checkpoint(checkpoint.number, kept=False)
+            child.talk.answer_checkpoint(checkpoint.number, kept=False)
         elif not self._ledger.has_checkpointed(running, checkpoint):
             self._count_report(running)
 
@@ -171,7 +171,7 @@ class Dispatcher:
         child = self._slots.get(held.child)
         # Else the number of a dead one is another's by now. A thread may wait for it that its job has left running.
         if child is not None and child.asked_at == held.child_asked_at:
-            child.answer_checkpoint(number, kept)
+            child.talk.answer_checkpoint(number, kept)
 
     def _on_overflow(self, child: ChildHandle, said: Outcome) -> None:
         """It dies of it: that is settled when its end is reported."""
@@ -188,7 +188,8 @@ class Dispatcher:
         self._budget.settle(child.number, lease.klass, lease.jid, peak_bytes)
         if peak_bytes:  # it was looked at; what it had it has given back by now, or keeps
             self._budget.grown(child.number, child.meter.sample())
-        read = None if child.memfd is None else partial(_read_outcome, lease, child.memfd, running.settings)
+        memfd = child.talk.memfd
+        read = None if memfd is None else partial(_read_outcome, lease, memfd, running.settings)
         child.answered(now_at)
         running.run_s = said.run_s
         self._slots.count_answer()
@@ -203,7 +204,7 @@ class Dispatcher:
             return
         if self._recycling.on and child.retire_reason is None:
             child.retire_reason = self._recycling.retire_reason_of(child)
-        child.kill_at = None
+        child.end_plan.kill_at = None
         if child.sent:
             self.placing.say_started(child.sent[0])
             self.interrupter.tell_the_next(child)
@@ -249,7 +250,7 @@ class Dispatcher:
         while child.running is not None:
             if reaped is not None:
                 self._note_use(child, child.running, reaped.cpu_s, reaped.max_rss_bytes)
-            end = replace(self._end_of(child), why_killed=why, in_words=child.in_words)
+            end = replace(self._end_of(child), why_killed=why, kill_sentence=child.kill_sentence)
             held = child.answered(clock.monotonic())
             held.run_s = clock.monotonic() - held.started_at
             held.end = end if reaped is None else self._reported(child, end, reaped)
@@ -267,7 +268,7 @@ class Dispatcher:
         verdict = self._kernel_verdict(child.number)
         if verdict == "memory":
             words = "the kernel ended its processes at the wall that we have put around its memory limit"
-            return replace(end, why_killed="memory", in_words=words)
+            return replace(end, why_killed="memory", kill_sentence=words)
         return replace(end, oom=verdict == "oom")
 
     # against a child
@@ -285,7 +286,7 @@ class Dispatcher:
         if child is None or held not in child.sent:
             return
         if held.checkpoint is not None:
-            child.answer_checkpoint(held.checkpoint.number, kept=False)
+            child.talk.answer_checkpoint(held.checkpoint.number, kept=False)
         self._events.emit(
             "lease.lost", jid=held.lease.jid, klass=held.lease.klass, child=child.number, reason=why,
             by=held.cancelled_by,
@@ -306,7 +307,7 @@ class Dispatcher:
             self.interrupter.leave(child)
         elif child.running is not None:
             given_s = 0.0 if child.running.lease.persistent else patience_s
-            if given_s is not None and child.plan_stop(clock.monotonic() + given_s, why):
+            if given_s is not None and child.end_plan.stop_by(clock.monotonic() + given_s, why):
                 self.interrupter.tell(child, why)
 
     def on_reloaded(self, outdated: Sequence[ChildHandle], handlers: Mapping[str, HandlerSettings]) -> None:
@@ -326,7 +327,7 @@ class Dispatcher:
 
     def on_overrun(self, child: ChildHandle, running: HeldLease) -> None:
         """Its job takes longer than it was expected to: nobody is to wait behind it."""
-        child.turn.overran = True
+        child.overran = True
         if not running.start_reported:
             self._ledger.has_started(running)
         if len(child.sent) > 1:

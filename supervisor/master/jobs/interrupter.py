@@ -40,18 +40,18 @@ class Interrupter:
             )  # `reload.completed` says it
             emit("child.recycled", child=child.number, pid=child.pid, reason=child.retire_reason)
         if child.retire_reason is not None or not self.is_open:
-            child.send_no_more()  # else it has counted its jobs, too
+            child.jobs.end()  # else it has counted its jobs, too
         child.become(ChildState.LEAVING)
         self.await_exit(child, "it did not exit after its last job")
 
     def await_exit(self, child: ChildHandle, why: str) -> None:
         """It is about to exit by itself; if it does not it is killed, for what `why` says."""
-        child.plan_kill(clock.monotonic() + _EXIT_S, why)
+        child.end_plan.kill_by(clock.monotonic() + _EXIT_S, why)
 
     def tell(self, child: ChildHandle, why: str) -> None:
         """Have `should_stop` become True in its handler. One that is being stopped already has been told."""
-        if child.running is not None and child.kill_at is None:
-            child.notify(child.running.lease.token, why, gently=True)
+        if child.running is not None and child.end_plan.kill_at is None:
+            child.notices.mention(child.running.lease.token, why)
 
     def tell_the_next(self, child: ChildHandle) -> None:
         """Its job has begun while it, or all of them, are to stop."""
@@ -59,26 +59,26 @@ class Interrupter:
             self._interrupt(child, self._why)
         elif self._why:
             self.tell(child, self._why)
-        elif child.stop_at != math.inf:
-            self.tell(child, child.stop_why)
+        elif child.end_plan.stop_at != math.inf:
+            self.tell(child, child.end_plan.stop_reason)
 
     def on_patience_over(self, child: ChildHandle) -> None:
         """Its job was to end by now."""
-        child.stop_at = math.inf
-        self.stop(child, child.stop_why)
+        child.end_plan.stop_at = math.inf
+        self.stop(child, child.end_plan.stop_reason)
 
     def stop(self, child: ChildHandle, why: str) -> None:
         """Have `Interrupted` raised in its handler, which then has the grace."""
-        if child.running is not None and child.kill_at is None:
+        if child.running is not None and child.end_plan.kill_at is None:
             self._interrupt(child, why)
-            child.plan_kill(clock.monotonic() + self._grace_s, why)
+            child.end_plan.kill_by(clock.monotonic() + self._grace_s, why)
 
     def cut_off(self, child: ChildHandle, kill_at: float) -> None:
         """A peer may have its job soon: have `Interrupted` raised in its handler, and its processes killed by then."""
-        if child.kill_at is None:
+        if child.end_plan.kill_at is None:
             self._interrupt(child, CUT_OFF)
-        if child.kill_at is None or kill_at < child.kill_at:
-            child.plan_kill(kill_at, CUT_OFF)
+        if child.end_plan.kill_at is None or kill_at < child.end_plan.kill_at:
+            child.end_plan.kill_by(kill_at, CUT_OFF)
 
     def _interrupt(self, child: ChildHandle, why: str) -> None:
         """One that makes checkpoints is interrupted at the next one, if it does not take long. While we are cut off
@@ -90,17 +90,17 @@ class Interrupter:
         patience_s = 0.0
         if running.checkpoints and why in INTERRUPTIONS and why != CUT_OFF:
             patience_s = min(_CHECKPOINT_S, self._grace_s / 3)
-        child.notify(running.lease.token, why, patience_s=patience_s)
+        child.notices.interrupt(running.lease.token, why, patience_s=patience_s)
 
-    def kill(self, child: ChildHandle, why: str, in_words: str | None = None) -> None:
+    def kill(self, child: ChildHandle, why: str, sentence: str | None = None) -> None:
         """Kill its process tree, for a reason, or a sentence's end, of ours."""
         if child.state is not ChildState.DOOMED:
             jid = child.running.lease.jid if child.running else None
             self._events.emit(
-                "child.killed", child=child.number, pid=child.pid, reason=why, message=in_words, jid=jid
+                "child.killed", child=child.number, pid=child.pid, reason=why, message=sentence, jid=jid
             )  # fmt: skip
-        child.kill_at = None
-        child.kill(why, in_words)
+        child.end_plan.kill_at = None
+        child.kill(why, sentence)
 
     # all of them
 

@@ -73,51 +73,55 @@ class JobLimits:
         if child.state is ChildState.GONE:
             return math.inf
         if running is None or child.state is not ChildState.BUSY:
-            return child.kill_at or (child.look_at if self._is_looked_at_idle(child) else math.inf)
-        turn = child.turn
-        due_at = min(child.look_at, turn.nudge_at, child.stop_at, child.kill_at or self._limit_at(child, running))
-        return due_at if turn.overran else min(due_at, running.started_at + self._config.dispatch_ahead_s)
+            return child.end_plan.kill_at or (child.next_sample_at if self._is_looked_at_idle(child) else math.inf)
+        plan = child.end_plan
+        end_at = min(plan.stop_at, plan.kill_at or self._limit_at(child, running))
+        due_at = min(child.next_sample_at, child.notices.repeat_at, end_at)
+        return due_at if child.overran else min(due_at, running.started_at + self._config.dispatch_ahead_s)
 
     def _limit_at(self, child: ChildHandle, running: HeldLease) -> float:
         """When its time is over, or nearly."""
         if not running.limit_s:
             return math.inf
-        if child.turn.warned:
+        if child.warned_of_timeout:
             return running.started_at + running.limit_s
         return running.started_at + running.limit_s - min(_NEAR * running.limit_s, self._config.term_grace_s)
 
     def _attend(self, child: ChildHandle, now_at: float) -> None:
         if now_at >= self._due_at(child, child.running):
-            if child.kill_at is not None and now_at >= child.kill_at:
-                self._interrupter.kill(child, *child.kill_plan)
+            plan = child.end_plan
+            if plan.kill_at is not None and now_at >= plan.kill_at:
+                self._interrupter.kill(child, plan.kill_reason, plan.kill_sentence)
             elif child.running is not None:
                 self._attend_job(child, child.running, now_at)
-            elif child.kill_at is None:
+            elif plan.kill_at is None:
                 self._look_at_idle(child, now_at)
         self.plan(child)
 
     def _attend_job(self, child: ChildHandle, running: HeldLease, now_at: float) -> None:
-        if now_at >= child.turn.nudge_at:
-            child.nudge()
-        if not child.turn.overran and now_at >= running.started_at + self._config.dispatch_ahead_s:
+        if now_at >= child.notices.repeat_at:
+            child.notices.repeat()
+        if not child.overran and now_at >= running.started_at + self._config.dispatch_ahead_s:
             self._dispatcher.on_overrun(child, running)
-        if now_at >= child.stop_at:
+        if now_at >= child.end_plan.stop_at:
             self._interrupter.on_patience_over(child)
-        if child.kill_at is None and now_at >= self._limit_at(child, running):
+        if child.end_plan.kill_at is None and now_at >= self._limit_at(child, running):
             self._on_time_up(child, running)
-        if now_at >= child.look_at:
+        if now_at >= child.next_sample_at:
             self._look(child, running, now_at)
 
     def _on_time_up(self, child: ChildHandle, running: HeldLease) -> None:
         ran_s = clock.monotonic() - running.started_at
-        child.stacks.write_heading(f"after {ran_s:.3g} s, {'at' if child.turn.warned else 'near'} its time limit:")
+        child.stacks.write_heading(
+            f"after {ran_s:.3g} s, {'at' if child.warned_of_timeout else 'near'} its time limit:"
+        )
         child.write_stacks()
-        if child.turn.warned:
+        if child.warned_of_timeout:
             words = f"the job passed its time limit of {running.limit_s:g} s"
-            child.plan_kill(clock.monotonic() + _STACKS_S, "timeout", words)
+            child.end_plan.kill_by(clock.monotonic() + _STACKS_S, "timeout", words)
         else:
-            child.turn.warned = True
-            child.notify(running.lease.token, TIMEOUT, f"the time limit of {running.limit_s:g} s is near")
+            child.warned_of_timeout = True
+            child.notices.interrupt(running.lease.token, TIMEOUT, f"the time limit of {running.limit_s:g} s is near")
 
     # memory
 
@@ -132,7 +136,7 @@ class JobLimits:
             )
         self._budget.grown(child.number, grown_bytes)
         most_bytes = limit_bytes and limit_bytes + running.base_bytes
-        child.look_at = now_at + child.meter.next_in_s(most_bytes, self._budget.room_bytes())
+        child.next_sample_at = now_at + child.meter.next_in_s(most_bytes, self._budget.room_bytes())
         if limit_bytes and own_bytes > limit_bytes:
             self._on_beyond_limit(child, own_bytes, limit_bytes)
         else:
@@ -142,13 +146,13 @@ class JobLimits:
         words = (
             f"the job's processes have {megabytes(own_bytes)} of private memory, its limit is {megabytes(limit_bytes)}"
         )
-        is_planned = child.kill_at is not None and child.kill_plan[0] == "memory"
+        is_planned = child.end_plan.kill_at is not None and child.end_plan.kill_reason == "memory"
         if is_planned or own_bytes > (1 + _SLIGHTLY) * limit_bytes:
             self._interrupter.kill(child, "memory", words)
             return
         child.stacks.write_heading("at its memory limit:")
         child.write_stacks()
-        child.plan_kill(clock.monotonic() + _MEMORY_STACKS_S, "memory", words)
+        child.end_plan.kill_by(clock.monotonic() + _MEMORY_STACKS_S, "memory", words)
 
     def _is_looked_at_idle(self, child: ChildHandle) -> bool:
         """What a job has left running in it may go on growing."""
@@ -156,7 +160,7 @@ class JobLimits:
 
     def _look_at_idle(self, child: ChildHandle, now_at: float) -> None:
         self._budget.grown(child.number, child.meter.sample())
-        child.look_at = now_at + _IDLE_LOOK_S
+        child.next_sample_at = now_at + _IDLE_LOOK_S
         self._keep_budget()
 
     def _keep_budget(self) -> None:

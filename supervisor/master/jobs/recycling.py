@@ -28,8 +28,9 @@ class Recycling:
         age_s = now_at - child.asked_at
         if self._age_s and age_s > self._age_s:
             return f"it is {age_s:.0f} s old, its limit is {self._age_s:g} s"
-        if self._memory_bytes and (now_at >= child.looked_at + _LOOK_S or child.meter.peak_bytes > self._memory_bytes):
-            child.looked_at = now_at
+        is_due = now_at >= child.recycling_sampled_at + _LOOK_S
+        if self._memory_bytes and (is_due or child.meter.peak_bytes > self._memory_bytes):
+            child.recycling_sampled_at = now_at
             grown_bytes = child.meter.sample()
             if grown_bytes > self._memory_bytes:
                 most = self._memory_bytes

@@ -41,6 +41,7 @@ class HeldLease:
         "base_bytes",
         "body",
         "cancelled_by",
+        "charged_bytes",
         "checkpoint",
         "checkpoint_at",
         "checkpoints",
@@ -64,7 +65,6 @@ class HeldLease:
         "reports",
         "run_s",
         "settings",
-        "size_bytes",
         "start_reported",
         "started_at",
         "weight",
@@ -74,7 +74,7 @@ class HeldLease:
     cancelled_by: str | None  # of a lost one: who has cancelled the job, if that is known
     base_bytes: int  # what its child kept of earlier jobs when it began, as far as it has a limit
     lost: str | None  # the lease is void: why, in the words of `Interrupted.reason`
-    size_bytes: int  # of its packet, while a child has it
+    charged_bytes: int  # of its packet, while a child has it
     started_at: float  # when it became the first of its child
     child: int  # the number of the child that has or had it
     child_asked_at: float  # by which that one is told from others of its number
@@ -114,7 +114,7 @@ class HeldLease:
         self.end = NO_END  # what is known of how it ended, if not well
         self.weight = 1
         self.needs_memory = False
-        self.base_bytes = self.size_bytes = self.child = self.reports = self.weight_bytes = 0
+        self.base_bytes = self.charged_bytes = self.child = self.reports = self.weight_bytes = 0
         self.started_at = self.child_asked_at = self.run_s = self.checkpoint_at = 0.0
         self.lost = self.cpu_s = self.max_rss_bytes = self.outcome = self.progress = self.checkpoint = None
         self.fence = self.read_outcome = self.cancelled_by = None

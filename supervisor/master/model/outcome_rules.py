@@ -61,7 +61,7 @@ class End:
 
     status: int | None = None
     why_killed: str | None = None  # by us: one of our reasons, or anything in words
-    in_words: str | None = None  # what there is to say of that
+    kill_sentence: str | None = None  # what there is to say of that
     overflow: str | None = None  # the traceback of a MemoryError that has left the handler, under our limit
     oom: bool = False  # the kernel's OOM killer was at work in our cgroup
     cpu_s: float | None = None
@@ -257,7 +257,7 @@ def death_sentence(lease: LeaseRecord, end: End) -> str:
     if end.overflow is not None:
         return f"{lease.klass} ended with a MemoryError: its address space is bounded to twice its memory limit by us"
     if why is not None:
-        return f"{who} was killed by us: {end.in_words or why}"
+        return f"{who} was killed by us: {end.kill_sentence or why}"
     if reason == "lost":
         return f"{who} is gone, and its zygote has not said how it ended"
     if reason == "oom":

@@ -6,7 +6,8 @@ from typing import Final
 from supervisor import clock
 from supervisor.config import MOST_PROCESSES
 from supervisor.engine.model.jobs import LeaseRecord
-from supervisor.master.model.child_handle import MAX_SENT, ChildHandle, charge
+from supervisor.master.model.child_handle import ChildHandle
+from supervisor.master.model.job_pipe import MAX_SENT, charge
 from supervisor.master.model.ledger import HeldLease
 from supervisor.master.model.pace import Pace
 from supervisor.master.model.states import ChildState
@@ -228,7 +229,7 @@ class Slots:
             elif not child.sent or not self._may_wait_at(child):
                 continue
             left = self._jobs_left(child)
-            in_time += max(0, min(int((self._ahead_s - child.sent_s) / recent_s), left))
+            in_time += max(0, min(int((self._ahead_s - child.jobs.estimated_s) / recent_s), left))
             most += min(int(self._ahead_s / recent_s), MAX_SENT, left + len(child.sent))
         return in_time, most
 
@@ -258,7 +259,8 @@ class Slots:
             if child.sent:
                 busy += 1
                 alike = trust_domain is None or child.trust_domain == trust_domain
-                if alike and self._may_queue(child) and (soonest is None or child.sent_s < soonest.sent_s):
+                is_sooner = soonest is None or child.jobs.estimated_s < soonest.jobs.estimated_s
+                if is_sooner and alike and self._may_queue(child):
                     soonest = child
             elif (
                 child.state is ChildState.IDLE
@@ -274,7 +276,7 @@ class Slots:
 
     def _is_near(self, held: HeldLease, soonest: ChildHandle | None) -> bool:
         """Whether the busy child that is free soonest will be so before an idle one has woken up."""
-        if soonest is None or held.start_reported or not self._quick or soonest.sent_s >= RUN_S:
+        if soonest is None or held.start_reported or not self._quick or soonest.jobs.estimated_s >= RUN_S:
             return False
         has_run_s = clock.monotonic() - soonest.sent[0].started_at
         return has_run_s < RUN_S and self._fits(held, soonest)
@@ -315,14 +317,14 @@ class Slots:
         return (
             child.state is ChildState.BUSY
             and child.sent[0].estimate_s is not None
-            and not child.turn.overran
+            and not child.overran
             and self._jobs_left(child) > 0
         )
 
     def _fits(self, held: HeldLease, child: ChildHandle) -> bool:
         """Whether the job will start within the time that jobs may be sent ahead, if it may be sent ahead at all."""
         lease, estimate_s = held.lease, held.estimate_s
-        if estimate_s is None or child.sent_s + estimate_s > self._ahead_s or not may_go_ahead(lease):
+        if estimate_s is None or child.jobs.estimated_s + estimate_s > self._ahead_s or not may_go_ahead(lease):
             return False
         packet_bytes = min(held.payload_bytes, INLINE_PAYLOAD_BYTES) + _HEAD_BYTES + _TAG_BYTES * len(lease.tags)
-        return child.sent_bytes + charge(packet_bytes) <= child.room_bytes
+        return child.jobs.charged_bytes + charge(packet_bytes) <= child.jobs.room_bytes

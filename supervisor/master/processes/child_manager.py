@@ -142,12 +142,12 @@ class ChildManager:
         try:
             if child.output.fd >= self._most_files - _KEPT_FREE:  # the kernel gives the lowest number that is free
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-            zygote.spawn(child.number, child.theirs)
+            zygote.spawn(child.number, child.child_ends)
         except OSError:
             child.close()
             raise
         finally:
-            child.close_theirs()
+            child.close_child_ends()
         return child
 
     # for a zygote that is to show that it is of use
@@ -177,7 +177,7 @@ class ChildManager:
         self._await_reports(zygote)
         child.spawned(pid, pidfd, zygote.inherited)
         # Not read before: a child whose end could be neither seen nor brought about must have no job.
-        self._inbox.watch(child.talk, partial(self._on_talk, child))
+        self._inbox.watch(child.talk.fd, partial(self._on_talk, child))
         self._inbox.watch(child.output.fd, partial(self._on_printed, child))
         self._inbox.watch(pidfd, partial(self._on_ended, child))
         self._events.emit("child.spawned", child=number, pid=pid)
@@ -224,8 +224,8 @@ class ChildManager:
 
     def _on_talk(self, child: ChildHandle) -> None:
         self._read_talk(child)
-        if child.at_end:
-            self._inbox.forget(child.talk)  # it stays readable for ever
+        if child.talk.at_end:
+            self._inbox.forget(child.talk.fd)  # it stays readable for ever
 
     def _read_talk(self, child: ChildHandle) -> None:
         self._on_spoke(child)
@@ -274,7 +274,7 @@ class ChildManager:
 
     def forget(self, child: ChildHandle) -> None:
         self._on_change()
-        self._inbox.forget(child.talk)
+        self._inbox.forget(child.talk.fd)
         self._inbox.forget(child.output.fd)
         if child.pidfd is not None:
             self._inbox.forget(child.pidfd)

@@ -242,10 +242,10 @@ class Scaling:
         for child in surplus:
             self._dispatcher.dismiss(child, _FEWER, SCALED)
         busy = [child for child in self._slots if child.sent and child.state is not ChildState.DOOMED]
-        ending = [child for child in busy if child.stop_why == SCALED]
+        ending = [child for child in busy if child.end_plan.stop_reason == SCALED]
         excess = max(0, len(busy) - self._slots.processes)
         for child in ending[excess:]:
-            child.spare(SCALED)  # others have ended before it: it may take its time
+            child.end_plan.drop_stop(SCALED)  # others have ended before it: it may take its time
         for child in self._youngest(busy, excess - len(ending)):
             self._dispatcher.dismiss(child, _FEWER, SCALED, self._config.drain_timeout_s)
         self._ending = bool(ending or excess or coming)
@@ -255,7 +255,7 @@ class Scaling:
         running = [
             (child.sent[0].lease.at_most_once, -child.sent[0].started_at, child.number, child)
             for child in busy
-            if child.state is ChildState.BUSY and child.stop_why != SCALED
+            if child.state is ChildState.BUSY and child.end_plan.stop_reason != SCALED
         ]
         return [child for *_, child in sorted(running)[: max(0, count)]]
 

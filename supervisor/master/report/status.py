@@ -129,8 +129,9 @@ _STOPPING: Final = "stopping"
 
 
 def _told(child: ChildHandle) -> dict[str, Any]:
-    stop_reason = child.turn.stop_reason
-    kill_in_s = None if child.kill_at is None else round(max(0.0, child.kill_at - clock.monotonic()), 3)
+    stop_reason = child.why_killed or child.notices.reason
+    kill_at = child.end_plan.kill_at
+    kill_in_s = None if kill_at is None else round(max(0.0, kill_at - clock.monotonic()), 3)
     return {
         **describe(child),
         "state": _STOPPING if stop_reason and child.state is ChildState.BUSY else child.state.value,

@@ -7,7 +7,7 @@ import pytest
 from supervisor import clock
 from supervisor.engine.worker.exchange import Confirmation
 from supervisor.master.jobs.cut_off import _KILL_AHEAD_S, _TICK_S, CUT_OFF, CutOff
-from supervisor.master.model.child_handle import ChildState
+from supervisor.master.model.states import ChildState
 from supervisor.master.timers import Timers
 from tests.parts import holding, lease_of
 
@@ -47,7 +47,7 @@ def run(desk, timers):
 def is_stopped(boot, timers, child, at_s):
     boot["s"] = at_s + 1e-6  # sums of floats differ in their last digits
     timers.run_due(clock.monotonic() + _TICK_S)
-    return child.kill_at is not None
+    return child.end_plan.kill_at is not None
 
 
 def test_a_job_is_stopped_the_term_grace_before_a_peer_may_have_it(boot, run, timers):
@@ -55,15 +55,15 @@ def test_a_job_is_stopped_the_term_grace_before_a_peer_may_have_it(boot, run, ti
     stop_s = TTL_S + GRACE_S - _KILL_AHEAD_S - TERM_GRACE_S
     assert not is_stopped(boot, timers, child, stop_s - 0.1)
     assert is_stopped(boot, timers, child, stop_s)
-    assert child.kill_plan[0] == "cut-off"
-    assert child.kill_at - clock.monotonic() == pytest.approx(TERM_GRACE_S, abs=1.0)
+    assert child.end_plan.kill_reason == "cut-off"
+    assert child.end_plan.kill_at - clock.monotonic() == pytest.approx(TERM_GRACE_S, abs=1.0)
 
 
 def test_a_job_is_never_stopped_before_its_lease_has_run_out(boot, run, timers):
     _, child, _ = run(boot, term_grace="20s")
     assert not is_stopped(boot, timers, child, TTL_S - 0.1)
     assert is_stopped(boot, timers, child, TTL_S)
-    assert child.kill_at - clock.monotonic() == pytest.approx(GRACE_S - _KILL_AHEAD_S, abs=1.0)
+    assert child.end_plan.kill_at - clock.monotonic() == pytest.approx(GRACE_S - _KILL_AHEAD_S, abs=1.0)
 
 
 def test_a_renewal_counts_from_its_sending(boot, run, timers):
@@ -79,17 +79,17 @@ def test_a_job_that_slept_with_its_machine_is_killed_at_once(boot, run, timers):
     _, child, _ = run(boot)
     assert timers.at(CUT_OFF) <= clock.monotonic() + _TICK_S  # no timer of ours counts a suspend
     assert is_stopped(boot, timers, child, 3600.0)
-    assert child.kill_at < clock.monotonic()
+    assert child.end_plan.kill_at < clock.monotonic()
 
 
 def test_a_stop_that_is_under_way_is_not_put_off(boot, run, timers):
     cut_off, child, _ = run(boot)
-    child.plan_kill(clock.monotonic() - 1.0, "drain")
+    child.end_plan.kill_by(clock.monotonic() - 1.0, "drain")
     assert is_stopped(boot, timers, child, 3600.0 - 1.0)
-    child.plan_kill(kill_at := clock.monotonic() - 7200.0, "drain")
+    child.end_plan.kill_by(kill_at := clock.monotonic() - 7200.0, "drain")
     cut_off.look_now()
     timers.run_due(clock.monotonic())
-    assert (child.kill_at, child.kill_plan[0]) == (kill_at, "drain")
+    assert (child.end_plan.kill_at, child.end_plan.kill_reason) == (kill_at, "drain")
 
 
 @pytest.mark.parametrize(

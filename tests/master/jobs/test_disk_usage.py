@@ -245,7 +245,7 @@ def running(desk, write, token=1):
     (held,) = desk.give(lease_of(token))
     await_readable(child.output.fd)
     child.output.read()
-    child.look_at = clock.monotonic()
+    child.next_sample_at = clock.monotonic()
     desk.limits.plan(child)
     desk.keep_time(clock.monotonic())
     return child, held
@@ -303,7 +303,7 @@ def test_a_job_that_is_shorter_than_the_first_look_costs_nothing(desk):
     child = desk.child(filling(lambda: None))
     (held,) = desk.give(lease_of(1))
     assert desk.limits._disk._jobs == {}
-    child.look_at = clock.monotonic()
+    child.next_sample_at = clock.monotonic()
     desk.limits.plan(child)
     desk.keep_time(held.started_at + 0.4)
     (watched,) = desk.limits._disk._jobs.values()

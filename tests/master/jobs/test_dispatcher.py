@@ -110,7 +110,7 @@ def test_a_child_leaves_after_its_last_job_and_is_killed_if_it_does_not_go(desk)
     desk.turn(lambda: child.state is ChildState.LEAVING)
     desk.keep_time(clock.monotonic())
     assert child.state is ChildState.LEAVING
-    desk.keep_time(child.kill_at)
+    desk.keep_time(child.end_plan.kill_at)
     assert desk.reap(child) == signal.SIGKILL
     assert summary(desk.outcomes()) == [(Completed, 1)]
     assert desk.events("child.killed")[0]["reason"] == "it did not exit after its last job"
@@ -494,7 +494,7 @@ def test_in_a_drain_persistent_jobs_are_interrupted_at_once_and_the_others_are_n
     desk.turn(lambda: children[0].state is ChildState.LEAVING)
     assert summary(desk.outcomes()) == [(Released, 1)]
     assert held.outcome.reason == "drain"
-    assert children[1].kill_at is None
+    assert children[1].end_plan.kill_at is None
     assert children[1].state is ChildState.BUSY
 
 
@@ -504,8 +504,8 @@ def test_a_persistent_job_that_is_deaf_is_killed_soon_after_the_drain_begins(des
     (held,) = desk.give(lease_of(1, persistent=True))
     desk.turn(lambda: held.reports)
     desk.dispatcher.close()
-    assert child.kill_at <= clock.monotonic() + 1
-    desk.keep_time(child.kill_at)
+    assert child.end_plan.kill_at <= clock.monotonic() + 1
+    desk.keep_time(child.end_plan.kill_at)
     desk.reap(child)
     (outcome,) = desk.outcomes()
     assert (type(outcome), outcome.started, outcome.reason) == (Released, True, "drain")
@@ -777,7 +777,7 @@ def test_the_head_of_a_child_that_is_killed_on_the_way_down_is_an_interruption(d
     desk = desk(processes="1")
     child = desk.child(behave)
     desk.give(lease_of(1))
-    desk.turn(lambda: child.at_end)  # it has the job: an empty packet is the only thing it says
+    desk.turn(lambda: child.talk.at_end)  # it has the job: an empty packet is the only thing it says
     desk.dispatcher.interrupter.kill_all("drain")
     desk.reap(child)
     (outcome,) = desk.outcomes()
@@ -790,7 +790,7 @@ def test_the_head_of_a_child_that_is_killed_on_the_way_down_is_an_interruption(d
 def await_receipt(child):
     """Until it has taken what was sent to it: no event tells."""
     deadline_at = clock.monotonic() + 10
-    while kernel.unread_bytes(child._jobs_back.fileno()):
+    while kernel.unread_bytes(child.jobs._receiver.fileno()):
         assert clock.monotonic() < deadline_at
         select.select([], [], [], 0.001)
 
@@ -810,7 +810,7 @@ def test_a_lost_lease_has_its_handler_stopped_and_then_killed_and_nothing_is_set
     assert [(said["jid"], said["reason"]) for said in desk.events("lease.lost")] == [("j1", "cancelled")]
     desk.keep_time(clock.monotonic())
     assert child.state is ChildState.BUSY
-    desk.keep_time(child.kill_at)
+    desk.keep_time(child.end_plan.kill_at)
     desk.reap(child)
     assert desk.outcomes() == []
     assert len(desk.ledger) == 0
@@ -858,7 +858,7 @@ def test_a_lost_lease_that_was_sent_ahead_is_taken_back_and_dropped_and_the_othe
     desk.dispatcher.on_lost([(held[2], "lease-lost")])
     assert [each.lease.token for each in child.sent] == [1, 2, 4, 5]
     assert [lease.token for lease in desk.ledger.leases] == [1, 2, 4, 5]
-    assert child.kill_at is None
+    assert child.end_plan.kill_at is None
     assert desk.outcomes() == []
 
 
@@ -869,7 +869,7 @@ def test_when_all_leases_are_lost_at_once_none_of_their_jobs_starts_anywhere(des
     desk.dispatcher.on_lost([(each, "lease-lost") for each in held])
     assert [each.lease.token for each in child.sent] == [1]
     assert (other.state, list(other.sent)) == (ChildState.IDLE, [])
-    assert child.kill_at is not None
+    assert child.end_plan.kill_at is not None
     assert len(desk.ledger) == 0
     assert desk.outcomes() == []
 
@@ -909,7 +909,7 @@ def test_a_child_that_overruns_has_what_it_did_not_receive_taken_back_and_its_st
     desk = desk(processes="1", dispatch_ahead="20ms")
     child, held = busy_with_five(desk)
     desk.keep_time(held[0].started_at + 0.019)
-    assert (child.turn.overran, len(child.sent)) == (False, 5)
+    assert (child.overran, len(child.sent)) == (False, 5)
     assert desk.deadline_at() == pytest.approx(held[0].started_at + 0.02)
     desk.keep_time(held[0].started_at + 0.021)
     assert [each.lease.token for each in child.sent] == [1]
@@ -945,14 +945,14 @@ def test_past_its_time_limit_a_job_says_where_it_is_and_is_killed(desk, own_ms, 
     await_readable(child.output.fd)
     child.output.read()
     desk.keep_time(held.started_at + 0.9 * limit_s - 0.01)
-    assert (child.kill_at, child.turn.warned) == (None, False)
+    assert (child.end_plan.kill_at, child.warned_of_timeout) == (None, False)
     desk.keep_time(held.started_at + 0.9 * limit_s)
     await_readable(child.output.fd)
     child.output.read()
-    assert (child.kill_at, child.turn.warned) == (None, True)
+    assert (child.end_plan.kill_at, child.warned_of_timeout) == (None, True)
     desk.keep_time(held.started_at + limit_s)
     await_readable(child.output.fd)
-    desk.keep_time(child.kill_at)
+    desk.keep_time(child.end_plan.kill_at)
     desk.reap(child)
     (outcome,) = desk.outcomes()
     assert (type(outcome), outcome.reason) == (Died, "timeout")
@@ -979,7 +979,7 @@ def test_near_its_time_limit_the_handler_is_told_so_once(desk):
     await_readable(child.output.fd)
     child.output.read()
     assert desk.printed[1:] == [(1, 0, messages.pack_notice(Notice(1, TIMEOUT, "the time limit of 60 s is near")))]
-    assert child.kill_at is None
+    assert child.end_plan.kill_at is None
 
 
 def test_a_limit_of_0_is_none(desk):
@@ -987,7 +987,7 @@ def test_a_limit_of_0_is_none(desk):
     child = desk.child(never_reading)
     (held,) = desk.give(lease_of(1, timeout_ms=0))
     desk.keep_time(held.started_at + 10**8)
-    assert (child.kill_at, child.turn.overran) == (None, True)
+    assert (child.end_plan.kill_at, child.overran) == (None, True)
 
 
 def test_a_job_that_ends_in_the_last_instant_is_not_killed(desk):
@@ -1002,10 +1002,10 @@ def test_a_job_that_ends_in_the_last_instant_is_not_killed(desk):
     (held,) = desk.give(lease_of(1))
     desk.keep_time(held.started_at + 7)
     desk.keep_time(held.started_at + 7)
-    assert child.kill_at is not None
+    assert child.end_plan.kill_at is not None
     desk.turn(lambda: child.state is ChildState.IDLE)
     desk.keep_time(held.started_at + 100)
-    assert (child.state, child.kill_at) == (ChildState.IDLE, None)
+    assert (child.state, child.end_plan.kill_at) == (ChildState.IDLE, None)
 
 
 # the way down

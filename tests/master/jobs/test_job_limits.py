@@ -53,7 +53,7 @@ def running(desk, mb, token=1, klass="k", **settings):
 def look(desk, *children):
     """Come to the time of the next look at these."""
     for child in children:
-        child.look_at = clock.monotonic()
+        child.next_sample_at = clock.monotonic()
         desk.limits.plan(child)
     desk.keep_time(clock.monotonic())
 
@@ -64,7 +64,7 @@ def test_a_job_slightly_beyond_its_limit_keeps_its_stack(desk):
     look(desk, child)
     assert child.state is ChildState.BUSY
     until(lambda: "test_job_limits.py" in child.stacks.read())
-    desk.keep_time(child.kill_at)
+    desk.keep_time(child.end_plan.kill_at)
     desk.reap(child)
     (outcome,) = desk.outcomes()
     assert (outcome.reason, outcome.details["stack"].splitlines()[0]) == ("memory", "at its memory limit:")
@@ -86,7 +86,7 @@ def test_a_limited_job_is_looked_at_before_it_can_have_passed_its_limit(desk):
     desk.keep_time(held.started_at)  # overrun at once, as nothing may be sent ahead
     assert 0 < desk.deadline_at() - held.started_at <= 64 * MB / 2e9 + 0.001
     look(desk, child)
-    assert 0.005 <= child.look_at - clock.monotonic() + 0.001 <= 0.1
+    assert 0.005 <= child.next_sample_at - clock.monotonic() + 0.001 <= 0.1
 
 
 def test_the_nearer_a_job_is_to_its_limit_the_sooner_it_is_looked_at_again(desk):
@@ -96,10 +96,10 @@ def test_the_nearer_a_job_is_to_its_limit_the_sooner_it_is_looked_at_again(desk)
     for limit_mb in (100, 30, 11):
         child.running.memory_limit_bytes = limit_mb * MB
         now_at = clock.monotonic()
-        child.look_at = now_at
+        child.next_sample_at = now_at
         desk.limits.plan(child)
         desk.keep_time(now_at)
-        waits_s.append(child.look_at - now_at)
+        waits_s.append(child.next_sample_at - now_at)
     assert waits_s == sorted(waits_s, reverse=True)
     assert waits_s[-1] == pytest.approx(0.005)
 
@@ -127,7 +127,7 @@ def test_a_handlers_limit_of_0_is_none_beside_everybodys(desk):
     assert held.memory_limit_bytes == 0
     look(desk, child)
     assert child.state is ChildState.BUSY
-    assert child.look_at > clock.monotonic() + 0.2
+    assert child.next_sample_at > clock.monotonic() + 0.2
 
 
 def test_an_idle_child_is_not_looked_at(desk):
@@ -165,7 +165,7 @@ def test_each_job_of_a_child_has_its_own_limit(desk):
     child = desk.child(behave)
     for token, limit in ((1, 0), (2, 800 * MB), (3, 0)):
         (held,) = desk.give(lease_of(token, f"k{token}"), memory_bytes=limit)
-        assert child.look_at == pytest.approx(held.started_at + (memory.first_look_s(limit)))
+        assert child.next_sample_at == pytest.approx(held.started_at + (memory.first_look_s(limit)))
         if token < 3:
             desk.turn(lambda: child.state is ChildState.IDLE)
     assert child.meter.peak_bytes == 0
@@ -233,14 +233,14 @@ def test_the_time_limit_says_where_the_job_is_first_then_that_it_is_near_and_kil
     desk = desk(processes="1", term_grace="1s")
     child, held = running(desk, 1, timeout_s=10.0)
     desk.keep_time(held.started_at + 8.9)
-    assert not child.turn.warned
+    assert not child.warned_of_timeout
     desk.keep_time(held.started_at + 9.0)
-    assert (child.turn.warned, child.kill_at) == (True, None)
+    assert (child.warned_of_timeout, child.end_plan.kill_at) == (True, None)
     before_at = clock.monotonic()
     desk.keep_time(held.started_at + 10.0)
-    assert before_at < child.kill_at <= clock.monotonic() + 0.1
+    assert before_at < child.end_plan.kill_at <= clock.monotonic() + 0.1
     assert child.state is ChildState.BUSY
-    desk.keep_time(child.kill_at)
+    desk.keep_time(child.end_plan.kill_at)
     desk.reap(child)
     (outcome,) = desk.outcomes()
     assert (outcome.reason, "time limit of 10 s" in outcome.message) == ("timeout", True)
@@ -250,9 +250,9 @@ def test_after_a_long_gap_a_job_past_its_limit_is_warned_before_it_is_killed(des
     desk = desk(processes="1", term_grace="1s")
     child, held = running(desk, 1, timeout_s=10.0)
     desk.keep_time(held.started_at + 100)
-    assert (child.turn.warned, child.state) == (True, ChildState.BUSY)
+    assert (child.warned_of_timeout, child.state) == (True, ChildState.BUSY)
     desk.keep_time(held.started_at + 100)
-    desk.keep_time(child.kill_at)
+    desk.keep_time(child.end_plan.kill_at)
     until(lambda: child.state is ChildState.DOOMED)
 
 
@@ -260,7 +260,7 @@ def test_memory_is_looked_at_also_while_a_cancelled_job_has_its_time_to_clean_up
     desk = desk(processes="1", memory_limit="8M", term_grace="60s")
     child, held = running(desk, 20)
     desk.dispatcher.on_lost([(held, "cancelled")])
-    assert child.kill_at > clock.monotonic() + 50
+    assert child.end_plan.kill_at > clock.monotonic() + 50
     look(desk, child)
     assert child.state is ChildState.DOOMED
     assert desk.events("child.killed")[0]["reason"] in ("memory", "cancelled")
@@ -329,8 +329,8 @@ def test_a_planned_kill_is_not_told_as_one_that_was_made(desk):
     (held,) = desk.give(lease_of(1, timeout_ms=5_000))
     for at_s in (4.5, 5.0):
         desk.keep_time(held.started_at + at_s)
-    assert child.kill_at is not None
-    child.send_no_more()
+    assert child.end_plan.kill_at is not None
+    child.jobs.end()
     assert os.WTERMSIG(desk.reap(child)) == signal.SIGABRT
     (outcome,) = desk.outcomes()
     assert (type(outcome), outcome.reason) == (Died, "SIGABRT")
@@ -432,7 +432,7 @@ def test_a_jobs_limit_is_for_what_it_takes_itself_not_for_what_earlier_ones_have
     desk.turn(lambda: child.state is ChildState.IDLE)
     desk.outcomes()
     desk.give(lease_of(2, "k2"), memory_bytes=8 * MB)
-    child.send_no_more()
+    child.jobs.end()
     await_readable(child.output.fd)
     look(desk, child)
     assert child.state is state

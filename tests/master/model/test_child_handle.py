@@ -22,7 +22,8 @@ from supervisor.child import child as running
 from supervisor.child.handlers import Handler, hooks
 from supervisor.child.talk import handle_notices
 from supervisor.linux import kernel
-from supervisor.master.model.child_handle import MAX_SENT, ChildHandle, charge
+from supervisor.master.model.child_handle import ChildHandle
+from supervisor.master.model.job_pipe import MAX_SENT, charge
 from supervisor.master.model.states import ChildState, IllegalMove
 from supervisor.master.model.zygote_handle import ZygoteHandle
 from supervisor.messages import INLINE_PAYLOAD_BYTES, Notice, Verb
@@ -38,7 +39,7 @@ def process():
 
     def make(child, behave):
         made.append(Process(lambda: behave(Ends(child))))
-        child.close_theirs()
+        child.close_child_ends()
         child.spawned(made[-1].pid, os.dup(made[-1].pidfd))
         return made[-1]
 
@@ -78,7 +79,7 @@ def test_of_20000_messages_a_racing_reader_and_take_back_get_each_exactly_once_a
     received, taken = [], []
 
     def read():
-        for outcome in child.read_talk():
+        for outcome in child.talk.read():
             assert outcome.token == child.running.lease.token
             received.append(outcome.token)
             child.answered(1.0)
@@ -97,12 +98,12 @@ def test_of_20000_messages_a_racing_reader_and_take_back_get_each_exactly_once_a
             taken += batch
         read()
     while child.sent:
-        await_readable(child.talk)
+        await_readable(child.talk.fd)
         read()
     assert received == sorted(received)
     assert sorted(received + taken) == list(range(1, 20_001))
     assert min(len(received), len(taken)) > 100
-    assert (child.sent_bytes, round(child.sent_s, 6)) == (0, 0.0)
+    assert (child.jobs.charged_bytes, round(child.jobs.estimated_s, 6)) == (0, 0.0)
 
 
 def test_what_was_taken_back_can_be_sent_again(child):
@@ -111,7 +112,7 @@ def test_what_was_taken_back_can_be_sent_again(child):
     assert child.state is ChildState.IDLE
     child.send(held)
     assert child.take_back() == [held]
-    child.close_theirs()
+    child.close_child_ends()
 
 
 @pytest.mark.parametrize("size", [0, 1, INLINE_PAYLOAD_BYTES, INLINE_PAYLOAD_BYTES + 1, 5_000_000])
@@ -119,7 +120,7 @@ def test_what_was_taken_back_can_be_sent_again(child):
 def test_payloads_of_any_size_arrive_as_they_are_and_large_ones_in_a_sealed_memfd(child, size, is_bytes):
     raw = random.Random(size).randbytes(size)
     child.send(held_of(7, raw=raw, is_bytes=is_bytes, failures=1, deaths=2, interruptions=3))
-    with socket.socket(fileno=os.dup(child.theirs[0])) as jobs:
+    with socket.socket(fileno=os.dup(child.child_ends[0])) as jobs:
         packet, fds = kernel.receive(jobs, messages.MAX_PACKET_BYTES, 1)
     job = messages.unpack_job(packet)
     assert (len(fds), job.payload is None) == ((1, True) if size > INLINE_PAYLOAD_BYTES else (0, False))
@@ -131,7 +132,7 @@ def test_payloads_of_any_size_arrive_as_they_are_and_large_ones_in_a_sealed_memf
         assert job.payload == raw
     assert (job.token, job.jid, job.klass, job.queue, job.is_bytes) == (7, "j7", "k", "q", is_bytes)
     assert (job.failures, job.deaths, job.interruptions) == (1, 2, 3)
-    child.close_theirs()
+    child.close_child_ends()
 
 
 def test_a_large_payload_is_kept_by_whoever_has_the_job(child):
@@ -143,10 +144,10 @@ def test_a_large_payload_is_kept_by_whoever_has_the_job(child):
         assert child.take_back() == [held]
         assert held.has_payload
     child.send(held)
-    with socket.socket(fileno=os.dup(child.theirs[0])) as jobs:
+    with socket.socket(fileno=os.dup(child.child_ends[0])) as jobs:
         _packet, (fd,) = kernel.receive(jobs, messages.MAX_PACKET_BYTES, 1)
     assert kernel.read_memfd(fd) == raw
-    child.close_theirs()
+    child.close_child_ends()
 
 
 def test_a_payload_that_does_not_come_back_is_known_to_be_missing(child, monkeypatch):
@@ -156,7 +157,7 @@ def test_a_payload_that_does_not_come_back_is_known_to_be_missing(child, monkeyp
     monkeypatch.setattr(kernel, "receive", lambda sock, size, _fds, **how: receive(sock, size, 0, **how))
     assert child.take_back() == [held]
     assert not held.has_payload
-    child.close_theirs()
+    child.close_child_ends()
 
 
 def test_taking_memfds_back_leaks_no_descriptor(child):
@@ -166,7 +167,7 @@ def test_taking_memfds_back_leaks_no_descriptor(child):
             child.send(held_of(token, raw=b"x" * 20_000))
         assert len(child.take_back()) == 5
     assert open_fds() == before
-    child.close_theirs()
+    child.close_child_ends()
 
 
 def test_sending_memfds_that_nobody_receives_leaks_none_either():
@@ -175,7 +176,7 @@ def test_sending_memfds_that_nobody_receives_leaks_none_either():
     child.become(ChildState.IDLE)
     for token in range(1, 6):
         child.send(held_of(token, raw=b"x" * 20_000))
-    child.close_theirs()
+    child.close_child_ends()
     child.close()
     assert open_fds() == before
 
@@ -188,9 +189,9 @@ def test_a_memfd_is_read_only_where_what_follows_the_job_in_its_hands_may_come_i
         kernel.send(talk, packet, (memfd,))
         os.close(memfd)
         with pytest.raises(ValueError):
-            list(child.read_talk())
+            list(child.talk.read())
 
-    with socket.socket(fileno=os.dup(child.theirs[1])) as talk:
+    with socket.socket(fileno=os.dup(child.child_ends[1])) as talk:
         before = open_fds()
         says(messages.pack_outcome(Verb.FOLLOWED, 0, 0.0))
         child.send(held_of(1))
@@ -198,7 +199,7 @@ def test_a_memfd_is_read_only_where_what_follows_the_job_in_its_hands_may_come_i
             says(messages.pack_outcome(verb, token, 0.0))
         says(b"\x05")
         assert open_fds() == before
-    child.close_theirs()
+    child.close_child_ends()
 
 
 def test_outcomes_are_read_in_the_order_of_the_jobs_and_the_next_one_begins_with_the_answer(child, process):
@@ -208,8 +209,8 @@ def test_outcomes_are_read_in_the_order_of_the_jobs_and_the_next_one_begins_with
     assert [held.started_at > 0 for held in child.sent] == [True, False, False]
     answered = []
     while child.sent:
-        await_readable(child.talk)
-        for outcome in child.read_talk():
+        await_readable(child.talk.fd)
+        for outcome in child.talk.read():
             assert outcome.token == child.running.lease.token
             answered.append(child.answered(1.0).lease.token)
             assert child.running is None or child.running.started_at > 0
@@ -221,15 +222,15 @@ def test_when_the_child_takes_a_job_from_among_those_taken_back_its_time_begins_
     """Else it would be past every limit at once: its start would never have been noted."""
     for token in (1, 2):
         child.send(held_of(token))
-    child.plan_kill(1.0, "timeout")
-    first, _second = [kernel.receive(child._jobs_back, messages.MAX_PACKET_BYTES, 1)[0] for _ in range(2)]
-    child._jobs.send(first)  # the second is as good as received by the child, between two of our looks
+    child.end_plan.kill_by(1.0, "timeout")
+    first, _second = [kernel.receive(child.jobs._receiver, messages.MAX_PACKET_BYTES, 1)[0] for _ in range(2)]
+    child.jobs._sender.send(first)  # the second is as good as received by the child, between two of our looks
     assert [held.lease.token for held in child.take_back()] == [1]
     assert child.running.lease.token == 2
     assert child.running.started_at > 0
-    assert (child.kill_at, child.why_killed) == (None, None)
+    assert (child.end_plan.kill_at, child.why_killed) == (None, None)
     assert child.state is ChildState.BUSY
-    child.close_theirs()
+    child.close_child_ends()
 
 
 def test_words_without_a_mark_are_those_of_the_job_behind_the_last_mark_else_of_the_last_job(child):
@@ -243,7 +244,7 @@ def test_words_without_a_mark_are_those_of_the_job_behind_the_last_mark_else_of_
     child.answered(1.0)
     said.append(child.printing.lease.token)
     assert said == [1, 1, 2, 2, 2]
-    child.close_theirs()
+    child.close_child_ends()
 
 
 def test_the_childs_end_is_the_end_of_its_talk_after_its_last_words(child, process):
@@ -252,8 +253,8 @@ def test_the_childs_end_is_the_end_of_its_talk_after_its_last_words(child, proce
 
     child.send(held_of(1))
     assert process(child, say_and_die).await_end() == 0
-    assert [outcome.token for outcome in child.read_talk()] == [1]
-    assert child.at_end
+    assert [outcome.token for outcome in child.talk.read()] == [1]
+    assert child.talk.at_end
 
 
 def test_its_last_words_are_heard_also_where_it_left_words_of_ours_unread(child, process):
@@ -265,8 +266,8 @@ def test_its_last_words_are_heard_also_where_it_left_words_of_ours_unread(child,
     running = process(child, answer_and_die)
     child.talk.send(messages.pack_notice(Notice(1, "drain")))
     running.await_end()
-    assert [outcome.token for outcome in child.read_talk()] == [1]
-    assert child.at_end
+    assert [outcome.token for outcome in child.talk.read()] == [1]
+    assert child.talk.at_end
 
 
 def test_what_a_dead_child_did_not_receive_is_taken_back_and_one_job_remains(child, process):
@@ -306,7 +307,7 @@ def test_notices_to_a_child_that_reads_none_are_given_up_not_waited_for(child, p
     running = process(child, pause)
     os.kill(running.pid, signal.SIGSTOP)
     for _ in range(1000):
-        child.notify(1, "drain")
+        child.notices.interrupt(1, "drain")
 
 
 def test_a_kill_before_the_pid_is_known_is_carried_out_when_it_is(child):
@@ -316,20 +317,20 @@ def test_a_kill_before_the_pid_is_known_is_carried_out_when_it_is(child):
     running = Process(rest)
     child.spawned(running.pid, os.dup(running.pidfd))
     assert running.await_end() == signal.SIGKILL
-    child.close_theirs()
+    child.close_child_ends()
 
 
 def test_signals_to_a_child_that_has_ended_hit_nobody(child, process):
     process(child, lambda ends: None).await_end()
     child.write_stacks()
-    child.notify(1, "drain")
+    child.notices.interrupt(1, "drain")
     child.kill("a test")
 
 
 def test_closing_a_child_leaves_no_descriptor_and_is_done_once():
     before = open_fds()
     child = ChildHandle(1, 1, lambda *_said: None, lambda _child: None)
-    child.close_theirs()
+    child.close_child_ends()
     child.close()
     assert open_fds() == before
     with pytest.raises(IllegalMove):

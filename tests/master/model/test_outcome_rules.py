@@ -97,7 +97,7 @@ def test_our_own_kills_on_the_way_down_are_interruptions_whatever_the_status(why
 
 
 def test_past_its_time_limit_the_reason_is_timeout_and_not_the_signal():
-    outcome = death_of(9, "timeout", in_words="the job passed its time limit of 3 s")
+    outcome = death_of(9, "timeout", kill_sentence="the job passed its time limit of 3 s")
     assert outcome.reason == "timeout"
     assert "killed by us: the job passed its time limit of 3 s" in outcome.message
 

@@ -3,7 +3,7 @@
 import pytest
 
 from supervisor import clock
-from supervisor.master.model.child_handle import MAX_SENT
+from supervisor.master.model.job_pipe import MAX_SENT
 from supervisor.master.model.pace import Pace
 from supervisor.master.model.slots import RUN_S, Slots
 from supervisor.master.model.states import ChildState
@@ -263,9 +263,9 @@ def test_a_full_child_never_makes_a_send_wait(pool, size):
         sent += 1
     child = slots.get(1)
     assert 5 <= sent == len(child.sent) <= MAX_SENT
-    assert child.sent_bytes <= child.room_bytes
+    assert child.jobs.charged_bytes <= child.jobs.room_bytes
     assert [held.lease.token for held in child.take_back()] == list(range(1, sent + 1))
-    assert (child.sent_bytes, round(child.sent_s, 9)) == (0, 0.0)
+    assert (child.jobs.charged_bytes, round(child.jobs.estimated_s, 9)) == (0, 0.0)
 
 
 def test_a_child_takes_two_dozen_jobs_of_10_kb_at_a_time(pool):
@@ -278,7 +278,7 @@ def test_a_child_takes_two_dozen_jobs_of_10_kb_at_a_time(pool):
 
 def test_a_child_whose_socket_has_less_room_is_sent_less(pool, monkeypatch):
     """An administrator may have lowered net.core.wmem_max."""
-    monkeypatch.setattr("supervisor.master.model.child_handle._SEND_BUFFER_BYTES", 50_000)
+    monkeypatch.setattr("supervisor.master.model.job_pipe._SEND_BUFFER_BYTES", 50_000)
     slots = pool(processes=1)
     sent = 0
     while send(slots, held_of(sent + 1, 1e-9, raw=b"x" * 10_000)):
@@ -305,7 +305,7 @@ def test_a_child_that_overran_gets_nothing_more_until_it_answers(pool):
     slots = pool(processes=1)
     send(slots, held_of(1, QUICK_S))
     child = slots.get(1)
-    child.turn.overran = True
+    child.overran = True
     assert slots.choose(held_of(2, QUICK_S)) is None
     end(child, ChildState.IDLE)
     send(slots, held_of(3, QUICK_S))

@@ -215,7 +215,7 @@ def test_a_process_that_does_not_catch_the_signal_is_not_sent_it(new_child):
     try:
         child.spawned(process.pid, os.dup(process.pidfd))
         child.write_stacks()
-        child.notify(1, "drain")
+        child.notices.interrupt(1, "drain")
         os.kill(process.pid, signal.SIGTERM)
         assert os.waitstatus_to_exitcode(process.await_end()) == -signal.SIGTERM
     finally:

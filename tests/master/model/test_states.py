@@ -60,7 +60,7 @@ def test_a_child_makes_the_moves_of_its_life(new_child):
     child.kill("again")
     with pytest.raises(IllegalMove):
         child.become(ChildState.IDLE)
-    child.close_theirs()
+    child.close_child_ends()
     child.close()
     assert child.state is ChildState.GONE
 

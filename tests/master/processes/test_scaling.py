@@ -252,19 +252,23 @@ def test_idle_ones_leave_first_and_a_job_that_may_not_start_twice_is_stopped_las
     idle = pool.desk.child(working)
     pool.set(1)
     assert idle.state is ChildState.LEAVING
-    assert [child.stop_why for child in (middle, youngest, once)] == ["scaled", "scaled", ""]
-    assert once.retire_reason is None and max(middle.stop_at, youngest.stop_at) < math.inf
+    assert [child.end_plan.stop_reason for child in (middle, youngest, once)] == ["scaled", "scaled", ""]
+    assert once.retire_reason is None and max(middle.end_plan.stop_at, youngest.end_plan.stop_at) < math.inf
 
 
 def test_nobody_is_stopped_once_so_many_have_ended_by_themselves(pool):
     pool = pool(processes="2", drain_timeout="25s")
     kept, stopped = work(pool, lease_of(1), lease_of(2))
     pool.set(1)
-    assert (kept.stop_why, stopped.stop_why, stopped.stop_at < math.inf) == ("", "scaled", True)
+    assert (kept.end_plan.stop_reason, stopped.end_plan.stop_reason, stopped.end_plan.stop_at < math.inf) == (
+        "",
+        "scaled",
+        True,
+    )
     kept.answered(0.0)
     kept.become(ChildState.IDLE)
     pool.scaling.keep_time(pool.now_at)
-    assert (stopped.stop_at, stopped.state) == (math.inf, ChildState.BUSY)
+    assert (stopped.end_plan.stop_at, stopped.state) == (math.inf, ChildState.BUSY)
     assert kept.state is ChildState.IDLE  # the one that is to stay
 
 
@@ -273,16 +277,16 @@ def test_a_job_without_an_end_is_stopped_at_once(pool):
     _kept, endless = work(pool, lease_of(1), lease_of(2, persistent=True))
     pool.set(1)
     pool.desk.keep_time(clock.monotonic())
-    assert endless.kill_at is not None  # and told to stop before
+    assert endless.end_plan.kill_at is not None  # and told to stop before
 
 
 def test_a_process_too_many_is_none_any_more_when_there_may_be_more_again(pool):
     pool = pool(processes="2", drain_timeout="25s")
     _kept, stopped = work(pool, lease_of(1), lease_of(2))
     pool.set(1)
-    assert stopped.stop_at < math.inf
+    assert stopped.end_plan.stop_at < math.inf
     pool.set(2)
-    assert (stopped.stop_at, stopped.stop_why) == (math.inf, "")
+    assert (stopped.end_plan.stop_at, stopped.end_plan.stop_reason) == (math.inf, "")
     assert pool.slots.missing() == 1  # for it takes no more jobs
 
 
@@ -290,11 +294,11 @@ def test_whom_a_reload_gives_a_time_to_end_has_that_again_when_he_is_not_too_man
     pool = pool(processes="2", drain_timeout="25s", reload_timeout="100s")
     _kept, stopped = work(pool, lease_of(1), lease_of(2))
     pool.desk.dispatcher.on_reloaded([stopped], {"k": HandlerSettings()})
-    stop_at = stopped.stop_at
+    stop_at = stopped.end_plan.stop_at
     pool.set(1)
-    assert (stopped.stop_at < stop_at, stopped.stop_why) == (True, "scaled")
+    assert (stopped.end_plan.stop_at < stop_at, stopped.end_plan.stop_reason) == (True, "scaled")
     pool.set(2)
-    assert (stopped.stop_at, stopped.stop_why) == (stop_at, "reload")
+    assert (stopped.end_plan.stop_at, stopped.end_plan.stop_reason) == (stop_at, "reload")
 
 
 # by room

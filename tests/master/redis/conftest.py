@@ -70,7 +70,7 @@ class PlayedPump:
         waiting = Waiting(demand, leasing, renewing, serving, wakeups, session.listeners)
         resuming = Resuming(session, ledger, slots, dispatcher, renewing, events, counts)
         for child in slots:
-            inbox.watch(child.talk, partial(dispatcher.on_spoke, child))
+            inbox.watch(child.talk.fd, partial(dispatcher.on_spoke, child))
         self.pump = RedisPump(
             session, speakers, leasing, grants, waiting, resuming, self.idle_exit, events, counts
         )  # fmt: skip

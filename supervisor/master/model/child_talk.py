@@ -1,0 +1,87 @@
+"""What one child and the master say to each other, jobs apart. Runs in the master. Never blocks.
+
+The socket pair `talk` brings outcomes, progress and checkpoints, and takes notices and the answers to checkpoints. Only
+the child has the other end, so its end means that the child is gone.
+"""
+
+import os
+import socket
+from collections import deque
+from collections.abc import Iterator
+from typing import Final
+
+from supervisor import messages
+from supervisor.linux import foreign_files, kernel
+from supervisor.linux.kernel import Memfd
+from supervisor.master.model import packets
+from supervisor.master.model.ledger import HeldLease
+from supervisor.messages import Outcome, Stored, Verb
+
+#: Most packets of one child in one turn: more than its socket holds, and few enough not to delay other children.
+MOST_PACKETS: Final = 1024
+#: The memfd of a larger completion is kept, so that the master need not keep the bytes.
+_LARGE_BYTES: Final = 2**20
+
+
+class ChildTalk:
+    def __init__(self, sent: deque[HeldLease]) -> None:
+        """`sent`: the jobs that the child has not answered. Opens two sockets; raises OSError if that fails."""
+        self._sent = sent
+        self._ours, self._childs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._ours.setblocking(False)
+        self.fd = self._ours.fileno()
+        self.at_end = False  # the child has closed its end
+        self.memfd: Memfd | None = None  # of a large completion, while the reader of `read` handles it
+
+    @property
+    def child_fd(self) -> int:
+        return self._childs.fileno()
+
+    def close_child_end(self) -> None:
+        self._childs.close()
+
+    def read(self) -> Iterator[Outcome]:
+        """Yield what the child has said since the last call. At the end of the socket set `at_end`.
+
+        Raises ValueError for a packet that no honest child sends.
+        """
+        try:
+            for packet, fd in packets.receive(self._ours, MOST_PACKETS, max(1, len(self._sent))):
+                if fd >= 0:
+                    yield self._read_memfd(packet, fd)
+                    self.memfd = None
+                elif packet:
+                    yield messages.unpack_outcome(packet)
+                else:
+                    self.at_end = True
+                    return
+        except OSError as error:  # EMSGSIZE: the packet is longer than any of ours
+            raise ValueError(str(error)) from error
+
+    def _read_memfd(self, packet: bytes, fd: int) -> Outcome:
+        """Read the body of a large completion. Only the job in the child's hands may have one."""
+        try:
+            outcome = messages.unpack_outcome(packet)
+            expected = bool(self._sent) and outcome.token == self._sent[0].lease.token
+            if outcome.verb != Verb.FOLLOWED or outcome.body or not expected:
+                raise ValueError("a descriptor that nobody asked for")
+            body = kernel.read_sealed(fd, messages.MAX_COMPLETION_BYTES)
+            self.memfd = Memfd(os.dup(fd)) if len(body) > _LARGE_BYTES else None
+            return outcome._replace(body=body)
+        finally:
+            foreign_files.close((fd,))
+
+    def send(self, packet: bytes) -> bool:
+        """Send a packet. Return False if the child is gone, or does not read and its socket is full."""
+        try:
+            self._ours.send(packet)
+        except (BlockingIOError, BrokenPipeError, ConnectionResetError):
+            return False
+        return True
+
+    def answer_checkpoint(self, number: int, kept: bool) -> None:
+        """Tell whether Redis has a checkpoint. No signal is needed: the thread that made it reads the socket."""
+        self.send(messages.pack_stored(Stored(number, kept)))
+
+    def close(self) -> None:
+        foreign_files.close_socket(self._ours)

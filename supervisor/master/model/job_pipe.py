@@ -1,0 +1,114 @@
+"""Sends jobs to one child, and takes back those that it has not received. Runs in the master. Never blocks.
+
+The socket pair `jobs` carries one packet per job, from the master to the child. The master keeps a duplicate of the
+receiving end. The kernel gives each packet to one reader, so the child never sees a job that was taken back.
+"""
+
+import socket
+from collections import deque
+from typing import Final
+
+from supervisor import messages
+from supervisor.linux import foreign_files, kernel
+from supervisor.linux.kernel import Memfd
+from supervisor.master.model.ledger import HeldLease
+
+#: A child never has more unanswered jobs. With more packets in its socket a send might have to wait.
+MAX_SENT: Final = 128
+#: Requested send buffer. Every process may have this much unless the administrator has lowered the system's limit.
+#: The kernel grants twice the requested size.
+_SEND_BUFFER_BYTES: Final = 212_992
+_DONT_WAIT: Final = int(socket.MSG_DONTWAIT)
+
+
+def charge(packet_bytes: int) -> int:
+    """Upper bound of what the kernel charges to the send buffer for a packet.
+
+    The kernel adds its own header, rounds up to a power of two and adds more.
+    """
+    return (1 << (packet_bytes + 511).bit_length()) + 512
+
+
+class JobPipe:
+    def __init__(self, sent: deque[HeldLease]) -> None:
+        """`sent`: the jobs that the child has not answered, oldest first. Only the pipe adds and removes jobs.
+
+        Opens two sockets. Raises OSError if that fails.
+        """
+        self._sent = sent
+        self.estimated_s = 0.0  # sum of the estimated run times of all jobs in `sent`
+        self.charged_bytes = 0  # upper bound of what the packets of `sent` take of the send buffer
+        self._sender, self._receiver = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # The child could otherwise send a descriptor back. The master would have to close it, and that may block.
+        self._sender.shutdown(socket.SHUT_RD)
+        self._sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+        self.room_bytes = self._sender.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+
+    @property
+    def child_fd(self) -> int:
+        """The receiving end, which the child shares with the master."""
+        return self._receiver.fileno()
+
+    def send(self, held: HeldLease) -> None:
+        """Send a job. The caller stays within MAX_SENT and `room_bytes`, so that this never blocks.
+
+        A payload above INLINE_PAYLOAD_BYTES travels as a sealed memfd, and the master keeps no copy: it is in Redis,
+        and comes back if the child does not receive it. Raises BrokenPipeError if the child has shut down the socket.
+        """
+        lease = held.lease
+        counts = lease.failures, lease.deaths, lease.interruptions
+        meta = (
+            lease.jid, lease.klass, lease.queue, lease.priority, *counts, lease.tags, lease.lane, lease.persistent,
+            lease.waited_s,
+        )  # fmt: skip
+        saved = lease.raw_saved
+        rest = lease.is_bytes, saved, lease.trace
+        if held.payload_bytes + (len(saved) if saved else 0) <= messages.INLINE_PAYLOAD_BYTES:
+            packet = messages.pack_job(lease.token, meta, lease.raw, *rest)
+            self._sender.send(packet, _DONT_WAIT)
+            size_bytes = len(packet)
+        else:
+            packet = messages.pack_job(lease.token, meta, None, *rest)
+            # A memfd counts as much as the largest inline payload: memfds under way count as open files.
+            size_bytes = len(packet) + messages.INLINE_PAYLOAD_BYTES
+            body = held.body or Memfd(kernel.sealed_memfd((saved, lease.raw) if saved else (lease.raw,)))
+            kernel.send(self._sender, packet, (body.fd,), _DONT_WAIT)
+            held.body, lease.raw = None, b""
+        held.charged_bytes = charge(size_bytes)
+        self._sent.append(held)
+        self.estimated_s += held.estimate_s or 0.0
+        self.charged_bytes += held.charged_bytes
+
+    def pop_answered(self) -> HeldLease:
+        """Remove the oldest job: the child has answered it."""
+        held = self._sent.popleft()
+        self.estimated_s -= held.estimate_s or 0.0
+        self.charged_bytes -= held.charged_bytes
+        return held
+
+    def take_back(self) -> list[HeldLease]:
+        """Remove the jobs that the child has not received, and return them, oldest first. The kernel decides which."""
+        bodies: dict[int, Memfd | None] = {}  # by token
+        while True:
+            try:
+                packet, fds = kernel.receive(self._receiver, messages.MAX_PACKET_BYTES, 1, wait=False)
+            except BlockingIOError:
+                break
+            if not packet:
+                break
+            bodies[messages.token_of(packet)] = Memfd(fds[0]) if fds else None
+        taken = [held for held in self._sent if held.lease.token in bodies]
+        for held in taken:
+            held.body = bodies[held.lease.token]
+            self._sent.remove(held)
+            self.estimated_s -= held.estimate_s or 0.0
+            self.charged_bytes -= held.charged_bytes
+        return taken
+
+    def end(self) -> None:
+        """Send no more jobs. The child exits when it next waits for one."""
+        self._sender.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        foreign_files.close_socket(self._sender)
+        foreign_files.close_socket(self._receiver)
