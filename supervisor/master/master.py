@@ -1,6 +1,6 @@
 """The master: leases jobs, hands them to children, settles how they end. A process of its own, PID 1 in a container.
 
-Owns the loop and the signals, and puts the parts together. Must not import handlers, nor block longer than its inbox
+Owns the loop and the signals. Must not import handlers, nor block longer than its inbox
 lets it.
 """
 
@@ -10,63 +10,21 @@ import importlib.util
 import os
 import signal
 import socket
-import tempfile
 import traceback
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from supervisor import clock
-from supervisor.config import Config, ConfigError, Exit, no_workdir
-from supervisor.engine.model.keys import Namespace
-from supervisor.engine.model.queue_order import Queues
+from supervisor.config import Config, ConfigError, Exit
 from supervisor.engine.transport.link import LinkLost
-from supervisor.engine.worker.session import Session
 from supervisor.linux import cgroups, foreign_files, kernel, removal
-from supervisor.master.drain import Drain
-from supervisor.master.inbox import Inbox
-from supervisor.master.jobs.cut_off import CutOff
-from supervisor.master.jobs.disk_usage import DiskUsage
-from supervisor.master.jobs.dispatcher import Dispatcher
-from supervisor.master.jobs.job_cgroups import JobCgroups
-from supervisor.master.jobs.job_limits import JobLimits, KernelKills
+from supervisor.master.composition import Parts, place_for_workdir
 from supervisor.master.model import environment
-from supervisor.master.model.budget import Budget
-from supervisor.master.model.child_handle import ChildHandle
-from supervisor.master.model.counts import Counts
-from supervisor.master.model.ledger import Ledger
-from supervisor.master.model.pace import Pace
-from supervisor.master.model.recent_failures import RecentFailures
 from supervisor.master.model.signals import By
-from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import Phase
-from supervisor.master.processes.scaling import Scaling
-from supervisor.master.processes.zygote_manager import ZygoteManager
-from supervisor.master.redis.backlog import Backlog
-from supervisor.master.redis.chores import Chores
-from supervisor.master.redis.demand import Demand
-from supervisor.master.redis.grants import Grants
-from supervisor.master.redis.idle_exit import IdleExit
-from supervisor.master.redis.leasing import Leasing
-from supervisor.master.redis.lookups import QueueLookup, TimesLookup
-from supervisor.master.redis.maintenance import Maintenance
-from supervisor.master.redis.redis_pump import RedisPump
-from supervisor.master.redis.renewing import Renewing
-from supervisor.master.redis.request_relay import RequestRelay
-from supervisor.master.redis.resuming import Resuming
-from supervisor.master.redis.settling import Settling
-from supervisor.master.redis.waiting import Waiting
-from supervisor.master.report.http_answers import HttpAnswers
-from supervisor.master.report.metrics_snapshot import MetricsSnapshot
-from supervisor.master.report.status import Status
-from supervisor.master.report.title_and_notify import SHOW_S, TitleAndNotify
-from supervisor.master.requests.controls import Controls
-from supervisor.master.requests.operator_requests import OperatorRequests
-from supervisor.master.requests.stack_dump import StackDump
-from supervisor.master.timers import Timers
+from supervisor.master.report.title_and_notify import SHOW_S
 from supervisor.ops import metrics
 from supervisor.ops.events import Events
-from supervisor.ops.http_queries import HttpQueries
 
 #: A repeated TERM or INT within this is the same request: inits and shells double it.
 _SAME_SIGNAL_S: Final = 1.0
@@ -107,15 +65,6 @@ def _listen(config: Config) -> socket.socket | None:
         raise ConfigError([f"{error}."]) from error
 
 
-@contextlib.contextmanager
-def _place_for_workdir() -> Iterator[None]:
-    """Raises ConfigError where there is none."""
-    try:
-        yield
-    except OSError as error:
-        raise ConfigError([f"{no_workdir(error)}."]) from error
-
-
 class Master:
     def __init__(self, config: Config, events: Events, listening: socket.socket | None) -> None:
         assert config.redis_url is not None
@@ -125,86 +74,14 @@ class Master:
         self._served = False  # Redis has been there
         self._away = False  # and has been lost
 
-        self._inbox = Inbox()
-        self._timers = timers = Timers()
-        queues = Queues(config.queue, config.order)
-        self._session = Session(
-            config.redis_url, Namespace(config.namespace), queues, config.lease_ttl_s, self._inbox, timers
-        )
-        for_handlers, self._held_back = environment.of(config)
-        events.set_worker(self._session.worker)
-        with _place_for_workdir():
-            self._workdir = (config.workdir or Path(tempfile.gettempdir())) / f"leasehold-{self._session.worker}"
+        self._parts = parts = Parts(config, events, self)
+        self._inbox, self._timers, self._session, self._pump = parts.inbox, parts.timers, parts.session, parts.pump
+        self._slots, self._counts, self._dispatcher = parts.slots, parts.counts, parts.dispatcher
+        self._zygotes, self._scaling, self._demand = parts.zygotes, parts.scaling, parts.demand
+        self._leasing, self._settling, self._drain = parts.leasing, parts.settling, parts.drain
+        self._status, self._title = parts.status, parts.title
         self._signals = kernel.SignalFd(kernel.HANDLED_SIGNALS)
-        self._ledger = Ledger()
-        self._counts = counts = Counts()
-        pace = Pace()
-        self._slots = Slots(config.processes, config.jobs_per_child, config.dispatch_ahead_s, pace)
-        kills = cgroups.OomKills()
-        self._job_cgroups, self._cells_where = JobCgroups.make()  # after the one, before a zygote is started
-        budget, kernel_kills = Budget(config.memory_budget_bytes), KernelKills(kills, self._job_cgroups)
-        self._dispatcher = Dispatcher(
-            config, self._slots, self._ledger, pace, budget, kernel_kills.verdict, events, counts, timers
-        )  # fmt: skip
-        self._cut_off = CutOff(config, self._slots, self._ledger, self._dispatcher.interrupter, timers)
-        disk = DiskUsage(config.workdir_limit_bytes, self._workdir, self._dispatcher.interrupter, events, timers)
-        limits = JobLimits(
-            config, self._slots, self._dispatcher, budget, kernel_kills, self._job_cgroups, disk, self._cut_off, timers
-        )  # fmt: skip
-        self._stack_dump = StackDump(timers)
-        self._zygotes = ZygoteManager(
-            config, self._slots, self._inbox, timers, events, self._workdir, budget, for_handlers,
-            self._dispatcher.on_spoke, self._dispatcher.on_gone, self._on_line, limits.plan,
-            self._dispatcher.on_reloaded,
-        )  # fmt: skip
-        if config.watch:
-            self._dispatcher.placing.before_start = self._zygotes.rolling_reload.look_at_files
-        self._scaling = Scaling(config, self._slots, self._dispatcher, budget, events, timers)
-        self._backlog = Backlog(config.autoscale, self._scaling, self._slots)
-        self._controls = Controls(self, self._zygotes, self._scaling, self._slots, self._stack_dump, events)
-        self._demand = Demand(self._ledger, self._slots, self._zygotes, self._dispatcher.placing)
-        failures = RecentFailures()
-        self._leasing, self._settling, self._pump = self._redis_pump(failures)
-        self._drain = Drain(
-            config, self._slots, self._session, self._zygotes, self._dispatcher, self._demand, self._settling,
-            self._pump, events, timers,
-        )  # fmt: skip
-        self._status = Status(
-            self._drain, self._session, self._slots, self._zygotes, self._scaling, self._demand, failures,
-            self._backlog, counts,
-        )  # fmt: skip
-        figures = MetricsSnapshot(
-            self._status, self._session, self._backlog, self._slots, self._zygotes, self._scaling, events, counts
-        )  # fmt: skip
-        self._title = TitleAndNotify(self._status, self._session.serving, self._zygotes, config.namespace, timers)
         self._listening = listening
-        self._queries = HttpQueries()
-        self._answers = HttpAnswers(
-            self._queries, self._status, self._backlog, figures.snapshot, self._events.warn, timers
-        )  # fmt: skip
-
-    def _redis_pump(self, failures: RecentFailures) -> tuple[Leasing, Settling, RedisPump]:
-        session, ledger, demand, events, counts = self._session, self._ledger, self._demand, self._events, self._counts
-        identity, serving, times, leaser = session.identity, session.serving, session.times, session.leaser
-        pipeline, wakeups = session.pipeline, session.wakeups
-        maintenance = Maintenance(events)
-        renewing = Renewing(identity, ledger, times, pipeline, self._dispatcher, self._cut_off, counts)
-        grants = Grants(ledger, self._dispatcher.placing, self._cut_off, renewing, self._backlog, events, counts)
-        leasing = Leasing(demand, grants, maintenance, leaser, wakeups, pipeline)
-        settling = Settling(identity, ledger, leasing, self._backlog, failures, events, counts)
-        idle_exit = IdleExit(self._config.exit_when_idle_s, session, wakeups, demand, leasing)
-        requests = OperatorRequests(self._controls, self._slots, self._stack_dump)
-        relay = RequestRelay(identity, serving, requests, idle_exit)
-        speakers = (
-            renewing, settling, relay,
-            Chores(identity, serving, times, demand, maintenance, self._backlog, counts),
-            QueueLookup(identity, serving, times, demand, leasing, relay, events),
-            TimesLookup(times, renewing), leasing,
-        )  # fmt: skip
-        waiting = Waiting(demand, leasing, renewing, serving, wakeups, session.listeners)
-        resuming = Resuming(session, ledger, self._slots, self._dispatcher, renewing, events, counts)
-        pump = RedisPump(session, speakers, leasing, grants, waiting, resuming, idle_exit, events, counts)
-        return leasing, settling, pump
 
     # the loop
 
@@ -226,7 +103,7 @@ class Master:
         finally:
             # What is open at the exit the kernel closes, and then nothing interrupts a close that waits.
             foreign_files.finish(_LAST_CLOSES_S)
-            removal.remove(str(self._workdir))
+            removal.remove(str(self._parts.workdir))
 
     def _turn(self) -> None:
         """Read all that has come, then see to what is due, then to what follows from both.
@@ -276,7 +153,7 @@ class Master:
 
     def _on_signals(self) -> None:
         for received in self._signals.read():
-            self._controls.on_signal(received)
+            self._parts.controls.on_signal(received)
 
     # beginning
 
@@ -290,8 +167,8 @@ class Master:
 
         has_metrics = importlib.util.find_spec("prometheus_client") is not None
         page = metrics.render if has_metrics else _NO_METRICS
-        listener = http.Listener(self._listening, self._queries, page, self._config.http_name)
-        self._inbox.watch(self._queries, lambda: self._answers.on_asked(clock.monotonic()))
+        listener = http.Listener(self._listening, self._parts.queries, page, self._config.http_name)
+        self._inbox.watch(self._parts.queries, lambda: self._parts.answers.on_asked(clock.monotonic()))
         listener.start()
         self._events.emit("http.listening", address=str(listener.address), port=listener.address.port)
         if not has_metrics:
@@ -306,12 +183,12 @@ class Master:
         kernel.become_subreaper()
         signal.pthread_sigmask(signal.SIG_BLOCK, kernel.HANDLED_SIGNALS)
         self._inbox.watch(self._signals, self._on_signals)
-        with _place_for_workdir():
-            self._workdir.mkdir(mode=0o700, parents=True)
+        with place_for_workdir():
+            self._parts.workdir.mkdir(mode=0o700, parents=True)
         for warning in self._config.warnings:
             self._events.warn(warning)
-        if self._held_back:
-            self._events.warn(environment.why_held_back(self._held_back))
+        if self._parts.held_back:
+            self._events.warn(environment.why_held_back(self._parts.held_back))
         if shell := environment.shell_above():
             self._events.warn(shell)
         if cgroups.kills_as_group():
@@ -338,7 +215,7 @@ class Master:
             "master.started", worker=self._session.worker, pid=os.getpid(),
             queues=list(config.queue), order=config.order, processes=config.processes,
             processes_reason=config.processes_reason, memory_budget_mb=config.memory_budget_bytes >> 20 or None,
-            memory_budget_reason=config.memory_budget_reason, cells=self._cells_where, redis=self._session.url,
+            memory_budget_reason=config.memory_budget_reason, cells=self._parts.cells_where, redis=self._session.url,
             server=self._session.server,
         )  # fmt: skip
 
@@ -359,21 +236,9 @@ class Master:
         self._events.emit("redis.connected", url=self._session.url, server=self._session.server)
 
     def _close_cells(self) -> None:
-        left = self._job_cgroups.close() if self._job_cgroups is not None else []
+        left = self._parts.job_cgroups.close() if self._parts.job_cgroups is not None else []
         if left:
             self._events.warn(f"cgroups of ours cannot be removed: {', '.join(map(str, left))}")
-
-    # what people see
-
-    def _on_line(self, child: ChildHandle, token: int, line: bytes) -> None:
-        held = self._ledger.find(token)
-        if held is None or held.child != child.number:  # a mark may be forged
-            held = child.printing
-        lease = held.lease if held is not None else None
-        self._events.emit(
-            "job.printed", jid=lease and lease.jid, klass=lease and lease.klass, child=child.number,
-            line=line.decode(errors="replace"),
-        )  # fmt: skip
 
     # what it is told to do
 
