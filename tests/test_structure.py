@@ -30,7 +30,7 @@ PACKAGE = ROOT / "supervisor"
 #: Each room, from the ground up, with the rooms below it that it may import. A room may always import itself.
 _LEAVES = "clock config linux redis_url"
 _ENGINE = "engine.model engine.commands"
-_MASTER_PARTS = "master.model master.jobs master.processes master.requests"
+_MASTER_PARTS = "master.model master.jobs master.processes"
 _MASTER = f"{_MASTER_PARTS} master.redis master.drain"
 MAY_IMPORT = {
     "clock": "",
@@ -53,11 +53,11 @@ MAY_IMPORT = {
     "master.model": f"{_LEAVES} engine messages ops",
     "master.jobs": f"{_LEAVES} engine messages ops master.inbox master.timers master.model",
     "master.processes": f"{_LEAVES} engine messages ops master.inbox master.timers master.model master.jobs",
-    "master.requests": f"{_LEAVES} engine ops master.timers master.model master.jobs master.processes",
     "master.redis": f"{_LEAVES} engine messages ops master.timers {_MASTER_PARTS}",
     "master.drain": f"{_LEAVES} engine ops master.timers master.model master.jobs master.processes master.redis",
-    "master.report": f"{_LEAVES} engine ops master.timers {_MASTER}",
-    "master": f"{_LEAVES} engine ops {_MASTER} master.inbox master.timers master.report",
+    "master.requests": f"{_LEAVES} engine ops master.inbox master.timers {_MASTER}",
+    "master.report": f"{_LEAVES} engine ops master.inbox master.timers {_MASTER} master.requests",
+    "master": f"{_LEAVES} engine ops {_MASTER} master.inbox master.timers master.requests master.report",
     "contrib": "clock config child",
     "otel": "contrib",
     "cli.lib": f"{_LEAVES} engine ops",

@@ -16,7 +16,7 @@ from supervisor.engine.model import outcomes
 from supervisor.engine.model.options import OPTIONS
 from supervisor.master.model import outcome_rules
 from supervisor.master.model.counts import OUTCOMES
-from supervisor.master.report.status import STATES
+from supervisor.master.report.state import STATES
 from supervisor.ops.events import EVENTS
 from supervisor.ops.metrics import METRICS
 from tests.docs.pages import INDEX, OPERATIONS, ROOT, section, tables

@@ -22,7 +22,6 @@ from supervisor.master.jobs.job_cgroups import JobCgroups
 from supervisor.master.jobs.job_limits import JobLimits, KernelKills
 from supervisor.master.model import environment
 from supervisor.master.model.budget import Budget
-from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.counts import Counts
 from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.pace import Pace
@@ -32,7 +31,9 @@ from supervisor.master.processes.scaling import Scaling
 from supervisor.master.processes.zygote_manager import ZygoteManager
 from supervisor.master.redis.backlog import Backlog
 from supervisor.master.redis.chores import Chores
+from supervisor.master.redis.connection import Connection
 from supervisor.master.redis.demand import Demand
+from supervisor.master.redis.departure import Departure
 from supervisor.master.redis.grants import Grants
 from supervisor.master.redis.idle_exit import IdleExit
 from supervisor.master.redis.leasing import Leasing
@@ -40,16 +41,27 @@ from supervisor.master.redis.lookups import QueueLookup, TimesLookup
 from supervisor.master.redis.maintenance import Maintenance
 from supervisor.master.redis.redis_pump import RedisPump
 from supervisor.master.redis.renewing import Renewing
-from supervisor.master.redis.request_relay import RequestRelay
 from supervisor.master.redis.resuming import Resuming
 from supervisor.master.redis.settling import Settling
 from supervisor.master.redis.waiting import Waiting
 from supervisor.master.report.http_answers import HttpAnswers
-from supervisor.master.report.metrics_snapshot import MetricsSnapshot
-from supervisor.master.report.status import Status
+from supervisor.master.report.http_listener import HttpListener
+from supervisor.master.report.metrics_snapshot import (
+    CountMetrics,
+    EventMetrics,
+    MasterMetrics,
+    MetricsSnapshot,
+    ProcessMetrics,
+    QueueMetrics,
+)
+from supervisor.master.report.printed_lines import PrintedLines
+from supervisor.master.report.state import State
+from supervisor.master.report.status import JobStatus, Status
 from supervisor.master.report.title_and_notify import TitleAndNotify
-from supervisor.master.requests.controls import Controls, Steered
+from supervisor.master.requests.controls import Controls
 from supervisor.master.requests.operator_requests import OperatorRequests
+from supervisor.master.requests.operator_signals import OperatorSignals
+from supervisor.master.requests.request_relay import RequestRelay
 from supervisor.master.requests.stack_dump import StackDump
 from supervisor.master.timers import Timers
 from supervisor.ops.events import Events
@@ -57,96 +69,117 @@ from supervisor.ops.http_queries import HttpQueries
 
 
 class Parts:
-    def __init__(self, config: Config, events: Events, master: Steered) -> None:
+    def __init__(self, config: Config, events: Events) -> None:
         """Raises ConfigError if there is no place for the working directory."""
+        self._config = config
+        self._events = events
+        self._make_model()
+        self._make_jobs()
+        self._make_processes()
+        self._make_redis()
+        self._make_controls()
+        self._make_report()
+        self._make_connection()
+
+    def _make_model(self) -> None:
+        """What the master knows, and whom its loop listens to."""
+        config = self._config
         assert config.redis_url is not None
-        self.inbox = Inbox()
-        self.timers = timers = Timers()
-        queues = Queues(config.queue, config.order)
-        self.session = Session(
-            config.redis_url, Namespace(config.namespace), queues, config.lease_ttl_s, self.inbox, timers
-        )
-        for_handlers, self.held_back = environment.of(config)
-        events.set_worker(self.session.worker)
+        self.inbox, self.timers = Inbox(), Timers()
+        queues, namespace = Queues(config.queue, config.order), Namespace(config.namespace)
+        self.session = Session(config.redis_url, namespace, queues, config.lease_ttl_s, self.inbox, self.timers)
+        self._events.set_worker(self.session.worker)
         with place_for_workdir():
             self.workdir = (config.workdir or Path(tempfile.gettempdir())) / f"leasehold-{self.session.worker}"
-        self.ledger = Ledger()
-        self.counts = counts = Counts()
-        pace = Pace()
-        self.slots = Slots(config.processes, config.jobs_per_child, config.dispatch_ahead_s, pace)
-        kills = cgroups.OomKills()
-        self.job_cgroups, self.cells_where = JobCgroups.make()  # after the one, before a zygote is started
-        budget, kernel_kills = Budget(config.memory_budget_bytes), KernelKills(kills, self.job_cgroups)
+        self.ledger, self.counts, self.failures = Ledger(), Counts(), RecentFailures()
+        self.pace, self.budget = Pace(), Budget(config.memory_budget_bytes)
+        self.slots = Slots(config.processes, config.jobs_per_child, config.dispatch_ahead_s, self.pace)
+
+    def _make_jobs(self) -> None:
+        """What happens to a job that is leased."""
+        config, slots, events, timers = self._config, self.slots, self._events, self.timers
+        oom_kills = cgroups.OomKills()  # first, because the next line may move the master to another cgroup
+        self.job_cgroups, self.cells_where = JobCgroups.make()
+        kernel_kills = KernelKills(oom_kills, self.job_cgroups)
         self.dispatcher = Dispatcher(
-            config, self.slots, self.ledger, pace, budget, kernel_kills.verdict, events, counts, timers
+            config, slots, self.ledger, self.pace, self.budget, kernel_kills.verdict, events, self.counts, timers
         )  # fmt: skip
-        self.cut_off = CutOff(config, self.slots, self.ledger, self.dispatcher.interrupter, timers)
+        self.cut_off = CutOff(config, slots, self.ledger, self.dispatcher.interrupter, timers)
         disk = DiskUsage(config.workdir_limit_bytes, self.workdir, self.dispatcher.interrupter, events, timers)
-        limits = JobLimits(
-            config, self.slots, self.dispatcher, budget, kernel_kills, self.job_cgroups, disk, self.cut_off, timers
+        self.limits = JobLimits(
+            config, slots, self.dispatcher, self.budget, kernel_kills, self.job_cgroups, disk, self.cut_off, timers
         )  # fmt: skip
-        self.stack_dump = StackDump(timers)
+
+    def _make_processes(self) -> None:
+        """Which zygotes and children live."""
+        config, dispatcher = self._config, self.dispatcher
+        for_handlers, self.held_back = environment.of(config)
         self.zygotes = ZygoteManager(
-            config, self.slots, self.inbox, timers, events, self.workdir, budget, for_handlers,
-            self.dispatcher.on_spoke, self.dispatcher.on_gone, self._on_line, limits.plan,
-            self.dispatcher.on_reloaded,
+            config, self.slots, self.inbox, self.timers, self._events, self.workdir, self.budget, for_handlers,
+            dispatcher.on_spoke, dispatcher.on_gone, PrintedLines(self.ledger, self._events).on_line,
+            self.limits.plan, dispatcher.on_reloaded,
         )  # fmt: skip
         if config.watch:
-            self.dispatcher.placing.before_start = self.zygotes.rolling_reload.look_at_files
-        self.scaling = Scaling(config, self.slots, self.dispatcher, budget, events, timers)
-        self.backlog = Backlog(config.autoscale, self.scaling, self.slots)
-        self.controls = Controls(master, self.zygotes, self.scaling, self.slots, self.stack_dump, events)
-        self.demand = Demand(self.ledger, self.slots, self.zygotes, self.dispatcher.placing)
-        failures = RecentFailures()
-        self._config, self._events = config, events
-        self.leasing, self.settling, self.pump = self._redis_pump(failures)
-        self.drain = Drain(
-            config, self.slots, self.session, self.zygotes, self.dispatcher, self.demand, self.settling,
-            self.pump, events, timers,
-        )  # fmt: skip
-        self.status = Status(
-            self.drain, self.session, self.slots, self.zygotes, self.scaling, self.demand, failures,
-            self.backlog, counts,
-        )  # fmt: skip
-        figures = MetricsSnapshot(
-            self.status, self.session, self.backlog, self.slots, self.zygotes, self.scaling, events, counts
-        )  # fmt: skip
-        self.title = TitleAndNotify(self.status, self.session.serving, self.zygotes, config.namespace, timers)
-        self.queries = HttpQueries()
-        self.answers = HttpAnswers(self.queries, self.status, self.backlog, figures.snapshot, events.warn, timers)
+            dispatcher.placing.before_start = self.zygotes.rolling_reload.look_at_files
+        self.scaling = Scaling(config, self.slots, dispatcher, self.budget, self._events, self.timers)
 
-    def _redis_pump(self, failures: RecentFailures) -> tuple[Leasing, Settling, RedisPump]:
-        session, ledger, demand, events, counts = self.session, self.ledger, self.demand, self._events, self.counts
-        identity, serving, times, leaser = session.identity, session.serving, session.times, session.leaser
-        pipeline, wakeups = session.pipeline, session.wakeups
-        maintenance = Maintenance(events)
-        renewing = Renewing(identity, ledger, times, pipeline, self.dispatcher, self.cut_off, counts)
-        grants = Grants(ledger, self.dispatcher.placing, self.cut_off, renewing, self.backlog, events, counts)
-        leasing = Leasing(demand, grants, maintenance, leaser, wakeups, pipeline)
-        settling = Settling(identity, ledger, leasing, self.backlog, failures, events, counts)
-        idle_exit = IdleExit(self._config.exit_when_idle_s, session, wakeups, demand, leasing)
-        requests = OperatorRequests(self.controls, self.slots, self.stack_dump)
-        relay = RequestRelay(identity, serving, requests, idle_exit)
-        speakers = (
-            renewing, settling, relay,
-            Chores(identity, serving, times, demand, maintenance, self.backlog, counts),
-            QueueLookup(identity, serving, times, demand, leasing, relay, events),
+    def _make_redis(self) -> None:
+        """What the master says to Redis, and when."""
+        session, ledger, dispatcher, cut_off = self.session, self.ledger, self.dispatcher, self.cut_off
+        identity, pipeline, wakeups = session.identity, session.pipeline, session.wakeups
+        events, counts = self._events, self.counts
+        self.demand = demand = Demand(ledger, self.slots, self.zygotes, dispatcher.placing)
+        self.backlog = backlog = Backlog(self._config.autoscale, self.scaling, self.slots)
+        self.maintenance = Maintenance(events)
+        self.renewing = renewing = Renewing(identity, ledger, session.times, pipeline, dispatcher, cut_off, counts)
+        self.grants = Grants(ledger, dispatcher.placing, cut_off, renewing, backlog, events, counts)
+        self.leasing = Leasing(demand, self.grants, self.maintenance, session.leaser, wakeups, pipeline)
+        self.settling = Settling(identity, ledger, self.leasing, backlog, self.failures, events, counts)
+        self.idle_exit = IdleExit(self._config.exit_when_idle_s, session, wakeups, demand, self.leasing)
+
+    def _make_controls(self) -> None:
+        """What the master can be told to do."""
+        config, slots, zygotes, events = self._config, self.slots, self.zygotes, self._events
+        departure = Departure(self.session, self.demand, self.settling)
+        self.drain = Drain(config, slots, zygotes, self.dispatcher, departure, events, self.timers)
+        self.stack_dump = StackDump(self.timers)
+        self.controls = Controls(self.drain, zygotes, self.scaling, self.demand, self.leasing, slots, events)
+        self.signals = OperatorSignals(self.inbox, self.controls, zygotes, self.stack_dump, slots, events)
+
+    def _make_report(self) -> None:
+        """What the master shows."""
+        config, session, slots, zygotes = self._config, self.session, self.slots, self.zygotes
+        state = State(self.drain, session, zygotes, self.demand, slots)
+        jobs = JobStatus(self.counts, self.failures, self.backlog)
+        self.status = Status(state, session, slots, zygotes, self.scaling, jobs)
+        snapshot = MetricsSnapshot((
+            CountMetrics(self.counts), EventMetrics(self._events), ProcessMetrics(slots, zygotes, self.scaling),
+            MasterMetrics(state, session), QueueMetrics(self.backlog),
+        ))  # fmt: skip
+        queries = HttpQueries()
+        answers = HttpAnswers(
+            queries, state, self.status.status, snapshot.take, self.backlog, self._events, self.timers
+        )  # fmt: skip
+        self.http = HttpListener(config, self.inbox, queries, answers, self._events)
+        self.title = TitleAndNotify(state, session.serving, config.namespace, self.timers)
+
+    def _make_connection(self) -> None:
+        """The exchanges with Redis, of all that speak in them."""
+        session, demand, leasing, renewing = self.session, self.demand, self.leasing, self.renewing
+        identity, serving, times = session.identity, session.serving, session.times
+        events, counts = self._events, self.counts
+        requests = OperatorRequests(self.controls, self.status.status, self.slots, self.stack_dump)
+        relay = RequestRelay(identity, serving, requests, self.idle_exit)
+        speakers = (  # in the order in which Redis carries out what they say
+            renewing, self.settling, relay,
+            Chores(identity, serving, times, demand, self.maintenance, self.backlog, counts),
+            QueueLookup(identity, serving, times, demand, leasing, relay.on_requests, events),
             TimesLookup(times, renewing), leasing,
         )  # fmt: skip
-        waiting = Waiting(demand, leasing, renewing, serving, wakeups, session.listeners)
-        resuming = Resuming(session, ledger, self.slots, self.dispatcher, renewing, events, counts)
-        pump = RedisPump(session, speakers, leasing, grants, waiting, resuming, idle_exit, events, counts)
-        return leasing, settling, pump
-
-    def _on_line(self, child: ChildHandle, token: int, line: bytes) -> None:
-        held = self.ledger.find(token)
-        if held is None or held.child != child.number:  # a mark may be forged
-            held = child.printing
-        lease = held.lease if held is not None else None
-        self._events.emit(
-            "job.printed", jid=lease and lease.jid, klass=lease and lease.klass, child=child.number,
-            line=line.decode(errors="replace"),
-        )  # fmt: skip
+        waiting = Waiting(demand, leasing, renewing, serving, session.wakeups, session.listeners, self.idle_exit)
+        self.pump = RedisPump(session, speakers, leasing, self.grants, waiting, counts)
+        resuming = Resuming(self.ledger, self.slots, self.dispatcher, renewing, events, counts)
+        self.connection = Connection(session, self.pump, speakers, resuming, leasing, self.idle_exit, events)
 
 
 @contextlib.contextmanager

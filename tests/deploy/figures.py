@@ -5,7 +5,7 @@ import re
 from supervisor.master.model.counts import OUTCOMES
 from supervisor.master.model.states import ChildState
 from supervisor.master.report.metrics_snapshot import QUEUE_STATES
-from supervisor.master.report.status import STATES
+from supervisor.master.report.state import STATES
 from supervisor.ops.metrics import METRICS
 
 #: What Prometheus adds to every sample, and its own recordings below.

@@ -11,7 +11,7 @@ import pytest
 import supervisor
 from supervisor.config import LAST_EXCHANGE_S, REAP_S, SETTINGS, parse_duration
 from supervisor.linux.kernel import HANDLED_SIGNALS, children_of
-from supervisor.master.drain import HURRIED_EXCHANGE_S, ShutdownSchedule
+from supervisor.master.model.shutdown_schedule import HURRIED_EXCHANGE_S, ShutdownSchedule
 from supervisor.master.model.signals import MEANINGS, Meaning
 from tests.docs.pages import OPERATIONS, blocks, rows, section, tables
 from tests.docs.terminal import started

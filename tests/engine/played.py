@@ -66,7 +66,7 @@ class PlayedWorker:
 
     def start(self) -> "PlayedWorker":
         """Connect, and finish the first exchanges."""
-        self.session.open(self._on_connection, self.session.read, self._on_wakeup)
+        self.session.open(self._on_connection, self.session.read, self._on_wakeup, self._on_refused)
         self.turn_until(lambda: self.session.connected and self.session.idle and not self.session.serving.looks_due)
         return self
 
@@ -130,7 +130,7 @@ class PlayedWorker:
             parts.append(Part(queries.requests(self.name), self._on_asks))
         if wanted is not None:
             parts.append(Part(session.leaser.command(wanted), self._on_granted))
-        session.exchange(parts, self._on_refused)
+        session.exchange(parts)
 
     def _part_of(self, reply: Reply) -> Part:
         forget = partial(self.session.serving.forget_request, reply.ask)
@@ -185,9 +185,8 @@ class PlayedWorker:
         if self.session.wakeups.waiting:
             self.session.wakeups.end_wait()
             self.wait_to_end()
-        left = threading.Event()
-        self.session.leave(lambda _jobs: left.set())
-        self.turn_until(left.is_set)
+        self.session.leave()
+        self.turn_until(lambda: self.session.has_left)
 
     def close(self) -> None:
         self.session.close()

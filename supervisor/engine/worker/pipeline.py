@@ -20,6 +20,9 @@ from supervisor.engine.worker.exchange import Confirmation, Part
 from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.lease_times import LeaseTimes
 
+#: Is called with the script's name and the error.
+Refusal = Callable[[str, str], None]
+
 SILENT: Final = "Redis has not answered in time"
 _EXCHANGE: Final = "session.exchange"  # the key of a timer
 
@@ -51,12 +54,12 @@ class Pipeline:
         self._link: Link | None = None
         self.parts: Sequence[Part] = ()  # of the exchange under way
         self._awaited: deque[Part | None] = deque()  # one for each reply to come; None: its reply says nothing
-        self._refused: Callable[[str, str], None] = _ignore
+        self._on_refused: Refusal | None = None
         self.sent_at = 0.0  # of the latest exchange (seconds of clock.boottime)
 
-    def open(self, link: Link, on_replies: Callable[[], None]) -> None:
-        """`on_replies` is called when `read` has something to read."""
-        self._link = link
+    def open(self, link: Link, on_replies: Callable[[], None], on_refused: Refusal) -> None:
+        """`on_replies` is called when `read` has something to read; `on_refused` is as `Session.open` says."""
+        self._link, self._on_refused = link, on_refused
         self._watcher.watch(link, on_replies)
 
     def close(self) -> Sequence[Part]:
@@ -81,14 +84,11 @@ class Pipeline:
 
     # sending
 
-    def exchange(self, parts: Sequence[Part], refused: Callable[[str, str], None] | None = None) -> None:
-        """Start the next exchange, whose commands carry `Identity.next_number`. Raises LinkLost.
-
-        `refused(script, message)` is called for an error reply that no part expects.
-        """
+    def exchange(self, parts: Sequence[Part]) -> None:
+        """Start the next exchange, whose commands carry `Identity.next_number`. Raises LinkLost."""
         assert not self.parts
         self._identity.number += 1
-        self.parts, self._refused = parts, refused or _ignore
+        self.parts = parts
         self.sent_at = clock.boottime()
         self._be_patient()
         self._send([(part, part.command.wire(self._prefix)) for part in parts])
@@ -153,7 +153,8 @@ class Pipeline:
                 return refused, message
         if part.must:
             raise LinkLost(f"Redis refused {name}: {message}")
-        return partial(self._refused, name), message
+        assert self._on_refused is not None
+        return partial(self._on_refused, name), message
 
     # silence
 
@@ -166,7 +167,3 @@ class Pipeline:
         if self._link is None or not self._link.is_readable:
             raise LinkLost(SILENT)
         self._be_patient()
-
-
-def _ignore(_name: str, _message: str) -> None:
-    """For exchanges in which Redis must accept every part."""

@@ -23,7 +23,7 @@ from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.lease_times import LeaseTimes
 from supervisor.engine.worker.leaser import Leaser
-from supervisor.engine.worker.pipeline import Pipeline, Timers, Watcher
+from supervisor.engine.worker.pipeline import Pipeline, Refusal, Timers, Watcher
 from supervisor.engine.worker.push_listeners import PushListeners
 from supervisor.engine.worker.served_queues import ServedQueues
 from supervisor.engine.worker.wakeups import Wakeups
@@ -53,6 +53,8 @@ class Session:
         self.listeners = PushListeners(url, namespace, watcher, timers)
         self.server = ""  # name and version
         self._connector: Connector | None = None
+        self.has_begun = False  # a connection was made and could be used
+        self.has_left = False  # Redis has forgotten the worker, as it was asked to
         self._resumed = False
         self._lost_grant = False  # the answer to a lease was lost, and the session has not resumed since
         self._unanswered: list[Part] = []  # of lost connections, to be sent again
@@ -78,13 +80,13 @@ class Session:
     @property
     def idle(self) -> bool:
         """True if an exchange may be started."""
-        return self._resumed and not self.pipeline.parts
+        return self._resumed and not self.pipeline.parts and not self.has_left
 
     # exchanges
 
-    def exchange(self, parts: Sequence[Part], refused: Callable[[str, str], None]) -> None:
-        """Start an exchange; `refused(script, message)` is called for an error no part expects. Raises LinkLost."""
-        self.pipeline.exchange(parts, refused)
+    def exchange(self, parts: Sequence[Part]) -> None:
+        """Start an exchange. Raises LinkLost."""
+        self.pipeline.exchange(parts)
 
     def read(self) -> None:
         """Read replies of the exchange. Raises LinkLost."""
@@ -92,13 +94,15 @@ class Session:
 
     # connecting
 
-    def open(self, on_connection: Callback, on_replies: Callback, on_wakeup: Callback) -> None:
+    def open(self, on_connection: Callback, on_replies: Callback, on_wakeup: Callback, on_refused: Refusal) -> None:
         """Start to connect.
 
         `on_connection` is called when that has succeeded or failed, to call `finish_connecting`; from then on
-        `on_replies` is called to call `read`, and `on_wakeup` to call `Wakeups.read`.
+        `on_replies` is called to call `read`, and `on_wakeup` to call `Wakeups.read`. `on_refused(script, message)` is
+        called for an error reply that no part of an exchange expects.
         """
         self._on_connection, self._on_replies, self._on_wakeup = on_connection, on_replies, on_wakeup
+        self._on_refused = on_refused
         self._connect(clock.monotonic())
 
     def _connect(self, _now_at: float) -> None:
@@ -116,7 +120,7 @@ class Session:
         assert connector is not None
         self._watcher.forget(connector)
         (link, waiting_link), replies = connector.finish()
-        self.pipeline.open(link, self._on_replies)
+        self.pipeline.open(link, self._on_replies, self._on_refused)
         self.wakeups.open(waiting_link, self._on_wakeup)
         *loaded, info, timings = replies
         for reply in (*loaded, timings):
@@ -129,6 +133,7 @@ class Session:
         self.serving.look_for_queues()
         self.serving.look_for_wish()
         self._resume(known, on_resumed, on_deregistered)
+        self.has_begun = True
 
     def _resume(self, known: Sequence[LeaseRecord], on_resumed: OnResumed, on_deregistered: Callback) -> None:
         def resumed(answer: ResumeResult) -> None:
@@ -161,18 +166,28 @@ class Session:
 
     # the last exchange
 
-    def retire(self, soon_s: float, then: Callable[[str], None], refused: Callable[[str, str], None]) -> None:
-        """Leave if nothing is to be done now or within `soon_s`. `then` is called with why not, or "". Raises LinkLost.
+    def retire(self, soon_s: float, refused: Callable[[str], None]) -> None:
+        """Leave, unless something is to be done now or within `soon_s`: `refused(why)` is called then. Raises LinkLost.
 
         No wait may be under way: it would take a wake-up that is for others.
         """
         assert not self.wakeups.waiting
-        retire = writes.retire(self.identity.name, self.serving.names, soon_s)
-        self.pipeline.exchange([Part(retire, then)], refused)
 
-    def leave(self, then: Callable[[Any], None]) -> None:
+        def answered(why: str) -> None:
+            if why:
+                refused(why)
+            else:
+                self.has_left = True
+
+        self.pipeline.exchange([Part(writes.retire(self.identity.name, self.serving.names, soon_s), answered)])
+
+    def leave(self) -> None:
         """Have Redis forget the worker, which holds nothing any more. Raises LinkLost."""
-        self.pipeline.exchange([Part(writes.deregister(self.identity.name, own=True), then, must=True)])
+
+        def left(_jobs: Any) -> None:
+            self.has_left = True
+
+        self.pipeline.exchange([Part(writes.deregister(self.identity.name, own=True), left, must=True)])
 
     # outages
 

@@ -4,7 +4,6 @@ Owns since when there has been nothing to do. Redis has the last word, because i
 """
 
 import math
-from collections.abc import Callable
 from typing import Final
 
 from supervisor import clock
@@ -20,17 +19,14 @@ _SOON_S: Final = 1.0
 class IdleExit:
     def __init__(self, patience_s: float, session: Session, wakeups: Wakeups, demand: Demand, leasing: Leasing) -> None:
         """`patience_s`: leave after this time with nothing to do; 0: never."""
-        self.patience_s = patience_s
+        self.is_on = patience_s > 0
+        self._patience_s = patience_s
         self._session = session
         self._wakeups = wakeups
         self._demand = demand
         self._leasing = leasing
         self._idle_since_at = math.inf
         self._again_at = -math.inf
-        self.retired = False  # Redis has forgotten the worker, and nothing may be exchanged any more
-
-    def connected(self, _now_at: float) -> None:
-        self.restart()
 
     def restart(self) -> None:
         """Something has come: count the idle time from now on anew."""
@@ -45,26 +41,24 @@ class IdleExit:
 
     @property
     def due_at(self) -> float:
-        return max(self._idle_since_at + self.patience_s, self._again_at)
+        return max(self._idle_since_at + self._patience_s, self._again_at)
 
     def deadline_at(self) -> float:
         return math.inf if self._wakeups.is_ending else self.due_at
 
     def put_off(self, now_at: float) -> None:
         """Redis refuses something, and would refuse it again at once."""
-        self._again_at = now_at + max(_SOON_S, self.patience_s)
+        self._again_at = now_at + max(_SOON_S, self._patience_s)
 
-    def retire(self, refused: Callable[[str, str], None]) -> None:
+    def retire(self) -> None:
         """Ask Redis to forget the worker, but not during a wait: a put would then wake a master that is gone."""
         if self._wakeups.waiting:
             self._wakeups.end_wait()
         else:
-            self._session.retire(self.patience_s, self._on_answer, refused)
+            self._session.retire(self._patience_s, self._on_kept)
 
-    def _on_answer(self, why: str) -> None:
-        if not why:
-            self.retired = True
-            return
-        self._again_at = clock.monotonic() + (_SOON_S if why in ("mail", "asked") else self.patience_s)
+    def _on_kept(self, why: str) -> None:
+        """Redis has not forgotten the worker."""
+        self._again_at = clock.monotonic() + (_SOON_S if why in ("mail", "asked") else self._patience_s)
         if why in ("work", "lost"):
             self._leasing.ask()

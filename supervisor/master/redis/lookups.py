@@ -1,9 +1,9 @@
 """Asks Redis which queues to serve, what operators request, and the configured times. Runs in the master. No I/O."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from supervisor.engine.commands import queries, writes
-from supervisor.engine.commands.queries import Timing, Wish
+from supervisor.engine.commands.queries import OperatorRequest, Timing, Wish
 from supervisor.engine.commands.writes import MOST
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
@@ -12,7 +12,6 @@ from supervisor.engine.worker.served_queues import Found, ServedQueues
 from supervisor.master.redis.demand import Demand
 from supervisor.master.redis.leasing import Leasing
 from supervisor.master.redis.renewing import Renewing
-from supervisor.master.redis.request_relay import RequestRelay
 from supervisor.master.redis.speaker import Speaker
 from supervisor.ops.events import Events
 
@@ -27,15 +26,16 @@ class QueueLookup(Speaker):
         times: LeaseTimes,
         demand: Demand,
         leasing: Leasing,
-        relay: RequestRelay,
+        on_requests: Callable[[Sequence[OperatorRequest]], None],
         events: Events,
     ) -> None:
+        """`on_requests` is called with all requests that stand."""
         self._identity = identity
         self._serving = serving
         self._times = times
         self._demand = demand
         self._leasing = leasing
-        self._relay = relay
+        self._on_requests = on_requests
         self._events = events
         self._klasses: Collection[str] = ()  # as Redis knows them
         self._skills_due = False
@@ -58,7 +58,7 @@ class QueueLookup(Speaker):
         if serving.asks_for_wish():
             # In this order: a request made after the second query has a number that the first one has not seen.
             parts.append(Part(queries.wish(self._identity.name), self._on_wish))
-            parts.append(Part(queries.requests(self._identity.name), self._relay.on_requests))
+            parts.append(Part(queries.requests(self._identity.name), self._on_requests))
         return parts
 
     def _on_names(self, names: Sequence[str]) -> None:

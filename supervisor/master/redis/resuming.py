@@ -1,10 +1,9 @@
 """What becomes of the master's leases when a session begins, resumes or is void. Runs in the master. Does no I/O."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from supervisor.engine.commands.writes import ResumeResult
 from supervisor.engine.model.jobs import LeaseRecord
-from supervisor.engine.worker.session import Session
 from supervisor.master.jobs.dispatcher import Dispatcher
 from supervisor.master.model.counts import Counts
 from supervisor.master.model.ledger import Ledger
@@ -15,16 +14,8 @@ from supervisor.ops.events import Events
 
 class Resuming:
     def __init__(
-        self,
-        session: Session,
-        ledger: Ledger,
-        slots: Slots,
-        dispatcher: Dispatcher,
-        renewing: Renewing,
-        events: Events,
-        counts: Counts,
+        self, ledger: Ledger, slots: Slots, dispatcher: Dispatcher, renewing: Renewing, events: Events, counts: Counts
     ) -> None:
-        self._session = session
         self._ledger = ledger
         self._slots = slots
         self._dispatcher = dispatcher
@@ -32,28 +23,25 @@ class Resuming:
         self._events = events
         self._counts = counts
 
-    def resume(self, on_deregistered: Callable[[], None]) -> None:
-        """Claim all leases that the master holds. Raises LinkLost."""
-        self._session.finish_connecting(self._ledger.claims, self._on_resumed, on_deregistered)
+    @property
+    def claims(self) -> Sequence[LeaseRecord]:
+        """All leases that the master holds, for Redis to renew."""
+        return self._ledger.claims
+
+    def report_starts_again(self) -> None:
+        """Report running jobs as started once more: the first report may have been lost with the connection."""
         for child in self._slots:
             if child.running is not None and child.running.start_reported and not child.running.lost:
-                self._ledger.has_started(child.running)  # the report may have been lost with the connection
+                self._ledger.has_started(child.running)
 
-    def _on_resumed(self, known: Sequence[LeaseRecord], resumed: ResumeResult) -> None:
-        self._renewing.on_resumed(known, resumed)
+    def on_resumed(self, claimed: Sequence[LeaseRecord], resumed: ResumeResult) -> None:
+        self._renewing.on_resumed(claimed, resumed)
         if resumed.handed_back:
             self._counts.handed_back += resumed.handed_back
             self._events.emit("lease.returned", count=resumed.handed_back)
 
-    def begin_anew(self, on_deregistered: Callable[[], None]) -> None:
-        """Redis has forgotten the worker: all its leases are void, and it goes on under another name. Raises LinkLost.
-
-        Jobs that have ended and were not settled will be answered as stale.
-        """
-        old = self._session.worker
+    def give_up_all(self) -> None:
+        """All leases are void: stop their jobs. Those that have ended and are not settled will be answered as stale."""
         self._dispatcher.on_lost([(held, "lease-lost") for held in self._ledger.held])
         for held, number in self._ledger.not_stored():
             self._dispatcher.on_stored(held, number, kept=False)
-        self._session.rename(self._on_resumed, on_deregistered)
-        self._events.set_worker(self._session.worker)
-        self._events.emit("worker.deregistered", old=old, new=self._session.worker)

@@ -1,7 +1,7 @@
-"""When the idle master waits for wake-ups, mail and pushed entries, and what follows. Runs in the master. Does no I/O.
+"""When the idle master waits for wake-ups, mail and pushed entries, or leaves. Runs in the master. Does no I/O.
 
-Owns when a wait begins and ends. Where no child could take a job the master waits for mail alone, because a wake-up is
-for a master that can answer it.
+Owns when a wait begins and ends, and what follows from its end. Where no child could take a job the master waits for
+mail alone, because a wake-up is for a master that can answer it.
 """
 
 import math
@@ -11,6 +11,7 @@ from supervisor.engine.worker.push_listeners import PushListeners
 from supervisor.engine.worker.served_queues import ServedQueues
 from supervisor.engine.worker.wakeups import Wakeups
 from supervisor.master.redis.demand import Demand
+from supervisor.master.redis.idle_exit import IdleExit
 from supervisor.master.redis.leasing import Leasing
 from supervisor.master.redis.renewing import Renewing
 
@@ -27,6 +28,7 @@ class Waiting:
         serving: ServedQueues,
         wakeups: Wakeups,
         listeners: PushListeners,
+        idle_exit: IdleExit,
     ) -> None:
         self._demand = demand
         self._leasing = leasing
@@ -34,10 +36,13 @@ class Waiting:
         self._serving = serving
         self._wakeups = wakeups
         self._listeners = listeners
+        self._idle_exit = idle_exit
         self._full_since_at: float | None = None  # no child could take a job since then
 
-    def prepare(self) -> None:
+    def prepare(self, now_at: float) -> None:
         """Before an exchange: end a wait that must not go on, and see what was pushed. Raises LinkLost."""
+        if self._idle_exit.is_on:
+            self._idle_exit.note(now_at)
         if self._wakeups.waiting and not self._may_go_on:
             self._wakeups.end_wait()
         if self._listeners.take_pushed():
@@ -59,9 +64,11 @@ class Waiting:
         return self._demand.is_open or not self._demand.is_settled
 
     def begin(self, now_at: float) -> None:
-        """Wait, as there is nothing to say. Raises LinkLost."""
+        """Wait or leave, as there is nothing to say. Raises LinkLost."""
         wakeups = self._wakeups
-        if self._demand.can_start and not self._demand.has_ready_jobs:
+        if self._idle_exit.is_on and now_at >= self._idle_exit.due_at:
+            self._idle_exit.retire()
+        elif self._demand.can_start and not self._demand.has_ready_jobs:
             self._full_since_at = None
             self._listeners.listen(self._serving.names)
             if not wakeups.waiting:
@@ -76,9 +83,11 @@ class Waiting:
                 wakeups.wait_for_mail()
 
     def deadline_at(self) -> float:
+        """Return when `begin` has something to do, if nothing happens before (monotonic s)."""
+        leave_at = self._idle_exit.deadline_at() if self._idle_exit.is_on else math.inf
         if self._full_since_at is None:
-            return math.inf
-        return self._full_since_at + _MAIL_AFTER_S
+            return leave_at
+        return min(leave_at, self._full_since_at + _MAIL_AFTER_S)
 
     def read_wakeup(self) -> None:
         """Read what has ended the wait. Raises LinkLost."""

@@ -1,88 +1,70 @@
-"""What the master's loop answers to its listener. Runs in master. Owns the queries that wait for Redis.
+"""Answers the queries of the HTTP thread. Runs in the master, in its loop.
 
-Must answer each that it takes, soon, whether Redis does or not; must not hand out anything that changes later.
+Owns the queries that wait for Redis. Each is answered soon, even if Redis does not answer. An answer is plain data that
+does not change later.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from typing import Any, Final
 
+from supervisor import clock
+from supervisor.master.redis.backlog import Backlog
+from supervisor.master.report.state import State
 from supervisor.master.timers import Timers
+from supervisor.ops.events import Events
 from supervisor.ops.http_queries import COMPLAINT, HttpQueries, HttpQuery
 
-#: How long a look into Redis is waited for: then what was known before must do.
+#: A query waits for figures from Redis for at most this time. Then it is answered with the last ones.
 LOOKED_S: Final = 0.5
 #: The key of the timer.
 _ANSWERS: Final = "http-answers"
-
-
-class Teller(Protocol):
-    """Who knows how the master is."""
-
-    @property
-    def able(self) -> bool:
-        """Whether it can lease jobs."""
-
-    @property
-    def state(self) -> str: ...
-
-    def tell(self) -> Mapping[str, Any]:
-        """All that there is to know of it."""
-
-
-class Looks(Protocol):
-    """Who can look into the queues."""
-
-    @property
-    def looked_at(self) -> float:
-        """When the last answer came (monotonic s)."""
-
-    def look(self, then: Callable[[float], None]) -> None:
-        """Look again, with the next exchange, if there will be one, and call `then(now_at)`."""
 
 
 class HttpAnswers:
     def __init__(
         self,
         queries: HttpQueries,
-        status: Teller,
-        looks: Looks,
+        state: State,
+        status: Callable[[], Any],
         snapshot: Callable[[], Any],
-        warn: Callable[[str], None],
+        backlog: Backlog,
+        events: Events,
         timers: Timers,
     ) -> None:
-        """`snapshot`: what metrics are made of, as plain data."""
+        """`status` and `snapshot` return the answers to `/status` and `/metrics`, as plain data."""
         self._queries = queries
+        self._state = state
         self._status = status
-        self._looks = looks
         self._snapshot = snapshot
-        self._warn = warn
+        self._backlog = backlog
+        self._events = events
         self._timers = timers
         self._waiting: list[tuple[HttpQuery, float]] = []  # and since when (monotonic s)
 
-    def on_asked(self, now_at: float) -> None:
-        """Answer what can be answered at once."""
+    def on_asked(self) -> None:
+        """Answer the queries that need no figures from Redis, and ask Redis for the others."""
+        now_at = clock.monotonic()
         for query in self._queries.take():
             match query.what:
                 case "/livez":
                     self._queries.answer(query, None)
                 case "/readyz":
-                    self._queries.answer(query, (self._status.able, self._status.state))
+                    self._queries.answer(query, (self._state.can_lease, self._state.word))
                 case _ if query.what == COMPLAINT:
-                    self._warn(query.detail)
+                    self._events.warn(query.detail)
                 case _:
-                    self._looks.look(self._answer)
+                    self._backlog.look(self._answer)
                     self._waiting.append((query, now_at))
         self._plan()
 
     def _answer(self, now_at: float) -> None:
-        """Answer what Redis has answered since, or has had time enough to."""
+        """Answer the queries for which Redis has answered, or has had enough time to."""
         waiting, self._waiting = self._waiting, []
         for query, since_at in waiting:
-            if self._looks.looked_at < since_at and now_at < since_at + LOOKED_S:
+            if self._backlog.looked_at < since_at and now_at < since_at + LOOKED_S:
                 self._waiting.append((query, since_at))
                 continue
-            answer = self._status.tell() if query.what == "/status" else self._snapshot()
-            self._queries.answer(query, answer)
+            self._queries.answer(query, self._status() if query.what == "/status" else self._snapshot())
         self._plan()
 
     def _plan(self) -> None:

@@ -1,12 +1,13 @@
-"""A snapshot of all that is counted and measured, for metrics. Runs in master. Reads what its parts know, and of /proc
-its own memory; must not ask Redis.
+"""Takes a snapshot of all numbers of the supervisor, for metrics. Runs in the master.
+
+Each class here knows the numbers of one part. None asks Redis, and of /proc only the master's own memory is read.
 """
 
 import math
 import os
 import resource
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, Protocol
 
 from supervisor import clock
 from supervisor.engine.commands.queries import Depths
@@ -17,7 +18,8 @@ from supervisor.master.model.states import ChildState
 from supervisor.master.processes.scaling import Scaling
 from supervisor.master.processes.zygote_manager import ZygoteManager
 from supervisor.master.redis.backlog import Backlog
-from supervisor.master.report.status import STATES, Status, version
+from supervisor.master.report.state import STATES, State
+from supervisor.master.report.status import version
 from supervisor.ops.events import Events
 from supervisor.ops.metrics import Distribution, Snapshot
 
@@ -37,8 +39,8 @@ _EVENTS: Final = {
     "leasehold_warnings_total": "master.warned",
 }
 
-#: Metrics of which nothing is known unless somebody has looked of late. Of several supervisors the most is taken: what
-#: one has seen long ago would hold for all.
+#: Metrics of queues. They have no sample without fresh figures: of several supervisors a reader takes the largest
+#: number, so one that has looked long ago would speak for all.
 _OF_QUEUES: Final = (
     "leasehold_queue_jobs", "leasehold_queue_oldest_seconds", "leasehold_queue_paused", "leasehold_desired_replicas",
 )  # fmt: skip
@@ -47,42 +49,39 @@ QUEUE_STATES: Final = ("waiting", "ready", "running", "stalled", "scheduled", "d
 _Samples = list[tuple[tuple[str, ...], float | Distribution]]
 
 
-class MetricsSnapshot:
-    def __init__(
-        self,
-        status: Status,
-        session: Session,
-        backlog: Backlog,
-        slots: Slots,
-        zygotes: ZygoteManager,
-        scaling: Scaling,
-        events: Events,
-        counts: Counts,
-    ) -> None:
-        self._status = status
-        self._session = session
-        self._backlog = backlog
-        self._slots = slots
-        self._zygotes = zygotes
-        self._scaling = scaling
-        self._events = events
-        self._counts = counts
-        self._began_unix = clock.unix()
+class Source(Protocol):
+    def samples(self) -> Mapping[str, _Samples]:
+        """Return the samples of some metrics, by name. Nothing in them changes later."""
 
-    def snapshot(self) -> Snapshot:
-        """Plain data, for another thread to make text of; the states as `Status.tell` has them."""
+
+class MetricsSnapshot:
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = sources
+
+    def take(self) -> Snapshot:
+        """Return plain data, for another thread to write as text."""
+        return {name: samples for source in self._sources for name, samples in source.samples().items()}
+
+
+class CountMetrics:
+    """How jobs have ended, how many leases there were, and how long things took."""
+
+    def __init__(self, counts: Counts) -> None:
+        self._counts = counts
+
+    def samples(self) -> Mapping[str, _Samples]:
+        counts = self._counts
         return {
             **self._jobs(),
-            **{name: _one(number) for name, number in self._numbers()},
-            **{name: _one(self._events.counts[event]) for name, event in _EVENTS.items()},
-            **self._states(),
-            **self._queues(),
-            "leasehold_reloads_total": [
-                ((outcome,), self._events.counts[f"reload.{outcome}"]) for outcome in ("completed", "failed")
-            ],
-            "leasehold_fork_seconds": [((), _spread(self._counts.fork))],
-            "leasehold_job_restart_seconds": [((), _spread(self._counts.restart))],
-            "leasehold_redis_exchange_seconds": [((), _spread(self._counts.exchange))],
+            "leasehold_leases_granted_total": _one(counts.granted),
+            "leasehold_leases_renewed_total": _one(counts.renewed),
+            "leasehold_leases_lost_total": _one(counts.lost),
+            "leasehold_leases_returned_total": _one(counts.handed_back),
+            "leasehold_leases_swept_total": _one(counts.swept),
+            "leasehold_loop_longest_turn_seconds": _one(counts.longest_turn_s),
+            "leasehold_fork_seconds": [((), _spread(counts.fork))],
+            "leasehold_job_restart_seconds": [((), _spread(counts.restart))],
+            "leasehold_redis_exchange_seconds": [((), _spread(counts.exchange))],
         }
 
     def _jobs(self) -> dict[str, _Samples]:
@@ -104,38 +103,85 @@ class MetricsSnapshot:
             "leasehold_job_run_seconds": [((queue, klass), _spread(each.run)) for queue, klass, each in counted],
         }
 
-    def _numbers(self) -> Iterator[tuple[str, float]]:
-        counts, slots = self._counts, self._slots
-        yield "leasehold_leases_granted_total", counts.granted
-        yield "leasehold_leases_renewed_total", counts.renewed
-        yield "leasehold_leases_lost_total", counts.lost
-        yield "leasehold_leases_returned_total", counts.handed_back
-        yield "leasehold_leases_swept_total", counts.swept
-        yield "leasehold_processes", slots.processes
-        yield "leasehold_processes_most", self._scaling.most
-        yield "leasehold_processes_busy", slots.busy
-        now_at = clock.monotonic()
-        running_s = [now_at - child.sent[0].started_at for child in slots if child.sent]
-        yield "leasehold_job_running_longest_seconds", max(running_s, default=0.0)
-        yield "leasehold_busy_ratio", slots.busy / slots.processes
-        memory = [child.meter.sampled_bytes for child in slots]
-        yield "leasehold_children_memory_bytes", sum(memory)
-        yield "leasehold_child_memory_largest_bytes", max(memory, default=0)
-        yield "leasehold_printed_lines_dropped_total", self._zygotes.children.lines_dropped
-        yield "leasehold_log_lines_dropped_total", self._events.dropped
-        last_reload = self._zygotes.last_reload
-        yield "leasehold_reload_refused", last_reload is not None and last_reload["outcome"] == "failed"
-        yield "leasehold_redis_connected", self._session.connected
-        yield "leasehold_start_time_seconds", self._began_unix
-        yield "leasehold_ready", self._status.able
-        yield "leasehold_paused", self._status.paused
-        yield "leasehold_drain_left_seconds", self._status.left_s or 0.0
-        yield "leasehold_loop_longest_turn_seconds", counts.longest_turn_s
-        yield "leasehold_master_memory_bytes", _resident_bytes()
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        yield "leasehold_master_cpu_seconds_total", used.ru_utime + used.ru_stime
 
-    def _queues(self) -> dict[str, _Samples]:
+class EventMetrics:
+    """How often events have happened."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+
+    def samples(self) -> Mapping[str, _Samples]:
+        counts = self._events.counts
+        return {
+            **{name: _one(counts[event]) for name, event in _EVENTS.items()},
+            "leasehold_reloads_total": [
+                ((outcome,), counts[f"reload.{outcome}"]) for outcome in ("completed", "failed")
+            ],
+            "leasehold_log_lines_dropped_total": _one(self._events.dropped),
+        }
+
+
+class ProcessMetrics:
+    """The children, what runs in them, and the last reload."""
+
+    def __init__(self, slots: Slots, zygotes: ZygoteManager, scaling: Scaling) -> None:
+        self._slots = slots
+        self._zygotes = zygotes
+        self._scaling = scaling
+
+    def samples(self) -> Mapping[str, _Samples]:
+        slots, now_at = self._slots, clock.monotonic()
+        states = [child.state for child in slots]
+        running_s = [now_at - child.sent[0].started_at for child in slots if child.sent]
+        memory = [child.meter.sampled_bytes for child in slots]
+        last_reload = self._zygotes.last_reload
+        return {
+            "leasehold_processes": _one(slots.processes),
+            "leasehold_processes_most": _one(self._scaling.most),
+            "leasehold_processes_busy": _one(slots.busy),
+            "leasehold_busy_ratio": _one(slots.busy / slots.processes),
+            "leasehold_children": [
+                ((state.value,), states.count(state)) for state in ChildState if state is not ChildState.GONE
+            ],
+            "leasehold_job_running_longest_seconds": _one(max(running_s, default=0.0)),
+            "leasehold_children_memory_bytes": _one(sum(memory)),
+            "leasehold_child_memory_largest_bytes": _one(max(memory, default=0)),
+            "leasehold_printed_lines_dropped_total": _one(self._zygotes.children.lines_dropped),
+            "leasehold_reload_refused": _one(last_reload is not None and last_reload["outcome"] == "failed"),
+        }
+
+
+class MasterMetrics:
+    """The master's state and its own use of the machine."""
+
+    def __init__(self, state: State, session: Session) -> None:
+        self._state = state
+        self._session = session
+        self._began_unix = clock.unix()
+
+    def samples(self) -> Mapping[str, _Samples]:
+        state, session, word = self._state, self._session, self._state.word
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return {
+            "leasehold_state": [((name,), name == word) for name in STATES],
+            "leasehold_ready": _one(state.can_lease),
+            "leasehold_paused": _one(state.is_paused),
+            "leasehold_drain_left_seconds": _one(state.left_s or 0.0),
+            "leasehold_redis_connected": _one(session.connected),
+            "leasehold_start_time_seconds": _one(self._began_unix),
+            "leasehold_master_memory_bytes": _one(_resident_bytes()),
+            "leasehold_master_cpu_seconds_total": _one(used.ru_utime + used.ru_stime),
+            "leasehold_info": [((session.worker, session.namespace, version() or "", session.server), 1)],
+        }
+
+
+class QueueMetrics:
+    """What waits in the queues."""
+
+    def __init__(self, backlog: Backlog) -> None:
+        self._backlog = backlog
+
+    def samples(self) -> Mapping[str, _Samples]:
         backlog = self._backlog
         age_s = clock.monotonic() - backlog.looked_at
         age = {"leasehold_depths_age_seconds": _one(age_s) if age_s < math.inf else []}
@@ -143,26 +189,13 @@ class MetricsSnapshot:
             return {**age, **{name: [] for name in _OF_QUEUES}}
         by_queue = _bounded(backlog.depths)
         return {
+            **age,
             "leasehold_queue_jobs": [
                 ((queue, state), getattr(depths, state)) for queue, depths in by_queue.items() for state in QUEUE_STATES
             ],
             "leasehold_queue_oldest_seconds": [((queue,), each.oldest_s or 0.0) for queue, each in by_queue.items()],
             "leasehold_queue_paused": [((queue,), each.paused) for queue, each in by_queue.items()],
-            **age,
             "leasehold_desired_replicas": _one(backlog.desired),
-        }
-
-    def _states(self) -> dict[str, _Samples]:
-        now = self._status.state
-        states = [child.state for child in self._slots]
-        return {
-            "leasehold_state": [((state,), state == now) for state in STATES],
-            "leasehold_children": [
-                ((state.value,), states.count(state)) for state in ChildState if state is not ChildState.GONE
-            ],
-            "leasehold_info": [
-                ((self._session.worker, self._session.namespace, version() or "", self._session.server), 1)
-            ],
         }
 
 
@@ -171,7 +204,7 @@ def _one(number: float) -> _Samples:
 
 
 def _bounded(depths: Mapping[str, Depths]) -> Mapping[str, Depths]:
-    """As many queues as are told apart; the others in one, with the oldest of them."""
+    """Return the first MOST_QUEUES queues; the others are summed up as one, with the age of their oldest job."""
     if len(depths) <= MOST_QUEUES:
         return depths
     first, rest = dict(list(depths.items())[:MOST_QUEUES]), list(depths.values())[MOST_QUEUES:]
@@ -187,7 +220,7 @@ def _by_reason(counted: Iterable[tuple[str, str, Iterable[tuple[str, int]]]]) ->
 
 
 def _spread(histogram: Histogram) -> Distribution:
-    """A copy: it goes to another thread."""
+    """Return a copy, because it goes to another thread."""
     return Distribution(histogram.bounds_s, tuple(histogram.cells), histogram.sum_s)
 
 

@@ -1,6 +1,6 @@
-"""What people see of the master without asking: its title in `ps`, and what a service manager is told. Runs in master.
+"""Shows the state in the title that `ps` prints, and tells it to the service manager. Runs in the master.
 
-Owns when it is looked at anew. Must not be felt by a job: it runs after every turn.
+Owns when it is shown anew. It runs after every turn, so it must not cost a job any time.
 """
 
 import math
@@ -11,59 +11,54 @@ from setproctitle import setproctitle
 
 from supervisor.config import DEFAULT_NAMESPACE
 from supervisor.engine.worker.served_queues import ServedQueues
-from supervisor.master.processes.zygote_manager import ZygoteManager
-from supervisor.master.report.status import Status
+from supervisor.master.report.state import State
 from supervisor.master.timers import Timers
 from supervisor.ops.notify import ServiceNotifier, ServiceState
 
 #: The key of the timer.
 _SHOW: Final = "title-and-notify"
-#: How soon it follows numbers that change. The word for how it is follows at once.
+#: Changed numbers are shown within this time, a changed state at once.
 SHOW_S: Final = 0.2
 
 
 class TitleAndNotify:
-    def __init__(
-        self, status: Status, serving: ServedQueues, zygotes: ZygoteManager, namespace: str, timers: Timers
-    ) -> None:
-        self._status = status
-        # On a machine with supervisors of several namespaces `ps` tells whose each one is.
+    def __init__(self, state: State, serving: ServedQueues, namespace: str, timers: Timers) -> None:
+        self._state = state
+        # On a machine with supervisors of several namespaces the title says which one each serves.
         self._where = "" if namespace == DEFAULT_NAMESPACE else f" in {namespace}"
         self._serving = serving
-        self._zygotes = zygotes
         self._notify = ServiceNotifier.from_environment(os.environ, os.getpid())
         self._title = ""
-        self._state = ""
+        self._shown_word = ""
         self._timers = timers
         self._shown_at = -math.inf
 
     def begin(self, boot_s: float) -> None:
-        """It is ready within `boot_s`, at the latest."""
+        """Tell the service manager that the master will be ready within `boot_s`."""
         if self._notify is not None:
             self._notify.promise_ready(boot_s)
 
     def follow(self, now_at: float) -> None:
-        """Something has happened in this turn: show it, at once if the word for how it is has changed."""
-        if self._status.state != self._state or now_at >= self._shown_at + SHOW_S:
+        """Show what this turn has changed: a changed state at once, numbers soon."""
+        if self._state.word != self._shown_word or now_at >= self._shown_at + SHOW_S:
             self._show(now_at)
         elif now_at > self._shown_at:
             self._plan(self._shown_at + SHOW_S)
 
     def _show(self, now_at: float) -> None:
-        self._state, self._shown_at = self._status.state, now_at
-        words = self._status.words
-        title = f"leasehold: master {','.join(self._serving.patterns)}  {words}{self._where}"
+        state = self._state
+        self._shown_word, self._shown_at = state.word, now_at
+        summary = state.summary
+        title = f"leasehold: master {','.join(self._serving.patterns)}  {summary}{self._where}"
         if title != self._title:
             self._title = title
             setproctitle(title)
         if self._notify is not None:
-            self._notify.update(
-                now_at, ServiceState(self._status.able, self._zygotes.reloading, self._status.left_s, words)
-            )
-
+            service = ServiceState(state.can_lease, state.is_reloading, state.left_s, summary)
+            self._notify.update(now_at, service)
         self._plan(math.inf)
 
     def _plan(self, at: float) -> None:
-        """Show it at that time, or when the service manager is to hear of it, if that is sooner."""
+        """Show the state then, or when the service manager must hear of it, if that is sooner (monotonic s)."""
         notify_at = self._notify.deadline_at() if self._notify is not None else math.inf
         self._timers.set(_SHOW, min(at, notify_at), self._show)

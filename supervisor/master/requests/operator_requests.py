@@ -5,10 +5,12 @@ something is done once, and gets the same answer.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from supervisor.engine.commands.queries import OperatorRequest
+from supervisor.master.model.signals import By
 from supervisor.master.model.slots import Slots
+from supervisor.master.requests.controls import Answer, Controls
 from supervisor.master.requests.stack_dump import Seen, StackDump, describe
 
 #: All stacks in one answer: encoded as JSON they stay below the 1 MiB that the engine takes.
@@ -19,8 +21,6 @@ _BY_CHARS: Final = 200
 #: The command for a request, where the two have different names.
 _COMMANDS: Final = {"resume": "unpause"}
 
-Answer = Mapping[str, Any]
-
 
 class Reply(NamedTuple):
     """The answer to a request: JSON of at most 1 MiB. An object with "error" is a refusal, and says why."""
@@ -29,34 +29,10 @@ class Reply(NamedTuple):
     answer: Any
 
 
-class Actions(Protocol):
-    """What the master does on request. `by`: the command, and who gave it.
-
-    What cannot be done raises ValueError, which says why in a sentence.
-    """
-
-    def drain(self, by: str) -> Answer:
-        """Begin to drain."""
-
-    def reload(self, by: str, on_done: Callable[[Answer], None]) -> None:
-        """Load the handlers anew; `on_done` is called once, with the result."""
-
-    def scale(self, fewest: int | None, most: int, by: str) -> Answer:
-        """Set the process count. `fewest` None: as many as the machine has room for."""
-
-    def pause(self, by: str) -> Answer:
-        """Start no job until `resume`."""
-
-    def resume(self, by: str) -> Answer:
-        """Start jobs again."""
-
-    def status(self) -> Answer:
-        """Everything that `leasehold status` shows."""
-
-
 class OperatorRequests:
-    def __init__(self, actions: Actions, slots: Slots, stack_dump: StackDump) -> None:
-        self._actions = actions
+    def __init__(self, controls: Controls, status: Callable[[], Answer], slots: Slots, stack_dump: StackDump) -> None:
+        self._controls = controls
+        self._status = status
         self._slots = slots
         self._stack_dump = stack_dump
         self._replies: list[Reply] = []
@@ -68,7 +44,7 @@ class OperatorRequests:
                 case "stacks":
                     self._tell_stacks(request)
                 case "status":
-                    self._reply(request, self._actions.status())
+                    self._reply(request, self._status())
                 case "drain" | "reload" | "scale" | "pause" | "resume":
                     self._do_once(request)
                 case _:
@@ -119,18 +95,18 @@ class OperatorRequests:
     def _do(self, request: OperatorRequest) -> Answer | None:
         """Return the answer, or None if it comes later. Raises ValueError for what is impossible or makes no sense."""
         argument = request.argument if isinstance(request.argument, Mapping) else {}
-        by = f"leasehold {_COMMANDS.get(request.what, request.what)} of {_who(argument.get('by'))}"
+        by = By(f"leasehold {_COMMANDS.get(request.what, request.what)} of {_who(argument.get('by'))}")
         match request.what:
             case "drain":
-                return self._actions.drain(by)
+                return {"did": self._controls.drain(by)}
             case "pause":
-                return self._actions.pause(by)
+                return {"did": self._controls.pause(by)}
             case "resume":
-                return self._actions.resume(by)
+                return {"did": self._controls.resume(by)}
             case "scale":
-                return self._actions.scale(*_range_of(argument), by)
+                return self._controls.scale(*_range_of(argument), by)
             case _:
-                self._actions.reload(by, lambda answer: self._done(request, answer))
+                self._controls.reload(by, lambda answer: self._done(request, answer))
                 return None
 
 

@@ -11,11 +11,13 @@ from supervisor import clock
 from supervisor.engine.client.sync_client import Client
 from supervisor.engine.model.keys import Namespace
 from supervisor.engine.model.queue_order import Queues
+from supervisor.engine.transport.link import LinkLost
 from supervisor.engine.worker.session import Session
 from supervisor.master.inbox import Inbox
 from supervisor.master.model.recent_failures import RecentFailures
 from supervisor.master.redis.backlog import Backlog
 from supervisor.master.redis.chores import Chores
+from supervisor.master.redis.connection import Connection
 from supervisor.master.redis.demand import Demand
 from supervisor.master.redis.grants import Grants
 from supervisor.master.redis.idle_exit import IdleExit
@@ -24,11 +26,11 @@ from supervisor.master.redis.lookups import QueueLookup, TimesLookup
 from supervisor.master.redis.maintenance import Maintenance
 from supervisor.master.redis.redis_pump import RedisPump
 from supervisor.master.redis.renewing import Renewing
-from supervisor.master.redis.request_relay import RequestRelay
 from supervisor.master.redis.resuming import Resuming
 from supervisor.master.redis.settling import Settling
 from supervisor.master.redis.waiting import Waiting
 from supervisor.master.requests.operator_requests import OperatorRequests
+from supervisor.master.requests.request_relay import RequestRelay
 from supervisor.master.requests.stack_dump import StackDump
 from supervisor.messages import HandlerSettings
 from tests.parts import SOON_S, Behaviour, Desk, holding
@@ -58,26 +60,25 @@ class PlayedPump:
         self.leasing = leasing = Leasing(demand, grants, maintenance, session.leaser, wakeups, pipeline)
         self.settling = Settling(identity, ledger, leasing, backlog, RecentFailures(), events, counts)
         self.idle_exit = IdleExit(idle_s, session, wakeups, demand, leasing)
-        self.actions: Any = SimpleNamespace(status=lambda: {"state": "serving"})
-        requests = OperatorRequests(self.actions, slots, StackDump(desk.timers))
+        controls: Any = None
+        requests = OperatorRequests(controls, lambda: {"state": "serving"}, slots, StackDump(desk.timers))
         relay = RequestRelay(identity, serving, requests, self.idle_exit)
         speakers = (
             renewing, self.settling, relay,
             Chores(identity, serving, times, demand, maintenance, backlog, counts),
-            QueueLookup(identity, serving, times, demand, leasing, relay, events),
+            QueueLookup(identity, serving, times, demand, leasing, relay.on_requests, events),
             TimesLookup(times, renewing), leasing,
         )  # fmt: skip
-        waiting = Waiting(demand, leasing, renewing, serving, wakeups, session.listeners)
-        resuming = Resuming(session, ledger, slots, dispatcher, renewing, events, counts)
+        waiting = Waiting(demand, leasing, renewing, serving, wakeups, session.listeners, self.idle_exit)
+        self.pump = RedisPump(session, speakers, leasing, grants, waiting, counts)
+        resuming = Resuming(ledger, slots, dispatcher, renewing, events, counts)
+        self.connection = Connection(session, self.pump, speakers, resuming, leasing, self.idle_exit, events)
         for child in slots:
             inbox.watch(child.talk.fd, partial(dispatcher.on_spoke, child))
-        self.pump = RedisPump(
-            session, speakers, leasing, grants, waiting, resuming, self.idle_exit, events, counts
-        )  # fmt: skip
 
     def start(self) -> "PlayedPump":
-        self.session.open(self.pump.resume, self.pump.on_replies, self.pump.on_wakeup)
-        self.turn_until(lambda: self.is_waiting or self.pump.retired)
+        self.connection.open(lambda: None)
+        self.turn_until(lambda: self.is_waiting or self.session.has_left)
         return self
 
     @property
@@ -96,7 +97,7 @@ class PlayedPump:
 
     def lose_connection(self) -> None:
         """The connection is lost, as the loop is told by LinkLost, and made anew."""
-        self.session.lose()
+        self.connection.on_lost(LinkLost("cut"))
         self.desk.timers.run_due(clock.monotonic() + SOON_S)
         self.turn_until(lambda: self.session.idle)
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from supervisor.config import LAST_EXCHANGE_S, REAP_S
-from supervisor.master.drain import HURRIED_EXCHANGE_S
+from supervisor.master.model.shutdown_schedule import HURRIED_EXCHANGE_S
 from tests.lengths import FULL
 
 pytestmark = pytest.mark.timeout(900 if FULL else 240)

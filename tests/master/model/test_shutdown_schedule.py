@@ -2,7 +2,8 @@
 
 import pytest
 
-from supervisor.master.drain import HURRIED_EXCHANGE_S, LAST_EXCHANGE_S, REAP_S, ShutdownSchedule
+from supervisor.config import LAST_EXCHANGE_S, REAP_S
+from supervisor.master.model.shutdown_schedule import HURRIED_EXCHANGE_S, ShutdownSchedule
 from supervisor.master.model.states import Phase
 
 
