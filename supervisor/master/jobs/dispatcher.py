@@ -187,7 +187,7 @@ class Dispatcher:
         peak_bytes = child.meter.peak_bytes
         self._budget.settle(child.number, lease.klass, lease.jid, peak_bytes)
         if peak_bytes:  # it was looked at; what it had it has given back by now, or keeps
-            self._budget.grown(child.number, child.meter.sample())
+            self._budget.measured(child.number, child.meter.sample())
         memfd = child.talk.memfd
         read = None if memfd is None else partial(_read_outcome, lease, memfd, running.settings)
         child.answered(now_at)

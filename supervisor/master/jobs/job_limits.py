@@ -134,7 +134,7 @@ class JobLimits:
             self._job_cgroups.admit(
                 child.number, child.pid, limit_bytes, child.meter.inherited_bytes + running.base_bytes
             )
-        self._budget.grown(child.number, grown_bytes)
+        self._budget.measured(child.number, grown_bytes)
         most_bytes = limit_bytes and limit_bytes + running.base_bytes
         child.next_sample_at = now_at + child.meter.next_in_s(most_bytes, self._budget.room_bytes())
         if limit_bytes and own_bytes > limit_bytes:
@@ -159,18 +159,18 @@ class JobLimits:
         return bool(child.state is ChildState.IDLE and child.served and self._budget.limit_bytes)
 
     def _look_at_idle(self, child: ChildHandle, now_at: float) -> None:
-        self._budget.grown(child.number, child.meter.sample())
+        self._budget.measured(child.number, child.meter.sample())
         child.next_sample_at = now_at + _IDLE_LOOK_S
         self._keep_budget()
 
     def _keep_budget(self) -> None:
-        while (number := self._budget.victim()) is not None:
+        while (number := self._budget.child_to_kill()) is not None:
             child = self._slots.get(number)
             lease = child.running.lease if child is not None and child.running is not None else None
             if lease is None:
-                self._budget.condemn(number)
+                self._budget.mark_killed(number)
             else:
-                self._budget.condemn(number, lease.klass, lease.jid)
+                self._budget.mark_killed(number, lease.klass, lease.jid)
             if child is not None:
                 self._interrupter.kill(child, "memory", self._beyond(child))
 

@@ -212,7 +212,7 @@ class Placing:
             self._ledger.end(held, Released(lease, started=False, delay=_PUT_OFF_S))
             return False
         self._fall_short()
-        spare = self._slots.get(self._budget.spare() or 0)
+        spare = self._slots.get(self._budget.idle_child_to_end() or 0)
         if spare is not None and spare.state is ChildState.IDLE:
             spare.retire_reason = "its memory is needed for another job"
             self._interrupter.leave(spare)

@@ -1,8 +1,8 @@
-"""Failures in a row: how long to wait after each, and when to stop trying. Runs in master. No I/O, no clock."""
+"""Counts failures in a row: how long to wait after each, and when to give up. Runs in the master. No I/O, no clock."""
 
 from typing import Final
 
-#: From this failure in a row on it is no accident.
+#: This many failures in a row are no accident.
 MOST: Final = 6
 _FIRST_S: Final = 0.1
 _LONGEST_S: Final = 10.0
@@ -13,7 +13,7 @@ class Breaker:
         self.in_a_row = 0
 
     def fail(self) -> float:
-        """Count one failure more. Answers how long to wait before the next try."""
+        """Count one more failure. Return the seconds to wait before the next try."""
         self.in_a_row += 1
         return backoff_s(self.in_a_row)
 
@@ -22,7 +22,7 @@ class Breaker:
 
     @property
     def in_words(self) -> str:
-        """What goes behind the name of the last one."""
+        """The number of failures, to be appended to the message of the last one."""
         return f", {self.in_a_row} times in a row" if self.in_a_row > 1 else ""
 
     @property

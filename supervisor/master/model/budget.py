@@ -1,8 +1,8 @@
-"""How much memory all processes of a pool may have together, and who may start. Runs in master. Owns what is reserved.
+"""The memory budget of all processes together: which job fits, and which child has to end. Runs in the master.
 
-Decides by what it is told, and ends nobody. Who starts reserves what its handler has lately needed at most,
-so that jobs which start together are not all admitted to the same free room. Where nothing runs, everything fits: who
-leases nothing else while the first job does not fit will start it sooner or later, however large it is.
+Measures nothing and kills nothing. A job that starts reserves the recent peak of its handler, so that jobs which start
+together are not all admitted to the same free room. Every job fits while nothing runs. The master leases no other job
+while the first one does not fit, so even the largest job starts sooner or later.
 """
 
 import os
@@ -15,48 +15,50 @@ from supervisor.master.model.memory import Usage
 
 V = TypeVar("V")
 
-#: How long all others wait for a job that does not fit; twice so long each time.
+#: For this long all other jobs wait for one that does not fit. The time doubles with each attempt, up to the longest.
 _PATIENCE_S: Final = 5.0
 _LONGEST_PATIENCE_S: Final = 600.0
+#: A job not seen for this long was offered elsewhere or put off: its patience starts anew.
 _FORGOTTEN_S: Final = 3.0
 #: A lower peak pulls the expectation down by this share; a higher one replaces it at once.
 _DECAY: Final = 0.1
 
 
 class _Child:
-    """A child with what it has grown and the jobs in its hands."""
+    """The memory of one child, and the jobs that it has not answered."""
 
-    __slots__ = ("condemned", "expected", "grown_bytes", "reserved_bytes")
+    __slots__ = ("expected", "grown_bytes", "killed", "reserved_bytes")
 
     def __init__(self) -> None:
         self.grown_bytes = 0
-        self.expected: dict[str, int] = {}  # by jid; all but one have been sent ahead
-        self.reserved_bytes = 0  # the largest of all these
-        self.condemned = False
+        self.expected: dict[str, int] = {}  # by jid: the expected peak of each job; all but one were sent ahead
+        self.reserved_bytes = 0  # the largest of these numbers
+        self.killed = False  # about to be killed: its memory counts as free
 
 
 class Budget:
-    """The memory budget of one pool. Children go by their numbers. Without a limit everything fits, free of cost."""
+    """Children are known by their numbers. Without a limit every job fits, and no call costs anything."""
 
     def __init__(self, limit_bytes: int, capacity: int = 1024) -> None:
-        self.limit_bytes = limit_bytes  # 0: none
+        self.limit_bytes = limit_bytes  # 0: no limit
         self.base_bytes = 0  # master and zygote
-        self._beside_bytes = 0  # other zygotes: one of them is to take over, or has yet to end
+        self._beside_bytes = 0  # memory of other zygotes, during a reload
         self._capacity = capacity
-        self._peaks: dict[str, int] = {}  # by klass, decaying maxima
-        self._alone: dict[str, None] = {}  # jids of those killed, oldest first
+        self._peaks: dict[str, int] = {}  # by klass: decaying maxima
+        self._alone: dict[str, None] = {}  # jids of jobs killed for memory, which may run alone only; oldest first
         self._children: dict[int, _Child] = {}
-        # Sums over the children, so that no question of the hot path goes through all of them.
+        # Sums over all children, so that `fits` need not go through them.
         self._reserved_bytes = 0
-        self._held = 0  # jobs
+        self._held = 0  # jobs that end
         self._held_alone: set[str] = set()
-        self._endless: set[str] = set()  # of those that are held
-        # Jids of what did not fit: since when, when last, and how long others wait for it.
+        self._endless: set[str] = set()  # jids of held persistent jobs
+        # By jid of jobs that did not fit: since when, when last, and for how long others wait for it.
         self._waiting: dict[str, tuple[float, float, float]] = {}
 
-    def stand_on(self, zygote: Usage) -> str | None:
-        """A zygote is ready: what it and this process have is in use whatever runs. What is wrong with that, if it is
-        all.
+    def use_zygote(self, zygote: Usage) -> str | None:
+        """Count the memory of the current zygote and of the master, which is in use whatever runs.
+
+        Return a warning if that is the whole budget.
         """
         self.base_bytes = (memory.of(os.getpid()) or memory.NOTHING).total_bytes + zygote.total_bytes
         if not 0 < self.limit_bytes <= self.base_bytes:
@@ -66,27 +68,28 @@ class Budget:
             f" {megabytes(self.limit_bytes)}: jobs run one at a time; raise --memory-budget, or import less"
         )
 
-    def stand_beside(self, others: Iterable[Usage]) -> bool:
-        """These zygotes are there, too. It ends nobody, but what starts is to fit beside them. Answers whether that
-        has become easier.
+    def use_other_zygotes(self, others: Iterable[Usage]) -> bool:
+        """Count the memory of all other zygotes. Jobs must fit beside them, but none is killed for them.
+
+        Return True if they have less than before.
         """
         before_bytes, self._beside_bytes = self._beside_bytes, sum(other.total_bytes for other in others)
         return self._beside_bytes < before_bytes
 
     def expected(self, klass: str) -> int:
-        """Bytes that the next run of `klass` will hardly exceed; 0: unknown."""
+        """Bytes that the next run of `klass` will hardly exceed. 0: unknown."""
         return self._peaks.get(klass, 0)
 
     def used_bytes(self) -> int:
-        """What is in use or reserved."""
+        """Bytes in use or reserved."""
         return self.base_bytes + self._beside_bytes + self._reserved_bytes
 
     def room_bytes(self) -> int | None:
-        """What the last looks leave, reserved or not; None: there is no limit. For `Meter.next_in_s`."""
+        """Bytes that the last samples leave, reserved or not. None: there is no limit. For `Meter.next_in_s`."""
         return self.limit_bytes - self._grown_bytes() if self.limit_bytes else None
 
     def fits(self, klass: str, jid: str, child: int | None = None) -> bool:
-        """Whether the job may start; in `child`, if that is known already, behind what that one holds."""
+        """Return whether the job may start. In `child`, if given, it runs after the jobs that this one holds."""
         if not self.limit_bytes or not self._held:
             return True
         expected_bytes = self.expected(klass)
@@ -97,15 +100,16 @@ class Budget:
         return self.used_bytes() + expected_bytes <= self.limit_bytes
 
     def put_off(self, klass: str, jid: str, now_at: float) -> str | None:
-        """The job does not fit now. None: it is to be the next one that starts here. After so long that others must not
-        wait for it any more: why it does not start, in words.
+        """The job does not fit now. Return None while all others wait for it.
+
+        After that return a sentence that says why it does not start; the caller puts the job off.
         """
         since_at, last_at, patience_s = self._waiting.get(jid, (now_at, now_at, _PATIENCE_S))
         if now_at > last_at + _FORGOTTEN_S:
-            since_at = now_at  # it was put off, or elsewhere
+            since_at = now_at  # it comes back
         has_patience = now_at < since_at + patience_s
         if not has_patience:
-            patience_s = min(2 * patience_s, _LONGEST_PATIENCE_S)  # else it would never meet the end of long ones
+            patience_s = min(2 * patience_s, _LONGEST_PATIENCE_S)  # else long jobs might never end while it is offered
         _remember(self._waiting, jid, (since_at, now_at, patience_s), self._capacity)
         if has_patience:
             return None
@@ -117,7 +121,7 @@ class Budget:
         )
 
     def hold(self, child: int, klass: str, jid: str, ends: bool = True) -> None:
-        """The job has been given to the child. What never `ends` is nothing to wait for."""
+        """The child has got the job. A job that never `ends` is not waited for."""
         if not self.limit_bytes:
             return
         self._waiting.pop(jid, None)
@@ -133,15 +137,15 @@ class Budget:
         if expected_bytes > known.reserved_bytes:
             self._reserve(known)
 
-    def grown(self, child: int, grown_bytes: int) -> None:
-        """What the child's processes have by the last look, with a job or without."""
+    def measured(self, child: int, grown_bytes: int) -> None:
+        """Store the last sample of the child's memory, with a job or without."""
         if self.limit_bytes:
             known = self._child(child)
             known.grown_bytes = grown_bytes
             self._reserve(known)
 
     def settle(self, child: int, klass: str, jid: str, peak_bytes: int = 0) -> None:
-        """The child is done with the job, or has handed it back. 0: nobody has looked at it, nothing is learnt."""
+        """The child has answered the job, or has not received it. `peak_bytes` 0: no sample was taken."""
         if not self.limit_bytes:
             return
         if (known := self._children.get(child)) and jid in known.expected:
@@ -155,7 +159,7 @@ class Budget:
             self._learn(klass, peak_bytes)
 
     def gone(self, child: int) -> None:
-        """The child has ended; all that it held is free."""
+        """The child has ended. Free all that it held."""
         if known := self._children.pop(child, None):
             self._reserved_bytes -= known.reserved_bytes
             self._held -= len(known.expected.keys() - self._endless)
@@ -163,35 +167,35 @@ class Budget:
             self._held_alone -= known.expected.keys()
 
     def done(self, jid: str) -> None:
-        """The job has come to its end: if it had to run alone, that is forgotten."""
+        """The job has completed. Forget that it had to run alone."""
         self._alone.pop(jid, None)
 
-    def victim(self) -> int | None:
-        """The child to kill because all together have grown beyond the limit; None: there is room.
+    def child_to_kill(self) -> int | None:
+        """Return the child to kill because all together are beyond the limit. None: there is room.
 
-        An idle one, if the end of all of these is enough; else the one that has grown most. Who is being killed counts
-        no more.
+        It is an idle child if ending all idle ones is enough, else the busy child that has grown most. Killed
+        children count as ended.
         """
         if not self.limit_bytes:
             return None
         excess_bytes = self._grown_bytes() - self.limit_bytes
-        if excess_bytes <= 0 or self.base_bytes >= self.limit_bytes:  # the latter: nobody's end would be enough
+        if excess_bytes <= 0 or self.base_bytes >= self.limit_bytes:  # the latter: no kill would be enough
             return None
         idle, number = self._largest(idle=True), self._largest(idle=False)
         if idle is not None and (number is None or self._idle_bytes() >= excess_bytes):
             return idle
         return number
 
-    def condemn(self, child: int, klass: str | None = None, jid: str | None = None) -> None:
-        """The child is being killed, by `victim`: the job that it was running may from now on run alone only."""
+    def mark_killed(self, child: int, klass: str | None = None, jid: str | None = None) -> None:
+        """The child is being killed for `child_to_kill`. Its running job may run alone only from now on."""
         known = self._child(child)
-        known.condemned = True
+        known.killed = True
         if klass is not None and jid is not None:
             self._learn(klass, known.grown_bytes)
             _remember(self._alone, jid, None, self._capacity)
 
-    def spare(self) -> int | None:
-        """While a job does not fit: the idle child that keeps most memory, to be ended for it; None: none does."""
+    def idle_child_to_end(self) -> int | None:
+        """Return the idle child that keeps most memory, to be ended for a job that does not fit."""
         return self._largest(idle=True) if self.limit_bytes else None
 
     def _child(self, number: int) -> _Child:
@@ -206,13 +210,13 @@ class Budget:
         self._reserved_bytes += known.reserved_bytes - was_bytes
 
     def _grown_bytes(self) -> int:
-        return self.base_bytes + sum([each.grown_bytes for each in self._children.values() if not each.condemned])
+        return self.base_bytes + sum([each.grown_bytes for each in self._children.values() if not each.killed])
 
     def _idle_bytes(self) -> int:
-        return sum(each.grown_bytes for each in self._children.values() if not each.expected and not each.condemned)
+        return sum(each.grown_bytes for each in self._children.values() if not each.expected and not each.killed)
 
     def _largest(self, idle: bool) -> int | None:
-        living = ((number, each) for number, each in self._children.items() if not each.condemned)
+        living = ((number, each) for number, each in self._children.items() if not each.killed)
         found = [(each.grown_bytes, number) for number, each in living if bool(each.expected) != idle]
         grown_bytes, number = max(found, default=(0, 0))
         return number if grown_bytes else None
@@ -221,7 +225,7 @@ class Budget:
         return jid in self._alone or self.base_bytes + expected_bytes > self.limit_bytes
 
     def _learn(self, klass: str, peak_bytes: int) -> None:
-        known_bytes = self._peaks.pop(klass, 0)  # put in again at the end: who was seen last is forgotten last
+        known_bytes = self._peaks.pop(klass, 0)  # inserted again at the end: the klass seen last is forgotten last
         if peak_bytes < known_bytes:
             peak_bytes = known_bytes - int(_DECAY * (known_bytes - peak_bytes))
         _remember(self._peaks, klass, peak_bytes, self._capacity)

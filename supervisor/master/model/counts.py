@@ -1,7 +1,7 @@
-"""What has happened since the master began, and how long it took. Runs in master. Numbers only: no I/O, no decision.
+"""Counts what has happened since the master began, and how long it took. Runs in the master. No I/O, no decision.
 
-Owns what is told apart: so many queues, klasses and reasons; what comes after them counts together, as OTHER. What is
-an event of the log is counted there (`ops/events.py`), and not once more here.
+A bounded number of queues, klasses and reasons is counted apart. All further ones count together as OTHER. Numbers that
+equal a count of events are taken from `ops/events.py` and not counted here.
 """
 
 from bisect import bisect_left
@@ -10,36 +10,36 @@ from typing import Final
 
 from supervisor.master.model.outcome_rules import INTERRUPTIONS
 
-#: Pairs of a queue and a klass that are counted by themselves.
+#: Most pairs of a queue and a klass that are counted apart.
 MOST_PAIRS: Final = 200
-#: Of these, pairs with a klass that no handler here is for: whoever puts jobs makes up as many of them as he likes, and
-#: those that run must find room.
+#: Most of these pairs whose klass has no handler here. A producer can invent any number of klasses, and those that run
+#: must find room.
 MOST_UNKNOWN_PAIRS: Final = 20
-#: And queues.
+#: Most queues that are counted apart.
 MOST_QUEUES: Final = 100
-#: Reasons of deaths, of all pairs together: a handler may exit with any status.
+#: Most reasons of deaths, over all pairs. A handler may exit with any status.
 MOST_REASONS: Final = 50
-#: What is beyond these counts as.
+#: The name for all that is beyond these bounds.
 OTHER: Final = "other"
-#: An interruption that no word of ours explains: its handler has raised it.
+#: The reason of an interruption that the handler raised by itself.
 _BY_HANDLER: Final = "handler"
-#: Deaths whose jobs have not started again here; the oldest are forgotten, as others have their jobs.
+#: Most remembered deaths whose jobs have not started again here. Peers have the jobs of the oldest.
 _MOST_DEATHS: Final = 1000
-#: The longest turn is that of the last one to two of these.
+#: `longest_turn_s` covers one to two of these windows.
 _WINDOW_S: Final = 30.0
 
-#: Upper ends of the cells, in seconds: of what jobs take, and of what we take.
+#: Upper bounds of the histograms' cells: for the times of jobs, and for the master's own times.
 JOB_BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0, 1800.0, 3600.0)
 OWN_BOUNDS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-#: How a job, or one of its runs, has ended.
+#: How a job, or one of its runs, may end.
 OUTCOMES: Final = ("completed", "retried", "failed", "died", "released", "returned", "unknown", "stale")
-#: Those that a supervisor sums up of itself.
+#: The ends that a supervisor sums up in its status.
 SUMMED: Final = ("completed", "retried", "failed", "died", "released", "returned")
 
 
 class Histogram:
-    """How many took how long. The last cell is for what is above all bounds."""
+    """How many took how long. The last cell counts times above all bounds."""
 
     __slots__ = ("bounds_s", "cells", "sum_s")
 
@@ -58,7 +58,7 @@ class Histogram:
 
 
 class JobCounts:
-    """Of the jobs of one klass in one queue."""
+    """The counts of one klass in one queue."""
 
     __slots__ = (*OUTCOMES, "deaths", "interruptions", "run", "started", "wait")
 
@@ -72,8 +72,8 @@ class JobCounts:
         self.returned = 0
         self.unknown = 0
         self.stale = 0
-        self.deaths: dict[str, int] = {}  # of those that died, by reason
-        self.interruptions: dict[str, int] = {}  # of those that were released, by reason
+        self.deaths: dict[str, int] = {}  # by reason
+        self.interruptions: dict[str, int] = {}  # of released jobs, by reason
         self.wait = Histogram(JOB_BOUNDS_S)
         self.run = Histogram(JOB_BOUNDS_S)
 
@@ -84,25 +84,26 @@ class Counts:
         self._unknown_pairs = 0
         self._queues: set[str] = set()
         self._reasons: set[str] = set()
-        self._deaths: dict[str, float] = {}  # jid -> when the kernel has reported it, until it starts again here
-        self.fork = Histogram(OWN_BOUNDS_S)  # from asking for a child until it is ready
+        self._deaths: dict[str, float] = {}  # jid -> when the kernel reported it; until the job starts again here
+        self.fork = Histogram(OWN_BOUNDS_S)  # from the request of a child until it is ready
         self.restart = Histogram(OWN_BOUNDS_S)  # from the kernel's report of a death until the job has started again
         self.exchange = Histogram(OWN_BOUNDS_S)
         self.granted = 0  # leases
-        self.renewed = 0
-        self.lost = 0
-        self.handed_back = 0  # to the front, never started
+        self.renewed = 0  # leases
+        self.lost = 0  # leases
+        self.handed_back = 0  # jobs handed back to the front, never started
         self.swept = 0  # jobs of lost workers
-        self._turns = (0.0, 0.0)  # the longest, of the window before and of this one
+        self._turns = (0.0, 0.0)  # the longest turn of the previous window and of this one
         self._window_until_at = 0.0
 
-    # of jobs
+    # jobs
 
     def of(self, queue: str, klass: str) -> JobCounts:
+        """Return the counts of this pair, or of OTHER if there are too many pairs."""
         return self._jobs.get((queue, klass)) or self._first_of(queue, klass)
 
     def of_unknown(self, queue: str, klass: str) -> JobCounts:
-        """The same for a klass that no handler here is for."""
+        """Return the counts of a pair whose klass has no handler here."""
         if (queue, klass) not in self._jobs:
             if self._unknown_pairs >= MOST_UNKNOWN_PAIRS:
                 return self.of(OTHER, OTHER)
@@ -120,11 +121,11 @@ class Counts:
         return counts
 
     def jobs(self) -> Iterator[tuple[str, str, JobCounts]]:
-        """By queue and klass."""
+        """Return all counts with their queue and klass."""
         return ((queue, klass, counts) for (queue, klass), counts in self._jobs.items())
 
     def ended_as(self, counts: JobCounts, outcome: str, reason: str | None = None) -> None:
-        """One run more has ended that way. `reason`: of a death, or an interruption."""
+        """Count one more run that ended as `outcome`. `reason`: of a death or an interruption."""
         setattr(counts, outcome, getattr(counts, outcome) + 1)
         if outcome == "died":
             known = self._known(reason or OTHER)
@@ -141,35 +142,36 @@ class Counts:
 
     @property
     def ended(self) -> dict[str, int]:
-        """How many have ended which way, over all queues and klasses."""
+        """How many runs ended as each outcome, over all queues and klasses."""
         return {name: sum(getattr(each, name) for each in self._jobs.values()) for name in SUMMED}
 
     @property
     def deaths(self) -> dict[str, int]:
-        """How many deaths there were for each reason, likewise."""
+        """How many deaths there were for each reason, over all queues and klasses."""
         found: dict[str, int] = {}
         for counts in self._jobs.values():
             for reason, count in counts.deaths.items():
                 found[reason] = found.get(reason, 0) + count
         return found
 
-    # of a death, until the job runs again
+    # restarts
 
     def note_death(self, jid: str, reported_at: float) -> None:
+        """Remember when a job's child died, until the job starts again here."""
         while len(self._deaths) >= _MOST_DEATHS:
             del self._deaths[next(iter(self._deaths))]
         self._deaths[jid] = reported_at
 
     def note_start(self, jid: str, now_at: float) -> None:
-        """If its death here is remembered, this is its restart."""
+        """A job starts. Measure the restart if its death here is remembered."""
         reported_at = self._deaths.pop(jid, None)
         if reported_at is not None:
             self.restart.add(now_at - reported_at)
 
-    # of the loop
+    # the loop
 
     def turned(self, began_at: float, now_at: float) -> None:
-        """A turn of the loop is over."""
+        """A turn of the loop has ended."""
         before, longest = self._turns
         if now_at >= self._window_until_at:
             before = longest if now_at < self._window_until_at + _WINDOW_S else 0.0
@@ -180,5 +182,5 @@ class Counts:
 
     @property
     def longest_turn_s(self) -> float:
-        """Of the last half a minute to a minute in which it turned."""
+        """The longest turn of the last 30 to 60 s."""
         return max(self._turns)

@@ -1,6 +1,6 @@
-"""What handlers see of the master's environment, and who has started it. Runs in master, before it execs a zygote.
+"""Which environment variables handlers see. Runs in the master, before it execs a zygote.
 
-Must not change its own.
+Does not change the master's own environment.
 """
 
 import os
@@ -12,24 +12,24 @@ from supervisor.config import Config
 from supervisor.linux import kernel
 from supervisor.redis_url import secrets
 
-#: Addresses of the master's own talks with its init: a child that used them would speak in its name.
+#: The master's settings and its sockets to the init system. A child that used those would speak in its name.
 _OF_THE_MASTER: Final = ("LEASEHOLD_", "NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_")
-#: What programs need to find their way; a trailing * stands for anything.
+#: Variables that most programs need. A trailing * stands for any text.
 BASICS: Final = (
     "PATH", "HOME", "LANG", "LC_*", "TZ", "TMPDIR", "PYTHON*", "VIRTUAL_ENV", "SSL_CERT_*",
 )  # fmt: skip
-#: A shorter password is looked for as a whole value or inside a URL only: it may be part of any word.
+#: A shorter password is searched as a whole value or inside a URL only, because it may be part of any word.
 _LONG_PASSWORD_CHARS: Final = 6
 _SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "busybox"})
 
 
 def of(config: Config) -> tuple[dict[str, str], list[str]]:
-    """`for_handlers` of this process's own environment, as the settings say."""
+    """Return `for_handlers` of this process's environment, by the settings."""
     return for_handlers(os.environ, config.redis_url or "embedded:", allowed_by(config.env, config.sandbox))
 
 
 def why_held_back(names: Collection[str]) -> str:
-    """For people: which variables, why, and what to do about it."""
+    """Return a sentence that names the variables, the reason and the remedy."""
     return (
         f"handlers do not get {', '.join(sorted(names))}: the value tells the address or the password of the queue's"
         " Redis; where they need that server give them an account of their own, and its URL in another variable"
@@ -39,9 +39,9 @@ def why_held_back(names: Collection[str]) -> str:
 def for_handlers(
     environ: Mapping[str, str], redis_url: str, allowed: Collection[str] | None = None
 ) -> tuple[dict[str, str], list[str]]:
-    """The environment of the zygote, and the names of the variables held back because they tell the Redis secret.
+    """Return the zygote's environment, and the names of variables held back because they contain the Redis secret.
 
-    `allowed`: those that it has beside the basics, and no others; None: all.
+    `allowed`: the only names that pass beside the basics. None: all names pass.
     """
     passwords = secrets(redis_url)
     kept: dict[str, str] = {}
@@ -57,7 +57,7 @@ def for_handlers(
 
 
 def allowed_by(names: Collection[str], sandbox: str) -> Collection[str] | None:
-    """What `--env` and the level of the sandbox say: the names beside the basics; None: all may pass."""
+    """Return the names that pass beside the basics, by `--env` and the sandbox level. None: all names pass."""
     return names if names or sandbox == "strict" else None
 
 
@@ -72,11 +72,11 @@ def _tells(value: str, password: str) -> bool:
 
 
 def shell_above() -> str | None:
-    """What is wrong where a shell is PID 1 and our parent, as by `sh -c 'leasehold run …'` in a container."""
+    """Return a warning if a shell is PID 1 and our parent, as with `sh -c 'leasehold run …'` in a container."""
     if os.getppid() != 1:
         return None
     shell = kernel.program_of(1)
-    if shell not in _SHELLS:  # hidden: then it is the host's init
+    if shell not in _SHELLS:  # also if its name is hidden: then PID 1 is the host's init
         return None
     return (
         f"PID 1 is {shell}, which passes no signal on: a stop of the container kills all jobs without a drain; start"

@@ -1,49 +1,50 @@
-"""How much private memory the processes of a job have. Runs in master.
+"""Measures the private memory of a child's process tree. Runs in the master. Kills nothing.
 
-Owns what it has seen of a child's tree; must not end anything. Counted is what has grown since the fork, by
-`RssAnon + VmSwap + RssShmem` of `/proc/<pid>/status`, which can be read for any process of ours (`smaps` cannot for one
-that is not dumpable, and costs forty times as much): pages that a process shares with the one that it was forked from
-count once, and those of the zygote never. Bounds of that: a page that a child only overwrites was counted in the zygote
-and stays so; shared memory counts by the process that has most of it in use, and not at all while nobody maps it.
+Counts growth since the fork, by `RssAnon + VmSwap + RssShmem` of `/proc/<pid>/status`. That file can be read for any
+process of ours. `smaps` cannot be read for a process that is not dumpable, and costs forty times as much. Pages that a
+process shares with the one it was forked from count once, and those of the zygote never.
+
+Limits of the method: a page that a child only overwrites was counted in the zygote and stays so. Shared memory counts
+by the process that uses most of it, and not at all while no process maps it.
 """
 
 import os
 from typing import Final, NamedTuple
 
-#: Faster than a process can touch new memory where no huge pages help it; so no limit is passed unseen for long.
+#: No process touches new memory faster than this without huge pages, so no excess stays unseen for long.
 _GROWTH_BYTES_PER_S: Final = 2 * 10**9
-#: The shortest time between two looks at a child; a process of 1 GB/s gets 5 MB in it.
+#: The shortest time between two samples of a child. A process of 1 GB/s gets 5 MB in it.
 _SHORTEST_S: Final = 0.005
-#: And for each process of a large tree, ten times what a look at it costs: looks take a tenth of the master at most.
+#: For each process of a large tree, ten times the cost of a sample, so samples take a tenth of the master at most.
 _SHORTEST_EACH_S: Final = 0.0003
-#: The longest one under a limit, and the same from half the limit on.
+#: The longest time under a limit, and from half the limit on.
 _LIMITED_S: Final = 0.1
 _CLOSE_S: Final = 0.02
-#: Without a limit only the record of the peak wants a look: soon for a short job, seldom for a long one.
+#: Without a limit only the peak needs samples: soon in a short job, seldom in a long one.
 _FIRST_S: Final = 0.25
 _SELDOM_S: Final = 2.0
 
-_READ_BYTES: Final = 8192  # a status has 1.5 KB, unless the process is in very many groups
-#: A process with more threads than these is asked for all threads' children at every n-th look only: each costs 6 µs.
+_READ_BYTES: Final = 8192  # a status has 1.5 kB, unless the process is in very many groups
+#: With more threads, the children of all threads are listed in every n-th sample only: each thread costs 6 µs.
 _MANY_THREADS: Final = 8
 _MOST_LOOKS: Final = 8
 
-# Where they stand in /proc/<pid>/stat, counted from the state, which follows the name in parentheses.
+# Indexes of fields in /proc/<pid>/stat, counted from the state, which follows the name in parentheses.
 _PARENT: Final = 1
 _FLAGS: Final = 6
 _STARTED: Final = 19
 _STACK: Final = 25
-#: Of the flags: forked, and no other program since (PF_FORKNOEXEC).
+#: PF_FORKNOEXEC: the process was forked and has not called exec since.
 _FORKED: Final = 0x40
-#: What stands for the stack of a process that we may not look into.
+#: The stack address of a process that the kernel hides from us.
 _UNREADABLE: Final = b"0"
 
 
 class Usage(NamedTuple):
-    """The memory of one process that no file backs, inherited pages included."""
+    """The memory of one process that no file backs, with inherited pages."""
 
-    anon_bytes: int  # swapped out or not
-    shared_bytes: int  # shared memory that it maps: anonymous, memfd or tmpfs
+    anon_bytes: int  # including swapped out pages
+    shared_bytes: int  # mapped shared memory: anonymous, memfd or tmpfs
     threads: int
 
     @property
@@ -55,7 +56,7 @@ NOTHING: Final = Usage(0, 0, 0)
 
 
 def of(pid: int) -> Usage | None:
-    """The memory of a process; None: it has ended, or is only a zombie, or no look can be made."""
+    """Return the memory of a process. None: it has ended, is a zombie, or /proc cannot be read now."""
     try:
         return _usage(pid)
     except _Unseen:
@@ -64,8 +65,8 @@ def of(pid: int) -> Usage | None:
 
 def _usage(pid: int) -> Usage | None:
     status = _read(f"/proc/{pid}/status")
-    anon_at = status.find(b"\nRssAnon:")  # the name stands above them, but cannot hold a newline
-    if anon_at < 0:  # a zombie; but its other threads may go on
+    anon_at = status.find(b"\nRssAnon:")  # the name comes first, but cannot contain a newline
+    if anon_at < 0:  # the main thread is a zombie, but other threads may run on
         for task in _list(f"/proc/{pid}/task"):
             status = _read(f"/proc/{pid}/task/{task}/status")
             if (anon_at := status.find(b"\nRssAnon:")) >= 0:
@@ -83,54 +84,56 @@ def _usage(pid: int) -> Usage | None:
 
 
 def first_look_s(limit_bytes: int) -> float:
-    """How long after a job's start its memory is looked at first. 0: it has no limit."""
+    """Return the time of the first sample after a job's start. `limit_bytes` 0: the job has no limit."""
     return min(_LIMITED_S, max(_SHORTEST_S, limit_bytes / _GROWTH_BYTES_PER_S)) if limit_bytes else _LIMITED_S
 
 
 class _Identity(NamedTuple):
-    """What the kernel tells of any process; of none: nothing."""
+    """What the kernel tells about any process. All fields are empty if the process does not exist."""
 
     parent: int
     started: bytes
-    stack: bytes  # where it begins, or _UNREADABLE
-    forked: bool  # and no other program since
+    stack: bytes  # its start address, or _UNREADABLE
+    forked: bool  # and has not called exec since
 
 
 class _Known:
-    """A process below a child, as seen last."""
+    """A process below a child, as of the last sample."""
 
     __slots__ = ("forked", "inherited_bytes", "stack", "started")
 
     def __init__(self, started: bytes, stack: bytes, forked: bool, inherited_bytes: int) -> None:
         self.started = started
-        self.stack = stack  # where its stack begins: the same after a fork, another after an exec
-        self.forked = forked  # and no other program since
-        self.inherited_bytes = inherited_bytes  # at most this is shared with the process that it was forked from
+        self.stack = stack  # start address of its stack: kept by a fork, changed by an exec
+        self.forked = forked  # and has not called exec since
+        self.inherited_bytes = inherited_bytes  # upper bound of the pages shared with the parent
 
 
 class Meter:
-    """The private memory of a child and of all processes below it, grown since the fork."""
+    """The private memory of a child and of all processes below it, as grown since the fork."""
 
     def __init__(self, pid: int, inherited: Usage = NOTHING) -> None:
-        """`inherited` is what the zygote itself has (`of(zygote_pid)`), read once when it is ready."""
+        """`inherited`: the zygote's own memory (`of(zygote_pid)`), read when the zygote is ready."""
         self._pid = pid
-        self.inherited_bytes = inherited.anon_bytes  # at most this does not count
+        self.inherited_bytes = inherited.anon_bytes  # upper bound of the pages that do not count
         self._inherited_shared_bytes = inherited.shared_bytes
         self._stack = b""
         self._known: dict[int, _Known] = {}
-        self._below: dict[int, list[int]] = {}  # of those with many threads, as found last
+        self._below: dict[int, list[int]] = {}  # children of processes with many threads, as found last
         self._looks = 0
-        self.sampled_bytes = 0  # by the last look
-        self.peak_bytes = 0  # of all looks since the last `start`
+        self.sampled_bytes = 0  # of the last sample
+        self.peak_bytes = 0  # of all samples since the last `start`
 
     def start(self) -> None:
-        """A job starts: the peak is to be its own, and looks come soon again. What has grown stays counted."""
+        """A job starts. The peak counts anew, and samples come soon again. Earlier growth stays counted."""
         self.peak_bytes = 0
         self._looks = 0
 
     def sample(self) -> int:
-        """Look now (20 µs for a lone child, 30 µs more for each process below it). Bytes; 0 when it has ended; as
-        before where no look can be made.
+        """Read the memory now and return it in bytes. 0: the child has ended.
+
+        Takes 20 µs for a lone child, and 30 µs more for each process below it. If /proc cannot be read now, returns the
+        last sample.
         """
         self._looks += 1
         try:
@@ -144,7 +147,7 @@ class Meter:
             self._known.clear()
             self.sampled_bytes = 0
             return 0
-        # Pages once given back are not inherited any more: what comes instead is its own.
+        # Pages once given back are no longer inherited. Pages that replace them are the child's own.
         self.inherited_bytes = min(self.inherited_bytes, usage.anon_bytes)
         below = self._children_of(self._pid, usage.threads)
         if below or self._known:
@@ -157,11 +160,10 @@ class Meter:
         return self.sampled_bytes
 
     def next_in_s(self, limit_bytes: int = 0, room_bytes: int | None = None) -> float:
-        """Seconds until the next look is due, by the last one.
+        """Return the seconds until the next sample.
 
-        `limit_bytes` is the job's limit (0: none), `room_bytes` what the pool's budget has left (None: no budget). The
-        room is looked at again before a process of 2 GB/s could have filled it; later where the job has very many
-        processes.
+        `limit_bytes`: the job's limit; 0: none. `room_bytes`: what the budget has left; None: no budget. The next
+        sample comes before a process of 2 GB/s could have filled the room; later if the job has very many processes.
         """
         if not limit_bytes:
             longest_s = min(_FIRST_S * 2.0 ** min(self._looks, 4), _SELDOM_S)
@@ -174,7 +176,7 @@ class Meter:
         return max(_SHORTEST_S, len(self._known) * _SHORTEST_EACH_S, longest_s)
 
     def _sample_below(self, top: Usage, below: list[int]) -> tuple[int, int]:
-        """What the processes below the child have grown, and the most shared memory that one of the tree has."""
+        """Return the growth of the processes below the child, and the most shared memory of one process."""
         found: dict[int, _Known] = {}
         grown_bytes, shared_bytes = 0, top.shared_bytes
         own = _identity(self._pid)
@@ -183,9 +185,9 @@ class Meter:
         todo = [(self._pid, below, self._stack, top.anon_bytes)]
         while todo:
             parent, pids, stack, held_bytes = todo.pop()
-            families: dict[bytes, int] = {}  # of the same program and parent: the most that one of them has inherited
+            families: dict[bytes, int] = {}  # largest inheritance of all forks of one parent and program
             for pid in pids:
-                # Who it is comes first: what it had before an exec or its end is not what it has by itself.
+                # Identity before usage: memory from before an exec must not count as the new program's own.
                 identity = _identity(pid)
                 usage = _usage(pid) if identity.parent == parent and pid not in found else None
                 if usage is None:
@@ -196,7 +198,7 @@ class Meter:
                 families[known.stack] = max(families.get(known.stack, 0), known.inherited_bytes)
                 if further := self._children_of(pid, usage.threads):
                     todo.append((pid, further, known.stack, usage.anon_bytes))
-            # What their parent has given back, or took along into its end, is theirs now, and they share it.
+            # Pages that the parent has given back, or that outlived it, now belong to its forks, which share them.
             for of_stack, inherited_bytes in families.items():
                 grown_bytes += max(0, inherited_bytes - (held_bytes if of_stack == stack else 0))
         self._known = found
@@ -207,13 +209,13 @@ class Meter:
         _parent, started, stack, forked = identity
         known = self._known.get(pid)
         if known is not None and known.started == started:
-            hidden = _UNREADABLE in (stack, known.stack)  # by then, or before: no sign of anything
+            hidden = _UNREADABLE in (stack, known.stack)  # now or before: then the address says nothing
             if known.forked != forked or not (forked or hidden or known.stack == stack):
-                return _Known(started, stack, False, 0)  # it has become another program
+                return _Known(started, stack, False, 0)  # the process has called exec
             known.inherited_bytes = min(known.inherited_bytes, usage.anon_bytes)
             return known
-        # Who has given up its privileges, or that right, is a fork of its parent all the same. One that may be looked
-        # into where its parent may not comes from another program, which has ended.
+        # A fork that has given up privileges hides its stack, but is still a fork of its parent. A readable process
+        # below a hidden parent comes from another program, which has ended.
         if forked and stack == _UNREADABLE:
             stack = parent_stack
         shares = forked and stack == parent_stack
@@ -250,32 +252,32 @@ def _pids(path: str) -> list[int]:
 
 
 class _Unseen(Exception):
-    """A look cannot be made now: our open files, or the kernel's memory, are used up."""
+    """/proc cannot be read now: our open files or the kernel's memory are used up."""
 
 
 def _list(path: str) -> list[str]:
     try:
         return os.listdir(path)
-    except (FileNotFoundError, ProcessLookupError, PermissionError):  # as below
+    except (FileNotFoundError, ProcessLookupError, PermissionError):  # as in `_read`
         return []
     except OSError as error:
         raise _Unseen from error
 
 
 def _read(path: str) -> bytes:
-    """All of a small file of /proc; empty if the process has gone meanwhile."""
+    """Return all of a small file of /proc. Empty: the process has ended meanwhile."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except (FileNotFoundError, ProcessLookupError, PermissionError):  # gone, or hidden from us (hidepid)
+    except (FileNotFoundError, ProcessLookupError, PermissionError):  # ended, or hidden from us (hidepid)
         return b""
     except OSError as error:
         raise _Unseen from error
     try:
         read = os.read(fd, _READ_BYTES)
-        while more := os.read(fd, _READ_BYTES):  # a list of pids comes in pages
+        while more := os.read(fd, _READ_BYTES):  # the kernel returns a list of pids in pages
             read += more
         return read
-    except ProcessLookupError:  # gone after we had opened it
+    except ProcessLookupError:  # ended after the open
         return b""
     finally:
         os.close(fd)

@@ -1,4 +1,4 @@
-"""What the log and the counts say of a job's end, once Redis has accepted it or not. Runs in master. No decision."""
+"""Logs and counts the end of a job once Redis has answered. Runs in the master. Decides nothing."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -10,18 +10,18 @@ from supervisor.master.model.counts import Counts
 from supervisor.master.model.ledger import HeldLease
 from supervisor.ops.events import Events
 
-#: What has become of a lease whose job has not started.
+#: The end of a lease whose job has not started.
 HANDED_BACK: Final = "handed back"
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
 def attempt_of(lease: LeaseRecord) -> int:
-    """1 at a job's first start."""
+    """Return the number of the current attempt; 1 at a job's first start."""
     return 1 + lease.failures + lease.deaths + lease.interruptions
 
 
 def start_of(held: HeldLease) -> dict[str, Any]:
-    """What is said of a job when it begins."""
+    """Return the fields of `job.started`."""
     lease = held.lease
     return {
         "jid": lease.jid, "klass": lease.klass, "queue": lease.queue, "child": held.child, "attempt": attempt_of(lease),
@@ -29,7 +29,7 @@ def start_of(held: HeldLease) -> dict[str, Any]:
 
 
 def account_of(held: HeldLease) -> dict[str, Any]:
-    """What is said of a job at its end, whichever that is. What nobody knows is left out."""
+    """Return the fields that every event about a job's end has. Unknown ones are left out."""
     lease = held.lease
     account = {
         "jid": lease.jid, "klass": lease.klass, "queue": lease.queue, "attempt": attempt_of(lease),
@@ -45,12 +45,12 @@ def account_of(held: HeldLease) -> dict[str, Any]:
 
 
 def _ms(seconds: float) -> float:
-    """To the microsecond. An int is rounded to in a fifth of the time that decimal places take."""
+    """Milliseconds with three decimals. Rounding to an int takes a fifth of the time of rounding to decimals."""
     return round(seconds * 1e6) / 1000
 
 
 def say(events: Events, counts: Counts, held: HeldLease, verdict: Answer) -> str:
-    """Answers what has become of the run: one of OUTCOMES, or HANDED_BACK."""
+    """Log and count the end of a run. Return one of `counts.OUTCOMES`, or HANDED_BACK."""
     if verdict is True and type(held.outcome) is Completed:
         return _say_completed(events, counts, held)
     what, more = _end_of(held, verdict)
@@ -72,13 +72,13 @@ def say(events: Events, counts: Counts, held: HeldLease, verdict: Answer) -> str
 
 
 def is_over(held: HeldLease) -> bool:
-    """Whether its job, if its outcome is accepted, has come to its end by completing."""
+    """Return whether the outcome, once accepted, completes the job for good."""
     outcome = held.outcome
     return type(outcome) is Completed and outcome.next is None
 
 
 def _say_completed(events: Events, counts: Counts, held: HeldLease) -> str:
-    """As nearly all of them end."""
+    """The most frequent end, so it avoids the general way."""
     lease = held.lease
     counted = counts.of(lease.queue, lease.klass)
     counted.completed += 1
@@ -89,7 +89,7 @@ def _say_completed(events: Events, counts: Counts, held: HeldLease) -> str:
 
 
 def _why_released(held: HeldLease) -> Mapping[str, Any]:
-    """Why a job was stopped that another worker has by now."""
+    """Return why a job was stopped, if it was."""
     outcome = held.outcome
     if not isinstance(outcome, Released) or not outcome.started:
         return _NOTHING
@@ -97,7 +97,7 @@ def _why_released(held: HeldLease) -> Mapping[str, Any]:
 
 
 def _end_of(held: HeldLease, verdict: Answer) -> tuple[str, Mapping[str, Any]]:
-    """What has become of the run, and what there is to say of that."""
+    """Return the end of the run in one word, and further fields of its event."""
     outcome, lease = held.outcome, held.lease
     if verdict is None or verdict is False:
         return "stale", {"verb": type(outcome).__name__.lower(), **_why_released(held)}

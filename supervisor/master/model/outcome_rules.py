@@ -1,6 +1,6 @@
-"""What the end of a job or of a child means, as an outcome for the engine and a sentence for people. Runs in master.
+"""What the end of a job or of a child means: an outcome for the engine and a sentence for people. Runs in the master.
 
-Pure: no I/O and no clock; the back-off is drawn by chance.
+No I/O and no clock. Only the back-off is random.
 """
 
 import os
@@ -29,18 +29,18 @@ from supervisor.messages import (
 
 _LONGEST_BACKOFF_S: Final = 600.0
 _REASON_BYTES: Final = 64
-#: Our own kills that are reasons of a death; every other one shows as its signal.
+#: Reasons of our own kills that are also reasons of a death. A kill for any other reason shows as its signal.
 _REASONS: Final = frozenset({"timeout", "memory", "disk"})
 
-#: What native code makes of a malloc that fails.
+#: How native code usually ends after a failed malloc.
 _NATIVE_CRASHES: Final = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS"})
 
 _Outcome = TypeVar("_Outcome", bound=Outcome)
 
 CUT_OFF: Final = "cut-off"
 
-#: Why a job is stopped, and how that is said. Of a job that is still ours it is an interruption: it goes to the front,
-#: and nothing is spent.
+#: Reasons for which a job is stopped while its lease is ours, with the words for people. The job goes to the front, and
+#: nothing is spent.
 INTERRUPTIONS: Final = {
     "drain": "this supervisor drains",
     "reload": "the code is reloaded",
@@ -48,7 +48,7 @@ INTERRUPTIONS: Final = {
     "zygote-lost": "the zygote is lost that its child came from",
     CUT_OFF: "this supervisor was cut off from Redis for so long that another one may have the job",
 }
-#: The same of a job that is not ours any more.
+#: Reasons for which a job is stopped whose lease is lost.
 _LOSSES: Final = {
     "cancelled": "it is cancelled",
     "lease-lost": "its lease is lost: it was moved, released or failed by somebody, or another worker has it",
@@ -57,23 +57,23 @@ _LOSSES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a child ended in mid-job, as far as it is known. `status` None: its zygote is gone and cannot tell."""
+    """How a run ended, as far as known. `status` None: the zygote has not reported the child's end."""
 
     status: int | None = None
-    why_killed: str | None = None  # by us: one of our reasons, or anything in words
-    kill_sentence: str | None = None  # what there is to say of that
-    overflow: str | None = None  # the traceback of a MemoryError that has left the handler, under our limit
-    oom: bool = False  # the kernel's OOM killer was at work in our cgroup
+    why_killed: str | None = None  # by the master: one of its reasons, or a sentence
+    kill_sentence: str | None = None  # for people, where there is more to say than `why_killed`
+    overflow: str | None = None  # traceback of a MemoryError that left the handler, under a memory limit
+    oom: bool = False  # the kernel's OOM killer killed in our cgroup
     cpu_s: float | None = None
-    max_rss_bytes: int | None = None  # by the kernel's account, with the pages that it has inherited
+    max_rss_bytes: int | None = None  # of the child, with inherited pages
     memory_limit_bytes: int = 0
-    memory_bytes: int | None = None  # the most private memory of its tree that was seen
+    memory_bytes: int | None = None  # largest sample of the process tree's private memory
     output: str = ""
     stack: str = ""
 
     @property
     def reason(self) -> str:
-        """In the words of the closed list, where it is a death."""
+        """The reason of the death, from the closed list."""
         if self.why_killed in _REASONS:
             return self.why_killed
         if self.overflow is not None:
@@ -84,23 +84,24 @@ class End:
 
     @property
     def account(self) -> dict[str, Any]:
-        """What is kept of it with the job."""
+        """The details that Redis keeps with the job."""
         cpu_s = None if self.cpu_s is None else round(self.cpu_s, 3)
         return _details(cpu_s=cpu_s, max_rss_bytes=self.max_rss_bytes) | self.findings
 
     @property
     def findings(self) -> dict[str, Any]:
-        """What was found of it that every run does not have."""
+        """The details that only some runs have."""
         return _details(memory_bytes=self.memory_bytes, output=self.output, stack=self.stack)
 
 
-#: Of a job that has ended by itself, and well.
+#: The end of a job that completed.
 NO_END: Final = End()
 
 
 def of_outcome(lease: LeaseRecord, verb: int, body: bytes, settings: HandlerSettings, end: End) -> Outcome:
-    """What a child has said of its job. `end`: what else is known of the run. Raises ValueError or TypeError where it
-    has said nonsense.
+    """Turn what a child said about its job into an outcome. `end`: what else is known about the run.
+
+    Raises ValueError or TypeError if the message is not valid.
     """
     if verb == Verb.COMPLETED:
         result = _result(body)
@@ -130,15 +131,16 @@ def of_outcome(lease: LeaseRecord, verb: int, body: bytes, settings: HandlerSett
 
 
 def _checked(outcome: _Outcome) -> _Outcome:
-    """What the engine would refuse in the midst of an exchange, it refuses here, where that is one child's trouble."""
+    """Build the arguments of the settle now, so that a bad outcome fails one child and not a whole exchange."""
     outcome.arguments(outcome.lease.worker, 0.0)
     return outcome
 
 
 def _followed(lease: LeaseRecord, said: Completion) -> Completed:
-    """All is checked as if it came from a stranger, and once: the jobs are made here. Their data is read only where it
-    is claimed: else data that is no JSON is nobody's harm but its own job's, which fails as broken; to read 256 MB of
-    it here would be everybody's.
+    """Check a completion with its puts, as untrusted input, and make the jobs.
+
+    The data of the jobs is not parsed. Invalid JSON fails the job that has it, while parsing 256 MB here would stop the
+    loop.
     """
     then = [new_job("put", queue, klass, _data(data), options) for queue, klass, options, data in said.then]
     if said.next is None:
@@ -146,7 +148,7 @@ def _followed(lease: LeaseRecord, said: Completion) -> Completed:
     queue, delay_s, depends, data = said.next
     checked_name("next", queue)
     completed = _checked(Completed(lease, _result(said.result), next=queue, delay=delay_s, depends=depends, then=then))
-    return replace(completed, data=_data(data))  # so that it is copied only to be sent
+    return replace(completed, data=_data(data))  # added after the check, so that it is copied only to be sent
 
 
 def _data(blob: Blob) -> Any:
@@ -156,7 +158,7 @@ def _data(blob: Blob) -> Any:
 
 
 def of_refusal(lease: LeaseRecord) -> Failed:
-    """The job is done, but it cannot complete: the engine refuses what is to follow, and has done nothing of it."""
+    """The end of a job that is done, but whose puts the engine refuses because of their dependencies."""
     return Failed(
         lease, "DependencyError",
         "what is to follow its completion was refused: a job would wait for itself, or for one that too many wait for,"
@@ -165,7 +167,7 @@ def of_refusal(lease: LeaseRecord) -> Failed:
 
 
 def of_put_off(lease: LeaseRecord) -> Failed | Released:
-    """The job is done, but it cannot complete before we leave: Redis refuses its puts, for its memory is full."""
+    """The end of a job that is done, but whose puts Redis refused until this supervisor left: its memory is full."""
     if not lease.at_most_once:
         return Released(lease, started=True, reason="drain")
     return Failed(
@@ -176,7 +178,7 @@ def of_put_off(lease: LeaseRecord) -> Failed | Released:
 
 
 def of_too_many_queues(lease: LeaseRecord) -> Failed:
-    """The job is done, but it cannot complete: what follows would make a queue too many. Nothing of it was put."""
+    """The end of a job that is done, but whose puts would make one queue too many."""
     return Failed(
         lease, "too-many-queues",
         f"what is to follow its completion would make a new queue, and there are {MOST_QUEUES} already; nothing of it"
@@ -194,7 +196,7 @@ def _result(body: bytes) -> orjson.Fragment | None:
 
 
 def _group(trouble: Trouble) -> str | None:
-    """The failure group, cut to what can name one: an exception's class may be called anything."""
+    """Return the failure group, cut to a valid name. The class of an exception may have any name."""
     if trouble.group is None:
         return None
     return _cut(trouble.group, NAME_BYTES)
@@ -206,8 +208,10 @@ def _cut(text: str, most_bytes: int) -> str | None:
 
 
 def _delay_s(trouble: Trouble, lease: LeaseRecord) -> float:
-    """As the handler asked; else exponential with full jitter, so that what failed together does not come together. A
-    persistent job comes back at once: the engine puts it off if it was held for a short time only.
+    """Return the delay that the handler asked for, else an exponential back-off with full jitter.
+
+    The jitter spreads jobs that failed together. A persistent job comes back at once; the engine delays it if its run
+    was short.
     """
     if trouble.delay_s is not None:
         return trouble.delay_s
@@ -217,7 +221,7 @@ def _delay_s(trouble: Trouble, lease: LeaseRecord) -> float:
 
 
 def of_death(lease: LeaseRecord, end: End, settings: HandlerSettings, max_deaths: int | None) -> Outcome:
-    """What the end of a child means for the job in its hands."""
+    """Turn the end of a child into the outcome of the job in its hands."""
     if end.why_killed in INTERRUPTIONS:
         return Released(lease, started=True, reason=end.why_killed)
     allowed = max_deaths if settings.max_deaths is None else settings.max_deaths
@@ -227,30 +231,30 @@ def of_death(lease: LeaseRecord, end: End, settings: HandlerSettings, max_deaths
     details = _details(klass=lease.klass, traceback=end.overflow, **end.account)
     try:
         return _checked(replace(died, default_max_deaths=allowed, details=details))
-    except (ValueError, TypeError):  # foreign code has had a hand in them: what is ours alone is said
+    except (ValueError, TypeError):  # the details contain foreign text: leave them out
         return died
 
 
 def death_reason(status: int) -> str:
-    """A wait status in the words of the closed list: SIGxxx or exit-N."""
+    """Return SIGxxx or exit-N for a wait status."""
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         try:
             return signal.Signals(number).name
         except ValueError:
-            # Below SIGRTMIN are two that the C library keeps to itself.
+            # The C library reserves the two signals below SIGRTMIN.
             return f"SIGRT+{number - signal.SIGRTMIN}" if number > signal.SIGRTMIN else f"SIG{number}"
     return f"exit-{os.waitstatus_to_exitcode(status)}"
 
 
 def stopped_sentence(lease: LeaseRecord, reason: str | None) -> str:
-    """Why a job was stopped, by us or by its handler."""
+    """Say why a job was stopped, by us or by its handler."""
     why = (INTERRUPTIONS | _LOSSES).get(reason or "", reason or "its handler has raised Interrupted")
     return f"{lease.klass} was stopped: {why}"
 
 
 def death_sentence(lease: LeaseRecord, end: End) -> str:
-    """Why a job's child has died."""
+    """Say why a job's child has died."""
     why, reason, who = end.why_killed, end.reason, f"the child running {lease.klass}"
     if why == "lost":
         return f"{who} ended with its zygote, which was lost for the third time while this job ran alone"

@@ -1,4 +1,4 @@
-"""What children print, line by line and with a memory of the last lines. Runs in master. Must not block."""
+"""Reads what one child prints, line by line, and keeps each job's last lines. Runs in the master. Never blocks."""
 
 import contextlib
 import fcntl
@@ -11,23 +11,24 @@ from typing import Final
 from supervisor import clock
 from supervisor.linux import kernel
 
-#: How much of a job's output stays with it when it fails.
+#: A failed job keeps this much of its output.
 KEPT_BYTES: Final = 16 * 1024
-#: Of one child that go to the log in one second; the rest is counted.
+#: Per child and second, this much goes to the log. Further lines are only counted.
 LINES_PER_S: Final = 200
 LOGGED_BYTES_PER_S: Final = 64 * 1024
-#: After so many reads in one second, or once no more of it goes to the log, a child is read less often: it then waits
-#: in its writes. Neither we nor its neighbours are to be busy with what nobody sees.
+#: After this many reads in one second, or once no more goes to the log, the child is read less often and waits in its
+#: writes. Output that is dropped must cost neither the master nor other children much time.
 READS_PER_S: Final = 500
 _REST_S: Final = 0.008
-#: How much longer we rest than we have worked, if that is more; at most so long, as it may not be the child's fault.
+#: The pause is this many times the time that the last read took, if that is longer than _REST_S. It is bounded, because
+#: a slow read may not be the child's fault.
 _REST_RATIO: Final = 10
 LONGEST_REST_S: Final = 0.5
 _LONGEST_LINE_BYTES: Final = 8 * 1024
 _READ_BYTES: Final = 64 * 1024
-#: Of one that prints too much, so that our looks, and its waits, are few: its pipe then holds so much.
+#: Size of a read, and of the pipe, of a child that prints too much: reads and waits are then few.
 _LONG_READ_BYTES: Final = 256 * 1024
-#: What takes us longer is read in smaller pieces: marks may be forged.
+#: After a read that took longer, smaller pieces are read. Many forged marks make a read slow.
 _LONG_S: Final = 0.005
 _SHORT_READ_BYTES: Final = 8 * 1024
 _LEFT_OUT: Final = b"leasehold: %d lines (%d bytes) are left out: more than %d lines or %d KiB in a second"
@@ -39,34 +40,35 @@ _LONGEST_BEGUN: Final = 21
 class Output:
     """The reading end of one child's stdout and stderr.
 
-    Between two jobs of one child its stream carries a mark, `\\x1e<token>\\n`, so that what was printed is never taken
-    for another job's, however late it is read.
+    After each job the child writes a mark, `\\x1e<token>\\n`. So each line belongs to its own job, however late the
+    line is read.
     """
 
     def __init__(self, fd: int, on_line: Callable[[int, bytes], None], is_open: Callable[[int], bool]) -> None:
-        """`fd`: non-blocking, owned from now on. `on_line(token, line)`; token 0: no mark yet, so the job that runs.
+        """`fd`: non-blocking, owned from now on. `on_line(token, line)` gets each line for the log; token 0 means
+        that no mark has followed the line yet.
 
-        `is_open(token)`: whether what that job printed may still be asked for.
+        `is_open(token)`: whether `last_of` may still be called for that job.
         """
         self.fd = fd
         self._on_line = on_line
         self._is_open = is_open
-        self._mark_begun = b""  # what may be the beginning of a mark
-        self._open_line = b""  # of what comes before that: the last line, as its end has not come
+        self._mark_begun = b""  # bytes at the end that may begin a mark
+        self._open_line = b""  # the unfinished line before them
         self._unmarked = bytearray()  # printed since the last mark
-        self._marked: dict[int, bytes] = {}  # token -> what that job printed, until `forget`
+        self._marked: dict[int, bytes] = {}  # token -> the job's output, until `forget`
         self._window_at = 0.0
         self._lines_left, self._bytes_left, self._reads_left = LINES_PER_S, LOGGED_BYTES_PER_S, READS_PER_S
-        self._may_say = True  # that something was left out: once in a window
-        self.lines_dropped = self.bytes_dropped = 0  # since it was said last
-        self.dropped = 0  # lines, so far
+        self._may_say = True  # lines left out are reported once per window
+        self.lines_dropped = self.bytes_dropped = 0  # since the last report
+        self.dropped = 0  # lines, in total
         self.ended = 0  # the token of the last mark
-        self.rests_until_at = 0.0  # when it is to be read again (monotonic s)
+        self.rests_until_at = 0.0  # the next read (monotonic s)
         self._read_bytes = _READ_BYTES
-        self.at_end = False  # nobody can print any more: it stays readable for ever
+        self.at_end = False  # all writers have closed it; it stays readable for ever
 
     def read(self) -> int:
-        """Take what is there, at most 256 KiB. Answers how many bytes that were."""
+        """Read what is there, at most 256 KiB. Return the number of bytes."""
         try:
             chunk = os.read(self.fd, self._read_bytes)
         except BlockingIOError:
@@ -88,28 +90,28 @@ class Output:
         elif self._read_bytes < _LONG_READ_BYTES:
             self._read_bytes *= 2
             if self._read_bytes == _LONG_READ_BYTES:
-                with contextlib.suppress(OSError):  # its user has too many of these, or it is no pipe: it waits more
+                with contextlib.suppress(OSError):  # not a pipe, or its user has too many large ones
                     fcntl.fcntl(self.fd, fcntl.F_SETPIPE_SZ, _LONG_READ_BYTES)
 
     def read_to_end(self) -> None:
-        """Take everything printed so far, and the end where it has come. No more: somebody may go on printing."""
+        """Read everything printed before this call. A child that prints on cannot prolong it."""
         left_bytes = kernel.unread_bytes(self.fd)
         while left_bytes >= 0 and (taken_bytes := self.read()):
             left_bytes -= taken_bytes
 
     def last_of(self, token: int) -> str:
-        """The last 16 KiB that the job with this token has printed."""
+        """Return the last 16 KiB that the job with this token printed."""
         self.read_to_end()
         printed = self._marked.get(token)
         if printed is None:
             printed = bytes(self._unmarked) + self._mark_begun
-        text = printed[-KEPT_BYTES:].decode(errors="replace").encode()  # what is no text takes three times its bytes
+        text = printed[-KEPT_BYTES:].decode(errors="replace").encode()  # a byte that is not UTF-8 becomes three
         return text[-KEPT_BYTES:].decode(errors="ignore")
 
     def forget(self, token: int) -> None:
-        """The job that ran has been answered: its output is needed no more, and must not become the next one's."""
+        """The job has been answered. Drop its output, which must not become the next job's."""
         if self._open_line or self._mark_begun or self.rests_until_at:
-            self.read_to_end()  # the rest of a line, or what was left for later, when nobody knows whose it is
+            self.read_to_end()  # an unfinished line, or bytes left unread in a pause
         if self._marked.pop(token, None) is None:
             if self._open_line:
                 self._tell(token, b"", ends=True)
@@ -121,11 +123,11 @@ class Output:
 
     @property
     def untold_at(self) -> float:
-        """When it is time to say that something was left out, though nobody prints on; inf: nothing was."""
+        """When to report left out lines even if the child prints no more. Infinity: there are none."""
         return self._window_at + 1.0 if self.lines_dropped else math.inf
 
     def open_window(self, now_at: float) -> None:
-        """If its second is over."""
+        """Start a new window of one second if the last one is over."""
         if now_at >= self._window_at + 1.0:
             self._say_dropped(0)
             self._window_at, self._may_say = now_at, True
@@ -161,7 +163,7 @@ class Output:
             self._say_dropped(token)
 
     def _add(self, token: int, text: bytes, ends: bool) -> None:
-        """`ends`: its last line does, although nothing says so."""
+        """`ends`: the last line ends here, although no newline follows."""
         self._unmarked += text[-KEPT_BYTES:]
         if len(self._unmarked) > 2 * KEPT_BYTES:
             del self._unmarked[:-KEPT_BYTES]
@@ -186,7 +188,7 @@ class Output:
             self._drop(text, start, ends)
 
     def _drop(self, text: bytes, start: int, ends: bool) -> None:
-        """It is too much: lines are only counted, however many there are. One that is open may be told yet."""
+        """Only count the lines from `start` on. An unfinished last line may still reach the log."""
         end = len(text)
         if not ends:
             last = max(start, text.rfind(b"\n", start) + 1)
@@ -200,8 +202,9 @@ class Output:
 
 
 def _line_from(text: bytes, start: int, ends: bool) -> tuple[int, int]:
-    """Where the line ends that begins here, or the piece of one that is too long, and where the next one begins: -1 if
-    nothing says yet that it has ended.
+    """Return the end of the line that begins at `start`, and the start of the next one. -1: the line is unfinished.
+
+    A line that is too long is cut.
     """
     end = text.find(b"\n", start, start + _LONGEST_LINE_BYTES + 1)
     if end >= 0:
@@ -209,6 +212,6 @@ def _line_from(text: bytes, start: int, ends: bool) -> tuple[int, int]:
     if len(text) - start <= _LONGEST_LINE_BYTES:
         return len(text), len(text) if ends else -1
     end = start + _LONGEST_LINE_BYTES
-    for _ in range(3):  # not in the midst of a character of UTF-8
+    for _ in range(3):  # do not cut a UTF-8 character
         end -= text[end] & 0xC0 == 0x80
     return end, end

@@ -1,10 +1,10 @@
-"""How long handlers and forks take, and so how far ahead jobs may be had. Runs in master. Decides nothing by itself."""
+"""How long handlers and forks took lately. Runs in the master. Decides nothing; `Slots` sends jobs ahead by it."""
 
 from typing import Final
 
 #: A run shorter than the estimate pulls it down by this share; a longer one replaces it at once.
 _DECAY: Final = 0.1
-#: What passing a job on costs at the least: no estimate is below it, so no depth is without end.
+#: The least time that passing on a job takes. No estimate is below it, so the number of jobs ahead is bounded.
 _FLOOR_S: Final = 20e-6
 
 
@@ -14,11 +14,11 @@ class Pace:
     def __init__(self, capacity: int = 1024) -> None:
         self._estimate_s: dict[str, float] = {}
         self._capacity = capacity
-        self.recent_s: float | None = None  # the same over all klasses; None: nothing has run yet
-        self.fork_s: float | None = None  # the same of children, from being asked for until they are ready
+        self.recent_s: float | None = None  # the decaying maximum over all klasses; None: nothing has run yet
+        self.fork_s: float | None = None  # the same of forks, from the request until the child is ready
 
     def learn(self, klass: str, run_s: float) -> None:
-        known_s = self._estimate_s.pop(klass, None)  # put in again at the end: who was seen last is forgotten last
+        known_s = self._estimate_s.pop(klass, None)  # inserted again at the end: the klass seen last is forgotten last
         if len(self._estimate_s) >= self._capacity:
             del self._estimate_s[next(iter(self._estimate_s))]
         self._estimate_s[klass] = _follow(known_s, run_s)
@@ -28,7 +28,7 @@ class Pace:
         self.fork_s = _follow(self.fork_s, took_s)
 
     def of(self, klass: str) -> float | None:
-        """Seconds that the next run of `klass` will hardly exceed; None: unknown."""
+        """Seconds that the next run of `klass` will hardly exceed. None: unknown."""
         return self._estimate_s.get(klass)
 
 

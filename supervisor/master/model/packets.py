@@ -1,6 +1,6 @@
-"""Many packets of a socket by one system call. Runs in master. Owns the room that they are read into.
+"""Receives many packets of a socket by one system call, recvmmsg(2). Runs in the master.
 
-Children's answers come in bursts, and a call for each one would cost twice what the kernel needs for it.
+Outcomes come in bursts. One call for each would take twice the kernel's own time for it.
 """
 
 import ctypes
@@ -17,19 +17,19 @@ from supervisor.linux import foreign_files
 from supervisor.linux.kernel import MOST_RIGHTS
 from supervisor.messages import MAX_PACKET_BYTES
 
-#: By one call.
+#: Packets per call.
 _MOST: Final = 64
-#: The room of a packet that is longer is given back to the kernel: the next one will hardly be.
+#: Pages behind a longer packet are given back to the kernel, because such packets are rare.
 _USUAL_BYTES: Final = 4096
 _FLAGS: Final = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
 _CUT: Final = int(socket.MSG_TRUNC)
-#: Room for as many descriptors as a packet can have: the kernel would close the rest in our context, and we would wait.
+#: Room for as many descriptors as a packet can have. The kernel would close further ones in this process, and block it.
 _RIGHTS_BYTES: Final = socket.CMSG_SPACE(4 * MOST_RIGHTS)
 
 _IOVEC: Final = Struct("@PN")
 #: struct mmsghdr: name, its length; iovecs, their count; control data, its length; flags; the length of the packet.
 _HEADER: Final = Struct("@PIPNPNi0PI0P")
-#: Of that, what a call leaves there: the length of the control data, the flags, the length of the packet.
+#: What a call writes into it: the length of the control data, the flags, the length of the packet.
 _GOT: Final = Struct(f"@{calcsize('@PIPNP')}xNi0PI0P")
 #: struct cmsghdr: its length, with the descriptors behind it; level; type.
 _RIGHTS: Final = Struct("@Nii")
@@ -42,13 +42,13 @@ _recvmmsg.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int
 
 
 def receive(sock: socket.socket, most: int, likely: int = _MOST) -> Iterator[tuple[bytes, int]]:
-    """The packets that are there now, `most` or a few more, each with the descriptor that came with it, closed on exec,
-    or -1. An empty packet means that the other end is gone. No more than `likely` are expected.
+    """Yield the packets that are there now, `most` or a few more, each with its descriptor or -1.
 
-    Never blocks. Raises OSError (EMSGSIZE) for a packet that is longer than any of ours, and for one with several
-    descriptors. Packets that the caller does not take are lost, and their descriptors are closed.
+    An empty packet means that the other end is gone. `likely`: the number of packets to expect. Descriptors are closed
+    on exec. Never blocks. Raises OSError (EMSGSIZE) for a packet that is longer than any of ours, and for one with
+    several descriptors. Packets that the caller does not take are lost, and their descriptors are closed.
     """
-    # Of room for more, all would be filled with the end, which is told again and again.
+    # The kernel fills all room with empty packets once the other end is gone, so ask for few.
     room, taken, asked = _room(), 0, min(likely + 1, _MOST)
     while taken < most:
         count = room.fill(sock.fileno(), asked)
@@ -59,10 +59,10 @@ def receive(sock: socket.socket, most: int, likely: int = _MOST) -> Iterator[tup
 
 
 class _Room:
-    """Where one call puts what it reads."""
+    """The memory that one call reads into. Allocated once."""
 
     def __init__(self) -> None:
-        # Touched, and so taken, only as far as packets fill it.
+        # Pages are allocated only as far as packets fill them.
         self._packets = mmap.mmap(-1, _MOST * MAX_PACKET_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._headers = bytearray(_MOST * _HEADER.size)
         self._rights = bytearray(_MOST * _RIGHTS_BYTES)
@@ -74,10 +74,10 @@ class _Room:
             control = rights_at + i * _RIGHTS_BYTES, _RIGHTS_BYTES
             _HEADER.pack_into(self._headers, i * _HEADER.size, 0, 0, iovecs_at + iovec_at, 1, *control, 0, 0)
         self._headers_at = _address(self._headers)
-        self._unused = bytes(self._headers)  # the kernel writes into them
+        self._unused = bytes(self._headers)  # the kernel changes the headers, so each call starts from a copy
 
     def fill(self, fd: int, most: int) -> int:
-        """Read what is there. Answers how many packets."""
+        """Receive up to `most` packets. Return their number."""
         while True:
             self._headers[: most * _HEADER.size] = self._unused[: most * _HEADER.size]
             count: int = _recvmmsg(fd, self._headers_at, most, _FLAGS, None)
@@ -86,11 +86,12 @@ class _Room:
             number = ctypes.get_errno()
             if number == errno.EAGAIN:
                 return 0
-            # ECONNRESET is told once: it is gone without having read all that we said. Its own last words come now.
+            # ECONNRESET comes once, if the other end is gone and has left packets unread. Its own packets follow.
             if number not in (errno.ECONNRESET, errno.EINTR):
                 raise OSError(number, os.strerror(number))
 
     def take(self, count: int) -> Iterator[tuple[bytes, int]]:
+        """Yield the packets of the last call. On an early end close the descriptors of the rest."""
         found = _GOT.iter_unpack(memoryview(self._headers)[: count * _HEADER.size])
         start, is_large = 0, False
         try:
@@ -112,7 +113,7 @@ class _Room:
                 self._packets.madvise(mmap.MADV_DONTNEED)
 
     def _descriptors(self, start: int) -> tuple[int, ...]:
-        """Return the descriptors that came with the packet that starts there."""
+        """Return the descriptors of the packet that starts at this offset."""
         rights_at = start // MAX_PACKET_BYTES * _RIGHTS_BYTES
         length, level, kind = _RIGHTS.unpack_from(self._rights, rights_at)
         if (level, kind) != (socket.SOL_SOCKET, socket.SCM_RIGHTS):

@@ -1,5 +1,6 @@
-"""The last jobs that did not complete, for whoever asks how things are. Runs in master. Must not keep more than a few,
-nor anything of those that completed: they are counted, and that is all.
+"""The last jobs that did not complete, for `status` and its HTTP page. Runs in the master.
+
+Completed jobs are only counted, not kept.
 """
 
 from collections import deque
@@ -9,11 +10,11 @@ from supervisor import clock
 from supervisor.engine.model.outcomes import Died, Failed, Outcome, Released, Retried
 from supervisor.master.model.ledger import HeldLease
 
-#: As many as fit on a screen.
+#: This many fit on a screen.
 _MOST: Final = 20
-#: Of a message; the log has all of it.
+#: A message is cut to this length. The log has all of it.
 _CHARS: Final = 200
-#: What else comes of a lease has completed, was lost, or had not started.
+#: All other results mean that the job completed, was lost, or had not started.
 _REMEMBERED: Final = frozenset({"retried", "failed", "died", "released"})
 
 
@@ -22,7 +23,7 @@ class RecentFailures:
         self._ends: deque[dict[str, Any]] = deque(maxlen=_MOST)
 
     def remember(self, held: HeldLease, what: str) -> None:
-        """How a run has ended, in a word of `counts.OUTCOMES`."""
+        """Keep the end of a run. `what`: a word of `counts.OUTCOMES`."""
         if what not in _REMEMBERED:
             return
         lease, (why, message) = held.lease, _why(held.outcome)
@@ -32,12 +33,12 @@ class RecentFailures:
         })  # fmt: skip
 
     def status(self) -> list[dict[str, Any]]:
-        """The latest first."""
+        """Return all kept ends as JSON values, the latest first."""
         return list(reversed(self._ends))
 
 
 def _why(outcome: Outcome | None) -> tuple[str | None, str | None]:
-    """In one word, and in others."""
+    """Return the group or reason of a failure, and its message."""
     match outcome:
         case Retried(group=why, message=message) | Failed(group=why, message=message):
             return why, message

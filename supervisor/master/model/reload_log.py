@@ -1,6 +1,6 @@
-"""Reloads: who has asked for one, what has come of it, and who is told. Runs in master.
+"""Records who asked for a reload and how it ended, and tells those who asked. Runs in the master.
 
-Owns the words and the account. Which zygote forks is decided by `ZygoteManager`.
+`RollingReload` decides whether the new code takes over.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,15 +10,15 @@ from typing import Any, Final
 from supervisor import clock
 from supervisor.ops.events import Events
 
-#: Who asks where `--watch` does.
+#: The origin of reloads that `--watch` requests.
 WATCH: Final = "watch"
-#: Why a child of the code before gets no more jobs.
+#: Why a child with the old code gets no more jobs.
 WORN: Final = "the code was reloaded"
 
 
 @dataclass(frozen=True, slots=True)
 class Reloaded:
-    """What has come of a reload: the number of the zygote that forks now; or None, why not, and where it was seen."""
+    """The result of a reload: the number of the zygote that forks now. None: it failed, and `message` says why."""
 
     zygote: int | None
     message: str = ""
@@ -28,31 +28,31 @@ class Reloaded:
 class Reloads:
     def __init__(self, events: Events) -> None:
         self._events = events
-        self._waiting: list[tuple[str, Callable[[Reloaded], None] | None]] = []  # for the next one to begin
-        self._told: list[Callable[[Reloaded], None]] = []  # of the one under way
+        self._waiting: list[tuple[str, Callable[[Reloaded], None] | None]] = []  # requests for the next reload to begin
+        self._told: list[Callable[[Reloaded], None]] = []  # callbacks of the reload under way
         self._by = ""
-        self.last: dict[str, Any] | None = None  # what has come of the last one, for the status
+        self.last: dict[str, Any] | None = None  # the result of the last reload, for the status
 
     def ask(self, by: str, on_done: Callable[[Reloaded], None] | None) -> None:
-        """`by`, who wants one, is told by `on_done` what has come of one that begins from now on."""
-        emit = self._events.emit_quietly if by == WATCH else self._events.emit  # while developing one line is enough
+        """Request a reload for `by`. `on_done` gets the result of a reload that begins after this call."""
+        emit = self._events.emit_quietly if by == WATCH else self._events.emit  # one line per reload is enough
         emit("reload.requested", by=by)
         self._waiting.append((by, on_done))
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody waits for one to begin."""
+        """True if a request waits for a reload to begin."""
         return bool(self._waiting)
 
     def begin(self) -> None:
-        """All who wait are told of this one; so are those who would have been told of one that is given up for it."""
+        """A reload begins. Its result answers all waiting requests, and those of a reload that is given up for it."""
         if self._waiting:
             self._by = self._waiting[-1][0]
         self._told += [on_done for _by, on_done in self._waiting if on_done is not None]
         self._waiting.clear()
 
     def succeed(self, zygote: int, boot_s: float, before: Iterable[str], after: Iterable[str]) -> None:
-        """`before`, `after`: the names of the handlers."""
+        """New code forks from now on. `before`, `after`: the names of the handlers."""
         added, removed = sorted(set(after) - set(before)), sorted(set(before) - set(after))
         self._events.emit(
             "reload.completed", zygote=zygote, boot_ms=round(boot_s * 1000), added=added or None,

@@ -1,4 +1,4 @@
-"""Which signal means what to the master, and who has sent it. Runs in master. Must not act on any of them."""
+"""The meaning of each signal to the master, and its sender. Runs in the master. Acts on none."""
 
 import signal
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from supervisor.linux.kernel import Received, program_of
 
 
 class Meaning(Enum):
-    """What somebody wants who sends a signal."""
+    """What the sender of a signal wants."""
 
     DRAIN = "drain"
     HURRY = "hand back at once"
@@ -19,7 +19,7 @@ class Meaning(Enum):
     STACKS = "stacks"
     PAUSE = "pause"
     RESUME = "resume"
-    REAP = "reap"  # the kernel: a child of ours has ended
+    REAP = "reap"  # sent by the kernel: a process of ours has ended
 
 
 MEANINGS: Final = {
@@ -41,17 +41,17 @@ _KERNEL: Final = "the kernel, as for a key on the terminal"
 
 @dataclass(frozen=True, slots=True)
 class By:
-    """Who asks for something: a signal and its sender, or somebody with a command. As text: for a sentence."""
+    """The origin of a request: a signal with its sender, or a command. `str()` makes it part of a sentence."""
 
-    what: str  # SIGTERM, leasehold drain
+    what: str  # for example SIGTERM, or leasehold drain
     is_signal: bool = False
     sender_pid: int | None = None
     sender_uid: int | None = None
-    sender: str | None = None  # the name of the sender's program, where it can be told
+    sender: str | None = None  # the name of the sender's program, if known
 
     @classmethod
     def of(cls, received: Received) -> "By":
-        """Asks the kernel who the sender is, if it is still there (20 µs)."""
+        """Describe a received signal. Reads the sender's name from /proc (20 µs)."""
         signo, pid, uid, by_kernel = received
         if by_kernel:
             return cls(signo.name, True, sender=_KERNEL)
@@ -61,7 +61,7 @@ class By:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """For an event."""
+        """The fields of an event."""
         named = {"signal": self.what} if self.is_signal else {"by": self.what}
         return {**named, "sender_pid": self.sender_pid, "sender_uid": self.sender_uid, "sender": self.sender}
 

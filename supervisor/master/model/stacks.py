@@ -1,6 +1,6 @@
-"""The file for the Python stacks of one process. Runs in master. Must not block.
+"""The file for the Python stacks of one process. Runs in the master. Never blocks.
 
-faulthandler writes them, in the midst of C code and of a crash too, into a file of ours that outlives the child.
+faulthandler writes into it, even inside C code and in a crash. The file is the master's, so it outlives the process.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-#: What one child may write; pages are taken as they are written.
+#: Size of the file. The kernel allocates pages as they are written.
 SIZE_BYTES: Final = 64 * 1024
 _PACKAGE: Final = Path(__file__).parents[2]
 _OUR_FRAMES: Final = (
@@ -20,7 +20,7 @@ _OUR_FRAMES: Final = (
 
 
 class Stacks:
-    """One child's file. The child cannot make it larger; what does not fit is lost."""
+    """A sealed memfd: the process cannot resize it, and text that does not fit is lost."""
 
     def __init__(self) -> None:
         self.fd = os.memfd_create("leasehold-stacks", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -29,26 +29,26 @@ class Stacks:
 
     @property
     def end(self) -> int:
-        """Up to where it is written: the child shares our place in it, and may have moved it anywhere."""
+        """The end of the text. It is the file offset, which the process shares and may have moved anywhere."""
         return min(os.lseek(self.fd, 0, os.SEEK_CUR), SIZE_BYTES)
 
     def make_room(self) -> int:
-        """Begin anew if it is half full. Answers where the next stacks will be."""
+        """Clear the file if it is half full. Return the offset at which the next stacks will begin."""
         if self.end > SIZE_BYTES // 2:
             self.clear()
         return self.end
 
     def clear(self, start: int = 0) -> None:
-        """Forget what is written from there on."""
+        """Drop the text from `start` on."""
         os.lseek(self.fd, start, os.SEEK_SET)
 
     def write_heading(self, line: str) -> None:
-        """Say what the next stacks are."""
-        with contextlib.suppress(PermissionError):  # it is full
+        """Write a line above the next stacks."""
+        with contextlib.suppress(PermissionError):  # the file is full
             os.write(self.fd, f"{line}\n".encode())
 
     def read(self, start: int = 0) -> str:
-        """What is written from there on, without the frames of ours that every handler is called by."""
+        """Return the text from `start` on, without our own frames, which call every handler."""
         text = os.pread(self.fd, max(0, self.end - start), start).replace(b"\0", b"").decode(errors="replace")
         return "".join(_foreign(text.splitlines(keepends=True)))
 
@@ -57,9 +57,9 @@ class Stacks:
 
 
 def _foreign(lines: list[str]) -> Iterator[str]:
-    """Of each thread what comes before our own frames; where there are only such, the first."""
+    """Yield each thread's lines without our own frames. A thread that has no others keeps its first frame."""
     own: list[str] = []
-    first = False  # of its thread
+    first = False  # the thread has no other frame yet
     for line in lines:
         if line.startswith("  File ") and line.startswith(_OUR_FRAMES):
             own.append(line)

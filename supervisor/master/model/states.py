@@ -1,6 +1,6 @@
-"""Used in the master: every state of it, of a zygote and of a child, and every legal move. Imports nothing of ours.
+"""Every state of the master, of a zygote and of a child, and every legal move. Runs in the master.
 
-ARCHITECTURE.md draws these tables; a test keeps the two equal.
+Imports no module of ours. ARCHITECTURE.md draws these tables; a test keeps the two equal.
 """
 
 from enum import Enum
@@ -8,13 +8,13 @@ from typing import Final, TypeVar
 
 
 class Phase(Enum):
-    """Where the master's life stands."""
+    """The master's state."""
 
-    SERVING = "serving"  # leasing; also while Redis is away or no child is ready yet
+    SERVING = "serving"  # leases; also while Redis is away or no child is ready yet
     DRAINING = "draining"  # leases nothing; running jobs may finish
-    INTERRUPTING = "interrupting"  # patience is over: Interrupted is raised in the handlers
-    KILLING = "killing"  # their process trees are killed; waiting for their ends
-    LEAVING = "leaving"  # no job is in our hands; the last exchange is under way
+    INTERRUPTING = "interrupting"  # the time to finish is over: Interrupted is raised in the handlers
+    KILLING = "killing"  # the jobs' process trees are killed; the master waits for their ends
+    LEAVING = "leaving"  # no job is left; the last exchange is under way
     STOPPED = "stopped"
 
 
@@ -29,15 +29,15 @@ PHASE_MOVES: Final = {
 
 
 class ZygoteState(Enum):
-    """Where a zygote's life stands, as the master knows it."""
+    """A zygote's state, as the master knows it."""
 
     BOOTING = "booting"  # imports the handlers
-    PROVING = "proving"  # of a reload: has imported them; a child of it is to show that it is of use
-    CURRENT = "current"  # the one that forks
-    KEPT = "kept"  # another one forks, but has not filled its place yet: if it cannot, this one does so again
-    RETIRED = "retired"  # forks no more: ends with its last child, was killed, or has ended by itself
-    LEAVING = "leaving"  # has been told that there will be no more requests
-    GONE = "gone"  # reaped, its children buried
+    PROVING = "proving"  # in a reload: has imported them; a first child is to show that they work
+    CURRENT = "current"  # forks the children
+    KEPT = "kept"  # its successor forks; if that one fails to fill the pool, this zygote forks again
+    RETIRED = "retired"  # forks no more: ends with its last child, was killed, or ended by itself
+    LEAVING = "leaving"  # was told that no more requests will come
+    GONE = "gone"  # reaped, and so are its children
 
 
 ZYGOTE_MOVES: Final = {
@@ -52,12 +52,12 @@ ZYGOTE_MOVES: Final = {
 
 
 class ChildState(Enum):
-    """Where a child's life stands, as the master knows it."""
+    """A child's state, as the master knows it."""
 
-    SPAWNING = "spawning"  # asked of the zygote
+    SPAWNING = "spawning"  # requested of the zygote
     IDLE = "idle"  # ready, no job sent
     BUSY = "busy"  # at least one job sent and not answered
-    LEAVING = "leaving"  # has answered its last job, or is to take no more
+    LEAVING = "leaving"  # has answered its last job, or takes no more
     DOOMED = "doomed"  # SIGKILL sent
     GONE = "gone"  # reaped, its jobs settled or taken back
 
@@ -79,7 +79,7 @@ class IllegalMove(AssertionError):
 
 
 def move(moves: dict[State, set[State]], old: State, new: State) -> State:
-    """`new`, if the move is legal."""
+    """Return `new`. Raises IllegalMove if no move leads there from `old`."""
     if new not in moves[old]:
         raise IllegalMove(f"{type(old).__name__}: {old.value} -> {new.value}")
     return new

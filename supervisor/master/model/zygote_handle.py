@@ -1,6 +1,6 @@
-"""The master's end of a zygote: starting one, asking it for children, reading its reports. Runs in master.
+"""The master's proxy of a zygote: starts it, requests children, reads its reports. Runs in the master.
 
-Owns the control socket and the zygote's pid. Must not import what runs in the zygote.
+Owns the control socket and the zygote's pid. Imports nothing that runs in the zygote.
 """
 
 import contextlib
@@ -22,8 +22,8 @@ from supervisor.master.model.stacks import Stacks
 from supervisor.master.model.states import ZYGOTE_MOVES, ZygoteState, move
 from supervisor.messages import Boot, BootFailed, Control, HandlerSettings, Ready, Reaped, Spawn, Spawned, SpawnFailed
 
-#: Our own modules come from where the master's came from, whatever lies in the working directory, and wherever links on
-#: the way lead by now: master and zygote must be of one version.
+#: The zygote imports our modules from the master's own folder, whatever the working directory contains and wherever
+#: links lead by now. Master and zygote must be of one version.
 _START: Final = (
     "import gc, sys; gc.disable(); sys.path.insert(0, sys.argv[3]); import supervisor; del sys.path[0];"
     " from supervisor.linux import atfork; atfork.take_over();"
@@ -34,21 +34,22 @@ _NONSENSE: Final = (
     "the process that imports the handlers, or forks the children, wrote nonsense to the supervisor's socket; look for"
     " code that writes to descriptors that it has not opened"
 )
-#: What a zygote may have to say of its handlers.
+#: Largest report of a zygote about its handlers.
 _MOST_BYTES: Final = 64 * 1024 * 1024
-#: In the working directory: what belongs to the embedded server, its password too.
+#: Folder in the working directory with the embedded server's files, such as its password.
 HIDDEN: Final = ".leasehold"
-#: How many threads or descriptors a warning names.
+#: A warning names at most this many threads or descriptors.
 _MOST_NAMES: Final = 20
-#: What the kernel gets to end a zygote that was killed.
+#: The longest wait for the end of a killed zygote.
 _KILLED_S: Final = 2.0
 _LARGEST_CPU_S: Final = 1e9  # thirty years
-_LARGEST_STATUS: Final = 0xFFFF  # of wait(2)
+_LARGEST_STATUS: Final = 0xFFFF  # a wait status has 16 bits
 
 
 def boot_of(config: Config, workdir: Path, open_files: int, directory: str = "") -> Boot:
-    """What a zygote is told first. `open_files`: the limit that its children have. `directory`: where its handlers
-    lie; empty: here.
+    """Return the first message to a zygote.
+
+    `open_files`: the limit of its children. `directory`: where the handlers lie; empty: the working directory.
     """
     return Boot(
         handlers=config.handlers,
@@ -68,43 +69,41 @@ def boot_of(config: Config, workdir: Path, open_files: int, directory: str = "")
 
 
 class ZygoteHandle:
-    """One started zygote, and what is known of it."""
-
     def __init__(self, number: int, boot: Boot, environment: Mapping[str, str], deadline_at: float) -> None:
-        """Starts it, by exec and so from the master's main thread: its parent-death signal is tied to the thread.
+        """Start the zygote. The caller is the master's main thread, because a parent-death signal is tied to a thread.
 
-        `deadline_at`: when it must be ready.
+        `deadline_at`: when the zygote must be ready. Raises OSError if it cannot be started.
         """
         self.number = number
         self.workdir = boot.workdir
         self.directory = boot.directory
         self.state = ZygoteState.BOOTING
-        self.said: Ready | None = None  # of its handlers
+        self.said: Ready | None = None  # its report about its handlers
         self.handlers: dict[str, HandlerSettings] = {}
-        self.runs_hooks = False  # before each fork
-        self.inherited = memory.NOTHING  # what its children have from it
-        self.look_at = 0.0  # when that is to be looked at again
-        self.proven = False  # a child of it has got ready
-        self.born = 0  # how many have, but for one that was to show that it can
-        self.failure: BootFailed | None = None  # what it has said, or we, of why it is of no use
+        self.runs_hooks = False  # it calls @before_fork functions before each fork
+        self.inherited = memory.NOTHING  # its own memory, which its children inherit
+        self.look_at = 0.0  # when that is sampled again
+        self.proven = False  # a child of it got ready
+        self.born = 0  # children that got ready, without the probe
+        self.failure: BootFailed | None = None  # why it cannot be used, by its own report or by the master
         self.started_at = clock.monotonic()
         self.started_unix = clock.unix()
-        self.heard_at = self.started_at  # when it last said something
-        self.deadline_at: float | None = deadline_at  # then it is killed
-        self.strangers = kernel.children_of_self()  # adopted before it came: not its children's leftovers
+        self.heard_at = self.started_at  # when its last packet came
+        self.deadline_at: float | None = deadline_at  # it is killed then
+        self.strangers = kernel.children_of_self()  # older children of the master: not strays of this zygote
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         arguments = [sys.executable, "-P", "-c", _START, str(os.getpid()), str(number), _ROOT]
         self.stacks = Stacks()
-        # Not among the low ones, which are taken by what the zygote gets.
+        # A copy above the numbers that the zygote gets, which the actions below overwrite.
         stacks_fd = fcntl.fcntl(self.stacks.fd, fcntl.F_DUPFD_CLOEXEC, messages.STACKS_FD + 1)
         actions = [
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_DUP2, 2, 1),
             (os.POSIX_SPAWN_DUP2, theirs.fileno(), messages.CONTROL_FD),
-            # Taken before anything is imported, so that no preloaded code gets the number that is the children's.
+            # Reserved before the import, so that preloaded code cannot get the number that the children use.
             (os.POSIX_SPAWN_DUP2, stacks_fd, messages.STACKS_FD),
         ]
-        # The signal mask is inherited, blocked: the zygote opens it when its dispositions are set.
+        # The zygote inherits a mask that blocks all signals. It unblocks them once its dispositions are set.
         try:
             self.pid = os.posix_spawn(sys.executable, arguments, {**environment, IN_POOL: "1"}, file_actions=actions)
         except OSError:
@@ -114,7 +113,7 @@ class ZygoteHandle:
         finally:
             theirs.close()
             os.close(stacks_fd)
-        with contextlib.suppress(BrokenPipeError):  # it has been killed: the end of its socket tells
+        with contextlib.suppress(BrokenPipeError):  # it was killed already; the end of its socket will tell
             kernel.send(self.control, messages.pack_control(boot))
         self.control.setblocking(False)
 
@@ -122,18 +121,18 @@ class ZygoteHandle:
         self.state = move(ZYGOTE_MOVES, self.state, state)
 
     def has_booted(self, said: Ready) -> None:
-        """Its handlers are imported."""
+        """The zygote has imported the handlers."""
         self.said, self.failure, self.deadline_at = said, None, None
         self.runs_hooks = said.before_fork
         self.handlers = {name: HandlerSettings(**settings) for name, settings in said.handlers.items()}
         self.inherited = memory.of(self.pid) or memory.NOTHING
 
     def spawn(self, child: int, fds: tuple[int, ...]) -> None:
-        """Ask for a child, which gets `fds` (`Spawn`). Raises OSError where the request cannot be passed on now."""
+        """Request a child that gets `fds` (`Spawn`). Raises OSError if the request cannot be sent now."""
         kernel.send(self.control, messages.pack_control(Spawn(child)), fds)
 
     def read(self) -> Iterator[tuple[Control | None, list[int]]]:
-        """Its reports since the last call; None at last where it is gone."""
+        """Yield the reports since the last call, with their descriptors; None at last if the zygote is gone."""
         while True:
             try:
                 packet, fds = kernel.receive(
@@ -153,8 +152,8 @@ class ZygoteHandle:
                 if isinstance(said, Spawned) and fds:
                     _check_pidfd(fds[0])
                 report = said
-            except (ValueError, TypeError, RecursionError) as error:  # nested too deep even to be shown
-                # Foreign code has written to its socket: it cannot be trusted any more.
+            except (ValueError, TypeError, RecursionError) as error:  # RecursionError: nested too deep even to be shown
+                # Foreign code has written to the socket, so further reports cannot be trusted.
                 self.failure = BootFailed(f"{_NONSENSE} ({error})", "")
             kept = 1 if isinstance(report, Spawned) else 0
             foreign_files.close(fds[kept:])
@@ -163,28 +162,28 @@ class ZygoteHandle:
                 return
 
     def finish(self) -> None:
-        """Tell it that there will be no more requests: it ends what is below it and exits."""
+        """Announce that no more requests will come. The zygote ends all processes below it and exits."""
         self.become(ZygoteState.LEAVING)
         self.control.shutdown(socket.SHUT_WR)
 
     def let_go(self) -> None:
-        """End of its control socket: it kills its children, ends what is left below it, and exits."""
+        """Close the control socket. The zygote kills its children, ends all processes below it and exits."""
         foreign_files.close_socket(self.control)
 
     def write_stacks(self) -> None:
-        """Have it say where it is, in `stacks`. Ends it where it has not even begun to import."""
+        """Have the zygote write its Python stacks to `stacks`. The signal kills it before it has begun to import."""
         os.kill(self.pid, kernel.STACKS_SIGNAL)
 
     def kill(self) -> None:
-        """SIGKILL, where it hangs. Only we reap it, so the pid is its own until then."""
+        """Send SIGKILL. Only the master reaps the zygote, so the pid cannot be another process."""
         os.kill(self.pid, signal.SIGKILL)
 
     def await_end(self, timeout_s: float) -> None:
-        """After `let_go`: give it time to end its children, and kill it if that takes too long."""
+        """After `let_go`: wait for its end, and kill it after `timeout_s` seconds."""
         try:
             pidfd = os.pidfd_open(self.pid)
         except ProcessLookupError:
-            return  # reaped meanwhile
+            return  # reaped already
         try:
             if not kernel.await_ends([pidfd], timeout_s):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
@@ -194,7 +193,7 @@ class ZygoteHandle:
 
 
 def fork_warnings(ready: Ready) -> Iterator[str]:
-    """What is wrong with that which the handlers have left running and open, and what to do about it."""
+    """Yield a warning for threads and for descriptors that the handlers' import left, with a remedy."""
     if ready.threads:
         yield (
             f"the handlers start threads or processes while they are imported: {_listed(ready.threads)}; the children"
@@ -210,7 +209,7 @@ def fork_warnings(ready: Ready) -> Iterator[str]:
 
 
 def sandbox_warnings(ready: Ready) -> Iterator[str]:
-    """What the sandbox was to do, and cannot here."""
+    """Yield a warning for each part of the sandbox that is unavailable here."""
     for part, state in ready.sandbox.items():
         if state.startswith("unavailable"):
             yield f"the sandbox does without one of its parts: {part} {state}"
@@ -222,7 +221,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _checked(report: Control) -> Control:
-    """A report whose fields are what they are declared to be. Raises ValueError or TypeError for another."""
+    """Return the report. Raises ValueError or TypeError if a field does not have its declared type or range."""
     if isinstance(report, Boot | Spawn):
         raise ValueError(f"a zygote may not say {report!r:.100}")
     _check_fields(report)
@@ -246,8 +245,8 @@ def _check_pidfd(fd: int) -> None:
     try:
         signal.pidfd_send_signal(fd, 0)
     except (ProcessLookupError, PermissionError):
-        return  # it has ended already, or is another user's by now
-    except OSError as error:  # EBADF: it is no process's
+        return  # the child has ended already, or runs as another user by now
+    except OSError as error:  # EBADF: not a pidfd
         raise ValueError(f"not the descriptor of a child ({error.strerror})") from error
 
 
@@ -259,7 +258,7 @@ def _check_fields(message: Any) -> None:
 
 
 def _fields_of(kind: type) -> tuple[tuple[str, frozenset[Any]], ...]:
-    """The name of each field, and the types that its values may have."""
+    """Return the name of each field, and the types that its value may have."""
     found = []
     for name, hint in get_type_hints(kind).items():
         kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)

@@ -202,7 +202,7 @@ class ChildManager:
         if now_at >= zygote.look_at:
             zygote.look_at = now_at + _ZYGOTE_LOOK_S
             zygote.inherited = memory.of(zygote.pid) or zygote.inherited
-            self._budget.stand_on(zygote.inherited)
+            self._budget.use_zygote(zygote.inherited)
 
     def on_spawn_failed(self, zygote: ZygoteHandle, failed: SpawnFailed) -> None:
         child = self._find(zygote, failed.child)

@@ -219,14 +219,14 @@ class ZygoteManager:
         self.sandbox = dict(said.sandbox)
         self._starts.follow(current)
         self.rolling_reload.follow(said.files, current.started_unix)
-        if warning := self._budget.stand_on(current.inherited):
+        if warning := self._budget.use_zygote(current.inherited):
             self._events.warn(warning)
         self._weigh()
 
     def _weigh(self) -> None:
         """What zygotes take beside the one that forks is missing to jobs."""
         others = [zygote.inherited for zygote in self._zygotes.values() if zygote is not self.current]
-        if self._budget.stand_beside(others):
+        if self._budget.use_other_zygotes(others):
             self._slots.find_room()
 
     def fill(self, now_at: float) -> None:

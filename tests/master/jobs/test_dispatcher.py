@@ -74,7 +74,7 @@ def test_what_nobody_may_have_soon_goes_back_uncounted_in_order(desk):
 def test_only_a_start_that_happens_is_told(desk):
     desk = desk(processes="2", memory_budget="4G")
     first, second = desk.child(holding), desk.child(holding)
-    desk.budget.condemn(9, "k", "j2")  # it may run alone only
+    desk.budget.mark_killed(9, "k", "j2")  # it may run alone only
     known = {"k": HandlerSettings()}
     desk.dispatcher.placing.take_on([lease_of(1), lease_of(2)], 0, known)
     told = []

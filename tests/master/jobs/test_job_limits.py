@@ -296,7 +296,7 @@ def test_idle_children_go_before_any_job_does_if_they_are_enough_together(desk):
     child, _held = running(desk, 80)
     idle = [desk.child(growing(1)) for _ in range(2)]
     for each in idle:
-        desk.budget.grown(each.number, 15 * MB)
+        desk.budget.measured(each.number, 15 * MB)
     look(desk, child)
     assert sorted(each.state.name for each in idle) == ["DOOMED", "IDLE"]
     assert child.state is ChildState.BUSY
@@ -307,7 +307,7 @@ def test_two_idle_children_go_if_neither_is_enough_alone(desk):
     child, _held = running(desk, 90)
     idle = [desk.child(growing(1)) for _ in range(2)]
     for each in idle:
-        desk.budget.grown(each.number, 14 * MB)
+        desk.budget.measured(each.number, 14 * MB)
     look(desk, child)
     assert [each.state.name for each in (child, *idle)] == ["BUSY", "DOOMED", "DOOMED"]
 

@@ -134,7 +134,7 @@ def test_an_idle_child_that_stands_in_the_way_of_another_job_is_ended(desk):
     busy, free = desk.child(holding), desk.child(holding)
     desk.give(lease_of(1, "small"))
     keeper = desk.child(leaving_when_told)
-    desk.budget.grown(keeper.number, 60 * MB)
+    desk.budget.measured(keeper.number, 60 * MB)
     desk.budget.settle(9, "large", "j0", 50 * MB)
     desk.give(lease_of(2, "large"))
     assert (busy.state, free.state, keeper.state) == (ChildState.BUSY, ChildState.IDLE, ChildState.LEAVING)

@@ -33,8 +33,13 @@ def test_without_a_limit_everything_fits_and_nothing_is_kept():
     for number in range(10):
         assert budget.fits("Big", f"j{number}")
         budget.hold(number, "Big", f"j{number}")
-        budget.grown(number, 2**40)
-    assert (budget.victim(), budget.spare(), budget.room_bytes(), budget.used_bytes()) == (None, None, None, 0)
+        budget.measured(number, 2**40)
+    assert (budget.child_to_kill(), budget.idle_child_to_end(), budget.room_bytes(), budget.used_bytes()) == (
+        None,
+        None,
+        None,
+        0,
+    )
 
 
 def test_what_a_handler_needs_is_its_highest_recent_peak():
@@ -78,9 +83,9 @@ def test_jobs_that_start_together_are_not_all_admitted_to_the_same_room():
 def test_a_job_counts_by_what_it_has_when_that_is_more_than_expected():
     budget = learnt(Big=400)
     budget.hold(1, "Small", "s")
-    budget.grown(1, 601)
+    budget.measured(1, 601)
     assert not budget.fits("Big", "b")
-    budget.grown(1, 600)
+    budget.measured(1, 600)
     assert budget.fits("Big", "b")
 
 
@@ -97,18 +102,18 @@ def test_zygotes_beside_the_one_that_forks_leave_less_to_start_in_and_end_nobody
     budget = learnt(Big=400)
     budget.base_bytes = 100
     budget.hold(1, "Big", "b1")
-    budget.grown(1, 400)
-    assert not budget.stand_beside([Usage(90, 10, 1)])
+    budget.measured(1, 400)
+    assert not budget.use_other_zygotes([Usage(90, 10, 1)])
     assert budget.fits("Big", "b2")
-    assert not budget.stand_beside([Usage(90, 10, 1), Usage(1, 0, 1)])
+    assert not budget.use_other_zygotes([Usage(90, 10, 1), Usage(1, 0, 1)])
     assert not budget.fits("Big", "b2")
-    budget.grown(1, 890)
-    assert budget.victim() is None
-    assert budget.stand_beside([])
-    budget.grown(1, 400)
+    budget.measured(1, 890)
+    assert budget.child_to_kill() is None
+    assert budget.use_other_zygotes([])
+    budget.measured(1, 400)
     assert budget.fits("Big", "b2")
     budget.gone(1)
-    budget.stand_beside([Usage(2000, 0, 1)])
+    budget.use_other_zygotes([Usage(2000, 0, 1)])
     assert budget.fits("Big", "b2")  # where nothing runs, all fits
 
 
@@ -164,16 +169,16 @@ def test_a_budget_smaller_than_master_and_zygote_runs_one_job_at_a_time_and_kill
     budget.base_bytes = 2000
     assert budget.fits("A", "a")
     budget.hold(1, "A", "a")
-    budget.grown(1, 10)
+    budget.measured(1, 10)
     assert not budget.fits("A", "b")
-    assert budget.victim() is None
+    assert budget.child_to_kill() is None
 
 
 def test_while_there_is_room_nobody_dies(budget):
     budget.base_bytes = 100
     budget.hold(1, "A", "a")
-    budget.grown(1, 900)
-    assert budget.victim() is None
+    budget.measured(1, 900)
+    assert budget.child_to_kill() is None
     assert budget.room_bytes() == 0
 
 
@@ -181,11 +186,11 @@ def test_beyond_the_budget_the_child_dies_that_has_grown_most_and_its_job_may_ru
     budget.base_bytes = 100
     for number, grown in ((1, 300), (2, 500), (3, 101)):
         budget.hold(number, "A", f"j{number}")
-        budget.grown(number, grown)
+        budget.measured(number, grown)
     assert budget.room_bytes() == -1
-    assert budget.victim() == 2
-    budget.condemn(2, "A", "j2")
-    assert budget.victim() is None  # what the first victim has is as good as free
+    assert budget.child_to_kill() == 2
+    budget.mark_killed(2, "A", "j2")
+    assert budget.child_to_kill() is None  # what the first victim has is as good as free
     assert budget.used_bytes() == 1001  # but nobody may start in it yet
     budget.gone(2)
     assert budget.expected("A") == 500
@@ -201,18 +206,18 @@ def test_beyond_the_budget_the_child_dies_that_has_grown_most_and_its_job_may_ru
 def test_one_victim_after_another_until_there_is_room(budget):
     for number in range(4):
         budget.hold(number, "A", f"j{number}")
-        budget.grown(number, 400 + number)
+        budget.measured(number, 400 + number)
     died = []
-    while (number := budget.victim()) is not None:
-        budget.condemn(number, "A", f"j{number}")
+    while (number := budget.child_to_kill()) is not None:
+        budget.mark_killed(number, "A", f"j{number}")
         died.append(number)
     assert died == [3, 2]
 
 
 def test_a_job_that_has_come_to_its_end_need_not_be_alone_any_more(budget):
     budget.hold(1, "A", "j")
-    budget.grown(1, 1001)
-    budget.condemn(1, "A", "j")
+    budget.measured(1, 1001)
+    budget.mark_killed(1, "A", "j")
     budget.gone(1)
     budget.hold(2, "B", "other")
     assert not budget.fits("C", "j")
@@ -223,7 +228,7 @@ def test_a_job_that_has_come_to_its_end_need_not_be_alone_any_more(budget):
 def test_only_so_many_jobs_are_remembered_as_alone():
     budget = Budget(1000, capacity=3)
     for number in range(5):
-        budget.condemn(number, "A", f"j{number}")
+        budget.mark_killed(number, "A", f"j{number}")
         budget.gone(number)
     budget.hold(9, "B", "other")
     assert [budget.fits("B", f"j{number}") for number in range(5)] == [True, True, False, False, False]
@@ -231,28 +236,28 @@ def test_only_so_many_jobs_are_remembered_as_alone():
 
 def test_an_idle_child_is_ended_first_if_that_is_enough(budget):
     budget.hold(1, "A", "a")
-    budget.grown(1, 700)
-    budget.grown(2, 250)
-    budget.grown(3, 100)
-    assert budget.victim() == 2
-    budget.condemn(2)
-    assert budget.victim() is None
+    budget.measured(1, 700)
+    budget.measured(2, 250)
+    budget.measured(3, 100)
+    assert budget.child_to_kill() == 2
+    budget.mark_killed(2)
+    assert budget.child_to_kill() is None
     budget.gone(2)
-    budget.grown(1, 950)
-    assert budget.victim() == 3
-    budget.grown(1, 1101)
-    assert budget.victim() == 1  # ending the idle one would not be enough
+    budget.measured(1, 950)
+    assert budget.child_to_kill() == 3
+    budget.measured(1, 1101)
+    assert budget.child_to_kill() == 1  # ending the idle one would not be enough
 
 
 def test_memory_that_an_idle_child_keeps_counts_and_it_can_be_spared():
     budget = learnt(Big=400)
-    assert budget.spare() is None
+    assert budget.idle_child_to_end() is None
     budget.hold(1, "Small", "s")
-    budget.grown(1, 300)
-    budget.grown(2, 200)
-    budget.grown(3, 301)
+    budget.measured(1, 300)
+    budget.measured(2, 200)
+    budget.measured(3, 301)
     assert not budget.fits("Big", "b")
-    assert budget.spare() == 3
+    assert budget.idle_child_to_end() == 3
     budget.gone(3)
     assert budget.fits("Big", "b")
 
@@ -260,9 +265,9 @@ def test_memory_that_an_idle_child_keeps_counts_and_it_can_be_spared():
 def test_a_job_behind_others_in_a_child_needs_no_more_than_that_child_has_already():
     budget = learnt(Big=400)
     budget.hold(1, "Small", "s1")
-    budget.grown(1, 550)
+    budget.measured(1, 550)
     budget.hold(2, "Small", "s2")
-    budget.grown(2, 440)
+    budget.measured(2, 440)
     assert budget.fits("Big", "b", child=2)
     assert not budget.fits("Big", "b")
 
@@ -271,9 +276,9 @@ def test_many_children_with_many_jobs_add_up():
     budget = learnt(10**12, A=MB)
     for number, copy in itertools.product(range(32), range(4)):
         budget.hold(number, "A", f"{number}-{copy}")
-        budget.grown(number, MB)
+        budget.measured(number, MB)
     assert budget.used_bytes() == 32 * MB
-    assert budget.victim() is None
+    assert budget.child_to_kill() is None
 
 
 # what does not fit
@@ -282,7 +287,7 @@ def test_many_children_with_many_jobs_add_up():
 def test_others_wait_for_what_does_not_fit_for_a_while_and_then_it_is_named_with_what_is_left():
     budget = learnt(600 * MB, Big=400 * MB)
     budget.hold(1, "Small", "s")
-    budget.grown(1, 300 * MB)
+    budget.measured(1, 300 * MB)
     assert not budget.fits("Big", "b")
     assert [budget.put_off("Big", "b", now_at) for now_at in (100.0, 102.0, 104.9)] == [None] * 3
     said = budget.put_off("Big", "b", 105.0)
@@ -310,8 +315,8 @@ def test_what_has_started_is_not_waited_for_any_more():
 
 def test_what_must_run_alone_is_said_to():
     budget = learnt(Small=1)
-    budget.grown(1, 2000)
-    budget.condemn(1, "Big", "b")
+    budget.measured(1, 2000)
+    budget.mark_killed(1, "Big", "b")
     budget.gone(1)
     budget.put_off("Big", "b", 100.0)
     budget.put_off("Big", "b", 102.5)
@@ -321,9 +326,9 @@ def test_what_must_run_alone_is_said_to():
 def test_beside_a_job_without_an_end_even_what_must_be_alone_starts():
     budget = Budget(1000)
     budget.hold(1, "Forever", "f", ends=False)
-    budget.grown(1, 300)
-    budget.grown(2, 2000)
-    budget.condemn(2, "Big", "b")
+    budget.measured(1, 300)
+    budget.measured(2, 2000)
+    budget.mark_killed(2, "Big", "b")
     budget.gone(2)
     assert budget.fits("Big", "b")
     budget.hold(2, "Small", "s")
