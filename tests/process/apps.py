@@ -1,6 +1,4 @@
-"""Handlers that a test writes itself, where the menu's would not do: what they do while they are imported, and around
-forks.
-"""
+"""Handlers that a test writes itself, to control what happens during the import and around forks."""
 
 import psutil
 
@@ -43,13 +41,13 @@ VERSION = "@handler\ndef version(job): return {}\n"
 
 
 def start_app(stage, source, **flags):
-    """Start a supervisor for these handlers; `noop` and `hold` are there anyway."""
+    """Start a supervisor for these handlers. The handlers `noop` and `hold` are always added."""
     write_app(stage, source)
     return stage.start(handlers="app", **flags)
 
 
 def write_app(stage, source, file="__init__.py"):
-    """Write one of its files anew, as an editor does that minds half-written ones."""
+    """Replace one of its files in one step, as a careful editor does."""
     folder = stage.directory / "app"
     folder.mkdir(exist_ok=True)
     written = folder / f"{file}.new"
@@ -58,7 +56,7 @@ def write_app(stage, source, file="__init__.py"):
 
 
 def flag(stage, name, on=True):
-    """What `is_set(name)` answers in the handlers."""
+    """Set the value that `is_set(name)` returns in the handlers."""
     path = stage.directory / name
     path.touch() if on else path.unlink()
 
@@ -68,7 +66,7 @@ def put(stage, klass, count=1, **options):
 
 
 def run(stage, klass, count=1, **options):
-    """What these jobs answer."""
+    """Run these jobs, and return their results."""
     jids = put(stage, klass, count, **options)
     stage.wait_until_ended(jids)
     assert set(stage.states(jids)) == {"complete"}
@@ -76,12 +74,12 @@ def run(stage, klass, count=1, **options):
 
 
 def wait_for_arrival(stage, gate):
-    """Until somebody waits at it: a job that was sent to a child may still be taken back from there."""
+    """Wait until a handler waits at the gate. A job that was only sent could still be taken back from its child."""
     stage.wait_until_counted(lambda: (stage.directory / "gates" / f"{gate}.reached").exists())
 
 
 def zygotes(pool):
-    """The pids of those that live."""
+    """Return the pids of the live zygotes."""
     return [each.pid for each in psutil.Process(pool.pid).children() if _title(each).startswith("leasehold: zygote")]
 
 

@@ -39,7 +39,7 @@ def attack(function):
 
 @handler
 def attacked(job):
-    """data: the attack's name, and what the attacker knows: pids, paths, ports."""
+    """Run one attack. data: its name, and what the attacker knows: pids, paths, ports."""
     got = []
     try:
         knows = Knowledge(**job.data["knows"]) if job.data["knows"] else None
@@ -52,13 +52,15 @@ def attacked(job):
 
 @handler
 def quick(job):
-    """Needs a descriptor to come, as its data is large."""
+    """Return at once. Its large data needs a descriptor on the way."""
     return len(job.data)
 
 
 @handler
 def thief(job):
-    """Quick, so that others are sent ahead to its child, until it is to steal: then it answers them in their name."""
+    """Return at once, so that other jobs are sent ahead to its child. When it is to steal, it answers them in their
+    name.
+    """
     if not job.data:
         return None
     jobs = next(fd for fd in _sockets() if not _is_same(socket.socket(fileno=os.dup(fd)), _talk()))
@@ -88,7 +90,7 @@ def _sockets():
 
 @handler
 def neighbour(job):
-    """Minds its own business: waits, with a file in its directory. Answers what has become of it meanwhile."""
+    """Wait with a file in its directory, and return what has become of the file meanwhile."""
     signalled = []
     signal.signal(signal.SIGURG, lambda *_: signalled.append("signalled"))
     Path("mine").write_text("mine")
@@ -105,7 +107,7 @@ class Knowledge:
 
 
 def _call(function, *arguments):
-    """A system call by libc's name, or by number. Raises OSError."""
+    """Make a system call by libc's name or by number. Raises OSError."""
     ctypes.set_errno(0)
     answer = function(*arguments) if callable(function) else _libc.syscall(function, *arguments)
     if answer < 0:
@@ -114,7 +116,7 @@ def _call(function, *arguments):
 
 
 def _each(knows, run):
-    """What `run(pid)` answers for each of the others, but for those where it fails."""
+    """Return what `run(pid)` returns for each of the other processes, without those where it fails."""
     for name, pid in knows.others.items():
         with contextlib.suppress(OSError):
             answer = run(pid)
@@ -137,7 +139,7 @@ def own_environment(job, knows):
 
 @attack
 def own_memory(job, knows):
-    """What it has inherited, used or not."""
+    """Search its own memory for secrets that a fork may have inherited."""
     with open("/proc/self/mem", "rb", 0) as file:
         for start, size in _maps("self"):
             file.seek(start)
@@ -232,7 +234,7 @@ def descriptors_of_others(job, knows):
 
 @attack
 def connection_of_the_master(job, knows):
-    """Its own connection to Redis, where no password is asked for any more."""
+    """Use the master's own connection to Redis, which asks for no password any more."""
     for fd in _steal(knows.master):
         with contextlib.suppress(OSError):
             stolen = socket.socket(fileno=fd)
@@ -291,7 +293,7 @@ def _tries(*tries):
 
 @attack
 def directory_of_a_sibling(job, knows):
-    """By its path, and by where the sibling stands."""
+    """Reach a sibling's directory by its path, and by the sibling's working directory."""
     for path in (Path(job.workdir).parent / f"child-{knows.sibling_number}", Path(f"/proc/{knows.sibling}/cwd")):
         with contextlib.suppress(OSError):
             (path / "planted").write_text("x")
@@ -314,7 +316,7 @@ def own_directory_becomes_a_link(job, knows):
 
 @attack
 def own_directory_is_hard_to_clean(job, knows):
-    """Deep, closed, and linked to what is not ours."""
+    """Leave a deep tree, closed directories, and links to foreign files."""
     os.symlink(knows.elsewhere, "link")
     os.makedirs("closed/inner")
     os.symlink(knows.elsewhere, "closed/inner/link")
@@ -349,7 +351,7 @@ def many_files(job, knows):
 
 @attack
 def stay_behind(job, knows):
-    """A daemon as they are made, with a file open, deaf to what asks politely."""
+    """Leave a daemon with an open file that ignores all signals that it can."""
     ready, told = os.pipe()
     if os.fork() == 0:
         os.setsid()
@@ -370,7 +372,7 @@ _CLONE_PARENT, _CLONE_NEWUSER = 0x8000, 0x10000000
 
 @attack
 def leave_as_a_sibling(job, knows):
-    """Its parent is ours: it is no descendant of ours that anybody could find. One lives on, many end at once."""
+    """Create processes that are siblings of the child, not its descendants. One stays, many end at once."""
     for _ in range(30):
         if _call(_CLONE, _CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0) == 0:
             os._exit(0)
@@ -384,7 +386,7 @@ def leave_as_a_sibling(job, knows):
 
 @attack
 def leave_as_an_orphan(job, knows):
-    """Orphans come to the nearest subreaper, which is our zygote if we are none."""
+    """Leave orphans. They go to the nearest subreaper: our zygote, if the child is none."""
     _call(_libc.prctl, 36, 0, 0, 0, 0)
     yield from stay_behind(job, knows)
 
@@ -416,7 +418,7 @@ def queues_and_semaphores(job, knows):
 
 @attack
 def descriptors_in_flight(job, knows):
-    """Until the kernel refuses more. It counts those of all processes of a user."""
+    """Send descriptors until the kernel refuses. It counts those of all processes of a user."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     null = os.open(os.devnull, os.O_RDONLY)
@@ -434,7 +436,7 @@ def descriptors_in_flight(job, knows):
 
 @attack
 def signals(job, knows):
-    """May they be signalled? 0 is a signal that does nothing."""
+    """Try signal 0, which does nothing, on all processes."""
     yield from _each(knows, lambda pid: os.kill(pid, 0) or "kill")
     yield from _each(knows, lambda pid: signal.pidfd_send_signal(os.pidfd_open(pid), 0) or "pidfd")
     yield from _each(knows, lambda pid: not _call(_libc.tgkill, pid, pid, 0) and "tgkill")
@@ -443,21 +445,21 @@ def signals(job, knows):
 
 @attack
 def deadly_signals(job, knows):
-    """For a sandbox that refuses them: without one this would be the end."""
+    """Try signals that kill. Only for sandboxes that refuse them."""
     for signo in (signal.SIGTERM, signal.SIGSTOP, signal.SIGKILL):
         yield from _each(knows, lambda pid, signo=signo: os.kill(pid, signo) or f"{signo!r}")
 
 
 @attack
 def everybody(job, knows):
-    """To be tried in a PID namespace only."""
+    """Kill all processes. Only in a PID namespace."""
     assert Path("/proc/1/cmdline").read_bytes().startswith(b"leasehold: master")
     os.kill(-1, signal.SIGKILL)
 
 
 @attack
 def signal_by_a_pipe(job, knows):
-    """The kernel signals the owner of a descriptor, whoever we say that it is. The sibling notes it."""
+    """Have the kernel signal a sibling as the owner of a descriptor. The sibling records it."""
     near, far = socket.socketpair()
     fcntl.fcntl(near, fcntl.F_SETOWN, knows.sibling)
     fcntl.fcntl(near, fcntl.F_SETSIG, signal.SIGURG)
@@ -468,7 +470,7 @@ def signal_by_a_pipe(job, knows):
 
 @attack
 def raise_limits(job, knows):
-    """What was lowered, by us for it or by itself."""
+    """Raise the limits that the child or this handler has lowered."""
     resource.setrlimit(resource.RLIMIT_SIGPENDING, (100, 100))
     for name in ("SIGPENDING", "CORE", "FSIZE", "NOFILE"):
         limit = getattr(resource, f"RLIMIT_{name}")
@@ -481,7 +483,7 @@ def raise_limits(job, knows):
 
 @attack
 def limits_of_others(job, knows):
-    """Set to what they are: that it is allowed is enough."""
+    """Set limits of others to their present values: it is enough that this is allowed."""
 
     def same(pid):
         for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_CPU):
@@ -512,7 +514,7 @@ def privileges(job, knows):
 
 @attack
 def privileges_of_programs(job, knows):
-    """Those that come with a program of root's, by its bit, or as root executes it."""
+    """Gain privileges by programs of root, by their set-uid bit or as root executes them."""
     status = subprocess.run([knows.setuid, "/proc/self/status"], capture_output=True, text=True, check=True).stdout
     if _capabilities(status):
         yield f"{_capabilities(status):#x}"
@@ -553,7 +555,7 @@ def _connect_abstract(knows):
 
 @attack
 def network_of_a_program(job, knows):
-    """What holds for the handler holds for what it starts."""
+    """Use the network in a program that the handler starts."""
     code = f"import socket; socket.create_connection(('127.0.0.1', {knows.tcp}), 5)"
     subprocess.run([sys.executable, "-S", "-c", code], check=True, capture_output=True)
     yield "tcp"
@@ -563,7 +565,7 @@ def network_of_a_program(job, knows):
 
 
 def _talk():
-    """The socket by which its child answers the master."""
+    """Return the socket by which its child answers the master."""
     return next(each for each in gc.get_objects() if isinstance(each, Talk))._talk
 
 
@@ -573,7 +575,7 @@ def _forge(talk, token, verb=messages.Verb.COMPLETED, body=b'"forged"'):
 
 @attack
 def outcomes_of_others(job, knows):
-    """Their tokens are near ours."""
+    """Send outcomes in the name of other jobs, with tokens near its own."""
     for token in range(max(0, job.token - 100), job.token):
         _forge(_talk(), token)
     time.sleep(_LONG_S)
@@ -604,7 +606,7 @@ def descriptors_for_the_master(job, knows):
 
 
 def _lingering(knows):
-    """Descriptors of a socket whose last close waits in the kernel; of a pipe where there is no network."""
+    """Return a descriptor whose last close waits in the kernel: of a socket, or of a pipe without a network."""
     try:
         sock = socket.create_connection(("127.0.0.1", knows.tcp), 5)
     except OSError:
@@ -618,7 +620,7 @@ def _lingering(knows):
 
 
 def _wrapped(knows):
-    """A socket with such a descriptor in its queue, where nobody can change its options."""
+    """Return a socket with such a descriptor in its queue, so that nothing can change its options."""
     fd = _lingering(knows)
     outer, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     socket.send_fds(inner, [b"x"], [fd])
@@ -627,7 +629,7 @@ def _wrapped(knows):
 
 
 def _leave(job, verb, fds):
-    """Send them, and close ours before the master has come so far: it has other things of ours to read."""
+    """Send them, and close our copies before the master receives them."""
     talk, packet = _talk(), messages.pack_outcome(verb, job.token, 0.0)
     busy = messages.pack_progress(job.token, messages.ProgressReport(0.5, "x" * 100))
     for _ in range(100):
@@ -639,19 +641,19 @@ def _leave(job, verb, fds):
 
 @attack
 def a_close_that_waits(job, knows):
-    """The master's last close of what it is sent would take as long as we like."""
+    """Send the master a descriptor whose last close takes as long as the sender likes."""
     _leave(job, messages.Verb.PROGRESS, [_wrapped(knows)])
 
 
 @attack
 def closes_that_wait(job, knows):
-    """The same by descriptors for which the master has no use."""
+    """Send the master such descriptors in messages that need none."""
     null = os.open(os.devnull, os.O_RDONLY)
     _leave(job, messages.Verb.FOLLOWED, [null, *(_wrapped(knows) for _ in range(5)), _lingering(knows)])
 
 
 def _follow_by(job, make):
-    """A completion in a memfd that `make(fd)` fills."""
+    """Send a completion in a memfd that `make(fd)` fills."""
     fd = os.memfd_create("m", os.MFD_ALLOW_SEALING)
     make(fd)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
@@ -662,14 +664,14 @@ def _follow_by(job, make):
 
 @attack
 def a_head_of_nothing_but_objects(job, knows):
-    """Decoded, it takes thirty times its size of the master's memory."""
+    """Send JSON that takes thirty times its size of the master's memory when decoded."""
     size = (7 << 20) // 3 * 3  # less than --workdir-limit lets us write
     _follow_by(job, lambda fd: os.write(fd, (size + 3).to_bytes(4, "little") + b"[" + b"{}," * (size // 3) + b"1]"))
 
 
 @attack
 def a_completion_of_holes(job, knows):
-    """It costs us nothing, and the master its size."""
+    """Send a sparse file: it costs the sender nothing, and the master its size."""
     most = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     size = messages.MAX_COMPLETION_BYTES if most == resource.RLIM_INFINITY else min(most, messages.MAX_COMPLETION_BYTES)
     _follow_by(job, lambda fd: os.ftruncate(fd, size))
@@ -677,7 +679,7 @@ def a_completion_of_holes(job, knows):
 
 @attack
 def descriptors_where_jobs_come(job, knows):
-    """What lies at the other end of `jobs` the master would close when we are gone."""
+    """Send descriptors into `jobs`, whose other end the master closes after the child's death."""
     for fd in _sockets():
         jobs = socket.socket(fileno=os.dup(fd))
         if not _is_same(jobs, _talk()):
@@ -691,7 +693,7 @@ def _is_same(one, other):
 
 @attack
 def sockets_of_a_sibling(job, knows):
-    """Which we could write an outcome of its job into."""
+    """Open the sockets of a sibling, to write an outcome of its job."""
     for fd in _steal(knows.sibling):
         with contextlib.suppress(OSError):
             if socket.socket(fileno=fd).type == socket.SOCK_SEQPACKET:

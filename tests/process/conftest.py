@@ -1,4 +1,4 @@
-"""What the process tests share: a stage for real supervisors, servers to go with it, and the figures measured."""
+"""Fixtures of the process tests: a stage for real supervisors, servers beside it, and the figures measured."""
 
 import os
 import sys
@@ -38,7 +38,7 @@ def stage(server, namespace, tmp_path) -> Iterator[Stage]:
 
 @pytest.fixture
 def own_server(server, tmp_path_factory) -> Iterator[OwnServer]:
-    """A server of the test's own, of the same make as the shared one, that keeps what it acknowledged."""
+    """A server of the test's own, of the same make as the shared one, with an append-only file."""
     pid = server.redis.info("server")["process_id"]
     own = OwnServer(tmp_path_factory.mktemp("s"), os.readlink(f"/proc/{pid}/exe"))
     own.start()
@@ -48,7 +48,7 @@ def own_server(server, tmp_path_factory) -> Iterator[OwnServer]:
 
 @pytest.fixture
 def own_stage(stage, own_server) -> Iterator[Stage]:
-    """The stage, with that server."""
+    """The stage, with the test's own server."""
     with Client(own_server.url, stage.namespace) as client:
         shared = stage.server, stage.client, stage.queue
         stage.server, stage.client, stage.queue = own_server, client, client.queue("default")
@@ -58,7 +58,7 @@ def own_stage(stage, own_server) -> Iterator[Stage]:
 
 @pytest.fixture
 def proxies(server, tmp_path) -> Iterator[Callable[..., Proxy]]:
-    """Starts a proxy before the shared server that loses every nth reply (0: none), and the first one with `reply`."""
+    """Start a proxy before the shared server. It loses every nth reply (0: none), and the first one with `reply`."""
     started: list[Proxy] = []
 
     def start(every: int, reply: str = "") -> Proxy:

@@ -1,8 +1,8 @@
-"""A proxy between a master and Redis that has every nth exchange carried out, and keeps the reply to itself.
+"""A proxy between a master and Redis that carries out every nth exchange and drops its reply.
 
 Runs as a process of its own: `python dropping.py LISTEN REDIS EVERY [REPLY]`, both unix sockets; EVERY 0: none. With
-REPLY the first exchange whose reply has that bulk string is lost, too. For each line on its stdin it says what it has
-counted so far: exchanges, dropped replies, and batches of requests (round trips).
+REPLY it also drops the first reply with that bulk string. For each line on stdin it prints its counts so far:
+exchanges, dropped replies, and batches of requests (round trips).
 """
 
 import asyncio

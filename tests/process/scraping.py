@@ -1,4 +1,4 @@
-"""What Prometheus would read of a supervisor under test."""
+"""The metrics of a supervisor under test, as Prometheus reads them."""
 
 import http.client
 
@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 
 class Scraper:
-    """Scrapes one supervisor, and sees to it that what counts upwards never goes back."""
+    """Scrapes one supervisor, and checks that no counter falls."""
 
     def __init__(self, pool):
         process = psutil.Process(pool.pid)
@@ -39,7 +39,7 @@ class Scraper:
         return {family.name: family for family in families}
 
     def value(self, name, **labels):
-        """The sum of what has these labels."""
+        """Return the sum of all samples with these labels."""
         family = self.scrape()[name.removesuffix("_total")]
         return total(family, name, **labels)
 

@@ -1,4 +1,4 @@
-"""Servers between or beside: a Redis that can be killed and comes back, and a proxy that loses replies or counts."""
+"""Servers for outages: a Redis that can be killed and restarted, and a proxy that drops replies."""
 
 import contextlib
 import signal
@@ -13,7 +13,7 @@ import redis
 
 @contextlib.contextmanager
 def stopped(process):
-    """A process of the test's own stands still."""
+    """Stop a process of the test's own for the block."""
     process.send_signal(signal.SIGSTOP)
     try:
         yield
@@ -22,7 +22,7 @@ def stopped(process):
 
 
 class OwnServer:
-    """A server with an append-only file, that can be killed and started again."""
+    """A server with an append-only file that can be killed and restarted."""
 
     def __init__(self, directory, binary):
         self.directory = directory
@@ -48,7 +48,7 @@ class OwnServer:
         pytest.fail("the server does not answer")
 
     def refuse_scripts(self):
-        """As to an account that may not run them; what waits goes on waiting."""
+        """Refuse scripts, as to an account without the right. Blocked commands go on waiting."""
         self.redis.execute_command("ACL", "SETUSER", "default", "-evalsha")
 
     def accept_scripts(self):
@@ -77,14 +77,14 @@ class Proxy:
         assert self.process.stdout.readline() == "ready\n"
 
     def counts(self):
-        """What it has counted so far: exchanges, dropped, batches."""
+        """Return its counts so far: exchanges, dropped, batches."""
         self.process.stdin.write("\n")
         self.process.stdin.flush()
         words = self.process.stdout.readline().split()
         return {words[n]: int(words[n + 1]) for n in (0, 2, 4)}
 
     def wait_until_quiet(self):
-        """Until nothing has been sent for half a second. Answers how many batches there were."""
+        """Wait until nothing has been sent for half a second. Return the number of batches."""
         batches = -1
         while batches != (batches := self.counts()["batches"]):
             time.sleep(0.5)

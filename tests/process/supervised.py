@@ -73,7 +73,7 @@ class Start:
 
 
 class Ledger:
-    """What the handlers say of their starts, through a named pipe: each line whole, in the order of the writes."""
+    """The starts that handlers report through a named pipe: each line whole, in the order of the writes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -85,7 +85,7 @@ class Ledger:
         self._lock = threading.Lock()
 
     def read(self) -> None:
-        """Take what is there. From any thread."""
+        """Read the lines that have come. Callable from any thread."""
         with self._lock:
             while True:
                 try:
@@ -101,17 +101,17 @@ class Ledger:
                         self._starts.append(Start(jid, int(attempt), int(pid), float(unix)))
 
     def starts(self, *jids: str) -> list[Start]:
-        """All starts, or those of these jobs, in their order."""
+        """Return all starts, or those of these jobs, in their order."""
         self.read()
         with self._lock:
             return [start for start in self._starts if not jids or start.jid in jids]
 
     def order(self) -> list[str]:
-        """The jids in the order of their starts."""
+        """Return the jids in the order of their starts."""
         return [start.jid for start in self.starts()]
 
     def left_behind(self, jid: str) -> list[int]:
-        """The pids of what the job has left running."""
+        """Return the pids of processes that the job has left."""
         self.read()
         with self._lock:
             return [pid for owner, pid in self._left if owner == jid]
@@ -121,7 +121,7 @@ class Ledger:
 
 
 class Pool:
-    """One supervisor, which `command` starts. `is_present`: it has no PID namespace of its own."""
+    """One supervisor, started by `command`. `is_present`: it has no PID namespace of its own."""
 
     def __init__(self, stage: "Stage", command: list[str], environment: dict[str, str],
                  directory: Path, *, is_present: bool = True) -> None:  # fmt: skip
@@ -132,7 +132,7 @@ class Pool:
         self.events: list[dict[str, Any]] = []
         self._children: dict[int, bool] = {}
         self.closed = False
-        self.doors = 0  # at how many it waits when it is idle
+        self.push_listeners = 0  # how many wait when it is idle
         self.process = subprocess.Popen(
             command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE, start_new_session=True,
@@ -163,14 +163,14 @@ class Pool:
         return [e for e in list(self.events) if e["event"] == event and _has(e, fields)]
 
     def wait_for(self, event: str, *, nth: int = 1, timeout_s: float = SOON_S, **fields: Any) -> dict[str, Any]:
-        """The nth event of this name and with these fields; the deadline is an assertion."""
+        """Return the nth event of this name and with these fields. The deadline is an assertion."""
         self.stage.wait_until(
             lambda: len(self.find(event, **fields)) >= nth, f"{event} {fields} number {nth} from {self}", timeout_s
         )
         return self.find(event, **fields)[nth - 1]
 
     def wait_ready(self) -> "Pool":
-        """Until it has connected and its children are ready."""
+        """Wait until it has connected and its children are ready."""
         self.wait_for("master.started")
         self.wait_for("child.ready")
         return self
@@ -179,7 +179,7 @@ class Pool:
 
     @property
     def zygote_pid(self) -> int:
-        """Of the last zygote."""
+        """Return the pid of the last zygote."""
         return int(self.find("zygote.spawned")[-1]["pid"])
 
     @property
@@ -187,7 +187,7 @@ class Pool:
         return str(self.find("master.started")[0]["worker"])
 
     def child_pids(self) -> list[int]:
-        """Of children that are spawned and not reaped, by its log."""
+        """Return the pids of children that are spawned and not reaped, by the log."""
         return list(self._children)
 
     def _count_child(self, event: dict[str, Any]) -> None:
@@ -197,7 +197,7 @@ class Pool:
             self._children.pop(event["pid"], None)
 
     def send(self, signo: int) -> float:
-        """Send the master a signal. Answers when (monotonic s)."""
+        """Send the master a signal. Return when (monotonic s)."""
         now_at = time.monotonic()
         signal.pidfd_send_signal(self.pidfd, signo)
         return now_at
@@ -210,19 +210,19 @@ class Pool:
                 os.kill(pid, signo)
 
     def wait(self, timeout_s: float = 40.0) -> int:
-        """Its exit code."""
+        """Wait for the end, and return the exit code."""
         code = self.process.wait(timeout_s)
         self._reader.join(SOON_S)
         return code
 
     def drain(self, timeout_s: float = 40.0) -> int:
-        """SIGTERM, and its exit code."""
+        """Send SIGTERM, and return the exit code."""
         if self.process.poll() is None:
             self.send(signal.SIGTERM)
         return self.wait(timeout_s)
 
     def close(self) -> None:
-        """End it by all means. Idempotent."""
+        """Kill it if it still runs. Idempotent."""
         if self.closed:
             return
         self.closed = True
@@ -269,8 +269,8 @@ class Stage:
                 self.news.notify_all()
 
     def note(self, pool: Pool, event: dict[str, Any]) -> None:
-        """Remember every process that a log names, with its time of creation: a pid alone may come again. A pool in a
-        PID namespace of its own names others.
+        """Remember each process that a log names, with its creation time, because pids are reused. The pids of a pool
+        in a PID namespace of its own are not comparable.
         """
         pid = event.get("pid") if pool.is_present else None
         if pid and pid not in self._seen:
@@ -290,7 +290,7 @@ class Stage:
     ) -> Pool:
         """Start a supervisor: `jobs_per_child=0` is `--jobs-per-child 0`, a list is the flag several times.
 
-        `directory`: where it is started, by this name, as a shell does.
+        `directory`: the working directory, by this name, as a shell sets it.
         """
         given: dict[str, Any] = {"redis_url": redis_url or self.server.url, **flags}
         if "LEASEHOLD_REDIS_URL" in (environment or {}):
@@ -305,11 +305,11 @@ class Stage:
         pool = Pool(self, command, full, directory or self.directory, is_present="--pid" not in command)
         queues = given.get("queue", "default")
         named = [queue for queue in ([queues] if isinstance(queues, str) else queues) if not set(queue) & set("!*?[")]
-        pool.doors = min(len(named), MOST_LISTENERS)
+        pool.push_listeners = min(len(named), MOST_LISTENERS)
         return self.add(pool)
 
     def arguments(self, flags: dict[str, Any]) -> list[str]:
-        """The words behind `run`: these flags, and those that a test of this stage has in any case."""
+        """Return the words behind `run`: these flags, and those that each test of this stage has."""
         given = {"namespace": self.namespace, "handlers": "menu", "processes": 1, "log": "json", "log_level": "debug"}
         words: list[str] = []
         for name, value in {**given, **flags}.items():
@@ -328,18 +328,18 @@ class Stage:
         self.server.redis.hset(f"{self.prefix}config", mapping={k.replace("_", "-"): v for k, v in options.items()})
 
     def gate(self, name: str) -> str:
-        """Make a gate, closed. Answers its name."""
+        """Make a closed gate, and return its name."""
         os.mkfifo(self.directory / "gates" / name)
         return name
 
     def open_gate(self, name: str) -> None:
-        """Open it, for those who wait and all who come."""
+        """Open a gate for those that wait and all that come."""
         self._gates.append(os.open(self.directory / "gates" / name, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC))
 
     # waiting
 
     def wait_until(self, holds: Callable[[], bool], what: str, timeout_s: float = SOON_S) -> None:
-        """Until something holds that a log or the ledger brings about; looks again at each line of them."""
+        """Wait until `holds()` is true, and check it at each line of a log or the ledger."""
         deadline_at = time.monotonic() + timeout_s
         with self.news:
             while not holds():
@@ -349,12 +349,12 @@ class Stage:
                     return
 
     def wait_for_starts(self, jid: str, count: int = 1, timeout_s: float = SOON_S) -> list[Start]:
-        """Until the job has started so many times."""
+        """Wait until the job has started so many times."""
         self.wait_until(lambda: len(self.ledger.starts(jid)) >= count, f"start {count} of {jid}", timeout_s)
         return self.ledger.starts(jid)
 
     def ended(self) -> dict[str, str]:
-        """How jobs came to their end, by the logs of all pools: jid -> completed or failed."""
+        """Return how jobs ended, by the logs of all pools: jid -> completed or failed."""
         ends: dict[str, str] = {}
         for pool in self.pools:
             for event in list(pool.events):
@@ -365,17 +365,17 @@ class Stage:
         return ends
 
     def wait_until_ended(self, jids: Iterable[str], timeout_s: float = 30.0) -> None:
-        """Until every one of these jobs is completed or failed, by the logs."""
+        """Wait until each of these jobs is completed or failed, by the logs."""
         wanted = set(jids)
         self.wait_until(lambda: wanted <= self.ended().keys(), f"the end of {len(wanted)} jobs", timeout_s)
 
     def wait_until_settled(self, jids: Iterable[str], timeout_s: float = 30.0) -> None:
-        """The same by Redis's word: a supervisor that was killed may not have come to write its last lines."""
+        """Wait for the same in Redis: a killed supervisor may not have written its last lines."""
         wanted = sorted(jids)
         self.wait_until_counted(lambda: set(self.states(wanted)) <= {"complete", "failed"}, timeout_s)
 
     def wait_until_counted(self, holds: Callable[[], bool], timeout_s: float = SOON_S) -> None:
-        """Until something holds that only a look into Redis shows."""
+        """Poll until a condition holds that only Redis shows."""
         deadline_at = time.monotonic() + timeout_s
         while not holds():
             assert time.monotonic() < deadline_at, f"not within {timeout_s:g} s\n{self.last_words()}"
@@ -386,16 +386,16 @@ class Stage:
         return [found for pool in self.pools for found in pool.find(event, **fields)]
 
     def let_time_pass(self, seconds: float) -> None:
-        """For what only time brings about: a limit that runs out, an outage, an idle minute."""
+        """Sleep, for conditions that only time brings about: a limit, an outage, an idle minute."""
         time.sleep(seconds)
 
     def wait_until_idle(self, count: int) -> None:
-        """Until so many masters wait for bells, and at the doors of the queues that they name."""
-        living = sorted(pool.doors for pool in self.pools if pool.process.poll() is None)
+        """Wait until so many masters wait for wake-ups, and their push listeners for the queues that they name."""
+        living = sorted(pool.push_listeners for pool in self.pools if pool.process.poll() is None)
         self._wait_until_blocked("idle", blpop=count, blmove=sum(living[:count]))
 
     def wait_until_heard(self, count: int) -> None:
-        """Until so many masters, busy or idle, wait for mail."""
+        """Wait until so many masters, busy or idle, wait for mail."""
         self._wait_until_blocked("listening", blpop=count)
 
     def _wait_until_blocked(self, what: str, **wanted: int) -> None:
@@ -406,12 +406,12 @@ class Stage:
             time.sleep(0.005)  # the server does not say when a client begins to wait
 
     def _blocked(self, wanted: dict[str, int]) -> dict[str, int]:
-        """By command, how many wait, up to as many as are wanted."""
+        """Return by command how many connections are blocked, up to as many as are wanted."""
         waiting = [client["cmd"] for client in self.server.redis.client_list() if "b" in client["flags"]]
         return {command: min(count, waiting.count(command)) for command, count in wanted.items()}
 
     def finish_elsewhere(self, killed: Pool, jid: str) -> Job:
-        """Another pool completes the job that a killed one has left; nothing of either is left then."""
+        """Have another pool complete the job that a killed one has left. Check that nothing of either is left."""
         pool = self.start(processes=1).wait_ready()
         pool.wait_for("job.completed", jid=jid)
         job = self.client.job(jid)
@@ -440,7 +440,7 @@ class Stage:
         return "\n".join(lines)
 
     def relatives(self) -> dict[int, str]:
-        """Every living process that came from our pools: by pid and time of birth, session, group, directory, mark."""
+        """Return each live process that came from our pools: by pid and birth, session, group, directory or mark."""
         ours = {**self._seen}
         found: dict[int, str] = {}
         me = os.getpid()
@@ -468,7 +468,7 @@ class Stage:
         return self.mark.encode() in Path(f"/proc/{pid}/environ").read_bytes()
 
     def assert_no_zombies(self, within_s: float = 10.0) -> None:
-        """Below the masters that run, once what is just ending has been reaped."""
+        """Check that the running masters have no zombies, apart from processes that are just ending."""
         running = [psutil.Process(pool.pid) for pool in self.pools if pool.process.poll() is None]
 
         def zombies() -> list[psutil.Process]:
@@ -481,14 +481,14 @@ class Stage:
             time.sleep(0.01)  # nobody is told when somebody else's child is reaped
 
     def files(self) -> list[str]:
-        """What lies in the place where working directories are made."""
+        """Return the contents of the directory in which working directories are made."""
         return sorted(str(path.relative_to(self.directory)) for path in (self.directory / "tmp").rglob("*"))
 
     def keys(self) -> dict[str, int]:
-        """The namespace's keys, without the prefix, that are not kept for good, and how much is in each.
+        """Return the temporary keys of the namespace, without the prefix, with the number of their elements.
 
-        A bell may keep one token, for a wake-up that turned out not to be needed; lanes and limits without jobs are
-        forgotten by the next lease that meets them.
+        A wake-up key may keep one token that was not needed. The next lease that meets lanes and limits without jobs
+        forgets them.
         """
         left: dict[str, int] = {}
         redis = self.server.redis
@@ -503,10 +503,10 @@ class Stage:
         return left
 
     def assert_nothing_left(self, *, waiting: Iterable[str] = (), directories: bool = False) -> None:
-        """After the last pool has ended: no process, no file, and in Redis no lease, worker, mail or bell.
+        """After the last pool has ended: no process, no file, and in Redis no lease, worker, mail or wake-up key.
 
-        `waiting`: queues in which jobs lie by intention. `directories`: those of a master and a zygote that were both
-        killed may be left, for then nobody is left to remove them.
+        `waiting`: queues in which jobs lie on purpose. `directories`: of a master and a zygote that were both killed,
+        which no process is left to remove.
         """
         for pool in self.pools:
             assert pool.process.poll() is not None, f"{pool} runs"
@@ -538,7 +538,7 @@ class Stage:
 
 
 def await_ends(pids: Iterable[int], timeout_s: float) -> list[int]:
-    """Wait until these processes have ended (zombies have). Answers those that have not."""
+    """Wait until these processes have ended (zombies have). Return those that have not."""
     poll = select.poll()
     waiting: dict[int, int] = {}
     for pid in pids:
@@ -562,7 +562,7 @@ def await_ends(pids: Iterable[int], timeout_s: float) -> list[int]:
 
 
 def quantiles(seconds: Iterable[float]) -> str:
-    """p50, p99 and the largest, in ms, for the record."""
+    """Return p50, p99 and the largest, in ms, as text."""
     ms = sorted(1000 * s for s in seconds)
     p99 = ms[min(len(ms) - 1, int(len(ms) * 0.99))]
     return f"n={len(ms)} p50={ms[len(ms) // 2]:.1f} p99={p99:.1f} max={ms[-1]:.1f} ms"
@@ -573,14 +573,14 @@ def _has(event: dict[str, Any], fields: dict[str, Any]) -> bool:
 
 
 def _is_index(key: str) -> bool:
-    """Of lanes, or of limits; the jobs themselves lie below a limit, a queue and a lane."""
+    """Return whether a key is an index of lanes or limits. Jobs lie in the keys below it."""
     return key.endswith((":lanes", ":limits", ":klasses")) or (
         key.startswith(("limited:", "apart:")) and key.count("\n") < 2
     )
 
 
 def _is_still(pid: int, created_unix: float) -> bool:
-    """Whether the number means the process of then, or what that has left; another test's process may have it."""
+    """Return whether a pid still means the same process, or one that it has left, and not another test's."""
     try:
         return psutil.Process(pid).create_time() == created_unix
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""What `menu/watch.py` holds, seen from outside: who has its lock at this instant, and the log of who had it."""
+"""The lock that handlers of `menu/watch.py` hold, and the log of its holders, seen from outside."""
 
 import fcntl
 import os
@@ -14,20 +14,20 @@ _FLOCK = struct.Struct("hhqqi4x")  # struct flock of a 64-bit Linux
 
 
 class Lock:
-    """A lock file that handlers hold. Looking takes nothing."""
+    """A lock file that handlers hold. Its inspection takes no lock."""
 
     def __init__(self, path):
         self.path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
 
     def holder(self):
-        """The pid of the process that holds it now; 0: nobody."""
+        """Return the pid of the present holder; 0 if there is none."""
         asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         kind, _whence, _start, _length, pid = _FLOCK.unpack(fcntl.fcntl(self._fd, fcntl.F_GETLK, asked))
         return 0 if kind == fcntl.F_UNLCK else pid
 
     def log(self):
-        """What was written: (what, jid, pid, monotonic s); what: start, end or overlap."""
+        """Return the records: (what, jid, pid, monotonic s); what: start, end or overlap."""
         try:
             with open(f"{self.path}.log") as file:
                 lines = [line.split() for line in file]
@@ -36,7 +36,7 @@ class Lock:
         return [(what, jid, int(pid), float(at)) for what, jid, pid, at in lines]
 
     def overlaps(self):
-        """The starts that found somebody else holding it."""
+        """Return the starts that found another holder."""
         return [line for line in self.log() if line[0] == "overlap"]
 
     def close(self):
@@ -51,7 +51,7 @@ class Killed:
 
 
 class Killer:
-    """Kills at random, and starts a new supervisor for each that it has killed."""
+    """Kills at random, and starts a new supervisor for each master that it has killed."""
 
     def __init__(self, stage, start, seed):
         self.stage = stage
@@ -66,7 +66,7 @@ class Killer:
         return self
 
     def kill(self, what, pool=None):
-        """Kill one of this kind, if there is one: a child or zygote of any pool, or a master, which has a successor."""
+        """Kill a process of this kind, if there is one: a child, a zygote, or a master, which has a successor."""
         pool = pool or self.draw.choice(self.pools)
         if not pool.find("zygote.spawned"):
             return None
@@ -85,7 +85,7 @@ class Killer:
         return self.killed[-1]
 
     def kill_running(self, pid):
-        """Kill the child with this pid, if it is one of ours: it holds something at this moment."""
+        """Kill the child with this pid, which holds the lock now, if it is one of ours."""
         if any(pid in pool.child_pids() for pool in self.pools):
             self._kill("child", pid)
 
@@ -101,7 +101,7 @@ class Killer:
         return {what: sum(1 for one in self.killed if one.what == what) for what in ("child", "zygote", "master")}
 
     def forget_dead(self):
-        """The records of killed workers live until max-worker-age."""
+        """Forget killed workers, whose records would live until max-worker-age."""
         for pool in self.stage.pools:
             if pool not in self.pools:
                 for started in pool.find("master.started"):

@@ -1,4 +1,4 @@
-"""What comes in wrong is said in one sentence, with the documented exit code; nothing is lost by it."""
+"""Each kind of invalid input gives one sentence and the documented exit code, and loses nothing."""
 
 import hashlib
 import os
@@ -9,7 +9,7 @@ import pytest
 
 
 def _sentences(pool):
-    """What it said outside of its log, and the messages of its errors."""
+    """Return what the supervisor printed outside its log, and the messages of its errors."""
     return [*pool.said, *(event.get("message", "") for event in pool.events if event["level"] == "error")]
 
 
@@ -172,7 +172,7 @@ def test_unstorable_result_still_completes_the_job(stage, klass, data):
 
 @pytest.mark.parametrize("jobs_per_child", [1, 0])
 def test_handler_that_closes_its_output_does_not_disturb_the_master(stage, jobs_per_child):
-    """Its pipe then reads as ended for as long as it lives."""
+    """The pipe then reads as ended for as long as the child lives."""
     pool = stage.start(processes=1, jobs_per_child=jobs_per_child).wait_ready()
     gate = stage.gate("gate")
     jid = stage.queue.put("bad.close_output", gate)

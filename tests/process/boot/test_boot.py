@@ -1,6 +1,4 @@
-"""From the import of the handlers to a child that is ready: whatever goes wrong on the way is said, and tried again or
-not; and what a fork shares is named.
-"""
+"""From the import of the handlers to a ready child: each failure is explained, and retried or final."""
 
 import json
 import os
@@ -19,7 +17,7 @@ IN_A_ROW = 6
 
 @pytest.fixture
 def app(stage):
-    """Writes the handlers, and starts a supervisor for them."""
+    """Write the handlers, and start a supervisor for them."""
     return partial(start_app, stage)
 
 
@@ -46,7 +44,7 @@ def assert_works(stage, pool):
 
 
 def assert_gave_up(stage, pool):
-    """Exit 71 with the cause in the last line. Answers that line."""
+    """Check exit code 71, and return the last line, which names the cause."""
     assert pool.wait() == 71
     assert pool.events[-1]["event"] == "zygote.failed"
     return pool.events[-1]
@@ -542,7 +540,7 @@ def test_kernel_kills_children_before_the_master(stage, app):
 
 
 def test_refused_forks_are_retried_for_ever(stage, app):
-    """No refusal of a fork is a failed boot: it says nothing about the handlers."""
+    """A refused fork is no failed boot, because it says nothing about the handlers."""
     source = """
 import errno
 fork = os.fork

@@ -1,4 +1,4 @@
-"""What one does at a terminal beside a supervisor that lives: put jobs, look, find out what failed, mend it, end it."""
+"""An operator's commands beside a running supervisor: put jobs, inspect failures, put them back, drain."""
 
 import json
 from typing import NamedTuple
@@ -18,7 +18,7 @@ def mail(job):
 
 
 class Said(NamedTuple):
-    """What a command answered, and what it wrote."""
+    """A command's exit code and output."""
 
     code: int
     out: str
@@ -27,7 +27,7 @@ class Said(NamedTuple):
 
 @pytest.fixture
 def leasehold(stage, capsys, monkeypatch):
-    """The command line, in this process, told where the server is as a shell tells it."""
+    """Run the command line in this process, with the server's URL in the environment."""
     monkeypatch.setenv("LEASEHOLD_REDIS_URL", stage.server.url)
     monkeypatch.setenv("LEASEHOLD_NAMESPACE", stage.namespace)
 
@@ -41,7 +41,7 @@ def leasehold(stage, capsys, monkeypatch):
 
 
 def rows(said):
-    """The cells of a table by its first column."""
+    """Return the cells of a table by its first column."""
     head, *lines = (line.split() for line in said.out.splitlines())
     return {line[0]: dict(zip(head, line, strict=False)) for line in lines}
 

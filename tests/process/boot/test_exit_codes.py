@@ -1,4 +1,4 @@
-"""Why a supervisor has ended: every exit code that `run` has, each brought about."""
+"""Each exit code of `leasehold run`, with what causes it."""
 
 import os
 import signal
@@ -84,7 +84,7 @@ def test_failed_start_prints_its_cause_and_little_else(stage):
 
 
 def test_term_ends_a_start_with_a_silent_redis_at_once(own_stage, own_server):
-    """It has connected, and waits for the first answer: nothing is in its hands."""
+    """The supervisor has connected and waits for the first reply. It holds no job."""
     own_server.process.send_signal(signal.SIGSTOP)
     pool = own_stage.start()
     pool.wait_for("zygote.ready")
@@ -97,9 +97,7 @@ def test_term_ends_a_start_with_a_silent_redis_at_once(own_stage, own_server):
 
 
 def test_idle_drain_does_not_wait_for_a_silent_redis(own_stage, own_server):
-    """It waits for as long as an exchange may take, and not to the end of the ladder. What the server may have leased
-    in its name by now, nobody knows.
-    """
+    """The drain waits as long as an exchange may take, not longer. The server may have leased jobs to it."""
     pool = own_stage.start(lease_ttl="1s").wait_ready()
     own_stage.wait_until_idle(1)
     own_server.process.send_signal(signal.SIGSTOP)

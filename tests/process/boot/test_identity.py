@@ -1,4 +1,4 @@
-"""Who a worker is: one start, and no other, whatever host and pid they have in common."""
+"""Each start of a supervisor is a worker of its own, even with the same host name and pid."""
 
 import signal
 import time
@@ -9,8 +9,8 @@ TTL_S, GRACE_S = 1.0, 0.5
 
 
 def test_restarted_container_is_a_new_worker_and_reruns_lost_jobs(stage, as_pid_1, measured):
-    """Same host name, same pid, no second between them: the lost one's jobs run again within TTL + grace all the same,
-    those that had started with a death, and the late word of nobody counts.
+    """Same host name, same pid, and no second between the two. The lost worker's jobs run again within TTL + grace,
+    started ones with a death, and its late outcomes do not count.
     """
     stage.config(grace=GRACE_S)
     first = stage.start(prefix=as_pid_1, processes=2, lease_ttl=f"{TTL_S}s").wait_ready()

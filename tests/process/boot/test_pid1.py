@@ -1,4 +1,4 @@
-"""As a container's first process: it drains on TERM, exits 0, reaps whatever is left to it."""
+"""A supervisor as the first process of a container: it drains on TERM, exits 0, and reaps all orphans."""
 
 import contextlib
 import os
@@ -16,13 +16,13 @@ REAPED_S = 10.0
 
 
 def _pid_1(pool):
-    """Seen from outside."""
+    """Return the pid that the container's first process has outside."""
     (first,) = psutil.Process(pool.pid).children()
     return first.pid
 
 
 def _zombies(pool):
-    """Each with its parent and name."""
+    """Return the zombies, each with its parent and name."""
     found = []
     for process in psutil.Process(_pid_1(pool)).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -82,7 +82,7 @@ def _cmdline(process):
 
 
 def test_as_pid_1_a_second_master_has_another_worker_name(stage, as_pid_1):
-    """Every container's master is PID 1 on a host of any name: the worker's name must differ all the same."""
+    """Each container's master is PID 1, on a host of any name. The worker names must differ."""
     pools = [stage.start(prefix=as_pid_1) for _ in range(2)]
     workers = {pool.wait_for("master.started")["worker"] for pool in pools}
     assert len(workers) == 2
@@ -99,12 +99,12 @@ def _below(pool):
 
 
 def _swarm(pool):
-    """What a swarming job has started, and the zombies of it."""
+    """Return the processes that a swarming job has started, and its zombies."""
     return [process.pid for process in _below(pool) if "chaos.swarm" in " ".join(_cmdline(process))]
 
 
 def _seconds_until(holds, what):
-    """Nobody is told when a stranger's zombie is reaped: look again and again."""
+    """Poll: no process is notified when a foreign zombie is reaped."""
     began_at = time.monotonic()
     while not holds():
         assert time.monotonic() < began_at + 20, what

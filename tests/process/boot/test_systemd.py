@@ -9,7 +9,7 @@ import pytest
 
 
 class Manager:
-    """Systemd's end: hears what is said, and by whom."""
+    """The service manager's end: receives the notifications and their senders."""
 
     def __init__(self, stage) -> None:
         self.address = f"@{stage.mark}"
@@ -35,7 +35,7 @@ class Manager:
         return [line for _pid, line in self.heard]
 
     def wait_for(self, line: str, nth: int = 1) -> None:
-        """Of lines that begin so."""
+        """Wait for a line that begins so."""
         self._stage.wait_until(
             lambda: sum(each.startswith(line) for each in self.lines()) >= nth, f"{line} number {nth}: {self.heard}"
         )

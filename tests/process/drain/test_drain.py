@@ -1,4 +1,4 @@
-"""The way down: what runs may finish, what does not is stopped in time, and all the rest is back in its order."""
+"""The shutdown: jobs may finish, late ones are stopped in time, and all others go back in their order."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ import pytest
 
 
 def _leased_order(stage, count):
-    """The jids that a client gets now, in their order; handed back afterwards."""
+    """Lease all jobs, hand them back, and return their jids in order."""
     order = [lease.jid for lease in stage.queue.lease("looker", count)]
     stage.client.deregister("looker")
     return order
@@ -64,7 +64,7 @@ def test_drain_lets_running_jobs_finish_and_leaves_the_rest_in_order(stage, way)
 
 @pytest.mark.parametrize("way", [_term, _term_group], ids=lambda way: way.__name__[1:])
 def test_drain_takes_back_jobs_sent_ahead_in_order(stage, way):
-    """Quick jobs of one klass, so that many are sent ahead; among them, unforeseen, some that take long."""
+    """Quick jobs of one klass, so that many are sent ahead. Some of them take unexpectedly long."""
     gate = stage.gate("gate")
     pool = stage.start(processes=4, jobs_per_child=0).wait_ready()
     warm = stage.queue.put_many([{"klass": "good.short_or_long"} for _ in range(200)])
@@ -116,7 +116,9 @@ def test_deaf_handler_is_killed_and_its_job_goes_to_the_front(stage, way, jobs_p
 
 
 def test_jobs_interrupted_by_a_drain_run_at_a_peer_at_once(stage, measured):
-    """Not when its lease expires: deaf in C code to the very end, it is handed back before the master exits."""
+    """The handler is deaf in C code to the end. Its job is handed back before the master exits, not when the lease
+    expires.
+    """
     first = stage.start(processes=1, drain_timeout="0.5s", term_grace="0.3s").wait_ready()
     deaf = stage.queue.put("bad.c_sleep", 600)
     first.wait_for("job.printed", line="asleep in C")
@@ -235,7 +237,7 @@ def test_idle_pool_drains_at_once(stage, measured):
 
 
 def test_term_during_boot_is_remembered(stage):
-    """The signal comes while the interpreter still imports, as an orchestrator that changes its mind sends it."""
+    """The signal comes while the interpreter still imports, as from an orchestrator that changes its mind."""
     for _ in range(3):
         pool = stage.start()
         while not _blocks(pool.pid, signal.SIGTERM):

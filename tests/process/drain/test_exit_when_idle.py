@@ -1,4 +1,4 @@
-"""A supervisor that ends by itself when there is nothing to do leaves no job behind, whenever that comes."""
+"""A supervisor that exits when idle leaves no job behind, whenever a job comes."""
 
 import random
 import signal

@@ -1,4 +1,4 @@
-"""A handler is told that it should stop: C code does not notice it, a loop that asks does."""
+"""A handler that should stop is notified: C code does not notice, a loop that asks does."""
 
 import signal
 

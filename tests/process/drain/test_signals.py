@@ -1,5 +1,6 @@
-"""Every signal in every state of the master, once and twice, to it alone and to all: what comes of it is said, every
-job is accounted for, nothing is left, and it takes no longer than the ladder.
+"""Each signal in each state of the master, once and twice, to it alone and to its group.
+
+The log explains the end, each job is accounted for, nothing is left, and the drain keeps within its budget.
 """
 
 import contextlib
@@ -61,7 +62,7 @@ def hold(job):
 
 @dataclass
 class Cell:
-    """One supervisor, and what it is sent."""
+    """One supervisor, and the signals that it gets."""
 
     state: str
     signals: list[signal.Signals]
@@ -92,7 +93,7 @@ class Cell:
 
     @property
     def cut_off(self) -> bool:
-        """Whether what it has cannot be handed back."""
+        """Return whether its jobs cannot be handed back."""
         return self.ends and self.state == "redis away"
 
     # its state
@@ -113,7 +114,7 @@ class Cell:
         return self.stage.client.queue(self.name).put_many([{"klass": "noop"}] * count)
 
     def hang(self) -> None:
-        """What imports the handlers from now on does not come to an end."""
+        """Make each later import of the handlers hang."""
         (self.stage.directory / f"hangs-{self.name}").touch()
 
     def imports(self) -> int:
@@ -133,7 +134,7 @@ class Cell:
         self.rest = self.put(2)
 
     def reach(self) -> None:
-        """Bring it about that it is in its state."""
+        """Bring the supervisor into its state."""
         match self.state:
             case "booting":
                 self.pool.wait_for("master.started")
@@ -164,7 +165,7 @@ class Cell:
             assert EFFECTS[signo][self.state == "draining"] in said["effect"], f"{self}: {said['effect']}"
 
     def end(self) -> None:
-        """By TERM, where what it was sent did not end it."""
+        """End it by TERM if its signals did not."""
         if not self.ends and self.state != "draining":
             assert self.pool.process.poll() is None, f"{self} has ended it"
             self.sent_at = self.pool.send(SIGTERM)
@@ -222,7 +223,7 @@ STATES = ["booting", "idle", "busy", "redis away", "reloading", "paused", "drain
 
 
 def _cells(stage: Any, state: str) -> list[Cell]:
-    """All of them, or a few that have every signal, alone, twice and to all in turn."""
+    """Return all cells, or a few that cover each signal, alone, twice, and to the group."""
     ways = [(twice, group) for twice in (False, True) for group in (False, True)]
     if FULL:
         every = [([signo], *way) for signo in (*ENDING, *OTHERS) for way in ways]
@@ -242,7 +243,7 @@ def _write_app(stage: Any) -> None:
 
 
 def _play(cells: list[Cell]) -> None:
-    """Side by side: each is waited for only where it is slower than the ones before it."""
+    """Run cells side by side. Each costs only the time that it takes longer than those before it."""
     for cell in cells:
         cell.start()
     if cells[0].state != "booting":
@@ -271,7 +272,7 @@ def test_every_signal_leaves_all_jobs_accounted_for(stage, state):
 
 
 def test_every_signal_during_an_outage_leaves_all_jobs_accounted_for(own_stage, own_server):
-    """What it has then cannot be handed back: it says so by its exit code, and the leases expire."""
+    """Jobs cannot be handed back during the outage: the exit code says so, and the leases expire."""
     stage = own_stage
     stage.config(grace=0.3)
     _write_app(stage)
@@ -308,7 +309,7 @@ def test_every_signal_during_an_outage_leaves_all_jobs_accounted_for(own_stage, 
 
 
 def test_early_and_late_signals_neither_kill_nor_block(stage):
-    """From the first moment at which they are blocked to the last one of the interpreter."""
+    """From the moment at which signals are blocked to the end of the interpreter."""
     _write_app(stage)
     cell = Cell("booting", [SIGTERM], False, False, stage, 1)
     cell.start()

@@ -1,10 +1,10 @@
-"""Jobs sent ahead to a busy child are never hostages of it."""
+"""Jobs sent ahead to a busy child are not held up by its job."""
 
 import time
 
 
 def _warm(stage, pools):
-    """Runs quick jobs until both know the handler as quick."""
+    """Run quick jobs until both supervisors know the handler as quick."""
     for pool in pools:
         pool.wait_ready()
     warm = stage.queue.put_many([{"klass": "good.as_told"} for _ in range(400)])
@@ -52,7 +52,7 @@ def test_death_costs_only_the_running_job(stage):
 
 
 def test_time_limit_counts_from_each_jobs_start(stage):
-    """Each runs for half its limit; sent ahead together they wait for longer than that."""
+    """Each job runs for half its limit. The jobs sent ahead together wait for longer than that."""
     pool = stage.start(processes=1, jobs_per_child=0, dispatch_ahead="5s").wait_ready()
     jids = stage.queue.put_many([{"klass": "good.nap", "data": 0.6, "timeout": 1.2} for _ in range(8)])
     stage.wait_until_ended(jids)

@@ -1,4 +1,4 @@
-"""Checkpoints: a job goes on where it was, whatever has ended its last run; no step that was stored is done twice."""
+"""Checkpoints: a job resumes at its last checkpoint, however its last run ended, and repeats no stored step."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ QUICK = {"drain_timeout": "0s", "reload_timeout": "0.01s", "term_grace": "12s"}
 
 
 class Steps:
-    """What the handlers of steps.py have done, by the file in which they note it."""
+    """The steps that handlers of steps.py have done, read from the file that they write."""
 
     def __init__(self, stage):
         self.stage = stage
@@ -46,13 +46,13 @@ def finish(stage, *pools, waiting=()):
 
 
 def drain(stage, pool):
-    """Another supervisor goes on."""
+    """Drain the supervisor. Another one resumes the job."""
     assert pool.drain() == 0
     return stage.start(**QUICK)
 
 
 def reload(stage, pool):
-    """The same supervisor goes on, with a new zygote."""
+    """Reload the supervisor. It resumes the job with a new zygote."""
     done = len(pool.find("job.released"))
     pool.send(signal.SIGHUP)
     pool.wait_for("job.released", nth=done + 1)
@@ -209,7 +209,7 @@ def test_checkpoint_after_a_lost_lease_raises(stage):
 
 
 def test_checkpoint_of_a_taken_over_job_is_refused(stage):
-    """Its master does not know yet: it sleeps."""
+    """Its master is stopped and does not know yet."""
     pool = stage.start(processes=1, term_grace="10s").wait_ready()
     gate = stage.gate("gate")
     passed = stage.directory / "passed"
@@ -236,7 +236,7 @@ MANY = 500
 
 
 def marching(stage, count=MANY, **flags):
-    """A supervisor, and in it a job of so many steps that has made some of them."""
+    """Start a job of so many steps, and return it with its supervisor after some steps."""
     stage.config(grace=0.3)
     steps = Steps(stage)
     pool = stage.start(lease_ttl="2s", **flags).wait_ready()
@@ -247,7 +247,7 @@ def marching(stage, count=MANY, **flags):
 
 @contextlib.contextmanager
 def away(server, how):
-    """An outage of the server, by its end or its silence; afterwards it is back."""
+    """Make an outage of the server, by its end or by its silence, for the block."""
     if how == "stopped":
         server.process.send_signal(signal.SIGSTOP)
     else:
@@ -345,7 +345,7 @@ def test_checkpoint_takes_little_time(stage, measured):
 
 
 def test_large_checkpoints_take_turns(stage, measured):
-    """A job that stores one after another sends Redis 1.3 MB/s, and not what the link carries."""
+    """A job that stores one after another sends Redis 1.3 MB/s, less than the connection could carry."""
     pool = stage.start(processes=1).wait_ready()
     jid = stage.queue.put("steps.large", 50)
     stage.wait_until_ended([jid])

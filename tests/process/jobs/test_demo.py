@@ -1,4 +1,4 @@
-"""The demo as a user runs it: it proves itself, Ctrl-C drains it, and nothing is left behind however it ends."""
+"""The demo as a user runs it: it checks itself, Ctrl-C drains it, and nothing is left however it ends."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class Demo:
-    """A running demo in a session of its own, with its stderr on a terminal, and all processes that came from it."""
+    """A running demo in a session of its own with its stderr on a terminal, and all its processes."""
 
     def __init__(self, directory: Path, *words: str) -> None:
         self.directory = directory
@@ -42,7 +42,7 @@ class Demo:
         return match
 
     def end(self) -> str:
-        """Wait for the end; answers what was said on stdout."""
+        """Wait for the end, and return what was printed on stdout."""
         with contextlib.suppress(OSError):  # EIO: nobody has the terminal open any more
             while chunk := os.read(self.terminal, 4096):
                 self.screen += chunk
@@ -51,7 +51,7 @@ class Demo:
         return out
 
     def relatives(self) -> list[int]:
-        """Every living process that came from it: of its session, or working in its directory."""
+        """Return the live processes of its session, or with a working directory inside its own."""
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
@@ -72,7 +72,7 @@ class Demo:
 
 @pytest.fixture
 def directory():
-    """A temporary directory with a short path: in one with a long path the demo makes its own elsewhere."""
+    """A temporary directory with a short path. Below a long path the demo makes its own elsewhere."""
     with tempfile.TemporaryDirectory(prefix="lh-", dir="/tmp") as directory:
         yield Path(directory)
 

@@ -1,4 +1,4 @@
-"""What a handler puts, and where it sends its own job on: in the step in which the job completes, or not at all."""
+"""Follow-ups and next stages happen in the step in which the job completes, or not at all."""
 
 import hashlib
 import re
@@ -16,7 +16,7 @@ LARGE_AT_ONCE = 24
 
 
 def run(stage: Stage, klass, data, **options):
-    """The finished job, and the pool that has run it."""
+    """Run a job, and return it with its pool."""
     pool = stage.start(processes=1, queue=["default", "other"]).wait_ready()
     jid = stage.queue.put(klass, data, **options)
     stage.wait_until_ended([jid])

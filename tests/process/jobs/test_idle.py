@@ -1,4 +1,4 @@
-"""A pool that has nothing to do is there at once when there is something, and asks for nothing meanwhile."""
+"""An idle pool starts jobs at once, and sends nothing meanwhile."""
 
 import os
 import signal
@@ -8,11 +8,11 @@ import pytest
 from supervised import quantiles
 from watched import FULL
 
-IDLE_S = 31.0 if FULL else 10.0  # one wait for bells takes 30 s
+IDLE_S = 31.0 if FULL else 10.0  # one wait for wake-ups takes 30 s
 
 
 def make_known(stage, *queues):
-    """Put to each once: the first put to a queue is told to every supervisor, as one may have globs."""
+    """Put to each queue once. The first put to a queue sends a hint to each supervisor, because it may have globs."""
     for queue in queues:
         stage.client.cancel(stage.client.queue(queue).put("good.noop"))
 
@@ -142,7 +142,7 @@ def test_draining_supervisor_passes_its_wakeup_on(stage):
 @pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_idle_pool_makes_one_round_trip_in_five_seconds(stage, proxies, measured):
-    """TEST_FULL=1: also over the end of a wait for bells."""
+    """TEST_FULL=1: also past the end of a wait for wake-ups."""
     proxy = proxies(0)
     pool = stage.start(redis_url=proxy.url, processes=2).wait_ready()
     stage.wait_until_idle(1)

@@ -1,4 +1,4 @@
-"""What a handler says and is told while it runs: progress, that it should stop; and how long it is put off."""
+"""What a handler reports and learns while it runs: progress, that it should stop, and its backoff."""
 
 import itertools
 import signal

@@ -1,4 +1,4 @@
-"""Thousands of short jobs, so that every order in which messages, deaths and forks can meet is met."""
+"""Thousands of short jobs, to meet each order of messages, deaths and forks."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def test_flood_of_short_jobs_runs_each_once(stage, jobs_per_child, count, measur
 
 @pytest.mark.timeout(120)
 def test_master_memory_does_not_grow_with_jobs_done(stage, measured):
-    """Whether completed, failed or dead."""
+    """For completed, failed and dead jobs."""
     pool = stage.start(processes=2, jobs_per_child=50, log_level="info")
 
     def work(count):

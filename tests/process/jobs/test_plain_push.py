@@ -1,4 +1,4 @@
-"""Any program that can LPUSH puts jobs: idle supervisors run them within a second, and poll for none."""
+"""Any program that can LPUSH puts jobs: idle supervisors run them within a second, without polling."""
 
 import json
 import re
@@ -83,7 +83,7 @@ def test_push_by_node_starts_within_a_second(stage, measured):
 
 
 def test_every_idle_supervisor_receives_every_push(stage, measured):
-    """A busy one must not be the only one that has heard it."""
+    """A busy supervisor must not be the only one that has received it."""
     for _ in range(3):
         stage.start(processes=1).wait_ready()
     stage.wait_until_idle(3)
@@ -164,10 +164,10 @@ def test_entries_of_a_paused_queue_cause_no_busy_loop(stage, proxies, measured):
 def test_lost_push_listener_reconnects(stage):
     pool = stage.start(processes=1).wait_ready()
     stage.wait_until_idle(1)
-    doors = [client["id"] for client in stage.server.redis.client_list() if client["cmd"] == "blmove"]
-    for number in doors:
+    listeners = [client["id"] for client in stage.server.redis.client_list() if client["cmd"] == "blmove"]
+    for number in listeners:
         stage.server.redis.client_kill_filter(_id=number)
-    bell = [client["id"] for client in stage.server.redis.client_list() if client["cmd"] == "blpop"]
+    waiting = [client["id"] for client in stage.server.redis.client_list() if client["cmd"] == "blpop"]
     stage.queue.put("good.noop")
     completed(stage, 1)
     stage.let_time_pass(1.1)  # not again and again at once
@@ -177,7 +177,7 @@ def test_lost_push_listener_reconnects(stage):
     push(stage, {"klass": "good.noop"})
     completed(stage, 3)
     stage.wait_until_idle(1)
-    assert bell == [client["id"] for client in stage.server.redis.client_list() if client["cmd"] == "blpop"]
+    assert waiting == [client["id"] for client in stage.server.redis.client_list() if client["cmd"] == "blpop"]
     assert pool.find("redis.lost") == []
     assert pool.drain() == 0
     stage.assert_nothing_left()
@@ -185,7 +185,7 @@ def test_lost_push_listener_reconnects(stage):
 
 def test_pushes_are_received_again_soon_after_an_outage(own_stage, own_server, measured):
     stage = own_stage
-    stage.config(grace=0.5)  # it connects again sooner than it would try the doors
+    stage.config(grace=0.5)  # it connects again sooner than its push listeners would
     pool = stage.start(processes=1).wait_ready()
     stage.wait_until_idle(1)
     own_server.kill()

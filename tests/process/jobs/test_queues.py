@@ -1,4 +1,4 @@
-"""Several queues: in which order a supervisor serves them, which ones its globs mean, and what holds them back."""
+"""Several queues: their order, the queues that a glob matches, and what holds a queue back."""
 
 import time
 
@@ -10,7 +10,7 @@ NEW_QUEUE_S = 8.0
 
 
 def put_ten(stage):
-    """A: 5, B: 2, C: 3 jobs. Answers jid -> queue."""
+    """Put 5 jobs to a, 2 to b and 3 to c. Return jid -> queue."""
     queues = {}
     for name, count in (("A", 5), ("B", 2), ("C", 3)):
         for jid in stage.client.queue(name).put_many([{"klass": "good.noop"} for _ in range(count)]):
@@ -96,7 +96,7 @@ def test_busy_supervisor_serves_a_new_matching_queue_in_order(stage, measured):
 
 
 def test_heartbeat_of_a_new_queue_holds_from_its_first_lease(stage):
-    """The heartbeat of one queue is much shorter than that of the others: its job is renewed in time all the same."""
+    """The heartbeat of one queue is much shorter than the others. Its job is renewed in time."""
     stage.client.config.set("heartbeat-q-short", 2)
     stage.client.config.set("grace", 2)
     pool = stage.start(processes=1, queue="q-*").wait_ready()

@@ -1,4 +1,4 @@
-"""Bytes are byte for byte the same wherever they come out again: whatever their values, however many they are."""
+"""Bytes stay the same on each way, whatever their values and number."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""Jobs that come again: each time exactly once, however many supervisors there are and whichever of them dies."""
+"""Recurring jobs: each time gives exactly one job, however many supervisors run and whichever of them dies."""
 
 import itertools
 import signal
@@ -13,7 +13,7 @@ from supervisor.engine.client.sync_client import Client
 
 
 def jobs_of(stage, jid):
-    """All that a recurring job has put so far, by number."""
+    """Return all jobs that a recurrence has put so far, by number."""
     count = stage.client.recurring(jid).count
     return stage.client.jobs(*(f"{jid}-{number}" for number in range(1, count + 1)))
 
@@ -27,7 +27,7 @@ def start_two(stage):
 
 
 def forget(stage, pool):
-    """A killed worker's record lives until max-worker-age."""
+    """Forget killed workers, whose records would live until max-worker-age."""
     stage.client.deregister(pool.worker)
     stage.server.redis.delete(f"{stage.prefix}mail:{pool.worker}")
 
@@ -63,7 +63,7 @@ def test_interval_fires_once_though_one_of_two_supervisors_dies(stage):
 
 
 def test_missed_cron_times_fire_once_though_a_supervisor_dies(stage):
-    """Twenty recurrences that were made an hour ago, with a job each ten minutes: all are due when two pools start."""
+    """Twenty recurrences, made an hour ago, with a job every ten minutes: all are due when two pools start."""
     stage.config(grace=0.3)
     hour_ago_unix = time.time() - 3600
     with Client(stage.server.url, stage.namespace, clock=lambda: hour_ago_unix) as then:
@@ -90,13 +90,13 @@ def test_missed_cron_times_fire_once_though_a_supervisor_dies(stage):
 
 
 def recur_then(stage, then_unix, klass, **options):
-    """Make a recurrence as if it were another time."""
+    """Make a recurrence as if at another time."""
     with Client(stage.server.url, stage.namespace, clock=lambda: then_unix) as then:
         return then.queue("default").recur(klass, **options)
 
 
 def test_damaged_or_slow_crons_do_not_stop_a_supervisor(stage):
-    """One with few times since the year 1 and a large backlog, records that somebody has damaged, and good ones."""
+    """A cron with few times since the year 1 and a large backlog, damaged records, and valid ones."""
     now_unix = time.time()
     recur_then(stage, 0.0, "good.noop", cron="20 2 */22 11 1", backlog=999, jid="few")
     for field, value in {"tz": "Mars/Olympus", "cron": "no cron", "next": "soon", "backlog": "many"}.items():
@@ -147,7 +147,7 @@ def test_thousand_crons_of_one_minute_do_not_block_the_loop(stage, measured):
 
 @pytest.fixture
 def zone(tmp_path):
-    """Makes a time zone with a minute that begins so many seconds from now. Answers its name and where it is told."""
+    """Make a time zone in which a minute begins in so many seconds. Return its name and its variable."""
 
     def make(in_s):
         ahead_s = -(int(time.time()) + in_s) % 60

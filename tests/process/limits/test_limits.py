@@ -1,4 +1,4 @@
-"""Limits: never more at once, never more in a time, whoever is killed; and a slot is free again with its job."""
+"""Limits: never more jobs at once or in a time, whichever process dies, and a slot is free with its job's end."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ def finish(stage, *pools, **left):
 
 
 def drop_what_waits(stage):
-    """While nothing runs: a job that is cancelled has no slot any more, though its handler ends a moment later."""
+    """Cancel waiting jobs while nothing runs: a cancelled job has no slot, though its handler ends a moment later."""
     stage.queue.pause()
     stage.wait_until_counted(lambda: stage.queue.counts().running + stage.queue.counts().stalled == 0, 40)
     for state in ("waiting", "scheduled", "parked"):
@@ -66,7 +66,7 @@ def test_killed_child_frees_its_jobs_slot(stage, locks, measured):
 @pytest.mark.slow
 @pytest.mark.timeout(600 if FULL else 180)
 def test_limit_of_one_holds_under_random_kills(stage, locks, measured):
-    """Each key lets one job run; each job holds a lock that the kernel knows of. TEST_FULL=1: 500 kills."""
+    """Each key lets one job run, and each job holds a lock of the kernel. TEST_FULL=1: 500 kills."""
     stage.config(grace=0.5)
     keys = [f"api-{number}" for number in range(KEYS)]
     for key in keys:

@@ -1,4 +1,4 @@
-"""Jobs under a limit beside a backlog of others: a slot that is free is used, however much else there is to do."""
+"""Jobs under a limit beside a backlog of others: a free slot is used, however much else waits."""
 
 import time
 
@@ -6,7 +6,7 @@ RUNNING, RATE = 2, 200
 
 
 def test_backlog_does_not_starve_jobs_under_a_limit(stage, measured):
-    """They start as often as the limit lets them, as far as exchanges go: not once per batch of the others."""
+    """Jobs start as often as the limit lets them and exchanges allow, not once per batch of the others."""
     stage.client.limit("api", running=RUNNING, rate=f"{RATE}/s")
     limited = stage.queue.put_many([{"klass": "good.noop", "limit": "api"} for _ in range(1000)])
     plain = []

@@ -1,4 +1,4 @@
-"""Memory: a job is stopped at its limit while it runs, all together at the budget, and nobody beside it is touched."""
+"""Memory: a job is stopped at its limit, the largest one at the budget, and no neighbour is touched."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ def put(stage, klass, mb, max_deaths=1, **data):
 
 
 def assert_died_of_memory(stage, pool, jid, limit_mb):
-    """Once, with all that is known of it; answers its end as it is kept."""
+    """Check that the job died once, with all facts recorded. Return its stored failure."""
     died = pool.wait_for("job.died", jid=jid)
     assert (died["reason"], died["deaths"], died["state"]) == ("memory", 1, "failed")
     job = stage.client.job(jid)
@@ -173,7 +173,7 @@ def start_with_budget(stage, **flags):
 
 
 def learn(stage, klass, mb, queue="default"):
-    """Let its need become known."""
+    """Run the handler until its memory need is known."""
     gate = stage.gate(f"learn-{klass}-{queue}")
     jid = stage.client.queue(queue).put(f"memory.{klass}", {"mb": mb, "gate": gate}, max_deaths=1)
     stage.wait_for_starts(jid)
@@ -294,7 +294,7 @@ def test_idle_child_that_keeps_memory_makes_room(stage):
 
 
 def in_group(group):
-    """What starts a supervisor inside a control group."""
+    """Return the command that starts a supervisor inside a control group."""
     return ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"]
 
 

@@ -1,4 +1,4 @@
-"""A job past its time: told of it first, then killed with all that is below it, whatever it does.
+"""A job past its time gets the soft timeout, then it is killed with all its processes.
 
 TEST_FULL=1: the long job takes a minute.
 """
@@ -17,7 +17,7 @@ ONE = pytest.mark.parametrize("jobs_per_child", [1, 0])
 
 
 def since_start_s(pool, event):
-    """From the order to start a job, where its time begins, to this event."""
+    """Return the seconds from the order to start a job, where its time begins, to this event."""
     return event["time"] - pool.find("job.started", jid=event["jid"])[-1]["time"]
 
 
@@ -47,7 +47,7 @@ def test_handler_may_complete_after_its_soft_timeout(stage, measured, jobs_per_c
 
 @pytest.mark.parametrize("repeat", range(5))
 def test_soft_timeout_reaches_a_handler_despite_slow_stack_dumps(stage, repeat):
-    """What blocks is begun again by the kernel when the stacks have been written: the word must not be lost there."""
+    """The kernel restarts a blocking call after the stacks are written. The soft timeout must not be lost there."""
     pool = stage.start(processes=1).wait_ready()
     jid = stage.queue.put("timed.clean_up_among_threads", stage.gate("gate"), timeout=5.0, max_deaths=1)
     stage.wait_until_ended([jid])
@@ -171,7 +171,7 @@ def test_time_limit_of_0_is_no_limit(stage, flag, own):
 
 
 def test_time_limit_counts_per_job_of_a_child(stage):
-    """Many jobs of one child, together far longer than the limit, and those sent ahead wait in its socket."""
+    """Many jobs of one child take far longer together than the limit, and those sent ahead wait in its socket."""
     pool = stage.start(processes=1, jobs_per_child=0, job_timeout="3s", on_error="fail").wait_ready()
     jids = stage.queue.put_many([{"klass": "good.nap", "data": 0.004} for _ in range(900)])
     late = stage.queue.put("good.hold", stage.gate("gate"))

@@ -1,7 +1,7 @@
 """A menu of misbehaviour for the process tests. Runs in children; the tests import nothing of it.
 
-Every handler first writes one line into the ledger, by one write(2): an account of the starts that owes nothing to the
-supervisor. Handlers wait at gates: a named pipe whose opening for reading ends when the test opens its other end.
+Each handler first writes one line into the ledger, by one write(2): a record of starts that does not depend on the
+supervisor. Handlers wait at gates: opening such a named pipe for reading ends when the test opens its other end.
 """
 
 import os
@@ -9,7 +9,7 @@ import time
 
 
 def enter(job):
-    """One start of one job, in the ledger: jid, attempt, pid, wall time."""
+    """Record a start in the ledger: jid, attempt, pid, wall time."""
     line = f"{job.jid} {job.attempt} {os.getpid()} {time.time():.6f} {job.klass}\n"
     write_line(line)
 
@@ -23,5 +23,5 @@ def write_line(line):
 
 
 def wait_at(gate):
-    """Until the test opens the gate of this name. Interruptible at any instant."""
+    """Block until the test opens the gate of this name. Interruptible at any instant."""
     os.close(os.open(os.path.join(os.environ["MENU_GATES"], gate), os.O_RDONLY | os.O_CLOEXEC))

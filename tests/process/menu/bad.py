@@ -1,4 +1,4 @@
-"""Handlers that do not behave. `times` in the data: only on so many first attempts."""
+"""Handlers that misbehave. `times` in the data: only on so many first attempts."""
 
 import ctypes
 import os
@@ -57,7 +57,7 @@ def spin(job):
 
 @handler
 def c_sleep(job):
-    """Sleeps in C code, deaf to everything but SIGKILL. data: seconds."""
+    """Sleeps in C code, which only SIGKILL ends. data: seconds."""
     menu.enter(job)
     for signo in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         try:
@@ -173,7 +173,7 @@ def fork_returns_twice(job):
 
 @handler
 def nap_then_kill_zygote(job):
-    """Data: seconds. Others have run beside it when it ends them all."""
+    """Kills the zygote after data seconds, so that other jobs have run beside it."""
     menu.enter(job)
     time.sleep(job.data)
     os.kill(os.getppid(), signal.SIGKILL)
@@ -182,7 +182,7 @@ def nap_then_kill_zygote(job):
 
 @handler
 def kill_zygote(job):
-    """Kills what all children come from."""
+    """Kills the zygote."""
     menu.enter(job)
     os.kill(os.getppid(), signal.SIGKILL)
     menu.wait_at(job.data)
@@ -190,7 +190,7 @@ def kill_zygote(job):
 
 @handler
 def stop_the_master(job):
-    """First of all at its first start. data: gate."""
+    """Stops the master as its first action, at its first start. data: gate."""
     if job.attempt == 1:
         zygote_stat = Path(f"/proc/{os.getppid()}/stat").read_text()
         os.kill(int(zygote_stat.rpartition(")")[2].split()[1]), signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""Handlers for bytes: what each of them has got is told by its digest."""
+"""Handlers for bytes, which return the digest of what they received."""
 
 import hashlib
 import os
@@ -13,7 +13,7 @@ def _digest(job):
 
 @handler
 def raise_at_first(job):
-    """Raises while its gate file does not exist, here: while it was never failed."""
+    """Raises until its gate file exists: until the job has failed."""
     menu.enter(job)
     marker = f"{os.environ['MENU_LEDGER']}-{job.jid}"
     if not os.path.exists(marker):
@@ -37,7 +37,7 @@ def raise_die_wait(job):
 
 @handler
 def hand_on(job):
-    """Puts its bytes to another one, and goes on with them the other way round; then tells what it has got."""
+    """Puts its bytes to another handler, continues with them reversed, and returns the digest."""
     menu.enter(job)
     if job.queue == "other":
         return _digest(job)

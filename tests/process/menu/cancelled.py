@@ -1,6 +1,6 @@
-"""Handlers that are stopped in mid-job, at work in all ways. Each run says how it ended: done, or interrupted and why.
+"""Handlers that are stopped in mid-job. Each run records how it ended: done, or interrupted and why.
 
-The accounts are those of `chaos.py`: a run that is killed has no last word.
+The records are those of `chaos.py`. A killed run has no last line.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from supervisor import Interrupted, handler
 
 
 def accounted(job, work):
-    """Whoever waits for the beginning may interrupt at once: all is within the try."""
+    """Record a run. All of it is within the try, because a test may interrupt at its first instant."""
     run = Run(job)
     try:
         with run:
@@ -27,7 +27,7 @@ def accounted(job, work):
 
 
 def _swallow_all():
-    """Goes on whatever is raised."""
+    """Continues whatever is raised."""
     while True:
         try:
             print("deaf to all")
@@ -82,5 +82,5 @@ def _leave_three():
 
 @handler
 def deaf_with_tree(job):
-    """Leaves a subprocess, one in a session of its own, and a daemon; and is deaf itself."""
+    """Leaves a subprocess, one in a session of its own, and a daemon, and ignores interruptions."""
     accounted(job, _leave_three)

@@ -1,8 +1,7 @@
-"""Handlers that keep an account of their own, which owes nothing to the supervisor: each run writes how it begins and
-how it ends, one line by one write(2).
+"""Handlers that keep a record of their own: each run writes its beginning and its end, one line by one write(2).
 
-Each run holds a lock of its job's, and so does what it leaves running: a run that meets another one, or the leftovers
-of one, says so.
+Each run, and each process that it leaves, holds a lock of its job. A run that meets another one, or leftovers of one,
+records it.
 """
 
 import contextlib
@@ -17,7 +16,7 @@ from supervisor import Fail, Retry, handler
 
 
 def _born():
-    """When this process was forked, in ticks since the boot: with its pid, what tells it from all others."""
+    """Return when this process was forked, in ticks since the boot. With its pid that identifies the process."""
     with open("/proc/self/stat") as file:
         return int(file.read().rpartition(")")[2].split()[19])
 
@@ -68,7 +67,7 @@ def nap(job):
 
 @handler
 def leaves_processes(job):
-    """A subprocess, one in a session of its own, and a daemon, all of which hold the job's lock."""
+    """Leaves a subprocess, one in a session of its own, and a daemon. All hold the job's lock."""
     with Run(job) as run:
         for own_session in (False, True):
             subprocess.Popen(["sleep", "1000"], start_new_session=own_session, pass_fds=[run.lock])
@@ -128,7 +127,7 @@ def waits_for_its_death(job):
 
 @handler
 def goes_on(job):
-    """Puts two more with its completion."""
+    """Puts two more jobs with its completion."""
     with Run(job) as run:
         for number in (1, 2):
             job.put("default", "chaos.short", jid=f"{job.jid}-{number}")
@@ -136,7 +135,7 @@ def goes_on(job):
 
 
 def _fork():
-    """Also where the machine has no room for another process at the moment."""
+    """Fork, and retry while the machine has no room for another process."""
     while True:
         try:
             return os.fork()

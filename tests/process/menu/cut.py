@@ -1,4 +1,4 @@
-"""Handlers that say what becomes of them when their supervisor is cut off from Redis. data: gate."""
+"""Handlers that record what becomes of them when their supervisor is cut off from Redis. data: gate."""
 
 import menu
 from menu.good import count_interrupted
@@ -23,7 +23,7 @@ def stops_once(job):
 
 @handler
 def deaf(job):
-    """Holds data["lock"], and ends for nothing but the gate data["gate"]."""
+    """Holds data["lock"], and ends only by the gate data["gate"]."""
     with Watched(job, job.data["lock"]):
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Handlers after which something follows, or does not."""
+"""Handlers with follow-ups or a next stage, or without."""
 
 import gc
 import os
@@ -10,7 +10,7 @@ from supervisor.child.child import Child
 
 
 def _say(job):
-    """Do with the job what its data says; answers the jids of what is to follow."""
+    """Do with the job what its data says. Return the jids of the follow-ups."""
     told = job.data
     jids = [job.put(queue, klass, data, **options) for queue, klass, data, options in told.get("put", ())]
     if "next" in told:
@@ -47,7 +47,7 @@ async def after_coroutine(job):
 
 @handler
 def bytes_after(job):
-    """Puts the bytes that it has got, and as many of its own as data's length says."""
+    """Puts its bytes, and as many other bytes as data's length says."""
     menu.enter(job)
     return [job.put("other", "good.digest", job.raw), job.put("other", "good.digest", b"\xff" * 20_000_000)]
 
@@ -61,7 +61,7 @@ def large_after(job):
 
 @handler
 def large_after_gate(job):
-    """The same once a gate is open: many of them complete at once."""
+    """Puts a large job after the gate has opened: many of them complete at once."""
     menu.enter(job)
     menu.wait_at(job.data["gate"])
     return job.put("waits", "good.digest", b"\xff" * job.data["bytes"])
@@ -69,14 +69,14 @@ def large_after_gate(job):
 
 @handler
 def pass_on(job):
-    """Goes on with other bytes."""
+    """Continues with other bytes."""
     menu.enter(job)
     job.next("other", bytes(reversed(job.raw)))
 
 
 @handler
 def claim_on_nonsense(job):
-    """Speaks for the child: what follows claims its data, which is no JSON."""
+    """Forges a message of the child: the follow-up is unique by its data, which is no JSON."""
     menu.enter(job)
     (child,) = (one for one in gc.get_objects() if type(one) is Child)
     followers = [messages.Follower("waits", "good.noop", {"unique": True}, messages.Blob("json", b"{{{"))]
@@ -87,7 +87,7 @@ def claim_on_nonsense(job):
 
 @handler
 def bad_arguments(job):
-    """What is answered for calls that are wrong: the messages, in their order."""
+    """Returns the messages of wrong calls, in their order."""
     menu.enter(job)
     said = []
     for call in (

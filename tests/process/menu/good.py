@@ -1,4 +1,4 @@
-"""Handlers that behave."""
+"""Handlers that behave well."""
 
 import hashlib
 import os
@@ -41,7 +41,7 @@ def hold(job):
 
 @handler
 def short_or_long(job):
-    """Takes as long as the job says: the master cannot know which."""
+    """Takes as long as its data says: the master cannot know the time beforehand."""
     menu.enter(job)
     if job.data:
         menu.wait_at(job.data)
@@ -55,7 +55,7 @@ def digest(job):
 
 @handler
 def count_interrupted(job):
-    """Waits until it is interrupted, and cleans up in its own time. data: gate."""
+    """Waits until it is interrupted, and takes its time to clean up. data: gate."""
     try:
         menu.enter(job)  # who waits for that may interrupt at once
         menu.wait_at(job.data)
@@ -101,7 +101,7 @@ async def decorated(job):
 
 @handler
 def as_told(job):
-    """Returns at once, unless told to wait at a gate or to die: the master cannot know beforehand."""
+    """Returns at once, waits at a gate or dies, as its data says: the master cannot know beforehand."""
     menu.enter(job)
     told = job.data or {}
     if "gate" in told:

@@ -1,4 +1,4 @@
-"""Handlers that speak in their child's name, and into what is not theirs."""
+"""Handlers that send messages in their child's name, and write into foreign files."""
 
 import gc
 import os
@@ -11,7 +11,7 @@ _TROUBLE = messages.pack_trouble(messages.Trouble("x", "y", "A FORGED TRACEBACK"
 
 
 def _say(job, verb, body=b""):
-    """As the child would."""
+    """Send a message as the child would."""
     talk = next(each for each in gc.get_objects() if isinstance(each, Child))._talk
     talk.send(messages.pack_outcome(verb, job.token, 0.0, body))
 
@@ -24,7 +24,7 @@ def overflow_and_return(job):
 
 @handler
 def overflow_for_ever(job):
-    """Each one might put off what ends it."""
+    """Overflows again and again: each overflow might delay the end."""
     menu.enter(job)
     while True:
         _say(job, messages.Verb.OVERFLOWED, _TROUBLE)
@@ -32,7 +32,7 @@ def overflow_for_ever(job):
 
 @handler
 def write_stacks_and_return(job):
-    """Into the file from which its master takes what stands with a failure."""
+    """Writes into the file from which the master takes the stack of a failure."""
     menu.enter(job)
     os.write(messages.STACKS_FD, b"STACK OF ANOTHER JOB")
 

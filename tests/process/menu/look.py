@@ -1,4 +1,4 @@
-"""Handlers that look around and answer what they see."""
+"""Handlers that inspect their surroundings and return what they find."""
 
 import os
 import resource
@@ -56,7 +56,7 @@ def around(job):
 
 @handler
 def litter(job):
-    """Tells what lies in its directory, and leaves files, a tree, a link and a read-only directory there."""
+    """Returns the contents of its directory, and leaves files, a tree, a link and a read-only directory there."""
     menu.enter(job)
     seen = sorted(os.listdir("."))
     Path("file").write_text(job.jid)
@@ -71,7 +71,7 @@ def litter(job):
 
 @handler
 def wander(job):
-    """Leaves its directory, and takes it away."""
+    """Leaves its directory, and removes it."""
     menu.enter(job)
     seen = sorted(os.listdir("."))
     os.chdir("/")
@@ -81,7 +81,7 @@ def wander(job):
 
 @handler
 def pipes(job):
-    """What a program started by the handler gets: does `terminate()` still end it?"""
+    """Returns whether `terminate()` ends a program that the handler has started."""
     menu.enter(job)
     sleeper = subprocess.Popen(["sleep", "1000"])
     sleeper.terminate()

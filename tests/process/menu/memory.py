@@ -1,8 +1,8 @@
-"""Handlers that take memory, and say how far they came: in a file, by one write(2) for each step.
+"""Handlers that take memory, and record how much in a file, by one write(2) for each step.
 
-MENU_PRELOAD_MB in the environment: so much is there when the children are forked, as an application's imports are.
-`data` of those that grow: mb, and if it is to be so step_mb (1), rate_mb_s (as fast as it goes), witness (a file), gate
-(waits there in the end), times (only on so many first attempts).
+MENU_PRELOAD_MB in the environment is allocated before children are forked, as by an application's imports. `data` of
+those that grow: mb, and optionally step_mb (1), rate_mb_s (unbounded), witness (a file), gate (waits there at the end),
+times (only on so many first attempts).
 """
 
 import mmap
@@ -23,7 +23,7 @@ _PROGRAM = "import sys; room = b'x' * (int(sys.argv[1]) << 20); print(len(room),
 
 
 def _steps(data):
-    """Each step's bytes, at its time; what has been taken before is told."""
+    """Yield each step's bytes at its time, and record what has been taken before."""
     step_mb, began_at = data.get("step_mb", 1), time.monotonic()
     witness = os.open(data["witness"], os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC) if "witness" in data else -1
     for done_mb in range(0, data["mb"], step_mb):
@@ -59,7 +59,7 @@ def grow(job):
 
 @handler
 def grow_too(job):
-    """The same by another name: what is known of the one is not of the other."""
+    """Grows as `grow` does. The supervisor learns the memory of each handler apart."""
     _grow(job)
 
 
@@ -75,7 +75,7 @@ def grow_at_will(job):
 
 @handler
 def grow_and_keep(job):
-    """What it takes its child keeps."""
+    """Takes memory that its child keeps."""
     menu.enter(job)
     _kept.append([b"x" * size for size in _steps(job.data)])
     _end(job.data)
@@ -83,7 +83,7 @@ def grow_and_keep(job):
 
 @handler
 def grow_shared(job):
-    """In memory that it would share with processes of its own."""
+    """Takes memory that processes of its own would share."""
     menu.enter(job)
     room = mmap.mmap(-1, job.data["mb"] * MB)
     for size in _steps(job.data):
@@ -93,7 +93,7 @@ def grow_shared(job):
 
 @handler
 def grow_unseen(job):
-    """In files of tmpfs that no process maps: only the kernel counts them as its own."""
+    """Writes files of tmpfs that no process maps: only the kernel counts them."""
     menu.enter(job)
     file = os.memfd_create("unseen")
     for size in _steps(job.data):
@@ -103,7 +103,7 @@ def grow_unseen(job):
 
 @handler
 def grow_below(job):
-    """In another program."""
+    """Takes memory in another program."""
     menu.enter(job)
     with subprocess.Popen(
         [sys.executable, "-c", _PROGRAM, str(job.data["mb"])], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -115,7 +115,7 @@ def grow_below(job):
 
 @handler
 def share_with_forks(job):
-    """Takes memory and forks data["forks"] processes that have it too, and look at all of it."""
+    """Takes memory, and forks data["forks"] processes that share and read all of it."""
     menu.enter(job)
     room = [b"x" * size for size in _steps(job.data)]
     pids = []
@@ -132,7 +132,7 @@ def share_with_forks(job):
 
 @handler
 def write_preloaded(job):
-    """Changes what it has come with."""
+    """Writes to the preloaded memory."""
     menu.enter(job)
     for at in range(0, len(PRELOADED), mmap.PAGESIZE):
         PRELOADED[at] = job.attempt
@@ -141,7 +141,7 @@ def write_preloaded(job):
 
 @handler(retries=0)
 def too_large_at_once(job):
-    """Asks for more than it may have in one piece."""
+    """Asks for more than its limit in one piece."""
     menu.enter(job)
     print("about to ask for", job.data["mb"], "MB")
     too_much = bytearray(job.data["mb"] * MB)
@@ -150,7 +150,7 @@ def too_large_at_once(job):
 
 @handler
 def take_less(job):
-    """Asks for more than it may have, and does without."""
+    """Asks for more than its limit, and continues without it."""
     menu.enter(job)
     try:
         return len(bytearray(job.data["mb"] * MB))

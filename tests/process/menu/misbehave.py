@@ -30,7 +30,7 @@ def enter(job):
 
 
 def _sleep_deaf():
-    """For ever, whatever is raised in here."""
+    """Sleep for ever, whatever is raised."""
     while True:
         try:
             time.sleep(_LONG_S)
@@ -80,7 +80,7 @@ def kill_self(job):
 
 @handler
 def ignore_term(job):
-    """Deaf to what asks politely, and to what is raised in it."""
+    """Ignores TERM and all exceptions that are raised in it."""
     enter(job)
     for signo in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(signo, signal.SIG_IGN)
@@ -97,14 +97,14 @@ def spin(job):
 
 @handler
 def spin_in_c(job):
-    """Never lets go of the interpreter: no other thread and no handler of a signal runs."""
+    """Never releases the interpreter: no other thread and no signal handler runs."""
     enter(job)
     collections.deque(itertools.repeat(None), 0)
 
 
 @handler(backoff=0)
 def sleep_in_c(job):
-    """A signal ends each sleep, as it ends most system calls, be it the one by which its stack is asked for."""
+    """Sleeps in C. A signal ends each sleep, even the one that asks for the stack."""
     enter(job)
     while True:
         ctypes.CDLL(None).sleep(_LONG_S)
@@ -112,7 +112,7 @@ def sleep_in_c(job):
 
 @handler
 def lock_in_c(job):
-    """Waits for a lock that it has itself, as a library does in a deadlock: no signal ends that."""
+    """Waits for a lock that it holds itself, as in a deadlock of a library. No signal ends that."""
     enter(job)
     lock = ctypes.create_string_buffer(64)  # a pthread_mutex_t, which is all zeros at first
     c = ctypes.CDLL(None)
@@ -141,7 +141,7 @@ def allocate_fast(job):
 
 @handler(memory="64M")
 def allocate_below(job):
-    """It is not the child that grows but a process below it."""
+    """Grows in a process below the child."""
     enter(job)
     pid = os.fork()
     if pid == 0:
@@ -152,7 +152,7 @@ def allocate_below(job):
 
 @handler
 def leak_threads(job):
-    """Leaves threads that nobody may wait for."""
+    """Leaves threads that must not be waited for."""
     enter(job)
     for _ in range(100):
         threading.Thread(target=threading.Event().wait, daemon=False).start()
@@ -200,7 +200,7 @@ def close_all_and_stay(job):
 
 @handler
 def write_garbage(job):
-    """Into everything that is open but its output."""
+    """Writes into each open descriptor except its output."""
     enter(job)
     for fd in range(3, 256):
         with contextlib.suppress(OSError):
@@ -210,7 +210,7 @@ def write_garbage(job):
 
 @handler
 def print_much(job):
-    """data["print_bytes"] in lines, without the interpreter's buffers."""
+    """Prints data["print_bytes"] in lines, without the interpreter's buffers."""
     enter(job)
     lines = (b"." * 99 + b"\n") * 656
     for _ in range(job.data["print_bytes"] // len(lines)):
@@ -226,7 +226,7 @@ def stop_self(job):
 
 @handler
 def deaf_to_signals(job):
-    """Ignores and blocks every signal that can be, and goes on to its end."""
+    """Ignores and blocks all signals that it can, and runs to its end."""
     enter(job)
     _dispose(signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -235,7 +235,7 @@ def deaf_to_signals(job):
 
 @handler
 def defenceless(job):
-    """Gives every signal its default effect: for most of them the end."""
+    """Gives each signal its default effect, which mostly kills."""
     enter(job)
     _dispose(signal.SIG_DFL)
     _sleep_deaf()
@@ -249,7 +249,7 @@ def _dispose(disposition):
 
 @handler
 def change_limits(job):
-    """Leaves itself little to live on."""
+    """Lowers its own resource limits."""
     enter(job)
     for limit, soft in ((resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_NPROC, 1), (resource.RLIMIT_MEMLOCK, 0)):
         resource.setrlimit(limit, (soft, soft))
@@ -260,7 +260,7 @@ def change_limits(job):
 
 @handler
 def limit_files(job):
-    """The kernel ends it at the first byte that it writes into a file."""
+    """Limits its file size to 0: the kernel kills it at the first byte that it writes."""
     enter(job)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -269,7 +269,7 @@ def limit_files(job):
 
 @handler
 def limit_descriptors(job):
-    """Nothing can be opened any more."""
+    """Limits its descriptors, so that nothing can be opened any more."""
     enter(job)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))
 

@@ -1,4 +1,4 @@
-"""Handlers that wait in C code, which knows nothing of signals: a call that one interrupts has failed."""
+"""Handlers that wait in C code. A signal makes such a call fail."""
 
 import asyncio
 import ctypes
@@ -12,7 +12,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @handler
 def wait(job):
-    """Waits in C for the gate, and says how that has ended. data: gate."""
+    """Waits in C for the gate, and returns how that has ended. data: gate."""
     menu.enter(job)
     path = os.path.join(os.environ["MENU_GATES"], job.data).encode()
     opened = _libc.open(path, os.O_RDONLY)

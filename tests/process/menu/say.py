@@ -1,4 +1,4 @@
-"""Handlers that say how far they are, and listen when they are told to stop."""
+"""Handlers that report progress, and react when they should stop."""
 
 import asyncio
 import threading
@@ -12,7 +12,7 @@ _told = threading.Semaphore(0)  # how often the thread of `leave_thread` has tol
 
 @handler
 def progress(job):
-    """data: the steps to tell, and the gate to wait at before the last one."""
+    """Reports data's steps, and waits at the gate before the last one."""
     menu.enter(job)
     *steps, last = job.data["steps"]
     for fraction, text in steps:
@@ -32,7 +32,7 @@ def progress_for_ever(job):
 
 @handler
 def stop(job):
-    """Catches the interruption, and goes on to what it has to do first. data: gate."""
+    """Catches the interruption, and continues with its clean-up. data: gate."""
     assert not job.should_stop
     try:
         menu.enter(job)  # in here: who waits for it may interrupt at once
@@ -45,7 +45,7 @@ def stop(job):
 
 @handler
 def leave_thread(job):
-    """Leaves a thread that tells of this job's progress for as long as the child lives."""
+    """Leaves a thread that reports this job's progress for as long as the child lives."""
     menu.enter(job)
 
     def tell():
@@ -62,7 +62,7 @@ def leave_thread(job):
 
 @handler
 def beside_thread(job):
-    """Tells nothing, while the thread that was left does so more than once."""
+    """Reports nothing, while the thread that was left reports more than once."""
     menu.enter(job)
     while _told.acquire(blocking=False):
         pass
@@ -72,7 +72,7 @@ def beside_thread(job):
 
 @handler
 async def tasks(job):
-    """Waits for tasks whose exceptions it swallows, and which are always at work."""
+    """Waits for tasks that are always at work, and swallows their exceptions."""
     menu.enter(job)
 
     async def work():

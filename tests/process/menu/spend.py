@@ -1,4 +1,4 @@
-"""Handlers that use the processor."""
+"""Handlers that use processor time."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ def _burn(seconds):
 
 @handler
 def burn(job):
-    """So many seconds itself, and as many in a process of its own; then it ends as `then` says."""
+    """Uses so many seconds itself, and as many in a process of its own, then ends as `then` says."""
     menu.enter(job)
     _burn(job.data["seconds"])
     pid = os.fork()

@@ -1,4 +1,4 @@
-"""Handlers that are somewhere, so that one can ask where."""
+"""Handlers with a known Python stack."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ def sleeping(job):
 
 @handler
 def c_loop(job):
-    """In C code that keeps the interpreter to itself and looks at no signal."""
+    """Runs C code that keeps the interpreter and handles no signal."""
     menu.enter(job)
     sum(range(1 << 60))
 
@@ -51,7 +51,7 @@ def wait_and_raise(job):
 
 @handler
 def talk_on(job):
-    """Prints, a line at a time, until the gate is open. data: gate. The last line says how many there were."""
+    """Prints lines until the gate is open. The last line has their number. data: gate."""
     menu.enter(job)
     waiting = threading.Thread(target=beside, args=(job.data,))
     waiting.start()
@@ -65,7 +65,7 @@ def talk_on(job):
 
 @handler
 def become_a_program(job):
-    """Another program in place of the child, which ends with status 7 when the gate is open."""
+    """Replaces the child by another program, which exits with status 7 when the gate is open."""
     gate = os.path.join(os.environ["MENU_GATES"], job.data)
     code = f"import os; print('there', flush=True); os.open({gate!r}, os.O_RDONLY); os._exit(7)"
     menu.enter(job)
@@ -74,7 +74,7 @@ def become_a_program(job):
 
 @handler
 def forget_signals(job):
-    """Every signal does what the kernel does by default."""
+    """Gives each signal its default effect."""
     for signo in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(signo, signal.SIG_DFL)
     menu.enter(job)

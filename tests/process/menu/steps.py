@@ -1,4 +1,4 @@
-"""Handlers that make checkpoints. Their steps are lines in a file outside, which tells what was done, and how often."""
+"""Handlers that make checkpoints. Each step adds a line to a file, which shows how often it was done."""
 
 import asyncio
 import os
@@ -19,7 +19,9 @@ def _step(path, number):
 
 
 def _left(job):
-    """The numbers of the steps that are left. data: steps, and a file before whose coming there is always one more."""
+    """Yield the numbers of the steps that are left. data: steps, or a file until whose creation there is always one
+    more.
+    """
     number, until = job.saved or 0, job.data.get("until")
     while number < job.data["steps"] or (until and not os.path.exists(until)):
         yield number
@@ -28,7 +30,7 @@ def _left(job):
 
 @handler
 def march(job):
-    """data: file, steps, and how long each takes."""
+    """Makes steps. data: file, steps, and how long each takes."""
     menu.enter(job)
     _march(job)
     return job.attempt
@@ -53,7 +55,7 @@ async def march_async(job):
 
 @handler
 def march_in_thread(job):
-    """The steps are made by a thread; the main one waits for it."""
+    """Makes the steps in a thread, for which the main thread waits."""
     menu.enter(job)
     thread = threading.Thread(target=_march, args=(job,))
     thread.start()
@@ -63,7 +65,7 @@ def march_in_thread(job):
 
 @handler
 def once(job):
-    """Stores its data, says what it found, and ends as often as told: data: state, times, how."""
+    """Stores its data, returns what it found, and ends early as often as told. data: state, times, how."""
     menu.enter(job)
     print("found", job.saved)
     if job.attempt > job.data["times"]:
@@ -80,7 +82,7 @@ def once(job):
 
 @handler
 def speed(job):
-    """Answers how long each of its checkpoints took, in s. data: how many."""
+    """Returns how long each of its checkpoints took, in s. data: how many."""
     menu.enter(job)
     took = []
     for number in range(job.data):
@@ -92,7 +94,7 @@ def speed(job):
 
 @handler
 def large(job):
-    """Answers how long so many checkpoints of the largest size took together, in s. data: how many."""
+    """Returns how long so many checkpoints of the largest size took together, in s. data: how many."""
     menu.enter(job)
     began = time.perf_counter()
     for _ in range(job.data):
@@ -102,7 +104,7 @@ def large(job):
 
 @handler
 def crowd(job):
-    """Checkpoints of several threads at once, and of the main one. data: threads, checkpoints of each."""
+    """Makes checkpoints in several threads and the main one at once. data: threads, checkpoints of each."""
     menu.enter(job)
     done = []
 
@@ -123,8 +125,8 @@ def crowd(job):
 
 @handler
 def after_gate(job):
-    """Checkpoints when the gate is open. data: gate, "catch" to go on after an interruption, and a
-    directory to make then, "passed".
+    """Makes checkpoints when the gate is open. data: gate, "catch" to continue after an interruption, and a directory
+    to create then, "passed".
     """
     menu.enter(job)
     try:
@@ -145,7 +147,7 @@ def after_gate(job):
 
 @handler
 def refused(job):
-    """What cannot be stored, and what can just be."""
+    """Tries values that cannot be stored, and one of the largest size."""
     menu.enter(job)
     said = []
     for state in ({1, 2}, "x" * STATE_BYTES, b"bytes"):
@@ -167,7 +169,7 @@ def refused(job):
 
 @handler
 def listen(job):
-    """Waits until it should stop, which nothing interrupts, then stores a state. data: file of its steps."""
+    """Waits until should_stop() without interruption, then stores a state. data: file of its steps."""
     menu.enter(job)
     while not job.should_stop:
         time.sleep(0.005)

@@ -1,4 +1,4 @@
-"""Handlers that take their time, and what they do when it is over."""
+"""Handlers that run into their time limit, and what they do then."""
 
 import asyncio
 import collections
@@ -23,14 +23,14 @@ def _until_told(wait):
 
 @handler
 def clean_up(job):
-    """data: gate."""
+    """Waits, and cleans up at its soft timeout. data: gate."""
     menu.enter(job)
     _until_told(lambda: menu.wait_at(job.data))
 
 
 @handler
 async def clean_up_later(job):
-    """A coroutine hears of its limit as of a cancellation."""
+    """Waits in a coroutine, which gets its soft timeout as a cancellation."""
     menu.enter(job)
     try:
         await asyncio.sleep(1000)
@@ -46,7 +46,7 @@ async def await_for_ever(job):
 
 @handler
 async def block_the_loop(job):
-    """Nothing can be told to a coroutine that awaits nothing."""
+    """Blocks its event loop: a coroutine that awaits nothing gets no soft timeout."""
     menu.enter(job)
     while True:
         try:
@@ -57,7 +57,7 @@ async def block_the_loop(job):
 
 @handler
 def translate(job):
-    """data: gate."""
+    """Raises another exception at its soft timeout. data: gate."""
     menu.enter(job)
     try:
         menu.wait_at(job.data)
@@ -67,7 +67,7 @@ def translate(job):
 
 @handler
 def clean_up_too_long(job):
-    """data: gates, of its work and of its cleaning up."""
+    """Cleans up for longer than the grace. data: gates, of its work and of its clean-up."""
     menu.enter(job)
     try:
         menu.wait_at(job.data[0])
@@ -78,14 +78,14 @@ def clean_up_too_long(job):
 
 @handler(timeout=3, backoff=0)
 def limited(job):
-    """data: gate."""
+    """Waits, with a time limit of its own. data: gate."""
     menu.enter(job)
     menu.wait_at(job.data)
 
 
 @handler(timeout=0)
 def no_limit(job):
-    """data: gate."""
+    """Waits without a time limit. data: gate."""
     menu.enter(job)
     menu.wait_at(job.data)
 
@@ -103,7 +103,7 @@ def catch_all(job):
 
 @handler
 def receive(job):
-    """Waits for a word of one who never speaks, and takes no other."""
+    """Waits for a message of a peer that never sends one."""
     menu.enter(job)
     here, _there = socket.socketpair()
     while True:
@@ -115,7 +115,7 @@ def receive(job):
 
 @handler
 def programs(job):
-    """Waits for programs, one of them in a session of its own, whatever comes."""
+    """Waits for programs, one of them in a session of its own, through all interruptions."""
     menu.enter(job)
     for own_session in (False, True):
         left = subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 1000; true"], start_new_session=own_session)
@@ -126,7 +126,7 @@ def programs(job):
 
 @handler
 def burn_in_c(job):
-    """Keeps a processor busy for data seconds without once letting go of the interpreter."""
+    """Uses the processor for data seconds without releasing the interpreter."""
     menu.enter(job)
     end_at = time.monotonic() + job.data
     collections.deque(itertools.takewhile(end_at.__gt__, iter(time.monotonic, None)), 0)
@@ -135,7 +135,7 @@ def burn_in_c(job):
 
 @handler
 def clean_up_among_threads(job):
-    """So many stacks that writing them takes a while. data: gate."""
+    """Has so many threads that writing their stacks takes a while. data: gate."""
     menu.enter(job)
 
     def wait(depth):

@@ -1,6 +1,6 @@
-"""Handlers that can be seen holding something: a lock that the kernel takes away with the process, and a log of it.
+"""Handlers that hold a lock, which the kernel releases with the process, and write a log of it.
 
-The lock is POSIX's: the tests look at it without taking it. The log's times are the monotonic clock's.
+The lock is POSIX's, so tests can inspect it without taking it. The log's times are of the monotonic clock.
 """
 
 import fcntl
@@ -43,7 +43,7 @@ def held(job):
 
 @handler
 def for_ever(job):
-    """Holds data["lock"] until it is told to stop."""
+    """Holds data["lock"] until it should stop."""
     with Watched(job, job.data["lock"]):
         while not job.should_stop:
             time.sleep(1)
@@ -51,7 +51,7 @@ def for_ever(job):
 
 @handler
 def hold_and_return(job):
-    """Holds data["lock"] for data["s"] seconds, and comes back by itself, though it has no end."""
+    """Holds data["lock"] for data["s"] seconds, and returns although the job is persistent."""
     menu.enter(job)
     with Watched(job, job.data["lock"]):
         time.sleep(job.data["s"])
@@ -59,7 +59,7 @@ def hold_and_return(job):
 
 @handler
 def refused(job):
-    """What a persistent job is told that wants something to follow."""
+    """Returns the error that a persistent job gets for a follow-up."""
     menu.enter(job)
     try:
         job.put("q", "k")
@@ -70,7 +70,7 @@ def refused(job):
 
 @handler(at_most_once=True)
 def once(job):
-    """What must not start twice. data: seconds."""
+    """Must not start twice. data: seconds."""
     menu.enter(job)
     time.sleep(job.data)
 
@@ -83,7 +83,7 @@ def once_and_raise(job):
 
 @handler
 def log_time(job):
-    """Writes when it started into the file data."""
+    """Writes the time of its start into the file data."""
     log = os.open(job.data, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
     os.write(log, f"{time.monotonic():.6f}\n".encode())
     os.close(log)

@@ -1,4 +1,4 @@
-"""Handlers that print, in all the ways there are."""
+"""Handlers that print, in each possible way."""
 
 import faulthandler
 import logging
@@ -20,7 +20,7 @@ _CHUNKS = {
 
 @handler
 def flood(job):
-    """data["bytes"] of a kind, as fast as it can; then it fails."""
+    """Prints data["bytes"] of one kind as fast as it can, then fails."""
     menu.enter(job)
     kind, size = job.data["kind"], job.data["bytes"]
     if kind == "a tree of programs":
@@ -36,7 +36,7 @@ def flood(job):
 
 @handler
 def speak(job):
-    """By every way that leads to its output; then as data says: "raise", or nothing."""
+    """Prints by each way to its output, then raises if its data says "raise"."""
     menu.enter(job)
     print("no end of this line ", end="")
     print("before here")
@@ -53,7 +53,7 @@ def speak(job):
 
 @handler
 def redirect(job):
-    """Puts the file of this path in place of its output, and leaves it so. data: path."""
+    """Replaces its output by the file of this path, and leaves it so. data: path."""
     menu.enter(job)
     print("before")
     file = os.open(job.data, os.O_WRONLY | os.O_CREAT)
@@ -65,7 +65,7 @@ def redirect(job):
 
 @handler
 def close(job):
-    """Closes the streams, not only the descriptors."""
+    """Closes the stream objects, not only the descriptors."""
     menu.enter(job)
     print("last words")
     sys.stdout.close()
@@ -74,7 +74,7 @@ def close(job):
 
 @handler
 def hang_up(job):
-    """Closes the descriptors, and not the streams."""
+    """Closes the descriptors, but not the stream objects."""
     menu.enter(job)
     os.write(1, b"last words\n")
     os.close(1)
@@ -83,7 +83,7 @@ def hang_up(job):
 
 @handler
 def forge(job):
-    """Prints lines as if every job before it had ended here."""
+    """Prints marks as if each earlier job had ended here."""
     menu.enter(job)
     for token in range(max(1, job.token - 100), job.token):
         os.write(1, b"not mine\x1e%d\n" % token)

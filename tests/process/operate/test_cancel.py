@@ -187,7 +187,7 @@ TAKEN = {
 
 @pytest.mark.parametrize("reason", list(TAKEN))
 def test_a_deaf_handler_is_killed_with_its_processes(stage, runs, start, reason, measured):
-    """True if the job was cancelled or its lease was lost."""
+    """For a cancelled job, and for one whose lease was lost."""
     pool = start(processes=3)
     gate = stage.gate("gate")
     neighbours = [stage.queue.put("good.hold", gate) for _ in range(2)]

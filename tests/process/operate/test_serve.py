@@ -31,7 +31,7 @@ def test_wakeups_and_push_listeners_follow_the_new_queues(stage):
     stage.wait_until_idle(1)
     stage.client.serve(pool.worker, ["a", "b"])
     pool.wait_for("queues.changed")
-    pool.doors = 2
+    pool.push_listeners = 2
     stage.wait_until_idle(1)
     put_unix = time.time()
     (start,) = stage.wait_for_starts(stage.client.queue("b").put("good.noop"))

@@ -1,4 +1,4 @@
-"""A link that is lost at the worst moment: while a grant is placed, or with the word that a job starts."""
+"""A connection that is lost at the worst moment: while a grant is placed, or with the report of a start."""
 
 import signal
 import socket
@@ -15,9 +15,7 @@ CUTS = 5
 
 
 class Cutting(Between):
-    """It is deaf from the first grants on that are large: whoever gets one finds the link dead as soon as it speaks.
-    Then it hangs up.
-    """
+    """From the first large grants on this proxy reads nothing more, so that the next write fails. Then it hangs up."""
 
     left = CUTS
 
@@ -31,7 +29,7 @@ class Cutting(Between):
 
 
 class Swallowing(Between):
-    """It hangs up in place of passing on the first renewal."""
+    """This proxy hangs up instead of passing on the first renewal."""
 
     swallowed = False
 
@@ -43,7 +41,7 @@ class Swallowing(Between):
 
 
 class Resetting(Between):
-    """It resets the connection in place of passing on the first grant of a job, and lets nobody connect again."""
+    """This proxy resets the connection instead of passing on the first grant of a job, and refuses new connections."""
 
     def __init__(self, path, upstream):
         super().__init__(path, upstream)

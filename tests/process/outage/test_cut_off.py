@@ -1,4 +1,4 @@
-"""A supervisor that is cut off from Redis while a peer is not: who has the job, and who stops it."""
+"""A supervisor that is cut off from Redis while a peer is not: which of them has the job, and which stops it."""
 
 import signal
 
@@ -122,7 +122,7 @@ def test_short_outage_stops_nothing(stage, cut, lock):
 
 
 def test_lease_behind_a_long_wait_is_renewed_at_once(stage, lock):
-    """It counts from the beginning of the wait: without a renewal the job would be stopped soon after its start."""
+    """The lease counts from the start of the wait. Without a renewal the job would be stopped soon."""
     stage.config(grace=0.5)
     pool = stage.start(processes=1, lease_ttl="4s", term_grace="0.1s").wait_ready()
     stage.wait_until_idle(1)

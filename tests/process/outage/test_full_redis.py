@@ -1,4 +1,4 @@
-"""Supervisors are steered and looked at while Redis takes no more data: its memory is full, or it is a replica."""
+"""Operator commands while Redis takes no more data: its memory is full, or it is a replica."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from tests.process.operate.test_top import TOP, forget_answers, seat  # noqa: F4
 
 
 def command(stage, server, *words):
-    """Run `leasehold WORDS` beside the stage. Answers exit code, stdout and stderr."""
+    """Run `leasehold WORDS` beside the stage. Return exit code, stdout and stderr."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("LEASEHOLD_")}
     place = {"LEASEHOLD_REDIS_URL": server.url, "LEASEHOLD_NAMESPACE": stage.namespace}
     done = subprocess.run(
@@ -24,7 +24,7 @@ def command(stage, server, *words):
 
 
 def fill(server):
-    """Put the server at its maxmemory: nothing that may not pass it gets in."""
+    """Fill the server to its maxmemory, so that only scripts with allow-oom are accepted."""
     server.redis.config_set("maxmemory-policy", "noeviction")
     server.redis.config_set("maxmemory", 1)
 
@@ -78,7 +78,7 @@ def test_top_works_with_a_full_redis(own_stage, own_server, seat):  # noqa: F811
 
 @pytest.fixture
 def replica(own_server, tmp_path_factory):
-    """A read-only replica of the test's own server, that has all of its data."""
+    """A read-only replica of the test's own server, with all its data."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     own_server.redis.config_set("port", port)

@@ -1,4 +1,4 @@
-"""A Redis that does what it is told and does not say so: every tenth exchange loses its reply, and the connection.
+"""A Redis that carries out each command, while every tenth exchange loses its reply and the connection.
 
 TEST_FULL=1: 900 jobs also where each has a child of its own.
 """
@@ -60,7 +60,7 @@ def test_refused_completion_with_lost_reply_fails_its_job_once(stage, proxies):
 
 
 def test_endless_completion_with_lost_reply_brings_its_job_back(stage, proxies):
-    """The record says since the lease that the job is persistent, so that it cannot complete."""
+    """Since the lease the record says that the job is persistent, so it cannot complete."""
     gate = stage.gate("gate")
     proxy = proxies(0, reply="~")
     pool = stage.start(redis_url=proxy.url, processes=1).wait_ready()
@@ -77,7 +77,7 @@ def test_endless_completion_with_lost_reply_brings_its_job_back(stage, proxies):
 
 
 def finish(stage, pool, jid):
-    """The job has started once, also by the time that another one has run after it."""
+    """Check that the job has started once, even after another job has run."""
     pool.wait_for("job.completed", jid=stage.queue.put("good.noop"))
     assert len(stage.ledger.starts(jid)) == 1
     assert not pool.find("lease.returned") and not pool.find("job.stale")

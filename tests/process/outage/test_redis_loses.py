@@ -1,4 +1,4 @@
-"""A Redis that refuses, that has lost what it had acknowledged, or that another one has taken the place of."""
+"""A Redis that refuses calls, that has lost acknowledged writes, or that a replica has replaced."""
 
 import shutil
 import signal
@@ -30,7 +30,7 @@ def test_full_redis_refuses_puts_and_runs_stored_jobs(own_stage, own_server):
 
 
 def test_completion_with_puts_waits_for_memory(own_stage, own_server):
-    """What a handler puts is refused by a full Redis as any put is. Its job has ended: nothing of it may be lost."""
+    """A full Redis refuses a handler's puts as any put. The job has ended, and nothing of it may be lost."""
     stage = own_stage
     pool = stage.start(processes=1, lease_ttl="1s").wait_ready()
     held = stage.queue.put("good.hold", stage.gate("gate"))
@@ -58,7 +58,7 @@ def test_completion_with_puts_waits_for_memory(own_stage, own_server):
 
 
 def test_many_completions_that_wait_for_memory_stop_leasing(own_stage, own_server):
-    """They are kept in the supervisor's memory, so there is a bound."""
+    """The completions are kept in the supervisor's memory, so there is a bound."""
     stage = own_stage
     pool = stage.start(processes=1, jobs_per_child=0, dispatch_ahead="0s").wait_ready()
     held = stage.queue.put("good.hold", stage.gate("gate"))
@@ -80,7 +80,7 @@ def test_many_completions_that_wait_for_memory_stop_leasing(own_stage, own_serve
 
 @pytest.mark.parametrize(("signo", "patience"), [(signal.SIGTERM, "1s"), (signal.SIGQUIT, "60s")])
 def test_drain_ends_completions_that_wait_for_memory(own_stage, own_server, signo, patience):
-    """Nobody has died: jobs whose completions are refused go to the front, and those that must not run twice fail."""
+    """No child has died: jobs whose completions are refused go to the front, and at-most-once jobs fail."""
     stage = own_stage
     pool = stage.start(processes=1, lease_ttl="3s", drain_timeout=patience).wait_ready()
     held = stage.queue.put("good.hold", stage.gate("gate"))
@@ -110,7 +110,7 @@ def test_drain_ends_completions_that_wait_for_memory(own_stage, own_server, sign
 
 
 def test_unpromoted_replica_stops_no_running_job(own_stage, own_server):
-    """Nor does one without the scripts."""
+    """A replica without the scripts stops none either."""
     stage = own_stage
     stage.config(grace=0.5)
     pool = stage.start(processes=2, lease_ttl="1s").wait_ready()
@@ -179,7 +179,7 @@ def test_emptied_redis_stops_jobs_and_renames_the_worker(own_stage, own_server):
 
 
 def test_refused_calls_are_repeated_until_accepted(own_stage, own_server):
-    """A lease is asked for by itself; an outcome goes with what every supervisor must do."""
+    """A lease is sent alone; an outcome goes with the calls that each supervisor must make."""
     stage = own_stage
     stage.config(grace=0.5)
     pool = stage.start(processes=2).wait_ready()

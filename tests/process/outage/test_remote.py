@@ -1,4 +1,4 @@
-"""Supervisors that are told something by a command: each that is there does it, and says so."""
+"""Commands to several supervisors: each live one carries the request out, and reports it."""
 
 import json
 import os
@@ -18,7 +18,7 @@ def finish(stage, *pools, waiting=()):
 
 
 class Said(NamedTuple):
-    """What a command answered, and what it wrote."""
+    """A command's exit code and output."""
 
     code: int
     out: str
@@ -27,7 +27,7 @@ class Said(NamedTuple):
 
 @pytest.fixture
 def leasehold(stage, capsys):
-    """The command line, in this process."""
+    """Run the command line in this process."""
 
     def run(*words):
         capsys.readouterr()

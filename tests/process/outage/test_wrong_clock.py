@@ -1,4 +1,4 @@
-"""A supervisor whose own clock is wrong: leases and delays do not go by it."""
+"""A supervisor whose own clock is wrong: leases and delays do not depend on it."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Children that are old, or keep memory, are replaced after their job: one at a time, and nobody waits for it."""
+"""Old children, and children that keep memory, are replaced after their job, one at a time and without a pause."""
 
 import itertools
 
@@ -11,7 +11,7 @@ def finish(stage, pool):
 
 
 def assert_one_at_a_time(pool, processes):
-    """By the log: whoever is recycled is gone, and a successor is ready, before the next one is. Answers how many."""
+    """Check by the log that each recycled child has a ready successor before the next one ends. Return how many."""
     ready, recycled, gone = 0, [], set()
     for event in list(pool.events):
         if event["event"] == "child.ready":
@@ -26,7 +26,7 @@ def assert_one_at_a_time(pool, processes):
 
 
 def assert_all_well(stage, pool, jids):
-    """Every job has run once and is complete, and nothing was counted against it."""
+    """Check that each job has run once and is complete, with no count raised."""
     jobs = stage.client.jobs(*jids)
     assert {(job.state, job.failures, job.deaths, job.interruptions) for job in jobs} == {("complete", 0, 0, 0)}
     assert sorted(stage.ledger.order()) == sorted(jids)

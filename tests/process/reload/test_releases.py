@@ -17,7 +17,7 @@ def added(job): pass
 
 
 def release(stage, name, text, **flags):
-    """A supervisor with handlers of its own, below the stage's directory."""
+    """Start a supervisor with handlers of its own, below the stage's directory."""
     directory = stage.directory / name
     (directory / "app").mkdir(parents=True)
     (directory / "app" / "jobs.py").write_text(text)
@@ -30,7 +30,7 @@ def edit(stage, name, text):
 
 
 def told(stage, pool, klass):
-    """Until Redis knows that a supervisor has the klass."""
+    """Wait until Redis knows that a supervisor has the klass."""
     stage.wait_until_counted(lambda: klass in stage.client.worker(pool.worker).klasses)
 
 

@@ -1,4 +1,4 @@
-"""A reload: other code takes over without a pause, once it has shown that it can; code that cannot changes nothing.
+"""A reload: new code takes over without a pause once it has proved that it runs. Broken code changes nothing.
 
 TEST_FULL=1: 50 reloads under load.
 """
@@ -33,7 +33,7 @@ BROKEN = {
 
 @pytest.fixture
 def app(stage):
-    """Writes the handlers, and starts a supervisor for them."""
+    """Write the handlers, and start a supervisor for them."""
     return partial(start_app, stage)
 
 
@@ -517,7 +517,7 @@ def release(stage, number, wrong=None):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_reloads_under_load_lose_and_mix_no_jobs(stage, app, measured):
-    """Of each job: which release it ran, and whether it was that which held when it started."""
+    """Check for each job that it ran the release that was current when it started."""
     reloads = 50 if FULL else 12
     release(stage, 1)
     pool = app(HALVES.format(1), processes=2, boot_timeout="8s").wait_ready()

@@ -1,4 +1,4 @@
-"""`--watch`: the next job runs what has just been written; what cannot run changes nothing."""
+"""`--watch`: the next job runs the edited code. Broken code changes nothing."""
 
 import signal
 from functools import partial
@@ -11,12 +11,12 @@ LATE = "from app import late\n@handler\ndef version(job): return late.VERSION\n"
 
 @pytest.fixture
 def app(stage):
-    """Writes the handlers, and starts a supervisor that watches them."""
+    """Write the handlers, and start a supervisor that watches them."""
     return partial(start_app, stage, environment={"LEASEHOLD_WATCH": "yes"})
 
 
 def replace(path, text):
-    """At once: a file that is being written would be an edit of its own."""
+    """Replace a file in one step: a half-written file would be an edit of its own."""
     written = path.with_name(f"{path.name}.new")
     written.write_text(text)
     written.rename(path)
@@ -86,7 +86,7 @@ def test_added_and_removed_modules_count_as_edits(stage, app):
 
 
 def test_files_written_during_the_import_cause_no_endless_reloads(stage, app):
-    """Though it is a file that they load."""
+    """Such a file is one of those that the handlers load."""
     source = "(HERE / 'app' / 'made.py').write_text(f'AT = {{time.time_ns()}}\\n')\nfrom app import made\n"
     pool = app(source.format() + VERSION.format(1)).wait_ready()
     assert run(stage, "version") == [1]
