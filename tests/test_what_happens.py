@@ -84,7 +84,7 @@ SHOWN_BY = {
     "crashes: `SIGSEGV`, `SIGABRT`, `SIGBUS` …": {
         "process/crash/test_every_end.py": ["test_every_end_is_explained_and_leaves_nothing"]
     },
-    "is killed by somebody else": {
+    "is killed by another process": {
         "process/crash/test_crash.py": ["test_killed_child_reruns_its_job_first"],
         "chaos/test_kills.py": ["test_a_killed_childs_job_runs_again_at_once_beside_busy_processes"],
     },
@@ -139,7 +139,7 @@ SHOWN_BY = {
         "process/operate/test_cancel.py": ["test_a_deaf_handler_is_killed_with_its_processes"],
     },
     "is not started in time (`expires`)": {"engine/lua/test_expires.py": ["test_expired_job_is_never_leased"]},
-    "has a klass that nobody knows": {
+    "has a klass without a handler": {
         "process/boot/test_bad_input.py": [
             "test_an_unknown_klass_comes_back_later_and_is_never_lost",
             "test_an_unknown_klass_ends_in_its_group_after_unknown_for",
@@ -274,7 +274,7 @@ SHOWN_BY = {
             "test_clock_going_back_delays_only_what_has_not_come",
         ]
     },
-    "nobody reads the log": {
+    "the log is not read": {
         "process/jobs/test_load.py": ["test_unread_log_costs_the_master_only_its_buffer"],
         "ops/test_events.py": ["test_a_stuck_reader_never_blocks_and_learns_what_was_dropped"],
     },

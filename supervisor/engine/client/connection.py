@@ -83,7 +83,7 @@ _announced = False
 
 
 def _announce(directory: Path) -> None:
-    """Warn of the embedded server that nobody asked for by name, once per process. The caller made a Client."""
+    """Warn once per process that an embedded server is used by default. The caller made a Client."""
     global _announced
     if not _announced:
         warnings.warn(

@@ -93,7 +93,7 @@ class Examiner:
         self._connection.disconnect()
 
     def _ask(self, *command: Any) -> Any:
-        """The reply; an error that the server answers is a value."""
+        """Return the reply. An error reply is a value."""
         try:
             self._connection.send_command(*command)
             return self._connection.read_response()
@@ -106,7 +106,7 @@ class Examiner:
             ) from error
 
     def greet(self) -> str | None:
-        """Do what a worker does first. Answers why it could not, in the server's words; None: it could."""
+        """Do what a worker does first. Return the server's error; None if there was none."""
         for script in scripts.OF_A_WORKER:
             reply = self._ask("SCRIPT", "LOAD", script.text)
             if isinstance(reply, Exception):
@@ -118,7 +118,7 @@ class Examiner:
         return None if self.holds_namespace else str(reply)
 
     def info(self) -> dict[str, str] | None:
-        """What the server says of itself; None: our account may not ask."""
+        """Return the server's INFO; None if our account may not ask."""
         reply = self._ask("INFO")
         if isinstance(reply, Exception):
             return None
@@ -126,19 +126,19 @@ class Examiner:
         return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
 
     def version(self) -> str:
-        """What the server calls itself. Raises StoreUnavailable also where it is too old."""
+        """Return the server's name and version. Raises StoreUnavailable also if it is too old."""
         reply = self._ask("INFO", "server")
         return (
             "a server that does not tell its version" if isinstance(reply, Exception) else scripts.check_server(reply)
         )
 
     def setting(self, name: str) -> str | None:
-        """One of the server's settings; None: there is none, or our account may not ask, like most."""
+        """Return a setting of the server; None if there is none, or our account may not ask, as most may not."""
         reply = self._ask("CONFIG", "GET", name)
         return None if isinstance(reply, Exception) or len(reply) != 2 else str(reply[1].decode())
 
     def round_trips_s(self, count: int) -> list[float]:
-        """How long so many, one after another, take each; shortest first."""
+        """Return the seconds of `count` round trips in a row, shortest first."""
         return sorted(self._round_trip_s() for _ in range(count))
 
     def _round_trip_s(self) -> float:
@@ -147,7 +147,7 @@ class Examiner:
         return clock.monotonic() - began_at
 
     def clock_ahead_s(self) -> float | None:
-        """How far the server's clock is ahead of this machine's; None: our account may not ask."""
+        """Return how far the server's clock is ahead of this machine's; None if our account may not ask."""
         before_unix = clock.unix()
         reply = self._ask("TIME")
         if isinstance(reply, Exception):
@@ -156,7 +156,7 @@ class Examiner:
         return seconds + microseconds / 1e6 - (before_unix + clock.unix()) / 2
 
     def refused(self) -> Refused | None:
-        """What our account may not do; None: it cannot run the script that asks."""
+        """Return what our account may not do; None if it cannot run the script that asks."""
         of_a_worker = sorted({*_OF_A_WORKER, *_called_by(scripts.OF_A_WORKER)})
         of_commands = sorted({*_OF_COMMANDS, *_called_by(scripts.ALL)} - set(of_a_worker))
         calls = [*of_a_worker, *of_commands]
@@ -177,7 +177,7 @@ class Examiner:
 
 
 def _called_by(of: Sequence[scripts.Script]) -> Iterator[str]:
-    """What the texts of these scripts call."""
+    """Return the commands that these scripts call."""
     said = {word for script in of for word in re.findall(r'"([A-Z]+)"', script.text)}
     return (call for call in _IN_SCRIPTS if call.split()[0] in said)
 

@@ -112,7 +112,7 @@ HAPPENS = {
     "exits": World.exits,
     "prints without end": World.prints,
     "is cancelled": World.is_cancelled,
-    "has a klass that nobody knows": World.has_an_unknown_klass,
+    "has a klass without a handler": World.has_an_unknown_klass,
     "has data that is no JSON": World.has_no_json,
     "other code is loaded": World.is_reloaded,
     "its zygote dies": World.loses_its_zygote,
