@@ -133,7 +133,7 @@ SHOWN_BY = {
     "is cancelled, moved, released or put anew while it runs": {
         "process/crash/test_taken_away.py": [
             "test_cancelled_job_is_stopped_at_once_and_gone",
-            "test_running_job_put_anew_restarts_with_new_data",
+            "test_running_job_put_again_restarts_with_new_data",
             "test_moved_job_stops_here_and_runs_at_the_peer",
         ],
         "process/operate/test_cancel.py": ["test_a_deaf_handler_is_killed_with_its_processes"],

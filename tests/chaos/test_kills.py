@@ -146,7 +146,7 @@ def assert_logs_are_right(stage):
 
 @pytest.mark.slow
 @pytest.mark.timeout(LASTS_S)
-def test_whatever_is_killed_every_job_comes_to_one_end_and_every_death_has_its_reason(stage, runs, start, measured):
+def test_random_kills_leave_one_end_per_job_and_a_reason_per_death(stage, runs, start, measured):
     stage.config(grace=1)
 
     def start_one(n):

@@ -477,7 +477,7 @@ def test_a_bad_value_is_refused_by_its_name_and_nothing_changes(server, namespac
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_does_not_go_together_is_refused_and_nothing_changes(server, namespace, caller, what):
+def test_contradicting_options_are_refused_and_change_nothing(server, namespace, caller, what):
     call, arguments, message = REFUSED[what]
     before = server.dump(namespace)
     with pytest.raises((TypeError, ValueError), match=message):

@@ -199,7 +199,7 @@ def test_a_server_too_old_is_refused_in_one_sentence():
         check_server(b"redis_version:6.2.14\r\n")
 
 
-def test_what_redis_refuses_is_an_error_of_ours(live, server, namespace):
+def test_refusal_by_redis_raises_our_error(live, server, namespace):
     server.redis.set(f"{{{namespace}}}:queue:q:waiting", "not ours")
     with pytest.raises(StoreUnavailable, match="refused put: WRONGTYPE"):
         live.queue("q").put("k")
@@ -214,7 +214,7 @@ def test_scripts_that_the_server_has_forgotten_are_loaded_again(live, server):
     assert [lease.complete() for lease in live.queue("q").lease("w", 2)] == [True, True]
 
 
-def test_scripts_that_the_server_has_forgotten_are_loaded_again_by_the_async_client(server, namespace):
+def test_async_client_reloads_forgotten_scripts(server, namespace):
     async def main():
         async with AsyncClient(server.url, namespace) as client:
             await client.queue("q").put("k", jid="a")
@@ -378,7 +378,7 @@ def test_calls_of_many_threads_at_once_get_their_own_answers(named):
     assert [job.data for job in found] == list(range(400))
 
 
-def test_a_connection_that_the_server_has_closed_since_is_made_anew_and_nothing_is_lost(named, server, namespace):
+def test_connection_closed_by_the_server_is_remade_without_loss(named, server, namespace):
     named.queue("q").put("k", jid="a")
     for number in numbers_of_connections(server, namespace):
         server.redis.client_kill_filter(_id=number)
@@ -386,7 +386,7 @@ def test_a_connection_that_the_server_has_closed_since_is_made_anew_and_nothing_
     assert [job.jid for job in named.jobs("a", "b")] == ["a", "b"]
 
 
-def test_what_was_not_read_of_an_interrupted_call_is_not_taken_for_the_next_answer(named, monkeypatch):
+def test_unread_reply_of_an_interrupted_call_is_dropped(named, monkeypatch):
     """As by Ctrl-C, which may come at any instruction."""
     q = named.queue("q")
     q.put("k", jid="a")
@@ -506,7 +506,7 @@ def test_a_wish_to_serve_other_queues_lies_there_and_its_worker_is_told(client, 
     assert server.redis.lrange(f"{{{namespace}}}:mail:w", 0, -1) == [b"serve"]
 
 
-def test_nobody_can_be_asked_to_serve_who_is_not_there(client, server, namespace):
+def test_serve_request_to_an_unknown_worker_raises(client, server, namespace):
     with pytest.raises(LeaseholdError, match="there is no worker w"):
         client.serve("w", ["q"])
     assert server.dump(namespace) == {}

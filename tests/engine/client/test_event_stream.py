@@ -191,7 +191,7 @@ def test_a_time_out_is_no_event_and_what_comes_later_comes(live):
         assert next(stream).jid == "a"
 
 
-def test_a_stream_listens_when_it_is_first_asked_if_nobody_has_entered_it(live):
+def test_stream_listens_at_its_first_get_if_not_entered(live):
     stream = live.events()
     live.queue("q").put("k", jid="missed")
     assert stream.get(0) is None
@@ -229,7 +229,7 @@ def test_a_closed_stream_leaves_no_connection(live, server):
         pass
 
 
-def test_a_lost_connection_is_said_and_the_next_call_listens_anew(live, server):
+def test_lost_connection_raises_and_the_next_call_listens_again(live, server):
     with live.events() as stream:
         server.redis.client_kill_filter(_type="pubsub")
         with pytest.raises(StoreUnavailable, match=r"tells of no more events: .* before you go on is missed"):
@@ -265,7 +265,7 @@ def test_a_server_that_does_not_answer_is_lost(monkeypatch):
 
 
 @pytest.mark.parametrize("text", [b"", b"no json", b"[1]", b"5", b'{"event": "x"}', b"null", b"\xff"])
-def test_what_others_say_on_the_channel_is_passed_over(live, server, namespace, text):
+def test_foreign_messages_on_the_channel_are_skipped(live, server, namespace, text):
     with live.events() as stream:
         server.redis.publish(f"{{{namespace}}}:events", text)
         live.queue("q").put("k", jid="a")
@@ -290,7 +290,7 @@ def test_other_namespaces_are_not_heard(live, server, namespace):
         ({"tracked": 1}, TypeError, "tracked must be a bool, not int"),
     ],
 )
-def test_what_cannot_be_wanted_is_refused_before_anything_is_sent(wanted, error, message):
+def test_impossible_filters_are_refused_before_sending(wanted, error, message):
     with pytest.raises(error, match=message):
         Client("redis://127.0.0.1:1/0", "x").events(**wanted)
 
@@ -301,7 +301,7 @@ def test_a_bad_time_out_is_refused(live, timeout, error):
         stream.get(timeout)
 
 
-def test_while_nobody_listens_nothing_is_published(client, server, namespace):
+def test_events_without_listeners_are_not_published(client, server, namespace):
     before = server.redis.info("commandstats").get("cmdstat_publish", {"calls": 0})["calls"]
     q = client.queue("q")
     q.put("k")

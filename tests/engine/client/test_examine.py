@@ -49,7 +49,7 @@ def test_a_command_is_asked_about_with_as_many_words_as_it_needs(server, call):
     assert len(words) + 1 == arity if arity > 0 else len(words) + 1 >= -arity
 
 
-def test_who_may_do_everything_is_refused_nothing(refused):
+def test_account_with_all_rights_is_refused_nothing(refused):
     assert refused(EVERYTHING) == Refused([], [], False, False)
 
 
@@ -77,7 +77,7 @@ def test_keys_that_may_only_be_read_forbid_what_writes(refused):
 
 
 @pytest.mark.parametrize("command", ["evalsha", "script"])
-def test_who_may_run_no_script_cannot_be_asked(account, command):
+def test_account_without_scripts_cannot_be_examined(account, command):
     examiner = account(f"+@all ~* &* -{command}")
     assert examiner.refused() is None
     assert command in examiner.greet()
@@ -94,7 +94,7 @@ def test_nothing_is_changed_by_looking(server, namespace, account):
     assert server.dump(namespace) == {}
 
 
-def test_what_the_account_may_not_ask_is_none(account, namespace):
+def test_forbidden_facts_are_none(account, namespace):
     examiner = account(f"{EVERYTHING} -@dangerous -time".format(namespace))
     assert (examiner.info(), examiner.setting("save"), examiner.clock_ahead_s()) == (None, None, None)
     assert "does not tell its version" in examiner.version()

@@ -102,7 +102,7 @@ async def errors_of(tasks):
     return [type(error) for error in await asyncio.gather(*tasks, return_exceptions=True)]
 
 
-def test_calls_under_way_together_share_a_connection_and_get_their_own_answers(server, namespace):
+def test_concurrent_calls_share_a_connection_and_get_their_own_replies(server, namespace):
     async def main():
         async with named(server, namespace) as client:
             queue = client.queue("q")
@@ -153,7 +153,7 @@ def test_a_call_is_written_while_others_wait_for_their_answers(server, namespace
     asyncio.run(main())
 
 
-def test_a_cancelled_call_leaves_its_answer_to_nobody_else(server, namespace, tmp_path):
+def test_reply_of_a_cancelled_call_goes_to_no_other(server, namespace, tmp_path):
     async def main():
         async with through_a_proxy(server, namespace, tmp_path) as (client, proxy, queue):
             sent = proxy.evalshas
@@ -172,7 +172,7 @@ def test_a_cancelled_call_leaves_its_answer_to_nobody_else(server, namespace, tm
     asyncio.run(main())
 
 
-def test_what_is_cancelled_before_it_is_written_is_never_sent(server, namespace, tmp_path):
+def test_call_cancelled_before_writing_is_never_sent(server, namespace, tmp_path):
     async def main():
         async with through_a_proxy(server, namespace, tmp_path) as (_, proxy, queue):
             sent = proxy.evalshas
@@ -185,7 +185,7 @@ def test_what_is_cancelled_before_it_is_written_is_never_sent(server, namespace,
     asyncio.run(main())
 
 
-def test_a_lost_link_fails_all_that_are_under_way_and_the_next_call_connects_anew(server, namespace, tmp_path):
+def test_lost_link_fails_current_calls_and_the_next_reconnects(server, namespace, tmp_path):
     async def main():
         async with through_a_proxy(server, namespace, tmp_path) as (client, proxy, queue):
             sent = proxy.evalshas
@@ -204,7 +204,7 @@ def test_a_lost_link_fails_all_that_are_under_way_and_the_next_call_connects_ane
     asyncio.run(main())
 
 
-def test_what_was_not_written_when_the_link_broke_is_not_sent_and_the_next_call_connects_anew(server, namespace):
+def test_unwritten_calls_of_a_broken_link_are_not_sent(server, namespace):
     async def main():
         async with AsyncClient(server.url, namespace) as client:
             queue = client.queue("q")
@@ -246,7 +246,7 @@ def test_a_server_that_does_not_answer_in_time_is_a_lost_link(server, namespace,
     asyncio.run(main())
 
 
-def test_who_waits_is_not_lost_while_answers_keep_coming(server, namespace, tmp_path, monkeypatch):
+def test_waiting_call_lives_while_replies_arrive(server, namespace, tmp_path, monkeypatch):
     async def main():
         async with through_a_proxy(server, namespace, tmp_path) as (_, proxy, queue):
             for jid in "abcd":
@@ -277,7 +277,7 @@ def test_a_connection_on_which_something_comes_that_is_no_answer_is_given_up(ser
     asyncio.run(main())
 
 
-def test_a_connection_that_the_server_has_closed_since_is_made_anew_and_nothing_is_lost(server, namespace):
+def test_connection_closed_by_the_server_is_remade_without_loss(server, namespace):
     async def main():
         async with named(server, namespace) as client:
             queue = client.queue("q")
@@ -290,7 +290,7 @@ def test_a_connection_that_the_server_has_closed_since_is_made_anew_and_nothing_
     asyncio.run(main())
 
 
-def test_a_script_that_the_server_has_forgotten_is_loaded_once_for_all_who_miss_it(server, namespace):
+def test_forgotten_script_is_loaded_once_for_all_callers(server, namespace):
     def loads():
         return server.redis.info("commandstats").get("cmdstat_script|load", {}).get("calls", 0)
 
@@ -322,7 +322,7 @@ def test_all_who_wait_for_a_connection_that_cannot_be_had_hear_so(namespace):
     asyncio.run(main())
 
 
-def test_who_is_cancelled_while_it_is_connected_leaves_the_connection_to_the_others(server, namespace):
+def test_call_cancelled_during_connecting_leaves_the_connection(server, namespace):
     async def main():
         async with named(server, namespace) as client:
             queue = client.queue("q")
@@ -336,7 +336,7 @@ def test_who_is_cancelled_while_it_is_connected_leaves_the_connection_to_the_oth
     asyncio.run(main())
 
 
-def test_a_client_that_is_closed_fails_what_is_under_way_and_leaves_nothing_open(server, namespace, tmp_path):
+def test_closing_a_client_fails_its_calls_and_leaves_nothing_open(server, namespace, tmp_path):
     async def main():
         async with through_a_proxy(server, namespace, tmp_path, f"?client_name={namespace}") as (client, proxy, queue):
             sent = proxy.evalshas
@@ -358,7 +358,7 @@ def test_a_client_that_is_closed_fails_what_is_under_way_and_leaves_nothing_open
     asyncio.run(main())
 
 
-def test_a_client_that_nobody_has_closed_leaves_nothing_open_either(server, namespace):
+def test_unclosed_client_leaves_nothing_open(server, namespace):
     async def main():
         client = named(server, namespace)
         await client.queue("q").put("k")
@@ -397,7 +397,7 @@ print(*(asyncio.run(q.put("k", jid=jid)) for jid in "abc"))
     assert (done.stdout, done.stderr) == ("a b c\n", "")
 
 
-def test_what_is_large_has_a_connection_of_its_own(server, namespace, monkeypatch):
+def test_large_call_has_a_connection_of_its_own(server, namespace, monkeypatch):
     monkeypatch.setattr(async_store, "MOST_BYTES", 10_000)
 
     async def main():
@@ -433,7 +433,7 @@ def test_connections_whose_credentials_may_be_renewed_are_not_shared(server, nam
     asyncio.run(main())
 
 
-def test_what_sentinel_manages_is_not_shared(namespace):
+def test_sentinel_connections_are_not_shared(namespace):
     sentinel = redis.asyncio.sentinel.Sentinel([("127.0.0.1", 1)])
     assert not can_share(AsyncClient(namespace=namespace, redis=sentinel.master_for("name"))._store._pool)
 

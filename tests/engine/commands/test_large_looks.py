@@ -128,7 +128,7 @@ def test_data_that_goes_while_it_is_read_is_named(client):
         _ = job.data
 
 
-def test_data_replaced_during_the_read_is_read_anew(client):
+def test_data_replaced_during_the_read_is_read_again(client):
     client.queue("q").put("k", LARGE, jid="j")
     runs = []
 

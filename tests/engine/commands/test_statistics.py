@@ -73,7 +73,7 @@ def test_a_day_without_jobs_is_all_zeros(q):
     assert len(stats.run.histogram) == 287
 
 
-def test_retried_job_waits_anew(client, q, clock):
+def test_retried_job_waits_again(client, q, clock):
     q.put("k")
     clock.tick(10)
     (held,) = q.lease("w")

@@ -83,7 +83,7 @@ def test_one_that_is_known_is_moved_as_put_does(client):
     assert (client.job("a").queue, client.job("a").data, client.job("a").priority) == ("r", 2, 7)
 
 
-def test_the_job_itself_may_be_put_anew(client):
+def test_follow_up_may_be_the_job_itself(client):
     lease = first(client)
     assert lease.complete("r", then=[follower("first")]) is True
     assert (client.job("first").state, client.job("first").queue) == ("waiting", "r")

@@ -154,7 +154,7 @@ def test_global_pause_spares_queues_that_say_no(client, q):
     assert jids(q.lease("w")) == ["a"]
 
 
-def test_the_end_of_a_pause_rings(client, q, rung):
+def test_end_of_a_pause_wakes_a_worker(client, q, rung):
     put(q, "a")
     put(client.queue("other"), "b")
     rung(), rung("other")

@@ -143,7 +143,7 @@ def test_put_of_a_known_jid_resets_its_counts(client, clock):
     assert [lease.jid for lease in q.lease("w", 2)] == ["y", "x"]
 
 
-def test_priority_zero_given_anew_takes_effect(client):
+def test_priority_zero_given_again_takes_effect(client):
     q = client.queue("q")
     q.put("k", jid="x", priority=5)
     q.put("k", jid="x", priority=0)

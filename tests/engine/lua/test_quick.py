@@ -217,7 +217,7 @@ def prepare(server: Any, namespace: str) -> None:
     server.redis.hset(f"{{{namespace}}}:config", mapping={"jobs-history-count": 1, "grace": 7})
 
 
-def test_what_comes_by_the_ten_thousand_is_quick(server, namespace):
+def test_common_calls_take_the_quick_path(server, namespace):
     prepare(server, namespace)
     for call in common_calls("w"):
         command = call()

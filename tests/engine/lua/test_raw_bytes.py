@@ -99,7 +99,7 @@ def test_as_a_follow_up_and_as_what_comes_again(client, payload):
     assert client.queue("q").lease("w")[0].raw == payload
 
 
-def test_of_a_persistent_job(client, payload, clock):
+def test_bytes_of_a_persistent_job_stay_the_same(client, payload, clock):
     client.queue("q").put("k", payload, persistent=True)
     for _ in range(2):
         lease = leased(client, payload)

@@ -420,7 +420,7 @@ def test_an_async_recurring_job_is_tagged_likewise(server, namespace, clock):
     asyncio.run(main())
 
 
-def test_a_recurrence_after_unrecur_counts_anew(client, q):
+def test_recurrence_after_unrecur_counts_from_one(client, q):
     for _ in range(2):
         q.recur("k", every=60, jid="r")
         assert client.recurring("r").count == 0

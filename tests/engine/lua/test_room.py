@@ -80,7 +80,7 @@ def test_job_in_a_paused_lane_has_no_room(client):
     assert seen(client) == (2, 1, 2, 2)
 
 
-def test_sweep_rings_for_what_has_room(client, clock, server, namespace):
+def test_sweep_wakes_a_worker_for_jobs_with_room(client, clock, server, namespace):
     client.limit(KEY, rate="1/s")
     q = client.queue("q")
     q.put_many({"klass": "k", "limit": KEY} for _ in range(3))

@@ -29,7 +29,7 @@ def whats(job):
 # On to the next queue.
 
 
-def test_job_advances_and_begins_anew(client, lease, clock):
+def test_advanced_job_begins_a_new_stage(client, lease, clock):
     held = lease(data={"n": 1}, priority=3, retries=2, tags=["t"])
     held.retry()
     (held,) = client.queue("q").lease("w")
@@ -304,7 +304,7 @@ def test_unfail_moves_all_into_a_named_queue(client, failures):
     assert (client.failed(), client.unfail("g")) == ({}, 0)
 
 
-def test_unfailed_job_begins_anew_with_its_last_failure(client, failures):
+def test_unfailed_job_begins_a_new_stage_with_its_last_failure(client, failures):
     client.unfail("g")
     job = client.job("j0")
     assert (job.failures, job.failure["message"], job.data, job.priority) == (0, "m", {"n": 0}, 1)

@@ -167,7 +167,7 @@ def test_a_job_stays_tracked_through_its_life(client, q, x):
     assert client.job("x").tracked
 
 
-def test_tracked_jid_put_anew_stays_tracked(client, q, x):
+def test_tracked_jid_put_again_stays_tracked(client, q, x):
     x.track()
     client.cancel("x")
     q.put("k", jid="x")

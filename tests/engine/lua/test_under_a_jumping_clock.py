@@ -20,7 +20,7 @@ def jids(leases):
 # Every operation by this clock.
 
 
-def test_whatever_has_a_time_has_it_from_the_clock(client, q, clock, server, namespace):
+def test_each_stored_time_comes_from_the_clock(client, q, clock, server, namespace):
     clock.now = 5_000.25
     q.put("k", jid="x", tags=["t"], delay=1)
     q.recur("k", every=60, jid="r", offset=1)

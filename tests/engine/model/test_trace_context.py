@@ -116,7 +116,7 @@ def test_a_follow_up_within_a_span_belongs_to_that(client, tracer):
     assert client.job("a").trace == traceparent(span)
 
 
-def test_that_a_span_is_not_sampled_goes_along(client):
+def test_unsampled_flag_is_propagated(client):
     tracer = TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False).get_tracer("tests")
     parent = otel.NonRecordingSpan(otel.SpanContext(0xAB, 0xCD, is_remote=True))
     with otel.use_span(parent), tracer.start_as_current_span("request") as span:

@@ -56,7 +56,7 @@ def asks(live):
 # Both clients.
 
 
-def test_who_asks_all_has_the_answers_of_all_that_live(live, listening):
+def test_request_to_all_returns_the_answers_of_all_live_workers(live, listening):
     workers = [listening(), listening()]
     answers = live.ask(None, "stacks")
     assert answers == {worker.name: {"what": "stacks", "argument": None} for worker in workers}
@@ -107,7 +107,7 @@ def test_the_answers_of_others_are_there_if_one_has_not_answered_in_time(live, l
     assert took_s >= 2
 
 
-def test_nobody_is_asked_where_nobody_is(live, server, namespace):
+def test_request_without_workers_returns_nothing(live, server, namespace):
     live.queue("q").put("k")
     live.queue("q").lease("a client that leases is no supervisor")
     before = server.dump(namespace)
@@ -115,7 +115,7 @@ def test_nobody_is_asked_where_nobody_is(live, server, namespace):
     assert server.dump(namespace) == before
 
 
-def test_if_one_that_is_named_is_not_there_nobody_is_asked(live, play, server, namespace):
+def test_unknown_name_among_workers_refuses_the_request(live, play, server, namespace):
     worker = play()
     before = server.dump(namespace)
     with pytest.raises(LeaseholdError, match=r"there is no worker nobody \(any more\); `leasehold status` shows"):
@@ -132,7 +132,7 @@ def test_a_worker_that_has_left_is_not_there(live, play, asks, keys):
     assert (live.ask(None, "stacks"), keys()) == ({}, set())
 
 
-def test_one_that_was_not_seen_for_a_minute_and_holds_nothing_is_asked_by_its_name_alone(client, clock):
+def test_idle_worker_unseen_for_a_minute_is_asked_only_by_name(client, clock):
     for worker in ("dead", "busy", "idle"):
         client.call(writes.resume, worker, 1, [])
     client.queue("q").put("k")
@@ -187,7 +187,7 @@ def test_a_question_makes_no_wish(live, play):
     assert worker.session.serving.names == ("q",)
 
 
-def test_what_was_told_and_not_answered_when_the_connection_was_lost_is_told_again(live, play, asks):
+def test_request_unanswered_at_a_lost_connection_is_read_again(live, play, asks):
     worker = play()
     live.ask(None, "stacks", timeout=0)
     worker.listen_until_asked()
@@ -198,7 +198,7 @@ def test_what_was_told_and_not_answered_when_the_connection_was_lost_is_told_aga
     assert asks(worker.name) == []
 
 
-def test_what_a_worker_still_thinks_about_is_not_told_again_after_an_outage(live, play):
+def test_pending_request_is_not_repeated_after_an_outage(live, play):
     worker = play()
     live.ask(None, "stacks", timeout=0)
     worker.listen_until_asked()
@@ -206,7 +206,7 @@ def test_what_a_worker_still_thinks_about_is_not_told_again_after_an_outage(live
     assert len(worker.asked) == 1
 
 
-def test_what_was_asked_during_an_outage_is_told_after_it(live, play, server, namespace):
+def test_request_made_during_an_outage_arrives_after_it(live, play, server, namespace):
     worker = play()
     live.ask(None, "stacks", timeout=0)
     server.redis.delete(f"{{{namespace}}}:mail:{worker.name}")
@@ -258,7 +258,7 @@ def test_the_hundred_newest_stand(client):
     assert [ask.id for ask in client.call(queries.requests, "w")] == [f"{number}" for number in range(3, 103)]
 
 
-def test_what_nobody_answers_and_nobody_fetches_ends_by_itself(client, server, namespace):
+def test_unanswered_requests_and_unread_answers_expire(client, server, namespace):
     client.call(writes.resume, "w", 1, [])
     client.call(writes.ask, "long", "w", "stacks", stands_s=500)
     client.call(writes.ask, "short", "w", "stacks", stands_s=5)

@@ -1,4 +1,4 @@
-"""Numbered exchanges, resume, mail and bells: what the master's way of speaking to Redis rests on."""
+"""Numbered exchanges, resume, mail and wake-up keys: the calls that the master's exchanges need."""
 
 import pytest
 
@@ -13,16 +13,16 @@ def run(client):
 
 
 @pytest.fixture
-def bell(server, namespace):
-    """Whether a queue's bell has been rung since it was last looked at."""
+def woken(server, namespace):
+    """Return whether a queue's wake-up key has a token, and take it."""
 
-    def rung(queue="q"):
+    def take(queue="q"):
         tokens = server.redis.llen(f"{{{namespace}}}:bell:{queue}")
         server.redis.delete(f"{{{namespace}}}:bell:{queue}")
         assert tokens <= 1
         return tokens == 1
 
-    return rung
+    return take
 
 
 def put(client, *jids, queue="q", **options):
@@ -33,7 +33,7 @@ def put(client, *jids, queue="q", **options):
 # Numbers.
 
 
-def test_a_settle_sent_again_under_its_number_changes_nothing_and_is_answered_as_before(client, run, server, namespace):
+def test_repeated_settle_changes_nothing_and_gets_the_same_reply(client, run, server, namespace):
     run(writes.resume("w", 1, []))
     put(client, *"abcdef")
     held = client.queue("q").lease("w", 5)
@@ -106,7 +106,7 @@ def test_a_numbered_call_of_a_worker_that_was_deregistered_is_refused(client, ru
 # Resume.
 
 
-def test_a_resume_renews_what_is_known_tells_what_is_lost_and_hands_back_the_rest(client, run, clock):
+def test_resume_renews_known_leases_and_hands_back_others(client, run, clock):
     put(client, *"abcd")
     known = client.queue("q").lease("w", 2)
     run(writes.lease("w", ["q"], 2, now=clock.now))  # its answer never came
@@ -174,128 +174,128 @@ def test_a_mailbox_keeps_the_newest_hundred_for_an_hour(run, server, namespace):
 # Bells.
 
 
-def test_a_put_rings_once(client, bell):
+def test_put_sets_one_wakeup_token(client, woken):
     put(client, "a", "b")
-    assert bell()
+    assert woken()
 
 
-def test_a_put_rings_for_its_queue_alone(client, bell):
+def test_put_wakes_only_its_queue(client, woken):
     put(client, "a")
-    assert not bell("other")
+    assert not woken("other")
 
 
-def test_a_schedule_rings_only_when_it_comes_before_all_others(client, bell):
+def test_scheduled_job_wakes_only_if_it_is_the_earliest(client, woken):
     put(client, "a", delay=100)
-    assert bell()
+    assert woken()
     put(client, "b", delay=200)
-    assert not bell()
+    assert not woken()
     put(client, "c", delay=50)
-    assert bell()
+    assert woken()
 
 
-def test_whatever_is_put_back_rings(client, bell, clock):
+def test_every_return_to_the_queue_wakes_a_worker(client, woken, clock):
     q = client.queue("q")
     put(client, "a")
     for give_back in ("release", "retry"):
         held = q.lease("w")[0]
-        bell()
+        woken()
         getattr(held, give_back)()
-        assert bell(), give_back
+        assert woken(), give_back
     held = q.lease("w")[0]
-    bell()
+    woken()
     held.died("oom")
-    assert bell()
+    assert woken()
     held = q.lease("w")[0]
-    bell()
+    woken()
     held.died("oom")  # a later death is scheduled, which brings a time forward
-    assert bell()
+    assert woken()
 
 
-def test_completing_and_failing_ring_nothing(client, bell):
+def test_completing_and_failing_wake_no_worker(client, woken):
     put(client, "a", "b")
     a, b = client.queue("q").lease("w", 2)
-    bell()
+    woken()
     a.complete()
     b.fail("g", "m")
-    assert not bell()
+    assert not woken()
 
 
-def test_resume_deregister_and_sweep_ring(client, run, bell, clock):
+def test_resume_deregister_and_sweep_wake_a_worker(client, run, woken, clock):
     put(client, "a")
     run(writes.lease("w", ["q"], 1, now=clock.now))
-    bell()
+    woken()
     run(writes.resume("w", 1, [], now=clock.now))
-    assert bell()
+    assert woken()
     client.queue("q").lease("w")
-    bell()
+    woken()
     client.deregister("w")
-    assert bell()
+    assert woken()
     client.queue("q").lease("w")
-    bell()
+    woken()
     clock.tick(35)
     client.sweep()
-    assert bell()
+    assert woken()
 
 
-def test_a_lease_that_got_all_it_asked_for_rings_on_while_there_is_more(client, bell):
+def test_full_lease_wakes_the_next_worker_if_jobs_are_left(client, woken):
     put(client, "a", "b")
-    bell()
+    woken()
     client.queue("q").lease("w")
-    assert bell()
+    assert woken()
     client.queue("q").lease("w")
-    assert not bell()
+    assert not woken()
 
 
-def test_a_full_lease_rings_on_for_each_listed_queue_with_something_to_lease(client, bell, clock):
+def test_full_lease_wakes_a_worker_for_each_queue_with_jobs(client, woken, clock):
     for queue in ("one", "waiting", "scheduled", "front", "lost", "empty"):
         put(client, queue, queue=queue, delay=1 if queue == "scheduled" else 0)
     client.lease("gone", ["lost", "empty"], 2)
     client.queue("front").lease("w")[0].release()
     clock.tick(35)
     for queue in ("one", "waiting", "scheduled", "front", "lost", "empty"):
-        bell(queue)
+        woken(queue)
     client.jobs("empty")
     client.lease("w", ["one", "waiting", "scheduled", "front", "lost"], 1)
-    assert [bell(queue) for queue in ("one", "waiting", "scheduled", "front", "lost")] == [
+    assert [woken(queue) for queue in ("one", "waiting", "scheduled", "front", "lost")] == [
         False,
         True,
         True,
         True,
         True,
     ]
-    assert not bell("empty")
+    assert not woken("empty")
 
 
-def test_a_lease_of_none_rings_on_and_takes_nothing(client, bell):
+def test_lease_of_no_jobs_passes_the_wakeup_on(client, woken):
     put(client, "a")
-    bell()
+    woken()
     assert client.queue("q").lease("w", 0) == []
-    assert bell()
+    assert woken()
     assert client.job("a").state == "waiting"
 
 
-def test_a_lease_that_wanted_more_removes_the_bells_that_tell_of_nothing(client, bell):
+def test_unfilled_lease_clears_needless_wakeup_keys(client, woken):
     put(client, "a")
     client.lease("w", ["other", "q"], 2)
-    assert not bell()
+    assert not woken()
 
 
-def test_without_takeover_lost_jobs_ring_nobody_on(client, run, bell, clock):
+def test_lost_jobs_wake_no_worker_without_takeover(client, run, woken, clock):
     put(client, "a", "b")
     client.queue("q").lease("w", 1)
-    bell()
+    woken()
     clock.tick(35)
     run(writes.lease("v", ["q"], 1, takeover=False, now=clock.now))
-    assert not bell()
+    assert not woken()
 
 
-def test_an_answer_cut_at_its_size_rings_on(client, bell):
+def test_reply_cut_at_its_size_wakes_the_next_worker(client, woken):
     q = client.queue("q")
     for _ in range(2):
         q.put("k", b"x" * 800_000)
-    bell()
+    woken()
     assert len(q.lease("w", 5)) == 1
-    assert bell()
+    assert woken()
 
 
 def test_tokens_grow_after_the_server_has_lost_writes(client, run, server, namespace):

@@ -25,7 +25,7 @@ def known(client, worker="me"):
     return worker in {each.name for each in client.workers()}
 
 
-def bell(server, namespace, queue="q"):
+def wakeup_tokens(server, namespace, queue="q"):
     return server.redis.llen(f"{{{namespace}}}:bell:{queue}")
 
 
@@ -35,15 +35,13 @@ def idle(client, q):
     assert q.lease("me") == []
 
 
-def test_with_nothing_to_do_it_is_forgotten_and_the_next_put_leaves_its_token(
-    client, q, idle, retire, server, namespace
-):
+def test_idle_worker_retires_and_the_next_put_leaves_a_token(client, q, idle, retire, server, namespace):
     assert known(client)
     assert retire() == ""
     assert not known(client)
-    assert bell(server, namespace) == 0
+    assert wakeup_tokens(server, namespace) == 0
     q.put("k")
-    assert bell(server, namespace) == 1
+    assert wakeup_tokens(server, namespace) == 1
 
 
 def put(client, q, _clock):
@@ -69,7 +67,7 @@ def recur(client, q, clock):
 
 
 @pytest.mark.parametrize("happen", [put, put_into_a_lane, come_due, hand_back, recur], ids=lambda each: each.__name__)
-def test_what_could_be_leased_keeps_it(client, q, clock, idle, retire, happen):
+def test_leasable_jobs_keep_the_worker(client, q, clock, idle, retire, happen):
     happen(client, q, clock)
     assert retire() == "work"
     assert known(client)
@@ -81,12 +79,12 @@ def test_an_entry_of_another_program_keeps_it(client, idle, retire, server, name
 
 
 @pytest.mark.parametrize(("delay", "why"), [(59, "soon"), (60, "soon"), (61, "")])
-def test_what_is_due_soon_keeps_it_and_what_is_due_later_does_not(q, idle, retire, delay, why):
+def test_jobs_due_soon_keep_the_worker_and_later_ones_do_not(q, idle, retire, delay, why):
     q.put("k", delay=delay)
     assert retire(soon_s=60) == why
 
 
-def test_what_comes_again_soon_keeps_it(q, clock, idle, retire):
+def test_recurrence_due_soon_keeps_the_worker(q, clock, idle, retire):
     q.recur("k", every=100, offset=30)
     assert retire(soon_s=60) == "soon"
     assert retire(soon_s=20) == ""
@@ -127,15 +125,15 @@ def test_while_others_work_one_stays_to_take_over_what_is_lost(client, q, clock,
     assert retire("idle") == "watch"
 
 
-def test_a_used_up_limit_keeps_nobody_as_its_end_elsewhere_rings(client, q, watchers, retire, server, namespace):
+def test_used_up_limit_does_not_keep_the_worker(client, q, watchers, retire, server, namespace):
     client.limit("one", running=1)
     q.put_many([{"klass": "k", "limit": "one"}] * 2)
     (theirs,) = q.lease("other", 2)
     assert q.lease("me") == []
     assert retire() == ""
-    assert bell(server, namespace) == 0
+    assert wakeup_tokens(server, namespace) == 0
     theirs.complete()
-    assert bell(server, namespace) == 1
+    assert wakeup_tokens(server, namespace) == 1
 
 
 def test_a_lease_that_has_run_out_keeps_it_and_one_that_lives_does_not(q, clock, watchers, retire):
@@ -149,14 +147,12 @@ def test_a_lease_that_has_run_out_keeps_it_and_one_that_lives_does_not(q, clock,
     assert retire() == ""
 
 
-def test_what_a_pause_or_the_concurrency_of_others_holds_back_keeps_nobody(
-    client, q, idle, watchers, retire, server, namespace
-):
+def test_jobs_held_back_do_not_keep_the_worker(client, q, idle, watchers, retire, server, namespace):
     q.put("k")
     q.pause()
     assert retire() == ""
     q.unpause()
-    assert bell(server, namespace) == 1
+    assert wakeup_tokens(server, namespace) == 1
     client.config.set("max-concurrency-q", 1)
     q.put("k")
     q.lease("other", 1, ttl=1000)
@@ -207,7 +203,7 @@ def test_a_put_at_any_instant_is_seen_or_leaves_its_token(server, namespace):
             why = ours.call(writes.retire, worker, [name], 60)
             thread.join()
             seen[why] += 1
-            token = bell(server, namespace, name)
+            token = wakeup_tokens(server, namespace, name)
             assert token == 1  # nobody has waited
             (lease,) = ours.queue(name).lease(f"{worker}-next" if not why else worker)
             assert lease.complete()

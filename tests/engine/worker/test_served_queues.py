@@ -24,7 +24,7 @@ def test_plain_names_are_served_as_they_are_and_never_asked_for(plain):
     assert not plain.asks_for_names(leasing=True, now_at=1e9)
 
 
-def test_globs_are_asked_for_at_once_and_then_every_other_second_while_there_is_something_to_lease(globbing):
+def test_names_for_globs_are_read_at_once_then_every_two_seconds(globbing):
     assert globbing.looks_due
     assert globbing.asks_for_names(leasing=False, now_at=100.0)
     assert not globbing.looks_due
@@ -33,7 +33,7 @@ def test_globs_are_asked_for_at_once_and_then_every_other_second_while_there_is_
     assert globbing.asks_for_names(leasing=True, now_at=102.0)
 
 
-def test_what_a_hint_says_is_asked_for_in_the_next_exchange(globbing):
+def test_hint_is_followed_in_the_next_exchange(globbing):
     globbing.asks_for_names(leasing=True, now_at=0.0)
     globbing.look_for_queues()
     assert globbing.looks_due
@@ -94,7 +94,7 @@ def test_a_wish_that_cannot_be_changes_nothing_and_says_why(plain, queues, order
     assert not plain.looks_due  # it is not asked for again
 
 
-def test_what_was_asked_is_told_once(plain):
+def test_request_is_delivered_once(plain):
     one, two = OperatorRequest("1", "stacks"), OperatorRequest("2", "stacks")
     assert plain.take_requests([]) == []
     assert plain.take_requests([one]) == [one]
@@ -102,7 +102,7 @@ def test_what_was_asked_is_told_once(plain):
     assert plain.take_requests([one, two]) == []
 
 
-def test_what_was_asked_is_told_again_if_it_still_stands_when_it_should_not(plain):
+def test_request_that_still_stands_is_delivered_again(plain):
     one, two = OperatorRequest("1", "stacks"), OperatorRequest("2", "stacks")
     plain.take_requests([one, two])
     plain.forget_request(two)
@@ -111,7 +111,7 @@ def test_what_was_asked_is_told_again_if_it_still_stands_when_it_should_not(plai
     assert plain.take_requests([one]) == [one]
 
 
-def test_under_another_name_the_queues_are_the_same_and_the_first_wish_counts(plain):
+def test_renamed_worker_keeps_its_queues_and_follows_new_requests(plain):
     plain.take_wish(Wish(1, ["x"], None))
     plain.forget_wish()
     assert plain.names == ("x",)

@@ -64,7 +64,7 @@ def test_mail_ends_the_wait_and_what_there_is_is_leased_as_well(waiting, live):
     assert jids(waiting) == ["a"]
 
 
-def test_what_the_worker_has_settled_meanwhile_does_not_keep_it_from_the_job(worker, live, server):
+def test_settling_during_the_wait_does_not_prevent_the_lease(worker, live, server):
     worker.wait_for_jobs()
     until_blocked(server)
     for number in range(worker.session.identity.number + 1, worker.session.identity.number + 4):
@@ -93,7 +93,7 @@ def test_a_wait_in_the_name_of_a_worker_that_was_deregistered_takes_no_job(waiti
     assert waiting.session.wakeups.woken  # it asks anew, and is told then that it is unknown
 
 
-def test_what_was_leased_in_the_name_of_a_worker_that_was_deregistered_is_not_the_renamed_ones(waiting, live):
+def test_lease_under_the_old_name_is_not_the_renamed_workers(waiting, live):
     live.queue("q").put("k", jid="a")
     while live.job("a").state == "waiting":
         pass
@@ -103,7 +103,7 @@ def test_what_was_leased_in_the_name_of_a_worker_that_was_deregistered_is_not_th
     assert (jids(waiting), live.job("a").state) == ([], "waiting")
 
 
-def test_where_the_server_has_lost_its_scripts_the_worker_asks_anew(waiting, live, server):
+def test_worker_leases_again_after_the_server_lost_its_scripts(waiting, live, server):
     server.redis.script_flush()
     live.queue("q").put("k", jid="a")
     waiting.wait_to_end()
@@ -111,14 +111,14 @@ def test_where_the_server_has_lost_its_scripts_the_worker_asks_anew(waiting, liv
     assert waiting.session.wakeups.woken
 
 
-def test_where_the_server_has_lost_its_scripts_the_worker_can_end_its_wait_all_the_same(waiting, server):
+def test_wait_can_end_after_the_server_lost_its_scripts(waiting, server):
     server.redis.script_flush()
     waiting.session.wakeups.end_wait()
     waiting.wait_to_end()
     assert waiting.session.wakeups.woken  # the lease behind it was lost as well: it asks anew
 
 
-def test_what_was_leased_with_a_wait_whose_answer_was_lost_goes_back_uncounted(waiting, live):
+def test_lease_behind_a_wait_with_a_lost_reply_goes_back_uncounted(waiting, live):
     live.queue("q").put("k", jid="a")
     while live.job("a").state == "waiting":
         pass

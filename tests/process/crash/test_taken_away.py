@@ -32,7 +32,7 @@ def wait_until_stopped(pool, jid, began_unix, reason):
 
 
 @pytest.mark.parametrize("jobs_per_child", [1, 0])
-def test_running_job_put_anew_restarts_with_new_data(stage, measured, jobs_per_child):
+def test_running_job_put_again_restarts_with_new_data(stage, measured, jobs_per_child):
     pool = stage.start(queue=["default", "other"], jobs_per_child=jobs_per_child).wait_ready()
     jid, _start = hold(stage)
     began_unix = time.time()
