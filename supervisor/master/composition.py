@@ -4,8 +4,10 @@ Only this module knows which part is made of which. It decides nothing, and star
 """
 
 import contextlib
+import math
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from supervisor.config import Config, ConfigError, no_workdir
@@ -22,13 +24,27 @@ from supervisor.master.jobs.job_cgroups import JobCgroups
 from supervisor.master.jobs.job_limits import JobLimits, KernelKills
 from supervisor.master.model import environment
 from supervisor.master.model.budget import Budget
+from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.counts import Counts
 from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.pace import Pace
 from supervisor.master.model.recent_failures import RecentFailures
+from supervisor.master.model.reload_log import Reloads
 from supervisor.master.model.slots import Slots
+from supervisor.master.model.zygote_handle import ZygoteHandle
+from supervisor.master.processes.child_reader import ChildReader
+from supervisor.master.processes.child_reaper import ChildReaper
+from supervisor.master.processes.child_starts import ChildStarts
+from supervisor.master.processes.crash_loop_guard import CrashLoopGuard
+from supervisor.master.processes.machine_room import MachineRoom
+from supervisor.master.processes.poison_detector import PoisonDetector
+from supervisor.master.processes.process_manager import PROCESSES, ProcessManager
+from supervisor.master.processes.rolling_reload import RollingReload
 from supervisor.master.processes.scaling import Scaling
 from supervisor.master.processes.zygote_manager import ZygoteManager
+from supervisor.master.processes.zygote_reaper import ZygoteReaper
+from supervisor.master.processes.zygote_starts import ZygoteStarts
+from supervisor.master.processes.zygotes import Zygotes
 from supervisor.master.redis.backlog import Backlog
 from supervisor.master.redis.chores import Chores
 from supervisor.master.redis.connection import Connection
@@ -112,16 +128,35 @@ class Parts:
 
     def _make_processes(self) -> None:
         """Which zygotes and children live."""
-        config, dispatcher = self._config, self.dispatcher
+        config, slots, inbox, timers, events = self._config, self.slots, self.inbox, self.timers, self._events
+        dispatcher, guard, reload_log = self.dispatcher, CrashLoopGuard(events), Reloads(events)
+        self.zygotes = zygotes = Zygotes(slots, self.budget, events, reload_log)
         for_handlers, self.held_back = environment.of(config)
-        self.zygotes = ZygoteManager(
-            config, self.slots, self.inbox, self.timers, self._events, self.workdir, self.budget, for_handlers,
-            dispatcher.on_spoke, dispatcher.on_gone, PrintedLines(self.ledger, self._events).on_line,
-            self.limits.plan, dispatcher.on_reloaded,
+        starts = ZygoteStarts(config, self.workdir, for_handlers, events, zygotes, self._watch_zygote)
+        reader = ChildReader(inbox, timers, dispatcher, guard, self.counts, self._wake_processes)
+        on_line = PrintedLines(self.ledger, events).on_line
+        new_child = partial(ChildHandle, on_line=on_line, on_planned=self.limits.plan)
+        children = ChildStarts(config, slots, events, zygotes, guard, reader, new_child)
+        child_reaper = ChildReaper(inbox, events, zygotes, children, dispatcher, self._wake_processes)
+        rolling_reload = RollingReload(config, slots, reload_log, zygotes, starts, children, dispatcher)
+        zygote_manager = ZygoteManager(events, zygotes, starts, guard, children, rolling_reload)
+        poison_detector = PoisonDetector(slots)
+        zygote_reaper = ZygoteReaper(inbox, events, zygotes, starts, child_reaper, rolling_reload, poison_detector)
+        self.processes = ProcessManager(
+            timers, zygotes, zygote_manager, zygote_reaper, children, child_reaper, rolling_reload
         )  # fmt: skip
         if config.watch:
-            dispatcher.placing.before_start = self.zygotes.rolling_reload.look_at_files
-        self.scaling = Scaling(config, self.slots, dispatcher, self.budget, self._events, self.timers)
+            dispatcher.placing.before_start = rolling_reload.look_at_files
+        room = MachineRoom(config, self.budget, zygotes)
+        self.scaling = Scaling(config, slots, dispatcher, zygotes, room, events, timers)
+
+    def _watch_zygote(self, zygote: ZygoteHandle) -> None:
+        self.inbox.watch(zygote.control, partial(self.processes.read, zygote))
+        self._wake_processes()
+
+    def _wake_processes(self) -> None:
+        """Have the process manager look at all processes in this turn, or at once in the next one."""
+        self.timers.set(PROCESSES, -math.inf, self.processes.run_due)
 
     def _make_redis(self) -> None:
         """What the master says to Redis, and when."""
@@ -139,12 +174,12 @@ class Parts:
 
     def _make_controls(self) -> None:
         """What the master can be told to do."""
-        config, slots, zygotes, events = self._config, self.slots, self.zygotes, self._events
+        config, slots, processes, events = self._config, self.slots, self.processes, self._events
         departure = Departure(self.session, self.demand, self.settling)
-        self.drain = Drain(config, slots, zygotes, self.dispatcher, departure, events, self.timers)
+        self.drain = Drain(config, slots, processes, self.dispatcher, departure, events, self.timers)
         self.stack_dump = StackDump(self.timers)
-        self.controls = Controls(self.drain, zygotes, self.scaling, self.demand, self.leasing, slots, events)
-        self.signals = OperatorSignals(self.inbox, self.controls, zygotes, self.stack_dump, slots, events)
+        self.controls = Controls(self.drain, processes, self.scaling, self.demand, self.leasing, slots, events)
+        self.signals = OperatorSignals(self.inbox, self.controls, processes, self.stack_dump, slots, events)
 
     def _make_report(self) -> None:
         """What the master shows."""
@@ -153,8 +188,8 @@ class Parts:
         jobs = JobStatus(self.counts, self.failures, self.backlog)
         self.status = Status(state, session, slots, zygotes, self.scaling, jobs)
         snapshot = MetricsSnapshot((
-            CountMetrics(self.counts), EventMetrics(self._events), ProcessMetrics(slots, zygotes, self.scaling),
-            MasterMetrics(state, session), QueueMetrics(self.backlog),
+            CountMetrics(self.counts), EventMetrics(self._events), MasterMetrics(state, session),
+            ProcessMetrics(slots, zygotes, self.scaling, self.counts), QueueMetrics(self.backlog),
         ))  # fmt: skip
         queries = HttpQueries()
         answers = HttpAnswers(

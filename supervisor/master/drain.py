@@ -16,7 +16,7 @@ from supervisor.master.model.shutdown_schedule import ShutdownSchedule
 from supervisor.master.model.signals import By
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import PHASE_MOVES, Phase, move
-from supervisor.master.processes.zygote_manager import ZygoteManager
+from supervisor.master.processes.process_manager import ProcessManager
 from supervisor.master.redis.departure import Departure
 from supervisor.master.timers import Timers
 from supervisor.ops.events import Events
@@ -34,7 +34,7 @@ class Drain:
         self,
         config: Config,
         slots: Slots,
-        zygotes: ZygoteManager,
+        processes: ProcessManager,
         dispatcher: Dispatcher,
         departure: Departure,
         events: Events,
@@ -42,7 +42,7 @@ class Drain:
     ) -> None:
         self._config = config
         self._slots = slots
-        self._zygotes = zygotes
+        self._processes = processes
         self._dispatcher = dispatcher
         self._departure = departure
         self._events = events
@@ -72,7 +72,7 @@ class Drain:
         # A start that has failed reports its cause. Its drain has nothing to wait for, and reports nothing.
         self._is_silent = self.exit is not Exit.OK and not self._slots.busy
         self._say("master.draining", schedule, now_at, **(by.fields if by else {}))
-        self._zygotes.fork_no_more()
+        self._processes.fork_no_more()
         self._dispatcher.close()
         self._dispatcher.interrupter.tell_all("drain")
         self._departure.begin()
@@ -98,7 +98,7 @@ class Drain:
             self._dispatcher.interrupter.kill_all("drain")
         if self.phase is Phase.KILLING and now_at >= schedule.hand_back_at:
             schedule.hand_back_at = math.inf
-            self._zygotes.children.abandon("drain")
+            self._processes.abandon("drain")
         if self.phase is not Phase.DRAINING:
             self._departure.settle_without_memory()
         if self.phase is not Phase.LEAVING and self._departure.is_settled and not self._slots.busy:

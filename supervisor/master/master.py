@@ -55,7 +55,8 @@ class Master:
         self._parts = parts = Parts(config, events)
         self._inbox, self._timers, self._counts = parts.inbox, parts.timers, parts.counts
         self._session, self._connection, self._pump = parts.session, parts.connection, parts.pump
-        self._zygotes, self._placing, self._scaling = parts.zygotes, parts.dispatcher.placing, parts.scaling
+        self._zygotes, self._processes = parts.zygotes, parts.processes
+        self._placing, self._scaling = parts.dispatcher.placing, parts.scaling
         self._settling, self._drain, self._title = parts.settling, parts.drain, parts.title
 
     # the loop
@@ -97,11 +98,11 @@ class Master:
     def _follow_up(self, now_at: float) -> None:
         """End the turn. Each step sees what those before it have done."""
         # Before jobs are placed: a child that is asked for now is under way by then.
-        self._zygotes.fill(now_at)
+        self._processes.fill(now_at)
         # After all that frees a child or makes a job ready, and before the lease that asks how many are free.
         self._placing.place()
         # After the placing: only then it is known which children are idle, and surplus.
-        self._scaling.keep_time(now_at)
+        self._scaling.step(now_at)
         # After all that ends jobs, so that one exchange settles them all and leases for all idle children.
         self._pump.step(now_at)
         # Redis has its work: now there is time for what no job waits for.
@@ -123,7 +124,7 @@ class Master:
             if self._session.has_left:
                 self._events.emit("master.idle", idle_s=self._config.exit_when_idle_s)
                 self._drain.begin(None)
-            elif self._zygotes.failed:
+            elif self._processes.has_failed:
                 self._drain.begin(None, Exit.HANDLERS)
         self._drain.advance(now_at)
 
@@ -137,7 +138,7 @@ class Master:
         with place_for_workdir():
             self._parts.workdir.mkdir(mode=0o700, parents=True)
         self._warn()
-        self._zygotes.start_zygote()
+        self._processes.start()
         self._connection.open(self._say_started)
 
     def _warn(self) -> None:
@@ -167,7 +168,7 @@ class Master:
 
     def _close(self) -> int:
         self._session.close()
-        self._zygotes.close(max(_ZYGOTES_S, self._drain.left_s or 0.0))
+        self._processes.close(max(_ZYGOTES_S, self._drain.left_s or 0.0))
         self._close_job_cgroups()
         code, last_reload = self._drain.exit, self._zygotes.last_reload
         self._events.emit(
@@ -176,7 +177,7 @@ class Master:
             # Why the last reload failed: a reader then sees that this end is not the fault of the code before it.
             reload=last_reload["message"] or None if last_reload is not None else None,
         )  # fmt: skip
-        failure = self._zygotes.boot_failure
+        failure = self._processes.boot_failure
         if failure is not None and code is not Exit.OK:
             self._events.emit("zygote.failed", message=failure.message, traceback=failure.traceback or None)
         return int(code)

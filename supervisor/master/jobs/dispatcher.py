@@ -76,7 +76,6 @@ class Dispatcher:
         self._counts = counts
         self.interrupter = Interrupter(config, slots, events)
         self.placing = Placing(config, slots, ledger, pace, budget, events, counts, self.interrupter, timers)
-        self.on_ready: Callable[[ChildHandle], None] = lambda _child: None  # told of each child that gets ready
 
     @property
     def is_open(self) -> bool:
@@ -141,7 +140,6 @@ class Dispatcher:
             self._counts.fork.add(took_s)
             self._pace.learn_fork(took_s)
             self._events.emit("child.ready", child=child.number, pid=child.pid)
-            self.on_ready(child)
             if not self.is_open or child.retire_reason is not None:
                 self.interrupter.leave(child)
         elif child.state is not ChildState.DOOMED:

@@ -93,6 +93,7 @@ class Counts:
         self.lost = 0  # leases
         self.handed_back = 0  # jobs handed back to the front, never started
         self.swept = 0  # jobs of lost workers
+        self.lines_dropped = 0  # printed lines that were too many for the log, of children that are closed
         self._turns = (0.0, 0.0)  # the longest turn of the previous window and of this one
         self._window_until_at = 0.0
 

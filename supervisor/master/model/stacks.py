@@ -12,6 +12,8 @@ from typing import Final
 
 #: Size of the file. The kernel allocates pages as they are written.
 SIZE_BYTES: Final = 64 * 1024
+#: Between the signal that has a process that does not start write its stacks, and its kill.
+WRITE_S: Final = 0.2
 _PACKAGE: Final = Path(__file__).parents[2]
 _OUR_FRAMES: Final = (
     *(f'  File "{_PACKAGE / folder}{os.sep}' for folder in ("zygote", "child", "sandbox", "linux")),

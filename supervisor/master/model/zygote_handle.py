@@ -90,6 +90,8 @@ class ZygoteHandle:
         self.started_unix = clock.unix()
         self.heard_at = self.started_at  # when its last packet came
         self.deadline_at: float | None = deadline_at  # it is killed then
+        self.unresponsive: str | None = None  # why it is to be retired: it does not answer
+        self.status: int | None = None  # its wait status, once it is reaped
         self.strangers = kernel.children_of_self()  # older children of the master: not strays of this zygote
         self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         arguments = [sys.executable, "-P", "-c", _START, str(os.getpid()), str(number), _ROOT]
@@ -175,8 +177,9 @@ class ZygoteHandle:
         os.kill(self.pid, kernel.STACKS_SIGNAL)
 
     def kill(self) -> None:
-        """Send SIGKILL. Only the master reaps the zygote, so the pid cannot be another process."""
-        os.kill(self.pid, signal.SIGKILL)
+        """Send SIGKILL, unless the zygote is reaped: its pid may be another process by then."""
+        if self.status is None:
+            os.kill(self.pid, signal.SIGKILL)
 
     def await_end(self, timeout_s: float) -> None:
         """After `let_go`: wait for its end, and kill it after `timeout_s` seconds."""

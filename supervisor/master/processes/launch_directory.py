@@ -1,8 +1,7 @@
-"""The directory that a supervisor was started in, by its name: what lies there may be another one tomorrow. Runs in
-master. Must not go anywhere.
+"""The launch directory, by its name, which a deploy may point elsewhere. Runs in the master. Never calls chdir.
 
-Deployments often swap a link (`/app/current` -> `releases/7`). A process stays in the directory that the link named
-when it went there; its name is what the one who starts it meant.
+Deployments often swap a symbolic link (`/app/current` -> `releases/7`). A process stays in the directory that the link
+named when the process went there. The name is what the operator meant.
 """
 
 import os
@@ -15,21 +14,21 @@ class LaunchDirectory:
 
     @classmethod
     def here(cls) -> "LaunchDirectory":
-        """The working directory as a shell calls it (`PWD`), where that is the same; else as the kernel does."""
+        """Name the working directory as the shell does (`PWD`), if that is the same one; else as the kernel does."""
         name = os.environ.get("PWD", "")
         try:
             same = os.path.isabs(name) and os.path.samefile(name, ".")
-        except OSError:  # it says something else, or what cannot be reached
+        except OSError:  # PWD is stale, or its directory cannot be reached
             same = False
         return cls(name if same else os.getcwd())
 
     def now(self) -> str:
-        """Where that name leads at this moment, without links; empty: to where this process is."""
+        """Return where the name leads now, without links; empty if that is this process's working directory."""
         try:
             if os.path.samefile(self.name, "."):
                 return ""
-        except PermissionError:  # we were put here, and could not go back
+        except PermissionError:  # a privileged process has put us here
             return ""
-        except OSError:  # it is gone: who is to go there will say so
+        except OSError:  # the directory is gone: the zygote that is to go there says so
             return self.name
         return os.path.realpath(self.name)

@@ -1,4 +1,8 @@
-"""Whether one of the jobs ends zygotes, and which: losses of zygotes in a row, and what ran at each. Runs in master."""
+"""Finds the job that kills zygotes. Runs in the master.
+
+A zygote that dies takes all its children along, so the culprit hides among innocent jobs. After two losses in a row the
+detector makes jobs run one at a time. A job that was alone at three losses in a row is poison.
+"""
 
 from collections.abc import Iterable
 from typing import Final
@@ -8,40 +12,44 @@ from supervisor.master.model.breaker import backoff_s
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.slots import Slots
 
-#: How long jobs run one at a time after losses in a row, at the most; doubled with each.
-_CAUTION_S: Final = 15.0
-_LONGEST_CAUTION_S: Final = 600.0
-#: From this loss of a zygote on in a row, each while one and the same job ran alone, the job counts a death.
-_SUSPICIOUS_LOSSES: Final = 3
+#: Jobs run one at a time for this long, doubled with each loss in a row: 60 s after the second one.
+_SERIAL_S: Final = 15.0
+_LONGEST_SERIAL_S: Final = 600.0
+_LOSSES_TO_CONVICT: Final = 3
 
 
 class PoisonDetector:
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
-        self._losses = 0  # of zygotes in a row, with no job ended between, or with one that ran at each
-        self._answered = 0  # how many jobs had ended at the last one
-        self._suspects: set[str] = set()  # the jobs that ran at the last one
-        self._alone = ("", 0)  # the job that ran alone at the last losses of a zygote, and how many those were
+        self._losses_in_a_row = 0
+        self._jobs_ended_at_last_loss = 0
+        self._running_at_last_loss: set[str] = set()
+        self._lone_jid = ""
+        self._lone_losses = 0
 
-    def on_loss(self, children: Iterable[ChildHandle]) -> None:
-        """A zygote is lost, and these children with it. If losses come in a row, or with the same job again, let jobs
-        run one at a time.
+    def zygote_lost(self, children: Iterable[ChildHandle]) -> None:
+        """Count the loss of a zygote and of its `children`. Two in a row start serial execution.
+
+        Losses are "in a row" if no job ended between them, or if a job was running at both.
         """
-        heads = [child.running.lease.jid for child in children if child.running is not None]
-        again = self._slots.answered == self._answered or not self._suspects.isdisjoint(heads)
-        self._losses = self._losses + 1 if again else 1
-        self._answered, self._suspects = self._slots.answered, set(heads)
-        if self._losses > 1:
-            self._slots.beware(clock.monotonic() + min(_LONGEST_CAUTION_S, _CAUTION_S * 2.0 ** min(self._losses, 10)))
-        jid, losses = self._alone
-        self._alone = ("", 0) if len(heads) != 1 else (heads[0], losses + 1 if jid == heads[0] else 1)
+        running = [child.running.lease.jid for child in children if child.running is not None]
+        in_a_row = self._slots.answered == self._jobs_ended_at_last_loss
+        in_a_row = in_a_row or not self._running_at_last_loss.isdisjoint(running)
+        self._losses_in_a_row = self._losses_in_a_row + 1 if in_a_row else 1
+        self._jobs_ended_at_last_loss, self._running_at_last_loss = self._slots.answered, set(running)
+        if self._losses_in_a_row > 1:
+            serial_s = min(_LONGEST_SERIAL_S, _SERIAL_S * 2.0 ** min(self._losses_in_a_row, 10))
+            self._slots.beware(clock.monotonic() + serial_s)
+        lone_jid = running[0] if len(running) == 1 else ""
+        self._lone_losses = self._lone_losses + 1 if lone_jid == self._lone_jid else 1
+        self._lone_jid = lone_jid
 
     @property
-    def convicted(self) -> bool:
-        """Whether the one job that ran at the last loss was alone at so many in a row that it must be the cause."""
-        return self._alone[1] >= _SUSPICIOUS_LOSSES
+    def is_poison(self) -> bool:
+        """True if the job that ran at the last loss was alone at the last three."""
+        return bool(self._lone_jid) and self._lone_losses >= _LOSSES_TO_CONVICT
 
     @property
     def wait_s(self) -> float:
-        """How long to wait before the next zygote is started."""
-        return backoff_s(self._losses) if self._losses > 1 else 0.0
+        """How long to wait before the next zygote starts."""
+        return backoff_s(self._losses_in_a_row) if self._losses_in_a_row > 1 else 0.0

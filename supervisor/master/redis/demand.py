@@ -8,7 +8,7 @@ from supervisor.engine.worker.exchange import Wanted
 from supervisor.master.jobs.placing import Placing
 from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.slots import Slots
-from supervisor.master.processes.zygote_manager import ZygoteManager
+from supervisor.master.processes.zygotes import Zygotes
 from supervisor.messages import HandlerSettings
 
 #: A lease behind a wait takes at most this many jobs, or one for each idle child. If the master dies meanwhile, no more
@@ -17,7 +17,7 @@ MOST_BEHIND_WAIT: Final = 16
 
 
 class Demand:
-    def __init__(self, ledger: Ledger, slots: Slots, zygotes: ZygoteManager, placing: Placing) -> None:
+    def __init__(self, ledger: Ledger, slots: Slots, zygotes: Zygotes, placing: Placing) -> None:
         self._ledger = ledger
         self._slots = slots
         self._zygotes = zygotes

@@ -16,7 +16,7 @@ from supervisor.master.model.counts import MOST_QUEUES, OTHER, OUTCOMES, Counts,
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ChildState
 from supervisor.master.processes.scaling import Scaling
-from supervisor.master.processes.zygote_manager import ZygoteManager
+from supervisor.master.processes.zygotes import Zygotes
 from supervisor.master.redis.backlog import Backlog
 from supervisor.master.report.state import STATES, State
 from supervisor.master.report.status import version
@@ -124,16 +124,18 @@ class EventMetrics:
 class ProcessMetrics:
     """The children, what runs in them, and the last reload."""
 
-    def __init__(self, slots: Slots, zygotes: ZygoteManager, scaling: Scaling) -> None:
+    def __init__(self, slots: Slots, zygotes: Zygotes, scaling: Scaling, counts: Counts) -> None:
         self._slots = slots
         self._zygotes = zygotes
         self._scaling = scaling
+        self._counts = counts
 
     def samples(self) -> Mapping[str, _Samples]:
         slots, now_at = self._slots, clock.monotonic()
         states = [child.state for child in slots]
         running_s = [now_at - child.sent[0].started_at for child in slots if child.sent]
         memory = [child.meter.sampled_bytes for child in slots]
+        lines_dropped = self._counts.lines_dropped + sum(child.output.dropped for child in slots)
         last_reload = self._zygotes.last_reload
         return {
             "leasehold_processes": _one(slots.processes),
@@ -146,7 +148,7 @@ class ProcessMetrics:
             "leasehold_job_running_longest_seconds": _one(max(running_s, default=0.0)),
             "leasehold_children_memory_bytes": _one(sum(memory)),
             "leasehold_child_memory_largest_bytes": _one(max(memory, default=0)),
-            "leasehold_printed_lines_dropped_total": _one(self._zygotes.children.lines_dropped),
+            "leasehold_printed_lines_dropped_total": _one(lines_dropped),
             "leasehold_reload_refused": _one(last_reload is not None and last_reload["outcome"] == "failed"),
         }
 

@@ -6,7 +6,7 @@ from supervisor.engine.worker.session import Session
 from supervisor.master.drain import Drain
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import Phase
-from supervisor.master.processes.zygote_manager import ZygoteManager
+from supervisor.master.processes.zygotes import Zygotes
 from supervisor.master.redis.demand import Demand
 
 #: The words for a master that can lease jobs.
@@ -19,7 +19,7 @@ STATES: Final = (
 
 
 class State:
-    def __init__(self, drain: Drain, session: Session, zygotes: ZygoteManager, demand: Demand, slots: Slots) -> None:
+    def __init__(self, drain: Drain, session: Session, zygotes: Zygotes, demand: Demand, slots: Slots) -> None:
         self._drain = drain
         self._session = session
         self._zygotes = zygotes

@@ -16,7 +16,7 @@ from supervisor.master.model.recent_failures import RecentFailures
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ChildState
 from supervisor.master.processes.scaling import Scaling
-from supervisor.master.processes.zygote_manager import ZygoteManager
+from supervisor.master.processes.zygotes import Zygotes
 from supervisor.master.redis.backlog import Backlog
 from supervisor.master.report.state import State
 from supervisor.master.requests.stack_dump import describe
@@ -50,7 +50,7 @@ class Status:
         state: State,
         session: Session,
         slots: Slots,
-        zygotes: ZygoteManager,
+        zygotes: Zygotes,
         scaling: Scaling,
         jobs: JobStatus,
     ) -> None:
@@ -79,7 +79,7 @@ class Status:
             "idle": sum(1 for child in children if child.state is ChildState.IDLE),
             "children": [_child_status(child) for child in islice(children, _MOST_CHILDREN)],
             "children_left_out": max(0, len(children) - _MOST_CHILDREN),
-            "zygotes": self._zygotes.zygotes_status(),
+            "zygotes": self._zygotes.status(),
             "reload": self._zygotes.last_reload,
             "queues": list(session.serving.patterns),
             "order": session.serving.order,

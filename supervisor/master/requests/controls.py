@@ -13,8 +13,8 @@ from supervisor.master.drain import Drain
 from supervisor.master.model.reload_log import Reloaded
 from supervisor.master.model.signals import By
 from supervisor.master.model.slots import Slots
+from supervisor.master.processes.process_manager import ProcessManager
 from supervisor.master.processes.scaling import Scaling
-from supervisor.master.processes.zygote_manager import ZygoteManager
 from supervisor.master.redis.demand import Demand
 from supervisor.master.redis.leasing import Leasing
 from supervisor.ops.events import Events
@@ -29,7 +29,7 @@ class Controls:
     def __init__(
         self,
         drain: Drain,
-        zygotes: ZygoteManager,
+        processes: ProcessManager,
         scaling: Scaling,
         demand: Demand,
         leasing: Leasing,
@@ -37,7 +37,7 @@ class Controls:
         events: Events,
     ) -> None:
         self._drain = drain
-        self._zygotes = zygotes
+        self._processes = processes
         self._scaling = scaling
         self._demand = demand
         self._leasing = leasing
@@ -97,8 +97,8 @@ class Controls:
     def reload(self, by: By, on_done: Callable[[Answer], None] | None = None) -> str:
         """`on_done` is called once, with the result."""
         self._check_serving()
-        self._scaling.again(by)
-        self._zygotes.reload(str(by), None if on_done is None else lambda done: on_done(self._result(done)))
+        self._scaling.refresh(by)
+        self._processes.reload(str(by), None if on_done is None else lambda done: on_done(self._result(done)))
         return "loads the handlers anew; until the new ones have proved themselves nothing changes"
 
     def _result(self, done: Reloaded) -> Answer:

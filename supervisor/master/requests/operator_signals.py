@@ -4,7 +4,7 @@ from supervisor.linux import kernel
 from supervisor.master.inbox import Inbox
 from supervisor.master.model.signals import MEANINGS, By, Meaning
 from supervisor.master.model.slots import Slots
-from supervisor.master.processes.zygote_manager import ZygoteManager
+from supervisor.master.processes.process_manager import ProcessManager
 from supervisor.master.requests.controls import Controls
 from supervisor.master.requests.stack_dump import Seen, StackDump, describe
 from supervisor.ops.events import Events
@@ -15,14 +15,14 @@ class OperatorSignals:
         self,
         inbox: Inbox,
         controls: Controls,
-        zygotes: ZygoteManager,
+        processes: ProcessManager,
         stack_dump: StackDump,
         slots: Slots,
         events: Events,
     ) -> None:
         self._inbox = inbox
         self._controls = controls
-        self._zygotes = zygotes
+        self._processes = processes
         self._stack_dump = stack_dump
         self._slots = slots
         self._events = events
@@ -36,7 +36,7 @@ class OperatorSignals:
         for received in self._signals.read():
             meaning = MEANINGS[received.signo]
             if meaning is Meaning.REAP:
-                self._zygotes.reap()
+                self._processes.reap()
             else:
                 self._obey(meaning, By.of(received))
 

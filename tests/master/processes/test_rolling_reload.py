@@ -1,4 +1,4 @@
-"""Who asks for a reload while another one is under way: what is dropped, what waits, and who is told of what."""
+"""Reloads asked for during a reload: which candidate is discarded, which waits, and what each asker is told."""
 
 import json
 import os
@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from supervisor import clock
+from supervisor.master.model.reload_log import Reloads
 from supervisor.master.model.states import ZygoteState
 from supervisor.master.processes.rolling_reload import RollingReload
 from supervisor.messages import BootFailed
@@ -18,54 +19,75 @@ class Zygote(SimpleNamespace):
         self.state = state
 
 
-class Zygotes:
-    """All that there is of forks and starts. They boot when the test says so."""
+class PlayedZygotes:
+    """Plays `Zygotes`, `ZygoteStarts`, `ChildStarts` and `Dispatcher`. Zygotes boot when the test says so."""
 
     def __init__(self):
         self.handlers, self.failure = {}, None
-        self.current = self._new()
-        self.at, self.proven, self.lies_in = None, True, ""
-        self.started, self.dropped = [], []
+        self.current, self.candidate, self.kept = self._new(), None, None
+        self.proven, self.lies_in = True, ""
+        self.started, self.discarded = [], []
+
+    def __iter__(self):
+        return iter(())
 
     def _new(self, directory=""):
         return Zygote(
             number=0, directory=directory, proven=True, state=ZygoteState.CURRENT, failure=None, handlers={}, born=9,
-            started_at=clock.monotonic(),
+            started_at=clock.monotonic(), started_unix=clock.unix(), said=SimpleNamespace(files=[]),
         )  # fmt: skip
 
-    def place(self):
+    def code_directory(self):
         return self.lies_in
 
-    def start_anew(self):
-        zygote = self._new(self.lies_in)
+    def start_candidate(self):
+        zygote = self.candidate = self._new(self.lies_in)
         zygote.number, zygote.proven, zygote.state = len(self.started) + 1, False, ZygoteState.BOOTING
         self.started.append(zygote)
-        return zygote
 
-    def drop(self, zygote):
-        self.dropped.append(zygote.number)
+    def discard(self, zygote):
+        self.discarded.append(zygote.number)
 
-    def take_over(self, new, _kept):
-        self.current = new
+    def make_current(self, zygote):
+        self.current, zygote.state = zygote, ZygoteState.CURRENT
+
+    def use_code_of(self, zygote):
+        pass
+
+    def on_takeover(self, *_new):
+        pass
+
+    def on_reloaded(self, outdated, handlers):
+        pass
 
     def give_up(self, failure):
         self.failure = failure
 
 
-class Desk:
-    def __init__(self, events, watch):
-        self.zygotes = Zygotes()
+class Pool:
+    def __init__(self, events, watch, files=()):
+        self.zygotes = zygotes = PlayedZygotes()
         self.slots = SimpleNamespace(on_hold=False, processes=1)
-        self.reload = RollingReload(SimpleNamespace(watch=watch), self.slots, events, self.zygotes, None, self.zygotes)
+        children = SimpleNamespace(failure=None, on_takeover=zygotes.on_takeover)
+        config = SimpleNamespace(watch=watch)
+        self.reload = RollingReload(config, self.slots, Reloads(events), zygotes, zygotes, children, zygotes)
         self.told = []
+        if files:
+            self._boot_with(files)
 
-    def ask(self, who):
-        self.reload.ask(who, lambda done: self.told.append((who, done.zygote or done.message)))
+    def _boot_with(self, files):
+        zygote = self.zygotes.current
+        zygote.said.files, zygote.started_unix = list(map(str, files)), clock.unix() + 1
+        self.reload.use_successor(zygote)
 
-    def boots(self):
-        """The candidate of now."""
-        self.reload.candidate.proven = True
-        self.reload.keep_time(clock.monotonic())
+    def ask(self, asker):
+        self.reload.ask(asker, lambda done: self.told.append((asker, done.zygote or done.message)))
+
+    def boot(self):
+        """The candidate's first child gets ready."""
+        candidate = self.zygotes.candidate
+        candidate.proven, candidate.said.files = True, self.zygotes.current.said.files
+        self.reload.run_due(clock.monotonic())
 
 
 @pytest.fixture
@@ -80,89 +102,88 @@ def events():
 
 
 @pytest.fixture
-def desk(events):
-    return Desk(events, watch=False)
+def pool(events):
+    return Pool(events, watch=False)
 
 
-def test_all_who_ask_meanwhile_share_one_more_that_begins_when_the_first_has_ended(desk):
-    for who in "abc":
-        desk.ask(who)
-    assert len(desk.zygotes.started) == 1
-    desk.boots()
-    assert desk.told == [("a", 1)]
-    assert len(desk.zygotes.started) == 2
-    desk.boots()
-    assert desk.told[1:] == [("b", 2), ("c", 2)]
-    assert desk.reload.candidate is None
-    assert desk.zygotes.dropped == []
+def test_requests_during_a_reload_share_the_next_one(pool):
+    for asker in "abc":
+        pool.ask(asker)
+    assert len(pool.zygotes.started) == 1
+    pool.boot()
+    assert pool.told == [("a", 1)]
+    assert len(pool.zygotes.started) == 2
+    pool.boot()
+    assert pool.told[1:] == [("b", 2), ("c", 2)]
+    assert pool.zygotes.candidate is None
+    assert pool.zygotes.discarded == []
 
 
-def test_after_one_that_fails_the_next_one_begins_too(desk):
-    desk.zygotes.current, desk.zygotes.proven = None, False
-    desk.ask("a")
-    desk.ask("b")
-    desk.reload.fail(BootFailed("no such thing", ""))
-    assert desk.told == [("a", "no such thing")]
-    assert desk.zygotes.failure is None  # the next one may be of use
-    desk.reload.fail(BootFailed("nor this", ""))
-    assert desk.zygotes.failure.message == "nor this"
-    assert len(desk.zygotes.started) == 2
+def test_next_reload_begins_after_a_failed_one(pool):
+    pool.zygotes.current, pool.zygotes.proven = None, False
+    pool.ask("a")
+    pool.ask("b")
+    pool.reload.fail(BootFailed("no such thing", ""))
+    assert pool.told == [("a", "no such thing")]
+    assert pool.zygotes.failure is None  # the next reload may succeed
+    pool.reload.fail(BootFailed("nor this", ""))
+    assert pool.zygotes.failure.message == "nor this"
+    assert len(pool.zygotes.started) == 2
 
 
-def test_newer_code_is_loaded_at_once_and_all_are_told_of_that_but_not_for_ever(desk):
-    desk.ask("a")
+def test_newer_code_replaces_at_most_three_candidates_in_a_row(pool):
+    pool.ask("a")
     for release in range(1, 6):
-        desk.zygotes.lies_in = str(release)
-        desk.ask(release)
-    assert desk.zygotes.dropped == [1, 2, 3]
-    desk.boots()
-    assert desk.told == [("a", 4), (1, 4), (2, 4), (3, 4)]
-    assert desk.zygotes.started[-1].directory == "5"
-    desk.zygotes.lies_in = "6"
-    desk.ask(6)
-    assert desk.zygotes.dropped == [1, 2, 3, 5]
-    desk.boots()
-    assert desk.told[4:] == [(4, 6), (5, 6), (6, 6)]
+        pool.zygotes.lies_in = str(release)
+        pool.ask(release)
+    assert pool.zygotes.discarded == [1, 2, 3]
+    pool.boot()
+    assert pool.told == [("a", 4), (1, 4), (2, 4), (3, 4)]
+    assert pool.zygotes.started[-1].directory == "5"
+    pool.zygotes.lies_in = "6"
+    pool.ask(6)
+    assert pool.zygotes.discarded == [1, 2, 3, 5]
+    pool.boot()
+    assert pool.told[4:] == [(4, 6), (5, 6), (6, 6)]
 
 
-def test_an_edited_file_is_newer_code_and_so_is_a_candidate_that_takes_long_worth_another_try(desk, tmp_path):
+def test_edited_file_or_slow_import_replaces_the_candidate(events, tmp_path):
     file = tmp_path / "app.py"
     file.write_text("1")
-    desk.reload.follow([str(file)], clock.unix() + 1)
-    desk.ask("a")
-    desk.ask("b")
-    assert desk.zygotes.dropped == []
+    pool = Pool(events, watch=False, files=[file])
+    pool.ask("a")
+    pool.ask("b")
+    assert pool.zygotes.discarded == []
     file.write_text("22")
-    desk.ask("c")
-    assert desk.zygotes.dropped == [1]
-    desk.reload.candidate.started_at -= 1000
-    desk.ask("d")
-    assert desk.zygotes.dropped == [1, 2]
-    desk.boots()
-    assert {done for _who, done in desk.told} == {3}
+    pool.ask("c")
+    assert pool.zygotes.discarded == [1]
+    pool.zygotes.candidate.started_at -= 1000
+    pool.ask("d")
+    assert pool.zygotes.discarded == [1, 2]
+    pool.boot()
+    assert {done for _asker, done in pool.told} == {3}
 
 
-def test_a_drain_tells_all_who_wait(desk):
-    desk.ask("a")
-    desk.ask("b")
-    desk.reload.close()
-    desk.ask("c")
-    assert [who for who, done in desk.told if "drains" in done] == ["a", "b", "c"]
-    assert desk.zygotes.dropped == [1]
-    assert len(desk.zygotes.started) == 1
+def test_drain_answers_every_request(pool):
+    pool.ask("a")
+    pool.ask("b")
+    pool.reload.close()
+    pool.ask("c")
+    assert [asker for asker, done in pool.told if "drains" in done] == ["a", "b", "c"]
+    assert pool.zygotes.discarded == [1]
+    assert len(pool.zygotes.started) == 1
 
 
-def test_jobs_that_wait_for_an_edit_wait_until_that_is_loaded(events, tmp_path):
-    desk = Desk(events, watch=True)
+def test_jobs_wait_until_the_last_edit_is_loaded(events, tmp_path):
     file = tmp_path / "app.py"
     file.write_text("")
-    desk.reload.follow([str(file)], clock.unix() + 1)
+    pool = Pool(events, watch=True, files=[file])
     for edit in range(1, 6):
         file.write_text("x" * edit)
-        desk.reload.look_at_files()
-        assert desk.slots.on_hold
-    assert desk.zygotes.dropped == [1, 2, 3]
-    desk.boots()
-    assert desk.slots.on_hold  # one edit more has been made than was loaded
-    desk.boots()
-    assert not desk.slots.on_hold
+        pool.reload.look_at_files()
+        assert pool.slots.on_hold
+    assert pool.zygotes.discarded == [1, 2, 3]
+    pool.boot()
+    assert pool.slots.on_hold  # the fifth edit is not loaded yet
+    pool.boot()
+    assert not pool.slots.on_hold

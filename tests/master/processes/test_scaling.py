@@ -1,13 +1,15 @@
-"""How many processes there are to be, by orders, by work, by room; in a time of the test's own."""
+"""The process count by requests, by work and by room, in a time of the test's own."""
 
 import math
 import os
+from types import SimpleNamespace
 
 import pytest
 
 from supervisor import clock, messages
 from supervisor.master.model.signals import By
 from supervisor.master.model.states import ChildState
+from supervisor.master.processes.machine_room import MachineRoom
 from supervisor.master.processes.scaling import SCALING, Scaling
 from supervisor.master.timers import Timers
 from supervisor.messages import HandlerSettings
@@ -18,7 +20,7 @@ NOW_AT = 1000.0
 
 
 class Pool:
-    """A desk with children that hold what they get, and its scaling."""
+    """A desk with children that keep their jobs, and its scaling."""
 
     def __init__(self, desk, new_child, cpus=4, **flags):
         self.desk = desk(**flags)
@@ -28,13 +30,15 @@ class Pool:
         self.cpus = cpus
         self.timers = Timers()
         cpus_told = lambda: (self.cpus, "auto: as told")  # noqa: E731
-        self.scaling = Scaling(config, self.slots, dispatcher, self.desk.budget, self.desk.log, self.timers, cpus_told)
+        self.zygotes = SimpleNamespace(measured=0, child_bytes=0)
+        room = MachineRoom(config, self.desk.budget, self.zygotes, cpus_told)
+        self.scaling = Scaling(config, self.slots, dispatcher, self.zygotes, room, self.desk.log, self.timers)
         self.now_at = NOW_AT
         self.token = 0
         self.forked = []
 
     def busy(self, count):
-        """So many run a job, in children forked for them; the others end."""
+        """Have this many children run a job, forked as needed. The others end."""
         for child in [child for child in self.slots if child.sent][count:]:
             child.answered(0.0)
             child.become(ChildState.LEAVING)
@@ -47,16 +51,16 @@ class Pool:
             child.send(held_of(self.token))
 
     def run(self, seconds, step_s=0.005):
-        """Let time pass as the master does: at each deadline, and now and then."""
+        """Let time pass as the master does: at each deadline, and at each step."""
         end_at = self.now_at + seconds
         while self.now_at < end_at:
-            self.scaling.keep_time(self.now_at)
+            self.scaling.step(self.now_at)
             self.now_at = min(end_at, max(self.now_at + 0.001, min(self.timers.at(SCALING), self.now_at + step_s)))
-        self.scaling.keep_time(self.now_at)
+        self.scaling.step(self.now_at)
         return self.slots.processes
 
     def run_jobs(self, count, run_s, pause_s):
-        """One after the other."""
+        """Run jobs one after the other."""
         for _ in range(count):
             self.busy(1)
             self.run(run_s)
@@ -64,9 +68,9 @@ class Pool:
             self.run(pause_s)
 
     def set(self, processes):
-        """By order, and what comes of it."""
+        """Set the count as an operator does, and take the next turn."""
         self.scaling.set(processes, processes, BY)
-        self.scaling.keep_time(self.now_at)
+        self.scaling.step(self.now_at)
 
     @property
     def said(self):
@@ -85,11 +89,11 @@ def pool(desk, new_child):
     for each in made:
         for child in each.forked:
             if each.slots.get(child.number) is child:
-                each.slots.remove(child)  # it is not the desk's to close
+                each.slots.remove(child)  # the desk must not close it
 
 
 def working(ends):
-    """Takes a job, says so on its output, and keeps it."""
+    """Takes a job, prints so, and keeps it."""
     ends.talk.send(messages.pack_ready())
     ends.next_job()
     os.write(ends.out, b"has it\n")
@@ -97,7 +101,7 @@ def working(ends):
 
 
 def work(pool, *leases):
-    """Children that have these jobs in their hands, oldest first."""
+    """Return children that run these jobs, oldest first."""
     children = [pool.desk.child(working) for _ in leases]
     for lease in leases:
         pool.desk.give(lease)
@@ -106,16 +110,16 @@ def work(pool, *leases):
     return sorted(children, key=lambda child: child.running.started_at)
 
 
-# by the work
+# by work
 
 
-def test_without_a_range_nothing_is_followed_and_no_time_is_awaited(pool):
+def test_fixed_count_sets_no_timer(pool):
     pool = pool(processes="2")
     pool.busy(2)
     assert (pool.run(60, 1), pool.timers.at(SCALING), pool.said) == (2, math.inf, [])
 
 
-def test_there_is_one_idle_process_beside_the_busy_ones(pool):
+def test_one_process_is_idle_beside_the_busy_ones(pool):
     pool = pool(processes="1:8")
     assert pool.run(1) == 1
     pool.busy(1)
@@ -125,7 +129,7 @@ def test_there_is_one_idle_process_beside_the_busy_ones(pool):
     assert pool.run(1) == 3
 
 
-def test_under_a_backlog_it_grows_twice_as_much_each_time_up_to_the_most(pool):
+def test_growth_doubles_under_a_backlog_up_to_the_most(pool):
     pool = pool(processes="1:20")
     for _ in range(10):
         pool.busy(pool.slots.processes)
@@ -133,19 +137,19 @@ def test_under_a_backlog_it_grows_twice_as_much_each_time_up_to_the_most(pool):
     assert [processes for _before, processes in pool.said] == [2, 4, 8, 16, 20]
 
 
-def test_it_is_not_all_busy_for_a_moment_that_makes_it_grow(pool):
+def test_busy_moments_do_not_make_the_count_grow(pool):
     pool = pool(processes="1:8")
     pool.run_jobs(100, 0.005, pause_s=0.010)
     assert pool.said == []
 
 
-def test_it_grows_for_short_jobs_that_leave_hardly_a_moment_between_them(pool):
+def test_count_grows_for_short_jobs_without_pauses(pool):
     pool = pool(processes="1:2")
     pool.run_jobs(20, 0.009, pause_s=0.001)
     assert pool.said == [(1, 2)]
 
 
-def test_for_jobs_that_take_no_time_it_has_no_more_than_we_can_feed(pool):
+def test_tiny_jobs_get_no_more_processes_than_the_master_can_feed(pool):
     pool = pool(processes="1:32")
     for _ in range(100):
         pool.desk.pace.learn("k", 0.0001)
@@ -156,7 +160,7 @@ def test_for_jobs_that_take_no_time_it_has_no_more_than_we_can_feed(pool):
     assert pool.run(1) > 2
 
 
-def test_it_shrinks_to_what_was_needed_at_the_most_when_half_a_minute_has_passed(pool):
+def test_count_shrinks_to_the_most_needed_in_half_a_minute(pool):
     pool = pool(processes="1:8")
     pool.scaling.set(8, 8, BY)
     pool.scaling.set(1, 8, BY)
@@ -183,11 +187,11 @@ def test_a_fluctuating_load_keeps_the_process_count(pool, period_s):
         pool.busy(0)
         pool.run(period_s, 0.1)
     sizes = [processes for _before, processes in pool.said]
-    assert sizes == ([2, 4, 8] if period_s == 1 else [2, 4, 8, 6])  # what was one step too much it gives back, once
+    assert sizes == ([2, 4, 8] if period_s == 1 else [2, 4, 8, 6])  # the surplus of the last step is given back once
 
 
 @pytest.mark.parametrize("why", ["short", "cautious", "draining"])
-def test_it_does_not_grow_where_more_would_not_help(pool, why):
+def test_count_does_not_grow_where_more_would_not_help(pool, why):
     pool = pool(processes="1:8")
     pool.busy(1)
     match why:
@@ -200,10 +204,10 @@ def test_it_does_not_grow_where_more_would_not_help(pool, why):
     assert (pool.run(1), pool.said) == (1, [])
 
 
-# by orders
+# by requests
 
 
-def test_one_more_and_one_fewer_end_the_following(pool):
+def test_a_step_ends_following_the_work(pool):
     pool = pool(processes="1:8")
     assert pool.scaling.more(BY)["now"] == 2
     assert pool.scaling.fewer(BY)["now"] == 1
@@ -213,7 +217,7 @@ def test_one_more_and_one_fewer_end_the_following(pool):
 
 
 @pytest.mark.parametrize(("processes", "order"), [("1", "fewer"), ("4096", "more")])
-def test_what_cannot_be_changes_nothing_and_is_said(pool, processes, order):
+def test_impossible_step_changes_nothing_and_is_said(pool, processes, order):
     pool = pool(processes=processes)
     told = getattr(pool.scaling, order)(BY)
     assert told["now"] == told["before"] == int(processes)
@@ -222,19 +226,19 @@ def test_what_cannot_be_changes_nothing_and_is_said(pool, processes, order):
 
 
 @pytest.mark.parametrize(("fewest", "most"), [(0, 0), (0, 4), (5, 4), (1, 4097), (-1, 1)])
-def test_a_number_that_cannot_be_is_refused(pool, fewest, most):
+def test_impossible_count_is_refused(pool, fewest, most):
     pool = pool(processes="2")
     with pytest.raises(ValueError, match="at least 1 and at most 4096"):
         pool.scaling.set(fewest, most, BY)
     assert (pool.slots.processes, pool.said) == (2, [])
 
 
-def test_a_range_is_begun_from_what_there_is(pool):
+def test_range_starts_from_the_present_count(pool):
     pool = pool(processes="4")
     assert [pool.scaling.set(*span, BY)["now"] for span in ((2, 8), (6, 8), (1, 3), (1, 3))] == [4, 6, 3, 3]
 
 
-def test_while_it_drains_no_number_is_taken(pool):
+def test_drain_refuses_a_new_count(pool):
     pool = pool(processes="2")
     pool.desk.dispatcher.close()
     for order in (lambda: pool.scaling.set(3, 3, BY), lambda: pool.scaling.automatic(BY)):
@@ -243,10 +247,10 @@ def test_while_it_drains_no_number_is_taken(pool):
     assert pool.scaling.more(BY)["now"] == 2
 
 
-# who ends
+# which children end
 
 
-def test_idle_ones_leave_first_and_a_job_that_may_not_start_twice_is_stopped_last(pool):
+def test_idle_children_leave_first_and_at_most_once_jobs_stop_last(pool):
     pool = pool(processes="4", drain_timeout="25s")
     middle, youngest, once = work(pool, lease_of(1), lease_of(2), lease_of(3, at_most_once=True))
     idle = pool.desk.child(working)
@@ -256,7 +260,7 @@ def test_idle_ones_leave_first_and_a_job_that_may_not_start_twice_is_stopped_las
     assert once.retire_reason is None and max(middle.end_plan.stop_at, youngest.end_plan.stop_at) < math.inf
 
 
-def test_nobody_is_stopped_once_so_many_have_ended_by_themselves(pool):
+def test_no_job_is_stopped_once_enough_have_ended(pool):
     pool = pool(processes="2", drain_timeout="25s")
     kept, stopped = work(pool, lease_of(1), lease_of(2))
     pool.set(1)
@@ -267,30 +271,30 @@ def test_nobody_is_stopped_once_so_many_have_ended_by_themselves(pool):
     )
     kept.answered(0.0)
     kept.become(ChildState.IDLE)
-    pool.scaling.keep_time(pool.now_at)
+    pool.scaling.step(pool.now_at)
     assert (stopped.end_plan.stop_at, stopped.state) == (math.inf, ChildState.BUSY)
-    assert kept.state is ChildState.IDLE  # the one that is to stay
+    assert kept.state is ChildState.IDLE  # it is to stay
 
 
-def test_a_job_without_an_end_is_stopped_at_once(pool):
+def test_persistent_job_of_a_surplus_child_is_stopped_at_once(pool):
     pool = pool(processes="2", drain_timeout="25s")
     _kept, endless = work(pool, lease_of(1), lease_of(2, persistent=True))
     pool.set(1)
     pool.desk.keep_time(clock.monotonic())
-    assert endless.end_plan.kill_at is not None  # and told to stop before
+    assert endless.end_plan.kill_at is not None  # after it was told to stop
 
 
-def test_a_process_too_many_is_none_any_more_when_there_may_be_more_again(pool):
+def test_surplus_child_keeps_its_job_when_the_count_grows_again(pool):
     pool = pool(processes="2", drain_timeout="25s")
     _kept, stopped = work(pool, lease_of(1), lease_of(2))
     pool.set(1)
     assert stopped.end_plan.stop_at < math.inf
     pool.set(2)
     assert (stopped.end_plan.stop_at, stopped.end_plan.stop_reason) == (math.inf, "")
-    assert pool.slots.missing() == 1  # for it takes no more jobs
+    assert pool.slots.missing() == 1  # because it takes no more jobs
 
 
-def test_whom_a_reload_gives_a_time_to_end_has_that_again_when_he_is_not_too_many_any_more(pool):
+def test_reload_timeout_counts_again_when_the_child_is_no_longer_surplus(pool):
     pool = pool(processes="2", drain_timeout="25s", reload_timeout="100s")
     _kept, stopped = work(pool, lease_of(1), lease_of(2))
     pool.desk.dispatcher.on_reloaded([stopped], {"k": HandlerSettings()})
@@ -304,29 +308,29 @@ def test_whom_a_reload_gives_a_time_to_end_has_that_again_when_he_is_not_too_man
 # by room
 
 
-def test_auto_is_what_there_is_of_processors_and_told_again_when_asked(pool):
+def test_automatic_count_is_that_of_the_processors(pool):
     pool = pool(processes="auto", cpus=3)
     assert pool.scaling.automatic(BY)["now"] == 3
     pool.cpus = 5
-    pool.scaling.again(BY)
+    pool.scaling.refresh(BY)
     assert pool.scaling.status() == {"now": 5, "fewest": 5, "most": 5, "reason": "auto: as told"}
     pool.scaling.set(2, 2, BY)
-    pool.scaling.again(BY)
+    pool.scaling.refresh(BY)
     assert pool.slots.processes == 2
     assert pool.scaling.automatic(BY)["now"] == 5
 
 
-def test_auto_is_no_more_than_there_is_memory_for(pool, new_child):
+def test_automatic_count_fits_the_memory_budget(pool):
     pool = pool(processes="auto", cpus=80, memory_budget="1G", memory_limit="256M")
     pool.scaling.automatic(BY)
-    assert pool.slots.processes == 80  # until a child shows what it takes
-    pool.scaling.on_child_ready(new_child())  # that takes nothing worth mentioning
-    pool.desk.budget.base_bytes = 100 * 2**20  # of a reload's zygote, which takes over once it has this child
-    pool.scaling.keep_time(pool.now_at)
+    assert pool.slots.processes == 80  # until a child is measured
+    pool.zygotes.measured = 1  # its child takes nothing worth mentioning
+    pool.desk.budget.base_bytes = 100 * 2**20
+    pool.scaling.step(pool.now_at)
     assert pool.slots.processes == 924 // 260
     assert pool.scaling.status()["reason"] == (
         "auto: 924 MB of the memory budget are left for children, each of which may take 260 MB; there are CPUs for 80"
     )
     pool.desk.budget.base_bytes = 2**40
-    pool.scaling.again(BY)
+    pool.scaling.refresh(BY)
     assert pool.slots.processes == 1
