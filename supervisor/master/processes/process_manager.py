@@ -1,6 +1,6 @@
-"""Keeps the zygotes and children alive that there should be. Runs in the master.
+"""Looks after all zygotes and children: what they report, and what is due of them. Runs in the master.
 
-Passes on what zygotes report, and has one timer for all that is due of processes.
+Each report of a zygote goes to the part that acts on it. One timer calls all parts in their order.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""The life of a zygote: it starts, is ready, stops to answer, retires. Runs in the master.
+"""The life of a zygote: it starts, gets ready, is retired, and exits after its last child. Runs in the master.
 
 Its end is `ZygoteReaper`'s. Whether new code takes over is decided by `RollingReload`.
 """
