@@ -1179,6 +1179,8 @@ def test_largest_accepted_numbers_are_valid(client):
     options = {"retries": EXACT_INT, "max_deaths": EXACT_INT, "timeout": longest_s, "expires": longest_s}
     client.queue("q").put("k", **options, priority=EXACT_INT, lane="x")
     client.queue("q").put("k", jid="later", delay=longest_s, priority=-EXACT_INT)
+    client.queue("q").put("k", jid="child", delay=longest_s, depends=["later"])
+    client.queue("q").recur("k", every=longest_s, offset=longest_s)
     client.limit("l", running=EXACT_INT)
     client.config.set("max-concurrency", EXACT_INT // 1000)
     before = [client.job("later").due_unix, client.limit("l").running]

@@ -82,7 +82,7 @@ end
 -- Return the whole number of an option, score or time, or nil.
 local function whole(text)
   local n = string.match(text or "", "^-?%d+$") and tonumber(text)
-  return n and math.abs(n) <= EXACT and n or nil
+  return n and math.abs(n) <= 4 * EXACT and n or nil -- a time may be a sum of now, a delay and an interval
 end
 
 -- Return the number of a counter, or nil. It is at most half of the range: a counter that is raised above a damaged one
