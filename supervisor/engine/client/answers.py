@@ -212,7 +212,8 @@ def completed(lease: LeaseRecord, answer: Answer) -> bool:
     if answer == REFUSED:
         raise DependencyError(
             f"job {lease.jid} cannot go on so: it, or one of those to put, would wait for itself, for a job for"
-            " which 1,000 wait, or for more than can be looked through; its lease goes on"
+            " which 1,000 wait, or for more than can be looked through, or the known ones among them wait for too many"
+            " others or lose too many tags; its lease goes on"
         )
     if answer == TOO_MANY_QUEUES:
         raise LeaseholdError(

@@ -204,16 +204,14 @@ class Client:
         """End up to 1,000 leases of one worker, and return one answer for each.
 
         All end in one step, unless their completions put more than 1,000 jobs together, where many tags or parents
-        count for more: then they end in several.
+        count for more, or take more than 3,000 parents or tags from known jobs: then they end in several.
         Completed, Failed and Released answer True, or False if the lease is lost. Retried answers the retries that
         remain, Died the new state; both answer None if the lease is lost.
         """
         outcomes = list(checked_each("outcomes", outcomes, "outcomes"))
         if not outcomes:
             return []
-        worker, now = worker_of(outcomes), self.clock()
-        together = [writes.settle(worker, some, now=now) for some in in_steps(outcomes)]
-        return [answer for step in together for answer in self.run(step)]
+        return self.follow(steps.settle(worker_of(outcomes), in_steps(outcomes), self.clock()))
 
     def sweep(self, count: int = 100) -> int:
         """Take up to `count` (at most 1,000) jobs from workers that are lost for longer than the grace.

@@ -13,6 +13,7 @@ from supervisor.engine.commands.lanes import SLICE, Content, Deleted, Dropped, L
 from supervisor.engine.commands.writes import MOST, Command
 from supervisor.engine.model.errors import LeaseholdError, OutcomeUnknown, StoreUnavailable
 from supervisor.engine.model.jobs import JobRecord
+from supervisor.engine.model.outcomes import LATER, Answer, Outcome
 from supervisor.engine.model.recurring import Recurring
 from supervisor.engine.model.validation import to_data
 
@@ -34,6 +35,19 @@ def all_pages(page: Callable[[int], Command[dict[str, T]]], least: int = MOST) -
         offset += len(more)
         if len(more) < least:
             return found
+
+
+def settle(worker: str, parts: Iterable[Sequence[Outcome]], now: float) -> Steps[list[Answer]]:
+    """End leases, one part after the other. All arguments are checked before the first part ends."""
+    answers: list[Answer] = []
+    for part, command in [(part, writes.settle(worker, part, now=now)) for part in parts]:
+        ended: list[Answer] = yield command
+        while later := [i for i, answer in enumerate(ended) if answer == LATER]:
+            again = yield writes.settle(worker, [part[i] for i in later], now=now)
+            for i, answer in zip(later, again, strict=True):
+                ended[i] = answer
+        answers += ended
+    return answers
 
 
 def job(jid: str, now: Callable[[], float | None]) -> Steps[JobRecord | None]:

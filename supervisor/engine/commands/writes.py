@@ -21,6 +21,7 @@ from supervisor.engine.model.keys import GROUP_BYTES, checked_name
 from supervisor.engine.model.outcomes import (
     ENDLESS,
     LARGE_DATA_BYTES,
+    LATER,
     REFUSED,
     TOO_MANY_QUEUES,
     Answer,
@@ -680,6 +681,7 @@ _ANSWERS: dict[bytes, Answer] = {
     b"!": REFUSED,
     b"~": ENDLESS,
     b"#": TOO_MANY_QUEUES,
+    b"+": LATER,
 }
 
 

@@ -13,8 +13,8 @@
 -- Returns   array, one per job: 1 (done), 0 (add of a known jid or of a claim that is held: nothing changed), or the
 --           jid of the job that holds the claim of a put: nothing changed.
 -- Errors    DEPENDENCY if a job would wait for itself, or if known jobs before the last have waited for 5,000 or more
---           others; REFUSED for a new queue above 100,000. WRONGTYPE for a
---           foreign key of ours. Nothing has changed then.
+--           others; REFUSED for a new queue above 100,000, or if those lose 5,000 or more tags. WRONGTYPE for a foreign
+--           key of ours. Nothing has changed then.
 
 --- @include clock
 --- @include quick_put
@@ -24,6 +24,9 @@ while at <= #ARGV do
   answers[#answers + 1], at = stage.put_one(at)
   if at <= #ARGV and edges.is_spent() then
     refuse("DEPENDENCY", "the first of these jobs wait for too many others: put fewer of them at a time")
+  end
+  if at <= #ARGV and tagging.is_spent() then
+    refuse("REFUSED", "the first of these jobs lose too many tags: put fewer of them at a time")
   end
 end
 commit()

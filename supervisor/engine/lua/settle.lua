@@ -23,10 +23,11 @@
 --           or "follow" and the arguments of one put (put.lua): applied if the outcome before it was accepted
 --
 -- Returns   one string, the answers joined by commas: complete, advance, fail, release and return "1" or "0" (stale);
---           "!" for an outcome that would wait for itself, or whose follow-ups would: nothing has changed for it;
---           likewise "#" for one that needs a new queue above 100,000, and "~" for a complete or advance of a
---           persistent job; retry "=" and the retries remaining; died and unknown the new state; an empty answer for
---           a stale retry, died or unknown.
+--           "!" for an outcome that would wait for itself, or whose follow-ups would, or are too much work for any
+--           call: nothing has changed for it; likewise "#" for one that needs a new queue above 100,000, "~" for a
+--           complete or advance of a persistent job, and "+" for one whose follow-ups are too much work beside what
+--           this call has done before: it is to be sent again; retry "=" and the retries remaining; died and unknown
+--           the new state; an empty answer for a stale retry, died or unknown.
 -- Errors    WRONGTYPE for a foreign key of ours; nothing has changed then.
 
 --- @include clock
@@ -39,11 +40,12 @@ local ARGUMENTS = { complete = 1, advance = 6, retry = 4, fail = 4, release = 3,
 local STALE = {
   complete = "0", advance = "0", fail = "0", release = "0", ["return"] = "0", retry = "", died = "", unknown = "",
 }
-local ENDLESS, REFUSED, TOO_MANY_QUEUES = "~", "!", "#"
-local WITHOUT_EFFECT = { [ENDLESS] = true, [REFUSED] = true, [TOO_MANY_QUEUES] = true }
+local ENDLESS, REFUSED, TOO_MANY_QUEUES, LATER = "~", "!", "#", "+"
+local WITHOUT_EFFECT = { [ENDLESS] = true, [REFUSED] = true, [TOO_MANY_QUEUES] = true, [LATER] = true }
 local DEFAULT_RETRIES = 5
 local FIRST_UNKNOWN = 1000 -- ms
 local MOST_PRUNED = 500 -- failed jobs; a sweep prunes the rest
+local MOST_REMOVED = 3000 -- edges and tags of known jobs, by follow-ups
 local KEEP = keeps_completed()
 local COMPLETE = { state = "complete" }
 
@@ -218,24 +220,37 @@ function verbs.unknown(rec, at)
   return "failed"
 end
 
+-- Return why this call cannot do the work of an outcome's follow-ups: nothing may be refused once it has begun. `makes`
+-- and `removes` count edges and tags; `before_last` those that all but the last follow-up remove.
+local function why_too_much(makes, removes, before_last)
+  if makes > edges.MOST_MADE or before_last >= MOST_REMOVED then return REFUSED end
+  local made, removed = edges.made(), edges.undone() + tagging.undone()
+  if made > 0 and made + makes > edges.MOST_MADE then return LATER end
+  if removed > 0 and removes > 0 and removed + removes > MOST_REMOVED then return LATER end
+end
+
 -- Return where the follow-ups of an outcome end, which begin at `at`, and why they cannot all be put; nil if they can.
 -- None may wait for itself, through those before it or through the job, which may go on to wait for some.
 local function follow_ups(at, own_jid, own_parents)
   local why, new_parents, children = nil, {}, {}
+  local makes, removes, before_last = #own_parents, 0, 0
   if #own_parents > 0 then
     new_parents[own_jid] = own_parents
     for _, parent in ipairs(own_parents) do children[parent] = 1 end
   end
   while ARGV[at] == "follow" do
     local queue, jid, options, after = stage.options_of(at + 1)
-    local parents = lines_of(options.depends)
+    local parents, known = lines_of(options.depends), read_job(jid)
+    local former = new_parents[jid] or known and known.state == "depends" and edges.parents_of(jid) or {}
+    makes, before_last = makes + #(options.depends and parents or former), removes
+    removes = removes + #former + (known and options.tags and tagging.n_lost(known, lines_of(options.tags)) or 0)
     if #parents > 0 and not edges.fits(jid, parents, new_parents, children) then why = REFUSED end
     if not stage.has_room(queue) then why = why or TOO_MANY_QUEUES end
     if options.depends then new_parents[jid] = parents end
     at = after
   end
   edges.forget_visited()
-  return at, why
+  return at, why or why_too_much(makes, removes, before_last)
 end
 
 local function held_job(jid, owner)

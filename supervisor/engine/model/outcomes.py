@@ -285,12 +285,14 @@ def _is_large(data: str | bytes | int) -> bool:
 REFUSED: Final = "refused"
 ENDLESS: Final = "endless"
 TOO_MANY_QUEUES: Final = "too-many-queues"
+LATER: Final = "later"
 #: lua/include/stage.lua creates no queue beyond these.
 MOST_QUEUES: Final = 100_000
 # Answers of settle.lua: a bool for complete, fail, release and return; the remaining retries for retry; the new state
 # for died and unknown; None for a stale retry, died or unknown. REFUSED: the next stage or a follower would wait for
-# itself, or for a job that 1,000 wait for. TOO_MANY_QUEUES: the outcome needs a queue beyond MOST_QUEUES. An outcome
-# answered by one of REFUSED, ENDLESS and TOO_MANY_QUEUES changes nothing.
+# itself, or for a job that 1,000 wait for, or the followers are too much work for a call. TOO_MANY_QUEUES: the outcome
+# needs a queue beyond MOST_QUEUES. LATER: the followers are too much work beside the outcomes before it, so it must be
+# sent again. An outcome answered by one of REFUSED, ENDLESS, TOO_MANY_QUEUES and LATER changes nothing.
 Answer = bool | int | str | None
 
 

@@ -352,6 +352,12 @@ class Ledger:
         self.add(held)
         self.end(held, outcome)
 
+    def settle_again(self, held: HeldLease) -> None:
+        """Send its outcome once more, first of the next exchange: it was too much work beside others of this one."""
+        self.add(held)
+        self._unsettled_bytes += held.weight_bytes
+        self._ended.appendleft(held)
+
     def settled(self) -> list[HeldLease]:
         """The exchange has been answered: those whose outcomes it had, in their order."""
         settled, self._settling = self._settling, []

@@ -162,7 +162,8 @@ def of_refusal(lease: LeaseRecord) -> Failed:
     return Failed(
         lease, "DependencyError",
         "what is to follow its completion was refused: a job would wait for itself, or for one that too many wait for,"
-        " or what it would wait for is too deep to look through; nothing of it was put",
+        " or what it would wait for is too deep to look through, or known jobs to put anew wait for too many others or"
+        " lose too many tags; nothing of it was put",
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from supervisor import clock
 from supervisor.engine.commands import writes
 from supervisor.engine.commands.writes import MOST
 from supervisor.engine.model import scripts
-from supervisor.engine.model.outcomes import ENDLESS, REFUSED, TOO_MANY_QUEUES, Answer, Returned
+from supervisor.engine.model.outcomes import ENDLESS, LATER, REFUSED, TOO_MANY_QUEUES, Answer, Returned
 from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
 from supervisor.master.model import outcome_log, outcome_rules
@@ -62,6 +62,8 @@ class Settling(TimedSpeaker):
                 self._ledger.end_again(held, outcome_rules.of_refusal(held.lease))
             elif verdict == TOO_MANY_QUEUES:
                 self._ledger.end_again(held, outcome_rules.of_too_many_queues(held.lease))
+            elif verdict == LATER:
+                self._ledger.settle_again(held)
             elif verdict == ENDLESS:
                 self._ledger.end_again(held, Returned(held.lease))
             elif verdict is True and outcome_log.is_over(held):

@@ -7,9 +7,9 @@ import pytest
 from supervisor.engine.client.answers import checked_many
 from supervisor.engine.client.async_client import AsyncClient
 from supervisor.engine.commands import bulk, writes
-from supervisor.engine.model.errors import DependencyError
+from supervisor.engine.model.errors import DependencyError, LeaseholdError
 from supervisor.engine.model.jobs import new_job
-from supervisor.engine.model.outcomes import REFUSED, Completed, Failed
+from supervisor.engine.model.outcomes import LATER, REFUSED, Completed, Failed
 
 
 def chain(queue, length, first=0):
@@ -171,6 +171,69 @@ def test_completion_has_bounded_tags_and_parents(client, name):
     ):
         lease.complete(then=then)
     assert lease.complete(then=then[:most]) is True
+
+
+def waiting_for_many(q, prefix, n, parents=1_000):
+    """Put jobs that each wait for all of these parents. Returns them as follow-ups."""
+    q.put_many({"klass": "k", "jid": f"p{i}", "delay": 99} for i in range(parents))
+    q.put_many({"klass": "k", "jid": f"{prefix}{i}", "depends": [f"p{j}" for j in range(parents)]} for i in range(n))
+    return [{"queue": "q", "klass": "k", "jid": f"{prefix}{i}"} for i in range(n)]
+
+
+def follower(jid):
+    return {"queue": "q", "klass": "k", "jid": jid}
+
+
+def leased(q, n):
+    q.put_many({"klass": "k", "priority": -1} for _ in range(n))
+    return q.lease("w", n)
+
+
+def test_follow_ups_that_keep_too_many_parents_are_refused_alone(client):
+    q = client.queue("q")
+    then = waiting_for_many(q, "c", 4)
+    bad, good = leased(q, 2)
+    assert client.settle([Completed(bad, then=then), Completed(good)]) == [REFUSED, True]
+    with pytest.raises(DependencyError, match="wait for too many others or lose too many tags; its lease goes on"):
+        bad.complete(then=then)
+    assert bad.complete(then=then[:3]) is True
+    assert len(client.job("c0").dependencies) == 1_000
+
+
+def test_follow_ups_that_drop_too_many_parents_are_refused_alone(client):
+    q = client.queue("q")
+    then = [{**one, "depends": []} for one in waiting_for_many(q, "c", 4)]
+    bad, good = leased(q, 2)
+    assert client.settle([Completed(bad, then=[*then, follower("new")]), Completed(good)]) == [REFUSED, True]
+    assert client.job("new") is None
+    assert bad.complete(then=then[:3]) is True
+    assert client.job("c2").state == "waiting"
+
+
+@pytest.mark.parametrize("more", [{}, {"depends": []}])
+def test_completions_with_much_work_end_one_call_after_the_other(client, more):
+    q = client.queue("q")
+    then = [{**one, **more} for one in waiting_for_many(q, "c", 6)]
+    leases = leased(q, 4)
+    outcomes = [Completed(lease, then=then[2 * i : 2 * i + 2]) for i, lease in enumerate(leases)]
+    assert client.run(writes.settle("w", outcomes, now=client.clock())) == [True, LATER, LATER, True]
+    assert client.settle(outcomes[1:3]) == [True, True]
+    assert {job.state for job in client.jobs(*(one["jid"] for one in then))} == {"waiting" if more else "depends"}
+
+
+def test_puts_and_follow_ups_take_a_bounded_number_of_tags_away(client, cpu_ms):
+    q = client.queue("q")
+    q.put_many({"klass": "k", "jid": f"c{i}", "tags": [f"{i}-{j}" for j in range(100)]} for i in range(51))
+    untagged = [{"queue": "q", "klass": "k", "jid": f"c{i}", "tags": []} for i in range(51)]
+    (lease,) = leased(q, 1)
+    assert client.settle([Completed(lease, then=untagged)]) == [REFUSED]
+    with pytest.raises(LeaseholdError, match="the first of these jobs lose too many tags: put fewer of them at a time"):
+        q.put_many({"klass": "k", "jid": f"c{i}", "tags": []} for i in range(51))
+    with cpu_ms() as used:
+        assert lease.complete(then=untagged[:30]) is True
+    assert client.job("c29").tags == []
+    assert len(client.job("c30").tags) == 100
+    assert used[0] < 300, "of 1,000 jobs once 1.1 s"
 
 
 # What the end of a job means to those that wait for it.

@@ -69,6 +69,19 @@ def test_what_ends_while_others_are_settling_waits_for_the_next_exchange(ledger)
     assert [outcome.lease for outcome in ledger.settle_next(10)] == [second.lease]
 
 
+def test_outcome_that_is_to_be_sent_again_goes_first_with_the_next_exchange(ledger):
+    first, second = add(ledger, 1, 2)
+    first.weight_bytes = MOST_BYTES + 1
+    ledger.end(first, Completed(first.lease, data="x"))
+    ledger.settle_next(10)
+    ledger.end(second, Completed(second.lease))
+    ledger.settle_again(*ledger.settled())
+    assert (ledger.find(1), len(ledger), ledger.is_laden) == (first, 2, True)
+    assert ledger.settle_next(1) == [first.outcome]
+    ledger.settled()
+    assert (len(ledger), ledger.is_laden) == (1, False)
+
+
 def test_a_lost_lease_is_neither_renewed_nor_sent_nor_counted(ledger):
     lost, kept = add(ledger, 1, 2)
     ledger.ready.extend([lost, kept])

@@ -3,6 +3,8 @@
 from supervisor import clock
 from supervisor.engine.commands import queries
 from supervisor.engine.model.outcomes import Completed
+from supervisor.master.model.ledger import HeldLease
+from supervisor.messages import HandlerSettings
 from tests.parts import held_of, honest
 
 
@@ -115,6 +117,26 @@ def test_outcome_refused_by_a_full_redis_is_sent_again(played, live, server):
         server.redis.config_set("maxmemory", 0)
     pump.turn_until(lambda: pump.demand.is_settled)
     assert live.job("a").state == "complete"
+
+
+def test_outcomes_with_too_much_work_for_one_exchange_go_with_two(played, live):
+    pump = played()
+    live.queue("parents").put_many({"klass": "k", "jid": f"p{i}"} for i in range(1_000))
+    known = [{"klass": "k", "jid": f"c{i}", "depends": [f"p{j}" for j in range(1_000)]} for i in range(6)]
+    live.queue("children").put_many(known)
+    then = [{"queue": "children", "klass": "k", "jid": f"c{i}"} for i in range(6)]
+    live.queue("q").put("k", jid="a")
+    first = pump.desk.ledger.find(running(pump).token)
+    pump.turn_until(lambda: pump.session.idle)
+    live.queue("other").put("k", jid="b")
+    second = HeldLease(live.queue("other").lease(pump.session.worker)[0], HandlerSettings(), 60.0, None, True)
+    pump.desk.ledger.add(second)
+    pump.desk.ledger.end(first, Completed(first.lease, then=then[:3]))
+    pump.desk.ledger.end(second, Completed(second.lease, then=then[3:]))
+    pump.turn_until(lambda: pump.demand.is_settled)
+    assert [job.state for job in live.jobs("a", "b", "c0", "c5")] == ["complete", "complete", "depends", "depends"]
+    assert len(pump.desk.events("job.completed")) == 2
+    assert not pump.desk.events("redis.lost")
 
 
 def test_outcome_whose_answer_was_lost_counts_once(played, live):

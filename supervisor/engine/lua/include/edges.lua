@@ -6,7 +6,8 @@
 -- The end of a job frees all its dependents in one step, while Redis does nothing else.
 local MOST_CHILDREN = 1000
 -- A call adds and follows no more edges than it can in 50 ms, and it must be able to remove all edges of one job.
-local MOST_EDGES, MOST_STEPS = 5000, 20000
+edges.MOST_MADE = 5000
+local MOST_STEPS = 20000
 edges.MOST_UNDONE = 5000 -- of several jobs; one job may have any number
 local unmet_counts, child_counts = {}, {}
 local made, undone, steps = 0, 0, 0
@@ -82,7 +83,8 @@ function edges.bind(child, parent)
   parent.kin = 1
 end
 
--- Return how many edges this call has removed, and whether those are as many as it should.
+-- Return how many edges this call has made and removed, and whether those removed are as many as it should.
+function edges.made() return made end
 function edges.undone() return undone end
 function edges.is_spent() return undone >= edges.MOST_UNDONE end
 
@@ -107,12 +109,12 @@ end
 
 -- Return why no job can wait for so many more, of which it has so many already.
 function edges.why_too_many(jid, n, has)
-  if made + n > MOST_EDGES then
-    return "job " .. jid .. " is one of those that get more than " .. MOST_EDGES
+  if made + n > edges.MOST_MADE then
+    return "job " .. jid .. " is one of those that get more than " .. edges.MOST_MADE
       .. " dependencies by one call: put fewer of them at a time"
   end
-  if has + n > MOST_EDGES then
-    return "job " .. jid .. " cannot depend on more than " .. MOST_EDGES .. " jobs: let others wait for some of them"
+  if has + n > edges.MOST_MADE then
+    return "job " .. jid .. " cannot depend on more than " .. edges.MOST_MADE .. " jobs: let others wait for some of them"
   end
 end
 

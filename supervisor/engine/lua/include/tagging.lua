@@ -7,6 +7,7 @@ local tag_sizes = {}
 local MOST_UNDONE, SHARED = 5000, 0.2
 local undone = 0
 
+function tagging.undone() return undone end
 function tagging.is_spent() return undone >= MOST_UNDONE end
 
 local function resize_tag(tag, by)
@@ -26,6 +27,14 @@ end
 function tagging.of(rec)
   local key = P .. "tags:" .. rec.jid
   return rec.tagged and lines_of(strings[key] or redis.call("GET", key) or "") or {}
+end
+
+-- Return how many tags a job would lose by `set`.
+function tagging.n_lost(rec, tags)
+  local kept, n = {}, 0
+  for _, tag in ipairs(tags) do kept[tag] = true end
+  for _, tag in ipairs(tagging.of(rec)) do n = n + (kept[tag] and 0 or 1) end
+  return n
 end
 
 -- Give a job these tags in place of the former ones. Each keeps the time when it was first given.
