@@ -17,14 +17,32 @@ from supervisor.config import Config
 from supervisor.engine.model.jobs import LeaseRecord
 from supervisor.linux import foreign_files, kernel
 from supervisor.linux.cgroups import OomKills
+from supervisor.master.jobs.admission import FIND_ROOM, Admission
+from supervisor.master.jobs.capacity import Capacity
+from supervisor.master.jobs.child_choice import ChildChoice
 from supervisor.master.jobs.cut_off import CUT_OFF, CutOff
 from supervisor.master.jobs.disk_usage import DISK, DiskUsage
 from supervisor.master.jobs.dispatcher import Dispatcher
-from supervisor.master.jobs.job_limits import JobLimits, KernelKills
-from supervisor.master.jobs.placing import FIND_ROOM, HAND_BACK
+from supervisor.master.jobs.intake import Intake
+from supervisor.master.jobs.interrupter import Interrupter
+from supervisor.master.jobs.job_limits import JobLimits
+from supervisor.master.jobs.job_outcomes import JobOutcomes
+from supervisor.master.jobs.job_reports import JobReports
+from supervisor.master.jobs.job_shutdown import JobShutdown
+from supervisor.master.jobs.kernel_kills import KernelKills
+from supervisor.master.jobs.lease_answers import LeaseAnswers
+from supervisor.master.jobs.memory_limits import MemoryLimits
+from supervisor.master.jobs.next_step import NextStep
+from supervisor.master.jobs.placing import Placing
+from supervisor.master.jobs.ready_children import ReadyChildren
+from supervisor.master.jobs.recycling import Recycling
+from supervisor.master.jobs.retirement import Retirement
+from supervisor.master.jobs.room import RoomMaker
+from supervisor.master.jobs.unstarted import HAND_BACK, Unstarted
 from supervisor.master.model.budget import Budget
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.counts import Counts
+from supervisor.master.model.job_log import JobLog
 from supervisor.master.model.ledger import HeldLease, Ledger
 from supervisor.master.model.pace import Pace
 from supervisor.master.model.slots import Slots
@@ -206,7 +224,7 @@ def holding(ends: Ends) -> NoReturn:
 
 
 class Desk:
-    """The deciding half of a master: dispatcher, ledger, slots; no Redis, no zygote."""
+    """The part of a master that decides about jobs: without Redis, without a zygote."""
 
     def __init__(self, log: Path, flags: dict[str, str]) -> None:
         given = {"redis-url": "redis://localhost", "jobs-per-child": "0", "processes": "2", "dispatch-ahead": "1s"}
@@ -215,25 +233,39 @@ class Desk:
         self._log = log
         self._log_fd = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         self.log = Events(self._log_fd, "json", "debug")
-        self.pace = Pace()
-        self.ledger = Ledger()
-        config = self.config
-        self.slots = Slots(config.processes, config.jobs_per_child, config.dispatch_ahead_s, self.pace)
-        self.oom_kills: list[str] = []  # what the kernel says, each once
-        oom = lambda _child: self.oom_kills.pop() if self.oom_kills else None  # noqa: E731
-        self.budget = Budget(config.memory_budget_bytes)
-        self.counts = Counts()
+        config, ahead_s = self.config, self.config.dispatch_ahead_s
         self.timers = timers = Timers()
+        self.counts = counts = Counts()
+        self.ledger = ledger = Ledger()
+        self.slots = slots = Slots(config.processes, config.jobs_per_child)
+        self.budget = budget = Budget(config.memory_budget_bytes)
+        self.pace = pace = Pace()
+        log_jobs = JobLog(self.log, counts)
+        self.admission = admission = Admission(slots, ledger, budget, timers)
+        self.capacity = Capacity(slots, admission, pace, ahead_s)
+        self.interrupter = interrupter = Interrupter(config, slots, admission, self.log)
+        choice = ChildChoice(slots, admission, pace, ahead_s)
+        unstarted = Unstarted(slots, ledger, budget, timers, ahead_s)
+        room = RoomMaker(slots, ledger, budget, admission, choice, interrupter, self.log)
+        self.placing = placing = Placing(ledger, admission, choice, room, unstarted, interrupter, log_jobs)
+        self.intake = intake = Intake(config, ledger, pace, admission, choice)
+        reload_s = config.reload_timeout_s
+        self.retirement = Retirement(slots, intake, unstarted, placing, interrupter, reload_s)
+        self.shutdown = JobShutdown(slots, admission, placing, interrupter)
+        self.answers = LeaseAnswers(slots, ledger, placing, interrupter, self.log, counts)
+        self.oom_kills: list[str] = []  # what the kernel says, each once
+        verdict = lambda _child: self.oom_kills.pop() if self.oom_kills else None  # noqa: E731
         self.dispatcher = Dispatcher(
-            config, self.slots, self.ledger, self.pace, self.budget, oom, self.log, self.counts, timers
-        )
-        interrupter = self.dispatcher.interrupter
+            ReadyChildren(admission, interrupter, pace, self.log, counts),
+            JobReports(ledger),
+            JobOutcomes(ledger, pace, budget, admission, verdict, config.max_deaths, log_jobs),
+            NextStep(slots, admission, Recycling(config, slots), interrupter, log_jobs),
+            interrupter, admission, placing,
+        )  # fmt: skip
+        self.cut_off = CutOff(config, slots, ledger, interrupter, timers)
         disk = DiskUsage(config.workdir_limit_bytes, log.parent, interrupter, self.log, timers)
-        self.cut_off = CutOff(config, self.slots, self.ledger, interrupter, timers)
-        kills = KernelKills(OomKills(), None)
-        self.limits = JobLimits(
-            config, self.slots, self.dispatcher, self.budget, kills, None, disk, self.cut_off, timers
-        )
+        memory = MemoryLimits(slots, budget, interrupter, KernelKills(OomKills(), None), None)
+        self.limits = JobLimits(config, placing, interrupter, memory, disk, self.cut_off, timers)
         self.processes: dict[int, Process] = {}
         self.printed: list[tuple[int, int, bytes]] = []
 
@@ -253,8 +285,8 @@ class Desk:
     def give(self, *leases: LeaseRecord, starting: int | None = None, **settings: Any) -> list[HeldLease]:
         """Leases come from the engine; answers those that are held now."""
         known = {lease.klass: HandlerSettings(**settings) for lease in leases if lease.klass != "unknown"}
-        self.dispatcher.placing.take_on(leases, len(leases) if starting is None else starting, known)
-        self.dispatcher.placing.place()
+        self.intake.accept(leases, len(leases) if starting is None else starting, known)
+        self.placing.place()
         held = [self.ledger.find(lease.token) for lease in leases]
         return [each for each in held if each is not None]
 

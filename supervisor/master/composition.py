@@ -17,15 +17,34 @@ from supervisor.engine.worker.session import Session
 from supervisor.linux import cgroups
 from supervisor.master.drain import Drain
 from supervisor.master.inbox import Inbox
+from supervisor.master.jobs.admission import Admission
+from supervisor.master.jobs.capacity import Capacity
+from supervisor.master.jobs.child_choice import ChildChoice
 from supervisor.master.jobs.cut_off import CutOff
 from supervisor.master.jobs.disk_usage import DiskUsage
 from supervisor.master.jobs.dispatcher import Dispatcher
+from supervisor.master.jobs.intake import Intake
+from supervisor.master.jobs.interrupter import Interrupter
 from supervisor.master.jobs.job_cgroups import JobCgroups
-from supervisor.master.jobs.job_limits import JobLimits, KernelKills
+from supervisor.master.jobs.job_limits import JobLimits
+from supervisor.master.jobs.job_outcomes import JobOutcomes
+from supervisor.master.jobs.job_reports import JobReports
+from supervisor.master.jobs.job_shutdown import JobShutdown
+from supervisor.master.jobs.kernel_kills import KernelKills
+from supervisor.master.jobs.lease_answers import LeaseAnswers
+from supervisor.master.jobs.memory_limits import MemoryLimits
+from supervisor.master.jobs.next_step import NextStep
+from supervisor.master.jobs.placing import Placing
+from supervisor.master.jobs.ready_children import ReadyChildren
+from supervisor.master.jobs.recycling import Recycling
+from supervisor.master.jobs.retirement import Retirement
+from supervisor.master.jobs.room import RoomMaker
+from supervisor.master.jobs.unstarted import Unstarted
 from supervisor.master.model import environment
 from supervisor.master.model.budget import Budget
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.counts import Counts
+from supervisor.master.model.job_log import JobLog
 from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.pace import Pace
 from supervisor.master.model.recent_failures import RecentFailures
@@ -36,6 +55,7 @@ from supervisor.master.processes.child_reader import ChildReader
 from supervisor.master.processes.child_reaper import ChildReaper
 from supervisor.master.processes.child_starts import ChildStarts
 from supervisor.master.processes.crash_loop_guard import CrashLoopGuard
+from supervisor.master.processes.load_follower import LoadFollower
 from supervisor.master.processes.machine_room import MachineRoom
 from supervisor.master.processes.poison_detector import PoisonDetector
 from supervisor.master.processes.process_manager import PROCESSES, ProcessManager
@@ -90,7 +110,8 @@ class Parts:
         self._config = config
         self._events = events
         self._make_model()
-        self._make_jobs()
+        self._make_starts()
+        self._make_ends()
         self._make_processes()
         self._make_redis()
         self._make_controls()
@@ -109,28 +130,49 @@ class Parts:
             self.workdir = (config.workdir or Path(tempfile.gettempdir())) / f"leasehold-{self.session.worker}"
         self.ledger, self.counts, self.failures = Ledger(), Counts(), RecentFailures()
         self.pace, self.budget = Pace(), Budget(config.memory_budget_bytes)
-        self.slots = Slots(config.processes, config.jobs_per_child, config.dispatch_ahead_s, self.pace)
+        self.slots = Slots(config.processes, config.jobs_per_child)
 
-    def _make_jobs(self) -> None:
-        """What happens to a job that is leased."""
-        config, slots, events, timers = self._config, self.slots, self._events, self.timers
+    def _make_starts(self) -> None:
+        """What takes a leased job to a child."""
+        config, slots, ledger, pace, budget = self._config, self.slots, self.ledger, self.pace, self.budget
+        events, timers, ahead_s = self._events, self.timers, config.dispatch_ahead_s
+        self.job_log = JobLog(events, self.counts)
+        look_at_code = self._look_at_code if config.watch else None
+        self.admission = admission = Admission(slots, ledger, budget, timers, look_at_code)
+        self.capacity = Capacity(slots, admission, pace, ahead_s)
+        self.interrupter = interrupter = Interrupter(config, slots, admission, events)
+        choice = ChildChoice(slots, admission, pace, ahead_s)
+        unstarted = Unstarted(slots, ledger, budget, timers, ahead_s)
+        room = RoomMaker(slots, ledger, budget, admission, choice, interrupter, events)
+        self.placing = placing = Placing(ledger, admission, choice, room, unstarted, interrupter, self.job_log)
+        self.intake = intake = Intake(config, ledger, pace, admission, choice)
+        self.retirement = Retirement(slots, intake, unstarted, placing, interrupter, config.reload_timeout_s)
+
+    def _make_ends(self) -> None:
+        """What brings a job's outcome back, or stops the job."""
+        config, slots, ledger, pace, budget = self._config, self.slots, self.ledger, self.pace, self.budget
+        admission, placing, interrupter, log = self.admission, self.placing, self.interrupter, self.job_log
+        events, timers, counts = self._events, self.timers, self.counts
         oom_kills = cgroups.OomKills()  # first, because the next line may move the master to another cgroup
         self.job_cgroups, self.cells_where = JobCgroups.make()
         kernel_kills = KernelKills(oom_kills, self.job_cgroups)
+        ready = ReadyChildren(admission, interrupter, pace, events, counts)
+        outcomes = JobOutcomes(ledger, pace, budget, admission, kernel_kills.verdict, config.max_deaths, log)
+        next_step = NextStep(slots, admission, Recycling(config, slots), interrupter, log)
         self.dispatcher = Dispatcher(
-            config, slots, self.ledger, self.pace, self.budget, kernel_kills.verdict, events, self.counts, timers
+            ready, JobReports(ledger), outcomes, next_step, interrupter, admission, placing
         )  # fmt: skip
-        self.cut_off = CutOff(config, slots, self.ledger, self.dispatcher.interrupter, timers)
-        disk = DiskUsage(config.workdir_limit_bytes, self.workdir, self.dispatcher.interrupter, events, timers)
-        self.limits = JobLimits(
-            config, slots, self.dispatcher, self.budget, kernel_kills, self.job_cgroups, disk, self.cut_off, timers
-        )  # fmt: skip
+        self.lease_answers = LeaseAnswers(slots, ledger, placing, interrupter, events, counts)
+        self.cut_off = CutOff(config, slots, ledger, interrupter, timers)
+        disk = DiskUsage(config.workdir_limit_bytes, self.workdir, interrupter, events, timers)
+        memory = MemoryLimits(slots, budget, interrupter, kernel_kills, self.job_cgroups)
+        self.limits = JobLimits(config, placing, interrupter, memory, disk, self.cut_off, timers)
 
     def _make_processes(self) -> None:
         """Which zygotes and children live."""
         config, slots, inbox, timers, events = self._config, self.slots, self.inbox, self.timers, self._events
         dispatcher, guard, reload_log = self.dispatcher, CrashLoopGuard(events), Reloads(events)
-        self.zygotes = zygotes = Zygotes(slots, self.budget, events, reload_log)
+        self.zygotes = zygotes = Zygotes(self.admission, self.budget, events, reload_log)
         for_handlers, self.held_back = environment.of(config)
         starts = ZygoteStarts(config, self.workdir, for_handlers, events, zygotes, self._watch_zygote)
         reader = ChildReader(inbox, timers, dispatcher, guard, self.counts, self._wake_processes)
@@ -138,17 +180,22 @@ class Parts:
         new_child = partial(ChildHandle, on_line=on_line, on_planned=self.limits.plan)
         children = ChildStarts(config, slots, events, zygotes, guard, reader, new_child)
         child_reaper = ChildReaper(inbox, events, zygotes, children, dispatcher, self._wake_processes)
-        rolling_reload = RollingReload(config, slots, reload_log, zygotes, starts, children, dispatcher)
+        self.rolling_reload = rolling_reload = RollingReload(
+            config, self.admission, reload_log, zygotes, starts, children, self.retirement
+        )  # fmt: skip
         zygote_manager = ZygoteManager(events, zygotes, starts, guard, children, rolling_reload)
-        poison_detector = PoisonDetector(slots)
+        poison_detector = PoisonDetector(self.admission)
         zygote_reaper = ZygoteReaper(inbox, events, zygotes, starts, child_reaper, rolling_reload, poison_detector)
         self.processes = ProcessManager(
             timers, zygotes, zygote_manager, zygote_reaper, children, child_reaper, rolling_reload
         )  # fmt: skip
-        if config.watch:
-            dispatcher.placing.before_start = rolling_reload.look_at_files
         room = MachineRoom(config, self.budget, zygotes)
-        self.scaling = Scaling(config, slots, dispatcher, zygotes, room, events, timers)
+        load = LoadFollower(slots, self.pace, self.admission)
+        self.scaling = Scaling(config, slots, load, self.admission, self.retirement, room, events, timers)
+
+    def _look_at_code(self) -> None:
+        """The reload is made after the admission that asks for this."""
+        self.rolling_reload.look_at_files()
 
     def _watch_zygote(self, zygote: ZygoteHandle) -> None:
         self.inbox.watch(zygote.control, partial(self.processes.read, zygote))
@@ -160,14 +207,14 @@ class Parts:
 
     def _make_redis(self) -> None:
         """What the master says to Redis, and when."""
-        session, ledger, dispatcher, cut_off = self.session, self.ledger, self.dispatcher, self.cut_off
+        session, ledger, answers, cut_off = self.session, self.ledger, self.lease_answers, self.cut_off
         identity, pipeline, wakeups = session.identity, session.pipeline, session.wakeups
         events, counts = self._events, self.counts
-        self.demand = demand = Demand(ledger, self.slots, self.zygotes, dispatcher.placing)
+        self.demand = demand = Demand(ledger, self.admission, self.capacity, self.zygotes)
         self.backlog = backlog = Backlog(self._config.autoscale, self.scaling, self.slots)
         self.maintenance = Maintenance(events)
-        self.renewing = renewing = Renewing(identity, ledger, session.times, pipeline, dispatcher, cut_off, counts)
-        self.grants = Grants(ledger, dispatcher.placing, cut_off, renewing, backlog, events, counts)
+        self.renewing = renewing = Renewing(identity, ledger, session.times, pipeline, answers, cut_off, counts)
+        self.grants = Grants(ledger, self.intake, self.placing, cut_off, renewing, backlog, events, counts)
         self.leasing = Leasing(demand, self.grants, self.maintenance, session.leaser, wakeups, pipeline)
         self.settling = Settling(identity, ledger, self.leasing, backlog, self.failures, events, counts)
         self.idle_exit = IdleExit(self._config.exit_when_idle_s, session, wakeups, demand, self.leasing)
@@ -176,15 +223,16 @@ class Parts:
         """What the master can be told to do."""
         config, slots, processes, events = self._config, self.slots, self.processes, self._events
         departure = Departure(self.session, self.demand, self.settling)
-        self.drain = Drain(config, slots, processes, self.dispatcher, departure, events, self.timers)
+        jobs = JobShutdown(slots, self.admission, self.placing, self.interrupter)
+        self.drain = Drain(config, slots, processes, jobs, departure, events, self.timers)
         self.stack_dump = StackDump(self.timers)
-        self.controls = Controls(self.drain, processes, self.scaling, self.demand, self.leasing, slots, events)
+        self.controls = Controls(self.drain, processes, self.scaling, self.placing, self.leasing, slots, events)
         self.signals = OperatorSignals(self.inbox, self.controls, processes, self.stack_dump, slots, events)
 
     def _make_report(self) -> None:
         """What the master shows."""
         config, session, slots, zygotes = self._config, self.session, self.slots, self.zygotes
-        state = State(self.drain, session, zygotes, self.demand, slots)
+        state = State(self.drain, session, zygotes, self.admission, slots)
         jobs = JobStatus(self.counts, self.failures, self.backlog)
         self.status = Status(state, session, slots, zygotes, self.scaling, jobs)
         snapshot = MetricsSnapshot((
@@ -207,13 +255,13 @@ class Parts:
         relay = RequestRelay(identity, serving, requests, self.idle_exit)
         speakers = (  # in the order in which Redis carries out what they say
             renewing, self.settling, relay,
-            Chores(identity, serving, times, demand, self.maintenance, self.backlog, counts),
+            Chores(identity, serving, times, self.admission, self.maintenance, self.backlog, counts),
             QueueLookup(identity, serving, times, demand, leasing, relay.on_requests, events),
             TimesLookup(times, renewing), leasing,
         )  # fmt: skip
         waiting = Waiting(demand, leasing, renewing, serving, session.wakeups, session.listeners, self.idle_exit)
         self.pump = RedisPump(session, speakers, leasing, self.grants, waiting, counts)
-        resuming = Resuming(self.ledger, self.slots, self.dispatcher, renewing, events, counts)
+        resuming = Resuming(self.ledger, self.slots, self.lease_answers, renewing, events, counts)
         self.connection = Connection(session, self.pump, speakers, resuming, leasing, self.idle_exit, events)
 
 

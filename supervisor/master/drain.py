@@ -11,7 +11,7 @@ from typing import Final
 
 from supervisor import clock
 from supervisor.config import Config, Exit
-from supervisor.master.jobs.dispatcher import Dispatcher
+from supervisor.master.jobs.job_shutdown import JobShutdown
 from supervisor.master.model.shutdown_schedule import ShutdownSchedule
 from supervisor.master.model.signals import By
 from supervisor.master.model.slots import Slots
@@ -35,7 +35,7 @@ class Drain:
         config: Config,
         slots: Slots,
         processes: ProcessManager,
-        dispatcher: Dispatcher,
+        jobs: JobShutdown,
         departure: Departure,
         events: Events,
         timers: Timers,
@@ -43,7 +43,7 @@ class Drain:
         self._config = config
         self._slots = slots
         self._processes = processes
-        self._dispatcher = dispatcher
+        self._jobs = jobs
         self._departure = departure
         self._events = events
         self._timers = timers
@@ -73,9 +73,7 @@ class Drain:
         self._is_silent = self.exit is not Exit.OK and not self._slots.busy
         self._say("master.draining", schedule, now_at, **(by.fields if by else {}))
         self._processes.fork_no_more()
-        self._dispatcher.close()
-        self._dispatcher.interrupter.tell_all("drain")
-        self._departure.begin()
+        self._jobs.begin()
         return schedule
 
     def hurry(self, by: By) -> ShutdownSchedule:
@@ -92,10 +90,10 @@ class Drain:
             return
         if self.phase is Phase.DRAINING and now_at >= schedule.interrupt_at:
             self._step_down(Phase.INTERRUPTING, schedule, now_at)
-            self._dispatcher.interrupter.interrupt_all("drain")
+            self._jobs.interrupt()
         if self.phase is Phase.INTERRUPTING and now_at >= schedule.kill_at:
             self._step_down(Phase.KILLING, schedule, now_at)
-            self._dispatcher.interrupter.kill_all("drain")
+            self._jobs.kill()
         if self.phase is Phase.KILLING and now_at >= schedule.hand_back_at:
             schedule.hand_back_at = math.inf
             self._processes.abandon("drain")

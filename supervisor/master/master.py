@@ -56,7 +56,7 @@ class Master:
         self._inbox, self._timers, self._counts = parts.inbox, parts.timers, parts.counts
         self._session, self._connection, self._pump = parts.session, parts.connection, parts.pump
         self._zygotes, self._processes = parts.zygotes, parts.processes
-        self._placing, self._scaling = parts.dispatcher.placing, parts.scaling
+        self._placing, self._scaling = parts.placing, parts.scaling
         self._settling, self._drain, self._title = parts.settling, parts.drain, parts.title
 
     # the loop

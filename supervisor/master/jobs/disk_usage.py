@@ -1,8 +1,8 @@
-"""How much lies in the working directories of running jobs. Runs in master. Owns how far each of them has been counted.
+"""Counts what lies in the working directories of running jobs, and kills jobs beyond the limit. Runs in the master.
 
-The directory is its handler's: anything may lie in it, and change while it is counted. So it is counted a little at a
-time; no link is followed, nothing but directories is opened, and other file systems are left alone. What it cannot see:
-what lies elsewhere, and files that have no name any more.
+A job's handler may put anything into its directory, and change it during the count. So the count takes many short
+steps, follows no link, opens nothing but directories, and leaves other file systems alone. It does not see files
+elsewhere, nor files without a name.
 """
 
 import errno
@@ -24,20 +24,21 @@ from supervisor.master.timers import Timers
 from supervisor.messages import child_directory, zygote_directory
 from supervisor.ops.events import Events
 
-#: From a job's start to the first look: most jobs have ended by then, and cost nothing.
+#: Time from a job's start to its first count. Most jobs have ended by then, and cost nothing.
 _FIRST_S: Final = 0.5
-#: Faster than files are written to most disks; so no limit is passed unseen for long.
+#: Files grow at most this fast on most disks. The time until the next count follows from it.
 _GROWTH_BYTES_PER_S: Final = 10**9
-#: Between the end of a count and the next one.
+#: Bounds of the time between the end of a count and the next one.
 _SHORTEST_S: Final = 0.1
 _LONGEST_S: Final = 5.0
-#: One go at counting takes so long at most (about 1,000 files), and the master does other things for ten times that.
-_GO_S: Final = 0.003
+#: One step of a count takes at most this time, which is enough for about 1,000 files.
+_STEP_S: Final = 0.003
+#: After a step the master does other things for this many times its duration.
 _PAUSE: Final = 10
-#: What an entry takes beside its blocks: an inode and a name, so that empty files count, too.
+#: An entry takes this much beside its blocks, for an inode and a name. So empty files count too.
 _ENTRY_BYTES: Final = 512
 _BLOCK_BYTES: Final = 512  # the unit of st_blocks, whatever the file system's own
-#: Directories that are known and not yet counted.
+#: At most this many directories are remembered for the count.
 _MOST_PENDING: Final = 10_000
 
 #: The key of the timer.
@@ -47,7 +48,7 @@ _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class _Place(NamedTuple):
-    """A directory to be counted: what it was when it was seen, for something else may stand there by now."""
+    """A directory to be counted, as it was when it was found. Another file may have its name by now."""
 
     above: "_Place | None"
     name: str
@@ -55,14 +56,14 @@ class _Place(NamedTuple):
 
 
 class Count:
-    """One count of what lies below a directory."""
+    """One count of the files below a directory."""
 
     def __init__(self, root: str) -> None:
         self._root = root
         self.used_bytes = 0
         self.entries = 0
-        self.too_deep = False  # there are directories that no path can name
-        self.hidden: str | None = None  # the first one that cannot be looked into, and why
+        self.too_deep = False  # a directory has a path longer than the kernel takes
+        self.hidden: str | None = None  # the first directory that cannot be opened, and why
         self._device = -1
         self._pending: list[_Place] = []
         self._listing: Iterator[os.DirEntry[str]] | None = None
@@ -71,7 +72,7 @@ class Count:
         self._begun = False
 
     def go_on(self, longest_s: float) -> bool:
-        """Count for so long. True: it is finished."""
+        """Count for at most `longest_s` seconds. Returns whether the count is finished."""
         until_at = clock.monotonic() + longest_s
         if not self._begun:
             self._begun = True
@@ -112,7 +113,7 @@ class Count:
         try:
             found = os.fstat(fd)
             if (found.st_dev, found.st_ino) != (self._device, place.inode):
-                os.close(fd)  # another one's place by now, or another file system
+                os.close(fd)  # another directory has the name by now, or it lies in another file system
                 return
             self._listing = os.scandir(fd)
         except OSError as error:
@@ -147,7 +148,7 @@ class Count:
         if is_directory and found.st_dev != self._device:
             return
         self.entries += 1
-        # Of a file with several names each has its share: together they make it once.
+        # Each name of a file counts its share, so that all names together count the file once.
         self.used_bytes += found.st_blocks * _BLOCK_BYTES // (1 if is_directory else max(1, found.st_nlink))
         self.used_bytes += _ENTRY_BYTES
         if not is_directory:
@@ -155,11 +156,11 @@ class Count:
         place = _Place(self._here, entry.name, found.st_ino)
         if len(self._pending) < _MOST_PENDING:
             self._pending.append(place)
-        else:  # another time by chance, so that nothing can be hidden behind many others
+        else:  # replace any other one, so that no directory can be hidden behind many others
             self._pending[random.randrange(_MOST_PENDING)] = place
 
     def _note(self, path: str, error: OSError) -> None:
-        """Of a directory that cannot be counted. That it has gone is nothing to be said."""
+        """Note that a file or directory cannot be counted, unless it has only gone."""
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             return
         if error.errno == errno.ENAMETOOLONG:
@@ -170,13 +171,13 @@ class Count:
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """A running job, and the count of its directory that is under way."""
+    """A running job, and the present count of its directory."""
 
     child: ChildHandle
     held: HeldLease
     next_at: float
     count: Count | None = None
-    beyond: bool = False  # by the last count
+    beyond: bool = False  # True: the last count was above the limit
     warned: bool = False
 
     @property
@@ -190,7 +191,7 @@ class _Job:
 
 
 class DiskUsage:
-    """Keeps `limit_bytes` for each job's directory below `workdir`; 0: anything may lie there."""
+    """Limits each job's directory below `workdir` to `limit_bytes`. 0: no limit."""
 
     def __init__(
         self,
@@ -206,10 +207,10 @@ class DiskUsage:
         self._events = events
         self._timers = timers
         self._jobs: dict[int, _Job] = {}  # by the child's number
-        self._free_at = 0.0  # when the next go at counting may be made
+        self._free_at = 0.0  # when the next step may be made (monotonic s)
 
     def watch(self, child: ChildHandle, held: HeldLease) -> None:
-        """It runs this job. May be called again and again; what is short-lived need not be named."""
+        """Count the directory of this running job at times. Idempotent. Very short jobs need no call."""
         if not self._limit_bytes:
             return
         known = self._jobs.get(child.number)
@@ -239,10 +240,10 @@ class DiskUsage:
         if job.count is None:
             of_zygote = zygote_directory(str(self._workdir), job.child.zygote)
             job.count = Count(child_directory(of_zygote, job.child.number))
-        count, finished = job.count, job.count.go_on(_GO_S)
+        count, finished = job.count, job.count.go_on(_STEP_S)
         now_at = clock.monotonic()
         self._free_at = now_at + _PAUSE * (now_at - began_at)
-        job.next_at = now_at  # after the others that wait
+        job.next_at = now_at  # after the other jobs that are due
         if finished or count.used_bytes > self._limit_bytes:
             job.close()
             self._judge(job, count, now_at)
@@ -260,7 +261,7 @@ class DiskUsage:
                 f"the working directory of {lease.klass} {lease.jid} cannot be counted: {count.hidden};"
                 f" its limit of {megabytes(self._limit_bytes)} is not kept for what lies there"
             )
-        # What was moved meanwhile may have been counted twice: it is counted again before anybody is killed for it.
+        # A file that was moved during the count may have counted twice. So a second count must agree before a kill.
         job.beyond = beyond
         room_s = max(0, self._limit_bytes - count.used_bytes) / _GROWTH_BYTES_PER_S
         job.next_at = now_at if beyond else now_at + min(max(_SHORTEST_S, room_s), _LONGEST_S)

@@ -1,6 +1,6 @@
-"""What is done against children: they are let go, told to stop, interrupted, killed. Runs in master.
+"""Lets children leave, and interrupts and kills their jobs. Runs in the master.
 
-Owns how far all that runs is to stop. Must not say what becomes of a job.
+Must not decide what becomes of a job: `JobOutcomes` does, when the job or its child has ended.
 """
 
 import math
@@ -8,6 +8,7 @@ from typing import Final
 
 from supervisor import clock
 from supervisor.config import Config
+from supervisor.master.jobs.admission import Admission
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.outcome_rules import CUT_OFF, INTERRUPTIONS
 from supervisor.master.model.reload_log import WORN
@@ -17,44 +18,43 @@ from supervisor.ops.events import Events
 
 #: A child that has answered its last job must have exited by then.
 _EXIT_S: Final = 10.0
-#: How long a handler that makes checkpoints has for the next one before it is interrupted anywhere.
+#: A handler that makes checkpoints is interrupted at the next one, or anywhere after this time.
 _CHECKPOINT_S: Final = 1.0
 
 
 class Interrupter:
-    def __init__(self, config: Config, slots: Slots, events: Events) -> None:
+    def __init__(self, config: Config, slots: Slots, admission: Admission, events: Events) -> None:
         self._grace_s = config.term_grace_s
         self._slots = slots
+        self._admission = admission
         self._events = events
-        self.is_open = True  # jobs may still start, now or once a pause is over
-        self._why = ""  # why all running jobs are to stop, those too that begin yet
-        self._interrupting = False  # and whether their patience is over
+        self._why = ""  # why all jobs are to stop, also those that begin later
+        self._interrupting = False  # True: they are interrupted, and not only told
 
     # one child
 
     def leave(self, child: ChildHandle) -> None:
-        """It has no job, and gets none any more: it exits."""
+        """Let a child exit that has no job. It gets no more."""
         if child.retire_reason is not None:
-            emit = (
-                self._events.emit_quietly if child.retire_reason == WORN else self._events.emit
-            )  # `reload.completed` says it
+            # The event `reload.completed` speaks for all children with old code.
+            emit = self._events.emit_quietly if child.retire_reason == WORN else self._events.emit
             emit("child.recycled", child=child.number, pid=child.pid, reason=child.retire_reason)
-        if child.retire_reason is not None or not self.is_open:
-            child.jobs.end()  # else it has counted its jobs, too
+        if child.retire_reason is not None or not self._admission.is_open:
+            child.jobs.end()  # otherwise the child has counted its jobs itself
         child.become(ChildState.LEAVING)
         self.await_exit(child, "it did not exit after its last job")
 
     def await_exit(self, child: ChildHandle, why: str) -> None:
-        """It is about to exit by itself; if it does not it is killed, for what `why` says."""
+        """The child is about to exit by itself. If it does not, it is killed, with `why` as the reason."""
         child.end_plan.kill_by(clock.monotonic() + _EXIT_S, why)
 
     def tell(self, child: ChildHandle, why: str) -> None:
-        """Have `should_stop` become True in its handler. One that is being stopped already has been told."""
+        """Make `should_stop` True in the child's handler, unless the handler was told so before it is killed."""
         if child.running is not None and child.end_plan.kill_at is None:
             child.notices.mention(child.running.lease.token, why)
 
     def tell_the_next(self, child: ChildHandle) -> None:
-        """Its job has begun while it, or all of them, are to stop."""
+        """The child's next job has begun: tell or interrupt it too, if this child or all children are to stop."""
         if self._interrupting:
             self._interrupt(child, self._why)
         elif self._why:
@@ -63,26 +63,27 @@ class Interrupter:
             self.tell(child, child.end_plan.stop_reason)
 
     def on_patience_over(self, child: ChildHandle) -> None:
-        """Its job was to end by now."""
+        """The child's job should have ended by now."""
         child.end_plan.stop_at = math.inf
         self.stop(child, child.end_plan.stop_reason)
 
     def stop(self, child: ChildHandle, why: str) -> None:
-        """Have `Interrupted` raised in its handler, which then has the grace."""
+        """Raise `Interrupted` in the child's handler, and kill the child if the job goes on after the grace."""
         if child.running is not None and child.end_plan.kill_at is None:
             self._interrupt(child, why)
             child.end_plan.kill_by(clock.monotonic() + self._grace_s, why)
 
     def cut_off(self, child: ChildHandle, kill_at: float) -> None:
-        """A peer may have its job soon: have `Interrupted` raised in its handler, and its processes killed by then."""
+        """A peer may have the child's job soon: raise `Interrupted`, and kill the child at `kill_at` (monotonic s)."""
         if child.end_plan.kill_at is None:
             self._interrupt(child, CUT_OFF)
         if child.end_plan.kill_at is None or kill_at < child.end_plan.kill_at:
             child.end_plan.kill_by(kill_at, CUT_OFF)
 
     def _interrupt(self, child: ChildHandle, why: str) -> None:
-        """One that makes checkpoints is interrupted at the next one, if it does not take long. While we are cut off
-        none can be stored.
+        """Raise `Interrupted` in the child's handler: at its next checkpoint if it makes some, else at once.
+
+        A supervisor that is cut off cannot store a checkpoint, so it does not wait for one.
         """
         running = child.running
         if running is None:
@@ -93,7 +94,7 @@ class Interrupter:
         child.notices.interrupt(running.lease.token, why, patience_s=patience_s)
 
     def kill(self, child: ChildHandle, why: str, sentence: str | None = None) -> None:
-        """Kill its process tree, for a reason, or a sentence's end, of ours."""
+        """Kill the child's process tree. `why`: the reason of its death. `sentence`: the same for people."""
         if child.state is not ChildState.DOOMED:
             jid = child.running.lease.jid if child.running else None
             self._events.emit(
@@ -102,16 +103,16 @@ class Interrupter:
         child.end_plan.kill_at = None
         child.kill(why, sentence)
 
-    # all of them
+    # all children
 
     def tell_all(self, why: str) -> None:
-        """Have `should_stop` become True in every running handler, and in those that begin yet; nothing is raised."""
+        """Make `should_stop` True in every running handler, and in those that begin later. Nothing is raised."""
         self._why = why
         for child in self._slots:
             self.tell(child, why)
 
     def interrupt_all(self, why: str) -> None:
-        """Have `Interrupted` raised in every running handler, and in those that begin yet."""
+        """Raise `Interrupted` in every running handler, and in those that begin later."""
         self._why, self._interrupting = why, True
         for child in self._slots:
             self._interrupt(child, why)

@@ -1,4 +1,4 @@
-"""Which children are worn out and to be replaced: by age, by memory. Runs in master. Must not end any."""
+"""Says which children are worn out, by age or memory, and are to be replaced. Runs in the master. Ends no child."""
 
 from typing import Final
 
@@ -8,8 +8,8 @@ from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ChildState
 
-#: Between two looks at the memory of one child.
-_LOOK_S: Final = 1.0
+#: Time between two measurements of one child's memory.
+_SAMPLE_S: Final = 1.0
 
 
 class Recycling:
@@ -20,15 +20,17 @@ class Recycling:
         self.on = config.jobs_per_child != 1 and bool(self._age_s or self._memory_bytes)
 
     def retire_reason_of(self, child: ChildHandle) -> str | None:
-        """Why the child, whose job has just ended, should take no other one; None: it may. One child at a time, until
-        its successor is ready."""
+        """Return why the child, which has just answered a job, should take no other, or None if it may.
+
+        One child retires at a time: the next one once the successor is ready.
+        """
         now_at = clock.monotonic()
         if any(other.retire_reason or other.state is ChildState.SPAWNING for other in self._slots):
             return None
         age_s = now_at - child.asked_at
         if self._age_s and age_s > self._age_s:
             return f"it is {age_s:.0f} s old, its limit is {self._age_s:g} s"
-        is_due = now_at >= child.recycling_sampled_at + _LOOK_S
+        is_due = now_at >= child.recycling_sampled_at + _SAMPLE_S
         if self._memory_bytes and (is_due or child.meter.peak_bytes > self._memory_bytes):
             child.recycling_sampled_at = now_at
             grown_bytes = child.meter.sample()

@@ -1,24 +1,28 @@
-"""How long handlers and forks took lately. Runs in the master. Decides nothing; `Slots` sends jobs ahead by it."""
+"""Estimates how long handlers and forks take. Runs in the master. Decides nothing by itself."""
 
 from typing import Final
 
-#: A run shorter than the estimate pulls it down by this share; a longer one replaces it at once.
+from supervisor.config import MOST_PROCESSES
+
+#: A run shorter than the estimate lowers it by this share of the difference. A longer run replaces it at once.
 _DECAY: Final = 0.1
-#: The least time that passing on a job takes. No estimate is below it, so the number of jobs ahead is bounded.
+#: Passing a job on costs at least this. No estimate is lower, so the number of jobs sent ahead is bounded.
 _FLOOR_S: Final = 20e-6
+#: Upper bound of the master's own time per job. More children do not help when jobs are shorter than this.
+_FEED_S: Final = 100e-6
 
 
 class Pace:
-    """Decaying maxima of recent run times, by klass, of the last `capacity` klasses seen."""
+    """Decaying maxima of recent run times, by klass, for the last `capacity` klasses seen."""
 
     def __init__(self, capacity: int = 1024) -> None:
         self._estimate_s: dict[str, float] = {}
         self._capacity = capacity
-        self.recent_s: float | None = None  # the decaying maximum over all klasses; None: nothing has run yet
-        self.fork_s: float | None = None  # the same of forks, from the request until the child is ready
+        self.recent_s: float | None = None  # the estimate over all klasses; None: no job has run yet
+        self.fork_s: float | None = None  # the estimate for a child, from the request for a fork until it is ready
 
     def learn(self, klass: str, run_s: float) -> None:
-        known_s = self._estimate_s.pop(klass, None)  # inserted again at the end: the klass seen last is forgotten last
+        known_s = self._estimate_s.pop(klass, None)  # put in again at the end: the klass seen last is forgotten last
         if len(self._estimate_s) >= self._capacity:
             del self._estimate_s[next(iter(self._estimate_s))]
         self._estimate_s[klass] = _follow(known_s, run_s)
@@ -28,8 +32,18 @@ class Pace:
         self.fork_s = _follow(self.fork_s, took_s)
 
     def of(self, klass: str) -> float | None:
-        """Seconds that the next run of `klass` will hardly exceed. None: unknown."""
+        """Return the seconds that the next run of `klass` will hardly exceed, or None if no run is known."""
         return self._estimate_s.get(klass)
+
+    @property
+    def is_quick(self) -> bool:
+        """True if recent jobs took less time than the master needs for each."""
+        return self.recent_s is not None and self.recent_s < _FEED_S
+
+    @property
+    def useful_processes(self) -> int:
+        """How many processes the master can keep busy at the recent pace."""
+        return MOST_PROCESSES if self.recent_s is None else 1 + int(self.recent_s / _FEED_S)
 
 
 def _follow(estimate_s: float | None, run_s: float) -> float:

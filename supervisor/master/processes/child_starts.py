@@ -102,6 +102,10 @@ class ChildStarts:
         """Return before which time `fill` does nothing (monotonic s)."""
         return self._guard.fork_after_at
 
+    def is_pool_filled_by(self, zygote: ZygoteHandle) -> bool:
+        """Return whether the zygote has forked a child for each process but one."""
+        return zygote.born >= self._slots.processes - 1
+
     def _wanted(self) -> int:
         """Return how many children to ask for now. After a failed start that is one at a time."""
         missing = 0 if self._closing else self._slots.missing()

@@ -8,6 +8,8 @@ last half minute, so a load that comes and goes within that time changes nothing
 import math
 from typing import Final
 
+from supervisor.master.jobs.admission import Admission
+from supervisor.master.model.pace import Pace
 from supervisor.master.model.slots import Slots
 
 #: The share of the time in which all processes are busy is averaged over this time.
@@ -21,8 +23,10 @@ _LULL_S: Final = 30.0
 
 
 class LoadFollower:
-    def __init__(self, slots: Slots) -> None:
+    def __init__(self, slots: Slots, pace: Pace, admission: Admission) -> None:
         self._slots = slots
+        self._pace = pace
+        self._admission = admission
         self._looked_at = 0.0
         self._was_full = False
         self._fullness = 0.0  # share of the last moment in which all processes were busy
@@ -37,7 +41,9 @@ class LoadFollower:
         kept = math.exp((self._looked_at - now_at) / _MOMENT_S)
         self._fullness = self._fullness * kept + (1 - kept if self._was_full else 0)
         self._looked_at = now_at
-        self._was_full = busy >= slots.processes and not slots.short and not slots.cautious
+        # While jobs wait for room or run one at a time, more processes would not help.
+        may_start = not self._admission.waits_for_room and not self._admission.is_serial
+        self._was_full = busy >= slots.processes and may_start
         if not self._was_full:
             return self._shrunk(max(fewest, busy + 1), now_at)
         self._lull_since_at = math.inf
@@ -57,7 +63,7 @@ class LoadFollower:
         self._lull_since_at = math.inf
 
     def _limit(self, most: int) -> int:
-        return min(most, self._slots.useful)
+        return min(most, self._pace.useful_processes)
 
     def _grown(self, now_at: float, most: int) -> int:
         self._step = 2 * self._step if now_at < self._grown_at + _BACKLOG_S else 1

@@ -21,6 +21,11 @@ class MachineRoom:
         self._zygotes = zygotes
         self._cpus = cpus
 
+    @property
+    def measured(self) -> int:
+        """The zygote whose first child was measured last; 0: none."""
+        return self._zygotes.measured
+
     def processes(self) -> tuple[int, str]:
         """Return the count, and a sentence that says why so many."""
         cpus, reason = self._cpus()

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from supervisor import clock
+from supervisor.master.jobs.admission import Admission
 from supervisor.master.model.breaker import backoff_s
 from supervisor.master.model.child_handle import ChildHandle
-from supervisor.master.model.slots import Slots
 
 #: Jobs run one at a time for this long, doubled with each loss in a row: 60 s after the second one.
 _SERIAL_S: Final = 15.0
@@ -19,8 +19,8 @@ _LOSSES_TO_CONVICT: Final = 3
 
 
 class PoisonDetector:
-    def __init__(self, slots: Slots) -> None:
-        self._slots = slots
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
         self._losses_in_a_row = 0
         self._jobs_ended_at_last_loss = 0
         self._running_at_last_loss: set[str] = set()
@@ -33,13 +33,13 @@ class PoisonDetector:
         Losses are "in a row" if no job ended between them, or if a job was running at both.
         """
         running = [child.running.lease.jid for child in children if child.running is not None]
-        in_a_row = self._slots.answered == self._jobs_ended_at_last_loss
+        in_a_row = self._admission.jobs_ended == self._jobs_ended_at_last_loss
         in_a_row = in_a_row or not self._running_at_last_loss.isdisjoint(running)
         self._losses_in_a_row = self._losses_in_a_row + 1 if in_a_row else 1
-        self._jobs_ended_at_last_loss, self._running_at_last_loss = self._slots.answered, set(running)
+        self._jobs_ended_at_last_loss, self._running_at_last_loss = self._admission.jobs_ended, set(running)
         if self._losses_in_a_row > 1:
             serial_s = min(_LONGEST_SERIAL_S, _SERIAL_S * 2.0 ** min(self._losses_in_a_row, 10))
-            self._slots.beware(clock.monotonic() + serial_s)
+            self._admission.run_serially(clock.monotonic() + serial_s)
         lone_jid = running[0] if len(running) == 1 else ""
         self._lone_losses = self._lone_losses + 1 if lone_jid == self._lone_jid else 1
         self._lone_jid = lone_jid

@@ -10,9 +10,9 @@ from typing import Final
 
 from supervisor import clock
 from supervisor.config import Config
-from supervisor.master.jobs.dispatcher import Dispatcher
+from supervisor.master.jobs.admission import Admission
+from supervisor.master.jobs.retirement import Retirement
 from supervisor.master.model.reload_log import WATCH, Reloaded, Reloads
-from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ZygoteState
 from supervisor.master.model.zygote_handle import ZygoteHandle
 from supervisor.master.processes.child_starts import ChildStarts
@@ -32,18 +32,18 @@ class RollingReload:
     def __init__(
         self,
         config: Config,
-        slots: Slots,
+        admission: Admission,
         reload_log: Reloads,
         zygotes: Zygotes,
         starts: ZygoteStarts,
         children: ChildStarts,
-        dispatcher: Dispatcher,
+        retirement: Retirement,
     ) -> None:
-        self._slots = slots
+        self._admission = admission
         self._zygotes = zygotes
         self._starts = starts
         self._children = children
-        self._dispatcher = dispatcher
+        self._retirement = retirement
         self._log = reload_log
         self._files = FileWatcher()
         self._watches_files = config.watch
@@ -145,12 +145,12 @@ class RollingReload:
         self._starts.on_takeover()
         self._children.on_takeover(new)
         self._make_current(new)
-        self._dispatcher.on_reloaded(outdated, zygotes.handlers)
+        self._retirement.on_reloaded(outdated, zygotes.handlers)
 
     def use_successor(self, zygote: ZygoteHandle) -> None:
         """Let a zygote fork that is the first one, or the successor of one that was lost."""
         self._make_current(zygote)
-        self._dispatcher.on_reloaded((), self._zygotes.handlers)  # its files may have changed since the last load
+        self._retirement.on_reloaded((), self._zygotes.handlers)  # its files may have changed since the last load
 
     def _make_current(self, zygote: ZygoteHandle) -> None:
         assert zygote.said is not None
@@ -194,7 +194,7 @@ class RollingReload:
         current, failure = self._zygotes.current, self.failure
         if failure is not None and self._zygotes.candidate is None:
             self._go_back(kept, failure)
-        elif current is not None and current.born >= self._slots.processes - 1:
+        elif current is not None and self._children.is_pool_filled_by(current):
             self._retire_kept()
 
     def _go_back(self, kept: ZygoteHandle, failure: BootFailed) -> None:
@@ -234,8 +234,8 @@ class RollingReload:
         """
         if self._looks_at_files and self._files.is_edited():
             self.ask(WATCH)
-            self._slots.on_hold = self._zygotes.candidate is not None
+            self._admission.awaits_reload = self._zygotes.candidate is not None
 
     def _end_hold(self) -> None:
         """A reload has ended: let jobs start, unless the next reload is to begin for an edit."""
-        self._slots.on_hold = self._watches_files and self._log.wanted
+        self._admission.awaits_reload = self._watches_files and self._log.wanted

@@ -6,14 +6,14 @@ Also decides which children end when there are to be fewer. Missing ones are ask
 from typing import Any, Final
 
 from supervisor.config import MOST_PROCESSES, Config
-from supervisor.master.jobs.dispatcher import Dispatcher
+from supervisor.master.jobs.admission import Admission
+from supervisor.master.jobs.retirement import Retirement
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.signals import By
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ChildState
 from supervisor.master.processes.load_follower import LoadFollower
 from supervisor.master.processes.machine_room import MachineRoom
-from supervisor.master.processes.zygotes import Zygotes
 from supervisor.master.timers import Timers
 from supervisor.ops.events import Events
 
@@ -29,19 +29,20 @@ class Scaling:
         self,
         config: Config,
         slots: Slots,
-        dispatcher: Dispatcher,
-        zygotes: Zygotes,
+        load: LoadFollower,
+        admission: Admission,
+        retirement: Retirement,
         room: MachineRoom,
         events: Events,
         timers: Timers,
     ) -> None:
         self._slots = slots
-        self._dispatcher = dispatcher
-        self._zygotes = zygotes
+        self._load = load
+        self._admission = admission
+        self._retirement = retirement
         self._room = room
         self._events = events
         self._timers = timers
-        self._load = LoadFollower(slots)
         self._fewest, self._most = config.processes, config.processes_most
         self._is_automatic = config.processes_auto
         self._reason = config.processes_reason
@@ -98,7 +99,7 @@ class Scaling:
 
     def refresh(self, by: By | None) -> None:
         """If the count is automatic, count anew what the machine has room for, which may have changed."""
-        if self._is_automatic and self._dispatcher.is_open and self._room.processes()[0] != self._slots.processes:
+        if self._is_automatic and self._admission.is_open and self._room.processes()[0] != self._slots.processes:
             self._fit_machine(by)
 
     def _fit_machine(self, by: By | None) -> None:
@@ -107,7 +108,7 @@ class Scaling:
         self._resize(processes, reason, by)
 
     def _check_open(self) -> None:
-        if not self._dispatcher.is_open:
+        if not self._admission.is_open:
             raise ValueError("it is draining: there will be no more processes, whatever their number is to be")
 
     def _answer(self, before: int) -> dict[str, Any]:
@@ -120,10 +121,10 @@ class Scaling:
 
     def step(self, now_at: float) -> None:
         """Adapt the count to the work and the machine, and end surplus children. Called once jobs are placed."""
-        if not self._dispatcher.is_open:
+        if not self._admission.is_open:
             return
-        if self._measured != self._zygotes.measured:
-            self._measured = self._zygotes.measured
+        if self._measured != self._room.measured:
+            self._measured = self._room.measured
             self.refresh(None)
         if self._has_surplus:
             self._end_surplus()
@@ -151,14 +152,14 @@ class Scaling:
         """End surplus idle children. While too many jobs run, stop those that have run for the shortest time."""
         surplus, coming = self._slots.surplus()
         for child in surplus:
-            self._dispatcher.dismiss(child, _FEWER, SCALED)
+            self._retirement.dismiss(child, _FEWER, SCALED)
         busy = [child for child in self._slots if child.sent and child.state is not ChildState.DOOMED]
         ending = [child for child in busy if child.end_plan.stop_reason == SCALED]
         excess = max(0, len(busy) - self._slots.processes)
         for child in ending[excess:]:
             child.end_plan.drop_stop(SCALED)  # other children have ended before it, so its job may go on
         for child in self._youngest(busy, excess - len(ending)):
-            self._dispatcher.dismiss(child, _FEWER, SCALED, self._drain_timeout_s)
+            self._retirement.dismiss(child, _FEWER, SCALED, self._drain_timeout_s)
         self._has_surplus = bool(ending or excess or coming)
 
     def _youngest(self, busy: list[ChildHandle], count: int) -> list[ChildHandle]:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from supervisor import clock
+from supervisor.master.jobs.admission import Admission
 from supervisor.master.model import memory
 from supervisor.master.model.budget import Budget
 from supervisor.master.model.child_handle import ChildHandle
 from supervisor.master.model.reload_log import Reloads
-from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ZygoteState
 from supervisor.master.model.zygote_handle import ZygoteHandle
 from supervisor.messages import HandlerSettings
@@ -22,8 +22,8 @@ _MEASURE_EVERY_S: Final = 0.1
 
 
 class Zygotes:
-    def __init__(self, slots: Slots, budget: Budget, events: Events, reload_log: Reloads) -> None:
-        self._slots = slots
+    def __init__(self, admission: Admission, budget: Budget, events: Events, reload_log: Reloads) -> None:
+        self._admission = admission
         self._budget = budget
         self._events = events
         self._reload_log = reload_log
@@ -117,7 +117,7 @@ class Zygotes:
         """Take the memory of the other zygotes out of the jobs' budget."""
         others = [zygote.inherited for zygote in self if zygote is not self.current]
         if self._budget.use_other_zygotes(others):
-            self._slots.find_room()
+            self._admission.try_again()
 
     def measure(self, zygote: ZygoteHandle) -> None:
         """Measure the memory that children inherit from the current zygote."""

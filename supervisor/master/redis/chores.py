@@ -13,9 +13,9 @@ from supervisor.engine.worker.exchange import Part
 from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.lease_times import LeaseTimes
 from supervisor.engine.worker.served_queues import ServedQueues
+from supervisor.master.jobs.admission import Admission
 from supervisor.master.model.counts import Counts
 from supervisor.master.redis.backlog import Backlog
-from supervisor.master.redis.demand import Demand
 from supervisor.master.redis.maintenance import SWEEP_COUNT, Duties, Maintenance
 from supervisor.master.redis.speaker import TimedSpeaker
 
@@ -26,7 +26,7 @@ class Chores(TimedSpeaker):
         identity: Identity,
         serving: ServedQueues,
         times: LeaseTimes,
-        demand: Demand,
+        admission: Admission,
         maintenance: Maintenance,
         backlog: Backlog,
         counts: Counts,
@@ -34,7 +34,7 @@ class Chores(TimedSpeaker):
         self._identity = identity
         self._serving = serving
         self._times = times
-        self._demand = demand
+        self._admission = admission
         self._maintenance = maintenance
         self._backlog = backlog
         self._counts = counts
@@ -44,10 +44,10 @@ class Chores(TimedSpeaker):
         self._backlog.forget_said()
 
     def deadline_at(self) -> float:
-        return min(self._maintenance.due_at, self._backlog.deadline_at()) if self._demand.is_open else math.inf
+        return min(self._maintenance.due_at, self._backlog.deadline_at()) if self._admission.is_open else math.inf
 
     def parts(self, now_at: float) -> Sequence[Part]:
-        if not self._demand.is_open:
+        if not self._admission.is_open:
             return ()
         due = self._maintenance.due(now_at)
         parts = self._maintain(due) if due is not None else []

@@ -5,9 +5,9 @@ from typing import Final
 
 from supervisor.engine.commands.writes import MOST
 from supervisor.engine.worker.exchange import Wanted
-from supervisor.master.jobs.placing import Placing
+from supervisor.master.jobs.admission import Admission
+from supervisor.master.jobs.capacity import Capacity
 from supervisor.master.model.ledger import Ledger
-from supervisor.master.model.slots import Slots
 from supervisor.master.processes.zygotes import Zygotes
 from supervisor.messages import HandlerSettings
 
@@ -17,27 +17,11 @@ MOST_BEHIND_WAIT: Final = 16
 
 
 class Demand:
-    def __init__(self, ledger: Ledger, slots: Slots, zygotes: Zygotes, placing: Placing) -> None:
+    def __init__(self, ledger: Ledger, admission: Admission, capacity: Capacity, zygotes: Zygotes) -> None:
         self._ledger = ledger
-        self._slots = slots
+        self._admission = admission
+        self._capacity = capacity
         self._zygotes = zygotes
-        self._placing = placing
-        self.is_open = True
-
-    def close(self) -> None:
-        """Lease nothing any more; settle and renew what is held."""
-        self.is_open = False
-
-    @property
-    def paused(self) -> bool:
-        return self._placing.paused
-
-    def pause(self) -> None:
-        """Lease nothing until `resume`, and hand back what has not started. Idempotent."""
-        self._placing.pause()
-
-    def resume(self) -> None:
-        self._placing.resume()
 
     # what is held
 
@@ -54,14 +38,19 @@ class Demand:
     # what can start
 
     @property
+    def is_open(self) -> bool:
+        """False once the master drains: it leases nothing any more."""
+        return self._admission.is_open
+
+    @property
     def takes_jobs(self) -> bool:
         """True if jobs leased now have, or will have, children to run them."""
-        return self.is_open and not self._placing.paused and self._zygotes.ready and not self._ledger.is_laden
+        return self._zygotes.ready and self._admission.why_not() is None
 
     @property
     def can_start(self) -> bool:
         """True if a job leased now would start at once."""
-        return self.takes_jobs and bool(self._slots.idle())
+        return self.takes_jobs and self._capacity.startable() > 0
 
     @property
     def has_ready_jobs(self) -> bool:
@@ -75,7 +64,7 @@ class Demand:
     @property
     def klasses(self) -> Collection[str]:
         """The klasses whose jobs peers may leave to this master."""
-        return self._zygotes.handlers if self.is_open else ()
+        return self._zygotes.handlers if self._admission.is_open else ()
 
     # how many to lease
 
@@ -85,7 +74,7 @@ class Demand:
         After a wake-up (`woken`) the answer may be a lease of no job, which passes the wake-up on.
         """
         is_able = self.takes_jobs and len(self._ledger.ready) == coming
-        count, starting = self._slots.capacity(coming) if is_able else (0, 0)
+        count, starting = self._capacity.to_lease(coming) if is_able else (0, 0)
         return Wanted(min(count, MOST), starting, woken, self._zygotes.once) if count or woken else None
 
     def for_freed_slots(self) -> Wanted | None:
@@ -97,6 +86,6 @@ class Demand:
         return Wanted(min(count, MOST), 0, once=self._zygotes.once, ahead=True) if count else None
 
     def behind_wait(self) -> Wanted:
-        count, starting = self._slots.capacity()
+        count, starting = self._capacity.to_lease()
         count = min(count, max(starting, MOST_BEHIND_WAIT), MOST)
         return Wanted(count, 0, woken=True, once=self._zygotes.once)

@@ -15,10 +15,6 @@ class Departure:
         self._demand = demand
         self._settling = settling
 
-    def begin(self) -> None:
-        """Lease nothing any more; settle and renew what is held."""
-        self._demand.close()
-
     def settle_without_memory(self) -> None:
         """Wait no longer for memory in Redis: completions that it has refused count as not done."""
         self._settling.end_put_off()

@@ -6,6 +6,7 @@ from typing import Final
 from supervisor import clock
 from supervisor.engine.worker.exchange import Granted, Wanted
 from supervisor.master.jobs.cut_off import CutOff
+from supervisor.master.jobs.intake import Intake
 from supervisor.master.jobs.placing import Placing
 from supervisor.master.model.counts import Counts
 from supervisor.master.model.ledger import Ledger
@@ -22,6 +23,7 @@ class Grants:
     def __init__(
         self,
         ledger: Ledger,
+        intake: Intake,
         placing: Placing,
         cut_off: CutOff,
         renewing: Renewing,
@@ -30,6 +32,7 @@ class Grants:
         counts: Counts,
     ) -> None:
         self._ledger = ledger
+        self._intake = intake
         self._placing = placing
         self._cut_off = cut_off
         self._renewing = renewing
@@ -54,7 +57,7 @@ class Grants:
         self._backlog.move()
         self._events.emit("lease.granted", count=len(grant.leases))
         ready, before = self._ledger.ready, len(self._ledger.ready)
-        self._placing.take_on(grant.leases, wanted.starting, handlers)
+        self._intake.accept(grant.leases, wanted.starting, handlers)
         if wanted.ahead:
             ready.rotate(len(ready) - before)
         if self._cut_off.on_granted(grant.leases, handlers, granted.confirmation):

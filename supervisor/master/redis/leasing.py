@@ -55,7 +55,7 @@ class Leasing(TimedSpeaker):
         self._ask_at = now_at + _REFUSED_S
 
     def deadline_at(self) -> float:
-        return self._ask_at if self._demand.is_open else math.inf
+        return self._ask_at
 
     # asking
 

@@ -16,7 +16,7 @@ from supervisor.engine.worker.identity import Identity
 from supervisor.engine.worker.lease_times import LeaseTimes
 from supervisor.engine.worker.pipeline import Pipeline
 from supervisor.master.jobs.cut_off import CutOff
-from supervisor.master.jobs.dispatcher import Dispatcher
+from supervisor.master.jobs.lease_answers import LeaseAnswers
 from supervisor.master.model.counts import Counts
 from supervisor.master.model.ledger import HeldLease, Ledger
 from supervisor.master.redis.speaker import TimedSpeaker
@@ -29,7 +29,7 @@ class Renewing(TimedSpeaker):
         ledger: Ledger,
         times: LeaseTimes,
         pipeline: Pipeline,
-        dispatcher: Dispatcher,
+        answers: LeaseAnswers,
         cut_off: CutOff,
         counts: Counts,
     ) -> None:
@@ -37,7 +37,7 @@ class Renewing(TimedSpeaker):
         self._ledger = ledger
         self._times = times
         self._pipeline = pipeline
-        self._dispatcher = dispatcher
+        self._answers = answers
         self._cut_off = cut_off
         self._counts = counts
         self._renew_at = math.inf
@@ -110,7 +110,7 @@ class Renewing(TimedSpeaker):
         for lease, expires in zip(leases, renewals, strict=True):
             stored = self._ledger.stored(lease.token)
             if stored is not None:
-                self._dispatcher.on_stored(*stored, kept=expires not in (LOST, GONE))
+                self._answers.stored(*stored, kept=expires not in (LOST, GONE))
         self._keep(leases, renewals, self._pipeline.confirmation(renewals.now_unix))
 
     def on_resumed(self, leases: Sequence[LeaseRecord], resumed: ResumeResult) -> None:
@@ -128,7 +128,7 @@ class Renewing(TimedSpeaker):
                 held.cancelled_by = cancelled_by.get(i)
                 lost.append((held, "cancelled" if expires == GONE else "lease-lost"))
         if lost:
-            self._dispatcher.on_lost(lost)
+            self._answers.lost(lost)
 
 
 def _started(lease: LeaseRecord) -> Renewal:

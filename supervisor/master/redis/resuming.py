@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from supervisor.engine.commands.writes import ResumeResult
 from supervisor.engine.model.jobs import LeaseRecord
-from supervisor.master.jobs.dispatcher import Dispatcher
+from supervisor.master.jobs.lease_answers import LeaseAnswers
 from supervisor.master.model.counts import Counts
 from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.slots import Slots
@@ -14,11 +14,11 @@ from supervisor.ops.events import Events
 
 class Resuming:
     def __init__(
-        self, ledger: Ledger, slots: Slots, dispatcher: Dispatcher, renewing: Renewing, events: Events, counts: Counts
+        self, ledger: Ledger, slots: Slots, answers: LeaseAnswers, renewing: Renewing, events: Events, counts: Counts
     ) -> None:
         self._ledger = ledger
         self._slots = slots
-        self._dispatcher = dispatcher
+        self._answers = answers
         self._renewing = renewing
         self._events = events
         self._counts = counts
@@ -42,6 +42,6 @@ class Resuming:
 
     def give_up_all(self) -> None:
         """All leases are void: stop their jobs. Those that have ended and are not settled will be answered as stale."""
-        self._dispatcher.on_lost([(held, "lease-lost") for held in self._ledger.held])
+        self._answers.lost([(held, "lease-lost") for held in self._ledger.held])
         for held, number in self._ledger.not_stored():
-            self._dispatcher.on_stored(held, number, kept=False)
+            self._answers.stored(held, number, kept=False)

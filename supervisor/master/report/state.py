@@ -4,10 +4,10 @@ from typing import Final
 
 from supervisor.engine.worker.session import Session
 from supervisor.master.drain import Drain
+from supervisor.master.jobs.admission import Admission
 from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import Phase
 from supervisor.master.processes.zygotes import Zygotes
-from supervisor.master.redis.demand import Demand
 
 #: The words for a master that can lease jobs.
 _LEASING: Final = ("serving", "reloading")
@@ -19,11 +19,11 @@ STATES: Final = (
 
 
 class State:
-    def __init__(self, drain: Drain, session: Session, zygotes: Zygotes, demand: Demand, slots: Slots) -> None:
+    def __init__(self, drain: Drain, session: Session, zygotes: Zygotes, admission: Admission, slots: Slots) -> None:
         self._drain = drain
         self._session = session
         self._zygotes = zygotes
-        self._demand = demand
+        self._admission = admission
         self._slots = slots
 
     @property
@@ -36,7 +36,7 @@ class State:
             return "booting"
         if not self._session.connected:
             return "redis-away"
-        if self._demand.paused:
+        if self._admission.paused:
             return "paused"
         return "reloading" if self._zygotes.reloading else "serving"
 
@@ -55,7 +55,7 @@ class State:
 
     @property
     def is_paused(self) -> bool:
-        return self._demand.paused
+        return self._admission.paused
 
     @property
     def is_reloading(self) -> bool:

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 from supervisor import clock
 from supervisor.master.drain import Drain
+from supervisor.master.jobs.placing import Placing
 from supervisor.master.model.reload_log import Reloaded
 from supervisor.master.model.signals import By
 from supervisor.master.model.slots import Slots
 from supervisor.master.processes.process_manager import ProcessManager
 from supervisor.master.processes.scaling import Scaling
-from supervisor.master.redis.demand import Demand
 from supervisor.master.redis.leasing import Leasing
 from supervisor.ops.events import Events
 
@@ -31,7 +31,7 @@ class Controls:
         drain: Drain,
         processes: ProcessManager,
         scaling: Scaling,
-        demand: Demand,
+        placing: Placing,
         leasing: Leasing,
         slots: Slots,
         events: Events,
@@ -39,7 +39,7 @@ class Controls:
         self._drain = drain
         self._processes = processes
         self._scaling = scaling
-        self._demand = demand
+        self._placing = placing
         self._leasing = leasing
         self._slots = slots
         self._events = events
@@ -76,18 +76,16 @@ class Controls:
     def pause(self, by: By) -> str:
         """Start no job until `resume`, and hand back what has not started. Idempotent."""
         self._check_serving()
-        if self._demand.paused:
+        if not self._placing.pause():
             return "nothing: it is paused already"
-        self._demand.pause()
         self._events.emit("master.paused", **by.fields, running=self._slots.busy)
         return f"is paused: it starts no job; running, and going on: {self._slots.busy}"
 
     def resume(self, by: By) -> str:
         """Idempotent."""
         self._check_serving()
-        if not self._demand.paused:
+        if not self._placing.resume():
             return "nothing: it is not paused"
-        self._demand.resume()
         self._leasing.ask()
         self._events.emit("master.resumed", **by.fields)
         return "starts jobs again"

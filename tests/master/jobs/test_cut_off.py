@@ -33,7 +33,7 @@ def run(desk, timers):
 
     def start(boot, ttl_s=TTL_S, grace_s=GRACE_S, **flags):
         made = desk(**{"term_grace": f"{TERM_GRACE_S:g}", "processes": "1", **flags})
-        cut_off = CutOff(made.config, made.slots, made.ledger, made.dispatcher.interrupter, timers)
+        cut_off = CutOff(made.config, made.slots, made.ledger, made.interrupter, timers)
         child = made.child(holding)
         lease = lease_of(1, persistent=True)
         made.give(lease)
@@ -98,7 +98,7 @@ def test_a_stop_that_is_under_way_is_not_put_off(boot, run, timers):
 )
 def test_the_handler_decides_before_the_flag(desk, timers, own, flag, has_fence):
     made = desk(on_cut_off=flag)
-    cut_off = CutOff(made.config, made.slots, made.ledger, made.dispatcher.interrupter, timers)
+    cut_off = CutOff(made.config, made.slots, made.ledger, made.interrupter, timers)
     made.child(holding)
     lease = lease_of(1)
     (held,) = made.give(lease, on_cut_off=own)

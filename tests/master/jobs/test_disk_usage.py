@@ -323,7 +323,7 @@ def test_one_job_is_counted_a_little_at_a_time_and_the_others_meanwhile(desk, tm
         for number in range(100):
             (path / str(number)).symlink_to("x")
 
-    monkeypatch.setattr(disk_usage, "_GO_S", 0.0)
+    monkeypatch.setattr(disk_usage, "_STEP_S", 0.0)
     desk = desk(processes="2", workdir_limit="40K")
     first, _ = running(desk, many)
     second, _ = running(desk, into(tmp_path / "zygote-1" / "child-2", MB), 2)
@@ -346,7 +346,7 @@ def test_a_go_at_counting_keeps_the_master_for_a_moment_only(tmp_path, measured)
     count, goes_s, finished = Count(str(tmp_path)), [], False
     while not finished:
         began_at = clock.monotonic()
-        finished = count.go_on(disk_usage._GO_S)
+        finished = count.go_on(disk_usage._STEP_S)
         goes_s.append(clock.monotonic() - began_at)
     measured(f"50,000 files in {len(goes_s)} goes of at most {1000 * max(goes_s):.1f} ms")
     assert sorted(goes_s)[len(goes_s) // 2] < 0.01

@@ -15,7 +15,7 @@ from supervisor.child.printing import MARK
 from supervisor.engine.model.outcomes import Completed, Died, Failed, Released, Retried, Returned, Unknown
 from supervisor.engine.transport.link import LinkLost
 from supervisor.linux import kernel
-from supervisor.master.jobs.placing import HAND_BACK
+from supervisor.master.jobs.unstarted import HAND_BACK
 from supervisor.master.model.states import ChildState
 from supervisor.messages import (
     TIMEOUT,
@@ -76,9 +76,9 @@ def test_only_a_start_that_happens_is_told(desk):
     first, second = desk.child(holding), desk.child(holding)
     desk.budget.mark_killed(9, "k", "j2")  # it may run alone only
     known = {"k": HandlerSettings()}
-    desk.dispatcher.placing.take_on([lease_of(1), lease_of(2)], 0, known)
+    desk.intake.accept([lease_of(1), lease_of(2)], 0, known)
     told = []
-    desk.dispatcher.placing.place(lambda held: told.append((held.lease.token, len(first.sent + second.sent))))
+    desk.placing.place(lambda held: told.append((held.lease.token, len(first.sent + second.sent))))
     assert told == [(1, 0)]
     assert [held.lease.token for held in desk.ledger.ready] == [2]
 
@@ -90,9 +90,9 @@ def test_a_start_that_cannot_be_told_does_not_happen(desk):
     def cut(_held):
         raise LinkLost("gone")
 
-    desk.dispatcher.placing.take_on([lease_of(1)], 0, {"k": HandlerSettings()})
+    desk.intake.accept([lease_of(1)], 0, {"k": HandlerSettings()})
     with pytest.raises(LinkLost):
-        desk.dispatcher.placing.place(cut)
+        desk.placing.place(cut)
     assert (len(desk.ledger.ready), len(child.sent)) == (1, 0)
 
 
@@ -242,7 +242,7 @@ def test_a_checkpoint_goes_with_an_exchange_and_is_answered_when_that_is(desk):
         desk.turn(lambda: held.checkpoint is not None)
         assert desk.ledger.take_checkpoints() == [(held.lease, b"[%d]" % number)]
         assert held.reports == 0
-        desk.dispatcher.on_stored(*desk.ledger.stored(1), kept=True)
+        desk.answers.stored(*desk.ledger.stored(1), kept=True)
     desk.turn(lambda: child.state is ChildState.IDLE)
     assert results(desk) == [b"1"]
 
@@ -261,7 +261,7 @@ def test_the_checkpoint_of_a_child_that_dies_at_that_is_stored_before_its_death_
     desk.reap(child)
     assert summary(desk.outcomes()) == [(Died, 1)]
     assert desk.ledger.take_checkpoints() == [(held.lease, b'"last"')]
-    desk.dispatcher.on_stored(*desk.ledger.stored(1), kept=True)  # nobody is there to be told
+    desk.answers.stored(*desk.ledger.stored(1), kept=True)  # nobody is there to be told
 
 
 def test_a_thread_that_its_job_has_left_running_is_answered_too_for_the_next_one_may_wait_behind_it(desk):
@@ -283,7 +283,7 @@ def test_a_thread_that_its_job_has_left_running_is_answered_too_for_the_next_one
     desk.turn(lambda: child.state is ChildState.IDLE)
     desk.ledger.take_checkpoints()
     desk.give(lease_of(2))
-    desk.dispatcher.on_stored(*desk.ledger.stored(1), kept=True)
+    desk.answers.stored(*desk.ledger.stored(1), kept=True)
     desk.turn(lambda: child.state is ChildState.IDLE)
     assert results(desk)[-1:] == [b"1"]
 
@@ -297,11 +297,11 @@ def test_what_becomes_of_a_dead_childs_checkpoint_is_not_told_to_the_next_one_of
     child = desk.child(storing)
     (held,) = desk.give(lease_of(2))
     assert child.number == dead.number
-    desk.dispatcher.on_stored(*desk.ledger.stored(1), kept=False)  # that lease was lost
+    desk.answers.stored(*desk.ledger.stored(1), kept=False)  # that lease was lost
     for _number in (1, 2):
         desk.turn(lambda: held.checkpoint is not None)
         desk.ledger.take_checkpoints()
-        desk.dispatcher.on_stored(*desk.ledger.stored(2), kept=True)
+        desk.answers.stored(*desk.ledger.stored(2), kept=True)
     desk.turn(lambda: child.state is ChildState.IDLE)
     assert results(desk)[-1:] == [b"1"]
 
@@ -327,7 +327,7 @@ def test_a_checkpoint_of_a_lost_job_is_answered_at_once_and_goes_nowhere(desk):
     child = desk.child(behave)
     (held,) = desk.give(lease_of(1))
     desk.turn(lambda: held.checkpoint is not None)
-    desk.dispatcher.on_lost([(held, "cancelled")])
+    desk.answers.lost([(held, "cancelled")])
     desk.turn(lambda: child.state is ChildState.IDLE)
     assert desk.ledger.take_checkpoints() == []
     assert desk.outcomes() == []
@@ -375,7 +375,7 @@ def test_a_handler_that_makes_checkpoints_is_interrupted_by_the_next_one_or_soon
     (held,) = desk.give(lease_of(1))
     desk.turn(lambda: held.checkpoint is not None)
     began_at = clock.monotonic()
-    desk.dispatcher.interrupter.interrupt_all("drain")
+    desk.interrupter.interrupt_all("drain")
     live(desk, child)
     assert results(desk) == [b"1"]
     assert clock.monotonic() - began_at >= 0.2
@@ -388,7 +388,7 @@ def test_a_job_that_is_not_ours_any_more_is_interrupted_at_once(desk, why):
     (held,) = desk.give(lease_of(1))
     desk.turn(lambda: held.checkpoint is not None)
     desk.ledger.take_checkpoints()
-    desk.dispatcher.on_lost([(held, why)])
+    desk.answers.lost([(held, why)])
     live(desk, child)
     assert [event["verb"] for event in desk.events("job.stale")] == ["completed"]
 
@@ -398,7 +398,7 @@ def test_one_that_is_to_end_in_time_sees_it_at_once_and_is_stopped_then(desk):
     child = desk.child(noting(("reload", "", True), ("reload", "", False, True), ("reload",)))
     (held,) = desk.give(lease_of(1))
     desk.turn(lambda: held.checkpoint is not None)
-    desk.dispatcher.dismiss(child, "the code was reloaded", "reload", 0.1)
+    desk.retirement.dismiss(child, "the code was reloaded", "reload", 0.1)
 
     def answered():
         desk.keep_time(clock.monotonic())
@@ -427,7 +427,7 @@ def test_all_are_told_to_stop_and_whoever_begins_after_that_is_too(desk):
     first, second = desk.give(lease_of(1), lease_of(2))
     assert list(child.sent) == [first, second]
     desk.turn(lambda: first.reports)
-    desk.dispatcher.interrupter.tell_all("drain")
+    desk.interrupter.tell_all("drain")
     desk.turn(lambda: child.state is ChildState.IDLE)
     assert results(desk) == [b"1"] * 2
 
@@ -474,23 +474,21 @@ def telling(ends):
 
 def test_in_a_drain_persistent_jobs_are_interrupted_at_once_and_the_others_are_not(desk):
     def behave(ends):
+        signal.signal(kernel.NOTICE_SIGNAL, signal.SIG_IGN)
         ends.talk.send(messages.pack_ready())
         token = ends.next_job().token
         ends.talk.send(pack_progress(token, ProgressReport(0.0, "it has begun")))
         await_readable(ends.talk)
         notice = messages.unpack_word(ends.talk.recv(1000))
-        ends.say(Verb.INTERRUPTED, token, pack_trouble(Trouble(None, notice.reason)))
+        if not notice.gently:
+            ends.say(Verb.INTERRUPTED, token, pack_trouble(Trouble(None, notice.reason)))
         rest()
 
-    def deaf(ends):
-        signal.signal(kernel.NOTICE_SIGNAL, signal.SIG_IGN)
-        behave(ends)
-
     desk = desk(processes="2")
-    children = [desk.child(deaf), desk.child(deaf)]
+    children = [desk.child(behave), desk.child(behave)]
     (held, other) = desk.give(lease_of(1, persistent=True), lease_of(2))
     desk.turn(lambda: held.reports and other.reports)
-    desk.dispatcher.close()
+    desk.shutdown.begin()
     desk.turn(lambda: children[0].state is ChildState.LEAVING)
     assert summary(desk.outcomes()) == [(Released, 1)]
     assert held.outcome.reason == "drain"
@@ -503,7 +501,7 @@ def test_a_persistent_job_that_is_deaf_is_killed_soon_after_the_drain_begins(des
     child = desk.child(telling)
     (held,) = desk.give(lease_of(1, persistent=True))
     desk.turn(lambda: held.reports)
-    desk.dispatcher.close()
+    desk.shutdown.begin()
     assert child.end_plan.kill_at <= clock.monotonic() + 1
     desk.keep_time(child.end_plan.kill_at)
     desk.reap(child)
@@ -518,12 +516,12 @@ def test_what_waits_for_an_idle_child_in_vain_goes_back_uncounted(desk, kind):
     child = desk.child(holding)
     desk.give(lease_of(1), lease_of(2, **kind))
     assert len(child.sent) == 1
-    assert desk.slots.only_idle
-    desk.keep_time(desk.deadline_at() + 0.01)
+    assert desk.admission.leases_for_idle_only
+    desk.keep_time(desk.timers.at(HAND_BACK))
     (outcome,) = desk.outcomes()
     assert (type(outcome), outcome.lease.token, outcome.started) == (Released, 2, False)
     desk.give(lease_of(3))
-    assert not desk.slots.only_idle
+    assert not desk.admission.leases_for_idle_only
 
 
 # hostile children
@@ -730,7 +728,7 @@ def test_a_death_is_settled_by_its_last_words_then_what_it_never_received_then_t
     desk.give(*(lease_of(token) for token in range(1, 6)))
     assert len(child.sent) == 5
     assert os.WTERMSIG(desk.reap(child)) == signal.SIGSEGV
-    desk.dispatcher.close()  # no other child comes
+    desk.shutdown.begin()  # no other child comes
     outcomes = desk.outcomes()
     assert sorted(summary(outcomes), key=lambda each: each[1]) == [
         (Completed, 1), (Died, 2), (Released, 3), (Released, 4), (Released, 5),
@@ -778,7 +776,7 @@ def test_the_head_of_a_child_that_is_killed_on_the_way_down_is_an_interruption(d
     child = desk.child(behave)
     desk.give(lease_of(1))
     desk.turn(lambda: child.talk.at_end)  # it has the job: an empty packet is the only thing it says
-    desk.dispatcher.interrupter.kill_all("drain")
+    desk.interrupter.kill_all("drain")
     desk.reap(child)
     (outcome,) = desk.outcomes()
     assert (type(outcome), outcome.started) == (Released, True)
@@ -806,7 +804,7 @@ def test_a_lost_lease_has_its_handler_stopped_and_then_killed_and_nothing_is_set
     child = desk.child(behave)
     (held,) = desk.give(lease_of(1))
     await_receipt(child)
-    desk.dispatcher.on_lost([(held, "cancelled")])
+    desk.answers.lost([(held, "cancelled")])
     assert [(said["jid"], said["reason"]) for said in desk.events("lease.lost")] == [("j1", "cancelled")]
     desk.keep_time(clock.monotonic())
     assert child.state is ChildState.BUSY
@@ -830,7 +828,7 @@ def test_the_outcome_of_a_lost_lease_is_not_sent_and_the_child_goes_on(desk):
     child = desk.child(behave)
     (held,) = desk.give(lease_of(1))
     await_receipt(child)
-    desk.dispatcher.on_lost([(held, "cancelled")])
+    desk.answers.lost([(held, "cancelled")])
     desk.turn(lambda: child.state is ChildState.IDLE)
     assert desk.outcomes() == []
     assert [said["verb"] for said in desk.events("job.stale")] == ["completed"]
@@ -844,7 +842,7 @@ def test_a_lost_job_that_no_child_has_begun_never_begins(desk):
     desk = desk(processes="1")
     child = desk.child(behave)
     (held,) = desk.give(lease_of(1))
-    desk.dispatcher.on_lost([(held, "cancelled")])
+    desk.answers.lost([(held, "cancelled")])
     assert child.state is ChildState.IDLE
     assert desk.outcomes() == []
     assert len(desk.ledger) == 0
@@ -855,7 +853,7 @@ def test_a_lost_lease_that_was_sent_ahead_is_taken_back_and_dropped_and_the_othe
     desk.pace.learn("k", QUICK_S)
     child = desk.child(never_reading)
     held = desk.give(*(lease_of(token) for token in range(1, 6)))
-    desk.dispatcher.on_lost([(held[2], "lease-lost")])
+    desk.answers.lost([(held[2], "lease-lost")])
     assert [each.lease.token for each in child.sent] == [1, 2, 4, 5]
     assert [lease.token for lease in desk.ledger.leases] == [1, 2, 4, 5]
     assert child.end_plan.kill_at is None
@@ -866,7 +864,7 @@ def test_when_all_leases_are_lost_at_once_none_of_their_jobs_starts_anywhere(des
     desk = desk(processes="2")
     child, held = busy_with_five(desk)
     other = desk.child(never_reading)
-    desk.dispatcher.on_lost([(each, "lease-lost") for each in held])
+    desk.answers.lost([(each, "lease-lost") for each in held])
     assert [each.lease.token for each in child.sent] == [1]
     assert (other.state, list(other.sent)) == (ChildState.IDLE, [])
     assert child.end_plan.kill_at is not None
@@ -882,7 +880,7 @@ def test_a_lost_lease_that_no_child_has_is_simply_gone(desk):
     child = desk.slots.get(1)
     child.take_back()
     held.ready.append(first)
-    desk.dispatcher.on_lost([(first, "lease-lost")])
+    desk.answers.lost([(first, "lease-lost")])
     assert (list(held.ready), len(held)) == ([], 0)
 
 
@@ -1014,7 +1012,7 @@ def test_a_job_that_ends_in_the_last_instant_is_not_killed(desk):
 def test_when_it_closes_what_has_not_started_goes_back_and_nothing_starts_any_more(desk):
     desk = desk(processes="1")
     child, _held = busy_with_five(desk)
-    desk.dispatcher.close()
+    desk.shutdown.begin()
     assert [each.lease.token for each in child.sent] == [1]
     desk.give(lease_of(9), lease_of(10, "unknown"))
     outcomes = desk.outcomes()
@@ -1036,7 +1034,7 @@ def test_every_running_handler_is_interrupted_with_the_reason_and_the_token_of_i
     desk = desk(processes="2")
     children = [desk.child(behave) for _ in range(2)]
     desk.give(lease_of(1), lease_of(2))
-    desk.dispatcher.interrupter.interrupt_all("drain")
+    desk.interrupter.interrupt_all("drain")
     desk.turn(lambda: all(child.state is ChildState.IDLE for child in children))
     assert sorted(summary(desk.outcomes()), key=lambda each: each[1]) == [(Released, 1), (Released, 2)]
 
@@ -1055,18 +1053,18 @@ def test_while_paused_what_has_not_started_goes_back_uncounted_and_what_runs_goe
     child = desk.child(taking)
     (running,) = desk.give(lease_of(1))
     await_readable(child.output.fd)
-    desk.dispatcher.placing.pause()
-    desk.dispatcher.placing.pause()
+    desk.placing.pause()
+    desk.placing.pause()
     desk.give(lease_of(2), lease_of(3))
     assert [(outcome.lease.token, outcome.started) for outcome in desk.outcomes()] == [(2, False), (3, False)]
-    assert child.running is running and desk.dispatcher.is_open
+    assert child.running is running and desk.admission.is_open
 
 
 def test_an_idle_child_stays_while_paused_and_gets_the_next_job_after_it(desk):
     desk = desk(processes="1")
     child = desk.child(holding)
-    desk.dispatcher.placing.pause()
+    desk.placing.pause()
     assert child.state is ChildState.IDLE
-    desk.dispatcher.placing.resume()
+    desk.placing.resume()
     (held,) = desk.give(lease_of(1))
     assert child.running is held

@@ -12,7 +12,8 @@ import pytest
 from supervisor import clock, messages
 from supervisor.engine.model.outcomes import Died
 from supervisor.linux import kernel
-from supervisor.master.jobs.placing import HAND_BACK
+from supervisor.master.jobs.admission import FIND_ROOM
+from supervisor.master.jobs.unstarted import HAND_BACK
 from supervisor.master.model import memory
 from supervisor.master.model.states import ChildState
 from tests.parts import await_readable, lease_of, rest, until
@@ -203,15 +204,15 @@ def test_what_does_not_fit_waits_and_goes_back_uncounted_and_nothing_is_leased_u
     second = desk.child(growing(1))
     (held,) = desk.give(lease_of(2, "large"))
     assert (len(second.sent), list(desk.ledger.ready)) == (0, [held])
-    assert desk.slots.capacity() == (0, 0)
+    assert desk.capacity.to_lease() == (0, 0)
     desk.keep_time(desk.timers.at(HAND_BACK))
     (outcome,) = desk.outcomes()
     assert (outcome.started, outcome.lease.token) == (False, 2)
-    assert desk.slots.short
+    assert desk.admission.waits_for_room
     os.kill(first.pid, signal.SIGKILL)
     desk.reap(first)
-    assert not desk.slots.short
-    assert desk.slots.capacity()[0] == 1
+    assert not desk.admission.waits_for_room
+    assert desk.capacity.to_lease()[0] == 1
 
 
 def test_the_wait_for_memory_ends_by_itself(desk):
@@ -220,9 +221,9 @@ def test_the_wait_for_memory_ends_by_itself(desk):
     running(desk, 1, 1, "large")
     desk.child(growing(1))
     desk.give(lease_of(2, "large"))
-    assert desk.slots.short
-    desk.keep_time(desk.slots.short_until_at)
-    assert not desk.slots.short
+    assert desk.admission.waits_for_room
+    desk.keep_time(desk.timers.at(FIND_ROOM))
+    assert not desk.admission.waits_for_room
     assert desk.deadline_at() < float("inf")
 
 
@@ -259,7 +260,7 @@ def test_after_a_long_gap_a_job_past_its_limit_is_warned_before_it_is_killed(des
 def test_memory_is_looked_at_also_while_a_cancelled_job_has_its_time_to_clean_up(desk):
     desk = desk(processes="1", memory_limit="8M", term_grace="60s")
     child, held = running(desk, 20)
-    desk.dispatcher.on_lost([(held, "cancelled")])
+    desk.answers.lost([(held, "cancelled")])
     assert child.end_plan.kill_at > clock.monotonic() + 50
     look(desk, child)
     assert child.state is ChildState.DOOMED

@@ -139,7 +139,7 @@ def test_an_idle_child_that_stands_in_the_way_of_another_job_is_ended(desk):
     desk.give(lease_of(2, "large"))
     assert (busy.state, free.state, keeper.state) == (ChildState.BUSY, ChildState.IDLE, ChildState.LEAVING)
     assert desk.events("child.recycled")[0]["reason"] == "its memory is needed for another job"
-    desk.dispatcher.placing.place()
+    desk.placing.place()
     assert free.state is ChildState.IDLE  # nobody else goes meanwhile
     desk.reap(keeper)
     assert free.state is ChildState.BUSY

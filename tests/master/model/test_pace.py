@@ -45,3 +45,12 @@ def test_its_memory_is_bounded():
     for number in range(1000):
         pace.learn(f"k{number}", 1.0)
     assert sum(pace.of(f"k{number}") is not None for number in range(1000)) == 10
+
+
+def test_no_more_processes_are_useful_than_the_master_can_feed():
+    pace = Pace()
+    assert pace.useful_processes > 1000
+    pace.learn("k", 0.00002)
+    assert pace.useful_processes == 1
+    pace.learn("k", 0.001)
+    assert pace.useful_processes == 11

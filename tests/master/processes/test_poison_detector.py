@@ -2,9 +2,12 @@
 
 from types import SimpleNamespace
 
-from supervisor.master.model.pace import Pace
+from supervisor.master.jobs.admission import Admission
+from supervisor.master.model.budget import Budget
+from supervisor.master.model.ledger import Ledger
 from supervisor.master.model.slots import Slots
 from supervisor.master.processes.poison_detector import PoisonDetector
+from supervisor.master.timers import Timers
 from tests.parts import lease_of
 
 
@@ -14,44 +17,44 @@ def running(*tokens):
 
 
 def new_detector():
-    slots = Slots(4, 1, 0.0, Pace())
-    return slots, PoisonDetector(slots)
+    admission = Admission(Slots(4, 1), Ledger(), Budget(0), Timers())
+    return admission, PoisonDetector(admission)
 
 
 def test_one_loss_is_an_accident():
-    slots, detector = new_detector()
-    slots.count_answer()
+    admission, detector = new_detector()
+    admission.job_ended()
     detector.zygote_lost(running(1, 2))
-    assert not slots.cautious
+    assert not admission.is_serial
     assert detector.wait_s == 0
     assert not detector.is_poison
 
 
 def test_losses_in_a_row_start_serial_execution_and_delay_zygotes():
-    slots, detector = new_detector()
-    slots.count_answer()
+    admission, detector = new_detector()
+    admission.job_ended()
     waits = []
     for token in range(1, 5):
         detector.zygote_lost(running(token, token + 10))
         waits.append(detector.wait_s)
-    assert slots.cautious
+    assert admission.is_serial
     assert waits == [0, 0.2, 0.4, 0.8]
 
 
 def test_same_job_at_two_losses_starts_serial_execution():
-    slots, detector = new_detector()
-    slots.count_answer()
+    admission, detector = new_detector()
+    admission.job_ended()
     detector.zygote_lost(running(1, 2))
-    slots.count_answer()
+    admission.job_ended()
     detector.zygote_lost(running(2, 3))
-    assert slots.cautious
-    slots.count_answer()
+    assert admission.is_serial
+    admission.job_ended()
     detector.zygote_lost(running(4))
     assert detector.wait_s == 0
 
 
 def test_only_a_job_alone_at_three_losses_in_a_row_is_poison():
-    _slots, detector = new_detector()
+    _admission, detector = new_detector()
     for children in (running(1, 0), running(1), running(1, 2), running(1), running(0, 1)):
         detector.zygote_lost(children)
         assert not detector.is_poison

@@ -20,7 +20,7 @@ class Zygote(SimpleNamespace):
 
 
 class PlayedZygotes:
-    """Plays `Zygotes`, `ZygoteStarts`, `ChildStarts` and `Dispatcher`. Zygotes boot when the test says so."""
+    """Plays `Zygotes`, `ZygoteStarts`, `ChildStarts` and `Retirement`. Zygotes boot when the test says so."""
 
     def __init__(self):
         self.handlers, self.failure = {}, None
@@ -67,10 +67,12 @@ class PlayedZygotes:
 class Pool:
     def __init__(self, events, watch, files=()):
         self.zygotes = zygotes = PlayedZygotes()
-        self.slots = SimpleNamespace(on_hold=False, processes=1)
-        children = SimpleNamespace(failure=None, on_takeover=zygotes.on_takeover)
+        self.admission = SimpleNamespace(awaits_reload=False)
+        children = SimpleNamespace(
+            failure=None, on_takeover=zygotes.on_takeover, is_pool_filled_by=lambda _zygote: True
+        )  # fmt: skip
         config = SimpleNamespace(watch=watch)
-        self.reload = RollingReload(config, self.slots, Reloads(events), zygotes, zygotes, children, zygotes)
+        self.reload = RollingReload(config, self.admission, Reloads(events), zygotes, zygotes, children, zygotes)
         self.told = []
         if files:
             self._boot_with(files)
@@ -181,9 +183,9 @@ def test_jobs_wait_until_the_last_edit_is_loaded(events, tmp_path):
     for edit in range(1, 6):
         file.write_text("x" * edit)
         pool.reload.look_at_files()
-        assert pool.slots.on_hold
+        assert pool.admission.awaits_reload
     assert pool.zygotes.discarded == [1, 2, 3]
     pool.boot()
-    assert pool.slots.on_hold  # the fifth edit is not loaded yet
+    assert pool.admission.awaits_reload  # the fifth edit is not loaded yet
     pool.boot()
-    assert not pool.slots.on_hold
+    assert not pool.admission.awaits_reload

@@ -9,6 +9,7 @@ import pytest
 from supervisor import clock, messages
 from supervisor.master.model.signals import By
 from supervisor.master.model.states import ChildState
+from supervisor.master.processes.load_follower import LoadFollower
 from supervisor.master.processes.machine_room import MachineRoom
 from supervisor.master.processes.scaling import SCALING, Scaling
 from supervisor.master.timers import Timers
@@ -26,13 +27,16 @@ class Pool:
         self.desk = desk(**flags)
         self.slots = self.desk.slots
         self._new_child = new_child
-        config, dispatcher = self.desk.config, self.desk.dispatcher
+        desk = self.desk
         self.cpus = cpus
         self.timers = Timers()
         cpus_told = lambda: (self.cpus, "auto: as told")  # noqa: E731
         self.zygotes = SimpleNamespace(measured=0, child_bytes=0)
-        room = MachineRoom(config, self.desk.budget, self.zygotes, cpus_told)
-        self.scaling = Scaling(config, self.slots, dispatcher, self.zygotes, room, self.desk.log, self.timers)
+        room = MachineRoom(desk.config, desk.budget, self.zygotes, cpus_told)
+        load = LoadFollower(desk.slots, desk.pace, desk.admission)
+        self.scaling = Scaling(
+            desk.config, desk.slots, load, desk.admission, desk.retirement, room, desk.log, self.timers
+        )  # fmt: skip
         self.now_at = NOW_AT
         self.token = 0
         self.forked = []
@@ -190,17 +194,17 @@ def test_a_fluctuating_load_keeps_the_process_count(pool, period_s):
     assert sizes == ([2, 4, 8] if period_s == 1 else [2, 4, 8, 6])  # the surplus of the last step is given back once
 
 
-@pytest.mark.parametrize("why", ["short", "cautious", "draining"])
+@pytest.mark.parametrize("why", ["no room", "serial", "draining"])
 def test_count_does_not_grow_where_more_would_not_help(pool, why):
     pool = pool(processes="1:8")
     pool.busy(1)
     match why:
-        case "short":
-            pool.slots.short_until_at = math.inf
-        case "cautious":
-            pool.slots.beware(math.inf)
+        case "no room":
+            pool.desk.admission.wait_for_room()
+        case "serial":
+            pool.desk.admission.run_serially(math.inf)
         case _:
-            pool.desk.dispatcher.close()
+            pool.desk.shutdown.begin()
     assert (pool.run(1), pool.said) == (1, [])
 
 
@@ -240,7 +244,7 @@ def test_range_starts_from_the_present_count(pool):
 
 def test_drain_refuses_a_new_count(pool):
     pool = pool(processes="2")
-    pool.desk.dispatcher.close()
+    pool.desk.shutdown.begin()
     for order in (lambda: pool.scaling.set(3, 3, BY), lambda: pool.scaling.automatic(BY)):
         with pytest.raises(ValueError, match="draining"):
             order()
@@ -297,7 +301,7 @@ def test_surplus_child_keeps_its_job_when_the_count_grows_again(pool):
 def test_reload_timeout_counts_again_when_the_child_is_no_longer_surplus(pool):
     pool = pool(processes="2", drain_timeout="25s", reload_timeout="100s")
     _kept, stopped = work(pool, lease_of(1), lease_of(2))
-    pool.desk.dispatcher.on_reloaded([stopped], {"k": HandlerSettings()})
+    pool.desk.retirement.on_reloaded([stopped], {"k": HandlerSettings()})
     stop_at = stopped.end_plan.stop_at
     pool.set(1)
     assert (stopped.end_plan.stop_at < stop_at, stopped.end_plan.stop_reason) == (True, "scaled")

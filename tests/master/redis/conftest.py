@@ -46,17 +46,17 @@ class PlayedPump:
         )  # fmt: skip
         self._inbox = inbox = Inbox()
         ledger, slots, events, counts = desk.ledger, desk.slots, desk.log, desk.counts
-        dispatcher, cut_off = desk.dispatcher, desk.cut_off
+        answers, cut_off = desk.answers, desk.cut_off
         self.session = session = Session(
             url, Namespace(namespace), Queues(["q"], "strict"), None, inbox, desk.timers
         )  # fmt: skip
         identity, serving, times, pipeline = session.identity, session.serving, session.times, session.pipeline
         wakeups = session.wakeups
-        self.demand = demand = Demand(ledger, slots, self.zygotes, dispatcher.placing)
+        self.demand = demand = Demand(ledger, desk.admission, desk.capacity, self.zygotes)
         backlog = Backlog("", SimpleNamespace(most=2), slots)
         maintenance = Maintenance(events)
-        self.renewing = renewing = Renewing(identity, ledger, times, pipeline, dispatcher, cut_off, counts)
-        grants = Grants(ledger, dispatcher.placing, cut_off, renewing, backlog, events, counts)
+        self.renewing = renewing = Renewing(identity, ledger, times, pipeline, answers, cut_off, counts)
+        grants = Grants(ledger, desk.intake, desk.placing, cut_off, renewing, backlog, events, counts)
         self.leasing = leasing = Leasing(demand, grants, maintenance, session.leaser, wakeups, pipeline)
         self.settling = Settling(identity, ledger, leasing, backlog, RecentFailures(), events, counts)
         self.idle_exit = IdleExit(idle_s, session, wakeups, demand, leasing)
@@ -65,16 +65,16 @@ class PlayedPump:
         relay = RequestRelay(identity, serving, requests, self.idle_exit)
         speakers = (
             renewing, self.settling, relay,
-            Chores(identity, serving, times, demand, maintenance, backlog, counts),
+            Chores(identity, serving, times, desk.admission, maintenance, backlog, counts),
             QueueLookup(identity, serving, times, demand, leasing, relay.on_requests, events),
             TimesLookup(times, renewing), leasing,
         )  # fmt: skip
         waiting = Waiting(demand, leasing, renewing, serving, wakeups, session.listeners, self.idle_exit)
         self.pump = RedisPump(session, speakers, leasing, grants, waiting, counts)
-        resuming = Resuming(ledger, slots, dispatcher, renewing, events, counts)
+        resuming = Resuming(ledger, slots, answers, renewing, events, counts)
         self.connection = Connection(session, self.pump, speakers, resuming, leasing, self.idle_exit, events)
         for child in slots:
-            inbox.watch(child.talk.fd, partial(dispatcher.on_spoke, child))
+            inbox.watch(child.talk.fd, partial(desk.dispatcher.on_spoke, child))
 
     def start(self) -> "PlayedPump":
         self.connection.open(lambda: None)

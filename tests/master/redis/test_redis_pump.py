@@ -92,12 +92,12 @@ def test_worker_with_a_job_does_not_retire(played, live):
 
 def test_paused_master_leaves_jobs_and_their_wakeup(played, live, server, namespace):
     pump = played()
-    pump.demand.pause()
+    pump.desk.placing.pause()
     pump.turn_until(lambda: not pump.session.wakeups.waiting or not pump.session.wakeups.waits_for_queues)
     live.queue("q").put("k", jid="a")
     pump.turn_until(lambda: pump.session.wakeups.waiting)  # for mail alone
     assert (live.job("a").state, server.redis.llen(f"{{{namespace}}}:bell:q")) == ("waiting", 1)
-    pump.demand.resume()
+    pump.desk.placing.resume()
     pump.leasing.ask()
     assert running(pump).jid == "a"
 

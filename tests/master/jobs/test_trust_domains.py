@@ -3,7 +3,7 @@
 import pytest
 
 from supervisor import clock
-from supervisor.master.jobs.placing import HAND_BACK
+from supervisor.master.jobs.unstarted import HAND_BACK
 from supervisor.master.model.states import ChildState
 from supervisor.messages import HandlerSettings
 from tests.parts import honest, lease_of
@@ -30,8 +30,8 @@ def pool(desk):
 def run(pool, *klasses, first=1):
     """Lease jobs of these handlers. Answers who got each: a child's number, or 0."""
     leases = [lease_of(first + index, klass) for index, klass in enumerate(klasses)]
-    pool.dispatcher.placing.take_on(leases, len(leases), pool.known)
-    pool.dispatcher.placing.place()
+    pool.intake.accept(leases, len(leases), pool.known)
+    pool.placing.place()
     return [pool.ledger.find(lease.token).child for lease in leases]
 
 
@@ -51,7 +51,7 @@ def leave(pool, child):
 def test_where_all_handlers_are_alike_no_child_has_a_profile(pool):
     pool = pool(handlers={"free": HANDLERS["free"], "other": HANDLERS["free"]})
     assert run(pool, "free", "other") == [1, 2]
-    assert not pool.slots.mixed
+    assert not pool.admission.separates_domains
     assert {child.trust_domain for child in pool.children} == {None}
 
 
@@ -81,10 +81,10 @@ def test_for_a_job_that_no_idle_child_may_have_one_of_them_makes_room(pool):
     (recycled,) = pool.events("child.recycled")
     assert "may not share a child" in recycled["reason"]
     assert pool.slots.missing() == 1
-    assert pool.slots.capacity() == (0, 0)  # nothing more is leased until the new one is ready
+    assert pool.capacity.to_lease() == (0, 0)  # nothing more is leased until the new one is ready
     pool.child(honest)
-    assert pool.slots.capacity()[1] == 2
-    pool.dispatcher.placing.place()
+    assert pool.capacity.to_lease()[1] == 2
+    pool.placing.place()
     assert pool.ledger.find(3).child == 3
 
 
@@ -94,11 +94,11 @@ def test_while_the_new_child_is_under_way_nobody_else_makes_room(pool):
     finish(pool)
     run(pool, "shut", first=3)
     for _ in range(10):
-        pool.dispatcher.placing.place()
+        pool.placing.place()
     coming = pool.child(honest, ready=False)
     leave(pool, next(child for child in pool.children if child.state is ChildState.LEAVING))
     for _ in range(10):
-        pool.dispatcher.placing.place()
+        pool.placing.place()
     assert coming.state is ChildState.SPAWNING
     assert len(pool.events("child.recycled")) == 1
 
@@ -113,7 +113,7 @@ def test_as_many_make_room_as_jobs_wait(pool):
 
 def test_nobody_makes_room_while_as_many_jobs_run_as_may(pool):
     pool = pool(processes="1", children=2)
-    pool.dispatcher.placing.take_on([], 0, pool.known)
+    pool.intake.accept([], 0, pool.known)
     pool.children[0].trust_domain = HANDLERS["free"].trust_domain("free")
     run(pool, "free", "shut")
     assert pool.children[1].state is ChildState.IDLE
@@ -128,28 +128,28 @@ def test_a_job_that_waits_too_long_for_its_child_goes_back_and_the_next_lease_wa
     pool.keep_time(pool.timers.at(HAND_BACK))
     (released,) = pool.outcomes()
     assert (released.lease.token, released.started) == (3, False)
-    assert pool.slots.capacity() == (0, 0)
+    assert pool.capacity.to_lease() == (0, 0)
     pool.keep_time(clock.monotonic() + 10)
-    assert pool.slots.capacity() != (0, 0)
+    assert pool.capacity.to_lease() != (0, 0)
 
 
 def test_jobs_are_sent_ahead_only_while_all_at_hand_are_alike(pool):
     pool = pool(dispatch_ahead="1s")
-    pool.slots._pace.learn("free", 0.001)
-    pool.slots._pace.learn("shut", 0.001)
+    pool.pace.learn("free", 0.001)
+    pool.pace.learn("shut", 0.001)
     run(pool, "free")
-    assert not pool.slots.only_idle
-    assert pool.slots.capacity()[0] > 2
+    assert not pool.admission.leases_for_idle_only
+    assert pool.capacity.to_lease()[0] > 2
     run(pool, "shut", first=2)
-    assert pool.slots.only_idle
+    assert pool.admission.leases_for_idle_only
     finish(pool)
-    assert pool.slots.capacity() == (2, 2)
+    assert pool.capacity.to_lease() == (2, 2)
 
 
 def test_nothing_is_sent_ahead_to_a_child_of_another_profile(pool):
     pool = pool(processes="1", children=1)
-    pool.slots._pace.learn("free", 0.001)
-    pool.slots._pace.learn("shut", 0.001)
+    pool.pace.learn("free", 0.001)
+    pool.pace.learn("shut", 0.001)
     assert run(pool, "free", "free", "shut") == [1, 1, 0]
 
 
@@ -165,4 +165,4 @@ def test_klasses_under_strict_share_no_child_that_is_used_again(pool, settings, 
     assert pool.known["one"].trust_domain("one") == pool.known["one"].trust_domain("one")
     assert (pool.known["one"].trust_domain("one") == pool.known["other"].trust_domain("other")) == (settings is BASIC)
     run(pool, "one", "other")
-    assert pool.slots.mixed != shares
+    assert pool.admission.separates_domains != shares

@@ -1,0 +1,149 @@
+"""Says whether a job may start now, and why not. Runs in the master.
+
+A job starts if all of this allows it:
+
+1. `why_not` names no stop that holds for all jobs: a drain, a pause, outcomes that wait for Redis, a reload.
+2. Fewer than `at_once` jobs run. After losses of zygotes jobs run one at a time.
+3. The memory budget has room for the job (`fits`).
+4. A child may have the job (`ChildChoice`). With several trust domains a child takes jobs of one domain only.
+
+Nothing is leased while a stop holds, or while leased jobs wait for room (`waits_for_room`).
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Final
+
+from supervisor import clock
+from supervisor.engine.model.jobs import LeaseRecord
+from supervisor.master.model.budget import Budget
+from supervisor.master.model.child_handle import ChildHandle
+from supervisor.master.model.ledger import HeldLease, Ledger
+from supervisor.master.model.slots import Slots
+from supervisor.master.timers import Timers
+
+#: Jobs that do not fit are tried again after this time, if no job ends before.
+_RETRY_S: Final = 1.0
+#: The key of the timer for that.
+FIND_ROOM: Final = "admission.find-room"
+
+
+class Stop(Enum):
+    """Why no job may start."""
+
+    DRAINING = "the supervisor drains"
+    PAUSED = "an operator has paused the supervisor"
+    UNSETTLED = "too many outcomes wait for Redis: those of further jobs would find no room"
+    EDITED = "files of the handlers were edited: jobs wait for the reload"
+
+
+def may_go_ahead(lease: LeaseRecord) -> bool:
+    """Return whether a job may wait at a busy child.
+
+    Jobs without an end, or without a second try, wait for an idle child. So does a job whose child has died, because it
+    may kill this child, too.
+    """
+    return not (lease.persistent or lease.at_most_once or lease.deaths)
+
+
+class Admission:
+    def __init__(
+        self,
+        slots: Slots,
+        ledger: Ledger,
+        budget: Budget,
+        timers: Timers,
+        look_at_code: Callable[[], None] | None = None,
+    ) -> None:
+        """`look_at_code()` is called before jobs start. It sets `awaits_reload` if files were edited."""
+        self._slots = slots
+        self._ledger = ledger
+        self._budget = budget
+        self._timers = timers
+        self._look_at_code = look_at_code
+        self.is_open = True  # False once a drain has begun, for good
+        self.paused = False
+        self.awaits_reload = False
+        self.waits_for_room = False  # leased jobs fit into no child or not into the memory budget
+        self.leases_for_idle_only = False  # jobs like those at hand may not be sent ahead
+        self.separates_domains = False  # a child takes only jobs of the trust domain of its first job
+        self.jobs_ended = 0
+        self._serial_jobs = 0  # this many jobs must end before more than one runs at once
+        self._serial_until_at = 0.0
+
+    # stops for all jobs
+
+    def why_not(self) -> Stop | None:
+        """Return why no job may start now, or None if jobs may start."""
+        if not self.is_open:
+            return Stop.DRAINING
+        if self.paused:
+            return Stop.PAUSED
+        if self._ledger.is_laden:
+            return Stop.UNSETTLED
+        return Stop.EDITED if self.awaits_reload else None
+
+    def look_at_code(self) -> None:
+        """With `--watch`, see whether jobs must wait for a reload."""
+        if self._look_at_code is not None:
+            self._look_at_code()
+
+    # how many jobs at once
+
+    @property
+    def at_once(self) -> int:
+        """How many jobs may run at once now."""
+        return 1 if self.is_serial else self._slots.processes
+
+    @property
+    def is_serial(self) -> bool:
+        """True if jobs run one at a time, because one of them may kill zygotes."""
+        if self._serial_jobs and clock.monotonic() >= self._serial_until_at:
+            self._serial_jobs = 0
+        return self._serial_jobs > 0
+
+    def run_serially(self, until_at: float) -> None:
+        """Let jobs run one at a time until each that ran has had its turn, at most until then (monotonic s)."""
+        self._serial_jobs, self._serial_until_at = self._slots.processes + 1, until_at
+
+    def job_ended(self) -> None:
+        """A job has ended, and its zygote lives: others may have room now."""
+        self.jobs_ended += 1
+        self.waits_for_room = False
+        if self._serial_jobs:
+            self._serial_jobs -= 1
+
+    # room
+
+    def fits(self, held: HeldLease, child: ChildHandle) -> bool:
+        """Return whether the memory budget has room for the job, behind the jobs that `child` has."""
+        budget, lease = self._budget, held.lease
+        return not budget.limit_bytes or budget.fits(lease.klass, lease.jid, child.number)
+
+    def given(self, held: HeldLease, child: ChildHandle) -> None:
+        """The child has the job: reserve memory for it, and bind the child to its trust domain."""
+        if self.separates_domains:
+            child.trust_domain = held.trust_domain
+        if self._budget.limit_bytes:
+            lease = held.lease
+            self._budget.hold(child.number, lease.klass, lease.jid, ends=not lease.persistent)
+
+    def child_gone(self, child: ChildHandle) -> None:
+        """The child has ended, and its memory is free."""
+        self._budget.gone(child.number)
+        self.waits_for_room = False
+
+    def wait_for_room(self) -> None:
+        """Lease nothing until a job or child ends, or a second has passed: the jobs at hand do not fit."""
+        self.waits_for_room = True
+        self._timers.set(FIND_ROOM, clock.monotonic() + _RETRY_S, lambda _now_at: self.try_again())
+
+    def try_again(self) -> None:
+        """There may be room by now."""
+        self.waits_for_room = False
+
+    @property
+    def may_lease_ahead(self) -> bool:
+        """True if more jobs may be leased than idle children would start at once."""
+        is_blocked = self.leases_for_idle_only or self.waits_for_room or self.awaits_reload
+        return not is_blocked and not self.is_serial

@@ -1,0 +1,105 @@
+"""Takes in granted leases: what limits each job has, and whether this supervisor can run it. Runs in the master.
+
+Accepted jobs are ready in the ledger. `Placing` sends them to children.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from supervisor.config import Config
+from supervisor.engine.model.jobs import LeaseRecord
+from supervisor.engine.model.outcomes import Released, Unknown
+from supervisor.master.jobs.admission import Admission, may_go_ahead
+from supervisor.master.jobs.child_choice import ChildChoice
+from supervisor.master.model.ledger import HeldLease, Ledger
+from supervisor.master.model.pace import Pace
+from supervisor.messages import HandlerSettings
+
+#: A job whose klass has no handler here is offered again after this time.
+_UNKNOWN_S: Final = 10.0
+_NO_SETTINGS: Final = HandlerSettings()
+
+
+class Intake:
+    def __init__(self, config: Config, ledger: Ledger, pace: Pace, admission: Admission, choice: ChildChoice) -> None:
+        self._config = config
+        self._ledger = ledger
+        self._pace = pace
+        self._admission = admission
+        self._choice = choice
+        self._handlers: Mapping[str, HandlerSettings] = {}  # as of the last grant
+
+    def accept(self, leases: Sequence[LeaseRecord], starting: int, handlers: Mapping[str, HandlerSettings]) -> None:
+        """Enter granted leases in the ledger. `Placing.place` is to follow.
+
+        The engine already counts the first `starting` jobs as started.
+        """
+        self._note_domains(leases, handlers)
+        self._admission.look_at_code()
+        for index, lease in enumerate(leases):
+            settings = handlers.get(lease.klass)
+            held = HeldLease(
+                lease,
+                settings or _NO_SETTINGS,
+                self._limit_s(lease, settings),
+                None if lease.persistent else self._pace.of(lease.klass),
+                index < starting,
+                self._memory_limit_bytes(settings),
+            )
+            self._ledger.add(held)
+            self._judge(held, settings)
+
+    def judge_again(self, handlers: Mapping[str, HandlerSettings]) -> None:
+        """Give all ready jobs the settings of new code."""
+        ready = self._ledger.ready
+        for held in [ready.popleft() for _ in range(len(ready))]:
+            settings = handlers.get(held.lease.klass)
+            if settings is not None:
+                held.change(settings, self._limit_s(held.lease, settings), self._memory_limit_bytes(settings))
+            self._judge(held, settings)
+
+    def _judge(self, held: HeldLease, settings: HandlerSettings | None) -> None:
+        """Make the job ready, or end the lease. `settings`: those of its handler; None: the klass has no handler."""
+        lease = held.lease
+        if settings is None and self._admission.awaits_reload:
+            self._ledger.end(held, Released(lease, started=False))  # the new code may have a handler
+        elif settings is None and self._admission.is_open:
+            self._ledger.end(held, Unknown(lease, _UNKNOWN_S))
+        elif settings is not None and _lacks_mark(lease, settings):
+            self._ledger.end(held, Released(lease, started=False))
+        else:
+            self._ledger.ready.append(held)
+
+    def _note_domains(self, leases: Sequence[LeaseRecord], handlers: Mapping[str, HandlerSettings]) -> None:
+        """Note whether children separate trust domains, and whether jobs like these may be sent ahead.
+
+        Jobs are sent ahead only while these jobs and all children are of one domain.
+        """
+        admission = self._admission
+        if handlers is not self._handlers:
+            self._handlers = handlers
+            trust_domains = {settings.trust_domain(klass) for klass, settings in handlers.items()}
+            admission.separates_domains = self._config.jobs_per_child != 1 and len(trust_domains) > 1
+        admission.leases_for_idle_only = not all(map(may_go_ahead, leases))
+        if admission.separates_domains and not admission.leases_for_idle_only:
+            at_hand = {handlers[lease.klass].trust_domain(lease.klass) for lease in leases if lease.klass in handlers}
+            admission.leases_for_idle_only = not self._choice.all_alike(at_hand)
+
+    def _limit_s(self, lease: LeaseRecord, settings: HandlerSettings | None) -> float:
+        if lease.timeout_s is not None:
+            return lease.timeout_s
+        if settings is not None and settings.timeout_s is not None:
+            return settings.timeout_s
+        return 0.0 if lease.persistent else self._config.job_timeout_s
+
+    def _memory_limit_bytes(self, settings: HandlerSettings | None) -> int:
+        own = settings.memory_bytes if settings is not None else None
+        return self._config.memory_limit_bytes if own is None else own
+
+
+def _lacks_mark(lease: LeaseRecord, settings: HandlerSettings) -> bool:
+    """Return True for a job of an at-most-once handler that was leased by the settings of older code.
+
+    The engine may start such a job twice. Only a new lease tells the engine that it must not.
+    """
+    return settings.at_most_once and not (lease.at_most_once or lease.persistent)

@@ -1,0 +1,63 @@
+"""Acts on what Redis says of running jobs: a checkpoint is stored, or a lease is lost. Runs in the master."""
+
+from collections.abc import Sequence
+
+from supervisor.master.jobs.interrupter import Interrupter
+from supervisor.master.jobs.placing import Placing
+from supervisor.master.model.counts import Counts
+from supervisor.master.model.ledger import HeldLease, Ledger
+from supervisor.master.model.slots import Slots
+from supervisor.ops.events import Events
+
+
+class LeaseAnswers:
+    def __init__(
+        self,
+        slots: Slots,
+        ledger: Ledger,
+        placing: Placing,
+        interrupter: Interrupter,
+        events: Events,
+        counts: Counts,
+    ) -> None:
+        self._slots = slots
+        self._ledger = ledger
+        self._placing = placing
+        self._interrupter = interrupter
+        self._events = events
+        self._counts = counts
+
+    def stored(self, held: HeldLease, number: int, kept: bool) -> None:
+        """Tell the child whether Redis has the checkpoint. `kept` False: the lease is lost."""
+        child = self._slots.get(held.child)
+        # Another child may have the number by now. A child that has answered the job gets the answer too, because a
+        # thread that the job has left may wait for it.
+        if child is not None and child.asked_at == held.child_asked_at:
+            child.talk.answer_checkpoint(number, kept)
+
+    def lost(self, lost: Sequence[tuple[HeldLease, str]]) -> None:
+        """Stop the jobs of these leases, each for a reason of `Interrupted.reason`: cancelled, lease-lost.
+
+        A job that its child has not received never begins. A running job is interrupted, and killed after the grace.
+        """
+        self._counts.lost += len(lost)
+        for held, why in lost:
+            self._ledger.lose(
+                held, why
+            )  # all of them first: a lost job that is taken back must not go to another child
+        for held, why in lost:
+            self._stop(held, why)
+
+    def _stop(self, held: HeldLease, why: str) -> None:
+        child = self._slots.get(held.child)
+        if child is None or held not in child.sent:
+            return
+        if held.checkpoint is not None:
+            child.talk.answer_checkpoint(held.checkpoint.number, kept=False)
+        self._events.emit(
+            "lease.lost", jid=held.lease.jid, klass=held.lease.klass, child=child.number, reason=why,
+            by=held.cancelled_by,
+        )  # fmt: skip
+        self._placing.withdraw(child)  # the kernel knows whether the child has received the job
+        if held is child.running:
+            self._interrupter.stop(child, why)

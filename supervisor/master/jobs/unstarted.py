@@ -1,0 +1,65 @@
+"""Returns jobs that have not started: from a child to the ready ones, from there to their queue. Runs in the master."""
+
+from typing import Final
+
+from supervisor import clock
+from supervisor.engine.model.outcomes import Released
+from supervisor.master.model.budget import Budget
+from supervisor.master.model.child_handle import ChildHandle
+from supervisor.master.model.ledger import Ledger
+from supervisor.master.model.slots import Slots
+from supervisor.master.timers import Timers
+
+#: The key of the timer at which ready jobs go back to their queues.
+HAND_BACK: Final = "unstarted.hand-back"
+
+
+class Unstarted:
+    def __init__(self, slots: Slots, ledger: Ledger, budget: Budget, timers: Timers, ahead_s: float) -> None:
+        """`ahead_s`: how long a ready job waits here for a child before it goes back."""
+        self._slots = slots
+        self._ledger = ledger
+        self._budget = budget
+        self._timers = timers
+        self._ahead_s = ahead_s
+        self.hand_back_planned = False
+
+    def take_back(self, child: ChildHandle) -> None:
+        """Make the jobs ready again that the child has not received."""
+        for held in reversed(child.take_back()):
+            self._budget.settle(child.number, held.lease.klass, held.lease.jid)
+            if held.lost:
+                continue
+            if held.has_payload:
+                self._ledger.ready.appendleft(held)
+            else:  # no descriptor was left for its payload
+                self._ledger.end(held, Released(held.lease, started=False))
+
+    def take_back_all(self) -> None:
+        for child in self._slots:
+            self.take_back(child)
+
+    def take_back_ahead(self) -> None:
+        """Take back the jobs that wait at busy children."""
+        for child in self._slots:
+            if len(child.sent) > 1:
+                self.take_back(child)
+
+    def hand_back(self) -> None:
+        """Hand all ready jobs back to their queues, uncounted."""
+        self._cancel()
+        while self._ledger.ready:
+            held = self._ledger.ready.popleft()
+            self._ledger.end(held, Released(held.lease, started=False))
+
+    def plan_hand_back(self, is_moving: bool) -> None:
+        """Hand the ready jobs back, unless one of them starts in time. `is_moving`: one has just been sent."""
+        if not self._ledger.ready:
+            self._cancel()
+        elif is_moving or not self.hand_back_planned:
+            self.hand_back_planned = True
+            self._timers.set(HAND_BACK, clock.monotonic() + self._ahead_s, lambda _now_at: self.hand_back())
+
+    def _cancel(self) -> None:
+        self.hand_back_planned = False
+        self._timers.cancel(HAND_BACK)

@@ -1,0 +1,65 @@
+"""What tests of single parts share: slots with children, and what decides about their jobs."""
+
+from collections.abc import Callable
+
+import pytest
+
+from supervisor.master.jobs.admission import Admission
+from supervisor.master.jobs.capacity import Capacity
+from supervisor.master.jobs.child_choice import ChildChoice
+from supervisor.master.model.budget import Budget
+from supervisor.master.model.child_handle import ChildHandle
+from supervisor.master.model.ledger import HeldLease, Ledger
+from supervisor.master.model.pace import Pace
+from supervisor.master.model.slots import Slots
+from supervisor.master.model.states import ChildState
+from supervisor.master.timers import Timers
+
+#: How much estimated run time may wait at one child.
+AHEAD_S = 0.02
+
+
+class Pool:
+    """Children with their slots, and the parts that say how many jobs they get, and which child gets one."""
+
+    def __init__(self, processes: int, jobs_per_child: int, ahead_s: float) -> None:
+        self.slots = Slots(processes, jobs_per_child)
+        self.ledger = Ledger()
+        self.timers = Timers()
+        self.pace = Pace()
+        self.admission = Admission(self.slots, self.ledger, Budget(0), self.timers)
+        self.choice = ChildChoice(self.slots, self.admission, self.pace, ahead_s)
+        self.capacity = Capacity(self.slots, self.admission, self.pace, ahead_s)
+
+    def child(self, number: int) -> ChildHandle:
+        child = self.slots.get(number)
+        assert child is not None
+        return child
+
+    def send(self, held: HeldLease) -> int | None:
+        """Send the job to the child that is chosen for it. Return the child's number, or None."""
+        child = self.choice.choose(held)
+        if child is None:
+            return None
+        child.send(held)
+        return child.number
+
+    def end(self, number: int, state: ChildState) -> None:
+        """The child has answered its first job, and goes on as `state`."""
+        self.child(number).answered(0.0)
+        self.child(number).become(state)
+
+
+@pytest.fixture
+def pool(new_child) -> Callable[..., Pool]:
+    """Makes a pool with idle children, numbered from 1: as many as processes, if not told otherwise."""
+
+    def make(
+        processes: int = 2, jobs_per_child: int = 0, children: int | None = None, ahead_s: float = AHEAD_S
+    ) -> Pool:
+        made = Pool(processes, jobs_per_child, ahead_s)
+        for number in range(1, 1 + (processes if children is None else children)):
+            made.slots.add(new_child(number))
+        return made
+
+    return make
