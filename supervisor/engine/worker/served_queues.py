@@ -1,6 +1,7 @@
-"""Which queues a worker serves: what operators wished last, and what its globs match. Runs in the master.
+"""Decides which queues a worker serves: those of the last request, and those that its globs match. Runs in the master.
 
-Owns when the worker asks Redis for queue names, wishes and requests. Does no I/O.
+Owns when the worker reads queue names and requests from Redis. A *wish* is the last request to serve other queues.
+Does no I/O.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ class Found:
 
 @dataclass(slots=True)
 class Changed:
-    """An operator has wished that the worker serves these queues. `problem`: why it does not."""
+    """An operator has requested these queues. `problem`: why they cannot be served."""
 
     patterns: Sequence[str]
     order: str
@@ -45,7 +46,7 @@ class ServedQueues:
         self._known: Sequence[str] = ()  # all queues there were when last asked
         self._wish = 0  # number of the last wish that was read
         self._wish_due = False
-        self._standing_requests: set[str] = set()  # ids that have been told
+        self._standing_requests: set[str] = set()  # ids that were delivered
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -81,7 +82,7 @@ class ServedQueues:
         self._wish_due = True
 
     def heard_of_wish(self, number: int) -> None:
-        """`number`: of the last wish; 0: there is none."""
+        """Read the wish with the next exchange if its number is new. `number` 0: there is none."""
         self._wish_due = self._wish_due or number not in (0, self._wish)
 
     def forget_wish(self) -> None:
@@ -133,10 +134,10 @@ class ServedQueues:
         return Changed(queues.patterns, queues.order, len(self.names))
 
     def take_requests(self, requests: Sequence[OperatorRequest]) -> list[OperatorRequest]:
-        """Return those of the standing `requests` that have not been told before."""
+        """Return those of the standing `requests` that were not delivered before."""
         known, self._standing_requests = self._standing_requests, {request.id for request in requests}
         return [request for request in requests if request.id not in known]
 
     def forget_request(self, request: OperatorRequest) -> None:
-        """Tell the request again if it still stands: its answer has come, or was lost."""
+        """Deliver the request again if it still stands: its answer was accepted, or lost."""
         self._standing_requests.discard(request.id)
