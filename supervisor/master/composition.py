@@ -190,8 +190,8 @@ class Parts:
             timers, zygotes, zygote_manager, zygote_reaper, children, child_reaper, rolling_reload
         )  # fmt: skip
         room = MachineRoom(config, self.budget, zygotes)
-        load = LoadFollower(slots, self.pace, self.admission)
-        self.scaling = Scaling(config, slots, load, self.admission, self.retirement, room, events, timers)
+        load = LoadFollower(slots, self.pace, self.admission, timers)
+        self.scaling = Scaling(config, slots, load, self.admission, self.retirement, room, events)
 
     def _look_at_code(self) -> None:
         """The reload is made after the admission that asks for this."""
@@ -214,7 +214,7 @@ class Parts:
         self.backlog = backlog = Backlog(self._config.autoscale, self.scaling, self.slots)
         self.maintenance = Maintenance(events)
         self.renewing = renewing = Renewing(identity, ledger, session.times, pipeline, answers, cut_off, counts)
-        self.grants = Grants(ledger, self.intake, self.placing, cut_off, renewing, backlog, events, counts)
+        self.grants = Grants(self.intake, self.placing, cut_off, renewing, backlog, events, counts)
         self.leasing = Leasing(demand, self.grants, self.maintenance, session.leaser, wakeups, pipeline)
         self.settling = Settling(identity, ledger, self.leasing, backlog, self.failures, events, counts)
         self.idle_exit = IdleExit(self._config.exit_when_idle_s, session, wakeups, demand, self.leasing)

@@ -29,11 +29,23 @@ class Intake:
         self._choice = choice
         self._handlers: Mapping[str, HandlerSettings] = {}  # as of the last grant
 
-    def accept(self, leases: Sequence[LeaseRecord], starting: int, handlers: Mapping[str, HandlerSettings]) -> None:
+    @property
+    def ready_count(self) -> int:
+        return len(self._ledger.ready)
+
+    def accept(
+        self,
+        leases: Sequence[LeaseRecord],
+        starting: int,
+        handlers: Mapping[str, HandlerSettings],
+        are_first: bool = False,
+    ) -> None:
         """Enter granted leases in the ledger. `Placing.place` is to follow.
 
-        The engine already counts the first `starting` jobs as started.
+        The engine already counts the first `starting` jobs as started. `are_first`: the jobs go before those that are
+        ready already.
         """
+        before = self.ready_count
         self._note_domains(leases, handlers)
         self._admission.look_at_code()
         for index, lease in enumerate(leases):
@@ -48,6 +60,8 @@ class Intake:
             )
             self._ledger.add(held)
             self._judge(held, settings)
+        if are_first:
+            self._ledger.ready.rotate(self.ready_count - before)
 
     def judge_again(self, handlers: Mapping[str, HandlerSettings]) -> None:
         """Give all ready jobs the settings of new code."""

@@ -11,6 +11,7 @@ from typing import Final
 from supervisor.master.jobs.admission import Admission
 from supervisor.master.model.pace import Pace
 from supervisor.master.model.slots import Slots
+from supervisor.master.timers import Timers
 
 #: The share of the time in which all processes are busy is averaged over this time.
 _MOMENT_S: Final = 0.02
@@ -20,13 +21,16 @@ _FULL: Final = 0.7
 _BACKLOG_S: Final = 2.0
 #: Fewer processes must have been enough for this time.
 _LULL_S: Final = 30.0
+#: The key of the timer.
+SCALING: Final = "scaling"
 
 
 class LoadFollower:
-    def __init__(self, slots: Slots, pace: Pace, admission: Admission) -> None:
+    def __init__(self, slots: Slots, pace: Pace, admission: Admission, timers: Timers) -> None:
         self._slots = slots
         self._pace = pace
         self._admission = admission
+        self._timers = timers
         self._looked_at = 0.0
         self._was_full = False
         self._fullness = 0.0  # share of the last moment in which all processes were busy
@@ -51,8 +55,11 @@ class LoadFollower:
             return None
         return self._grown(now_at, most), "all were busy"
 
-    def due_at(self, most: int) -> float:
-        """Return when the count may change if nothing happens before (monotonic s)."""
+    def plan(self, most: int) -> None:
+        """Have the loop turn when the count may change, if nothing happens before."""
+        self._timers.set(SCALING, self._due_at(most), lambda _now_at: None)
+
+    def _due_at(self, most: int) -> float:
         if self._was_full and self._slots.processes < self._limit(most):
             left = (1 - _FULL) / (1 - min(self._fullness, _FULL))
             return self._looked_at + max(0.001, -_MOMENT_S * math.log(left))

@@ -14,11 +14,8 @@ from supervisor.master.model.slots import Slots
 from supervisor.master.model.states import ChildState
 from supervisor.master.processes.load_follower import LoadFollower
 from supervisor.master.processes.machine_room import MachineRoom
-from supervisor.master.timers import Timers
 from supervisor.ops.events import Events
 
-#: The key of the timer.
-SCALING: Final = "scaling"
 _FEWER: Final = "there are to be fewer processes"
 #: Why a job is interrupted whose child is surplus.
 SCALED: Final = "scaled"
@@ -34,7 +31,6 @@ class Scaling:
         retirement: Retirement,
         room: MachineRoom,
         events: Events,
-        timers: Timers,
     ) -> None:
         self._slots = slots
         self._load = load
@@ -42,7 +38,6 @@ class Scaling:
         self._retirement = retirement
         self._room = room
         self._events = events
-        self._timers = timers
         self._fewest, self._most = config.processes, config.processes_most
         self._is_automatic = config.processes_auto
         self._reason = config.processes_reason
@@ -131,7 +126,7 @@ class Scaling:
         if self._fewest < self._most:
             if wanted := self._load.wanted(now_at, self._fewest, self._most):
                 self._resize(*wanted, None)
-            self._timers.set(SCALING, self._load.due_at(self._most), lambda _now_at: None)  # the turn comes here
+            self._load.plan(self._most)
 
     # the count
 

@@ -9,7 +9,6 @@ from supervisor.master.jobs.cut_off import CutOff
 from supervisor.master.jobs.intake import Intake
 from supervisor.master.jobs.placing import Placing
 from supervisor.master.model.counts import Counts
-from supervisor.master.model.ledger import Ledger
 from supervisor.master.redis.backlog import Backlog
 from supervisor.master.redis.renewing import Renewing
 from supervisor.messages import HandlerSettings
@@ -22,7 +21,6 @@ _MANY: Final = 16
 class Grants:
     def __init__(
         self,
-        ledger: Ledger,
         intake: Intake,
         placing: Placing,
         cut_off: CutOff,
@@ -31,7 +29,6 @@ class Grants:
         events: Events,
         counts: Counts,
     ) -> None:
-        self._ledger = ledger
         self._intake = intake
         self._placing = placing
         self._cut_off = cut_off
@@ -56,10 +53,7 @@ class Grants:
         self._counts.granted += len(grant.leases)
         self._backlog.move()
         self._events.emit("lease.granted", count=len(grant.leases))
-        ready, before = self._ledger.ready, len(self._ledger.ready)
-        self._intake.accept(grant.leases, wanted.starting, handlers)
-        if wanted.ahead:
-            ready.rotate(len(ready) - before)
+        self._intake.accept(grant.leases, wanted.starting, handlers, wanted.ahead)
         if self._cut_off.on_granted(grant.leases, handlers, granted.confirmation):
             self._renewing.renew_if_old(clock.boottime() - granted.confirmation.sent_at)
         if granted.late:
@@ -78,7 +72,7 @@ class Grants:
     @property
     def coming(self) -> int:
         """How many jobs are ready to be placed."""
-        return len(self._ledger.ready)
+        return self._intake.ready_count
 
     def place(self) -> None:
         """Place the fresh jobs. Raises LinkLost."""

@@ -9,9 +9,9 @@ import pytest
 from supervisor import clock, messages
 from supervisor.master.model.signals import By
 from supervisor.master.model.states import ChildState
-from supervisor.master.processes.load_follower import LoadFollower
+from supervisor.master.processes.load_follower import SCALING, LoadFollower
 from supervisor.master.processes.machine_room import MachineRoom
-from supervisor.master.processes.scaling import SCALING, Scaling
+from supervisor.master.processes.scaling import Scaling
 from supervisor.master.timers import Timers
 from supervisor.messages import HandlerSettings
 from tests.parts import await_readable, held_of, lease_of, rest
@@ -33,9 +33,9 @@ class Pool:
         cpus_told = lambda: (self.cpus, "auto: as told")  # noqa: E731
         self.zygotes = SimpleNamespace(measured=0, child_bytes=0)
         room = MachineRoom(desk.config, desk.budget, self.zygotes, cpus_told)
-        load = LoadFollower(desk.slots, desk.pace, desk.admission)
+        load = LoadFollower(desk.slots, desk.pace, desk.admission, self.timers)
         self.scaling = Scaling(
-            desk.config, desk.slots, load, desk.admission, desk.retirement, room, desk.log, self.timers
+            desk.config, desk.slots, load, desk.admission, desk.retirement, room, desk.log
         )  # fmt: skip
         self.now_at = NOW_AT
         self.token = 0

@@ -56,7 +56,7 @@ class PlayedPump:
         backlog = Backlog("", SimpleNamespace(most=2), slots)
         maintenance = Maintenance(events)
         self.renewing = renewing = Renewing(identity, ledger, times, pipeline, answers, cut_off, counts)
-        grants = Grants(ledger, desk.intake, desk.placing, cut_off, renewing, backlog, events, counts)
+        grants = Grants(desk.intake, desk.placing, cut_off, renewing, backlog, events, counts)
         self.leasing = leasing = Leasing(demand, grants, maintenance, session.leaser, wakeups, pipeline)
         self.settling = Settling(identity, ledger, leasing, backlog, RecentFailures(), events, counts)
         self.idle_exit = IdleExit(idle_s, session, wakeups, demand, leasing)
